@@ -1,0 +1,59 @@
+"""Fill in the missing entries of a matrix.
+
+>>> import numpy as np
+>>> from ncarl import NCARL
+>>> X = np.array([[1.0, 2.0, np.nan], [2.0, np.nan, 6.0], [3.0, 6.0, 9.0]])
+>>> NCARL(alpha=0).fit_transform(X).shape
+(3, 3)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> module that holds it; imported on first use, so that
+# ``import ncarl`` costs next to nothing.
+_HOMES = {
+    "NCARL": "ncarl.estimators.ncarl",
+    "NCARLCV": "ncarl.estimators.search",
+    "StepInfo": "ncarl.loop",
+    "Threads": "ncarl.engines",
+    "from_triplets": "ncarl.observed",
+    "load": "ncarl.saving",
+    "metrics": "ncarl",
+}
+
+if TYPE_CHECKING:
+    from ncarl import metrics
+    from ncarl.engines import Threads
+    from ncarl.estimators.ncarl import NCARL
+    from ncarl.estimators.search import NCARLCV
+    from ncarl.loop import StepInfo
+    from ncarl.observed import from_triplets
+    from ncarl.saving import load
+
+__all__ = [
+    "NCARL",
+    "NCARLCV",
+    "StepInfo",
+    "Threads",
+    "__version__",
+    "from_triplets",
+    "load",
+    "metrics",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ncarl' has no attribute {name!r}")
+    if name == "metrics":
+        return importlib.import_module("ncarl.metrics")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,104 @@
+"""Cut the rows of an incomplete matrix into blocks of about equal work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ncarl.core.plan import PIECE, missing_cost, missing_side_pays, observed_cost
+from ncarl.core.types import Array, Block
+from ncarl.observed import Observed
+
+#: No more blocks than this: enough for the cores of one machine, in equal shares.
+MOST_BLOCKS = 64
+
+
+def mask_groups(observed: Observed) -> tuple[Array, Array]:
+    """An order of the rows with equal masks adjacent, and where the groups begin.
+
+    Rows get a random fingerprint of their observed columns, are sorted by it, and
+    neighbours are then compared entry by entry: a collision can cost a shared
+    factorisation, never a wrong one.
+
+    Returns
+    -------
+    order : array of int64, shape (m,)
+        Rows, those of equal mask side by side.
+    starts : array of int64, shape (groups + 1,)
+        Group ``g`` is ``order[starts[g]:starts[g + 1]]``.
+    """
+    m, n = observed.shape
+    keys = np.random.default_rng(0).integers(0, 2**63, size=n, dtype=np.uint64)
+    running = np.zeros(len(observed.indices) + 1, dtype=np.uint64)
+    np.cumsum(keys[observed.indices], out=running[1:])
+    fingerprint = np.diff(running[observed.indptr])
+    sizes = np.diff(observed.indptr)
+    order = np.lexsort((fingerprint, sizes)).astype(np.int64)
+    fresh = np.ones(m, dtype=bool)
+    alike = (np.diff(fingerprint[order]) == 0) & (np.diff(sizes[order]) == 0)
+    room = max(1, PIECE // max(1, n))
+    run = 1
+    for position in np.flatnonzero(alike) + 1:
+        run = 1 if fresh[position - 1] else run
+        same = run < room and np.array_equal(
+            observed.row_columns(order[position]),
+            observed.row_columns(order[position - 1]),
+        )
+        fresh[position] = not same
+        run += 1
+    starts = np.append(np.flatnonzero(fresh), m).astype(np.int64)
+    return order, starts
+
+
+def group_costs(sizes: Array, counts: Array, n: int) -> Array:
+    """Work of each group in flops: one factorisation, then one solve a row."""
+    factor = np.minimum(observed_cost(sizes), missing_cost(sizes, n))
+    each = 4.0 * np.asarray(sizes, dtype=np.float64) ** 2 + 200.0
+    return factor + counts * each
+
+
+def needs_missing_side(observed: Observed) -> bool:
+    """Whether any row is cheaper to solve for its missing entries."""
+    sizes = np.diff(observed.indptr)
+    return bool(missing_side_pays(sizes[sizes > 0], observed.shape[1]).any())
+
+
+def cut(observed: Observed, n_blocks: int | None = None) -> list[Block]:
+    """Blocks of about equal work; their number does not depend on the machine.
+
+    Parameters
+    ----------
+    observed : Observed
+        The matrix.
+    n_blocks : int, optional
+        Blocks wanted. By default as many as keep the cost of adding up one n x n
+        matrix a block small beside the work in it.
+    """
+    order, starts = mask_groups(observed)
+    n = observed.shape[1]
+    sizes = np.diff(observed.indptr)[order[starts[:-1]]]
+    costs = group_costs(sizes, np.diff(starts), n)
+    if n_blocks is None:
+        n_blocks = int(min(MOST_BLOCKS, max(1.0, costs.sum() / (100.0 * n * n))))
+    n_blocks = min(n_blocks, len(costs))
+    # Deal the groups out like cards, so that every block gets rows of every size.
+    return [
+        _block(observed, order, starts, np.arange(k, len(costs), n_blocks))
+        for k in range(n_blocks)
+    ]
+
+
+def _block(observed: Observed, order: Array, starts: Array, chosen: Array) -> Block:
+    """The chosen groups as one block."""
+    counts = np.diff(starts)[chosen]
+    groups = np.concatenate([[0], np.cumsum(counts)])
+    within = np.arange(groups[-1]) - np.repeat(groups[:-1], counts)
+    rows = order[np.repeat(starts[chosen], counts) + within]
+    taken = observed.take_rows(rows)
+    return Block(
+        indptr=taken.indptr,
+        indices=taken.indices,
+        values=taken.values,
+        groups=groups.astype(np.int64),
+        rows=rows,
+        n_columns=observed.shape[1],
+    )

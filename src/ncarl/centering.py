@@ -1,0 +1,138 @@
+"""What is taken off the values before the kernel sees them, and put back after.
+
+A value is modelled as ``mean + row_i + column_j + spread_j * residual_ij``; the kernel
+learns the residuals. The effect of a row is estimated from that row alone, so rows
+never seen in a fit get theirs too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncarl.core.types import Array
+from ncarl.observed import Observed
+
+#: Alternations between row and column effects, and the change that ends them.
+SWEEPS, SETTLED = 200, 1e-10
+
+
+@dataclass(frozen=True)
+class Centre:
+    """The additive part of a matrix.
+
+    Attributes
+    ----------
+    mean : float
+        Added everywhere.
+    columns : array of shape (n,)
+        Effect of each column.
+    row_ridge : float or None
+        Ridge of a row's effect; None where rows have no effect.
+    spreads : array of shape (n,)
+        What residuals of each column are divided by.
+    """
+
+    mean: float
+    columns: Array
+    row_ridge: float | None
+    spreads: Array
+
+    def row_effects(self, observed: Observed) -> Array:
+        """Effect of each row, from its own observed entries; 0 without any."""
+        if self.row_ridge is None:
+            return np.zeros(observed.shape[0])
+        left = observed.values - self.mean - self.columns[observed.indices]
+        return _shrunk_means(
+            left, observed.rows, observed.row_counts, self.row_ridge
+        )
+
+    def residuals(self, observed: Observed, row_effects: Array) -> Array:
+        """Observed values without the additive part, in units of the spreads."""
+        columns = observed.indices
+        counts = observed.row_counts
+        left = observed.values - (self.mean + self.columns[columns])
+        left -= np.repeat(row_effects, counts)
+        left /= self.spreads[columns]
+        return left
+
+
+def fit_centre(observed: Observed, mode: str, scaled: bool) -> Centre:
+    """The additive part of a matrix.
+
+    Parameters
+    ----------
+    observed : Observed
+        The observed entries.
+    mode : {"none", "mean", "columns", "rows", "two-way"}
+        Which effects to take off.
+    scaled : bool
+        Whether to divide each column by the spread of its residuals.
+    """
+    n = observed.shape[1]
+    columns, mean, row_ridge = np.zeros(n), 0.0, None
+    if mode != "none":
+        mean = float(observed.values.mean())
+    if mode == "columns":
+        left = observed.values - mean
+        columns = _shrunk_means(left, observed.indices, observed.column_counts, 0.0)
+    elif mode == "rows":
+        row_ridge = 0.0
+    elif mode == "two-way":
+        _, columns, row_ridge = two_way_effects(observed, mean)
+    centre = Centre(mean, columns, row_ridge, np.ones(n))
+    if not scaled:
+        return centre
+    left = centre.residuals(observed, centre.row_effects(observed))
+    return Centre(mean, columns, row_ridge, _column_spreads(observed, left))
+
+
+def two_way_effects(observed: Observed, mean: float) -> tuple[Array, Array, float]:
+    """Row effects, column effects and the ridge of the rows, by random-effects EM.
+
+    The ridges are ratios of variances (residual over effect), learned from the data:
+    strong where rows have few entries and differ little, weak where they differ much.
+    """
+    rows, columns = observed.rows, observed.indices
+    row_counts, column_counts = observed.row_counts, observed.column_counts
+    v = observed.values - mean
+    a, b = np.zeros(observed.shape[0]), np.zeros(observed.shape[1])
+    ridge_a = ridge_b = 1.0
+    total = float(v @ v) / len(v)
+    if total <= 0.0:
+        return a, b, ridge_a
+    for _ in range(SWEEPS):
+        before = b
+        a = _shrunk_means(v - b[columns], rows, row_counts, ridge_a)
+        b = _shrunk_means(v - a[rows], columns, column_counts, ridge_b)
+        left = v - a[rows] - b[columns]
+        noise = max(float(left @ left) / len(v), 1e-12 * total)
+        ridge_a = noise / _effect_variance(a, row_counts, ridge_a, noise)
+        ridge_b = noise / _effect_variance(b, column_counts, ridge_b, noise)
+        if float(np.max(np.abs(b - before))) <= SETTLED * total**0.5:
+            break
+    return a, b, ridge_a
+
+
+def _effect_variance(effects: Array, counts: Array, ridge: float, noise: float) -> float:
+    """Variance of effects: mean square plus what the estimates leave uncertain."""
+    seen = counts > 0
+    spread = effects[seen] ** 2 + noise / (counts[seen] + ridge)
+    # Floored so that the ridge stays finite where the effects vanish.
+    return max(float(spread.mean()), 1e-9 * noise)
+
+
+def _shrunk_means(left: Array, owner: Array, counts: Array, ridge: float) -> Array:
+    """Sum of ``left`` by owner over count plus ridge; 0 without entries."""
+    sums = np.bincount(owner, weights=left, minlength=len(counts))
+    weights = counts + ridge
+    return np.divide(sums, weights, out=np.zeros(len(counts)), where=weights > 0)
+
+
+def _column_spreads(observed: Observed, left: Array) -> Array:
+    """Root mean square of each column's residuals; 1 where there is none."""
+    columns, counts = observed.indices, observed.column_counts
+    squares = np.bincount(columns, weights=left**2, minlength=len(counts))
+    spreads = np.sqrt(squares / np.maximum(counts, 1))
+    return np.where(spreads > 0.0, spreads, 1.0)

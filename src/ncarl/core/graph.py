@@ -1,0 +1,97 @@
+"""The learned graph: distances between columns, k-sparse similarity, Laplacian."""
+
+from __future__ import annotations
+
+import math
+
+from array_api_compat import array_namespace
+
+from ncarl.core.linalg import identity_like, smallest, symmetrised
+from ncarl.core.types import Array
+
+
+def squared_distances(G: Array) -> Array:
+    """Squared distances ``l_ij = G_ii + G_jj - 2 G_ij`` between the columns.
+
+    Differences that are nothing but rounding count as 0, so that equal columns
+    are at distance 0 exactly.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, 1.0, 3.0]])
+    >>> squared_distances(X.T @ X)
+    array([[0., 0., 4.],
+           [0., 0., 4.],
+           [4., 4., 0.]])
+    """
+    xp = array_namespace(G)
+    norms = xp.linalg.diagonal(G)
+    largest = norms[:, None] + norms[None, :]
+    distances = largest - 2.0 * G
+    rounding = 8.0 * float(xp.finfo(G.dtype).eps)
+    distances = xp.where(distances > rounding * largest, distances, 0.0 * distances)
+    return distances * (1.0 - identity_like(G))
+
+
+def similarity(
+    distances: Array, k: int, *, active: Array | None = None, shift: float = 0.0
+) -> Array:
+    """k-sparse similarity of the columns, rows summing to one.
+
+    Row ``i`` is the Euclidean projection of ``-l_i / (2 mu^2)`` on the simplex with
+    the largest ``mu`` that leaves ``k`` entries:
+    ``S_ij = (t - l_ij)_+ / sum_v (t - l_iv)``, where ``t`` is the (k+1)-th smallest
+    distance and the sum runs over the ``k`` smallest. The column itself counts among its ``k``.
+
+    Parameters
+    ----------
+    distances : array of shape (n, n)
+        Squared distances.
+    k : int
+        Neighbours kept in each row, ``1 <= k <= n - 1``.
+    active : array of bool, shape (n,), optional
+        Columns that take part; the others are similar to themselves only.
+    shift : float
+        Added to ``t`` (the authors' code adds 1e-6). With 0, a row whose ``k + 1``
+        nearest are all at distance 0 gets uniform weights on them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> similarity(np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]]), 2)
+    array([[0.66666667, 0.33333333, 0.        ],
+           [0.4       , 0.6       , 0.        ],
+           [0.33333333, 0.        , 0.66666667]])
+    """
+    xp = array_namespace(distances)
+    far = distances
+    if active is not None:
+        # No active row may choose an inactive column; inactive rows are set below.
+        out_of_reach = xp.full_like(distances, math.inf)
+        far = xp.where(active[None, :] | ~active[:, None], distances, out_of_reach)
+    nearest = smallest(far, k + 1)
+    threshold = nearest[:, k:] + shift
+    total = xp.sum(threshold - nearest[:, :k], axis=1, keepdims=True)
+    tied = xp.astype(far <= threshold, far.dtype)
+    uniform = tied / xp.sum(tied, axis=1, keepdims=True)
+    safe = xp.where(total > 0.0, total, xp.ones_like(total))
+    S = xp.where(total > 0.0, xp.clip(threshold - far, 0.0, None) / safe, uniform)
+    if active is None:
+        return S
+    return xp.where(active[:, None], S, identity_like(S))
+
+
+def laplacian(S: Array) -> Array:
+    """Laplacian ``diag(W 1) - W`` of the symmetrised similarity ``W``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> laplacian(np.array([[0.5, 0.5], [0.5, 0.5]]))
+    array([[ 0.5, -0.5],
+           [-0.5,  0.5]])
+    """
+    xp = array_namespace(S)
+    W = symmetrised(S)
+    return identity_like(S) * xp.sum(W, axis=1)[:, None] - W

@@ -1,0 +1,163 @@
+"""What the array standard lacks: symmetric inverses, order statistics, shortcuts.
+
+Each function first has an agnostic form that follows the array API standard; a
+NumPy shortcut stands in front of it where a measurement asked for one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_array
+from scipy.linalg import lapack
+
+from ncarl.core.types import Array
+from ncarl.exceptions import NotPositiveDefiniteError
+
+#: Jitter starts at this many machine epsilons of the mean diagonal, grows tenfold
+#: and gives up past ``LAST_JITTER`` (relative to the same diagonal).
+FIRST_JITTER = 64.0
+LAST_JITTER = 1e-4
+
+
+def jitter_steps(dtype: object) -> list[float]:
+    """Relative jitters to try in turn, the first of them 0.
+
+    Examples
+    --------
+    >>> steps = jitter_steps("float64")
+    >>> steps[0], steps[-1] <= LAST_JITTER
+    (0.0, True)
+    """
+    steps = [0.0]
+    jitter = FIRST_JITTER * float(np.finfo(np.dtype(str(dtype).split(".")[-1])).eps)
+    while jitter <= LAST_JITTER:
+        steps.append(jitter)
+        jitter *= 10.0
+    return steps
+
+
+def identity_like(A: Array) -> Array:
+    """The identity of the size, dtype and device of the square matrix ``A``."""
+    xp = array_namespace(A)
+    return xp.eye(A.shape[0], dtype=A.dtype, device=device(A))
+
+
+def add_diagonal(A: Array, value: float) -> Array:
+    """``A + value I`` as a new array."""
+    if is_numpy_array(A):
+        B = A.copy()
+        B.flat[:: A.shape[0] + 1] += value
+        return B
+    return A + value * identity_like(A)
+
+
+def mean_diagonal(A: Array) -> float:
+    """Mean of the diagonal of a square matrix."""
+    xp = array_namespace(A)
+    return float(xp.linalg.trace(A)) / max(1, A.shape[0])
+
+
+def spd_inverse(A: Array) -> Array:
+    """Inverse of a symmetric positive definite matrix, symmetric to the last bit.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If no jitter up to `LAST_JITTER` of the diagonal makes ``A`` factorise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spd_inverse(np.diag([2.0, 4.0]))
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]])
+    """
+    for jitter in jitter_steps(A.dtype):
+        shifted = add_diagonal(A, jitter * mean_diagonal(A)) if jitter else A
+        inverse = _try_spd_inverse(shifted)
+        if inverse is not None:
+            return inverse
+    raise NotPositiveDefiniteError(
+        f"the {A.shape[0]} x {A.shape[0]} kernel matrix is not positive definite even "
+        f"with {LAST_JITTER:g} of its diagonal added; raise delta, or lower alpha"
+    )
+
+
+def _try_spd_inverse(A: Array) -> Array | None:
+    """Inverse of ``A``, or None where its Cholesky factorisation fails."""
+    if is_numpy_array(A):
+        potrf, potri = lapack.get_lapack_funcs(("potrf", "potri"), (A,))
+        factor, failed = potrf(A, lower=True)
+        if failed:
+            return None
+        lower, failed = potri(factor, lower=True, overwrite_c=True)
+        if failed or not np.isfinite(lower.trace()):
+            return None
+        # potri leaves the upper half of the factor alone: mirror the lower one.
+        lower = np.tril(lower)
+        lower += np.tril(lower, -1).T
+        return np.ascontiguousarray(lower)
+    xp = array_namespace(A)
+    try:
+        factor = xp.linalg.cholesky(A)
+    except Exception:  # each library has its own error for a failed factorisation
+        return None
+    half = xp.linalg.solve(factor, identity_like(A))
+    return xp.linalg.matmul(half.T, half)
+
+
+def factorised(A: Array, chosen: Array, s: float) -> tuple[Array, float]:
+    """Lower Cholesky factor of ``A[chosen, chosen] + s I``, and the jitter it took.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If no jitter up to `LAST_JITTER` of the diagonal makes the block factorise.
+    """
+    block = A[np.ix_(chosen, chosen)]
+    scale = mean_diagonal(block) + s
+    for jitter in jitter_steps(A.dtype):
+        try:
+            return np.linalg.cholesky(add_diagonal(block, s + jitter * scale)), jitter
+        except np.linalg.LinAlgError:
+            continue
+    raise not_factorised(len(chosen))
+
+
+def not_factorised(size: int) -> NotPositiveDefiniteError:
+    """The error for a row whose block cannot be factorised."""
+    return NotPositiveDefiniteError(
+        f"the kernel block of a row ({size} x {size}) is not positive definite even "
+        f"with {LAST_JITTER:g} of its diagonal added; raise delta, set gamma to model "
+        "the noise, or use weights='floor'"
+    )
+
+
+def smallest(A: Array, count: int) -> Array:
+    """The ``count`` smallest entries of each row, the largest of them last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> smallest(np.array([[3.0, 1.0, 2.0]]), 2)
+    array([[1., 2.]])
+    """
+    if is_numpy_array(A):
+        return np.partition(A, count - 1, axis=1)[:, :count]
+    xp = array_namespace(A)
+    return xp.sort(A, axis=1)[:, :count]
+
+
+def congruence(U: Array, weights: Array) -> Array:
+    """``U diag(weights) U^T`` for weights that are not negative.
+
+    Written as ``A A^T``, which is symmetric to the last bit and half the work.
+    """
+    xp = array_namespace(U)
+    A = U * xp.sqrt(weights)[None, :]
+    return A @ A.T
+
+
+def symmetrised(A: Array) -> Array:
+    """``(A + A^T) / 2``."""
+    return (A + A.T) / 2

@@ -1,0 +1,114 @@
+"""The row step: complete rows given a kernel, and add them up.
+
+A row with observed columns ``o`` (values ``v``) and missing columns ``u`` is
+
+- on its observed side ``y = (K_oo + s I)^-1 v``, ``x = y K_o:``, or
+- on its missing side, with ``P = (K + s I)^-1``, ``x_u = -P_uu^-1 P_uo v`` and
+  ``y = (P [v; x_u])_o``.
+
+Both give the same row and the same dual ``y``; the cheaper one is taken. On observed
+columns ``x_o = v - s y``. Two kernels do the work behind one signature: Numba where it
+is installed, NumPy elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from types import ModuleType
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from ncarl.core.linalg import factorised
+from ncarl.core.plan import pieces
+from ncarl.core.types import Array, Block, Kernel, RowSums
+
+def row_module(name: str = "auto") -> ModuleType:
+    """The module that solves rows: "numba", "numpy", or the faster one at hand."""
+    if name == "auto":
+        name = "numba" if importlib.util.find_spec("numba") else "numpy"
+    return importlib.import_module(f"ncarl.core.rows_{name}")
+
+
+def complete_rows(
+    block: Block, *, kernel: Kernel, kind: str = "auto"
+) -> tuple[Array, Array, float]:
+    """Completed rows, their duals, and the jitter that was needed.
+
+    Returns
+    -------
+    X : array of shape (rows, n)
+        Smoothed rows; equal to the observed values there in the exact model.
+    Y : array of shape (entries,)
+        Duals, aligned with ``block.values``.
+    jitter : float
+        Largest relative jitter added to a block; 0 in a healthy fit.
+    """
+    X = np.zeros((block.n_rows, block.n_columns), dtype=block.values.dtype)
+    Y, jitter = row_module(kind).solve_rows(block, kernel, X)
+    return X, Y, jitter
+
+
+def row_duals(
+    block: Block, *, kernel: Kernel, kind: str = "auto"
+) -> tuple[Array, float]:
+    """Duals ``y`` aligned with ``block.values``, and the jitter that was needed."""
+    duals: tuple[Array, float] = row_module(kind).solve_rows(block, kernel, None)
+    return duals
+
+
+def row_variances(block: Block, *, kernel: Kernel) -> Array:
+    """Variance of every entry of every row as it would be observed, given the row.
+
+    ``k_jj - k_jo (K_oo + s I)^-1 k_oj + s``, also at columns that are observed (where
+    it is the variance of a second, independent reading).
+    """
+    K, s, n = kernel.K, kernel.s, block.n_columns
+    variances = np.empty((block.n_rows, n), dtype=K.dtype)
+    diagonal = K.diagonal() + s
+    for g in range(len(block.groups) - 1):
+        top, bottom = int(block.groups[g]), int(block.groups[g + 1])
+        o = block.indices[block.indptr[top] : block.indptr[top + 1]]
+        factor, _ = factorised(K, o, s)
+        half = solve_triangular(factor, K[o], lower=True, check_finite=False)
+        known = np.einsum("ij,ij->j", half, half)
+        variances[top:bottom] = np.maximum(diagonal - known, s)
+    return variances
+
+
+def gram_of_rows(block: Block, *, kernel: Kernel, kind: str = "auto") -> RowSums:
+    """Sums over a block with ``gram = X^T X`` from completed rows (keeps digits)."""
+    n, dtype = block.n_columns, block.values.dtype
+    total = RowSums(np.zeros((n, n), dtype=dtype), 0.0, 0.0, 0.0, 0.0, 0.0)
+    for part in pieces(block):
+        start = time.perf_counter()
+        X, Y, jitter = complete_rows(part, kernel=kernel, kind=kind)
+        middle = time.perf_counter()
+        gram = X.T @ X
+        total += _sums(gram, part.values, Y, jitter, start, middle)
+    return total
+
+
+def gram_of_duals(block: Block, *, kernel: Kernel, kind: str = "auto") -> RowSums:
+    """Sums over a block with ``gram = Y^T Y``; the caller multiplies by ``K``."""
+    start = time.perf_counter()
+    Y, jitter = row_duals(block, kernel=kernel, kind=kind)
+    middle = time.perf_counter()
+    gram = row_module(kind).outer_sum(block, Y)
+    return _sums(gram, block.values, Y, jitter, start, middle)
+
+
+def first_gram(block: Block, *, kind: str = "auto") -> Array:
+    """``M^T M`` of the block with zeros in its gaps."""
+    return row_module(kind).outer_sum(block, block.values)
+
+
+def _sums(
+    gram: Array, v: Array, Y: Array, jitter: float, start: float, middle: float
+) -> RowSums:
+    """Sums of one piece, with the time that its two parts took."""
+    end = time.perf_counter()
+    fit, squares = float(v @ Y), float(Y @ Y)
+    return RowSums(gram, fit, squares, jitter, middle - start, end - middle)

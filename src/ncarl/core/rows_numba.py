@@ -1,0 +1,329 @@
+"""The row step as a Numba kernel: gather, factor and solve without leaving the cache.
+
+Small blocks get a plain Cholesky whose inner loops run along columns, so that the
+compiler can use vector instructions; larger ones go to the LAPACK that SciPy ships,
+called by address. Addresses are passed as arguments, not captured, so that the
+compiled code can be cached on disk.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numba as nb
+import numpy as np
+from numba.core import cgutils, types
+from numba.extending import get_cython_function_address, intrinsic
+
+from ncarl.core.linalg import jitter_steps, not_factorised
+from ncarl.core.plan import missing_side_pays
+from ncarl.core.types import Array, Block, Kernel
+
+#: Blocks up to this size are factorised here, larger ones by LAPACK.
+PLAIN_LIMIT = 64
+LOWER = np.array([ord("L")], dtype=np.uint8)
+
+
+def _pointer_call(arity: int) -> Any:
+    """An intrinsic that calls a C function by address with pointer arguments."""
+
+    def call(typingctx: Any, address: Any, *pointers: Any) -> Any:
+        signature = types.void(types.intp, *[types.intp] * arity)
+
+        def codegen(context: Any, builder: Any, _: Any, args: Any) -> Any:
+            void_pointer = cgutils.voidptr_t
+            function = cgutils.ir.FunctionType(
+                cgutils.ir.VoidType(), [void_pointer] * arity
+            )
+            target = builder.inttoptr(args[0], function.as_pointer())
+            builder.call(
+                target, [builder.inttoptr(a, void_pointer) for a in args[1:]]
+            )
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return call
+
+
+@intrinsic
+def _call5(typingctx, address, a, b, c, d, e):  # type: ignore[no-untyped-def]
+    """Call ``void f(void *a, ..., void *e)`` at ``address``."""
+    return _pointer_call(5)(typingctx, address, a, b, c, d, e)
+
+
+@intrinsic
+def _call8(typingctx, address, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+    """Call ``void f(void *a, ..., void *h)`` at ``address``."""
+    return _pointer_call(8)(typingctx, address, a, b, c, d, e, f, g, h)
+
+
+@cache
+def _lapack_addresses(dtype: str) -> tuple[int, int]:
+    """Addresses of potrf and potrs for a dtype."""
+    letter = {"float64": "d", "float32": "s"}[dtype]
+    module = "scipy.linalg.cython_lapack"
+    return (
+        get_cython_function_address(module, letter + "potrf"),
+        get_cython_function_address(module, letter + "potrs"),
+    )
+
+
+@nb.njit(nogil=True, cache=True)
+def _gather(K, o, shift, A):  # type: ignore[no-untyped-def]
+    """Lower half of ``K[o, o] + shift I`` into ``A``, column after column."""
+    r = len(o)
+    for b in range(r):
+        row = K[o[b]]
+        column = A[b * r : (b + 1) * r]
+        for a in range(b, r):
+            column[a] = row[o[a]]
+        column[b] += shift
+
+
+@nb.njit(nogil=True, cache=True)
+def _plain_cholesky(A, r):  # type: ignore[no-untyped-def]
+    """Factorise the lower half in place; False where a pivot is not positive."""
+    for j in range(r):
+        target = A[j * r : (j + 1) * r]
+        q = 0
+        while q + 4 <= j:
+            c0 = A[q * r : (q + 1) * r]
+            c1 = A[(q + 1) * r : (q + 2) * r]
+            c2 = A[(q + 2) * r : (q + 3) * r]
+            c3 = A[(q + 3) * r : (q + 4) * r]
+            f0, f1, f2, f3 = c0[j], c1[j], c2[j], c3[j]
+            for a in range(j, r):
+                target[a] -= f0 * c0[a] + f1 * c1[a] + f2 * c2[a] + f3 * c3[a]
+            q += 4
+        while q < j:
+            column = A[q * r : (q + 1) * r]
+            factor = column[j]
+            for a in range(j, r):
+                target[a] -= factor * column[a]
+            q += 1
+        pivot = target[j]
+        if not pivot > 0.0:
+            return False
+        scale = 1.0 / np.sqrt(pivot)
+        for a in range(j, r):
+            target[a] *= scale
+    return True
+
+
+@nb.njit(nogil=True, cache=True)
+def _plain_solve(A, r, B, count):  # type: ignore[no-untyped-def]
+    """Solve ``L L^T y = b`` in place for ``count`` right-hand sides of length r."""
+    for c in range(count):
+        y = B[c * r : (c + 1) * r]
+        for j in range(r):
+            column = A[j * r : (j + 1) * r]
+            y[j] /= column[j]
+            value = y[j]
+            for a in range(j + 1, r):
+                y[a] -= value * column[a]
+        for j in range(r - 1, -1, -1):
+            column = A[j * r : (j + 1) * r]
+            total = y[j]
+            for a in range(j + 1, r):
+                total -= column[a] * y[a]
+            y[j] = total / column[j]
+
+
+@nb.njit(nogil=True, cache=True)
+def _factor_and_solve(A, r, B, count, numbers, letter, potrf, potrs):  # type: ignore[no-untyped-def]
+    """Factorise ``A`` and solve for ``B`` in place; False where it does not factorise.
+
+    ``numbers`` is int32 scratch: size, right-hand sides, info.
+    """
+    if r <= PLAIN_LIMIT:
+        if not _plain_cholesky(A, r):
+            return False
+        _plain_solve(A, r, B, count)
+        return True
+    numbers[0], numbers[1], numbers[2] = r, count, 0
+    size = numbers.ctypes.data
+    info = size + 8
+    _call5(potrf, letter.ctypes.data, size, A.ctypes.data, size, info)
+    if numbers[2] != 0:
+        return False
+    _call8(
+        potrs,
+        letter.ctypes.data,
+        size,
+        size + 4,
+        A.ctypes.data,
+        size,
+        B.ctypes.data,
+        size,
+        info,
+    )
+    return numbers[2] == 0
+
+
+@nb.njit(nogil=True, cache=True)
+def _solve_with_jitter(
+    M, o, s, A, B, right, count, jitters, numbers, letter, potrf, potrs
+):  # type: ignore[no-untyped-def]
+    """Solve ``(M_oo + s I) y = b``, raising jitter till it factorises; -1 if never."""
+    r = len(o)
+    mean = s
+    for a in range(r):
+        mean += M[o[a], o[a]] / r
+    for jitter in jitters:
+        _gather(M, o, s + jitter * mean, A)
+        B[: r * count] = right[: r * count]
+        if _factor_and_solve(A, r, B, count, numbers, letter, potrf, potrs):
+            return jitter
+    return -1.0
+
+
+@nb.njit(nogil=True, cache=True)
+def _complement(o, n, u):  # type: ignore[no-untyped-def]
+    """Columns not in the increasing list ``o``, into ``u``; returns their number."""
+    count, position = 0, 0
+    for j in range(n):
+        if position < len(o) and o[position] == j:
+            position += 1
+        else:
+            u[count] = j
+            count += 1
+    return count
+
+
+@nb.njit(nogil=True, cache=True)
+def _add_rows(weights, o, K, x):  # type: ignore[no-untyped-def]
+    """``x += weights @ K[o]``, four rows of ``K`` at a time."""
+    r, n = len(o), len(x)
+    a = 0
+    while a + 4 <= r:
+        k0, k1, k2, k3 = K[o[a]], K[o[a + 1]], K[o[a + 2]], K[o[a + 3]]
+        w0, w1, w2, w3 = weights[a], weights[a + 1], weights[a + 2], weights[a + 3]
+        for j in range(n):
+            x[j] += w0 * k0[j] + w1 * k1[j] + w2 * k2[j] + w3 * k3[j]
+        a += 4
+    while a < r:
+        k, w = K[o[a]], weights[a]
+        for j in range(n):
+            x[j] += w * k[j]
+        a += 1
+
+
+@nb.njit(nogil=True, cache=True)
+def _missing_group(
+    P, o, V, count, u_buffer, full, A, B, right, jitters, numbers, letter, potrf, potrs
+):  # type: ignore[no-untyped-def]
+    """``x_u`` of ``count`` rows with one mask into ``B``; the jitter, or -1.
+
+    ``full`` is scratch of length n that holds ``v P_o:`` of one row at a time.
+    """
+    n, r = len(full), len(o)
+    size = _complement(o, n, u_buffer)
+    u = u_buffer[:size]
+    for c in range(count):
+        full[:] = 0.0
+        _add_rows(V[c * r : (c + 1) * r], o, P, full)
+        for a in range(size):
+            right[c * size + a] = -full[u[a]]
+    return _solve_with_jitter(
+        P, u, 0.0, A, B, right, count, jitters, numbers, letter, potrf, potrs
+    )
+
+
+@nb.njit(nogil=True, cache=True)
+def _solve_groups(
+    indptr, indices, values, groups, missing, K, P, s, Y, X, want_rows,
+    widest, tallest, jitters, letter, potrf, potrs,
+):  # type: ignore[no-untyped-def]
+    """All groups in turn; the largest jitter, or minus the size that failed."""
+    n = K.shape[0]
+    A = np.empty(widest * widest, K.dtype)
+    right = np.empty(tallest, K.dtype)
+    B = np.empty(tallest, K.dtype)
+    u_buffer = np.empty(n, np.int32)
+    full = np.empty(n, K.dtype)
+    numbers = np.empty(4, np.int32)
+    worst = 0.0
+    for g in range(len(groups) - 1):
+        top, bottom = groups[g], groups[g + 1]
+        lo, hi = indptr[top], indptr[bottom]
+        r, count = indptr[top + 1] - lo, bottom - top
+        if r == 0:
+            continue
+        o = indices[lo : lo + r]
+        V = values[lo:hi]
+        if missing[g]:
+            size = n - r
+            used = _missing_group(
+                P, o, V, count, u_buffer, full, A, B, right,
+                jitters, numbers, letter, potrf, potrs,
+            )
+            for c in range(count):
+                full[:] = 0.0
+                _add_rows(V[c * r : (c + 1) * r], o, P, full)
+                _add_rows(B[c * size : (c + 1) * size], u_buffer[:size], P, full)
+                for a in range(r):
+                    Y[lo + c * r + a] = full[o[a]]
+                if want_rows:
+                    for a in range(size):
+                        X[top + c, u_buffer[a]] = B[c * size + a]
+        else:
+            used = _solve_with_jitter(
+                K, o, s, A, Y[lo:hi], V, count,
+                jitters, numbers, letter, potrf, potrs,
+            )
+            if want_rows:
+                for c in range(count):
+                    _add_rows(Y[lo + c * r : lo + (c + 1) * r], o, K, X[top + c])
+        if used < 0.0:
+            return -float(r)
+        worst = max(worst, used)
+        if want_rows:
+            for c in range(count):
+                for a in range(r):
+                    e = lo + c * r + a
+                    X[top + c, o[a]] = values[e] - s * Y[e]
+    return worst
+
+
+@nb.njit(nogil=True, cache=True)
+def _outer_sum(indptr, indices, Y, total):  # type: ignore[no-untyped-def]
+    """Add ``y y^T`` of every row to the lower half of ``total``."""
+    for i in range(len(indptr) - 1):
+        lo, hi = indptr[i], indptr[i + 1]
+        for a in range(lo, hi):
+            row, value = total[indices[a]], Y[a]
+            for b in range(lo, a + 1):
+                row[indices[b]] += value * Y[b]
+
+
+def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, float]:
+    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given."""
+    Y = np.zeros_like(block.values)
+    sizes = np.diff(block.indptr)[block.groups[:-1]]
+    counts = np.diff(block.groups)
+    if len(sizes) == 0:
+        return Y, 0.0
+    has_missing_side = kernel.P is not None
+    missing = np.zeros(len(sizes), dtype=bool)
+    if has_missing_side:
+        missing = missing_side_pays(sizes, block.n_columns)
+    solved = np.where(missing, block.n_columns - sizes, sizes)
+    worst = _solve_groups(
+        block.indptr, block.indices, block.values, block.groups, missing,
+        kernel.K, kernel.P if has_missing_side else kernel.K, kernel.s,
+        Y, np.zeros((1, 1), Y.dtype) if X is None else X, X is not None,
+        int(solved.max()), int((solved * counts).max()),
+        np.asarray(jitter_steps(Y.dtype)), LOWER, *_lapack_addresses(str(Y.dtype)),
+    )  # fmt: skip
+    if worst < 0.0:
+        raise not_factorised(int(-worst))
+    return Y, float(worst)
+
+
+def outer_sum(block: Block, Y: Array) -> Array:
+    """Sum of ``y y^T`` over the rows, shape (n, n)."""
+    total = np.zeros((block.n_columns, block.n_columns), dtype=Y.dtype)
+    _outer_sum(block.indptr, block.indices, Y, total)
+    return total + np.tril(total, -1).T

@@ -1,0 +1,112 @@
+"""The few data types that the numerical core passes around."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# An array of any library that follows the array API standard. The standard has
+# no static type yet, so ``Any`` is the honest annotation.
+Array = Any
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of an incomplete matrix, as compressed sparse rows.
+
+    Rows that have the same observed columns are adjacent and form one group, so
+    that one factorisation serves the whole group.
+
+    Attributes
+    ----------
+    indptr : array of int64, shape (rows + 1,)
+        Row ``i`` owns the entries ``indptr[i]:indptr[i + 1]``.
+    indices : array of int32, shape (entries,)
+        Observed columns of each row, increasing within a row.
+    values : array of float, shape (entries,)
+        Observed values, centred and scaled.
+    groups : array of int64, shape (groups + 1,)
+        Group ``g`` is made of the rows ``groups[g]:groups[g + 1]``.
+    rows : array of int64, shape (rows,)
+        Where each row stood in the matrix that the block was cut from.
+    n_columns : int
+        Number of columns of the matrix.
+    """
+
+    indptr: Array
+    indices: Array
+    values: Array
+    groups: Array
+    rows: Array
+    n_columns: int
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in the block."""
+        return int(self.rows.shape[0])
+
+    def part(self, first: int, last: int) -> Block:
+        """Groups ``first`` to ``last - 1`` as a block of their own."""
+        top, bottom = int(self.groups[first]), int(self.groups[last])
+        lo, hi = int(self.indptr[top]), int(self.indptr[bottom])
+        return Block(
+            indptr=self.indptr[top : bottom + 1] - lo,
+            indices=self.indices[lo:hi],
+            values=self.values[lo:hi],
+            groups=self.groups[first : last + 1] - top,
+            rows=self.rows[top:bottom],
+            n_columns=self.n_columns,
+        )
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a row needs to know of all the others.
+
+    Attributes
+    ----------
+    K : array of shape (n, n)
+        Covariance of the columns.
+    P : array of shape (n, n) or None
+        Inverse of ``K + s I``; None where no row solves on its missing side.
+    s : float
+        Noise variance in the units of ``K``; 0 in the exact model.
+    """
+
+    K: Array
+    P: Array | None
+    s: float
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """What one pass over some rows adds up to.
+
+    ``gram`` is the sum of ``y y^T`` over the duals, or of ``x x^T`` over the
+    completed rows; which of the two, the caller chose.
+    """
+
+    gram: Array
+    fit: float
+    squares: float
+    jitter: float
+    seconds_rows: float
+    seconds_gram: float
+
+    def __add__(self, other: RowSums) -> RowSums:
+        """Sums over the rows of both."""
+        return RowSums(
+            gram=self.gram + other.gram,
+            fit=self.fit + other.fit,
+            squares=self.squares + other.squares,
+            jitter=max(self.jitter, other.jitter),
+            seconds_rows=self.seconds_rows + other.seconds_rows,
+            seconds_gram=self.seconds_gram + other.seconds_gram,
+        )
+
+
+def as_float(array: Array) -> np.ndarray[Any, Any]:
+    """``array`` in NumPy memory, as float64."""
+    return np.asarray(array, dtype=np.float64)

@@ -1,0 +1,140 @@
+"""Weights of the rank surrogate, from the spectrum of the Gram matrix.
+
+With singular values ``sigma`` and ``lambda = sigma / sum(sigma)`` the surrogate is
+``tr(X D X^T)``, ``D = U diag(w(lambda)) U^T``. At ``w = 1 / lambda`` its value is the
+squared nuclear norm; the rules below differ in what they do where lambda is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from array_api_compat import array_namespace
+
+from ncarl.core.types import Array
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Eigenvalues (increasing) and eigenvectors of a Gram matrix."""
+
+    eigenvalues: Array
+    vectors: Array
+
+
+def spectrum(G: Array) -> Spectrum:
+    """Spectrum of the Gram matrix ``G``, shape (n, n).
+
+    Rounding can make the smallest eigenvalues of a positive semi-definite matrix
+    negative; they are clipped at 0.
+    """
+    xp = array_namespace(G)
+    eigenvalues, vectors = xp.linalg.eigh(G)
+    return Spectrum(xp.clip(eigenvalues, 0.0, None), vectors)
+
+
+def shares(eigenvalues: Array) -> Array:
+    """``sigma / sum(sigma)``; equal shares where the spectrum is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shares(np.array([1.0, 9.0]))
+    array([0.25, 0.75])
+    """
+    xp = array_namespace(eigenvalues)
+    sigma = xp.sqrt(eigenvalues)
+    total = float(xp.sum(sigma))
+    if total <= 0.0:
+        return xp.ones_like(sigma) / sigma.shape[0]
+    return sigma / total
+
+
+class WeightRule(Protocol):
+    """How a direction is punished, given its share of the spectrum."""
+
+    def __call__(self, eigenvalues: Array, step: int) -> Array:
+        """Weights for eigenvalues in increasing order, at step 1, 2, ..."""
+        ...
+
+
+@dataclass(frozen=True)
+class Floor:
+    """``1 / max(lambda, f)``: no direction is punished more than ``1 / f``.
+
+    ``f = min(c / n, lambda_(q+1))``, taken afresh each step. The data pin down at
+    most about ``q = observed / (m + n)`` directions, so no more than ``q`` are judged
+    by their own size; when the matrix becomes low-rank, ``f`` falls with the tail.
+
+    Attributes
+    ----------
+    directions : int
+        ``q``, the number of directions that the data can pin down.
+    share : float
+        ``c``, as a part of the mean share ``1 / n``.
+    lowest : float
+        ``f`` never falls below this, which bounds the condition of the kernel.
+    """
+
+    directions: int
+    share: float = 0.3
+    lowest: float = 1e-10
+
+    def floor(self, lam: Array) -> float:
+        """The floor ``f`` for shares in increasing order."""
+        n = lam.shape[0]
+        # lambda_(q+1) counts from the largest, the array from the smallest.
+        position = max(0, n - 1 - self.directions)
+        return max(self.lowest, min(self.share / n, float(lam[position])))
+
+    def __call__(self, eigenvalues: Array, step: int) -> Array:
+        """Weights for eigenvalues in increasing order."""
+        xp = array_namespace(eigenvalues)
+        lam = shares(eigenvalues)
+        return 1.0 / xp.clip(lam, self.floor(lam), None)
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """``1 / sqrt(lambda^2 + e^2)`` with ``e`` falling: the nuclear-norm limit."""
+
+    start: float = 1.0
+    decay: float = 0.9
+    lowest: float = 1e-9
+
+    def epsilon(self, step: int) -> float:
+        """The smoothing ``e`` at a step."""
+        return max(self.lowest, self.start * self.decay**step)
+
+    def __call__(self, eigenvalues: Array, step: int) -> Array:
+        """Weights for eigenvalues in increasing order."""
+        xp = array_namespace(eigenvalues)
+        lam = shares(eigenvalues)
+        return 1.0 / xp.sqrt(lam * lam + self.epsilon(step) ** 2)
+
+
+@dataclass(frozen=True)
+class PseudoInverse:
+    """``1 / lambda``, and 0 where lambda <= cutoff: the paper's noiseless rule."""
+
+    cutoff: float = 1e-5
+
+    def __call__(self, eigenvalues: Array, step: int) -> Array:
+        """Weights for eigenvalues in increasing order."""
+        xp = array_namespace(eigenvalues)
+        lam = shares(eigenvalues)
+        kept = lam > self.cutoff
+        safe = xp.where(kept, lam, xp.ones_like(lam))
+        return xp.where(kept, 1.0 / safe, xp.zeros_like(lam))
+
+
+@dataclass(frozen=True)
+class ShiftedInverse:
+    """``(A / tr A)^-1`` with ``A = (G + shift I)^(1/2)``: the paper's noisy rule."""
+
+    shift: float
+
+    def __call__(self, eigenvalues: Array, step: int) -> Array:
+        """Weights for eigenvalues in increasing order."""
+        return 1.0 / shares(eigenvalues + self.shift)

@@ -1,0 +1,137 @@
+"""Where the row work runs. One abstraction: map a function over blocks, in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from threadpoolctl import ThreadpoolController
+
+from ncarl.core.rows import row_module
+from ncarl.core.types import Block
+
+R = TypeVar("R")
+log = logging.getLogger("ncarl")
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Runs a function on every block and hands the results back in block order.
+
+    The function comes first, the block is its only positional argument, and what all
+    blocks share travels by name, so that an engine can upload or scatter it once.
+    """
+
+    def place(self, blocks: Iterable[Block]) -> Sequence[Any]:
+        """Put the blocks where the work will be done."""
+        ...
+
+    def map(
+        self, function: Callable[..., R], blocks: Sequence[Any], **shared: Any
+    ) -> Iterator[R]:
+        """``function(block, **shared)`` for every block, in block order."""
+        ...
+
+    def describe(self) -> str:
+        """What the engine is and why it was picked, in one line."""
+        ...
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads of this process, with BLAS held to one thread inside each.
+
+    Parameters
+    ----------
+    n_jobs : int, optional
+        Threads; by default one a core.
+    rows : {"auto", "numba", "numpy"}
+        Which row kernel to use; "auto" takes Numba where it is installed.
+    """
+
+    n_jobs: int | None = None
+    rows: str = "auto"
+    _blas: ThreadpoolController = field(
+        default_factory=ThreadpoolController, init=False, repr=False, compare=False
+    )
+
+    def place(self, blocks: Iterable[Block]) -> Sequence[Block]:
+        """Blocks stay in this process's memory."""
+        return list(blocks)
+
+    def map(
+        self, function: Callable[..., R], blocks: Sequence[Block], **shared: Any
+    ) -> Iterator[R]:
+        """``function(block, **shared)`` for every block, in block order."""
+        row_module(self.rows)  # imported once here, not by all threads at once
+        workers = min(self.n_jobs or available_cores(), len(blocks))
+        with self._blas.limit(limits=1, user_api="blas"):
+            if workers <= 1:
+                for block in blocks:
+                    yield function(block, kind=self.rows, **shared)
+                return
+            yield from self._map_in_threads(function, blocks, workers, shared)
+
+    def _map_in_threads(
+        self,
+        function: Callable[..., R],
+        blocks: Sequence[Block],
+        workers: int,
+        shared: dict[str, Any],
+    ) -> Iterator[R]:
+        """Keep one block a worker in flight, so that few results wait in memory."""
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="ncarl")
+        waiting: deque[Future[R]] = deque()
+        try:
+            for block in blocks:
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+                waiting.append(
+                    pool.submit(function, block, kind=self.rows, **shared)
+                )
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def describe(self) -> str:
+        """What the engine is and why it was picked, in one line."""
+        kind = row_module(self.rows).__name__.rsplit("_", 1)[-1]
+        why = "" if kind == "numba" else " (pip install 'ncarl[fast]' for Numba rows)"
+        return f"threads: {self.n_jobs or available_cores()} cores, {kind} rows{why}"
+
+
+def pick_engine(engine: str | Engine) -> Engine:
+    """The engine that a name stands for.
+
+    Examples
+    --------
+    >>> pick_engine("threads")
+    Threads(n_jobs=None, rows='auto')
+    """
+    if isinstance(engine, str):
+        if engine not in ("auto", "threads"):
+            raise ValueError(
+                "engine must be 'auto', 'threads' or an object with place, map and "
+                f"describe, got {engine!r}"
+            )
+        engine = Threads()
+    elif not isinstance(engine, Engine):
+        raise TypeError(
+            "engine must be 'auto', 'threads' or an object with place, map and "
+            f"describe, got {type(engine).__name__}"
+        )
+    log.info("engine %s", engine.describe())
+    return engine

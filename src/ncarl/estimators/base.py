@@ -1,0 +1,352 @@
+"""What all kernel estimators share: completion, prediction, score, saving."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Literal, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn import get_config
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ncarl.containers import give_back, read
+from ncarl.core.types import Array
+from ncarl.engines import Engine, pick_engine
+from ncarl.estimators.parameters import check_choice, check_flag
+from ncarl.exceptions import NumericalWarning
+from ncarl.fitting import Settings, Workspace
+from ncarl.holdout import hold_out
+from ncarl.loop import Result
+from ncarl.metrics import relative_rmse
+from ncarl.model import KernelModel
+from ncarl.observed import Observed
+from ncarl.solver import Iterate
+
+#: Dense results of sparse input are refused above this size unless asked for.
+MAX_DENSE_GB = 8.0
+CENTERS = (None, "mean", "columns", "two-way")
+ORIENTATIONS = ("auto", "columns", "rows")
+
+
+class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Base of the estimators whose whole state is one kernel.
+
+    Subclasses store their parameters and implement ``fit``.
+    """
+
+    engine: str | Engine
+    model_: KernelModel
+
+    def __sklearn_tags__(self) -> Any:
+        """Gaps are welcome, sparse input too, float32 stays float32."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
+        """Fit to ``X`` and complete it; options are those of ``transform``."""
+        return self.fit(X, y).transform(X, **options)  # type: ignore[attr-defined]
+
+    def transform(
+        self,
+        X: Any,
+        keep_observed: bool = True,
+        return_std: bool | Literal["latent"] = False,
+        max_dense_gb: float = MAX_DENSE_GB,
+    ) -> Any:
+        """Complete the rows of ``X``, which need not be those of the fit.
+
+        Parameters
+        ----------
+        X : array, masked array, frame or sparse matrix of shape (m, n)
+            Rows with gaps. With the kernel on the rows (``orientation``), columns
+            with gaps: the rows must then be those of the fit.
+        keep_observed : bool
+            Give observed entries back bit for bit; otherwise the smoothed values of
+            the model (they differ from the observed ones only if ``gamma`` is set).
+        return_std : bool or "latent"
+            Give standard deviations too: of an entry as it would be observed, or of
+            the value behind it. Needs ``gamma``.
+        max_dense_gb : float
+            A dense result of sparse input larger than this is refused.
+
+        Returns
+        -------
+        filled : container like ``X``; a dense array if ``X`` is sparse
+            The completed matrix.
+        std : array of shape (m, n)
+            Only if asked for; 0 at observed entries that were kept.
+        """
+        check_is_fitted(self)
+        keep = check_flag("keep_observed", keep_observed)
+        std = self._std_kind(return_std)
+        if sparse.issparse(X):
+            _refuse_large(X.shape, max_dense_gb)
+        observed = self._read_rows(X)
+        turned = observed.transposed() if self.transposed_ else observed
+        filled, deviations = self.model_.complete(turned, self._engine(), std=std)
+        if self.transposed_:
+            filled = filled.T
+        result = give_back(X, filled, keep_observed=keep, plain=self._plain_output())
+        if deviations is None:
+            return result
+        deviations = np.ascontiguousarray(deviations.T if self.transposed_ else deviations)
+        if keep:
+            deviations[observed.rows, observed.indices] = 0.0
+        return result, deviations
+
+    def predict(
+        self,
+        rows: Any,
+        cols: Any,
+        return_std: bool | Literal["latent"] = False,
+        *,
+        X: Any = None,
+    ) -> Any:
+        """Values of the model at single entries.
+
+        Parameters
+        ----------
+        rows, cols : array-like of int, shape (entries,)
+            Positions, counted from 0.
+        return_std : bool or "latent"
+            Give standard deviations too; needs ``gamma``.
+        X : container, optional
+            The matrix that the positions refer to; by default that of the fit.
+
+        Returns
+        -------
+        values : array of shape (entries,)
+            Predictions; at observed entries the smoothed value.
+        std : array of shape (entries,)
+            Only if asked for.
+        """
+        check_is_fitted(self)
+        std = self._std_kind(return_std)
+        observed = self._training_entries() if X is None else self._read_rows(X)
+        i = _positions("rows", rows, observed.shape[0])
+        j = _positions("cols", cols, observed.shape[1])
+        if len(i) != len(j):
+            raise ValueError(
+                f"rows and cols must have one length, got {len(i)} and {len(j)}"
+            )
+        if len(i) == 0:
+            empty = np.empty(0)
+            return (empty, empty.copy()) if std else empty
+        if self.transposed_:
+            observed, i, j = observed.transposed(), j, i
+        values, deviations = self.model_.predict(observed, i, j, self._engine(), std=std)
+        return values if deviations is None else (values, deviations)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the relative root mean square error; higher is better.
+
+        Parameters
+        ----------
+        X : container of shape (m, n)
+            Rows with gaps.
+        y : container of shape (m, n), optional
+            The truth: entries missing in ``X`` and known in ``y`` are scored. Without
+            it a fixed tenth of the observed entries of ``X`` is hidden, completed from
+            the rest and scored.
+        """
+        check_is_fitted(self)
+        observed = self._read_rows(X)
+        if y is None or not _is_matrix(y):
+            kept, hidden = hold_out(observed, 0.1, np.random.default_rng(0))
+        else:
+            kept, hidden = observed, _known_in(self, observed, y)
+        if hidden.n_observed == 0:
+            raise ValueError(
+                "nothing to score: no entry is missing in X and known in y, or X has "
+                "too few observed entries to hide a tenth of them"
+            )
+        i, j = hidden.rows, hidden.indices.astype(np.int64)
+        if self.transposed_:
+            kept, i, j = kept.transposed(), j, i
+        guess, _ = self.model_.predict(kept, i, j, self._engine())
+        return -relative_rmse(hidden.values, guess)
+
+    def save(self, path: str | os.PathLike[str], *, training_data: bool = False) -> None:
+        """Write the fitted model to a file that `ncarl.load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file; it is replaced as a whole, readable by its owner only.
+        training_data : bool
+            Keep the observed entries of the fit too, so that ``predict`` works after
+            loading without ``X``. They are your data: left out unless asked for.
+        """
+        from ncarl.saving import save_estimator
+
+        save_estimator(self, path, training_data=training_data)
+
+    @property
+    def kernel_(self) -> Array:
+        """Covariance of the columns (of the rows if ``transposed_``), (n, n)."""
+        check_is_fitted(self)
+        return self.model_.kernel.K
+
+    def _engine(self) -> Engine:
+        """The engine that the parameter names."""
+        return pick_engine(self.engine)
+
+    def _plain_output(self) -> bool:
+        """Whether ``set_output`` asks for a container of its own."""
+        own = getattr(self, "_sklearn_output_config", {}).get("transform")
+        return bool((own or get_config()["transform_output"]) != "default")
+
+    def _std_kind(self, return_std: Any) -> str | None:
+        """Which standard deviation is asked for."""
+        if return_std is False:
+            return None
+        if return_std is not True and return_std != "latent":
+            raise ValueError(
+                f"return_std must be True, False or 'latent', got {return_std!r}"
+            )
+        if self.model_.kernel.s == 0.0:
+            raise ValueError(
+                "return_std needs a model of the noise, and gamma=None has none; set "
+                "gamma to a positive number"
+            )
+        return "latent" if return_std == "latent" else "observed"
+
+    def _read_rows(self, X: Any) -> Observed:
+        """Entries of a matrix that the fitted kernel can complete."""
+        observed = read(self, X, reset=False, same_columns=not self.transposed_)
+        wanted = self.model_.kernel.K.shape[0]
+        if self.transposed_ and observed.shape[0] != wanted:
+            raise ValueError(
+                f"the kernel sits on the rows, so X must have the {wanted} rows of the "
+                f"fit, got {observed.shape[0]}; fit with orientation='columns' to "
+                "complete new rows"
+            )
+        return observed
+
+    def _training_entries(self) -> Observed:
+        """Observed entries of the fit."""
+        if getattr(self, "training_", None) is None:
+            raise ValueError(
+                "the training entries were not kept with this model; pass X=..., or "
+                "save it with training_data=True"
+            )
+        entries: Observed = self.training_
+        return entries
+
+    def _begin(self, X: Any) -> tuple[Observed, Observed]:
+        """Read ``X`` for a fit: its entries as given, and as the kernel sees them."""
+        observed = read(self, X, reset=True)
+        if observed.n_observed == 0:
+            raise ValueError(
+                f"X has no observed entry (all {observed.shape[0]} x "
+                f"{observed.shape[1]} are missing); nothing can be learned from it"
+            )
+        turned = check_choice("orientation", self.orientation, ORIENTATIONS)
+        wide = observed.shape[0] < observed.shape[1]
+        self.transposed_ = turned == "rows" or (
+            turned == "auto" and wide and not self._columns_only()
+        )
+        return observed, observed.transposed() if self.transposed_ else observed
+
+    def _columns_only(self) -> bool:
+        """Whether the settings make sense with the kernel on the columns only."""
+        return getattr(self, "scale", None) == "columns"
+
+    def _center_mode(self, center: Any) -> str:
+        """The centring as the kernel's orientation sees it."""
+        check_choice("center", center, CENTERS)
+        if center == "columns" and self.transposed_:
+            return "rows"
+        return center or "none"
+
+    def _finish(
+        self,
+        observed: Observed,
+        workspace: Workspace,
+        settings: Settings,
+        result: Result[Iterate],
+    ) -> Self:
+        """Set the fitted attributes from a run."""
+        self.model_ = workspace.model(settings, result)
+        self.training_ = observed
+        self.history_ = {name: np.asarray(col) for name, col in result.history.items()}
+        self.n_iter_ = int(result.last.step)
+        self.converged_ = result.converged
+        self.n_neighbors_ = workspace.neighbors(settings)
+        self.engine_ = workspace.engine.describe()
+        S = result.last.similarity
+        n = workspace.shape[1]
+        self.similarity_ = sparse.csr_array((n, n)) if S is None else sparse.csr_array(S)
+        self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
+        self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
+        jitter = float(self.history_["jitter"].max(initial=0.0))
+        if jitter > 0.0:
+            warnings.warn(
+                f"near-singular blocks were factorised with up to {jitter:.1e} of their "
+                "diagonal added; a larger delta, or gamma, avoids that",
+                NumericalWarning,
+                stacklevel=3,
+            )
+        if result.interrupted:
+            raise KeyboardInterrupt
+        if settings.tol > 0.0 and not result.converged and self.n_iter_ >= settings.max_iter:
+            warnings.warn(
+                f"{type(self).__name__} did not settle in max_iter={settings.max_iter} "
+                f"steps (change {result.last.change:.1e}, tol {settings.tol:.1e}); the "
+                "last step is kept. Raise max_iter or tol, or set tol=0 to run a fixed "
+                "number of steps.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+
+def _refuse_large(shape: tuple[int, int], max_dense_gb: float) -> None:
+    """Raise if a dense result would be larger than allowed."""
+    size = shape[0] * shape[1] * 8 / 1e9
+    if size > max_dense_gb:
+        raise ValueError(
+            f"the completed {shape[0]} x {shape[1]} matrix takes {size:.1f} GB, more than "
+            f"max_dense_gb={max_dense_gb:g}. Use predict(rows, cols) for the entries you "
+            "need, transform some rows at a time (X[first:last]), or raise max_dense_gb."
+        )
+
+
+def _positions(name: str, values: Any, bound: int) -> Array:
+    """Positions as int64 within ``0 .. bound - 1``."""
+    array = np.atleast_1d(np.asarray(values))
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"{name} must be a list of whole numbers, got dtype {array.dtype}, shape "
+            f"{array.shape}"
+        )
+    array = array.astype(np.int64)
+    if array.size and (array.min() < 0 or array.max() >= bound):
+        raise ValueError(
+            f"{name} must lie between 0 and {bound - 1}, got {array.min()} to {array.max()}"
+        )
+    return array
+
+
+def _is_matrix(y: Any) -> bool:
+    """Whether ``y`` is a matrix of truths rather than a target that is to be ignored."""
+    return bool(len(getattr(y, "shape", np.shape(y))) == 2)
+
+
+def _known_in(estimator: Any, observed: Observed, y: Any) -> Observed:
+    """Entries of ``y`` that are missing in ``observed``."""
+    truth = read(estimator, y, reset=False, same_columns=False)
+    if truth.shape != observed.shape:
+        raise ValueError(f"y must have the shape of X, {observed.shape}, got {truth.shape}")
+    n = observed.shape[1]
+    seen = observed.rows * n + observed.indices
+    return truth.without(np.isin(truth.rows * n + truth.indices, seen))
+
+

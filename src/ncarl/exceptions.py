@@ -1,0 +1,21 @@
+"""Errors and warnings that a user may want to catch by name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class NotPositiveDefiniteError(np.linalg.LinAlgError):
+    """A kernel block could not be factorised, even with jitter on its diagonal."""
+
+
+class BrokenFileError(ValueError):
+    """A model or checkpoint file is foreign, truncated or damaged."""
+
+
+class CheckpointMismatchError(ValueError):
+    """A checkpoint belongs to other data or other parameters."""
+
+
+class NumericalWarning(RuntimeWarning):
+    """Something was repaired on the way, such as a near-singular block."""

@@ -1,0 +1,169 @@
+"""From observed entries and settings to a fitted kernel model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncarl.blocks import cut, needs_missing_side
+from ncarl.centering import Centre, fit_centre
+from ncarl.checkpoint import Checkpoint
+from ncarl.core.kernel import Penalty
+from ncarl.core.types import Array
+from ncarl.core.weights import Floor, PseudoInverse, ShiftedInverse, Smooth, WeightRule
+from ncarl.engines import Engine
+from ncarl.loop import History, Result, drive
+from ncarl.model import KernelModel, unit_of
+from ncarl.observed import Observed
+from ncarl.solver import Iterate, Recipe, kernel_iterates, zero_filled_gram
+
+#: The authors' code adds this to a squared distance and to the Gram matrix.
+AUTHORS_SHIFT = 1e-6
+
+Observer = Callable[[Iterate, History], object]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked parameters of one fit; see the estimators for what they mean."""
+
+    alpha: float
+    n_neighbors: int
+    gamma: float | None
+    graph: Any
+    weights: str
+    delta: float
+    max_iter: int
+    tol: float
+
+
+class Workspace:
+    """A matrix made ready for fits: centred, scaled, cut into blocks and placed.
+
+    Parameters
+    ----------
+    observed : Observed
+        Observed entries, in the orientation of the kernel.
+    center : {"none", "mean", "columns", "rows", "two-way"}
+        Effects to take off first.
+    scaled : bool
+        Whether columns are divided by the spread of their residuals.
+    dtype : {"float64", "float32"}
+        Precision of the work.
+    engine : Engine
+        Where to work.
+    """
+
+    def __init__(
+        self, observed: Observed, center: str, scaled: bool, dtype: str, engine: Engine
+    ) -> None:
+        self.shape = observed.shape
+        self.n_observed = observed.n_observed
+        self.unit = unit_of(observed.values)
+        inner = observed.with_values(observed.values / self.unit)
+        self.mean = float(inner.values.mean())
+        self.centred = center != "none"
+        self.centre: Centre = fit_centre(inner, center, scaled)
+        effects = self.centre.row_effects(inner)
+        residuals = self.centre.residuals(inner, effects).astype(dtype, copy=False)
+        self.empty = observed.column_counts == 0
+        self.missing_side = needs_missing_side(observed)
+        self.engine = engine
+        self.dtype = dtype
+        self.blocks = engine.place(cut(inner.with_values(residuals)))
+
+    @cached_property
+    def start(self) -> Array:
+        """Gram matrix of the zero-filled residuals."""
+        return zero_filled_gram(self.engine, self.blocks)
+
+    def neighbors(self, settings: Settings) -> int:
+        """Neighbours that the graph can have at most; 0 for no graph."""
+        candidates = self.shape[1]
+        if settings.weights != "pinv":
+            candidates -= int(self.empty.sum())
+        return min(settings.n_neighbors, candidates - 1)
+
+    def recipe(self, settings: Settings) -> Recipe:
+        """What a fit with these settings does in each step."""
+        faithful = settings.weights == "pinv"
+        shift = min(AUTHORS_SHIFT / self.unit / self.unit, 1e300)
+        graph = settings.graph if settings.alpha > 0.0 else None
+        if graph is not None and not isinstance(graph, str):
+            graph = graph.astype(self.dtype)
+        return Recipe(
+            penalty=Penalty(
+                settings.alpha, settings.delta, settings.gamma, bare_delta=faithful
+            ),
+            rule=self._rule(settings, shift),
+            n_neighbors=self.neighbors(settings),
+            graph=graph,
+            active=None if faithful or not self.empty.any() else ~self.empty,
+            shift=shift if faithful else 0.0,
+            missing_side=self.missing_side,
+            keep_digits=faithful,
+        )
+
+    def _rule(self, settings: Settings, shift: float) -> WeightRule:
+        """The weight rule that the settings name."""
+        if settings.weights == "smooth":
+            return Smooth()
+        if settings.weights == "pinv":
+            return PseudoInverse() if settings.gamma is None else ShiftedInverse(shift)
+        m, n = self.shape
+        return Floor(directions=self.n_observed // (m + n))
+
+    def run(
+        self,
+        settings: Settings,
+        *,
+        gram: Array | None = None,
+        checkpoint: Checkpoint | None = None,
+        observers: list[Observer] | None = None,
+    ) -> Result[Iterate]:
+        """Learn a kernel, from ``gram`` or the checkpoint if there is one."""
+        kept = checkpoint.read() if checkpoint else None
+        history = History()
+        step, gram = 0, self.start if gram is None else gram
+        if kept is not None:
+            last, history = kept
+            if last.change < settings.tol or last.step >= settings.max_iter:
+                return Result(last, history.columns, last.change < settings.tol)
+            step, gram = last.step, last.gram
+        watching: list[Observer] = [checkpoint.write] if checkpoint else []
+        iterates = kernel_iterates(
+            self.engine, self.blocks, self.recipe(settings), self.start, gram, step
+        )
+        return drive(
+            iterates,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            observers=watching + (observers or []),
+            history=history,
+            scale=min(self.unit * self.unit, 1e300),
+        )
+
+    def model(self, settings: Settings, result: Result[Iterate]) -> KernelModel:
+        """The fitted model that a run ended with."""
+        noisy = settings.gamma is not None
+        sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
+        silent = self.centred or settings.weights == "pinv"
+        return KernelModel(
+            kernel=result.last.kernel,
+            centre=self.centre,
+            unit=self.unit,
+            sigma=sigma,
+            empty=self.empty & (settings.weights != "pinv"),
+            fallback=0.0 if silent else self.mean,
+            dtype=self.dtype,
+        )
+
+
+def checkpoint_for(path: Any, observed: Observed, owner: dict[str, Any]) -> Checkpoint:
+    """The checkpoint at ``path`` for a fit of these data with these parameters."""
+    return Checkpoint(Path(path), {**owner, "data": observed.fingerprint()})

@@ -1,0 +1,74 @@
+"""Errors on entries that were hidden."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ncarl.core.types import Array
+
+
+def relative_rmse(truth: Any, guess: Any) -> float:
+    """``||truth - guess|| / ||truth||`` over the entries given.
+
+    This is what the paper calls mean-squared error.
+
+    Examples
+    --------
+    >>> relative_rmse([3.0, 4.0], [3.0, 4.5])
+    0.1
+    """
+    t, g = _pair(truth, guess)
+    largest = float(max(np.max(np.abs(t)), np.max(np.abs(g)), 1e-300))
+    size = float(np.linalg.norm(t / largest))
+    error = float(np.linalg.norm(t / largest - g / largest))
+    if size > 0.0:
+        return error / size
+    return 0.0 if error == 0.0 else float("inf")
+
+
+def rmse(truth: Any, guess: Any) -> float:
+    """Root mean square error.
+
+    Examples
+    --------
+    >>> rmse([1.0, 2.0], [1.0, 4.0])
+    1.4142135623730951
+    """
+    t, g = _pair(truth, guess)
+    return float(np.sqrt(np.mean((t - g) ** 2)))
+
+
+def mae(truth: Any, guess: Any) -> float:
+    """Mean absolute error.
+
+    Examples
+    --------
+    >>> mae([1.0, 2.0], [1.0, 4.0])
+    1.0
+    """
+    t, g = _pair(truth, guess)
+    return float(np.mean(np.abs(t - g)))
+
+
+def psnr(truth: Any, guess: Any, peak: float = 1.0) -> float:
+    """Peak signal-to-noise ratio in decibels; infinite where the two are equal.
+
+    Examples
+    --------
+    >>> round(psnr([0.0, 1.0], [0.1, 1.0]), 2)
+    23.01
+    """
+    error = rmse(truth, guess)
+    return float("inf") if error == 0.0 else float(20.0 * np.log10(peak / error))
+
+
+def _pair(truth: Any, guess: Any) -> tuple[Array, Array]:
+    """Both as float arrays of one shape, or an error that says what differs."""
+    t, g = np.asarray(truth, dtype=np.float64), np.asarray(guess, dtype=np.float64)
+    if t.shape != g.shape:
+        raise ValueError(f"truth and guess must have one shape, got {t.shape}, {g.shape}")
+    if t.size == 0:
+        raise ValueError("truth holds no entry to score")
+    return t, g

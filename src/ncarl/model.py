@@ -1,0 +1,224 @@
+"""A fitted kernel and what it can say about rows, apart from any estimator.
+
+All methods work in the orientation of the kernel: its columns are the model's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ncarl.blocks import cut
+from ncarl.centering import Centre
+from ncarl.core.plan import pieces
+from ncarl.core.rows import complete_rows, row_duals, row_variances
+from ncarl.core.types import Array, Block, Kernel
+from ncarl.engines import Engine
+from ncarl.observed import Observed
+
+
+def unit_of(values: Array) -> float:
+    """The power of two nearest to the root mean square of the values; 1 if they are 0.
+
+    Dividing by a power of two loses no bit, so results scale exactly with the input.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unit_of(np.array([3.0, 5.0])), unit_of(np.zeros(2))
+    (4.0, 1.0)
+    """
+    largest = float(np.max(np.abs(values), initial=0.0))
+    if largest == 0.0:
+        return 1.0
+    rms = largest * float(np.sqrt(np.mean((values / largest) ** 2)))
+    exponent = int(np.clip(np.round(np.log2(rms)), -1000, 1000))
+    return float(np.ldexp(1.0, exponent))
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """Kernel, additive part and units of a fit.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Covariance of the columns.
+    centre : Centre
+        Additive part, in internal units.
+    unit : float
+        What the user's values are divided by.
+    sigma : float
+        Internal size of one unit of the kernel's standard deviation.
+    empty : array of bool, shape (n,)
+        Columns in which the fit observed nothing.
+    fallback : float
+        Added where a row or column says nothing of itself (internal units).
+    dtype : str
+        Precision of the row work.
+    """
+
+    kernel: Kernel
+    centre: Centre
+    unit: float
+    sigma: float
+    empty: Array
+    fallback: float
+    dtype: str
+
+    def prepare(self, observed: Observed) -> tuple[Observed, Array]:
+        """Observed residuals in internal units, and the effect of each row."""
+        inner = observed.with_values(observed.values / self.unit)
+        effects = self.centre.row_effects(inner)
+        residuals = self.centre.residuals(inner, effects).astype(self.dtype, copy=False)
+        return inner.with_values(residuals), effects
+
+    def complete(
+        self, observed: Observed, engine: Engine, *, std: str | None = None
+    ) -> tuple[Array, Array | None]:
+        """Smoothed matrix in the user's units, and its standard deviations.
+
+        Parameters
+        ----------
+        observed : Observed
+            Rows to complete.
+        engine : Engine
+            Where to work.
+        std : {"observed", "latent"}, optional
+            Standard deviation of an entry as it would be observed, or of the value
+            behind it.
+        """
+        residuals, effects = self.prepare(observed)
+        X = np.empty(observed.shape)
+        deviations = None if std is None else np.empty(observed.shape)
+        blocks = cut(residuals)
+        shared = {"kernel": self.kernel, "std": std}
+        done = engine.map(completed_block, engine.place(blocks), **shared)
+        for block, (rows, variances) in zip(blocks, done, strict=True):
+            X[block.rows] = self._in_units(rows, effects[block.rows], block)
+            if deviations is not None:
+                deviations[block.rows] = self._deviations(variances)
+        return _finite(X), None if deviations is None else _finite(deviations)
+
+    def predict(
+        self,
+        observed: Observed,
+        rows: Array,
+        columns: Array,
+        engine: Engine,
+        *,
+        std: str | None = None,
+    ) -> tuple[Array, Array | None]:
+        """Smoothed values at single entries, from the duals of their rows."""
+        wanted, position = np.unique(rows, return_inverse=True)
+        part = observed.take_rows(wanted)
+        residuals, effects = self.prepare(part)
+        values = np.empty(len(rows))
+        deviations = None if std is None else np.empty(len(rows))
+        blocks = cut(residuals)
+        order = np.argsort(position, kind="stable")
+        bounds = np.searchsorted(position[order], np.arange(len(wanted) + 1))
+        done = engine.map(
+            entry_terms, engine.place(blocks), kernel=self.kernel, std=std,
+            columns=columns[order], bounds=bounds,
+        )  # fmt: skip
+        for places, sums, variances in done:
+            asked = order[places]
+            j, i = columns[asked], position[asked]
+            centre = self.centre.mean + self.centre.columns[j] + effects[i]
+            silent = self.empty[j] | (part.row_counts[i] == 0)
+            inner = sums * self.centre.spreads[j] + centre + self.fallback * silent
+            with np.errstate(over="ignore"):
+                values[asked] = inner * self.unit
+            if deviations is not None:
+                deviations[asked] = self._deviations(variances, j)
+        return _finite(values), None if deviations is None else _finite(deviations)
+
+    def _in_units(self, rows: Array, effects: Array, block: Block) -> Array:
+        """Completed residual rows in the user's units, additive part included."""
+        X = rows.astype(np.float64, copy=False) * self.centre.spreads
+        X += self.centre.mean + self.centre.columns
+        X += effects[:, None]
+        if self.fallback:
+            X[:, self.empty] += self.fallback
+            X[np.ix_(np.diff(block.indptr) == 0, ~self.empty)] += self.fallback
+        with np.errstate(over="ignore"):  # held at the largest float in the end
+            X *= self.unit
+        return X
+
+    def _deviations(self, variances: Array, columns: Any = slice(None)) -> Array:
+        """Standard deviations in the user's units."""
+        spreads = self.centre.spreads[columns]
+        with np.errstate(over="ignore"):
+            return np.sqrt(variances) * (self.sigma * spreads) * self.unit
+
+
+def completed_block(
+    block: Block, *, kernel: Kernel, std: str | None, kind: str = "auto"
+) -> tuple[Array, Array | None]:
+    """Completed rows of a block, and the variances of their entries if asked for."""
+    X, _, _ = complete_rows(block, kernel=kernel, kind=kind)
+    if std is None:
+        return X, None
+    variances = row_variances(block, kernel=kernel)
+    return X, variances - kernel.s if std == "latent" else variances
+
+
+def entry_terms(
+    block: Block,
+    *,
+    kernel: Kernel,
+    columns: Array,
+    bounds: Array,
+    std: str | None,
+    kind: str = "auto",
+) -> tuple[Array, Array, Array]:
+    """``y_i K_oj`` for the columns asked of each row of a block, and variances.
+
+    Row ``block.rows[i]`` is asked for ``columns[bounds[row]:bounds[row + 1]]``.
+
+    Returns
+    -------
+    places : array of int, shape (asked,)
+        Positions in ``columns`` that the block answers.
+    sums, variances : arrays of shape (asked,)
+        The answers; variances are 0 where they were not asked for.
+    """
+    answers = [
+        answer
+        for part in pieces(block)
+        for answer in _answers(part, kernel, columns, bounds, std, kind)
+    ]
+    places, sums, variances = (np.concatenate(a) for a in zip(*answers, strict=True))
+    return places, sums, variances
+
+
+def _answers(
+    block: Block, kernel: Kernel, columns: Array, bounds: Array,
+    std: str | None, kind: str,
+) -> Iterator[tuple[Array, Array, Array]]:  # fmt: skip
+    """Places, values and variances that are asked of each row."""
+    if kernel.P is None:
+        Y, _ = row_duals(block, kernel=kernel, kind=kind)
+    else:
+        X, _, _ = complete_rows(block, kernel=kernel, kind=kind)
+    noise = kernel.s if std == "latent" else 0.0
+    spread = None if std is None else row_variances(block, kernel=kernel) - noise
+    for i, row in enumerate(block.rows):
+        places = np.arange(bounds[row], bounds[row + 1])
+        j = columns[places]
+        if kernel.P is None:
+            entries = slice(int(block.indptr[i]), int(block.indptr[i + 1]))
+            values = Y[entries] @ kernel.K[np.ix_(block.indices[entries], j)]
+        else:
+            values = X[i, j]
+        yield places, values, np.zeros(len(j)) if spread is None else spread[i, j]
+
+
+def _finite(values: Array) -> Array:
+    """Values with overflow held at the largest float."""
+    largest = np.finfo(np.float64).max
+    return np.clip(values, -largest, largest, out=values)

@@ -1,0 +1,54 @@
+"""A progress bar for long fits: rich where it is installed, a plain line elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+Advance = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def progress_bar(shown: bool, total: int, label: str) -> Iterator[Advance]:
+    """A function that moves the bar by one and shows a short text beside it."""
+    if not shown:
+        yield _silent
+        return
+    try:
+        import rich.progress as rich_progress
+    except ImportError:
+        with _plain_line(total, label) as advance:
+            yield advance
+        return
+    columns = (
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TextColumn("{task.fields[note]}"),
+    )
+    with rich_progress.Progress(*columns, transient=False) as bar:
+        task = bar.add_task(label, total=total, note="")
+        yield lambda note: bar.update(task, advance=1, note=note)
+
+
+def _silent(note: str) -> None:
+    """Show nothing."""
+
+
+@contextlib.contextmanager
+def _plain_line(total: int, label: str) -> Iterator[Advance]:
+    """One line on the error stream, rewritten at each step."""
+    done = 0
+
+    def advance(note: str) -> None:
+        nonlocal done
+        done += 1
+        sys.stderr.write(f"\r{label} {done}/{total} {note}")
+        sys.stderr.flush()
+
+    try:
+        yield advance
+    finally:
+        sys.stderr.write("\n")

@@ -1,0 +1,185 @@
+"""Fitted estimators on disk: arrays and JSON, no pickle."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ncarl.centering import Centre
+from ncarl.core.types import Array, Kernel
+from ncarl.exceptions import BrokenFileError
+from ncarl.model import KernelModel
+from ncarl.observed import Observed
+from ncarl.storage import read_archive, write_archive
+
+KIND = "model"
+#: Parameters that belong to one fit, not to the model.
+LEFT_OUT = ("callback", "checkpoint", "progress")
+SCALARS = ("n_iter_", "converged_", "n_neighbors_", "transposed_", "engine_")
+
+
+def save_estimator(
+    estimator: Any, path: str | os.PathLike[str], *, training_data: bool
+) -> None:
+    """Write a fitted estimator; `load` reads it back."""
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(estimator)
+    params, arrays = _split_params(estimator)
+    model = estimator.model_
+    header = {
+        "kind": KIND,
+        "class": type(estimator).__name__,
+        "params": params,
+        "scalars": {name: getattr(estimator, name) for name in SCALARS},
+        "model": {
+            "noise": model.kernel.s,
+            "mean": model.centre.mean,
+            "row_ridge": model.centre.row_ridge,
+            "unit": model.unit,
+            "sigma": model.sigma,
+            "fallback": model.fallback,
+            "dtype": model.dtype,
+        },
+        "n_features_in": estimator.n_features_in_,
+        "extra": estimator._extra_state() if hasattr(estimator, "_extra_state") else {},
+    }
+    arrays |= _model_arrays(model)
+    arrays |= {f"history/{name}": col for name, col in estimator.history_.items()}
+    arrays |= _sparse_arrays("similarity", estimator.similarity_)
+    arrays["unidentified_rows"] = estimator.unidentified_rows_
+    arrays["unidentified_columns"] = estimator.unidentified_columns_
+    if hasattr(estimator, "feature_names_in_"):
+        arrays["feature_names"] = np.asarray(estimator.feature_names_in_, dtype=str)
+    if training_data:
+        arrays |= _sparse_arrays("training", estimator._training_entries().to_csr())
+    write_archive(path, header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The fitted estimator that ``save`` wrote to a file.
+
+    Raises
+    ------
+    BrokenFileError
+        If the file is foreign, damaged or not a model.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile, ncarl
+    >>> X = np.array([[1.0, 2.0, np.nan], [2.0, np.nan, 6.0], [3.0, 6.0, 9.0]])
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     ncarl.NCARL(tol=0, max_iter=3).fit(X).save(file.name)
+    ...     ncarl.load(file.name).transform(X).shape
+    (3, 3)
+    """
+    import ncarl
+
+    header, arrays = read_archive(path, KIND)
+    if header["class"] not in ("NCARL", "NCARLCV"):
+        raise BrokenFileError(
+            f"path {str(path)!r} holds a {header['class']}, which this ncarl does not know"
+        )
+    params = dict(header["params"])
+    if "graph" in arrays:
+        params["graph"] = arrays["graph"]
+    estimator = getattr(ncarl, header["class"])(**_tuples(params))
+    estimator.model_ = _model(header["model"], arrays)
+    for name, value in header["scalars"].items():
+        setattr(estimator, name, value)
+    estimator.history_ = {
+        name.removeprefix("history/"): column
+        for name, column in arrays.items()
+        if name.startswith("history/")
+    }
+    estimator.similarity_ = _sparse("similarity", arrays)
+    estimator.unidentified_rows_ = arrays["unidentified_rows"]
+    estimator.unidentified_columns_ = arrays["unidentified_columns"]
+    estimator.n_features_in_ = header["n_features_in"]
+    if "feature_names" in arrays:
+        estimator.feature_names_in_ = arrays["feature_names"].astype(object)
+    kept = _sparse("training", arrays) if "training/data" in arrays else None
+    estimator.training_ = None if kept is None else Observed.from_sparse(kept)
+    if header["extra"]:
+        estimator._set_extra_state(header["extra"])
+    return estimator
+
+
+def _split_params(estimator: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Parameters that JSON can hold, and those that are arrays."""
+    params = {
+        name: value
+        for name, value in estimator.get_params(deep=False).items()
+        if name not in LEFT_OUT
+    }
+    arrays = {}
+    graph = params.get("graph")
+    if graph is not None and not isinstance(graph, str):
+        dense = graph.toarray() if sparse.issparse(graph) else graph
+        arrays["graph"] = np.asarray(dense)
+        del params["graph"]
+    if not isinstance(params["engine"], str):
+        params["engine"] = "auto"
+    return {name: _plain(value) for name, value in params.items()}, arrays
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar or array as plain Python."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _tuples(params: dict[str, Any]) -> dict[str, Any]:
+    """Lists, which is what JSON makes of tuples, as tuples again."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in params.items()}
+
+
+def _model_arrays(model: KernelModel) -> dict[str, Array]:
+    """Arrays of the fitted model."""
+    arrays = {
+        "K": model.kernel.K,
+        "columns": model.centre.columns,
+        "spreads": model.centre.spreads,
+        "empty": model.empty,
+    }
+    return arrays if model.kernel.P is None else {**arrays, "P": model.kernel.P}
+
+
+def _model(header: dict[str, Any], arrays: dict[str, Array]) -> KernelModel:
+    """The fitted model that the arrays hold."""
+    centre = Centre(
+        header["mean"], arrays["columns"], header["row_ridge"], arrays["spreads"]
+    )
+    return KernelModel(
+        kernel=Kernel(arrays["K"], arrays.get("P"), header["noise"]),
+        centre=centre,
+        unit=header["unit"],
+        sigma=header["sigma"],
+        empty=arrays["empty"],
+        fallback=header["fallback"],
+        dtype=header["dtype"],
+    )
+
+
+def _sparse_arrays(name: str, matrix: Any) -> dict[str, Array]:
+    """A CSR matrix as named arrays."""
+    return {
+        f"{name}/data": matrix.data,
+        f"{name}/indices": matrix.indices,
+        f"{name}/indptr": matrix.indptr,
+        f"{name}/shape": np.asarray(matrix.shape),
+    }
+
+
+def _sparse(name: str, arrays: dict[str, Array]) -> Any:
+    """The CSR matrix that named arrays hold."""
+    data, indices, indptr, shape = (
+        arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr", "shape")
+    )
+    return sparse.csr_array((data, indices, indptr), shape=tuple(int(s) for s in shape))

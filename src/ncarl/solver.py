@@ -1,0 +1,193 @@
+"""The iteration that learns a kernel: a generator of iterates over any engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from ncarl.core.graph import laplacian, similarity, squared_distances
+from ncarl.core.kernel import Penalty, column_kernel
+from ncarl.core.linalg import symmetrised
+from ncarl.core.rows import first_gram, gram_of_duals, gram_of_rows
+from ncarl.core.types import Array, Kernel, RowSums
+from ncarl.core.weights import WeightRule, spectrum
+from ncarl.engines import Engine
+
+#: The Gram matrix of the duals loses about eps * cond(Q)^2 digits in the worst case
+#: (far fewer in practice); past this bound completed rows are formed instead.
+DUAL_LOSS = 1e-6
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything about a fit that does not change from step to step.
+
+    Attributes
+    ----------
+    penalty : Penalty
+        How weights and graph make the quadratic form of a row.
+    rule : WeightRule
+        How a direction is punished.
+    n_neighbors : int
+        Neighbours of a column, itself counted; 0 for no graph.
+    graph : {"adaptive", "fixed"} or array of shape (n, n) or None
+        Learned each step, learned once, given, or none.
+    active : array of bool, shape (n,) or None
+        Columns that take part in the graph.
+    shift : float
+        Added to the (k+1)-th distance.
+    missing_side : bool
+        Whether some row solves for its missing entries.
+    keep_digits : bool
+        Always form completed rows, never the Gram matrix of the duals.
+    """
+
+    penalty: Penalty
+    rule: WeightRule
+    n_neighbors: int
+    graph: Any
+    active: Array | None = None
+    shift: float = 0.0
+    missing_side: bool = False
+    keep_digits: bool = False
+
+    def learn_similarity(self, G: Array) -> Array:
+        """Similarity of the columns whose Gram matrix is ``G``."""
+        return similarity(
+            squared_distances(G),
+            self.n_neighbors,
+            active=self.active,
+            shift=self.shift,
+        )
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """The state after a step, and what is worth recording of it."""
+
+    step: int
+    gram: Array
+    kernel: Kernel
+    similarity: Array | None
+    objective: float
+    fit: float
+    change: float
+    jitter: float
+    seconds: dict[str, float]
+
+
+def zero_filled_gram(engine: Engine, blocks: Sequence[Any]) -> Array:
+    """Gram matrix of the matrix with zeros in its gaps: where a fit begins."""
+    return reduce(add, engine.map(first_gram, blocks))
+
+
+def kernel_iterates(
+    engine: Engine,
+    blocks: Sequence[Any],
+    recipe: Recipe,
+    start: Array,
+    gram: Array,
+    step: int = 0,
+) -> Iterator[Iterate]:
+    """Yield iterates for ever: Gram matrix to kernel, kernel to rows, rows to Gram.
+
+    Parameters
+    ----------
+    engine, blocks
+        Where the rows are, placed by the engine.
+    recipe : Recipe
+        What to do.
+    start : array of shape (n, n)
+        Gram matrix of the zero-filled input; a fixed graph is learned from it.
+    gram : array of shape (n, n)
+        Where to go on from: ``start``, or the state of an earlier fit.
+    step : int
+        Steps already made.
+    """
+    S = _standing_similarity(recipe, start)
+    while True:
+        step += 1
+        clock = [time.perf_counter()]
+        basis = spectrum(gram)
+        weights = recipe.rule(basis.eigenvalues, step)
+        clock.append(time.perf_counter())
+        if recipe.n_neighbors and isinstance(recipe.graph, str):
+            S = recipe.learn_similarity(gram) if recipe.graph == "adaptive" else S
+        L = None if S is None else laplacian(S)
+        kernel = column_kernel(
+            basis, weights, L, recipe.penalty, missing_side=recipe.missing_side
+        )
+        clock.append(time.perf_counter())
+        sums, new = _next_gram(engine, blocks, recipe, kernel, weights)
+        clock.append(time.perf_counter())
+        yield Iterate(
+            step=step,
+            gram=new,
+            kernel=kernel,
+            similarity=S,
+            # With s = 1 the loss and the penalty of a row add up to v.y.
+            objective=sums.fit,
+            fit=sums.fit,
+            change=relative_change(new, gram),
+            jitter=sums.jitter,
+            seconds=_by_part(clock, sums),
+        )
+        gram = new
+
+
+def _standing_similarity(recipe: Recipe, start: Array) -> Array | None:
+    """The similarity that holds for all steps, where there is one."""
+    if recipe.graph is None:
+        return None
+    if not isinstance(recipe.graph, str):
+        return recipe.graph
+    if recipe.graph == "fixed" and recipe.n_neighbors:
+        return recipe.learn_similarity(start)
+    return None
+
+
+def _next_gram(
+    engine: Engine,
+    blocks: Sequence[Any],
+    recipe: Recipe,
+    kernel: Kernel,
+    weights: Array,
+) -> tuple[RowSums, Array]:
+    """One pass over the rows, and the Gram matrix of what they became."""
+    spectral = recipe.penalty.spectral(weights)
+    # Symmetrised similarity has row sums below n / k only; 4 bounds L in practice.
+    largest = float(spectral.max()) + 4.0 * recipe.penalty.alpha
+    condition = largest / float(spectral.min())
+    loss = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps) * condition**2
+    if recipe.keep_digits or loss > DUAL_LOSS:
+        sums = reduce(add, engine.map(gram_of_rows, blocks, kernel=kernel))
+        return sums, symmetrised(sums.gram)
+    sums = reduce(add, engine.map(gram_of_duals, blocks, kernel=kernel))
+    return sums, symmetrised(kernel.K @ sums.gram @ kernel.K)
+
+
+def relative_change(new: Array, old: Array) -> float:
+    """``||new - old||_F / ||new||_F``, infinite where ``new`` vanishes but not ``old``."""
+    difference, size = float(np.linalg.norm(new - old)), float(np.linalg.norm(new))
+    if size > 0.0:
+        return difference / size
+    return 0.0 if difference == 0.0 else float("inf")
+
+
+def _by_part(clock: list[float], sums: RowSums) -> dict[str, float]:
+    """Seconds of a step by part; threads share the time of the pass over the rows."""
+    eigen, kernel, passed = (b - a for a, b in zip(clock, clock[1:], strict=False))
+    busy = sums.seconds_rows + sums.seconds_gram
+    share = sums.seconds_rows / busy if busy > 0.0 else 1.0
+    return {
+        "eigen": eigen,
+        "kernel": kernel,
+        "rows": passed * share,
+        "gram": passed * (1.0 - share),
+    }
