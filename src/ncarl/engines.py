@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -14,6 +15,9 @@ from threadpoolctl import ThreadpoolController
 
 from ncarl.core.rows import row_module
 from ncarl.core.types import Block
+
+#: From here on n x n work is worth all cores.
+MANY_COLUMNS = 600
 
 R = TypeVar("R")
 log = logging.getLogger("ncarl")
@@ -35,6 +39,10 @@ class Engine(Protocol):
         self, function: Callable[..., R], blocks: Sequence[Any], **shared: Any
     ) -> Iterator[R]:
         """``function(block, **shared)`` for every block, in block order."""
+        ...
+
+    def dense_work(self, n: int) -> AbstractContextManager[Any]:
+        """A context for n x n work between two passes over the rows."""
         ...
 
     def describe(self) -> str:
@@ -105,6 +113,17 @@ class Threads:
                 yield waiting.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def dense_work(self, n: int) -> AbstractContextManager[Any]:
+        """BLAS on all cores where that pays.
+
+        Helper threads of BLAS go on spinning for a while after each call, beside the
+        row work; below this size they cost more than they give.
+        """
+        if n >= MANY_COLUMNS:
+            return nullcontext()
+        limit: AbstractContextManager[Any] = self._blas.limit(limits=1, user_api="blas")
+        return limit
 
     def describe(self) -> str:
         """What the engine is and why it was picked, in one line."""

@@ -57,6 +57,12 @@ class Recipe:
     missing_side: bool = False
     keep_digits: bool = False
 
+    @property
+    def learns_graph(self) -> bool:
+        """Whether the graph is learned afresh in every step."""
+        named = isinstance(self.graph, str) and self.graph == "adaptive"
+        return named and self.n_neighbors > 0
+
     def learn_similarity(self, G: Array) -> Array:
         """Similarity of the columns whose Gram matrix is ``G``."""
         return similarity(
@@ -114,15 +120,16 @@ def kernel_iterates(
     while True:
         step += 1
         clock = [time.perf_counter()]
-        basis = spectrum(gram)
-        weights = recipe.rule(basis.eigenvalues, step)
-        clock.append(time.perf_counter())
-        if recipe.n_neighbors and isinstance(recipe.graph, str):
-            S = recipe.learn_similarity(gram) if recipe.graph == "adaptive" else S
-        L = None if S is None else laplacian(S)
-        kernel = column_kernel(
-            basis, weights, L, recipe.penalty, missing_side=recipe.missing_side
-        )
+        with engine.dense_work(gram.shape[0]):
+            basis = spectrum(gram)
+            weights = recipe.rule(basis.eigenvalues, step)
+            clock.append(time.perf_counter())
+            if recipe.learns_graph:
+                S = recipe.learn_similarity(gram)
+            L = None if S is None else laplacian(S)
+            kernel = column_kernel(
+                basis, weights, L, recipe.penalty, missing_side=recipe.missing_side
+            )
         clock.append(time.perf_counter())
         sums, new = _next_gram(engine, blocks, recipe, kernel, weights)
         clock.append(time.perf_counter())
@@ -143,9 +150,7 @@ def kernel_iterates(
 
 def _standing_similarity(recipe: Recipe, start: Array) -> Array | None:
     """The similarity that holds for all steps, where there is one."""
-    if recipe.graph is None:
-        return None
-    if not isinstance(recipe.graph, str):
+    if recipe.graph is None or not isinstance(recipe.graph, str):
         return recipe.graph
     if recipe.graph == "fixed" and recipe.n_neighbors:
         return recipe.learn_similarity(start)
@@ -169,7 +174,8 @@ def _next_gram(
         sums = reduce(add, engine.map(gram_of_rows, blocks, kernel=kernel))
         return sums, symmetrised(sums.gram)
     sums = reduce(add, engine.map(gram_of_duals, blocks, kernel=kernel))
-    return sums, symmetrised(kernel.K @ sums.gram @ kernel.K)
+    with engine.dense_work(kernel.K.shape[0]):
+        return sums, symmetrised(kernel.K @ sums.gram @ kernel.K)
 
 
 def relative_change(new: Array, old: Array) -> float:

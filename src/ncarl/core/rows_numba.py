@@ -21,7 +21,7 @@ from ncarl.core.plan import missing_side_pays
 from ncarl.core.types import Array, Block, Kernel
 
 #: Blocks up to this size are factorised here, larger ones by LAPACK.
-PLAIN_LIMIT = 64
+PLAIN_LIMIT = 24
 LOWER = np.array([ord("L")], dtype=np.uint8)
 
 
@@ -241,7 +241,7 @@ def _solve_groups(
     A = np.empty(widest * widest, K.dtype)
     right = np.empty(tallest, K.dtype)
     B = np.empty(tallest, K.dtype)
-    u_buffer = np.empty(n, np.int32)
+    u_buffer = np.empty(n, np.uint32)
     full = np.empty(n, K.dtype)
     numbers = np.empty(4, np.int32)
     worst = 0.0
@@ -311,7 +311,7 @@ def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, fl
         missing = missing_side_pays(sizes, block.n_columns)
     solved = np.where(missing, block.n_columns - sizes, sizes)
     worst = _solve_groups(
-        block.indptr, block.indices, block.values, block.groups, missing,
+        block.indptr, block.indices.view(np.uint32), block.values, block.groups, missing,
         kernel.K, kernel.P if has_missing_side else kernel.K, kernel.s,
         Y, np.zeros((1, 1), Y.dtype) if X is None else X, X is not None,
         int(solved.max()), int((solved * counts).max()),
@@ -322,8 +322,8 @@ def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, fl
     return Y, float(worst)
 
 
-def outer_sum(block: Block, Y: Array) -> Array:
-    """Sum of ``y y^T`` over the rows, shape (n, n)."""
+def sparse_outer_sum(block: Block, Y: Array) -> Array:
+    """Sum of ``y y^T`` over the rows, shape (n, n), one pair of entries at a time."""
     total = np.zeros((block.n_columns, block.n_columns), dtype=Y.dtype)
-    _outer_sum(block.indptr, block.indices, Y, total)
+    _outer_sum(block.indptr, block.indices.view(np.uint32), Y, total)
     return total + np.tril(total, -1).T

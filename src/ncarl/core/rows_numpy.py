@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from ncarl.core.linalg import factorised
-from ncarl.core.plan import duals_matrix, missing_side_pays, pieces
+from ncarl.core.plan import duals_matrix, missing_side_pays
 from ncarl.core.types import Array, Block, Kernel
 
 #: Past this size LAPACK outweighs the call overhead that batching saves.
@@ -42,18 +42,6 @@ def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, fl
     if X is not None:
         _fill(block, kernel, Y, X, np.repeat(missing, counts))
     return Y, jitter
-
-
-def outer_sum(block: Block, Y: Array) -> Array:
-    """Sum of ``y y^T`` over the rows, shape (n, n)."""
-    total = np.zeros((block.n_columns, block.n_columns), dtype=Y.dtype)
-    first = 0
-    for part in pieces(block):
-        size = len(part.values)
-        dense = duals_matrix(part, Y[first : first + size]).toarray()
-        total += dense.T @ dense
-        first += size
-    return total
 
 
 def _batch(

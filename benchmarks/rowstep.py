@@ -1,0 +1,114 @@
+"""Time of the row step over LAPACK's dpotrf alone, by row size, for both kernels.
+
+Usage: python benchmarks/rowstep.py [--sizes 20 50 ...] [--json results/rowstep.json]
+
+The row step gathers, factors and solves; ``dpotrf`` alone factors matrices that are
+already in the cache. Both run on the same threads in the same run, so that the ratio
+survives a noisy machine: each figure is the best of several repeats, alternated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numba as nb
+import numpy as np
+from common import print_table, versions, write_json
+from threadpoolctl import threadpool_limits
+
+from ncarl.blocks import cut
+from ncarl.core.rows import row_duals
+from ncarl.core.rows_numba import LOWER, _call5, _lapack_addresses
+from ncarl.core.types import Kernel
+from ncarl.engines import available_cores
+from ncarl.observed import Observed
+
+TARGETS = {20: 4.0, 50: 2.5, 100: 2.5, 200: 1.6, 500: 1.6, 1000: 1.6}
+
+
+@nb.njit(nogil=True)
+def factor_many(source, work, r, count, letter, potrf, factor):
+    """Copy a resident matrix and (if asked) factor it, ``count`` times."""
+    numbers = np.zeros(2, np.int32)
+    numbers[0] = r
+    size = numbers.ctypes.data
+    for _ in range(count):
+        work[:] = source
+        if factor:
+            _call5(potrf, letter.ctypes.data, size, work.ctypes.data, size, size + 4)
+
+
+def on_all_cores(function, jobs):
+    """Seconds to run the jobs on all cores."""
+    start = time.perf_counter()
+    with ThreadPoolExecutor(available_cores()) as pool:
+        list(pool.map(function, jobs))
+    return time.perf_counter() - start
+
+
+def potrf_seconds(A, count, factor):
+    """Seconds that copying a matrix and (if asked) factoring it takes."""
+    r = A.shape[0]
+    potrf = _lapack_addresses("float64")[0]
+    share = -(-count // available_cores())
+
+    def job(_):
+        factor_many(A.ravel(), np.empty(r * r), r, share, LOWER, potrf, factor)
+
+    return on_all_cores(job, range(available_cores())) / (share * available_cores())
+
+
+def rows_seconds(blocks, kernel, kind, rows):
+    """Seconds a row that the row step takes."""
+    return on_all_cores(lambda b: row_duals(b, kernel=kernel, kind=kind), blocks) / rows
+
+
+def measure(r, n, repeats, rng):
+    """One line of the table."""
+    A = rng.standard_normal((n, n))
+    K = A @ A.T / n + np.eye(n)
+    rows = int(np.clip(1e10 / (r**3 / 3 + 60 * r**2), 32, 40_000))
+    pattern = np.argpartition(rng.random((rows, n)), r, axis=1)[:, :r]
+    indices = np.sort(pattern, axis=1).astype(np.int32).ravel()
+    indptr = np.arange(rows + 1, dtype=np.int64) * r
+    data = Observed(indptr, indices, rng.standard_normal(rows * r), (rows, n))
+    blocks = cut(data, n_blocks=4 * available_cores())
+    kernel = Kernel(K, None, 0.0)
+    resident = np.ascontiguousarray(K[:r, :r])
+    row_duals(blocks[0], kernel=kernel, kind="numba")
+    potrf_seconds(resident, 2, True)
+    best = {"copy": np.inf, "potrf": np.inf, "numba": np.inf, "numpy": np.inf}
+    for _ in range(repeats):
+        best["copy"] = min(best["copy"], potrf_seconds(resident, rows, False))
+        best["potrf"] = min(best["potrf"], potrf_seconds(resident, rows, True))
+        for kind in ("numba", "numpy"):
+            best[kind] = min(best[kind], rows_seconds(blocks, kernel, kind, rows))
+    best["potrf"] -= best.pop("copy")
+    return {
+        "r": r,
+        "rows": rows,
+        **{f"{name}_us": seconds * 1e6 for name, seconds in best.items()},
+        "numba_over_potrf": best["numba"] / best["potrf"],
+        "numpy_over_potrf": best["numpy"] / best["potrf"],
+        "target": TARGETS.get(r),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 35, 50, 70, 100, 150, 200, 400, 700, 1000])
+    parser.add_argument("--columns", type=int, default=1500)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", default=None)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    with threadpool_limits(1):
+        lines = [measure(r, options.columns, options.repeats, rng) for r in options.sizes]
+    print_table(lines)
+    write_json(options.json, {"versions": versions(), "columns": options.columns, "lines": lines})
+
+
+if __name__ == "__main__":
+    main()
