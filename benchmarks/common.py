@@ -16,9 +16,15 @@ def print_table(lines):
     """Print a list of dicts as one aligned table."""
     names = list(lines[0])
     cells = [[_text(line.get(name)) for name in names] for line in lines]
-    widths = [max(len(name), *(len(row[k]) for row in cells)) for k, name in enumerate(names)]
+    widths = [
+        max(len(name), *(len(row[k]) for row in cells)) for k, name in enumerate(names)
+    ]
     for row in [names, *cells]:
-        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+        print(
+            "  ".join(
+                cell.rjust(width) for cell, width in zip(row, widths, strict=True)
+            )
+        )
 
 
 def _text(value):

@@ -98,16 +98,26 @@ def measure(r, n, repeats, rng):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 35, 50, 70, 100, 150, 200, 400, 700, 1000])
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[20, 35, 50, 70, 100, 150, 200, 400, 700, 1000],
+    )
     parser.add_argument("--columns", type=int, default=1500)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", default=None)
     options = parser.parse_args()
     rng = np.random.default_rng(0)
     with threadpool_limits(1):
-        lines = [measure(r, options.columns, options.repeats, rng) for r in options.sizes]
+        lines = [
+            measure(r, options.columns, options.repeats, rng) for r in options.sizes
+        ]
     print_table(lines)
-    write_json(options.json, {"versions": versions(), "columns": options.columns, "lines": lines})
+    write_json(
+        options.json,
+        {"versions": versions(), "columns": options.columns, "lines": lines},
+    )
 
 
 if __name__ == "__main__":

@@ -78,13 +78,23 @@ def cut(observed: Observed, n_blocks: int | None = None) -> list[Block]:
     sizes = np.diff(observed.indptr)[order[starts[:-1]]]
     costs = group_costs(sizes, np.diff(starts), n)
     if n_blocks is None:
-        n_blocks = int(min(MOST_BLOCKS, max(1.0, costs.sum() / (100.0 * n * n))))
+        n_blocks = _usual_number(float(costs.sum()), n)
     n_blocks = min(n_blocks, len(costs))
     # Deal the groups out like cards, so that every block gets rows of every size.
     return [
         _block(observed, order, starts, np.arange(k, len(costs), n_blocks))
         for k in range(n_blocks)
     ]
+
+
+def _usual_number(work: float, n: int) -> int:
+    """Blocks for so much work: enough for all cores, few enough to add up cheaply.
+
+    Making and adding one n x n matrix costs about as much as 50 flops an entry; a
+    tenth of the work may go into that, and four blocks are worth it all the same.
+    """
+    cheap = work / (500.0 * n * n)
+    return int(min(MOST_BLOCKS, max(1.0, cheap, min(4.0, work / 1e7))))
 
 
 def _block(observed: Observed, order: Array, starts: Array, chosen: Array) -> Block:

@@ -44,9 +44,7 @@ class Centre:
         if self.row_ridge is None:
             return np.zeros(observed.shape[0])
         left = observed.values - self.mean - self.columns[observed.indices]
-        return _shrunk_means(
-            left, observed.rows, observed.row_counts, self.row_ridge
-        )
+        return _shrunk_means(left, observed.rows, observed.row_counts, self.row_ridge)
 
     def residuals(self, observed: Observed, row_effects: Array) -> Array:
         """Observed values without the additive part, in units of the spreads."""
@@ -115,7 +113,9 @@ def two_way_effects(observed: Observed, mean: float) -> tuple[Array, Array, floa
     return a, b, ridge_a
 
 
-def _effect_variance(effects: Array, counts: Array, ridge: float, noise: float) -> float:
+def _effect_variance(
+    effects: Array, counts: Array, ridge: float, noise: float
+) -> float:
     """Variance of effects: mean square plus what the estimates leave uncertain."""
     seen = counts > 0
     spread = effects[seen] ** 2 + noise / (counts[seen] + ridge)

@@ -28,7 +28,11 @@ def read(estimator: Any, X: Any, *, reset: bool, same_columns: bool = True) -> O
         Whether the columns must be those of the fit.
     """
     _refuse_complex(X)
-    checks = {"reset": reset, "ensure_all_finite": "allow-nan", "accept_large_sparse": True}
+    checks = {
+        "reset": reset,
+        "ensure_all_finite": "allow-nan",
+        "accept_large_sparse": True,
+    }
     if not same_columns:
         checks["reset"] = True
         estimator = _Witness(estimator)
@@ -105,10 +109,17 @@ def is_frame(X: Any) -> bool:
 def frame_values(X: Any) -> Array:
     """Values of a frame as floats, NaN in the gaps; an error names a bad column."""
     if is_polars(X):
-        kinds = [(name, dtype.is_numeric() or dtype == bool) for name, dtype in X.schema.items()]
-        columns = [X[name].cast(float, strict=False) if good else None for name, good in kinds]
+        kinds = [
+            (name, dtype.is_numeric() or str(dtype) == "Boolean")
+            for name, dtype in X.schema.items()
+        ]
+        columns = [
+            X[name].cast(float, strict=False) if good else None for name, good in kinds
+        ]
         _refuse_text([(name, X[name].dtype) for name, good in kinds if not good])
-        arrays = [c.fill_null(float("nan")).to_numpy() for c in columns if c is not None]
+        arrays = [
+            c.fill_null(float("nan")).to_numpy() for c in columns if c is not None
+        ]
     else:
         arrays, bad = [], []
         for position in range(X.shape[1]):
@@ -125,7 +136,11 @@ def frame_values(X: Any) -> Array:
 
 def _pandas_column(column: Any) -> Array:
     """A pandas column as floats, or an error if it does not hold numbers."""
-    if column.dtype.kind in "mMSU" or str(column.dtype) in ("category", "str", "string"):
+    if column.dtype.kind in "mMSU" or str(column.dtype) in (
+        "category",
+        "str",
+        "string",
+    ):
         raise TypeError("not numeric")
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
@@ -203,7 +218,10 @@ def _frame_back(X: Any, filled: Array, keep_observed: bool) -> Any:
         import polars as pl
 
         return X.with_columns(
-            pl.Series(name, _column(X[name].to_numpy(), filled[:, j], gaps[:, j], keep_observed))
+            pl.Series(
+                name,
+                _column(X[name].to_numpy(), filled[:, j], gaps[:, j], keep_observed),
+            )
             for j, name in enumerate(X.columns)
             if gaps[:, j].any() or not keep_observed
         )

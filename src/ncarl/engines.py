@@ -6,9 +6,10 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from threadpoolctl import ThreadpoolController
@@ -57,6 +58,17 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Threads that stay up between steps, which can be shorter than a start."""
+    return ThreadPoolExecutor(workers, thread_name_prefix="ncarl")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child has none of these threads and would wait for them for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 @dataclass(frozen=True)
 class Threads:
     """Threads of this process, with BLAS held to one thread inside each.
@@ -100,19 +112,19 @@ class Threads:
         shared: dict[str, Any],
     ) -> Iterator[R]:
         """Keep one block a worker in flight, so that few results wait in memory."""
-        pool = ThreadPoolExecutor(workers, thread_name_prefix="ncarl")
+        pool = _pool(workers)
         waiting: deque[Future[R]] = deque()
         try:
             for block in blocks:
                 if len(waiting) > workers:
                     yield waiting.popleft().result()
-                waiting.append(
-                    pool.submit(function, block, kind=self.rows, **shared)
-                )
+                waiting.append(pool.submit(function, block, kind=self.rows, **shared))
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            for future in waiting:
+                future.cancel()
+            wait(waiting)
 
     def dense_work(self, n: int) -> AbstractContextManager[Any]:
         """BLAS on all cores where that pays.

@@ -68,7 +68,9 @@ def _pair(truth: Any, guess: Any) -> tuple[Array, Array]:
     """Both as float arrays of one shape, or an error that says what differs."""
     t, g = np.asarray(truth, dtype=np.float64), np.asarray(guess, dtype=np.float64)
     if t.shape != g.shape:
-        raise ValueError(f"truth and guess must have one shape, got {t.shape}, {g.shape}")
+        raise ValueError(
+            f"truth and guess must have one shape, got {t.shape}, {g.shape}"
+        )
     if t.size == 0:
         raise ValueError("truth holds no entry to score")
     return t, g

@@ -81,7 +81,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     header, arrays = read_archive(path, KIND)
     if header["class"] not in ("NCARL", "NCARLCV"):
         raise BrokenFileError(
-            f"path {str(path)!r} holds a {header['class']}, which this ncarl does not know"
+            f"path {str(path)!r} holds a {header['class']}, unknown to this ncarl"
         )
     params = dict(header["params"])
     if "graph" in arrays:
@@ -123,15 +123,15 @@ def _split_params(estimator: Any) -> tuple[dict[str, Any], dict[str, Array]]:
         del params["graph"]
     if not isinstance(params["engine"], str):
         params["engine"] = "auto"
-    return {name: _plain(value) for name, value in params.items()}, arrays
+    return {name: plain(value) for name, value in params.items()}, arrays
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A NumPy scalar or array as plain Python."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 

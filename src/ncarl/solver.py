@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import add
+from operator import iadd
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ class Iterate:
 
 def zero_filled_gram(engine: Engine, blocks: Sequence[Any]) -> Array:
     """Gram matrix of the matrix with zeros in its gaps: where a fit begins."""
-    return reduce(add, engine.map(first_gram, blocks))
+    return reduce(iadd, engine.map(first_gram, blocks))
 
 
 def kernel_iterates(
@@ -171,15 +172,15 @@ def _next_gram(
     condition = largest / float(spectral.min())
     loss = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps) * condition**2
     if recipe.keep_digits or loss > DUAL_LOSS:
-        sums = reduce(add, engine.map(gram_of_rows, blocks, kernel=kernel))
+        sums = reduce(iadd, engine.map(gram_of_rows, blocks, kernel=kernel))
         return sums, symmetrised(sums.gram)
-    sums = reduce(add, engine.map(gram_of_duals, blocks, kernel=kernel))
+    sums = reduce(iadd, engine.map(gram_of_duals, blocks, kernel=kernel))
     with engine.dense_work(kernel.K.shape[0]):
         return sums, symmetrised(kernel.K @ sums.gram @ kernel.K)
 
 
 def relative_change(new: Array, old: Array) -> float:
-    """``||new - old||_F / ||new||_F``, infinite where ``new`` vanishes but not ``old``."""
+    """``||new - old||_F / ||new||_F``, infinite where only ``new`` vanishes."""
     difference, size = float(np.linalg.norm(new - old)), float(np.linalg.norm(new))
     if size > 0.0:
         return difference / size
@@ -188,7 +189,7 @@ def relative_change(new: Array, old: Array) -> float:
 
 def _by_part(clock: list[float], sums: RowSums) -> dict[str, float]:
     """Seconds of a step by part; threads share the time of the pass over the rows."""
-    eigen, kernel, passed = (b - a for a, b in zip(clock, clock[1:], strict=False))
+    eigen, kernel, passed = (b - a for a, b in itertools.pairwise(clock))
     busy = sums.seconds_rows + sums.seconds_gram
     share = sums.seconds_rows / busy if busy > 0.0 else 1.0
     return {

@@ -42,7 +42,8 @@ def similarity(
     Row ``i`` is the Euclidean projection of ``-l_i / (2 mu^2)`` on the simplex with
     the largest ``mu`` that leaves ``k`` entries:
     ``S_ij = (t - l_ij)_+ / sum_v (t - l_iv)``, where ``t`` is the (k+1)-th smallest
-    distance and the sum runs over the ``k`` smallest. The column itself counts among its ``k``.
+    distance and the sum runs over the ``k`` smallest. The column itself counts among
+    its ``k``.
 
     Parameters
     ----------

@@ -54,7 +54,8 @@ def add_diagonal(A: Array, value: float) -> Array:
 def mean_diagonal(A: Array) -> float:
     """Mean of the diagonal of a square matrix."""
     xp = array_namespace(A)
-    return float(xp.linalg.trace(A)) / max(1, A.shape[0])
+    trace: float = float(xp.linalg.trace(A))
+    return trace / max(1, int(A.shape[0]))
 
 
 def spd_inverse(A: Array) -> Array:

@@ -16,6 +16,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
+from collections.abc import Iterator
+from functools import reduce
+from operator import iadd
 from types import ModuleType
 
 import numpy as np
@@ -24,6 +27,7 @@ from scipy.linalg import solve_triangular
 from ncarl.core.linalg import factorised
 from ncarl.core.plan import duals_matrix, pieces
 from ncarl.core.types import Array, Block, Kernel, RowSums
+
 
 def row_module(name: str = "auto") -> ModuleType:
     """The module that solves rows: "numba", "numpy", or the faster one at hand."""
@@ -80,15 +84,15 @@ def row_variances(block: Block, *, kernel: Kernel) -> Array:
 
 def gram_of_rows(block: Block, *, kernel: Kernel, kind: str = "auto") -> RowSums:
     """Sums over a block with ``gram = X^T X`` from completed rows (keeps digits)."""
-    n, dtype = block.n_columns, block.values.dtype
-    total = RowSums(np.zeros((n, n), dtype=dtype), 0.0, 0.0, 0.0, 0.0, 0.0)
-    for part in pieces(block):
-        start = time.perf_counter()
-        X, Y, jitter = complete_rows(part, kernel=kernel, kind=kind)
-        middle = time.perf_counter()
-        gram = X.T @ X
-        total += _sums(gram, part.values, Y, jitter, start, middle)
-    return total
+    return reduce(iadd, (_piece_of_rows(part, kernel, kind) for part in pieces(block)))
+
+
+def _piece_of_rows(block: Block, kernel: Kernel, kind: str) -> RowSums:
+    """Sums over a block small enough to be completed in memory."""
+    start = time.perf_counter()
+    X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
+    middle = time.perf_counter()
+    return _sums(X.T @ X, block.values, Y, jitter, start, middle)
 
 
 def gram_of_duals(block: Block, *, kernel: Kernel, kind: str = "auto") -> RowSums:
@@ -110,17 +114,22 @@ def outer_sum(block: Block, Y: Array, kind: str = "auto") -> Array:
     module, n = row_module(kind), block.n_columns
     pairs = float(np.sum(np.diff(block.indptr).astype(np.float64) ** 2))
     # Measured: a scattered pair costs about as much as 150 numbers of a matrix product.
-    if hasattr(module, "sparse_outer_sum") and 150 * pairs < block.n_rows * n * (n + 25):
+    if hasattr(module, "sparse_outer_sum") and 150 * pairs < block.n_rows * n * (
+        n + 25
+    ):
         total: Array = module.sparse_outer_sum(block, Y)
         return total
-    total = np.zeros((n, n), dtype=Y.dtype)
+    return reduce(iadd, _products(block, Y))
+
+
+def _products(block: Block, Y: Array) -> Iterator[Array]:
+    """``Y^T Y`` of one piece of the block after the other."""
     first = 0
     for part in pieces(block):
         size = len(part.values)
         dense = duals_matrix(part, Y[first : first + size]).toarray()
-        total += dense.T @ dense
+        yield dense.T @ dense
         first += size
-    return total
 
 
 def _sums(

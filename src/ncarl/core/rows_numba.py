@@ -6,6 +6,10 @@ called by address. Addresses are passed as arguments, not captured, so that the
 compiled code can be cached on disk.
 """
 
+# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
+# mypy: disallow-untyped-calls=False, check-untyped-defs=False
+# Compiled functions take their types from their arguments, so they carry none here.
+
 from __future__ import annotations
 
 from functools import cache
@@ -13,6 +17,7 @@ from typing import Any
 
 import numba as nb
 import numpy as np
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import get_cython_function_address, intrinsic
 
@@ -33,13 +38,9 @@ def _pointer_call(arity: int) -> Any:
 
         def codegen(context: Any, builder: Any, _: Any, args: Any) -> Any:
             void_pointer = cgutils.voidptr_t
-            function = cgutils.ir.FunctionType(
-                cgutils.ir.VoidType(), [void_pointer] * arity
-            )
+            function = ir.FunctionType(ir.VoidType(), [void_pointer] * arity)
             target = builder.inttoptr(args[0], function.as_pointer())
-            builder.call(
-                target, [builder.inttoptr(a, void_pointer) for a in args[1:]]
-            )
+            builder.call(target, [builder.inttoptr(a, void_pointer) for a in args[1:]])
             return context.get_dummy_value()
 
         return signature, codegen
@@ -48,13 +49,13 @@ def _pointer_call(arity: int) -> Any:
 
 
 @intrinsic
-def _call5(typingctx, address, a, b, c, d, e):  # type: ignore[no-untyped-def]
+def _call5(typingctx, address, a, b, c, d, e):
     """Call ``void f(void *a, ..., void *e)`` at ``address``."""
     return _pointer_call(5)(typingctx, address, a, b, c, d, e)
 
 
 @intrinsic
-def _call8(typingctx, address, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+def _call8(typingctx, address, a, b, c, d, e, f, g, h):
     """Call ``void f(void *a, ..., void *h)`` at ``address``."""
     return _pointer_call(8)(typingctx, address, a, b, c, d, e, f, g, h)
 
@@ -71,7 +72,7 @@ def _lapack_addresses(dtype: str) -> tuple[int, int]:
 
 
 @nb.njit(nogil=True, cache=True)
-def _gather(K, o, shift, A):  # type: ignore[no-untyped-def]
+def _gather(K, o, shift, A):
     """Lower half of ``K[o, o] + shift I`` into ``A``, column after column."""
     r = len(o)
     for b in range(r):
@@ -83,7 +84,7 @@ def _gather(K, o, shift, A):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _plain_cholesky(A, r):  # type: ignore[no-untyped-def]
+def _plain_cholesky(A, r):
     """Factorise the lower half in place; False where a pivot is not positive."""
     for j in range(r):
         target = A[j * r : (j + 1) * r]
@@ -113,7 +114,7 @@ def _plain_cholesky(A, r):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _plain_solve(A, r, B, count):  # type: ignore[no-untyped-def]
+def _plain_solve(A, r, B, count):
     """Solve ``L L^T y = b`` in place for ``count`` right-hand sides of length r."""
     for c in range(count):
         y = B[c * r : (c + 1) * r]
@@ -132,7 +133,7 @@ def _plain_solve(A, r, B, count):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _factor_and_solve(A, r, B, count, numbers, letter, potrf, potrs):  # type: ignore[no-untyped-def]
+def _factor_and_solve(A, r, B, count, numbers, letter, potrf, potrs):
     """Factorise ``A`` and solve for ``B`` in place; False where it does not factorise.
 
     ``numbers`` is int32 scratch: size, right-hand sides, info.
@@ -165,7 +166,7 @@ def _factor_and_solve(A, r, B, count, numbers, letter, potrf, potrs):  # type: i
 @nb.njit(nogil=True, cache=True)
 def _solve_with_jitter(
     M, o, s, A, B, right, count, jitters, numbers, letter, potrf, potrs
-):  # type: ignore[no-untyped-def]
+):
     """Solve ``(M_oo + s I) y = b``, raising jitter till it factorises; -1 if never."""
     r = len(o)
     mean = s
@@ -180,7 +181,7 @@ def _solve_with_jitter(
 
 
 @nb.njit(nogil=True, cache=True)
-def _complement(o, n, u):  # type: ignore[no-untyped-def]
+def _complement(o, n, u):
     """Columns not in the increasing list ``o``, into ``u``; returns their number."""
     count, position = 0, 0
     for j in range(n):
@@ -193,7 +194,7 @@ def _complement(o, n, u):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(nogil=True, cache=True)
-def _add_rows(weights, o, K, x):  # type: ignore[no-untyped-def]
+def _add_rows(weights, o, K, x):
     """``x += weights @ K[o]``, four rows of ``K`` at a time."""
     r, n = len(o), len(x)
     a = 0
@@ -213,7 +214,7 @@ def _add_rows(weights, o, K, x):  # type: ignore[no-untyped-def]
 @nb.njit(nogil=True, cache=True)
 def _missing_group(
     P, o, V, count, u_buffer, full, A, B, right, jitters, numbers, letter, potrf, potrs
-):  # type: ignore[no-untyped-def]
+):
     """``x_u`` of ``count`` rows with one mask into ``B``; the jitter, or -1.
 
     ``full`` is scratch of length n that holds ``v P_o:`` of one row at a time.
@@ -233,9 +234,24 @@ def _missing_group(
 
 @nb.njit(nogil=True, cache=True)
 def _solve_groups(
-    indptr, indices, values, groups, missing, K, P, s, Y, X, want_rows,
-    widest, tallest, jitters, letter, potrf, potrs,
-):  # type: ignore[no-untyped-def]
+    indptr,
+    indices,
+    values,
+    groups,
+    missing,
+    K,
+    P,
+    s,
+    Y,
+    X,
+    want_rows,
+    widest,
+    tallest,
+    jitters,
+    letter,
+    potrf,
+    potrs,
+):
     """All groups in turn; the largest jitter, or minus the size that failed."""
     n = K.shape[0]
     A = np.empty(widest * widest, K.dtype)
@@ -256,8 +272,20 @@ def _solve_groups(
         if missing[g]:
             size = n - r
             used = _missing_group(
-                P, o, V, count, u_buffer, full, A, B, right,
-                jitters, numbers, letter, potrf, potrs,
+                P,
+                o,
+                V,
+                count,
+                u_buffer,
+                full,
+                A,
+                B,
+                right,
+                jitters,
+                numbers,
+                letter,
+                potrf,
+                potrs,
             )
             for c in range(count):
                 full[:] = 0.0
@@ -270,8 +298,18 @@ def _solve_groups(
                         X[top + c, u_buffer[a]] = B[c * size + a]
         else:
             used = _solve_with_jitter(
-                K, o, s, A, Y[lo:hi], V, count,
-                jitters, numbers, letter, potrf, potrs,
+                K,
+                o,
+                s,
+                A,
+                Y[lo:hi],
+                V,
+                count,
+                jitters,
+                numbers,
+                letter,
+                potrf,
+                potrs,
             )
             if want_rows:
                 for c in range(count):
@@ -288,7 +326,7 @@ def _solve_groups(
 
 
 @nb.njit(nogil=True, cache=True)
-def _outer_sum(indptr, indices, Y, total):  # type: ignore[no-untyped-def]
+def _outer_sum(indptr, indices, Y, total):
     """Add ``y y^T`` of every row to the lower half of ``total``."""
     for i in range(len(indptr) - 1):
         lo, hi = indptr[i], indptr[i + 1]
@@ -311,7 +349,8 @@ def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, fl
         missing = missing_side_pays(sizes, block.n_columns)
     solved = np.where(missing, block.n_columns - sizes, sizes)
     worst = _solve_groups(
-        block.indptr, block.indices.view(np.uint32), block.values, block.groups, missing,
+        block.indptr, block.indices.view(np.uint32), block.values, block.groups,
+        missing,
         kernel.K, kernel.P if has_missing_side else kernel.K, kernel.s,
         Y, np.zeros((1, 1), Y.dtype) if X is None else X, X is not None,
         int(solved.max()), int((solved * counts).max()),

@@ -44,9 +44,7 @@ def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, fl
     return Y, jitter
 
 
-def _batch(
-    block: Block, kernel: Kernel, rows: Array, size: int, Y: Array
-) -> float:
+def _batch(block: Block, kernel: Kernel, rows: Array, size: int, Y: Array) -> float:
     """Observed side of rows that all have ``size`` observed entries."""
     entries = block.indptr[rows][:, None] + np.arange(size)
     o = block.indices[entries]
@@ -117,9 +115,7 @@ def _solve_one(block: Block, kernel: Kernel, row: int, Y: Array) -> float:
     return jitter
 
 
-def _fill(
-    block: Block, kernel: Kernel, Y: Array, X: Array, missing: Array
-) -> None:
+def _fill(block: Block, kernel: Kernel, Y: Array, X: Array, missing: Array) -> None:
     """Rows of the observed side, and the observed entries of all rows."""
     observed = ~missing
     X[observed] = duals_matrix(block, Y)[observed] @ kernel.K

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 # An array of any library that follows the array API standard. The standard has
 # no static type yet, so ``Any`` is the honest annotation.
 Array = Any
@@ -95,18 +93,15 @@ class RowSums:
     seconds_rows: float
     seconds_gram: float
 
-    def __add__(self, other: RowSums) -> RowSums:
-        """Sums over the rows of both."""
+    def __iadd__(self, other: RowSums) -> RowSums:
+        """Sums over the rows of both; the Gram matrix is added to in place."""
+        gram = self.gram
+        gram += other.gram
         return RowSums(
-            gram=self.gram + other.gram,
+            gram=gram,
             fit=self.fit + other.fit,
             squares=self.squares + other.squares,
             jitter=max(self.jitter, other.jitter),
             seconds_rows=self.seconds_rows + other.seconds_rows,
             seconds_gram=self.seconds_gram + other.seconds_gram,
         )
-
-
-def as_float(array: Array) -> np.ndarray[Any, Any]:
-    """``array`` in NumPy memory, as float64."""
-    return np.asarray(array, dtype=np.float64)

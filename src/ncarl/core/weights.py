@@ -86,7 +86,8 @@ class Floor:
         n = lam.shape[0]
         # lambda_(q+1) counts from the largest, the array from the smallest.
         position = max(0, n - 1 - self.directions)
-        return max(self.lowest, min(self.share / n, float(lam[position])))
+        tail: float = float(lam[position])
+        return max(self.lowest, min(self.share / int(n), tail))
 
     def __call__(self, eigenvalues: Array, step: int) -> Array:
         """Weights for eigenvalues in increasing order."""

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ncarl.containers import give_back, read
 from ncarl.core.types import Array
 from ncarl.engines import Engine, pick_engine
-from ncarl.estimators.parameters import check_choice, check_flag
+from ncarl.estimators.parameters import ORIENTATIONS, check_choice, check_flag
 from ncarl.exceptions import NumericalWarning
 from ncarl.fitting import Settings, Workspace
 from ncarl.holdout import hold_out
@@ -29,7 +29,6 @@ from ncarl.solver import Iterate
 #: Dense results of sparse input are refused above this size unless asked for.
 MAX_DENSE_GB = 8.0
 CENTERS = (None, "mean", "columns", "two-way")
-ORIENTATIONS = ("auto", "columns", "rows")
 
 
 class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -51,7 +50,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
         """Fit to ``X`` and complete it; options are those of ``transform``."""
-        return self.fit(X, y).transform(X, **options)  # type: ignore[attr-defined]
+        return self.fit(X, y).transform(X, **options)
 
     def transform(
         self,
@@ -96,7 +95,9 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         result = give_back(X, filled, keep_observed=keep, plain=self._plain_output())
         if deviations is None:
             return result
-        deviations = np.ascontiguousarray(deviations.T if self.transposed_ else deviations)
+        deviations = np.ascontiguousarray(
+            deviations.T if self.transposed_ else deviations
+        )
         if keep:
             deviations[observed.rows, observed.indices] = 0.0
         return result, deviations
@@ -141,7 +142,9 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             return (empty, empty.copy()) if std else empty
         if self.transposed_:
             observed, i, j = observed.transposed(), j, i
-        values, deviations = self.model_.predict(observed, i, j, self._engine(), std=std)
+        values, deviations = self.model_.predict(
+            observed, i, j, self._engine(), std=std
+        )
         return values if deviations is None else (values, deviations)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -173,7 +176,9 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         guess, _ = self.model_.predict(kept, i, j, self._engine())
         return -relative_rmse(hidden.values, guess)
 
-    def save(self, path: str | os.PathLike[str], *, training_data: bool = False) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, training_data: bool = False
+    ) -> None:
         """Write the fitted model to a file that `ncarl.load` reads.
 
         Parameters
@@ -283,20 +288,26 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.engine_ = workspace.engine.describe()
         S = result.last.similarity
         n = workspace.shape[1]
-        self.similarity_ = sparse.csr_array((n, n)) if S is None else sparse.csr_array(S)
+        self.similarity_ = (
+            sparse.csr_array((n, n)) if S is None else sparse.csr_array(S)
+        )
         self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
         self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
         jitter = float(self.history_["jitter"].max(initial=0.0))
         if jitter > 0.0:
             warnings.warn(
-                f"near-singular blocks were factorised with up to {jitter:.1e} of their "
-                "diagonal added; a larger delta, or gamma, avoids that",
+                f"near-singular blocks were factorised with up to {jitter:.1e} of "
+                "their diagonal added; a larger delta, or gamma, avoids that",
                 NumericalWarning,
                 stacklevel=3,
             )
         if result.interrupted:
             raise KeyboardInterrupt
-        if settings.tol > 0.0 and not result.converged and self.n_iter_ >= settings.max_iter:
+        if (
+            settings.tol > 0.0
+            and not result.converged
+            and self.n_iter_ >= settings.max_iter
+        ):
             warnings.warn(
                 f"{type(self).__name__} did not settle in max_iter={settings.max_iter} "
                 f"steps (change {result.last.change:.1e}, tol {settings.tol:.1e}); the "
@@ -313,9 +324,10 @@ def _refuse_large(shape: tuple[int, int], max_dense_gb: float) -> None:
     size = shape[0] * shape[1] * 8 / 1e9
     if size > max_dense_gb:
         raise ValueError(
-            f"the completed {shape[0]} x {shape[1]} matrix takes {size:.1f} GB, more than "
-            f"max_dense_gb={max_dense_gb:g}. Use predict(rows, cols) for the entries you "
-            "need, transform some rows at a time (X[first:last]), or raise max_dense_gb."
+            f"the completed {shape[0]} x {shape[1]} matrix takes {size:.1f} GB, more "
+            f"than max_dense_gb={max_dense_gb:g}. Use predict(rows, cols) for the "
+            "entries you need, transform some rows at a time (X[first:last]), or raise "
+            "max_dense_gb."
         )
 
 
@@ -330,13 +342,14 @@ def _positions(name: str, values: Any, bound: int) -> Array:
     array = array.astype(np.int64)
     if array.size and (array.min() < 0 or array.max() >= bound):
         raise ValueError(
-            f"{name} must lie between 0 and {bound - 1}, got {array.min()} to {array.max()}"
+            f"{name} must lie between 0 and {bound - 1}, got {array.min()} to "
+            f"{array.max()}"
         )
     return array
 
 
 def _is_matrix(y: Any) -> bool:
-    """Whether ``y`` is a matrix of truths rather than a target that is to be ignored."""
+    """Whether ``y`` is a matrix of truths, not a target that is to be ignored."""
     return bool(len(getattr(y, "shape", np.shape(y))) == 2)
 
 
@@ -344,9 +357,9 @@ def _known_in(estimator: Any, observed: Observed, y: Any) -> Observed:
     """Entries of ``y`` that are missing in ``observed``."""
     truth = read(estimator, y, reset=False, same_columns=False)
     if truth.shape != observed.shape:
-        raise ValueError(f"y must have the shape of X, {observed.shape}, got {truth.shape}")
+        raise ValueError(
+            f"y must have the shape of X, {observed.shape}, got {truth.shape}"
+        )
     n = observed.shape[1]
     seen = observed.rows * n + observed.indices
     return truth.without(np.isin(truth.rows * n + truth.indices, seen))
-
-

@@ -7,23 +7,17 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ncarl.engines import Engine, pick_engine
-from ncarl.estimators.base import KernelEstimator
+from ncarl.estimators.base import CENTERS, KernelEstimator
 from ncarl.estimators.parameters import (
-    check_callback,
     check_choice,
-    check_flag,
-    check_graph,
     check_graph_size,
-    check_number,
-    check_whole,
+    check_run_options,
+    checked_settings,
+    run_owner,
 )
 from ncarl.estimators.watching import watchers
 from ncarl.fitting import Settings, Workspace, checkpoint_for
 from ncarl.loop import StepInfo
-
-WEIGHTS = ("floor", "pinv", "smooth")
-DTYPES = ("float64", "float32")
-GRAPH_HINT = "; set graph=None or alpha=0 to switch the graph off"
 
 
 class NCARL(KernelEstimator):
@@ -188,16 +182,8 @@ class NCARL(KernelEstimator):
 
     def _settings(self) -> Settings:
         """The parameters, checked."""
-        check_choice("center", self.center, (None, "mean", "columns", "two-way"))
-        check_choice("orientation", self.orientation, ("auto", "columns", "rows"))
-        check_choice("dtype", self.dtype, DTYPES)
-        check_choice("scale", self.scale, (None, "columns"))
-        if self.scale == "columns" and self.orientation == "rows":
-            raise ValueError(
-                "scale='columns' needs the kernel on the columns, got orientation='rows'"
-            )
-        check_flag("progress", self.progress)
-        check_callback(self.callback)
+        check_choice("center", self.center, CENTERS)
+        check_run_options(self)
         return checked_settings(
             alpha=self.alpha,
             n_neighbors=self.n_neighbors,
@@ -211,41 +197,10 @@ class NCARL(KernelEstimator):
 
     def _owner(self) -> dict[str, Any]:
         """Parameters that a checkpoint must share, as JSON can hold them."""
-        settings = self._settings()
-        graph = settings.graph
-        if graph is not None and not isinstance(graph, str):
-            graph = graph.tolist()
         return {
-            "alpha": settings.alpha,
-            "n_neighbors": settings.n_neighbors,
-            "gamma": settings.gamma,
-            "graph": graph,
-            "weights": settings.weights,
-            "delta": settings.delta,
+            "alpha": float(self.alpha),
+            "n_neighbors": int(self.n_neighbors),
+            "gamma": None if self.gamma is None else float(self.gamma),
             "center": self.center,
-            "scale": self.scale,
-            "orientation": "rows" if self.transposed_ else "columns",
-            "dtype": self.dtype,
+            **run_owner(self),
         }
-
-
-def checked_settings(
-    *, alpha: Any, n_neighbors: Any, gamma: Any, graph: Any, weights: Any,
-    delta: Any, max_iter: Any, tol: Any,
-) -> Settings:  # fmt: skip
-    """Settings of one fit, or an error that names the parameter at fault."""
-    if gamma is not None:
-        gamma = check_number(
-            "gamma", gamma, low=0.0, strict=True, hint="; None is the exact model"
-        )
-    check_choice("weights", weights, WEIGHTS)
-    return Settings(
-        alpha=check_number("alpha", alpha, low=0.0),
-        n_neighbors=check_whole("n_neighbors", n_neighbors, low=1, hint=GRAPH_HINT),
-        gamma=gamma,
-        graph=check_graph(graph),
-        weights=weights,
-        delta=check_number("delta", delta, low=0.0, strict=weights == "pinv"),
-        max_iter=check_whole("max_iter", max_iter, low=1),
-        tol=check_number("tol", tol, low=0.0),
-    )

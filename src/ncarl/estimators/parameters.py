@@ -10,13 +10,21 @@ import numpy as np
 from scipy import sparse
 
 from ncarl.core.types import Array
+from ncarl.fitting import Settings
+
+WEIGHTS = ("floor", "pinv", "smooth")
+DTYPES = ("float64", "float32")
+ORIENTATIONS = ("auto", "columns", "rows")
+GRAPH_HINT = "; set graph=None or alpha=0 to switch the graph off"
 
 
 def check_number(
     name: str, value: Any, *, low: float, strict: bool = False, hint: str = ""
 ) -> float:
     """``value`` as a float that is finite and at least (or above) ``low``."""
-    wanted = f"{name} must be a finite number {'above' if strict else 'of at least'} {low:g}"
+    wanted = (
+        f"{name} must be a finite number {'above' if strict else 'of at least'} {low:g}"
+    )
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{wanted}, got {value!r}{hint}")
     number = float(value)
@@ -30,11 +38,10 @@ def check_whole(name: str, value: Any, *, low: int, hint: str = "") -> int:
     wanted = f"{name} must be a whole number of at least {low}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{wanted}, got {value!r}{hint}")
-    if value != int(value) if np.isfinite(value) else True:
+    number = float(value)
+    if not number.is_integer() or number < low:
         raise ValueError(f"{wanted}, got {value!r}{hint}")
-    if int(value) < low:
-        raise ValueError(f"{wanted}, got {value!r}{hint}")
-    return int(value)
+    return int(number)
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
@@ -59,9 +66,13 @@ def check_graph(graph: Any) -> Any:
             f"got {type(graph).__name__}"
         ) from None
     if S.ndim != 2 or S.shape[0] != S.shape[1]:
-        raise ValueError(f"graph must be a square similarity matrix, got shape {S.shape}")
+        raise ValueError(
+            f"graph must be a square similarity matrix, got shape {S.shape}"
+        )
     if not np.isfinite(S).all() or (S < 0).any():
-        raise ValueError("graph must be a similarity matrix without negative, NaN or infinite entries")
+        raise ValueError(
+            "graph must be a similarity matrix with finite entries of at least 0"
+        )
     return S
 
 
@@ -70,7 +81,7 @@ def check_graph_size(S: Array, n: int) -> Array:
     if S.shape[0] != n:
         raise ValueError(
             f"graph must be {n} x {n} to match the side that carries the kernel, got "
-            f"{S.shape[0]} x {S.shape[1]}; set orientation='columns' or 'rows' to choose it"
+            f"{S.shape[0]} x {S.shape[1]}; set orientation to choose the side"
         )
     return S
 
@@ -87,3 +98,51 @@ def check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return bool(value)
+
+
+def check_run_options(estimator: Any) -> None:
+    """Check the parameters that every kernel estimator has."""
+    check_choice("orientation", estimator.orientation, ORIENTATIONS)
+    check_choice("dtype", estimator.dtype, DTYPES)
+    check_choice("scale", estimator.scale, (None, "columns"))
+    if estimator.scale == "columns" and estimator.orientation == "rows":
+        raise ValueError(
+            "scale='columns' needs the kernel on the columns, got orientation='rows'"
+        )
+    check_flag("progress", estimator.progress)
+    check_callback(estimator.callback)
+
+
+def run_owner(estimator: Any) -> dict[str, Any]:
+    """What a checkpoint must share of the parameters every kernel estimator has."""
+    graph = check_graph(estimator.graph)
+    return {
+        "graph": graph if isinstance(graph, str | None) else graph.tolist(),
+        "weights": estimator.weights,
+        "delta": float(estimator.delta),
+        "scale": estimator.scale,
+        "orientation": "rows" if estimator.transposed_ else "columns",
+        "dtype": estimator.dtype,
+    }
+
+
+def checked_settings(
+    *, alpha: Any, n_neighbors: Any, gamma: Any, graph: Any, weights: Any,
+    delta: Any, max_iter: Any, tol: Any,
+) -> Settings:  # fmt: skip
+    """Settings of one fit, or an error that names the parameter at fault."""
+    if gamma is not None:
+        gamma = check_number(
+            "gamma", gamma, low=0.0, strict=True, hint="; None is the exact model"
+        )
+    check_choice("weights", weights, WEIGHTS)
+    return Settings(
+        alpha=check_number("alpha", alpha, low=0.0),
+        n_neighbors=check_whole("n_neighbors", n_neighbors, low=1, hint=GRAPH_HINT),
+        gamma=gamma,
+        graph=check_graph(graph),
+        weights=weights,
+        delta=check_number("delta", delta, low=0.0, strict=weights == "pinv"),
+        max_iter=check_whole("max_iter", max_iter, low=1),
+        tol=check_number("tol", tol, low=0.0),
+    )

@@ -13,7 +13,10 @@ from ncarl.solver import Iterate
 
 @contextlib.contextmanager
 def watchers(
-    progress: bool, callback: Callable[[StepInfo], object] | None, max_iter: int, label: str
+    progress: bool,
+    callback: Callable[[StepInfo], object] | None,
+    max_iter: int,
+    label: str,
 ) -> Iterator[list[Observer]]:
     """Observers that move a bar and call back after each step.
 

@@ -1,0 +1,306 @@
+"""NCARLCV: alpha, neighbours, noise and centring chosen on held-out entries."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ncarl.centering import fit_centre
+from ncarl.core.types import Array
+from ncarl.engines import Engine, pick_engine
+from ncarl.estimators.base import CENTERS, KernelEstimator
+from ncarl.estimators.grid import Point, SearchFile, Table, Trial, grid, walk
+from ncarl.estimators.parameters import (
+    check_choice,
+    check_graph_size,
+    check_number,
+    check_run_options,
+    check_whole,
+    checked_settings,
+    run_owner,
+)
+from ncarl.estimators.watching import watchers
+from ncarl.fitting import Settings, Workspace, checkpoint_for
+from ncarl.holdout import hold_out
+from ncarl.loop import StepInfo
+from ncarl.metrics import relative_rmse
+from ncarl.observed import Observed
+from ncarl.progress import progress_bar
+from ncarl.saving import plain
+
+
+class NCARLCV(KernelEstimator):
+    """NCARL with alpha, n_neighbors, gamma and center chosen on held-out entries.
+
+    A share of the observed entries is hidden (entries, not rows; no row or column loses
+    its last one), every point of the grid is fitted to the rest, and the point with the
+    smallest error on the hidden entries is fitted to all of them. Along alpha each fit
+    starts where the one before ended.
+
+    Parameters
+    ----------
+    alphas : sequence of float
+        Weights of the graph to try; 0 is the rank surrogate alone.
+    n_neighbors : int or sequence of int
+        Neighbours to try.
+    gammas : sequence of float or None
+        Noise levels to try; None is the exact model.
+    centers : sequence of {None, "mean", "columns", "two-way"}
+        Centrings to try.
+    validation : float, default=0.1
+        Share of the observed entries that is hidden.
+    search_iter : int, default=15
+        Most steps at a point of the grid.
+    search_tol : float, default=1e-3
+        Tolerance at a point of the grid.
+    random_state : int, default=0
+        Seed of the split.
+    graph, weights, delta, orientation, max_iter, tol, engine, dtype
+        As in `NCARL`.
+    progress, callback, checkpoint, scale
+        As in `NCARL`; ``max_iter``, ``tol`` and ``callback`` belong to the final fit.
+        The search keeps its state in the checkpoint file too.
+
+    Attributes
+    ----------
+    alpha_, gamma_, center_ : float, float or None, str or None
+        The choice; ``n_neighbors_`` and ``best_params_`` belong to it.
+    best_error_ : float
+        Relative error on the hidden entries there.
+    cv_results_ : dict
+        The whole table: ``params``, ``param_alpha``, ``param_n_neighbors``,
+        ``param_gamma``, ``param_center``, ``error``, ``mean_test_score`` (minus the
+        error), ``rank_test_score``, ``n_iter`` and ``seconds``.
+
+    See Also
+    --------
+    NCARL : One fit with given parameters; describes the other attributes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl import NCARLCV
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 30))
+    >>> X = np.where(rng.random(truth.shape) < 0.6, truth, np.nan)
+    >>> search = NCARLCV(alphas=(0, 100), gammas=(None,), centers=(None,)).fit(X)
+    >>> search.best_params_["alpha"]
+    0.0
+    """
+
+    def __init__(
+        self,
+        alphas: Sequence[float] = (0.0, 10.0, 100.0, 1000.0),
+        n_neighbors: int | Sequence[int] = (10,),
+        gammas: Sequence[float | None] = (None, 0.01, 0.1),
+        centers: Sequence[str | None] = (None, "two-way"),
+        validation: float = 0.1,
+        search_iter: int = 15,
+        search_tol: float = 1e-3,
+        random_state: int = 0,
+        graph: Any = "adaptive",
+        weights: str = "floor",
+        delta: float = 1e-6,
+        orientation: str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-4,
+        engine: str | Engine = "auto",
+        dtype: str = "float64",
+        progress: bool = False,
+        callback: Callable[[StepInfo], object] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        scale: str | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.n_neighbors = n_neighbors
+        self.gammas = gammas
+        self.centers = centers
+        self.validation = validation
+        self.search_iter = search_iter
+        self.search_tol = search_tol
+        self.random_state = random_state
+        self.graph = graph
+        self.weights = weights
+        self.delta = delta
+        self.orientation = orientation
+        self.max_iter = max_iter
+        self.tol = tol
+        self.engine = engine
+        self.dtype = dtype
+        self.progress = progress
+        self.callback = callback
+        self.checkpoint = checkpoint
+        self.scale = scale
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Choose on held-out entries of ``X``, then learn the kernel of all of it.
+
+        Parameters
+        ----------
+        X : array, masked array, frame or sparse matrix of shape (m, n)
+            Matrix with gaps: NaN, masked, null, or not stored.
+        y : ignored
+            For scikit-learn's interface.
+        """
+        points = self._points()
+        engine = pick_engine(self.engine)
+        observed, turned = self._begin(X)
+        graph = self._settings(points[0]).graph
+        if graph is not None and not isinstance(graph, str):
+            check_graph_size(graph, turned.shape[1])
+        best = self._choose(points, turned, engine)
+        settings = self._settings(best)
+        workspace = self._workspace(turned, best.center, engine)
+        checkpoint = None
+        if self.checkpoint is not None:
+            path = f"{os.fspath(self.checkpoint)}.fit"
+            checkpoint = checkpoint_for(path, turned, self._owner([best]))
+        with watchers(self.progress, self.callback, settings.max_iter, "fit") as seen:
+            result = workspace.run(settings, checkpoint=checkpoint, observers=seen)
+        return self._finish(observed, workspace, settings, result)
+
+    def _choose(self, points: list[Point], turned: Observed, engine: Engine) -> Point:
+        """Try all points on held-out entries and set the attributes of the choice."""
+        rng = np.random.default_rng(self.random_state)
+        kept, hidden = hold_out(turned, self.validation, rng)
+        if hidden.n_observed == 0:
+            warnings.warn(
+                "X has too few observed entries to hide some of them; the first point "
+                "of the grid is taken without a search",
+                UserWarning,
+                stacklevel=3,
+            )
+            self._set_choice(points[:1], Table([float("nan")], [0], [0.0]))
+            return points[0]
+        file = None
+        if self.checkpoint is not None:
+            owner = {**self._owner(points), "data": turned.fingerprint()}
+            file = SearchFile(Path(self.checkpoint), owner)
+        with progress_bar(self.progress, len(points), "search") as advance:
+            table = walk(
+                points,
+                self._trial(kept, hidden, engine),
+                tried=lambda point, error: advance(f"error {error:.4f}"),
+                kept=file,
+            )
+        return self._set_choice(points, table)
+
+    def _trial(self, kept: Observed, hidden: Observed, engine: Engine) -> Trial:
+        """A function that fits one point to the kept entries and scores the hidden."""
+        spaces: dict[str | None, Workspace] = {}
+        i, j = hidden.rows, hidden.indices.astype(np.int64)
+        # With scaled columns each one counts in its own units.
+        scaled = self.scale == "columns"
+        spreads = fit_centre(kept, "columns", scaled).spreads[j]
+
+        def trial(point: Point, gram: Array | None) -> tuple[float, int, Array]:
+            if point.center not in spaces:
+                spaces.clear()
+                spaces[point.center] = self._workspace(kept, point.center, engine)
+            space = spaces[point.center]
+            settings = replace(
+                self._settings(point), max_iter=self.search_iter, tol=self.search_tol
+            )
+            result = space.run(settings, gram=gram)
+            if result.interrupted:
+                raise KeyboardInterrupt
+            guess, _ = space.model(settings, result).predict(kept, i, j, engine)
+            error = relative_rmse(hidden.values / spreads, guess / spreads)
+            return error, result.last.step, result.last.gram
+
+        return trial
+
+    def _set_choice(self, points: list[Point], table: Table) -> Point:
+        """Set the attributes that tell of the search; the best point."""
+        self.cv_results_ = table.results(points)
+        position = int(np.argmin(table.errors))
+        best = points[position]
+        self.best_index_ = position
+        self.best_error_ = table.errors[position]
+        self.best_params_ = asdict(best)
+        self.alpha_, self.gamma_, self.center_ = best.alpha, best.gamma, best.center
+        return best
+
+    def _workspace(
+        self, data: Observed, center: str | None, engine: Engine
+    ) -> Workspace:
+        """The data made ready for fits with one centring."""
+        mode = self._center_mode(center)
+        return Workspace(data, mode, self.scale == "columns", self.dtype, engine)
+
+    def _points(self) -> list[Point]:
+        """The grid, checked."""
+        share = check_number("validation", self.validation, low=0.0, strict=True)
+        if share >= 1.0:
+            raise ValueError(f"validation must be below 1, got {self.validation!r}")
+        check_whole("search_iter", self.search_iter, low=1)
+        check_number("search_tol", self.search_tol, low=0.0)
+        check_whole("random_state", self.random_state, low=0)
+        check_run_options(self)
+        points = grid(
+            _listed("centers", self.centers),
+            _listed("gammas", self.gammas),
+            _listed("n_neighbors", self.n_neighbors),
+            [float(a) for a in _checked("alphas", self.alphas)],
+        )
+        for point in points:
+            check_choice("centers", point.center, CENTERS)
+            self._settings(point)
+        return points
+
+    def _settings(self, point: Point) -> Settings:
+        """Settings of the final fit at a point."""
+        return checked_settings(
+            alpha=point.alpha,
+            n_neighbors=point.n_neighbors,
+            gamma=point.gamma,
+            graph=self.graph,
+            weights=self.weights,
+            delta=self.delta,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+
+    def _owner(self, points: list[Point]) -> dict[str, Any]:
+        """Parameters that a checkpoint must share, as JSON can hold them."""
+        return {
+            "grid": [asdict(point) for point in points],
+            "validation": self.validation,
+            "search_iter": self.search_iter,
+            "search_tol": self.search_tol,
+            "random_state": self.random_state,
+            **run_owner(self),
+        }
+
+    def _extra_state(self) -> dict[str, Any]:
+        """What a saved model keeps of the search."""
+        table = {k: plain(v) for k, v in self.cv_results_.items()}
+        return {"cv_results": table, "best_index": self.best_index_}
+
+    def _set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take up what a saved model kept of the search."""
+        columns = state["cv_results"]
+        points = [Point(**params) for params in columns["params"]]
+        table = Table(columns["error"], columns["n_iter"], columns["seconds"])
+        self._set_choice(points, table)
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    """A parameter that may be one value or several, as a list with something in it."""
+    if values is None or isinstance(values, str) or not hasattr(values, "__iter__"):
+        return [values]
+    found = list(values)
+    if not found:
+        raise ValueError(f"{name} must hold at least one value, got {values!r}")
+    return found
+
+
+def _checked(name: str, values: Any) -> list[float]:
+    """The listed values as numbers of at least 0."""
+    return [check_number(name, value, low=0.0) for value in _listed(name, values)]
