@@ -14,7 +14,7 @@ import numpy as np
 
 from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.kernel import Penalty, column_kernel
-from ncarl.core.linalg import symmetrised
+from ncarl.core.linalg import sandwich, symmetrised
 from ncarl.core.rows import first_gram, gram_of_duals, gram_of_rows
 from ncarl.core.types import Array, Kernel, RowSums
 from ncarl.core.weights import WeightRule, spectrum
@@ -176,12 +176,14 @@ def _next_gram(
         return sums, symmetrised(sums.gram)
     sums = reduce(iadd, engine.map(gram_of_duals, blocks, kernel=kernel))
     with engine.dense_work(kernel.K.shape[0]):
-        return sums, symmetrised(kernel.K @ sums.gram @ kernel.K)
+        return sums, sandwich(kernel.K, sums.gram)
 
 
 def relative_change(new: Array, old: Array) -> float:
     """``||new - old||_F / ||new||_F``, infinite where only ``new`` vanishes."""
-    difference, size = float(np.linalg.norm(new - old)), float(np.linalg.norm(new))
+    # Not through BLAS: see ncarl.core.linalg on its idle threads.
+    difference = float(np.sqrt(np.sum(np.square(new - old))))
+    size = float(np.sqrt(np.sum(np.square(new))))
     if size > 0.0:
         return difference / size
     return 0.0 if difference == 0.0 else float("inf")

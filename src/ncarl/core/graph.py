@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
-from ncarl.core.linalg import identity_like, smallest, symmetrised
+from ncarl.core.linalg import (
+    identity_like,
+    smallest,
+    symmetrised,
+    with_diagonal,
+)
 from ncarl.core.types import Array
 
 
@@ -27,11 +32,11 @@ def squared_distances(G: Array) -> Array:
     """
     xp = array_namespace(G)
     norms = xp.linalg.diagonal(G)
-    largest = norms[:, None] + norms[None, :]
-    distances = largest - 2.0 * G
-    rounding = 8.0 * float(xp.finfo(G.dtype).eps)
-    distances = xp.where(distances > rounding * largest, distances, 0.0 * distances)
-    return distances * (1.0 - identity_like(G))
+    distances = norms[:, None] + norms[None, :]
+    rounding = distances * (8.0 * float(xp.finfo(G.dtype).eps))
+    distances -= 2.0 * G
+    distances *= xp.astype(distances > rounding, G.dtype)
+    return with_diagonal(distances, 0.0)
 
 
 def similarity(
@@ -74,10 +79,15 @@ def similarity(
     nearest = smallest(far, k + 1)
     threshold = nearest[:, k:] + shift
     total = xp.sum(threshold - nearest[:, :k], axis=1, keepdims=True)
-    tied = xp.astype(far <= threshold, far.dtype)
-    uniform = tied / xp.sum(tied, axis=1, keepdims=True)
-    safe = xp.where(total > 0.0, total, xp.ones_like(total))
-    S = xp.where(total > 0.0, xp.clip(threshold - far, 0.0, None) / safe, uniform)
+    S = threshold - far
+    S = xp.clip(S, 0.0, None)
+    if is_numpy_array(total) and (total > 0.0).all():
+        S /= total
+    else:
+        tied = xp.astype(far <= threshold, far.dtype)
+        uniform = tied / xp.sum(tied, axis=1, keepdims=True)
+        safe = xp.where(total > 0.0, total, xp.ones_like(total))
+        S = xp.where(total > 0.0, S / safe, uniform)
     if active is None:
         return S
     return xp.where(active[:, None], S, identity_like(S))
@@ -94,5 +104,7 @@ def laplacian(S: Array) -> Array:
            [-0.5,  0.5]])
     """
     xp = array_namespace(S)
-    W = symmetrised(S)
-    return identity_like(S) * xp.sum(W, axis=1)[:, None] - W
+    L = symmetrised(S)
+    degrees = xp.sum(L, axis=1) - xp.linalg.diagonal(L)
+    L *= -1.0
+    return with_diagonal(L, degrees)

@@ -1,14 +1,18 @@
 """What the array standard lacks: symmetric inverses, order statistics, shortcuts.
 
-Each function first has an agnostic form that follows the array API standard; a
-NumPy shortcut stands in front of it where a measurement asked for one.
+Each function has an agnostic form that follows the array API standard; a shortcut for
+NumPy arrays stands in front of it where a measurement asked for one. These shortcuts
+call BLAS and LAPACK through SciPy only: NumPy usually ships a BLAS of its own, and the
+idle threads of one library, which spin for a while, slow the other down threefold.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
-from scipy.linalg import lapack
+from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ncarl.core.types import Array
 from ncarl.exceptions import NotPositiveDefiniteError
@@ -51,6 +55,17 @@ def add_diagonal(A: Array, value: float) -> Array:
     return A + value * identity_like(A)
 
 
+def with_diagonal(A: Array, diagonal: Array | float) -> Array:
+    """``A`` with another diagonal; the array given may be changed and given back."""
+    if is_numpy_array(A):
+        np.fill_diagonal(A, diagonal)
+        return A
+    xp = array_namespace(A)
+    eye = identity_like(A)
+    wanted = diagonal if isinstance(diagonal, float) else diagonal[:, None]
+    return xp.where(eye > 0.0, eye * wanted, A)
+
+
 def mean_diagonal(A: Array) -> float:
     """Mean of the diagonal of a square matrix."""
     xp = array_namespace(A)
@@ -87,24 +102,23 @@ def spd_inverse(A: Array) -> Array:
 def _try_spd_inverse(A: Array) -> Array | None:
     """Inverse of ``A``, or None where its Cholesky factorisation fails."""
     if is_numpy_array(A):
-        potrf, potri = lapack.get_lapack_funcs(("potrf", "potri"), (A,))
+        potrf, potri = get_lapack_funcs(("potrf", "potri"), (A,))
         factor, failed = potrf(A, lower=True)
         if failed:
             return None
         lower, failed = potri(factor, lower=True, overwrite_c=True)
         if failed or not np.isfinite(lower.trace()):
             return None
-        # potri leaves the upper half of the factor alone: mirror the lower one.
-        lower = np.tril(lower)
-        lower += np.tril(lower, -1).T
-        return np.ascontiguousarray(lower)
+        return _mirrored(lower)
     xp = array_namespace(A)
     try:
         factor = xp.linalg.cholesky(A)
     except Exception:  # each library has its own error for a failed factorisation
         return None
     half = xp.linalg.solve(factor, identity_like(A))
-    return xp.linalg.matmul(half.T, half)
+    inverse = xp.linalg.matmul(half.T, half)
+    # Some libraries let NaN through in silence.
+    return inverse if math.isfinite(mean_diagonal(inverse)) else None
 
 
 def factorised(A: Array, chosen: Array, s: float) -> tuple[Array, float]:
@@ -118,11 +132,22 @@ def factorised(A: Array, chosen: Array, s: float) -> tuple[Array, float]:
     block = A[np.ix_(chosen, chosen)]
     scale = mean_diagonal(block) + s
     for jitter in jitter_steps(A.dtype):
-        try:
-            return np.linalg.cholesky(add_diagonal(block, s + jitter * scale)), jitter
-        except np.linalg.LinAlgError:
-            continue
+        factor = cholesky_or_none(add_diagonal(block, s + jitter * scale))
+        if factor is not None:
+            return factor, jitter
     raise not_factorised(len(chosen))
+
+
+def cholesky_or_none(A: Array) -> Array | None:
+    """Lower Cholesky factors of a stack of matrices; None where one has none.
+
+    LAPACK lets NaN through in silence; it always reaches the last pivot.
+    """
+    try:
+        factor = np.linalg.cholesky(A)
+    except np.linalg.LinAlgError:
+        return None
+    return factor if np.isfinite(factor[..., -1:, -1:]).all() else None
 
 
 def not_factorised(size: int) -> NotPositiveDefiniteError:
@@ -149,6 +174,16 @@ def smallest(A: Array, count: int) -> Array:
     return xp.sort(A, axis=1)[:, :count]
 
 
+def symmetric_eigen(A: Array) -> tuple[Array, Array]:
+    """Eigenvalues (increasing) and eigenvectors of a symmetric matrix."""
+    if is_numpy_array(A):
+        values, vectors = eigh(A, driver="evd", check_finite=False)
+        return values, vectors
+    xp = array_namespace(A)
+    values, vectors = xp.linalg.eigh(A)
+    return values, vectors
+
+
 def congruence(U: Array, weights: Array) -> Array:
     """``U diag(weights) U^T`` for weights that are not negative.
 
@@ -156,7 +191,26 @@ def congruence(U: Array, weights: Array) -> Array:
     """
     xp = array_namespace(U)
     A = U * xp.sqrt(weights)[None, :]
+    if is_numpy_array(A):
+        (syrk,) = get_blas_funcs(("syrk",), (A,))
+        return _mirrored(syrk(1.0, A, lower=True))
     return A @ A.T
+
+
+def sandwich(K: Array, B: Array) -> Array:
+    """``K B K`` for symmetric ``K`` and ``B``, symmetric to the last bit."""
+    if is_numpy_array(K):
+        (gemm,) = get_blas_funcs(("gemm",), (K, B))
+        # Symmetric, so the transposed views are the same matrices in Fortran order.
+        return symmetrised(gemm(1.0, gemm(1.0, K.T, B.T), K.T).T)
+    return symmetrised(K @ B @ K)
+
+
+def _mirrored(lower: Array) -> Array:
+    """The symmetric matrix whose lower half is given; the upper half holds zeros."""
+    whole = lower.T + lower
+    np.fill_diagonal(whole, lower.diagonal())
+    return np.ascontiguousarray(whole)
 
 
 def symmetrised(A: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_solve
 
-from ncarl.core.linalg import factorised
+from ncarl.core.linalg import cholesky_or_none, factorised
 from ncarl.core.plan import duals_matrix, missing_side_pays
 from ncarl.core.types import Array, Block, Kernel
 
@@ -51,9 +51,8 @@ def _batch(block: Block, kernel: Kernel, rows: Array, size: int, Y: Array) -> fl
     A = kernel.K[o[:, :, None], o[:, None, :]]
     diagonal = np.arange(size)
     A[:, diagonal, diagonal] += kernel.s
-    try:
-        factor = np.linalg.cholesky(A)
-    except np.linalg.LinAlgError:
+    factor = cholesky_or_none(A)
+    if factor is None:
         used = [_solve_one(block, kernel, int(i), Y) for i in rows]
         return max(used)
     Y[entries] = _substitute(factor, block.values[entries])

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from array_api_compat import array_namespace
 
+from ncarl.core.linalg import symmetric_eigen
 from ncarl.core.types import Array
 
 
@@ -30,7 +31,7 @@ def spectrum(G: Array) -> Spectrum:
     negative; they are clipped at 0.
     """
     xp = array_namespace(G)
-    eigenvalues, vectors = xp.linalg.eigh(G)
+    eigenvalues, vectors = symmetric_eigen(G)
     return Spectrum(xp.clip(eigenvalues, 0.0, None), vectors)
 
 
@@ -64,36 +65,40 @@ class Floor:
     """``1 / max(lambda, f)``: no direction is punished more than ``1 / f``.
 
     ``f = min(c / n, lambda_(q+1))``, taken afresh each step. The data pin down at
-    most about ``q = observed / (m + n)`` directions, so no more than ``q`` are judged
-    by their own size; when the matrix becomes low-rank, ``f`` falls with the tail.
+    most about ``observed / (m + n)`` directions, so no more than ``q`` are judged by
+    their own size; when the matrix becomes low-rank, ``f`` falls with the tail. Early
+    estimates deserve less trust: ``q`` grows from half that number to all of it.
 
     Attributes
     ----------
     directions : int
-        ``q``, the number of directions that the data can pin down.
+        Number of directions that the data can pin down.
     share : float
         ``c``, as a part of the mean share ``1 / n``.
+    settled : int
+        Step from which on ``q`` is the whole of ``directions``.
     lowest : float
         ``f`` never falls below this, which bounds the condition of the kernel.
     """
 
     directions: int
     share: float = 0.3
+    settled: int = 30
     lowest: float = 1e-10
 
-    def floor(self, lam: Array) -> float:
-        """The floor ``f`` for shares in increasing order."""
+    def floor(self, lam: Array, step: int) -> float:
+        """The floor ``f`` for shares in increasing order, at step 1, 2, ..."""
         n = lam.shape[0]
+        trusted = int(self.directions * min(1.0, 0.5 + 0.5 * step / self.settled))
         # lambda_(q+1) counts from the largest, the array from the smallest.
-        position = max(0, n - 1 - self.directions)
-        tail: float = float(lam[position])
+        tail: float = float(lam[max(0, n - 1 - trusted)])
         return max(self.lowest, min(self.share / int(n), tail))
 
     def __call__(self, eigenvalues: Array, step: int) -> Array:
         """Weights for eigenvalues in increasing order."""
         xp = array_namespace(eigenvalues)
         lam = shares(eigenvalues)
-        return 1.0 / xp.clip(lam, self.floor(lam), None)
+        return 1.0 / xp.clip(lam, self.floor(lam, step), None)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,131 @@
+"""The floor of the weights: the rule against a constant floor and pinv.
+
+Usage: NCARL_DATA=... python benchmarks/floor.py [--seeds 3] [--json results/floor.json]
+
+Relative error on the hidden entries, mean over the seeds (the same data for all three).
+Exactly low-rank data with Gaussian and uniform factors, paper-like data with two noise
+levels, two photographs, MovieLens-100K. No choice is made on the hidden entries: the
+parameters are those named in each line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+
+import numpy as np
+from common import data_folder, paper_like, print_table, versions, write_json
+from fit import ratings
+from sklearn.datasets import load_sample_image
+
+import ncarl.fitting
+from ncarl import NCARL
+from ncarl.core.weights import Floor
+from ncarl.metrics import relative_rmse
+
+
+class ConstantFloor(Floor):
+    """``f = c / n`` whatever the spectrum."""
+
+    def floor(self, lam, step):
+        return self.share / lam.shape[0]
+
+
+def low_rank(law, rank, missing, seed, shape=(250, 150)):
+    """An exactly low-rank matrix with Gaussian or uniform factors."""
+    rng = np.random.default_rng(seed)
+    draw = rng.standard_normal if law == "Gaussian" else rng.random
+    truth = draw((shape[0], rank)) @ draw((rank, shape[1]))
+    hidden = rng.random(shape) < missing
+    return truth, np.where(hidden, np.nan, truth), hidden
+
+
+def photograph(name, seed):
+    """A bundled photograph, grey, half its size, half of its pixels hidden."""
+    truth = load_sample_image(name).mean(axis=2)[::2, ::2] / 255.0
+    hidden = np.random.default_rng(seed).random(truth.shape) < 0.5
+    return truth, np.where(hidden, np.nan, truth), hidden
+
+
+def error(data, rule, settings):
+    """Error of one fit; ``rule`` is "pinv", "constant" or "rule"."""
+    ncarl.fitting.Floor = ConstantFloor if rule == "constant" else Floor
+    weights = "pinv" if rule == "pinv" else "floor"
+    truth, X, hidden = data
+    filled = NCARL(weights=weights, tol=0, **settings).fit_transform(X)
+    return relative_rmse(truth[hidden], filled[hidden])
+
+
+def movielens_error(rule, settings):
+    """The same on MovieLens-100K, half of the ratings hidden."""
+    ncarl.fitting.Floor = ConstantFloor if rule == "constant" else Floor
+    weights = "pinv" if rule == "pinv" else "floor"
+    X, users, items, truth = ratings("ml-100k", (943, 1682))
+    model = NCARL(weights=weights, tol=0, **settings).fit(X)
+    return relative_rmse(truth, model.predict(users, items))
+
+
+def line(name, make, settings, seeds):
+    """One line of the table: mean error over the seeds, by rule."""
+    result = {"data": name}
+    for rule in ("pinv", "constant", "rule"):
+        errors = [error(make(seed), rule, settings) for seed in range(seeds)]
+        result[rule] = float(np.mean(errors))
+    result["rule_over_pinv"] = result["rule"] / result["pinv"]
+    print(result, flush=True)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", default=None)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    lines = []
+    plain = {"alpha": 0, "max_iter": 30}
+    for law in ("Gaussian", "uniform"):
+        for rank, missing in ((3, 0.8), (5, 0.5), (7, 0.6), (10, 0.6)):
+            name = f"{law} rank {rank}, {missing} missing, alpha 0"
+
+            def make(seed, law=law, rank=rank, missing=missing):
+                return low_rank(law, rank, missing, seed)
+
+            lines.append(line(name, make, plain, options.seeds))
+    for noise, word in ((None, "tiny"), (2.4, "2.4")):
+        for missing in (0.8, 0.9):
+            name = f"paper-like 500x300, {missing} missing, noise {word}"
+
+            def make(seed, missing=missing, noise=noise):
+                return paper_like(500, 300, 100, missing, noise, seed)
+
+            settings = {"alpha": 100, "n_neighbors": 50, "max_iter": 50}
+            lines.append(line(name, make, settings, options.seeds))
+    for missing in (0.8, 0.9):
+
+        def make(seed, missing=missing):
+            return paper_like(1500, 1000, 200, missing, None, seed)
+
+        settings = {"alpha": 1000, "n_neighbors": 20, "max_iter": 30}
+        name = f"paper-like 1500x1000, {missing} missing, noise tiny"
+        lines.append(line(name, make, settings, 1))
+    for name in ("china.jpg", "flower.jpg"):
+
+        def make(seed, name=name):
+            return photograph(name, seed)
+
+        settings = {"alpha": 100, "n_neighbors": 10, "max_iter": 20}
+        lines.append(line(f"{name}, half hidden", make, settings, options.seeds))
+    if data_folder() is not None:
+        settings = {"alpha": 1000, "n_neighbors": 50, "max_iter": 20}
+        rules = ("pinv", "constant", "rule")
+        found = {rule: movielens_error(rule, settings) for rule in rules}
+        ratio = found["rule"] / found["pinv"]
+        lines.append({"data": "ml-100k, half hidden", **found, "rule_over_pinv": ratio})
+    print_table(lines)
+    content = {"versions": versions(), "seeds": options.seeds, "lines": lines}
+    write_json(options.json, content)
+
+
+if __name__ == "__main__":
+    main()
