@@ -19,8 +19,9 @@ from common import print_table, versions, write_json
 from threadpoolctl import threadpool_limits
 
 from ncarl.blocks import cut
+from ncarl.core.lapack_calls import call5, lapack_addresses
 from ncarl.core.rows import row_duals
-from ncarl.core.rows_numba import LOWER, _call5, _lapack_addresses
+from ncarl.core.rows_numba import LOWER
 from ncarl.core.types import Kernel
 from ncarl.engines import available_cores
 from ncarl.observed import Observed
@@ -37,7 +38,7 @@ def factor_many(source, work, r, count, letter, potrf, factor):
     for _ in range(count):
         work[:] = source
         if factor:
-            _call5(potrf, letter.ctypes.data, size, work.ctypes.data, size, size + 4)
+            call5(potrf, letter.ctypes.data, size, work.ctypes.data, size, size + 4)
 
 
 def on_all_cores(function, jobs):
@@ -51,7 +52,7 @@ def on_all_cores(function, jobs):
 def potrf_seconds(A, count, factor):
     """Seconds that copying a matrix and (if asked) factoring it takes."""
     r = A.shape[0]
-    potrf = _lapack_addresses("float64")[0]
+    potrf = lapack_addresses("float64")[0]
     share = -(-count // available_cores())
 
     def job(_):

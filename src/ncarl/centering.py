@@ -83,7 +83,7 @@ def fit_centre(observed: Observed, mode: str, scaled: bool) -> Centre:
     if not scaled:
         return centre
     left = centre.residuals(observed, centre.row_effects(observed))
-    return Centre(mean, columns, row_ridge, _column_spreads(observed, left))
+    return Centre(mean, columns, row_ridge, _column_spreads(observed, mean, left))
 
 
 def two_way_effects(observed: Observed, mean: float) -> tuple[Array, Array, float]:
@@ -130,9 +130,13 @@ def _shrunk_means(left: Array, owner: Array, counts: Array, ridge: float) -> Arr
     return np.divide(sums, weights, out=np.zeros(len(counts)), where=weights > 0)
 
 
-def _column_spreads(observed: Observed, left: Array) -> Array:
+def _column_spreads(observed: Observed, mean: float, left: Array) -> Array:
     """Root mean square of each column's residuals; 1 where there is none."""
     columns, counts = observed.indices, observed.column_counts
     squares = np.bincount(columns, weights=left**2, minlength=len(counts))
     spreads = np.sqrt(squares / np.maximum(counts, 1))
-    return np.where(spreads > 0.0, spreads, 1.0)
+    # What a constant column leaves is the rounding of its own sums, not a spread.
+    sizes = np.full(len(counts), abs(mean))
+    np.maximum.at(sizes, columns, np.abs(observed.values))
+    rounding = np.finfo(np.float64).eps * (counts + 16) * sizes
+    return np.where(spreads > rounding, spreads, 1.0)

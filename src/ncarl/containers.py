@@ -12,7 +12,14 @@ from ncarl.core.types import Array
 from ncarl.observed import Observed
 
 
-def read(estimator: Any, X: Any, *, reset: bool, same_columns: bool = True) -> Observed:
+def read(
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool,
+    same_columns: bool = True,
+    name: str = "X",
+) -> Observed:
     """Observed entries of any supported container.
 
     Parameters
@@ -26,8 +33,21 @@ def read(estimator: Any, X: Any, *, reset: bool, same_columns: bool = True) -> O
         Set the estimator's feature names and count, or check against them.
     same_columns : bool
         Whether the columns must be those of the fit.
+    name : str
+        What errors call ``X``.
     """
-    _refuse_complex(X)
+    try:
+        return _read(estimator, X, reset, same_columns)
+    except (ValueError, TypeError) as error:
+        words = str(error).split("\n")[0].replace(":", " ").split()
+        if name == "X" and "X" in words:
+            raise
+        raise type(error)(f"{name}: {error}") from error
+
+
+def _read(estimator: Any, X: Any, reset: bool, same_columns: bool) -> Observed:
+    """Observed entries of a container, whatever its kind."""
+    _refuse_odd_kinds(X)
     checks = {
         "reset": reset,
         "ensure_all_finite": "allow-nan",
@@ -40,13 +60,13 @@ def read(estimator: Any, X: Any, *, reset: bool, same_columns: bool = True) -> O
         return _read_sparse(estimator, X, checks)
     if is_frame(X):
         # Names and count come from the frame, numbers from its checked columns.
-        _validated(estimator, X, reset=checks["reset"], skip_check_array=True)
+        validate_data(estimator, X, reset=checks["reset"], skip_check_array=True)
         X = frame_values(X)
         checks["reset"] = True
         estimator = _Witness(estimator)
     elif isinstance(X, np.ma.MaskedArray):
-        X = np.ma.filled(X.astype(np.float64), np.nan)
-    values = _validated(estimator, X, dtype=(np.float64, np.float32), **checks)
+        X = dense_values(X)
+    values = validate_data(estimator, X, dtype=(np.float64, np.float32), **checks)
     return Observed.from_dense(values)
 
 
@@ -61,44 +81,42 @@ class _Witness:
         return self.tags
 
 
-def _validated(estimator: Any, X: Any, **checks: Any) -> Any:
-    """scikit-learn's checks, with errors that name ``X``."""
-    try:
-        return validate_data(estimator, X, **checks)
-    except (ValueError, TypeError) as error:
-        if "X" in str(error).split("\n")[0].split():
-            raise
-        raise type(error)(f"X: {error}") from error
-
-
 def _read_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observed:
     """Stored entries of a sparse matrix."""
     if not np.issubdtype(X.dtype, np.number) and X.dtype != bool:
         raise ValueError(f"X must hold numbers, got dtype {X.dtype}")
+    if X.ndim != 2:
+        raise ValueError(f"X must have two axes, got a sparse array of {X.ndim}")
     observed = Observed.from_sparse(X)
-    csr = observed.to_csr()
-    _validated(estimator, csr, accept_sparse=True, **checks)
+    validate_data(estimator, observed.to_csr(), accept_sparse=True, **checks)
     return observed
 
 
-def _refuse_complex(X: Any) -> None:
-    """Raise for complex input, which would lose its imaginary part."""
-    dtype = getattr(X, "dtype", None)
-    if dtype is not None and getattr(dtype, "kind", "") == "c":
+def _refuse_odd_kinds(X: Any) -> None:
+    """Raise for complex numbers and dates, which floats cannot stand for."""
+    kind = getattr(getattr(X, "dtype", None), "kind", "")
+    if kind == "c":
         raise ValueError(
             "Complex data not supported: X must be real; complete X.real and X.imag "
             "as two matrices"
         )
+    if kind in ("m", "M"):
+        raise ValueError(f"X must hold numbers, got dtype {X.dtype}")
+
+
+def _library(X: Any) -> str:
+    """The package that the type of ``X`` comes from."""
+    return type(X).__module__.split(".")[0]
 
 
 def is_pandas(X: Any) -> bool:
     """Whether ``X`` is a pandas frame (without importing pandas)."""
-    return type(X).__module__.startswith("pandas.") and hasattr(X, "iloc")
+    return _library(X) == "pandas" and hasattr(X, "iloc")
 
 
 def is_polars(X: Any) -> bool:
     """Whether ``X`` is a polars frame (without importing polars)."""
-    return type(X).__module__.startswith("polars.") and hasattr(X, "get_columns")
+    return _library(X) == "polars" and hasattr(X, "get_columns")
 
 
 def is_frame(X: Any) -> bool:
@@ -136,11 +154,8 @@ def frame_values(X: Any) -> Array:
 
 def _pandas_column(column: Any) -> Array:
     """A pandas column as floats, or an error if it does not hold numbers."""
-    if column.dtype.kind in "mMSU" or str(column.dtype) in (
-        "category",
-        "str",
-        "string",
-    ):
+    text = ("category", "str", "string")
+    if column.dtype.kind in "mMSUc" or str(column.dtype) in text:
         raise TypeError("not numeric")
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
@@ -156,15 +171,13 @@ def _refuse_text(bad: list[tuple[Any, Any]]) -> None:
         )
 
 
-def gaps_of(X: Any) -> Array:
-    """Boolean array that is true where a dense container has a gap."""
+def dense_values(X: Any) -> Array:
+    """Values of a dense container as floats, NaN in the gaps."""
+    if is_frame(X):
+        return frame_values(X)
     if isinstance(X, np.ma.MaskedArray):
-        values = np.ma.filled(X.astype(np.float64), np.nan)
-    elif is_frame(X):
-        values = frame_values(X)
-    else:
-        values = np.asarray(X, dtype=np.float64)
-    return np.isnan(values)
+        return np.ma.filled(X.astype(np.float64), np.nan)
+    return np.asarray(X, dtype=np.float64)
 
 
 def float_dtype(X: Any) -> np.dtype[Any]:
@@ -190,55 +203,73 @@ def give_back(X: Any, filled: Array, *, keep_observed: bool, plain: bool) -> Any
     """
     if sparse.issparse(X):
         return _sparse_back(X, filled, keep_observed)
+    values = dense_values(X)
     if is_frame(X) and not plain:
-        return _frame_back(X, filled, keep_observed)
-    dtype = float_dtype(X)
-    limit = float(np.finfo(dtype).max)
-    out = np.clip(filled, -limit, limit).astype(dtype)
-    if keep_observed:
-        gaps = gaps_of(X)
-        values = frame_values(X) if is_frame(X) else np.asarray(X)
-        np.copyto(out, values, where=~gaps, casting="unsafe")
+        back = _polars_back if is_polars(X) else _pandas_back
+        return back(X, values, filled, keep_observed)
+    out = _column(values, filled, float_dtype(X), keep_observed)
     return np.ma.MaskedArray(out) if isinstance(X, np.ma.MaskedArray) else out
 
 
 def _sparse_back(X: Any, filled: Array, keep_observed: bool) -> Array:
     """A dense array of the dtype of the sparse matrix, its stored entries kept."""
-    out = filled.astype(float_dtype(X))
+    out = _held(filled, float_dtype(X))
     if keep_observed:
         observed = Observed.from_sparse(X)
         out[observed.rows, observed.indices] = observed.values
     return out
 
 
-def _frame_back(X: Any, filled: Array, keep_observed: bool) -> Any:
-    """A frame like ``X``; columns without a gap are the user's own."""
-    gaps = gaps_of(X)
-    if is_polars(X):
-        import polars as pl
+def _polars_back(X: Any, values: Array, filled: Array, keep_observed: bool) -> Any:
+    """A polars frame like ``X``; columns without a gap are the user's own."""
+    import polars as pl
 
-        return X.with_columns(
-            pl.Series(
-                name,
-                _column(X[name].to_numpy(), filled[:, j], gaps[:, j], keep_observed),
-            )
-            for j, name in enumerate(X.columns)
-            if gaps[:, j].any() or not keep_observed
+    small = [np.float32 if kind == pl.Float32 else np.float64 for kind in X.dtypes]
+    return X.with_columns(
+        pl.Series(
+            name, _column(values[:, j], filled[:, j], np.dtype(small[j]), keep_observed)
         )
+        for j, name in enumerate(X.columns)
+        if not keep_observed or np.isnan(values[:, j]).any()
+    )
+
+
+def _pandas_back(X: Any, values: Array, filled: Array, keep_observed: bool) -> Any:
+    """A pandas frame like ``X``; columns without a gap are the user's own."""
+    import pandas as pd
+
     out = X.copy()
-    for j in range(X.shape[1]):
-        if gaps[:, j].any() or not keep_observed:
-            own = X.iloc[:, j].to_numpy(dtype=np.float64, na_value=np.nan)
-            if str(X.dtypes.iloc[j]).lower() == "float32":
-                own = own.astype(np.float32)
-            out.isetitem(j, _column(own, filled[:, j], gaps[:, j], keep_observed))
+    for j, kind in enumerate(X.dtypes):
+        if keep_observed and not np.isnan(values[:, j]).any():
+            continue
+        small = kind.kind == "f" and kind.itemsize <= 4
+        dtype = np.dtype(np.float32 if small else np.float64)
+        column = _column(values[:, j], filled[:, j], dtype, keep_observed)
+        out.isetitem(j, pd.array(column, dtype=_pandas_float(kind, dtype)))
     return out
 
 
-def _column(own: Array, filled: Array, gaps: Array, keep_observed: bool) -> Array:
-    """One column of the result in its own float dtype."""
-    dtype = float_dtype(own)
-    column = filled.astype(dtype)
+def _pandas_float(kind: Any, dtype: np.dtype[Any]) -> Any:
+    """The float type of a result, nullable or Arrow if the column was."""
+    text = str(kind)
+    if text.endswith("[pyarrow]"):
+        return kind if kind.kind == "f" else "double[pyarrow]"
+    if text == "boolean" or text.startswith(("Int", "UInt", "Float")):
+        return "Float32" if dtype == np.float32 else "Float64"
+    return dtype
+
+
+def _column(
+    values: Array, filled: Array, dtype: np.dtype[Any], keep_observed: bool
+) -> Array:
+    """``filled`` in a float dtype, the user's values where there are any."""
+    out = _held(filled, dtype)
     if keep_observed:
-        np.copyto(column, own, where=~gaps, casting="unsafe")
-    return column
+        np.copyto(out, values, where=~np.isnan(values), casting="unsafe")
+    return out
+
+
+def _held(filled: Array, dtype: np.dtype[Any]) -> Array:
+    """A copy in another dtype, overflow held at its largest number."""
+    limit = float(np.finfo(dtype).max)
+    return np.clip(filled, -limit, limit).astype(dtype, copy=False)

@@ -87,6 +87,10 @@ class Threads:
         default_factory=ThreadpoolController, init=False, repr=False, compare=False
     )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled and cloned without the handle on BLAS, which each process has."""
+        return Threads, (self.n_jobs, self.rows)
+
     def place(self, blocks: Iterable[Block]) -> Sequence[Block]:
         """Blocks stay in this process's memory."""
         return list(blocks)

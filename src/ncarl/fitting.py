@@ -92,7 +92,8 @@ class Workspace:
     def recipe(self, settings: Settings) -> Recipe:
         """What a fit with these settings does in each step."""
         faithful = settings.weights == "pinv"
-        shift = min(AUTHORS_SHIFT / self.unit / self.unit, 1e300)
+        # Held where it still keeps an eigenvalue of 0 away from 0.
+        shift = min(max(AUTHORS_SHIFT / self.unit / self.unit, 1e-30), 1e300)
         graph = settings.graph if settings.alpha > 0.0 else None
         if graph is not None and not isinstance(graph, str):
             graph = graph.astype(self.dtype)

@@ -16,7 +16,7 @@ def relative_rmse(truth: Any, guess: Any) -> float:
 
     Examples
     --------
-    >>> relative_rmse([3.0, 4.0], [3.0, 4.5])
+    >>> round(relative_rmse([3.0, 4.0], [3.0, 4.5]), 6)
     0.1
     """
     t, g = _pair(truth, guess)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,7 @@ class Observed:
         ValueError
             If an entry is stored twice.
         """
-        csr = _stored_entries(X).tocsr()
+        csr = _stored_entries(X)
         if not csr.has_sorted_indices:
             csr = csr.sorted_indices()
         _refuse_duplicates(csr)
@@ -177,7 +178,7 @@ def from_triplets(
     3
     """
     positions = [_whole(rows, "rows"), _whole(cols, "cols")]
-    data = np.asarray(values, dtype=np.float64)
+    data = _numbers(values)
     for name, array in (("rows", positions[0]), ("cols", positions[1])):
         if array.ndim != 1 or data.ndim != 1 or len(array) != len(data):
             raise ValueError(
@@ -210,10 +211,21 @@ def _whole(positions: Any, name: str) -> Array:
     return array.astype(np.int64)
 
 
+def _numbers(values: Any) -> Array:
+    """Values as floats, or an error that names them."""
+    array = np.asarray(values)
+    try:
+        if array.dtype.kind not in "cmM":
+            return array.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"values must be numbers, got dtype {array.dtype}")
+
+
 def _shape(shape: Any) -> tuple[int, int]:
     """``shape`` as two whole numbers, or an error that names it."""
     try:
-        m, n = (int(size) for size in shape)
+        m, n = (operator.index(size) for size in shape)
     except (TypeError, ValueError):
         raise ValueError(f"shape must be two whole numbers, got {shape!r}") from None
     if m < 1 or n < 1:
@@ -222,10 +234,23 @@ def _shape(shape: Any) -> tuple[int, int]:
 
 
 def _stored_entries(X: Any) -> Any:
-    """``X`` in a form whose conversion to CSR loses no stored zero."""
-    if X.format != "dia":
-        return X
-    # SciPy drops the zeros of a diagonal matrix when it converts one.
+    """A CSR copy of ``X`` with all that it stores: zeros, and entries stored twice."""
+    if X.format == "dia":
+        # SciPy drops the zeros of a diagonal matrix when it converts one.
+        X = _diagonals(X)
+    if X.format != "coo":
+        # A copy, so that later changes of X do not change what was learned from it.
+        return X.tocsr(copy=True)
+    # SciPy adds up what a COO matrix stores twice when it converts one.
+    rows, cols = X.coords
+    order = np.lexsort((cols, rows))
+    counts = np.bincount(rows, minlength=X.shape[0])
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return sparse.csr_array((X.data[order], cols[order], indptr), shape=X.shape)
+
+
+def _diagonals(X: Any) -> Any:
+    """A diagonal matrix in coordinates, its stored zeros included."""
     row_parts, col_parts, parts = [], [], []
     for offset, diagonal in zip(X.offsets, X.data, strict=True):
         cols = np.arange(max(0, offset), min(X.shape[0] + offset, len(diagonal)))

@@ -16,6 +16,7 @@ def progress_bar(shown: bool, total: int, label: str) -> Iterator[Advance]:
         yield _silent
         return
     try:
+        import rich.console
         import rich.progress as rich_progress
     except ImportError:
         with _plain_line(total, label) as advance:
@@ -28,7 +29,9 @@ def progress_bar(shown: bool, total: int, label: str) -> Iterator[Advance]:
         rich_progress.TimeElapsedColumn(),
         rich_progress.TextColumn("{task.fields[note]}"),
     )
-    with rich_progress.Progress(*columns, transient=False) as bar:
+    # Like the plain line, on the error stream: output may be piped.
+    console = rich.console.Console(stderr=True)
+    with rich_progress.Progress(*columns, console=console) as bar:
         task = bar.add_task(label, total=total, note="")
         yield lambda note: bar.update(task, advance=1, note=note)
 

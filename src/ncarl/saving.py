@@ -76,13 +76,23 @@ def load(path: str | os.PathLike[str]) -> Any:
     ...     ncarl.load(file.name).transform(X).shape
     (3, 3)
     """
+    header, arrays = read_archive(path, KIND)
+    if header.get("class") not in ("NCARL", "NCARLCV"):
+        raise BrokenFileError(
+            f"path {str(path)!r} holds a {header.get('class')}, unknown to this ncarl"
+        )
+    try:
+        return _restored(header, arrays)
+    except KeyError as error:
+        raise BrokenFileError(
+            f"path {str(path)!r} is damaged: it lacks {error}"
+        ) from error
+
+
+def _restored(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
+    """The fitted estimator that header and arrays describe."""
     import ncarl
 
-    header, arrays = read_archive(path, KIND)
-    if header["class"] not in ("NCARL", "NCARLCV"):
-        raise BrokenFileError(
-            f"path {str(path)!r} holds a {header['class']}, unknown to this ncarl"
-        )
     params = dict(header["params"])
     if "graph" in arrays:
         params["graph"] = arrays["graph"]

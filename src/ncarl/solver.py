@@ -170,7 +170,8 @@ def _next_gram(
     # Symmetrised similarity has row sums below n / k only; 4 bounds L in practice.
     largest = float(spectral.max()) + 4.0 * recipe.penalty.alpha
     condition = largest / float(spectral.min())
-    loss = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps) * condition**2
+    eps = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps)
+    loss = eps * condition * condition  # infinite, not an error, past the range
     if recipe.keep_digits or loss > DUAL_LOSS:
         sums = reduce(iadd, engine.map(gram_of_rows, blocks, kernel=kernel))
         return sums, symmetrised(sums.gram)

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -98,9 +99,7 @@ def read_archive(
         raise BrokenFileError(
             f"path {str(path)!r} is damaged: its checksum does not match its content"
         )
-    with np.load(io.BytesIO(body), allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    header = json.loads(arrays.pop(HEADER).tobytes())
+    header, arrays = _content(path, body)
     if header["version"] > VERSION:
         raise BrokenFileError(
             f"path {str(path)!r} was written by a later ncarl (format "
@@ -110,4 +109,20 @@ def read_archive(
         raise BrokenFileError(
             f"path {str(path)!r} holds a {header.get('kind')}, expected a {kind}"
         )
+    return header, arrays
+
+
+def _content(
+    path: str | os.PathLike[str], body: memoryview
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Header and arrays of the part that the checksum covers."""
+    try:
+        with np.load(io.BytesIO(body), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(arrays.pop(HEADER).tobytes())
+        header["version"] = int(header["version"])
+    except (ValueError, LookupError, TypeError, OSError, EOFError, BadZipFile) as error:
+        raise BrokenFileError(
+            f"path {str(path)!r} is damaged: it holds no archive of arrays"
+        ) from error
     return header, arrays

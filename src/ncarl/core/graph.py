@@ -65,10 +65,11 @@ def similarity(
     Examples
     --------
     >>> import numpy as np
-    >>> similarity(np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]]), 2)
-    array([[0.66666667, 0.33333333, 0.        ],
-           [0.4       , 0.6       , 0.        ],
-           [0.33333333, 0.        , 0.66666667]])
+    >>> S = similarity(np.array([[0.0, 1, 2], [1, 0, 3], [2, 3, 0]]), 2)
+    >>> S.round(2)
+    array([[0.67, 0.33, 0.  ],
+           [0.4 , 0.6 , 0.  ],
+           [0.25, 0.  , 0.75]])
     """
     xp = array_namespace(distances)
     far = distances

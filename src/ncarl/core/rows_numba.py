@@ -2,8 +2,7 @@
 
 Small blocks get a plain Cholesky whose inner loops run along columns, so that the
 compiler can use vector instructions; larger ones go to the LAPACK that SciPy ships,
-called by address. Addresses are passed as arguments, not captured, so that the
-compiled code can be cached on disk.
+called by address.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
@@ -12,15 +11,10 @@ compiled code can be cached on disk.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numba as nb
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import get_cython_function_address, intrinsic
 
+from ncarl.core.lapack_calls import call5, call8, lapack_addresses
 from ncarl.core.linalg import jitter_steps, not_factorised
 from ncarl.core.plan import missing_side_pays
 from ncarl.core.types import Array, Block, Kernel
@@ -28,47 +22,6 @@ from ncarl.core.types import Array, Block, Kernel
 #: Blocks up to this size are factorised here, larger ones by LAPACK.
 PLAIN_LIMIT = 24
 LOWER = np.array([ord("L")], dtype=np.uint8)
-
-
-def _pointer_call(arity: int) -> Any:
-    """An intrinsic that calls a C function by address with pointer arguments."""
-
-    def call(typingctx: Any, address: Any, *pointers: Any) -> Any:
-        signature = types.void(types.intp, *[types.intp] * arity)
-
-        def codegen(context: Any, builder: Any, _: Any, args: Any) -> Any:
-            void_pointer = cgutils.voidptr_t
-            function = ir.FunctionType(ir.VoidType(), [void_pointer] * arity)
-            target = builder.inttoptr(args[0], function.as_pointer())
-            builder.call(target, [builder.inttoptr(a, void_pointer) for a in args[1:]])
-            return context.get_dummy_value()
-
-        return signature, codegen
-
-    return call
-
-
-@intrinsic
-def _call5(typingctx, address, a, b, c, d, e):
-    """Call ``void f(void *a, ..., void *e)`` at ``address``."""
-    return _pointer_call(5)(typingctx, address, a, b, c, d, e)
-
-
-@intrinsic
-def _call8(typingctx, address, a, b, c, d, e, f, g, h):
-    """Call ``void f(void *a, ..., void *h)`` at ``address``."""
-    return _pointer_call(8)(typingctx, address, a, b, c, d, e, f, g, h)
-
-
-@cache
-def _lapack_addresses(dtype: str) -> tuple[int, int]:
-    """Addresses of potrf and potrs for a dtype."""
-    letter = {"float64": "d", "float32": "s"}[dtype]
-    module = "scipy.linalg.cython_lapack"
-    return (
-        get_cython_function_address(module, letter + "potrf"),
-        get_cython_function_address(module, letter + "potrs"),
-    )
 
 
 @nb.njit(nogil=True, cache=True)
@@ -146,10 +99,10 @@ def _factor_and_solve(A, r, B, count, numbers, letter, potrf, potrs):
     numbers[0], numbers[1], numbers[2] = r, count, 0
     size = numbers.ctypes.data
     info = size + 8
-    _call5(potrf, letter.ctypes.data, size, A.ctypes.data, size, info)
+    call5(potrf, letter.ctypes.data, size, A.ctypes.data, size, info)
     if numbers[2] != 0:
         return False
-    _call8(
+    call8(
         potrs,
         letter.ctypes.data,
         size,
@@ -354,7 +307,7 @@ def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, fl
         kernel.K, kernel.P if has_missing_side else kernel.K, kernel.s,
         Y, np.zeros((1, 1), Y.dtype) if X is None else X, X is not None,
         int(solved.max()), int((solved * counts).max()),
-        np.asarray(jitter_steps(Y.dtype)), LOWER, *_lapack_addresses(str(Y.dtype)),
+        np.asarray(jitter_steps(Y.dtype)), LOWER, *lapack_addresses(str(Y.dtype)),
     )  # fmt: skip
     if worst < 0.0:
         raise not_factorised(int(-worst))

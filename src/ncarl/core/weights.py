@@ -12,7 +12,7 @@ from typing import Protocol
 
 from array_api_compat import array_namespace
 
-from ncarl.core.linalg import symmetric_eigen
+from ncarl.core.linalg import identity_like, symmetric_eigen
 from ncarl.core.types import Array
 
 
@@ -28,11 +28,26 @@ def spectrum(G: Array) -> Spectrum:
     """Spectrum of the Gram matrix ``G``, shape (n, n).
 
     Rounding can make the smallest eigenvalues of a positive semi-definite matrix
-    negative; they are clipped at 0.
+    negative; they are clipped at 0. Columns that are 0 are eigenvectors of their own,
+    exactly: a rule may leave them all but free, and then rounding would grow.
     """
     xp = array_namespace(G)
-    eigenvalues, vectors = symmetric_eigen(G)
-    return Spectrum(xp.clip(eigenvalues, 0.0, None), vectors)
+    zero = xp.linalg.diagonal(G) <= 0.0
+    count = int(xp.sum(xp.astype(zero, xp.int64)))
+    if count == 0:
+        eigenvalues, vectors = symmetric_eigen(G)
+        return Spectrum(xp.clip(eigenvalues, 0.0, None), vectors)
+    order = xp.argsort(xp.astype(~zero, xp.int64), stable=True)
+    others = order[count:]
+    inner = xp.take(xp.take(G, others, axis=0), others, axis=1)
+    values, U = symmetric_eigen(inner)
+    eye = identity_like(G)
+    left, corner = eye[:, :count], eye[:count, count:]
+    vectors = xp.concat([left, xp.concat([corner, U], axis=0)], axis=1)
+    eigenvalues = xp.concat([0.0 * xp.linalg.diagonal(G)[:count], values])
+    return Spectrum(
+        xp.clip(eigenvalues, 0.0, None), xp.take(vectors, xp.argsort(order), axis=0)
+    )
 
 
 def shares(eigenvalues: Array) -> Array:

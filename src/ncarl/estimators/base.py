@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.containers import give_back, read
 from ncarl.core.types import Array
 from ncarl.engines import Engine, pick_engine
+from ncarl.estimators.asked import (
+    is_matrix,
+    known_in,
+    position_pair,
+    refuse_large,
+    std_kind,
+)
+from ncarl.estimators.outcome import report
 from ncarl.estimators.parameters import ORIENTATIONS, check_choice, check_flag
-from ncarl.exceptions import NumericalWarning
 from ncarl.fitting import Settings, Workspace
 from ncarl.holdout import hold_out
 from ncarl.loop import Result
@@ -84,20 +89,14 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         keep = check_flag("keep_observed", keep_observed)
-        std = self._std_kind(return_std)
+        std = std_kind(return_std, self.model_.kernel.s)
         if sparse.issparse(X):
-            _refuse_large(X.shape, max_dense_gb)
+            refuse_large(X.shape, max_dense_gb)
         observed = self._read_rows(X)
-        turned = observed.transposed() if self.transposed_ else observed
-        filled, deviations = self.model_.complete(turned, self._engine(), std=std)
-        if self.transposed_:
-            filled = filled.T
+        filled, deviations = self._completed(observed, std)
         result = give_back(X, filled, keep_observed=keep, plain=self._plain_output())
         if deviations is None:
             return result
-        deviations = np.ascontiguousarray(
-            deviations.T if self.transposed_ else deviations
-        )
         if keep:
             deviations[observed.rows, observed.indices] = 0.0
         return result, deviations
@@ -105,17 +104,19 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def predict(
         self,
         rows: Any,
-        cols: Any,
+        cols: Any = None,
         return_std: bool | Literal["latent"] = False,
         *,
         X: Any = None,
     ) -> Any:
-        """Values of the model at single entries.
+        """Values of the model at single entries, or at all entries of a matrix.
 
         Parameters
         ----------
         rows, cols : array-like of int, shape (entries,)
-            Positions, counted from 0.
+            Positions, counted from 0. Without ``cols``, ``rows`` is a matrix like
+            that of ``transform`` and every entry of it is predicted, which is what
+            scikit-learn's tools expect of ``predict``.
         return_std : bool or "latent"
             Give standard deviations too; needs ``gamma``.
         X : container, optional
@@ -123,20 +124,18 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        values : array of shape (entries,)
+        values : array of shape (entries,), or (m, n) for a matrix
             Predictions; at observed entries the smoothed value.
-        std : array of shape (entries,)
+        std : array of the same shape
             Only if asked for.
         """
         check_is_fitted(self)
-        std = self._std_kind(return_std)
+        std = std_kind(return_std, self.model_.kernel.s)
+        if cols is None:
+            values, deviations = self._completed(self._read_rows(rows), std)
+            return values if deviations is None else (values, deviations)
         observed = self._training_entries() if X is None else self._read_rows(X)
-        i = _positions("rows", rows, observed.shape[0])
-        j = _positions("cols", cols, observed.shape[1])
-        if len(i) != len(j):
-            raise ValueError(
-                f"rows and cols must have one length, got {len(i)} and {len(j)}"
-            )
+        i, j = position_pair(rows, cols, observed.shape)
         if len(i) == 0:
             empty = np.empty(0)
             return (empty, empty.copy()) if std else empty
@@ -161,10 +160,10 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         observed = self._read_rows(X)
-        if y is None or not _is_matrix(y):
+        if y is None or not is_matrix(y):
             kept, hidden = hold_out(observed, 0.1, np.random.default_rng(0))
         else:
-            kept, hidden = observed, _known_in(self, observed, y)
+            kept, hidden = observed, known_in(self, observed, y)
         if hidden.n_observed == 0:
             raise ValueError(
                 "nothing to score: no entry is missing in X and known in y, or X has "
@@ -208,20 +207,16 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         own = getattr(self, "_sklearn_output_config", {}).get("transform")
         return bool((own or get_config()["transform_output"]) != "default")
 
-    def _std_kind(self, return_std: Any) -> str | None:
-        """Which standard deviation is asked for."""
-        if return_std is False:
-            return None
-        if return_std is not True and return_std != "latent":
-            raise ValueError(
-                f"return_std must be True, False or 'latent', got {return_std!r}"
-            )
-        if self.model_.kernel.s == 0.0:
-            raise ValueError(
-                "return_std needs a model of the noise, and gamma=None has none; set "
-                "gamma to a positive number"
-            )
-        return "latent" if return_std == "latent" else "observed"
+    def _completed(
+        self, observed: Observed, std: str | None
+    ) -> tuple[Array, Array | None]:
+        """Smoothed matrix and its standard deviations, turned as the user's."""
+        turned = observed.transposed() if self.transposed_ else observed
+        filled, deviations = self.model_.complete(turned, self._engine(), std=std)
+        if not self.transposed_:
+            return filled, deviations
+        filled = np.ascontiguousarray(filled.T)
+        return filled, None if deviations is None else np.array(deviations.T, order="C")
 
     def _read_rows(self, X: Any) -> Observed:
         """Entries of a matrix that the fitted kernel can complete."""
@@ -293,73 +288,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         )
         self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
         self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
-        jitter = float(self.history_["jitter"].max(initial=0.0))
-        if jitter > 0.0:
-            warnings.warn(
-                f"near-singular blocks were factorised with up to {jitter:.1e} of "
-                "their diagonal added; a larger delta, or gamma, avoids that",
-                NumericalWarning,
-                stacklevel=3,
-            )
         if result.interrupted:
             raise KeyboardInterrupt
-        if (
-            settings.tol > 0.0
-            and not result.converged
-            and self.n_iter_ >= settings.max_iter
-        ):
-            warnings.warn(
-                f"{type(self).__name__} did not settle in max_iter={settings.max_iter} "
-                f"steps (change {result.last.change:.1e}, tol {settings.tol:.1e}); the "
-                "last step is kept. Raise max_iter or tol, or set tol=0 to run a fixed "
-                "number of steps.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        report(type(self).__name__, settings, result)
         return self
-
-
-def _refuse_large(shape: tuple[int, int], max_dense_gb: float) -> None:
-    """Raise if a dense result would be larger than allowed."""
-    size = shape[0] * shape[1] * 8 / 1e9
-    if size > max_dense_gb:
-        raise ValueError(
-            f"the completed {shape[0]} x {shape[1]} matrix takes {size:.1f} GB, more "
-            f"than max_dense_gb={max_dense_gb:g}. Use predict(rows, cols) for the "
-            "entries you need, transform some rows at a time (X[first:last]), or raise "
-            "max_dense_gb."
-        )
-
-
-def _positions(name: str, values: Any, bound: int) -> Array:
-    """Positions as int64 within ``0 .. bound - 1``."""
-    array = np.atleast_1d(np.asarray(values))
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(
-            f"{name} must be a list of whole numbers, got dtype {array.dtype}, shape "
-            f"{array.shape}"
-        )
-    array = array.astype(np.int64)
-    if array.size and (array.min() < 0 or array.max() >= bound):
-        raise ValueError(
-            f"{name} must lie between 0 and {bound - 1}, got {array.min()} to "
-            f"{array.max()}"
-        )
-    return array
-
-
-def _is_matrix(y: Any) -> bool:
-    """Whether ``y`` is a matrix of truths, not a target that is to be ignored."""
-    return bool(len(getattr(y, "shape", np.shape(y))) == 2)
-
-
-def _known_in(estimator: Any, observed: Observed, y: Any) -> Observed:
-    """Entries of ``y`` that are missing in ``observed``."""
-    truth = read(estimator, y, reset=False, same_columns=False)
-    if truth.shape != observed.shape:
-        raise ValueError(
-            f"y must have the shape of X, {observed.shape}, got {truth.shape}"
-        )
-    n = observed.shape[1]
-    seen = observed.rows * n + observed.indices
-    return truth.without(np.isin(truth.rows * n + truth.indices, seen))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numbers
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,21 +17,25 @@ from ncarl.fitting import Settings
 WEIGHTS = ("floor", "pinv", "smooth")
 DTYPES = ("float64", "float32")
 ORIENTATIONS = ("auto", "columns", "rows")
+#: Beyond this the squares in a fit would overflow.
+LARGEST = 1e100
 GRAPH_HINT = "; set graph=None or alpha=0 to switch the graph off"
 
 
 def check_number(
     name: str, value: Any, *, low: float, strict: bool = False, hint: str = ""
 ) -> float:
-    """``value`` as a float that is finite and at least (or above) ``low``."""
+    """``value`` as a float of at least (or above) ``low`` that is not absurd."""
     wanted = (
         f"{name} must be a finite number {'above' if strict else 'of at least'} {low:g}"
     )
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{wanted}, got {value!r}{hint}")
-    number = float(value)
+    number = _as_float(value)
     if not np.isfinite(number) or number < low or (strict and number == low):
         raise ValueError(f"{wanted}, got {value!r}{hint}")
+    if number > LARGEST:
+        raise ValueError(f"{name} must be at most {LARGEST:g}, got {value!r}{hint}")
     return number
 
 
@@ -38,10 +44,28 @@ def check_whole(name: str, value: Any, *, low: int, hint: str = "") -> int:
     wanted = f"{name} must be a whole number of at least {low}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{wanted}, got {value!r}{hint}")
-    number = float(value)
+    number = _as_float(value)
     if not number.is_integer() or number < low:
         raise ValueError(f"{wanted}, got {value!r}{hint}")
     return int(number)
+
+
+def _as_float(value: Any) -> float:
+    """``value`` as a float, infinite where it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """A parameter that may be one value or several, as a list with something in it."""
+    if values is None or isinstance(values, str) or not hasattr(values, "__iter__"):
+        return [values]
+    found = list(values)
+    if not found:
+        raise ValueError(f"{name} must hold at least one value, got {values!r}")
+    return found
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
@@ -59,7 +83,8 @@ def check_graph(graph: Any) -> Any:
         return check_choice("graph", graph, ("adaptive", "fixed", None))
     dense = graph.toarray() if sparse.issparse(graph) else graph
     try:
-        S = np.asarray(dense, dtype=np.float64)
+        S = np.asarray(dense)
+        S = S.astype(np.float64, casting="safe" if S.dtype.kind == "c" else "unsafe")
     except (TypeError, ValueError):
         raise TypeError(
             "graph must be 'adaptive', 'fixed', None or a square similarity matrix, "
@@ -93,6 +118,27 @@ def check_callback(callback: Any) -> Any:
     return callback
 
 
+def check_checkpoint(checkpoint: Any) -> None:
+    """Raise before the first step if a checkpoint could not be written after it."""
+    if checkpoint is None:
+        return
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(f"checkpoint must be None or a path, got {checkpoint!r}")
+    path = Path(checkpoint)
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"checkpoint must be a file, and {str(path)!r} is a folder"
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"checkpoint: the folder {str(path.parent)!r} does not exist"
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(
+            f"checkpoint: the folder {str(path.parent)!r} cannot be written to"
+        )
+
+
 def check_flag(name: str, value: Any) -> bool:
     """``value`` if it is True or False."""
     if not isinstance(value, bool | np.bool_):
@@ -111,6 +157,7 @@ def check_run_options(estimator: Any) -> None:
         )
     check_flag("progress", estimator.progress)
     check_callback(estimator.callback)
+    check_checkpoint(estimator.checkpoint)
 
 
 def run_owner(estimator: Any) -> dict[str, Any]:

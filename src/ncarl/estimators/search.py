@@ -23,6 +23,7 @@ from ncarl.estimators.parameters import (
     check_run_options,
     check_whole,
     checked_settings,
+    listed,
     run_owner,
 )
 from ncarl.estimators.watching import watchers
@@ -167,7 +168,7 @@ class NCARLCV(KernelEstimator):
 
     def _choose(self, points: list[Point], turned: Observed, engine: Engine) -> Point:
         """Try all points on held-out entries and set the attributes of the choice."""
-        rng = np.random.default_rng(self.random_state)
+        rng = np.random.default_rng(int(self.random_state))
         kept, hidden = hold_out(turned, self.validation, rng)
         if hidden.n_observed == 0:
             warnings.warn(
@@ -205,7 +206,9 @@ class NCARLCV(KernelEstimator):
                 spaces[point.center] = self._workspace(kept, point.center, engine)
             space = spaces[point.center]
             settings = replace(
-                self._settings(point), max_iter=self.search_iter, tol=self.search_tol
+                self._settings(point),
+                max_iter=int(self.search_iter),
+                tol=float(self.search_tol),
             )
             result = space.run(settings, gram=gram)
             if result.interrupted:
@@ -243,16 +246,21 @@ class NCARLCV(KernelEstimator):
         check_number("search_tol", self.search_tol, low=0.0)
         check_whole("random_state", self.random_state, low=0)
         check_run_options(self)
+        alphas = [check_number("alphas", a, low=0.0) for a in self._listed("alphas")]
         points = grid(
-            _listed("centers", self.centers),
-            _listed("gammas", self.gammas),
-            _listed("n_neighbors", self.n_neighbors),
-            [float(a) for a in _checked("alphas", self.alphas)],
+            self._listed("centers"),
+            self._listed("gammas"),
+            self._listed("n_neighbors"),
+            alphas,
         )
         for point in points:
             check_choice("centers", point.center, CENTERS)
             self._settings(point)
         return points
+
+    def _listed(self, name: str) -> list[Any]:
+        """The values that a parameter of the grid lists, as plain Python."""
+        return [plain(value) for value in listed(name, getattr(self, name))]
 
     def _settings(self, point: Point) -> Settings:
         """Settings of the final fit at a point."""
@@ -271,10 +279,10 @@ class NCARLCV(KernelEstimator):
         """Parameters that a checkpoint must share, as JSON can hold them."""
         return {
             "grid": [asdict(point) for point in points],
-            "validation": self.validation,
-            "search_iter": self.search_iter,
-            "search_tol": self.search_tol,
-            "random_state": self.random_state,
+            "validation": float(self.validation),
+            "search_iter": int(self.search_iter),
+            "search_tol": float(self.search_tol),
+            "random_state": int(self.random_state),
             **run_owner(self),
         }
 
@@ -289,18 +297,3 @@ class NCARLCV(KernelEstimator):
         points = [Point(**params) for params in columns["params"]]
         table = Table(columns["error"], columns["n_iter"], columns["seconds"])
         self._set_choice(points, table)
-
-
-def _listed(name: str, values: Any) -> list[Any]:
-    """A parameter that may be one value or several, as a list with something in it."""
-    if values is None or isinstance(values, str) or not hasattr(values, "__iter__"):
-        return [values]
-    found = list(values)
-    if not found:
-        raise ValueError(f"{name} must hold at least one value, got {values!r}")
-    return found
-
-
-def _checked(name: str, values: Any) -> list[float]:
-    """The listed values as numbers of at least 0."""
-    return [check_number(name, value, low=0.0) for value in _listed(name, values)]

@@ -1,0 +1,113 @@
+"""``ncarl demo``: two pictures and a table, completed and drawn in half a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ncarl.cli.demo_cases import Outcome
+
+FOOTNOTE = (
+    "Errors are root mean squares over the hidden entries: grey levels from 0 to 1 in "
+    "the photo, standard deviations of the column in the table (scikit-learn's breast "
+    "cancer data). 'mean' and 'two-way' are yardsticks: the mean (of the column in the "
+    "table), and row plus column effects. The search never sees a hidden entry. It "
+    "scores scattered gaps, so it cannot foresee how much harder one big hole is."
+)
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="Folder for the pictures and results.json.")
+    ] = Path("ncarl-demo"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller photo, for a first look.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the hidden entries and of the search.")
+    ] = 0,
+) -> None:
+    """Complete a photograph and a table with known truth, and draw the results.
+
+    Everything comes with scikit-learn; nothing is downloaded. Files of the same names
+    in the folder are replaced.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+
+    from rich.console import Console
+
+    from ncarl.cli.completion import on_terminal
+    from ncarl.cli.demo_cases import cases, solve
+    from ncarl.cli.demo_figures import draw
+
+    console = Console()
+    outcomes = []
+    for case in cases(quick, seed):
+        m, n = case.truth.shape
+        console.print(f"completing {case.title} ({m} x {n}) ...", highlight=False)
+        outcomes.append(solve(case, seed, on_terminal()))
+    files = draw(outcomes, out)
+    files.append(write_results(outcomes, out, quick=quick, seed=seed))
+    console.print("", results_table(outcomes), "", FOOTNOTE, sep="\n", highlight=False)
+    if not all(outcome.estimator.converged_ for outcome in outcomes):
+        console.print("* not settled; the last step is kept", highlight=False)
+    console.print(f"\nwritten to {out}:", highlight=False, soft_wrap=True)
+    for path in files:
+        console.print(f"  {path.name}", highlight=False)
+
+
+def results_table(outcomes: Sequence[Outcome]) -> Table:
+    """The results for the terminal."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
+    table.add_column("data", no_wrap=True)
+    for name in ("missing", "mean", "two-way", "ncarl", "steps", "sec", "alpha"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("gamma", no_wrap=True)
+    table.add_column("center", no_wrap=True)
+    for outcome in outcomes:
+        errors, est = outcome.errors, outcome.estimator
+        table.add_row(
+            outcome.case.title,
+            f"{outcome.case.hidden.mean():.1%}",
+            f"{errors['mean']:.3f}",
+            f"{errors['two-way']:.3f}",
+            f"[bold]{errors['ncarl']:.3f}[/bold]",
+            str(est.n_iter_) + ("" if est.converged_ else "*"),
+            f"{outcome.seconds:.1f}",
+            f"{est.alpha_:g}",
+            "none" if est.gamma_ is None else f"{est.gamma_:g}",
+            est.center_ or "none",
+        )
+    return table
+
+
+def write_results(
+    outcomes: Sequence[Outcome], folder: Path, *, quick: bool, seed: int
+) -> Path:
+    """Write all figures as numbers; the file written."""
+    import json
+
+    from ncarl import __version__
+    from ncarl.cli.demo_cases import CREDIT
+    from ncarl.storage import replacing
+
+    content = {
+        "ncarl": __version__,
+        "quick": quick,
+        "seed": seed,
+        "credit": CREDIT,
+        "cases": [outcome.record() for outcome in outcomes],
+    }
+    target = folder / "results.json"
+    with replacing(target) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return target

@@ -1,0 +1,163 @@
+"""The data of ``ncarl demo``, the fits, and how far off they are."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_sample_image
+
+from ncarl.centering import fit_centre
+from ncarl.cli.models import ModelOptions, build
+from ncarl.core.types import Array
+from ncarl.metrics import rmse
+from ncarl.observed import Observed
+
+CREDIT = "Photograph: china.jpg of scikit-learn, by danielbuechele, CC BY 2.0"
+#: Weights that turn red, green and blue into grey (ITU-R BT.601).
+GREY = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A matrix with known truth.
+
+    Attributes
+    ----------
+    name : str
+        Part of file names.
+    title : str
+        How the printed table calls it.
+    truth : array of shape (m, n)
+        The whole matrix.
+    hidden : boolean array of shape (m, n)
+        Entries that the fit does not see; errors are measured there.
+    columns : sequence of str
+        Names of the columns; empty for a picture.
+    """
+
+    name: str
+    title: str
+    truth: Array
+    hidden: Array
+    columns: Sequence[str] = ()
+
+    @property
+    def seen(self) -> Array:
+        """The matrix as the fit sees it, NaN in the gaps."""
+        return np.where(self.hidden, np.nan, self.truth)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether every column has units of its own."""
+        return len(self.columns) > 0
+
+    def units(self) -> Array:
+        """What errors of each column are counted in: its spread, or grey levels."""
+        n = self.truth.shape[1]
+        return np.nanstd(self.seen, axis=0) if self.is_table else np.ones(n)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case, its completion, and errors by method."""
+
+    case: Case
+    estimator: Any
+    filled: Array
+    seconds: float
+    errors: dict[str, float] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """The outcome as JSON can hold it."""
+        case, est = self.case, self.estimator
+        return {
+            "name": case.name,
+            "data": case.title,
+            "shape": list(case.truth.shape),
+            "missing_share": float(case.hidden.mean()),
+            "error_unit": "column standard deviations" if case.is_table else "grey 0-1",
+            "rmse_on_hidden": self.errors,
+            "chosen": dict(est.best_params_),
+            "relative_error_held_out": float(est.best_error_),
+            "steps": int(est.n_iter_),
+            "converged": bool(est.converged_),
+            "seconds": round(self.seconds, 2),
+            "engine": est.engine_,
+        }
+
+
+def photograph(step: int) -> Array:
+    """The photograph in grey, between 0 and 1, ``step`` times smaller."""
+    grey = load_sample_image("china.jpg") @ np.array(GREY) / 255.0
+    height, width = (size // step for size in grey.shape)
+    cut = grey[: height * step, : width * step]
+    small: Array = cut.reshape(height, step, width, step).mean(axis=(1, 3))
+    return small
+
+
+def cases(quick: bool, seed: int) -> list[Case]:
+    """The three cases; the same seed hides the same entries."""
+    picture = photograph(8 if quick else 2)
+    # One stream each, so that the table does not depend on the size of the picture.
+    pixels, cells = np.random.default_rng(seed).spawn(2)
+    half = pixels.random(picture.shape) < 0.5
+    side = 12 if quick else 50
+    block = np.zeros(picture.shape, dtype=bool)
+    top, left = (picture.shape[0] - side) // 2, (picture.shape[1] - side) // 2
+    block[top : top + side, left : left + side] = True
+    table = load_breast_cancer()
+    holes = cells.random(table.data.shape) < 0.2
+    names = [str(name) for name in table.feature_names]
+    return [
+        Case("photo-half", "photo, half hidden", picture, half),
+        Case("photo-block", "photo, block hidden", picture, block),
+        Case("table", "table, 20% hidden", table.data, holes, names),
+    ]
+
+
+def solve(case: Case, seed: int, progress: bool) -> Outcome:
+    """Complete a case with the defaults of ``ncarl complete``, and measure it."""
+    scale = "columns" if case.is_table else None
+    estimator = build(ModelOptions(seed=seed), scale=scale, progress=progress)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        # The table of results says how many steps there were, and if they settled.
+        warnings.simplefilter("ignore")
+        filled = estimator.fit_transform(case.seen)
+    seconds = time.perf_counter() - start
+    guesses = {
+        "mean": mean_fill(case),
+        "two-way": two_way_fill(case),
+        "ncarl": filled,
+    }
+    errors = {name: error_on_hidden(case, guess) for name, guess in guesses.items()}
+    return Outcome(case, estimator, filled, seconds, errors)
+
+
+def error_on_hidden(case: Case, guess: Array) -> float:
+    """Root mean square error on the hidden entries, in the units of the case."""
+    units = case.units()
+    return rmse((case.truth / units)[case.hidden], (guess / units)[case.hidden])
+
+
+def mean_fill(case: Case) -> Array:
+    """The mean of all seen pixels; of each column in a table."""
+    mean = np.nanmean(case.seen, axis=0 if case.is_table else None)
+    return np.broadcast_to(mean, case.truth.shape)
+
+
+def two_way_fill(case: Case) -> Array:
+    """Row effects plus column effects, in units of the columns."""
+    units = case.units()
+    shift = np.nanmean(case.seen, axis=0) if case.is_table else 0.0
+    observed = Observed.from_dense((case.seen - shift) / units)
+    centre = fit_centre(observed, "two-way", scaled=False)
+    rows = centre.row_effects(observed)
+    effects = centre.mean + rows[:, None] + centre.columns[None, :]
+    filled: Array = effects * units + shift
+    return filled

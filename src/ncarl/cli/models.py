@@ -1,0 +1,213 @@
+"""From the options of a command to an estimator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ncarl.core.types import Array
+    from ncarl.estimators.base import KernelEstimator
+
+#: Spreads of columns that differ by more than this factor are brought to one scale.
+UNITS_DIFFER = 5.0
+#: Scaling puts the kernel on the columns; a wide table beyond this is too costly.
+WIDEST_SCALED = 1000
+
+
+class Method(StrEnum):
+    """Estimators by their name on the command line."""
+
+    NCARL_CV = "ncarl-cv"
+    NCARL = "ncarl"
+
+
+class Center(StrEnum):
+    """Centrings by their name on the command line."""
+
+    NONE = "none"
+    MEAN = "mean"
+    COLUMNS = "columns"
+    TWO_WAY = "two-way"
+
+
+class Weights(StrEnum):
+    """Treatments of small singular values."""
+
+    FLOOR = "floor"
+    PINV = "pinv"
+    SMOOTH = "smooth"
+
+
+class Orientation(StrEnum):
+    """Which side carries the kernel."""
+
+    AUTO = "auto"
+    COLUMNS = "columns"
+    ROWS = "rows"
+
+
+class Scale(StrEnum):
+    """Whether columns are brought to one scale."""
+
+    AUTO = "auto"
+    NONE = "none"
+    COLUMNS = "columns"
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What the user asked of the model; None leaves it to the estimator.
+
+    Attributes
+    ----------
+    gamma : float, "none" or None
+        "none" asks for the exact model.
+    std : bool
+        Whether standard deviations will be asked for.
+    """
+
+    method: Method = Method.NCARL_CV
+    alpha: float | None = None
+    n_neighbors: int | None = None
+    gamma: float | str | None = None
+    center: Center | None = None
+    weights: Weights | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    orientation: Orientation | None = None
+    seed: int = 0
+    checkpoint: Path | None = None
+    scale: Scale = Scale.AUTO
+    std: bool = False
+
+
+def check_options(options: ModelOptions) -> None:
+    """Raise if the options contradict each other."""
+    exact = options.gamma == "none"
+    if options.std and (
+        exact or (options.method is Method.NCARL and options.gamma is None)
+    ):
+        raise ValueError(
+            "--std needs a model of the noise; give --gamma a positive number"
+            + (", or leave it out" if options.method is Method.NCARL_CV else "")
+        )
+
+
+def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
+    """The estimator that the options ask for.
+
+    Parameters
+    ----------
+    options : ModelOptions
+        What the user asked for.
+    scale : {None, "columns"}
+        The scaling, decided.
+    progress : bool
+        Whether to show a progress bar.
+    """
+    shared: dict[str, Any] = {
+        "weights": options.weights and str(options.weights),
+        "max_iter": options.max_iter,
+        "tol": options.tol,
+        "orientation": options.orientation and str(options.orientation),
+        "checkpoint": options.checkpoint,
+    }
+    given = {name: value for name, value in shared.items() if value is not None}
+    given |= {"scale": scale, "progress": progress}
+    if options.method is Method.NCARL:
+        return _one_fit(options, given)
+    return _search(options, given)
+
+
+def _one_fit(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
+    """One fit with given parameters."""
+    from ncarl.estimators.ncarl import NCARL
+
+    if options.alpha is not None:
+        given["alpha"] = options.alpha
+    if options.n_neighbors is not None:
+        given["n_neighbors"] = options.n_neighbors
+    if options.gamma is not None:
+        given["gamma"] = _gamma(options.gamma)
+    if options.center is not None:
+        given["center"] = _center(options.center)
+    return NCARL(**given)
+
+
+def _search(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
+    """A search on held-out entries; what the user fixed is a grid of one value."""
+    from ncarl.estimators.search import NCARLCV
+
+    if options.alpha is not None:
+        given["alphas"] = (options.alpha,)
+    if options.n_neighbors is not None:
+        given["n_neighbors"] = (options.n_neighbors,)
+    if options.gamma is not None:
+        given["gammas"] = (_gamma(options.gamma),)
+    elif options.std:
+        given["gammas"] = tuple(g for g in NCARLCV().gammas if g is not None)
+    if options.center is not None:
+        given["centers"] = (_center(options.center),)
+    elif given["scale"] == "columns":
+        given["centers"] = centers_of_tables()
+    return NCARLCV(random_state=options.seed, **given)
+
+
+def centers_of_tables() -> tuple[str | None, ...]:
+    """Centrings to try where every column has units of its own.
+
+    A row effect, one number added to all columns, means nothing there.
+    """
+    return (None, "columns")
+
+
+def _gamma(gamma: float | str) -> float | None:
+    """The noise level as the estimators write it."""
+    return None if gamma == "none" else float(gamma)
+
+
+def _center(center: Center) -> str | None:
+    """The centring as the estimators write it."""
+    return None if center is Center.NONE else str(center)
+
+
+def decide_scale(
+    options: ModelOptions, values: Any, mixed_units: bool
+) -> tuple[str | None, str]:
+    """Whether to bring columns to one scale, and the reason."""
+    if options.scale is not Scale.AUTO:
+        return (None if options.scale is Scale.NONE else "columns"), "as asked"
+    if not mixed_units:
+        return None, "a matrix file has one unit"
+    if options.orientation is Orientation.ROWS:
+        return None, "the kernel is to sit on the rows"
+    m, n = values.shape
+    if n > max(m, WIDEST_SCALED):
+        return None, f"{n} columns are too many for it"
+    factor = spread_factor(values)
+    if factor is None:
+        return None, "too few columns vary"
+    reason = f"spreads of columns differ by a factor of {factor:.3g}"
+    return ("columns" if factor > UNITS_DIFFER else None), reason
+
+
+def spread_factor(values: Array) -> float | None:
+    """Ratio of the 90th to the 10th percentile of the columns' standard deviations.
+
+    Columns with fewer than two observed values, or that do not vary, do not count;
+    None where fewer than two are left.
+    """
+    import numpy as np
+
+    enough = (~np.isnan(values)).sum(axis=0) >= 2
+    # Infinite entries are for the estimator to refuse, in its own words.
+    with np.errstate(invalid="ignore"):
+        deviations = np.nanstd(values[:, enough], axis=0)
+    deviations = deviations[deviations > 0.0]
+    if len(deviations) < 2:
+        return None
+    low, high = np.percentile(deviations, (10, 90))
+    return float(high / low)

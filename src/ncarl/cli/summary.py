@@ -1,0 +1,111 @@
+"""What ``ncarl complete`` prints when it is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from sklearn.exceptions import ConvergenceWarning
+
+from ncarl.cli.completion import Done
+from ncarl.cli.files import shown
+from ncarl.exceptions import NumericalWarning
+
+#: So many names are listed before "and more".
+LISTED = 6
+
+
+def print_summary(done: Done, console: Console) -> None:
+    """Print the run as lines of a name and what there is to say."""
+    for name, line in summary_lines(done):
+        console.print(f"[bold]{name:<10}[/bold]", end="", highlight=False)
+        console.print(shown(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def summary_lines(done: Done) -> Iterable[tuple[str, str]]:
+    """Names and what there is to say of a run."""
+    m, n = done.table.values.shape
+    total = f"{m} x {n}, {done.missing} missing ({done.missing / (m * n):.1%})"
+    yield "table", total
+    for note in done.table.notes:
+        yield "", note
+    if done.table.left_out:
+        yield "labels", f"kept, not used: {listed(done.table.left_out)}"
+    if done.estimator is None:
+        yield "result", "nothing was missing; the table was copied as it is"
+    else:
+        yield from _model_lines(done)
+    job = done.job
+    yield "written", str(job.target)
+    if job.std is not None:
+        yield "", f"{job.std} (standard deviations; 0 at observed entries)"
+    if job.saved is not None:
+        yield "", f"{job.saved} (the model; read it with ncarl.load)"
+
+
+def _model_lines(done: Done) -> Iterable[tuple[str, str]]:
+    """The part of the summary that tells of the fit."""
+    est = done.estimator
+    yield "method", f"{done.job.model.method}: {parameters(est)}"
+    yield "scale", f"{done.scale or 'none'} ({done.reason})"
+    error = getattr(est, "best_error_", math.nan)
+    if not math.isnan(error):
+        share = est.validation
+        yield "error", f"{error:.3g} relative, on {share:.0%} of the entries held out"
+    # With tol = 0 a fixed number of steps was asked for, and was made.
+    settled = "" if est.converged_ or est.tol == 0.0 else ", not settled"
+    yield "steps", f"{est.n_iter_}{settled}, {done.seconds:.1f} s in all"
+    names = done.table.columns
+    columns = est.unidentified_columns_
+    if len(columns):
+        text = listed([names[j] if names else str(j + 1) for j in columns])
+        yield "empty", f"columns with nothing observed, filled by the centre: {text}"
+    if len(est.unidentified_rows_):
+        text = listed([str(i + 1) for i in est.unidentified_rows_])
+        yield "empty", f"rows with nothing observed, filled by the centre: {text}"
+
+
+def parameters(estimator: Any) -> str:
+    """The parameters of a fit, whether chosen or given.
+
+    Examples
+    --------
+    >>> from ncarl import NCARL
+    >>> est = NCARL(alpha=10.0)
+    >>> est.n_neighbors_ = 10
+    >>> parameters(est)
+    'alpha 10, exact (gamma none), center none, 10 neighbours'
+    """
+    chosen = getattr(estimator, "best_params_", None) or estimator.get_params()
+    gamma = chosen["gamma"]
+    noise = "exact (gamma none)" if gamma is None else f"gamma {gamma:g}"
+    return (
+        f"alpha {chosen['alpha']:g}, {noise}, center {chosen['center'] or 'none'}, "
+        f"{estimator.n_neighbors_} neighbours"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names, and how many more there are."""
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def warning_lines(done: Done) -> list[str]:
+    """Warnings of a fit in words that name the options of the command."""
+    lines = []
+    for warning in done.warned:
+        if isinstance(warning, ConvergenceWarning):
+            line = (
+                f"not settled after {done.estimator.n_iter_} steps, the last one is "
+                "kept; raise --max-iter or --tol"
+            )
+        elif isinstance(warning, NumericalWarning) or type(warning) is UserWarning:
+            line = " ".join(str(warning).split())
+        else:
+            continue
+        if line not in lines:
+            lines.append(line)
+    return lines

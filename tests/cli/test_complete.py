@@ -1,0 +1,417 @@
+"""``ncarl complete``: files in and out, refusals, interruptions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import io as scipy_io
+from scipy import sparse
+
+import ncarl as package
+from ncarl.cli.models import ModelOptions, Scale, decide_scale, spread_factor
+from ncarl.estimators.base import KernelEstimator
+from ncarl.estimators.search import NCARLCV
+
+FAST = ("--method", "ncarl", "--alpha", "1")
+
+
+def cells(path):
+    """The cells of a CSV file without quotes."""
+    return [line.split(",") for line in path.read_text().splitlines()]
+
+
+def names_in(folder):
+    """Names of the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_table_is_completed_and_its_own_cells_stay(ncarl, csv, tmp_path, gappy):
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv")
+    before, after = cells(csv), cells(tmp_path / "out.csv")
+    assert after[0] == before[0]
+    filled = 0
+    for row_before, row_after in zip(before[1:], after[1:], strict=True):
+        for old, new in zip(row_before, row_after, strict=True):
+            if old == "NA":
+                filled += 1
+                assert np.isfinite(float(new))
+            else:
+                assert new == old
+    assert filled == np.isnan(gappy).sum()
+    for part in ("14 x 5", f"{filled} missing", "kept, not used: name", "ncarl-cv"):
+        assert part in result.stdout
+    for part in ("held out", "alpha", "steps", "out.csv", "--no-header"):
+        assert part in result.stdout
+    assert not result.stderr
+
+
+def test_the_file_holds_what_the_estimator_gives(ncarl, csv, tmp_path):
+    ncarl("complete", csv, "-o", tmp_path / "out.csv", "--seed", 3)
+    X = pd.read_csv(csv).drop(columns="name").to_numpy()
+    wanted = NCARLCV(random_state=3).fit_transform(X)
+    written = pd.read_csv(tmp_path / "out.csv").drop(columns="name").to_numpy()
+    np.testing.assert_allclose(written, wanted, rtol=1e-8)
+
+
+def write_formats(folder, X):
+    """The matrix in every format that is not text, by file name."""
+    frame = pd.DataFrame(X, columns=list("abcde"), index=[f"r{i}" for i in range(14)])
+    frame.insert(2, "kind", "k")
+    frame.to_parquet(folder / "in.parquet")
+    np.save(folder / "in.npy", X)
+    np.savez(folder / "in.npz", X=X, other=np.arange(3))
+    seen = ~np.isnan(X)
+    S = sparse.coo_array((X[seen], np.nonzero(seen)), shape=X.shape)
+    sparse.save_npz(folder / "sparse.npz", S.tocsr())
+    scipy_io.mmwrite(folder / "in.mtx", S)
+
+
+def read_back(path):
+    """The matrix in a file of `write_formats`."""
+    if path.suffix == ".parquet":
+        frame = pd.read_parquet(path)
+        assert frame.columns[2] == "kind" and frame.index[3] == "r3"
+        return frame.drop(columns="kind").to_numpy()
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".mtx":
+        return scipy_io.mmread(path)
+    if "sparse" in path.name:
+        return sparse.load_npz(path).toarray()
+    with np.load(path) as archive:
+        np.testing.assert_array_equal(archive["other"], np.arange(3))
+        return archive["X"]
+
+
+@pytest.mark.parametrize(
+    "name", ["in.parquet", "in.npy", "in.npz", "sparse.npz", "in.mtx"]
+)
+def test_every_format_comes_back_complete(ncarl, tmp_path, gappy, name):
+    write_formats(tmp_path, gappy)
+    out, std = tmp_path / f"out-{name}", tmp_path / f"std-{name}"
+    options = (*FAST, "--gamma", "0.01", "--std", std)
+    ncarl("complete", tmp_path / name, "-o", out, *options)
+    filled, deviations, seen = read_back(out), read_back(std), ~np.isnan(gappy)
+    np.testing.assert_array_equal(filled[seen], gappy[seen])
+    assert np.isfinite(filled).all()
+    assert (deviations[seen] == 0).all() and (deviations[~seen] > 0).all()
+
+
+def test_deviations_of_a_table_keep_header_and_labels(ncarl, csv, tmp_path):
+    std = tmp_path / "std.csv"
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", "--std", std)
+    before, after = cells(csv), cells(std)
+    assert after[0] == before[0]
+    for row_before, row_after in zip(before[1:], after[1:], strict=True):
+        assert row_before[0] == row_after[0]
+        for old, new in zip(row_before[1:], row_after[1:], strict=True):
+            assert (float(new) > 0) == (old == "NA")
+    assert "gamma none" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    "options", [("--gamma", "none"), ("--method", "ncarl"), (*FAST, "--gamma", "none")]
+)
+def test_deviations_need_a_model_of_the_noise(fails, csv, tmp_path, options):
+    out, std = tmp_path / "out.csv", tmp_path / "std.csv"
+    said = fails("complete", csv, "-o", out, "--std", std, *options)
+    assert "--std needs a model of the noise" in said and "--gamma" in said
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+def test_given_parameters_are_not_searched(ncarl, csv, tmp_path, monkeypatch):
+    built = []
+    fit = NCARLCV.fit
+    monkeypatch.setattr(NCARLCV, "fit", lambda s, X: built.append(s) or fit(s, X))
+    options = ("--alpha", 5, "--gamma", "none", "--center", "mean", "--n-neighbors", 3)
+    run = ["--tol", 0.01, "--max-iter", 7, "--weights", "smooth"]
+    run += ["--orientation", "columns"]
+    ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, *run)
+    (est,) = built
+    assert (est.alphas, est.gammas, est.centers) == ((5.0,), (None,), ("mean",))
+    assert (est.n_neighbors, est.tol, est.max_iter) == ((3,), 0.01, 7)
+    assert (est.weights, est.orientation) == ("smooth", "columns")
+
+
+def test_one_fit_takes_its_parameters_too(ncarl, csv, tmp_path):
+    saved = tmp_path / "model"
+    ncarl("complete", csv, "-o", tmp_path / "out.csv", *FAST, "--save-model", saved,
+          "--gamma", 0.5, "--center", "none", "--n-neighbors", 2)  # fmt: skip
+    est = package.load(saved)
+    wanted = {"alpha": 1.0, "gamma": 0.5, "center": None, "n_neighbors": 2}
+    assert {name: est.get_params()[name] for name in wanted} == wanted
+
+
+def test_columns_of_unlike_spread_are_scaled(ncarl, tmp_path, rng):
+    X = rng.standard_normal((30, 4)) * [1, 10, 100, 1000]
+    X[4, 2] = np.nan
+    pd.DataFrame(X).to_csv(tmp_path / "in.csv", index=False, header=list("abcd"))
+    result = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+    assert "columns (spreads of columns differ by a factor of" in result.stdout
+    options = ("--scale", "none", "--overwrite")
+    result = ncarl(
+        "complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv", *options
+    )
+    assert "none (as asked)" in result.stdout
+
+
+def test_the_factor_of_spreads_skips_columns_that_tell_nothing(rng):
+    X = rng.standard_normal((50, 4)) * [1, 1, 20, 20]
+    idle = np.column_stack([X, np.full(50, 3.0), np.full(50, np.nan)])
+    idle[0, 5] = 1e9
+    assert spread_factor(idle) == spread_factor(X) > 5
+    assert spread_factor(X[:, :1]) is None
+
+
+def test_scaling_is_left_alone_where_it_cannot_work(rng):
+    wide = rng.standard_normal((20, 1001)) * np.linspace(1, 100, 1001)
+    assert decide_scale(ModelOptions(), wide, True)[0] is None
+    assert decide_scale(ModelOptions(), wide.T, True)[0] is None
+    narrow = wide[:, ::50]
+    assert decide_scale(ModelOptions(), narrow, True)[0] == "columns"
+    assert decide_scale(ModelOptions(), narrow, False)[0] is None
+    assert (
+        decide_scale(ModelOptions(scale=Scale.COLUMNS), narrow, False)[0] == "columns"
+    )
+
+
+@pytest.mark.parametrize("link", [None, "symlink", "hardlink"])
+def test_the_input_is_not_replaced_unless_told_to(ncarl, fails, csv, tmp_path, link):
+    out, before = csv, csv.read_bytes()
+    if link is not None:
+        out = tmp_path / "link.csv"
+        getattr(out, f"{link}_to")(csv)
+    said = fails("complete", csv, "-o", out, *FAST)
+    assert "is the input itself" in said and "--overwrite" in said
+    assert csv.read_bytes() == before
+    ncarl("complete", csv, "-o", out, *FAST, "--overwrite")
+    assert b"NA" not in out.read_bytes()
+    assert link != "symlink" or (out.is_symlink() and b"NA" not in csv.read_bytes())
+
+
+def test_another_file_is_not_replaced_unless_told_to(ncarl, fails, csv, tmp_path):
+    out, model = tmp_path / "out.csv", tmp_path / "model"
+    out.write_text("mine")
+    assert "exists" in fails("complete", csv, "-o", out, *FAST)
+    assert out.read_text() == "mine"
+    ncarl("complete", csv, "-o", out, *FAST, "--overwrite")
+    assert out.read_text() != "mine"
+    model.write_text("mine")
+    said = fails("complete", csv, "-o", tmp_path / "2.csv", "--save-model", model)
+    assert "--save-model" in said and model.read_text() == "mine"
+
+
+@pytest.fixture
+def no_fit(monkeypatch):
+    """Fail if anything is fitted."""
+    monkeypatch.setattr(NCARLCV, "fit", lambda *_: pytest.fail("it was fitted"))
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "out.tsv"], "which is CSV (in.csv), got TSV (out.tsv)"),
+        (["-o", "out.xlsx"], "must end in one of"),
+        (["-o", "nowhere/out.csv"], "does not exist"),
+        (["-o", "."], "format of '.' is not known"),
+        (["-o", "folder.csv"], "is a folder"),
+        (["-o", "out.csv", "--std", "out.csv"], "OUT and --std name one file"),
+        (["-o", "out.csv", "--std", "std.npy"], "--std must have the format"),
+        (["-o", "out.csv", "--checkpoint", "nowhere/c"], "--checkpoint: the folder"),
+        (["-o", "out.csv", "--checkpoint", "out.csv"], "name one file"),
+        (["-o", "out.csv", "--label", "zz"], "'zz' is not a column"),
+        (["-o", "out.csv", "--array", "X"], "--array means nothing for a CSV"),
+    ],
+)
+def test_bad_outputs_and_options_fail_before_the_fit(
+    fails, csv, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.csv").mkdir()
+    assert message in fails("complete", csv, *arguments)
+    assert names_in(tmp_path) == ["folder.csv", "in.csv"]
+
+
+@pytest.mark.usefixtures("no_fit")
+def test_a_folder_that_takes_no_file_fails_before_the_fit(
+    fails, csv, tmp_path, monkeypatch
+):
+    # Rights alone would not stop a test that runs as root.
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    said = fails("complete", csv, "-o", tmp_path / "out.csv")
+    assert "no file can be written" in said and "Permission denied" in said
+
+
+def test_missing_and_pickled_inputs_are_refused(fails, tmp_path):
+    out = tmp_path / "out.npy"
+    said = fails("complete", tmp_path / "in.npy", "-o", out)
+    assert said == f"No such file or directory: {tmp_path / 'in.npy'}"
+    np.save(tmp_path / "in.npy", np.array([[None]], dtype=object))
+    assert "Python objects" in fails("complete", tmp_path / "in.npy", "-o", out)
+    assert not out.exists()
+
+
+def test_errors_of_the_estimator_are_one_sentence(fails, csv, tmp_path):
+    said = fails("complete", csv, "-o", tmp_path / "out.csv", "--alpha", -1)
+    assert "alpha" in said and "-1" in said
+
+
+def test_usage_errors_have_their_own_code(ncarl, csv, tmp_path):
+    ncarl("complete", csv, expect=2)
+    result = ncarl("complete", csv, "-o", "o.csv", "--gamma", "much", expect=2)
+    assert "'none'" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_debug_lets_the_error_through(ncarl, tmp_path):
+    source = tmp_path / "in.csv"
+    result = ncarl("--debug", "complete", source, "-o", "out.csv", expect=1)
+    assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_nothing_missing_gives_a_copy(ncarl, tmp_path, monkeypatch):
+    monkeypatch.setattr(NCARLCV, "fit", lambda *_: pytest.fail("it was fitted"))
+    (tmp_path / "in.csv").write_text('a,"b"\n1.0,2\n3,04\n')
+    result = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+    assert "nothing was missing" in result.stdout
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "in.csv").read_bytes()
+    np.save(tmp_path / "in.npy", np.arange(4).reshape(2, 2))
+    ncarl("complete", tmp_path / "in.npy", "-o", tmp_path / "out.npy")
+    assert np.load(tmp_path / "out.npy").dtype.kind == "i"
+
+
+def test_a_table_with_nothing_observed_is_refused(fails, tmp_path):
+    (tmp_path / "in.csv").write_text("a,b\nNA,\n,NA\n")
+    said = fails("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+    assert "no observed entry" in said
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+def test_empty_rows_and_columns_are_filled_and_named(ncarl, csv, tmp_path):
+    lines = [line + ",NA" for line in csv.read_text().splitlines()]
+    lines[0] = lines[0].replace(",NA", ",ghost")
+    lines.insert(3, "nobody,NA,NA,NA,NA,NA,NA")
+    csv.write_text("\n".join(lines))
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *FAST)
+    assert "columns with nothing observed, filled by the centre: ghost" in result.stdout
+    assert "rows with nothing observed, filled by the centre: 3" in result.stdout
+    assert np.isfinite([float(row[6]) for row in cells(tmp_path / "out.csv")[1:]]).all()
+
+
+def test_an_unsettled_fit_is_one_friendly_line(ncarl, csv, tmp_path):
+    options = (*FAST, "--max-iter", 1, "--tol", 1e-12)
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options)
+    assert result.stderr.startswith("warning: not settled after 1 steps")
+    assert "--max-iter" in result.stderr and result.stderr.count("\n") == 1
+    assert "not settled" in result.stdout
+
+
+def test_quiet_prints_nothing(ncarl, csv, tmp_path):
+    assert not ncarl("complete", csv, "-o", tmp_path / "out.csv", "--quiet").output
+
+
+@pytest.mark.parametrize("where", ["fit", "transform"])
+def test_an_interrupted_run_leaves_nothing_behind(
+    ncarl, csv, tmp_path, monkeypatch, where
+):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    owner = NCARLCV if where == "fit" else KernelEstimator
+    monkeypatch.setattr(owner, where, stop)
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", expect=130)
+    assert "stopped" in result.stderr and "Traceback" not in result.output
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+def test_an_interrupt_while_writing_keeps_the_old_file(
+    ncarl, csv, tmp_path, monkeypatch
+):
+    out = tmp_path / "out.csv"
+    out.write_text("mine")
+
+    def stop(*_):
+        yield "half a li"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ncarl.cli.delimited.DelimitedTable._lines", stop)
+    ncarl("complete", csv, "-o", out, *FAST, "--overwrite", expect=130)
+    assert out.read_text() == "mine"
+    assert names_in(tmp_path) == ["in.csv", "out.csv"]
+
+
+def test_a_checkpoint_is_kept_gone_on_from_and_guarded(ncarl, fails, csv, tmp_path):
+    state, first, second = (tmp_path / n for n in ("state", "1.csv", "2.csv"))
+    options = (*FAST, "--checkpoint", state)
+    ncarl("complete", csv, "-o", first, *options, "--max-iter", 3, "--tol", 0)
+    assert state.exists()
+    result = ncarl("complete", csv, "-o", second, *options, "--max-iter", 5, "--tol", 0)
+    assert "steps     5, " in result.stdout
+    whole = tmp_path / "3.csv"
+    ncarl("complete", csv, "-o", whole, *FAST, "--max-iter", 5, "--tol", 0)
+    assert second.read_bytes() == whole.read_bytes() != first.read_bytes()
+    said = fails("complete", csv, "-o", tmp_path / "4.csv", "--method", "ncarl",
+                 "--alpha", 2, "--checkpoint", state)  # fmt: skip
+    assert "belongs to another fit" in said and "alpha" in said
+
+
+def test_the_search_keeps_its_state_too(ncarl, csv, tmp_path):
+    state = tmp_path / "state"
+    ncarl("complete", csv, "-o", tmp_path / "1.csv", "--checkpoint", state)
+    assert state.exists()
+    ncarl("complete", csv, "-o", tmp_path / "2.csv", "--checkpoint", state)
+    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+
+
+def test_version_and_help(ncarl):
+    assert ncarl("--version").stdout == f"ncarl {package.__version__}\n"
+    for command in ("complete", "demo"):
+        assert command in ncarl("--help").stdout
+        assert "Usage" in ncarl(command, "--help").stdout
+
+
+def test_help_loads_no_numerical_library():
+    code = (
+        "import sys; from ncarl.cli.app import app\n"
+        "try: app(['complete', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = ('numpy', 'scipy', 'sklearn', 'pandas', 'matplotlib')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("absent", ["typer", "rich"])
+def test_without_its_packages_the_command_says_what_to_install(absent):
+    code = (
+        f"import sys; sys.modules[{absent!r}] = None; import ncarl.cli as c; c.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "the command line needs: pip install 'ncarl[cli]'\n"
+
+
+def test_columns_of_zeros_do_not_upset_the_search_of_a_scaled_table(ncarl, tmp_path):
+    # With this seed the sums of the zeros, less the mean, are rounded.
+    rng = np.random.default_rng(1)
+    X = np.zeros((60, 7))
+    X[:, :3] = np.add(rng.standard_normal((60, 3)), [0, 3.7, 5.1])
+    X[rng.random(X.shape) < 0.15] = np.nan
+    np.save(tmp_path / "in.npy", X)
+    options = ("--scale", "columns", "--center", "two-way")
+    result = ncarl(
+        "complete", tmp_path / "in.npy", "-o", tmp_path / "out.npy", *options
+    )
+    error = next(line for line in result.stdout.splitlines() if "relative" in line)
+    assert float(error.split()[1]) < 10

@@ -1,0 +1,126 @@
+"""``ncarl demo``: honest numbers, whole pictures."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ncarl.cli import demo_cases
+from ncarl.plots import (
+    GAP,
+    Panel,
+    before_after,
+    convergence,
+    save_figure,
+    similarity_map,
+)
+
+FILES = {
+    "photo-half.png",
+    "photo-half-similarity.png",
+    "photo-block.png",
+    "photo-block-similarity.png",
+    "table-similarity.png",
+    "convergence.png",
+    "results.json",
+}
+
+
+def test_the_quick_demo_writes_pictures_and_true_numbers(ncarl, tmp_path):
+    folder = tmp_path / "new" / "demo"
+    folder.mkdir(parents=True)
+    (folder / "mine.txt").write_text("mine")
+    (folder / "results.json").write_text("old")
+    result = ncarl("demo", "--quick", "--out", folder)
+    assert {path.name for path in folder.iterdir()} == FILES | {"mine.txt"}
+    for path in folder.glob("*.png"):
+        with Image.open(path) as image:
+            image.load()
+            assert min(image.size) > 300
+    content = json.loads((folder / "results.json").read_text())
+    for case in content["cases"]:
+        errors = case["rmse_on_hidden"]
+        assert errors["ncarl"] < errors["two-way"] < errors["mean"]
+        for name in ("mean", "two-way", "ncarl"):
+            assert f"{errors[name]:.3f}" in result.stdout
+    assert content["cases"][2]["shape"] == [569, 30]
+    assert "Photograph" in content["credit"]
+
+
+@pytest.fixture
+def case():
+    """A small table whose second column is in thousands."""
+    truth = np.array([[1.0, 1000.0], [2.0, 3000.0], [3.0, 5000.0], [4.0, 7000.0]])
+    hidden = np.zeros((4, 2), dtype=bool)
+    hidden[0, 0] = hidden[3, 1] = True
+    return demo_cases.Case("t", "t", truth, hidden, ["a", "b"])
+
+
+def test_errors_count_hidden_entries_in_units_of_their_columns(case):
+    # Spreads of the seen entries: 2, 3, 4 and 1000, 3000, 5000.
+    a, b = np.std([2, 3, 4]), np.std([1000, 3000, 5000])
+    wrong_where_seen = np.where(case.hidden, case.truth, 1e9)
+    assert demo_cases.error_on_hidden(case, wrong_where_seen) == 0.0
+    off = case.truth + np.array([2 * a, 0.5 * b])
+    expected = np.sqrt((2**2 + 0.5**2) / 2)
+    assert demo_cases.error_on_hidden(case, off) == pytest.approx(expected)
+
+
+def test_yardsticks_see_no_hidden_entry(case):
+    changed = np.where(case.hidden, -77.0, case.truth)
+    other = demo_cases.Case("t", "t", changed, case.hidden, ["a", "b"])
+    for fill in (demo_cases.mean_fill, demo_cases.two_way_fill):
+        np.testing.assert_array_equal(fill(case), fill(other))
+    np.testing.assert_allclose(demo_cases.mean_fill(case)[0], [3.0, 3000.0])
+
+
+def test_the_table_does_not_depend_on_the_size_of_the_photo():
+    quick, full = demo_cases.cases(True, 1), demo_cases.cases(False, 1)
+    np.testing.assert_array_equal(quick[2].hidden, full[2].hidden)
+    assert full[0].truth.shape == (213, 320) and full[1].hidden.sum() == 50 * 50
+    assert not np.array_equal(full[0].hidden, demo_cases.cases(False, 2)[0].hidden)
+
+
+def test_gaps_of_a_picture_have_a_colour_of_their_own(tmp_path):
+    image = np.full((20, 30), 0.5)
+    image[:, 15:] = np.nan
+    path = save_figure(before_after([Panel(image, "t")]), tmp_path / "p.png")
+    with Image.open(path) as picture:
+        colours = {c: n for n, c in picture.convert("RGB").getcolors(1 << 20)}
+    gap = tuple(int(GAP[k : k + 2], 16) for k in (1, 3, 5))
+    # Whole dots per pixel: both halves have the same area, and no colour is blended.
+    assert colours[gap] == colours[(127, 127, 127)] == 300 * 400
+
+
+def test_colour_pictures_are_drawn_too():
+    image = np.random.default_rng(0).random((8, 9, 3))
+    image[2, 3, 1] = np.nan
+    (ax,) = before_after([Panel(image, "t")]).axes
+    painted = ax.images[0].get_array()
+    np.testing.assert_array_equal(painted[0, 0], image[0, 0])
+    assert np.isfinite(np.asarray(painted)).all()
+
+
+def test_convergence_shows_every_finite_step():
+    figure = convergence({"a": np.array([np.inf, 1e-1, 1e-3])}, tol=1e-2)
+    (ax,) = figure.axes
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [2, 3])
+    assert ax.get_yscale() == "log" and ax.get_ylim()[0] < 1e-2
+
+
+def test_a_map_names_columns_while_they_can_be_read():
+    S = np.eye(3)
+    ax = similarity_map(S, title="t", names=["x", "y", "z"]).axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["x", "y", "z"]
+    many = similarity_map(np.eye(50), title="t", names=["n"] * 50, axis="column")
+    assert many.axes[0].get_xlabel() == "column"
+
+
+def test_a_map_with_two_signs_is_white_at_zero():
+    image = (
+        similarity_map(np.array([[1.0, -0.5], [-0.5, 1.0]]), title="t").axes[0].images
+    )
+    assert image[0].get_clim() == (-1.0, 1.0)

@@ -1,0 +1,345 @@
+"""The row step: two sides, two kernels, one answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import ncarl.blocks
+import ncarl.core.plan
+from ncarl.blocks import cut, mask_groups, needs_missing_side
+from ncarl.core.linalg import spd_inverse
+from ncarl.core.plan import duals_matrix, missing_side_pays, pieces
+from ncarl.core.rows import (
+    complete_rows,
+    first_gram,
+    gram_of_duals,
+    gram_of_rows,
+    outer_sum,
+    row_duals,
+    row_module,
+    row_variances,
+)
+from ncarl.core.types import Kernel
+from ncarl.exceptions import NotPositiveDefiniteError
+from ncarl.observed import Observed
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+SIDES = ["observed", "missing", "cheaper"]
+NOISES = [0.0, 1.0, 1e-2, 1e-5, 1e-10]
+
+
+@st.composite
+def masks(draw, most_rows=9, most_columns=9):
+    """Masks with empty, full, single-entry and repeated rows among them."""
+    n = draw(st.integers(1, most_columns))
+    m = draw(st.integers(1, most_rows))
+    seen = draw(arrays(bool, (m, n)))
+    for special in draw(st.lists(st.sampled_from(["empty", "full", "one", "equal"]))):
+        i = draw(st.integers(0, m - 1))
+        if special == "one":
+            seen[i] = np.arange(n) == draw(st.integers(0, n - 1))
+        elif special == "equal":
+            seen[i] = seen[draw(st.integers(0, m - 1))]
+        else:
+            seen[i] = special == "full"
+    return seen
+
+
+@contextmanager
+def solved_on(side, kind):
+    """Take the side of every row that is asked for, whatever it costs."""
+    if side == "missing":
+        every = lambda r, n: np.ones(len(r), dtype=bool)  # noqa: E731
+        with patch.object(row_module(kind), "missing_side_pays", every):
+            yield
+    else:
+        yield
+
+
+def kernel_for(K, s, side):
+    """The kernel, with what the missing side needs where it is asked for."""
+    if side == "observed":
+        return Kernel(K, None, s)
+    return Kernel(K, np.linalg.inv(K + s * np.eye(len(K))).astype(K.dtype), s)
+
+
+def naive(V, seen, K, s):
+    """Rows and duals by the formula, one explicit inverse a row."""
+    X, Y = np.zeros(V.shape), np.zeros(V.shape)
+    for i, o in enumerate(seen):
+        block = np.linalg.inv(K[np.ix_(o, o)] + s * np.eye(o.sum()))
+        Y[i, o] = V[i, o] @ block
+        X[i] = Y[i, o] @ K[o]
+    return X, Y
+
+
+def dense(block, X, Y):
+    """Rows and duals of a block in the order of the matrix."""
+    rows, duals = np.full(X.shape, np.nan), np.full(X.shape, np.nan)
+    rows[block.rows] = X
+    duals[block.rows] = duals_matrix(block, Y).toarray()
+    return rows, duals
+
+
+@pytest.mark.parametrize("side", SIDES)
+@given(seen=masks(), s=st.sampled_from(NOISES), seed=st.integers(0, 99))
+def test_rows_and_duals_are_those_of_the_formula(
+    kind, side, masked, well_conditioned, seen, s, seed
+):
+    rng = np.random.default_rng(seed)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
+    (block,) = cut(masked(V, seen), 1)
+    with solved_on(side, kind):
+        kernel = kernel_for(K, s, side)
+        X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
+        Y_alone, _ = row_duals(block, kernel=kernel, kind=kind)
+    rows, duals = dense(block, X, Y)
+    expected_rows, expected_duals = naive(V, seen, K, s)
+    np.testing.assert_allclose(rows, expected_rows, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(duals, expected_duals, rtol=0, atol=1e-10)
+    np.testing.assert_array_equal(Y, Y_alone)
+    assert jitter == 0.0
+
+
+@pytest.mark.parametrize("side", SIDES)
+@given(seen=masks(), s=st.sampled_from(NOISES[1:]), seed=st.integers(0, 99))
+def test_rows_are_those_of_the_full_size_formula(
+    kind, side, masked, well_conditioned, seen, s, seed
+):
+    # A second route that inverts n x n matrices and never a block of K.
+    rng = np.random.default_rng(seed)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
+    (block,) = cut(masked(V, seen), 1)
+    with solved_on(side, kind):
+        X, _, _ = complete_rows(block, kernel=kernel_for(K, s, side), kind=kind)
+    expected = np.empty_like(X)
+    for i, o in enumerate(seen):
+        # Unseen rows and columns are of size s: scaled, the matrix is near identity.
+        size = np.where(o, 1.0, np.sqrt(s))
+        A = (np.diag(o.astype(float)) + s * np.linalg.inv(K)) / np.outer(size, size)
+        expected[i] = (V[i] * o / size) @ np.linalg.inv(A) / size
+    # The route multiplies rounding by 1 / sqrt(s), not ours.
+    np.testing.assert_allclose(
+        X[np.argsort(block.rows)], expected, rtol=0, atol=1e-10 + 1e-14 / np.sqrt(s)
+    )
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("s", [0.0, 1.0, 1e-3])
+def test_single_precision_gives_single_precision_rows(
+    kind, side, s, rng, masked, well_conditioned
+):
+    seen = rng.random((30, 40)) < 0.5
+    V = rng.standard_normal(seen.shape).astype("float32")
+    K = well_conditioned(rng, 40, "float32")
+    (block,) = cut(masked(V, seen), 1)
+    with solved_on(side, kind):
+        X, Y, _ = complete_rows(block, kernel=kernel_for(K, s, side), kind=kind)
+    assert X.dtype == Y.dtype == np.float32
+    rows, duals = dense(block, X, Y)
+    expected_rows, expected_duals = naive(V, seen, K.astype(float), s)
+    np.testing.assert_allclose(rows, expected_rows, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(duals, expected_duals, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("share", [0.15, 0.5, 0.85])
+def test_large_rows_take_the_lapack_route_to_the_same_answer(
+    kind, side, share, rng, masked, well_conditioned
+):
+    # Blocks from 20 to 270 entries: past the limits of plain code and batches.
+    seen = rng.random((5, 320)) < share
+    seen[3] = seen[4]
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 320)
+    (block,) = cut(masked(V, seen), 1)
+    with solved_on(side, kind):
+        X, Y, _ = complete_rows(block, kernel=kernel_for(K, 0.1, side), kind=kind)
+    rows, duals = dense(block, X, Y)
+    expected_rows, expected_duals = naive(V, seen, K, 0.1)
+    np.testing.assert_allclose(rows, expected_rows, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(duals, expected_duals, rtol=0, atol=1e-10)
+
+
+def test_exact_rows_keep_observed_values_bit_for_bit(
+    kind, rng, masked, well_conditioned
+):
+    seen = rng.random((20, 15)) < 0.6
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 15)
+    (block,) = cut(masked(V, seen), 1)
+    for side in SIDES:
+        with solved_on(side, kind):
+            X, _, _ = complete_rows(block, kernel=kernel_for(K, 0.0, side), kind=kind)
+        np.testing.assert_array_equal(X[np.argsort(block.rows)][seen], V[seen])
+
+
+@given(seen=masks(most_rows=12), n_blocks=st.integers(1, 15), seed=st.integers(0, 99))
+def test_sums_do_not_depend_on_how_rows_are_cut(
+    kind, masked, well_conditioned, seen, n_blocks, seed
+):
+    rng = np.random.default_rng(seed)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
+    observed = masked(V, seen)
+    kernel = kernel_for(K, 0.3, "cheaper")
+    X, Y = naive(V, seen, K, 0.3)
+    blocks = cut(observed, n_blocks)
+    assert sorted(np.concatenate([b.rows for b in blocks])) == list(range(len(seen)))
+    rows = [gram_of_rows(b, kernel=kernel, kind=kind) for b in blocks]
+    duals = [gram_of_duals(b, kernel=kernel, kind=kind) for b in blocks]
+    close = {"rtol": 1e-10, "atol": 1e-10}
+    np.testing.assert_allclose(sum(r.gram for r in rows), X.T @ X, **close)
+    np.testing.assert_allclose(sum(d.gram for d in duals), Y.T @ Y, **close)
+    np.testing.assert_allclose(
+        sum(first_gram(b, kind=kind) for b in blocks),
+        (V * seen).T @ (V * seen),
+        **close,
+    )
+    for sums in (rows, duals):
+        assert sum(p.fit for p in sums) == pytest.approx(np.sum(V * Y), abs=1e-10)
+        assert sum(p.squares for p in sums) == pytest.approx(np.sum(Y**2), abs=1e-10)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.9])
+@pytest.mark.parametrize("s", [0.0, 1.0])
+def test_gram_of_rows_is_the_gram_of_duals_between_kernels(
+    kind, share, s, rng, masked, well_conditioned
+):
+    # One share makes sparse outer sums pay, the other dense ones.
+    seen = rng.random((60, 80)) < share
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 80)
+    (block,) = cut(masked(V, seen), 1)
+    kernel = kernel_for(K, s, "observed")
+    G = gram_of_rows(block, kernel=kernel, kind=kind).gram
+    YtY = gram_of_duals(block, kernel=kernel, kind=kind).gram
+    np.testing.assert_allclose(K @ YtY @ K, G, rtol=0, atol=1e-10 * np.abs(G).max())
+    np.testing.assert_array_equal(YtY, YtY.T)
+
+
+def test_pieces_add_up_to_the_block(kind, rng, masked, well_conditioned, monkeypatch):
+    seen = rng.random((40, 12)) < 0.5
+    seen[:15] = seen[0]
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 12)
+    (block,) = cut(masked(V, seen), 1)
+    kernel = kernel_for(K, 0.5, "cheaper")
+    whole = gram_of_rows(block, kernel=kernel, kind=kind)
+    total = outer_sum(block, block.values, kind)
+    monkeypatch.setattr(ncarl.core.plan, "PIECE", 12 * 4)
+    parts = list(pieces(block))
+    assert len(parts) > 5
+    assert [i for part in parts for i in part.rows] == list(block.rows)
+    cut_up = gram_of_rows(block, kernel=kernel, kind=kind)
+    np.testing.assert_allclose(cut_up.gram, whole.gram, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(outer_sum(block, block.values, kind), total, rtol=1e-12)
+    assert cut_up.fit == pytest.approx(whole.fit)
+
+
+@given(seen=masks(most_rows=20, most_columns=4))
+def test_groups_hold_exactly_the_rows_of_equal_mask(seen):
+    observed = Observed.from_dense(np.where(seen, 1.0, np.nan))
+    order, starts = mask_groups(observed)
+    assert sorted(order) == list(range(len(seen)))
+    found = [seen[order[a:b]] for a, b in itertools.pairwise(starts)]
+    assert all((group == group[0]).all() for group in found)
+    sizes = Counter(map(bytes, seen))
+    assert Counter({bytes(group[0]): len(group) for group in found}) == sizes
+    assert len(found) == len(sizes)
+
+
+def test_groups_grow_no_larger_than_a_piece(monkeypatch):
+    monkeypatch.setattr(ncarl.blocks, "PIECE", 3 * 4)
+    observed = Observed.from_dense(np.ones((11, 3)))
+    _, starts = mask_groups(observed)
+    assert np.diff(starts).max() == 4
+    assert starts[-1] == 11
+
+
+@given(seen=masks(), s=st.sampled_from([1.0, 1e-3]), seed=st.integers(0, 99))
+def test_variances_are_those_of_the_textbook(masked, well_conditioned, seen, s, seed):
+    rng = np.random.default_rng(seed)
+    K = well_conditioned(rng, seen.shape[1])
+    (block,) = cut(masked(np.ones(seen.shape), seen), 1)
+    found = row_variances(block, kernel=Kernel(K, None, s))[np.argsort(block.rows)]
+    for o, variances in zip(seen, found, strict=True):
+        A = np.linalg.inv(K[np.ix_(o, o)] + s * np.eye(o.sum()))
+        posterior = K - K[:, o] @ A @ K[o]
+        np.testing.assert_allclose(variances, posterior.diagonal() + s, atol=1e-12)
+
+
+def test_the_cheaper_side_is_taken():
+    assert not missing_side_pays([1, 10], 100).any()
+    assert missing_side_pays([90, 100], 100).all()
+    few = Observed.from_dense(np.where(np.eye(60) > 0, 1.0, np.nan))
+    many = Observed.from_dense(np.where(np.eye(60) > 0, np.nan, 1.0))
+    assert not needs_missing_side(few)
+    assert needs_missing_side(many)
+
+
+SIZES = [8, 40]  # below and above the limit of the plain Cholesky
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("side", ["observed", "missing"])
+def test_near_singular_blocks_are_repaired_and_recorded(
+    kind, side, several, n, rng, masked
+):
+    seen = np.ones((1, n), dtype=bool)
+    seen[0, ::2] = False
+    if several:
+        seen = np.repeat(seen, 3, axis=0)
+    (block,) = cut(masked(rng.standard_normal(seen.shape), seen), 1)
+    singular = np.ones((n, n))
+    kernel = Kernel(singular, singular if side == "missing" else None, 0.0)
+    with solved_on(side, kind):
+        X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
+        recorded = gram_of_rows(block, kernel=kernel, kind=kind).jitter
+    assert 0.0 < jitter <= 1e-4
+    assert recorded == jitter
+    assert np.isfinite(X).all()
+    assert np.isfinite(Y).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("side", ["observed", "missing"])
+@pytest.mark.parametrize("bad", [-1.0, np.nan])
+def test_hopeless_kernels_raise_and_name_the_way_out(
+    kind, side, several, n, bad, masked
+):
+    seen = np.ones((1, n), dtype=bool)
+    seen[0, ::2] = False
+    if several:
+        seen = np.repeat(seen, 3, axis=0)
+    (block,) = cut(masked(np.ones(seen.shape), seen), 1)
+    indefinite = np.diag(np.where(np.arange(n) % 4 < 2, 1.0, bad))
+    kernel = Kernel(indefinite, indefinite if side == "missing" else None, 0.0)
+    with (
+        solved_on(side, kind),
+        pytest.raises(NotPositiveDefiniteError, match=r"raise delta.*gamma.*floor"),
+    ):
+        complete_rows(block, kernel=kernel, kind=kind)
+
+
+def test_inverse_of_a_near_singular_matrix_is_finite_and_symmetric():
+    inverse = spd_inverse(np.ones((6, 6)))
+    assert np.isfinite(inverse).all()
+    np.testing.assert_array_equal(inverse, inverse.T)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan])
+def test_inverse_of_a_hopeless_matrix_raises_and_names_the_way_out(bad):
+    with pytest.raises(NotPositiveDefiniteError, match="raise delta, or lower alpha"):
+        spd_inverse(np.diag([1.0, bad, 2.0]))
+
+
+def test_inverse_is_the_inverse(rng, well_conditioned):
+    A = well_conditioned(rng, 30)
+    np.testing.assert_allclose(spd_inverse(A) @ A, np.eye(30), rtol=0, atol=1e-12)

@@ -1,0 +1,78 @@
+"""Imports point one way, start-up is cheap, modules stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "ncarl"
+MODULES = sorted(SOURCE.rglob("*.py"))
+MIDDLE = [
+    *("observed", "holdout", "metrics", "centering", "blocks", "engines", "loop"),
+    *("storage", "solver", "checkpoint", "model", "fitting"),
+]
+UPPER = ("estimators", "containers", "cli")
+MOST_LINES = 350
+
+
+def imported(path):
+    """Names of the ``ncarl`` modules that a file imports, inside functions too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (n.removeprefix("ncarl.") for n in names if n.startswith("ncarl."))
+
+
+def within(name, packages):
+    """Whether a module belongs to one of the packages."""
+    return name.split(".")[0] in packages
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "core").glob("*.py")), ids=str)
+def test_core_knows_nothing_but_itself_and_the_errors(path):
+    assert all(within(name, ("core", "exceptions")) for name in imported(path))
+
+
+@pytest.mark.parametrize("name", MIDDLE)
+def test_the_middle_knows_no_estimator_container_or_command(name):
+    found = list(imported(SOURCE / f"{name}.py"))
+    assert not [other for other in found if within(other, UPPER)]
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "estimators").glob("*.py")), ids=str)
+def test_estimators_know_no_command(path):
+    assert not [name for name in imported(path) if within(name, ("cli",))]
+
+
+def test_the_walk_sees_the_imports_that_are_there():
+    assert any(within(name, ("core",)) for name in imported(SOURCE / "solver.py"))
+    assert any(
+        within(n, ("fitting",)) for n in imported(SOURCE / "estimators/ncarl.py")
+    )
+
+
+def test_importing_the_package_loads_no_numerical_library():
+    code = (
+        "import sys, ncarl; dir(ncarl); "
+        "print([m for m in ('numpy', 'scipy', 'sklearn', 'numba') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_modules_stay_small(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MOST_LINES, f"{path.name} has {lines} lines: two ideas, two modules"

@@ -1,0 +1,163 @@
+"""The iteration as a whole: reductions to simpler ones, and its symmetries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncarl import NCARL, Threads
+
+RULES = ["floor", "pinv", "smooth"]
+
+
+@pytest.fixture(name="M")
+def gappy_matrix(rng, naive):
+    """A tall matrix of rank 4 plus noise, half of it missing."""
+    truth = naive.low_rank(rng, 30, 14, 4) + 0.1 * rng.standard_normal((30, 14))
+    return naive.hide(rng, truth, 0.45)
+
+
+def smoothed(M, **parameters):
+    """What the model makes of its own training matrix, observed entries included."""
+    options = {"max_iter": 4, "tol": 0, "n_neighbors": 4, **parameters}
+    return NCARL(**options).fit(M).transform(M, keep_observed=False)
+
+
+def naive_weights(sigma, rule, step, M):
+    """Weights of the directions, largest singular value first."""
+    lam = sigma / sigma.sum()
+    if rule == "pinv":
+        return np.array([1 / x if x > 1e-5 else 0.0 for x in lam])
+    if rule == "smooth":
+        return 1 / np.sqrt(lam**2 + 0.9 ** (2 * step))
+    q = np.sum(~np.isnan(M)) // sum(M.shape)
+    trusted = int(q * min(1.0, 0.5 + step / 60))
+    floor = min(0.3 / len(lam), lam[min(trusted, len(lam) - 1)])
+    return 1 / np.maximum(lam, floor)
+
+
+def naive_ncarl(M, naive, *, alpha, k, rule, steps, gamma=None, delta=1e-6):
+    """Algorithms 1 to 3 of the paper, one explicit inverse a row."""
+    X = np.where(np.isnan(M), 0.0, M)
+    n = M.shape[1]
+    for step in range(1, steps + 1):
+        _, sigma, Vt = np.linalg.svd(X, full_matrices=False)
+        D = Vt.T @ np.diag(naive_weights(sigma, rule, step, M)) @ Vt
+        L = naive.graph_laplacian(X, k, shift=1e-6 if rule == "pinv" else 0.0)
+        if gamma is None:
+            X = naive.row_step(M, D + alpha * L + delta * np.eye(n))
+        else:
+            Q = gamma * (D + delta * np.eye(n)) + alpha * L
+            X = naive.row_step(M, Q, noisy=True)
+    return X
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 100.0])
+def test_the_exact_model_is_the_algorithm_written_naively(M, naive, kind, alpha, rule):
+    found = smoothed(M, alpha=alpha, weights=rule, engine=Threads(rows=kind))
+    expected = naive_ncarl(M, naive, alpha=alpha, k=4, rule=rule, steps=4)
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", ["floor", "smooth"])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_the_noisy_model_is_the_algorithm_written_naively(M, naive, kind, alpha, rule):
+    found = smoothed(
+        M, alpha=alpha, weights=rule, gamma=0.05, engine=Threads(rows=kind)
+    )
+    expected = naive_ncarl(M, naive, alpha=alpha, k=4, rule=rule, steps=4, gamma=0.05)
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", ["floor", "smooth"])
+@pytest.mark.parametrize("gamma", [None, 0.05])
+def test_one_neighbour_is_no_graph(M, rule, gamma):
+    one = smoothed(M, alpha=100.0, n_neighbors=1, weights=rule, gamma=gamma)
+    none = smoothed(M, alpha=0.0, weights=rule, gamma=gamma)
+    np.testing.assert_allclose(one, none, atol=1e-8)
+
+
+def test_no_graph_is_alpha_zero(M):
+    np.testing.assert_array_equal(smoothed(M, graph=None), smoothed(M, alpha=0.0))
+
+
+def test_a_fixed_graph_is_the_first_one_kept(M):
+    first = NCARL(max_iter=1, tol=0, n_neighbors=4).fit(M).similarity_
+    fixed = NCARL(max_iter=3, tol=0, n_neighbors=4, graph="fixed").fit(M).similarity_
+    learned = NCARL(max_iter=3, tol=0, n_neighbors=4).fit(M).similarity_
+    np.testing.assert_array_equal(fixed.toarray(), first.toarray())
+    assert np.abs(learned - first).max() > 1e-3
+
+
+def test_a_given_graph_is_used_as_it_is(M):
+    S = NCARL(max_iter=1, tol=0, n_neighbors=4).fit(M).similarity_.toarray()
+    given = smoothed(M, graph=S)
+    fixed = smoothed(M, graph="fixed")
+    np.testing.assert_allclose(given, fixed, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("gamma", [None, 0.05])
+def test_permuting_columns_permutes_the_completion(M, rng, rule, gamma):
+    order = rng.permutation(M.shape[1])
+    whole = smoothed(M, weights=rule, gamma=gamma)
+    turned = smoothed(M[:, order], weights=rule, gamma=gamma)
+    np.testing.assert_allclose(turned, whole[:, order], atol=1e-8)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("gamma", [None, 0.05])
+def test_permuting_rows_permutes_the_completion(M, rng, rule, gamma):
+    order = rng.permutation(len(M))
+    whole = smoothed(M, weights=rule, gamma=gamma)
+    turned = smoothed(M[order], weights=rule, gamma=gamma)
+    np.testing.assert_allclose(turned, whole[order], atol=1e-8)
+
+
+@pytest.mark.parametrize("center", [None, "mean", "columns", "two-way"])
+@pytest.mark.parametrize("gamma", [None, 0.05])
+@pytest.mark.parametrize("c", [2.0**-30, 0.5, 1024.0])
+def test_powers_of_two_scale_through_bit_for_bit(M, gamma, c, center):
+    whole = smoothed(M, gamma=gamma, center=center)
+    np.testing.assert_array_equal(
+        smoothed(c * M, gamma=gamma, center=center), c * whole
+    )
+
+
+@pytest.mark.parametrize("rule", ["floor", "smooth"])
+@pytest.mark.parametrize("gamma", [None, 0.05])
+@pytest.mark.parametrize("c", [3.0, 1e-5, 1e8, -1.0])
+def test_every_factor_scales_through(M, gamma, c, rule):
+    whole = smoothed(M, gamma=gamma, weights=rule)
+    scaled = smoothed(c * M, gamma=gamma, weights=rule)
+    np.testing.assert_allclose(scaled / c, whole, atol=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [None, 0.05])
+def test_the_kernel_on_the_rows_is_that_on_the_columns_of_the_transpose(M, gamma):
+    rows = smoothed(M, gamma=gamma, orientation="rows")
+    columns = smoothed(M.T, gamma=gamma, orientation="columns")
+    np.testing.assert_array_equal(rows, columns.T)
+
+
+def test_auto_takes_the_shorter_side(M):
+    np.testing.assert_array_equal(smoothed(M), smoothed(M, orientation="columns"))
+    np.testing.assert_array_equal(smoothed(M.T), smoothed(M.T, orientation="rows"))
+    np.testing.assert_array_equal(smoothed(M.T), smoothed(M).T)
+
+
+def test_the_change_recorded_is_that_of_the_gram_matrix(M):
+    first, second = (smoothed(M, max_iter=t) for t in (3, 4))
+    G, old = second.T @ second, first.T @ first
+    expected = np.linalg.norm(G - old) / np.linalg.norm(G)
+    est = NCARL(max_iter=4, tol=0, n_neighbors=4).fit(M)
+    assert est.history_["change"][-1] == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("gamma", [None, 0.05])
+def test_the_objective_recorded_is_what_the_step_minimises(M, gamma):
+    est = NCARL(max_iter=3, tol=0, n_neighbors=4, gamma=gamma).fit(M)
+    X = est.transform(M, keep_observed=False)
+    value = np.trace(X @ np.linalg.inv(est.kernel_) @ X.T) + np.nansum((X - M) ** 2)
+    assert est.history_["objective"][-1] == pytest.approx(value, rel=1e-9)

@@ -1,0 +1,214 @@
+"""The learned graph: a projection on the simplex, free of scale, fair to ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncarl.core.graph import laplacian, similarity, squared_distances
+
+seeds = st.integers(0, 999)
+
+
+@st.composite
+def columns_and_k(draw):
+    """Random columns, all distances distinct, and a number of neighbours."""
+    n = draw(st.integers(2, 9))
+    X = np.random.default_rng(draw(seeds)).standard_normal((6, n))
+    return X, draw(st.integers(1, n - 1))
+
+
+def interval(far, k):
+    """Ends of the values of mu^2 that leave k entries in a row (Thm 6)."""
+    order = np.sort(far)
+    total = order[:k].sum()
+    return (k * order[k - 1] - total) / 2, (k * order[k] - total) / 2
+
+
+@given(drawn=columns_and_k())
+def test_distances_are_those_between_columns(drawn):
+    X, _ = drawn
+    expected = np.sum((X[:, :, None] - X[:, None, :]) ** 2, axis=0)
+    found = squared_distances(X.T @ X)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert not found.diagonal().any()
+
+
+@given(drawn=columns_and_k())
+def test_every_row_is_a_projection_on_the_simplex(naive, drawn):
+    # Thm 6, at the upper end of the interval.
+    X, k = drawn
+    far = squared_distances(X.T @ X)
+    for row, found in zip(far, similarity(far, k), strict=True):
+        mu2 = interval(row, k)[1]
+        expected = naive.project_on_simplex(-row / (2 * mu2))
+        np.testing.assert_allclose(found, expected, atol=1e-10)
+
+
+@given(drawn=columns_and_k())
+def test_rows_sum_to_one_and_have_exactly_k_entries(drawn):
+    X, k = drawn
+    S = similarity(squared_distances(X.T @ X), k)
+    np.testing.assert_allclose(S.sum(axis=1), 1.0, rtol=1e-14)
+    assert (S >= 0).all()
+    np.testing.assert_array_equal((S > 0).sum(axis=1), k)
+
+
+@given(drawn=columns_and_k())
+def test_closer_columns_are_no_less_similar(drawn):
+    # Assumption 1.
+    X, k = drawn
+    far = squared_distances(X.T @ X)
+    S = similarity(far, k)
+    order = np.argsort(far, axis=1)
+    assert (np.diff(np.take_along_axis(S, order, axis=1), axis=1) <= 0).all()
+
+
+@given(drawn=columns_and_k())
+def test_the_ends_of_the_interval_are_where_the_count_changes(naive, drawn):
+    # Thm 6: k entries inside, k + 1 just above, k - 1 just below.
+    X, k = drawn
+    row = squared_distances(X.T @ X)[0]
+    low, high = interval(row, k)
+
+    def entries(mu2):
+        return np.sum(naive.project_on_simplex(-row / (2 * mu2)) > 1e-9)
+
+    step = 1e-4 * (high - low)
+    assert entries(low + step) == k
+    assert entries(high - step) == k
+    if k < len(row) - 1:
+        assert entries(high + step) == k + 1
+    if k > 1 and low > step:
+        assert entries(low - step) == k - 1
+
+
+@given(drawn=columns_and_k(), exponent=st.integers(-40, 40))
+def test_similarity_does_not_depend_on_scale_bit_for_bit(drawn, exponent):
+    # Cor 2.
+    X, k = drawn
+    c = 2.0**exponent
+    S = similarity(squared_distances(X.T @ X), k)
+    scaled = similarity(squared_distances((c * X).T @ (c * X)), k)
+    np.testing.assert_array_equal(scaled, S)
+
+
+@given(drawn=columns_and_k(), c=st.floats(1e-6, 1e6))
+def test_similarity_does_not_depend_on_any_scale(drawn, c):
+    X, k = drawn
+    S = similarity(squared_distances(X.T @ X), k)
+    scaled = similarity(squared_distances((c * X).T @ (c * X)), k)
+    np.testing.assert_allclose(scaled, S, atol=1e-9)
+
+
+def test_the_shift_of_the_published_code_breaks_scale_invariance(rng):
+    X = rng.standard_normal((6, 5))
+    S = [
+        similarity(squared_distances((c * X).T @ (c * X)), 2, shift=1e-6)
+        for c in (1.0, 1e-3)
+    ]
+    assert np.abs(S[0] - S[1]).max() > 1e-3
+
+
+@given(drawn=columns_and_k(), seed=seeds)
+def test_permuting_columns_permutes_the_graph(drawn, seed):
+    X, k = drawn
+    order = np.random.default_rng(seed).permutation(X.shape[1])
+    far = squared_distances(X.T @ X)
+    S = similarity(far, k)
+    turned = similarity(far[np.ix_(order, order)], k)
+    np.testing.assert_allclose(turned, S[np.ix_(order, order)], rtol=1e-13)
+
+
+@given(n=st.integers(3, 8), copies=st.integers(2, 8), seed=seeds, data=st.data())
+def test_identical_columns_share_their_weight_equally(n, copies, seed, data):
+    copies = min(copies, n)
+    k = data.draw(st.integers(1, n - 1))
+    X = np.random.default_rng(seed).standard_normal((6, n))
+    X[:, :copies] = X[:, :1]
+    S = similarity(squared_distances(X.T @ X), k)
+    np.testing.assert_allclose(S.sum(axis=1), 1.0)
+    same = S[:copies, :copies]
+    np.testing.assert_allclose(same, same[0, 0], rtol=1e-9)
+    if k < copies:
+        # More equals than neighbours: uniform on all of them, none left out.
+        np.testing.assert_allclose(same, 1 / copies)
+        assert not S[:copies, copies:].any()
+
+
+def test_k_plus_one_identical_columns_are_uniform():
+    X = np.ones((4, 4))
+    X[:, 3] = 5.0
+    S = similarity(squared_distances(X.T @ X), 2)
+    np.testing.assert_allclose(S[:3], [[1 / 3, 1 / 3, 1 / 3, 0]] * 3)
+
+
+def test_all_columns_identical_are_uniform_and_not_nan():
+    S = similarity(squared_distances(np.ones((5, 5))), 3)
+    np.testing.assert_allclose(S, 0.2)
+
+
+def test_ties_away_from_zero_are_treated_alike():
+    # Three columns at the same distance from the first, two of which would be kept.
+    far = np.array(
+        [
+            [0.0, 1, 1, 1, 4],
+            [1, 0, 2, 2, 4],
+            [1, 2, 0, 2, 4],
+            [1, 2, 2, 0, 4],
+            [4] * 4 + [0],
+        ]
+    )
+    S = similarity(far, 3)
+    np.testing.assert_allclose(S[0], [1, 0, 0, 0, 0])
+    np.testing.assert_allclose(S[4], [0, 0, 0, 0, 1])
+    np.testing.assert_allclose(S.sum(axis=1), 1.0)
+
+
+def test_one_neighbour_is_the_column_itself(rng):
+    X = rng.standard_normal((6, 5))
+    S = similarity(squared_distances(X.T @ X), 1)
+    np.testing.assert_array_equal(S, np.eye(5))
+    assert not laplacian(S).any()
+
+
+def test_inactive_columns_are_similar_to_themselves_only(rng):
+    X = rng.standard_normal((6, 7))
+    X[:, [2, 5]] = 0.0
+    active = np.arange(7) % 3 != 2
+    far = squared_distances(X.T @ X)
+    S = similarity(far, 3, active=active)
+    np.testing.assert_array_equal(S[~active], np.eye(7)[~active])
+    assert not S[np.ix_(active, ~active)].any()
+    alone = similarity(far[np.ix_(active, active)], 3)
+    np.testing.assert_allclose(S[np.ix_(active, active)], alone)
+
+
+@given(drawn=columns_and_k())
+def test_the_graph_term_is_twice_the_trace(drawn):
+    # Exactly 2 for a symmetric similarity.
+    X, k = drawn
+    far = squared_distances(X.T @ X)
+    S = similarity(far, k)
+    W = (S + S.T) / 2
+    trace = np.trace(X @ laplacian(W) @ X.T)
+    assert np.sum(W * far) == pytest.approx(2 * trace, abs=1e-10)
+    assert np.sum(S * far) == pytest.approx(2 * trace, abs=1e-10)
+
+
+@given(drawn=columns_and_k())
+def test_laplacians_have_zero_row_sums_and_no_negative_eigenvalue(drawn):
+    X, k = drawn
+    L = laplacian(similarity(squared_distances(X.T @ X), k))
+    np.testing.assert_allclose(L.sum(axis=1), 0.0, atol=1e-14)
+    np.testing.assert_array_equal(L, L.T)
+    assert np.linalg.eigvalsh(L).min() > -1e-13
+
+
+@given(drawn=columns_and_k())
+def test_the_laplacian_is_the_one_built_loop_by_loop(naive, drawn):
+    X, k = drawn
+    found = laplacian(similarity(squared_distances(X.T @ X), k))
+    np.testing.assert_allclose(found, naive.graph_laplacian(X, k), atol=1e-10)

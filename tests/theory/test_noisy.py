@@ -1,0 +1,180 @@
+"""The noisy model: its gradient, its limits, and who else solves the same problem."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from ncarl import NCARL
+from ncarl.blocks import cut
+from ncarl.core.kernel import Penalty, column_kernel
+from ncarl.core.linalg import congruence
+from ncarl.core.rows import complete_rows
+from ncarl.core.weights import Smooth, Spectrum
+from ncarl.engines import Threads
+from ncarl.observed import Observed
+from ncarl.solver import Recipe, kernel_iterates, zero_filled_gram
+
+GAMMAS = [1e-4, 1e-2, 1.0]
+
+
+@pytest.fixture(name="M")
+def gappy_matrix(rng, naive):
+    """A tall matrix of rank 3, half of it missing."""
+    return naive.hide(rng, naive.low_rank(rng, 25, 10, 3), 0.5)
+
+
+@pytest.fixture(name="D")
+def surrogate(rng):
+    """Directions and weights of a surrogate."""
+    vectors = np.linalg.qr(rng.standard_normal((10, 10)))[0]
+    return Spectrum(np.ones(10), vectors), np.linspace(1.0, 30.0, 10)
+
+
+def complete(M, kernel):
+    (block,) = cut(Observed.from_dense(M), 1)
+    X, _, _ = complete_rows(block, kernel=kernel)
+    return X[np.argsort(block.rows)]
+
+
+@pytest.mark.parametrize("missing_side", [False, True])
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_the_gradient_vanishes_at_the_step(M, D, gamma, missing_side):
+    delta = 1e-3
+    kernel = column_kernel(
+        *D, None, Penalty(0.0, delta, gamma), missing_side=missing_side
+    )
+    X = complete(M, kernel)
+    residual = np.where(np.isnan(M), 0.0, X - M)
+    hat = congruence(D[0].vectors, D[1]) + delta * np.eye(10)
+    gradient = 2 * residual + 2 * gamma * X @ hat
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-10)
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_the_gradient_vanishes_with_a_graph_too(M, D, naive, gamma):
+    L = naive.graph_laplacian(np.nan_to_num(M), 3)
+    penalty = Penalty(2.0, 1e-6, gamma)
+    X = complete(M, column_kernel(*D, L, penalty, missing_side=False))
+    residual = np.where(np.isnan(M), 0.0, X - M)
+    hat = congruence(D[0].vectors, D[1]) + 1e-6 * np.eye(10)
+    gradient = residual + X @ (gamma * hat + 2.0 * L)
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-10)
+
+
+def test_the_step_tends_to_the_exact_one_as_gamma_falls(M, D):
+    exact = complete(M, column_kernel(*D, None, Penalty(0.0, 1e-3), missing_side=False))
+    errors = []
+    for gamma in (1e-2, 1e-4, 1e-6, 1e-8):
+        penalty = Penalty(0.0, 1e-3, gamma)
+        X = complete(M, column_kernel(*D, None, penalty, missing_side=False))
+        errors.append(np.abs(X - exact).max())
+    ratios = np.array(errors[:-1]) / errors[1:]
+    assert (ratios > 50).all()  # the error is proportional to gamma
+    assert errors[-1] < 1e-6
+
+
+def test_the_fitted_noisy_model_tends_to_the_exact_one(M):
+    options = {"alpha": 0, "max_iter": 3, "tol": 0}
+    exact = NCARL(**options).fit_transform(M)
+    noisy = NCARL(gamma=1e-9, **options).fit(M).transform(M, keep_observed=False)
+    np.testing.assert_allclose(noisy, exact, atol=1e-5)
+
+
+def test_the_step_maximises_the_posterior_for_fixed_weights(M, D, rng):
+    # Matrix-normal prior with column covariance (2 gamma D)^-1, noise variance 1/2
+    # (the paper's unit variance would halve the loss).
+    gamma = 0.05
+    X = complete(
+        M, column_kernel(*D, None, Penalty(0.0, 0.0, gamma), missing_side=False)
+    )
+    covariance = congruence(D[0].vectors, 1 / (2 * gamma * D[1]))
+    prior = multivariate_normal(np.zeros(10), covariance)
+
+    def log_posterior(X):
+        loss = np.nansum((X - M) ** 2)
+        return np.sum(prior.logpdf(X)) - loss / (2 * 0.5)
+
+    best = log_posterior(X)
+    for size in (1e-3, 1e-1, 1.0):
+        for _ in range(10):
+            assert log_posterior(X + size * rng.standard_normal(X.shape)) < best
+    # It is the textbook conditional mean.
+    for x, row in zip(X, M, strict=True):
+        o = ~np.isnan(row)
+        A = covariance[np.ix_(o, o)] + 0.5 * np.eye(o.sum())
+        mean = covariance[:, o] @ np.linalg.solve(A, row[o])
+        np.testing.assert_allclose(x, mean, atol=1e-10)
+
+
+def surrogate_limit(M, gamma, decay, steps):
+    """Where the smoothed surrogate goes when its smoothing falls slowly."""
+    engine = Threads(n_jobs=1)
+    blocks = engine.place(cut(Observed.from_dense(M)))
+    start = zero_filled_gram(engine, blocks)
+    recipe = Recipe(
+        Penalty(0.0, 0.0, gamma), Smooth(decay=decay), 0, None, keep_digits=True
+    )
+    run = kernel_iterates(engine, blocks, recipe, start, start)
+    (last,) = itertools.islice(run, steps - 1, steps)
+    return complete(M, last.kernel)
+
+
+@pytest.fixture(params=["recoverable", "picture"])
+def gappy(request, naive):
+    """One exactly recoverable matrix and one picture."""
+    rng = np.random.default_rng(1)
+    if request.param == "picture":
+        return naive.hide(rng, naive.picture(rng, 28, 20), 0.5)
+    return naive.hide(rng, naive.low_rank(rng, 36, 24, 2), 0.4)
+
+
+def test_the_limit_is_soft_impute_at_gamma_times_the_nuclear_norm(gappy, naive):
+    # min ||Pi(X) - M||^2 + gamma ||X||_*^2, the square of the nuclear norm.
+    gamma = 0.02
+
+    def value(X):
+        return np.nansum((X - gappy) ** 2) + gamma * naive.nuclear_norm(X) ** 2
+
+    distances = []
+    for decay, steps in ((0.9, 150), (0.97, 500)):
+        X = surrogate_limit(gappy, gamma, decay, steps)
+        twin = naive.soft_impute(gappy, gamma * naive.nuclear_norm(X))
+        distances.append(np.linalg.norm(X - twin) / np.linalg.norm(twin))
+    assert distances[1] < 4e-3
+    assert distances[1] < distances[0] / 2  # and closer the slower it falls
+    assert value(X) == pytest.approx(value(twin), rel=2e-4)
+    # A softImpute with another threshold is another matrix.
+    other = naive.soft_impute(gappy, 2 * gamma * naive.nuclear_norm(X))
+    assert np.linalg.norm(X - other) > 10 * distances[1] * np.linalg.norm(other)
+
+
+def test_the_estimator_reaches_the_value_of_soft_impute(gappy, naive):
+    gamma = 0.02
+    est = NCARL(gamma=gamma, weights="smooth", alpha=0, delta=0.0, tol=0, max_iter=200)
+    X = est.fit(gappy).transform(gappy, keep_observed=False)
+    twin = naive.soft_impute(gappy, gamma * naive.nuclear_norm(X))
+
+    def value(X):
+        return np.nansum((X - gappy) ** 2) + gamma * naive.nuclear_norm(X) ** 2
+
+    assert value(X) == pytest.approx(value(twin), rel=1e-3)
+
+
+@pytest.mark.parametrize("weights", ["floor", "pinv"])
+def test_the_rank_does_not_grow_with_gamma(naive, weights):
+    rng = np.random.default_rng(3)
+    image = naive.picture(rng, 48, 36)
+    assert image.min() >= 0.0
+    assert image.max() <= 1.0
+    M = naive.hide(rng, image, 0.5)
+    ranks = []
+    for gamma in (1e-6, 1e-3, 1e-1):
+        est = NCARL(gamma=gamma, alpha=0, weights=weights, tol=0, max_iter=20).fit(M)
+        X = est.transform(M, keep_observed=False)
+        ranks.append(int(np.sum(np.linalg.svd(X, compute_uv=False) > 1e-3)))
+    assert ranks == sorted(ranks, reverse=True)
+    assert ranks[-1] < 10 < ranks[0]
