@@ -1,8 +1,8 @@
 """What is taken off the values before the kernel sees them, and put back after.
 
-A value is modelled as ``mean + row_i + column_j + spread_j * residual_ij``; the kernel
-learns the residuals. The effect of a row is estimated from that row alone, so rows
-never seen in a fit get theirs too.
+A value is modelled as ``mean + column_j + spread_j * (row_i + residual_ij)``; the
+kernel learns the residuals. The effect of a row is estimated from that row alone, so
+rows never seen in a fit get theirs too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Centre:
     row_ridge : float or None
         Ridge of a row's effect; None where rows have no effect.
     spreads : array of shape (n,)
-        What residuals of each column are divided by.
+        What each column is divided by; row effects and residuals are in these units.
     """
 
     mean: float
@@ -43,15 +43,19 @@ class Centre:
         """Effect of each row, from its own observed entries; 0 without any."""
         if self.row_ridge is None:
             return np.zeros(observed.shape[0])
-        left = observed.values - self.mean - self.columns[observed.indices]
+        left = self.without_columns(observed)
         return _shrunk_means(left, observed.rows, observed.row_counts, self.row_ridge)
 
     def residuals(self, observed: Observed, row_effects: Array) -> Array:
         """Observed values without the additive part, in units of the spreads."""
+        left = self.without_columns(observed)
+        left -= np.repeat(row_effects, observed.row_counts)
+        return left
+
+    def without_columns(self, observed: Observed) -> Array:
+        """Observed values without mean and column effects, in units of the spreads."""
         columns = observed.indices
-        counts = observed.row_counts
-        left = observed.values - (self.mean + self.columns[columns])
-        left -= np.repeat(row_effects, counts)
+        left: Array = observed.values - (self.mean + self.columns[columns])
         left /= self.spreads[columns]
         return left
 
@@ -69,24 +73,27 @@ def fit_centre(observed: Observed, mode: str, scaled: bool) -> Centre:
         Whether to divide each column by the spread of its residuals.
     """
     n = observed.shape[1]
-    columns, mean, row_ridge = np.zeros(n), 0.0, None
-    if mode != "none":
-        mean = float(observed.values.mean())
-    if mode == "columns":
+    mean = 0.0 if mode == "none" else float(observed.values.mean())
+    columns, spreads, row_ridge = np.zeros(n), np.ones(n), None
+    if mode == "columns" or (mode == "two-way" and scaled):
         left = observed.values - mean
         columns = _shrunk_means(left, observed.indices, observed.column_counts, 0.0)
-    elif mode == "rows":
+    if scaled:
+        left = Centre(mean, columns, None, spreads).without_columns(observed)
+        spreads = _column_spreads(observed, mean, left)
+    if mode == "rows":
         row_ridge = 0.0
     elif mode == "two-way":
-        _, columns, row_ridge = two_way_effects(observed, mean)
-    centre = Centre(mean, columns, row_ridge, np.ones(n))
-    if not scaled:
-        return centre
-    left = centre.residuals(observed, centre.row_effects(observed))
-    return Centre(mean, columns, row_ridge, _column_spreads(observed, mean, left))
+        # Effects of rows add up over columns, so columns of other units come scaled.
+        left = Centre(mean, columns, None, spreads).without_columns(observed)
+        _, further, row_ridge = two_way_effects(observed.with_values(left))
+        columns = columns + spreads * further
+    return Centre(mean, columns, row_ridge, spreads)
 
 
-def two_way_effects(observed: Observed, mean: float) -> tuple[Array, Array, float]:
+def two_way_effects(
+    observed: Observed, mean: float = 0.0
+) -> tuple[Array, Array, float]:
     """Row effects, column effects and the ridge of the rows, by random-effects EM.
 
     The ridges are ratios of variances (residual over effect), learned from the data:
@@ -104,6 +111,7 @@ def two_way_effects(observed: Observed, mean: float) -> tuple[Array, Array, floa
         before = b
         a = _shrunk_means(v - b[columns], rows, row_counts, ridge_a)
         b = _shrunk_means(v - a[rows], columns, column_counts, ridge_b)
+        a, b = _balanced(a, b, ridge_a, ridge_b, row_counts > 0, column_counts > 0)
         left = v - a[rows] - b[columns]
         noise = max(float(left @ left) / len(v), 1e-12 * total)
         ridge_a = noise / _effect_variance(a, row_counts, ridge_a, noise)
@@ -111,6 +119,18 @@ def two_way_effects(observed: Observed, mean: float) -> tuple[Array, Array, floa
         if float(np.max(np.abs(b - before))) <= SETTLED * total**0.5:
             break
     return a, b, ridge_a
+
+
+def _balanced(
+    a: Array, b: Array, ridge_a: float, ridge_b: float, seen_a: Array, seen_b: Array
+) -> tuple[Array, Array]:
+    """The same sums ``a_i + b_j`` with the constant where the ridges want it.
+
+    Alternation alone moves a constant between the two sides only slowly.
+    """
+    pull = ridge_b * float(b[seen_b].sum()) - ridge_a * float(a[seen_a].sum())
+    shift = pull / (ridge_a * int(seen_a.sum()) + ridge_b * int(seen_b.sum()))
+    return a + shift * seen_a, b - shift * seen_b
 
 
 def _effect_variance(

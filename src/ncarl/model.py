@@ -128,9 +128,10 @@ class KernelModel:
         for places, sums, variances in done:
             asked = order[places]
             j, i = columns[asked], position[asked]
-            centre = self.centre.mean + self.centre.columns[j] + effects[i]
+            centre = self.centre.mean + self.centre.columns[j]
             silent = self.empty[j] | (part.row_counts[i] == 0)
-            inner = sums * self.centre.spreads[j] + centre + self.fallback * silent
+            inner = (sums + effects[i]) * self.centre.spreads[j] + centre
+            inner += self.fallback * silent
             with np.errstate(over="ignore"):
                 values[asked] = inner * self.unit
             if deviations is not None:
@@ -139,9 +140,9 @@ class KernelModel:
 
     def _in_units(self, rows: Array, effects: Array, block: Block) -> Array:
         """Completed residual rows in the user's units, additive part included."""
-        X = rows.astype(np.float64, copy=False) * self.centre.spreads
+        X = rows.astype(np.float64, copy=False) + effects[:, None]
+        X *= self.centre.spreads
         X += self.centre.mean + self.centre.columns
-        X += effects[:, None]
         if self.fallback:
             X[:, self.empty] += self.fallback
             X[np.ix_(np.diff(block.indptr) == 0, ~self.empty)] += self.fallback

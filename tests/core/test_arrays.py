@@ -12,9 +12,12 @@ from ncarl.core.linalg import (
     congruence,
     identity_like,
     mean_diagonal,
+    sandwich,
     smallest,
     spd_inverse,
+    symmetric_eigen,
     symmetrised,
+    with_diagonal,
 )
 from ncarl.core.weights import (
     Floor,
@@ -61,9 +64,46 @@ def test_shortcuts_of_linear_algebra_agree(lib, A, dtype):
     agree(lib, identity_like, A)
     agree(lib, add_diagonal, A, value=0.5)
     agree(lib, symmetrised, np.tril(A), tol=tol)
+    agree(lib, sandwich, A, A[::-1, ::-1].copy(), tol=tol)
     agree(lib, spd_inverse, A, tol=tol)
     agree(lib, congruence, A, np.linspace(0, 2, 9, dtype=dtype), tol=tol)
     assert mean_diagonal(lib.array(A)) == pytest.approx(mean_diagonal(A), rel=1e-6)
+
+
+def test_products_are_what_they_say_and_symmetric_to_the_last_bit(lib, A):
+    B = A[::-1, ::-1].copy()
+    w = np.linspace(0, 2, 9)
+    found = lib.numpy(sandwich(lib.array(A), lib.array(B)))
+    np.testing.assert_allclose(found, A @ B @ A, rtol=1e-12)
+    np.testing.assert_array_equal(found, found.T)
+    found = lib.numpy(congruence(lib.array(A), lib.array(w)))
+    np.testing.assert_allclose(found, A @ np.diag(w) @ A.T, rtol=1e-12)
+    np.testing.assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize("diagonal", [0.0, np.arange(9.0)], ids=["number", "array"])
+def test_only_the_diagonal_is_replaced(lib, A, diagonal):
+    expected = A.copy()
+    np.fill_diagonal(expected, diagonal)
+    there = diagonal if isinstance(diagonal, float) else lib.array(diagonal)
+    found = lib.numpy(with_diagonal(lib.array(A.copy()), there))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_eigenvalues_increase_and_vectors_are_orthogonal(lib, A):
+    values, vectors = map(lib.numpy, symmetric_eigen(lib.array(A)))
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(A), rtol=1e-12)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(9), atol=1e-12)
+    np.testing.assert_allclose(A @ vectors, vectors * values, atol=1e-11)
+
+
+def test_zero_columns_are_eigenvectors_of_their_own_to_the_last_bit(lib, X):
+    X[:, 7] = 0.0
+    zero = ~X.any(axis=0)
+    vectors = lib.numpy(spectrum(lib.array(X.T @ X)).vectors)
+    assert not vectors[np.ix_(~zero, [0, 1])].any()
+    assert not vectors[np.ix_(zero, np.arange(2, 9))].any()
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(9), atol=1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])

@@ -106,7 +106,7 @@ def test_what_is_taken_off_can_be_put_back(effects, mode, scaled):
     rows = centre.row_effects(observed)
     left = centre.residuals(observed, rows)
     j = observed.indices
-    back = left * centre.spreads[j] + rows[observed.rows]
+    back = (left + rows[observed.rows]) * centre.spreads[j]
     back += centre.mean + centre.columns[j]
     np.testing.assert_allclose(back, observed.values, atol=1e-12)
 
@@ -136,3 +136,17 @@ def test_scaled_columns_have_unit_spread_and_constant_ones_stay(rng):
     left = centre.residuals(observed, centre.row_effects(observed)).reshape(30, 3)
     np.testing.assert_allclose(np.sqrt(np.mean(left**2, axis=0)), [1, 1, 0], atol=1e-14)
     assert centre.spreads[2] == 1.0
+
+
+@pytest.mark.parametrize("mode", ["columns", "two-way"])
+def test_scaled_residuals_do_not_depend_on_the_units_of_columns(effects, mode, rng):
+    units = 10.0 ** rng.integers(-4, 5, effects.shape[1])
+
+    def residuals(X):
+        observed = Observed.from_dense(X)
+        centre = fit_centre(observed, mode, True)
+        return centre.residuals(observed, centre.row_effects(observed))
+
+    np.testing.assert_allclose(
+        residuals(effects * units), residuals(effects), atol=1e-6
+    )

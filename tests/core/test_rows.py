@@ -28,7 +28,7 @@ from ncarl.core.rows import (
     row_module,
     row_variances,
 )
-from ncarl.core.types import Kernel
+from ncarl.core.types import Kernel, RowSums
 from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.observed import Observed
 
@@ -239,6 +239,15 @@ def test_pieces_add_up_to_the_block(kind, rng, masked, well_conditioned, monkeyp
     np.testing.assert_allclose(cut_up.gram, whole.gram, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(outer_sum(block, block.values, kind), total, rtol=1e-12)
     assert cut_up.fit == pytest.approx(whole.fit)
+
+
+def test_sums_add_up_and_remember_the_worst_jitter():
+    total = RowSums(np.eye(2), 1.0, 2.0, 1e-8, 0.1, 0.2)
+    total += RowSums(np.ones((2, 2)), 3.0, 4.0, 1e-12, 0.3, 0.4)
+    np.testing.assert_array_equal(total.gram, [[2, 1], [1, 2]])
+    assert (total.fit, total.squares, total.jitter) == (4.0, 6.0, 1e-8)
+    assert total.seconds_rows == pytest.approx(0.4)
+    assert total.seconds_gram == pytest.approx(0.6)
 
 
 @given(seen=masks(most_rows=20, most_columns=4))

@@ -117,9 +117,10 @@ def test_more_steps_continue_a_finished_fit(X, path):
     assert_same_fit(longer, NCARL(**RUN).fit(X), X)
 
 
+@pytest.mark.parametrize("gamma", [None, 0.1])
 @pytest.mark.parametrize("tol", [0, 1e-2])
-def test_finished_checkpoint_gives_the_fit_without_a_step(X, path, tol):
-    options = {**RUN, "tol": tol, "max_iter": 60}
+def test_finished_checkpoint_gives_the_fit_without_a_step(X, path, tol, gamma):
+    options = {**RUN, "tol": tol, "max_iter": 60, "gamma": gamma}
     first = NCARL(**options, checkpoint=path).fit(X)
     assert first.converged_ == (tol > 0)
     made = []

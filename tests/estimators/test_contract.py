@@ -120,12 +120,15 @@ class TestEveryEstimator:
         assert isinstance(plain.transform(X), np.ndarray)
 
 
-def test_set_output_default_keeps_the_container(X):
+def test_set_output_asks_for_one_container_whatever_came(X):
     frame = pl.DataFrame(X, schema=[f"c{j}" for j in range(9)])
     estimator = NCARL(**TINY).set_output(transform="pandas").fit(frame)
     out = estimator.transform(frame)
     assert isinstance(out, pd.DataFrame)
     assert list(out.columns) == frame.columns
+    other = NCARL(**TINY).fit(frame)
+    with config_context(transform_output="pandas"):
+        pd.testing.assert_frame_equal(other.transform(frame), out)
     assert isinstance(
         estimator.set_output(transform="default").transform(frame), pl.DataFrame
     )

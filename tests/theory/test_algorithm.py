@@ -60,6 +60,16 @@ def test_the_exact_model_is_the_algorithm_written_naively(M, naive, kind, alpha,
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
 
+def test_the_floor_falls_with_the_tail_where_the_matrix_becomes_low_rank(rng, naive):
+    M = naive.hide(rng, naive.low_rank(rng, 40, 20, 1), 0.2)
+    found = smoothed(M, alpha=0.0, max_iter=12)
+    expected = naive_ncarl(M, naive, alpha=0.0, k=4, rule="floor", steps=12)
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+    sigma = np.linalg.svd(found, compute_uv=False)
+    # By then the tail is below 0.3 / n, where a constant floor would keep it.
+    assert naive_weights(sigma, "floor", 12, M).max() > 2 * 20 / 0.3
+
+
 @pytest.mark.parametrize("rule", ["floor", "smooth"])
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_the_noisy_model_is_the_algorithm_written_naively(M, naive, kind, alpha, rule):
@@ -117,7 +127,7 @@ def test_permuting_rows_permutes_the_completion(M, rng, rule, gamma):
 
 @pytest.mark.parametrize("center", [None, "mean", "columns", "two-way"])
 @pytest.mark.parametrize("gamma", [None, 0.05])
-@pytest.mark.parametrize("c", [2.0**-30, 0.5, 1024.0])
+@pytest.mark.parametrize("c", [2.0**-600, 0.5, 1024.0, 2.0**600])
 def test_powers_of_two_scale_through_bit_for_bit(M, gamma, c, center):
     whole = smoothed(M, gamma=gamma, center=center)
     np.testing.assert_array_equal(

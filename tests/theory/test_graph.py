@@ -138,6 +138,18 @@ def test_identical_columns_share_their_weight_equally(n, copies, seed, data):
         assert not S[:copies, copies:].any()
 
 
+@pytest.mark.parametrize("slip", [-4, 4])
+def test_distances_that_are_only_rounding_are_zero(rng, slip):
+    X = rng.standard_normal((6, 4))
+    X[:, 1] = X[:, 0]
+    G = X.T @ X
+    G[0, 1] *= 1 + slip * np.finfo(float).eps
+    G[1, 0] = G[0, 1]
+    far = squared_distances(G)
+    assert far[0, 1] == far[1, 0] == 0.0
+    assert (far[:2, 2:] > 0).all()
+
+
 def test_k_plus_one_identical_columns_are_uniform():
     X = np.ones((4, 4))
     X[:, 3] = 5.0
@@ -196,6 +208,16 @@ def test_the_graph_term_is_twice_the_trace(drawn):
     trace = np.trace(X @ laplacian(W) @ X.T)
     assert np.sum(W * far) == pytest.approx(2 * trace, abs=1e-10)
     assert np.sum(S * far) == pytest.approx(2 * trace, abs=1e-10)
+
+
+def test_symmetrising_takes_row_sums_away_from_one(rng):
+    # So the symmetrised graph is not what the step for S minimises over.
+    X = rng.standard_normal((6, 9))
+    S = similarity(squared_distances(X.T @ X), 3)
+    sums = ((S + S.T) / 2).sum(axis=1)
+    assert sums.min() < 0.9
+    assert sums.max() > 1.1
+    assert sums.mean() == pytest.approx(1.0)
 
 
 @given(drawn=columns_and_k())

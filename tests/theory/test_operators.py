@@ -50,6 +50,21 @@ def test_a_row_of_the_package_is_the_row_equation_of_the_paper(naive, p, seed):
     np.testing.assert_allclose(Y[0], m @ F_plus, atol=1e-10)
 
 
+def test_the_printed_form_for_zero_columns_fails_off_and_on_the_observed_entries(
+    rng, naive
+):
+    # x = m F^{p+} (H D H)^{p+}; the last factor must be an inverse over the columns
+    # that are not zero (all of them here), not over the observed ones.
+    p = np.array([True, True, True, False, False])
+    Q, m = naive.positive_definite(rng, 5), np.where(p, rng.standard_normal(5), 0.0)
+    F_plus = naive.p_plus(np.linalg.inv(Q), p)
+    printed = m @ F_plus @ naive.p_plus(Q, p)
+    assert not printed[~p].any()
+    assert np.abs(printed - m)[p].max() > 0.1
+    right = m @ F_plus @ naive.p_plus(Q, np.ones(5, dtype=bool))
+    np.testing.assert_allclose(right[p], m[p], atol=1e-12)
+
+
 @given(p=masks, seed=seeds)
 def test_a_row_solves_the_missing_block(naive, p, seed):
     rng = np.random.default_rng(seed)
