@@ -76,7 +76,8 @@ class Threads:
     Parameters
     ----------
     n_jobs : int, optional
-        Threads; by default one a core.
+        Threads; by default one a core. On a machine that others keep busy fewer are
+        faster: threads of BLAS wait for each other at every turn.
     rows : {"auto", "numba", "numpy"}
         Which row kernel to use; "auto" takes Numba where it is installed.
     """
@@ -136,9 +137,11 @@ class Threads:
         Helper threads of BLAS go on spinning for a while after each call, beside the
         row work; below this size they cost more than they give.
         """
-        if n >= MANY_COLUMNS:
+        if n >= MANY_COLUMNS and self.n_jobs is None:
             return nullcontext()
-        limit: AbstractContextManager[Any] = self._blas.limit(limits=1, user_api="blas")
+        threads = 1 if n < MANY_COLUMNS else self.n_jobs
+        limit: AbstractContextManager[Any]
+        limit = self._blas.limit(limits=threads, user_api="blas")
         return limit
 
     def describe(self) -> str:

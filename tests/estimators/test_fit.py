@@ -10,7 +10,9 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl import NCARL, NCARLCV, StepInfo, Threads
+from ncarl.blocks import cut
 from ncarl.core.graph import similarity, squared_distances
+from ncarl.observed import Observed
 
 FEW = {"max_iter": 4, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 
@@ -232,6 +234,7 @@ class TestEngines:
     def test_number_of_threads_does_not_change_a_bit(self, rng, rows):
         truth = rng.random((1500, 4)) @ rng.random((4, 50))
         X = np.where(rng.random(truth.shape) < 0.4, truth, np.nan)
+        assert len(cut(Observed.from_dense(X))) > 2
         fits = [
             NCARL(max_iter=3, tol=0, engine=Threads(n_jobs=n, rows=rows)).fit(X)
             for n in (1, 2, 5)
