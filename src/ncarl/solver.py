@@ -183,8 +183,9 @@ def _next_gram(
 def relative_change(new: Array, old: Array) -> float:
     """``||new - old||_F / ||new||_F``, infinite where only ``new`` vanishes."""
     # Not through BLAS: see ncarl.core.linalg on its idle threads.
-    difference = float(np.sqrt(np.sum(np.square(new - old))))
-    size = float(np.sqrt(np.sum(np.square(new))))
+    gap = new - old
+    difference = float(np.sqrt(np.einsum("ij,ij->", gap, gap)))
+    size = float(np.sqrt(np.einsum("ij,ij->", new, new)))
     if size > 0.0:
         return difference / size
     return 0.0 if difference == 0.0 else float("inf")

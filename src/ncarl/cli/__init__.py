@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 NEEDED = ("typer", "click", "rich")
@@ -9,6 +10,9 @@ NEEDED = ("typer", "click", "rich")
 
 def main() -> None:
     """Run the command line on the arguments of the process."""
+    # Threads of OpenBLAS spin for a while after each call, in the way of the row work;
+    # this asks them to sleep sooner. It is read when NumPy and SciPy load.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     try:
         import rich  # noqa: F401
 

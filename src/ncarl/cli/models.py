@@ -151,17 +151,7 @@ def _search(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
         given["gammas"] = tuple(g for g in NCARLCV().gammas if g is not None)
     if options.center is not None:
         given["centers"] = (_center(options.center),)
-    elif given["scale"] == "columns":
-        given["centers"] = centers_of_tables()
     return NCARLCV(random_state=options.seed, **given)
-
-
-def centers_of_tables() -> tuple[str | None, ...]:
-    """Centrings to try where every column has units of its own.
-
-    A row effect, one number added to all columns, means nothing there.
-    """
-    return (None, "columns")
 
 
 def _gamma(gamma: float | str) -> float | None:

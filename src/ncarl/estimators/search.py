@@ -52,8 +52,9 @@ class NCARLCV(KernelEstimator):
         Neighbours to try.
     gammas : sequence of float or None
         Noise levels to try; None is the exact model.
-    centers : sequence of {None, "mean", "columns", "two-way"}
-        Centrings to try.
+    centers : "auto" or sequence of {None, "mean", "columns", "two-way"}
+        Centrings to try; "auto" tries None and "two-way", and "columns" in place of
+        None where columns are scaled.
     validation : float, default=0.1
         Share of the observed entries that is hidden.
     search_iter : int, default=15
@@ -100,7 +101,7 @@ class NCARLCV(KernelEstimator):
         alphas: Sequence[float] = (0.0, 10.0, 100.0, 1000.0),
         n_neighbors: int | Sequence[int] = (10,),
         gammas: Sequence[float | None] = (None, 0.01, 0.1),
-        centers: Sequence[str | None] = (None, "two-way"),
+        centers: str | Sequence[str | None] = "auto",
         validation: float = 0.1,
         search_iter: int = 15,
         search_tol: float = 1e-3,
@@ -248,7 +249,7 @@ class NCARLCV(KernelEstimator):
         check_run_options(self)
         alphas = [check_number("alphas", a, low=0.0) for a in self._listed("alphas")]
         points = grid(
-            self._listed("centers"),
+            self._centers(),
             self._listed("gammas"),
             self._listed("n_neighbors"),
             alphas,
@@ -261,6 +262,12 @@ class NCARLCV(KernelEstimator):
     def _listed(self, name: str) -> list[Any]:
         """The values that a parameter of the grid lists, as plain Python."""
         return [plain(value) for value in listed(name, getattr(self, name))]
+
+    def _centers(self) -> list[Any]:
+        """Centrings to try."""
+        if isinstance(self.centers, str) and self.centers == "auto":
+            return ["columns" if self.scale == "columns" else None, "two-way"]
+        return self._listed("centers")
 
     def _settings(self, point: Point) -> Settings:
         """Settings of the final fit at a point."""
