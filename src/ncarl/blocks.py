@@ -91,10 +91,11 @@ def _usual_number(work: float, n: int) -> int:
     """Blocks for so much work: enough for all cores, few enough to add up cheaply.
 
     Making and adding one n x n matrix costs about as much as 50 flops an entry; a
-    tenth of the work may go into that, and four blocks are worth it all the same.
+    tenth of the work may go into that, and a few blocks are worth it all the same.
     """
     cheap = work / (500.0 * n * n)
-    return int(min(MOST_BLOCKS, max(1.0, cheap, min(4.0, work / 1e7))))
+    some = 1.0 if work < 2e7 else min(4.0, max(2.0, work / (200.0 * n * n)))
+    return int(min(MOST_BLOCKS, max(cheap, some)))
 
 
 def _block(observed: Observed, order: Array, starts: Array, chosen: Array) -> Block:

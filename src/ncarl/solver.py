@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import iadd
 from typing import Any
@@ -122,31 +122,34 @@ def kernel_iterates(
         step += 1
         clock = [time.perf_counter()]
         with engine.dense_work(gram.shape[0]):
-            basis = spectrum(gram)
-            weights = recipe.rule(basis.eigenvalues, step)
+            basis = [spectrum(gram)]
+            weights = recipe.rule(basis[0].eigenvalues, step)
             clock.append(time.perf_counter())
             if recipe.learns_graph:
                 S = recipe.learn_similarity(gram)
-            L = None if S is None else laplacian(S)
             kernel = column_kernel(
-                basis, weights, L, recipe.penalty, missing_side=recipe.missing_side
+                basis.pop(),  # handed over, to be freed when it has served
+                weights,
+                None if S is None else laplacian(S),
+                recipe.penalty,
+                missing_side=recipe.missing_side,
             )
         clock.append(time.perf_counter())
-        sums, new = _next_gram(engine, blocks, recipe, kernel, weights)
+        sums = _next_gram(engine, blocks, recipe, kernel, weights)
         clock.append(time.perf_counter())
         yield Iterate(
             step=step,
-            gram=new,
+            gram=sums.gram,
             kernel=kernel,
             similarity=S,
             # With s = 1 the loss and the penalty of a row add up to v.y.
             objective=sums.fit,
             fit=sums.fit,
-            change=relative_change(new, gram),
+            change=relative_change(sums.gram, gram),
             jitter=sums.jitter,
             seconds=_by_part(clock, sums),
         )
-        gram = new
+        gram = sums.gram
 
 
 def _standing_similarity(recipe: Recipe, start: Array) -> Array | None:
@@ -164,8 +167,8 @@ def _next_gram(
     recipe: Recipe,
     kernel: Kernel,
     weights: Array,
-) -> tuple[RowSums, Array]:
-    """One pass over the rows, and the Gram matrix of what they became."""
+) -> RowSums:
+    """Sums of one pass over the rows; the Gram matrix is that of completed rows."""
     spectral = recipe.penalty.spectral(weights)
     # Symmetrised similarity has row sums below n / k only; 4 bounds L in practice.
     largest = float(spectral.max()) + 4.0 * recipe.penalty.alpha
@@ -174,10 +177,10 @@ def _next_gram(
     loss = eps * condition * condition  # infinite, not an error, past the range
     if recipe.keep_digits or loss > DUAL_LOSS:
         sums = reduce(iadd, engine.map(gram_of_rows, blocks, kernel=kernel))
-        return sums, symmetrised(sums.gram)
+        return replace(sums, gram=symmetrised(sums.gram))
     sums = reduce(iadd, engine.map(gram_of_duals, blocks, kernel=kernel))
     with engine.dense_work(kernel.K.shape[0]):
-        return sums, sandwich(kernel.K, sums.gram)
+        return replace(sums, gram=sandwich(kernel.K, sums.gram))
 
 
 def relative_change(new: Array, old: Array) -> float:

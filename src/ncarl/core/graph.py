@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ncarl.core.linalg import (
+    TILE,
     identity_like,
+    positive_part,
     smallest,
     symmetrised,
     with_diagonal,
@@ -32,11 +33,22 @@ def squared_distances(G: Array) -> Array:
     """
     xp = array_namespace(G)
     norms = xp.linalg.diagonal(G)
-    distances = norms[:, None] + norms[None, :]
-    rounding = distances * (8.0 * float(xp.finfo(G.dtype).eps))
-    distances -= 2.0 * G
-    distances *= xp.astype(distances > rounding, G.dtype)
+    if not is_numpy_array(G):
+        return with_diagonal(_distances_from(norms, norms, G), 0.0)
+    distances = np.empty_like(G)
+    for first in range(0, G.shape[0], TILE):
+        rows = slice(first, first + TILE)
+        distances[rows] = _distances_from(norms[rows], norms, G[rows])
     return with_diagonal(distances, 0.0)
+
+
+def _distances_from(some: Array, norms: Array, G: Array) -> Array:
+    """Squared distances of some columns (norms and rows of ``G``) from all."""
+    xp = array_namespace(G)
+    largest = some[:, None] + norms[None, :]
+    distances = largest - 2.0 * G
+    largest *= 8.0 * float(xp.finfo(G.dtype).eps)
+    return xp.where(distances > largest, distances, xp.zeros_like(distances))
 
 
 def similarity(
@@ -72,16 +84,13 @@ def similarity(
            [0.25, 0.  , 0.75]])
     """
     xp = array_namespace(distances)
-    far = distances
-    if active is not None:
-        # No active row may choose an inactive column; inactive rows are set below.
-        out_of_reach = xp.full_like(distances, math.inf)
-        far = xp.where(active[None, :] | ~active[:, None], distances, out_of_reach)
+    far = distances if active is None else _within_reach(distances, active)
     nearest = smallest(far, k + 1)
     threshold = nearest[:, k:] + shift
     total = xp.sum(threshold - nearest[:, :k], axis=1, keepdims=True)
-    S = threshold - far
-    S = xp.clip(S, 0.0, None)
+    if active is not None:
+        total = xp.where(active[:, None], total, xp.ones_like(total))
+    S = positive_part(threshold - far)
     if is_numpy_array(total) and (total > 0.0).all():
         S /= total
     else:
@@ -89,9 +98,30 @@ def similarity(
         uniform = tied / xp.sum(tied, axis=1, keepdims=True)
         safe = xp.where(total > 0.0, total, xp.ones_like(total))
         S = xp.where(total > 0.0, S / safe, uniform)
-    if active is None:
+    return S if active is None else _alone(S, ~active)
+
+
+def _within_reach(distances: Array, active: Array) -> Array:
+    """Distances with inactive columns out of reach of the active ones."""
+    xp = array_namespace(distances)
+    # The largest float, not infinity: differences with it stay numbers.
+    far = float(xp.finfo(distances.dtype).max) / 4.0
+    if is_numpy_array(distances):
+        reached = distances.copy()
+        reached[np.ix_(active, ~active)] = far
+        return reached
+    beyond = active[:, None] & ~active[None, :]
+    return xp.where(beyond, xp.full_like(distances, far), distances)
+
+
+def _alone(S: Array, inactive: Array) -> Array:
+    """Similarity whose inactive rows are similar to themselves only."""
+    if is_numpy_array(S):
+        S[inactive] = 0.0
+        S[inactive, inactive] = 1.0
         return S
-    return xp.where(active[:, None], S, identity_like(S))
+    xp = array_namespace(S)
+    return xp.where(inactive[:, None], identity_like(S), S)
 
 
 def laplacian(S: Array) -> Array:

@@ -66,12 +66,16 @@ def column_kernel(
     xp = array_namespace(weights)
     U, eigenvalues = basis.vectors, penalty.spectral(weights)
     s = penalty.noise
+    del basis  # n x n arrays are freed as soon as they have served
     if L is None or penalty.alpha == 0.0:
         # Without a graph Q and K share the basis: no inverse, no loss of digits.
         K = congruence(U, 1.0 / eigenvalues)
         P = congruence(U, 1.0 / (1.0 / eigenvalues + s)) if missing_side else None
         return Kernel(xp.asarray(K), P, s)
-    Q = congruence(U, eigenvalues) + penalty.alpha * L
+    Q = congruence(U, eigenvalues)
+    del U
+    Q += penalty.alpha * L
+    del L
     K = spd_inverse(Q)
     if not missing_side:
         return Kernel(K, None, s)

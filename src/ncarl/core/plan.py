@@ -40,7 +40,8 @@ def missing_side_pays(r: Array, n: int) -> Array:
 
 def pieces(block: Block) -> Iterator[Block]:
     """The block in parts small enough to hold completed rows of."""
-    room = max(1, PIECE // max(1, block.n_columns))
+    # Each piece gives an n x n product: no smaller than a part of that itself.
+    room = max(1, PIECE // max(1, block.n_columns), block.n_columns // 4)
     first, n_groups = 0, len(block.groups) - 1
     while first < n_groups:
         last = int(np.searchsorted(block.groups, block.groups[first] + room, "right"))

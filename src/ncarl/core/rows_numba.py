@@ -289,6 +289,17 @@ def _outer_sum(indptr, indices, Y, total):
                 row[indices[b]] += value * Y[b]
 
 
+@nb.njit(nogil=True, cache=True)
+def _mirror(A):
+    """Copy the lower half of ``A`` to its upper half, tile by tile."""
+    n, tile = A.shape[0], 64
+    for top in range(0, n, tile):
+        for left in range(0, top + 1, tile):
+            for i in range(top, min(top + tile, n)):
+                for j in range(left, min(left + tile, i)):
+                    A[j, i] = A[i, j]
+
+
 def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, float]:
     """Duals of the rows and the jitter needed; fills ``X`` with the rows if given."""
     Y = np.zeros_like(block.values)
@@ -318,4 +329,5 @@ def sparse_outer_sum(block: Block, Y: Array) -> Array:
     """Sum of ``y y^T`` over the rows, shape (n, n), one pair of entries at a time."""
     total = np.zeros((block.n_columns, block.n_columns), dtype=Y.dtype)
     _outer_sum(block.indptr, block.indices.view(np.uint32), Y, total)
-    return total + np.tril(total, -1).T
+    _mirror(total)
+    return total

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from array_api_compat import array_namespace
 
-from ncarl.core.linalg import identity_like, symmetric_eigen
+from ncarl.core.linalg import bordered_by_identity, symmetric_eigen
 from ncarl.core.types import Array
 
 
@@ -40,14 +40,10 @@ def spectrum(G: Array) -> Spectrum:
     order = xp.argsort(xp.astype(~zero, xp.int64), stable=True)
     others = order[count:]
     inner = xp.take(xp.take(G, others, axis=0), others, axis=1)
-    values, U = symmetric_eigen(inner)
-    eye = identity_like(G)
-    left, corner = eye[:, :count], eye[:count, count:]
-    vectors = xp.concat([left, xp.concat([corner, U], axis=0)], axis=1)
+    values, U = symmetric_eigen(inner, overwrite=True)
     eigenvalues = xp.concat([0.0 * xp.linalg.diagonal(G)[:count], values])
-    return Spectrum(
-        xp.clip(eigenvalues, 0.0, None), xp.take(vectors, xp.argsort(order), axis=0)
-    )
+    vectors = bordered_by_identity(U, order)
+    return Spectrum(xp.clip(eigenvalues, 0.0, None), vectors)
 
 
 def shares(eigenvalues: Array) -> Array:
