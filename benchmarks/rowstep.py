@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from ncarl.blocks import cut
 from ncarl.core.lapack_calls import call5, lapack_addresses
 from ncarl.core.rows import row_duals
-from ncarl.core.rows_numba import LOWER
+from ncarl.core.rows_numba import LETTERS
 from ncarl.core.types import Kernel
 from ncarl.engines import available_cores
 from ncarl.observed import Observed
@@ -56,7 +56,7 @@ def potrf_seconds(A, count, factor):
     share = -(-count // available_cores())
 
     def job(_):
-        factor_many(A.ravel(), np.empty(r * r), r, share, LOWER, potrf, factor)
+        factor_many(A.ravel(), np.empty(r * r), r, share, LETTERS, potrf, factor)
 
     return on_all_cores(job, range(available_cores())) / (share * available_cores())
 

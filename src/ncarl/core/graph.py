@@ -6,7 +6,6 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ncarl.core.linalg import (
-    TILE,
     identity_like,
     positive_part,
     smallest,
@@ -14,6 +13,9 @@ from ncarl.core.linalg import (
     with_diagonal,
 )
 from ncarl.core.types import Array
+
+#: Few enough rows of distances to stay in the cache.
+ROWS_AT_A_TIME = 32
 
 
 def squared_distances(G: Array) -> Array:
@@ -36,8 +38,8 @@ def squared_distances(G: Array) -> Array:
     if not is_numpy_array(G):
         return with_diagonal(_distances_from(norms, norms, G), 0.0)
     distances = np.empty_like(G)
-    for first in range(0, G.shape[0], TILE):
-        rows = slice(first, first + TILE)
+    for first in range(0, G.shape[0], ROWS_AT_A_TIME):
+        rows = slice(first, first + ROWS_AT_A_TIME)
         distances[rows] = _distances_from(norms[rows], norms, G[rows])
     return with_diagonal(distances, 0.0)
 
