@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections import Counter
 from contextlib import contextmanager
@@ -352,3 +353,20 @@ def test_inverse_of_a_hopeless_matrix_raises_and_names_the_way_out(bad):
 def test_inverse_is_the_inverse(rng, well_conditioned):
     A = well_conditioned(rng, 30)
     np.testing.assert_allclose(spd_inverse(A) @ A, np.eye(30), rtol=0, atol=1e-12)
+
+
+def test_numpy_takes_over_where_numba_does_not_load(monkeypatch, caplog):
+    real = importlib.import_module
+
+    def refuse(name):
+        if name == "ncarl.core.rows_numba":
+            raise RuntimeError("no locator available")
+        return real(name)
+
+    row_module.cache_clear()
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    try:
+        assert row_module("auto").__name__ == "ncarl.core.rows_numpy"
+        assert "no locator available" in caplog.text
+    finally:
+        row_module.cache_clear()

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import time
 from collections.abc import Iterator
-from functools import reduce
+from functools import cache, reduce
 from operator import iadd
 from types import ModuleType
 
@@ -28,12 +29,22 @@ from ncarl.core.linalg import factorised
 from ncarl.core.plan import duals_matrix, pieces
 from ncarl.core.types import Array, Block, Kernel, RowSums
 
+log = logging.getLogger("ncarl")
 
+
+@cache
 def row_module(name: str = "auto") -> ModuleType:
     """The module that solves rows: "numba", "numpy", or the faster one at hand."""
-    if name == "auto":
-        name = "numba" if importlib.util.find_spec("numba") else "numpy"
-    return importlib.import_module(f"ncarl.core.rows_{name}")
+    if name != "auto":
+        return importlib.import_module(f"ncarl.core.rows_{name}")
+    if importlib.util.find_spec("numba") is None:
+        return row_module("numpy")
+    try:
+        return row_module("numba")
+    except (ImportError, RuntimeError) as error:
+        # Numba of another age than NumPy, or no folder to cache compiled code in.
+        log.warning("Numba does not load (%s); rows are solved by NumPy", error)
+        return row_module("numpy")
 
 
 def complete_rows(
