@@ -35,18 +35,29 @@ def mask_groups(observed: Observed) -> tuple[Array, Array]:
     order = np.lexsort((fingerprint, sizes)).astype(np.int64)
     fresh = np.ones(m, dtype=bool)
     alike = (np.diff(fingerprint[order]) == 0) & (np.diff(sizes[order]) == 0)
+    pairs = np.flatnonzero(alike) + 1
+    fresh[pairs] = ~_equal_rows(observed, order[pairs], order[pairs - 1])
+    # Groups stay small enough for their rows to be completed at once.
     room = max(1, PIECE // max(1, n))
-    run = 1
-    for position in np.flatnonzero(alike) + 1:
-        run = 1 if fresh[position - 1] else run
-        same = run < room and np.array_equal(
-            observed.row_columns(order[position]),
-            observed.row_columns(order[position - 1]),
-        )
-        fresh[position] = not same
-        run += 1
+    places = np.arange(m)
+    since = places - np.maximum.accumulate(np.where(fresh, places, 0))
+    fresh |= since % room == 0
     starts = np.append(np.flatnonzero(fresh), m).astype(np.int64)
     return order, starts
+
+
+def _equal_rows(observed: Observed, these: Array, those: Array) -> Array:
+    """Whether rows with equally many entries have them in the same columns."""
+    equal = np.ones(len(these), dtype=bool)
+    widest = int(observed.row_counts[these].max(initial=1))
+    step = max(1, PIECE // max(1, widest))
+    for first in range(0, len(these), step):
+        part = slice(first, first + step)
+        one, other = observed.take_rows(these[part]), observed.take_rows(those[part])
+        differing = np.flatnonzero(one.indices != other.indices)
+        rows = np.searchsorted(one.indptr, differing, side="right") - 1
+        equal[first + rows] = False
+    return equal
 
 
 def group_costs(sizes: Array, counts: Array, n: int) -> Array:

@@ -32,6 +32,7 @@ class Centre:
         Ridge of a row's effect; None where rows have no effect.
     spreads : array of shape (n,)
         What each column is divided by; row effects and residuals are in these units.
+        0 where a column does not vary: it has no residuals and is filled as it is.
     """
 
     mean: float
@@ -56,8 +57,8 @@ class Centre:
         """Observed values without mean and column effects, in units of the spreads."""
         columns = observed.indices
         left: Array = observed.values - (self.mean + self.columns[columns])
-        left /= self.spreads[columns]
-        return left
+        spreads = self.spreads[columns]
+        return np.divide(left, spreads, out=np.zeros_like(left), where=spreads > 0.0)
 
 
 def fit_centre(observed: Observed, mode: str, scaled: bool) -> Centre:
@@ -151,7 +152,7 @@ def _shrunk_means(left: Array, owner: Array, counts: Array, ridge: float) -> Arr
 
 
 def _column_spreads(observed: Observed, mean: float, left: Array) -> Array:
-    """Root mean square of each column's residuals; 1 where there is none."""
+    """Root mean square of each column's residuals; 0 where it does not vary."""
     columns, counts = observed.indices, observed.column_counts
     squares = np.bincount(columns, weights=left**2, minlength=len(counts))
     spreads = np.sqrt(squares / np.maximum(counts, 1))
@@ -159,4 +160,4 @@ def _column_spreads(observed: Observed, mean: float, left: Array) -> Array:
     sizes = np.full(len(counts), abs(mean))
     np.maximum.at(sizes, columns, np.abs(observed.values))
     rounding = np.finfo(np.float64).eps * (counts + 16) * sizes
-    return np.where(spreads > rounding, spreads, 1.0)
+    return np.where(counts == 0, 1.0, np.where(spreads > rounding, spreads, 0.0))

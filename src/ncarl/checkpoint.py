@@ -47,6 +47,7 @@ class Checkpoint:
             "history": history.columns,
             "noise": kernel.s,
             "fit": iterate.fit,
+            "may_stop": iterate.may_stop,
         }
         write_archive(self.path, header, arrays)
 
@@ -98,4 +99,5 @@ def _iterate(
         change=columns["change"][-1],
         jitter=columns["jitter"][-1],
         seconds={},
+        may_stop=bool(header["may_stop"]),
     )

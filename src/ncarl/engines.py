@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -69,6 +70,50 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process; looking for them takes a while."""
+    return ThreadpoolController()
+
+
+class _SharedLimit:
+    """The limit on BLAS threads, which belongs to the process, not to one fit.
+
+    The first fit to ask sets it and the last one to leave takes it off; were each to
+    restore what it found, fits that overlap would leave the limit of one another.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.limiter: Any = None
+
+    def enter(self, threads: int) -> None:
+        with self.lock:
+            if self.users == 0:
+                self.limiter = _blas().limit(limits=threads, user_api="blas")
+            self.users += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.limiter.restore_original_limits()
+
+
+_limit = _SharedLimit()
+
+
+@contextmanager
+def blas_threads(threads: int) -> Iterator[None]:
+    """BLAS held to so many threads until the last of all such contexts ends."""
+    _limit.enter(threads)
+    try:
+        yield
+    finally:
+        _limit.leave()
+
+
 @dataclass(frozen=True)
 class Threads:
     """Threads of this process, with BLAS held to one thread inside each.
@@ -84,13 +129,18 @@ class Threads:
 
     n_jobs: int | None = None
     rows: str = "auto"
-    _blas: ThreadpoolController = field(
-        default_factory=ThreadpoolController, init=False, repr=False, compare=False
-    )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled and cloned without the handle on BLAS, which each process has."""
-        return Threads, (self.n_jobs, self.rows)
+    def __post_init__(self) -> None:
+        whole = isinstance(self.n_jobs, int) and not isinstance(self.n_jobs, bool)
+        if self.n_jobs is not None and not (whole and self.n_jobs >= 1):
+            raise ValueError(
+                "n_jobs must be a whole number of at least 1, or None for all cores, "
+                f"got {self.n_jobs!r}"
+            )
+        if self.rows not in ("auto", "numba", "numpy"):
+            raise ValueError(
+                f"rows must be 'auto', 'numba' or 'numpy', got {self.rows!r}"
+            )
 
     def place(self, blocks: Iterable[Block]) -> Sequence[Block]:
         """Blocks stay in this process's memory."""
@@ -102,7 +152,7 @@ class Threads:
         """``function(block, **shared)`` for every block, in block order."""
         row_module(self.rows)  # imported once here, not by all threads at once
         workers = min(self.n_jobs or available_cores(), len(blocks))
-        with self._blas.limit(limits=1, user_api="blas"):
+        with blas_threads(1):
             if workers <= 1:
                 for block in blocks:
                     yield function(block, kind=self.rows, **shared)
@@ -139,10 +189,7 @@ class Threads:
         """
         if n >= MANY_COLUMNS and self.n_jobs is None:
             return nullcontext()
-        threads = 1 if n < MANY_COLUMNS else self.n_jobs
-        limit: AbstractContextManager[Any]
-        limit = self._blas.limit(limits=threads, user_api="blas")
-        return limit
+        return blas_threads(1 if n < MANY_COLUMNS else self.n_jobs or 1)
 
     def describe(self) -> str:
         """What the engine is and why it was picked, in one line."""
@@ -162,14 +209,14 @@ def pick_engine(engine: str | Engine) -> Engine:
     if isinstance(engine, str):
         if engine not in ("auto", "threads"):
             raise ValueError(
-                "engine must be 'auto', 'threads' or an object with place, map and "
-                f"describe, got {engine!r}"
+                "engine must be 'auto', 'threads' or an object with place, map, "
+                f"dense_work and describe, got {engine!r}"
             )
         engine = Threads()
     elif not isinstance(engine, Engine):
         raise TypeError(
-            "engine must be 'auto', 'threads' or an object with place, map and "
-            f"describe, got {type(engine).__name__}"
+            "engine must be 'auto', 'threads' or an object with place, map, "
+            f"dense_work and describe, got {type(engine).__name__}"
         )
     log.info("engine %s", engine.describe())
     return engine

@@ -25,6 +25,9 @@ from ncarl.solver import Iterate, Recipe, kernel_iterates, zero_filled_gram
 #: The authors' code adds this to a squared distance and to the Gram matrix.
 AUTHORS_SHIFT = 1e-6
 
+#: What a fit that starts where another ended counts as having behind it.
+WARM_STEPS = 30
+
 Observer = Callable[[Iterate, History], object]
 
 
@@ -66,7 +69,11 @@ class Workspace:
         self.n_observed = observed.n_observed
         self.unit = unit_of(observed.values)
         inner = observed.with_values(observed.values / self.unit)
-        self.mean = float(inner.values.mean())
+        # What an empty row gets without a centre: the mean, by column where columns
+        # have units of their own.
+        mode = "columns" if scaled else "mean"
+        middle = fit_centre(inner, mode, scaled=False)
+        self.middle = middle.mean + middle.columns
         self.centred = center != "none"
         self.centre: Centre = fit_centre(inner, center, scaled)
         effects = self.centre.row_effects(inner)
@@ -89,7 +96,7 @@ class Workspace:
             candidates -= int(self.empty.sum())
         return min(settings.n_neighbors, candidates - 1)
 
-    def recipe(self, settings: Settings) -> Recipe:
+    def recipe(self, settings: Settings, *, warm: bool = False) -> Recipe:
         """What a fit with these settings does in each step."""
         faithful = settings.weights == "pinv"
         # Held where it still keeps an eigenvalue of 0 away from 0.
@@ -107,6 +114,7 @@ class Workspace:
             active=None if faithful or not self.empty.any() else ~self.empty,
             shift=shift if faithful else 0.0,
             missing_side=self.missing_side,
+            head_start=WARM_STEPS if warm else 0,
             keep_digits=faithful,
         )
 
@@ -129,16 +137,18 @@ class Workspace:
     ) -> Result[Iterate]:
         """Learn a kernel, from ``gram`` or the checkpoint if there is one."""
         kept = checkpoint.read() if checkpoint else None
+        recipe = self.recipe(settings, warm=gram is not None)
         history = History()
         step, gram = 0, self.start if gram is None else gram
         if kept is not None:
             last, history = kept
-            if last.change < settings.tol or last.step >= settings.max_iter:
-                return Result(last, history.columns, last.change < settings.tol)
+            settled = last.may_stop and last.change < settings.tol
+            if settled or last.step >= settings.max_iter:
+                return Result(last, history.columns, settled)
             step, gram = last.step, last.gram
         watching: list[Observer] = [checkpoint.write] if checkpoint else []
         iterates = kernel_iterates(
-            self.engine, self.blocks, self.recipe(settings), self.start, gram, step
+            self.engine, self.blocks, recipe, self.start, gram, step
         )
         return drive(
             iterates,
@@ -160,7 +170,7 @@ class Workspace:
             unit=self.unit,
             sigma=sigma,
             empty=self.empty & (settings.weights != "pinv"),
-            fallback=0.0 if silent else self.mean,
+            fallback=np.zeros(self.shape[1]) if silent else self.middle,
             dtype=self.dtype,
         )
 

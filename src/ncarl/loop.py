@@ -26,6 +26,11 @@ class Iterate(Protocol):
         ...
 
     @property
+    def may_stop(self) -> bool:
+        """Whether a small change means that the solver has settled."""
+        ...
+
+    @property
     def jitter(self) -> float:
         """Largest relative jitter of this step."""
         ...
@@ -140,7 +145,7 @@ def drive(
     try:
         for iterate in iterates:
             history.add(iterate, scale)
-            settled = iterate.change < tol
+            settled = iterate.may_stop and iterate.change < tol
             result = Result(iterate, history.columns, converged=settled)
             told = [observer(iterate, history) is True for observer in observers]
             if settled or any(told) or iterate.step >= max_iter:

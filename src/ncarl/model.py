@@ -55,7 +55,7 @@ class KernelModel:
         Internal size of one unit of the kernel's standard deviation.
     empty : array of bool, shape (n,)
         Columns in which the fit observed nothing.
-    fallback : float
+    fallback : array of shape (n,)
         Added where a row or column says nothing of itself (internal units).
     dtype : str
         Precision of the row work.
@@ -66,7 +66,7 @@ class KernelModel:
     unit: float
     sigma: float
     empty: Array
-    fallback: float
+    fallback: Array
     dtype: str
 
     def prepare(self, observed: Observed) -> tuple[Observed, Array]:
@@ -131,7 +131,7 @@ class KernelModel:
             centre = self.centre.mean + self.centre.columns[j]
             silent = self.empty[j] | (part.row_counts[i] == 0)
             inner = (sums + effects[i]) * self.centre.spreads[j] + centre
-            inner += self.fallback * silent
+            inner += self.fallback[j] * silent
             with np.errstate(over="ignore"):
                 values[asked] = inner * self.unit
             if deviations is not None:
@@ -143,9 +143,9 @@ class KernelModel:
         X = rows.astype(np.float64, copy=False) + effects[:, None]
         X *= self.centre.spreads
         X += self.centre.mean + self.centre.columns
-        if self.fallback:
-            X[:, self.empty] += self.fallback
-            X[np.ix_(np.diff(block.indptr) == 0, ~self.empty)] += self.fallback
+        silent = np.diff(block.indptr) == 0
+        X[:, self.empty] += self.fallback[self.empty]
+        X[np.ix_(silent, ~self.empty)] += self.fallback[~self.empty]
         with np.errstate(over="ignore"):  # held at the largest float in the end
             X *= self.unit
         return X

@@ -14,6 +14,8 @@ from ncarl.core.types import Array
 
 #: Rows of a dense array are scanned in pieces of about this many numbers.
 SCAN = 4_000_000
+#: Columns are counted in 32 bits.
+MOST_COLUMNS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ class Observed:
         ValueError
             If an entry is stored twice.
         """
+        if max(X.shape) > MOST_COLUMNS:
+            raise ValueError(
+                f"X must have at most {MOST_COLUMNS} rows and columns, got shape "
+                f"{X.shape}; number its rows and columns from 0 without gaps"
+            )
         csr = _stored_entries(X)
         if not csr.has_sorted_indices:
             csr = csr.sorted_indices()
@@ -230,6 +237,11 @@ def _shape(shape: Any) -> tuple[int, int]:
         raise ValueError(f"shape must be two whole numbers, got {shape!r}") from None
     if m < 1 or n < 1:
         raise ValueError(f"shape must be at least (1, 1), got {shape!r}")
+    if max(m, n) > MOST_COLUMNS:
+        raise ValueError(
+            f"shape must be at most {MOST_COLUMNS} on each side, got {shape!r}; number "
+            "rows and columns from 0 without gaps"
+        )
     return m, n
 
 

@@ -41,7 +41,6 @@ def save_estimator(
             "row_ridge": model.centre.row_ridge,
             "unit": model.unit,
             "sigma": model.sigma,
-            "fallback": model.fallback,
             "dtype": model.dtype,
         },
         "n_features_in": estimator.n_features_in_,
@@ -157,6 +156,7 @@ def _model_arrays(model: KernelModel) -> dict[str, Array]:
         "columns": model.centre.columns,
         "spreads": model.centre.spreads,
         "empty": model.empty,
+        "fallback": model.fallback,
     }
     return arrays if model.kernel.P is None else {**arrays, "P": model.kernel.P}
 
@@ -172,7 +172,7 @@ def _model(header: dict[str, Any], arrays: dict[str, Array]) -> KernelModel:
         unit=header["unit"],
         sigma=header["sigma"],
         empty=arrays["empty"],
-        fallback=header["fallback"],
+        fallback=arrays["fallback"],
         dtype=header["dtype"],
     )
 

@@ -45,6 +45,8 @@ class Recipe:
         Added to the (k+1)-th distance.
     missing_side : bool
         Whether some row solves for its missing entries.
+    head_start : int
+        Steps of trust that the weight rule has from an earlier fit.
     keep_digits : bool
         Always form completed rows, never the Gram matrix of the duals.
     """
@@ -56,6 +58,7 @@ class Recipe:
     active: Array | None = None
     shift: float = 0.0
     missing_side: bool = False
+    head_start: int = 0
     keep_digits: bool = False
 
     @property
@@ -87,6 +90,7 @@ class Iterate:
     change: float
     jitter: float
     seconds: dict[str, float]
+    may_stop: bool = True
 
 
 def zero_filled_gram(engine: Engine, blocks: Sequence[Any]) -> Array:
@@ -123,7 +127,9 @@ def kernel_iterates(
         clock = [time.perf_counter()]
         with engine.dense_work(gram.shape[0]):
             basis = [spectrum(gram)]
-            weights = recipe.rule(basis[0].eigenvalues, step)
+            trust = step + recipe.head_start
+            weights = recipe.rule(basis[0].eigenvalues, trust)
+            may_stop = recipe.rule.settled(basis[0].eigenvalues, trust)
             clock.append(time.perf_counter())
             if recipe.learns_graph:
                 S = recipe.learn_similarity(gram)
@@ -148,6 +154,7 @@ def kernel_iterates(
             change=relative_change(sums.gram, gram),
             jitter=sums.jitter,
             seconds=_by_part(clock, sums),
+            may_stop=may_stop,
         )
         gram = sums.gram
 

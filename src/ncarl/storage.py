@@ -48,9 +48,9 @@ def replacing(path: str | os.PathLike[str], mode: int | None = None) -> Iterator
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(_usual_mode(target) if mode is None else mode)
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
+        temporary.chmod(_usual_mode(target) if mode is None else mode)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ class Step:
     change: float = 1.0
     objective: float = 2.0
     jitter: float = 0.0
+    may_stop: bool = True
     seconds: dict = field(default_factory=lambda: {"rows": 0.5})
 
 
@@ -41,6 +42,13 @@ def test_it_stops_at_the_first_change_below_the_tolerance():
     assert result.last.step == 3  # 0.1 is not below 0.1
     assert result.converged
     assert not result.interrupted
+
+
+def test_it_goes_on_while_the_solver_says_that_a_small_change_means_nothing():
+    iterates = iter([Step(1, 0.01, may_stop=False), Step(2, 0.01)])
+    result = run(iterates, tol=0.1)
+    assert result.last.step == 2
+    assert result.converged
 
 
 def test_it_stops_after_the_most_steps_without_claiming_to_have_settled():

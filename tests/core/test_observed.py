@@ -153,3 +153,11 @@ def test_triplets_make_a_matrix_that_stores_zeros():
 def test_faulty_triplets_are_refused_by_name(arguments, words):
     with pytest.raises(ValueError, match=words):
         from_triplets(*arguments)
+
+
+def test_positions_that_do_not_fit_in_32_bits_are_refused():
+    with pytest.raises(ValueError, match="shape must be at most"):
+        from_triplets([0, 1], [0, 3_000_000_000], [1.0, 2.0])
+    wide = sparse.coo_array(([1.0], ([0], [3_000_000_000])), shape=(1, 2**32))
+    with pytest.raises(ValueError, match="X must have at most"):
+        Observed.from_sparse(wide)

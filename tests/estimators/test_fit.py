@@ -86,12 +86,19 @@ class TestSteps:
         assert not estimator.converged_
 
     def test_fit_stops_below_the_tolerance(self, X):
-        estimator = NCARL(alpha=1.0, tol=1e-2, max_iter=100).fit(X)
+        options = {"weights": "smooth", "tol": 1e-2, "max_iter": 100}
+        estimator = NCARL(alpha=1.0, **options).fit(X)
         change = estimator.history_["change"]
         assert estimator.converged_
         assert estimator.n_iter_ == len(change) < 100
         assert change[-1] < 1e-2
         assert (change[:-1] >= 1e-2).all()
+
+    def test_fit_does_not_stop_while_the_floor_still_falls(self):
+        holes = np.array([[1.0, 2.0], [2.0, 4.0], [np.nan, 6.0], [4.0, 8.0]])
+        estimator = NCARL(alpha=0.0).fit(holes)
+        assert estimator.converged_
+        assert estimator.transform(holes)[2, 0] == pytest.approx(3.0, abs=0.01)
 
     def test_fit_that_does_not_settle_warns(self, X):
         estimator = NCARL(alpha=1.0, tol=1e-12, max_iter=3)

@@ -256,3 +256,40 @@ def test_scaling_by_columns_equals_standardising_by_hand(X):
 def test_scaling_keeps_the_kernel_on_the_columns(X):
     estimator = NCARL(**FEW, scale="columns").fit(X.T)
     assert not estimator.transposed_
+
+
+class TestColumnsOfManyUnits:
+    @pytest.fixture(name="table")
+    def table_with_a_constant_column(self):
+        rng = np.random.default_rng(0)
+        table = np.column_stack(
+            [
+                rng.normal(1e4, 1e3, 80),
+                np.full(80, 7.0),
+                *rng.standard_normal((2, 80)),
+            ]
+        )
+        table[rng.random(table.shape) < 0.2] = np.nan
+        return table
+
+    @pytest.mark.parametrize("center", ["columns", "two-way"])
+    @pytest.mark.parametrize("alpha", [0.0, 100.0])
+    def test_constant_column_is_filled_with_its_constant(self, table, center, alpha):
+        options = {"scale": "columns", "max_iter": 3, "tol": 0, "gamma": 0.1}
+        model = NCARL(alpha=alpha, center=center, **options).fit(table)
+        filled, std = model.transform(table, return_std=True)
+        assert_allclose(filled[:, 1], 7.0, rtol=1e-9)
+        assert_allclose(std[:, 1], 0.0, atol=1e-9)
+        assert_allclose(model.predict(np.arange(80), np.full(80, 1)), 7.0, rtol=1e-9)
+
+    def test_empty_row_gets_the_column_means(self, table):
+        table[3] = np.nan
+        model = NCARL(scale="columns", max_iter=3, tol=0).fit(table)
+        assert_allclose(model.transform(table)[3], np.nanmean(table, axis=0))
+        assert_allclose(model.predict([3], [0]), np.nanmean(table[:, 0]))
+
+
+def test_kernel_cannot_be_changed_by_accident(X):
+    model = NCARL(max_iter=2, tol=0).fit(X)
+    with pytest.raises(ValueError, match="read-only"):
+        model.kernel_[0, 0] = 1.0

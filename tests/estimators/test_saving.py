@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import pickletools
 import stat
 import zipfile
@@ -16,7 +17,7 @@ from numpy.testing import assert_array_equal
 import ncarl
 from ncarl import NCARL, NCARLCV, Threads
 from ncarl.exceptions import BrokenFileError
-from ncarl.storage import MAGIC, read_archive, write_archive
+from ncarl.storage import MAGIC, read_archive, replacing, write_archive
 
 FEW = {"max_iter": 3, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 GRID = {"alphas": (0.0, 1.0), "gammas": (None, 0.1), "centers": (None, "two-way")}
@@ -299,3 +300,23 @@ class TestFailingWrite:
         assert path.read_bytes() == before
         assert [p.name for p in path.parent.iterdir()] == [path.name]
         assert ncarl.load(path).gamma is None
+
+
+def test_a_file_that_may_not_be_written_to_can_still_be_replaced(tmp_path, monkeypatch):
+    # The new file takes over the mode of the old one, but only when it is whole.
+    target = tmp_path / "kept.txt"
+    target.write_text("old")
+    target.chmod(0o444)
+    modes = []
+    real = os.fsync
+
+    def fsync(handle):
+        modes.append(os.fstat(handle).st_mode & 0o777)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with replacing(target) as temporary:
+        temporary.write_text("new")
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o444
+    assert modes[0] & 0o200

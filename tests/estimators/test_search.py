@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ncarl import NCARL, NCARLCV
-from ncarl.estimators import search as module
+from ncarl.estimators import trials
 from ncarl.holdout import hold_out
 from ncarl.metrics import relative_rmse
 from ncarl.observed import Observed
@@ -20,6 +20,12 @@ def split_of(X, share=0.1, seed=0):
     """The kept and the hidden entries of a search over X (kernel on the columns)."""
     observed = Observed.from_dense(X)
     return hold_out(observed, share, np.random.default_rng(seed))
+
+
+@pytest.fixture
+def one_split(monkeypatch):
+    """Small matrices are split once, like large ones."""
+    monkeypatch.setattr(trials, "MOST_SPLITS", 1)
 
 
 def dense(observed):
@@ -96,7 +102,7 @@ def test_all_attributes_of_a_fit_are_there(search):
     }
 
 
-def test_error_equals_the_split_recomputed(X):
+def test_error_equals_the_split_recomputed(X, one_split):
     options = {"n_neighbors": (3,), "gammas": (0.1,), "centers": ("mean",)}
     search = NCARLCV(alphas=(1.0,), **options, **RUN).fit(X)
     kept, hidden = split_of(X)
@@ -114,14 +120,14 @@ def test_error_counts_scaled_columns_in_their_own_units(X):
     assert search.best_error_ == pytest.approx(plain.best_error_, rel=1e-6)
 
 
-def test_hidden_entries_are_not_used(X, monkeypatch):
+def test_hidden_entries_are_not_used(X, monkeypatch, one_split):
     guesses = []
 
     def record(truth, guess):
         guesses.append(np.asarray(guess))
         return relative_rmse(truth, guess)
 
-    monkeypatch.setattr(module, "relative_rmse", record)
+    monkeypatch.setattr(trials, "relative_rmse", record)
     options = {**GRID, **RUN, "centers": (None, "two-way")}
     errors = NCARLCV(**options).fit(X).cv_results_["error"]
     first, guesses[:] = list(guesses), []
@@ -175,19 +181,37 @@ def test_seed_fixes_the_split(X):
     assert (other.cv_results_["error"] != once.cv_results_["error"]).all()
 
 
-def test_share_of_hidden_entries_is_that_asked_for(X, monkeypatch):
+def test_share_of_hidden_entries_is_that_asked_for(X, monkeypatch, one_split):
     sizes = []
 
     def record(truth, guess):
         sizes.append(len(truth))
         return relative_rmse(truth, guess)
 
-    monkeypatch.setattr(module, "relative_rmse", record)
+    monkeypatch.setattr(trials, "relative_rmse", record)
     one = {"alphas": (0,), "gammas": (None,), "centers": (None,)}
     for share in (0.05, 0.3):
         NCARLCV(**one, **RUN, validation=share).fit(X)
     total = (~np.isnan(X)).sum()
     assert sizes == [round(0.05 * total), round(0.3 * total)]
+
+
+def test_small_matrices_are_split_until_fifty_entries_are_scored(X):
+    observed = Observed.from_dense(X)
+    parts = trials.splits(observed, 0.1, np.random.default_rng(0))
+    hidden = [part.n_observed for _, part in parts]
+    assert sum(hidden[:-1]) < 50 <= sum(hidden)
+    assert len({tuple(part.rows * 100 + part.indices) for _, part in parts}) > 1
+    fewest = trials.splits(observed, 1 / observed.n_observed, np.random.default_rng(0))
+    assert len(fewest) == 10
+
+
+def test_error_of_scaled_columns_is_one_for_column_means(rng):
+    X = 100.0 + rng.standard_normal((200, 4))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    options = {"alphas": (0.0,), "gammas": (1e3,), "centers": ("columns",)}
+    search = NCARLCV(**options, **RUN, scale="columns").fit(X)
+    assert search.best_error_ == pytest.approx(1.0, abs=0.05)
 
 
 def test_single_values_are_taken_for_lists(X):

@@ -31,7 +31,7 @@ def naive_weights(sigma, rule, step, M):
     if rule == "smooth":
         return 1 / np.sqrt(lam**2 + 0.9 ** (2 * step))
     q = np.sum(~np.isnan(M)) // sum(M.shape)
-    trusted = int(q * min(1.0, 0.5 + step / 60))
+    trusted = int(np.ceil(q * min(1.0, 0.5 + step / 60)))
     floor = min(0.3 / len(lam), lam[min(trusted, len(lam) - 1)])
     return 1 / np.maximum(lam, floor)
 

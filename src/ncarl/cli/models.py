@@ -134,6 +134,8 @@ def _one_fit(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
         given["gamma"] = _gamma(options.gamma)
     if options.center is not None:
         given["center"] = _center(options.center)
+    elif given["scale"] == "columns":
+        given["center"] = "columns"  # one mean for columns of many units says nothing
     return NCARL(**given)
 
 

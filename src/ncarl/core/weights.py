@@ -7,6 +7,7 @@ squared nuclear norm; the rules below differ in what they do where lambda is sma
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -70,6 +71,10 @@ class WeightRule(Protocol):
         """Weights for eigenvalues in increasing order, at step 1, 2, ..."""
         ...
 
+    def settled(self, eigenvalues: Array, step: int) -> bool:
+        """Whether later steps would weigh the same eigenvalues in the same way."""
+        ...
+
 
 @dataclass(frozen=True)
 class Floor:
@@ -86,7 +91,7 @@ class Floor:
         Number of directions that the data can pin down.
     share : float
         ``c``, as a part of the mean share ``1 / n``.
-    settled : int
+    trusted_after : int
         Step from which on ``q`` is the whole of ``directions``.
     lowest : float
         ``f`` never falls below this, which bounds the condition of the kernel.
@@ -94,13 +99,14 @@ class Floor:
 
     directions: int
     share: float = 0.3
-    settled: int = 30
+    trusted_after: int = 30
     lowest: float = 1e-10
 
     def floor(self, lam: Array, step: int) -> float:
         """The floor ``f`` for shares in increasing order, at step 1, 2, ..."""
         n = lam.shape[0]
-        trusted = int(self.directions * min(1.0, 0.5 + 0.5 * step / self.settled))
+        share = min(1.0, 0.5 + 0.5 * step / self.trusted_after)
+        trusted = math.ceil(self.directions * share)
         # lambda_(q+1) counts from the largest, the array from the smallest.
         tail: float = float(lam[max(0, n - 1 - trusted)])
         return max(self.lowest, min(self.share / int(n), tail))
@@ -110,6 +116,11 @@ class Floor:
         xp = array_namespace(eigenvalues)
         lam = shares(eigenvalues)
         return 1.0 / xp.clip(lam, self.floor(lam, step), None)
+
+    def settled(self, eigenvalues: Array, step: int) -> bool:
+        """Whether trust in more directions would leave the floor where it is."""
+        lam = shares(eigenvalues)
+        return self.floor(lam, step) == self.floor(lam, self.trusted_after)
 
 
 @dataclass(frozen=True)
@@ -130,6 +141,10 @@ class Smooth:
         lam = shares(eigenvalues)
         return 1.0 / xp.sqrt(lam * lam + self.epsilon(step) ** 2)
 
+    def settled(self, eigenvalues: Array, step: int) -> bool:
+        """A limit is approached; the change tells how near it is."""
+        return True
+
 
 @dataclass(frozen=True)
 class PseudoInverse:
@@ -145,6 +160,10 @@ class PseudoInverse:
         safe = xp.where(kept, lam, xp.ones_like(lam))
         return xp.where(kept, 1.0 / safe, xp.zeros_like(lam))
 
+    def settled(self, eigenvalues: Array, step: int) -> bool:
+        """The rule is the same in all steps."""
+        return True
+
 
 @dataclass(frozen=True)
 class ShiftedInverse:
@@ -155,3 +174,7 @@ class ShiftedInverse:
     def __call__(self, eigenvalues: Array, step: int) -> Array:
         """Weights for eigenvalues in increasing order."""
         return 1.0 / shares(eigenvalues + self.shift)
+
+    def settled(self, eigenvalues: Array, step: int) -> bool:
+        """The rule is the same in all steps."""
+        return True

@@ -132,6 +132,8 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         std = std_kind(return_std, self.model_.kernel.s)
         if cols is None:
+            if sparse.issparse(rows):
+                refuse_large(rows.shape, MAX_DENSE_GB)
             values, deviations = self._completed(self._read_rows(rows), std)
             return values if deviations is None else (values, deviations)
         observed = self._training_entries() if X is None else self._read_rows(X)
@@ -196,7 +198,9 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def kernel_(self) -> Array:
         """Covariance of the columns (of the rows if ``transposed_``), (n, n)."""
         check_is_fitted(self)
-        return self.model_.kernel.K
+        K = self.model_.kernel.K.view()
+        K.flags.writeable = False  # the model works with it
+        return K
 
     def _engine(self) -> Engine:
         """The engine that the parameter names."""

@@ -11,11 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from ncarl.centering import fit_centre
-from ncarl.core.types import Array
 from ncarl.engines import Engine, pick_engine
 from ncarl.estimators.base import CENTERS, KernelEstimator
-from ncarl.estimators.grid import Point, SearchFile, Table, Trial, grid, walk
+from ncarl.estimators.grid import Point, SearchFile, Table, grid, walk
 from ncarl.estimators.parameters import (
     check_choice,
     check_graph_size,
@@ -26,11 +24,10 @@ from ncarl.estimators.parameters import (
     listed,
     run_owner,
 )
+from ncarl.estimators.trials import Trials, splits
 from ncarl.estimators.watching import watchers
 from ncarl.fitting import Settings, Workspace, checkpoint_for
-from ncarl.holdout import hold_out
 from ncarl.loop import StepInfo
-from ncarl.metrics import relative_rmse
 from ncarl.observed import Observed
 from ncarl.progress import progress_bar
 from ncarl.saving import plain
@@ -56,7 +53,8 @@ class NCARLCV(KernelEstimator):
         Centrings to try; "auto" tries None and "two-way", and "columns" in place of
         None where columns are scaled.
     validation : float, default=0.1
-        Share of the observed entries that is hidden.
+        Share of the observed entries that is hidden. Small matrices are split several
+        times, until some fifty hidden entries have been scored.
     search_iter : int, default=15
         Most steps at a point of the grid.
     search_tol : float, default=1e-3
@@ -74,7 +72,8 @@ class NCARLCV(KernelEstimator):
     alpha_, gamma_, center_ : float, float or None, str or None
         The choice; ``n_neighbors_`` and ``best_params_`` belong to it.
     best_error_ : float
-        Relative error on the hidden entries there.
+        Relative error on the hidden entries there; with scaled columns 1 is the error
+        of the column means.
     cv_results_ : dict
         The whole table: ``params``, ``param_alpha``, ``param_n_neighbors``,
         ``param_gamma``, ``param_center``, ``error``, ``mean_test_score`` (minus the
@@ -170,8 +169,8 @@ class NCARLCV(KernelEstimator):
     def _choose(self, points: list[Point], turned: Observed, engine: Engine) -> Point:
         """Try all points on held-out entries and set the attributes of the choice."""
         rng = np.random.default_rng(int(self.random_state))
-        kept, hidden = hold_out(turned, self.validation, rng)
-        if hidden.n_observed == 0:
+        parts = splits(turned, float(self.validation), rng)
+        if not parts:
             warnings.warn(
                 "X has too few observed entries to hide some of them; the first point "
                 "of the grid is taken without a search",
@@ -184,41 +183,21 @@ class NCARLCV(KernelEstimator):
         if self.checkpoint is not None:
             owner = {**self._owner(points), "data": turned.fingerprint()}
             file = SearchFile(Path(self.checkpoint), owner)
+        trials = Trials(
+            parts,
+            lambda kept, center: self._workspace(kept, center, engine),
+            self._search_settings,
+            self.scale == "columns",
+            engine,
+        )
         with progress_bar(self.progress, len(points), "search") as advance:
             table = walk(
                 points,
-                self._trial(kept, hidden, engine),
+                trials,
                 tried=lambda point, error: advance(f"error {error:.4f}"),
                 kept=file,
             )
         return self._set_choice(points, table)
-
-    def _trial(self, kept: Observed, hidden: Observed, engine: Engine) -> Trial:
-        """A function that fits one point to the kept entries and scores the hidden."""
-        spaces: dict[str | None, Workspace] = {}
-        i, j = hidden.rows, hidden.indices.astype(np.int64)
-        # With scaled columns each one counts in its own units.
-        scaled = self.scale == "columns"
-        spreads = fit_centre(kept, "columns", scaled).spreads[j]
-
-        def trial(point: Point, gram: Array | None) -> tuple[float, int, Array]:
-            if point.center not in spaces:
-                spaces.clear()
-                spaces[point.center] = self._workspace(kept, point.center, engine)
-            space = spaces[point.center]
-            settings = replace(
-                self._settings(point),
-                max_iter=int(self.search_iter),
-                tol=float(self.search_tol),
-            )
-            result = space.run(settings, gram=gram)
-            if result.interrupted:
-                raise KeyboardInterrupt
-            guess, _ = space.model(settings, result).predict(kept, i, j, engine)
-            error = relative_rmse(hidden.values / spreads, guess / spreads)
-            return error, result.last.step, result.last.gram
-
-        return trial
 
     def _set_choice(self, points: list[Point], table: Table) -> Point:
         """Set the attributes that tell of the search; the best point."""
@@ -280,6 +259,14 @@ class NCARLCV(KernelEstimator):
             delta=self.delta,
             max_iter=self.max_iter,
             tol=self.tol,
+        )
+
+    def _search_settings(self, point: Point) -> Settings:
+        """Settings of a trial at a point."""
+        return replace(
+            self._settings(point),
+            max_iter=int(self.search_iter),
+            tol=float(self.search_tol),
         )
 
     def _owner(self, points: list[Point]) -> dict[str, Any]:
