@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from ncarl.core.rows import row_module
 from ncarl.core.types import Block
@@ -76,6 +76,17 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def _release_blas() -> None:
+    """Let any thread change the limits on OpenBLAS.
+
+    Since threadpoolctl 3.8 only the thread that set a limit may change it, while the
+    fit that enters last may run in another thread than the one that leaves last.
+    """
+    release = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+
+
 class _SharedLimit:
     """The limit on BLAS threads, which belongs to the process, not to one fit.
 
@@ -91,6 +102,7 @@ class _SharedLimit:
     def enter(self, threads: int) -> None:
         with self.lock:
             if self.users == 0:
+                _release_blas()
                 self.limiter = _blas().limit(limits=threads, user_api="blas")
             self.users += 1
 
@@ -98,7 +110,9 @@ class _SharedLimit:
         with self.lock:
             self.users -= 1
             if self.users == 0:
+                _release_blas()
                 self.limiter.restore_original_limits()
+                _release_blas()
 
 
 _limit = _SharedLimit()
