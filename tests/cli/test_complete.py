@@ -415,3 +415,16 @@ def test_columns_of_zeros_do_not_upset_the_search_of_a_scaled_table(ncarl, tmp_p
     )
     error = next(line for line in result.stdout.splitlines() if "relative" in line)
     assert float(error.split()[1]) < 10
+
+
+def test_a_column_that_counts_is_pointed_out(ncarl, tmp_path, rng):
+    table = pd.DataFrame(rng.standard_normal((12, 3)), columns=list("abc"))
+    table.iloc[2, 1] = np.nan
+    table.insert(0, "number", np.arange(12))
+    path = tmp_path / "in.csv"
+    table.to_csv(path, index=False)
+    said = ncarl("complete", path, "-o", tmp_path / "one.csv", *FAST).stdout
+    assert "may be labels (see --label): number" in said
+    options = (*FAST, "--label", "number")
+    said = ncarl("complete", path, "-o", tmp_path / "two.csv", *options).stdout
+    assert "may be labels" not in said

@@ -6,11 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from rich.console import Console
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.cli.completion import Done
 from ncarl.cli.files import shown
+from ncarl.core.types import Array
 from ncarl.exceptions import NumericalWarning
 
 #: So many names are listed before "and more".
@@ -33,6 +36,12 @@ def summary_lines(done: Done) -> Iterable[tuple[str, str]]:
         yield "", note
     if done.table.left_out:
         yield "labels", f"kept, not used: {listed(done.table.left_out)}"
+    if done.table.mixed_units and (counting := counting_columns(done.table.values)):
+        names = listed([_name(done, j) for j in counting])
+        yield (
+            "",
+            f"counts upwards and is used as data; if a label, use --label: {names}",
+        )
     if done.estimator is None:
         yield "result", "nothing was missing; the table was copied as it is"
     else:
@@ -53,18 +62,41 @@ def _model_lines(done: Done) -> Iterable[tuple[str, str]]:
     error = getattr(est, "best_error_", math.nan)
     if not math.isnan(error):
         share = est.validation
-        yield "error", f"{error:.3g} relative, on {share:.0%} of the entries held out"
+        unit = "of a column's spread" if done.scale else "relative"
+        yield "error", f"{error:.3g} {unit}, on {share:.0%} of the entries held out"
     # With tol = 0 a fixed number of steps was asked for, and was made.
     settled = "" if est.converged_ or est.tol == 0.0 else ", not settled"
     yield "steps", f"{est.n_iter_}{settled}, {done.seconds:.1f} s in all"
-    names = done.table.columns
     columns = est.unidentified_columns_
     if len(columns):
-        text = listed([names[j] if names else str(j + 1) for j in columns])
+        text = listed([_name(done, j) for j in columns])
         yield "empty", f"columns with nothing observed, filled by the centre: {text}"
     if len(est.unidentified_rows_):
         text = listed([str(i + 1) for i in est.unidentified_rows_])
         yield "empty", f"rows with nothing observed, filled by the centre: {text}"
+
+
+def _name(done: Done, column: int) -> str:
+    """What the user calls a column."""
+    names = done.table.columns
+    return names[column] if names else str(column + 1)
+
+
+def counting_columns(values: Array) -> list[int]:
+    """Columns of ever larger whole numbers without a gap: more likely ids than data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counting_columns(np.array([[1.0, 5.0], [2.0, 4.5], [3.0, 6.0]]))
+    [0]
+    """
+    if sparse.issparse(values) or len(values) < 3:
+        return []
+    # A gap is NaN, which is neither whole nor larger than anything.
+    whole = (values == np.floor(values)).all(axis=0)
+    rising = (np.diff(values, axis=0) > 0).all(axis=0)
+    return [int(j) for j in np.flatnonzero(whole & rising)]
 
 
 def parameters(estimator: Any) -> str:
