@@ -38,10 +38,7 @@ def summary_lines(done: Done) -> Iterable[tuple[str, str]]:
         yield "labels", f"kept, not used: {listed(done.table.left_out)}"
     if done.table.mixed_units and (counting := counting_columns(done.table.values)):
         names = listed([_name(done, j) for j in counting])
-        yield (
-            "",
-            f"counts upwards and is used as data; if a label, use --label: {names}",
-        )
+        yield "", f"used as data, but may be labels (see --label): {names}"
     if done.estimator is None:
         yield "result", "nothing was missing; the table was copied as it is"
     else:
