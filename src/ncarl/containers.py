@@ -74,7 +74,6 @@ class _Witness:
     """Stands in for an estimator where only the array itself is to be checked."""
 
     def __init__(self, estimator: Any) -> None:
-        self.name = type(estimator).__name__
         self.tags = estimator.__sklearn_tags__()
 
     def __sklearn_tags__(self) -> Any:

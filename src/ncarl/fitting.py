@@ -136,16 +136,17 @@ class Workspace:
         observers: list[Observer] | None = None,
     ) -> Result[Iterate]:
         """Learn a kernel, from ``gram`` or the checkpoint if there is one."""
-        kept = checkpoint.read() if checkpoint else None
         recipe = self.recipe(settings, warm=gram is not None)
-        history = History()
-        step, gram = 0, self.start if gram is None else gram
+        kept = checkpoint.read() if checkpoint else None
+        history, step = History(), 0
         if kept is not None:
             last, history = kept
             settled = last.may_stop and last.change < settings.tol
             if settled or last.step >= settings.max_iter:
                 return Result(last, history.columns, settled)
             step, gram = last.step, last.gram
+        elif gram is None:
+            gram = self.start
         watching: list[Observer] = [checkpoint.write] if checkpoint else []
         iterates = kernel_iterates(
             self.engine, self.blocks, recipe, self.start, gram, step
