@@ -108,7 +108,8 @@ def convergence(curves: Mapping[str, Array], *, tol: float | None = None) -> Fig
         ax.annotate(f"tol = {tol:g}", (0.0, tol), xycoords=("axes fraction", "data"),
                     xytext=(5, -5), textcoords="offset points", va="top",
                     color="#777777", fontsize=9)  # fmt: skip
-        ax.set_ylim(bottom=tol / 3)
+        # A curve may pass below and come back while the floor still falls: show it.
+        ax.set_ylim(bottom=min(tol, ax.get_ylim()[0]) / 3)
     ax.set_xlabel("step")
     ax.set_ylabel("relative change of the Gram matrix")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
