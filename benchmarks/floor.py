@@ -4,8 +4,8 @@ Usage: NCARL_DATA=... python benchmarks/floor.py [--seeds 3] [--json results/flo
 
 Relative error on the hidden entries, mean over the seeds (the same data for all three).
 Exactly low-rank data with Gaussian and uniform factors, paper-like data with two noise
-levels, two photographs, MovieLens-100K. The parameters are those named in each line. The
-rule itself was settled by comparing variants on data sets like these, low-rank ones
+levels, two photographs, MovieLens-100K. The parameters are those named in each line.
+The rule itself was settled by comparing variants on data sets like these, low-rank ones
 above all, so the figures are no independent test of it.
 """
 

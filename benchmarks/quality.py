@@ -9,7 +9,8 @@ which the nuclear norm meets the value that the paper prints for it.
 
 `NCARL` runs with fixed parameters (alpha 100, k 50, 50 steps at 500x300; alpha 1000,
 k 20, 30 steps at 1500x1000), `NCARL()` with its defaults, and `NCARLCV()` chooses on
-held-out observed entries. Its default grid was settled with a draw of such data at hand.
+held-out observed entries. Its default grid was settled with a draw of such data at
+hand.
 """
 
 from __future__ import annotations
