@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from threadpoolctl import threadpool_info
@@ -30,17 +29,22 @@ def test_an_unknown_row_kernel_is_refused():
 
 def test_contexts_that_overlap_leave_blas_as_it_was():
     before = blas_settings()
+    second_entered, first_left = threading.Event(), threading.Event()
     inside = []
 
-    def hold(delay, length):
-        time.sleep(delay)
+    def first():
         with blas_threads(1):
             inside.append(blas_settings())
-            time.sleep(length)
+            assert second_entered.wait(10)
+        first_left.set()
 
-    threads = [
-        threading.Thread(target=hold, args=times) for times in ((0, 0.1), (0.05, 0.1))
-    ]
+    def second():
+        with blas_threads(1):
+            second_entered.set()
+            assert first_left.wait(10)
+            inside.append(blas_settings())
+
+    threads = [threading.Thread(target=target) for target in (first, second)]
     for thread in threads:
         thread.start()
     for thread in threads:

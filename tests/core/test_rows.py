@@ -370,3 +370,28 @@ def test_numpy_takes_over_where_numba_does_not_load(monkeypatch, caplog):
         assert "no locator available" in caplog.text
     finally:
         row_module.cache_clear()
+
+
+@pytest.mark.parametrize("piece", [10, 1_000_000])
+def test_masks_with_one_fingerprint_are_told_apart(monkeypatch, piece):
+    class Same:
+        """Gives every column the same key, so that masks of one size collide."""
+
+        def integers(self, *_, size, dtype):
+            return np.ones(size, dtype=dtype)
+
+    X = np.full((40, 5), np.nan)
+    for row, first in enumerate(np.tile([0, 0, 1, 2, 2, 2, 3, 1], 5)):
+        X[row, first : first + 2] = 1.0
+    monkeypatch.setattr(ncarl.blocks.np.random, "default_rng", lambda _: Same())
+    monkeypatch.setattr(ncarl.blocks, "PIECE", piece)
+    observed = Observed.from_dense(X)
+    order, starts = mask_groups(observed)
+    assert sorted(order) == list(range(40))
+    grouped = 0
+    for top, bottom in itertools.pairwise(starts):
+        masks = {tuple(observed.row_columns(i)) for i in order[top:bottom]}
+        assert len(masks) == 1
+        grouped += bottom - top > 1
+    # Neighbours with equal masks are still found; a tiny piece holds two rows.
+    assert grouped > 0

@@ -95,10 +95,21 @@ class TestSteps:
         assert (change[:-1] >= 1e-2).all()
 
     def test_fit_does_not_stop_while_the_floor_still_falls(self):
-        holes = np.array([[1.0, 2.0], [2.0, 4.0], [np.nan, 6.0], [4.0, 8.0]])
-        estimator = NCARL(alpha=0.0).fit(holes)
+        rng = np.random.default_rng(0)
+        truth = rng.standard_normal((80, 3)) @ rng.standard_normal((3, 12))
+        truth += 0.1 * rng.standard_normal(truth.shape)
+        holes = np.where(rng.random(truth.shape) < 0.8, truth, np.nan)
+        estimator = NCARL(alpha=0.0, tol=1e-3, max_iter=200).fit(holes)
+        change = estimator.history_["change"]
         assert estimator.converged_
-        assert estimator.transform(holes)[2, 0] == pytest.approx(3.0, abs=0.01)
+        assert change[-1] < 1e-3
+        # It had been this small before, when the floor was to fall further.
+        assert (change[:-1] < 1e-3).any()
+
+    def test_a_missing_multiple_is_found(self):
+        holes = np.array([[1.0, 2.0], [2.0, 4.0], [np.nan, 6.0], [4.0, 8.0]])
+        filled = NCARL(alpha=0.0).fit_transform(holes)
+        assert filled[2, 0] == pytest.approx(3.0, abs=0.01)
 
     def test_fit_that_does_not_settle_warns(self, X):
         estimator = NCARL(alpha=1.0, tol=1e-12, max_iter=3)
