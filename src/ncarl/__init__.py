@@ -21,6 +21,7 @@ _HOMES = {
     "NCARLCV": "ncarl.estimators.search",
     "StepInfo": "ncarl.loop",
     "Threads": "ncarl.engines",
+    "Torch": "ncarl.torch_engine",
     "from_triplets": "ncarl.observed",
     "load": "ncarl.saving",
     "metrics": "ncarl",
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
     from ncarl.loop import StepInfo
     from ncarl.observed import from_triplets
     from ncarl.saving import load
+    from ncarl.torch_engine import Torch
 
 __all__ = [
     "NCARL",
     "NCARLCV",
     "StepInfo",
     "Threads",
+    "Torch",
     "__version__",
     "from_triplets",
     "load",

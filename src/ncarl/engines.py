@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
-import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from threadpoolctl import OpenBLASController, ThreadpoolController
-
 from ncarl.core.rows import row_module
 from ncarl.core.types import Block
+from ncarl.gpu import gpu_trouble
+from ncarl.homes import Home, HostMemory, blas_threads
 
-#: From here on n x n work is worth all cores.
-MANY_COLUMNS = 600
+NAMES = ("auto", "threads", "torch")
+CHOICES = "'auto', 'threads', 'torch' or an Engine object"
 
 R = TypeVar("R")
 log = logging.getLogger("ncarl")
@@ -33,6 +33,15 @@ class Engine(Protocol):
     blocks share travels by name, so that an engine can upload or scatter it once.
     """
 
+    @property
+    def home(self) -> Home:
+        """Where n x n arrays are worked on between two passes over the rows."""
+        ...
+
+    def blocks_wanted(self, rows: int, columns: int) -> int | None:
+        """Into how many blocks to cut so large a matrix; None for the usual number."""
+        ...
+
     def place(self, blocks: Iterable[Block]) -> Sequence[Any]:
         """Put the blocks where the work will be done."""
         ...
@@ -41,10 +50,6 @@ class Engine(Protocol):
         self, function: Callable[..., R], blocks: Sequence[Any], **shared: Any
     ) -> Iterator[R]:
         """``function(block, **shared)`` for every block, in block order."""
-        ...
-
-    def dense_work(self, n: int) -> AbstractContextManager[Any]:
-        """A context for n x n work between two passes over the rows."""
         ...
 
     def describe(self) -> str:
@@ -70,64 +75,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    """The BLAS libraries of this process; looking for them takes a while."""
-    return ThreadpoolController()
-
-
-def _release_blas() -> None:
-    """Let any thread change the limits on OpenBLAS.
-
-    Since threadpoolctl 3.8 only the thread that set a limit may change it, while the
-    fit that enters last may run in another thread than the one that leaves last.
-    """
-    release = getattr(OpenBLASController, "clear_controlling_thread", None)
-    if release is not None:
-        release(force=True)
-
-
-class _SharedLimit:
-    """The limit on BLAS threads, which belongs to the process, not to one fit.
-
-    The first fit to ask sets it and the last one to leave takes it off; were each to
-    restore what it found, fits that overlap would leave the limit of one another.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.users = 0
-        self.limiter: Any = None
-
-    def enter(self, threads: int) -> None:
-        with self.lock:
-            if self.users == 0:
-                _release_blas()
-                self.limiter = _blas().limit(limits=threads, user_api="blas")
-            self.users += 1
-
-    def leave(self) -> None:
-        with self.lock:
-            self.users -= 1
-            if self.users == 0:
-                _release_blas()
-                self.limiter.restore_original_limits()
-                _release_blas()
-
-
-_limit = _SharedLimit()
-
-
-@contextmanager
-def blas_threads(threads: int) -> Iterator[None]:
-    """BLAS held to so many threads until the last of all such contexts ends."""
-    _limit.enter(threads)
-    try:
-        yield
-    finally:
-        _limit.leave()
-
-
 @dataclass(frozen=True)
 class Threads:
     """Threads of this process, with BLAS held to one thread inside each.
@@ -139,10 +86,13 @@ class Threads:
         faster: threads of BLAS wait for each other at every turn.
     rows : {"auto", "numba", "numpy"}
         Which row kernel to use; "auto" takes Numba where it is installed.
+    why : str
+        Why it was picked, for `describe`.
     """
 
     n_jobs: int | None = None
     rows: str = "auto"
+    why: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         whole = isinstance(self.n_jobs, int) and not isinstance(self.n_jobs, bool)
@@ -155,6 +105,15 @@ class Threads:
             raise ValueError(
                 f"rows must be 'auto', 'numba' or 'numpy', got {self.rows!r}"
             )
+
+    @property
+    def home(self) -> HostMemory:
+        """The memory of this process."""
+        return HostMemory(self.n_jobs)
+
+    def blocks_wanted(self, rows: int, columns: int) -> int | None:
+        """The usual number."""
+        return None
 
     def place(self, blocks: Iterable[Block]) -> Sequence[Block]:
         """Blocks stay in this process's memory."""
@@ -195,25 +154,19 @@ class Threads:
                 future.cancel()
             wait(waiting)
 
-    def dense_work(self, n: int) -> AbstractContextManager[Any]:
-        """BLAS on all cores where that pays.
-
-        Helper threads of BLAS go on spinning for a while after each call, beside the
-        row work; below this size they cost more than they give.
-        """
-        if n >= MANY_COLUMNS and self.n_jobs is None:
-            return nullcontext()
-        return blas_threads(1 if n < MANY_COLUMNS else self.n_jobs or 1)
-
     def describe(self) -> str:
         """What the engine is and why it was picked, in one line."""
         kind = row_module(self.rows).__name__.rsplit("_", 1)[-1]
-        why = "" if kind == "numba" else " (pip install 'ncarl[fast]' for Numba rows)"
-        return f"threads: {self.n_jobs or available_cores()} cores, {kind} rows{why}"
+        hint = "" if kind == "numba" else " (pip install 'ncarl[fast]' for Numba rows)"
+        cores = self.n_jobs or available_cores()
+        return f"threads: {cores} cores, {kind} rows{hint}{self.why}"
 
 
 def pick_engine(engine: str | Engine) -> Engine:
     """The engine that a name stands for.
+
+    "auto" takes a GPU where PyTorch has one that works, and threads elsewhere. "torch"
+    asks for the GPU; where there is none, a warning says so and threads do the work.
 
     Examples
     --------
@@ -221,16 +174,34 @@ def pick_engine(engine: str | Engine) -> Engine:
     Threads(n_jobs=None, rows='auto')
     """
     if isinstance(engine, str):
-        if engine not in ("auto", "threads"):
-            raise ValueError(
-                "engine must be 'auto', 'threads' or an object with place, map, "
-                f"dense_work and describe, got {engine!r}"
-            )
-        engine = Threads()
+        if engine not in NAMES:
+            raise ValueError(f"engine must be {CHOICES}, got {engine!r}")
+        engine = _named(engine)
     elif not isinstance(engine, Engine):
-        raise TypeError(
-            "engine must be 'auto', 'threads' or an object with place, map, "
-            f"dense_work and describe, got {type(engine).__name__}"
-        )
+        raise TypeError(f"engine must be {CHOICES}, got {type(engine).__name__}")
     log.info("engine %s", engine.describe())
     return engine
+
+
+def _named(name: str) -> Engine:
+    """The engine of that name, or the one that runs in its place."""
+    if name == "threads":
+        return Threads()
+    trouble = gpu_trouble()
+    if trouble is None:
+        from ncarl.torch_engine import Torch
+
+        return Torch(why="; picked for its GPU" if name == "auto" else "")
+    if name == "torch":
+        if importlib.util.find_spec("torch") is None:
+            raise ImportError(
+                "engine='torch' needs PyTorch; install it with pip install "
+                "'ncarl[gpu]', or use engine='threads'"
+            )
+        warnings.warn(
+            f"engine='torch' runs on threads instead: {trouble} "
+            "(engine=ncarl.Torch(device='cpu') runs PyTorch on the processor)",
+            UserWarning,
+            stacklevel=4,
+        )
+    return Threads(why=f"; no GPU: {trouble}")

@@ -9,6 +9,10 @@ class NotPositiveDefiniteError(np.linalg.LinAlgError):
     """A kernel block could not be factorised, even with jitter on its diagonal."""
 
 
+class DeviceMemoryError(MemoryError):
+    """The kernel does not fit into the memory of a device, whatever the batches."""
+
+
 class BrokenFileError(ValueError):
     """A model or checkpoint file is foreign, truncated or damaged."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ncarl.blocks import cut, needs_missing_side
 from ncarl.centering import Centre, fit_centre
 from ncarl.checkpoint import Checkpoint
 from ncarl.core.kernel import Penalty
-from ncarl.core.types import Array
+from ncarl.core.types import Array, Kernel
 from ncarl.core.weights import Floor, PseudoInverse, ShiftedInverse, Smooth, WeightRule
 from ncarl.engines import Engine
 from ncarl.loop import History, Result, drive
@@ -24,6 +24,9 @@ from ncarl.solver import Iterate, Recipe, kernel_iterates, zero_filled_gram
 
 #: The authors' code adds this to a squared distance and to the Gram matrix.
 AUTHORS_SHIFT = 1e-6
+
+#: No floor below this in the noisy model.
+SMALLEST_NOISY_SHARE = 1e-6
 
 #: What a fit that starts where another ended counts as having behind it.
 WARM_STEPS = 30
@@ -82,7 +85,8 @@ class Workspace:
         self.missing_side = needs_missing_side(observed)
         self.engine = engine
         self.dtype = dtype
-        self.blocks = engine.place(cut(inner.with_values(residuals)))
+        wanted = engine.blocks_wanted(*observed.shape)
+        self.blocks = engine.place(cut(inner.with_values(residuals), wanted))
 
     @cached_property
     def start(self) -> Array:
@@ -103,7 +107,8 @@ class Workspace:
         shift = min(max(AUTHORS_SHIFT / self.unit / self.unit, 1e-30), 1e300)
         graph = settings.graph if settings.alpha > 0.0 else None
         if graph is not None and not isinstance(graph, str):
-            graph = graph.astype(self.dtype)
+            graph = self.engine.home.send(graph.astype(self.dtype))
+        active = None if faithful or not self.empty.any() else ~self.empty
         return Recipe(
             penalty=Penalty(
                 settings.alpha, settings.delta, settings.gamma, bare_delta=faithful
@@ -111,7 +116,7 @@ class Workspace:
             rule=self._rule(settings, shift),
             n_neighbors=self.neighbors(settings),
             graph=graph,
-            active=None if faithful or not self.empty.any() else ~self.empty,
+            active=None if active is None else self.engine.home.send(active),
             shift=shift if faithful else 0.0,
             missing_side=self.missing_side,
             head_start=WARM_STEPS if warm else 0,
@@ -125,7 +130,12 @@ class Workspace:
         if settings.weights == "pinv":
             return PseudoInverse() if settings.gamma is None else ShiftedInverse(shift)
         m, n = self.shape
-        return Floor(directions=self.n_observed // (m + n))
+        directions = self.n_observed // (m + n)
+        if settings.gamma is None:
+            return Floor(directions)
+        # Smoothed rows are all but low-rank, and shares near the square root of the
+        # machine epsilon are nothing but rounding, which would grow from step to step.
+        return Floor(directions, lowest=SMALLEST_NOISY_SHARE)
 
     def run(
         self,
@@ -145,19 +155,32 @@ class Workspace:
             if settled or last.step >= settings.max_iter:
                 return Result(last, history.columns, settled)
             step, gram = last.step, last.gram
-        elif gram is None:
-            gram = self.start
-        watching: list[Observer] = [checkpoint.write] if checkpoint else []
+        gram = self.start if gram is None else self.engine.home.send(gram)
+        watching: list[Observer] = []
+        if checkpoint is not None:
+            watching.append(lambda i, h: checkpoint.write(self._fetched(i), h))
         iterates = kernel_iterates(
             self.engine, self.blocks, recipe, self.start, gram, step
         )
-        return drive(
+        result = drive(
             iterates,
             max_iter=settings.max_iter,
             tol=settings.tol,
             observers=watching + (observers or []),
             history=history,
             scale=min(self.unit * self.unit, 1e300),
+        )
+        result.last = self._fetched(result.last)
+        return result
+
+    def _fetched(self, iterate: Iterate) -> Iterate:
+        """The iterate with its arrays in the memory of this process."""
+        fetch, kernel = self.engine.home.fetch, iterate.kernel
+        return replace(
+            iterate,
+            gram=fetch(iterate.gram),
+            kernel=Kernel(fetch(kernel.K), fetch(kernel.P), kernel.s),
+            similarity=fetch(iterate.similarity),
         )
 
     def model(self, settings: Settings, result: Result[Iterate]) -> KernelModel:

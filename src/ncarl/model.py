@@ -5,16 +5,15 @@ All methods work in the orientation of the kernel: its columns are the model's c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
 from ncarl.blocks import cut
 from ncarl.centering import Centre
-from ncarl.core.plan import pieces
-from ncarl.core.rows import complete_rows, row_duals, row_variances
+from ncarl.core.rows import complete_rows, row_entries, row_module, row_variances
 from ncarl.core.types import Array, Block, Kernel
 from ncarl.engines import Engine
 from ncarl.observed import Observed
@@ -94,13 +93,14 @@ class KernelModel:
         residuals, effects = self.prepare(observed)
         X = np.empty(observed.shape)
         deviations = None if std is None else np.empty(observed.shape)
-        blocks = cut(residuals)
+        blocks = cut(residuals, engine.blocks_wanted(*residuals.shape))
         shared = {"kernel": self.kernel, "std": std}
         done = engine.map(completed_block, engine.place(blocks), **shared)
+        fetch = engine.home.fetch
         for block, (rows, variances) in zip(blocks, done, strict=True):
-            X[block.rows] = self._in_units(rows, effects[block.rows], block)
+            X[block.rows] = self._in_units(fetch(rows), effects[block.rows], block)
             if deviations is not None:
-                deviations[block.rows] = self._deviations(variances)
+                deviations[block.rows] = self._deviations(fetch(variances))
         return _finite(X), None if deviations is None else _finite(deviations)
 
     def predict(
@@ -118,14 +118,15 @@ class KernelModel:
         residuals, effects = self.prepare(part)
         values = np.empty(len(rows))
         deviations = None if std is None else np.empty(len(rows))
-        blocks = cut(residuals)
+        blocks = cut(residuals, engine.blocks_wanted(*residuals.shape))
         order = np.argsort(position, kind="stable")
         bounds = np.searchsorted(position[order], np.arange(len(wanted) + 1))
         done = engine.map(
             entry_terms, engine.place(blocks), kernel=self.kernel, std=std,
             columns=columns[order], bounds=bounds,
         )  # fmt: skip
-        for places, sums, variances in done:
+        fetch = engine.home.fetch
+        for places, sums, variances in ((p, fetch(x), fetch(v)) for p, x, v in done):
             asked = order[places]
             j, i = columns[asked], position[asked]
             centre = self.centre.mean + self.centre.columns[j]
@@ -164,7 +165,7 @@ def completed_block(
     X, _, _ = complete_rows(block, kernel=kernel, kind=kind)
     if std is None:
         return X, None
-    variances = row_variances(block, kernel=kernel)
+    variances = row_variances(block, kernel=kernel, kind=kind)
     return X, variances - kernel.s if std == "latent" else variances
 
 
@@ -188,35 +189,31 @@ def entry_terms(
     sums, variances : arrays of shape (asked,)
         The answers; variances are 0 where they were not asked for.
     """
-    answers = [
-        answer
-        for part in pieces(block)
-        for answer in _answers(part, kernel, columns, bounds, std, kind)
-    ]
-    places, sums, variances = (np.concatenate(a) for a in zip(*answers, strict=True))
-    return places, sums, variances
+    parts = row_module(kind).pieces(block)
+    answers = [_answers(part, kernel, columns, bounds, std, kind) for part in parts]
+    if len(answers) == 1:
+        return answers[0]
+    xp = array_namespace(answers[0][1])
+    places, sums, variances = zip(*answers, strict=True)
+    return np.concatenate(places), xp.concat(sums), xp.concat(variances)
 
 
 def _answers(
     block: Block, kernel: Kernel, columns: Array, bounds: Array,
     std: str | None, kind: str,
-) -> Iterator[tuple[Array, Array, Array]]:  # fmt: skip
-    """Places, values and variances that are asked of each row."""
-    if kernel.P is None:
-        Y, _ = row_duals(block, kernel=kernel, kind=kind)
-    else:
-        X, _, _ = complete_rows(block, kernel=kernel, kind=kind)
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Places, values and variances that are asked of the rows of a small block."""
+    counts = (bounds[1:] - bounds[:-1])[block.rows]
+    i = np.repeat(np.arange(block.n_rows), counts)
+    within = np.arange(len(i)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = bounds[block.rows][i] + within
+    j = columns[places]
+    values = row_entries(block, i, j, kernel=kernel, kind=kind)
+    if std is None:
+        return places, values, 0.0 * values
+    spread = row_variances(block, kernel=kernel, kind=kind)
     noise = kernel.s if std == "latent" else 0.0
-    spread = None if std is None else row_variances(block, kernel=kernel) - noise
-    for i, row in enumerate(block.rows):
-        places = np.arange(bounds[row], bounds[row + 1])
-        j = columns[places]
-        if kernel.P is None:
-            entries = slice(int(block.indptr[i]), int(block.indptr[i + 1]))
-            values = Y[entries] @ kernel.K[np.ix_(block.indices[entries], j)]
-        else:
-            values = X[i, j]
-        yield places, values, np.zeros(len(j)) if spread is None else spread[i, j]
+    return places, values, spread[i, j] - noise
 
 
 def _finite(values: Array) -> Array:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import time
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import iadd
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
 
 from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.kernel import Penalty, column_kernel
@@ -19,6 +19,7 @@ from ncarl.core.rows import first_gram, gram_of_duals, gram_of_rows
 from ncarl.core.types import Array, Kernel, RowSums
 from ncarl.core.weights import WeightRule, spectrum
 from ncarl.engines import Engine
+from ncarl.homes import seconds_between
 
 #: The Gram matrix of the duals loses about eps * cond(Q)^2 digits in the worst case
 #: (far fewer in practice); past this bound completed rows are formed instead.
@@ -79,7 +80,11 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Iterate:
-    """The state after a step, and what is worth recording of it."""
+    """The state after a step, and what is worth recording of it.
+
+    Arrays are where the engine keeps them; ``zero`` (which columns of the Gram matrix
+    vanish) is a NumPy array.
+    """
 
     step: int
     gram: Array
@@ -91,6 +96,7 @@ class Iterate:
     jitter: float
     seconds: dict[str, float]
     may_stop: bool = True
+    zero: Array | None = None
 
 
 def zero_filled_gram(engine: Engine, blocks: Sequence[Any]) -> Array:
@@ -121,42 +127,98 @@ def kernel_iterates(
     step : int
         Steps already made.
     """
-    S = _standing_similarity(recipe, start)
+    home = engine.home
+    standing = _standing_similarity(recipe, start)
+    (norms,) = home.read(_diagonal(gram))
+    zero = norms <= 0.0
     while True:
         step += 1
-        clock = [time.perf_counter()]
-        with engine.dense_work(gram.shape[0]):
-            basis = [spectrum(gram)]
-            trust = step + recipe.head_start
+        turn = _Turn(engine, blocks, recipe, standing, step)
+        iterate = turn.run(gram, zero, checked=not home.queued)
+        if home.queued and not math.isfinite(iterate.change):
+            # Something did not factorise: again, this time with a look at each.
+            iterate = turn.run(gram, zero, checked=True)
+        yield iterate
+        gram, zero = iterate.gram, iterate.zero
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One step, to be run on a Gram matrix."""
+
+    engine: Engine
+    blocks: Sequence[Any]
+    recipe: Recipe
+    standing: Array | None
+    step: int
+
+    def run(self, gram: Array, zero: Array, *, checked: bool) -> Iterate:
+        """The state after the step; nothing is read back before the end of it."""
+        home, recipe = self.engine.home, self.recipe
+        start = home.mark()
+        with home.work(gram.shape[0]):
+            basis = [spectrum(gram, zero)]
+            trust = self.step + recipe.head_start
             weights = recipe.rule(basis[0].eigenvalues, trust)
             may_stop = recipe.rule.settled(basis[0].eigenvalues, trust)
-            clock.append(time.perf_counter())
-            if recipe.learns_graph:
-                S = recipe.learn_similarity(gram)
+            weighed = home.mark()
+            S = recipe.learn_similarity(gram) if recipe.learns_graph else self.standing
             kernel = column_kernel(
                 basis.pop(),  # handed over, to be freed when it has served
                 weights,
                 None if S is None else laplacian(S),
                 recipe.penalty,
                 missing_side=recipe.missing_side,
+                checked=checked,
             )
-        clock.append(time.perf_counter())
-        sums = _next_gram(engine, blocks, recipe, kernel, weights)
-        clock.append(time.perf_counter())
-        yield Iterate(
-            step=step,
-            gram=sums.gram,
+        ready = home.mark()
+        sums, new = self._next_gram(kernel, weights, checked)
+        done = home.mark()
+        fit, change, settled, norms = home.read(
+            sums.fit, relative_change(new, gram), may_stop, _diagonal(new)
+        )
+        return Iterate(
+            step=self.step,
+            gram=new,
             kernel=kernel,
             similarity=S,
             # With s = 1 the loss and the penalty of a row add up to v.y.
-            objective=sums.fit,
-            fit=sums.fit,
-            change=relative_change(sums.gram, gram),
+            objective=float(fit),
+            fit=float(fit),
+            change=float(change),
             jitter=sums.jitter,
-            seconds=_by_part(clock, sums),
-            may_stop=may_stop,
+            seconds=_by_part((start, weighed, ready, done), sums),
+            may_stop=bool(settled),
+            zero=norms <= 0.0,
         )
-        gram = sums.gram
+
+    def _next_gram(
+        self, kernel: Kernel, weights: Array, checked: bool
+    ) -> tuple[RowSums, Array]:
+        """Sums of one pass over the rows, and the Gram matrix of completed rows."""
+        shared = {"kernel": kernel, "checked": checked}
+        if self._keeps_rows(kernel, weights):
+            sums = reduce(iadd, self.engine.map(gram_of_rows, self.blocks, **shared))
+            return sums, symmetrised(sums.gram)
+        sums = reduce(iadd, self.engine.map(gram_of_duals, self.blocks, **shared))
+        with self.engine.home.work(kernel.K.shape[0]):
+            return sums, sandwich(kernel.K, sums.gram)
+
+    def _keeps_rows(self, kernel: Kernel, weights: Array) -> bool:
+        """Whether completed rows are formed, not only their duals.
+
+        Where work is queued they always are: asking for the condition number would
+        mean waiting, and dense products are what such devices are good at.
+        """
+        if self.recipe.keep_digits or self.engine.home.queued:
+            return True
+        spectral = self.recipe.penalty.spectral(weights)
+        # Symmetrised similarity has row sums below n / k only; 4 bounds L in practice.
+        largest = float(spectral.max()) + 4.0 * self.recipe.penalty.alpha
+        condition = largest / float(spectral.min())
+        eps = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps)
+        # Infinite, not an error, past the range.
+        return bool(eps * condition * condition > DUAL_LOSS)
 
 
 def _standing_similarity(recipe: Recipe, start: Array) -> Array | None:
@@ -168,47 +230,36 @@ def _standing_similarity(recipe: Recipe, start: Array) -> Array | None:
     return None
 
 
-def _next_gram(
-    engine: Engine,
-    blocks: Sequence[Any],
-    recipe: Recipe,
-    kernel: Kernel,
-    weights: Array,
-) -> RowSums:
-    """Sums of one pass over the rows; the Gram matrix is that of completed rows."""
-    spectral = recipe.penalty.spectral(weights)
-    # Symmetrised similarity has row sums below n / k only; 4 bounds L in practice.
-    largest = float(spectral.max()) + 4.0 * recipe.penalty.alpha
-    condition = largest / float(spectral.min())
-    eps = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps)
-    loss = eps * condition * condition  # infinite, not an error, past the range
-    if recipe.keep_digits or loss > DUAL_LOSS:
-        sums = reduce(iadd, engine.map(gram_of_rows, blocks, kernel=kernel))
-        return replace(sums, gram=symmetrised(sums.gram))
-    sums = reduce(iadd, engine.map(gram_of_duals, blocks, kernel=kernel))
-    with engine.dense_work(kernel.K.shape[0]):
-        return replace(sums, gram=sandwich(kernel.K, sums.gram))
+def _diagonal(A: Array) -> Array:
+    """Diagonal of a square matrix of any array library."""
+    return array_namespace(A).linalg.diagonal(A)
 
 
-def relative_change(new: Array, old: Array) -> float:
+def relative_change(new: Array, old: Array) -> Array:
     """``||new - old||_F / ||new||_F``, infinite where only ``new`` vanishes."""
-    # Not through BLAS: see ncarl.core.linalg on its idle threads.
-    gap = new - old
-    difference = float(np.sqrt(np.einsum("ij,ij->", gap, gap)))
-    size = float(np.sqrt(np.einsum("ij,ij->", new, new)))
-    if size > 0.0:
-        return difference / size
-    return 0.0 if difference == 0.0 else float("inf")
+    xp, gap = array_namespace(new), new - old
+    if is_numpy_array(new):
+        # Not through BLAS: see ncarl.core.linalg on its idle threads.
+        difference = np.sqrt(np.einsum("ij,ij->", gap, gap))
+        size = np.sqrt(np.einsum("ij,ij->", new, new))
+    else:
+        difference = xp.linalg.vector_norm(gap)
+        size = xp.linalg.vector_norm(new)
+    safe = xp.where(size > 0.0, size, xp.ones_like(size))
+    alone = xp.where(difference > 0.0, xp.full_like(size, math.inf), difference)
+    return xp.where(size > 0.0, difference / safe, alone)
 
 
-def _by_part(clock: list[float], sums: RowSums) -> dict[str, float]:
+def _by_part(marks: tuple[Any, Any, Any, Any], sums: RowSums) -> dict[str, float]:
     """Seconds of a step by part; threads share the time of the pass over the rows."""
-    eigen, kernel, passed = (b - a for a, b in itertools.pairwise(clock))
-    busy = sums.seconds_rows + sums.seconds_gram
-    share = sums.seconds_rows / busy if busy > 0.0 else 1.0
+    start, weighed, ready, done = marks
+    rows = sum(seconds_between(first, middle) for first, middle, _ in sums.spans)
+    gram = sum(seconds_between(middle, last) for _, middle, last in sums.spans)
+    share = rows / (rows + gram) if rows + gram > 0.0 else 1.0
+    passed = seconds_between(ready, done)
     return {
-        "eigen": eigen,
-        "kernel": kernel,
+        "eigen": seconds_between(start, weighed),
+        "kernel": seconds_between(weighed, ready),
         "rows": passed * share,
         "gram": passed * (1.0 - share),
     }

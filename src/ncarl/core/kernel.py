@@ -46,6 +46,7 @@ def column_kernel(
     penalty: Penalty,
     *,
     missing_side: bool,
+    checked: bool = True,
 ) -> Kernel:
     """Kernel ``K = Q^-1`` of the columns, and what the missing side needs.
 
@@ -62,6 +63,8 @@ def column_kernel(
     missing_side : bool
         Whether some row is cheaper to solve for its missing entries; then
         ``P = (K + s I)^-1`` is formed too.
+    checked : bool
+        Whether to make sure of each inverse; see `ncarl.core.linalg.spd_inverse`.
     """
     xp = array_namespace(weights)
     U, eigenvalues = basis.vectors, penalty.spectral(weights)
@@ -76,7 +79,9 @@ def column_kernel(
     del U
     Q += penalty.alpha * L
     del L
-    K = spd_inverse(Q)
+    K = spd_inverse(Q, checked=checked)
     if not missing_side:
         return Kernel(K, None, s)
-    return Kernel(K, Q if s == 0.0 else spd_inverse(add_diagonal(K, s)), s)
+    if s == 0.0:
+        return Kernel(K, Q, s)
+    return Kernel(K, spd_inverse(add_diagonal(K, s), checked=checked), s)

@@ -1,8 +1,8 @@
 """What the array standard lacks: symmetric inverses, order statistics, shortcuts.
 
 Each function has an agnostic form that follows the array API standard; a shortcut for
-NumPy arrays stands in front of it where a measurement asked for one. These shortcuts
-call BLAS and LAPACK through SciPy only: NumPy usually ships a BLAS of its own, and the
+NumPy arrays or torch tensors stands in front of it where a measurement asked for one.
+Those for NumPy call BLAS and LAPACK through SciPy only: NumPy usually ships a BLAS of its own, and the
 idle threads of one library, which spin for a while, slow the other down threefold.
 """
 
@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_array
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_numpy_array,
+    is_torch_array,
+)
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ncarl.core.types import Array
@@ -24,6 +30,13 @@ FIRST_JITTER = 64.0
 LAST_JITTER = 1e-4
 #: Side of the tiles in which matrices are transposed.
 TILE = 256
+
+
+def _torch() -> Any:
+    """The shortcuts for torch tensors; torch is there if a tensor is."""
+    from ncarl.core import linalg_torch
+
+    return linalg_torch
 
 
 def jitter_steps(dtype: object) -> list[float]:
@@ -55,6 +68,8 @@ def add_diagonal(A: Array, value: float) -> Array:
         B = A.copy()
         B.flat[:: A.shape[0] + 1] += value
         return B
+    if is_torch_array(A):
+        return _torch().add_diagonal(A, value)
     return A + value * identity_like(A)
 
 
@@ -63,6 +78,8 @@ def with_diagonal(A: Array, diagonal: Array | float) -> Array:
     if is_numpy_array(A):
         np.fill_diagonal(A, diagonal)
         return A
+    if is_torch_array(A):
+        return _torch().with_diagonal(A, diagonal)
     xp = array_namespace(A)
     eye = identity_like(A)
     wanted = diagonal if isinstance(diagonal, float) else diagonal[:, None]
@@ -76,8 +93,11 @@ def mean_diagonal(A: Array) -> float:
     return trace / max(1, int(A.shape[0]))
 
 
-def spd_inverse(A: Array) -> Array:
+def spd_inverse(A: Array, *, checked: bool = True) -> Array:
     """Inverse of a symmetric positive definite matrix, symmetric to the last bit.
+
+    ``checked=False`` allows NaN in place of an error and of jitter, where work is
+    queued and asking whether it has gone well means waiting for it.
 
     Raises
     ------
@@ -91,6 +111,8 @@ def spd_inverse(A: Array) -> Array:
     array([[0.5 , 0.  ],
            [0.  , 0.25]])
     """
+    if is_torch_array(A) and not checked:
+        return _torch().spd_inverse(A)
     for jitter in jitter_steps(A.dtype):
         shifted = add_diagonal(A, jitter * mean_diagonal(A)) if jitter else A
         inverse = _try_spd_inverse(shifted)
@@ -113,6 +135,9 @@ def _try_spd_inverse(A: Array) -> Array | None:
         if failed or not np.isfinite(lower.trace()):
             return None
         return _mirrored(lower)
+    if is_torch_array(A):
+        inverse = _torch().spd_inverse(A)
+        return inverse if math.isfinite(mean_diagonal(inverse)) else None
     xp = array_namespace(A)
     try:
         factor = xp.linalg.cholesky(A)
@@ -173,6 +198,8 @@ def smallest(A: Array, count: int) -> Array:
     """
     if is_numpy_array(A):
         return np.partition(A, count - 1, axis=1)[:, :count].copy()
+    if is_torch_array(A):
+        return _torch().smallest(A, count)
     xp = array_namespace(A)
     return xp.sort(A, axis=1)[:, :count]
 
@@ -217,7 +244,7 @@ def congruence(U: Array, weights: Array) -> Array:
         lower = syrk(1.0, A, lower=True)
         del A  # n x n arrays are what memory is made of here
         return _mirrored(lower)
-    return A @ A.T
+    return _torch().gram(A.T) if is_torch_array(A) else A @ A.T
 
 
 def sandwich(K: Array, B: Array) -> Array:

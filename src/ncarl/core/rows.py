@@ -7,8 +7,9 @@ A row with observed columns ``o`` (values ``v``) and missing columns ``u`` is
   ``y = (P [v; x_u])_o``.
 
 Both give the same row and the same dual ``y``; the cheaper one is taken. On observed
-columns ``x_o = v - s y``. Two kernels do the work behind one signature: Numba where it
-is installed, NumPy elsewhere.
+columns ``x_o = v - s y``. Three modules do the work behind one signature: Numba where
+it is installed, NumPy elsewhere, and PyTorch for blocks that an engine has placed on a
+device.
 """
 
 from __future__ import annotations
@@ -16,25 +17,24 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-import time
-from collections.abc import Iterator
 from functools import cache, reduce
 from operator import iadd
-from types import ModuleType
+from typing import Any
 
-import numpy as np
-from scipy.linalg import solve_triangular
-
-from ncarl.core.linalg import factorised
-from ncarl.core.plan import duals_matrix, pieces
 from ncarl.core.types import Array, Block, Kernel, RowSums
 
 log = logging.getLogger("ncarl")
 
 
 @cache
-def row_module(name: str = "auto") -> ModuleType:
-    """The module that solves rows: "numba", "numpy", or the faster one at hand."""
+def row_module(name: str = "auto") -> Any:
+    """The module that solves rows: "numba", "numpy", "torch", or the one for here.
+
+    Each has ``solve_rows(block, kernel, X, checked)``, ``variances(block, kernel)``,
+    ``new_rows(block)``, ``dense_duals(block, Y)``, ``pieces(block)`` and
+    ``mark(block)``; it may have ``entries_from_duals(block, K, Y, i, j)`` and
+    ``sparse_outer_sum(block, Y)`` with ``scatter_pays(block)``.
+    """
     if name != "auto":
         return importlib.import_module(f"ncarl.core.rows_{name}")
     if importlib.util.find_spec("numba") is None:
@@ -48,9 +48,12 @@ def row_module(name: str = "auto") -> ModuleType:
 
 
 def complete_rows(
-    block: Block, *, kernel: Kernel, kind: str = "auto"
+    block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
 ) -> tuple[Array, Array, float]:
     """Completed rows, their duals, and the jitter that was needed.
+
+    ``checked=False`` allows a row whose block does not factorise to come out as NaN:
+    where work is queued, asking whether it has gone well means waiting for it.
 
     Returns
     -------
@@ -61,58 +64,71 @@ def complete_rows(
     jitter : float
         Largest relative jitter added to a block; 0 in a healthy fit.
     """
-    X = np.zeros((block.n_rows, block.n_columns), dtype=block.values.dtype)
-    Y, jitter = row_module(kind).solve_rows(block, kernel, X)
+    module = row_module(kind)
+    X = module.new_rows(block)
+    Y, jitter = module.solve_rows(block, kernel, X, checked)
     return X, Y, jitter
 
 
 def row_duals(
-    block: Block, *, kernel: Kernel, kind: str = "auto"
+    block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
 ) -> tuple[Array, float]:
     """Duals ``y`` aligned with ``block.values``, and the jitter that was needed."""
-    duals: tuple[Array, float] = row_module(kind).solve_rows(block, kernel, None)
+    module = row_module(kind)
+    duals: tuple[Array, float] = module.solve_rows(block, kernel, None, checked)
     return duals
 
 
-def row_variances(block: Block, *, kernel: Kernel) -> Array:
+def row_entries(
+    block: Block, i: Array, j: Array, *, kernel: Kernel, kind: str = "auto"
+) -> Array:
+    """Smoothed values at rows ``i`` (in increasing order) and columns ``j``."""
+    module = row_module(kind)
+    if kernel.P is None and hasattr(module, "entries_from_duals"):
+        Y, _ = row_duals(block, kernel=kernel, kind=kind)
+        return module.entries_from_duals(block, kernel.K, Y, i, j)
+    X, _, _ = complete_rows(block, kernel=kernel, kind=kind)
+    return X[i, j]
+
+
+def row_variances(block: Block, *, kernel: Kernel, kind: str = "auto") -> Array:
     """Variance of every entry of every row as it would be observed, given the row.
 
     ``k_jj - k_jo (K_oo + s I)^-1 k_oj + s``, also at columns that are observed (where
     it is the variance of a second, independent reading).
     """
-    K, s, n = kernel.K, kernel.s, block.n_columns
-    variances = np.empty((block.n_rows, n), dtype=K.dtype)
-    diagonal = K.diagonal() + s
-    for g in range(len(block.groups) - 1):
-        top, bottom = int(block.groups[g]), int(block.groups[g + 1])
-        o = block.indices[block.indptr[top] : block.indptr[top + 1]]
-        factor, _ = factorised(K, o, s)
-        half = solve_triangular(factor, K[o], lower=True, check_finite=False)
-        known = np.einsum("ij,ij->j", half, half)
-        variances[top:bottom] = np.maximum(diagonal - known, s)
-    return variances
+    return row_module(kind).variances(block, kernel)
 
 
-def gram_of_rows(block: Block, *, kernel: Kernel, kind: str = "auto") -> RowSums:
+def gram_of_rows(
+    block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
+) -> RowSums:
     """Sums over a block with ``gram = X^T X`` from completed rows (keeps digits)."""
-    return reduce(iadd, (_piece_of_rows(part, kernel, kind) for part in pieces(block)))
+    module = row_module(kind)
+    parts = module.pieces(block)
+    return reduce(iadd, (_piece_of_rows(p, kernel, kind, checked) for p in parts))
 
 
-def _piece_of_rows(block: Block, kernel: Kernel, kind: str) -> RowSums:
+def _piece_of_rows(block: Block, kernel: Kernel, kind: str, checked: bool) -> RowSums:
     """Sums over a block small enough to be completed in memory."""
-    start = time.perf_counter()
-    X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
-    middle = time.perf_counter()
-    return _sums(X.T @ X, block.values, Y, jitter, start, middle)
+    mark = row_module(kind).mark
+    start = mark(block)
+    X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind, checked=checked)
+    middle = mark(block)
+    gram = X.T @ X
+    return RowSums(gram, block.values @ Y, jitter, ((start, middle, mark(block)),))
 
 
-def gram_of_duals(block: Block, *, kernel: Kernel, kind: str = "auto") -> RowSums:
+def gram_of_duals(
+    block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
+) -> RowSums:
     """Sums over a block with ``gram = Y^T Y``; the caller multiplies by ``K``."""
-    start = time.perf_counter()
-    Y, jitter = row_duals(block, kernel=kernel, kind=kind)
-    middle = time.perf_counter()
+    mark = row_module(kind).mark
+    start = mark(block)
+    Y, jitter = row_duals(block, kernel=kernel, kind=kind, checked=checked)
+    middle = mark(block)
     gram = outer_sum(block, Y, kind)
-    return _sums(gram, block.values, Y, jitter, start, middle)
+    return RowSums(gram, block.values @ Y, jitter, ((start, middle, mark(block)),))
 
 
 def first_gram(block: Block, *, kind: str = "auto") -> Array:
@@ -122,31 +138,14 @@ def first_gram(block: Block, *, kind: str = "auto") -> Array:
 
 def outer_sum(block: Block, Y: Array, kind: str = "auto") -> Array:
     """Sum of ``y y^T`` over the rows, shape (n, n)."""
-    module, n = row_module(kind), block.n_columns
-    pairs = float(np.sum(np.diff(block.indptr).astype(np.float64) ** 2))
-    # Measured: a scattered pair costs about as much as 150 numbers of a matrix product.
-    if hasattr(module, "sparse_outer_sum") and 150 * pairs < block.n_rows * n * (
-        n + 25
-    ):
-        total: Array = module.sparse_outer_sum(block, Y)
-        return total
-    return reduce(iadd, _products(block, Y))
-
-
-def _products(block: Block, Y: Array) -> Iterator[Array]:
-    """``Y^T Y`` of one piece of the block after the other."""
-    first = 0
-    for part in pieces(block):
-        size = len(part.values)
-        dense = duals_matrix(part, Y[first : first + size]).toarray()
-        yield dense.T @ dense
-        first += size
-
-
-def _sums(
-    gram: Array, v: Array, Y: Array, jitter: float, start: float, middle: float
-) -> RowSums:
-    """Sums of one piece, with the time that its two parts took."""
-    end = time.perf_counter()
-    fit, squares = float(v @ Y), float(Y @ Y)
-    return RowSums(gram, fit, squares, jitter, middle - start, end - middle)
+    module = row_module(kind)
+    if hasattr(module, "sparse_outer_sum") and module.scatter_pays(block):
+        return module.sparse_outer_sum(block, Y)
+    products, first = [], 0
+    for part in module.pieces(block):
+        dense = module.dense_duals(part, Y[first : first + len(part.values)])
+        first += len(part.values)
+        products.append(dense.T @ dense)
+        if len(products) == 2:
+            products = [iadd(*products)]
+    return products[0]

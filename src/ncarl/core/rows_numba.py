@@ -17,6 +17,15 @@ import numpy as np
 from ncarl.core.lapack_calls import call5, call8, lapack_addresses
 from ncarl.core.linalg import jitter_steps, not_factorised
 from ncarl.core.plan import missing_side_pays
+from ncarl.core.rows_host import (  # noqa: F401
+    dense_duals,
+    entries_from_duals,
+    mark,
+    new_rows,
+    pieces,
+    scatter_pays,
+    variances,
+)
 from ncarl.core.types import Array, Block, Kernel
 
 #: Blocks up to this size are factorised here, larger ones by LAPACK.
@@ -294,8 +303,13 @@ def _mirror(A):
                     A[j, i] = A[i, j]
 
 
-def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, float]:
-    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given."""
+def solve_rows(
+    block: Block, kernel: Kernel, X: Array | None, checked: bool = True
+) -> tuple[Array, float]:
+    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given.
+
+    Every factorisation is checked here, whether that was asked for or not.
+    """
     Y = np.zeros_like(block.values)
     sizes = np.diff(block.indptr)[block.groups[:-1]]
     counts = np.diff(block.groups)

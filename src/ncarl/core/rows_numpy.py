@@ -9,6 +9,15 @@ from scipy.linalg import cho_solve
 
 from ncarl.core.linalg import cholesky_or_none, factorised
 from ncarl.core.plan import duals_matrix, missing_side_pays
+from ncarl.core.rows_host import (  # noqa: F401
+    dense_duals,
+    entries_from_duals,
+    mark,
+    new_rows,
+    pieces,
+    scatter_pays,
+    variances,
+)
 from ncarl.core.types import Array, Block, Kernel
 
 #: Past this size LAPACK outweighs the call overhead that batching saves.
@@ -17,8 +26,13 @@ BATCH_SIZE_LIMIT = 256
 BATCH_ROOM = 2_000_000
 
 
-def solve_rows(block: Block, kernel: Kernel, X: Array | None) -> tuple[Array, float]:
-    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given."""
+def solve_rows(
+    block: Block, kernel: Kernel, X: Array | None, checked: bool = True
+) -> tuple[Array, float]:
+    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given.
+
+    Every factorisation is checked here, whether that was asked for or not.
+    """
     Y = np.zeros_like(block.values)
     starts = block.groups[:-1]
     sizes = np.diff(block.indptr)[starts]

@@ -82,16 +82,23 @@ class Kernel:
 class RowSums:
     """What one pass over some rows adds up to.
 
-    ``gram`` is the sum of ``y y^T`` over the duals, or of ``x x^T`` over the
-    completed rows; which of the two, the caller chose.
+    Attributes
+    ----------
+    gram : array of shape (n, n)
+        Sum of ``y y^T`` over the duals, or of ``x x^T`` over the completed rows; which
+        of the two, the caller chose.
+    fit : scalar
+        Sum of ``v y`` over the observed entries.
+    jitter : float
+        Largest relative jitter added to a block.
+    spans : tuple of triples
+        Marks at the start, after the solves, and after the Gram matrix of each part.
     """
 
     gram: Array
-    fit: float
-    squares: float
+    fit: Any
     jitter: float
-    seconds_rows: float
-    seconds_gram: float
+    spans: tuple[tuple[Any, Any, Any], ...]
 
     def __iadd__(self, other: RowSums) -> RowSums:
         """Sums over the rows of both; the Gram matrix is added to in place."""
@@ -100,8 +107,6 @@ class RowSums:
         return RowSums(
             gram=gram,
             fit=self.fit + other.fit,
-            squares=self.squares + other.squares,
             jitter=max(self.jitter, other.jitter),
-            seconds_rows=self.seconds_rows + other.seconds_rows,
-            seconds_gram=self.seconds_gram + other.seconds_gram,
+            spans=self.spans + other.spans,
         )

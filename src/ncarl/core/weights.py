@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from array_api_compat import array_namespace
+import numpy as np
+from array_api_compat import array_namespace, device
 
 from ncarl.core.linalg import bordered_by_identity, symmetric_eigen
 from ncarl.core.types import Array
@@ -25,20 +26,22 @@ class Spectrum:
     vectors: Array
 
 
-def spectrum(G: Array) -> Spectrum:
+def spectrum(G: Array, zero: Array | None = None) -> Spectrum:
     """Spectrum of the Gram matrix ``G``, shape (n, n).
 
     Rounding can make the smallest eigenvalues of a positive semi-definite matrix
     negative; they are clipped at 0. Columns that are 0 are eigenvectors of their own,
     exactly: a rule may leave them all but free, and then rounding would grow.
+    ``zero`` says which those are, as a NumPy array, where that is known already.
     """
     xp = array_namespace(G)
-    zero = xp.linalg.diagonal(G) <= 0.0
-    count = int(xp.sum(xp.astype(zero, xp.int64)))
+    if zero is None:
+        zero = np.asarray([bool(g <= 0.0) for g in xp.linalg.diagonal(G)])
+    count = int(zero.sum())
     if count == 0:
         eigenvalues, vectors = symmetric_eigen(G)
         return Spectrum(xp.clip(eigenvalues, 0.0, None), vectors)
-    order = xp.argsort(xp.astype(~zero, xp.int64), stable=True)
+    order = xp.asarray(np.argsort(~zero, stable=True), device=device(G))
     others = order[count:]
     inner = xp.take(xp.take(G, others, axis=0), others, axis=1)
     values, U = symmetric_eigen(inner, overwrite=True)
@@ -58,10 +61,10 @@ def shares(eigenvalues: Array) -> Array:
     """
     xp = array_namespace(eigenvalues)
     sigma = xp.sqrt(eigenvalues)
-    total = float(xp.sum(sigma))
-    if total <= 0.0:
-        return xp.ones_like(sigma) / sigma.shape[0]
-    return sigma / total
+    total = xp.sum(sigma)
+    some = total > 0.0
+    equal = xp.full_like(sigma, 1.0 / sigma.shape[0])
+    return xp.where(some, sigma / xp.where(some, total, xp.ones_like(total)), equal)
 
 
 class WeightRule(Protocol):
@@ -71,7 +74,7 @@ class WeightRule(Protocol):
         """Weights for eigenvalues in increasing order, at step 1, 2, ..."""
         ...
 
-    def settled(self, eigenvalues: Array, step: int) -> bool:
+    def settled(self, eigenvalues: Array, step: int) -> Any:
         """Whether later steps would weigh the same eigenvalues in the same way."""
         ...
 
@@ -102,22 +105,22 @@ class Floor:
     trusted_after: int = 30
     lowest: float = 1e-10
 
-    def floor(self, lam: Array, step: int) -> float:
+    def floor(self, lam: Array, step: int) -> Array:
         """The floor ``f`` for shares in increasing order, at step 1, 2, ..."""
-        n = lam.shape[0]
+        xp, n = array_namespace(lam), lam.shape[0]
         share = min(1.0, 0.5 + 0.5 * step / self.trusted_after)
         trusted = math.ceil(self.directions * share)
         # lambda_(q+1) counts from the largest, the array from the smallest.
-        tail: float = float(lam[max(0, n - 1 - trusted)])
-        return max(self.lowest, min(self.share / int(n), tail))
+        place = max(0, n - 1 - trusted)
+        return xp.clip(lam[place : place + 1], self.lowest, self.share / int(n))
 
     def __call__(self, eigenvalues: Array, step: int) -> Array:
         """Weights for eigenvalues in increasing order."""
         xp = array_namespace(eigenvalues)
         lam = shares(eigenvalues)
-        return 1.0 / xp.clip(lam, self.floor(lam, step), None)
+        return 1.0 / xp.maximum(lam, self.floor(lam, step))
 
-    def settled(self, eigenvalues: Array, step: int) -> bool:
+    def settled(self, eigenvalues: Array, step: int) -> Array:
         """Whether trust in more directions would leave the floor where it is."""
         lam = shares(eigenvalues)
         return self.floor(lam, step) == self.floor(lam, self.trusted_after)

@@ -1,0 +1,89 @@
+"""Two small GPU kernels in Triton, where what PyTorch has was measured to be slow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from ncarl.core.types import Array
+
+#: Side of the square tiles that one program gathers.
+TILE = 16
+#: Most programs along the last axis of a launch.
+MOST = 65535
+
+
+@triton.jit
+def _gather(K, stride, columns, out, p, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    down, across, item = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if across > down:  # the upper half is never read
+        return
+    b = item.to(tl.int64)
+    i = down * TILE + tl.arange(0, TILE)
+    j = across * TILE + tl.arange(0, TILE)
+    rows = tl.load(columns + b * p + i, mask=i < p, other=0).to(tl.int64)
+    cols = tl.load(columns + b * p + j, mask=j < p, other=0)
+    inside = (i < p)[:, None] & (j < p)[None, :]
+    tile = tl.load(K + rows[:, None] * stride + cols[None, :], mask=inside, other=0.0)
+    tl.store(out + b * p * p + i[:, None] * p + j[None, :], tile, mask=inside)
+
+
+@triton.jit
+def _invert_factor(A, stride_b, stride_r, failed, P: tl.constexpr):  # type: ignore[no-untyped-def]
+    b = tl.program_id(0).to(tl.int64)
+    r = tl.arange(0, P)
+    i, j = r[:, None], r[None, :]
+    place = A + b * stride_b + i * stride_r + j
+    # The lower half, mirrored: row k of what is left is then its column k.
+    low = tl.load(place, mask=i >= j, other=0.0)
+    high = tl.load(A + b * stride_b + j * stride_r + i, mask=i < j, other=0.0)
+    left = low + high
+    inverse = tl.where(i == j, 1.0, 0.0).to(left.dtype)
+    sound = 1
+    for k in range(P):
+        column = tl.sum(tl.where(j == k, left, 0.0), axis=1)
+        row = tl.sum(tl.where(i == k, left, 0.0), axis=0)
+        pivot = tl.sum(tl.where(r == k, column, 0.0), axis=0)
+        sound = tl.where(pivot > 0.0, sound, 0)
+        scale = 1.0 / tl.sqrt(pivot)
+        factor = tl.where(r > k, column * scale, 0.0)
+        left -= factor[:, None] * (row * scale)[None, :]
+        solved = tl.sum(tl.where(i == k, inverse, 0.0), axis=0) * scale
+        inverse = tl.where(
+            i == k, solved[None, :], inverse - factor[:, None] * solved[None, :]
+        )
+    tl.store(place, inverse)
+    if sound == 0:
+        tl.store(failed + b, 1)
+
+
+def gather_blocks(K: Array, columns: Array, out: Array) -> None:
+    """Lower halves of ``K[columns[b]][:, columns[b]]``, into ``out`` (batch, p, p)."""
+    batch, p = columns.shape
+    tiles = triton.cdiv(p, TILE)
+    for first in range(0, batch, MOST):
+        last = min(first + MOST, batch)
+        _gather[(tiles, tiles, last - first)](
+            K, K.stride(0), columns[first:last], out[first:last], p, TILE=TILE, num_warps=2
+        )
+
+
+def invert_factors(A: Array, failed: Array) -> None:
+    """Replace each block of a stack by the inverse of its lower Cholesky factor.
+
+    ``A`` has shape (batch, p, p) with p a power of two of at least 16; blocks that
+    are not positive definite are marked in ``failed``.
+    """
+    marks: Any = failed.view(dtype=_bytes())
+    _invert_factor[(A.shape[0],)](
+        A, A.stride(0), A.stride(1), marks, P=A.shape[-1], num_warps=1
+    )
+
+
+def _bytes() -> Any:
+    """The type that a kernel writes booleans as."""
+    import torch
+
+    return torch.uint8

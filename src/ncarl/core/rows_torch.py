@@ -1,0 +1,185 @@
+"""The row step on a torch device: padded batches, factorised by matrix products.
+
+Blocks keep their row pointers on the host, where batches are planned, and everything
+else on the device. Nothing is read back, unless the caller wants factorisations
+checked; a system that fails unchecked comes out as NaN.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ncarl.core.factor_torch import Factor, factorise, gathered, padded_kernel
+from ncarl.core.linalg import jitter_steps, not_factorised
+from ncarl.core.placed import PlacedBlock, Systems
+from ncarl.core.types import Array, Kernel
+
+
+def new_rows(block: PlacedBlock) -> Array:
+    """Zeros in the shape of the completed rows."""
+    return block.values.new_zeros((block.n_rows, block.n_columns))
+
+
+def _places(block: PlacedBlock) -> Array:
+    """Where each entry stands among the numbers of the completed rows."""
+    starts = torch.arange(block.n_rows, device=block.values.device) * block.n_columns
+    size = len(block.values)
+    starts = torch.repeat_interleave(starts, block.row_counts, output_size=size)
+    return starts + block.indices
+
+
+def dense_duals(block: PlacedBlock, Y: Array) -> Array:
+    """Duals with zeros between them, shape (rows, n)."""
+    dense = new_rows(block)
+    dense.view(-1)[_places(block)] = Y
+    return dense
+
+
+def pieces(block: PlacedBlock) -> Iterator[PlacedBlock]:
+    """The block in parts whose completed rows fit into the budget."""
+    yield from block.pieces()
+
+
+def mark(block: PlacedBlock) -> Any:
+    """A moment in the course of the work on the block's device."""
+    if block.values.is_cuda:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+    return time.perf_counter()
+
+
+def solve_rows(
+    block: PlacedBlock, kernel: Kernel, X: Array | None, checked: bool = True
+) -> tuple[Array, float]:
+    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given."""
+    # One place more than there are entries: padding goes there.
+    Y = torch.zeros_like(block.padded_values)
+    batches = block.batches(kernel.P is not None)
+    sides = {False: (kernel.K, kernel.s), True: (kernel.P, 0.0)}
+    jitter, completed = 0.0, []
+    for missing, (M, s) in sides.items():
+        chosen = [batch for batch in batches if batch.missing == missing]
+        if not chosen:
+            continue
+        A = padded_kernel(M, s, max(batch.padding for batch in chosen))
+        for part in _chunks(block, chosen):
+            if missing:
+                rows, used = _missing_side(block, M, A, part, Y, checked)
+                completed.append((part.row_places(block), rows))
+            else:
+                right = block.padded_values[part.entries(block)].mT
+                y, used = _solved(A, part, right, checked)
+                Y[part.entries(block)] = y.mT
+            jitter = max(jitter, used)
+    if X is not None:
+        _fill(block, kernel, Y[:-1], X, completed)
+    return Y[:-1], jitter
+
+
+def _chunks(block: PlacedBlock, batches: list[Systems]) -> Iterator[Systems]:
+    """Systems few enough to be solved at once."""
+    number = block.values.element_size()
+    for batch in batches:
+        rows = 4 * batch.width * (block.n_columns + 1) if batch.missing else 0
+        yield from batch.chunks(block.budget, number * (batch.size**2 + rows))
+
+
+def _missing_side(
+    block: PlacedBlock, P: Array, A: Array, part: Systems, Y: Array, checked: bool
+) -> tuple[Array, float]:
+    """Completed rows, shape (groups, width, n), and jitter; duals go into ``Y``.
+
+    Rows are laid out densely, so that both sums over columns are matrix products.
+    """
+    n = block.n_columns
+    entries = part.entries(block, part.widest)
+    observed = block.padded_indices[entries].long()
+    # One column more than there are: padding goes there.
+    rows = block.values.new_zeros((*entries.shape[:2], n + 1))
+    rows.scatter_(2, observed, block.padded_values[entries])
+    wanted = part.columns.long()[:, None, :].expand(-1, part.width, -1)
+    products = rows[..., :n] @ P
+    right = products.gather(2, wanted.clamp(max=n - 1)).masked_fill_(wanted >= n, 0.0)
+    x, jitter = _solved(A, part, -right.mT, checked)
+    rows.scatter_(2, wanted.clamp(max=n), x.mT)
+    duals = rows[..., :n] @ P
+    Y[entries] = duals.gather(2, observed.clamp(max=n - 1))
+    return rows[..., :n], jitter
+
+
+def _solved(
+    A: Array, part: Systems, right: Array, checked: bool, *, half: bool = False
+) -> tuple[Array, float]:
+    """Solutions (or half of the way) for right sides (groups, size, width), jitter."""
+    factor = factorise(gathered(A, part.columns))
+    x = factor.half_solve(right) if half else factor.solve(right)
+    if not checked or not bool(factor.failed.any()):
+        return x, 0.0
+    again = factor.failed.nonzero()[:, 0]
+    x[again], jitter = _repaired(A, part[again], right[again], half)
+    return x, jitter
+
+
+def _repaired(
+    A: Array, part: Systems, right: Array, half: bool
+) -> tuple[Array, float]:
+    """Solutions of systems that do not factorise as they are, with jitter added."""
+    blocks = gathered(A, part.columns)
+    diagonal = blocks.diagonal(dim1=1, dim2=2)
+    real = part.columns < part.n_columns
+    scale = (diagonal * real).sum(dim=1) / real.sum(dim=1)
+    x, worst = right.clone(), 0.0
+    left = torch.arange(len(right), device=right.device)
+    for jitter in jitter_steps(right.dtype)[1:]:
+        shifted = blocks[left]
+        shifted.diagonal(dim1=1, dim2=2).add_(jitter * scale[left][:, None])
+        factor: Factor = factorise(shifted)
+        solve = factor.half_solve if half else factor.solve
+        x[left], worst = solve(right[left]), jitter
+        left = left[factor.failed]
+        if len(left) == 0:
+            return x, worst
+    raise not_factorised(int(part.sizes[left[0]]))
+
+
+def _fill(
+    block: PlacedBlock,
+    kernel: Kernel,
+    Y: Array,
+    X: Array,
+    completed: list[tuple[Array, Array]],
+) -> None:
+    """Completed rows into ``X``; those of the missing side are given."""
+    places = _places(block)
+    X.view(-1)[places] = Y
+    torch.matmul(X.clone(), kernel.K, out=X)
+    if completed:
+        spare = torch.cat([X, X[:1]])
+        for rows, values in completed:
+            spare[rows] = values
+        X.copy_(spare[:-1])
+    X.view(-1)[places] = block.values - kernel.s * Y
+
+
+def variances(block: PlacedBlock, kernel: Kernel) -> Array:
+    """Variance of every entry as it would be observed, given its row."""
+    K, s, n = kernel.K, kernel.s, block.n_columns
+    diagonal = K.diagonal() + s
+    found = diagonal.repeat(block.n_rows + 1, 1)
+    batches = block.batches(False)
+    padding = max((batch.padding for batch in batches), default=0)
+    A, rows = padded_kernel(K, s, padding), padded_kernel(K, 0.0, padding)[:, :n]
+    number = block.values.element_size()
+    for batch in batches:
+        each = number * batch.size * (batch.size + 3 * n)
+        for part in batch.chunks(block.budget, each):
+            right = rows[part.columns.long()]
+            solved, _ = _solved(A, part, right, True, half=True)
+            known = (diagonal - (solved * solved).sum(dim=1)).clamp(min=s)
+            found[part.row_places(block)] = known[:, None, :]
+    return found[:-1]

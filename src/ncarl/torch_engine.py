@@ -1,0 +1,210 @@
+"""One GPU (or the processor) through PyTorch: blocks and kernel stay on the device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from ncarl.core.placed import Budget, PlacedBlock
+from ncarl.core.types import Array, Block, Kernel
+from ncarl.exceptions import DeviceMemoryError
+
+R = TypeVar("R")
+
+#: Work arrays get this part of the free memory, and no more than so many bytes: larger
+#: batches were not faster.
+FREE_SHARE, MOST_BYTES = 0.25, 4 * 2**30
+#: n x n arrays that a step holds at its peak, workspace of the eigensolver included.
+KERNEL_ARRAYS = 8
+
+
+def device_memory(device: torch.device) -> tuple[int, int]:
+    """Free and total bytes of a device's memory."""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return free + _reserved(device), total
+    import os
+
+    pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**20
+    total = pages * 4096
+    return total // 2, total
+
+
+def _reserved(device: torch.device) -> int:
+    """Bytes that PyTorch holds without using them."""
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(held)
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory of a torch device; CUDA work is queued, so reading means waiting."""
+
+    device: torch.device
+
+    @property
+    def queued(self) -> bool:
+        """Nothing is read back inside a step, on whatever device."""
+        return True
+
+    @contextmanager
+    def work(self, n: int) -> Iterator[None]:
+        """A context for n x n work, in which running out of memory is explained."""
+        try:
+            yield
+        except torch.cuda.OutOfMemoryError as error:
+            raise too_large(n, self.device) from error
+
+    def send(self, array: Any) -> Any:
+        """A NumPy array, moved to the device; a tensor as it is."""
+        if isinstance(array, np.ndarray):
+            return torch.tensor(array, device=self.device)
+        return array
+
+    def fetch(self, array: Any) -> Any:
+        """A tensor as a NumPy array; anything else as it is."""
+        if isinstance(array, torch.Tensor):
+            return array.cpu().numpy()
+        return array
+
+    def read(self, *arrays: Any) -> list[Array]:
+        """Small tensors and numbers as NumPy arrays, in one transfer."""
+        here = [
+            torch.as_tensor(a, dtype=torch.float64, device=self.device) for a in arrays
+        ]
+        values = torch.cat([a.reshape(-1) for a in here]).cpu().numpy()
+        parts = np.split(values, np.cumsum([a.numel() for a in here])[:-1])
+        return [p.reshape(a.shape) for p, a in zip(parts, here, strict=True)]
+
+    def mark(self) -> Any:
+        """A moment in the course of the work."""
+        if self.device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def too_large(n: int, device: torch.device, number: int = 8) -> DeviceMemoryError:
+    """The error for a kernel that does not fit, with what would."""
+    free, total = device_memory(device)
+    needed = KERNEL_ARRAYS * number * n * n
+    fits = int((free / (KERNEL_ARRAYS * number)) ** 0.5)
+    return DeviceMemoryError(
+        f"a kernel of {n} columns takes about {needed / 1e9:.1f} GB on {device}, which "
+        f"has {free / 1e9:.1f} of {total / 1e9:.1f} GB free: enough for about {fits} "
+        "columns, or 1.4 times that with dtype='float32'. engine='threads' works in "
+        "the memory of the host; orientation='auto' puts the kernel on the shorter side"
+    )
+
+
+@dataclass(frozen=True)
+class Torch:
+    """PyTorch on one device: all rows in padded batches, nothing read back in a step.
+
+    Parameters
+    ----------
+    device : str, optional
+        A torch device; by default "cuda". "cpu" runs the same code on the processor,
+        where the threads engine is faster.
+    memory_gb : float, optional
+        Memory for one batch of rows; by default a quarter of what is free, at most
+        4 GB. It shrinks by itself where it proves too much.
+    why : str
+        Why it was picked, for `describe`.
+    """
+
+    device: str = "cuda"
+    memory_gb: float | None = None
+    why: str = field(default="", repr=False, compare=False)
+    budget: Budget = field(default_factory=lambda: Budget(0), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        usable(self.device)
+        given = self.memory_gb
+        if given is None:
+            free, _ = device_memory(self.home.device)
+            self.budget.bytes = int(min(MOST_BYTES, FREE_SHARE * free))
+            return
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not (number and 0.0 < given < float("inf")):
+            raise ValueError(
+                "memory_gb must be a positive number, or None for a quarter of what "
+                f"is free, got {given!r}"
+            )
+        self.budget.bytes = int(given * 1e9)
+
+    @property
+    def home(self) -> DeviceMemory:
+        """The memory of the device."""
+        return DeviceMemory(torch.device(self.device))
+
+    def blocks_wanted(self, rows: int, columns: int) -> int | None:
+        """As many as keep the completed rows of one within the budget."""
+        dense = 8.0 * rows * columns
+        return max(1, int(np.ceil(4.0 * dense / max(1, self.budget.bytes))))
+
+    def place(self, blocks: Iterable[Block]) -> Sequence[PlacedBlock]:
+        """Copy the blocks to the device."""
+        placed = []
+        for block in blocks:
+            number = block.values.dtype.itemsize
+            _, total = device_memory(self.home.device)
+            if KERNEL_ARRAYS * number * block.n_columns**2 > total:
+                raise too_large(block.n_columns, self.home.device, number)
+            placed.append(PlacedBlock.of(block, self.home.device, self.budget))
+        return placed
+
+    def map(
+        self, function: Callable[..., R], blocks: Sequence[PlacedBlock], **shared: Any
+    ) -> Iterator[R]:
+        """``function(block, **shared)`` for every block, in block order."""
+        for name, value in shared.items():
+            if isinstance(value, Kernel):
+                send = self.home.send
+                shared[name] = Kernel(send(value.K), send(value.P), value.s)
+        for block in blocks:
+            yield self._within_memory(function, block, shared)
+
+    def _within_memory(
+        self, function: Callable[..., R], block: PlacedBlock, shared: dict[str, Any]
+    ) -> R:
+        """The result for a block, in smaller and smaller batches if memory runs out."""
+        while True:
+            try:
+                return function(block, kind="torch", **shared)
+            except torch.cuda.OutOfMemoryError as error:
+                if not self.budget.shrink():
+                    raise too_large(block.n_columns, self.home.device) from error
+            torch.cuda.empty_cache()
+
+    def describe(self) -> str:
+        """What the engine is and why it was picked, in one line."""
+        device = self.home.device
+        name = "processor"
+        if device.type == "cuda":
+            name = torch.cuda.get_device_name(device)
+        _, total = device_memory(device)
+        return (
+            f"torch {torch.__version__}: {name} ({device}, {total / 1e9:.0f} GB), "
+            f"batches of {self.budget.bytes / 1e9:.1f} GB{self.why}"
+        )
+
+
+def usable(device: str) -> None:
+    """Raise where a device does not do what it is asked.
+
+    Raises
+    ------
+    RuntimeError
+        With the reason, from PyTorch.
+    """
+    probe = torch.eye(16, dtype=torch.float64, device=torch.device(device))
+    if float(torch.linalg.cholesky_ex(probe + probe @ probe)[0].sum()) <= 0.0:
+        raise RuntimeError(f"the device {device!r} gives wrong results")
