@@ -109,7 +109,7 @@ def measure(case, device, rate, dtype="float64"):
     name, make, settings, paper = case
     X, error = make()
     options = {**settings, "tol": 0, "dtype": dtype, "engine": Torch(device)}
-    NCARL(**{**options, "max_iter": 1}).fit(X)
+    NCARL(**{**options, "max_iter": min(3, settings["max_iter"])}).fit(X)
     wait(device)
     start = time.perf_counter()
     model = NCARL(**options).fit(X)

@@ -57,6 +57,8 @@ class Centre:
         """Observed values without mean and column effects, in units of the spreads."""
         columns = observed.indices
         left: Array = observed.values - (self.mean + self.columns[columns])
+        if bool((self.spreads == 1.0).all()):
+            return left
         spreads = self.spreads[columns]
         return np.divide(left, spreads, out=np.zeros_like(left), where=spreads > 0.0)
 

@@ -14,7 +14,7 @@ from ncarl.blocks import cut, needs_missing_side
 from ncarl.centering import Centre, fit_centre
 from ncarl.checkpoint import Checkpoint
 from ncarl.core.kernel import Penalty
-from ncarl.core.types import Array, Kernel
+from ncarl.core.types import Array
 from ncarl.core.weights import Floor, PseudoInverse, ShiftedInverse, Smooth, WeightRule
 from ncarl.engines import Engine
 from ncarl.loop import History, Result, drive
@@ -26,7 +26,7 @@ from ncarl.solver import Iterate, Recipe, kernel_iterates, zero_filled_gram
 AUTHORS_SHIFT = 1e-6
 
 #: No floor below this in the noisy model.
-SMALLEST_NOISY_SHARE = 1e-6
+SMALLEST_NOISY_SHARE = 1e-5
 
 #: What a fit that starts where another ended counts as having behind it.
 WARM_STEPS = 30
@@ -162,7 +162,7 @@ class Workspace:
         iterates = kernel_iterates(
             self.engine, self.blocks, recipe, self.start, gram, step
         )
-        result = drive(
+        return drive(
             iterates,
             max_iter=settings.max_iter,
             tol=settings.tol,
@@ -170,26 +170,27 @@ class Workspace:
             history=history,
             scale=min(self.unit * self.unit, 1e300),
         )
-        result.last = self._fetched(result.last)
-        return result
 
     def _fetched(self, iterate: Iterate) -> Iterate:
         """The iterate with its arrays in the memory of this process."""
-        fetch, kernel = self.engine.home.fetch, iterate.kernel
+        fetch = self.engine.home.fetch
         return replace(
             iterate,
             gram=fetch(iterate.gram),
-            kernel=Kernel(fetch(kernel.K), fetch(kernel.P), kernel.s),
+            kernel=iterate.kernel.moved(fetch),
             similarity=fetch(iterate.similarity),
         )
 
-    def model(self, settings: Settings, result: Result[Iterate]) -> KernelModel:
-        """The fitted model that a run ended with."""
+    def model(
+        self, settings: Settings, result: Result[Iterate], *, fetched: bool = True
+    ) -> KernelModel:
+        """The fitted model that a run ended with; its kernel may stay where it is."""
         noisy = settings.gamma is not None
         sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
         silent = self.centred or settings.weights == "pinv"
+        kernel = result.last.kernel
         return KernelModel(
-            kernel=result.last.kernel,
+            kernel=kernel.moved(self.engine.home.fetch) if fetched else kernel,
             centre=self.centre,
             unit=self.unit,
             sigma=sigma,

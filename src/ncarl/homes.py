@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.sparse import csr_array
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from ncarl.core.types import Array
@@ -44,6 +45,10 @@ class Home(Protocol):
 
     def fetch(self, array: Any) -> Any:
         """An array from there as a NumPy array; None stays None."""
+        ...
+
+    def fetch_sparse(self, array: Any) -> Any:
+        """An array from there, with few entries that are not 0, as a SciPy array."""
         ...
 
     def read(self, *arrays: Any) -> list[Any]:
@@ -150,6 +155,10 @@ class HostMemory:
     def fetch(self, array: Any) -> Any:
         """The array as it is."""
         return array
+
+    def fetch_sparse(self, array: Any) -> Any:
+        """The array as a SciPy CSR array."""
+        return csr_array(array)
 
     def read(self, *arrays: Any) -> list[Array]:
         """The arrays as they are."""

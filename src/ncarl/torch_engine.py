@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from ncarl.core.placed import Budget, PlacedBlock
 from ncarl.core.types import Array, Block, Kernel
@@ -19,7 +20,7 @@ R = TypeVar("R")
 
 #: Work arrays get this part of the free memory, and no more than so many bytes: larger
 #: batches were not faster.
-FREE_SHARE, MOST_BYTES = 0.25, 4 * 2**30
+FREE_SHARE, MOST_BYTES = 0.25, 8 * 2**30
 #: n x n arrays that a step holds at its peak, workspace of the eigensolver included.
 KERNEL_ARRAYS = 8
 
@@ -73,6 +74,15 @@ class DeviceMemory:
             return array.cpu().numpy()
         return array
 
+    def fetch_sparse(self, array: Any) -> Any:
+        """A tensor with few entries as a SciPy CSR array."""
+        if not isinstance(array, torch.Tensor):
+            return csr_array(array)
+        rows, columns = array.nonzero(as_tuple=True)
+        values = array[rows, columns]
+        where = (rows.cpu().numpy(), columns.cpu().numpy())
+        return csr_array((values.cpu().numpy(), where), shape=tuple(array.shape))
+
     def read(self, *arrays: Any) -> list[Array]:
         """Small tensors and numbers as NumPy arrays, in one transfer."""
         here = [
@@ -115,7 +125,7 @@ class Torch:
         where the threads engine is faster.
     memory_gb : float, optional
         Memory for one batch of rows; by default a quarter of what is free, at most
-        4 GB. It shrinks by itself where it proves too much.
+        8 GB. It shrinks by itself where it proves too much.
     why : str
         Why it was picked, for `describe`.
     """
@@ -152,14 +162,15 @@ class Torch:
 
     def place(self, blocks: Iterable[Block]) -> Sequence[PlacedBlock]:
         """Copy the blocks to the device."""
-        placed = []
-        for block in blocks:
+        given, device = list(blocks), self.home.device
+        _, total = device_memory(device)
+        for block in given[:1]:
             number = block.values.dtype.itemsize
-            _, total = device_memory(self.home.device)
             if KERNEL_ARRAYS * number * block.n_columns**2 > total:
-                raise too_large(block.n_columns, self.home.device, number)
-            placed.append(PlacedBlock.of(block, self.home.device, self.budget))
-        return placed
+                raise too_large(block.n_columns, device, number)
+        # Each record keeps its memory, so only a block that is alone gets one.
+        repeated = len(given) == 1
+        return [PlacedBlock.of(b, device, self.budget, repeated) for b in given]
 
     def map(
         self, function: Callable[..., R], blocks: Sequence[PlacedBlock], **shared: Any
@@ -167,8 +178,7 @@ class Torch:
         """``function(block, **shared)`` for every block, in block order."""
         for name, value in shared.items():
             if isinstance(value, Kernel):
-                send = self.home.send
-                shared[name] = Kernel(send(value.K), send(value.P), value.s)
+                shared[name] = value.moved(self.home.send)
         for block in blocks:
             yield self._within_memory(function, block, shared)
 

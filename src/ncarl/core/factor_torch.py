@@ -1,10 +1,10 @@
 """Batched Cholesky solves on a torch device, made of matrix products.
 
 The libraries' batched factorisation reaches a few percent of what a card does in
-matrix products. Here a stack of matrices is halved until the diagonal blocks are
-small; those are factorised and inverted one by one, and everything between them is a
-batched product. Diagonal blocks keep the inverse of their factor, so that a
-triangular solve is a product too.
+matrix products. Here a block of columns takes all that the columns before it have to
+say in one product, its diagonal block is factorised and inverted (from small blocks,
+by products again), and a last product gives the rest of the columns. Diagonal blocks
+keep the inverse of their factor, so that a triangular solve is a product too.
 """
 
 from __future__ import annotations
@@ -82,89 +82,78 @@ class Factor:
     Attributes
     ----------
     blocks : tensor of shape (batch, p, p)
-        Below the diagonal blocks ``L`` itself, in them the inverses of those of ``L``.
+        Below the diagonal blocks ``L`` itself, in them the inverses of those of ``L``;
+        above them anything.
     failed : tensor of bool, shape (batch,)
         Matrices that are not positive definite.
-    whole : int
-        Size of the diagonal blocks.
     """
 
     blocks: Array
     failed: Array
-    whole: int
 
     def solve(self, right: Array) -> Array:
         """``A^-1 right`` for right sides of shape (batch, p, columns); NaN if failed."""
         x = self.half_solve(right)
         F, p = self.blocks, self.blocks.shape[-1]
-        for first in reversed(range(0, p, self.whole)):
-            last = min(first + self.whole, p)
+        for first in reversed(range(0, p, WHOLE)):
+            last = min(first + WHOLE, p)
             part = x[:, first:last]
             if last < p:
                 part.baddbmm_(F[:, last:, first:last].mT, x[:, last:], alpha=-1)
             part.copy_(F[:, first:last, first:last].mT @ part)
-        return x.masked_fill_(self.failed[:, None, None], torch.nan)
+        return x
 
     def half_solve(self, right: Array) -> Array:
-        """``L^-1 right``, as a new tensor."""
+        """``L^-1 right`` as a new tensor; NaN if failed."""
         x = right.clone()
         F, p = self.blocks, self.blocks.shape[-1]
-        for first in range(0, p, self.whole):
-            last = min(first + self.whole, p)
+        for first in range(0, p, WHOLE):
+            last = min(first + WHOLE, p)
             part = x[:, first:last]
             part.copy_(F[:, first:last, first:last] @ part)
             if last < p:
                 x[:, last:].baddbmm_(F[:, last:, first:last], part, alpha=-1)
-        return x
+        return x.masked_fill_(self.failed[:, None, None], torch.nan)
 
 
-def factorise(A: Array, whole: int = WHOLE) -> Factor:
-    """Factorise a stack of matrices, shape (batch, p, p), in its own memory.
+def factorise(A: Array) -> Factor:
+    """Factorise a stack of matrices, shape (batch, p, p), using up their memory.
 
-    Only the lower half is read; ``p`` is a multiple of 16, ``whole`` a power of two.
+    Only the lower half is read; ``p`` is a multiple of 16.
     """
-    failed = torch.zeros(A.shape[0], dtype=torch.bool, device=A.device)
+    batch, p, _ = A.shape
+    failed = torch.zeros(batch, dtype=torch.bool, device=A.device)
     kernels = gpu_kernels() if A.is_cuda else None
-    if kernels is None:
-        _factorise(A, library_leaf, LIBRARY_LEAF, whole, failed)
-    else:
-        _factorise(A, kernels.invert_factors, KERNEL_LEAF, whole, failed)
-    return Factor(A, failed, whole)
+    leaf = library_leaf if kernels is None else kernels.invert_factors
+    size = LIBRARY_LEAF if kernels is None else KERNEL_LEAF
+    F = torch.empty_like(A) if p > WHOLE else A
+    for first in range(0, p, WHOLE):
+        last = min(first + WHOLE, p)
+        if first > 0:
+            A[:, first:, first:last].baddbmm_(
+                F[:, first:, :first], F[:, first:last, :first].mT, alpha=-1
+            )
+        corner = A[:, first:last, first:last]
+        _invert_factor(corner, leaf, size, failed)
+        if F is not A:
+            F[:, first:last, first:last] = corner
+        if last < p:
+            below = A[:, last:, first:last]
+            torch.bmm(below, corner.mT, out=F[:, last:, first:last])
+    return Factor(F, failed)
 
 
-def _half(p: int, size: int, whole: int) -> int:
-    """Where to halve: a whole number of diagonal blocks where there are several."""
-    unit = whole if p > whole else size
-    return (p // unit + 1) // 2 * unit
-
-
-def _factorise(
-    A: Array, leaf: LeafSolver, size: int, whole: int, failed: Array
-) -> None:
-    """Factorise in place; a matrix of at most ``whole`` becomes an inverse factor."""
+def _invert_factor(A: Array, leaf: LeafSolver, size: int, failed: Array) -> None:
+    """Replace each matrix by the inverse of its lower factor, halving it first."""
     p = A.shape[-1]
     if p <= size:
         leaf(A, failed)
         return
-    half = _half(p, size, whole)
+    half = (p // size + 1) // 2 * size
     top, corner, low = A[:, :half, :half], A[:, half:, :half], A[:, half:, half:]
-    _factorise(top, leaf, size, whole, failed)
-    _solve_from_the_right(corner, top, whole)
-    low.baddbmm_(corner, corner.mT, alpha=-1)
-    _factorise(low, leaf, size, whole, failed)
-    if p <= whole:
-        corner.copy_(-(low @ (corner @ top)))
-        A[:, :half, half:] = 0.0
-
-
-def _solve_from_the_right(X: Array, F: Array, whole: int) -> None:
-    """``X <- X L^-T`` in place, where ``F`` holds the blocks of ``L``."""
-    p = F.shape[-1]
-    if p <= whole:
-        X.copy_(X @ F.mT)
-        return
-    half = _half(p, whole, whole)
-    left, right = X[:, :, :half], X[:, :, half:]
-    _solve_from_the_right(left, F[:, :half, :half], whole)
-    right.baddbmm_(left, F[:, half:, :half].mT, alpha=-1)
-    _solve_from_the_right(right, F[:, half:, half:], whole)
+    _invert_factor(top, leaf, size, failed)
+    across = corner @ top.mT
+    low.baddbmm_(across, across.mT, alpha=-1)
+    _invert_factor(low, leaf, size, failed)
+    torch.baddbmm(corner, low, across @ top, beta=0, alpha=-1, out=corner)
+    A[:, :half, half:] = 0.0

@@ -247,6 +247,11 @@ def congruence(U: Array, weights: Array) -> Array:
     return _torch().gram(A.T) if is_torch_array(A) else A @ A.T
 
 
+def gram_matrix(X: Array) -> Array:
+    """``X^T X``."""
+    return _torch().gram(X) if is_torch_array(X) else X.T @ X
+
+
 def sandwich(K: Array, B: Array) -> Array:
     """``K B K`` for symmetric ``K`` and ``B``, symmetric to the last bit."""
     if is_numpy_array(K):

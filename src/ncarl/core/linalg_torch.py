@@ -10,8 +10,10 @@ import torch
 
 from ncarl.core.types import Array
 
-#: Triangular matrices up to this size are inverted by the library.
-SMALL = 512
+#: Triangular blocks up to this size are inverted by the library.
+LEAF = 64
+#: Products of symmetric outcome are taken in pieces of at least so many columns.
+STRIP = 512
 
 
 def spd_inverse(A: Array) -> Array:
@@ -23,17 +25,42 @@ def spd_inverse(A: Array) -> Array:
 
 
 def _triangular_inverse(L: Array) -> Array:
-    """Inverse of a lower triangular matrix, halved until it is small."""
-    n = L.shape[0]
-    if n <= SMALL:
-        eye = torch.eye(n, dtype=L.dtype, device=L.device)
-        return torch.linalg.solve_triangular(L, eye, upper=False)
-    half = n // 2
-    inverse = torch.zeros_like(L)
-    inverse[:half, :half] = top = _triangular_inverse(L[:half, :half])
-    inverse[half:, half:] = low = _triangular_inverse(L[half:, half:])
-    torch.matmul(low, L[half:, :half] @ top, out=inverse[half:, :half]).neg_()
-    return inverse
+    """Inverse of a lower triangular matrix, all blocks of one size at a time.
+
+    The matrix is padded to ``leaf * 2^k`` with the identity; diagonal blocks of size
+    ``leaf`` are inverted in one batch, and neighbours are joined k times:
+    ``[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]]``.
+    """
+    n, doublings = L.shape[0], 0
+    while n > LEAF * 2**doublings:
+        doublings += 1
+    leaf = -(-n // 2**doublings)
+    N = leaf * 2**doublings
+    padded = torch.eye(N, dtype=L.dtype, device=L.device)
+    padded[:n, :n] = L
+    inverse = torch.zeros_like(padded)
+    size = leaf
+    eye = torch.eye(leaf, dtype=L.dtype, device=L.device)
+    blocks = _diagonal_blocks(padded, size, 0, 0)
+    _diagonal_blocks(inverse, size, 0, 0).copy_(
+        torch.linalg.solve_triangular(blocks, eye.expand_as(blocks), upper=False)
+    )
+    while size < N:
+        A, B = (_diagonal_blocks(inverse, 2 * size, k, k, size) for k in (0, size))
+        C = _diagonal_blocks(padded, 2 * size, size, 0, size)
+        target = _diagonal_blocks(inverse, 2 * size, size, 0, size)
+        torch.baddbmm(target, B, C @ A, beta=0, alpha=-1, out=target)
+        size *= 2
+    return inverse[:n, :n]
+
+
+def _diagonal_blocks(
+    A: Array, period: int, top: int, left: int, size: int | None = None
+) -> Array:
+    """Views of the blocks that start at ``(top, left)`` in each diagonal block."""
+    N, side = A.shape[0], size or period
+    strides = (period * (N + 1), N, 1)
+    return A.as_strided((N // period, side, side), strides, top * N + left)
 
 
 def gram(A: Array, *, lower: bool = False) -> Array:
@@ -43,7 +70,7 @@ def gram(A: Array, *, lower: bool = False) -> Array:
     """
     n = A.shape[1]
     product = A.new_zeros((n, n))
-    step = max(SMALL, -(-n // 4))
+    step = max(STRIP, -(-n // 4))
     for first in range(0, n, step):
         last = min(first + step, n)
         rows = A[first:] if lower else A

@@ -102,15 +102,22 @@ class PlacedBlock(Block):
         The entries, and one past the end: column n, value 0.
     budget : Budget
         What one piece of work may take.
+    repeated : bool
+        Whether the same work will be done on it again and again.
+    plans : dict
+        What was planned for it, to be planned once.
     """
 
     padded_indices: Array
     padded_values: Array
     budget: Budget
+    repeated: bool = False
     plans: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, block: Block, device: Any, budget: Budget) -> PlacedBlock:
+    def of(
+        cls, block: Block, device: Any, budget: Budget, repeated: bool = False
+    ) -> PlacedBlock:
         """A block of this process's memory, copied to the device."""
         indices = torch.as_tensor(np.append(block.indices, np.int32(block.n_columns)))
         values = torch.as_tensor(np.append(block.values, block.values.dtype.type(0)))
@@ -125,6 +132,7 @@ class PlacedBlock(Block):
             padded_indices=indices,
             padded_values=values,
             budget=budget,
+            repeated=repeated,
         )
 
     @cached_property

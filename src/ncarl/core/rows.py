@@ -21,6 +21,7 @@ from functools import cache, reduce
 from operator import iadd
 from typing import Any
 
+from ncarl.core.linalg import gram_matrix
 from ncarl.core.types import Array, Block, Kernel, RowSums
 
 log = logging.getLogger("ncarl")
@@ -115,7 +116,7 @@ def _piece_of_rows(block: Block, kernel: Kernel, kind: str, checked: bool) -> Ro
     start = mark(block)
     X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind, checked=checked)
     middle = mark(block)
-    gram = X.T @ X
+    gram = gram_matrix(X)
     return RowSums(gram, block.values @ Y, jitter, ((start, middle, mark(block)),))
 
 
@@ -145,7 +146,7 @@ def outer_sum(block: Block, Y: Array, kind: str = "auto") -> Array:
     for part in module.pieces(block):
         dense = module.dense_duals(part, Y[first : first + len(part.values)])
         first += len(part.values)
-        products.append(dense.T @ dense)
+        products.append(gram_matrix(dense))
         if len(products) == 2:
             products = [iadd(*products)]
     return products[0]

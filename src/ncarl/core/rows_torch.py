@@ -13,9 +13,16 @@ from typing import Any
 
 import torch
 
-from ncarl.core.factor_torch import Factor, factorise, gathered, padded_kernel
+from ncarl.core.factor_torch import (
+    Factor,
+    factorise,
+    gathered,
+    gpu_kernels,
+    padded_kernel,
+)
 from ncarl.core.linalg import jitter_steps, not_factorised
 from ncarl.core.placed import PlacedBlock, Systems
+from ncarl.core.replay import played
 from ncarl.core.types import Array, Kernel
 
 
@@ -57,6 +64,25 @@ def solve_rows(
     block: PlacedBlock, kernel: Kernel, X: Array | None, checked: bool = True
 ) -> tuple[Array, float]:
     """Duals of the rows and the jitter needed; fills ``X`` with the rows if given."""
+    if checked or not (block.repeated and block.values.is_cuda and gpu_kernels()):
+        return _solve_rows(block, kernel, X, checked)
+
+    def work(given: Kernel) -> tuple[Array, ...]:
+        rows = new_rows(block) if X is not None else None
+        Y, _ = _solve_rows(block, given, rows, False)
+        return (Y,) if rows is None else (Y, rows)
+
+    key = ("solve", X is not None, kernel.P is not None, kernel.s, block.budget.bytes)
+    Y, *rows = played(block.plans, key, work, kernel)
+    if X is not None:
+        X.copy_(rows[0])
+    return Y, 0.0
+
+
+def _solve_rows(
+    block: PlacedBlock, kernel: Kernel, X: Array | None, checked: bool
+) -> tuple[Array, float]:
+    """Duals of the rows and the jitter needed, batch after batch."""
     # One place more than there are entries: padding goes there.
     Y = torch.zeros_like(block.padded_values)
     batches = block.batches(kernel.P is not None)
@@ -72,9 +98,10 @@ def solve_rows(
                 rows, used = _missing_side(block, M, A, part, Y, checked)
                 completed.append((part.row_places(block), rows))
             else:
-                right = block.padded_values[part.entries(block)].mT
+                entries = part.entries(block)
+                right = block.padded_values[entries].mT
                 y, used = _solved(A, part, right, checked)
-                Y[part.entries(block)] = y.mT
+                Y[entries] = y.mT
             jitter = max(jitter, used)
     if X is not None:
         _fill(block, kernel, Y[:-1], X, completed)
@@ -86,7 +113,7 @@ def _chunks(block: PlacedBlock, batches: list[Systems]) -> Iterator[Systems]:
     number = block.values.element_size()
     for batch in batches:
         rows = 4 * batch.width * (block.n_columns + 1) if batch.missing else 0
-        yield from batch.chunks(block.budget, number * (batch.size**2 + rows))
+        yield from batch.chunks(block.budget, number * (2 * batch.size**2 + rows))
 
 
 def _missing_side(
@@ -176,7 +203,7 @@ def variances(block: PlacedBlock, kernel: Kernel) -> Array:
     A, rows = padded_kernel(K, s, padding), padded_kernel(K, 0.0, padding)[:, :n]
     number = block.values.element_size()
     for batch in batches:
-        each = number * batch.size * (batch.size + 3 * n)
+        each = number * batch.size * (2 * batch.size + 3 * n)
         for part in batch.chunks(block.budget, each):
             right = rows[part.columns.long()]
             solved, _ = _solved(A, part, right, True, half=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,10 @@ class Kernel:
     K: Array
     P: Array | None
     s: float
+
+    def moved(self, move: Callable[[Any], Any]) -> Kernel:
+        """The kernel with its arrays moved elsewhere."""
+        return Kernel(move(self.K), move(self.P), self.s)
 
 
 @dataclass(frozen=True)

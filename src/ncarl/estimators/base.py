@@ -288,7 +288,9 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         S = result.last.similarity
         n = workspace.shape[1]
         self.similarity_ = (
-            sparse.csr_array((n, n)) if S is None else sparse.csr_array(S)
+            sparse.csr_array((n, n))
+            if S is None
+            else workspace.engine.home.fetch_sparse(S)
         )
         self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
         self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)

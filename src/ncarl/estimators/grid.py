@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Table:
     errors: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    gram: Array | None = None
+    grams: Sequence[Array] | None = None
 
     def results(self, points: list[Point]) -> dict[str, Any]:
         """The table as columns, in the manner of scikit-learn's searches."""
@@ -84,8 +84,9 @@ def grid(
     ]
 
 
-#: Fits a point from a Gram matrix (or from nothing); gives error, steps, Gram matrix.
-Trial = Callable[[Point, Array | None], tuple[float, int, Array]]
+#: Fits a point from Gram matrices (or from nothing), one for each split; gives error,
+#: steps, Gram matrices.
+Trial = Callable[[Point, Sequence[Array] | None], tuple[float, int, Sequence[Array]]]
 
 
 def walk(
@@ -101,11 +102,11 @@ def walk(
         point = points[k]
         warm = k > 0 and point.same_path(points[k - 1])
         start = time.perf_counter()
-        error, steps, gram = trial(point, table.gram if warm else None)
+        error, steps, grams = trial(point, table.grams if warm else None)
         table.errors.append(error)
         table.steps.append(steps)
         table.seconds.append(time.perf_counter() - start)
-        table.gram = gram
+        table.grams = grams
         if kept:
             kept.write(table)
         tried(point, error)
@@ -114,10 +115,11 @@ def walk(
 
 @dataclass(frozen=True)
 class SearchFile:
-    """Where a search keeps its table, and whose table it is."""
+    """Where a search keeps its table, whose table it is, how to get its arrays."""
 
     path: Path
     owner: dict[str, Any]
+    fetch: Callable[[Array], Array]
 
     def read(self) -> Table:
         """The table kept in the file, or an empty one."""
@@ -130,7 +132,7 @@ class SearchFile:
                 f"checkpoint {str(self.path)!r} belongs to another search; it differs "
                 f"in {', '.join(names)}. Remove the file or name another one."
             )
-        return Table(**header["table"], gram=arrays["gram"])
+        return Table(**header["table"], grams=arrays["gram"])
 
     def write(self, table: Table) -> None:
         """Put the table in place of the one before."""
@@ -140,4 +142,5 @@ class SearchFile:
             "seconds": table.seconds,
         }
         header = {"kind": KIND, "owner": self.owner, "table": columns}
-        write_archive(self.path, header, {"gram": table.gram})
+        grams = np.stack([self.fetch(gram) for gram in table.grams or ()])
+        write_archive(self.path, header, {"gram": grams})

@@ -182,7 +182,8 @@ class NCARLCV(KernelEstimator):
         file = None
         if self.checkpoint is not None:
             owner = {**self._owner(points), "data": turned.fingerprint()}
-            file = SearchFile(Path(self.checkpoint), owner)
+            fetch = engine.home.fetch
+            file = SearchFile(Path(self.checkpoint), owner, fetch)
         trials = Trials(
             parts,
             lambda kept, center: self._workspace(kept, center, engine),

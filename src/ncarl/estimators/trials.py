@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,7 +58,9 @@ class Trials:
     engine: Engine
     spaces: dict[str | None, list[Workspace]] = field(default_factory=dict)
 
-    def __call__(self, point: Point, grams: Array | None) -> tuple[float, int, Array]:
+    def __call__(
+        self, point: Point, grams: Sequence[Array] | None
+    ) -> tuple[float, int, list[Array]]:
         """Error, steps (the most of all splits) and Gram matrices at a point."""
         if point.center not in self.spaces:
             self.spaces = {
@@ -74,14 +76,14 @@ class Trials:
                 raise KeyboardInterrupt
             kept, hidden = self.parts[k]
             i, j = hidden.rows, hidden.indices.astype(np.int64)
-            model = space.model(settings, result)
+            model = space.model(settings, result, fetched=False)
             guess, _ = model.predict(kept, i, j, self.engine)
             truths.append(self._in_units(kept, j, hidden.values))
             guesses.append(self._in_units(kept, j, guess))
             steps = max(steps, result.last.step)
             ends.append(result.last.gram)
         error = relative_rmse(np.concatenate(truths), np.concatenate(guesses))
-        return error, steps, np.stack(ends)
+        return error, steps, ends
 
     def _in_units(self, kept: Observed, columns: Array, values: Array) -> Array:
         """Values as they count in the score."""
