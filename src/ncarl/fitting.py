@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ncarl.blocks import cut, needs_missing_side
 from ncarl.centering import Centre, fit_centre
 from ncarl.checkpoint import Checkpoint
 from ncarl.core.kernel import Penalty
-from ncarl.core.types import Array
+from ncarl.core.linalg import expanded, mean_diagonal
+from ncarl.core.types import Array, Kernel
 from ncarl.core.weights import Floor, PseudoInverse, ShiftedInverse, Smooth, WeightRule
 from ncarl.engines import Engine
 from ncarl.loop import History, Result, drive
@@ -63,10 +65,21 @@ class Workspace:
         Precision of the work.
     engine : Engine
         Where to work.
+    keep_empty : bool
+        Whether columns in which nothing is observed take part in the fit. They do in
+        the authors' code, and where a given graph links them to others; else the
+        kernel is learned without them.
     """
 
     def __init__(
-        self, observed: Observed, center: str, scaled: bool, dtype: str, engine: Engine
+        self,
+        observed: Observed,
+        center: str,
+        scaled: bool,
+        dtype: str,
+        engine: Engine,
+        *,
+        keep_empty: bool,
     ) -> None:
         self.shape = observed.shape
         self.n_observed = observed.n_observed
@@ -82,11 +95,16 @@ class Workspace:
         effects = self.centre.row_effects(inner)
         residuals = self.centre.residuals(inner, effects).astype(dtype, copy=False)
         self.empty = observed.column_counts == 0
-        self.missing_side = needs_missing_side(observed)
+        self.seen_rows = int((observed.row_counts > 0).sum())
+        rows = inner.with_values(residuals)
+        self.kept = np.arange(observed.shape[1])
+        if not keep_empty:
+            rows, self.kept = rows.without_empty_columns()
+        self.missing_side = needs_missing_side(rows)
         self.engine = engine
         self.dtype = dtype
-        wanted = engine.blocks_wanted(*observed.shape)
-        self.blocks = engine.place(cut(inner.with_values(residuals), wanted))
+        wanted = engine.blocks_wanted(*rows.shape)
+        self.blocks = engine.place(cut(rows, wanted))
 
     @cached_property
     def start(self) -> Array:
@@ -95,10 +113,7 @@ class Workspace:
 
     def neighbors(self, settings: Settings) -> int:
         """Neighbours that the graph can have at most; 0 for no graph."""
-        candidates = self.shape[1]
-        if settings.weights != "pinv":
-            candidates -= int(self.empty.sum())
-        return min(settings.n_neighbors, candidates - 1)
+        return min(settings.n_neighbors, len(self.kept) - 1)
 
     def recipe(self, settings: Settings, *, warm: bool = False) -> Recipe:
         """What a fit with these settings does in each step."""
@@ -108,7 +123,6 @@ class Workspace:
         graph = settings.graph if settings.alpha > 0.0 else None
         if graph is not None and not isinstance(graph, str):
             graph = self.engine.home.send(graph.astype(self.dtype))
-        active = None if faithful or not self.empty.any() else ~self.empty
         return Recipe(
             penalty=Penalty(
                 settings.alpha, settings.delta, settings.gamma, bare_delta=faithful
@@ -116,7 +130,6 @@ class Workspace:
             rule=self._rule(settings, shift),
             n_neighbors=self.neighbors(settings),
             graph=graph,
-            active=None if active is None else self.engine.home.send(active),
             shift=shift if faithful else 0.0,
             missing_side=self.missing_side,
             head_start=WARM_STEPS if warm else 0,
@@ -129,8 +142,8 @@ class Workspace:
             return Smooth()
         if settings.weights == "pinv":
             return PseudoInverse() if settings.gamma is None else ShiftedInverse(shift)
-        m, n = self.shape
-        directions = self.n_observed // (m + n)
+        # Empty rows and columns have no say in how much the data can pin down.
+        directions = self.n_observed // (self.seen_rows + len(self.kept))
         if settings.gamma is None:
             return Floor(directions)
         # Smoothed rows are all but low-rank, and shares near the square root of the
@@ -189,8 +202,10 @@ class Workspace:
         sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
         silent = self.centred or settings.weights == "pinv"
         kernel = result.last.kernel
+        if fetched:
+            kernel = kernel.moved(self.engine.home.fetch)
         return KernelModel(
-            kernel=kernel.moved(self.engine.home.fetch) if fetched else kernel,
+            kernel=self._whole(kernel),
             centre=self.centre,
             unit=self.unit,
             sigma=sigma,
@@ -198,6 +213,33 @@ class Workspace:
             fallback=np.zeros(self.shape[1]) if silent else self.middle,
             dtype=self.dtype,
         )
+
+    def similarity(self, result: Result[Iterate]) -> Any:
+        """The graph that a run ended with, as a SciPy array; empty without one."""
+        n = self.shape[1]
+        if result.last.similarity is None:
+            return csr_array((n, n))
+        S = self.engine.home.fetch_sparse(result.last.similarity)
+        if len(self.kept) == n:
+            return S
+        alone = np.flatnonzero(self.empty)
+        S, ones = S.tocoo(), np.ones(len(alone), dtype=S.dtype)
+        rows = np.concatenate([self.kept[S.coords[0]], alone])
+        columns = np.concatenate([self.kept[S.coords[1]], alone])
+        values = np.concatenate([S.data, ones])
+        return csr_array((values, (rows, columns)), shape=(n, n))
+
+    def _whole(self, kernel: Kernel) -> Kernel:
+        """The kernel of all columns; empty ones vary as much as the others do."""
+        n = self.shape[1]
+        if len(self.kept) == n:
+            return kernel
+        usual = mean_diagonal(kernel.K)
+        K = expanded(kernel.K, self.kept, n, usual)
+        if kernel.P is None:
+            return Kernel(K, None, kernel.s)
+        P = expanded(kernel.P, self.kept, n, 1.0 / (usual + kernel.s))
+        return Kernel(K, P, kernel.s)
 
 
 def checkpoint_for(path: Any, observed: Observed, owner: dict[str, Any]) -> Checkpoint:

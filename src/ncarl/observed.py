@@ -128,6 +128,16 @@ class Observed:
             (self.shape[1], self.shape[0]),
         )
 
+    def without_empty_columns(self) -> tuple[Observed, Array]:
+        """The entries in a matrix without its empty columns, and the columns kept."""
+        seen = self.column_counts > 0
+        kept = np.flatnonzero(seen)
+        if len(kept) == self.shape[1]:
+            return self, kept
+        places = (np.cumsum(seen) - 1).astype(self.indices.dtype)
+        shape = (self.shape[0], len(kept))
+        return Observed(self.indptr, places[self.indices], self.values, shape), kept
+
     def take_rows(self, rows: Array) -> Observed:
         """Some rows, in the order asked for."""
         counts = self.row_counts[rows]

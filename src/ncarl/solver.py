@@ -14,7 +14,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.kernel import Penalty, column_kernel
-from ncarl.core.linalg import sandwich, symmetrised
+from ncarl.core.linalg import sandwich
 from ncarl.core.rows import first_gram, gram_of_duals, gram_of_rows
 from ncarl.core.types import Array, Kernel, RowSums
 from ncarl.core.weights import WeightRule, spectrum
@@ -40,8 +40,6 @@ class Recipe:
         Neighbours of a column, itself counted; 0 for no graph.
     graph : {"adaptive", "fixed"} or array of shape (n, n) or None
         Learned each step, learned once, given, or none.
-    active : array of bool, shape (n,) or None
-        Columns that take part in the graph.
     shift : float
         Added to the (k+1)-th distance.
     missing_side : bool
@@ -56,7 +54,6 @@ class Recipe:
     rule: WeightRule
     n_neighbors: int
     graph: Any
-    active: Array | None = None
     shift: float = 0.0
     missing_side: bool = False
     head_start: int = 0
@@ -70,12 +67,7 @@ class Recipe:
 
     def learn_similarity(self, G: Array) -> Array:
         """Similarity of the columns whose Gram matrix is ``G``."""
-        return similarity(
-            squared_distances(G),
-            self.n_neighbors,
-            active=self.active,
-            shift=self.shift,
-        )
+        return similarity(squared_distances(G), self.n_neighbors, shift=self.shift)
 
 
 @dataclass(frozen=True)
@@ -162,11 +154,11 @@ class _Turn:
             weights = recipe.rule(basis[0].eigenvalues, trust)
             may_stop = recipe.rule.settled(basis[0].eigenvalues, trust)
             weighed = home.mark()
-            S = recipe.learn_similarity(gram) if recipe.learns_graph else self.standing
+            S, *laplacians = self._graph(gram)
             kernel = column_kernel(
                 basis.pop(),  # handed over, to be freed when it has served
                 weights,
-                None if S is None else laplacian(S),
+                laplacians.pop(),
                 recipe.penalty,
                 missing_side=recipe.missing_side,
                 checked=checked,
@@ -192,6 +184,13 @@ class _Turn:
             zero=norms <= 0.0,
         )
 
+    def _graph(self, gram: Array) -> tuple[Array | None, Array | None]:
+        """Similarity of the columns and its Laplacian, where there is a graph."""
+        S = self.standing
+        if self.recipe.learns_graph:
+            S = self.recipe.learn_similarity(gram)
+        return S, None if S is None else laplacian(S)
+
     def _next_gram(
         self, kernel: Kernel, weights: Array, checked: bool
     ) -> tuple[RowSums, Array]:
@@ -199,7 +198,7 @@ class _Turn:
         shared = {"kernel": kernel, "checked": checked}
         if self._keeps_rows(kernel, weights):
             sums = reduce(iadd, self.engine.map(gram_of_rows, self.blocks, **shared))
-            return sums, symmetrised(sums.gram)
+            return sums, sums.gram
         sums = reduce(iadd, self.engine.map(gram_of_duals, self.blocks, **shared))
         with self.engine.home.work(kernel.K.shape[0]):
             return sums, sandwich(kernel.K, sums.gram)

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from ncarl import __version__
 from ncarl.cli.complete import complete
 from ncarl.cli.demo import demo
+from ncarl.cli.doctor import doctor
 
 #: What a user can cause; anything else is a bug, and shows its traceback.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
@@ -55,6 +56,7 @@ app = typer.Typer(
 )
 app.command()(complete)
 app.command()(demo)
+app.command()(doctor)
 
 
 def _show_version(wanted: bool) -> None:

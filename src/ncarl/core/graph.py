@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
-from ncarl.core.linalg import (
-    identity_like,
-    positive_part,
-    smallest,
-    symmetrised,
-    with_diagonal,
-)
+from ncarl.core.linalg import positive_part, smallest, symmetrised, with_diagonal
 from ncarl.core.types import Array
 
 #: Few enough rows of distances to stay in the cache.
@@ -54,7 +48,7 @@ def _distances_from(some: Array, norms: Array, G: Array) -> Array:
 
 
 def similarity(
-    distances: Array, k: int, *, active: Array | None = None, shift: float = 0.0
+    distances: Array, k: int, *, shift: float = 0.0
 ) -> Array:
     """k-sparse similarity of the columns, rows summing to one.
 
@@ -70,8 +64,6 @@ def similarity(
         Squared distances.
     k : int
         Neighbours kept in each row, ``1 <= k <= n - 1``.
-    active : array of bool, shape (n,), optional
-        Columns that take part; the others are similar to themselves only.
     shift : float
         Added to ``t`` (the authors' code adds 1e-6). With 0, a row whose ``k + 1``
         nearest are all at distance 0 gets uniform weights on them.
@@ -86,44 +78,17 @@ def similarity(
            [0.25, 0.  , 0.75]])
     """
     xp = array_namespace(distances)
-    far = distances if active is None else _within_reach(distances, active)
-    nearest = smallest(far, k + 1)
+    nearest = smallest(distances, k + 1)
     threshold = nearest[:, k:] + shift
     total = xp.sum(threshold - nearest[:, :k], axis=1, keepdims=True)
-    if active is not None:
-        total = xp.where(active[:, None], total, xp.ones_like(total))
-    S = positive_part(threshold - far)
+    S = positive_part(threshold - distances)
     if is_numpy_array(total) and (total > 0.0).all():
         S /= total
-    else:
-        tied = xp.astype(far <= threshold, far.dtype)
-        uniform = tied / xp.sum(tied, axis=1, keepdims=True)
-        safe = xp.where(total > 0.0, total, xp.ones_like(total))
-        S = xp.where(total > 0.0, S / safe, uniform)
-    return S if active is None else _alone(S, ~active)
-
-
-def _within_reach(distances: Array, active: Array) -> Array:
-    """Distances with inactive columns out of reach of the active ones."""
-    xp = array_namespace(distances)
-    # The largest float, not infinity: differences with it stay numbers.
-    far = float(xp.finfo(distances.dtype).max) / 4.0
-    if is_numpy_array(distances):
-        reached = distances.copy()
-        reached[np.ix_(active, ~active)] = far
-        return reached
-    beyond = active[:, None] & ~active[None, :]
-    return xp.where(beyond, xp.full_like(distances, far), distances)
-
-
-def _alone(S: Array, inactive: Array) -> Array:
-    """Similarity whose inactive rows are similar to themselves only."""
-    if is_numpy_array(S):
-        S[inactive] = 0.0
-        S[inactive, inactive] = 1.0
         return S
-    xp = array_namespace(S)
-    return xp.where(inactive[:, None], identity_like(S), S)
+    tied = xp.astype(distances <= threshold, distances.dtype)
+    uniform = tied / xp.sum(tied, axis=1, keepdims=True)
+    safe = xp.where(total > 0.0, total, xp.ones_like(total))
+    return xp.where(total > 0.0, S / safe, uniform)
 
 
 def laplacian(S: Array) -> Array:

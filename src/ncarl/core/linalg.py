@@ -247,8 +247,21 @@ def congruence(U: Array, weights: Array) -> Array:
     return _torch().gram(A.T) if is_torch_array(A) else A @ A.T
 
 
+def expanded(A: Array, kept: Array, n: int, diagonal: Array | float) -> Array:
+    """``A`` as the rows and columns ``kept`` of an n x n matrix that is else diagonal.
+
+    For NumPy arrays and torch tensors; ``kept`` is a NumPy array of positions.
+    """
+    xp = array_namespace(A)
+    whole = xp.zeros((n, n), dtype=A.dtype, device=device(A))
+    whole[kept[:, None], kept[None, :]] = A
+    others = np.setdiff1d(np.arange(n), kept)
+    whole[others, others] = diagonal
+    return whole
+
+
 def gram_matrix(X: Array) -> Array:
-    """``X^T X``."""
+    """``X^T X``, symmetric to the last bit (NumPy calls ``syrk`` for it)."""
     return _torch().gram(X) if is_torch_array(X) else X.T @ X
 
 

@@ -69,15 +69,17 @@ def gram(A: Array, *, lower: bool = False) -> Array:
     Only blocks below the diagonal are computed.
     """
     n = A.shape[1]
-    product = A.new_zeros((n, n))
+    product = A.new_empty((n, n))
     step = max(STRIP, -(-n // 4))
     for first in range(0, n, step):
         last = min(first + step, n)
         rows = A[first:] if lower else A
-        torch.matmul(
-            rows[:, first:last].mT, rows[:, :last], out=product[first:last, :last]
-        )
-    return product.tril_().add_(product.tril(-1).mT)
+        strip = product[first:last]
+        torch.matmul(rows[:, first:last].mT, rows[:, :last], out=strip[:, :last])
+        product[:first, first:last] = strip[:, :first].mT
+        square = strip[:, first:last]
+        strip[:, first:last] = (square + square.mT) * 0.5
+    return product
 
 
 def add_diagonal(A: Array, value: float) -> Array:

@@ -176,6 +176,11 @@ class PlacedBlock(Block):
         found: list[PlacedBlock] = self.plans["pieces", room]
         return found
 
+    def prepare(self, missing_side: bool) -> None:
+        """Make all plans, which takes the host and copies from it."""
+        self.batches(missing_side)
+        _ = self.row_counts
+
     def batches(self, missing_side: bool) -> list[Systems]:
         """Padded systems of all rows that observed anything."""
         if missing_side not in self.plans:

@@ -7,14 +7,42 @@ than the work takes the card. As a CUDA graph they are one launch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from ncarl.core.types import Array, Kernel
 
+R = TypeVar("R")
 log = logging.getLogger("ncarl")
+
+#: Streams that a recorded pass spreads its batches over.
+BRANCHES = 4
+
+#: Kinds of work that this process has done before.
+_warm: set[Any] = set()
+
+
+def in_branches(jobs: Sequence[Callable[[], R]], *, fits: bool) -> list[R]:
+    """Results of independent jobs, side by side if they are being recorded and fit.
+
+    Batches of few systems do not fill a card; several at a time do.
+    """
+    recording = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if not (recording and fits):
+        return [job() for job in jobs]
+    main = torch.cuda.current_stream()
+    branches = [torch.cuda.Stream() for _ in range(min(BRANCHES, len(jobs)))]
+    results = []
+    for branch in branches:
+        branch.wait_stream(main)
+    for k, job in enumerate(jobs):
+        with torch.cuda.stream(branches[k % len(branches)]):
+            results.append(job())
+    for branch in branches:
+        main.wait_stream(branch)
+    return results
 
 
 class Replay:
@@ -53,19 +81,19 @@ class Replay:
 
 def played(
     plans: dict[Any, Any],
-    key: Any,
+    key: tuple[Any, ...],
     work: Callable[[Kernel], tuple[Array, ...]],
     kernel: Kernel,
 ) -> tuple[Array, ...]:
-    """``work(kernel)``, recorded at its second call and played back from then on.
+    """``work(kernel)``, recorded once and played back from then on.
 
-    A single step is not worth recording, and the first call compiles what it needs.
+    The first call of all in a process is not recorded: it loads and compiles.
     """
-    known = plans.get(key)
+    known = plans.get(key, "to be recorded" if key[0] in _warm else None)
     if isinstance(known, Replay):
         played_back: tuple[Array, ...] = known(kernel)
         return played_back
-    if known == "called":
+    if known == "to be recorded":
         try:
             plans[key] = Replay(work, kernel)
             return played(plans, key, work, kernel)
@@ -73,5 +101,6 @@ def played(
             log.info("the row step is not recorded (%s)", error)
             plans[key] = "not to be recorded"
     elif known is None:
-        plans[key] = "called"
+        plans[key] = "to be recorded"
+    _warm.add(key[0])
     return work(kernel)

@@ -31,9 +31,9 @@ log = logging.getLogger("ncarl")
 def row_module(name: str = "auto") -> Any:
     """The module that solves rows: "numba", "numpy", "torch", or the one for here.
 
-    Each has ``solve_rows(block, kernel, X, checked)``, ``variances(block, kernel)``,
-    ``new_rows(block)``, ``dense_duals(block, Y)``, ``pieces(block)`` and
-    ``mark(block)``; it may have ``entries_from_duals(block, K, Y, i, j)`` and
+    Each has ``solve_rows(block, kernel, *, checked)``, ``complete_rows`` with the same
+    arguments, ``variances(block, kernel)``, ``dense_duals(block, Y)``,
+    ``pieces(block)`` and ``mark(block)``; it may have ``entries_from_duals(block, K, Y, i, j)`` and
     ``sparse_outer_sum(block, Y)`` with ``scatter_pays(block)``.
     """
     if name != "auto":
@@ -65,10 +65,9 @@ def complete_rows(
     jitter : float
         Largest relative jitter added to a block; 0 in a healthy fit.
     """
-    module = row_module(kind)
-    X = module.new_rows(block)
-    Y, jitter = module.solve_rows(block, kernel, X, checked)
-    return X, Y, jitter
+    completed: tuple[Array, Array, float]
+    completed = row_module(kind).complete_rows(block, kernel, checked=checked)
+    return completed
 
 
 def row_duals(
@@ -76,7 +75,7 @@ def row_duals(
 ) -> tuple[Array, float]:
     """Duals ``y`` aligned with ``block.values``, and the jitter that was needed."""
     module = row_module(kind)
-    duals: tuple[Array, float] = module.solve_rows(block, kernel, None, checked)
+    duals: tuple[Array, float] = module.solve_rows(block, kernel, checked=checked)
     return duals
 
 

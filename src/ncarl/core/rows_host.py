@@ -15,16 +15,10 @@ __all__ = [
     "dense_duals",
     "entries_from_duals",
     "mark",
-    "new_rows",
     "pieces",
     "scatter_pays",
     "variances",
 ]
-
-
-def new_rows(block: Block) -> Array:
-    """Zeros in the shape of the completed rows."""
-    return np.zeros((block.n_rows, block.n_columns), dtype=block.values.dtype)
 
 
 def dense_duals(block: Block, Y: Array) -> Array:

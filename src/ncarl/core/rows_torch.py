@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,11 +23,11 @@ from ncarl.core.factor_torch import (
 )
 from ncarl.core.linalg import jitter_steps, not_factorised
 from ncarl.core.placed import PlacedBlock, Systems
-from ncarl.core.replay import played
+from ncarl.core.replay import in_branches, played
 from ncarl.core.types import Array, Kernel
 
 
-def new_rows(block: PlacedBlock) -> Array:
+def _new_rows(block: PlacedBlock) -> Array:
     """Zeros in the shape of the completed rows."""
     return block.values.new_zeros((block.n_rows, block.n_columns))
 
@@ -41,7 +42,7 @@ def _places(block: PlacedBlock) -> Array:
 
 def dense_duals(block: PlacedBlock, Y: Array) -> Array:
     """Duals with zeros between them, shape (rows, n)."""
-    dense = new_rows(block)
+    dense = _new_rows(block)
     dense.view(-1)[_places(block)] = Y
     return dense
 
@@ -61,59 +62,84 @@ def mark(block: PlacedBlock) -> Any:
 
 
 def solve_rows(
-    block: PlacedBlock, kernel: Kernel, X: Array | None, checked: bool = True
+    block: PlacedBlock, kernel: Kernel, *, checked: bool = True
 ) -> tuple[Array, float]:
-    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given."""
+    """Duals of the rows and the jitter needed."""
+    _, Y, jitter = _solve_rows(block, kernel, checked, rows=False)
+    return Y, jitter
+
+
+def complete_rows(
+    block: PlacedBlock, kernel: Kernel, *, checked: bool = True
+) -> tuple[Array, Array, float]:
+    """Completed rows, their duals and the jitter needed.
+
+    Unchecked rows of a block that is worked on again and again are valid until the
+    next call: the work is recorded, and played back into the same memory.
+    """
     if checked or not (block.repeated and block.values.is_cuda and gpu_kernels()):
-        return _solve_rows(block, kernel, X, checked)
+        return _solve_rows(block, kernel, checked)
 
-    def work(given: Kernel) -> tuple[Array, ...]:
-        rows = new_rows(block) if X is not None else None
-        Y, _ = _solve_rows(block, given, rows, False)
-        return (Y,) if rows is None else (Y, rows)
+    def work(given: Kernel) -> tuple[Array, Array]:
+        X, Y, _ = _solve_rows(block, given, False)
+        return X, Y
 
-    key = ("solve", X is not None, kernel.P is not None, kernel.s, block.budget.bytes)
-    Y, *rows = played(block.plans, key, work, kernel)
-    if X is not None:
-        X.copy_(rows[0])
-    return Y, 0.0
+    # Plans are made by the host, which a record cannot hold.
+    block.prepare(kernel.P is not None)
+    kind = (str(kernel.K.dtype), kernel.P is not None)
+    key = (kind, kernel.s, block.budget.bytes)
+    X, Y = played(block.plans, key, work, kernel)
+    return X, Y, 0.0
 
 
 def _solve_rows(
-    block: PlacedBlock, kernel: Kernel, X: Array | None, checked: bool
-) -> tuple[Array, float]:
-    """Duals of the rows and the jitter needed, batch after batch."""
+    block: PlacedBlock, kernel: Kernel, checked: bool, *, rows: bool = True
+) -> tuple[Array, Array, float]:
+    """Completed rows (if asked for), duals and jitter, batch after batch."""
     # One place more than there are entries: padding goes there.
     Y = torch.zeros_like(block.padded_values)
-    batches = block.batches(kernel.P is not None)
     sides = {False: (kernel.K, kernel.s), True: (kernel.P, 0.0)}
-    jitter, completed = 0.0, []
+    completed: list[tuple[Array, Array]] = []
+
+    def solve(A: Array, part: Systems) -> float:
+        entries = part.entries(block)
+        if part.missing:
+            found, jitter = _missing_side(block, kernel.P, A, part, Y, checked)
+            completed.append((part.row_places(block), found))
+        else:
+            right = block.padded_values[entries].mT
+            y, jitter = _solved(A, part, right, checked)
+            Y[entries] = y.mT
+        return jitter
+
+    jobs = []
     for missing, (M, s) in sides.items():
-        chosen = [batch for batch in batches if batch.missing == missing]
-        if not chosen:
-            continue
-        A = padded_kernel(M, s, max(batch.padding for batch in chosen))
-        for part in _chunks(block, chosen):
-            if missing:
-                rows, used = _missing_side(block, M, A, part, Y, checked)
-                completed.append((part.row_places(block), rows))
-            else:
-                entries = part.entries(block)
-                right = block.padded_values[entries].mT
-                y, used = _solved(A, part, right, checked)
-                Y[entries] = y.mT
-            jitter = max(jitter, used)
-    if X is not None:
-        _fill(block, kernel, Y[:-1], X, completed)
-    return Y[:-1], jitter
+        chosen = [b for b in block.batches(kernel.P is not None) if b.missing == missing]
+        if chosen:
+            A = padded_kernel(M, s, max(batch.padding for batch in chosen))
+            jobs += [partial(solve, A, part) for part in _chunks(block, chosen)]
+    jitter = max(in_branches(jobs, fits=_all_fit(block, kernel)), default=0.0)
+    X = _filled(block, kernel, Y[:-1], completed) if rows else None
+    return X, Y[:-1], jitter
+
+
+def _bytes_each(block: PlacedBlock, batch: Systems) -> int:
+    """Memory that one system of a batch takes while it is solved."""
+    rows = 4 * batch.width * (block.n_columns + 1) if batch.missing else 0
+    return int(block.values.element_size() * (2 * batch.size**2 + rows))
 
 
 def _chunks(block: PlacedBlock, batches: list[Systems]) -> Iterator[Systems]:
     """Systems few enough to be solved at once."""
-    number = block.values.element_size()
     for batch in batches:
-        rows = 4 * batch.width * (block.n_columns + 1) if batch.missing else 0
-        yield from batch.chunks(block.budget, number * (2 * batch.size**2 + rows))
+        yield from batch.chunks(block.budget, _bytes_each(block, batch))
+
+
+def _all_fit(block: PlacedBlock, kernel: Kernel) -> bool:
+    """Whether all systems of the block can be in memory at the same time."""
+    batches = block.batches(kernel.P is not None)
+    needed = sum(len(b.starts) * _bytes_each(block, b) for b in batches)
+    return needed <= block.budget.bytes
 
 
 def _missing_side(
@@ -174,23 +200,21 @@ def _repaired(
     raise not_factorised(int(part.sizes[left[0]]))
 
 
-def _fill(
-    block: PlacedBlock,
-    kernel: Kernel,
-    Y: Array,
-    X: Array,
-    completed: list[tuple[Array, Array]],
-) -> None:
-    """Completed rows into ``X``; those of the missing side are given."""
+def _filled(
+    block: PlacedBlock, kernel: Kernel, Y: Array, completed: list[tuple[Array, Array]]
+) -> Array:
+    """Completed rows; those of the missing side are given."""
     places = _places(block)
-    X.view(-1)[places] = Y
-    torch.matmul(X.clone(), kernel.K, out=X)
+    dense = _new_rows(block)
+    dense.view(-1)[places] = Y
+    X = dense @ kernel.K
     if completed:
-        spare = torch.cat([X, X[:1]])
+        spare = torch.cat([X, X[:1]])  # one row more than there are, for padding
         for rows, values in completed:
             spare[rows] = values
-        X.copy_(spare[:-1])
+        X = spare[:-1]
     X.view(-1)[places] = block.values - kernel.s * Y
+    return X
 
 
 def variances(block: PlacedBlock, kernel: Kernel) -> Array:

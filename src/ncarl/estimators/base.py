@@ -259,6 +259,11 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         )
         return observed, observed.transposed() if self.transposed_ else observed
 
+    def _keeps_empty(self) -> bool:
+        """Whether columns in which nothing is observed take part in the fit."""
+        given = self.graph is not None and not isinstance(self.graph, str)
+        return self.weights == "pinv" or given
+
     def _columns_only(self) -> bool:
         """Whether the settings make sense with the kernel on the columns only."""
         return getattr(self, "scale", None) == "columns"
@@ -285,13 +290,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.converged_ = result.converged
         self.n_neighbors_ = workspace.neighbors(settings)
         self.engine_ = workspace.engine.describe()
-        S = result.last.similarity
-        n = workspace.shape[1]
-        self.similarity_ = (
-            sparse.csr_array((n, n))
-            if S is None
-            else workspace.engine.home.fetch_sparse(S)
-        )
+        self.similarity_ = workspace.similarity(result)
         self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
         self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
         if result.interrupted:

@@ -171,8 +171,9 @@ class NCARL(KernelEstimator):
             check_graph_size(settings.graph, turned.shape[1])
         center = self._center_mode(self.center)
         workspace = Workspace(
-            turned, center, self.scale == "columns", self.dtype, engine
-        )
+            turned, center, self.scale == "columns", self.dtype, engine,
+            keep_empty=self._keeps_empty(),
+        )  # fmt: skip
         checkpoint = None
         if self.checkpoint is not None:
             checkpoint = checkpoint_for(self.checkpoint, turned, self._owner())

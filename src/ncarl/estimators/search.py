@@ -216,7 +216,8 @@ class NCARLCV(KernelEstimator):
     ) -> Workspace:
         """The data made ready for fits with one centring."""
         mode = self._center_mode(center)
-        return Workspace(data, mode, self.scale == "columns", self.dtype, engine)
+        scaled, keep = self.scale == "columns", self._keeps_empty()
+        return Workspace(data, mode, scaled, self.dtype, engine, keep_empty=keep)
 
     def _points(self) -> list[Point]:
         """The grid, checked."""

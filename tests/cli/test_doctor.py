@@ -1,0 +1,444 @@
+"""``ncarl doctor``: true facts, a self-test that can fail, nothing private."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+import warnings
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import ncarl as package
+from ncarl import gpu
+from ncarl.cli import checkup, devices
+from ncarl.cli.report import public
+from ncarl.engines import Threads, available_cores
+from ncarl.estimators.ncarl import NCARL
+
+SECTIONS = ["Versions", "Machine", "GPU", "Engines", "Self-test"]
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal so wide that no line is broken."""
+    monkeypatch.setenv("COLUMNS", "400")
+
+
+@pytest.fixture
+def gpu_is(monkeypatch):
+    """Make the look for a GPU end in a given trouble, or in none."""
+
+    def patch(trouble):
+        def found():
+            return trouble
+
+        monkeypatch.setattr("ncarl.gpu.gpu_trouble", found)
+        monkeypatch.setattr("ncarl.engines.gpu_trouble", found)
+
+    return patch
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Make packages look as if they were not installed."""
+
+    def patch(*absent):
+        version = importlib.metadata.version
+
+        def look_up(name):
+            if name in absent:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return version(name)
+
+        monkeypatch.setattr(importlib.metadata, "version", look_up)
+
+    return patch
+
+
+@pytest.fixture
+def results_are(monkeypatch):
+    """Let every completed matrix pass through a function of estimator and matrix."""
+
+    def patch(change):
+        transform = NCARL.transform
+        monkeypatch.setattr(
+            NCARL, "transform", lambda est, X: change(est, transform(est, X))
+        )
+
+    return patch
+
+
+def section(text, title):
+    """The lines of a section of the output."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    start = lines.index(title) + 1
+    return lines[start : lines.index("", start)]
+
+
+def rows(text, title):
+    """What a section says, by the first word of each line."""
+    return {line.split()[0]: line.strip() for line in section(text, title)}
+
+
+def read(result):
+    """The report that a run with --json printed."""
+    return json.loads(result.stdout)
+
+
+def test_every_section_is_shown_and_all_is_well(ncarl, gpu_is):
+    gpu_is("no GPU driver is installed")
+    result = ncarl("doctor")
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert [line for line in lines if line in SECTIONS] == SECTIONS
+    assert lines[-1] == "all is well" and not result.stderr
+    versions = rows(result.stdout, "Versions")
+    for name in ("numpy", "scipy", "scikit-learn", "pandas"):
+        assert versions[name].endswith(f"  {importlib.metadata.version(name)}")
+    assert versions["ncarl"].endswith(package.__version__)
+    machine = rows(result.stdout, "Machine")
+    assert machine["cores"].split() == ["cores", str(available_cores())]
+    assert "GB" in machine["memory"] and "thread" in machine["BLAS"]
+    checks = section(result.stdout, "Self-test")
+    assert checks[0].startswith("OK") and "error" in checks[0]
+    assert checks[1].startswith("OK") and "bit for bit" in checks[1]
+    assert "ms a step" in checks[2]
+
+
+def test_json_is_all_there_is_on_stdout(ncarl, gpu_is):
+    gpu_is("no GPU driver is installed")
+    report = read(ncarl("doctor", "--json"))
+    assert report["ok"] is True
+    assert report["versions"]["ncarl"] == package.__version__
+    assert report["versions"]["python"].startswith(platform.python_version())
+    found = {p["name"]: p["version"] for p in report["packages"]}
+    assert set(found) == {names[0] for names, _ in checkup.PACKAGES}
+    assert found["numpy"] == np.__version__
+    assert report["host"]["cores"] == available_cores()
+    assert all(blas["threads"] >= 1 for blas in report["host"]["blas"])
+    assert report["gpu"]["trouble"] == "no GPU driver is installed"
+    assert [engine["name"] for engine in report["engines"]] == [
+        *("auto", "threads", "torch")
+    ]
+    threads, cuda, *_ = report["self_test"]
+    assert all(check["passed"] for check in threads["checks"])
+    assert 0 < threads["step_seconds"] < threads["seconds"]
+    assert cuda["skipped"] == "no GPU driver is installed" and not cuda["checks"]
+
+
+def off_where_hidden(est, filled):
+    return np.where(filled == est.seen, filled, filled * 1.05)
+
+
+def one_observed_bit_off(est, filled):
+    kept = np.argwhere(filled == est.seen)[0]
+    filled[tuple(kept)] = np.nextafter(filled[tuple(kept)], np.inf)
+    return filled
+
+
+def not_a_number(est, filled):
+    return np.where(filled == est.seen, filled, np.nan)
+
+
+def broken(est, filled):
+    raise RuntimeError("it broke\nin many lines")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (off_where_hidden, "hidden entries"),
+        (not_a_number, "hidden entries"),
+        (one_observed_bit_off, "observed entries changed"),
+        (broken, "RuntimeError: it broke"),
+    ],
+)
+def test_wrong_results_fail_the_self_test(
+    ncarl, gpu_is, results_are, monkeypatch, change, said
+):
+    gpu_is("no GPU driver is installed")
+    fit = NCARL.fit
+
+    def fit_and_remember(est, X, y=None):
+        est.seen = X
+        return fit(est, X)
+
+    monkeypatch.setattr(NCARL, "fit", fit_and_remember)
+    results_are(change)
+    result = ncarl("doctor", expect=1)
+    failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    assert len(failed) == 1 and "threads" in failed[0] and said in failed[0]
+    assert "a self-test FAILED" in result.stdout and "all is well" not in result.stdout
+    assert "many lines" not in result.stdout
+    assert read(ncarl("doctor", "--json", expect=1))["ok"] is False
+
+
+def test_the_self_test_solves_rows_from_both_sides():
+    from ncarl.blocks import needs_missing_side
+    from ncarl.cli.selftest import problem
+    from ncarl.observed import Observed
+
+    given = problem()
+    assert given.hidden.mean() == pytest.approx(0.4, abs=0.01)
+    few, many = given.seen[:30], given.seen[-30:]
+    assert needs_missing_side(Observed.from_dense(few))
+    assert not needs_missing_side(Observed.from_dense(many))
+
+
+def test_full_tries_torch_on_the_processor_and_compares(ncarl, gpu_is, results_are):
+    pytest.importorskip("torch")
+    gpu_is("no GPU driver is installed")
+    *_, trial = read(ncarl("doctor", "--full", "--json"))["self_test"]
+    assert trial["engine"] == "torch (cpu)" and trial["step_seconds"] > 0
+    assert len(trial["checks"]) == 3
+    assert "agrees with threads" in trial["checks"][2]["detail"]
+    results_are(
+        lambda est, filled: (
+            filled if isinstance(est.engine, Threads) else filled * (1 + 1e-8)
+        )
+    )
+    result = ncarl("doctor", "--full", expect=1)
+    assert "FAILED   torch (cpu)   agrees with threads to 1.0e-08" in result.stdout
+
+
+def test_torch_on_the_processor_is_not_loaded_unasked():
+    if gpu._driver_found() or importlib.util.find_spec("torch") is None:
+        pytest.skip("here PyTorch is loaded, or is not there")
+    code = (
+        "import sys; from ncarl.cli.app import app\n"
+        "try: app(['doctor'])\n"
+        "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0 False", done.stdout + done.stderr
+    assert "ncarl doctor --full" in done.stdout
+
+
+def test_a_broken_gpu_is_one_line_and_no_failure(ncarl, gpu_is, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(devices, "nvidia_driver", lambda: None)
+    gpu_is("the GPU does not work (CUDA error: it is on fire)")
+    text = ncarl("doctor").stdout
+    (line,) = section(text, "GPU")
+    assert line == "not used  the GPU does not work (CUDA error: it is on fire)"
+    engines = rows(text, "Engines")
+    assert "runs on threads instead: the GPU does not work" in engines["torch"]
+    assert engines["auto"].startswith("auto     threads: ")
+    skipped = [row for row in section(text, "Self-test") if row.startswith("skipped")]
+    assert "torch (cuda)" in skipped[0] and "on fire" in skipped[0]
+
+
+def test_what_torch_warns_of_while_it_looks_is_shown(ncarl, gpu_is, monkeypatch):
+    monkeypatch.setattr(devices, "nvidia_driver", lambda: "470.1")
+
+    @cache  # like the real one, which looks once
+    def look():
+        warnings.warn("The driver is too old\n(found 11040)", UserWarning, stacklevel=2)
+        return "PyTorch sees no GPU"
+
+    gpu_is("PyTorch sees no GPU")
+    monkeypatch.setattr("ncarl.gpu.gpu_trouble", look)
+    assert section(ncarl("doctor").stdout, "GPU") == [
+        "not used  PyTorch sees no GPU",
+        "driver    470.1",
+        "warning   The driver is too old (found 11040)",
+    ]
+
+
+def test_a_gpu_that_fails_its_test_fails_the_run(ncarl, gpu_is):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("the GPU works")
+    gpu_is(None)
+    report = read(ncarl("doctor", "--json", expect=1))
+    assert report["gpu"]["trouble"].startswith("the GPU does not work (")
+    assert report["engines"][2]["runs"] is None and report["engines"][2]["note"]
+    threads, cuda = report["self_test"]
+    assert all(check["passed"] for check in threads["checks"])
+    assert [check["passed"] for check in cuda["checks"]] == [False]
+
+
+def test_a_working_gpu_is_described(ncarl, gpu_is, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from ncarl import torch_engine
+
+    gpu_is(None)
+    card = SimpleNamespace(name="Abacus 3000", major=9, minor=1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(devices, "triton_kernels", lambda: (False, "no C compiler"))
+    monkeypatch.setattr(devices, "nvidia_driver", lambda: "580.1")
+    monkeypatch.setattr(torch_engine, "device_memory", lambda _: (64 * 10**8, 10**10))
+    # Everything but the name of the device is that of the processor.
+    on_processor = torch_engine.Torch(device="cpu")
+    monkeypatch.setattr(torch_engine, "Torch", type("Torch", (torch_engine.Torch,), {
+        "__new__": lambda cls, **_: on_processor}))  # fmt: skip
+    text = ncarl("doctor").stdout
+    assert section(text, "GPU") == [
+        "name        Abacus 3000 (the first of 2)",
+        "memory      6.4 of 10.0 GB free",
+        "capability  9.1",
+        "kernels     do not run, PyTorch's own are used: no C compiler",
+        "driver      580.1",
+    ]
+    passed = [row for row in section(text, "Self-test") if row.startswith("OK")]
+    assert sum("torch (cuda)" in row for row in passed) == 3
+
+
+def test_a_gpu_that_is_here_passes(ncarl):
+    if gpu.gpu_trouble() is not None:
+        pytest.skip("needs a GPU")
+    report = read(ncarl("doctor", "--json"))
+    found = report["gpu"]
+    assert found["name"] and found["devices"] >= 1 and found["kernels"] is not None
+    assert 0 < found["memory_free"] <= found["memory_total"]
+    auto, _, torch = report["engines"]
+    assert auto["runs"].startswith("torch") and torch["largest_kernel"] > 1000
+    _, cuda = report["self_test"]
+    assert len(cuda["checks"]) == 3 and cuda["step_seconds"] > 0
+
+
+def test_why_triton_does_not_run_is_heard(monkeypatch, capfd):
+    factor_torch = pytest.importorskip("ncarl.core.factor_torch")
+
+    def kernels():
+        logging.getLogger("ncarl").info("Triton does not run (%s)", "no C compiler")
+
+    monkeypatch.setattr(factor_torch, "gpu_kernels", kernels)
+    assert devices.triton_kernels() == (False, "Triton does not run (no C compiler)")
+    monkeypatch.setattr(factor_torch, "gpu_kernels", lambda: factor_torch)
+    assert devices.triton_kernels() == (True, None)
+    assert logging.getLogger("ncarl").level == logging.NOTSET
+    assert capfd.readouterr() == ("", "")
+
+
+def test_missing_packages_show_how_to_get_them(ncarl, gpu_is, without):
+    gpu_is("no GPU driver is installed")
+    wanted = {
+        "numba": "pip install 'ncarl[fast]'",
+        "torch": "pip install 'ncarl[gpu]'",
+        "dask": "pip install 'ncarl[dask]'",
+        "pandas": "pip install 'ncarl[cli]'",
+        "pyarrow": "pip install 'ncarl[cli]'",
+        "polars": "pip install polars",
+    }
+    without(*wanted)
+    versions = rows(ncarl("doctor").stdout, "Versions")
+    for name, how in wanted.items():
+        assert versions[name].split(maxsplit=1)[1] == f"not installed ({how})"
+    assert "not installed" not in versions["numpy"]
+
+
+def test_without_torch_the_engine_says_what_to_install(ncarl, gpu_is, monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n: None if n == "torch" else find_spec(n)
+    )
+    gpu_is("PyTorch is not installed")
+    text = ncarl("doctor", "--full").stdout
+    assert "pip install 'ncarl[gpu]'" in rows(text, "Engines")["torch"]
+    assert "torch (cpu)" not in text
+    assert "skipped  torch (cuda)  PyTorch is not installed" in text
+
+
+def test_the_extras_that_are_named_bring_the_packages():
+    required = importlib.metadata.requires("ncarl")
+    for (name, *_), how in checkup.PACKAGES:
+        if "ncarl[" in how:
+            extra = how.split("[")[1].split("]")[0]
+            ours = [r for r in required if r.endswith(f"extra == '{extra}'")]
+            assert any(r.startswith((f"{name}>", f"{name}[")) for r in ours), name
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cuda: Optional[str] = '12.8'\nhip: Optional[str] = None", "CUDA 12.8"),
+        ("cuda = '12.8'", "CUDA 12.8"),
+        ("cuda: str | None = None\nhip = '6.4.1'", "ROCm 6.4.1"),
+        ("cuda: Optional[str] = None", "no CUDA"),
+    ],
+)
+def test_the_build_of_torch_is_read_from_its_file(tmp_path, monkeypatch, line, said):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "version.py").write_text(f"__all__ = ['cuda']\n{line}\n")
+    found = SimpleNamespace(locate_file=lambda path: tmp_path / path)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: found)
+    assert checkup.torch_build() == said
+    (tmp_path / "torch" / "version.py").unlink()
+    assert checkup.torch_build() == "CUDA version unknown"
+
+
+def test_memory_is_what_a_container_allows(monkeypatch):
+    total, available = checkup.host_memory()
+    assert total is None or available is None or 0 < available <= total
+    monkeypatch.setattr(checkup, "_limits", lambda: iter([10**6]))
+    monkeypatch.setattr(checkup, "_pages", lambda name: 10**9)
+    assert checkup.host_memory() == (10**6, 10**6)
+
+
+def test_limits_are_read_where_there_are_any(tmp_path):
+    assert list(checkup._limits(tmp_path)) == []
+    (tmp_path / "memory.max").write_text("max\n")
+    assert list(checkup._limits(tmp_path)) == []
+    (tmp_path / "memory.max").write_text("4096\n")
+    assert list(checkup._limits(tmp_path)) == [4096]
+
+
+def test_unknown_memory_is_called_so(ncarl, gpu_is, monkeypatch):
+    gpu_is("no GPU driver is installed")
+    monkeypatch.delattr(os, "sysconf", raising=False)
+    monkeypatch.setattr(checkup, "_reclaimable", lambda: None)
+    monkeypatch.setattr(checkup, "_limits", lambda: iter(()))
+    text = ncarl("doctor").stdout
+    assert rows(text, "Machine")["memory"] == "memory  unknown"
+    assert "memory for a kernel" not in text
+
+
+def test_the_largest_kernel_fits_into_memory():
+    arrays = devices.HOST_ARRAYS + 4
+    assert devices.largest_kernel(Threads(4), 8 * arrays * 1000**2) == 1000
+    torch_engine = pytest.importorskip("ncarl.torch_engine")
+    engine = torch_engine.Torch(device="cpu")
+    free, _ = torch_engine.device_memory(engine.home.device)
+    columns = devices.largest_kernel(engine, None)
+    assert 0.99 < columns**2 * 8 * torch_engine.KERNEL_ARRAYS / free <= 1.0
+
+
+def test_neither_user_nor_computer_is_named(ncarl, gpu_is, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("USERPROFILE", "/home/ada")
+    system = platform.uname()._replace(node="adas-laptop")
+    monkeypatch.setattr(platform, "uname", lambda: system)
+    gpu_is("PyTorch does not load (/home/ada/env/lib/libtorch.so: no such file)")
+    for options in ((), ("--json",)):
+        text = ncarl("doctor", *options).stdout
+        assert "ada" not in text
+        assert "PyTorch does not load (libtorch.so: no such file)" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r"C:\Users\Ada\env\torch.dll is broken", "torch.dll is broken"),
+        ("in '/opt/x/y.py', line 3", "in 'y.py', line 3"),
+        ("see https://pytorch.org/a/b", "see https://pytorch.org/a/b"),
+        ("read/write 1/2 of n x n", "read/write 1/2 of n x n"),
+    ],
+)
+def test_paths_become_names_and_other_slashes_stay(text, shown):
+    assert public(({"key": text},)) == ({"key": shown},)
+
+
+def test_the_command_is_listed_and_has_an_example(ncarl):
+    assert "doctor" in ncarl("--help").stdout
+    text = ncarl("doctor", "--help").stdout
+    assert "Example: ncarl doctor" in text and "--full" in text and "--json" in text
