@@ -1,7 +1,7 @@
 """One GPU: whole fits by part, flop counts, and the share of the card's matmul rate.
 
-Usage: [NCARL_DATA=...] python benchmarks/gpu.py [--device cuda] [--json results/gpu.json]
-       [--cases NAME ...] [--small]
+Usage: [NCARL_DATA=...] python benchmarks/gpu.py [--device cuda] [--cases NAME ...]
+       [--dtypes float64 float32] [--small] [--json results/gpu.json]
 
 Every case is fitted once for a step to load and compile what it needs, then timed:
 ``fit_s`` is the whole call from the user's array to the fitted model, ``steps_s`` the
@@ -64,9 +64,7 @@ def synthetic(m, n, rank, missing, paper, **settings):
 
     def make():
         truth, X, hidden = paper_like(m, n, rank, missing)
-        return X, lambda model: relative_rmse(
-            truth[hidden], model.transform(X)[hidden]
-        )
+        return X, lambda model: relative_rmse(truth[hidden], model.transform(X)[hidden])
 
     name = f"{m}x{n}, {missing} missing"
     return name, make, {"alpha": 1000, "n_neighbors": 20, **settings}, paper
@@ -100,7 +98,12 @@ def tall(m, n, observed):
         return X, None
 
     name = f"{m}x{n} sparse, {observed} a row"
-    settings = {"alpha": 100, "n_neighbors": 10, "max_iter": 1, "orientation": "columns"}
+    settings = {
+        "alpha": 100,
+        "n_neighbors": 10,
+        "max_iter": 1,
+        "orientation": "columns",
+    }
     return name, make, settings, None
 
 
@@ -168,7 +171,7 @@ def main():
     for name in options.cases or chosen:
         for dtype in options.dtypes:
             lines.append(measure(chosen[name], options.device, rate, dtype))
-            print({k: v for k, v in lines[-1].items()}, flush=True)
+            print(lines[-1], flush=True)
     print_table(lines)
     card = "processor"
     if options.device != "cpu":

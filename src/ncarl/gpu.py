@@ -39,9 +39,9 @@ def gpu_trouble() -> str | None:
     try:
         if not torch.cuda.is_available():
             return "PyTorch sees no GPU"
-        from ncarl.torch_engine import usable
+        from ncarl.torch_engine import check_device
 
-        usable("cuda")
+        check_device("cuda")
     except Exception as error:  # drivers and cards fail in many ways
         return f"the GPU does not work ({first_line(error)})"
     return None

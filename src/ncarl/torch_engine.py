@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,8 +15,10 @@ import torch
 from scipy.sparse import csr_array
 
 from ncarl.core.placed import Budget, PlacedBlock
+from ncarl.core.records import Records
 from ncarl.core.types import Array, Block, Kernel
 from ncarl.exceptions import DeviceMemoryError
+from ncarl.gpu import first_line
 
 R = TypeVar("R")
 
@@ -30,10 +34,9 @@ def device_memory(device: torch.device) -> tuple[int, int]:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return free + _reserved(device), total
-    import os
-
-    pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**20
-    total = pages * 4096
+    if not hasattr(os, "sysconf"):  # Windows: a guess that any machine bears out
+        return 2**31, 2**32
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return total // 2, total
 
 
@@ -41,6 +44,11 @@ def _reserved(device: torch.device) -> int:
     """Bytes that PyTorch holds without using them."""
     held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(held)
+
+
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """A context in which kernels are launched on the device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,8 @@ class DeviceMemory:
     def work(self, n: int) -> Iterator[None]:
         """A context for n x n work, in which running out of memory is explained."""
         try:
-            yield
+            with on(self.device):
+                yield
         except torch.cuda.OutOfMemoryError as error:
             raise too_large(n, self.device) from error
 
@@ -97,7 +106,7 @@ class DeviceMemory:
         if self.device.type != "cuda":
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self.device))
         return event
 
 
@@ -136,7 +145,7 @@ class Torch:
     budget: Budget = field(default_factory=lambda: Budget(0), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        usable(self.device)
+        check_device(self.device)
         given = self.memory_gb
         if given is None:
             free, _ = device_memory(self.home.device)
@@ -149,6 +158,15 @@ class Torch:
                 f"is free, got {given!r}"
             )
         self.budget.bytes = int(given * 1e9)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is an engine of its own: nothing on the device goes with it."""
+        return Torch, (self.device, self.memory_gb, self.why)
+
+    @cached_property
+    def records(self) -> Records:
+        """Recorded work of all blocks that this engine places."""
+        return Records(2 * self.budget.bytes)
 
     @property
     def home(self) -> DeviceMemory:
@@ -168,9 +186,10 @@ class Torch:
             number = block.values.dtype.itemsize
             if KERNEL_ARRAYS * number * block.n_columns**2 > total:
                 raise too_large(block.n_columns, device, number)
-        # Each record keeps its memory, so only a block that is alone gets one.
-        repeated = len(given) == 1
-        return [PlacedBlock.of(b, device, self.budget, repeated) for b in given]
+        # Records keep their memory, so only a block that is alone gets one.
+        alone = len(given) == 1 and device.type == "cuda"
+        records = self.records if alone else None
+        return [PlacedBlock.of(b, device, self.budget, records) for b in given]
 
     def map(
         self, function: Callable[..., R], blocks: Sequence[PlacedBlock], **shared: Any
@@ -188,7 +207,8 @@ class Torch:
         """The result for a block, in smaller and smaller batches if memory runs out."""
         while True:
             try:
-                return function(block, kind="torch", **shared)
+                with on(self.home.device):
+                    return function(block, kind="torch", **shared)
             except torch.cuda.OutOfMemoryError as error:
                 if not self.budget.shrink():
                     raise too_large(block.n_columns, self.home.device) from error
@@ -207,14 +227,30 @@ class Torch:
         )
 
 
-def usable(device: str) -> None:
-    """Raise where a device does not do what it is asked.
+def check_device(name: str) -> None:
+    """Raise where a device is not there, or does not do what it is asked.
 
     Raises
     ------
+    ValueError
+        If PyTorch knows no device of that name.
     RuntimeError
-        With the reason, from PyTorch.
+        If it cannot be used, with the reason that PyTorch gives.
     """
-    probe = torch.eye(16, dtype=torch.float64, device=torch.device(device))
-    if float(torch.linalg.cholesky_ex(probe + probe @ probe)[0].sum()) <= 0.0:
-        raise RuntimeError(f"the device {device!r} gives wrong results")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"device must be a torch device such as 'cuda', 'cuda:1' or 'cpu', got "
+            f"{name!r}"
+        ) from error
+    try:
+        probe = torch.eye(16, dtype=torch.float64, device=device)
+        sound = float(torch.linalg.cholesky_ex(probe + probe @ probe)[0].sum()) > 0.0
+    except Exception as error:  # drivers and cards fail in many ways
+        raise RuntimeError(
+            f"the device {name!r} cannot be used: {first_line(error)}. "
+            "engine='threads' needs none, and engine='auto' picks what works"
+        ) from error
+    if not sound:
+        raise RuntimeError(f"the device {name!r} gives wrong results")

@@ -350,7 +350,7 @@ def test_without_torch_the_engine_says_what_to_install(ncarl, gpu_is, monkeypatc
 
 
 def test_the_extras_that_are_named_bring_the_packages():
-    required = importlib.metadata.requires("ncarl")
+    required = [r.replace('"', "'") for r in importlib.metadata.requires("ncarl")]
     for (name, *_), how in checkup.PACKAGES:
         if "ncarl[" in how:
             extra = how.split("[")[1].split("]")[0]

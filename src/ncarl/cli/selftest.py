@@ -103,7 +103,7 @@ def self_test(*, full: bool = False) -> tuple[Trial, ...]:
     if full:
         trials.append(attempt("torch (cpu)", _torch("cpu"), given, reference)[0])
     elif trouble is not None:
-        why = "PyTorch takes seconds to load; ncarl doctor --full tries it"
+        why = "PyTorch loads slowly; ncarl doctor --full tries it"
         trials.append(Trial("torch (cpu)", skipped=why))
     return tuple(trials)
 

@@ -25,7 +25,7 @@ def seconds_of_system(p: Array) -> Array:
 
 def seconds_of_batch(p: Array) -> Array:
     """Time that a batch of systems of size ``p`` takes whatever their number."""
-    return 2e-4 + 2.5e-6 * p
+    return 1e-4 + 1.25e-6 * p
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,7 @@ def plan_batches(block: Block, *, missing_side: bool) -> list[Batch]:
     batches = []
     for side in (False, True):
         for width in np.unique(widths):
-            chosen = np.flatnonzero(
-                (missing == side) & (widths == width) & (sizes > 0)
-            )
+            chosen = np.flatnonzero((missing == side) & (widths == width) & (sizes > 0))
             if len(chosen) == 0:
                 continue
             padded = padded_sizes(solved[chosen])

@@ -37,11 +37,14 @@ def gpu_kernels() -> Any:
 
         probe = torch.eye(KERNEL_LEAF, device="cuda").repeat(2, 1, 1)
         kernels_triton.invert_factors(probe, probe.new_zeros(2, dtype=torch.bool))
-        found = probe.diagonal(dim1=1, dim2=2).sum().item()
+        columns = torch.arange(KERNEL_LEAF, device="cuda", dtype=torch.int32)[None]
+        blocks = torch.empty_like(probe[:1])
+        kernels_triton.gather_blocks(probe[0], columns, blocks)
+        found = (probe.sum() + blocks.diagonal(dim1=1, dim2=2).sum()).item()
     except Exception as error:  # no Triton, no C compiler, a card it does not know
         log.info("Triton does not run (%s); PyTorch's own kernels are used", error)
         return None
-    return kernels_triton if found == 2.0 * KERNEL_LEAF else None
+    return kernels_triton if found == 3.0 * KERNEL_LEAF else None
 
 
 def padded_kernel(K: Array, s: float, padding: int) -> Array:
@@ -92,7 +95,7 @@ class Factor:
     failed: Array
 
     def solve(self, right: Array) -> Array:
-        """``A^-1 right`` for right sides of shape (batch, p, columns); NaN if failed."""
+        """``A^-1 right`` for right sides (batch, p, columns); NaN if failed."""
         x = self.half_solve(right)
         F, p = self.blocks, self.blocks.shape[-1]
         for first in reversed(range(0, p, WHOLE)):

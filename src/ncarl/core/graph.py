@@ -47,9 +47,7 @@ def _distances_from(some: Array, norms: Array, G: Array) -> Array:
     return xp.where(distances > largest, distances, xp.zeros_like(distances))
 
 
-def similarity(
-    distances: Array, k: int, *, shift: float = 0.0
-) -> Array:
+def similarity(distances: Array, k: int, *, shift: float = 0.0) -> Array:
     """k-sparse similarity of the columns, rows summing to one.
 
     Row ``i`` is the Euclidean projection of ``-l_i / (2 mu^2)`` on the simplex with

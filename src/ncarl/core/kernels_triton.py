@@ -1,5 +1,7 @@
 """Two small GPU kernels in Triton, where what PyTorch has was measured to be slow."""
 
+# mypy: disallow-untyped-decorators=False
+
 from __future__ import annotations
 
 from typing import Any
@@ -66,7 +68,13 @@ def gather_blocks(K: Array, columns: Array, out: Array) -> None:
     for first in range(0, batch, MOST):
         last = min(first + MOST, batch)
         _gather[(tiles, tiles, last - first)](
-            K, K.stride(0), columns[first:last], out[first:last], p, TILE=TILE, num_warps=2
+            K,
+            K.stride(0),
+            columns[first:last],
+            out[first:last],
+            p,
+            TILE=TILE,
+            num_warps=2,
         )
 
 

@@ -2,8 +2,9 @@
 
 Each function has an agnostic form that follows the array API standard; a shortcut for
 NumPy arrays or torch tensors stands in front of it where a measurement asked for one.
-Those for NumPy call BLAS and LAPACK through SciPy only: NumPy usually ships a BLAS of its own, and the
-idle threads of one library, which spin for a while, slow the other down threefold.
+Those for NumPy call BLAS and LAPACK through SciPy only: NumPy usually ships a BLAS of
+its own, and the idle threads of one library, which spin for a while, slow the other
+down threefold.
 """
 
 from __future__ import annotations
@@ -237,6 +238,8 @@ def congruence(U: Array, weights: Array) -> Array:
 
     Written as ``A A^T``, which is symmetric to the last bit and half the work.
     """
+    if is_torch_array(U):
+        return _torch().congruence(U, weights)
     xp = array_namespace(U)
     A = U * xp.sqrt(weights)[None, :]
     if is_numpy_array(A):
@@ -244,7 +247,7 @@ def congruence(U: Array, weights: Array) -> Array:
         lower = syrk(1.0, A, lower=True)
         del A  # n x n arrays are what memory is made of here
         return _mirrored(lower)
-    return _torch().gram(A.T) if is_torch_array(A) else A @ A.T
+    return A @ A.T
 
 
 def expanded(A: Array, kept: Array, n: int, diagonal: Array | float) -> Array:

@@ -16,42 +16,47 @@ LEAF = 64
 STRIP = 512
 
 
+def congruence(U: Array, weights: Array) -> Array:
+    """``U diag(weights) U^T`` for weights that are not negative, exactly symmetric."""
+    return gram(U.mT * weights.sqrt()[:, None])
+
+
 def spd_inverse(A: Array) -> Array:
-    """Inverse of a symmetric positive definite matrix, exactly symmetric; else NaN."""
-    factor, info = torch.linalg.cholesky_ex(A)
-    inverse = _triangular_inverse(factor)
-    product = gram(inverse, lower=True)
-    return product.masked_fill_(info != 0, torch.nan)
+    """Inverse of a symmetric positive definite matrix, exactly symmetric; else NaN.
 
-
-def _triangular_inverse(L: Array) -> Array:
-    """Inverse of a lower triangular matrix, all blocks of one size at a time.
-
-    The matrix is padded to ``leaf * 2^k`` with the identity; diagonal blocks of size
-    ``leaf`` are inverted in one batch, and neighbours are joined k times:
-    ``[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]]``.
+    The matrix is padded to ``leaf * 2^k`` with the identity, which makes triangular
+    factors easy to halve.
     """
-    n, doublings = L.shape[0], 0
+    n, doublings = A.shape[0], 0
     while n > LEAF * 2**doublings:
         doublings += 1
     leaf = -(-n // 2**doublings)
-    N = leaf * 2**doublings
-    padded = torch.eye(N, dtype=L.dtype, device=L.device)
-    padded[:n, :n] = L
-    inverse = torch.zeros_like(padded)
-    size = leaf
+    padded = torch.eye(leaf * 2**doublings, dtype=A.dtype, device=A.device)
+    padded[:n, :n] = A
+    factor, info = torch.linalg.cholesky_ex(padded)
+    inverse = _triangular_inverse(factor.contiguous(), leaf)[:n, :n]
+    return gram(inverse, lower=True).masked_fill_(info != 0, torch.nan)
+
+
+def _triangular_inverse(L: Array, leaf: int) -> Array:
+    """Inverse of a lower triangular matrix, all blocks of one size at a time.
+
+    Diagonal blocks of size ``leaf`` are inverted in one batch, then neighbours joined:
+    ``[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]]``.
+    """
+    inverse, size = torch.zeros_like(L), leaf
     eye = torch.eye(leaf, dtype=L.dtype, device=L.device)
-    blocks = _diagonal_blocks(padded, size, 0, 0)
+    blocks = _diagonal_blocks(L, size, 0, 0)
     _diagonal_blocks(inverse, size, 0, 0).copy_(
         torch.linalg.solve_triangular(blocks, eye.expand_as(blocks), upper=False)
     )
-    while size < N:
+    while size < L.shape[0]:
         A, B = (_diagonal_blocks(inverse, 2 * size, k, k, size) for k in (0, size))
-        C = _diagonal_blocks(padded, 2 * size, size, 0, size)
+        C = _diagonal_blocks(L, 2 * size, size, 0, size)
         target = _diagonal_blocks(inverse, 2 * size, size, 0, size)
         torch.baddbmm(target, B, C @ A, beta=0, alpha=-1, out=target)
         size *= 2
-    return inverse[:n, :n]
+    return inverse
 
 
 def _diagonal_blocks(

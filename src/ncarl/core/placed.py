@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -102,8 +103,8 @@ class PlacedBlock(Block):
         The entries, and one past the end: column n, value 0.
     budget : Budget
         What one piece of work may take.
-    repeated : bool
-        Whether the same work will be done on it again and again.
+    records : Records or None
+        Keeps records of work that is done on the block again and again.
     plans : dict
         What was planned for it, to be planned once.
     """
@@ -111,12 +112,12 @@ class PlacedBlock(Block):
     padded_indices: Array
     padded_values: Array
     budget: Budget
-    repeated: bool = False
+    records: Any = None
     plans: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, block: Block, device: Any, budget: Budget, repeated: bool = False
+        cls, block: Block, device: Any, budget: Budget, records: Any = None
     ) -> PlacedBlock:
         """A block of this process's memory, copied to the device."""
         indices = torch.as_tensor(np.append(block.indices, np.int32(block.n_columns)))
@@ -132,7 +133,7 @@ class PlacedBlock(Block):
             padded_indices=indices,
             padded_values=values,
             budget=budget,
-            repeated=repeated,
+            records=records,
         )
 
     @cached_property
@@ -171,7 +172,7 @@ class PlacedBlock(Block):
                 most = self.groups[cuts[-1]] + room
                 last = int(np.searchsorted(self.groups, most, "right")) - 1
                 cuts.append(min(max(last, cuts[-1] + 1), n_groups))
-            parts = [self.part(*pair) for pair in zip(cuts, cuts[1:], strict=False)]
+            parts = [self.part(*pair) for pair in itertools.pairwise(cuts)]
             self.plans["pieces", room] = parts
         found: list[PlacedBlock] = self.plans["pieces", room]
         return found

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+from collections.abc import Iterator
 from functools import cache, reduce
 from operator import iadd
 from typing import Any
@@ -33,8 +34,9 @@ def row_module(name: str = "auto") -> Any:
 
     Each has ``solve_rows(block, kernel, *, checked)``, ``complete_rows`` with the same
     arguments, ``variances(block, kernel)``, ``dense_duals(block, Y)``,
-    ``pieces(block)`` and ``mark(block)``; it may have ``entries_from_duals(block, K, Y, i, j)`` and
-    ``sparse_outer_sum(block, Y)`` with ``scatter_pays(block)``.
+    ``pieces(block)`` and ``mark(block)``; it may have
+    ``entries_from_duals(block, K, Y, i, j)`` and ``sparse_outer_sum(block, Y)`` with
+    ``scatter_pays(block)``.
     """
     if name != "auto":
         return importlib.import_module(f"ncarl.core.rows_{name}")
@@ -141,11 +143,13 @@ def outer_sum(block: Block, Y: Array, kind: str = "auto") -> Array:
     module = row_module(kind)
     if hasattr(module, "sparse_outer_sum") and module.scatter_pays(block):
         return module.sparse_outer_sum(block, Y)
-    products, first = [], 0
+    return reduce(iadd, _products(module, block, Y))
+
+
+def _products(module: Any, block: Block, Y: Array) -> Iterator[Array]:
+    """``Y^T Y`` of one piece of the block after the other."""
+    first = 0
     for part in module.pieces(block):
-        dense = module.dense_duals(part, Y[first : first + len(part.values)])
-        first += len(part.values)
-        products.append(gram_matrix(dense))
-        if len(products) == 2:
-            products = [iadd(*products)]
-    return products[0]
+        size = len(part.values)
+        yield gram_matrix(module.dense_duals(part, Y[first : first + size]))
+        first += size

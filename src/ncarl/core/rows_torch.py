@@ -23,13 +23,8 @@ from ncarl.core.factor_torch import (
 )
 from ncarl.core.linalg import jitter_steps, not_factorised
 from ncarl.core.placed import PlacedBlock, Systems
-from ncarl.core.replay import in_branches, played
+from ncarl.core.records import in_branches
 from ncarl.core.types import Array, Kernel
-
-
-def _new_rows(block: PlacedBlock) -> Array:
-    """Zeros in the shape of the completed rows."""
-    return block.values.new_zeros((block.n_rows, block.n_columns))
 
 
 def _places(block: PlacedBlock) -> Array:
@@ -42,7 +37,7 @@ def _places(block: PlacedBlock) -> Array:
 
 def dense_duals(block: PlacedBlock, Y: Array) -> Array:
     """Duals with zeros between them, shape (rows, n)."""
-    dense = _new_rows(block)
+    dense = block.values.new_zeros((block.n_rows, block.n_columns))
     dense.view(-1)[_places(block)] = Y
     return dense
 
@@ -74,10 +69,10 @@ def complete_rows(
 ) -> tuple[Array, Array, float]:
     """Completed rows, their duals and the jitter needed.
 
-    Unchecked rows of a block that is worked on again and again are valid until the
-    next call: the work is recorded, and played back into the same memory.
+    Unchecked rows of a block with records are valid until the next call: the work is
+    recorded once, and played back into the same memory.
     """
-    if checked or not (block.repeated and block.values.is_cuda and gpu_kernels()):
+    if checked or block.records is None or gpu_kernels() is None:
         return _solve_rows(block, kernel, checked)
 
     def work(given: Kernel) -> tuple[Array, Array]:
@@ -86,9 +81,8 @@ def complete_rows(
 
     # Plans are made by the host, which a record cannot hold.
     block.prepare(kernel.P is not None)
-    kind = (str(kernel.K.dtype), kernel.P is not None)
-    key = (kind, kernel.s, block.budget.bytes)
-    X, Y = played(block.plans, key, work, kernel)
+    key = (str(kernel.K.dtype), kernel.P is not None, kernel.s, block.budget.bytes)
+    X, Y = block.records.played(block.plans, key, work, kernel)
     return X, Y, 0.0
 
 
@@ -112,9 +106,9 @@ def _solve_rows(
             Y[entries] = y.mT
         return jitter
 
-    jobs = []
+    jobs, batches = [], block.batches(kernel.P is not None)
     for missing, (M, s) in sides.items():
-        chosen = [b for b in block.batches(kernel.P is not None) if b.missing == missing]
+        chosen = [batch for batch in batches if batch.missing == missing]
         if chosen:
             A = padded_kernel(M, s, max(batch.padding for batch in chosen))
             jobs += [partial(solve, A, part) for part in _chunks(block, chosen)]
@@ -178,9 +172,7 @@ def _solved(
     return x, jitter
 
 
-def _repaired(
-    A: Array, part: Systems, right: Array, half: bool
-) -> tuple[Array, float]:
+def _repaired(A: Array, part: Systems, right: Array, half: bool) -> tuple[Array, float]:
     """Solutions of systems that do not factorise as they are, with jitter added."""
     blocks = gathered(A, part.columns)
     diagonal = blocks.diagonal(dim1=1, dim2=2)
@@ -204,16 +196,13 @@ def _filled(
     block: PlacedBlock, kernel: Kernel, Y: Array, completed: list[tuple[Array, Array]]
 ) -> Array:
     """Completed rows; those of the missing side are given."""
-    places = _places(block)
-    dense = _new_rows(block)
-    dense.view(-1)[places] = Y
-    X = dense @ kernel.K
+    X = dense_duals(block, Y) @ kernel.K
     if completed:
         spare = torch.cat([X, X[:1]])  # one row more than there are, for padding
         for rows, values in completed:
             spare[rows] = values
         X = spare[:-1]
-    X.view(-1)[places] = block.values - kernel.s * Y
+    X.view(-1)[_places(block)] = block.values - kernel.s * Y
     return X
 
 
