@@ -201,11 +201,9 @@ class Workspace:
         noisy = settings.gamma is not None
         sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
         silent = self.centred or settings.weights == "pinv"
-        kernel = result.last.kernel
-        if fetched:
-            kernel = kernel.moved(self.engine.home.fetch)
+        kernel = self._whole(result.last.kernel)
         return KernelModel(
-            kernel=self._whole(kernel),
+            kernel=kernel.moved(self.engine.home.fetch) if fetched else kernel,
             centre=self.centre,
             unit=self.unit,
             sigma=sigma,

@@ -55,9 +55,12 @@ class Observed:
         for first in range(0, m, step):
             rows = np.asarray(X[first : first + step])
             seen = ~np.isnan(rows)
-            counts.append(seen.sum(axis=1, dtype=np.int64))
-            columns.append(np.nonzero(seen)[1].astype(np.int32))
-            values.append(rows[seen].astype(np.float64, copy=False))
+            # Flat positions are found several times faster than pairs of them.
+            places = np.flatnonzero(seen)
+            counts.append(np.count_nonzero(seen, axis=1))
+            starts = np.repeat(np.arange(len(rows)) * n, counts[-1])
+            columns.append((places - starts).astype(np.int32))
+            values.append(rows.ravel()[places].astype(np.float64, copy=False))
         indptr = np.cumsum(np.concatenate(counts))
         return cls(indptr, np.concatenate(columns), np.concatenate(values), (m, n))
 

@@ -246,7 +246,8 @@ class TestEngines:
         assert_allclose(plain.transform(X), usual.transform(X), rtol=1e-9)
         assert_allclose(plain.predict([0, 5], [3, 4]), usual.predict([0, 5], [3, 4]))
         assert "numpy rows" in plain.engine_
-        assert NCARL(**options, engine="threads").fit(X).engine_ == usual.engine_
+        named = NCARL(**options, engine="threads").fit(X)
+        assert usual.engine_.startswith(named.engine_)
 
     @pytest.mark.parametrize("rows", ["numba", "numpy"])
     def test_number_of_threads_does_not_change_a_bit(self, rng, rows):

@@ -186,18 +186,6 @@ def test_one_neighbour_is_the_column_itself(rng):
     assert not laplacian(S).any()
 
 
-def test_inactive_columns_are_similar_to_themselves_only(rng):
-    X = rng.standard_normal((6, 7))
-    X[:, [2, 5]] = 0.0
-    active = np.arange(7) % 3 != 2
-    far = squared_distances(X.T @ X)
-    S = similarity(far, 3, active=active)
-    np.testing.assert_array_equal(S[~active], np.eye(7)[~active])
-    assert not S[np.ix_(active, ~active)].any()
-    alone = similarity(far[np.ix_(active, active)], 3)
-    np.testing.assert_allclose(S[np.ix_(active, active)], alone)
-
-
 @given(drawn=columns_and_k())
 def test_the_graph_term_is_twice_the_trace(drawn):
     # Exactly 2 for a symmetric similarity.

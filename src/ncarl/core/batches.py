@@ -25,7 +25,7 @@ def seconds_of_system(p: Array) -> Array:
 
 def seconds_of_batch(p: Array) -> Array:
     """Time that a batch of systems of size ``p`` takes whatever their number."""
-    return 1e-4 + 1.25e-6 * p
+    return 2e-4 + 2.5e-6 * p
 
 
 @dataclass(frozen=True)

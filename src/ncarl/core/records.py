@@ -19,7 +19,7 @@ R = TypeVar("R")
 log = logging.getLogger("ncarl")
 
 #: Streams that recorded work spreads its batches over.
-BRANCHES = 8
+BRANCHES = 4
 #: Kinds of work that this process has done before.
 _done_before: set[Any] = set()
 NOT_YET, NEVER = "not yet recorded", "not to be recorded"
