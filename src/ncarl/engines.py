@@ -162,11 +162,12 @@ class Threads:
         return f"threads: {cores} cores, {kind} rows{hint}{self.why}"
 
 
-def pick_engine(engine: str | Engine) -> Engine:
+def pick_engine(engine: str | Engine, *, again: bool = False) -> Engine:
     """The engine that a name stands for.
 
     "auto" takes a GPU where PyTorch has one that works, and threads elsewhere. "torch"
     asks for the GPU; where there is none, a warning says so and threads do the work.
+    ``again`` leaves out what was said when the fit picked the same engine.
 
     Examples
     --------
@@ -176,14 +177,15 @@ def pick_engine(engine: str | Engine) -> Engine:
     if isinstance(engine, str):
         if engine not in NAMES:
             raise ValueError(f"engine must be {CHOICES}, got {engine!r}")
-        engine = _named(engine)
+        engine = _named(engine, again)
     elif not isinstance(engine, Engine):
         raise TypeError(f"engine must be {CHOICES}, got {type(engine).__name__}")
-    log.info("engine %s", engine.describe())
+    if not again:
+        log.info("engine %s", engine.describe())
     return engine
 
 
-def _named(name: str) -> Engine:
+def _named(name: str, again: bool) -> Engine:
     """The engine of that name, or the one that runs in its place."""
     if name == "threads":
         return Threads()
@@ -198,10 +200,11 @@ def _named(name: str) -> Engine:
                 "engine='torch' needs PyTorch; install it with pip install "
                 "'ncarl[gpu]', or use engine='threads'"
             )
-        warnings.warn(
-            f"engine='torch' runs on threads instead: {trouble} "
-            "(engine=ncarl.Torch(device='cpu') runs PyTorch on the processor)",
-            UserWarning,
-            stacklevel=4,
-        )
+        if not again:
+            warnings.warn(
+                f"engine='torch' runs on threads instead: {trouble} "
+                "(engine=ncarl.Torch(device='cpu') runs PyTorch on the processor)",
+                UserWarning,
+                stacklevel=4,
+            )
     return Threads(why=f"; no GPU: {trouble}")

@@ -9,9 +9,11 @@ import typer
 
 from ncarl.cli.models import (
     Center,
+    EngineName,
     Method,
     ModelOptions,
     Orientation,
+    Precision,
     Scale,
     Weights,
 )
@@ -120,6 +122,16 @@ def complete(
     seed: Annotated[
         int, typer.Option(rich_help_panel=MODEL, help="Seed of the held-out entries.")
     ] = 0,
+    engine: Annotated[
+        EngineName,
+        typer.Option(rich_help_panel=MODEL,
+                     help="Where the work is done; auto takes a GPU if there is one. "
+                     "See ncarl doctor."),
+    ] = EngineName.AUTO,
+    dtype: Annotated[
+        Precision,
+        typer.Option(rich_help_panel=MODEL, help="Precision of the work."),
+    ] = Precision.FLOAT64,
     std: Annotated[
         Path | None,
         typer.Option(metavar="OUT2", rich_help_panel=OUTPUT,
@@ -168,6 +180,8 @@ def complete(
         checkpoint=checkpoint,
         scale=scale,
         std=std is not None,
+        engine=engine,
+        dtype=dtype,
     )
     job = Job(
         source=source,

@@ -57,6 +57,21 @@ class Scale(StrEnum):
     COLUMNS = "columns"
 
 
+class EngineName(StrEnum):
+    """Engines by their name."""
+
+    AUTO = "auto"
+    THREADS = "threads"
+    TORCH = "torch"
+
+
+class Precision(StrEnum):
+    """Precisions of the work."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """What the user asked of the model; None leaves it to the estimator.
@@ -82,6 +97,8 @@ class ModelOptions:
     checkpoint: Path | None = None
     scale: Scale = Scale.AUTO
     std: bool = False
+    engine: EngineName = EngineName.AUTO
+    dtype: Precision = Precision.FLOAT64
 
 
 def check_options(options: ModelOptions) -> None:
@@ -117,6 +134,7 @@ def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
     }
     given = {name: value for name, value in shared.items() if value is not None}
     given |= {"scale": scale, "progress": progress}
+    given |= {"engine": str(options.engine), "dtype": str(options.dtype)}
     if options.method is Method.NCARL:
         return _one_fit(options, given)
     return _search(options, given)

@@ -64,6 +64,7 @@ def _model_lines(done: Done) -> Iterable[tuple[str, str]]:
     # With tol = 0 a fixed number of steps was asked for, and was made.
     settled = "" if est.converged_ or est.tol == 0.0 else ", not settled"
     yield "steps", f"{est.n_iter_}{settled}, {done.seconds:.1f} s in all"
+    yield "engine", est.engine_
     columns = est.unidentified_columns_
     if len(columns):
         text = listed([_name(done, j) for j in columns])

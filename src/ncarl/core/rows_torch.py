@@ -96,14 +96,13 @@ def _solve_rows(
     completed: list[tuple[Array, Array]] = []
 
     def solve(A: Array, part: Systems) -> float:
-        entries = part.entries(block)
         if part.missing:
             found, jitter = _missing_side(block, kernel.P, A, part, Y, checked)
             completed.append((part.row_places(block), found))
-        else:
-            right = block.padded_values[entries].mT
-            y, jitter = _solved(A, part, right, checked)
-            Y[entries] = y.mT
+            return jitter
+        entries = part.entries(block)
+        y, jitter = _solved(A, part, block.padded_values[entries].mT, checked)
+        Y[entries] = y.mT
         return jitter
 
     jobs, batches = [], block.batches(kernel.P is not None)

@@ -204,7 +204,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _engine(self) -> Engine:
         """The engine that the parameter names."""
-        return pick_engine(self.engine)
+        return pick_engine(self.engine, again=True)
 
     def _plain_output(self) -> bool:
         """Whether ``set_output`` asks for a container of its own."""

@@ -56,8 +56,10 @@ class NCARL(KernelEstimator):
     tol : float, default=1e-4
         Stop once the Gram matrix changes by less than this, relatively; 0 runs all
         steps.
-    engine : {"auto", "threads"} or Engine, default="auto"
-        Where the row work runs.
+    engine : {"auto", "threads", "torch"} or Engine, default="auto"
+        Where the work is done. "auto" takes a GPU if PyTorch has one that works, else
+        the threads of this machine; "torch" asks for the GPU; `Threads` and `Torch`
+        have options of their own. ``engine_`` says what ran, and why.
     dtype : {"float64", "float32"}, default="float64"
         Precision of the work; results have the float type of the input.
     progress : bool, default=False
