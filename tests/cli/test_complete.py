@@ -50,6 +50,28 @@ def test_a_table_is_completed_and_its_own_cells_stay(ncarl, csv, tmp_path, gappy
     assert not result.stderr
 
 
+def test_the_engine_and_its_precision_can_be_named(ncarl, csv, tmp_path):
+    plain = ncarl("complete", csv, "-o", tmp_path / "a.csv", *FAST)
+    single = ("--engine", "threads", "--dtype", "float32")
+    result = ncarl("complete", csv, "-o", tmp_path / "b.csv", *FAST, *single)
+    assert "engine    " in plain.stdout
+    assert "engine    threads" in result.stdout
+    one, other = (pd.read_csv(tmp_path / name) for name in ("a.csv", "b.csv"))
+    gap = (one.drop(columns="name") - other.drop(columns="name")).abs().to_numpy()
+    assert 0.0 < gap.max() < 1e-3
+    ncarl("complete", csv, "-o", tmp_path / "c.csv", "--engine", "gpu", expect=2)
+
+
+def test_a_gpu_that_is_not_there_costs_one_line(ncarl, csv, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr("ncarl.engines.gpu_trouble", lambda: "it is in the drawer")
+    out = tmp_path / "out.csv"
+    result = ncarl("complete", csv, "-o", out, *FAST, "--engine", "torch")
+    assert result.stderr.count("\n") == 1
+    assert "in the drawer" in result.stderr
+    assert "engine    threads" in result.stdout
+
+
 def test_the_file_holds_what_the_estimator_gives(ncarl, csv, tmp_path):
     ncarl("complete", csv, "-o", tmp_path / "out.csv", "--seed", 3)
     X = pd.read_csv(csv).drop(columns="name").to_numpy()
