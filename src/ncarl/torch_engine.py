@@ -189,7 +189,15 @@ class Torch:
         # Records keep their memory, so only a block that is alone gets one.
         alone = len(given) == 1 and device.type == "cuda"
         records = self.records if alone else None
-        return [PlacedBlock.of(b, device, self.budget, records) for b in given]
+        try:
+            return [PlacedBlock.of(b, device, self.budget, records) for b in given]
+        except torch.cuda.OutOfMemoryError as error:
+            size = sum(b.values.nbytes + b.indices.nbytes for b in given)
+            raise DeviceMemoryError(
+                f"the {sum(len(b.values) for b in given)} observed entries take "
+                f"{size / 1e9:.1f} GB on {device}, which has less; engine='threads' "
+                "works in the memory of the host"
+            ) from error
 
     def map(
         self, function: Callable[..., R], blocks: Sequence[PlacedBlock], **shared: Any

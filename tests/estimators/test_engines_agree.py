@@ -77,8 +77,9 @@ def matrices():
 MATRICES = matrices()
 
 
-@pytest.fixture(params=MATRICES)
-def X(request):
+@pytest.fixture(name="X", params=MATRICES)
+def gappy(request):
+    """Every matrix in turn."""
     return MATRICES[request.param]
 
 
@@ -129,7 +130,9 @@ def test_engines_agree(name, turned, X, device):
     assert here.transposed_ == there.transposed_ == turned
     assert f"({device}," in there.engine_
     assert (there.history_["jitter"] == 0).all()
-    assert_agree(here, there, X)
+    # These keep empty columns, where the last digit of the input has as much to say.
+    loose = {"pinv": 1e-4, "given graph": 1e-7} if len(here.unidentified_rows_) else {}
+    assert_agree(here, there, X, loose.get(name, 1e-9))
 
 
 @pytest.mark.parametrize("name", ["floor", "noisy", "two-way"])
@@ -150,7 +153,7 @@ def test_single_precision_is_close(name, X, device):
         single.transform(X, keep_observed=False),
         double.transform(X, keep_observed=False),
     )
-    assert 0 < gap < 1e-3
+    assert 0 < gap < 2e-5
 
 
 def test_new_rows_are_completed_alike(device):

@@ -1,0 +1,55 @@
+"""A card that is too small: batches shrink, and a kernel that cannot fit is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncarl import NCARL
+from ncarl.exceptions import DeviceMemoryError
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+
+
+@pytest.fixture
+def limited():
+    """A function that holds the process to so many bytes of the card."""
+
+    def limit(size):
+        torch.cuda.empty_cache()
+        _, total = torch.cuda.mem_get_info()
+        torch.cuda.set_per_process_memory_fraction(size / total)
+
+    yield limit
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.empty_cache()
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    truth = rng.random((3000, 5)) @ rng.random((5, 900))
+    return np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
+
+
+@pytest.mark.parametrize("gamma", [None, 0.1])
+def test_batches_shrink_until_they_fit(limited, X, gamma):
+    from ncarl.torch_engine import Torch
+
+    options = {"gamma": gamma, "max_iter": 3, "tol": 0}
+    roomy = NCARL(**options, engine=Torch(memory_gb=16)).fit(X)
+    wanted = roomy.transform(X)
+    limited(1.5e9)
+    engine = Torch(memory_gb=16)
+    tight = NCARL(**options, engine=engine).fit(X)
+    assert engine.budget.bytes <= 2e9
+    found = tight.transform(X)
+    assert np.abs(found - wanted).max() <= 1e-9 * np.abs(wanted).max()
+
+
+def test_a_kernel_that_cannot_fit_is_refused_with_what_would(limited, X):
+    limited(3e7)
+    with pytest.raises(DeviceMemoryError, match=r"a kernel of 900 columns .* threads"):
+        NCARL(max_iter=1, tol=0, engine="torch").fit(X)
