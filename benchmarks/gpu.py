@@ -113,6 +113,8 @@ def measure(case, device, rate, dtype="float64"):
     X, error = make()
     options = {**settings, "tol": 0, "dtype": dtype, "engine": Torch(device)}
     NCARL(**{**options, "max_iter": min(3, settings["max_iter"])}).fit(X)
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
     wait(device)
     start = time.perf_counter()
     model = NCARL(**options).fit(X)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +14,6 @@ import torch
 from scipy.sparse import csr_array
 
 from ncarl.core.placed import Budget, PlacedBlock
-from ncarl.core.records import Records
 from ncarl.core.types import Array, Block, Kernel
 from ncarl.exceptions import DeviceMemoryError
 from ncarl.gpu import first_line
@@ -163,11 +161,6 @@ class Torch:
         """A copy is an engine of its own: nothing on the device goes with it."""
         return Torch, (self.device, self.memory_gb, self.why)
 
-    @cached_property
-    def records(self) -> Records:
-        """Recorded work of all blocks that this engine places."""
-        return Records(2 * self.budget.bytes)
-
     @property
     def home(self) -> DeviceMemory:
         """The memory of the device."""
@@ -188,9 +181,8 @@ class Torch:
                 raise too_large(block.n_columns, device, number)
         # Records keep their memory, so only a block that is alone gets one.
         alone = len(given) == 1 and device.type == "cuda"
-        records = self.records if alone else None
         try:
-            return [PlacedBlock.of(b, device, self.budget, records) for b in given]
+            return [PlacedBlock.of(b, device, self.budget, alone) for b in given]
         except torch.cuda.OutOfMemoryError as error:
             size = sum(b.values.nbytes + b.indices.nbytes for b in given)
             raise DeviceMemoryError(

@@ -294,8 +294,9 @@ def test_a_working_gpu_is_described(ncarl, gpu_is, monkeypatch):
 
 
 def test_a_gpu_that_is_here_passes(ncarl):
-    if gpu.gpu_trouble() is not None:
-        pytest.skip("needs a GPU")
+    gpu.gpu_trouble.cache_clear()
+    if (trouble := gpu.gpu_trouble()) is not None:
+        pytest.skip(f"needs a GPU: {trouble}")
     report = read(ncarl("doctor", "--json"))
     found = report["gpu"]
     assert found["name"] and found["devices"] >= 1 and found["kernels"] is not None
@@ -350,7 +351,11 @@ def test_without_torch_the_engine_says_what_to_install(ncarl, gpu_is, monkeypatc
 
 
 def test_the_extras_that_are_named_bring_the_packages():
-    required = [r.replace('"', "'") for r in importlib.metadata.requires("ncarl")]
+    try:
+        required = importlib.metadata.requires("ncarl")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("ncarl is on the path, not installed")
+    required = [line.replace('"', "'") for line in required]
     for (name, *_), how in checkup.PACKAGES:
         if "ncarl[" in how:
             extra = how.split("[")[1].split("]")[0]

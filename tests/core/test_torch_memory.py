@@ -27,8 +27,8 @@ def limited():
     torch.cuda.empty_cache()
 
 
-@pytest.fixture(scope="module")
-def X():
+@pytest.fixture(scope="module", name="X")
+def tall():
     rng = np.random.default_rng(0)
     truth = rng.random((3000, 5)) @ rng.random((5, 900))
     return np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
@@ -49,7 +49,10 @@ def test_batches_shrink_until_they_fit(limited, X, gamma):
     assert np.abs(found - wanted).max() <= 1e-9 * np.abs(wanted).max()
 
 
-def test_a_kernel_that_cannot_fit_is_refused_with_what_would(limited, X):
-    limited(3e7)
-    with pytest.raises(DeviceMemoryError, match=r"a kernel of 900 columns .* threads"):
-        NCARL(max_iter=1, tol=0, engine="torch").fit(X)
+def test_a_kernel_that_cannot_fit_is_refused_with_what_would(limited):
+    wide = np.random.default_rng(0).random((30, 3000))
+    wide[:, ::2] = np.nan
+    options = {"max_iter": 1, "tol": 0, "orientation": "columns", "weights": "pinv"}
+    limited(3e8)  # entries fit, and a few arrays of 72 MB
+    with pytest.raises(DeviceMemoryError, match=r"a kernel of 3000 columns .* threads"):
+        NCARL(**options, engine="torch").fit(wide)

@@ -34,7 +34,7 @@ from ncarl.exceptions import NotPositiveDefiniteError
 torch = pytest.importorskip("torch")
 from ncarl.core import factor_torch, linalg_torch, rows_torch  # noqa: E402
 from ncarl.core.placed import LEAST_BYTES, Budget, PlacedBlock  # noqa: E402
-from ncarl.core.records import Record, Records  # noqa: E402
+from ncarl.core.records import Record  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread", "one_torch_thread")
 AMPLE, TINY = 2**28, 1
@@ -448,7 +448,7 @@ def test_recorded_rows_are_those_of_every_kernel_they_are_played_with(
 ):
     if device.type != "cuda" or factor_torch.gpu_kernels() is None:
         pytest.skip("nothing is recorded here")
-    placed = PlacedBlock.of(matrix, device, Budget(AMPLE), Records(AMPLE))
+    placed = PlacedBlock.of(matrix, device, Budget(AMPLE), recorded=True)
     for factor in (1.0, 3.0, 0.5, 1.0):
         here, there = kernels(factor * K, s, "cheaper", device)
         X, Y, _ = complete_rows(placed, kernel=there, kind="torch", checked=False)
@@ -563,7 +563,8 @@ class TestJitter:
         found = row_variances(placed, kernel=there, kind="torch")
         close(found, row_variances(block, kernel=kernel, kind="numpy"), 1e-5)
 
-    def test_the_worst_jitter_of_all_rows_is_told(self, device, masked, nearly):
+    @pytest.mark.parametrize("budget", [AMPLE, TINY])
+    def test_the_worst_jitter_of_all_rows_is_told(self, device, masked, nearly, budget):
         K = nearly[2:, 2:].copy()
         K[:4], K[:, :4] = 0.0, 0.0
         for first, gap in ((0, 1e-12), (2, 1e-6)):
@@ -572,7 +573,7 @@ class TestJitter:
         seen = np.zeros((3, 38), dtype=bool)
         seen[0, :2] = seen[1, 2:4] = seen[2, 4:] = True
         block = block_of(masked, seen)
-        placed = PlacedBlock.of(block, device, Budget(AMPLE))
+        placed = PlacedBlock.of(block, device, Budget(budget))
         here, there = kernels(K, 0.0, "observed", device)
         _, Y, jitter = complete_rows(placed, kernel=there, kind="torch")
         _, duals, expected = complete_rows(block, kernel=here, kind="numpy")

@@ -103,8 +103,8 @@ class PlacedBlock(Block):
         The entries, and one past the end: column n, value 0.
     budget : Budget
         What one piece of work may take.
-    records : Records or None
-        Keeps records of work that is done on the block again and again.
+    recorded : bool
+        Whether work that is done on it again and again is recorded.
     plans : dict
         What was planned for it, to be planned once.
     """
@@ -112,12 +112,12 @@ class PlacedBlock(Block):
     padded_indices: Array
     padded_values: Array
     budget: Budget
-    records: Any = None
+    recorded: bool = False
     plans: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, block: Block, device: Any, budget: Budget, records: Any = None
+        cls, block: Block, device: Any, budget: Budget, recorded: bool = False
     ) -> PlacedBlock:
         """A block of this process's memory, copied to the device."""
         indices = torch.as_tensor(np.append(block.indices, np.int32(block.n_columns)))
@@ -133,7 +133,7 @@ class PlacedBlock(Block):
             padded_indices=indices,
             padded_values=values,
             budget=budget,
-            records=records,
+            recorded=recorded,
         )
 
     @cached_property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -26,7 +25,7 @@ NOT_YET, NEVER = "not yet recorded", "not to be recorded"
 
 
 class Record:
-    """Work on a kernel as a CUDA graph.
+    """Work on a kernel as a CUDA graph, with memory of its own.
 
     Parameters
     ----------
@@ -34,13 +33,26 @@ class Record:
         From a kernel to tensors; it waits for nothing and reads nothing back.
     kernel : Kernel
         A kernel of the shape that all later ones will have.
-    pool
-        The memory that the work takes.
+    needed : int
+        Bytes that the work takes, about.
     """
 
-    def __init__(self, work: Callable[[Kernel], Any], kernel: Kernel, pool: Any):
+    def __init__(self, work: Callable[[Kernel], Any], kernel: Kernel, needed: int):
+        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        if unused > needed or torch.cuda.mem_get_info()[0] < needed:
+            # Other work cannot use what earlier records have left before this.
+            torch.cuda.empty_cache()
         self.kernel = kernel.moved(lambda a: None if a is None else a.clone())
-        self.graph, self.result = _recorded(lambda: work(self.kernel), pool)
+        self.graph = torch.cuda.CUDAGraph()
+        before, beside = torch.cuda.current_stream(), torch.cuda.Stream()
+        beside.wait_stream(before)
+        with torch.cuda.stream(beside):
+            self.graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self.result = work(self.kernel)
+            finally:
+                self.graph.capture_end()
+        before.wait_stream(beside)
 
     def play(self, kernel: Kernel) -> Any:
         """What ``work(kernel)`` gives, in memory that the next call writes over."""
@@ -51,68 +63,30 @@ class Record:
         return self.result
 
 
-def _recorded(work: Callable[[], R], pool: Any) -> tuple[Any, R]:
-    """A graph of the work, and the tensors that playing it fills."""
-    graph = torch.cuda.CUDAGraph()
-    before, beside = torch.cuda.current_stream(), torch.cuda.Stream()
-    beside.wait_stream(before)
-    with torch.cuda.stream(beside):
-        graph.capture_begin(pool, capture_error_mode="thread_local")
-        try:
-            result = work()
-        finally:
-            graph.capture_end()
-    before.wait_stream(beside)
-    return graph, result
+def played(
+    plans: dict[Any, Any],
+    key: Any,
+    work: Callable[[Kernel], tuple[Array, ...]],
+    kernel: Kernel,
+    needed: int,
+) -> tuple[Array, ...]:
+    """``work(kernel)``, from the record in ``plans``, which is made if need be.
 
-
-class Records:
-    """Records that share memory, since one is played after the other.
-
-    Parameters
-    ----------
-    needed : int
-        Bytes that the largest of them may take.
+    The first call of all in a process is not recorded: it loads and compiles.
     """
-
-    def __init__(self, needed: int) -> None:
-        self.needed = needed
-
-    @cached_property
-    def pool(self) -> Any:
-        """The memory, held by a small record for as long as there may be others."""
-        held = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        if held > self.needed or torch.cuda.mem_get_info()[0] < self.needed:
-            # What earlier records have left is of use to nobody else until then.
-            torch.cuda.empty_cache()
-        pool = torch.cuda.graph_pool_handle()
-        self.keeper = _recorded(lambda: torch.zeros(1, device="cuda"), pool)
-        return pool
-
-    def played(
-        self,
-        plans: dict[Any, Any],
-        key: Any,
-        work: Callable[[Kernel], tuple[Array, ...]],
-        kernel: Kernel,
-    ) -> tuple[Array, ...]:
-        """``work(kernel)``, from the record in ``plans`` that is made if need be.
-
-        The first call of all is not recorded: it loads and compiles.
-        """
-        if key not in _done_before:
-            _done_before.add(key)
-            return work(kernel)
-        if plans.setdefault(key, NOT_YET) == NOT_YET:
-            try:
-                plans[key] = Record(work, kernel, self.pool)
-            except RuntimeError as error:  # no memory, or a call that has no record
-                log.info("the row step is not recorded (%s)", error)
-                plans[key] = NEVER
-        if plans[key] == NEVER:
-            return work(kernel)
-        played_back: tuple[Array, ...] = plans[key].play(kernel)
-        return played_back
+    if key not in _done_before:
+        _done_before.add(key)
+        return work(kernel)
+    if plans.setdefault(key, NOT_YET) == NOT_YET:
+        try:
+            plans[key] = Record(work, kernel, needed)
+        except RuntimeError as error:  # no memory, or a call that has no record
+            log.info("the row step is not recorded (%s)", error)
+            plans[key] = NEVER
+    if plans[key] == NEVER:
+        return work(kernel)
+    played_back: tuple[Array, ...] = plans[key].play(kernel)
+    return played_back
 
 
 def in_branches(jobs: Sequence[Callable[[], R]], *, fits: bool) -> list[R]:

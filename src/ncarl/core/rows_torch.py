@@ -23,7 +23,7 @@ from ncarl.core.factor_torch import (
 )
 from ncarl.core.linalg import jitter_steps, not_factorised
 from ncarl.core.placed import PlacedBlock, Systems
-from ncarl.core.records import in_branches
+from ncarl.core.records import in_branches, played
 from ncarl.core.types import Array, Kernel
 
 
@@ -69,10 +69,10 @@ def complete_rows(
 ) -> tuple[Array, Array, float]:
     """Completed rows, their duals and the jitter needed.
 
-    Unchecked rows of a block with records are valid until the next call: the work is
-    recorded once, and played back into the same memory.
+    Unchecked rows of a recorded block are valid until the next call: the work is played
+    back into the same memory.
     """
-    if checked or block.records is None or gpu_kernels() is None:
+    if checked or not block.recorded or gpu_kernels() is None:
         return _solve_rows(block, kernel, checked)
 
     def work(given: Kernel) -> tuple[Array, Array]:
@@ -82,7 +82,7 @@ def complete_rows(
     # Plans are made by the host, which a record cannot hold.
     block.prepare(kernel.P is not None)
     key = (str(kernel.K.dtype), kernel.P is not None, kernel.s, block.budget.bytes)
-    X, Y = block.records.played(block.plans, key, work, kernel)
+    X, Y = played(block.plans, key, work, kernel, 2 * block.budget.bytes)
     return X, Y, 0.0
 
 
@@ -188,7 +188,7 @@ def _repaired(A: Array, part: Systems, right: Array, half: bool) -> tuple[Array,
         left = left[factor.failed]
         if len(left) == 0:
             return x, worst
-    raise not_factorised(int(part.sizes[left[0]]))
+    raise not_factorised(int(real[left[0]].sum()))
 
 
 def _filled(
