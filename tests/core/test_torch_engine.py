@@ -513,6 +513,23 @@ class TestRepeatedSteps:
         assert runs == [True] * STEPS + [False, True] * STEPS
 
 
+def test_columns_that_vanish_are_known_after_every_step(device, X, monkeypatch):
+    usual, known = ncarl.solver._Turn.run, []
+
+    def run(self, gram, zero, *, checked):
+        iterate = usual(self, gram, zero, checked=checked)
+        known.append((zero.tolist(), iterate.zero.tolist()))
+        return iterate
+
+    monkeypatch.setattr(ncarl.solver._Turn, "run", run)
+    X[:, 5] *= 0.0
+    fifth = [j == 5 for j in range(14)]
+    for engine in ("threads", Torch(device)):
+        fitted = NCARL(**{**FEW, "alpha": 0.0}, engine=engine).fit(X)
+        assert_array_equal(fitted.transform(X)[np.arange(40) != 7, 5], 0.0)
+    assert known == [(fifth, fifth)] * (2 * STEPS)
+
+
 #: Operations that hand a number, or a number of entries, to the host.
 WAITING = {
     "_local_scalar_dense",

@@ -24,6 +24,33 @@ _done_before: set[Any] = set()
 NOT_YET, NEVER = "not yet recorded", "not to be recorded"
 
 
+def make_room(needed: int) -> None:
+    """Give back what is unused where that is much, or where it is wanted.
+
+    A record cannot do so itself, and what earlier ones have left is of no use to
+    anything else before this.
+
+    Raises
+    ------
+    RuntimeError
+        If there is not enough all the same.
+    """
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    if unused > needed or _free() < needed:
+        torch.cuda.empty_cache()
+    if _free() < needed:
+        raise RuntimeError(
+            f"it takes {needed / 1e9:.1f} GB, {_free() / 1e9:.1f} are free"
+        )
+
+
+def _free() -> int:
+    """Bytes that can still be had from the card."""
+    free, total = torch.cuda.mem_get_info()
+    share = getattr(torch.cuda, "get_per_process_memory_fraction", lambda: 1.0)()
+    return int(min(free, share * total - torch.cuda.memory_reserved()))
+
+
 class Record:
     """Work on a kernel as a CUDA graph, with memory of its own.
 
@@ -38,10 +65,7 @@ class Record:
     """
 
     def __init__(self, work: Callable[[Kernel], Any], kernel: Kernel, needed: int):
-        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        if unused > needed or torch.cuda.mem_get_info()[0] < needed:
-            # Other work cannot use what earlier records have left before this.
-            torch.cuda.empty_cache()
+        make_room(needed)
         self.kernel = kernel.moved(lambda a: None if a is None else a.clone())
         self.graph = torch.cuda.CUDAGraph()
         before, beside = torch.cuda.current_stream(), torch.cuda.Stream()
@@ -102,9 +126,13 @@ def in_branches(jobs: Sequence[Callable[[], R]], *, fits: bool) -> list[R]:
     results = []
     for branch in branches:
         branch.wait_stream(main)
-    for k, job in enumerate(jobs):
-        with torch.cuda.stream(branches[k % len(branches)]):
-            results.append(job())
-    for branch in branches:
-        main.wait_stream(branch)
+    try:
+        for k, job in enumerate(jobs):
+            with torch.cuda.stream(branches[k % len(branches)]):
+                results.append(job())
+    finally:
+        # Even after an error: a record with loose ends cannot be closed, and PyTorch
+        # would believe for ever after that one is being made.
+        for branch in branches:
+            main.wait_stream(branch)
     return results

@@ -82,7 +82,7 @@ def complete_rows(
     # Plans are made by the host, which a record cannot hold.
     block.prepare(kernel.P is not None)
     key = (str(kernel.K.dtype), kernel.P is not None, kernel.s, block.budget.bytes)
-    X, Y = played(block.plans, key, work, kernel, 2 * block.budget.bytes)
+    X, Y = played(block.plans, key, work, kernel, _bytes_of_work(block, kernel))
     return X, Y, 0.0
 
 
@@ -111,7 +111,8 @@ def _solve_rows(
         if chosen:
             A = padded_kernel(M, s, max(batch.padding for batch in chosen))
             jobs += [partial(solve, A, part) for part in _chunks(block, chosen)]
-    jitter = max(in_branches(jobs, fits=_all_fit(block, kernel)), default=0.0)
+    fits = _bytes_of_systems(block, kernel) <= block.budget.bytes
+    jitter = max(in_branches(jobs, fits=fits), default=0.0)
     X = _filled(block, kernel, Y[:-1], completed) if rows else None
     return X, Y[:-1], jitter
 
@@ -128,11 +129,17 @@ def _chunks(block: PlacedBlock, batches: list[Systems]) -> Iterator[Systems]:
         yield from batch.chunks(block.budget, _bytes_each(block, batch))
 
 
-def _all_fit(block: PlacedBlock, kernel: Kernel) -> bool:
-    """Whether all systems of the block can be in memory at the same time."""
+def _bytes_of_systems(block: PlacedBlock, kernel: Kernel) -> int:
+    """Memory that all systems of the block take at the same time."""
     batches = block.batches(kernel.P is not None)
-    needed = sum(len(b.starts) * _bytes_each(block, b) for b in batches)
-    return needed <= block.budget.bytes
+    return sum(len(b.starts) * _bytes_each(block, b) for b in batches)
+
+
+def _bytes_of_work(block: PlacedBlock, kernel: Kernel) -> int:
+    """Memory that a recorded pass over the rows takes, about."""
+    systems = min(_bytes_of_systems(block, kernel), block.budget.bytes)
+    arrays = 6 * block.n_rows * block.n_columns + 4 * block.n_columns**2
+    return 2 * systems + arrays * int(block.values.element_size())
 
 
 def _missing_side(
