@@ -1,0 +1,146 @@
+"""Recorded work, as far as it can be tried without a card: stand-ins for streams."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from ncarl.core import records  # noqa: E402
+from ncarl.core.types import Kernel  # noqa: E402
+
+
+class Stream:
+    """A stream that remembers whom it waited for."""
+
+    def __init__(self):
+        self.waited = []
+
+    def wait_stream(self, other):
+        self.waited.append(other)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    """Make it look as if a record were being made; gives the main stream."""
+    main = Stream()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    return main
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """A card of 100 bytes; a dict says what is reserved, in use and emptied."""
+    state = {"reserved": 0, "allocated": 0, "elsewhere": 0, "share": 1.0, "emptied": 0}
+
+    def empty():
+        state["emptied"] += 1
+        state["reserved"] = state["allocated"]
+
+    def info():
+        return 100 - state["reserved"] - state["elsewhere"], 100
+
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: state["reserved"])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: state["allocated"])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", info)
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty)
+    share = "get_per_process_memory_fraction"
+    monkeypatch.setattr(torch.cuda, share, lambda: state["share"], raising=False)
+    return state
+
+
+def test_branches_begin_after_the_main_stream_and_end_before_it(recording):
+    done = records.in_branches([lambda k=k: k for k in range(7)], fits=True)
+    assert done == list(range(7))
+    branches = recording.waited
+    assert len(branches) == records.BRANCHES
+    assert all(branch.waited == [recording] for branch in branches)
+
+
+def test_branches_are_joined_after_an_error(recording):
+    def fail():
+        raise torch.cuda.OutOfMemoryError("full")
+
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        records.in_branches([int, fail, int], fits=True)
+    assert len(recording.waited) == 3
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_without_a_record_or_without_room_jobs_run_in_turn(
+    recording, fits, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: not fits)
+    assert records.in_branches([lambda: 1, lambda: 2], fits=fits) == [1, 2]
+    assert not recording.waited
+
+
+def test_room_is_there(memory):
+    records.make_room(60)
+    assert memory["emptied"] == 0
+
+
+@pytest.mark.parametrize("needed", [20, 80])
+def test_what_is_unused_is_given_back_if_it_is_much_or_wanted(memory, needed):
+    memory.update(reserved=50, allocated=10)
+    records.make_room(needed)
+    assert memory["emptied"] == 1
+
+
+@pytest.mark.parametrize("short", [{"elsewhere": 70}, {"share": 0.3}])
+def test_a_record_that_does_not_fit_is_not_begun(memory, short):
+    memory.update(short)
+    with pytest.raises(RuntimeError, match="are free"):
+        records.make_room(40)
+
+
+class TestPlaying:
+    @pytest.fixture
+    def kernel(self):
+        return Kernel(np.eye(2), None, 0.0)
+
+    def test_the_first_call_of_all_is_not_recorded(self, kernel, monkeypatch):
+        made = []
+
+        class Record:
+            def __init__(self, work, kernel, needed):
+                made.append(needed)
+
+            def play(self, kernel):
+                return ("played",)
+
+        monkeypatch.setattr(records, "Record", Record)
+        monkeypatch.setattr(records, "_done_before", set())
+        calls = []
+        for plans in ({}, {}):
+            for _ in range(3):
+                found = records.played(plans, "k", lambda _: ("done",), kernel, 7)
+                calls.append(found[0])
+        assert calls == ["done", *["played"] * 5]
+        assert made == [7, 7]
+
+    def test_what_cannot_be_recorded_is_done_each_time(self, kernel, monkeypatch):
+        tries = []
+
+        def refuse(*_):
+            tries.append(1)
+            raise torch.cuda.OutOfMemoryError("full")
+
+        monkeypatch.setattr(records, "Record", refuse)
+        monkeypatch.setattr(records, "_done_before", {"k"})
+        plans = {}
+        for _ in range(3):
+            found = records.played(plans, "k", lambda _: ("done",), kernel, 7)
+            assert found == ("done",)
+        assert len(tries) == 1
