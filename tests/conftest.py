@@ -63,6 +63,17 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_gpu_by_itself() -> Iterator[None]:
+    """``engine="auto"`` means threads here too where there is a GPU.
+
+    Tests of the GPU name its engine.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ncarl.engines.gpu_trouble", lambda: "not used by these tests")
+        yield
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers that repeat."""

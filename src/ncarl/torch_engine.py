@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -140,30 +142,33 @@ class Torch:
     device: str = "cuda"
     memory_gb: float | None = None
     why: str = field(default="", repr=False, compare=False)
-    budget: Budget = field(default_factory=lambda: Budget(0), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_device(self.device)
+        _ = self.home
         given = self.memory_gb
-        if given is None:
-            free, _ = device_memory(self.home.device)
-            self.budget.bytes = int(min(MOST_BYTES, FREE_SHARE * free))
-            return
-        number = isinstance(given, int | float) and not isinstance(given, bool)
-        if not (number and 0.0 < given < float("inf")):
+        number = isinstance(given, numbers.Real) and not isinstance(given, bool)
+        if given is not None and not (number and 0.0 < given < float("inf")):
             raise ValueError(
                 "memory_gb must be a positive number, or None for a quarter of what "
                 f"is free, got {given!r}"
             )
-        self.budget.bytes = int(given * 1e9)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """What one piece of work may take on the device."""
+        if self.memory_gb is not None:
+            return Budget(int(self.memory_gb * 1e9))
+        free, _ = device_memory(self.home.device)
+        return Budget(int(min(MOST_BYTES, FREE_SHARE * free)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is an engine of its own: nothing on the device goes with it."""
-        return Torch, (self.device, self.memory_gb, self.why)
+        return _copied, (self.device, self.memory_gb, self.why)
 
-    @property
+    @cached_property
     def home(self) -> DeviceMemory:
-        """The memory of the device."""
+        """The memory of the device; an error says what is wrong with it."""
+        check_device(self.device)
         return DeviceMemory(torch.device(self.device))
 
     def blocks_wanted(self, rows: int, columns: int) -> int | None:
@@ -225,6 +230,14 @@ class Torch:
             f"torch {torch.__version__}: {name} ({device}, {total / 1e9:.0f} GB), "
             f"batches of {self.budget.bytes / 1e9:.1f} GB{self.why}"
         )
+
+
+def _copied(device: str, memory_gb: float | None, why: str) -> Torch:
+    """An engine whose device may be missing here: a pickle can come from elsewhere."""
+    engine = object.__new__(Torch)
+    for name, value in (("device", device), ("memory_gb", memory_gb), ("why", why)):
+        object.__setattr__(engine, name, value)
+    return engine
 
 
 def check_device(name: str) -> None:

@@ -293,8 +293,9 @@ def test_a_working_gpu_is_described(ncarl, gpu_is, monkeypatch):
     assert sum("torch (cuda)" in row for row in passed) == 3
 
 
-def test_a_gpu_that_is_here_passes(ncarl):
+def test_a_gpu_that_is_here_passes(ncarl, monkeypatch):
     gpu.gpu_trouble.cache_clear()
+    monkeypatch.setattr("ncarl.engines.gpu_trouble", gpu.gpu_trouble)
     if (trouble := gpu.gpu_trouble()) is not None:
         pytest.skip(f"needs a GPU: {trouble}")
     report = read(ncarl("doctor", "--json"))

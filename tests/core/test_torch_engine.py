@@ -308,6 +308,14 @@ class TestOutOfMemory:
         assert list(engine.place([])) == []
 
 
+def test_an_engine_from_a_machine_with_another_device_says_so_when_used(X):
+    engine = Torch("cpu")
+    elsewhere = pickle.loads(pickle.dumps(engine).replace(b"cpu", b"gpu"))
+    assert elsewhere.device == "gpu"
+    with pytest.raises(ValueError, match="device must be a torch device"):
+        NCARL(**FEW, engine=elsewhere).fit(X)
+
+
 @pytest.fixture
 def fresh_search_for_a_gpu():
     gpu_trouble.cache_clear()
@@ -362,6 +370,7 @@ class TestPicking:
 
     @pytest.mark.usefixtures("fresh_search_for_a_gpu")
     def test_torch_that_is_not_installed_is_asked_for(self, monkeypatch):
+        monkeypatch.setattr(ncarl.engines, "gpu_trouble", gpu_trouble)
         usual = importlib.util.find_spec
         monkeypatch.setattr(
             importlib.util,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncarl import NCARL
+from ncarl import NCARL, Torch
 from ncarl.exceptions import DeviceMemoryError
 
 torch = pytest.importorskip("torch")
@@ -36,8 +36,6 @@ def tall():
 
 @pytest.mark.parametrize("gamma", [None, 0.1])
 def test_batches_shrink_until_they_fit(limited, X, gamma):
-    from ncarl.torch_engine import Torch
-
     options = {"gamma": gamma, "max_iter": 3, "tol": 0}
     roomy = NCARL(**options, engine=Torch(memory_gb=16)).fit(X)
     wanted = roomy.transform(X)
@@ -55,4 +53,4 @@ def test_a_kernel_that_cannot_fit_is_refused_with_what_would(limited):
     options = {"max_iter": 1, "tol": 0, "orientation": "columns", "weights": "pinv"}
     limited(3e8)  # entries fit, and a few arrays of 72 MB
     with pytest.raises(DeviceMemoryError, match=r"a kernel of 3000 columns .* threads"):
-        NCARL(**options, engine="torch").fit(wide)
+        NCARL(**options, engine=Torch()).fit(wide)

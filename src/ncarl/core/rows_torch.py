@@ -157,7 +157,8 @@ def _missing_side(
     rows.scatter_(2, observed, block.padded_values[entries])
     wanted = part.columns.long()[:, None, :].expand(-1, part.width, -1)
     products = rows[..., :n] @ P
-    right = products.gather(2, wanted.clamp(max=n - 1)).masked_fill_(wanted >= n, 0.0)
+    # Padding gets anything here, which it keeps to itself.
+    right = products.gather(2, wanted.clamp(max=n - 1))
     x, jitter = _solved(A, part, -right.mT, checked)
     rows.scatter_(2, wanted.clamp(max=n), x.mT)
     duals = rows[..., :n] @ P

@@ -1,0 +1,12 @@
+"""Doctests of modules whose libraries are not installed are left out."""
+
+from __future__ import annotations
+
+import importlib.util
+
+collect_ignore_glob = []
+if importlib.util.find_spec("triton") is None:
+    collect_ignore_glob += ["src/ncarl/core/kernels_triton.py"]
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob += ["src/ncarl/torch_engine.py", "src/ncarl/core/*_torch.py"]
+    collect_ignore_glob += ["src/ncarl/core/placed.py", "src/ncarl/core/records.py"]
