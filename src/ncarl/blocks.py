@@ -28,10 +28,12 @@ def mask_groups(observed: Observed) -> tuple[Array, Array]:
     """
     m, n = observed.shape
     keys = np.random.default_rng(0).integers(0, 2**63, size=n, dtype=np.uint64)
-    running = np.zeros(len(observed.indices) + 1, dtype=np.uint64)
-    np.cumsum(keys[observed.indices], out=running[1:])
-    fingerprint = np.diff(running[observed.indptr])
     sizes = np.diff(observed.indptr)
+    some = np.flatnonzero(sizes)
+    fingerprint = np.zeros(m, dtype=np.uint64)
+    if len(some):
+        starts = observed.indptr[some]
+        fingerprint[some] = np.add.reduceat(keys[observed.indices], starts)
     order = np.lexsort((fingerprint, sizes)).astype(np.int64)
     fresh = np.ones(m, dtype=bool)
     alike = (np.diff(fingerprint[order]) == 0) & (np.diff(sizes[order]) == 0)

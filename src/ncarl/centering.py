@@ -56,7 +56,9 @@ class Centre:
     def without_columns(self, observed: Observed) -> Array:
         """Observed values without mean and column effects, in units of the spreads."""
         columns = observed.indices
-        left: Array = observed.values - (self.mean + self.columns[columns])
+        # Without effects nothing has to be looked up for every entry.
+        effects = self.columns[columns] if self.columns.any() else 0.0
+        left: Array = observed.values - (self.mean + effects)
         if bool((self.spreads == 1.0).all()):
             return left
         spreads = self.spreads[columns]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class Observed:
         """Observed entries in each row."""
         return np.diff(self.indptr)
 
-    @property
+    @cached_property
     def column_counts(self) -> Array:
         """Observed entries in each column."""
         return np.bincount(self.indices, minlength=self.shape[1])
@@ -143,12 +144,15 @@ class Observed:
 
     def take_rows(self, rows: Array) -> Observed:
         """Some rows, in the order asked for."""
-        counts = self.row_counts[rows]
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        offset = np.repeat(self.indptr[:-1][rows] - indptr[:-1], counts)
-        entries = np.arange(indptr[-1]) + offset
-        shape = (len(rows), self.shape[1])
-        return Observed(indptr, self.indices[entries], self.values[entries], shape)
+        small = self.n_observed <= MOST_COLUMNS  # scipy keeps both in one type
+        indptr = self.indptr.astype(np.int32) if small else self.indptr
+        chosen = sparse.csr_array((self.values, self.indices, indptr), self.shape)[rows]
+        return Observed(
+            chosen.indptr.astype(np.int64, copy=False),
+            chosen.indices.astype(np.int32, copy=False),
+            chosen.data,
+            chosen.shape,
+        )
 
     def without(self, dropped: Array) -> Observed:
         """All entries but those where the boolean array ``dropped`` is true."""

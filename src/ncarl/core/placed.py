@@ -93,6 +93,15 @@ class Systems:
         return torch.where(k < self.counts[:, None], place, block.n_rows)
 
 
+def _with_end(array: Array, end: float, device: Any) -> Array:
+    """A NumPy array on the device, with one number more."""
+    here = torch.as_tensor(array)
+    there = torch.empty(len(here) + 1, dtype=here.dtype, device=device)
+    there[:-1].copy_(here)
+    there[-1] = end
+    return there
+
+
 @dataclass(frozen=True)
 class PlacedBlock(Block):
     """A block whose entries are on a torch device; its pointers stay on the host.
@@ -120,9 +129,8 @@ class PlacedBlock(Block):
         cls, block: Block, device: Any, budget: Budget, recorded: bool = False
     ) -> PlacedBlock:
         """A block of this process's memory, copied to the device."""
-        indices = torch.as_tensor(np.append(block.indices, np.int32(block.n_columns)))
-        values = torch.as_tensor(np.append(block.values, block.values.dtype.type(0)))
-        indices, values = indices.to(device), values.to(device)
+        indices = _with_end(block.indices, block.n_columns, device)
+        values = _with_end(block.values, 0, device)
         return cls(
             indptr=block.indptr,
             indices=indices[:-1],
