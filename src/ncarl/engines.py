@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import warnings
@@ -15,7 +14,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ncarl.core.rows import row_module
 from ncarl.core.types import Block
-from ncarl.gpu import gpu_trouble
+from ncarl.gpu import first_line, gpu_trouble, torch_installed
 from ncarl.homes import Home, HostMemory, blas_threads
 
 NAMES = ("auto", "threads", "torch")
@@ -178,6 +177,8 @@ def pick_engine(engine: str | Engine, *, again: bool = False) -> Engine:
         if engine not in NAMES:
             raise ValueError(f"engine must be {CHOICES}, got {engine!r}")
         engine = _named(engine, again)
+    elif isinstance(engine, type):
+        raise TypeError(f"engine must be {CHOICES}, got the class {engine.__name__}")
     elif not isinstance(engine, Engine):
         raise TypeError(f"engine must be {CHOICES}, got {type(engine).__name__}")
     if not again:
@@ -193,18 +194,20 @@ def _named(name: str, again: bool) -> Engine:
     if trouble is None:
         from ncarl.torch_engine import Torch
 
-        return Torch(why="; picked for its GPU" if name == "auto" else "")
-    if name == "torch":
-        if importlib.util.find_spec("torch") is None:
-            raise ImportError(
-                "engine='torch' needs PyTorch; install it with pip install "
-                "'ncarl[gpu]', or use engine='threads'"
-            )
-        if not again:
-            warnings.warn(
-                f"engine='torch' runs on threads instead: {trouble} "
-                "(engine=ncarl.Torch(device='cpu') runs PyTorch on the processor)",
-                UserWarning,
-                stacklevel=4,
-            )
+        try:
+            return Torch(why="; picked for its GPU" if name == "auto" else "")
+        except RuntimeError as error:  # it worked before: a forked child, a lost card
+            trouble = first_line(error)
+    if name == "torch" and not torch_installed():
+        raise ImportError(
+            "engine='torch' needs PyTorch; install it with pip install 'ncarl[gpu]', "
+            "or use engine='threads'"
+        )
+    if name == "torch" and not again:
+        warnings.warn(
+            f"engine='torch' runs on threads instead: {trouble} "
+            "(engine=ncarl.Torch(device='cpu') runs PyTorch on the processor)",
+            UserWarning,
+            stacklevel=4,
+        )
     return Threads(why=f"; no GPU: {trouble}")

@@ -102,6 +102,7 @@ class Workspace:
         if not keep_empty:
             rows, self.kept = rows.without_empty_columns()
         self.missing_side = needs_missing_side(rows)
+        engine.home.expect_fit(rows.shape[1], residuals.dtype.itemsize)
         self.engine = engine
         self.dtype = dtype
         wanted = engine.blocks_wanted(*rows.shape)
@@ -202,9 +203,11 @@ class Workspace:
         noisy = settings.gamma is not None
         sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
         silent = self.centred or settings.weights == "pinv"
-        kernel = self._whole(result.last.kernel)
+        home = self.engine.home
+        with home.work(self.shape[1]):
+            kernel = self._whole(result.last.kernel)
         return KernelModel(
-            kernel=kernel.moved(self.engine.home.fetch) if fetched else kernel,
+            kernel=kernel.moved(home.fetch) if fetched else kernel,
             centre=self.centre,
             unit=self.unit,
             sigma=sigma,
@@ -218,7 +221,9 @@ class Workspace:
         n = self.shape[1]
         if result.last.similarity is None:
             return csr_array((n, n))
-        S = self.engine.home.fetch_sparse(result.last.similarity)
+        home = self.engine.home
+        with home.work(n):
+            S = home.fetch_sparse(result.last.similarity)
         if len(self.kept) == n:
             return S
         alone = np.flatnonzero(self.empty)

@@ -39,6 +39,10 @@ class Home(Protocol):
         """A context for n x n work."""
         ...
 
+    def expect_fit(self, n: int, number: int) -> None:
+        """Raise where a fit of n columns, in numbers of so many bytes, cannot fit."""
+        ...
+
     def send(self, array: Any) -> Any:
         """An array of this process, moved there."""
         ...
@@ -147,6 +151,9 @@ class HostMemory:
         if n >= MANY_COLUMNS and self.n_jobs is None:
             return nullcontext()
         return blas_threads(1 if n < MANY_COLUMNS else self.n_jobs or 1)
+
+    def expect_fit(self, n: int, number: int) -> None:
+        """What is too much will be seen: memory of a host is not counted out."""
 
     def send(self, array: Any) -> Any:
         """The array as it is."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from ncarl.blocks import cut
 from ncarl.centering import Centre
@@ -96,11 +95,10 @@ class KernelModel:
         blocks = cut(residuals, engine.blocks_wanted(*residuals.shape))
         shared = {"kernel": self.kernel, "std": std}
         done = engine.map(completed_block, engine.place(blocks), **shared)
-        fetch = engine.home.fetch
         for block, (rows, variances) in zip(blocks, done, strict=True):
-            X[block.rows] = self._in_units(fetch(rows), effects[block.rows], block)
+            X[block.rows] = self._in_units(rows, effects[block.rows], block)
             if deviations is not None:
-                deviations[block.rows] = self._deviations(fetch(variances))
+                deviations[block.rows] = self._deviations(variances)
         return _finite(X), None if deviations is None else _finite(deviations)
 
     def predict(
@@ -125,8 +123,7 @@ class KernelModel:
             entry_terms, engine.place(blocks), kernel=self.kernel, std=std,
             columns=columns[order], bounds=bounds,
         )  # fmt: skip
-        fetch = engine.home.fetch
-        for places, sums, variances in ((p, fetch(x), fetch(v)) for p, x, v in done):
+        for places, sums, variances in done:
             asked = order[places]
             j, i = columns[asked], position[asked]
             centre = self.centre.mean + self.centre.columns[j]
@@ -162,11 +159,21 @@ def completed_block(
     block: Block, *, kernel: Kernel, std: str | None, kind: str = "auto"
 ) -> tuple[Array, Array | None]:
     """Completed rows of a block, and the variances of their entries if asked for."""
-    X, _, _ = complete_rows(block, kernel=kernel, kind=kind)
-    if std is None:
-        return X, None
-    variances = row_variances(block, kernel=kernel, kind=kind)
-    return X, variances - kernel.s if std == "latent" else variances
+    module = row_module(kind)
+    rows, spreads = [], []
+    for part in module.parts_to_fetch(block):
+        X, _, _ = complete_rows(part, kernel=kernel, kind=kind)
+        rows.append(module.fetched(X))
+        if std is not None:
+            variances = row_variances(part, kernel=kernel, kind=kind)
+            noise = kernel.s if std == "latent" else 0.0
+            spreads.append(module.fetched(variances) - noise)
+    return joined(rows), joined(spreads) if spreads else None
+
+
+def joined(parts: list[Array]) -> Array:
+    """Rows one below the other; a single part as it is."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def entry_terms(
@@ -191,11 +198,8 @@ def entry_terms(
     """
     parts = row_module(kind).pieces(block)
     answers = [_answers(part, kernel, columns, bounds, std, kind) for part in parts]
-    if len(answers) == 1:
-        return answers[0]
-    xp = array_namespace(answers[0][1])
-    places, sums, variances = zip(*answers, strict=True)
-    return np.concatenate(places), xp.concat(sums), xp.concat(variances)
+    places, sums, variances = (joined(list(a)) for a in zip(*answers, strict=True))
+    return places, sums, variances
 
 
 def _answers(
@@ -208,12 +212,13 @@ def _answers(
     within = np.arange(len(i)) - np.repeat(np.cumsum(counts) - counts, counts)
     places = bounds[block.rows][i] + within
     j = columns[places]
-    values = row_entries(block, i, j, kernel=kernel, kind=kind)
+    fetched = row_module(kind).fetched
+    values = fetched(row_entries(block, i, j, kernel=kernel, kind=kind))
     if std is None:
-        return places, values, 0.0 * values
+        return places, values, np.zeros(len(j))
     spread = row_variances(block, kernel=kernel, kind=kind)
     noise = kernel.s if std == "latent" else 0.0
-    return places, values, spread[i, j] - noise
+    return places, values, fetched(spread[i, j]) - noise
 
 
 def _finite(values: Array) -> Array:

@@ -120,8 +120,9 @@ def kernel_iterates(
         Steps already made.
     """
     home = engine.home
-    standing = _standing_similarity(recipe, start)
-    (norms,) = home.read(_diagonal(gram))
+    with home.work(gram.shape[0]):
+        standing = _standing_similarity(recipe, start)
+        (norms,) = home.read(_diagonal(gram))
     zero = norms <= 0.0
     while True:
         step += 1
@@ -166,9 +167,10 @@ class _Turn:
         ready = home.mark()
         sums, new = self._next_gram(kernel, weights, checked)
         done = home.mark()
-        fit, change, settled, norms = home.read(
-            sums.fit, relative_change(new, gram), may_stop, _diagonal(new)
-        )
+        with home.work(gram.shape[0]):
+            fit, change, settled, norms = home.read(
+                sums.fit, relative_change(new, gram), may_stop, _diagonal(new)
+            )
         return Iterate(
             step=self.step,
             gram=new,

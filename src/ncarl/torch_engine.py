@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -71,10 +72,17 @@ class DeviceMemory:
         except torch.cuda.OutOfMemoryError as error:
             raise too_large(n, self.device) from error
 
+    def expect_fit(self, n: int, number: int) -> None:
+        """Raise where a fit of n columns, in numbers of so many bytes, cannot fit."""
+        _, total = device_memory(self.device)
+        if KERNEL_ARRAYS * number * n * n > total:
+            raise too_large(n, self.device)
+
     def send(self, array: Any) -> Any:
         """A NumPy array, moved to the device; a tensor as it is."""
         if isinstance(array, np.ndarray):
-            return torch.tensor(array, device=self.device)
+            with self.work(array.shape[-1]):
+                return torch.tensor(array, device=self.device)
         return array
 
     def fetch(self, array: Any) -> Any:
@@ -110,16 +118,31 @@ class DeviceMemory:
         return event
 
 
-def too_large(n: int, device: torch.device, number: int = 8) -> DeviceMemoryError:
-    """The error for a kernel that does not fit, with what would."""
+def too_large(n: int, device: torch.device) -> DeviceMemoryError:
+    """The error for work that does not fit, with what would."""
     free, total = device_memory(device)
-    needed = KERNEL_ARRAYS * number * n * n
-    fits = int((free / (KERNEL_ARRAYS * number)) ** 0.5)
+    needed = KERNEL_ARRAYS * 8 * n * n
+    fits = int((free / (KERNEL_ARRAYS * 8)) ** 0.5)
     return DeviceMemoryError(
-        f"a kernel of {n} columns takes about {needed / 1e9:.1f} GB on {device}, which "
-        f"has {free / 1e9:.1f} of {total / 1e9:.1f} GB free: enough for about {fits} "
-        "columns, or 1.4 times that with dtype='float32'. engine='threads' works in "
-        "the memory of the host; orientation='auto' puts the kernel on the shorter side"
+        f"a kernel of {n} columns takes about {needed / 1e9:.2g} GB on {device} (half "
+        f"with dtype='float32'), beside the entries and the rows at work; "
+        f"{free / 1e9:.2g} of {total / 1e9:.2g} GB are free, enough for about {fits} "
+        "columns. "
+        "engine='threads' works in the memory of the host; orientation='auto' puts the "
+        "kernel on the shorter side"
+    )
+
+
+def rows_too_large(block: PlacedBlock, device: torch.device) -> DeviceMemoryError:
+    """The error for rows that do not fit, however few are taken at a time."""
+    free, _ = device_memory(device)
+    if KERNEL_ARRAYS * 8 * block.n_columns**2 > free:
+        return too_large(block.n_columns, device)
+    most = int((block.groups[1:] - block.groups[:-1]).max())
+    return DeviceMemoryError(
+        f"{most} rows of {block.n_columns} columns with the same mask, which are "
+        f"completed together, do not fit into the {free / 1e9:.2g} GB that are free on "
+        f"{device}; engine='threads' works in the memory of the host"
     )
 
 
@@ -161,6 +184,11 @@ class Torch:
         free, _ = device_memory(self.home.device)
         return Budget(int(min(MOST_BYTES, FREE_SHARE * free)))
 
+    @cached_property
+    def blocks(self) -> list[weakref.ref[PlacedBlock]]:
+        """Blocks that were placed and are still in use."""
+        return []
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is an engine of its own: nothing on the device goes with it."""
         return _copied, (self.device, self.memory_gb, self.why)
@@ -179,15 +207,10 @@ class Torch:
     def place(self, blocks: Iterable[Block]) -> Sequence[PlacedBlock]:
         """Copy the blocks to the device."""
         given, device = list(blocks), self.home.device
-        _, total = device_memory(device)
-        for block in given[:1]:
-            number = block.values.dtype.itemsize
-            if KERNEL_ARRAYS * number * block.n_columns**2 > total:
-                raise too_large(block.n_columns, device, number)
         # Records keep their memory, so only a block that is alone gets one.
         alone = len(given) == 1 and device.type == "cuda"
         try:
-            return [PlacedBlock.of(b, device, self.budget, alone) for b in given]
+            placed = [PlacedBlock.of(b, device, self.budget, alone) for b in given]
         except torch.cuda.OutOfMemoryError as error:
             size = sum(b.values.nbytes + b.indices.nbytes for b in given)
             raise DeviceMemoryError(
@@ -195,6 +218,9 @@ class Torch:
                 f"{size / 1e9:.1f} GB on {device}, which has less; engine='threads' "
                 "works in the memory of the host"
             ) from error
+        self.blocks[:] = [known for known in self.blocks if known() is not None]
+        self.blocks.extend(weakref.ref(block) for block in placed)
+        return placed
 
     def map(
         self, function: Callable[..., R], blocks: Sequence[PlacedBlock], **shared: Any
@@ -216,7 +242,10 @@ class Torch:
                     return function(block, kind="torch", **shared)
             except torch.cuda.OutOfMemoryError as error:
                 if not self.budget.shrink():
-                    raise too_large(block.n_columns, self.home.device) from error
+                    raise rows_too_large(block, self.home.device) from error
+            for known in self.blocks:
+                if (placed := known()) is not None:
+                    placed.plans.clear()  # made for larger batches, and in the way
             torch.cuda.empty_cache()
 
     def describe(self) -> str:

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -17,17 +17,21 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
+import ncarl as package
 import ncarl.engines
 import ncarl.gpu
 import ncarl.solver
 from ncarl import NCARL, Threads
 from ncarl.blocks import cut
+from ncarl.core.rows import gram_of_rows
+from ncarl.core.types import Kernel
 from ncarl.engines import Engine, pick_engine
 from ncarl.exceptions import DeviceMemoryError, NumericalWarning
 from ncarl.gpu import first_line, gpu_trouble
 from ncarl.observed import Observed
 
 torch = pytest.importorskip("torch")
+import ncarl.core.placed  # noqa: E402
 import ncarl.torch_engine  # noqa: E402
 from ncarl.core import rows_torch  # noqa: E402
 from ncarl.core.placed import LEAST_BYTES  # noqa: E402
@@ -260,7 +264,7 @@ class TestOutOfMemory:
         engine = Torch(device, memory_gb=1)
         with pytest.raises(
             DeviceMemoryError,
-            match=r"14 columns.*float32.*engine='threads'.*orientation='auto'",
+            match=r"rows of 14 columns .* engine='threads'",
         ) as caught:
             NCARL(**FEW, engine=engine).fit(X)
         assert isinstance(caught.value, MemoryError)
@@ -288,7 +292,8 @@ class TestOutOfMemory:
             assert torch.ones(1, device=device).item() == 1.0
         check = out_of_memory()
         monkeypatch.setattr(ncarl.solver, "spectrum", lambda *_: check())
-        with pytest.raises(DeviceMemoryError, match="a kernel of 14 columns"):
+        explained = r"14 columns.*float32.*engine='threads'.*orientation='auto'"
+        with pytest.raises(DeviceMemoryError, match=explained):
             NCARL(**FEW, engine=Torch(device)).fit(X)
 
     def test_a_kernel_larger_than_the_device_is_refused_at_once(
@@ -298,14 +303,50 @@ class TestOutOfMemory:
         needed = ncarl.torch_engine.KERNEL_ARRAYS * 14 * 14
         small = lambda device: (5 * needed, 6 * needed)  # noqa: E731
         monkeypatch.setattr(ncarl.torch_engine, "device_memory", small)
-        (double,) = cut(Observed.from_dense(X), 1)
         with pytest.raises(DeviceMemoryError, match=r"14 columns.*about 11 columns"):
-            engine.place([double])
-        with pytest.raises(DeviceMemoryError, match="14 columns"):
             NCARL(**FEW, engine=engine).fit(X)
-        single = type(double)(**{**vars(double), "values": double.values.astype("f4")})
-        assert len(engine.place([single])) == 1
-        assert list(engine.place([])) == []
+        single = NCARL(**FEW, engine=engine, dtype="float32").fit(X)
+        assert np.isfinite(single.transform(X)).all()
+        elsewhere = NCARL(**FEW, engine="threads").fit(X)
+        elsewhere.engine = engine  # completing rows takes less than a fit
+        assert np.isfinite(elsewhere.transform(X)).all()
+
+    def test_plans_for_larger_batches_go_with_them(self, device, X, monkeypatch):
+        engine, usual = Torch(device, memory_gb=1), rows_torch.complete_rows
+        block, other = engine.place(cut(Observed.from_dense(X), 2))
+        kernel = Kernel(np.eye(14), None, 1.0)
+        sums = [*engine.map(gram_of_rows, [block, other], kernel=kernel)]
+        assert block.plans and other.plans
+        check = out_of_memory(1)
+
+        def tight(*args, **options):
+            check()
+            return usual(*args, **options)
+
+        monkeypatch.setattr(rows_torch, "complete_rows", tight)
+        (again,) = engine.map(gram_of_rows, [block], kernel=kernel)
+        assert_allclose(again.gram.cpu(), sums[0].gram.cpu(), rtol=1e-14)
+        assert not other.plans
+
+    def test_rows_to_be_fetched_shrink_too(self, device, X, monkeypatch):
+        fitted = NCARL(**FEW, gamma=0.1, engine=Torch(device)).fit(X)
+        wanted = fitted.transform(X, return_std=True)
+        engine, usual, seen = Torch(device, memory_gb=0.004), rows_torch.fetched, []
+
+        def tight(array):
+            seen.append(len(array))
+            if len(array) > 200:
+                raise torch.cuda.OutOfMemoryError("full")
+            return usual(array)
+
+        many = np.tile(X, (60, 1))
+        monkeypatch.setattr(ncarl.core.placed, "LEAST_BYTES", 64)
+        monkeypatch.setattr(rows_torch, "fetched", tight)
+        fitted.engine = engine
+        found = fitted.transform(many, return_std=True)
+        assert max(seen) > 200 >= seen[-1]
+        for one, other in zip(found, wanted, strict=True):
+            assert_allclose(one[: len(X)], other, rtol=1e-12)
 
 
 def test_an_engine_from_a_machine_with_another_device_says_so_when_used(X):
@@ -368,6 +409,34 @@ class TestPicking:
             fitted.kernel_, NCARL(**FEW, engine="threads").fit(X).kernel_
         )
 
+    @pytest.mark.parametrize("name", ["auto", "torch"])
+    def test_a_card_that_worked_and_is_lost_is_fallen_back_from(
+        self, name, X, monkeypatch
+    ):
+        def lost(device):
+            raise RuntimeError("the device 'cuda' cannot be used: it fell off the bus")
+
+        monkeypatch.setattr(ncarl.engines, "gpu_trouble", lambda: None)
+        monkeypatch.setattr(ncarl.torch_engine, "check_device", lost)
+        expected = pytest.warns(UserWarning, match="fell off the bus")
+        with expected if name == "torch" else nullcontext():
+            fitted = NCARL(**FEW, engine=name).fit(X)
+        assert fitted.engine_.startswith("threads")
+        assert "fell off the bus" in fitted.engine_
+
+    def test_a_class_is_no_engine(self, X):
+        with pytest.raises(TypeError, match=r"engine must be .* the class Torch"):
+            NCARL(engine=Torch).fit(X)
+
+    def test_a_loaded_model_says_what_it_falls_back_to(self, X, tmp_path, monkeypatch):
+        fitted = NCARL(**FEW, engine="threads").fit(X)
+        fitted.engine = "torch"
+        fitted.save(tmp_path / "model")
+        monkeypatch.setattr(ncarl.engines, "gpu_trouble", lambda: "on holiday")
+        loaded = package.load(tmp_path / "model")
+        with pytest.warns(UserWarning, match="on holiday"):
+            loaded.transform(X)
+
     @pytest.mark.usefixtures("fresh_search_for_a_gpu")
     def test_torch_that_is_not_installed_is_asked_for(self, monkeypatch):
         monkeypatch.setattr(ncarl.engines, "gpu_trouble", gpu_trouble)
@@ -420,6 +489,17 @@ class TestTrouble:
 
         card.setattr(ncarl.torch_engine, "check_device", fails)
         assert gpu_trouble() == "the GPU does not work (CUDA error: no kernel image)"
+
+    def test_a_library_that_breaks_while_it_loads(self, card):
+        card.delattr(torch.version, "cuda")
+        assert gpu_trouble().startswith("PyTorch does not load (")
+
+    def test_a_stand_in_is_no_library(self, card):
+        def refuse(name):
+            raise ValueError(f"{name}.__spec__ is None")
+
+        card.setattr(importlib.util, "find_spec", refuse)
+        assert gpu_trouble() == "PyTorch is not installed"
 
     def test_no_card(self, card):
         card.setattr(torch.cuda, "is_available", lambda: False)

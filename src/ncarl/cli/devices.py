@@ -122,11 +122,14 @@ def nvidia_driver() -> str | None:
             library = ctypes.CDLL(name)
         except OSError:
             continue
-        if library.nvmlInit_v2() != 0:
+        try:
+            if library.nvmlInit_v2() != 0:
+                return None
+            text = ctypes.create_string_buffer(96)
+            failed = library.nvmlSystemGetDriverVersion(text, len(text))
+            library.nvmlShutdown()
+        except AttributeError:  # a library of that name, but not NVIDIA's
             return None
-        text = ctypes.create_string_buffer(96)
-        failed = library.nvmlSystemGetDriverVersion(text, len(text))
-        library.nvmlShutdown()
         return None if failed else text.value.decode(errors="replace")
     return None
 

@@ -67,7 +67,10 @@ def public(value: T) -> T:
     "cannot open 'libtorch.so' (1/2)"
     """
     if isinstance(value, str):
-        home = str(Path.home())
+        try:
+            home = str(Path.home())
+        except RuntimeError:  # a user without one
+            home = ""
         text = value.replace(home, "~") if len(home) > 1 else value
         return FOLDERS.sub("", text)  # type: ignore[return-value]
     if isinstance(value, dict):

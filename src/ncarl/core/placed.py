@@ -242,8 +242,9 @@ class PlacedBlock(Block):
         n, device = self.n_columns, self.values.device
         k = torch.arange(systems.size, device=device)
         found = []
-        for part in systems.chunks(self.budget, 32 * (n + 1)):
-            taken = self.padded_indices[part.entries(self, part.widest)[:, 0]].long()
+        for part in systems.chunks(self.budget, 40 * (n + systems.size)):
+            alike = replace(part, width=1)  # rows of a group have the same columns
+            taken = self.padded_indices[alike.entries(self, part.widest)[:, 0]].long()
             # Observed columns go to the end, so that sorting leaves the others first.
             order = torch.arange(n + systems.size, device=device)
             order = order.repeat(len(taken), 1)

@@ -6,6 +6,7 @@ than the work takes the card. Recorded as a CUDA graph they are one launch.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -21,7 +22,16 @@ log = logging.getLogger("ncarl")
 BRANCHES = 4
 #: Kinds of work that this process has done before.
 _done_before: set[Any] = set()
+_streams_of: dict[int, list[Any]] = {}
 NOT_YET, NEVER = "not yet recorded", "not to be recorded"
+
+
+def _streams() -> list[Any]:
+    """Streams for records, made once: libraries keep memory for each."""
+    device = torch.cuda.current_device()
+    if device not in _streams_of:
+        _streams_of[device] = [torch.cuda.Stream() for _ in range(1 + BRANCHES)]
+    return _streams_of[device]
 
 
 def make_room(needed: int) -> None:
@@ -68,14 +78,18 @@ class Record:
         make_room(needed)
         self.kernel = kernel.moved(lambda a: None if a is None else a.clone())
         self.graph = torch.cuda.CUDAGraph()
-        before, beside = torch.cuda.current_stream(), torch.cuda.Stream()
+        before, (beside, *_) = torch.cuda.current_stream(), _streams()
         beside.wait_stream(before)
         with torch.cuda.stream(beside):
-            self.graph.capture_begin(capture_error_mode="thread_local")
             try:
+                self.graph.capture_begin(capture_error_mode="thread_local")
                 self.result = work(self.kernel)
-            finally:
-                self.graph.capture_end()
+            except BaseException:
+                # What went wrong counts, not what closing the record makes of it.
+                with contextlib.suppress(RuntimeError):
+                    self.graph.capture_end()
+                raise
+            self.graph.capture_end()
         before.wait_stream(beside)
 
     def play(self, kernel: Kernel) -> Any:
@@ -122,11 +136,11 @@ def in_branches(jobs: Sequence[Callable[[], R]], *, fits: bool) -> list[R]:
     if not (recording and fits):
         return [job() for job in jobs]
     main = torch.cuda.current_stream()
-    branches = [torch.cuda.Stream() for _ in range(min(BRANCHES, len(jobs)))]
+    branches = _streams()[1 : 1 + len(jobs)]
     results = []
-    for branch in branches:
-        branch.wait_stream(main)
     try:
+        for branch in branches:
+            branch.wait_stream(main)
         for k, job in enumerate(jobs):
             with torch.cuda.stream(branches[k % len(branches)]):
                 results.append(job())

@@ -14,7 +14,9 @@ from ncarl.core.types import Array, Block, Kernel
 __all__ = [
     "dense_duals",
     "entries_from_duals",
+    "fetched",
     "mark",
+    "parts_to_fetch",
     "pieces",
     "scatter_pays",
     "variances",
@@ -25,6 +27,16 @@ def dense_duals(block: Block, Y: Array) -> Array:
     """Duals with zeros between them, shape (rows, n)."""
     dense: Array = duals_matrix(block, Y).toarray()
     return dense
+
+
+def parts_to_fetch(block: Block) -> list[Block]:
+    """The block as a whole: its rows are where they are wanted."""
+    return [block]
+
+
+def fetched(array: Array) -> Array:
+    """The array as it is."""
+    return array
 
 
 def mark(block: Block) -> float:

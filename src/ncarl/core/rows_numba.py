@@ -17,14 +17,7 @@ import numpy as np
 from ncarl.core.lapack_calls import call5, call8, lapack_addresses
 from ncarl.core.linalg import jitter_steps, not_factorised
 from ncarl.core.plan import missing_side_pays
-from ncarl.core.rows_host import (  # noqa: F401
-    dense_duals,
-    entries_from_duals,
-    mark,
-    pieces,
-    scatter_pays,
-    variances,
-)
+from ncarl.core.rows_host import *  # noqa: F403
 from ncarl.core.types import Array, Block, Kernel
 
 #: Blocks up to this size are factorised here, larger ones by LAPACK.

@@ -9,14 +9,7 @@ from scipy.linalg import cho_solve
 
 from ncarl.core.linalg import cholesky_or_none, factorised
 from ncarl.core.plan import duals_matrix, missing_side_pays
-from ncarl.core.rows_host import (  # noqa: F401
-    dense_duals,
-    entries_from_duals,
-    mark,
-    pieces,
-    scatter_pays,
-    variances,
-)
+from ncarl.core.rows_host import *  # noqa: F403
 from ncarl.core.types import Array, Block, Kernel
 
 #: Past this size LAPACK outweighs the call overhead that batching saves.

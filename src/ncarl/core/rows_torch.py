@@ -47,6 +47,16 @@ def pieces(block: PlacedBlock) -> Iterator[PlacedBlock]:
     yield from block.pieces()
 
 
+def parts_to_fetch(block: PlacedBlock) -> list[PlacedBlock]:
+    """The block in parts whose completed rows fit into the budget."""
+    return block.pieces()
+
+
+def fetched(array: Array) -> Any:
+    """A tensor as a NumPy array."""
+    return array.cpu().numpy()
+
+
 def mark(block: PlacedBlock) -> Any:
     """A moment in the course of the work on the block's device."""
     if block.values.is_cuda:
@@ -118,9 +128,13 @@ def _solve_rows(
 
 
 def _bytes_each(block: PlacedBlock, batch: Systems) -> int:
-    """Memory that one system of a batch takes while it is solved."""
-    rows = 4 * batch.width * (block.n_columns + 1) if batch.missing else 0
-    return int(block.values.element_size() * (2 * batch.size**2 + rows))
+    """Memory that one system of a batch takes while it is solved, about."""
+    number, place = block.values.element_size(), 8
+    sides = batch.width * batch.size * (4 * number + 3 * place)
+    if batch.missing:
+        rows = 4 * number * (block.n_columns + 1) + 3 * place * batch.widest
+        sides += batch.width * rows
+    return int(2 * number * batch.size**2 + sides)
 
 
 def _chunks(block: PlacedBlock, batches: list[Systems]) -> Iterator[Systems]:

@@ -204,7 +204,8 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _engine(self) -> Engine:
         """The engine that the parameter names."""
-        return pick_engine(self.engine, again=True)
+        fitted_here = getattr(self, "_engine_picked", False)
+        return pick_engine(self.engine, again=fitted_here)
 
     def _plain_output(self) -> bool:
         """Whether ``set_output`` asks for a container of its own."""
@@ -290,6 +291,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.converged_ = result.converged
         self.n_neighbors_ = workspace.neighbors(settings)
         self.engine_ = workspace.engine.describe()
+        self._engine_picked = True
         self.similarity_ = workspace.similarity(result)
         self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
         self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
