@@ -146,3 +146,73 @@ class TestPlaying:
             found = records.played(plans, "k", lambda _: ("done",), kernel, 7)
             assert found == ("done",)
         assert len(tries) == 1
+
+
+class TestRecord:
+    @pytest.fixture
+    def graphs(self, recording, memory, monkeypatch):
+        """Stand-ins for CUDA graphs, in the order they are made."""
+        made = []
+
+        class Graph:
+            def __init__(self):
+                self.calls = []
+                self.closing = None
+                made.append(self)
+
+            def capture_begin(self, capture_error_mode):
+                self.calls.append("begin")
+
+            def capture_end(self):
+                self.calls.append("end")
+                if self.closing is not None:
+                    raise self.closing
+
+            def replay(self):
+                self.calls.append("replay")
+
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        return made
+
+    @pytest.fixture
+    def kernel(self):
+        return Kernel(torch.eye(2), torch.ones(2, 2), 1.0)
+
+    def test_it_is_made_on_a_stream_of_its_own_and_played_with_new_kernels(
+        self, graphs, recording, kernel
+    ):
+        given = []
+        record = records.Record(lambda k: given.append(k) or ("X", "Y"), kernel, 10)
+        (graph,) = graphs
+        assert graph.calls == ["begin", "end"]
+        (beside,) = recording.waited
+        assert beside.waited == [recording]
+        (static,) = given
+        assert static.K is not kernel.K and static.s == 1.0
+        other = Kernel(3.0 * torch.eye(2), torch.zeros(2, 2), 1.0)
+        assert record.play(other) == ("X", "Y")
+        assert graph.calls[-1] == "replay"
+        assert torch.equal(static.K, other.K) and torch.equal(static.P, other.P)
+        assert torch.equal(kernel.K, torch.eye(2))
+
+    @pytest.mark.parametrize("closing", [None, RuntimeError("invalid")])
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, torch.cuda.OutOfMemoryError])
+    def test_what_went_wrong_gets_out_and_the_record_is_closed(
+        self, graphs, kernel, error, closing
+    ):
+        def work(_):
+            graphs[0].closing = closing
+            raise error("stop")
+
+        with pytest.raises(error, match="stop"):
+            records.Record(work, kernel, 10)
+        assert graphs[0].calls == ["begin", "end"]
+
+    def test_an_interrupt_is_not_taken_for_a_lack_of_memory(self, graphs, kernel):
+        def work(_):
+            graphs[0].closing = RuntimeError("invalid")
+            raise KeyboardInterrupt
+
+        records._done_before.add("interrupt")
+        with pytest.raises(KeyboardInterrupt):
+            records.played({}, "interrupt", work, kernel, 10)

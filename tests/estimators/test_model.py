@@ -293,3 +293,19 @@ def test_kernel_cannot_be_changed_by_accident(X):
     model = NCARL(max_iter=2, tol=0).fit(X)
     with pytest.raises(ValueError, match="read-only"):
         model.kernel_[0, 0] = 1.0
+
+
+def test_an_empty_column_varies_as_much_as_the_others_do(rng):
+    X = rng.random((40, 3)) @ rng.random((3, 12))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    X[:, 4] = np.nan
+    model = NCARL(gamma=0.1, tol=0, max_iter=4).fit(X)
+    variances = model.kernel_.diagonal()
+    others = np.arange(12) != 4
+    assert variances[4] == pytest.approx(variances[others].mean())
+    assert not model.kernel_[4, others].any()
+    _, std = model.transform(X, return_std=True)
+    usual = np.sqrt((variances[4] + 1.0) / (variances[0] + 1.0))
+    alone = model.transform(np.full((1, 12), np.nan), return_std=True)[1][0]
+    np.testing.assert_allclose(std[:, 4], alone[4])
+    assert alone[4] / alone[0] == pytest.approx(usual)
