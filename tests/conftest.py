@@ -81,6 +81,25 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(scope="module")
+def one_torch_thread() -> Iterator[None]:
+    """PyTorch on one thread: more of them wait for each other in small work."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    """Every torch device at hand."""
+    torch = pytest.importorskip("torch")
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
 def one_blas_thread() -> Iterator[None]:
     """BLAS on one thread: more of them cost small matrices more than they give."""
     with threadpool_limits(1, user_api="blas"):

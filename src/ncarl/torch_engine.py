@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numbers
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,6 +16,7 @@ import torch
 from scipy.sparse import csr_array
 
 from ncarl.core.placed import Budget, PlacedBlock
+from ncarl.core.rows_torch import moment
 from ncarl.core.types import Array, Block, Kernel
 from ncarl.exceptions import DeviceMemoryError
 from ncarl.gpu import first_line
@@ -111,11 +111,7 @@ class DeviceMemory:
 
     def mark(self) -> Any:
         """A moment in the course of the work."""
-        if self.device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self.device))
-        return event
+        return moment(self.device)
 
 
 def too_large(n: int, device: torch.device) -> DeviceMemoryError:

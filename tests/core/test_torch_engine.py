@@ -42,23 +42,6 @@ STEPS = 4
 FEW = {"max_iter": STEPS, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 
 
-@pytest.fixture(scope="module")
-def one_torch_thread():
-    """PyTorch on one thread: more of them wait for each other in small work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module", params=["cpu", "cuda"])
-def device(request):
-    """Every device at hand."""
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    return request.param
-
-
 @pytest.fixture(name="X")
 def gappy(rng):
     """Rows of every size, an empty and a full one among them, in 14 columns."""

@@ -42,15 +42,6 @@ N = 70
 CLOSE = {"float64": 1e-12, "float32": 1e-4}
 
 
-@pytest.fixture(scope="module")
-def one_torch_thread():
-    """PyTorch on one thread: more of them wait for each other in small work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module", params=["cpu", "cuda", "cuda-library"])
 def device(request):
     """Every device at hand; a GPU with our kernels and with those of PyTorch."""

@@ -29,23 +29,6 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_torch_thread():
-    """PyTorch on one thread: more of them wait for each other in small work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module", params=["cpu", "cuda"])
-def device(request):
-    """Every device at hand."""
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no GPU")
-    return request.param
-
-
 @pytest.fixture(params=["threads", "cpu", "cuda"])
 def engine(request):
     """Every engine at hand."""

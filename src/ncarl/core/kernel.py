@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from array_api_compat import array_namespace
-
 from ncarl.core.linalg import add_diagonal, congruence, spd_inverse
 from ncarl.core.types import Array, Kernel
 from ncarl.core.weights import Spectrum
@@ -66,7 +64,6 @@ def column_kernel(
     checked : bool
         Whether to make sure of each inverse; see `ncarl.core.linalg.spd_inverse`.
     """
-    xp = array_namespace(weights)
     U, eigenvalues = basis.vectors, penalty.spectral(weights)
     s = penalty.noise
     del basis  # n x n arrays are freed as soon as they have served
@@ -74,7 +71,7 @@ def column_kernel(
         # Without a graph Q and K share the basis: no inverse, no loss of digits.
         K = congruence(U, 1.0 / eigenvalues)
         P = congruence(U, 1.0 / (1.0 / eigenvalues + s)) if missing_side else None
-        return Kernel(xp.asarray(K), P, s)
+        return Kernel(K, P, s)
     Q = congruence(U, eigenvalues)
     del U
     Q += penalty.alpha * L

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 import triton
 import triton.language as tl
 
@@ -84,14 +83,7 @@ def invert_factors(A: Array, failed: Array) -> None:
     ``A`` has shape (batch, p, p) with p a power of two of at least 16; blocks that
     are not positive definite are marked in ``failed``.
     """
-    marks: Any = failed.view(dtype=_bytes())
+    marks = failed.view(dtype=torch.uint8)  # a kernel writes no booleans
     _invert_factor[(A.shape[0],)](
         A, A.stride(0), A.stride(1), marks, P=A.shape[-1], num_warps=1
     )
-
-
-def _bytes() -> Any:
-    """The type that a kernel writes booleans as."""
-    import torch
-
-    return torch.uint8

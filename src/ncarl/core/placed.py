@@ -94,7 +94,7 @@ class Systems:
 
 
 def _with_end(array: Array, end: float, device: Any) -> Array:
-    """A NumPy array on the device, with one number more."""
+    """An array of NumPy or torch on the device, with one number more."""
     here = torch.as_tensor(array)
     there = torch.empty(len(here) + 1, dtype=here.dtype, device=device)
     there[:-1].copy_(here)
@@ -128,7 +128,7 @@ class PlacedBlock(Block):
     def of(
         cls, block: Block, device: Any, budget: Budget, recorded: bool = False
     ) -> PlacedBlock:
-        """A block of this process's memory, copied to the device."""
+        """A block, copied to the device."""
         indices = _with_end(block.indices, block.n_columns, device)
         values = _with_end(block.values, 0, device)
         return cls(
@@ -153,20 +153,7 @@ class PlacedBlock(Block):
     def part(self, first: int, last: int) -> PlacedBlock:
         """Groups ``first`` to ``last - 1`` as a block of their own."""
         plain = super().part(first, last)
-        end = plain.indices.new_full((1,), self.n_columns)
-        indices = torch.cat([plain.indices, end])
-        values = torch.cat([plain.values, plain.values.new_zeros(1)])
-        return PlacedBlock(
-            indptr=plain.indptr,
-            indices=indices[:-1],
-            values=values[:-1],
-            groups=plain.groups,
-            rows=plain.rows,
-            n_columns=self.n_columns,
-            padded_indices=indices,
-            padded_values=values,
-            budget=self.budget,
-        )
+        return PlacedBlock.of(plain, self.values.device, self.budget)
 
     def pieces(self) -> list[PlacedBlock]:
         """The block in parts whose completed rows take a quarter of the budget."""

@@ -32,8 +32,9 @@ log = logging.getLogger("ncarl")
 def row_module(name: str = "auto") -> Any:
     """The module that solves rows: "numba", "numpy", "torch", or the one for here.
 
-    Each has ``solve_rows(block, kernel, *, checked)``, ``complete_rows`` with the same
-    arguments, ``variances(block, kernel)``, ``dense_duals(block, Y)``,
+    Each has ``solve_rows(block, kernel, *, checked)``, which fills rows of
+    ``new_rows(block)`` if it is given them, or else ``complete_rows`` with the same
+    arguments; ``variances(block, kernel)``, ``dense_duals(block, Y)``,
     ``pieces(block)``, ``mark(block)``, and for results that leave for the host
     ``parts_to_fetch(block)`` and ``fetched(array)``; it may have
     ``entries_from_duals(block, K, Y, i, j)`` and ``sparse_outer_sum(block, Y)`` with
@@ -68,8 +69,13 @@ def complete_rows(
     jitter : float
         Largest relative jitter added to a block; 0 in a healthy fit.
     """
+    module = row_module(kind)
+    if hasattr(module, "new_rows"):
+        X = module.new_rows(block)
+        Y, jitter = module.solve_rows(block, kernel, X, checked=checked)
+        return X, Y, jitter
     completed: tuple[Array, Array, float]
-    completed = row_module(kind).complete_rows(block, kernel, checked=checked)
+    completed = module.complete_rows(block, kernel, checked=checked)
     return completed
 
 

@@ -16,11 +16,17 @@ __all__ = [
     "entries_from_duals",
     "fetched",
     "mark",
+    "new_rows",
     "parts_to_fetch",
     "pieces",
     "scatter_pays",
     "variances",
 ]
+
+
+def new_rows(block: Block) -> Array:
+    """Zeros in the shape of the completed rows."""
+    return np.zeros((block.n_rows, block.n_columns), dtype=block.values.dtype)
 
 
 def dense_duals(block: Block, Y: Array) -> Array:

@@ -295,15 +295,6 @@ def _mirror(A):
                     A[j, i] = A[i, j]
 
 
-def complete_rows(
-    block: Block, kernel: Kernel, *, checked: bool = True
-) -> tuple[Array, Array, float]:
-    """Completed rows, their duals and the jitter needed."""
-    X = np.zeros((block.n_rows, block.n_columns), dtype=block.values.dtype)
-    Y, jitter = solve_rows(block, kernel, X, checked=checked)
-    return X, Y, jitter
-
-
 def solve_rows(
     block: Block, kernel: Kernel, X: Array | None = None, *, checked: bool = True
 ) -> tuple[Array, float]:

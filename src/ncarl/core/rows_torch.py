@@ -42,14 +42,12 @@ def dense_duals(block: PlacedBlock, Y: Array) -> Array:
     return dense
 
 
-def pieces(block: PlacedBlock) -> Iterator[PlacedBlock]:
-    """The block in parts whose completed rows fit into the budget."""
-    yield from block.pieces()
-
-
-def parts_to_fetch(block: PlacedBlock) -> list[PlacedBlock]:
+def pieces(block: PlacedBlock) -> list[PlacedBlock]:
     """The block in parts whose completed rows fit into the budget."""
     return block.pieces()
+
+
+parts_to_fetch = pieces
 
 
 def fetched(array: Array) -> Any:
@@ -57,13 +55,18 @@ def fetched(array: Array) -> Any:
     return array.cpu().numpy()
 
 
+def moment(device: Any) -> Any:
+    """A moment in the course of the work on a device."""
+    if device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
 def mark(block: PlacedBlock) -> Any:
     """A moment in the course of the work on the block's device."""
-    if block.values.is_cuda:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-    return time.perf_counter()
+    return moment(block.values.device)
 
 
 def solve_rows(
