@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncarl import NCARL, Torch
+from ncarl import NCARL
 from ncarl.exceptions import DeviceMemoryError
 
 torch = pytest.importorskip("torch")
+from ncarl import Torch  # noqa: E402
+
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
