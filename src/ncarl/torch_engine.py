@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
+from ncarl.core import records
 from ncarl.core.placed import Budget, PlacedBlock
 from ncarl.core.rows_torch import moment
 from ncarl.core.types import Array, Block, Kernel
@@ -33,8 +34,9 @@ KERNEL_ARRAYS = 8
 def device_memory(device: torch.device) -> tuple[int, int]:
     """Free and total bytes of a device's memory."""
     if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        return free + _reserved(device), total
+        _, total = torch.cuda.mem_get_info(device)
+        with on(device):
+            return records.obtainable() + _reserved(device), total
     if not hasattr(os, "sysconf"):  # Windows: a guess that any machine bears out
         return 2**31, 2**32
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -122,7 +124,7 @@ def too_large(n: int, device: torch.device) -> DeviceMemoryError:
     return DeviceMemoryError(
         f"a kernel of {n} columns takes about {needed / 1e9:.2g} GB on {device} (half "
         f"with dtype='float32'), beside the entries and the rows at work; "
-        f"{free / 1e9:.2g} of {total / 1e9:.2g} GB are free, enough for about {fits} "
+        f"{free / 1e9:.3g} of {total / 1e9:.3g} GB are free, enough for about {fits} "
         "columns. "
         "engine='threads' works in the memory of the host; orientation='auto' puts the "
         "kernel on the shorter side"
@@ -137,7 +139,7 @@ def rows_too_large(block: PlacedBlock, device: torch.device) -> DeviceMemoryErro
     most = int((block.groups[1:] - block.groups[:-1]).max())
     return DeviceMemoryError(
         f"{most} rows of {block.n_columns} columns with the same mask, which are "
-        f"completed together, do not fit into the {free / 1e9:.2g} GB that are free on "
+        f"completed together, do not fit into the {free / 1e9:.3g} GB that are free on "
         f"{device}; engine='threads' works in the memory of the host"
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -54,5 +56,10 @@ def test_a_kernel_that_cannot_fit_is_refused_with_what_would(limited):
     wide[:, ::2] = np.nan
     options = {"max_iter": 1, "tol": 0, "orientation": "columns", "weights": "pinv"}
     limited(3e8)  # entries fit, and a few arrays of 72 MB
-    with pytest.raises(DeviceMemoryError, match=r"a kernel of 3000 columns .* threads"):
+    with pytest.raises(DeviceMemoryError, match="a kernel of 3000 columns") as told:
         NCARL(**options, engine=Torch()).fit(wide)
+    columns = int(re.search(r"enough for about (\d+) columns", str(told.value))[1])
+    assert 1000 < columns < 3000
+    assert "engine='threads'" in str(told.value)
+    limited(4e8)
+    NCARL(**options, engine=Torch()).fit(wide[:, :columns])

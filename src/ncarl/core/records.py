@@ -46,16 +46,16 @@ def make_room(needed: int) -> None:
         If there is not enough all the same.
     """
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    if unused > needed or _free() < needed:
+    if unused > needed or obtainable() < needed:
         torch.cuda.empty_cache()
-    if _free() < needed:
+    if obtainable() < needed:
         raise RuntimeError(
-            f"it takes {needed / 1e9:.1f} GB, {_free() / 1e9:.1f} are free"
+            f"it takes {needed / 1e9:.1f} GB, {obtainable() / 1e9:.1f} are free"
         )
 
 
-def _free() -> int:
-    """Bytes that can still be had from the card."""
+def obtainable() -> int:
+    """Bytes that this process can still get from the current card."""
     free, total = torch.cuda.mem_get_info()
     share = getattr(torch.cuda, "get_per_process_memory_fraction", lambda: 1.0)()
     return int(min(free, share * total - torch.cuda.memory_reserved()))
