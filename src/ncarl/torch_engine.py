@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import os
 import weakref
@@ -36,17 +37,11 @@ def device_memory(device: torch.device) -> tuple[int, int]:
     if device.type == "cuda":
         _, total = torch.cuda.mem_get_info(device)
         with on(device):
-            return records.obtainable() + _reserved(device), total
+            return records.obtainable() + records.unused(), total
     if not hasattr(os, "sysconf"):  # Windows: a guess that any machine bears out
         return 2**31, 2**32
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return total // 2, total
-
-
-def _reserved(device: torch.device) -> int:
-    """Bytes that PyTorch holds without using them."""
-    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(held)
 
 
 def on(device: torch.device) -> AbstractContextManager[Any]:
@@ -116,16 +111,20 @@ class DeviceMemory:
         return moment(self.device)
 
 
+def largest_kernel(free: int) -> int:
+    """Columns of the largest float64 kernel that so many bytes hold, about."""
+    return math.isqrt(free // (8 * KERNEL_ARRAYS))
+
+
 def too_large(n: int, device: torch.device) -> DeviceMemoryError:
     """The error for work that does not fit, with what would."""
     free, total = device_memory(device)
     needed = KERNEL_ARRAYS * 8 * n * n
-    fits = int((free / (KERNEL_ARRAYS * 8)) ** 0.5)
     return DeviceMemoryError(
         f"a kernel of {n} columns takes about {needed / 1e9:.2g} GB on {device} (half "
         f"with dtype='float32'), beside the entries and the rows at work; "
-        f"{free / 1e9:.3g} of {total / 1e9:.3g} GB are free, enough for about {fits} "
-        "columns. "
+        f"{free / 1e9:.3g} of {total / 1e9:.3g} GB are free, enough for about "
+        f"{largest_kernel(free)} columns. "
         "engine='threads' works in the memory of the host; orientation='auto' puts the "
         "kernel on the shorter side"
     )
@@ -134,7 +133,7 @@ def too_large(n: int, device: torch.device) -> DeviceMemoryError:
 def rows_too_large(block: PlacedBlock, device: torch.device) -> DeviceMemoryError:
     """The error for rows that do not fit, however few are taken at a time."""
     free, _ = device_memory(device)
-    if KERNEL_ARRAYS * 8 * block.n_columns**2 > free:
+    if block.n_columns > largest_kernel(free):
         return too_large(block.n_columns, device)
     most = int((block.groups[1:] - block.groups[:-1]).max())
     return DeviceMemoryError(
@@ -155,7 +154,7 @@ class Torch:
         where the threads engine is faster.
     memory_gb : float, optional
         Memory for one batch of rows; by default a quarter of what is free, at most
-        8 GB. It shrinks by itself where it proves too much.
+        8.6 GB. It shrinks by itself where it proves too much.
     why : str
         Why it was picked, for `describe`.
     """

@@ -162,7 +162,7 @@ def largest_kernel(engine: Engine, available: int | None) -> int | None:
     if not isinstance(engine, torch_engine.Torch):
         return None
     free, _ = torch_engine.device_memory(engine.home.device)
-    return math.isqrt(free // (8 * torch_engine.KERNEL_ARRAYS))
+    return torch_engine.largest_kernel(free)
 
 
 @contextmanager

@@ -45,8 +45,7 @@ def make_room(needed: int) -> None:
     RuntimeError
         If there is not enough all the same.
     """
-    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    if unused > needed or obtainable() < needed:
+    if unused() > needed or obtainable() < needed:
         torch.cuda.empty_cache()
     if obtainable() < needed:
         raise RuntimeError(
@@ -59,6 +58,11 @@ def obtainable() -> int:
     free, total = torch.cuda.mem_get_info()
     share = getattr(torch.cuda, "get_per_process_memory_fraction", lambda: 1.0)()
     return int(min(free, share * total - torch.cuda.memory_reserved()))
+
+
+def unused() -> int:
+    """Bytes of the current card that PyTorch holds without using them."""
+    return int(torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
 
 class Record:
