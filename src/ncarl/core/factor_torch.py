@@ -40,11 +40,14 @@ def gpu_kernels() -> Any:
         columns = torch.arange(KERNEL_LEAF, device="cuda", dtype=torch.int32)[None]
         blocks = torch.empty_like(probe[:1])
         kernels_triton.gather_blocks(probe[0], columns, blocks)
-        found = (probe.sum() + blocks.diagonal(dim1=1, dim2=2).sum()).item()
+        total = torch.zeros_like(probe[0])
+        kernels_triton.scatter_blocks(blocks, columns, total, KERNEL_LEAF)
+        traces = blocks.diagonal(dim1=1, dim2=2).sum() + total.sum()
+        found = (probe.sum() + traces).item()
     except Exception as error:  # no Triton, no C compiler, a card it does not know
         log.info("Triton does not run (%s); PyTorch's own kernels are used", error)
         return None
-    return kernels_triton if found == 3.0 * KERNEL_LEAF else None
+    return kernels_triton if found == 4.0 * KERNEL_LEAF else None
 
 
 def padded_kernel(K: Array, s: float, padding: int) -> Array:
@@ -67,6 +70,21 @@ def gathered(K: Array, columns: Array) -> Array:
         return out
     chosen = columns.long()
     return K[chosen[:, :, None], chosen[:, None, :]]
+
+
+def scattered(blocks: Array, columns: Array, total: Array) -> None:
+    """Add ``blocks[b]`` to ``total[columns[b]][:, columns[b]]`` for every b.
+
+    Only what falls below the diagonal of ``total`` is sure to be there. Its last row
+    and column are spare: they take the padding, columns from there on.
+    """
+    n = total.shape[0] - 1
+    if total.is_cuda and (kernels := gpu_kernels()) is not None:
+        kernels.scatter_blocks(blocks, columns.contiguous(), total, n)
+        return
+    chosen = columns.long().clamp(max=n)
+    places = chosen[:, :, None] * (n + 1) + chosen[:, None, :]
+    total.view(-1).index_add_(0, places.view(-1), blocks.reshape(-1))
 
 
 def library_leaf(A: Array, failed: Array) -> None:
@@ -117,6 +135,38 @@ class Factor:
             if last < p:
                 x[:, last:].baddbmm_(F[:, last:, first:last], part, alpha=-1)
         return x.masked_fill_(self.failed[:, None, None], torch.nan)
+
+    def inverse(self) -> Array:
+        """``A^-1`` as a new tensor (batch, p, p); NaN if failed.
+
+        From the last columns to the first, by ``A^-1 L = L^-T``: what is known of the
+        inverse gives the columns before it in one product.
+        """
+        F, p = self.blocks, self.blocks.shape[-1]
+        X = torch.empty_like(F)
+        for first in reversed(range(0, p, WHOLE)):
+            last = min(first + WHOLE, p)
+            leaf, corner = (A[:, first:last, first:last] for A in (F, X))
+            torch.bmm(leaf.mT, leaf, out=corner)
+            if last == p:
+                # From here NaN spreads to all of the matrix.
+                corner.masked_fill_(self.failed[:, None, None], torch.nan)
+                continue
+            across = F[:, last:, first:last] @ -leaf
+            below = X[:, last:, first:last]
+            torch.bmm(X[:, last:, last:], across, out=below)
+            corner.baddbmm_(below.mT, across)
+            X[:, first:last, last:] = below.mT
+        return X
+
+    def log_det(self, real: Array) -> Array:
+        """``log|A|`` of each matrix without its padding; NaN if failed.
+
+        ``real`` (batch, p) says which rows and columns are no padding.
+        """
+        diagonal = self.blocks.diagonal(dim1=1, dim2=2)  # that of L^-1
+        logs = torch.where(real, diagonal.log(), 0.0)
+        return (-2.0 * logs.sum(dim=1)).masked_fill_(self.failed, torch.nan)
 
 
 def factorise(A: Array) -> Factor:

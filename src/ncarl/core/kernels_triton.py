@@ -1,4 +1,4 @@
-"""Two small GPU kernels in Triton, where what PyTorch has was measured to be slow."""
+"""Three small GPU kernels in Triton, where what PyTorch has was measured to be slow."""
 
 # mypy: disallow-untyped-decorators=False
 
@@ -10,7 +10,7 @@ import triton.language as tl
 
 from ncarl.core.types import Array
 
-#: Side of the square tiles that one program gathers.
+#: Side of the square tiles that one program gathers or scatters.
 TILE = 16
 #: Most programs along the last axis of a launch.
 MOST = 65535
@@ -29,6 +29,23 @@ def _gather(K, stride, columns, out, p, TILE: tl.constexpr):  # type: ignore[no-
     inside = (i < p)[:, None] & (j < p)[None, :]
     tile = tl.load(K + rows[:, None] * stride + cols[None, :], mask=inside, other=0.0)
     tl.store(out + b * p * p + i[:, None] * p + j[None, :], tile, mask=inside)
+
+
+@triton.jit(do_not_specialize=["stride", "n"])
+def _scatter(blocks, columns, total, stride, n, p, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    down, across, item = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if across > down:  # columns increase, so this goes above the diagonal
+        return
+    b = item.to(tl.int64)
+    i = down * TILE + tl.arange(0, TILE)
+    j = across * TILE + tl.arange(0, TILE)
+    rows = tl.load(columns + b * p + i, mask=i < p, other=n)[:, None]
+    cols = tl.load(columns + b * p + j, mask=j < p, other=n)[None, :]
+    inside = (rows < n) & (cols <= rows)
+    place = blocks + b * p * p + i[:, None] * p + j[None, :]
+    tile = tl.load(place, mask=inside, other=0.0)
+    target = total + rows.to(tl.int64) * stride + cols
+    tl.atomic_add(target, tile, mask=inside, sem="relaxed")
 
 
 @triton.jit
@@ -71,6 +88,27 @@ def gather_blocks(K: Array, columns: Array, out: Array) -> None:
             K.stride(0),
             columns[first:last],
             out[first:last],
+            p,
+            TILE=TILE,
+            num_warps=2,
+        )
+
+
+def scatter_blocks(blocks: Array, columns: Array, total: Array, n: int) -> None:
+    """Add ``blocks[b]`` to ``total`` at ``columns[b]``, below the diagonal.
+
+    Columns increase within a block; those from ``n`` on are padding and left out.
+    """
+    batch, p = columns.shape
+    tiles = triton.cdiv(p, TILE)
+    for first in range(0, batch, MOST):
+        last = min(first + MOST, batch)
+        _scatter[(tiles, tiles, last - first)](
+            blocks[first:last],
+            columns[first:last],
+            total,
+            total.stride(0),
+            n,
             p,
             TILE=TILE,
             num_warps=2,

@@ -47,12 +47,13 @@ def call8(typingctx, address, a, b, c, d, e, f, g, h):
 
 
 @cache
-def lapack_addresses(dtype: str) -> tuple[int, int, int]:
-    """Addresses of potrf, potrs and trsv for a dtype."""
+def lapack_addresses(dtype: str) -> tuple[int, int, int, int]:
+    """Addresses of potrf, potrs, trsv and potri for a dtype."""
     letter = {"float64": "d", "float32": "s"}[dtype]
     lapack, blas = "scipy.linalg.cython_lapack", "scipy.linalg.cython_blas"
     return (
         get_cython_function_address(lapack, letter + "potrf"),
         get_cython_function_address(lapack, letter + "potrs"),
         get_cython_function_address(blas, letter + "trsv"),
+        get_cython_function_address(lapack, letter + "potri"),
     )

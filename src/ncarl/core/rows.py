@@ -23,7 +23,7 @@ from operator import iadd
 from typing import Any
 
 from ncarl.core.linalg import gram_matrix
-from ncarl.core.types import Array, Block, Kernel, RowSums
+from ncarl.core.types import Array, Block, EvidenceSums, Kernel, RowSums
 
 log = logging.getLogger("ncarl")
 
@@ -138,6 +138,32 @@ def gram_of_duals(
     middle = mark(block)
     gram = outer_sum(block, Y, kind)
     return RowSums(gram, block.values @ Y, jitter, ((start, middle, mark(block)),))
+
+
+def evidence_of_rows(
+    block: Block,
+    *,
+    kernel: Kernel,
+    offsets: Array | None = None,
+    scales: Array | None = None,
+    kind: str = "auto",
+    checked: bool = True,
+) -> EvidenceSums:
+    """Sums over a block that the evidence of a kernel and its gradient are made of.
+
+    Values count as ``(v - offsets) * scales``, with one offset and scale a column; None
+    leaves them as they are.
+    """
+    work = _evidence_module(kind).evidence
+    sums: EvidenceSums = work(block, kernel, offsets, scales, checked=checked)
+    return sums
+
+
+@cache
+def _evidence_module(name: str) -> Any:
+    """The module for ``evidence_of_rows`` that goes with a module that solves rows."""
+    solver = row_module(name).__name__
+    return importlib.import_module(solver.replace("rows_", "evidence_"))
 
 
 def first_gram(block: Block, *, kind: str = "auto") -> Array:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ncarl.core.linalg import factorised
-from ncarl.core.plan import duals_matrix, pieces
+from ncarl.core.linalg import factorised, gram_matrix
+from ncarl.core.plan import PIECE, duals_matrix, pieces
 from ncarl.core.types import Array, Block, Kernel
 
 __all__ = [
@@ -83,3 +84,21 @@ def entries_from_duals(block: Block, K: Array, Y: Array, i: Array, j: Array) -> 
         o = block.indices[entries]
         values[asked] = Y[entries] @ K[np.ix_(o, j[asked])]
     return values
+
+
+def shifted(block: Block, offsets: Array | None, scales: Array | None) -> Block:
+    """The block with the values ``(v - offsets) * scales``, given one a column."""
+    values = block.values
+    if offsets is not None:
+        values = values - np.asarray(offsets, dtype=values.dtype)[block.indices]
+    if scales is not None:
+        values = values * np.asarray(scales, dtype=values.dtype)[block.indices]
+    return replace(block, values=values)
+
+
+def take_outer_sum(B: Array, block: Block, Y: Array, rows: Array) -> None:
+    """Subtract ``y y^T`` of some rows, which are nearly complete, from ``B``."""
+    duals = duals_matrix(block, Y)
+    step = max(1, PIECE // block.n_columns)
+    for first in range(0, len(rows), step):
+        B -= gram_matrix(duals[rows[first : first + step]].toarray())

@@ -117,7 +117,7 @@ def _factor_and_solve(A, r, B, count, numbers, letters, calls):
 
 
 @nb.njit(nogil=True, cache=True)
-def _solve_with_jitter(M, o, s, A, B, right, count, jitters, numbers, letters, calls):
+def solve_with_jitter(M, o, s, A, B, right, count, jitters, numbers, letters, calls):
     """Solve ``(M_oo + s I) y = b``, raising jitter till it factorises; -1 if never."""
     r = len(o)
     mean = s
@@ -145,7 +145,7 @@ def _complement(o, n, u):
 
 
 @nb.njit(nogil=True, cache=True)
-def _add_rows(weights, o, K, x):
+def add_rows(weights, o, K, x):
     """``x += weights @ K[o]``, four rows of ``K`` at a time."""
     r, n = len(o), len(x)
     a = 0
@@ -163,7 +163,7 @@ def _add_rows(weights, o, K, x):
 
 
 @nb.njit(nogil=True, cache=True)
-def _missing_group(
+def missing_group(
     P, o, V, count, u_buffer, full, A, B, right, jitters, numbers, letters, calls
 ):
     """``x_u`` of ``count`` rows with one mask into ``B``; the jitter, or -1.
@@ -175,10 +175,10 @@ def _missing_group(
     u = u_buffer[:size]
     for c in range(count):
         full[:] = 0.0
-        _add_rows(V[c * r : (c + 1) * r], o, P, full)
+        add_rows(V[c * r : (c + 1) * r], o, P, full)
         for a in range(size):
             right[c * size + a] = -full[u[a]]
-    return _solve_with_jitter(
+    return solve_with_jitter(
         P, u, 0.0, A, B, right, count, jitters, numbers, letters, calls
     )
 
@@ -221,7 +221,7 @@ def _solve_groups(
         V = values[lo:hi]
         if missing[g]:
             size = n - r
-            used = _missing_group(
+            used = missing_group(
                 P,
                 o,
                 V,
@@ -238,15 +238,15 @@ def _solve_groups(
             )
             for c in range(count):
                 full[:] = 0.0
-                _add_rows(V[c * r : (c + 1) * r], o, P, full)
-                _add_rows(B[c * size : (c + 1) * size], u_buffer[:size], P, full)
+                add_rows(V[c * r : (c + 1) * r], o, P, full)
+                add_rows(B[c * size : (c + 1) * size], u_buffer[:size], P, full)
                 for a in range(r):
                     Y[lo + c * r + a] = full[o[a]]
                 if want_rows:
                     for a in range(size):
                         X[top + c, u_buffer[a]] = B[c * size + a]
         else:
-            used = _solve_with_jitter(
+            used = solve_with_jitter(
                 K,
                 o,
                 s,
@@ -261,7 +261,7 @@ def _solve_groups(
             )
             if want_rows:
                 for c in range(count):
-                    _add_rows(Y[lo + c * r : lo + (c + 1) * r], o, K, X[top + c])
+                    add_rows(Y[lo + c * r : lo + (c + 1) * r], o, K, X[top + c])
         if used < 0.0:
             return -float(r)
         worst = max(worst, used)
@@ -285,7 +285,7 @@ def _outer_sum(indptr, indices, Y, total):
 
 
 @nb.njit(nogil=True, cache=True)
-def _mirror(A):
+def mirror(A):
     """Copy the lower half of ``A`` to its upper half, tile by tile."""
     n, tile = A.shape[0], 64
     for top in range(0, n, tile):
@@ -329,5 +329,5 @@ def sparse_outer_sum(block: Block, Y: Array) -> Array:
     """Sum of ``y y^T`` over the rows, shape (n, n), one pair of entries at a time."""
     total = np.zeros((block.n_columns, block.n_columns), dtype=Y.dtype)
     _outer_sum(block.indptr, block.indices.view(np.uint32), Y, total)
-    _mirror(total)
+    mirror(total)
     return total

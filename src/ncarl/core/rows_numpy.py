@@ -78,7 +78,7 @@ def _substitute(factor: Array, v: Array) -> Array:
     return y
 
 
-def _group(block: Block, g: int) -> tuple[slice, Array, Array]:
+def row_group(block: Block, g: int) -> tuple[slice, Array, Array]:
     """Entries of group ``g``, its observed columns, its values (rows, columns)."""
     top, bottom = block.groups[g], block.groups[g + 1]
     entries = slice(int(block.indptr[top]), int(block.indptr[bottom]))
@@ -90,7 +90,7 @@ def _observed_side(
     block: Block, kernel: Kernel, g: int, Y: Array, X: Array | None
 ) -> float:
     """One factorisation of ``K_oo + s I`` for all rows of the group."""
-    entries, o, V = _group(block, g)
+    entries, o, V = row_group(block, g)
     factor, jitter = factorised(kernel.K, o, kernel.s)
     Y[entries] = cho_solve((factor, True), V.T, check_finite=False).T.ravel()
     return jitter
@@ -100,7 +100,7 @@ def _missing_side(
     block: Block, kernel: Kernel, g: int, Y: Array, X: Array | None
 ) -> float:
     """One factorisation of ``P_uu`` for all rows of the group."""
-    entries, o, V = _group(block, g)
+    entries, o, V = row_group(block, g)
     P: Any = kernel.P
     u = np.setdiff1d(np.arange(block.n_columns), o, assume_unique=True)
     factor, jitter = factorised(P, u, 0.0)

@@ -8,9 +8,9 @@ checked; a system that fails unchecked comes out as NaN.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,6 +25,8 @@ from ncarl.core.linalg import jitter_steps, not_factorised
 from ncarl.core.placed import PlacedBlock, Systems
 from ncarl.core.records import in_branches, played
 from ncarl.core.types import Array, Kernel
+
+R = TypeVar("R")
 
 
 def _places(block: PlacedBlock) -> Array:
@@ -95,7 +97,7 @@ def complete_rows(
     # Plans are made by the host, which a record cannot hold.
     block.prepare(kernel.P is not None)
     key = (str(kernel.K.dtype), kernel.P is not None, kernel.s, block.budget.bytes)
-    X, Y = played(block.plans, key, work, kernel, _bytes_of_work(block, kernel))
+    X, Y = played(block.plans, key, work, kernel, bytes_of_work(block, kernel))
     return X, Y, 0.0
 
 
@@ -105,29 +107,40 @@ def _solve_rows(
     """Completed rows (if asked for), duals and jitter, batch after batch."""
     # One place more than there are entries: padding goes there.
     Y = torch.zeros_like(block.padded_values)
-    sides = {False: (kernel.K, kernel.s), True: (kernel.P, 0.0)}
     completed: list[tuple[Array, Array]] = []
 
     def solve(A: Array, part: Systems) -> float:
+        factor, jitter = sound_factor(A, part, checked)
         if part.missing:
-            found, jitter = _missing_side(block, kernel.P, A, part, Y, checked)
+            values = block.padded_values
+            found = missing_side(block, values, kernel.P, part, factor.solve, Y)
             completed.append((part.row_places(block), found))
-            return jitter
-        entries = part.entries(block)
-        y, jitter = _solved(A, part, block.padded_values[entries].mT, checked)
-        Y[entries] = y.mT
+        else:
+            entries = part.entries(block)
+            Y[entries] = factor.solve(block.padded_values[entries].mT).mT
         return jitter
 
+    jitter = max(for_all_systems(solve, block, kernel), default=0.0)
+    X = _filled(block, kernel, Y[:-1], completed) if rows else None
+    return X, Y[:-1], jitter
+
+
+def for_all_systems(
+    job: Callable[[Array, Systems], R], block: PlacedBlock, kernel: Kernel
+) -> list[R]:
+    """``job(A, part)`` for all systems of the block, in parts that fit into memory.
+
+    The systems are parts of the padded matrix ``A``.
+    """
+    sides = {False: (kernel.K, kernel.s), True: (kernel.P, 0.0)}
     jobs, batches = [], block.batches(kernel.P is not None)
     for missing, (M, s) in sides.items():
         chosen = [batch for batch in batches if batch.missing == missing]
         if chosen:
             A = padded_kernel(M, s, max(batch.padding for batch in chosen))
-            jobs += [partial(solve, A, part) for part in _chunks(block, chosen)]
+            jobs += [partial(job, A, part) for part in _chunks(block, chosen)]
     fits = _bytes_of_systems(block, kernel) <= block.budget.bytes
-    jitter = max(in_branches(jobs, fits=fits), default=0.0)
-    X = _filled(block, kernel, Y[:-1], completed) if rows else None
-    return X, Y[:-1], jitter
+    return in_branches(jobs, fits=fits)
 
 
 def _bytes_each(block: PlacedBlock, batch: Systems) -> int:
@@ -152,67 +165,70 @@ def _bytes_of_systems(block: PlacedBlock, kernel: Kernel) -> int:
     return sum(len(b.starts) * _bytes_each(block, b) for b in batches)
 
 
-def _bytes_of_work(block: PlacedBlock, kernel: Kernel) -> int:
+def bytes_of_work(block: PlacedBlock, kernel: Kernel) -> int:
     """Memory that a recorded pass over the rows takes, about."""
     systems = min(_bytes_of_systems(block, kernel), block.budget.bytes)
     arrays = 6 * block.n_rows * block.n_columns + 4 * block.n_columns**2
     return 2 * systems + arrays * int(block.values.element_size())
 
 
-def _missing_side(
-    block: PlacedBlock, P: Array, A: Array, part: Systems, Y: Array, checked: bool
-) -> tuple[Array, float]:
-    """Completed rows, shape (groups, width, n), and jitter; duals go into ``Y``.
+def missing_side(
+    block: PlacedBlock,
+    values: Array,
+    P: Array,
+    part: Systems,
+    solve: Callable[[Array], Array],
+    Y: Array,
+) -> Array:
+    """Completed rows, shape (groups, width, n); duals go into ``Y``.
 
-    Rows are laid out densely, so that both sums over columns are matrix products.
+    ``values`` are those of the entries, padded, and ``solve`` gives ``P_uu^-1`` times
+    right sides. Rows are laid out densely, so that both sums over columns are matrix
+    products.
     """
     n = block.n_columns
     entries = part.entries(block, part.widest)
     observed = block.padded_indices[entries].long()
     # One column more than there are: padding goes there.
-    rows = block.values.new_zeros((*entries.shape[:2], n + 1))
-    rows.scatter_(2, observed, block.padded_values[entries])
+    rows = values.new_zeros((*entries.shape[:2], n + 1))
+    rows.scatter_(2, observed, values[entries])
     wanted = part.columns.long()[:, None, :].expand(-1, part.width, -1)
     products = rows[..., :n] @ P
     # Padding gets anything here, which it keeps to itself.
     right = products.gather(2, wanted.clamp(max=n - 1))
-    x, jitter = _solved(A, part, -right.mT, checked)
-    rows.scatter_(2, wanted.clamp(max=n), x.mT)
+    rows.scatter_(2, wanted.clamp(max=n), solve(-right.mT).mT)
     duals = rows[..., :n] @ P
     Y[entries] = duals.gather(2, observed.clamp(max=n - 1))
-    return rows[..., :n], jitter
+    return rows[..., :n]
 
 
-def _solved(
-    A: Array, part: Systems, right: Array, checked: bool, *, half: bool = False
-) -> tuple[Array, float]:
-    """Solutions (or half of the way) for right sides (groups, size, width), jitter."""
+def sound_factor(A: Array, part: Systems, checked: bool) -> tuple[Factor, float]:
+    """Factors of the systems, and the jitter that it took; unchecked it takes none."""
     factor = factorise(gathered(A, part.columns))
-    x = factor.half_solve(right) if half else factor.solve(right)
     if not checked or not bool(factor.failed.any()):
-        return x, 0.0
+        return factor, 0.0
     again = factor.failed.nonzero()[:, 0]
-    x[again], jitter = _repaired(A, part[again], right[again], half)
-    return x, jitter
+    factor.blocks[again], jitter = _repaired(A, part[again])
+    factor.failed[again] = False
+    return factor, jitter
 
 
-def _repaired(A: Array, part: Systems, right: Array, half: bool) -> tuple[Array, float]:
-    """Solutions of systems that do not factorise as they are, with jitter added."""
+def _repaired(A: Array, part: Systems) -> tuple[Array, float]:
+    """Blocks of the factors of systems that do not factorise without jitter."""
     blocks = gathered(A, part.columns)
     diagonal = blocks.diagonal(dim1=1, dim2=2)
     real = part.columns < part.n_columns
     scale = (diagonal * real).sum(dim=1) / real.sum(dim=1)
-    x, worst = right.clone(), 0.0
-    left = torch.arange(len(right), device=right.device)
-    for jitter in jitter_steps(right.dtype)[1:]:
+    found = torch.empty_like(blocks)
+    left = torch.arange(len(blocks), device=blocks.device)
+    for jitter in jitter_steps(blocks.dtype)[1:]:
         shifted = blocks[left]
         shifted.diagonal(dim1=1, dim2=2).add_(jitter * scale[left][:, None])
-        factor: Factor = factorise(shifted)
-        solve = factor.half_solve if half else factor.solve
-        x[left], worst = solve(right[left]), jitter
+        factor = factorise(shifted)
+        found[left] = factor.blocks
         left = left[factor.failed]
         if len(left) == 0:
-            return x, worst
+            return found, jitter
     raise not_factorised(int(real[left[0]].sum()))
 
 
@@ -243,7 +259,8 @@ def variances(block: PlacedBlock, kernel: Kernel) -> Array:
         each = number * batch.size * (2 * batch.size + 3 * n)
         for part in batch.chunks(block.budget, each):
             right = rows[part.columns.long()]
-            solved, _ = _solved(A, part, right, True, half=True)
+            factor, _ = sound_factor(A, part, True)
+            solved = factor.half_solve(right)
             known = (diagonal - (solved * solved).sum(dim=1)).clamp(min=s)
             found[part.row_places(block)] = known[:, None, :]
     return found[:-1]

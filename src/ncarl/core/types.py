@@ -115,3 +115,61 @@ class RowSums:
             jitter=max(self.jitter, other.jitter),
             spans=self.spans + other.spans,
         )
+
+
+@dataclass(frozen=True)
+class EvidenceSums:
+    """What the evidence of some rows adds up to, as far as rows know it.
+
+    With ``A = K_oo + s I`` and ``y = A^-1 v`` on the observed columns of a row, the
+    log evidence of the row is ``-(v y + log|A| + r log(2 pi)) / 2``.
+
+    Attributes
+    ----------
+    B : array of shape (n, n)
+        Sum of ``A^-1 - y y^T``, each at its observed columns; of rows that were solved
+        on their missing side only ``-y y^T``.
+    missing : array of shape (n, n) or None
+        Sum of ``P_uu^-1`` over the rows of the missing side, each at its missing
+        columns; they lack ``n_missing P - P missing P`` in ``B``. None without ``P``.
+    n_missing : int
+        Rows that were solved on their missing side.
+    pull : array of shape (n,)
+        Sum of ``y``.
+    fit : scalar
+        Sum of ``v y`` over the observed entries.
+    log_det : scalar
+        Sum of ``log|A|``; rows of the missing side add ``log|P_uu|``, which lacks
+        ``-log|P|``.
+    jitter : float
+        Largest relative jitter added to a block.
+    spans : tuple of triples
+        Marks at the start, after the solves, and after what follows them.
+    """
+
+    B: Array
+    missing: Array | None
+    n_missing: int
+    pull: Array
+    fit: Any
+    log_det: Any
+    jitter: float
+    spans: tuple[tuple[Any, Any, Any], ...]
+
+    def __iadd__(self, other: EvidenceSums) -> EvidenceSums:
+        """Sums over the rows of both; arrays are added to in place."""
+        B, missing, pull = self.B, self.missing, self.pull
+        B += other.B
+        pull += other.pull
+        if missing is not None:
+            missing += other.missing
+        return EvidenceSums(
+            B=B,
+            missing=missing,
+            n_missing=self.n_missing + other.n_missing,
+            pull=pull,
+            fit=self.fit + other.fit,
+            log_det=self.log_det + other.log_det,
+            jitter=max(self.jitter, other.jitter),
+            spans=self.spans + other.spans,
+        )
