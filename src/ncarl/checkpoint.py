@@ -64,24 +64,27 @@ class Checkpoint:
         if not self.path.exists():
             return None
         header, arrays = read_archive(self.path, KIND)
-        self._refuse_other(header["owner"])
+        refuse_other(self.path, header["owner"], self.owner)
         history = History(header["history"])
         return _iterate(header, arrays, history), history
 
-    def _refuse_other(self, found: Mapping[str, Any]) -> None:
-        """Raise if the file was written by another fit."""
-        differing = [
-            f"{name} ({found.get(name)!r} there, {value!r} here)"
-            for name, value in self.owner.items()
-            if found.get(name) != value and name != "data"
-        ]
-        if found.get("data") != self.owner["data"]:
-            differing.append("the data")
-        if differing:
-            raise CheckpointMismatchError(
-                f"checkpoint {str(self.path)!r} belongs to another fit; it differs in "
-                f"{', '.join(differing)}. Remove the file or name another one."
-            )
+
+def refuse_other(
+    path: Path, found: Mapping[str, Any], owner: Mapping[str, Any]
+) -> None:
+    """Raise if a file was written by another fit."""
+    differing = [
+        f"{name} ({found.get(name)!r} there, {value!r} here)"
+        for name, value in owner.items()
+        if found.get(name) != value and name != "data"
+    ]
+    if found.get("data") != owner["data"]:
+        differing.append("the data")
+    if differing:
+        raise CheckpointMismatchError(
+            f"checkpoint {str(path)!r} belongs to another fit; it differs in "
+            f"{', '.join(differing)}. Remove the file or name another one."
+        )
 
 
 def _iterate(

@@ -1,4 +1,9 @@
-"""Hide some observed entries, to be predicted from the rest."""
+"""Hide some observed entries, to be predicted from the rest.
+
+What is learned from hidden entries holds for gaps that lie as they do. Where gaps come
+in blocks (a sensor down for a day, the last years of a panel) entries are hidden in
+such blocks too, by giving a row the gaps of another.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +36,112 @@ def hold_out(
     hidden = np.zeros(total, dtype=bool)
     hidden[chosen] = True
     return observed.without(hidden), observed.without(~hidden)
+
+
+#: Gaps of two rows overlap by chance with a variance of about their mean; this many
+#: times that is no chance.
+MORE_THAN_CHANCE = 3.0
+#: Pairs of rows whose gaps are compared.
+PAIRS = 2000
+#: One way to hide entries is taken alone if it is nearer to the gaps by this factor.
+NEARER = 0.75
+#: Where less than this is observed, gaps are the rule and single entries are hidden.
+MOSTLY_OBSERVED = 0.5
+
+
+def hold_out_alike(
+    observed: Observed, share: float, rng: np.random.Generator
+) -> tuple[Observed, Observed]:
+    """Split observed entries into kept ones and hidden ones that lie as the gaps do.
+
+    Entries are hidden at random, unless the gaps lie in blocks: then some rows and
+    some columns get the gaps of others. No row and no column loses its last entry.
+    """
+    density = observed.n_observed / (observed.shape[0] * observed.shape[1])
+    turned = observed.transposed()
+    if density < MOSTLY_OBSERVED or not (
+        gaps_in_blocks(observed, rng) or gaps_in_blocks(turned, rng)
+    ):
+        return hold_out(observed, share, rng)
+    wanted = round(share * observed.n_observed)
+    by_rows = _borrowed_gaps(observed, wanted, rng)
+    there = observed.with_values(np.arange(observed.n_observed)).transposed().values
+    by_columns = np.zeros_like(by_rows)
+    by_columns[there[_borrowed_gaps(turned, wanted, rng)]] = True
+    chosen = _nearer(observed, by_rows, by_columns, rng)
+    order = rng.permutation(observed.n_observed)
+    for owner in (observed.rows, observed.indices):
+        chosen[order[_first_of_each(owner[order])]] = False
+    return observed.without(chosen), observed.without(~chosen)
+
+
+def _nearer(
+    observed: Observed, one: Array, other: Array, rng: np.random.Generator
+) -> Array:
+    """The hidden entries that are placed more as gaps are; half of both if neither.
+
+    Gaps of a panel's last years are one row's; a row that lacks another's gaps is like
+    that, a column that does is not.
+    """
+    far_one, far_other = _unlike_gaps(observed, one), _unlike_gaps(observed, other)
+    if far_one < NEARER * far_other:
+        return one
+    if far_other < NEARER * far_one:
+        return other
+    # Rows (columns) that lose their gaps lose all of them, or none.
+    some_rows = rng.random(observed.shape[0]) < 0.5
+    some_columns = rng.random(observed.shape[1]) < 0.5
+    half: Array = one & some_rows[observed.rows]
+    return half | (other & some_columns[observed.indices])
+
+
+def _unlike_gaps(observed: Observed, hidden: Array) -> float:
+    """How differently filled the rows and columns of hidden entries and of gaps are."""
+    kept, distance = observed.without(hidden), 0.0
+    sides = (
+        (observed.row_counts, kept.row_counts, observed.rows, observed.shape[1]),
+        (observed.column_counts, kept.column_counts, observed.indices, observed.shape[0]),
+    )  # fmt: skip
+    for counts, left, owner, size in sides:
+        at_gaps = np.average(counts, weights=size - counts)
+        distance += abs(float(left[owner[hidden]].mean()) - float(at_gaps)) / size
+    return distance
+
+
+def gaps_in_blocks(observed: Observed, rng: np.random.Generator) -> bool:
+    """Whether the gaps of pairs of rows overlap more, and less, than chance has it."""
+    m, n = observed.shape
+    gaps = n - observed.row_counts
+    some = np.flatnonzero((gaps > 0) & (gaps < n))
+    if len(some) < 2:
+        return False
+    one, other = rng.choice(some, PAIRS), rng.choice(some, PAIRS)
+    apart = one != other
+    one, other = one[apart], other[apart]
+    seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
+    shared = np.asarray(seen[one].multiply(seen[other]).sum(axis=1)).ravel()
+    overlap = n - observed.row_counts[one] - observed.row_counts[other] + shared
+    expected = gaps[one] * gaps[other] / n
+    surprise = np.mean((overlap - expected) ** 2 / expected)
+    return bool(surprise > MORE_THAN_CHANCE)
+
+
+def _borrowed_gaps(
+    observed: Observed, wanted: int, rng: np.random.Generator
+) -> Array:
+    """Which entries are hidden when rows get the gaps of others, till enough are."""
+    m, n = observed.shape
+    gaps = n - observed.row_counts
+    donors = rng.choice(m, size=m, p=gaps / gaps.sum())
+    hidden, count = np.zeros(observed.n_observed, dtype=bool), 0
+    for row, donor in zip(rng.permutation(m), donors, strict=True):
+        if count >= wanted:
+            break
+        entries = slice(int(observed.indptr[row]), int(observed.indptr[row + 1]))
+        there = np.isin(observed.indices[entries], observed.row_columns(int(donor)))
+        hidden[entries] = ~there
+        count += int(np.count_nonzero(~there))
+    return hidden
 
 
 def _first_of_each(owner: Array) -> Array:

@@ -102,6 +102,7 @@ class History:
             "objective": iterate.objective * scale,
             "change": iterate.change,
             "jitter": iterate.jitter,
+            **getattr(iterate, "notes", {}),
             **{f"seconds_{part}": s for part, s in iterate.seconds.items()},
         }
         for name, value in row.items():

@@ -150,6 +150,30 @@ def _try_spd_inverse(A: Array) -> Array | None:
     return inverse if math.isfinite(mean_diagonal(inverse)) else None
 
 
+def spd_log_det(A: Array) -> Array:
+    """``log|A|`` of a symmetric matrix; NaN where it is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(float(spd_log_det(np.diag([1.0, np.e]))), 9)
+    1.0
+    """
+    xp = array_namespace(A)
+    if is_numpy_array(A):
+        (potrf,) = get_lapack_funcs(("potrf",), (A,))
+        factor, failed = potrf(A, lower=True)
+        diagonal = factor.diagonal()
+        return np.nan if failed else 2.0 * np.sum(np.log(diagonal))
+    if is_torch_array(A):
+        return _torch().spd_log_det(A)
+    try:
+        factor = xp.linalg.cholesky(A)
+    except Exception:  # each library has its own error for a failed factorisation
+        return xp.asarray(math.nan)
+    return 2.0 * xp.sum(xp.log(xp.linalg.diagonal(factor)))
+
+
 def factorised(A: Array, chosen: Array, s: float) -> tuple[Array, float]:
     """Lower Cholesky factor of ``A[chosen, chosen] + s I``, and the jitter it took.
 

@@ -38,6 +38,12 @@ def spd_inverse(A: Array) -> Array:
     return gram(inverse, lower=True).masked_fill_(info != 0, torch.nan)
 
 
+def spd_log_det(A: Array) -> Array:
+    """``log|A|`` of a symmetric matrix; NaN where it is not positive definite."""
+    factor, info = torch.linalg.cholesky_ex(A)
+    return (2.0 * factor.diagonal().log().sum()).masked_fill(info != 0, torch.nan)
+
+
 def _triangular_inverse(L: Array, leaf: int) -> Array:
     """Inverse of a lower triangular matrix, all blocks of one size at a time.
 

@@ -1,0 +1,219 @@
+"""Do intervals hold what they promise? Coverage on hidden entries, set by set.
+
+Usage: NCARL_DATA=... python benchmarks/calibration.py [--masks 20] [--sets ...]
+       [--engine auto] [--json results/calibration.json]
+       [--figure docs/images/reliability.png]
+
+For every mask entries are hidden, BayesianNCARL is fitted with its defaults, and the
+hidden entries are counted that lie in ``predict_interval`` of each level, pooled over
+the masks; beside it the plain Gaussian interval from the standard deviations of
+``predict``. Hidden values are those that would have been observed: in synthetic data
+they carry their noise. Jester is a fixed random 5,000 of its users. The two traffic
+sets take at most 5 masks; the table says how many were used.
+
+The JSON file is added to set by set; the figure draws all sets of it, and
+``--sets none`` draws it alone. Data sets that are not at hand are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from functools import partial
+
+import numpy as np
+from accuracy_sets import (
+    TABLES,
+    Spec,
+    at_hand,
+    chosen,
+    jester,
+    losloop,
+    machine,
+    make_estimator,
+    random_part,
+    read_sets,
+    smoking,
+    synthetic,
+    table,
+    warm_up,
+)
+from common import print_table, write_json
+from scipy.stats import norm
+
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+#: The coverage that is asked for at these levels.
+TARGETS = {0.5: (0.47, 0.53), 0.8: (0.77, 0.83), 0.95: (0.93, 0.97)}
+#: Okabe and Ito's colours, and line styles to tell apart those used twice.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--")
+
+
+def specs():
+    """The sets; ``repeats`` is the largest number of masks."""
+    many, few = 10**6, 5
+    parts = [
+        *((f"tables-{t}", "20% hidden", partial(table, t), many) for t in TABLES),
+        ("ml-100k", "20% hidden", partial(random_part, "ml-100k", 0.2), many),
+        ("jester", "5,000 users, 30% hidden", partial(jester, users=5000), many),
+        ("flixster", "10% hidden", partial(random_part, "flixster", 0.1), many),
+        ("losloop-random", "40% hidden", partial(losloop, "random"), few),
+        ("losloop-day", "a day of each sensor", partial(losloop, "day"), few),
+        ("synthetic-500", "500x300, 80% missing", synthetic_as_observed, many),
+        ("smoking", "12 years of 8 states", smoking, many),
+    ]
+    files = {
+        "ml-100k": "ml-100k.npz",
+        "jester": "jester-1.npz",
+        "flixster": "flixster.npz",
+        "losloop-random": "losloop_speed.npz",
+        "losloop-day": "losloop_speed.npz",
+        "smoking": "california_smoking.npz",
+    }
+    return [Spec(*part, needs=files.get(part[0])) for part in parts]
+
+
+def synthetic_as_observed(seed):
+    """Paper-like data; hidden values carry their noise."""
+    return synthetic(500, 0.8, seed, noisy=True)
+
+
+class Coverage:
+    """Hits and widths of one kind of interval, over masks."""
+
+    def __init__(self):
+        self.hits, self.widths, self.by_mask = [], [], []
+
+    def add(self, truth, intervals):
+        """One mask: an interval for every level."""
+        inside = [(lo <= truth) & (truth <= hi) for lo, hi in intervals]
+        self.hits.append([int(x.sum()) for x in inside])
+        self.widths.append([float(np.sum(hi - lo)) for lo, hi in intervals])
+        self.by_mask.append([float(x.mean()) for x in inside])
+
+    def summary(self, count):
+        """Pooled over the masks; the spread is the sd of the coverage between them."""
+        return {
+            "coverage": [float(x) for x in np.sum(self.hits, axis=0) / count],
+            "width": [float(x) for x in np.sum(self.widths, axis=0) / count],
+            "spread": [float(x) for x in np.std(self.by_mask, axis=0)],
+        }
+
+
+def measure(spec, masks, engine):
+    """Coverage on one set."""
+    masks = min(masks, spec.repeats)
+    intervals, gaussian = Coverage(), Coverage()
+    count, seconds, model = 0, [], None
+    for k in range(masks):
+        split = spec.draw(k)
+        start = time.perf_counter()
+        model = make_estimator(engine).fit(split.X)
+        at = (split.rows, split.cols)
+        intervals.add(
+            split.truth, [model.predict_interval(*at, level=p) for p in LEVELS]
+        )
+        seconds.append(time.perf_counter() - start)
+        guess, sd = model.predict(*at, return_std=True)
+        reach = [norm.ppf(0.5 + p / 2.0) * sd for p in LEVELS]
+        gaussian.add(split.truth, [(guess - x, guess + x) for x in reach])
+        count += len(split.truth)
+    return {
+        "protocol": spec.protocol,
+        "masks": masks,
+        "entries": count,
+        "levels": list(LEVELS),
+        "intervals": intervals.summary(count),
+        "gaussian": gaussian.summary(count),
+        "seconds": float(np.mean(seconds)),
+        "machine": machine(getattr(model, "engine_", engine)),
+    }
+
+
+def table_line(name, result):
+    """Coverage and mean width at the three levels that have targets."""
+    line = {"set": name, "masks": result["masks"], "entries": result["entries"]}
+    met = True
+    for level, (low, high) in TARGETS.items():
+        k = result["levels"].index(level)
+        percent = f"{100 * level:.0f}%"
+        coverage = result["intervals"]["coverage"][k]
+        met = met and low <= coverage <= high
+        line[percent] = f"{100 * coverage:.1f}"
+        line[f"width {percent}"] = result["intervals"]["width"][k]
+        line[f"gauss {percent}"] = f"{100 * result['gaussian']['coverage'][k]:.1f}"
+    return {**line, "met": "yes" if met else "no", "seconds": result["seconds"]}
+
+
+def draw(results, path):
+    """Nominal level against coverage, one line a set, for both kinds of interval."""
+    import matplotlib.pyplot as plt
+
+    figure, both = plt.subplots(1, 2, figsize=(7.2, 4.4), layout="constrained")
+    panels = {"intervals": "predict_interval", "gaussian": "normal, from predict's sd"}
+    for axes, (kind, title) in zip(both, panels.items(), strict=True):
+        axes.plot([0, 100], [0, 100], color="#999999", lw=1, zorder=1)
+        for level, (low, high) in TARGETS.items():
+            height = 100 * (high - low)
+            axes.bar(100 * level, height, 4.0, 100 * low, color="#cfcfcf", zorder=0)
+        for k, (name, result) in enumerate(results.items()):
+            axes.plot(
+                100 * np.array(result["levels"]),
+                100 * np.array(result[kind]["coverage"]),
+                color=COLOURS[k % len(COLOURS)],
+                ls=STYLES[k // len(COLOURS) % len(STYLES)],
+                marker="o",
+                ms=3,
+                lw=1.3,
+                label=name.removeprefix("tables-").replace("_", " "),
+            )
+        axes.set(xlim=(5, 100), ylim=(5, 100), aspect="equal")
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("level of the interval, %")
+        axes.spines[["top", "right"]].set_visible(False)
+    both[0].set_ylabel("hidden entries inside, %")
+    handles, labels = both[0].get_legend_handles_labels()
+    handles.append(plt.Rectangle((0, 0), 1, 1, color="#cfcfcf"))
+    figure.legend(
+        handles,
+        [*labels, "asked for"],
+        loc="outside lower center",
+        ncols=4,
+        fontsize=9,
+        frameon=False,
+    )
+    figure.savefig(path, dpi=150)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--masks", type=int, default=20)
+    parser.add_argument("--sets", default=None, help="names, or starts of names")
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--json", default=None)
+    parser.add_argument("--figure", default=None)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    results = read_sets(options.json)
+    wanted = [] if options.sets == "none" else chosen(specs(), options.sets)
+    if wanted:
+        warm_up(options.engine)
+    lines = []
+    for spec in wanted:
+        if not at_hand(spec):
+            print(f"{spec.name}: left out, {spec.needs} is not in NCARL_DATA")
+            continue
+        results[spec.name] = measure(spec, options.masks, options.engine)
+        lines.append(table_line(spec.name, results[spec.name]))
+        print(lines[-1], flush=True)
+        write_json(options.json, {"sets": results})
+    if lines:
+        print_table(lines)
+    if options.figure and results:
+        order = [spec.name for spec in specs()]
+        draw({name: results[name] for name in order if name in results}, options.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Kernel, noise and means learned together: the model behind `BayesianNCARL`."""

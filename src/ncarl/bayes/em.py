@@ -1,0 +1,342 @@
+"""EM on kernel, noise and column means: one pass over the rows a step.
+
+A row is a draw ``x ~ N(mean, K)`` of which ``v = x_o + noise`` is seen. With
+``A = K_oo + s I`` and ``y = A^-1 (v - mean_o)`` all that a step needs of the rows is
+
+    B = sum scatter(A^-1 - y y^T),   pull = sum scatter(y),
+
+and then ``K <- (m S + nu tau Psi) / (m + nu)`` with ``S = K - K B K / m - d d^T``,
+``d = K pull / m``, ``mean <- mean + d`` and ``s <- s - s^2 B_jj / count_j``. Rows are
+solved in units of the noise, where ``s = 1``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import iadd
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+from ncarl.core.linalg import (
+    add_diagonal,
+    sandwich,
+    spd_inverse,
+    spd_log_det,
+    symmetrised,
+)
+from ncarl.core.rows import evidence_of_rows
+from ncarl.core.types import Array, EvidenceSums, Kernel
+from ncarl.engines import Engine
+from ncarl.homes import seconds_between
+
+#: A step is made longer by this factor after every one that raised the evidence.
+GROWTH = 1.1
+#: Noise of a column counts as if so many entries had the usual noise.
+NOISE_COUNT = 50.0
+#: What rounding may take from the evidence, in units of its relative precision.
+ROUNDING = 1e5
+
+
+@dataclass(frozen=True)
+class State:
+    """What is learned; arrays of length n or n x n, where the engine keeps them.
+
+    Attributes
+    ----------
+    K : array of shape (n, n)
+        Covariance of the columns.
+    noise : array of shape (n,)
+        Variance of the noise in each column; all 0 in a model without noise.
+    mean : array of shape (n,)
+        Mean of each column.
+    noisy : bool
+        Whether there is noise at all.
+    """
+
+    K: Array
+    noise: Array
+    mean: Array
+    noisy: bool = True
+
+    def moved(self, move: Callable[[Any], Any]) -> State:
+        """The state with its arrays moved elsewhere."""
+        return State(move(self.K), move(self.noise), move(self.mean), self.noisy)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """The prior, and which parts of the state are learned.
+
+    Attributes
+    ----------
+    Psi : array of shape (n, n)
+        Prior correlation of the columns.
+    strength : float
+        Rows that the prior counts as (``nu``).
+    learn_noise : {"learn", "per-column", None}
+        One noise for all columns, one for each, or as it is.
+    learn_mean : bool
+        Whether the means are learned.
+    """
+
+    Psi: Array
+    strength: float
+    learn_noise: str | None = "learn"
+    learn_mean: bool = True
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows, placed by an engine, and how many entries they have."""
+
+    engine: Engine
+    blocks: Sequence[Any]
+    counts: Array
+    n_rows: int
+    n_observed: int
+    missing_side: bool
+    least_noise: float
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """A state and what one pass over the rows says of it."""
+
+    state: State
+    following: State
+    evidence: float
+    penalised: float
+    jitter: float
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Climb:
+    """Where the iteration stands: enough to go on from.
+
+    Attributes
+    ----------
+    state : State
+        To be assessed next.
+    plain : State or None
+        Where a step of ordinary length ends, if ``state`` is beyond that.
+    length : float
+        Length of the step that led to ``state``; 1 is EM's own.
+    penalised : float
+        Penalised evidence before that step.
+    """
+
+    state: State
+    plain: State | None = None
+    length: float = 1.0
+    penalised: float = -math.inf
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """A state on the way up, for `ncarl.loop.drive`."""
+
+    step: int
+    found: Assessed
+    change: float
+    climb: Climb
+    may_stop: bool = True
+    notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def objective(self) -> float:
+        """What EM lowers: minus the penalised evidence."""
+        return -self.found.penalised
+
+    @property
+    def jitter(self) -> float:
+        """Largest relative jitter of this step."""
+        return self.found.jitter
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of this step by part."""
+        return self.found.seconds
+
+
+def em_iterates(
+    rows: Rows, belief: Belief, climb: Climb, step: int = 0
+) -> Iterator[Iterate]:
+    """Yield better and better states for ever; the penalised evidence never falls.
+
+    Steps are stretched, a little more each time. Where that goes too far the step of
+    ordinary length, which cannot fail, is taken instead.
+    """
+    first = climb.penalised == -math.inf
+    while True:
+        bold = climb.plain is not None
+        found = assess(rows, belief, climb.state, doubtful=bold)
+        if bold and not _risen(found, climb.penalised):
+            climb = Climb(climb.plain or climb.state, None, 1.0, climb.penalised)
+            continue
+        gain = (found.penalised - climb.penalised) / rows.n_observed
+        length = 1.0 if first else climb.length * GROWTH
+        climb = _onward(rows, found, length)
+        if not first:
+            step += 1
+            yield Iterate(step, found, abs(gain), climb, notes=_notes(found))
+        first = False
+
+
+def _risen(found: Assessed, before: float) -> bool:
+    """Whether the evidence has not fallen; it is NaN where a kernel is not one."""
+    eps = float(np.finfo(str(found.state.K.dtype).split(".")[-1]).eps)
+    return found.penalised >= before - ROUNDING * eps * abs(before)
+
+
+def _onward(rows: Rows, found: Assessed, length: float) -> Climb:
+    """The next point: as far beyond EM's own as the length says."""
+    if length <= 1.0:
+        return Climb(found.following, None, length, found.penalised)
+    far = stretched(found.state, found.following, length, rows.least_noise)
+    return Climb(far, found.following, length, found.penalised)
+
+
+def _notes(found: Assessed) -> dict[str, float]:
+    """What the history keeps of a step besides the usual."""
+    return {"log_evidence": found.evidence, "penalised_evidence": found.penalised}
+
+
+def stretched(old: State, new: State, length: float, least_noise: float) -> State:
+    """The point ``length`` times as far from ``old`` as ``new``; noise by factors."""
+    noise = new.noise
+    if new.noisy:
+        noise = old.noise * (new.noise / old.noise) ** length
+        noise = array_namespace(noise).clip(noise, least_noise, None)
+    K = old.K + (new.K - old.K) * length
+    mean = old.mean + (new.mean - old.mean) * length
+    return State(K, noise, mean, new.noisy)
+
+
+def assess(
+    rows: Rows, belief: Belief, state: State, *, doubtful: bool = False
+) -> Assessed:
+    """Evidence of a state, and the state that EM goes to from there.
+
+    The evidence is NaN where the kernel is not positive definite; ``doubtful`` asks
+    for a look at that first.
+    """
+    engine, n = rows.engine, state.K.shape[0]
+    home = engine.home
+    start = home.mark()
+    with home.work(n):
+        if doubtful and not np.isfinite(home.read(spd_log_det(state.K))[0]):
+            return Assessed(state, state, math.nan, math.nan, 0.0, {})
+        kernel, scales = in_noise_units(state, missing_side=rows.missing_side)
+    ready = home.mark()
+    sums = reduce(
+        iadd,
+        engine.map(
+            evidence_of_rows, rows.blocks, kernel=kernel, offsets=state.mean,
+            scales=scales, checked=not home.queued,
+        ),
+    )  # fmt: skip
+    done = home.mark()
+    with home.work(n):
+        B, log_det = _both_sides(sums, kernel)
+        fit = _log_evidence(rows, sums, state, log_det)
+        following, penalty = _following(rows, belief, state, kernel, scales, sums, B)
+        end = home.mark()
+        evidence, cost = (float(x) for x in home.read(fit, penalty))
+    seconds = {
+        "kernel": seconds_between(start, ready) + seconds_between(done, end),
+        "rows": seconds_between(ready, done),
+    }
+    return Assessed(state, following, evidence, evidence - cost, sums.jitter, seconds)
+
+
+def in_noise_units(state: State, *, missing_side: bool) -> tuple[Kernel, Array | None]:
+    """The kernel in units of the columns' noise, and what values are multiplied by."""
+    if not state.noisy:
+        return Kernel(state.K, None, 0.0), None
+    scales = 1.0 / array_namespace(state.noise).sqrt(state.noise)
+    K = state.K * scales[:, None] * scales[None, :]
+    P = spd_inverse(add_diagonal(K, 1.0), checked=False) if missing_side else None
+    return Kernel(K, P, 1.0), scales
+
+
+def _both_sides(sums: EvidenceSums, kernel: Kernel) -> tuple[Array, Any]:
+    """``B`` and ``sum log|A|`` with what rows solved on their missing side add."""
+    if sums.missing is None or sums.n_missing == 0:
+        return sums.B, sums.log_det
+    B = sums.B + kernel.P * float(sums.n_missing) - sandwich(kernel.P, sums.missing)
+    return B, sums.log_det - sums.n_missing * spd_log_det(kernel.P)
+
+
+def _log_evidence(rows: Rows, sums: EvidenceSums, state: State, log_det: Any) -> Any:
+    """Log density of all that is observed."""
+    total = sums.fit + log_det + rows.n_observed * math.log(2.0 * math.pi)
+    if state.noisy:
+        xp = array_namespace(state.noise)
+        total = total + xp.sum(xp.log(state.noise) * rows.counts)
+    return -0.5 * total
+
+
+def _following(
+    rows: Rows, belief: Belief, state: State, kernel: Kernel, scales: Array | None,
+    sums: EvidenceSums, B: Array,
+) -> tuple[State, Any]:  # fmt: skip
+    """The state that EM goes to, and the penalty of the one it comes from."""
+    xp, m = array_namespace(B), float(rows.n_rows)
+    S = kernel.K - sandwich(kernel.K, B) * (1.0 / m)
+    mean = state.mean
+    if belief.learn_mean:
+        d = _product(kernel.K, sums.pull) * (1.0 / m)
+        S -= d[:, None] * d[None, :]
+        mean = mean + (d if scales is None else d / scales)
+    if scales is not None:
+        S /= scales[:, None]
+        S /= scales[None, :]
+    penalty, K = 0.0 * xp.sum(mean), symmetrised(S)
+    if belief.strength > 0.0:
+        penalty, tau = _prior_penalty(belief, state.K)
+        share = belief.strength / (m + belief.strength)
+        K = K * (1.0 - share) + belief.Psi * (tau * share)
+    noise, further = _noise(rows, belief, state, xp.linalg.diagonal(B))
+    return State(K, noise, mean, state.noisy), penalty + further
+
+
+def _product(K: Array, y: Array) -> Array:
+    """``K y``; not through NumPy's BLAS, see `ncarl.core.linalg` on its idle threads."""
+    return np.einsum("ij,j->i", K, y) if is_numpy_array(K) else K @ y
+
+
+def _prior_penalty(belief: Belief, K: Array) -> tuple[Any, Any]:
+    """``nu/2 (log|K| + tau tr(Psi K^-1) - n log tau)`` at its smallest, and tau."""
+    xp, n = array_namespace(K), K.shape[0]
+    tau = n / xp.sum(belief.Psi * spd_inverse(K, checked=False))
+    size = spd_log_det(K) + n - n * xp.log(tau)
+    return 0.5 * belief.strength * size, tau
+
+
+def _noise(
+    rows: Rows, belief: Belief, state: State, diagonal: Array
+) -> tuple[Any, Any]:
+    """Noise of the columns after a step, and the penalty of the noise before it.
+
+    ``diagonal`` is that of ``B`` in units of the noise.
+    """
+    xp, old = array_namespace(diagonal), state.noise
+    nothing = 0.0 * xp.sum(diagonal)
+    if belief.learn_noise is None or not state.noisy:
+        return old, nothing
+    # Squared noise that the entries of each column are expected to hold.
+    squares = old * (rows.counts - diagonal)
+    if belief.learn_noise == "learn":
+        noise = xp.ones_like(old) * (xp.sum(squares) / rows.n_observed)
+        return xp.clip(noise, rows.least_noise, None), nothing
+    # Inverse-gamma about a usual noise, which itself is where it is likeliest.
+    usual = old.shape[0] / xp.sum(1.0 / old)
+    noise = (squares + NOISE_COUNT * usual) / (rows.counts + NOISE_COUNT)
+    penalty = 0.5 * NOISE_COUNT * xp.sum(xp.log(old / usual) + usual / old)
+    return xp.clip(noise, rows.least_noise, None), penalty

@@ -1,0 +1,94 @@
+"""What is believed of the correlation of columns before any value is seen.
+
+Which entries are there at all is information: who rated the one film is likelier than
+others to have rated the other. Its kernel, mixed with the identity, is the prior
+correlation; features of the columns can be mixed in.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import iadd
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from ncarl.blocks import cut
+from ncarl.core.linalg import identity_like, symmetrised
+from ncarl.core.rows import first_gram
+from ncarl.core.types import Array
+from ncarl.engines import Engine
+from ncarl.observed import Observed
+
+#: Rows count by ``(entries + this) ** -1/2``: one with many entries says less by each.
+ROW_RIDGE = 10.0
+#: Part of the identity in the prior correlation.
+OWN_SHARE = 0.5
+#: Centred variances below this are none: every row has the column.
+NO_VARIANCE = 1e-9
+
+
+def prior_correlation(observed: Observed, prior: Any, engine: Engine) -> Array:
+    """The prior correlation of the columns, where the engine keeps n x n arrays.
+
+    Parameters
+    ----------
+    observed : Observed
+        The entries.
+    prior : {"co-observation", "identity"} or array
+        The kernel of the pattern; none; features of the columns, shape (n, d), beside
+        the kernel of the pattern; or the correlation itself, shape (n, n).
+    engine : Engine
+        Where to work.
+    """
+    n, home = observed.shape[1], engine.home
+    if isinstance(prior, str) and prior == "identity":
+        return home.send(np.eye(n))
+    if not isinstance(prior, str) and prior.shape[0] == prior.shape[1]:
+        return home.send(prior / prior.diagonal().mean())
+    C = co_observation(observed, engine)
+    with home.work(n):
+        if not isinstance(prior, str):
+            C = (C + home.send(feature_correlation(prior))) * 0.5
+        return C * (1.0 - OWN_SHARE) + identity_like(C) * OWN_SHARE
+
+
+def co_observation(observed: Observed, engine: Engine) -> Array:
+    """Correlation of the columns' patterns, centred; columns without one decouple."""
+    weights = (observed.row_counts + ROW_RIDGE) ** -0.25
+    marks = observed.with_values(np.repeat(weights, observed.row_counts))
+    blocks = cut(marks, engine.blocks_wanted(*observed.shape))
+    A = reduce(iadd, engine.map(first_gram, engine.place(blocks)))
+    with engine.home.work(observed.shape[1]):
+        live = engine.home.send((observed.column_counts > 0).astype(np.float64))
+        return _unit_diagonal(_centred(_unit_diagonal(A), live))
+
+
+def _centred(A: Array, live: Array) -> Array:
+    """``A`` without the means of its rows and columns, taken over live ones."""
+    xp = array_namespace(A)
+    count = xp.sum(live)
+    both = live[:, None] * live[None, :]
+    A = A * both
+    means = xp.sum(A, axis=0) / count
+    return (A - means[:, None] - means[None, :] + xp.sum(means) / count) * both
+
+
+def _unit_diagonal(A: Array) -> Array:
+    """``A`` scaled to a diagonal of ones; what has no variance decouples."""
+    xp = array_namespace(A)
+    variances = xp.linalg.diagonal(A)
+    some = variances > NO_VARIANCE
+    ones = xp.ones_like(variances)
+    scales = xp.where(some, 1.0 / xp.sqrt(xp.where(some, variances, ones)), 0.0 * ones)
+    A = A * scales[:, None] * scales[None, :]
+    alone = identity_like(A) * xp.where(some, 0.0 * ones, ones)[:, None]
+    return symmetrised(A + alone)
+
+
+def feature_correlation(features: Array) -> Array:
+    """Correlation of columns by their features, each brought to one scale first."""
+    spread = features.std(axis=0)
+    Z = (features - features.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)
+    return _unit_diagonal(Z @ Z.T)

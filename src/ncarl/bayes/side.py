@@ -1,0 +1,185 @@
+"""One side of a matrix made ready for EM: its rows placed, its prior, its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ncarl.bayes.em import Belief, Climb, Iterate, Rows, State, em_iterates
+from ncarl.bayes.em import in_noise_units
+from ncarl.bayes.prior import prior_correlation
+from ncarl.blocks import cut, needs_missing_side
+from ncarl.centering import Centre, two_way_effects
+from ncarl.core.types import Array, Kernel
+from ncarl.engines import Engine
+from ncarl.loop import History, Result, drive
+from ncarl.model import KernelModel
+from ncarl.observed import Observed
+
+#: Where EM begins: so much of the variance about the effects in the kernel, so much in
+#: the noise. They need not add up; the kernel's own grows in the first steps.
+KERNEL_SHARE, NOISE_SHARE = 0.3, 0.8
+#: No noise below this part of the variance: numbers have only so many digits.
+LEAST_NOISE = 1e-8
+#: How far above rounding the variance of constant data is held.
+NO_SPREAD = 1e-12
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How a side is modelled.
+
+    Attributes
+    ----------
+    prior : {"co-observation", "identity"} or array
+        Prior correlation of the columns; see `prior_correlation`.
+    center : {"none", "mean", "columns", "two-way"}
+        What varies about what: "two-way" means column means, and effects of rows as
+        part of the kernel.
+    noise : {"learn", "per-column"} or float
+        Noise to learn, or its standard deviation.
+    dtype : {"float64", "float32"}
+        Precision of the work.
+    """
+
+    prior: Any = "co-observation"
+    center: str = "two-way"
+    noise: Any = "learn"
+    dtype: str = "float64"
+
+
+class Side:
+    """Rows of a matrix whose columns carry a kernel, ready to be learned from.
+
+    Parameters
+    ----------
+    observed : Observed
+        Values of about unit size.
+    ways : Ways
+        The model.
+    engine : Engine
+        Where to work.
+    """
+
+    def __init__(self, observed: Observed, ways: Ways, engine: Engine) -> None:
+        self.observed = observed.with_values(observed.values.astype(ways.dtype))
+        self.ways, self.engine = ways, engine
+        n = observed.shape[1]
+        engine.home.expect_fit(n, np.dtype(ways.dtype).itemsize)
+        self.missing_side = needs_missing_side(observed) and ways.noise != 0.0
+        mean, row_variance, variance = self._effects(observed)
+        self.least_noise = LEAST_NOISE * variance
+        wanted = engine.blocks_wanted(*observed.shape)
+        counts = observed.column_counts.astype(ways.dtype)
+        self.rows = Rows(
+            engine=engine,
+            blocks=engine.place(cut(self.observed, wanted)),
+            counts=engine.home.send(counts),
+            n_rows=int((observed.row_counts > 0).sum()),
+            n_observed=observed.n_observed,
+            missing_side=self.missing_side,
+            least_noise=self.least_noise,
+        )
+        self._start = (mean, row_variance, variance)
+
+    def _effects(self, observed: Observed) -> tuple[Array, float, float]:
+        """Means of the columns, variance of the rows' effects, and what is left."""
+        v, center = observed.values, self.ways.center
+        n = observed.shape[1]
+        total = max(float(v @ v) / len(v), NO_SPREAD)
+        overall = 0.0 if center == "none" else float(v.mean())
+        if center in ("none", "mean"):
+            left = v - overall
+            variance = max(float(left @ left) / len(v), NO_SPREAD * total)
+            return np.full(n, overall), 0.0, variance
+        rows, columns, ridge = two_way_effects(observed.with_values(v - overall))
+        if center == "columns":
+            rows = np.zeros_like(rows)
+        left = v - overall - rows[observed.rows] - columns[observed.indices]
+        variance = max(float(left @ left) / len(v), NO_SPREAD * total)
+        by_rows = variance / ridge if center == "two-way" else 0.0
+        return overall + columns, by_rows, variance
+
+    @cached_property
+    def Psi(self) -> Array:
+        """Prior correlation, with what the rows' effects add to it."""
+        _, row_variance, variance = self._start
+        psi = prior_correlation(self.observed, self.ways.prior, self.engine)
+        with self.engine.home.work(self.observed.shape[1]):
+            psi = psi + row_variance / (KERNEL_SHARE * variance)
+        return self._in_dtype(psi)
+
+    def _in_dtype(self, array: Array) -> Array:
+        """An array of the home in the precision of the work."""
+        if self.ways.dtype == "float64":
+            return array
+        home = self.engine.home
+        return home.send(home.fetch(array).astype(self.ways.dtype))
+
+    def start(self) -> State:
+        """Where EM begins."""
+        mean, _, variance = self._start
+        given = self.ways.noise
+        level = NOISE_SHARE * variance if isinstance(given, str) else float(given) ** 2
+        send, dtype, n = self.engine.home.send, self.ways.dtype, len(mean)
+        with self.engine.home.work(n):
+            K = self.Psi * (KERNEL_SHARE * variance)
+        noise = send(np.full(n, level, dtype=dtype))
+        return State(K, noise, send(mean.astype(dtype)), level > 0.0)
+
+    def belief(self, strength: float) -> Belief:
+        """The prior, worth ``strength`` times the longer side in rows."""
+        learned = self.ways.noise if isinstance(self.ways.noise, str) else None
+        learn_mean = self.ways.center in ("columns", "two-way")
+        pseudo_rows = strength * max(self.rows.n_rows, self.observed.shape[1])
+        return Belief(self.Psi, pseudo_rows, learned, learn_mean)
+
+    def run(
+        self,
+        strength: float,
+        *,
+        max_iter: int,
+        tol: float,
+        observers: list[Any],
+        kept: tuple[Climb, int, History] | None = None,
+    ) -> Result[Iterate]:
+        """Climb from the start, or from where an earlier climb was kept."""
+        climb, step, history = kept or (Climb(self.start()), 0, History())
+        return drive(
+            em_iterates(self.rows, self.belief(strength), climb, step),
+            max_iter=max_iter,
+            tol=tol,
+            observers=observers,
+            history=history,
+        )
+
+    def model(self, state: State, *, fetched: bool = True) -> KernelModel:
+        """The fitted model of a state: rows in, completed rows out."""
+        home, n = self.engine.home, self.observed.shape[1]
+        with home.work(n):
+            kernel, scales = in_noise_units(state, missing_side=self.missing_side)
+        mean = home.fetch(state.mean).astype(np.float64)
+        spreads = np.ones(n)
+        if scales is not None:
+            spreads = 1.0 / home.fetch(scales).astype(np.float64)
+        return KernelModel(
+            kernel=kernel.moved(home.fetch) if fetched else kernel,
+            centre=Centre(0.0, mean, None, spreads),
+            unit=1.0,
+            sigma=1.0,
+            empty=np.zeros(n, dtype=bool),
+            fallback=np.zeros(n),
+            dtype=self.ways.dtype,
+        )
+
+
+def covariance_of(model: KernelModel) -> Array:
+    """The kernel of a model in the units of its values, as a NumPy array."""
+    spreads = model.centre.spreads
+    K: Array = model.kernel.K * spreads[:, None] * spreads[None, :]
+    return K
+
+
