@@ -1,9 +1,9 @@
 """Fill in the missing entries of a matrix.
 
 >>> import numpy as np
->>> from ncarl import NCARL
+>>> from ncarl import BayesianNCARL
 >>> X = np.array([[1.0, 2.0, np.nan], [2.0, np.nan, 6.0], [3.0, 6.0, 9.0]])
->>> NCARL(alpha=0).fit_transform(X).shape
+>>> BayesianNCARL().fit_transform(X).shape
 (3, 3)
 """
 
@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 # Public name -> module that holds it; imported on first use, so that
 # ``import ncarl`` costs next to nothing.
 _HOMES = {
+    "BayesianNCARL": "ncarl.estimators.bayesian",
     "NCARL": "ncarl.estimators.ncarl",
     "NCARLCV": "ncarl.estimators.search",
     "StepInfo": "ncarl.loop",
@@ -30,6 +31,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from ncarl import metrics
     from ncarl.engines import Threads
+    from ncarl.estimators.bayesian import BayesianNCARL
     from ncarl.estimators.ncarl import NCARL
     from ncarl.estimators.search import NCARLCV
     from ncarl.loop import StepInfo
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from ncarl.torch_engine import Torch
 
 __all__ = [
+    "BayesianNCARL",
     "NCARL",
     "NCARLCV",
     "StepInfo",

@@ -126,9 +126,7 @@ def gaps_in_blocks(observed: Observed, rng: np.random.Generator) -> bool:
     return bool(surprise > MORE_THAN_CHANCE)
 
 
-def _borrowed_gaps(
-    observed: Observed, wanted: int, rng: np.random.Generator
-) -> Array:
+def _borrowed_gaps(observed: Observed, wanted: int, rng: np.random.Generator) -> Array:
     """Which entries are hidden when rows get the gaps of others, till enough are."""
     m, n = observed.shape
     gaps = n - observed.row_counts

@@ -64,6 +64,31 @@ def psnr(truth: Any, guess: Any, peak: float = 1.0) -> float:
     return float("inf") if error == 0.0 else float(20.0 * np.log10(peak / error))
 
 
+def coverage(truth: Any, low: Any, high: Any) -> float:
+    """Part of the truths that lie in their intervals, ends included.
+
+    Examples
+    --------
+    >>> coverage([1.0, 2.0], [0.0, 3.0], [1.0, 4.0])
+    0.5
+    """
+    t, lower = _pair(truth, low)
+    _, upper = _pair(truth, high)
+    return float(np.mean((t >= lower) & (t <= upper)))
+
+
+def interval_width(low: Any, high: Any) -> float:
+    """Mean width of intervals.
+
+    Examples
+    --------
+    >>> interval_width([0.0, 1.0], [1.0, 4.0])
+    2.0
+    """
+    upper, lower = _pair(high, low)
+    return float(np.mean(upper - lower))
+
+
 def _pair(truth: Any, guess: Any) -> tuple[Array, Array]:
     """Both as float arrays of one shape, or an error that says what differs."""
     t, g = np.asarray(truth, dtype=np.float64), np.asarray(guess, dtype=np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,14 @@ import numpy as np
 from ncarl.bayes.em import Iterate, State
 from ncarl.bayes.intervals import Scores
 from ncarl.bayes.journal import Journal, climb_arrays, kept_climb
-from ncarl.bayes.search import Cut, SideSearch, Trial, Watch, cuts_of
+from ncarl.bayes.search import (
+    FIRST_STRENGTH,
+    Cut,
+    SideSearch,
+    Trial,
+    Watch,
+    cuts_of,
+)
 from ncarl.bayes.side import Side, Ways
 from ncarl.blocks import group_costs
 from ncarl.core.types import Array
@@ -61,8 +68,7 @@ class FittedSide:
     """A side after its fit."""
 
     model: KernelModel
-    trial: Trial | None
-    trials: list[Trial]
+    strength: float
     evidence: float
     history: dict[str, list[float]]
     steps: int
@@ -74,6 +80,7 @@ class FittedSide:
 class Fitted:
     """Both sides after the fit; scores hold for the column side, and for the blend."""
 
+    search: list[dict[str, Any]]
     columns: FittedSide | None
     rows: FittedSide | None
     weight: float
@@ -144,13 +151,14 @@ class Fit:
         if "rows" not in wanted:
             weight = 1.0
         scores, blended = _scores(errors, spreads, weight, wanted)
-        found = {
-            name: self._fitted(name, trials.get(name), searches.get(name))
-            for name in wanted
-        }
-        return Fitted(
-            found.get("columns"), found.get("rows"), weight, scores, blended
-        )
+        found = {name: self._fitted(name, trials.get(name)) for name in wanted}
+        tried = [
+            {"side": name, **asdict(trial)}
+            for name, search in searches.items()
+            for trial in search.trials
+        ]
+        sides = found.get("columns"), found.get("rows")
+        return Fitted(tried, *sides, weight, scores, blended)
 
     def _worth_keeping(self, wanted: list[str], weight: float) -> list[str]:
         """Sides that have a say; the columns stay, for rows to come."""
@@ -166,20 +174,18 @@ class Fit:
             tol=self.plan.tol, journal=self.journal, watch=self.watch,
         )  # fmt: skip
 
-    def _fitted(
-        self, name: str, trial: Trial | None, search: SideSearch | None
-    ) -> FittedSide:
+    def _fitted(self, name: str, trial: Trial | None) -> FittedSide:
         """A side fitted to all entries, as far as its trial says."""
         data = self.observed if name == "columns" else self.observed.transposed()
         side = Side(data, self.ways[name], self.engine)
-        strength, steps = self.plan.strength, self.plan.max_iter
+        given, steps = self.plan.strength, self.plan.max_iter
+        strength = FIRST_STRENGTH if given is None else given
         if trial is not None:
             strength, steps = trial.strength, trial.steps
         result, state, evidence = self._climbed(side, name, strength, steps)
         return FittedSide(
             model=side.model(state),
-            trial=trial,
-            trials=[] if search is None else search.trials,
+            strength=strength,
             evidence=evidence,
             history=result.history,
             steps=result.last.step,
@@ -188,11 +194,9 @@ class Fit:
         )
 
     def _climbed(
-        self, side: Side, name: str, strength: float | None, steps: int
+        self, side: Side, name: str, strength: float, steps: int
     ) -> tuple[Any, State, float]:
         """Where the climb of a side ends, from where a checkpoint left it."""
-        from ncarl.bayes.search import FIRST_STRENGTH
-
         home, file = self.engine.home, None
         if self.checkpoint is not None:
             file = Journal(Path(f"{self.checkpoint}.{name}"), self.owner)
@@ -208,9 +212,9 @@ class Fit:
                 arrays = climb_arrays(iterate, history, home.fetch)
                 file.put("climb", {**arrays, "done": done})
 
-        with self.watch(f"{name}") as seen:
+        with self.watch(name) as seen:
             result = side.run(
-                FIRST_STRENGTH if strength is None else strength,
+                strength,
                 max_iter=steps,
                 tol=self.plan.tol,
                 observers=[keep, *seen],
@@ -295,5 +299,3 @@ def ways_of_sides(
         "columns": columns,
         "rows": replace(columns, prior=own, noise=by_rows, center=middle),
     }
-
-

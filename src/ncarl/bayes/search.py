@@ -198,7 +198,9 @@ class SideSearch:
         for run in self.runs:
             settled &= self._climbed(run, strength, self.max_iter, self.tol, label)
         length = max(len(run.curve) for run in self.runs)
-        curves = [np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs]
+        curves = [
+            np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs
+        ]
         hidden = sum(run.cut.hidden.n_observed for run in self.runs)
         curve = np.sqrt(np.sum(curves, axis=0) / hidden)
         steps = int(np.argmin(curve)) + 1

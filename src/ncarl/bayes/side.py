@@ -181,5 +181,3 @@ def covariance_of(model: KernelModel) -> Array:
     spreads = model.centre.spreads
     K: Array = model.kernel.K * spreads[:, None] * spreads[None, :]
     return K
-
-

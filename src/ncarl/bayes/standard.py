@@ -43,7 +43,9 @@ class Standard:
     def outward(self, values: Array, columns: Any = slice(None)) -> Array:
         """Values of some columns as the user sees them."""
         centre = self.centre
-        inner = values * centre.spreads[columns] + (centre.mean + centre.columns)[columns]
+        inner = (
+            values * centre.spreads[columns] + (centre.mean + centre.columns)[columns]
+        )
         return _held(inner, self.unit)
 
     def deviations(self, values: Array, columns: Any = slice(None)) -> Array:

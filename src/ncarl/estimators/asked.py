@@ -12,8 +12,11 @@ from ncarl.estimators.parameters import check_number
 from ncarl.observed import Observed
 
 
-def std_kind(return_std: Any, noise: float) -> str | None:
-    """Which standard deviation is asked of a model with this noise."""
+def std_kind(return_std: Any, noise: float, hint: str) -> str | None:
+    """Which standard deviation is asked of a model with this noise.
+
+    ``hint`` says what to do about a model without any.
+    """
     flag = isinstance(return_std, bool | np.bool_)
     if flag and not return_std:
         return None
@@ -22,10 +25,7 @@ def std_kind(return_std: Any, noise: float) -> str | None:
             f"return_std must be True, False or 'latent', got {return_std!r}"
         )
     if noise == 0.0:
-        raise ValueError(
-            "return_std needs a model of the noise, and gamma=None has none; set "
-            "gamma to a positive number"
-        )
+        raise ValueError(f"return_std needs a model of the noise, and {hint}")
     return "observed" if flag else "latent"
 
 

@@ -27,7 +27,6 @@ from ncarl.fitting import Settings, Workspace
 from ncarl.holdout import hold_out
 from ncarl.loop import Result
 from ncarl.metrics import relative_rmse
-from ncarl.model import KernelModel
 from ncarl.observed import Observed
 from ncarl.solver import Iterate
 
@@ -43,7 +42,9 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     engine: str | Engine
-    model_: KernelModel
+    model_: Any
+    #: What to do where standard deviations are asked of a model without noise.
+    _noise_hint = "gamma=None has none; set gamma to a positive number"
 
     def __sklearn_tags__(self) -> Any:
         """Gaps are welcome, sparse input too, float32 stays float32."""
@@ -89,7 +90,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         keep = check_flag("keep_observed", keep_observed)
-        std = std_kind(return_std, self.model_.kernel.s)
+        std = std_kind(return_std, self._noise_level(), self._noise_hint)
         if sparse.issparse(X):
             refuse_large(X.shape, max_dense_gb)
         observed = self._read_rows(X)
@@ -130,7 +131,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Only if asked for.
         """
         check_is_fitted(self)
-        std = std_kind(return_std, self.model_.kernel.s)
+        std = std_kind(return_std, self._noise_level(), self._noise_hint)
         if cols is None:
             if sparse.issparse(rows):
                 refuse_large(rows.shape, MAX_DENSE_GB)
@@ -141,11 +142,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if len(i) == 0:
             empty = np.empty(0)
             return (empty, empty.copy()) if std else empty
-        if self.transposed_:
-            observed, i, j = observed.transposed(), j, i
-        values, deviations = self.model_.predict(
-            observed, i, j, self._engine(), std=std
-        )
+        values, deviations = self._predicted(observed, i, j, std)
         return values if deviations is None else (values, deviations)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -172,9 +169,7 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "too few observed entries to hide a tenth of them"
             )
         i, j = hidden.rows, hidden.indices.astype(np.int64)
-        if self.transposed_:
-            kept, i, j = kept.transposed(), j, i
-        guess, _ = self.model_.predict(kept, i, j, self._engine())
+        guess, _ = self._predicted(kept, i, j, None)
         return -relative_rmse(hidden.values, guess)
 
     def save(
@@ -223,10 +218,26 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         filled = np.ascontiguousarray(filled.T)
         return filled, None if deviations is None else np.array(deviations.T, order="C")
 
+    def _predicted(
+        self, observed: Observed, i: Array, j: Array, std: str | None
+    ) -> tuple[Array, Array | None]:
+        """Smoothed values at single entries, and their standard deviations."""
+        if self.transposed_:
+            observed, i, j = observed.transposed(), j, i
+        return self.model_.predict(observed, i, j, self._engine(), std=std)
+
+    def _noise_level(self) -> float:
+        """Noise of the model in the units of its kernel; 0 if it has none."""
+        return float(self.model_.kernel.s)
+
+    def _kernel_size(self) -> int:
+        """Columns (rows, if ``transposed_``) that the kernel has."""
+        return int(self.model_.kernel.K.shape[0])
+
     def _read_rows(self, X: Any) -> Observed:
         """Entries of a matrix that the fitted kernel can complete."""
         observed = read(self, X, reset=False, same_columns=not self.transposed_)
-        wanted = self.model_.kernel.K.shape[0]
+        wanted = self._kernel_size()
         if self.transposed_ and observed.shape[0] != wanted:
             raise ValueError(
                 f"the kernel sits on the rows, so X must have the {wanted} rows of the "
@@ -245,14 +256,19 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         entries: Observed = self.training_
         return entries
 
-    def _begin(self, X: Any) -> tuple[Observed, Observed]:
-        """Read ``X`` for a fit: its entries as given, and as the kernel sees them."""
+    def _read_fit(self, X: Any) -> Observed:
+        """Entries of the matrix of a fit."""
         observed = read(self, X, reset=True)
         if observed.n_observed == 0:
             raise ValueError(
                 f"X has no observed entry (all {observed.shape[0]} x "
                 f"{observed.shape[1]} are missing); nothing can be learned from it"
             )
+        return observed
+
+    def _begin(self, X: Any) -> tuple[Observed, Observed]:
+        """Read ``X`` for a fit: its entries as given, and as the kernel sees them."""
+        observed = self._read_fit(X)
         turned = check_choice("orientation", self.orientation, ORIENTATIONS)
         wide = observed.shape[0] < observed.shape[1]
         self.transposed_ = turned == "rows" or (

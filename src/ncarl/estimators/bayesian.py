@@ -1,0 +1,457 @@
+"""The model past the paper: learned noise, a prior correlation, error bars."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from ncarl.bayes.fit import Fit, Fitted, Plan, ways_of_sides
+from ncarl.bayes.model import TwoSided
+from ncarl.bayes.side import covariance_of
+from ncarl.bayes.standard import fit_range, fit_standard, units_differ
+from ncarl.core.types import Array
+from ncarl.engines import Engine, pick_engine
+from ncarl.estimators.asked import position_pair, refuse_large
+from ncarl.estimators.base import MAX_DENSE_GB, KernelEstimator
+from ncarl.estimators.bayesian_checks import (
+    checked_clip,
+    checked_noise,
+    checked_plan,
+    checked_prior,
+    digest,
+)
+from ncarl.estimators.correlations import strongest_correlations
+from ncarl.estimators.parameters import check_number, check_whole
+from ncarl.estimators.watching import watchers
+from ncarl.loop import StepInfo
+from ncarl.observed import Observed
+
+
+class BayesianNCARL(KernelEstimator):
+    r"""Matrix completion with learned noise, a prior correlation and error bars.
+
+    Rows are draws :math:`x \sim N(\mu, K)` of which some entries are seen through
+    noise. Kernel, noise and means are learned by EM, from a prior that takes columns
+    which are observed together to be alike. There is nothing to tune: a tenth of the
+    entries is held out to find out how strong the prior is to be, when to stop, how to
+    weigh the two sides, and how wide intervals are; then all entries are fitted.
+
+    Parameters
+    ----------
+    prior : {"co-observation", "identity"} or array, default="co-observation"
+        Prior correlation of the columns: by who has what; none; a correlation matrix
+        of shape (n, n); or features of the columns, shape (n, d), which are used
+        beside who has what.
+    prior_strength : "auto" or float, default="auto"
+        How many rows the prior counts as, over the longer side of the matrix.
+    center : {"two-way", "columns", "mean", None}, default="two-way"
+        What the kernel describes deviations from. With "two-way" column means and row
+        effects are part of the model and learned with it.
+    noise : {"learn", "per-column"} or float, default="learn"
+        One noise for all columns, one for each, or its standard deviation. 0 is a
+        model without noise, which has no error bars.
+    sides : {"auto", "columns", "rows", "both"}, default="auto"
+        Which sides of the matrix carry a kernel. Entries of the matrix of the fit are
+        filled from both where that is affordable and pays; new rows always from the
+        columns.
+    max_iter : int, default=100
+        Most steps of a run.
+    tol : float, default=1e-5
+        A run ends once a step raises the log evidence by less than this for every
+        observed entry.
+    clip : "auto", None or (low, high), default="auto"
+        Where filled values may lie; "auto" holds them at an end of the observed range
+        that is reached again and again, as in ratings.
+    rounding : {None, "observed"}, default=None
+        "observed" rounds filled values to levels that were observed.
+    scale : {"auto", None, "columns"}, default="auto"
+        "columns" divides every column by its spread first, which tables with columns
+        of different units need; "auto" does so if spreads differ by a factor of 5.
+    validation : float, default=0.1
+        Part of the entries that is held out first. 0 holds out none: EM then runs
+        until it settles, with ``prior_strength`` 0.1 unless given, both sides count
+        alike, and intervals are those of a normal distribution.
+    random_state : int, default=0
+        Seed of the held-out entries.
+    engine : {"auto", "threads", "torch"} or Engine, default="auto"
+        Where the work is done; see `NCARL`.
+    dtype : {"float64", "float32"}, default="float64"
+        Precision of the work; results have the float type of the input.
+    progress : bool, default=False
+        Show progress bars.
+    callback : callable, optional
+        Called with a `StepInfo` after each step of every run; returning True ends
+        that run.
+    checkpoint : path, optional
+        File that keeps finished stages, and beside it (``.columns``, ``.rows``) the
+        state of the last runs. If they exist, the fit goes on from them.
+
+    Attributes
+    ----------
+    kernel_ : array of shape (n, n)
+        Covariance of the columns (of the rows with ``sides="rows"``).
+    noise_ : float, or array of shape (n,)
+        Standard deviation of the noise, one for each column if these differ.
+    log_evidence_ : float
+        Log density of the observed entries under the column side.
+    similarity_ : scipy.sparse.csr_array of shape (n, n)
+        The strongest correlations of every column: which columns explain which. Row
+        effects, which all columns share, are left out.
+    history_ : dict of arrays
+        Per step of the last run of the columns: ``log_evidence``,
+        ``penalised_evidence``, ``objective`` (minus the latter), ``change``, seconds.
+    prior_strength_ : float
+        Strength of the prior that was used.
+    n_iter_ : int
+        Steps made.
+    converged_ : bool
+        Whether the runs ended by themselves.
+    sides_ : {"columns", "rows", "both"}
+        Sides that carry a kernel.
+    weight_ : float
+        Part of the column side in the entries of the matrix of the fit.
+    search_ : list of dict
+        The trials on held-out entries: side, strength, steps, error.
+    calibration_ : float
+        Root mean square of held-out errors over their standard deviations; 1 if these
+        are right, NaN if nothing was held out.
+    unidentified_rows_, unidentified_columns_ : arrays of int
+        Rows and columns with nothing observed.
+    engine_ : str
+        The engine that ran, and why.
+
+    Notes
+    -----
+    With :math:`A = K_{oo} + s I` and :math:`y = A^{-1} (v - \mu_o)` for each row, a
+    step takes :math:`B = \sum A^{-1} - y y^T` (scattered) from one pass over the rows,
+    and :math:`K \leftarrow (m S + \nu \tau \Psi) / (m + \nu)` with
+    :math:`S = K - K B K / m - d d^T`. Steps are stretched as long as the penalised
+    evidence rises. Entries that a sparse matrix does not store are missing, never zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl import BayesianNCARL
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.standard_normal((80, 2)) @ rng.standard_normal((2, 12))
+    >>> X = np.where(rng.random(truth.shape) < 0.7, truth, np.nan)
+    >>> model = BayesianNCARL().fit(X)
+    >>> filled, std = model.transform(X, return_std=True)
+    >>> bool(np.abs(filled - truth).mean() < 0.1)
+    True
+    >>> low, high = model.predict_interval([0, 1], [3, 5], level=0.9)
+    """
+
+    _noise_hint = "noise=0 has none; use noise='learn'"
+
+    def __init__(
+        self,
+        prior: Any = "co-observation",
+        prior_strength: str | float = "auto",
+        center: str | None = "two-way",
+        noise: str | float = "learn",
+        sides: str = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        clip: Any = "auto",
+        rounding: str | None = None,
+        scale: str | None = "auto",
+        validation: float = 0.1,
+        random_state: int = 0,
+        engine: str | Engine = "auto",
+        dtype: str = "float64",
+        progress: bool = False,
+        callback: Callable[[StepInfo], object] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.prior = prior
+        self.prior_strength = prior_strength
+        self.center = center
+        self.noise = noise
+        self.sides = sides
+        self.max_iter = max_iter
+        self.tol = tol
+        self.clip = clip
+        self.rounding = rounding
+        self.scale = scale
+        self.validation = validation
+        self.random_state = random_state
+        self.engine = engine
+        self.dtype = dtype
+        self.progress = progress
+        self.callback = callback
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn kernel, noise and means of ``X``.
+
+        Parameters
+        ----------
+        X : array, masked array, frame or sparse matrix of shape (m, n)
+            Matrix with gaps: NaN, masked, null, or not stored.
+        y : ignored
+            For scikit-learn's interface.
+        """
+        plan, noise = checked_plan(self), checked_noise(self.noise)
+        clip = checked_clip(self.clip)
+        engine = pick_engine(self.engine)
+        observed = self._read_fit(X)
+        rows_only = self.sides == "rows"
+        prior = checked_prior(self.prior, observed.shape[1], rows_only=rows_only)
+        scaled = self.scale == "columns" or (
+            self.scale == "auto" and units_differ(observed)
+        )
+        standard = fit_standard(observed, scaled=scaled)
+        if not isinstance(noise, str):
+            noise = noise / standard.unit
+        ways = ways_of_sides(
+            prior=prior, center=self.center or "none", noise=noise, dtype=self.dtype
+        )
+        checkpoint = None if self.checkpoint is None else Path(self.checkpoint)
+        inner = standard.inward(observed)
+        fitted = Fit(
+            inner, plan, ways, engine, watch=self._watch, checkpoint=checkpoint,
+            owner=self._owner(observed, plan, prior, scaled),
+        ).run()  # fmt: skip
+        limits = fit_range(
+            observed, clip, rounded=self.rounding is not None, by_column=scaled
+        )
+        self.model_ = TwoSided(
+            standard,
+            limits,
+            fitted.columns and fitted.columns.model,
+            fitted.rows and fitted.rows.model,
+            fitted.weight,
+        )
+        self.engine_ = engine.describe()
+        return self._finish_fit(observed, fitted)
+
+    @contextlib.contextmanager
+    def _watch(self, label: str) -> Iterator[list[Any]]:
+        """Progress bar and callback of one run."""
+        most = int(self.max_iter)
+        with watchers(self.progress, self.callback, most, label) as seen:
+            yield list(seen)
+
+    def _owner(
+        self, observed: Observed, plan: Plan, prior: Any, scaled: bool
+    ) -> dict[str, Any]:
+        """What a checkpoint must share, as JSON can hold it."""
+        noise = self.noise if isinstance(self.noise, str) else float(self.noise)
+        return {
+            "prior": digest(prior),
+            "prior_strength": "auto" if plan.strength is None else plan.strength,
+            "center": self.center,
+            "noise": noise,
+            "sides": plan.sides,
+            "validation": plan.validation,
+            "random_state": plan.seed,
+            "scaled": scaled,
+            "dtype": self.dtype,
+            "tol": plan.tol,
+            "max_iter": plan.max_iter,
+            "data": observed.fingerprint(),
+        }
+
+    def _finish_fit(self, observed: Observed, fitted: Fitted) -> Self:
+        """Set the fitted attributes."""
+        first = fitted.columns or fitted.rows
+        assert first is not None
+        self.transposed_ = fitted.columns is None
+        both = fitted.columns is not None and fitted.rows is not None
+        self.sides_ = "both" if both else "rows" if self.transposed_ else "columns"
+        self.weight_ = fitted.weight
+        self.scores_, self.blended_scores_ = fitted.scores, fitted.blended_scores
+        self.calibration_ = fitted.blended_scores.spread
+        self.training_ = observed
+        self.training_fingerprint_ = observed.fingerprint()
+        shift = self.model_.standard.log_density_shift(observed)
+        self.history_ = {k: np.asarray(v) for k, v in first.history.items()}
+        for name in ("log_evidence", "penalised_evidence"):
+            self.history_[name] = self.history_[name] + shift
+        self.history_["objective"] = self.history_["objective"] - shift
+        self.log_evidence_ = first.evidence + shift
+        self.n_iter_ = first.steps
+        sides = [side for side in (fitted.columns, fitted.rows) if side is not None]
+        self.converged_ = all(side.settled for side in sides)
+        self.prior_strength_ = first.strength
+        self.search_ = fitted.search
+        self.similarity_ = strongest_correlations(
+            self.kernel_, shared=self.center == "two-way"
+        )
+        self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
+        self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
+        self._engine_picked = True
+        if any(side.interrupted for side in sides):
+            raise KeyboardInterrupt
+        if not self.converged_ and float(self.tol) > 0.0:
+            warnings.warn(
+                f"BayesianNCARL did not settle in max_iter={self.max_iter} steps; the "
+                "best step is kept. Raise max_iter or tol, or set tol=0 to run a fixed "
+                "number of steps.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    @property
+    def kernel_(self) -> Array:
+        """Covariance of the columns (of the rows if ``transposed_``), (n, n)."""
+        check_is_fitted(self)
+        standard = self.model_.standard
+        K = covariance_of(self._main_side()) * standard.unit**2
+        if not self.transposed_:
+            K *= standard.centre.spreads[:, None] * standard.centre.spreads[None, :]
+        return K
+
+    @property
+    def noise_(self) -> Any:
+        """Standard deviation of the noise; one for each column if these differ."""
+        check_is_fitted(self)
+        side, standard = self._main_side(), self.model_.standard
+        spreads = side.centre.spreads * np.sqrt(side.kernel.s) * standard.unit
+        if self.transposed_:
+            return float(spreads[0])
+        spreads = spreads * standard.centre.spreads
+        alike = bool(np.all(spreads == spreads[0]))
+        return float(spreads[0]) if alike else spreads
+
+    def predict_interval(
+        self, rows: Any, cols: Any = None, level: float = 0.9, *, X: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends of intervals that hold an entry as it would be observed.
+
+        They are calibrated on held-out entries: about ``level`` of the entries that
+        lie in such an interval do so, whatever the distribution of the errors.
+
+        Parameters
+        ----------
+        rows, cols : array-like of int, shape (entries,)
+            Positions, counted from 0. Without ``cols``, ``rows`` is a matrix and every
+            entry of it gets an interval.
+        level : float
+            Part of the entries to be covered, between 0 and 1.
+        X : container, optional
+            The matrix that the positions refer to; by default that of the fit.
+        """
+        check_is_fitted(self)
+        part = check_number("level", level, low=0.0, strict=True)
+        if part >= 1.0:
+            raise ValueError(f"level must be below 1, got {level!r}")
+        if self._noise_level() == 0.0:
+            raise ValueError(
+                f"intervals need a model of the noise, and {self._noise_hint}"
+            )
+        limits, standard = self.model_.range, self.model_.standard
+        if cols is None:
+            observed = self._read_rows(rows)
+            refuse_large(observed.shape, MAX_DENSE_GB)
+            j: Any = slice(None)
+            both = self._is_training(observed)
+            x, spread = self.model_.complete(
+                observed, self._engine(), std="observed", both=both
+            )
+        else:
+            observed = self._training_entries() if X is None else self._read_rows(X)
+            i, j = position_pair(rows, cols, observed.shape)
+            if len(i) == 0:
+                return np.empty(0), np.empty(0)
+            both = self._is_training(observed)
+            x, spread = self.model_.predict(
+                observed, i, j, self._engine(), std="observed", both=both
+            )
+        scores = self.blended_scores_ if both else self.scores_
+        down, up = scores.reach(part)
+        low = limits.clipped(standard.outward(x - down * spread, j), j)
+        high = limits.clipped(standard.outward(x + up * spread, j), j)
+        return low, high
+
+    def sample(
+        self, n_draws: int = 1, random_state: int = 0, *, X: Any = None
+    ) -> Array:
+        """Completed matrices as they might be, for multiple imputation.
+
+        Parameters
+        ----------
+        n_draws : int
+            How many.
+        random_state : int
+            Seed.
+        X : container, optional
+            Rows to complete; by default the matrix of the fit.
+
+        Returns
+        -------
+        array of shape (n_draws, m, n)
+            Observed entries as they are; the others drawn together, row by row, from
+            what the column side says of them, noise included.
+        """
+        check_is_fitted(self)
+        count = check_whole("n_draws", n_draws, low=1)
+        seed = check_whole("random_state", random_state, low=0)
+        if self.transposed_:
+            raise ValueError(
+                "sample draws from the kernel of the columns; fit with sides='columns' "
+                "or 'both'"
+            )
+        observed = self._training_entries() if X is None else self._read_rows(X)
+        m, n = observed.shape
+        refuse_large((count * m, n), MAX_DENSE_GB)
+        rng = np.random.default_rng(seed)
+        draws: Array = self.model_.draws(observed, count, rng, self._engine())
+        return draws
+
+    def _main_side(self) -> Any:
+        """The model of the columns, or of the rows if there is no other."""
+        return self.model_.rows if self.transposed_ else self.model_.columns
+
+    def _noise_level(self) -> float:
+        """Noise of the model in the units of its kernel; 0 if it has none."""
+        return float(self._main_side().kernel.s)
+
+    def _kernel_size(self) -> int:
+        """Columns (rows, if ``transposed_``) that the kernel has."""
+        return int(self._main_side().kernel.K.shape[0])
+
+    def _is_training(self, observed: Observed) -> bool:
+        """Whether this is the matrix of the fit, whose rows have a kernel."""
+        if self.sides_ != "both":
+            return False
+        return observed is self.training_ or (
+            observed.shape == (self._rows_of_fit(), self._kernel_size())
+            and observed.fingerprint() == self.training_fingerprint_
+        )
+
+    def _rows_of_fit(self) -> int:
+        """Rows of the matrix of the fit."""
+        return int(self.model_.rows.kernel.K.shape[0])
+
+    def _completed(
+        self, observed: Observed, std: str | None
+    ) -> tuple[Array, Array | None]:
+        """Completed matrix within its bounds, and standard deviations."""
+        both = self._is_training(observed)
+        x, spread = self.model_.complete(observed, self._engine(), std=std, both=both)
+        standard = self.model_.standard
+        filled = self.model_.range.settled_rows(standard.outward(x))
+        return filled, None if spread is None else standard.deviations(spread)
+
+    def _predicted(
+        self, observed: Observed, i: Array, j: Array, std: str | None
+    ) -> tuple[Array, Array | None]:
+        """Single entries within their bounds, and standard deviations."""
+        both = self._is_training(observed)
+        x, spread = self.model_.predict(
+            observed, i, j, self._engine(), std=std, both=both
+        )
+        standard = self.model_.standard
+        values = self.model_.range.settled(standard.outward(x, j), j)
+        return values, None if spread is None else standard.deviations(spread, j)
