@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ncarl.torch_engine import Torch
 
 __all__ = [
-    "BayesianNCARL",
     "NCARL",
     "NCARLCV",
+    "BayesianNCARL",
     "StepInfo",
     "Threads",
     "Torch",

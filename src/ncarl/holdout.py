@@ -97,20 +97,17 @@ def _nearer(
 
 def _unlike_gaps(observed: Observed, hidden: Array) -> float:
     """How differently filled the rows and columns of hidden entries and of gaps are."""
-    kept, distance = observed.without(hidden), 0.0
-    sides = (
-        (observed.row_counts, kept.row_counts, observed.rows, observed.shape[1]),
-        (observed.column_counts, kept.column_counts, observed.indices, observed.shape[0]),
-    )  # fmt: skip
-    for counts, left, owner, size in sides:
-        at_gaps = np.average(counts, weights=size - counts)
-        distance += abs(float(left[owner[hidden]].mean()) - float(at_gaps)) / size
-    return distance
+    (m, n), kept = observed.shape, observed.without(hidden)
+    rows = kept.row_counts[observed.rows[hidden]].mean()
+    columns = kept.column_counts[observed.indices[hidden]].mean()
+    gap_rows = np.average(observed.row_counts, weights=n - observed.row_counts)
+    gap_columns = np.average(observed.column_counts, weights=m - observed.column_counts)
+    return float(abs(rows - gap_rows) / n + abs(columns - gap_columns) / m)
 
 
 def gaps_in_blocks(observed: Observed, rng: np.random.Generator) -> bool:
     """Whether the gaps of pairs of rows overlap more, and less, than chance has it."""
-    m, n = observed.shape
+    n = observed.shape[1]
     gaps = n - observed.row_counts
     some = np.flatnonzero((gaps > 0) & (gaps < n))
     if len(some) < 2:

@@ -18,7 +18,9 @@ from ncarl.storage import read_archive, write_archive
 KIND = "model"
 #: Parameters that belong to one fit, not to the model.
 LEFT_OUT = ("callback", "checkpoint", "progress")
-SCALARS = ("n_iter_", "converged_", "n_neighbors_", "transposed_", "engine_")
+CLASSES = ("NCARL", "NCARLCV", "BayesianNCARL")
+#: Parameters that may be arrays.
+ARRAYS = ("graph", "prior")
 
 
 def save_estimator(
@@ -29,24 +31,17 @@ def save_estimator(
 
     check_is_fitted(estimator)
     params, arrays = _split_params(estimator)
-    model = estimator.model_
+    model, model_arrays = estimator._model_state()
     header = {
         "kind": KIND,
         "class": type(estimator).__name__,
         "params": params,
-        "scalars": {name: getattr(estimator, name) for name in SCALARS},
-        "model": {
-            "noise": model.kernel.s,
-            "mean": model.centre.mean,
-            "row_ridge": model.centre.row_ridge,
-            "unit": model.unit,
-            "sigma": model.sigma,
-            "dtype": model.dtype,
-        },
+        "scalars": {name: getattr(estimator, name) for name in estimator._scalars},
+        "model": model,
         "n_features_in": estimator.n_features_in_,
         "extra": estimator._extra_state() if hasattr(estimator, "_extra_state") else {},
     }
-    arrays |= _model_arrays(model)
+    arrays |= model_arrays
     arrays |= {f"history/{name}": col for name, col in estimator.history_.items()}
     arrays |= _sparse_arrays("similarity", estimator.similarity_)
     arrays["unidentified_rows"] = estimator.unidentified_rows_
@@ -76,7 +71,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     (3, 3)
     """
     header, arrays = read_archive(path, KIND)
-    if header.get("class") not in ("NCARL", "NCARLCV"):
+    if header.get("class") not in CLASSES:
         raise BrokenFileError(
             f"path {str(path)!r} holds a {header.get('class')}, unknown to this ncarl"
         )
@@ -93,10 +88,9 @@ def _restored(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
     import ncarl
 
     params = dict(header["params"])
-    if "graph" in arrays:
-        params["graph"] = arrays["graph"]
+    params |= {name: arrays[name] for name in ARRAYS if name in arrays}
     estimator = getattr(ncarl, header["class"])(**_tuples(params))
-    estimator.model_ = _model(header["model"], arrays)
+    estimator._set_model_state(header["model"], arrays)
     for name, value in header["scalars"].items():
         setattr(estimator, name, value)
     estimator.history_ = {
@@ -125,11 +119,12 @@ def _split_params(estimator: Any) -> tuple[dict[str, Any], dict[str, Array]]:
         if name not in LEFT_OUT
     }
     arrays = {}
-    graph = params.get("graph")
-    if graph is not None and not isinstance(graph, str):
-        dense = graph.toarray() if sparse.issparse(graph) else graph
-        arrays["graph"] = np.asarray(dense)
-        del params["graph"]
+    for name in ARRAYS:
+        given = params.get(name)
+        if given is not None and not isinstance(given, str):
+            dense = given.toarray() if sparse.issparse(given) else given
+            arrays[name] = np.asarray(dense)
+            del params[name]
     if not isinstance(params["engine"], str):
         params["engine"] = "auto"
     return {name: plain(value) for name, value in params.items()}, arrays
@@ -149,8 +144,18 @@ def _tuples(params: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in params.items()}
 
 
-def _model_arrays(model: KernelModel) -> dict[str, Array]:
-    """Arrays of the fitted model."""
+def model_state(
+    model: KernelModel, prefix: str = ""
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A kernel model as what JSON can hold, and arrays; their names get the prefix."""
+    header = {
+        "noise": model.kernel.s,
+        "mean": model.centre.mean,
+        "row_ridge": model.centre.row_ridge,
+        "unit": model.unit,
+        "sigma": model.sigma,
+        "dtype": model.dtype,
+    }
     arrays = {
         "K": model.kernel.K,
         "columns": model.centre.columns,
@@ -158,21 +163,29 @@ def _model_arrays(model: KernelModel) -> dict[str, Array]:
         "empty": model.empty,
         "fallback": model.fallback,
     }
-    return arrays if model.kernel.P is None else {**arrays, "P": model.kernel.P}
+    if model.kernel.P is not None:
+        arrays["P"] = model.kernel.P
+    return header, {prefix + name: array for name, array in arrays.items()}
 
 
-def _model(header: dict[str, Any], arrays: dict[str, Array]) -> KernelModel:
-    """The fitted model that the arrays hold."""
+def restored_model(
+    header: dict[str, Any], arrays: dict[str, Array], prefix: str = ""
+) -> KernelModel:
+    """The kernel model that `model_state` described."""
     centre = Centre(
-        header["mean"], arrays["columns"], header["row_ridge"], arrays["spreads"]
+        header["mean"],
+        arrays[prefix + "columns"],
+        header["row_ridge"],
+        arrays[prefix + "spreads"],
     )
+    P = arrays.get(prefix + "P")
     return KernelModel(
-        kernel=Kernel(arrays["K"], arrays.get("P"), header["noise"]),
+        kernel=Kernel(arrays[prefix + "K"], P, header["noise"]),
         centre=centre,
         unit=header["unit"],
         sigma=header["sigma"],
-        empty=arrays["empty"],
-        fallback=arrays["fallback"],
+        empty=arrays[prefix + "empty"],
+        fallback=arrays[prefix + "fallback"],
         dtype=header["dtype"],
     )
 

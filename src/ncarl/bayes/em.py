@@ -269,8 +269,9 @@ def _both_sides(sums: EvidenceSums, kernel: Kernel) -> tuple[Array, Any]:
     """``B`` and ``sum log|A|`` with what rows solved on their missing side add."""
     if sums.missing is None or sums.n_missing == 0:
         return sums.B, sums.log_det
-    B = sums.B + kernel.P * float(sums.n_missing) - sandwich(kernel.P, sums.missing)
-    return B, sums.log_det - sums.n_missing * spd_log_det(kernel.P)
+    P: Array = kernel.P
+    B = sums.B + P * float(sums.n_missing) - sandwich(P, sums.missing)
+    return B, sums.log_det - sums.n_missing * spd_log_det(P)
 
 
 def _log_evidence(rows: Rows, sums: EvidenceSums, state: State, log_det: Any) -> Any:
@@ -307,7 +308,7 @@ def _following(
 
 
 def _product(K: Array, y: Array) -> Array:
-    """``K y``; not through NumPy's BLAS, see `ncarl.core.linalg` on its idle threads."""
+    """``K y``, not through NumPy's BLAS: see `ncarl.core.linalg` on idle threads."""
     return np.einsum("ij,j->i", K, y) if is_numpy_array(K) else K @ y
 
 

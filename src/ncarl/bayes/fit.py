@@ -202,9 +202,11 @@ class Fit:
             file = Journal(Path(f"{self.checkpoint}.{name}"), self.owner)
         kept = None
         if file is not None and "climb" in file.stages:
-            *kept, here, evidence = kept_climb(file.stages["climb"], home.send)
-            if kept[1] >= steps or bool(file.stages["climb"]["done"]):
-                return _ended(kept[1], kept[2]), here, evidence
+            arrays = file.stages["climb"]
+            climb, step, history, here, evidence = kept_climb(arrays, home.send)
+            if step >= steps or bool(arrays["done"]):
+                return _ended(step, history), here, evidence
+            kept = climb, step, history
 
         def keep(iterate: Iterate, history: History) -> None:
             if file is not None:
@@ -218,7 +220,7 @@ class Fit:
                 max_iter=steps,
                 tol=self.plan.tol,
                 observers=[keep, *seen],
-                kept=None if kept is None else (kept[0], kept[1], kept[2]),
+                kept=kept,
             )
         found = result.last.found
         return result, found.state, found.evidence

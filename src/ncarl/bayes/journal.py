@@ -83,8 +83,10 @@ def kept_climb(
     def state(name: str) -> State | None:
         if f"{name}/K" not in arrays:
             return None
-        parts = (send(np.ascontiguousarray(arrays[f"{name}/{a}"])) for a in STATE)
-        return State(*parts, noisy=bool(arrays["noisy"]))
+        K, noise, mean = (
+            send(np.ascontiguousarray(arrays[f"{name}/{a}"])) for a in STATE
+        )
+        return State(K, noise, mean, bool(arrays["noisy"]))
 
     following, here = state("next"), state("here")
     assert following is not None

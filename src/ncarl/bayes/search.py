@@ -92,7 +92,7 @@ class _Run:
         return int(np.argmin(self.curve)) + 1
 
     def held_out(self, state: State, *, deviations: bool) -> tuple[Array, Array]:
-        """Errors on the hidden entries, and standard deviations (zeros if not asked)."""
+        """Errors on the hidden entries, and standard deviations; 0 if not asked."""
         hidden, engine = self.cut.hidden, self.side.engine
         i, j = hidden.rows, hidden.indices.astype(np.int64)
         model = self.side.model(state, fetched=False)

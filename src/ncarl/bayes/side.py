@@ -8,12 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.bayes.em import Belief, Climb, Iterate, Rows, State, em_iterates
-from ncarl.bayes.em import in_noise_units
+from ncarl.bayes.em import (
+    Belief,
+    Climb,
+    Iterate,
+    Rows,
+    State,
+    em_iterates,
+    in_noise_units,
+)
 from ncarl.bayes.prior import prior_correlation
 from ncarl.blocks import cut, needs_missing_side
 from ncarl.centering import Centre, two_way_effects
-from ncarl.core.types import Array, Kernel
+from ncarl.core.types import Array
 from ncarl.engines import Engine
 from ncarl.loop import History, Result, drive
 from ncarl.model import KernelModel
@@ -104,7 +111,7 @@ class Side:
         return overall + columns, by_rows, variance
 
     @cached_property
-    def Psi(self) -> Array:
+    def prior(self) -> Array:
         """Prior correlation, with what the rows' effects add to it."""
         _, row_variance, variance = self._start
         psi = prior_correlation(self.observed, self.ways.prior, self.engine)
@@ -126,7 +133,7 @@ class Side:
         level = NOISE_SHARE * variance if isinstance(given, str) else float(given) ** 2
         send, dtype, n = self.engine.home.send, self.ways.dtype, len(mean)
         with self.engine.home.work(n):
-            K = self.Psi * (KERNEL_SHARE * variance)
+            K = self.prior * (KERNEL_SHARE * variance)
         noise = send(np.full(n, level, dtype=dtype))
         return State(K, noise, send(mean.astype(dtype)), level > 0.0)
 
@@ -135,7 +142,7 @@ class Side:
         learned = self.ways.noise if isinstance(self.ways.noise, str) else None
         learn_mean = self.ways.center in ("columns", "two-way")
         pseudo_rows = strength * max(self.rows.n_rows, self.observed.shape[1])
-        return Belief(self.Psi, pseudo_rows, learned, learn_mean)
+        return Belief(self.prior, pseudo_rows, learned, learn_mean)
 
     def run(
         self,

@@ -27,6 +27,7 @@ from ncarl.fitting import Settings, Workspace
 from ncarl.holdout import hold_out
 from ncarl.loop import Result
 from ncarl.metrics import relative_rmse
+from ncarl.model import KernelModel
 from ncarl.observed import Observed
 from ncarl.solver import Iterate
 
@@ -43,6 +44,14 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     engine: str | Engine
     model_: Any
+    #: Fitted attributes that a saved model keeps as they are.
+    _scalars: tuple[str, ...] = (
+        "n_iter_",
+        "converged_",
+        "n_neighbors_",
+        "transposed_",
+        "engine_",
+    )
     #: What to do where standard deviations are asked of a model without noise.
     _noise_hint = "gamma=None has none; set gamma to a positive number"
 
@@ -224,7 +233,8 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Smoothed values at single entries, and their standard deviations."""
         if self.transposed_:
             observed, i, j = observed.transposed(), j, i
-        return self.model_.predict(observed, i, j, self._engine(), std=std)
+        model: KernelModel = self.model_
+        return model.predict(observed, i, j, self._engine(), std=std)
 
     def _noise_level(self) -> float:
         """Noise of the model in the units of its kernel; 0 if it has none."""
@@ -255,6 +265,20 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         entries: Observed = self.training_
         return entries
+
+    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The model as a saved file holds it."""
+        from ncarl.saving import model_state
+
+        return model_state(self.model_)
+
+    def _set_model_state(
+        self, header: dict[str, Any], arrays: dict[str, Array]
+    ) -> None:
+        """Take up the model that a saved file holds."""
+        from ncarl.saving import restored_model
+
+        self.model_ = restored_model(header, arrays)
 
     def _read_fit(self, X: Any) -> Observed:
         """Entries of the matrix of a fit."""

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.fit import Fit, Fitted, Plan, ways_of_sides
+from ncarl.bayes.intervals import Scores
 from ncarl.bayes.model import TwoSided
 from ncarl.bayes.side import covariance_of
 from ncarl.bayes.standard import fit_range, fit_standard, units_differ
@@ -150,6 +151,19 @@ class BayesianNCARL(KernelEstimator):
     >>> low, high = model.predict_interval([0, 1], [3, 5], level=0.9)
     """
 
+    _scalars = (
+        "n_iter_",
+        "converged_",
+        "transposed_",
+        "engine_",
+        "sides_",
+        "weight_",
+        "log_evidence_",
+        "prior_strength_",
+        "calibration_",
+        "search_",
+        "training_fingerprint_",
+    )
     _noise_hint = "noise=0 has none; use noise='learn'"
 
     def __init__(
@@ -227,8 +241,8 @@ class BayesianNCARL(KernelEstimator):
         self.model_ = TwoSided(
             standard,
             limits,
-            fitted.columns and fitted.columns.model,
-            fitted.rows and fitted.rows.model,
+            None if fitted.columns is None else fitted.columns.model,
+            None if fitted.rows is None else fitted.rows.model,
             fitted.weight,
         )
         self.engine_ = engine.describe()
@@ -408,6 +422,25 @@ class BayesianNCARL(KernelEstimator):
         rng = np.random.default_rng(seed)
         draws: Array = self.model_.draws(observed, count, rng, self._engine())
         return draws
+
+    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The model as a saved file holds it."""
+        from ncarl.bayes.saving import two_sided_state
+
+        header, arrays = two_sided_state(self.model_)
+        arrays["scores"] = self.scores_.ranked
+        arrays["blended_scores"] = self.blended_scores_.ranked
+        return header, arrays
+
+    def _set_model_state(
+        self, header: dict[str, Any], arrays: dict[str, Array]
+    ) -> None:
+        """Take up the model that a saved file holds."""
+        from ncarl.bayes.saving import restored_two_sided
+
+        self.model_ = restored_two_sided(header, arrays)
+        self.scores_ = Scores(arrays["scores"])
+        self.blended_scores_ = Scores(arrays["blended_scores"])
 
     def _main_side(self) -> Any:
         """The model of the columns, or of the rows if there is no other."""
