@@ -106,8 +106,10 @@ def _usual_number(work: float, n: int) -> int:
     Making and adding one n x n matrix costs about as much as 50 flops an entry; a
     tenth of the work may go into that, and a few blocks are worth it all the same.
     """
+    if work < 2e7:  # over before a second thread has begun
+        return 1
     cheap = work / (500.0 * n * n)
-    some = 1.0 if work < 2e7 else min(4.0, max(2.0, work / (200.0 * n * n)))
+    some = min(4.0, max(2.0, work / (200.0 * n * n)))
     return int(min(MOST_BLOCKS, max(cheap, some)))
 
 

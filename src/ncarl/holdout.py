@@ -2,7 +2,7 @@
 
 What is learned from hidden entries holds for gaps that lie as they do. Where gaps come
 in blocks (a sensor down for a day, the last years of a panel) entries are hidden in
-such blocks too, by giving a row the gaps of another.
+such blocks too, by giving rows the gaps of others.
 """
 
 from __future__ import annotations
@@ -124,16 +124,19 @@ def gaps_in_blocks(observed: Observed, rng: np.random.Generator) -> bool:
 
 
 def _borrowed_gaps(observed: Observed, wanted: int, rng: np.random.Generator) -> Array:
-    """Which entries are hidden when rows get the gaps of others, till enough are."""
-    m, n = observed.shape
-    gaps = n - observed.row_counts
-    donors = rng.choice(m, size=m, p=gaps / gaps.sum())
+    """Which entries are hidden when rows get the gaps of others, till enough are.
+
+    All rows look equally far down for their gaps, so that a block stays a block.
+    """
+    m = observed.shape[0]
+    away, start = (int(k) for k in rng.integers(1, max(2, m), size=2))
     hidden, count = np.zeros(observed.n_observed, dtype=bool), 0
-    for row, donor in zip(rng.permutation(m), donors, strict=True):
+    for k in range(m):
         if count >= wanted:
             break
+        row, donor = (start + k) % m, (start + k + away) % m
         entries = slice(int(observed.indptr[row]), int(observed.indptr[row + 1]))
-        there = np.isin(observed.indices[entries], observed.row_columns(int(donor)))
+        there = np.isin(observed.indices[entries], observed.row_columns(donor))
         hidden[entries] = ~there
         count += int(np.count_nonzero(~there))
     return hidden

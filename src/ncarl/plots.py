@@ -1,4 +1,4 @@
-"""Figures: before and after, convergence, learned similarity.
+"""Figures: before and after, convergence, error bars, learned similarity.
 
 Every function gives a `matplotlib.figure.Figure` and leaves pyplot alone, so that it
 works without a screen and from several threads.
@@ -25,6 +25,8 @@ from ncarl.storage import replacing
 #: Where a pixel is missing; no grey, so that it is not taken for one.
 GAP = "#e8a33d"
 INK = "#333333"
+#: Intervals that hold the truth, and those that do not.
+HELD, MISSED = "#2f6db3", "#d1495b"
 #: Dots per inch of saved figures.
 DPI = 120
 #: Least and most dots across a picture.
@@ -86,8 +88,14 @@ def _up(figure: Figure, points: float) -> ScaledTranslation:
     return ScaledTranslation(0.0, points / 72, figure.dpi_scale_trans)
 
 
-def convergence(curves: Mapping[str, Array], *, tol: float | None = None) -> Figure:
-    """Relative change of each step, on a logarithmic axis.
+def convergence(
+    curves: Mapping[str, Array],
+    *,
+    tol: float | None = None,
+    label: str = "relative change of the Gram matrix",
+    title: str = "",
+) -> Figure:
+    """What each step changed, on a logarithmic axis.
 
     Parameters
     ----------
@@ -95,6 +103,11 @@ def convergence(curves: Mapping[str, Array], *, tol: float | None = None) -> Fig
         ``history_["change"]`` of fits, by the name that the legend shows.
     tol : float, optional
         Where the fits stop; drawn as a dashed line.
+    label : str
+        What is measured: ``change`` is the gain in log evidence per observed entry
+        in fits of `BayesianNCARL`.
+    title : str
+        Written above.
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     ax = figure.add_subplot()
@@ -111,10 +124,49 @@ def convergence(curves: Mapping[str, Array], *, tol: float | None = None) -> Fig
         # A curve may pass below and come back while the floor still falls: show it.
         ax.set_ylim(bottom=min(tol, ax.get_ylim()[0]) / 3)
     ax.set_xlabel("step")
-    ax.set_ylabel("relative change of the Gram matrix")
+    ax.set_ylabel(label)
+    ax.set_title(title, fontsize=11)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
+    return figure
+
+
+def error_bars(
+    truth: Array, filled: Array, low: Array, high: Array, *, title: str, unit: str
+) -> Figure:
+    """Filled values against the truth, with intervals.
+
+    Intervals that miss the truth have a colour of their own.
+
+    Parameters
+    ----------
+    truth, filled, low, high : arrays of shape (entries,)
+        True and filled values, and the ends of the intervals.
+    title : str
+        Written above.
+    unit : str
+        What values are counted in.
+    """
+    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
+    ax = figure.add_subplot()
+    ends = [float(f(v)) for v in (truth, filled) for f in (np.min, np.max)]
+    ax.axline((0, 0), slope=1, color="#999999", linewidth=1, linestyle="--", zorder=1)
+    missed = (truth < low) | (truth > high)
+    kinds = ((~missed, HELD, "interval holds the truth"),
+             (missed, MISSED, "interval misses it"))  # fmt: skip
+    for some, colour, label in kinds:
+        ax.vlines(truth[some], low[some], high[some], color=colour, alpha=0.55,
+                  linewidth=1.5, zorder=2)  # fmt: skip
+        ax.plot(truth[some], filled[some], "o", color=colour, markersize=4.5,
+                label=f"{label}: {some.sum()}", zorder=3)  # fmt: skip
+    margin = 0.05 * (max(ends) - min(ends))
+    ax.set_xlim(min(ends) - margin, max(ends) + margin)
+    ax.set_xlabel(f"truth ({unit})")
+    ax.set_ylabel(f"filled ({unit})")
+    ax.set_title(title, fontsize=11)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, loc="upper left")
     return figure
 
 
@@ -125,6 +177,7 @@ def similarity_map(
     names: Sequence[str] | None = None,
     label: str = "similarity",
     axis: str = "column",
+    most: float | None = None,
 ) -> Figure:
     """A similarity (or correlation) of columns as a heat map.
 
@@ -141,13 +194,16 @@ def similarity_map(
         What the colours mean.
     axis : str
         What rows and columns of ``S`` are.
+    most : float, optional
+        Where the colours end if nothing is negative; by default the strongest
+        entries share the last colour.
     """
     values = np.asarray(S.toarray() if hasattr(S, "toarray") else S, dtype=np.float64)
     named = names is not None and len(names) <= MOST_NAMES
     side = max(5.2, 0.26 * len(values)) if named else 5.2
     figure = Figure(figsize=(side + 1.2, side), layout="constrained")
     ax = figure.add_subplot()
-    image = ax.imshow(values, interpolation="nearest", **_colours(values))
+    image = ax.imshow(values, interpolation="nearest", **_colours(values, most))
     over = "max" if image.get_clim()[1] < values.max(initial=0.0) else "neither"
     figure.colorbar(image, ax=ax, label=label, shrink=0.75, extend=over)
     ax.set_title(title, fontsize=11)
@@ -183,13 +239,13 @@ def _painted(image: Array) -> Array:
     return painted
 
 
-def _colours(values: Array) -> dict[str, Any]:
+def _colours(values: Array, most: float | None) -> dict[str, Any]:
     """A colour map and its range: white at zero if there are two signs."""
     if values.min(initial=0.0) < 0.0:
         largest = float(np.abs(values).max())
         return {"cmap": colormaps["RdBu_r"], "vmin": -largest, "vmax": largest}
-    # A few strong neighbours must not leave the rest of the map empty.
-    top = (
-        float(np.quantile(values[values > 0.0], 0.98)) if (values > 0.0).any() else 1.0
-    )
-    return {"cmap": colormaps["Blues"], "vmin": 0.0, "vmax": top}
+    if most is None:
+        # A few strong neighbours must not leave the rest of the map empty.
+        some = values[values > 0.0]
+        most = float(np.quantile(some, 0.98)) if some.size else 1.0
+    return {"cmap": colormaps["Blues"], "vmin": 0.0, "vmax": most}

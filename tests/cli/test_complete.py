@@ -13,11 +13,14 @@ from scipy import io as scipy_io
 from scipy import sparse
 
 import ncarl as package
-from ncarl.cli.models import ModelOptions, Scale, decide_scale, spread_factor
+from ncarl.cli.choices import Method, Scale
+from ncarl.cli.models import ModelOptions, decide_scale, spread_factor
 from ncarl.estimators.base import KernelEstimator
+from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.search import NCARLCV
 
 FAST = ("--method", "ncarl", "--alpha", "1")
+SEARCH = ("--method", "ncarl-cv")
 
 
 def cells(path):
@@ -31,7 +34,7 @@ def names_in(folder):
 
 
 def test_a_table_is_completed_and_its_own_cells_stay(ncarl, csv, tmp_path, gappy):
-    result = ncarl("complete", csv, "-o", tmp_path / "out.csv")
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *SEARCH)
     before, after = cells(csv), cells(tmp_path / "out.csv")
     assert after[0] == before[0]
     filled = 0
@@ -73,7 +76,7 @@ def test_a_gpu_that_is_not_there_costs_one_line(ncarl, csv, tmp_path, monkeypatc
 
 
 def test_the_file_holds_what_the_estimator_gives(ncarl, csv, tmp_path):
-    ncarl("complete", csv, "-o", tmp_path / "out.csv", "--seed", 3)
+    ncarl("complete", csv, "-o", tmp_path / "out.csv", *SEARCH, "--seed", 3)
     X = pd.read_csv(csv).drop(columns="name").to_numpy()
     wanted = NCARLCV(random_state=3).fit_transform(X)
     written = pd.read_csv(tmp_path / "out.csv").drop(columns="name").to_numpy()
@@ -126,7 +129,7 @@ def test_every_format_comes_back_complete(ncarl, tmp_path, gappy, name):
 
 def test_deviations_of_a_table_keep_header_and_labels(ncarl, csv, tmp_path):
     std = tmp_path / "std.csv"
-    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", "--std", std)
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", "--std", std, *SEARCH)
     before, after = cells(csv), cells(std)
     assert after[0] == before[0]
     for row_before, row_after in zip(before[1:], after[1:], strict=True):
@@ -137,7 +140,8 @@ def test_deviations_of_a_table_keep_header_and_labels(ncarl, csv, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [("--gamma", "none"), ("--method", "ncarl"), (*FAST, "--gamma", "none")]
+    "options",
+    [(*SEARCH, "--gamma", "none"), ("--method", "ncarl"), (*FAST, "--gamma", "none")],
 )
 def test_deviations_need_a_model_of_the_noise(fails, csv, tmp_path, options):
     out, std = tmp_path / "out.csv", tmp_path / "std.csv"
@@ -153,8 +157,10 @@ def test_given_parameters_are_not_searched(ncarl, csv, tmp_path, monkeypatch):
     options = ("--alpha", 5, "--gamma", "none", "--center", "mean", "--n-neighbors", 3)
     run = ["--tol", 0.01, "--max-iter", 7, "--weights", "smooth"]
     run += ["--orientation", "columns"]
+    run += ["--validation", 0.2, *SEARCH]
     ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, *run)
     (est,) = built
+    assert est.validation == 0.2
     assert (est.alphas, est.gammas, est.centers) == ((5.0,), (None,), ("mean",))
     assert (est.n_neighbors, est.tol, est.max_iter) == ((3,), 0.01, 7)
     assert (est.weights, est.orientation) == ("smooth", "columns")
@@ -192,7 +198,8 @@ def test_the_factor_of_spreads_skips_columns_that_tell_nothing(rng):
 
 def test_scaling_is_left_alone_where_it_cannot_work(rng):
     wide = rng.standard_normal((20, 1001)) * np.linspace(1, 100, 1001)
-    assert decide_scale(ModelOptions(), wide, True)[0] is None
+    assert decide_scale(ModelOptions(method=Method.NCARL), wide, True)[0] is None
+    assert decide_scale(ModelOptions(), wide, True)[0] == "columns"
     assert decide_scale(ModelOptions(), wide.T, True)[0] is None
     narrow = wide[:, ::50]
     assert decide_scale(ModelOptions(), narrow, True)[0] == "columns"
@@ -231,7 +238,8 @@ def test_another_file_is_not_replaced_unless_told_to(ncarl, fails, csv, tmp_path
 @pytest.fixture
 def no_fit(monkeypatch):
     """Fail if anything is fitted."""
-    monkeypatch.setattr(NCARLCV, "fit", lambda *_: pytest.fail("it was fitted"))
+    for estimator in (NCARLCV, BayesianNCARL):
+        monkeypatch.setattr(estimator, "fit", lambda *_: pytest.fail("it was fitted"))
 
 
 @pytest.mark.usefixtures("no_fit")
@@ -283,7 +291,8 @@ def test_missing_and_pickled_inputs_are_refused(fails, tmp_path):
 
 
 def test_errors_of_the_estimator_are_one_sentence(fails, csv, tmp_path):
-    said = fails("complete", csv, "-o", tmp_path / "out.csv", "--alpha", -1)
+    options = (*SEARCH, "--alpha", -1)
+    said = fails("complete", csv, "-o", tmp_path / "out.csv", *options)
     assert "alpha" in said and "-1" in said
 
 
@@ -299,8 +308,8 @@ def test_debug_lets_the_error_through(ncarl, tmp_path):
     assert isinstance(result.exception, FileNotFoundError)
 
 
-def test_nothing_missing_gives_a_copy(ncarl, tmp_path, monkeypatch):
-    monkeypatch.setattr(NCARLCV, "fit", lambda *_: pytest.fail("it was fitted"))
+@pytest.mark.usefixtures("no_fit")
+def test_nothing_missing_gives_a_copy(ncarl, tmp_path):
     (tmp_path / "in.csv").write_text('a,"b"\n1.0,2\n3,04\n')
     result = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv")
     assert "nothing was missing" in result.stdout
@@ -347,7 +356,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    owner = NCARLCV if where == "fit" else KernelEstimator
+    owner = BayesianNCARL if where == "fit" else KernelEstimator
     monkeypatch.setattr(owner, where, stop)
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", expect=130)
     assert "stopped" in result.stderr and "Traceback" not in result.output
@@ -387,9 +396,10 @@ def test_a_checkpoint_is_kept_gone_on_from_and_guarded(ncarl, fails, csv, tmp_pa
 
 def test_the_search_keeps_its_state_too(ncarl, csv, tmp_path):
     state = tmp_path / "state"
-    ncarl("complete", csv, "-o", tmp_path / "1.csv", "--checkpoint", state)
+    options = (*SEARCH, "--checkpoint", state)
+    ncarl("complete", csv, "-o", tmp_path / "1.csv", *options)
     assert state.exists()
-    ncarl("complete", csv, "-o", tmp_path / "2.csv", "--checkpoint", state)
+    ncarl("complete", csv, "-o", tmp_path / "2.csv", *options)
     assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
 
 
@@ -431,7 +441,7 @@ def test_columns_of_zeros_do_not_upset_the_search_of_a_scaled_table(ncarl, tmp_p
     X[:, :3] = np.add(rng.standard_normal((60, 3)), [0, 3.7, 5.1])
     X[rng.random(X.shape) < 0.15] = np.nan
     np.save(tmp_path / "in.npy", X)
-    options = ("--scale", "columns", "--center", "two-way")
+    options = (*SEARCH, "--scale", "columns", "--center", "two-way")
     result = ncarl(
         "complete", tmp_path / "in.npy", "-o", tmp_path / "out.npy", *options
     )

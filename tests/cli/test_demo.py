@@ -14,16 +14,18 @@ from ncarl.plots import (
     Panel,
     before_after,
     convergence,
+    error_bars,
     save_figure,
     similarity_map,
 )
 
 FILES = {
     "photo-half.png",
-    "photo-half-similarity.png",
+    "photo-half-correlation.png",
     "photo-block.png",
-    "photo-block-similarity.png",
-    "table-similarity.png",
+    "photo-block-correlation.png",
+    "table-correlation.png",
+    "table-intervals.png",
     "convergence.png",
     "results.json",
 }
@@ -43,9 +45,19 @@ def test_the_quick_demo_writes_pictures_and_true_numbers(ncarl, tmp_path):
     content = json.loads((folder / "results.json").read_text())
     for case in content["cases"]:
         errors = case["rmse_on_hidden"]
-        assert errors["ncarl"] < errors["two-way"] < errors["mean"]
-        for name in ("mean", "two-way", "ncarl"):
-            assert f"{errors[name]:.3f}" in result.stdout
+        assert list(errors) == ["mean", "two-way", "ncarl-cv", "bayes"]
+        for method in ("ncarl-cv", "bayes"):
+            assert errors[method] < errors["two-way"] < errors["mean"]
+            assert case[method]["steps"] > 0 and case[method]["seconds"] > 0
+        for error in errors.values():
+            assert f"{error:.3f}" in result.stdout
+        bayes = case["bayes"]
+        assert bayes["interval_level"] == 0.9
+        assert f"{bayes['hidden_in_interval']:.1%}" in result.stdout
+        assert bayes["sides"] in ("columns", "rows", "both")
+    table = content["cases"][2]
+    assert abs(table["bayes"]["hidden_in_interval"] - 0.9) < 0.03
+    assert table["rmse_on_hidden"]["bayes"] < table["rmse_on_hidden"]["ncarl-cv"]
     assert content["cases"][2]["shape"] == [569, 30]
     assert "Photograph" in content["credit"]
 
@@ -124,3 +136,22 @@ def test_a_map_with_two_signs_is_white_at_zero():
         similarity_map(np.array([[1.0, -0.5], [-0.5, 1.0]]), title="t").axes[0].images
     )
     assert image[0].get_clim() == (-1.0, 1.0)
+
+
+def test_a_map_without_signs_ends_where_it_is_told():
+    S = np.array([[1.0, 0.2], [0.2, 1.0]])
+    image = similarity_map(S, title="t", most=1.0).axes[0].images[0]
+    assert image.get_clim() == (0.0, 1.0)
+
+
+def test_error_bars_show_every_entry_and_count_misses():
+    truth = np.array([0.0, 1.0, 2.0])
+    figure = error_bars(
+        truth, truth + 0.5, truth - [1, 1, -0.1], truth + 1, title="t", unit="u"
+    )
+    (ax,) = figure.axes
+    words = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert words == ["interval holds the truth: 2", "interval misses it: 1"]
+    assert ax.get_xlabel() == "truth (u)" and ax.get_ylabel() == "filled (u)"
+    low, high = ax.get_ylim()
+    assert low < -1 and high > 3

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.bayes.em import Iterate, State
 from ncarl.bayes.intervals import Scores
 from ncarl.bayes.journal import Journal, climb_arrays, kept_climb
 from ncarl.bayes.search import (
@@ -20,8 +19,8 @@ from ncarl.bayes.search import (
     Watch,
     cuts_of,
 )
-from ncarl.bayes.side import Side, Ways
-from ncarl.blocks import group_costs
+from ncarl.bayes.side import Side, Ways, step_cost
+from ncarl.bayes.state import Iterate, State
 from ncarl.core.types import Array
 from ncarl.engines import Engine
 from ncarl.loop import History, Result
@@ -81,18 +80,12 @@ class Fitted:
     """Both sides after the fit; scores hold for the column side, and for the blend."""
 
     search: list[dict[str, Any]]
+    error: float
     columns: FittedSide | None
     rows: FittedSide | None
     weight: float
     scores: Scores
     blended_scores: Scores
-
-
-def step_cost(observed: Observed) -> float:
-    """Flops of a step with the kernel on the columns, about."""
-    n = observed.shape[1]
-    one = np.ones(observed.shape[0])
-    return 3.0 * float(group_costs(observed.row_counts, one, n).sum()) + 6.0 * n**3
 
 
 def chosen_sides(sides: str, observed: Observed) -> tuple[bool, bool]:
@@ -151,14 +144,21 @@ class Fit:
         if "rows" not in wanted:
             weight = 1.0
         scores, blended = _scores(errors, spreads, weight, wanted)
-        found = {name: self._fitted(name, trials.get(name)) for name in wanted}
+        error = _blended_error(errors, weight)
+        found: dict[str, FittedSide] = {}
+        for name in wanted:
+            found[name] = self._fitted(name, trials.get(name))
+            if found[name].interrupted:
+                break
+        if "rows" not in found:
+            weight = 1.0
         tried = [
             {"side": name, **asdict(trial)}
             for name, search in searches.items()
             for trial in search.trials
         ]
         sides = found.get("columns"), found.get("rows")
-        return Fitted(tried, *sides, weight, scores, blended)
+        return Fitted(tried, error, *sides, weight, scores, blended)
 
     def _worth_keeping(self, wanted: list[str], weight: float) -> list[str]:
         """Sides that have a say; the columns stay, for rows to come."""
@@ -205,7 +205,7 @@ class Fit:
             arrays = file.stages["climb"]
             climb, step, history, here, evidence = kept_climb(arrays, home.send)
             if step >= steps or bool(arrays["done"]):
-                return _ended(step, history), here, evidence
+                return _ended(step, history, bool(arrays["done"])), here, evidence
             kept = climb, step, history
 
         def keep(iterate: Iterate, history: History) -> None:
@@ -233,9 +233,9 @@ class _Last:
     step: int
 
 
-def _ended(step: int, history: History) -> Result[Any]:
+def _ended(step: int, history: History, converged: bool) -> Result[Any]:
     """The result of a climb that a checkpoint holds whole."""
-    return Result(_Last(step), history.columns, converged=True)
+    return Result(_Last(step), history.columns, converged=converged)
 
 
 def _aligned(
@@ -273,6 +273,15 @@ def _weight(errors: Mapping[str, Array], wanted: list[str]) -> float:
     return min(1.0, max(0.0, best))
 
 
+def _blended_error(errors: Mapping[str, Array], weight: float) -> float:
+    """Root mean square of the held-out errors of the blend; NaN without any."""
+    shares = {"columns": weight, "rows": 1.0 - weight}
+    if not errors:
+        return float("nan")
+    blend = sum(shares[name] * found for name, found in errors.items())
+    return float(np.sqrt(np.mean(np.square(blend))))
+
+
 def _scores(
     errors: Mapping[str, Array], spreads: Mapping[str, Array], weight: float,
     wanted: list[str],
@@ -295,9 +304,8 @@ def ways_of_sides(
     """The model of each side; what is given of the columns is not known of the rows."""
     columns = Ways(prior, center, noise, dtype)
     own = prior if isinstance(prior, str) else "co-observation"
-    by_rows = noise if noise != "per-column" else "learn"
     middle = {"columns": "two-way"}.get(center, center)
     return {
         "columns": columns,
-        "rows": replace(columns, prior=own, noise=by_rows, center=middle),
+        "rows": replace(columns, prior=own, center=middle),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.bayes.em import Climb, Iterate, State
+from ncarl.bayes.state import Climb, Iterate, State
 from ncarl.checkpoint import refuse_other
 from ncarl.core.types import Array
 from ncarl.loop import History

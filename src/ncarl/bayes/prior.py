@@ -12,7 +12,7 @@ from operator import iadd
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from ncarl.blocks import cut
 from ncarl.core.linalg import identity_like, symmetrised
@@ -60,9 +60,10 @@ def co_observation(observed: Observed, engine: Engine) -> Array:
     marks = observed.with_values(np.repeat(weights, observed.row_counts))
     blocks = cut(marks, engine.blocks_wanted(*observed.shape))
     A = reduce(iadd, engine.map(first_gram, engine.place(blocks)))
+    m = int((observed.row_counts > 0).sum())
     with engine.home.work(observed.shape[1]):
         live = engine.home.send((observed.column_counts > 0).astype(np.float64))
-        return _unit_diagonal(_centred(_unit_diagonal(A), live))
+        return _beyond_chance(_unit_diagonal(_centred(_unit_diagonal(A), live)), m)
 
 
 def _centred(A: Array, live: Array) -> Array:
@@ -85,6 +86,23 @@ def _unit_diagonal(A: Array) -> Array:
     A = A * scales[:, None] * scales[None, :]
     alone = identity_like(A) * xp.where(some, 0.0 * ones, ones)[:, None]
     return symmetrised(A + alone)
+
+
+def _beyond_chance(C: Array, m: int) -> Array:
+    """Correlations shrunk by what they would be if entries were there by chance.
+
+    Patterns of ``m`` rows that have nothing to do with each other correlate by about
+    ``m ** -1/2``; if that is all there is, nothing is left.
+    """
+    xp, n = array_namespace(C), C.shape[0]
+    if n < 2:
+        return C
+    eye = identity_like(C)
+    off = C - eye
+    size = xp.sum(off * off) / (n * (n - 1.0))
+    least = xp.asarray(1e-300, dtype=C.dtype, device=device(C))
+    share = xp.clip(1.0 - 1.0 / (m * xp.maximum(size, least)), 0.0, 1.0)
+    return eye + off * share
 
 
 def feature_correlation(features: Array) -> Array:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ncarl.bayes.em import Iterate, State
+from ncarl.bayes.held_out import HeldOut
 from ncarl.bayes.journal import Arrays, Journal
-from ncarl.bayes.side import Side, Ways
+from ncarl.bayes.side import Side, Ways, step_cost
+from ncarl.bayes.state import Iterate, State
 from ncarl.core.types import Array
 from ncarl.engines import Engine
 from ncarl.holdout import hold_out_alike
@@ -31,6 +32,9 @@ FIRST_STRENGTH, FACTOR = 0.1, 3.0
 WEAKEST, STRONGEST = 1e-3, 30.0
 #: Gains below this part of the error are none.
 GAIN = 1e-3
+#: Flops of a step from which a strength that needs no better one is not questioned:
+#: some tenths of a second on two cores.
+DEAR = 5e9
 #: Steps without a new best that end a run, and what counts as one.
 PATIENCE, NEW_BEST = 4, 3e-4
 #: A small matrix is cut again until so many entries have been hidden.
@@ -68,37 +72,24 @@ def cuts_of(observed: Observed, share: float, seed: int) -> list[Cut]:
 class _Run:
     """Squared error on the hidden entries after every step of one run."""
 
-    side: Side
-    cut: Cut
+    held_out: HeldOut
     curve: list[float] = field(default_factory=list)
     best: State | None = None
 
     def __call__(self, iterate: Iterate, history: History) -> bool:
         """Observe a step; True where enough has been seen."""
-        state = iterate.found.state
-        errors, _ = self.held_out(state, deviations=False)
+        errors = self.held_out.errors(iterate.found)
         self.curve.append(float(errors @ errors))
         if self.step == len(self.curve):
-            self.best = state
-        low = self.curve[self.step - 1]
-        since = next(
-            k for k, e in enumerate(self.curve, 1) if e <= low * (1.0 + 2 * NEW_BEST)
-        )
+            self.best = iterate.found.state
+        enough = self.curve[self.step - 1] * (1.0 + 2 * NEW_BEST)
+        since = next(k for k, error in enumerate(self.curve, 1) if error <= enough)
         return len(self.curve) - since >= PATIENCE
 
     @property
     def step(self) -> int:
         """The step with the least error."""
         return int(np.argmin(self.curve)) + 1
-
-    def held_out(self, state: State, *, deviations: bool) -> tuple[Array, Array]:
-        """Errors on the hidden entries, and standard deviations; 0 if not asked."""
-        hidden, engine = self.cut.hidden, self.side.engine
-        i, j = hidden.rows, hidden.indices.astype(np.int64)
-        model = self.side.model(state, fetched=False)
-        std = "observed" if deviations else None
-        guess, spread = model.predict(self.cut.kept, i, j, engine, std=std)
-        return hidden.values - guess, np.zeros(len(i)) if spread is None else spread
 
 
 @dataclass(frozen=True)
@@ -156,15 +147,15 @@ class SideSearch:
         self.journal, self.watch = journal, watch
         # The rows seldom have the larger say, and their steps can be dear.
         self.tried_on = len(cuts) if name == "columns" else 1
-        self.sides: dict[int, Side] = {}
+        self.dear = step_cost(cuts[0].kept) > DEAR
+        self.asked: dict[int, HeldOut] = {}
         self.runs: list[_Run] = []
         self.trials: list[Trial] = []
 
     def choose(self, strength: float | None) -> Trial:
         """The best trial; only the given strength is tried if there is one."""
         best = self.trial(FIRST_STRENGTH if strength is None else strength)
-        large = len(self.cuts) == 1
-        if strength is not None or (best.turned and large):
+        if strength is not None or (best.turned and self.dear):
             return best
         for factor in (1.0 / FACTOR, FACTOR):
             moved = False
@@ -201,7 +192,7 @@ class SideSearch:
         curves = [
             np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs
         ]
-        hidden = sum(run.cut.hidden.n_observed for run in self.runs)
+        hidden = sum(run.held_out.hidden.n_observed for run in self.runs)
         curve = np.sqrt(np.sum(curves, axis=0) / hidden)
         steps = int(np.argmin(curve)) + 1
         turned = curve[-1] > curve[steps - 1] * (1.0 + GAIN)
@@ -211,16 +202,17 @@ class SideSearch:
     def _run(self, k: int) -> _Run:
         """A run of one cut, which is made ready once."""
         cut = self.cuts[k]
-        if k not in self.sides:
-            self.sides[k] = Side(cut.kept, self.ways, self.engine)
-        return _Run(self.sides[k], cut)
+        if k not in self.asked:
+            side = Side(cut.kept, self.ways, self.engine)
+            self.asked[k] = HeldOut(side, cut.hidden)
+        return _Run(self.asked[k])
 
     def _climbed(
         self, run: _Run, strength: float, max_iter: int, tol: float, label: str
     ) -> bool:
         """Whether a run ended by itself."""
         with self.watch(label) as seen:
-            result = run.side.run(
+            result = run.held_out.side.run(
                 strength, max_iter=max_iter, tol=tol, observers=[run, *seen]
             )
         if result.interrupted:
@@ -242,15 +234,14 @@ class SideSearch:
             run = fresh[k] if k < len(fresh) else self._run(k)
             state = run.best if run.curve and run.step == trial.steps else None
             state = state or self._last(run, trial, f"{self.name} again")
-            noisy = self.ways.noise != 0.0
-            errors, spread = run.held_out(state, deviations=noisy)
+            errors, spread = run.held_out.errors_and_deviations(state)
             arrays |= {f"errors {k}": errors, f"deviations {k}": spread}
         return arrays
 
     def _last(self, run: _Run, trial: Trial, label: str) -> State:
         """The state after as many steps as the trial says."""
         with self.watch(label) as seen:
-            result = run.side.run(
+            result = run.held_out.side.run(
                 trial.strength, max_iter=trial.steps, tol=self.tol, observers=[*seen]
             )
         if result.interrupted:

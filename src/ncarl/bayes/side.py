@@ -8,17 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.bayes.em import (
-    Belief,
-    Climb,
-    Iterate,
-    Rows,
-    State,
-    em_iterates,
-    in_noise_units,
-)
+from ncarl.bayes.em import em_iterates, in_noise_units
 from ncarl.bayes.prior import prior_correlation
-from ncarl.blocks import cut, needs_missing_side
+from ncarl.bayes.state import Belief, Climb, Iterate, Rows, State
+from ncarl.blocks import cut, group_costs, needs_missing_side
 from ncarl.centering import Centre, two_way_effects
 from ncarl.core.types import Array
 from ncarl.engines import Engine
@@ -188,3 +181,10 @@ def covariance_of(model: KernelModel) -> Array:
     spreads = model.centre.spreads
     K: Array = model.kernel.K * spreads[:, None] * spreads[None, :]
     return K
+
+
+def step_cost(observed: Observed) -> float:
+    """Flops of a step with the kernel on the columns, about."""
+    n = observed.shape[1]
+    one = np.ones(observed.shape[0])
+    return 3.0 * float(group_costs(observed.row_counts, one, n).sum()) + 6.0 * n**3

@@ -170,13 +170,21 @@ def fit_range(
         if clip == "auto":
             low, high = np.transpose([_ends(part) for part in parts])
         if rounded:
-            found = [np.unique(part) for part in parts]
+            found = [
+                _between(np.unique(part), *ends)
+                for part, *ends in zip(parts, low, high, strict=True)
+            ]
             levels = np.concatenate(found)
             ends = np.concatenate([[0], np.cumsum([len(part) for part in found])])
     elif rounded:
-        common = np.unique(observed.values)
+        common = _between(np.unique(observed.values), low[0], high[0])
         levels, ends = np.tile(common, n), np.arange(n + 1) * len(common)
     return Range(low, high, levels, ends)
+
+
+def _between(levels: Array, low: float, high: float) -> Array:
+    """The levels that lie within the bounds."""
+    return levels[(levels >= low) & (levels <= high)]
 
 
 def _by_column(observed: Observed) -> list[Array]:

@@ -7,30 +7,25 @@ from typing import Annotated
 
 import typer
 
-from ncarl.cli.models import (
+from ncarl.cli.choices import (
     Center,
     EngineName,
     Method,
-    ModelOptions,
     Orientation,
     Precision,
     Scale,
+    Sides,
     Weights,
+    parse_clip,
+    parse_gamma,
+    parse_level,
+    parse_noise,
+    parse_strength,
 )
+from ncarl.cli.models import ModelOptions
 
 TABLE, MODEL, OUTPUT = "How to read IN", "Model", "Output"
-
-
-def parse_gamma(text: str) -> float | str:
-    """A noise level, or "none" for the exact model."""
-    if text.lower() == "none":
-        return "none"
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"must be a positive number or 'none', got {text!r}"
-        ) from None
+BAYES, PAPER = "Only for --method bayes", "Only for --method ncarl and ncarl-cv"
 
 
 def complete(
@@ -78,29 +73,13 @@ def complete(
     method: Annotated[
         Method,
         typer.Option(rich_help_panel=MODEL,
-                     help="ncarl-cv chooses the parameters on held-out entries; a "
-                     "parameter given below is not searched."),
-    ] = Method.NCARL_CV,
-    alpha: Annotated[
-        float | None, typer.Option(rich_help_panel=MODEL, help="Weight of the graph.")
-    ] = None,
-    n_neighbors: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=MODEL, help="Neighbours of a column."),
-    ] = None,
-    gamma: Annotated[
-        str | None,
-        typer.Option(parser=parse_gamma, metavar="FLOAT|none", rich_help_panel=MODEL,
-                     help="Noise level; 'none' is the exact model."),
-    ] = None,
+                     help="bayes learns the noise and gives error bars, with nothing "
+                     "to tune; ncarl is the model of the paper, and ncarl-cv chooses "
+                     "those of its parameters that are not given."),
+    ] = Method.BAYES,
     center: Annotated[
         Center | None,
         typer.Option(rich_help_panel=MODEL, help="What to take off first."),
-    ] = None,
-    weights: Annotated[
-        Weights | None,
-        typer.Option(rich_help_panel=MODEL,
-                     help="How small singular values are treated."),
     ] = None,
     max_iter: Annotated[
         int | None, typer.Option(rich_help_panel=MODEL, help="Most steps.")
@@ -109,18 +88,21 @@ def complete(
         float | None,
         typer.Option(rich_help_panel=MODEL, help="Change that ends the fit."),
     ] = None,
-    orientation: Annotated[
-        Orientation | None,
-        typer.Option(rich_help_panel=MODEL, help="Which side carries the kernel."),
-    ] = None,
     scale: Annotated[
         Scale,
         typer.Option(rich_help_panel=MODEL,
                      help="Bring columns to one scale; auto does so in tables whose "
                      "columns differ much."),
     ] = Scale.AUTO,
+    validation: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=MODEL,
+                     help="Part of the entries to hold out first (bayes, ncarl-cv)."),
+    ] = None,
     seed: Annotated[
-        int, typer.Option(rich_help_panel=MODEL, help="Seed of the held-out entries.")
+        int,
+        typer.Option(rich_help_panel=MODEL,
+                     help="Seed of the held-out entries and of draws."),
     ] = 0,
     engine: Annotated[
         EngineName,
@@ -132,10 +114,89 @@ def complete(
         Precision,
         typer.Option(rich_help_panel=MODEL, help="Precision of the work."),
     ] = Precision.FLOAT64,
+    sides: Annotated[
+        Sides | None,
+        typer.Option(rich_help_panel=BAYES,
+                     help="Which sides of the table explain each other; auto takes "
+                     "both where that is affordable and pays."),
+    ] = None,
+    prior_strength: Annotated[
+        str | None,
+        typer.Option(parser=parse_strength, metavar="auto|FLOAT", rich_help_panel=BAYES,
+                     help="Rows that the prior counts as, over the longer side of the "
+                     "table; auto tries several on held-out entries."),
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(parser=parse_noise, metavar="learn|per-column|FLOAT",
+                     rich_help_panel=BAYES,
+                     help="One noise for all columns, one for each, or its standard "
+                     "deviation."),
+    ] = None,
+    clip: Annotated[
+        str | None,
+        typer.Option(parser=parse_clip, metavar="auto|none|LOW,HIGH",
+                     rich_help_panel=BAYES,
+                     help="Where filled values may lie; auto keeps to an end of the "
+                     "observed range that is reached often, as in ratings."),
+    ] = None,
+    rounding: Annotated[
+        bool,
+        typer.Option("--round", rich_help_panel=BAYES,
+                     help="Round filled values to values that were observed."),
+    ] = False,
+    alpha: Annotated[
+        float | None, typer.Option(rich_help_panel=PAPER, help="Weight of the graph.")
+    ] = None,
+    n_neighbors: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=PAPER, help="Neighbours of a column."),
+    ] = None,
+    gamma: Annotated[
+        str | None,
+        typer.Option(parser=parse_gamma, metavar="FLOAT|none", rich_help_panel=PAPER,
+                     help="Noise level; 'none' is the exact model."),
+    ] = None,
+    weights: Annotated[
+        Weights | None,
+        typer.Option(rich_help_panel=PAPER,
+                     help="How small singular values are treated."),
+    ] = None,
+    orientation: Annotated[
+        Orientation | None,
+        typer.Option(rich_help_panel=PAPER, help="Which side carries the kernel."),
+    ] = None,
     std: Annotated[
         Path | None,
         typer.Option(metavar="OUT2", rich_help_panel=OUTPUT,
                      help="Write standard deviations too, in the format of IN."),
+    ] = None,
+    lower: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", rich_help_panel=OUTPUT,
+                     help="Write lower ends of intervals, in the format of IN; "
+                     "observed entries stay as they are (bayes)."),
+    ] = None,
+    upper: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", rich_help_panel=OUTPUT,
+                     help="Write upper ends of intervals (bayes)."),
+    ] = None,
+    level: Annotated[
+        float | None,
+        typer.Option(parser=parse_level, metavar="FLOAT", rich_help_panel=OUTPUT,
+                     show_default="0.9",
+                     help="Part of the missing entries that intervals are to hold."),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", rich_help_panel=OUTPUT,
+                     help="Draw N completed tables, for multiple imputation (bayes)."),
+    ] = None,
+    draws_out: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH.npz", rich_help_panel=OUTPUT,
+                     help="Where draws go: an array 'draws', N x rows x columns."),
     ] = None,
     save_model: Annotated[
         Path | None,
@@ -165,6 +226,7 @@ def complete(
     """
     from ncarl.cli.completion import Job, on_terminal, run
     from ncarl.cli.files import ReadOptions
+    from ncarl.cli.outputs import Outputs
 
     model = ModelOptions(
         method=method,
@@ -176,6 +238,12 @@ def complete(
         max_iter=max_iter,
         tol=tol,
         orientation=orientation,
+        sides=sides,
+        prior_strength=prior_strength,
+        noise=noise,
+        clip=clip,
+        rounding=rounding,
+        validation=validation,
         seed=seed,
         checkpoint=checkpoint,
         scale=scale,
@@ -183,16 +251,11 @@ def complete(
         engine=engine,
         dtype=dtype,
     )
-    job = Job(
-        source=source,
-        target=target,
-        reading=ReadOptions(na or (), label or (), header, delimiter, array),
-        model=model,
-        std=std,
-        saved=save_model,
-        overwrite=overwrite,
-        progress=on_terminal() and not quiet,
+    outputs = Outputs(
+        target, std, lower, upper, level, draws, draws_out, save_model, overwrite
     )
+    reading = ReadOptions(na or (), label or (), header, delimiter, array)
+    job = Job(source, reading, model, outputs, on_terminal() and not quiet)
     _report(run(job), quiet)
 
 

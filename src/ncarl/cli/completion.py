@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from scipy import sparse
 
+from ncarl.cli.choices import Method
 from ncarl.cli.files import ReadOptions, Table, read_table
-from ncarl.cli.models import ModelOptions, build, check_options, decide_scale
-from ncarl.cli.outputs import check_format, check_targets
+from ncarl.cli.filling import check_size, count_missing, fill, write
+from ncarl.cli.models import ModelOptions, build, decide_scale
+from ncarl.cli.outputs import Outputs, check_files
+from ncarl.cli.usage import check_usage
 from ncarl.core.types import Array
-from ncarl.observed import Observed
 
 
 @dataclass(frozen=True)
@@ -26,27 +27,22 @@ class Job:
 
     Attributes
     ----------
-    source, target : Path
-        The input and the completed table.
+    source : Path
+        The input.
     reading : ReadOptions
-        How to read the input.
+        How to read it.
     model : ModelOptions
         Which model to fit.
-    std, saved : Path or None
-        Where standard deviations and the fitted model go.
-    overwrite : bool
-        Whether existing files may be replaced.
+    outputs : Outputs
+        What to write.
     progress : bool
         Whether to show a progress bar.
     """
 
     source: Path
-    target: Path
     reading: ReadOptions
     model: ModelOptions
-    std: Path | None = None
-    saved: Path | None = None
-    overwrite: bool = False
+    outputs: Outputs
     progress: bool = False
 
 
@@ -60,6 +56,9 @@ class Done:
         Entries that were filled.
     scale, reason : str or None, str
         The scaling and why.
+    deviation : float or None
+        Mean standard deviation of filled entries, where the model has one; in spreads
+        of their columns if these were scaled.
     warned : list of Warning
         Warnings of the fit.
     """
@@ -71,19 +70,21 @@ class Done:
     estimator: Any = None
     scale: str | None = None
     reason: str = ""
+    deviation: float | None = None
     warned: Sequence[Warning] = ()
 
 
 def run(job: Job) -> Done:
     """Complete a table and write what was asked for."""
-    check_options(job.model)
-    _check_files(job)
+    check_usage(job.model, job.outputs)
+    check_files(job.source, job.outputs, checkpoint_files(job.model))
     table = read_table(job.source, job.reading)
     missing = count_missing(table.values)
     done = Done(job, table, missing)
-    if missing == 0 and job.std is None and job.saved is None:
-        table.write(job.target.resolve(), _dense(table.values))
+    if missing == 0 and not job.outputs.needs_fit:
+        table.write(job.outputs.target.resolve(), _dense(table.values))
         return done
+    check_size(table.values.shape, job.outputs)
     scale, reason = decide_scale(job.model, table.values, table.mixed_units)
     done = replace(done, scale=scale, reason=reason)
     return _fit_and_write(done)
@@ -97,41 +98,32 @@ def _fit_and_write(done: Done) -> Done:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         estimator.fit(values)
-        filled = estimator.transform(values, return_std=job.std is not None)
+        results = fill(estimator, values, job.outputs, seed=job.model.seed)
     seconds = time.perf_counter() - start
-    filled, deviations = filled if job.std is not None else (filled, None)
-    # Links are followed, so that the file behind them is the one replaced.
-    done.table.write(job.target.resolve(), filled)
-    if job.std is not None and deviations is not None:
-        done.table.write(job.std.resolve(), deviations, every=True)
-    if job.saved is not None:
-        estimator.save(job.saved.resolve())
+    write(done.table, job.outputs, results)
+    if job.outputs.saved is not None:
+        estimator.save(job.outputs.saved.resolve())
     heard = [w.message for w in caught if isinstance(w.message, Warning)]
-    return replace(done, estimator=estimator, seconds=seconds, warned=heard)
+    return replace(
+        done,
+        estimator=estimator,
+        seconds=seconds,
+        deviation=results.deviation,
+        warned=heard,
+    )
 
 
-def _check_files(job: Job) -> None:
-    """Raise if a file cannot be written, before the time for the fit is spent."""
-    check_format(job.source, "OUT", job.target)
-    targets = {"OUT": job.target}
-    if job.std is not None:
-        check_format(job.source, "--std", job.std)
-        targets["--std"] = job.std
-    if job.saved is not None:
-        targets["--save-model"] = job.saved
-    check_targets(job.source, targets, job.overwrite)
-    if job.model.checkpoint is not None:
-        # A checkpoint that exists is gone on from, so it is no file to replace.
-        others = {"--checkpoint": job.model.checkpoint, **targets}
-        check_targets(job.source, others, overwrite=True)
-
-
-def count_missing(values: Any) -> int:
-    """Number of gaps in a matrix."""
-    if sparse.issparse(values):
-        m, n = values.shape
-        return int(m * n - Observed.from_sparse(values).n_observed)
-    return int(np.isnan(values).sum())
+def checkpoint_files(model: ModelOptions) -> dict[str, Path]:
+    """The files in which a fit keeps its state, by what to call them."""
+    path = model.checkpoint
+    if path is None:
+        return {}
+    parts = ("columns", "rows") if model.method is Method.BAYES else ()
+    beside = {
+        f"--checkpoint (its part for the {part})": path.with_name(f"{path.name}.{part}")
+        for part in parts
+    }
+    return {"--checkpoint": path, **beside}
 
 
 def _dense(values: Any) -> Array:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_sample_image
 
 from ncarl.centering import fit_centre
+from ncarl.cli.choices import Method
 from ncarl.cli.models import ModelOptions, build
 from ncarl.core.types import Array
 from ncarl.metrics import rmse
@@ -20,6 +21,8 @@ from ncarl.observed import Observed
 CREDIT = "Photograph: china.jpg of scikit-learn, by danielbuechele, CC BY 2.0"
 #: Weights that turn red, green and blue into grey (ITU-R BT.601).
 GREY = (0.299, 0.587, 0.114)
+#: Part of the hidden entries that intervals are to hold.
+LEVEL = 0.9
 
 
 @dataclass(frozen=True)
@@ -63,31 +66,85 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A case, its completion, and errors by method."""
+class Fit:
+    """What one method made of a case."""
 
-    case: Case
     estimator: Any
     filled: Array
     seconds: float
-    errors: dict[str, float] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """The fit as JSON can hold it."""
+        est = self.estimator
+        return {
+            "steps": int(est.n_iter_),
+            "converged": bool(est.converged_),
+            "seconds": round(self.seconds, 2),
+            "engine": est.engine_,
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case, its completions, and errors by method.
+
+    Attributes
+    ----------
+    fits : mapping of str to Fit
+        By method of ``ncarl complete``.
+    errors : mapping of str to float
+        Root mean square errors on the hidden entries; yardsticks are among them.
+    lower, upper : arrays of shape (hidden entries,)
+        Ends of the intervals of ``bayes``.
+    """
+
+    case: Case
+    fits: Mapping[str, Fit]
+    errors: Mapping[str, float]
+    lower: Array
+    upper: Array
+
+    @property
+    def bayes(self) -> Any:
+        """The fitted default model."""
+        return self.fits["bayes"].estimator
+
+    @property
+    def filled(self) -> Array:
+        """What the default model filled in."""
+        return self.fits["bayes"].filled
+
+    @property
+    def covered(self) -> Array:
+        """Which hidden entries lie in their interval."""
+        truth = self.case.truth[self.case.hidden]
+        inside: Array = (truth >= self.lower) & (truth <= self.upper)
+        return inside
 
     def record(self) -> dict[str, Any]:
         """The outcome as JSON can hold it."""
-        case, est = self.case, self.estimator
+        case, est, search = self.case, self.bayes, self.fits["ncarl-cv"].estimator
         return {
             "name": case.name,
             "data": case.title,
             "shape": list(case.truth.shape),
             "missing_share": float(case.hidden.mean()),
             "error_unit": "column standard deviations" if case.is_table else "grey 0-1",
-            "rmse_on_hidden": self.errors,
-            "chosen": dict(est.best_params_),
-            "relative_error_held_out": float(est.best_error_),
-            "steps": int(est.n_iter_),
-            "converged": bool(est.converged_),
-            "seconds": round(self.seconds, 2),
-            "engine": est.engine_,
+            "rmse_on_hidden": dict(self.errors),
+            "bayes": {
+                **self.fits["bayes"].record(),
+                "sides": est.sides_,
+                "weight_of_columns": float(est.weight_),
+                "prior_strength": float(est.prior_strength_),
+                "calibration": float(est.calibration_),
+                "interval_level": LEVEL,
+                "hidden_in_interval": float(self.covered.mean()),
+            },
+            "ncarl-cv": {
+                **self.fits["ncarl-cv"].record(),
+                "chosen": dict(search.best_params_),
+                "relative_error_held_out": float(search.best_error_),
+            },
         }
 
 
@@ -122,21 +179,32 @@ def cases(quick: bool, seed: int) -> list[Case]:
 
 def solve(case: Case, seed: int, progress: bool) -> Outcome:
     """Complete a case with the defaults of ``ncarl complete``, and measure it."""
-    scale = "columns" if case.is_table else None
-    estimator = build(ModelOptions(seed=seed), scale=scale, progress=progress)
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        # The table of results says how many steps there were, and if they settled.
-        warnings.simplefilter("ignore")
-        filled = estimator.fit_transform(case.seen)
-    seconds = time.perf_counter() - start
+    fits = {
+        str(method): fitted(case, method, seed, progress)
+        for method in (Method.NCARL_CV, Method.BAYES)
+    }
     guesses = {
         "mean": mean_fill(case),
         "two-way": two_way_fill(case),
-        "ncarl": filled,
+        **{name: fit.filled for name, fit in fits.items()},
     }
     errors = {name: error_on_hidden(case, guess) for name, guess in guesses.items()}
-    return Outcome(case, estimator, filled, seconds, errors)
+    places = np.nonzero(case.hidden)
+    ends = fits["bayes"].estimator.predict_interval(*places, level=LEVEL)
+    return Outcome(case, fits, errors, *ends)
+
+
+def fitted(case: Case, method: Method, seed: int, progress: bool) -> Fit:
+    """Complete a case by one method."""
+    options = ModelOptions(method=method, seed=seed)
+    scale = "columns" if case.is_table else None
+    estimator = build(options, scale=scale, progress=progress)
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        # The table of results says if the steps settled.
+        warnings.simplefilter("ignore")
+        filled = estimator.fit_transform(case.seen)
+    return Fit(estimator, filled, time.perf_counter() - start)
 
 
 def error_on_hidden(case: Case, guess: Array) -> float:

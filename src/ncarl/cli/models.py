@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ncarl.cli.choices import (
+    Center,
+    EngineName,
+    Method,
+    Orientation,
+    Precision,
+    Scale,
+    Sides,
+    Weights,
+)
 
 if TYPE_CHECKING:
     from ncarl.core.types import Array
@@ -13,63 +23,9 @@ if TYPE_CHECKING:
 
 #: Spreads of columns that differ by more than this factor are brought to one scale.
 UNITS_DIFFER = 5.0
-#: Scaling puts the kernel on the columns; a wide table beyond this is too costly.
+#: With ncarl and ncarl-cv, scaling puts the kernel on the columns; a wide table beyond
+#: this is too costly.
 WIDEST_SCALED = 1000
-
-
-class Method(StrEnum):
-    """Estimators by their name on the command line."""
-
-    NCARL_CV = "ncarl-cv"
-    NCARL = "ncarl"
-
-
-class Center(StrEnum):
-    """Centrings by their name on the command line."""
-
-    NONE = "none"
-    MEAN = "mean"
-    COLUMNS = "columns"
-    TWO_WAY = "two-way"
-
-
-class Weights(StrEnum):
-    """Treatments of small singular values."""
-
-    FLOOR = "floor"
-    PINV = "pinv"
-    SMOOTH = "smooth"
-
-
-class Orientation(StrEnum):
-    """Which side carries the kernel."""
-
-    AUTO = "auto"
-    COLUMNS = "columns"
-    ROWS = "rows"
-
-
-class Scale(StrEnum):
-    """Whether columns are brought to one scale."""
-
-    AUTO = "auto"
-    NONE = "none"
-    COLUMNS = "columns"
-
-
-class EngineName(StrEnum):
-    """Engines by their name."""
-
-    AUTO = "auto"
-    THREADS = "threads"
-    TORCH = "torch"
-
-
-class Precision(StrEnum):
-    """Precisions of the work."""
-
-    FLOAT64 = "float64"
-    FLOAT32 = "float32"
 
 
 @dataclass(frozen=True)
@@ -80,11 +36,15 @@ class ModelOptions:
     ----------
     gamma : float, "none" or None
         "none" asks for the exact model.
+    clip : pair of float, "auto", "none" or None
+        Bounds of filled values.
+    rounding : bool
+        Whether filled values are rounded to observed ones.
     std : bool
         Whether standard deviations will be asked for.
     """
 
-    method: Method = Method.NCARL_CV
+    method: Method = Method.BAYES
     alpha: float | None = None
     n_neighbors: int | None = None
     gamma: float | str | None = None
@@ -93,24 +53,18 @@ class ModelOptions:
     max_iter: int | None = None
     tol: float | None = None
     orientation: Orientation | None = None
+    sides: Sides | None = None
+    prior_strength: float | str | None = None
+    noise: float | str | None = None
+    clip: tuple[float, float] | str | None = None
+    rounding: bool = False
+    validation: float | None = None
     seed: int = 0
     checkpoint: Path | None = None
     scale: Scale = Scale.AUTO
     std: bool = False
     engine: EngineName = EngineName.AUTO
     dtype: Precision = Precision.FLOAT64
-
-
-def check_options(options: ModelOptions) -> None:
-    """Raise if the options contradict each other."""
-    exact = options.gamma == "none"
-    if options.std and (
-        exact or (options.method is Method.NCARL and options.gamma is None)
-    ):
-        raise ValueError(
-            "--std needs a model of the noise; give --gamma a positive number"
-            + (", or leave it out" if options.method is Method.NCARL_CV else "")
-        )
 
 
 def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
@@ -135,9 +89,31 @@ def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
     given = {name: value for name, value in shared.items() if value is not None}
     given |= {"scale": scale, "progress": progress}
     given |= {"engine": str(options.engine), "dtype": str(options.dtype)}
-    if options.method is Method.NCARL:
-        return _one_fit(options, given)
-    return _search(options, given)
+    make = {
+        Method.BAYES: _bayesian,
+        Method.NCARL_CV: _search,
+        Method.NCARL: _one_fit,
+    }
+    return make[options.method](options, given)
+
+
+def _bayesian(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
+    """The model with learned noise, a prior and error bars."""
+    from ncarl.estimators.bayesian import BayesianNCARL
+
+    own: dict[str, Any] = {
+        "sides": options.sides and str(options.sides),
+        "prior_strength": options.prior_strength,
+        "noise": options.noise,
+        "validation": options.validation,
+        "rounding": "observed" if options.rounding else None,
+    }
+    given |= {name: value for name, value in own.items() if value is not None}
+    if options.clip is not None:
+        given["clip"] = None if options.clip == "none" else options.clip
+    if options.center is not None:
+        given["center"] = _center(options.center)
+    return BayesianNCARL(random_state=options.seed, **given)
 
 
 def _one_fit(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
@@ -171,6 +147,8 @@ def _search(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
         given["gammas"] = tuple(g for g in NCARLCV().gammas if g is not None)
     if options.center is not None:
         given["centers"] = (_center(options.center),)
+    if options.validation is not None:
+        given["validation"] = options.validation
     return NCARLCV(random_state=options.seed, **given)
 
 
@@ -192,11 +170,13 @@ def decide_scale(
         return (None if options.scale is Scale.NONE else "columns"), "as asked"
     if not mixed_units:
         return None, "a matrix file has one unit"
-    if options.orientation is Orientation.ROWS:
-        return None, "the kernel is to sit on the rows"
-    m, n = values.shape
-    if n > max(m, WIDEST_SCALED):
-        return None, f"{n} columns are too many for it"
+    if options.method is not Method.BAYES:
+        # There scaling puts the kernel on the columns.
+        if options.orientation is Orientation.ROWS:
+            return None, "the kernel is to sit on the rows"
+        m, n = values.shape
+        if n > max(m, WIDEST_SCALED):
+            return None, f"{n} columns are too many for it"
     factor = spread_factor(values)
     if factor is None:
         return None, "too few columns vary"

@@ -4,9 +4,86 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ncarl.cli.files import format_of
+
+#: Part of the entries that intervals hold unless told otherwise.
+USUAL_LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is to be written, and where; None for what is not.
+
+    Attributes
+    ----------
+    target : Path
+        The completed table.
+    std : Path or None
+        Standard deviations.
+    lower, upper : Path or None
+        Ends of intervals.
+    level : float or None
+        Part of the entries that intervals hold.
+    draws, drawn : int or None, Path or None
+        How many completed tables to draw, and the file for them.
+    saved : Path or None
+        The fitted model.
+    overwrite : bool
+        Whether existing files may be replaced.
+    """
+
+    target: Path
+    std: Path | None = None
+    lower: Path | None = None
+    upper: Path | None = None
+    level: float | None = None
+    draws: int | None = None
+    drawn: Path | None = None
+    saved: Path | None = None
+    overwrite: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether intervals are asked for."""
+        return self.lower is not None or self.upper is not None
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether a model is needed even if nothing is missing."""
+        others = (self.std, self.lower, self.upper, self.drawn, self.saved)
+        return any(path is not None for path in others)
+
+
+def check_files(source: Path, outputs: Outputs, checkpoint: Mapping[str, Path]) -> None:
+    """Raise if a file cannot be written, before the time for the fit is spent.
+
+    Parameters
+    ----------
+    source : Path
+        The input.
+    outputs : Outputs
+        What is to be written.
+    checkpoint : mapping of str to Path
+        Where the state is kept; those files may exist.
+    """
+    alike = {
+        "OUT": outputs.target,
+        "--std": outputs.std,
+        "--lower": outputs.lower,
+        "--upper": outputs.upper,
+    }
+    tables = {flag: path for flag, path in alike.items() if path is not None}
+    for flag, path in tables.items():
+        check_format(source, flag, path)
+    free = {"--draws-out": outputs.drawn, "--save-model": outputs.saved}
+    targets = tables | {flag: path for flag, path in free.items() if path is not None}
+    check_targets(source, targets, outputs.overwrite)
+    if checkpoint:
+        # A checkpoint that exists is gone on from, so it is no file to replace.
+        check_targets(source, {**checkpoint, **targets}, overwrite=True)
 
 
 def check_format(source: Path, flag: str, target: Path) -> None:

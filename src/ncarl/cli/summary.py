@@ -11,9 +11,13 @@ from rich.console import Console
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
+from ncarl.cli.bayes_summary import bayesian_lines, model_words
+from ncarl.cli.choices import Method
 from ncarl.cli.completion import Done
 from ncarl.cli.files import shown
+from ncarl.cli.outputs import USUAL_LEVEL, Outputs
 from ncarl.core.types import Array
+from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.exceptions import NumericalWarning
 
 #: So many names are listed before "and more".
@@ -43,34 +47,58 @@ def summary_lines(done: Done) -> Iterable[tuple[str, str]]:
         yield "result", "nothing was missing; the table was copied as it is"
     else:
         yield from _model_lines(done)
-    job = done.job
-    yield "written", str(job.target)
-    if job.std is not None:
-        yield "", f"{job.std} (standard deviations; 0 at observed entries)"
-    if job.saved is not None:
-        yield "", f"{job.saved} (the model; read it with ncarl.load)"
+    yield from _written_lines(done.job.outputs)
+
+
+def _written_lines(outputs: Outputs) -> Iterable[tuple[str, str]]:
+    """The files that were written."""
+    yield "written", str(outputs.target)
+    if outputs.std is not None:
+        yield "", f"{outputs.std} (standard deviations; 0 at observed entries)"
+    level = USUAL_LEVEL if outputs.level is None else outputs.level
+    for path, end in ((outputs.lower, "lower"), (outputs.upper, "upper")):
+        if path is not None:
+            yield "", f"{path} ({end} ends of {level * 100:g}% intervals)"
+    if outputs.drawn is not None:
+        yield "", f"{outputs.drawn} (draws, {outputs.draws} completed tables)"
+    if outputs.saved is not None:
+        yield "", f"{outputs.saved} (the model; read it with ncarl.load)"
 
 
 def _model_lines(done: Done) -> Iterable[tuple[str, str]]:
     """The part of the summary that tells of the fit."""
-    est = done.estimator
-    yield "method", f"{done.job.model.method}: {parameters(est)}"
+    est, method = done.estimator, done.job.model.method
+    bayes = method is Method.BAYES
+    yield "method", f"{method}: {model_words(est) if bayes else parameters(est)}"
     yield "scale", f"{done.scale or 'none'} ({done.reason})"
-    error = getattr(est, "best_error_", math.nan)
-    if not math.isnan(error):
-        share = est.validation
-        unit = "of a column's spread" if done.scale else "relative"
-        yield "error", f"{error:.3g} {unit}, on {share:.0%} of the entries held out"
+    yield from bayesian_lines(done) if bayes else _error_lines(done)
     # With tol = 0 a fixed number of steps was asked for, and was made.
     settled = "" if est.converged_ or est.tol == 0.0 else ", not settled"
     yield "steps", f"{est.n_iter_}{settled}, {done.seconds:.1f} s in all"
     yield "engine", est.engine_
-    columns = est.unidentified_columns_
+    yield from _empty_lines(done)
+
+
+def _error_lines(done: Done) -> Iterable[tuple[str, str]]:
+    """The error of a search on held-out entries."""
+    error = getattr(done.estimator, "best_error_", math.nan)
+    if not math.isnan(error):
+        share = done.estimator.validation
+        unit = "of a column's spread" if done.scale else "relative"
+        yield "error", f"{error:.3g} {unit}, on {share:.0%} of the entries held out"
+
+
+def _empty_lines(done: Done) -> Iterable[tuple[str, str]]:
+    """Rows and columns of which nothing was known."""
+    columns, rows = (
+        done.estimator.unidentified_columns_,
+        done.estimator.unidentified_rows_,
+    )
     if len(columns):
         text = listed([_name(done, j) for j in columns])
         yield "empty", f"columns with nothing observed, filled by the centre: {text}"
-    if len(est.unidentified_rows_):
-        text = listed([str(i + 1) for i in est.unidentified_rows_])
+    if len(rows):
+        text = listed([str(i + 1) for i in rows])
         yield "empty", f"rows with nothing observed, filled by the centre: {text}"
 
 
@@ -128,10 +156,7 @@ def warning_lines(done: Done) -> list[str]:
     lines = []
     for warning in done.warned:
         if isinstance(warning, ConvergenceWarning):
-            line = (
-                f"not settled after {done.estimator.n_iter_} steps, the last one is "
-                "kept; raise --max-iter or --tol"
-            )
+            line = _unsettled(done.estimator)
         elif isinstance(warning, NumericalWarning) or type(warning) is UserWarning:
             line = " ".join(str(warning).split())
         else:
@@ -139,3 +164,13 @@ def warning_lines(done: Done) -> list[str]:
         if line not in lines:
             lines.append(line)
     return lines
+
+
+def _unsettled(est: Any) -> str:
+    """What to do about a fit that did not settle."""
+    bayes = isinstance(est, BayesianNCARL)
+    steps, kept = (est.max_iter, "best") if bayes else (est.n_iter_, "last")
+    return (
+        f"not settled after {steps} steps, the {kept} one is kept; raise --max-iter or "
+        "--tol"
+    )

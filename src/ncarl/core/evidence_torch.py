@@ -24,6 +24,7 @@ from ncarl.core.rows_torch import (
     for_all_systems,
     mark,
     missing_side,
+    shifted_values,
     sound_factor,
 )
 from ncarl.core.types import Array, EvidenceSums, Kernel
@@ -53,7 +54,7 @@ def _of_piece(
 ) -> EvidenceSums:
     """Sums over a block small enough for its duals to be laid out densely."""
     start = mark(block)
-    values = _shifted(block, offsets, scales)
+    values = shifted_values(block, offsets, scales)
     if checked or not block.recorded or gpu_kernels() is None:
         Y, B, missing, log_det, jitter = _solved(block, kernel, values, checked)
     else:
@@ -70,18 +71,6 @@ def _of_piece(
         jitter=jitter,
         spans=((start, middle, mark(block)),),
     )
-
-
-def _shifted(block: PlacedBlock, offsets: Array | None, scales: Array | None) -> Array:
-    """``(v - offsets) * scales`` of all entries, padded, given one a column."""
-    padded = block.padded_values.clone()
-    values, columns = padded[:-1], block.indices.long()
-    like = {"dtype": padded.dtype, "device": padded.device}
-    if offsets is not None:
-        values -= torch.as_tensor(offsets, **like)[columns]
-    if scales is not None:
-        values *= torch.as_tensor(scales, **like)[columns]
-    return padded
 
 
 def _rows_on_missing_side(block: PlacedBlock) -> int:

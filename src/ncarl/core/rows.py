@@ -35,8 +35,9 @@ def row_module(name: str = "auto") -> Any:
     Each has ``solve_rows(block, kernel, *, checked)``, which fills rows of
     ``new_rows(block)`` if it is given them, or else ``complete_rows`` with the same
     arguments; ``variances(block, kernel)``, ``dense_duals(block, Y)``,
-    ``pieces(block)``, ``mark(block)``, and for results that leave for the host
-    ``parts_to_fetch(block)`` and ``fetched(array)``; it may have
+    ``pieces(block)``, ``mark(block)``, ``shifted(block, offsets, scales)``, and for
+    results that leave for the host ``parts_to_fetch(block)`` and ``fetched(array)``;
+    it may have
     ``entries_from_duals(block, K, Y, i, j)`` and ``sparse_outer_sum(block, Y)`` with
     ``scatter_pays(block)``.
     """

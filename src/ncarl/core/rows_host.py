@@ -21,6 +21,7 @@ __all__ = [
     "parts_to_fetch",
     "pieces",
     "scatter_pays",
+    "shifted",
     "variances",
 ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -69,6 +70,32 @@ def moment(device: Any) -> Any:
 def mark(block: PlacedBlock) -> Any:
     """A moment in the course of the work on the block's device."""
     return moment(block.values.device)
+
+
+def shifted(
+    block: PlacedBlock, offsets: Array | None, scales: Array | None
+) -> PlacedBlock:
+    """The block with the values ``(v - offsets) * scales``, given one a column."""
+    padded = shifted_values(block, offsets, scales)
+    # Batches are planned by the pattern alone; parts hold values, and are not taken.
+    plans = {key: plan for key, plan in block.plans.items() if isinstance(key, bool)}
+    return replace(
+        block, values=padded[:-1], padded_values=padded, recorded=False, plans=plans
+    )
+
+
+def shifted_values(
+    block: PlacedBlock, offsets: Array | None, scales: Array | None
+) -> Array:
+    """``(v - offsets) * scales`` of all entries, padded, given one a column."""
+    padded = block.padded_values.clone()
+    values, columns = padded[:-1], block.indices.long()
+    like = {"dtype": padded.dtype, "device": padded.device}
+    if offsets is not None:
+        values -= torch.as_tensor(offsets, **like)[columns]
+    if scales is not None:
+        values *= torch.as_tensor(scales, **like)[columns]
+    return padded
 
 
 def solve_rows(

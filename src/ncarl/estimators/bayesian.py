@@ -11,17 +11,12 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.fit import Fit, Fitted, Plan, ways_of_sides
-from ncarl.bayes.intervals import Scores
 from ncarl.bayes.model import TwoSided
-from ncarl.bayes.side import covariance_of
 from ncarl.bayes.standard import fit_range, fit_standard, units_differ
-from ncarl.core.types import Array
 from ncarl.engines import Engine, pick_engine
-from ncarl.estimators.asked import position_pair, refuse_large
-from ncarl.estimators.base import MAX_DENSE_GB, KernelEstimator
+from ncarl.estimators.bayesian_base import BayesianEstimator
 from ncarl.estimators.bayesian_checks import (
     checked_clip,
     checked_noise,
@@ -30,13 +25,12 @@ from ncarl.estimators.bayesian_checks import (
     digest,
 )
 from ncarl.estimators.correlations import strongest_correlations
-from ncarl.estimators.parameters import check_number, check_whole
 from ncarl.estimators.watching import watchers
 from ncarl.loop import StepInfo
 from ncarl.observed import Observed
 
 
-class BayesianNCARL(KernelEstimator):
+class BayesianNCARL(BayesianEstimator):
     r"""Matrix completion with learned noise, a prior correlation and error bars.
 
     Rows are draws :math:`x \sim N(\mu, K)` of which some entries are seen through
@@ -56,9 +50,9 @@ class BayesianNCARL(KernelEstimator):
     center : {"two-way", "columns", "mean", None}, default="two-way"
         What the kernel describes deviations from. With "two-way" column means and row
         effects are part of the model and learned with it.
-    noise : {"learn", "per-column"} or float, default="learn"
-        One noise for all columns, one for each, or its standard deviation. 0 is a
-        model without noise, which has no error bars.
+    noise : {"per-column", "learn"} or float, default="per-column"
+        A noise for each column, learned about a usual one; one for all columns; or its
+        standard deviation. 0 is a model without noise, which has no error bars.
     sides : {"auto", "columns", "rows", "both"}, default="auto"
         Which sides of the matrix carry a kernel. Entries of the matrix of the fit are
         filled from both where that is affordable and pays; new rows always from the
@@ -124,6 +118,9 @@ class BayesianNCARL(KernelEstimator):
     calibration_ : float
         Root mean square of held-out errors over their standard deviations; 1 if these
         are right, NaN if nothing was held out.
+    held_out_error_ : float
+        Root mean square error on the held-out entries, in spreads of the columns if
+        these were brought to one scale.
     unidentified_rows_, unidentified_columns_ : arrays of int
         Rows and columns with nothing observed.
     engine_ : str
@@ -151,27 +148,12 @@ class BayesianNCARL(KernelEstimator):
     >>> low, high = model.predict_interval([0, 1], [3, 5], level=0.9)
     """
 
-    _scalars = (
-        "n_iter_",
-        "converged_",
-        "transposed_",
-        "engine_",
-        "sides_",
-        "weight_",
-        "log_evidence_",
-        "prior_strength_",
-        "calibration_",
-        "search_",
-        "training_fingerprint_",
-    )
-    _noise_hint = "noise=0 has none; use noise='learn'"
-
     def __init__(
         self,
         prior: Any = "co-observation",
         prior_strength: str | float = "auto",
         center: str | None = "two-way",
-        noise: str | float = "learn",
+        noise: str | float = "per-column",
         sides: str = "auto",
         max_iter: int = 100,
         tol: float = 1e-5,
@@ -220,9 +202,7 @@ class BayesianNCARL(KernelEstimator):
         observed = self._read_fit(X)
         rows_only = self.sides == "rows"
         prior = checked_prior(self.prior, observed.shape[1], rows_only=rows_only)
-        scaled = self.scale == "columns" or (
-            self.scale == "auto" and units_differ(observed)
-        )
+        scaled = self._scaled(observed, noise)
         standard = fit_standard(observed, scaled=scaled)
         if not isinstance(noise, str):
             noise = noise / standard.unit
@@ -247,6 +227,19 @@ class BayesianNCARL(KernelEstimator):
         )
         self.engine_ = engine.describe()
         return self._finish_fit(observed, fitted)
+
+    def _scaled(self, observed: Observed, noise: str | float) -> bool:
+        """Whether columns are brought to one scale."""
+        if isinstance(noise, str) or noise == 0.0:
+            wanted = self.scale == "auto" and units_differ(observed)
+            return wanted or self.scale == "columns"
+        if self.scale == "columns":
+            raise ValueError(
+                f"noise={self.noise!r} is in the units of the values, and with "
+                "scale='columns' each column has its own; use noise='per-column', or "
+                "scale=None"
+            )
+        return False
 
     @contextlib.contextmanager
     def _watch(self, label: str) -> Iterator[list[Any]]:
@@ -285,6 +278,7 @@ class BayesianNCARL(KernelEstimator):
         self.weight_ = fitted.weight
         self.scores_, self.blended_scores_ = fitted.scores, fitted.blended_scores
         self.calibration_ = fitted.blended_scores.spread
+        self.held_out_error_ = fitted.error * self.model_.standard.unit
         self.training_ = observed
         self.training_fingerprint_ = observed.fingerprint()
         shift = self.model_.standard.log_density_shift(observed)
@@ -299,7 +293,7 @@ class BayesianNCARL(KernelEstimator):
         self.prior_strength_ = first.strength
         self.search_ = fitted.search
         self.similarity_ = strongest_correlations(
-            self.kernel_, shared=self.center == "two-way"
+            self._kernel_in_one_unit(), shared=self.center == "two-way"
         )
         self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
         self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
@@ -315,176 +309,3 @@ class BayesianNCARL(KernelEstimator):
                 stacklevel=3,
             )
         return self
-
-    @property
-    def kernel_(self) -> Array:
-        """Covariance of the columns (of the rows if ``transposed_``), (n, n)."""
-        check_is_fitted(self)
-        standard = self.model_.standard
-        K = covariance_of(self._main_side()) * standard.unit**2
-        if not self.transposed_:
-            K *= standard.centre.spreads[:, None] * standard.centre.spreads[None, :]
-        return K
-
-    @property
-    def noise_(self) -> Any:
-        """Standard deviation of the noise; one for each column if these differ."""
-        check_is_fitted(self)
-        side, standard = self._main_side(), self.model_.standard
-        spreads = side.centre.spreads * np.sqrt(side.kernel.s) * standard.unit
-        if self.transposed_:
-            return float(spreads[0])
-        spreads = spreads * standard.centre.spreads
-        alike = bool(np.all(spreads == spreads[0]))
-        return float(spreads[0]) if alike else spreads
-
-    def predict_interval(
-        self, rows: Any, cols: Any = None, level: float = 0.9, *, X: Any = None
-    ) -> tuple[Array, Array]:
-        """Lower and upper ends of intervals that hold an entry as it would be observed.
-
-        They are calibrated on held-out entries: about ``level`` of the entries that
-        lie in such an interval do so, whatever the distribution of the errors.
-
-        Parameters
-        ----------
-        rows, cols : array-like of int, shape (entries,)
-            Positions, counted from 0. Without ``cols``, ``rows`` is a matrix and every
-            entry of it gets an interval.
-        level : float
-            Part of the entries to be covered, between 0 and 1.
-        X : container, optional
-            The matrix that the positions refer to; by default that of the fit.
-        """
-        check_is_fitted(self)
-        part = check_number("level", level, low=0.0, strict=True)
-        if part >= 1.0:
-            raise ValueError(f"level must be below 1, got {level!r}")
-        if self._noise_level() == 0.0:
-            raise ValueError(
-                f"intervals need a model of the noise, and {self._noise_hint}"
-            )
-        limits, standard = self.model_.range, self.model_.standard
-        if cols is None:
-            observed = self._read_rows(rows)
-            refuse_large(observed.shape, MAX_DENSE_GB)
-            j: Any = slice(None)
-            both = self._is_training(observed)
-            x, spread = self.model_.complete(
-                observed, self._engine(), std="observed", both=both
-            )
-        else:
-            observed = self._training_entries() if X is None else self._read_rows(X)
-            i, j = position_pair(rows, cols, observed.shape)
-            if len(i) == 0:
-                return np.empty(0), np.empty(0)
-            both = self._is_training(observed)
-            x, spread = self.model_.predict(
-                observed, i, j, self._engine(), std="observed", both=both
-            )
-        scores = self.blended_scores_ if both else self.scores_
-        down, up = scores.reach(part)
-        low = limits.clipped(standard.outward(x - down * spread, j), j)
-        high = limits.clipped(standard.outward(x + up * spread, j), j)
-        return low, high
-
-    def sample(
-        self, n_draws: int = 1, random_state: int = 0, *, X: Any = None
-    ) -> Array:
-        """Completed matrices as they might be, for multiple imputation.
-
-        Parameters
-        ----------
-        n_draws : int
-            How many.
-        random_state : int
-            Seed.
-        X : container, optional
-            Rows to complete; by default the matrix of the fit.
-
-        Returns
-        -------
-        array of shape (n_draws, m, n)
-            Observed entries as they are; the others drawn together, row by row, from
-            what the column side says of them, noise included.
-        """
-        check_is_fitted(self)
-        count = check_whole("n_draws", n_draws, low=1)
-        seed = check_whole("random_state", random_state, low=0)
-        if self.transposed_:
-            raise ValueError(
-                "sample draws from the kernel of the columns; fit with sides='columns' "
-                "or 'both'"
-            )
-        observed = self._training_entries() if X is None else self._read_rows(X)
-        m, n = observed.shape
-        refuse_large((count * m, n), MAX_DENSE_GB)
-        rng = np.random.default_rng(seed)
-        draws: Array = self.model_.draws(observed, count, rng, self._engine())
-        return draws
-
-    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The model as a saved file holds it."""
-        from ncarl.bayes.saving import two_sided_state
-
-        header, arrays = two_sided_state(self.model_)
-        arrays["scores"] = self.scores_.ranked
-        arrays["blended_scores"] = self.blended_scores_.ranked
-        return header, arrays
-
-    def _set_model_state(
-        self, header: dict[str, Any], arrays: dict[str, Array]
-    ) -> None:
-        """Take up the model that a saved file holds."""
-        from ncarl.bayes.saving import restored_two_sided
-
-        self.model_ = restored_two_sided(header, arrays)
-        self.scores_ = Scores(arrays["scores"])
-        self.blended_scores_ = Scores(arrays["blended_scores"])
-
-    def _main_side(self) -> Any:
-        """The model of the columns, or of the rows if there is no other."""
-        return self.model_.rows if self.transposed_ else self.model_.columns
-
-    def _noise_level(self) -> float:
-        """Noise of the model in the units of its kernel; 0 if it has none."""
-        return float(self._main_side().kernel.s)
-
-    def _kernel_size(self) -> int:
-        """Columns (rows, if ``transposed_``) that the kernel has."""
-        return int(self._main_side().kernel.K.shape[0])
-
-    def _is_training(self, observed: Observed) -> bool:
-        """Whether this is the matrix of the fit, whose rows have a kernel."""
-        if self.sides_ != "both":
-            return False
-        return observed is self.training_ or (
-            observed.shape == (self._rows_of_fit(), self._kernel_size())
-            and observed.fingerprint() == self.training_fingerprint_
-        )
-
-    def _rows_of_fit(self) -> int:
-        """Rows of the matrix of the fit."""
-        return int(self.model_.rows.kernel.K.shape[0])
-
-    def _completed(
-        self, observed: Observed, std: str | None
-    ) -> tuple[Array, Array | None]:
-        """Completed matrix within its bounds, and standard deviations."""
-        both = self._is_training(observed)
-        x, spread = self.model_.complete(observed, self._engine(), std=std, both=both)
-        standard = self.model_.standard
-        filled = self.model_.range.settled_rows(standard.outward(x))
-        return filled, None if spread is None else standard.deviations(spread)
-
-    def _predicted(
-        self, observed: Observed, i: Array, j: Array, std: str | None
-    ) -> tuple[Array, Array | None]:
-        """Single entries within their bounds, and standard deviations."""
-        both = self._is_training(observed)
-        x, spread = self.model_.predict(
-            observed, i, j, self._engine(), std=std, both=both
-        )
-        standard = self.model_.standard
-        values = self.model_.range.settled(standard.outward(x, j), j)
-        return values, None if spread is None else standard.deviations(spread, j)

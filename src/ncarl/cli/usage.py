@@ -1,0 +1,103 @@
+"""Options that contradict each other, found before anything is read or fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ncarl.cli.choices import Method, Sides
+from ncarl.cli.models import ModelOptions
+from ncarl.cli.outputs import Outputs
+
+PAPER = (Method.NCARL, Method.NCARL_CV)
+BAYES = (Method.BAYES,)
+#: Options that not every method has: field of `ModelOptions`, flag, methods.
+OWNERS = (
+    ("alpha", "--alpha", PAPER),
+    ("n_neighbors", "--n-neighbors", PAPER),
+    ("gamma", "--gamma", PAPER),
+    ("weights", "--weights", PAPER),
+    ("orientation", "--orientation", PAPER),
+    ("sides", "--sides", BAYES),
+    ("prior_strength", "--prior-strength", BAYES),
+    ("noise", "--noise", BAYES),
+    ("clip", "--clip", BAYES),
+    ("rounding", "--round", BAYES),
+    ("validation", "--validation", (Method.BAYES, Method.NCARL_CV)),
+)
+#: The same for fields of `Outputs`.
+OWNERS_OF_OUTPUTS = (
+    ("lower", "--lower"),
+    ("upper", "--upper"),
+    ("level", "--level"),
+    ("draws", "--draws"),
+    ("drawn", "--draws-out"),
+)
+
+
+def check_usage(model: ModelOptions, outputs: Outputs) -> None:
+    """Raise if the options contradict each other."""
+    for flag, methods in _foreign(model, outputs):
+        names = " or ".join(methods)
+        raise ValueError(
+            f"{flag} belongs to --method {names}, not to {model.method}; leave it out, "
+            "or change --method"
+        )
+    if model.method is Method.BAYES:
+        _check_noise_of_bayes(model, outputs)
+    elif outputs.std is not None:
+        _check_gamma(model)
+    if outputs.level is not None and not outputs.ends:
+        raise ValueError("--level needs --lower or --upper, the ends of intervals")
+    _check_draws(model, outputs)
+
+
+def _foreign(
+    model: ModelOptions, outputs: Outputs
+) -> Iterator[tuple[str, tuple[Method, ...]]]:
+    """Flags that were given and mean nothing to the method, and whose they are."""
+    for name, flag, methods in OWNERS:
+        given = getattr(model, name)
+        if given is not None and given is not False and model.method not in methods:
+            yield flag, methods
+    for name, flag in OWNERS_OF_OUTPUTS:
+        if getattr(outputs, name) is not None and model.method not in BAYES:
+            yield flag, BAYES
+
+
+def _check_noise_of_bayes(model: ModelOptions, outputs: Outputs) -> None:
+    """Raise if error bars are asked of a model without noise."""
+    for name, flag in (("std", "--std"), ("lower", "--lower"), ("upper", "--upper")):
+        if getattr(outputs, name) is not None and model.noise == 0.0:
+            raise ValueError(
+                f"{flag} needs a model of the noise, and --noise 0 has none; give it a "
+                "positive number, or leave it out"
+            )
+
+
+def _check_gamma(model: ModelOptions) -> None:
+    """Raise if standard deviations are asked of a model without noise."""
+    single = model.method is Method.NCARL
+    if model.gamma == "none" or (single and model.gamma is None):
+        raise ValueError(
+            "--std needs a model of the noise; give --gamma a positive number"
+            + ("" if single else ", or leave it out")
+        )
+
+
+def _check_draws(model: ModelOptions, outputs: Outputs) -> None:
+    """Raise if draws are asked for by halves, or cannot be had."""
+    if (outputs.draws is None) != (outputs.drawn is None):
+        raise ValueError(
+            "--draws and --draws-out go together: how many completed tables to draw, "
+            "and the .npz file for them"
+        )
+    if outputs.drawn is None:
+        return
+    if not outputs.drawn.name.lower().endswith(".npz"):
+        raise ValueError(
+            f"--draws-out must end in .npz, whatever IN is, got {str(outputs.drawn)!r}"
+        )
+    if model.sides is Sides.ROWS:
+        raise ValueError(
+            "--draws needs a kernel of the columns; give --sides columns or both"
+        )

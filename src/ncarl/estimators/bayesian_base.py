@@ -1,0 +1,232 @@
+"""What a fitted `BayesianNCARL` can say: values, deviations, intervals, draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ncarl.bayes.intervals import Scores
+from ncarl.bayes.side import covariance_of
+from ncarl.containers import read
+from ncarl.core.types import Array
+from ncarl.estimators.asked import position_pair, refuse_large
+from ncarl.estimators.base import MAX_DENSE_GB, KernelEstimator
+from ncarl.estimators.parameters import check_number, check_whole
+from ncarl.observed import Observed
+
+
+class BayesianEstimator(KernelEstimator):
+    """A fitted two-sided model as an estimator; subclasses implement ``fit``."""
+
+    model_: Any
+    scores_: Scores
+    blended_scores_: Scores
+    _scalars = (
+        "n_iter_",
+        "converged_",
+        "transposed_",
+        "engine_",
+        "sides_",
+        "weight_",
+        "log_evidence_",
+        "prior_strength_",
+        "calibration_",
+        "held_out_error_",
+        "search_",
+        "training_fingerprint_",
+    )
+    _noise_hint = "noise=0 has none; use noise='learn'"
+
+    @property
+    def kernel_(self) -> Array:
+        """Covariance of the columns (of the rows if ``transposed_``), (n, n)."""
+        check_is_fitted(self)
+        unit = self.model_.standard.unit
+        with np.errstate(over="ignore"):
+            return self._kernel_in_one_unit() * unit * unit
+
+    def _kernel_in_one_unit(self) -> Array:
+        """The kernel before it is multiplied by the common unit of all values."""
+        K = covariance_of(self._main_side())
+        if not self.transposed_:
+            spreads = self.model_.standard.centre.spreads
+            K *= spreads[:, None] * spreads[None, :]
+        return K
+
+    @property
+    def noise_(self) -> Any:
+        """Standard deviation of the noise; one for each column if these differ."""
+        check_is_fitted(self)
+        side, standard = self._main_side(), self.model_.standard
+        spreads = side.centre.spreads * np.sqrt(side.kernel.s) * standard.unit
+        if self.transposed_:
+            return float(spreads[0])
+        spreads = spreads * standard.centre.spreads
+        alike = bool(np.all(spreads == spreads[0]))
+        return float(spreads[0]) if alike else spreads
+
+    def predict_interval(
+        self, rows: Any, cols: Any = None, level: float = 0.9, *, X: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends of intervals that hold an entry as it would be observed.
+
+        They are calibrated on held-out entries: about ``level`` of the entries that
+        lie in such an interval do so, whatever the distribution of the errors.
+
+        Parameters
+        ----------
+        rows, cols : array-like of int, shape (entries,)
+            Positions, counted from 0. Without ``cols``, ``rows`` is a matrix and every
+            entry of it gets an interval.
+        level : float
+            Part of the entries to be covered, between 0 and 1.
+        X : container, optional
+            The matrix that the positions refer to; by default that of the fit.
+        """
+        check_is_fitted(self)
+        part = check_number("level", level, low=0.0, strict=True)
+        if part >= 1.0:
+            raise ValueError(f"level must be below 1, got {level!r}")
+        if self._noise_level() == 0.0:
+            raise ValueError(
+                f"intervals need a model of the noise, and {self._noise_hint}"
+            )
+        limits, standard = self.model_.range, self.model_.standard
+        if cols is None:
+            observed = self._read_rows(rows)
+            refuse_large(observed.shape, MAX_DENSE_GB)
+            j: Any = slice(None)
+            both = self._is_training(observed)
+            x, spread = self.model_.complete(
+                observed, self._engine(), std="observed", both=both
+            )
+        else:
+            observed = self._training_entries() if X is None else self._read_rows(X)
+            i, j = position_pair(rows, cols, observed.shape)
+            if len(i) == 0:
+                return np.empty(0), np.empty(0)
+            both = self._is_training(observed)
+            x, spread = self.model_.predict(
+                observed, i, j, self._engine(), std="observed", both=both
+            )
+        scores = self.blended_scores_ if both else self.scores_
+        down, up = scores.reach(part)
+        low = limits.clipped(standard.outward(x - down * spread, j), j)
+        high = limits.clipped(standard.outward(x + up * spread, j), j)
+        return low, high
+
+    def sample(
+        self, n_draws: int = 1, random_state: int = 0, *, X: Any = None
+    ) -> Array:
+        """Completed matrices as they might be, for multiple imputation.
+
+        Parameters
+        ----------
+        n_draws : int
+            How many.
+        random_state : int
+            Seed.
+        X : container, optional
+            Rows to complete; by default the matrix of the fit.
+
+        Returns
+        -------
+        array of shape (n_draws, m, n)
+            Observed entries as they are; the others drawn together, row by row, from
+            what the column side says of them, noise included.
+        """
+        check_is_fitted(self)
+        count = check_whole("n_draws", n_draws, low=1)
+        seed = check_whole("random_state", random_state, low=0)
+        if self.transposed_:
+            raise ValueError(
+                "sample draws from the kernel of the columns; fit with sides='columns' "
+                "or 'both'"
+            )
+        observed = self._training_entries() if X is None else self._read_rows(X)
+        m, n = observed.shape
+        refuse_large((count * m, n), MAX_DENSE_GB)
+        rng = np.random.default_rng(seed)
+        draws: Array = self.model_.draws(observed, count, rng, self._engine())
+        return draws
+
+    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The model as a saved file holds it."""
+        from ncarl.bayes.saving import two_sided_state
+
+        header, arrays = two_sided_state(self.model_)
+        arrays["scores"] = self.scores_.ranked
+        arrays["blended_scores"] = self.blended_scores_.ranked
+        return header, arrays
+
+    def _set_model_state(
+        self, header: dict[str, Any], arrays: dict[str, Array]
+    ) -> None:
+        """Take up the model that a saved file holds."""
+        from ncarl.bayes.saving import restored_two_sided
+
+        self.model_ = restored_two_sided(header, arrays)
+        self.scores_ = Scores(arrays["scores"])
+        self.blended_scores_ = Scores(arrays["blended_scores"])
+
+    def _read_rows(self, X: Any) -> Observed:
+        """Entries of a matrix that the fitted kernel can complete."""
+        # Units and bounds belong to columns, so these are always those of the fit.
+        observed = read(self, X, reset=False)
+        wanted = self._kernel_size()
+        if self.transposed_ and observed.shape[0] != wanted:
+            raise ValueError(
+                f"the kernel sits on the rows, so X must have the {wanted} rows of the "
+                f"fit, got {observed.shape[0]}; fit with sides='columns' or 'both' to "
+                "complete new rows"
+            )
+        return observed
+
+    def _main_side(self) -> Any:
+        """The model of the columns, or of the rows if there is no other."""
+        return self.model_.rows if self.transposed_ else self.model_.columns
+
+    def _noise_level(self) -> float:
+        """Noise of the model in the units of its kernel; 0 if it has none."""
+        return float(self._main_side().kernel.s)
+
+    def _kernel_size(self) -> int:
+        """Columns (rows, if ``transposed_``) that the kernel has."""
+        return int(self._main_side().kernel.K.shape[0])
+
+    def _is_training(self, observed: Observed) -> bool:
+        """Whether this is the matrix of the fit, whose rows have a kernel."""
+        if self.sides_ != "both":
+            return False
+        return observed is self.training_ or (
+            observed.shape == (self._rows_of_fit(), self._kernel_size())
+            and observed.fingerprint() == self.training_fingerprint_
+        )
+
+    def _rows_of_fit(self) -> int:
+        """Rows of the matrix of the fit."""
+        return int(self.model_.rows.kernel.K.shape[0])
+
+    def _completed(
+        self, observed: Observed, std: str | None
+    ) -> tuple[Array, Array | None]:
+        """Completed matrix within its bounds, and standard deviations."""
+        both = self._is_training(observed)
+        x, spread = self.model_.complete(observed, self._engine(), std=std, both=both)
+        standard = self.model_.standard
+        filled = self.model_.range.settled_rows(standard.outward(x))
+        return filled, None if spread is None else standard.deviations(spread)
+
+    def _predicted(
+        self, observed: Observed, i: Array, j: Array, std: str | None
+    ) -> tuple[Array, Array | None]:
+        """Single entries within their bounds, and standard deviations."""
+        both = self._is_training(observed)
+        x, spread = self.model_.predict(
+            observed, i, j, self._engine(), std=std, both=both
+        )
+        standard = self.model_.standard
+        values = self.model_.range.settled(standard.outward(x, j), j)
+        return values, None if spread is None else standard.deviations(spread, j)

@@ -1,0 +1,127 @@
+"""Textbook versions of the model, one dense row at a time, and small data."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from ncarl.bayes.em import NOISE_COUNT, Rows
+from ncarl.blocks import cut
+from ncarl.engines import Threads
+from ncarl.observed import Observed
+
+
+def conditional(v, K, noise, mean):
+    """Mean and covariance of a whole row given its entries that are not NaN."""
+    o = ~np.isnan(v)
+    gain = K[:, o] @ np.linalg.inv(K[np.ix_(o, o)] + np.diag(noise[o]))
+    return mean + gain @ (v - mean)[o], K - gain @ K[o]
+
+
+def log_evidence(X, K, noise, mean):
+    """Log density of all that is observed."""
+    total = 0.0
+    for v in X:
+        o = ~np.isnan(v)
+        if o.any():
+            A = K[np.ix_(o, o)] + np.diag(noise[o])
+            total += multivariate_normal.logpdf(v[o], mean[o], A)
+    return total
+
+
+def em_step(X, K, noise, mean, *, learn_noise, learn_mean, Psi=None, nu=0.0):
+    """One step of EM; rows in which nothing is seen take no part."""
+    n, rows = X.shape[1], [v for v in X if not np.isnan(v).all()]
+    given = [conditional(v, K, noise, mean) for v in rows]
+    m = len(rows)
+    new_mean = np.mean([e for e, _ in given], axis=0) if learn_mean else mean
+    spread = sum(np.outer(e - new_mean, e - new_mean) + C for e, C in given)
+    tau = 0.0
+    if nu > 0.0:
+        tau = n / np.trace(Psi @ np.linalg.inv(K))
+        spread = spread + nu * tau * Psi
+    squares, counts = np.zeros(n), np.zeros(n)
+    for v, (e, C) in zip(rows, given, strict=True):
+        o = ~np.isnan(v)
+        squares[o] += (v - e)[o] ** 2 + C.diagonal()[o]
+        counts[o] += 1
+    new_noise = noise
+    if learn_noise == "learn":
+        new_noise = np.full(n, squares.sum() / counts.sum())
+    if learn_noise == "per-column":
+        usual = 1.0 / np.mean(1.0 / noise)
+        new_noise = (squares + NOISE_COUNT * usual) / (counts + NOISE_COUNT)
+    return spread / (m + nu), new_noise, new_mean
+
+
+def penalty(K, Psi, nu):
+    """What the prior of the kernel takes from the evidence, at the best tau."""
+    n = len(K)
+    trace = np.trace(Psi @ np.linalg.inv(K))
+    tau = n / trace
+    return nu / 2 * (np.linalg.slogdet(K)[1] + tau * trace - n * np.log(tau))
+
+
+@pytest.fixture(scope="session")
+def dense():
+    """The textbook."""
+    return SimpleNamespace(
+        conditional=conditional,
+        log_evidence=log_evidence,
+        em_step=em_step,
+        penalty=penalty,
+    )
+
+
+@pytest.fixture(scope="session")
+def covariance():
+    """A function that draws a covariance whose condition number is about ten."""
+
+    def draw(rng, n):
+        B = rng.standard_normal((n, n))
+        return B @ B.T / n + 0.5 * np.eye(n)
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def rows_of():
+    """A function that makes the rows of a matrix ready for EM."""
+
+    def make(X, *, missing_side=False, engine=None, n_blocks=1, least_noise=1e-12):
+        observed = Observed.from_dense(X)
+        engine = engine or Threads(1)
+        return Rows(
+            engine=engine,
+            blocks=engine.place(cut(observed, n_blocks)),
+            counts=observed.column_counts.astype(float),
+            n_rows=int((observed.row_counts > 0).sum()),
+            n_observed=observed.n_observed,
+            missing_side=missing_side,
+            least_noise=least_noise,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def low_rank():
+    """A function that draws noisy data of low rank with gaps."""
+
+    def draw(rng, m=40, n=8, rank=2, noise=0.3, seen=0.6):
+        truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n)) + 0.5
+        values = truth + noise * rng.standard_normal((m, n))
+        there = rng.random((m, n)) < seen
+        there[np.arange(m), np.arange(m) % n] = True
+        return np.where(there, values, np.nan)
+
+    return draw
+
+
+@pytest.fixture
+def X(rng, low_rank):
+    """40 x 8 with 40% gaps; no row or column is empty."""
+    return low_rank(rng)

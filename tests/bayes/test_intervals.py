@@ -1,0 +1,161 @@
+"""Ranks of held-out errors, and intervals that hold what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.stats import norm
+
+from ncarl import BayesianNCARL
+from ncarl.bayes import intervals
+from ncarl.bayes.intervals import Scores
+from ncarl.metrics import coverage
+
+
+@given(
+    count=st.integers(2, 300), level=st.floats(0.05, 0.95), seed=st.integers(0, 99)
+)
+def test_an_interval_ends_at_the_ranks_of_its_tails(count, level, seed):
+    errors = np.random.default_rng(seed).standard_normal(count)
+    down, up = Scores.of(errors, np.ones(count)).reach(level)
+    # A new score has each of count + 1 ranks with one chance; as many of them as half
+    # of what is left out allows lie beyond an end.
+    rank = int(np.floor((count + 1) * (1 - level) / 2))
+    ranked = sorted(errors)
+    if rank >= 1:
+        assert -down == ranked[rank - 1]
+        assert up == ranked[count - rank]
+        beyond = np.sum(errors < -down) + np.sum(errors > up)
+        assert beyond == 2 * (rank - 1)
+    else:
+        assert -down <= ranked[0]
+        assert up >= ranked[-1]
+
+
+def test_errors_count_in_units_of_their_deviations():
+    scores = Scores.of(np.array([2.0, -3.0, 5.0]), np.array([2.0, 1.0, 0.0]))
+    assert scores.ranked.tolist() == [-3.0, 1.0]
+    assert scores.spread == pytest.approx(np.sqrt(5.0))
+
+
+def test_too_few_scores_are_stretched():
+    scores = Scores.of(np.array([-2.0, -0.5, 0.5, 3.0]), np.ones(4))
+    down, up = scores.reach(0.99)
+    stretch = norm.ppf(0.995) / norm.ppf(0.8)
+    assert_allclose([down, up], [2.0 * stretch, 3.0 * stretch])
+    wider = scores.reach(0.999)
+    assert wider[0] > down and wider[1] > up
+    # Never less than the outermost, nor than one deviation.
+    few = Scores.of(np.array([0.1, 0.2]), np.ones(2))
+    assert min(few.reach(0.9)) >= 1.0
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_without_scores_reach_is_normal(count):
+    scores = Scores(np.ones(count))
+    assert scores.reach(0.95) == pytest.approx((1.959963985, 1.959963985))
+    assert np.isnan(Scores(np.empty(0)).spread)
+
+
+def test_more_scores_than_are_kept_have_the_same_quantiles(rng, monkeypatch):
+    errors = rng.standard_normal(50_000)
+    whole = Scores.of(errors, np.ones(50_000))
+    monkeypatch.setattr(intervals, "MOST_SCORES", 5_000)
+    thinned = Scores.of(errors, np.ones(50_000))
+    assert len(thinned.ranked) == 5_000
+    assert thinned.ranked[0] == whole.ranked[0]
+    assert thinned.ranked[-1] == whole.ranked[-1]
+    assert_allclose(thinned.reach(0.9), whole.reach(0.9), rtol=1e-2)
+
+
+@pytest.fixture(scope="module")
+def heavy():
+    """Rank one, and noise with so long tails that it has no variance."""
+    rng = np.random.default_rng(4)
+    truth = rng.standard_normal((400, 1)) @ rng.standard_normal((1, 30))
+    values = truth + 0.3 * rng.standard_t(2, truth.shape)
+    return values, np.where(rng.random(truth.shape) < 0.6, values, np.nan)
+
+
+@pytest.fixture(scope="module")
+def of_columns(heavy):
+    """A model of the columns of that."""
+    few = TestOfAnEstimator.FEW
+    return BayesianNCARL(**few, sides="columns").fit(heavy[1])
+
+
+class TestOfAnEstimator:
+    FEW = {"max_iter": 8, "tol": 0, "prior_strength": 0.1}
+
+    @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.98])
+    def test_coverage_is_nominal_under_heavy_tails(self, heavy, of_columns, level):
+        (values, X), model = heavy, of_columns
+        i, j = np.nonzero(np.isnan(X))
+        low, high = model.predict_interval(i, j, level)
+        assert coverage(values[i, j], low, high) == pytest.approx(level, abs=0.02)
+        if level == 0.8:  # those of a normal distribution would cover more
+            x, std = model.predict(i, j, return_std=True)
+            z = norm.ppf(0.9)
+            assert coverage(values[i, j], x - z * std, x + z * std) > 0.85
+
+    def test_coverage_is_nominal_with_both_sides_and_for_new_rows(self, heavy):
+        values, X = heavy
+        model = BayesianNCARL(**self.FEW, sides="both").fit(X[:150])
+        i, j = np.nonzero(np.isnan(X[:150]))
+        low, high = model.predict_interval(i, j, 0.9)
+        assert coverage(values[i, j], low, high) == pytest.approx(0.9, abs=0.02)
+        low, high = model.predict_interval(X[150:], level=0.9)
+        gaps = np.isnan(X[150:])
+        found = coverage(values[150:][gaps], low[gaps], high[gaps])
+        assert found == pytest.approx(0.9, abs=0.03)
+
+    def test_a_matrix_and_its_entries_have_the_same_intervals(self, X):
+        model = BayesianNCARL(**self.FEW).fit(X)
+        i, j = np.nonzero(np.isnan(X))
+        for one, many in zip(
+            model.predict_interval(i, j, 0.8),
+            model.predict_interval(X, level=0.8),
+            strict=True,
+        ):
+            assert_allclose(one, many[i, j], rtol=1e-9)
+        low, high = model.predict_interval([], [], 0.8)
+        assert len(low) == len(high) == 0
+
+    def test_they_are_scores_times_deviations(self, X):
+        model = BayesianNCARL(**self.FEW, clip=None, sides="both").fit(X)
+        for given, scores in ((X, model.blended_scores_), (X[:7], model.scores_)):
+            x, std = model.predict(given, return_std=True)
+            down, up = scores.reach(0.8)
+            low, high = model.predict_interval(given, level=0.8)
+            assert_allclose(low, x - down * std, atol=1e-12)
+            assert_allclose(high, x + up * std, atol=1e-12)
+        assert model.calibration_ == model.blended_scores_.spread
+
+    def test_without_validation_they_are_normal(self, X):
+        model = BayesianNCARL(max_iter=5, tol=0, validation=0, clip=None).fit(X)
+        x, std = model.predict([0, 3], [1, 2], return_std=True)
+        low, high = model.predict_interval([0, 3], [1, 2], level=0.95)
+        assert_allclose(high, x + norm.ppf(0.975) * std)
+        assert_allclose(low, x - norm.ppf(0.975) * std)
+        assert np.isnan(model.calibration_)
+
+    def test_they_lie_within_the_bounds(self, X):
+        model = BayesianNCARL(**self.FEW, clip=(0.0, 1.0)).fit(X)
+        low, high = model.predict_interval(X, level=0.99)
+        assert low.min() == 0.0
+        assert high.max() == 1.0
+        assert (low <= high).all()
+
+    @pytest.mark.parametrize("level", [0.0, 1.0, -0.5, np.nan, "0.9", True])
+    def test_levels_that_are_none_are_refused(self, X, level):
+        model = BayesianNCARL(max_iter=2, tol=0, validation=0).fit(X)
+        with pytest.raises((TypeError, ValueError), match="level"):
+            model.predict_interval([0], [0], level)
+
+    def test_a_model_without_noise_has_none(self, X):
+        model = BayesianNCARL(max_iter=2, tol=0, validation=0, noise=0).fit(X)
+        with pytest.raises(ValueError, match="noise='learn'"):
+            model.predict_interval([0], [0])

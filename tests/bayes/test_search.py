@@ -1,0 +1,334 @@
+"""What is chosen on held-out entries: steps, strength, the weight of the sides."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from itertools import islice
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from ncarl.bayes import fit as fitting
+from ncarl.bayes import search
+from ncarl.bayes.em import Climb, em_iterates
+from ncarl.bayes.fit import Fit, Plan, chosen_sides, step_cost, ways_of_sides
+from ncarl.bayes.journal import Journal
+from ncarl.bayes.search import SideSearch, Trial, cuts_of
+from ncarl.bayes.side import Side, Ways
+from ncarl.engines import Threads
+from ncarl.observed import Observed
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+ENGINE = Threads(1)
+WAYS = Ways("identity", "columns")
+
+
+def gappy(observed):
+    """Observed entries as a dense matrix, NaN in its gaps."""
+    X = np.full(observed.shape, np.nan)
+    X[observed.rows, observed.indices] = observed.values
+    return X
+
+
+def watch(label):
+    return nullcontext([])
+
+
+@pytest.fixture
+def observed(X):
+    return Observed.from_dense(X)
+
+
+@pytest.fixture
+def cuts(observed):
+    return cuts_of(observed, 0.1, 0)
+
+
+def searching(cuts, name="columns", max_iter=12, tol=0.0, ways=WAYS):
+    return SideSearch(
+        name, cuts, ways, ENGINE, max_iter=max_iter, tol=tol,
+        journal=Journal(None, {}), watch=watch,
+    )  # fmt: skip
+
+
+def states(cut, strength, count):
+    """The states of a climb on the kept entries, the start left out."""
+    side = Side(cut.kept, WAYS, ENGINE)
+    climb = em_iterates(side.rows, side.belief(strength), Climb(side.start()))
+    return [it.found.state for it in islice(climb, count)]
+
+
+def held_out(dense, cut, state):
+    """Errors on hidden entries and their deviations, one dense row at a time."""
+    kept, errors, spreads = gappy(cut.kept), [], []
+    for i, j, value in zip(
+        cut.hidden.rows, cut.hidden.indices, cut.hidden.values, strict=True
+    ):
+        e, C = dense.conditional(kept[i], state.K, state.noise, state.mean)
+        errors.append(value - e[j])
+        spreads.append(np.sqrt(C[j, j] + state.noise[j]))
+    return np.array(errors), np.array(spreads)
+
+
+class TestCuts:
+    def test_a_small_matrix_is_cut_again_and_a_large_one_is_not(self, rng, observed):
+        assert len(cuts_of(observed, 0.1, 0)) == search.MOST_CUTS
+        large = Observed.from_dense(rng.standard_normal((200, 110)))
+        assert len(cuts_of(large, 0.1, 0)) == 1
+        middle = Observed.from_dense(rng.standard_normal((100, 90)))
+        assert len(cuts_of(middle, 0.1, 0)) == 3
+
+    def test_cuts_differ_and_repeat_with_their_seed(self, observed):
+        one, same, other = (cuts_of(observed, 0.1, seed) for seed in (1, 1, 2))
+        for a, b in zip(one, same, strict=True):
+            assert_array_equal(a.hidden.values, b.hidden.values)
+        assert not np.array_equal(one[0].hidden.values, one[1].hidden.values)
+        assert not np.array_equal(one[0].hidden.values, other[0].hidden.values)
+
+    def test_nothing_is_cut_where_nothing_can_be_spared(self):
+        assert cuts_of(Observed.from_dense(np.diag([1.0, 2.0, 3.0])), 0.0, 0) == []
+        alone = np.where(np.eye(4, dtype=bool), 1.0, np.nan)
+        assert cuts_of(Observed.from_dense(alone), 0.5, 0) == []
+
+    def test_a_turned_cut_has_the_same_entries(self, cuts):
+        turned = cuts[0].turned()
+        assert_array_equal(gappy(turned.kept), gappy(cuts[0].kept).T)
+        assert_array_equal(gappy(turned.hidden), gappy(cuts[0].hidden).T)
+
+
+class TestTrial:
+    def test_steps_are_where_the_error_is_least(self, cuts, dense):
+        trial = searching(cuts).trial(0.1)
+        curves = np.zeros(12)
+        for cut in cuts:
+            errors = [held_out(dense, cut, s)[0] for s in states(cut, 0.1, 12)]
+            curves += [float(e @ e) for e in errors]
+        hidden = sum(cut.hidden.n_observed for cut in cuts)
+        assert trial.steps == np.argmin(curves) + 1
+        assert trial.error == pytest.approx(np.sqrt(curves.min() / hidden), rel=1e-9)
+
+    def test_steps_are_where_the_recorded_curve_is_lowest(self, cuts):
+        looking = searching(cuts[:1], max_iter=60)
+        trial = looking.trial(0.05)
+        (run,) = looking.runs
+        assert trial.steps == int(np.argmin(run.curve)) + 1 == run.step
+        least = np.sqrt(min(run.curve) / cuts[0].hidden.n_observed)
+        assert trial.error == pytest.approx(least)
+        risen = run.curve[-1] > min(run.curve) * (1 + search.GAIN) ** 2
+        assert trial.turned == risen
+        assert trial.settled == (len(run.curve) < 60)
+
+    def test_a_run_ends_once_the_error_has_risen_for_a_while(self, cuts, rng):
+        # Pure noise: the first step is the best.
+        noise = Observed.from_dense(rng.standard_normal((30, 12)))
+        looking = searching(cuts_of(noise, 0.2, 0)[:1], max_iter=50)
+        trial = looking.trial(0.01)
+        assert trial.settled
+        assert trial.turned
+        assert len(looking.runs[0].curve) == trial.steps + search.PATIENCE
+
+    def test_a_run_that_hits_its_last_step_is_not_settled(self, cuts):
+        assert not searching(cuts[:1], max_iter=2).trial(0.1).settled
+
+    def test_held_out_errors_are_those_of_the_textbook(self, cuts, dense):
+        looking = searching(cuts)
+        first, second = looking.trial(0.1), looking.trial(1.0)
+        found = {t: looking._held_out(t) for t in (first, second)}
+        for trial, arrays in found.items():
+            for k, cut in enumerate(cuts):
+                state = states(cut, trial.strength, trial.steps)[-1]
+                errors, spreads = held_out(dense, cut, state)
+                assert_allclose(arrays[f"errors {k}"], errors, atol=1e-9)
+                assert_allclose(arrays[f"deviations {k}"], spreads, rtol=1e-9)
+
+    def test_rows_are_tried_on_one_cut_and_held_out_on_all(self, cuts):
+        looking = searching([cut.turned() for cut in cuts], "rows")
+        trial = looking.trial(0.1)
+        assert len(looking.runs) == 1
+        errors, spreads = looking.held_out(trial)
+        assert [len(e) for e in errors] == [cut.hidden.n_observed for cut in cuts]
+        assert all((s > 0).all() for s in spreads)
+
+    def test_an_interrupt_gets_out(self, cuts):
+        def stop(iterate, history):
+            raise KeyboardInterrupt
+
+        looking = searching(cuts)
+        looking.watch = lambda label: nullcontext([stop])
+        with pytest.raises(KeyboardInterrupt):
+            looking.trial(0.1)
+
+
+class TestStrength:
+    """Which strengths are tried, given the error that each would come to."""
+
+    @staticmethod
+    def chosen(error, cuts, strength=None, turned=False):
+        looking, tried = searching(cuts), []
+
+        def trial(s):
+            tried.append(s)
+            return Trial(s, error(s), 5, turned, True)
+
+        looking.trial = trial
+        return looking.choose(strength).strength, tried
+
+    def test_a_given_one_is_the_only_one(self, cuts):
+        assert self.chosen(lambda s: s, cuts, 2.5) == (2.5, [2.5])
+
+    @pytest.mark.parametrize("best", [0.1, 0.1 / 9, 0.9, 8.1])
+    def test_the_best_of_its_neighbours_is_found(self, cuts, best):
+        found, tried = self.chosen(lambda s: 1 + abs(np.log(s / best)), cuts)
+        assert found == pytest.approx(best)
+        assert len(tried) == len(set(tried))
+
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_it_stays_within_bounds(self, cuts, sign):
+        found, tried = self.chosen(lambda s: 10 + sign * np.log(s), cuts)
+        assert min(tried) >= search.WEAKEST
+        assert max(tried) <= search.STRONGEST
+        assert found == (min if sign > 0 else max)(tried)
+
+    def test_gains_too_small_are_none(self, cuts):
+        found, tried = self.chosen(lambda s: 1 + 1e-5 * s, cuts)
+        assert found == 0.1
+        assert len(tried) == 3
+
+    def test_a_turn_on_a_large_matrix_ends_the_search(self, cuts):
+        falling = lambda s: s  # noqa: E731
+        assert self.chosen(falling, cuts[:1], turned=True)[1] == [0.1]
+        assert len(self.chosen(falling, cuts, turned=True)[1]) > 1
+
+
+def plan(sides="both", **options):
+    usual = {"strength": 0.1, "validation": 0.1, "seed": 0, "max_iter": 6, "tol": 0.0}
+    return Plan(sides=sides, **{**usual, **options})
+
+
+def fit_of(observed, plan, **ways):
+    usual = {"prior": "identity", "center": "two-way", "noise": "learn"}
+    ways = ways_of_sides(**{**usual, **ways}, dtype="float64")
+    return Fit(observed, plan, ways, ENGINE, watch=watch, checkpoint=None, owner={})
+
+
+class TestBlend:
+    def test_turned_back_values_are_those_of_the_cut(self, cuts):
+        for cut in cuts:
+            values = cut.turned().hidden.values
+            assert not np.array_equal(values, cut.hidden.values)
+            back = fitting._turned_back(cut, values)
+            assert_array_equal(back, cut.hidden.values)
+
+    def test_sides_are_aligned_entry_by_entry(self, cuts):
+        held = {
+            "columns": ([c.hidden.values for c in cuts],) * 2,
+            "rows": ([c.turned().hidden.values for c in cuts],) * 2,
+        }
+        for found in fitting._aligned(cuts, held):
+            assert_array_equal(found["rows"], found["columns"])
+
+    @pytest.mark.parametrize("bias", [0.0, 0.5, 5.0])
+    def test_the_weight_is_the_best_of_a_grid(self, rng, bias):
+        shared = rng.standard_normal(500)
+        errors = {
+            "columns": shared + rng.standard_normal(500),
+            "rows": shared + (1 + bias) * rng.standard_normal(500),
+        }
+        grid = np.linspace(0, 1, 10_001)
+        loss = [
+            np.sum((w * errors["columns"] + (1 - w) * errors["rows"]) ** 2)
+            for w in grid
+        ]
+        found = fitting._weight(errors, ["columns", "rows"])
+        assert found == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
+
+    def test_the_weight_stays_between_the_sides(self, rng):
+        e = rng.standard_normal(50)
+        both = ["columns", "rows"]
+        assert fitting._weight({"columns": e, "rows": 3 * e}, both) == 1.0
+        assert fitting._weight({"columns": 3 * e, "rows": e}, both) == 0.0
+        assert fitting._weight({"columns": e, "rows": e}, both) == 1.0
+        assert fitting._weight({}, both) == 0.5
+        assert fitting._weight({}, ["columns"]) == 1.0
+        assert fitting._weight({}, ["rows"]) == 0.0
+
+    def test_a_fit_weighs_by_its_held_out_errors(self, observed, cuts):
+        fit = fit_of(observed, plan())
+        found = fit.run()
+        stages = fit.journal.stages
+        by_columns, by_rows = [], []
+        for k, cut in enumerate(cuts):
+            by_columns.append(stages["held out columns"][f"errors {k}"])
+            turned = cut.turned().hidden
+            there = turned.with_values(stages["held out rows"][f"errors {k}"])
+            back = gappy(there).T
+            by_rows.append(back[cut.hidden.rows, cut.hidden.indices])
+        one, other = np.concatenate(by_columns), np.concatenate(by_rows)
+        grid = np.linspace(0, 1, 10_001)
+        loss = [np.sum((w * one + (1 - w) * other) ** 2) for w in grid]
+        assert found.weight == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
+        assert 0.0 < found.weight < 1.0
+
+    def test_a_blend_has_scores_of_its_own(self, observed, cuts):
+        fit = fit_of(observed, plan())
+        found = fit.run()
+        stages = fit.journal.stages["held out columns"]
+        errors = np.concatenate([stages[f"errors {k}"] for k in range(len(cuts))])
+        spread = np.concatenate([stages[f"deviations {k}"] for k in range(len(cuts))])
+        assert_allclose(found.scores.ranked, np.sort(errors / spread))
+        assert len(found.blended_scores.ranked) == len(errors)
+        assert not np.array_equal(found.blended_scores.ranked, found.scores.ranked)
+
+    def test_a_side_without_a_say_is_left_out(self, observed, monkeypatch):
+        monkeypatch.setattr(fitting, "_weight", lambda *given: 0.99)
+        found = fit_of(observed, plan("auto")).run()
+        assert found.rows is None
+        assert found.weight == 1.0
+        assert found.blended_scores is found.scores
+        assert {t["side"] for t in found.search} == {"columns", "rows"}
+        asked = fit_of(observed, plan("both")).run()
+        assert asked.rows is not None
+        assert asked.weight == 0.99
+
+    def test_the_last_run_makes_the_steps_of_the_best_trial(self, observed):
+        found = fit_of(observed, plan("columns", max_iter=30)).run()
+        (trial,) = found.search
+        assert found.columns.steps == trial["steps"] < 30
+        assert found.columns.strength == trial["strength"] == 0.1
+
+    def test_without_held_out_entries_all_steps_are_made(self, observed):
+        found = fit_of(observed, plan(validation=0.0, strength=None)).run()
+        assert found.search == []
+        assert found.weight == 0.5
+        assert found.columns.steps == found.rows.steps == 6
+        assert found.columns.strength == search.FIRST_STRENGTH
+        assert len(found.scores.ranked) == 0
+
+
+class TestSides:
+    def test_named_sides_are_taken(self, observed):
+        assert chosen_sides("columns", observed) == (True, False)
+        assert chosen_sides("rows", observed) == (False, True)
+        assert chosen_sides("both", observed) == (True, True)
+
+    def test_rows_are_left_out_where_they_cost_too_much(self, observed, monkeypatch):
+        assert chosen_sides("auto", observed) == (True, True)
+        tall = Observed.from_dense(np.ones((2000, 3)))
+        assert chosen_sides("auto", tall) == (True, False)
+        monkeypatch.setattr(fitting, "AFFORDABLE", 1.0)
+        assert chosen_sides("auto", observed) == (True, False)
+        wide = observed.transposed()
+        assert chosen_sides("auto", wide) == (False, True)
+        monkeypatch.setattr(fitting, "AFFORDABLE", step_cost(wide) / 2)
+        assert chosen_sides("auto", wide) == (True, True)
+
+    def test_rows_know_nothing_of_what_was_given_for_the_columns(self):
+        ways = ways_of_sides(
+            prior=np.eye(3), center="columns", noise="per-column", dtype="float32"
+        )
+        assert_array_equal(ways["columns"].prior, np.eye(3))
+        assert ways["columns"].noise == "per-column"
+        assert ways["rows"] == Ways("co-observation", "two-way", "learn", "float32")
+        same = ways_of_sides(prior="identity", center="mean", noise=0.5, dtype="float64")
+        assert same["rows"] == same["columns"]

@@ -1,0 +1,386 @@
+"""``ncarl complete --method bayes``, the default: its options and outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+import ncarl as package
+from ncarl.cli.bayes_summary import held_out_errors, model_words, noise_words
+from ncarl.cli.filling import check_size, gaps_of, mean_deviation, units_of
+from ncarl.cli.outputs import Outputs
+from ncarl.estimators.bayesian import BayesianNCARL
+
+
+def numbers(path):
+    """The numbers of a CSV file that has a column of names."""
+    return pd.read_csv(path).drop(columns="name").to_numpy()
+
+
+def names_in(folder):
+    """Names of the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """Estimators that are fitted, in their order."""
+    seen, fit = [], BayesianNCARL.fit
+    monkeypatch.setattr(BayesianNCARL, "fit", lambda s, X: seen.append(s) or fit(s, X))
+    return seen
+
+
+@pytest.fixture
+def no_fit(monkeypatch):
+    """Fail if anything is fitted."""
+    for estimator in (package.BayesianNCARL, package.NCARLCV, package.NCARL):
+        monkeypatch.setattr(estimator, "fit", lambda *_: pytest.fail("it was fitted"))
+
+
+def test_it_is_the_default_and_says_what_it_did(ncarl, csv, tmp_path, gappy):
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", "--seed", 3)
+    X = numbers(csv)
+    est = BayesianNCARL(random_state=3, scale=None).fit(X)
+    np.testing.assert_allclose(
+        numbers(tmp_path / "out.csv"), est.transform(X), rtol=1e-8
+    )
+    missing = int(np.isnan(gappy).sum())
+    assert f"method    bayes: {model_words(est)}" in result.stdout
+    assert f"filled    {missing} entries, standard deviation " in result.stdout
+    assert f"noise     {noise_words(est, '')}" in result.stdout
+    for part in ("10% of the entries held out", "times their standard deviations"):
+        assert part in result.stdout
+    assert not result.stderr
+
+
+def test_its_parameters_are_passed_on(ncarl, csv, tmp_path, built):
+    options = ("--sides", "both", "--prior-strength", 0.5, "--noise", "per-column")
+    more = ("--clip", "-1,7.5", "--round", "--validation", 0.2, "--center", "columns")
+    run = ("--max-iter", 7, "--tol", 0.01, "--scale", "columns", "--dtype", "float32")
+    ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, *more, *run)
+    (est,) = built
+    assert (est.sides, est.prior_strength, est.noise) == ("both", 0.5, "per-column")
+    assert (est.clip, est.rounding, est.validation) == ((-1.0, 7.5), "observed", 0.2)
+    assert (est.center, est.max_iter, est.tol) == ("columns", 7, 0.01)
+    assert (est.scale, est.dtype, est.engine) == ("columns", "float32", "auto")
+
+
+def test_what_is_not_given_is_left_to_the_estimator(ncarl, csv, tmp_path, built):
+    words = ("--prior-strength", "auto", "--noise", "learn", "--clip", "auto")
+    for k, options in enumerate(((), words, ("--clip", "none", "--center", "none"))):
+        ncarl("complete", csv, "-o", tmp_path / f"{k}.csv", *options)
+    own = {"random_state": 0, "scale": None}
+    assert built[0].get_params() == BayesianNCARL(**own).get_params()
+    assert built[1].get_params() == built[0].get_params()
+    assert built[2].clip is None and built[2].center is None
+
+
+def test_rounding_gives_observed_values_within_the_bounds(ncarl, tmp_path, rng):
+    X = rng.integers(1, 6, (30, 8)).astype(float)
+    X[rng.random(X.shape) < 0.3] = np.nan
+    np.save(tmp_path / "in.npy", X)
+    out = tmp_path / "out.npy"
+    ncarl("complete", tmp_path / "in.npy", "-o", out, "--round")
+    assert set(np.unique(np.load(out))) <= {1.0, 2.0, 3.0, 4.0, 5.0}
+    ncarl("complete", tmp_path / "in.npy", "-o", out, "--clip", "2,4", "--overwrite")
+    filled = np.load(out)[np.isnan(X)]
+    assert filled.min() >= 2 and filled.max() <= 4
+
+
+def test_columns_of_unlike_units_are_counted_in_spreads(ncarl, tmp_path, rng):
+    X = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 4))
+    X = (X + 0.3 * rng.standard_normal(X.shape)) * [1, 10, 100, 1000]
+    X[rng.random(X.shape) < 0.15] = np.nan
+    pd.DataFrame(X).to_csv(tmp_path / "in.csv", index=False, header=list("abcd"))
+    said = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv").stdout
+    assert "columns (spreads of columns differ by a factor of" in said
+    lines = {line[:10].strip(): line[10:] for line in said.splitlines()}
+    for name in ("filled", "noise", "error"):
+        assert "of a column's spread" in lines[name]
+    assert 0.0 < float(lines["error"].split()[0]) < 2.0
+    assert 0.0 < float(lines["noise"].split()[0]) < 2.0
+
+
+def test_deviations_need_no_further_option(ncarl, csv, tmp_path, gappy):
+    std = tmp_path / "std.csv"
+    ncarl("complete", csv, "-o", tmp_path / "out.csv", "--std", std)
+    gaps, found = np.isnan(gappy), numbers(std)
+    assert (found[gaps] > 0).all() and (found[~gaps] == 0).all()
+
+
+def test_ends_of_intervals_keep_observed_cells(ncarl, csv, tmp_path, gappy):
+    out, low, high, one = (tmp_path / f"{n}.csv" for n in ("o", "l", "h", "one"))
+    said = ncarl("complete", csv, "-o", out, "--lower", low, "--upper", high).stdout
+    gaps, X = np.isnan(gappy), numbers(csv)
+    lower, upper = numbers(low), numbers(high)
+    np.testing.assert_array_equal(lower[~gaps], X[~gaps])
+    np.testing.assert_array_equal(upper[~gaps], X[~gaps])
+    assert (lower[gaps] < upper[gaps]).all()
+    ends = BayesianNCARL(scale=None).fit(X).predict_interval(X, level=0.9)
+    np.testing.assert_allclose(lower[gaps], ends[0][gaps], rtol=1e-8)
+    np.testing.assert_allclose(upper[gaps], ends[1][gaps], rtol=1e-8)
+    assert "l.csv (lower ends of 90% intervals)" in said
+    options = ("--upper", one, "--level", 0.5, "--overwrite")
+    said = ncarl("complete", csv, "-o", out, *options).stdout
+    assert "one.csv (upper ends of 50% intervals)" in said and "lower" not in said
+    assert (numbers(one)[gaps] <= upper[gaps]).all()
+    assert (numbers(one)[gaps] < upper[gaps]).any()
+
+
+def test_a_sparse_file_gets_its_intervals_in_full(ncarl, tmp_path, gappy):
+    seen = ~np.isnan(gappy)
+    S = sparse.coo_array((gappy[seen], np.nonzero(seen)), shape=gappy.shape)
+    sparse.save_npz(tmp_path / "in.npz", S.tocsr())
+    paths = [tmp_path / f"{name}.npz" for name in ("out", "low", "high", "std")]
+    ncarl("complete", tmp_path / "in.npz", "-o", paths[0], "--lower", paths[1],
+          "--upper", paths[2], "--std", paths[3])  # fmt: skip
+    filled, low, high, std = (sparse.load_npz(path).toarray() for path in paths)
+    for found in (filled, low, high):
+        np.testing.assert_array_equal(found[seen], gappy[seen])
+    assert (low[~seen] < high[~seen]).all() and (std[~seen] > 0).all()
+
+
+def test_single_precision_stays_so(ncarl, tmp_path, gappy):
+    np.save(tmp_path / "in.npy", gappy.astype(np.float32))
+    out, low = tmp_path / "out.npy", tmp_path / "low.npy"
+    ncarl("complete", tmp_path / "in.npy", "-o", out, "--lower", low)
+    assert np.load(out).dtype == np.load(low).dtype == np.float32
+
+
+def test_draws_are_tables_that_agree_where_something_was_seen(
+    ncarl, csv, tmp_path, gappy
+):
+    out, drawn = tmp_path / "out.csv", tmp_path / "draws.NPZ"
+    options = ("--draws", 4, "--draws-out", drawn, "--sides", "columns")
+    said = ncarl("complete", csv, "-o", out, *options).stdout
+    assert "draws.NPZ (draws, 4 completed tables)" in said
+    assert names_in(tmp_path) == ["draws.NPZ", "in.csv", "out.csv"]
+    gaps, X = np.isnan(gappy), numbers(csv)
+    with np.load(drawn) as archive:
+        draws = archive["draws"]
+        assert archive["columns"].tolist() == list("abcde")
+    assert draws.shape == (4, 14, 5)
+    for draw in draws:
+        np.testing.assert_array_equal(draw[~gaps], X[~gaps])
+    assert (draws.std(axis=0)[gaps] > 0).all()
+    ncarl("complete", csv, "-o", out, *options, "--overwrite", "--seed", 1)
+    with np.load(drawn) as archive:
+        assert not np.array_equal(archive["draws"], draws)
+
+
+def test_draws_that_fill_the_memory_are_refused():
+    check_size((100, 100), Outputs("o", draws=1000))
+    with pytest.raises(ValueError, match=r"--draws 200000 .* 16 GB"):
+        check_size((100, 100), Outputs("o", draws=200_000))
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("--alpha", "1"), ("--n-neighbors", "3"), ("--gamma", "0.1")),
+        *(("--weights", "floor"), ("--orientation", "rows")),
+    ],
+)
+def test_options_of_the_paper_are_refused(fails, csv, tmp_path, options):
+    said = fails("complete", csv, "-o", tmp_path / "out.csv", *options)
+    wanted = f"{options[0]} belongs to --method ncarl or ncarl-cv, not to bayes"
+    assert said.startswith(wanted)
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize("method", ["ncarl", "ncarl-cv"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("--sides", "auto"), ("--prior-strength", "auto"), ("--noise", "learn")),
+        *(("--clip", "none"), ("--round",), ("--lower", "l.csv")),
+        *(("--upper", "u.csv"), ("--level", "0.5"), ("--draws", "2")),
+        ("--draws-out", "d.npz"),
+    ],
+)
+def test_the_other_methods_refuse_its_options(fails, csv, tmp_path, method, options):
+    out = tmp_path / "out.csv"
+    said = fails("complete", csv, "-o", out, "--method", method, *options)
+    assert said.startswith(f"{options[0]} belongs to --method bayes, not to {method};")
+
+
+@pytest.mark.usefixtures("no_fit")
+def test_a_single_fit_holds_nothing_out(fails, csv, tmp_path):
+    options = ("--method", "ncarl", "--validation", 0.1)
+    said = fails("complete", csv, "-o", tmp_path / "out.csv", *options)
+    assert said.startswith("--validation belongs to --method bayes or ncarl-cv")
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--noise", "0", "--std", "s.csv"], "--std needs a model of the noise"),
+        (["--noise", "0", "--lower", "s.csv"], "--lower needs a model of the noise"),
+        (["--level", "0.8"], "--level needs --lower or --upper"),
+        (["--draws", "3"], "--draws and --draws-out go together"),
+        (["--draws-out", "d.npz"], "--draws and --draws-out go together"),
+        (["--draws", "3", "--draws-out", "d.csv"], "must end in .npz"),
+        (["--draws", "3", "--draws-out", "d.npz", "--sides", "rows"], "of the columns"),
+        (["--lower", "l.npy"], "--lower must have the format of the input"),
+        (["--upper", "out.csv"], "OUT and --upper name one file"),
+        (["--lower", "l.csv", "--upper", "l.csv"], "--lower and --upper name one file"),
+        (["--lower", "in.csv"], "--lower 'in.csv' is the input itself"),
+        (["--upper", "mine.csv"], "--upper 'mine.csv' exists"),
+        (["--draws", "3", "--draws-out", "mine.npz"], "--draws-out 'mine.npz' exists"),
+        (["--draws", "3", "--draws-out", "no/d.npz"], "--draws-out: the folder"),
+        (["--std", "c.rows.csv", "--checkpoint", "no/c"], "--checkpoint: the folder"),
+    ],
+)
+def test_misuse_fails_before_the_fit(
+    fails, csv, tmp_path, monkeypatch, options, message
+):
+    monkeypatch.chdir(tmp_path)
+    mine = [tmp_path / "mine.csv", tmp_path / "mine.npz"]
+    for path in mine:
+        path.write_text("mine")
+    assert message in fails("complete", "in.csv", "-o", "out.csv", *options)
+    assert names_in(tmp_path) == ["in.csv", "mine.csv", "mine.npz"]
+    assert all(path.read_text() == "mine" for path in mine)
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("--clip", "5,1"), ("--clip", "a,b"), ("--clip", "1"), ("--clip", "1,2,3")),
+        *(("--level", "1"), ("--level", "0"), ("--level", "much"), ("--draws", "0")),
+        *(("--noise", "much"), ("--prior-strength", "much"), ("--sides", "left")),
+        ("--method", "magic"),
+    ],
+)
+def test_values_that_cannot_be_are_usage_errors(ncarl, csv, tmp_path, options):
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, expect=2)
+    assert options[0] in result.stderr and "Traceback" not in result.stderr
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--validation", 1.5), "validation"),
+        (("--prior-strength", -1), "prior_strength"),
+        (("--noise", -1), "noise"),
+        (("--max-iter", 0), "max_iter"),
+    ],
+)
+def test_errors_of_the_estimator_come_through(fails, csv, tmp_path, options, word):
+    assert word in fails("complete", csv, "-o", tmp_path / "out.csv", *options)
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+@pytest.mark.parametrize("where", ["predict_interval", "sample"])
+def test_an_interrupt_after_the_fit_writes_nothing(
+    ncarl, csv, tmp_path, monkeypatch, where
+):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BayesianNCARL, where, stop)
+    ncarl("complete", csv, "-o", tmp_path / "o.csv", "--lower", tmp_path / "l.csv",
+          "--draws", 2, "--draws-out", tmp_path / "d.npz", expect=130)  # fmt: skip
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+def test_an_interrupt_while_draws_are_written_keeps_the_old_file(
+    ncarl, csv, tmp_path, monkeypatch
+):
+    drawn = tmp_path / "d.npz"
+    drawn.write_text("mine")
+
+    def stop(stream, **_):
+        stream.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", stop)
+    options = ("--draws", 2, "--draws-out", drawn, "--overwrite")
+    ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, expect=130)
+    assert drawn.read_text() == "mine"
+    assert names_in(tmp_path) == ["d.npz", "in.csv", "out.csv"]
+
+
+def test_a_checkpoint_has_parts_and_is_gone_on_from(ncarl, fails, csv, tmp_path):
+    state, first, second = (tmp_path / n for n in ("state", "1.csv", "2.csv"))
+    options = ("--checkpoint", state, "--sides", "both")
+    ncarl("complete", csv, "-o", first, *options)
+    for name in ("state", "state.columns", "state.rows"):
+        assert (tmp_path / name).exists()
+    ncarl("complete", csv, "-o", second, *options)
+    assert first.read_bytes() == second.read_bytes()
+    said = fails("complete", csv, "-o", tmp_path / "3.csv", *options, "--noise", 0.5)
+    assert "belongs to another fit" in said and "noise" in said
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize("part", ["columns", "rows"])
+def test_the_parts_of_a_checkpoint_are_no_outputs(fails, csv, tmp_path, part):
+    state, model = tmp_path / "state", tmp_path / f"state.{part}"
+    options = ("--checkpoint", state, "--save-model", model)
+    said = fails("complete", csv, "-o", tmp_path / "out.csv", *options)
+    assert f"its part for the {part}" in said and "name one file" in said
+
+
+def test_an_unsettled_fit_is_one_friendly_line(ncarl, csv, tmp_path):
+    options = ("--max-iter", 2, "--tol", 1e-12)
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options)
+    assert result.stderr.startswith("warning: not settled after 2 steps, the best one")
+    assert result.stderr.count("\n") == 1
+    assert "not settled" in result.stdout
+
+
+def test_nothing_held_out_says_nothing_of_it(ncarl, csv, tmp_path):
+    options = ("--validation", 0, "--max-iter", 5, "--tol", 0, "--noise", 0)
+    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options)
+    for part in ("held out", "times their", "standard deviation"):
+        assert part not in result.stdout
+    assert "noise     0, as given" in result.stdout
+
+
+def test_one_noise_or_those_of_the_columns_in_words(gappy):
+    est = BayesianNCARL(scale=None, noise="per-column", max_iter=5, tol=0).fit(gappy)
+    low, high = est.noise_.min(), est.noise_.max()
+    words = f"{low:.2g} to {high:.2g}, learned for each column"
+    assert noise_words(est, "") == words
+    est = BayesianNCARL(scale=None, noise=0.25, max_iter=5, tol=0).fit(gappy)
+    assert noise_words(est, "") == "0.25, as given"
+
+
+def test_errors_and_deviations_have_the_units_of_the_table(gappy):
+    means, errors = [], []
+    for factor in (1.0, 1000.0):
+        est = BayesianNCARL(scale=None, sides="columns").fit(gappy * factor)
+        errors.append(held_out_errors(est)["columns"])
+        means.append(mean_deviation(est, gaps_of(gappy), None))
+        assert (units_of(est) == 1).all()
+    assert errors[1] == pytest.approx(1000 * errors[0], rel=1e-6)
+    assert means[1] == pytest.approx(1000 * means[0], rel=1e-6)
+    std = est.transform(gappy * factor, return_std=True)[1]
+    assert mean_deviation(est, gaps_of(gappy), std) == pytest.approx(means[1])
+    assert mean_deviation(est, np.zeros_like(gaps_of(gappy)), None) is None
+
+
+def test_some_gaps_stand_for_many(gappy, monkeypatch):
+    monkeypatch.setattr("ncarl.cli.filling.SAMPLED", 5)
+    est = BayesianNCARL(scale=None, sides="columns").fit(gappy)
+    asked, predict = [], est.predict
+    est.predict = lambda i, j, **o: asked.append(len(i)) or predict(i, j, **o)
+    assert mean_deviation(est, gaps_of(gappy), None) > 0
+    assert asked == [5]
+
+
+def test_the_model_can_be_saved(ncarl, csv, tmp_path):
+    saved = tmp_path / "model"
+    ncarl("complete", csv, "-o", tmp_path / "out.csv", "--save-model", saved)
+    est, X = package.load(saved), numbers(csv)
+    assert isinstance(est, BayesianNCARL)
+    written = numbers(tmp_path / "out.csv")
+    np.testing.assert_allclose(est.transform(X), written, rtol=1e-8)
