@@ -43,7 +43,10 @@ def test_core_knows_nothing_but_itself_and_the_errors(path):
     assert all(within(name, ("core", "exceptions")) for name in imported(path))
 
 
-@pytest.mark.parametrize("name", MIDDLE)
+BAYES = [f"bayes/{path.stem}" for path in sorted((SOURCE / "bayes").glob("*.py"))]
+
+
+@pytest.mark.parametrize("name", [*MIDDLE, *BAYES])
 def test_the_middle_knows_no_estimator_container_or_command(name):
     found = list(imported(SOURCE / f"{name}.py"))
     assert not [other for other in found if within(other, UPPER)]
@@ -54,7 +57,14 @@ def test_estimators_know_no_command(path):
     assert not [name for name in imported(path) if within(name, ("cli",))]
 
 
+@pytest.mark.parametrize("name", MIDDLE)
+def test_what_bayes_is_made_of_does_not_know_it(name):
+    found = list(imported(SOURCE / f"{name}.py"))
+    assert not [other for other in found if within(other, ("bayes",))]
+
+
 def test_the_walk_sees_the_imports_that_are_there():
+    assert any(within(n, ("holdout",)) for n in imported(SOURCE / "bayes/search.py"))
     assert any(within(name, ("core",)) for name in imported(SOURCE / "solver.py"))
     assert any(
         within(n, ("fitting",)) for n in imported(SOURCE / "estimators/ncarl.py")

@@ -72,6 +72,8 @@ def hold_out_alike(
     order = rng.permutation(observed.n_observed)
     for owner in (observed.rows, observed.indices):
         chosen[order[_first_of_each(owner[order])]] = False
+    if not chosen.any():
+        return hold_out(observed, share, rng)
     return observed.without(chosen), observed.without(~chosen)
 
 
@@ -97,6 +99,8 @@ def _nearer(
 
 def _unlike_gaps(observed: Observed, hidden: Array) -> float:
     """How differently filled the rows and columns of hidden entries and of gaps are."""
+    if not hidden.any():
+        return float("inf")
     (m, n), kept = observed.shape, observed.without(hidden)
     rows = kept.row_counts[observed.rows[hidden]].mean()
     columns = kept.column_counts[observed.indices[hidden]].mean()

@@ -121,7 +121,7 @@ def low_rank():
     return draw
 
 
-@pytest.fixture
-def X(rng, low_rank):
+@pytest.fixture(name="X")
+def gappy(rng, low_rank):
     """40 x 8 with 40% gaps; no row or column is empty."""
     return low_rank(rng)

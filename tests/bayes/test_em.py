@@ -57,7 +57,8 @@ class TestOneStep:
     @pytest.mark.parametrize("nu", [0.0, 4.5])
     @pytest.mark.parametrize("side", ["observed", "missing"])
     def test_is_that_of_the_textbook(
-        self, noise, learn_mean, nu, side, kind, rng, dense, rows_of, covariance, request
+        self, noise, learn_mean, nu, side, kind, rng, dense, rows_of, covariance,
+        request,
     ):  # fmt: skip
         if side == "missing":
             request.getfixturevalue("on_missing_side")
@@ -272,12 +273,12 @@ class TestClimb:
         monkeypatch.setattr(em, "GROWTH", 1.0)
         slow = climbed(rows, belief, start, 40)
         assert all(it.climb.plain is None for it in slow)
-        gained = [it.found.penalised - slow[0].found.penalised for it in (fast[-1], slow[-1])]
+        gained = [
+            it.found.penalised - slow[0].found.penalised for it in (fast[-1], slow[-1])
+        ]
         assert gained[0] > gained[1] + 0.5
 
-    def test_plain_em_is_the_textbook_repeated(
-        self, rng, dense, rows_of, monkeypatch
-    ):
+    def test_plain_em_is_the_textbook_repeated(self, rng, dense, rows_of, monkeypatch):
         monkeypatch.setattr(em, "GROWTH", 1.0)
         X, Psi = mixed(rng), np.eye(7) + 0.2
         belief, told = belief_and_step(Psi, 3.0, "learn", True)

@@ -39,7 +39,9 @@ class TestContainers:
     def test_masked_and_float32_arrays_keep_their_kind(self, X):
         masked = np.ma.masked_invalid(X)
         plain = BayesianNCARL(**FEW).fit_transform(X)
-        assert_array_equal(np.asarray(BayesianNCARL(**FEW).fit_transform(masked)), plain)
+        assert_array_equal(
+            np.asarray(BayesianNCARL(**FEW).fit_transform(masked)), plain
+        )
         out = BayesianNCARL(**FEW).fit_transform(X.astype(np.float32))
         assert out.dtype == np.float32
         assert_allclose(out, plain, rtol=1e-4, atol=1e-4)
@@ -294,7 +296,9 @@ class TestPriors:
             "given": covariance(rng, 8),
             "features": rng.standard_normal((8, 2)),
         }
-        found = [BayesianNCARL(**options, prior=p).fit(X).kernel_ for p in kinds.values()]
+        found = [
+            BayesianNCARL(**options, prior=p).fit(X).kernel_ for p in kinds.values()
+        ]
         for k, one in enumerate(found):
             for other in found[:k]:
                 assert np.abs(one - other).max() > 1e-6
@@ -318,7 +322,8 @@ BAD = {
     "sides": ["cols", None, 1],
     "max_iter": [0, 1.5, -3, "many", None, True],
     "tol": [-1e-3, NAN, "small", None, True],
-    "clip": ["yes", 3.0, (1.0,), (2.0, 1.0), (1.0, 1.0), (NAN, 1.0), ("a", "b"), (1, 2, 3)],
+    "clip": ["yes", 3.0, (1.0,), (2.0, 1.0), (1.0, 1.0), (NAN, 1.0), ("a", "b"),
+             (1, 2, 3)],
     "rounding": ["all", True, 2],
     "scale": ["rows", True, 2.0],
     "validation": [-0.1, 1.0, 1.5, NAN, "tenth", None, True],

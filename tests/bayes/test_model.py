@@ -14,6 +14,8 @@ PLAIN = {
     **{"sides": "columns", "validation": 0, "clip": None, "tol": 0, "max_iter": 6},
     **{"noise": "learn", "prior_strength": 0.1},
 }
+HELD_OUT = {name: PLAIN[name] for name in ("clip", "tol", "noise", "prior_strength")}
+HELD_OUT["max_iter"] = 5
 WAYS = {
     "usual": {},
     "per-column": {"noise": "per-column"},
@@ -239,21 +241,18 @@ class TestDraws:
 
 
 class TestTwoSides:
-    FEW = {**PLAIN, "validation": 0.1, "max_iter": 5}
-    del FEW["sides"]
-
-    @pytest.fixture
-    def X(self, low_rank):
+    @pytest.fixture(name="X")
+    def gappy(self, low_rank):
         """A matrix of which both sides have something to say."""
         return low_rank(np.random.default_rng(2))
 
     @pytest.fixture
     def both(self, X):
-        return BayesianNCARL(**self.FEW, sides="both").fit(X)
+        return BayesianNCARL(**HELD_OUT, sides="both").fit(X)
 
     def test_the_matrix_of_the_fit_is_filled_from_both(self, both, X):
-        columns = BayesianNCARL(**self.FEW, sides="columns").fit(X)
-        rows = BayesianNCARL(**self.FEW, sides="rows").fit(X)
+        columns = BayesianNCARL(**HELD_OUT, sides="columns").fit(X)
+        rows = BayesianNCARL(**HELD_OUT, sides="rows").fit(X)
         assert (both.sides_, columns.sides_, rows.sides_) == ("both", "columns", "rows")
         w = both.weight_
         assert 0.0 < w < 1.0
@@ -269,7 +268,7 @@ class TestTwoSides:
         assert_allclose(both.predict(i, j, X=X), z[i, j], rtol=1e-9)
 
     def test_new_rows_are_filled_from_the_columns(self, both, X):
-        columns = BayesianNCARL(**self.FEW, sides="columns").fit(X)
+        columns = BayesianNCARL(**HELD_OUT, sides="columns").fit(X)
         assert_array_equal(both.kernel_, columns.kernel_)
         assert_array_equal(both.transform(X[:5]), columns.transform(X[:5]))
         changed = X.copy()
@@ -280,7 +279,7 @@ class TestTwoSides:
         assert both.score(X) == columns.score(X)
 
     def test_rows_alone_have_a_kernel_of_the_rows(self, X):
-        rows = BayesianNCARL(**self.FEW, sides="rows").fit(X)
+        rows = BayesianNCARL(**HELD_OUT, sides="rows").fit(X)
         assert rows.kernel_.shape == (40, 40)
         assert rows.transposed_
         assert rows.weight_ == 0.0

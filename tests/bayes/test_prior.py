@@ -29,8 +29,8 @@ def marked(seen):
 
 
 def naive(seen):
-    """Weighted counts of pairs, scaled, centred and scaled again, entry by entry."""
-    m, n = seen.shape
+    """Weighted counts of pairs, scaled, centred, scaled again and shrunk."""
+    n = seen.shape[1]
     A = np.zeros((n, n))
     for row in seen:
         A += np.outer(row, row) / np.sqrt(row.sum() + ROW_RIDGE)
@@ -45,7 +45,12 @@ def naive(seen):
         for b, k in enumerate(live):
             if j != k and d[a] > 1e-9 and d[b] > 1e-9:
                 C[j, k] = A[a, b] / np.sqrt(d[a] * d[b])
-    return C
+    # Chance alone gives squares of 1 / m: that part of them is taken off.
+    off, pairs = C - np.eye(n), len(live) * (len(live) - 1)
+    squares, rows = np.sum(off**2), np.count_nonzero(seen.any(axis=1))
+    if squares == 0.0:
+        return C
+    return np.eye(n) + off * max(0.0, 1.0 - pairs / (rows * squares))
 
 
 @given(
@@ -80,9 +85,16 @@ def test_an_empty_column_decouples(rng):
     assert_allclose(C[np.ix_(others, others)], rest, atol=1e-12)
 
 
+def test_a_pattern_of_chance_says_hardly_anything(rng):
+    C = co_observation(marked(rng.random((300, 20)) < 0.5), ENGINE)
+    assert np.mean((C - np.eye(20)) ** 2) < 1 / 300
+
+
 def test_columns_seen_together_are_alike(rng):
     by_first = rng.random(200) < 0.5
-    seen = np.repeat(np.where(by_first[:, None], [[True, False]], [[False, True]]), 3, 1)
+    seen = np.repeat(
+        np.where(by_first[:, None], [[True, False]], [[False, True]]), 3, 1
+    )
     C = co_observation(marked(seen), ENGINE)
     assert (C[:3, :3] > 0.9).all()
     assert (C[:3, 3:] < -0.9).all()
@@ -131,7 +143,9 @@ def test_features_count_by_their_scale_free_products(rng):
 def test_row_effects_are_part_of_the_prior(rng):
     X = rng.standard_normal((50, 6)) + 3.0 * rng.standard_normal((50, 1))
     observed = Observed.from_dense(X)
-    sides = {c: Side(observed, Ways("identity", c), ENGINE) for c in ("columns", "two-way")}
+    sides = {
+        c: Side(observed, Ways("identity", c), ENGINE) for c in ("columns", "two-way")
+    }
     assert_allclose(sides["columns"].prior, np.eye(6))
     added = sides["two-way"].prior - np.eye(6)
     assert_allclose(added, added[0, 0])
@@ -140,7 +154,7 @@ def test_row_effects_are_part_of_the_prior(rng):
 
 
 def test_a_side_starts_from_its_prior_and_its_means(rng):
-    X = rng.standard_normal((200, 5)) + [0.0, 1.0, 2.0, 3.0, 4.0]
+    X = rng.standard_normal((200, 5)) + np.arange(5.0)
     observed = Observed.from_dense(X)
     start = Side(observed, Ways("identity", "columns"), ENGINE).start()
     assert_allclose(start.mean, X.mean(axis=0), atol=0.05)

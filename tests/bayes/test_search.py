@@ -14,7 +14,7 @@ from ncarl.bayes import search
 from ncarl.bayes.em import Climb, em_iterates
 from ncarl.bayes.fit import Fit, Plan, chosen_sides, step_cost, ways_of_sides
 from ncarl.bayes.journal import Journal
-from ncarl.bayes.search import SideSearch, Trial, cuts_of
+from ncarl.bayes.search import SideSearch, Trial, cuts_of, for_choice, for_weighing
 from ncarl.bayes.side import Side, Ways
 from ncarl.engines import Threads
 from ncarl.observed import Observed
@@ -72,12 +72,19 @@ def held_out(dense, cut, state):
 
 
 class TestCuts:
-    def test_a_small_matrix_is_cut_again_and_a_large_one_is_not(self, rng, observed):
-        assert len(cuts_of(observed, 0.1, 0)) == search.MOST_CUTS
-        large = Observed.from_dense(rng.standard_normal((200, 110)))
-        assert len(cuts_of(large, 0.1, 0)) == 1
-        middle = Observed.from_dense(rng.standard_normal((100, 90)))
-        assert len(cuts_of(middle, 0.1, 0)) == 3
+    @pytest.mark.parametrize(
+        ("shape", "count"), [((40, 8), 5), ((100, 90), 3), ((200, 110), 1)]
+    )
+    def test_a_small_matrix_is_cut_again_and_a_large_one_is_not(
+        self, rng, shape, count
+    ):
+        cuts = cuts_of(Observed.from_dense(rng.standard_normal(shape)), 0.1, 0)
+        choice, weighing = range(for_choice(cuts)), for_weighing(cuts)
+        assert len(choice) == len(weighing) == count
+        # What is chosen on some entries is weighed on others, if there are few.
+        apart = set(choice).isdisjoint(weighing)
+        assert apart == (count > 1)
+        assert {*choice, *weighing} == {*range(len(cuts))}
 
     def test_cuts_differ_and_repeat_with_their_seed(self, observed):
         one, same, other = (cuts_of(observed, 0.1, seed) for seed in (1, 1, 2))
@@ -101,6 +108,7 @@ class TestTrial:
     def test_steps_are_where_the_error_is_least(self, cuts, dense):
         trial = searching(cuts).trial(0.1)
         curves = np.zeros(12)
+        cuts = cuts[: for_choice(cuts)]
         for cut in cuts:
             errors = [held_out(dense, cut, s)[0] for s in states(cut, 0.1, 12)]
             curves += [float(e @ e) for e in errors]
@@ -136,18 +144,21 @@ class TestTrial:
         first, second = looking.trial(0.1), looking.trial(1.0)
         found = {t: looking._held_out(t) for t in (first, second)}
         for trial, arrays in found.items():
-            for k, cut in enumerate(cuts):
+            assert len(arrays) == 2 * len(for_weighing(cuts))
+            for k in for_weighing(cuts):
+                cut = cuts[k]
                 state = states(cut, trial.strength, trial.steps)[-1]
                 errors, spreads = held_out(dense, cut, state)
                 assert_allclose(arrays[f"errors {k}"], errors, atol=1e-9)
                 assert_allclose(arrays[f"deviations {k}"], spreads, rtol=1e-9)
 
-    def test_rows_are_tried_on_one_cut_and_held_out_on_all(self, cuts):
+    def test_rows_are_tried_on_one_cut_and_weighed_on_all(self, cuts):
         looking = searching([cut.turned() for cut in cuts], "rows")
         trial = looking.trial(0.1)
         assert len(looking.runs) == 1
         errors, spreads = looking.held_out(trial)
-        assert [len(e) for e in errors] == [cut.hidden.n_observed for cut in cuts]
+        weighed = [cuts[k].hidden.n_observed for k in for_weighing(cuts)]
+        assert [len(e) for e in errors] == weighed
         assert all((s > 0).all() for s in spreads)
 
     def test_an_interrupt_gets_out(self, cuts):
@@ -195,10 +206,12 @@ class TestStrength:
         assert found == 0.1
         assert len(tried) == 3
 
-    def test_a_turn_on_a_large_matrix_ends_the_search(self, cuts):
+    def test_a_turn_ends_the_search_where_steps_are_dear(self, cuts, monkeypatch):
         falling = lambda s: s  # noqa: E731
-        assert self.chosen(falling, cuts[:1], turned=True)[1] == [0.1]
         assert len(self.chosen(falling, cuts, turned=True)[1]) > 1
+        monkeypatch.setattr(search, "DEAR", 1.0)
+        assert self.chosen(falling, cuts, turned=True)[1] == [0.1]
+        assert len(self.chosen(falling, cuts, turned=False)[1]) > 1
 
 
 def plan(sides="both", **options):
@@ -258,9 +271,9 @@ class TestBlend:
         found = fit.run()
         stages = fit.journal.stages
         by_columns, by_rows = [], []
-        for k, cut in enumerate(cuts):
+        for k in for_weighing(cuts):
+            cut, turned = cuts[k], cuts[k].turned().hidden
             by_columns.append(stages["held out columns"][f"errors {k}"])
-            turned = cut.turned().hidden
             there = turned.with_values(stages["held out rows"][f"errors {k}"])
             back = gappy(there).T
             by_rows.append(back[cut.hidden.rows, cut.hidden.indices])
@@ -274,8 +287,9 @@ class TestBlend:
         fit = fit_of(observed, plan())
         found = fit.run()
         stages = fit.journal.stages["held out columns"]
-        errors = np.concatenate([stages[f"errors {k}"] for k in range(len(cuts))])
-        spread = np.concatenate([stages[f"deviations {k}"] for k in range(len(cuts))])
+        places = for_weighing(cuts)
+        errors = np.concatenate([stages[f"errors {k}"] for k in places])
+        spread = np.concatenate([stages[f"deviations {k}"] for k in places])
         assert_allclose(found.scores.ranked, np.sort(errors / spread))
         assert len(found.blended_scores.ranked) == len(errors)
         assert not np.array_equal(found.blended_scores.ranked, found.scores.ranked)
@@ -329,6 +343,9 @@ class TestSides:
         )
         assert_array_equal(ways["columns"].prior, np.eye(3))
         assert ways["columns"].noise == "per-column"
-        assert ways["rows"] == Ways("co-observation", "two-way", "learn", "float32")
-        same = ways_of_sides(prior="identity", center="mean", noise=0.5, dtype="float64")
+        rows = Ways("co-observation", "two-way", "per-column", "float32")
+        assert ways["rows"] == rows
+        same = ways_of_sides(
+            prior="identity", center="mean", noise=0.5, dtype="float64"
+        )
         assert same["rows"] == same["columns"]

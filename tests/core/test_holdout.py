@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ncarl.holdout import hold_out
+from ncarl.holdout import gaps_in_blocks, hold_out, hold_out_alike
 from ncarl.observed import Observed
 
 masks = st.tuples(st.integers(1, 8), st.integers(1, 8)).flatmap(
@@ -69,3 +69,109 @@ def test_hidden_entries_are_spread_evenly_over_the_matrix():
     assert counts.mean() == pytest.approx(50)
     assert counts.min() > 20
     assert counts.max() < 85
+
+
+def sensors(rng, m=120, n=20):
+    """Readings in which sensors are down for days on end."""
+    seen = np.ones((m, n), dtype=bool)
+    for _ in range(25):
+        i, j = rng.integers(0, m - 15), rng.integers(0, n)
+        seen[i : i + 15, j] = False
+    return seen
+
+
+def panel(rng, m=120, n=20):
+    """Rows that end early: from some year on nothing is there."""
+    return np.arange(n)[None, :] < rng.integers(n // 3, n + 8, m)[:, None]
+
+
+class TestHoldOutAlike:
+    @given(seen=masks, share=st.floats(0, 0.9), seed=st.integers(0, 99))
+    def test_shares_the_entries_out_and_leaves_the_last(self, seen, share, seed):
+        observed = numbered(seen)
+        if observed.n_observed == 0:
+            return
+        kept, hidden = hold_out_alike(observed, share, np.random.default_rng(seed))
+        together = np.concatenate([kept.values, hidden.values])
+        np.testing.assert_array_equal(np.sort(together), observed.values)
+        np.testing.assert_array_equal(kept.row_counts > 0, observed.row_counts > 0)
+        np.testing.assert_array_equal(
+            kept.column_counts > 0, observed.column_counts > 0
+        )
+
+    @pytest.mark.parametrize("share", [0.3, 0.8])
+    def test_single_gaps_are_imitated_by_single_entries(self, rng, share):
+        observed = numbered(rng.random((80, 30)) < share)
+        assert not gaps_in_blocks(observed, rng)
+        found = hold_out_alike(observed, 0.1, np.random.default_rng(1))[1]
+        assert found.n_observed == round(0.1 * observed.n_observed)
+        assert found.row_counts.max() < 10
+
+    def test_without_gaps_single_entries_are_hidden(self, rng):
+        observed = numbered(np.ones((30, 10), dtype=bool))
+        assert not gaps_in_blocks(observed, rng)
+        assert hold_out_alike(observed, 0.1, rng)[1].n_observed == 30
+
+    def test_blocks_are_told_from_chance(self, rng):
+        for seen in (sensors(rng), panel(rng)):
+            one, turned = numbered(seen), numbered(seen.T)
+            assert gaps_in_blocks(one, rng) or gaps_in_blocks(turned, rng)
+            shuffled = rng.permuted(seen.ravel()).reshape(seen.shape)
+            assert not gaps_in_blocks(numbered(shuffled), rng)
+            assert not gaps_in_blocks(numbered(shuffled.T), rng)
+
+    def test_a_panel_loses_the_ends_of_its_rows(self, rng):
+        seen = panel(rng)
+        observed = numbered(seen)
+        kept, hidden = hold_out_alike(observed, 0.1, rng)
+        assert 0.05 < hidden.n_observed / observed.n_observed < 0.2
+        left = np.zeros_like(seen)
+        left[kept.rows, kept.indices] = True
+        # Rows still end somewhere: little is kept after a gap, most would be if
+        # single entries were hidden.
+        after_a_gap = left & (np.cumsum(~left, axis=1) > 0)
+        assert after_a_gap.sum() < 0.15 * left.sum()
+
+    def test_sensors_lose_days_on_end(self, rng):
+        seen = sensors(rng)
+        _, hidden = hold_out_alike(numbered(seen), 0.1, rng)
+        gone = np.zeros_like(seen)
+        gone[hidden.rows, hidden.indices] = True
+        # Of what is hidden, most has a neighbour in time that is hidden or missing.
+        out = gone | ~seen
+        near = np.zeros_like(out)
+        near[1:] |= out[:-1]
+        near[:-1] |= out[1:]
+        assert (near & gone).sum() > 0.7 * gone.sum()
+
+    @pytest.mark.parametrize("seed", range(60))
+    def test_small_matrices_with_blocks_are_cut_too(self, seed):
+        rng = np.random.default_rng(seed)
+        m, n = rng.integers(2, 9, 2)
+        observed = numbered(np.arange(n)[None, :] < rng.integers(1, n + 3, m)[:, None])
+        kept, hidden = hold_out_alike(observed, 0.1, rng)
+        assert kept.n_observed + hidden.n_observed == observed.n_observed
+        assert (kept.row_counts > 0).all()
+
+    def test_rows_of_one_mask_have_no_gaps_to_borrow(self, rng):
+        seen = np.ones((40, 12), dtype=bool)
+        seen[:, 3:6] = False
+        kept, hidden = hold_out_alike(numbered(seen), 0.1, rng)
+        assert 0 < hidden.n_observed < kept.n_observed
+
+    def test_it_repeats_with_the_generator(self, rng):
+        observed = numbered(sensors(rng))
+        one, same, other = (
+            hold_out_alike(observed, 0.1, np.random.default_rng(s))[1].values
+            for s in (1, 1, 2)
+        )
+        np.testing.assert_array_equal(one, same)
+        assert not np.array_equal(one, other)
+
+    def test_sparse_matrices_lose_single_entries_whatever_their_gaps(self, rng):
+        seen = panel(rng)
+        seen[:, 7:] = False
+        observed = numbered(seen)
+        expected = hold_out(observed, 0.1, np.random.default_rng(5))[1]
+        found = hold_out_alike(observed, 0.1, np.random.default_rng(5))[1]
+        np.testing.assert_array_equal(found.values, expected.values)

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 import ncarl
-from ncarl import NCARL, NCARLCV
+from ncarl import NCARL, NCARLCV, BayesianNCARL
 from ncarl.estimators import grid
 
 torch = pytest.importorskip("torch")
@@ -274,3 +274,65 @@ def test_empty_rows_and_columns_change_nothing_for_the_others(
     np.testing.assert_allclose(
         wider.history_["change"], plain.history_["change"], rtol=1e-9
     )
+
+
+BAYES = {"max_iter": 5, "tol": 0, "prior_strength": 0.1}
+BAYES_OPTIONS = {
+    "both": {"sides": "both", "noise": "learn"},
+    "columns": {"sides": "columns", "noise": "per-column", "scale": "columns"},
+    "rows": {"sides": "rows", "validation": 0, "prior": "identity"},
+    "no noise": {"sides": "columns", "noise": 0, "center": "columns"},
+    "given noise": {"sides": "columns", "noise": 0.3, "scale": None, "center": None},
+}
+
+
+def all_of_bayes(estimator, X):
+    """All that a fitted BayesianNCARL has to say of a matrix."""
+    rng = np.random.default_rng(3)
+    i, j = rng.integers(0, X.shape[0], 50), rng.integers(0, X.shape[1], 50)
+    said = {
+        "filled": estimator.transform(X, keep_observed=False),
+        "entries": estimator.predict(i, j),
+        "kernel": estimator.kernel_,
+        "noise": np.atleast_1d(estimator.noise_),
+        "evidence": np.atleast_1d(estimator.log_evidence_),
+        "objective": estimator.history_["objective"],
+        "weight": np.atleast_1d(estimator.weight_),
+        "scores": estimator.blended_scores_.ranked,
+    }
+    if estimator.noise != 0:
+        said["std"] = estimator.transform(X, return_std=True)[1]
+        said["std of entries"] = estimator.predict(i, j, return_std="latent")[1]
+        said["low"], said["high"] = estimator.predict_interval(i, j)
+    if not estimator.transposed_:
+        said["draws"] = estimator.sample(2)
+    return {name: value for name, value in said.items() if len(value)}
+
+
+@pytest.mark.parametrize("name", BAYES_OPTIONS)
+def test_engines_agree_on_the_bayesian_model(name, X, device):
+    options = {**BAYES, **BAYES_OPTIONS[name]}
+    here = BayesianNCARL(**options, engine="threads").fit(X)
+    there = BayesianNCARL(**options, engine=Torch(device)).fit(X)
+    assert f"({device}," in there.engine_
+    assert [t["steps"] for t in here.search_] == [t["steps"] for t in there.search_]
+    found = all_of_bayes(there, X)
+    gaps = {k: apart(found[k], v) for k, v in all_of_bayes(here, X).items()}
+    assert max(gaps.values()) < 1e-9, gaps
+
+
+def test_a_bayesian_fit_that_was_killed_goes_on_to_the_same_bits(device, tmp_path):
+    def kill(info):
+        if info.step == 3:
+            raise RuntimeError("killed")
+
+    X = MATRICES["empty"]
+    options = {**BAYES, "validation": 0, "engine": Torch(device)}
+    whole = BayesianNCARL(**options).fit(X)
+    kept = {**options, "checkpoint": tmp_path / "state"}
+    with pytest.raises(RuntimeError, match="killed"):
+        BayesianNCARL(**kept, callback=kill).fit(X)
+    resumed = BayesianNCARL(**kept).fit(X)
+    found = all_of_bayes(resumed, X)
+    for name, expected in all_of_bayes(whole, X).items():
+        assert apart(found[name], expected) == 0.0, name

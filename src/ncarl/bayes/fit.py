@@ -18,6 +18,7 @@ from ncarl.bayes.search import (
     Trial,
     Watch,
     cuts_of,
+    for_weighing,
 )
 from ncarl.bayes.side import Side, Ways, step_cost
 from ncarl.bayes.state import Iterate, State
@@ -138,7 +139,8 @@ class Fit:
         searches = {name: self._search(name, cuts) for name in wanted} if cuts else {}
         trials = {n: s.choose(self.plan.strength) for n, s in searches.items()}
         held = {n: s.held_out(trials[n]) for n, s in searches.items()}
-        errors, spreads = _aligned(cuts, held)
+        weighed = [cuts[k] for k in for_weighing(cuts)]
+        errors, spreads = _aligned(weighed, held)
         weight = _weight(errors, wanted)
         wanted = self._worth_keeping(wanted, weight)
         if "rows" not in wanted:

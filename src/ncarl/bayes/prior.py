@@ -63,7 +63,8 @@ def co_observation(observed: Observed, engine: Engine) -> Array:
     m = int((observed.row_counts > 0).sum())
     with engine.home.work(observed.shape[1]):
         live = engine.home.send((observed.column_counts > 0).astype(np.float64))
-        return _beyond_chance(_unit_diagonal(_centred(_unit_diagonal(A), live)), m)
+        C = _unit_diagonal(_centred(_unit_diagonal(A), live))
+        return _beyond_chance(C, m, int((observed.column_counts > 0).sum()))
 
 
 def _centred(A: Array, live: Array) -> Array:
@@ -88,13 +89,13 @@ def _unit_diagonal(A: Array) -> Array:
     return symmetrised(A + alone)
 
 
-def _beyond_chance(C: Array, m: int) -> Array:
+def _beyond_chance(C: Array, m: int, n: int) -> Array:
     """Correlations shrunk by what they would be if entries were there by chance.
 
     Patterns of ``m`` rows that have nothing to do with each other correlate by about
-    ``m ** -1/2``; if that is all there is, nothing is left.
+    ``m ** -1/2``; if that is all there is, nothing is left. ``n`` columns have any.
     """
-    xp, n = array_namespace(C), C.shape[0]
+    xp = array_namespace(C)
     if n < 2:
         return C
     eye = identity_like(C)

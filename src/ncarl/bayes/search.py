@@ -57,15 +57,29 @@ class Cut:
 
 
 def cuts_of(observed: Observed, share: float, seed: int) -> list[Cut]:
-    """Cuts of the entries, several of a small matrix; none if nothing can be spared."""
+    """Cuts of the entries; none if nothing can be spared.
+
+    A small matrix is cut several times, and again as often: what is chosen on some
+    cuts is weighed and calibrated on others. Of many entries one cut does for both.
+    """
     rng = np.random.default_rng(seed)
     first = Cut(*hold_out_alike(observed, share, rng))
     hidden = first.hidden.n_observed
     if hidden == 0 or first.kept.n_observed == 0:
         return []
     count = min(MOST_CUTS, math.ceil(ENOUGH / hidden))
-    more = (Cut(*hold_out_alike(observed, share, rng)) for _ in range(count - 1))
-    return [first, *more]
+    more = 0 if count == 1 else 2 * count - 1
+    return [first, *(Cut(*hold_out_alike(observed, share, rng)) for _ in range(more))]
+
+
+def for_choice(cuts: list[Cut]) -> int:
+    """How many of the cuts serve for the choice; the others come after them."""
+    return max(1, len(cuts) // 2)
+
+
+def for_weighing(cuts: list[Cut]) -> range:
+    """Positions of the cuts that serve for weights and intervals."""
+    return range(for_choice(cuts) if len(cuts) > 1 else 0, len(cuts))
 
 
 @dataclass
@@ -146,7 +160,7 @@ class SideSearch:
         self.max_iter, self.tol = max_iter, tol
         self.journal, self.watch = journal, watch
         # The rows seldom have the larger say, and their steps can be dear.
-        self.tried_on = len(cuts) if name == "columns" else 1
+        self.tried_on = for_choice(cuts) if name == "columns" else 1
         self.dear = step_cost(cuts[0].kept) > DEAR
         self.asked: dict[int, HeldOut] = {}
         self.runs: list[_Run] = []
@@ -220,17 +234,17 @@ class SideSearch:
         return result.converged or result.last.step < max_iter
 
     def held_out(self, trial: Trial) -> tuple[list[Array], list[Array]]:
-        """Errors and standard deviations on the hidden entries of each cut."""
+        """Errors and standard deviations on the hidden entries, cut by cut."""
         found = self.journal(f"held out {self.name}", lambda: self._held_out(trial))
-        count = range(len(self.cuts))
-        errors = [found[f"errors {k}"] for k in count]
-        return errors, [found[f"deviations {k}"] for k in count]
+        places = for_weighing(self.cuts)
+        errors = [found[f"errors {k}"] for k in places]
+        return errors, [found[f"deviations {k}"] for k in places]
 
     def _held_out(self, trial: Trial) -> Arrays:
         """As `held_out`, from runs that end where the trial was best."""
         arrays: Arrays = {}
         fresh = self.runs if self.trials[-1] == trial else []
-        for k in range(len(self.cuts)):
+        for k in for_weighing(self.cuts):
             run = fresh[k] if k < len(fresh) else self._run(k)
             state = run.best if run.curve and run.step == trial.steps else None
             state = state or self._last(run, trial, f"{self.name} again")
