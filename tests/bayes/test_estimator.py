@@ -67,6 +67,14 @@ class TestExtremes:
             low, high = model.predict_interval(X)
             assert (low < high).all()
 
+    def test_empty_rows_change_nothing_for_the_others(self, X):
+        options = {**FEW, "sides": "columns", "validation": 0}
+        more = np.insert(X, [0, 7, 7, 40], NAN, axis=0)
+        one, other = (BayesianNCARL(**options).fit(Z) for Z in (X, more))
+        assert_allclose(other.kernel_, one.kernel_, rtol=1e-9)
+        assert other.noise_ == pytest.approx(one.noise_, rel=1e-9)
+        assert other.log_evidence_ == pytest.approx(one.log_evidence_, rel=1e-9)
+
     def test_an_empty_row_gets_the_means(self, X):
         model = BayesianNCARL(**FEW, sides="columns", validation=0).fit(X)
         mean = model.model_.standard.outward(model.model_.columns.centre.columns)

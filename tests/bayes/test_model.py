@@ -128,6 +128,8 @@ class TestPosterior:
         by_column = BayesianNCARL(**{**PLAIN, "noise": "per-column"}).fit(X).noise_
         assert by_column.shape == (8,)
         assert len(set(by_column)) == 8
+        by_row = {**PLAIN, "noise": "per-column", "sides": "rows"}
+        assert BayesianNCARL(**by_row).fit(X).noise_.shape == (40,)
         given = BayesianNCARL(**{**PLAIN, "noise": 0.4}).fit(X)
         assert given.noise_ == pytest.approx(0.4)
 

@@ -153,6 +153,19 @@ class TestHoldOutAlike:
         assert kept.n_observed + hidden.n_observed == observed.n_observed
         assert (kept.row_counts > 0).all()
 
+    @pytest.mark.parametrize("seed", range(5))
+    def test_rows_that_borrow_gaps_of_empty_ones_keep_an_entry(self, seed):
+        rng = np.random.default_rng(seed)
+        seen = sensors(rng)
+        seen[::4], seen[:, 7] = False, False
+        observed = numbered(seen)
+        kept, hidden = hold_out_alike(observed, 0.4, rng)
+        assert hidden.n_observed > 0.1 * observed.n_observed
+        np.testing.assert_array_equal(kept.row_counts > 0, observed.row_counts > 0)
+        np.testing.assert_array_equal(
+            kept.column_counts > 0, observed.column_counts > 0
+        )
+
     def test_rows_of_one_mask_have_no_gaps_to_borrow(self, rng):
         seen = np.ones((40, 12), dtype=bool)
         seen[:, 3:6] = False

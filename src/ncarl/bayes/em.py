@@ -27,6 +27,7 @@ from ncarl.core.linalg import (
     sandwich,
     spd_inverse,
     spd_log_det,
+    spd_log_det_and_trace,
     symmetrised,
 )
 from ncarl.core.rows import evidence_of_rows
@@ -107,7 +108,9 @@ def assess(
     home = engine.home
     start = home.mark()
     with home.work(n):
-        if doubtful and not np.isfinite(home.read(spd_log_det(state.K))[0]):
+        penalty, tau = _prior_penalty(belief, state.K, checked=doubtful)
+        # Where work is queued NaN is found in the end: looking means waiting.
+        if doubtful and not home.queued and np.isnan(penalty):
             return Assessed(state, state, math.nan, math.nan, 0.0, {})
         kernel, scales = in_noise_units(state, missing_side=rows.missing_side)
     ready = home.mark()
@@ -122,7 +125,8 @@ def assess(
     with home.work(n):
         B, log_det = _both_sides(sums, kernel)
         fit = _log_evidence(rows, sums, state, log_det)
-        following, penalty = _following(rows, belief, state, kernel, scales, sums, B)
+        following = _following(rows, belief, state, kernel, scales, sums, B, tau)
+        penalty = penalty + _noise_penalty(belief, state)
         end = home.mark()
         evidence, cost = (float(x) for x in home.read(fit, penalty))
     seconds = {
@@ -165,10 +169,10 @@ def _log_evidence(rows: Rows, sums: EvidenceSums, state: State, log_det: Any) ->
 
 def _following(
     rows: Rows, belief: Belief, state: State, kernel: Kernel, scales: Array | None,
-    sums: EvidenceSums, B: Array,
-) -> tuple[State, Any]:  # fmt: skip
-    """The state that EM goes to, and the penalty of the one it comes from."""
-    xp, m = array_namespace(B), float(rows.n_rows)
+    sums: EvidenceSums, B: Array, tau: Any,
+) -> State:  # fmt: skip
+    """The state that EM goes to."""
+    m = float(rows.n_rows)
     S = kernel.K - sandwich(kernel.K, B) * (1.0 / m)
     mean = state.mean
     if belief.learn_mean:
@@ -178,13 +182,13 @@ def _following(
     if scales is not None:
         S /= scales[:, None]
         S /= scales[None, :]
-    penalty, K = 0.0 * xp.sum(mean), symmetrised(S)
+    K = symmetrised(S)
     if belief.strength > 0.0:
-        penalty, tau = _prior_penalty(belief, state.K)
         share = belief.strength / (m + belief.strength)
-        K = K * (1.0 - share) + belief.Psi * (tau * share)
-    noise, further = _noise(rows, belief, state, xp.linalg.diagonal(B))
-    return State(K, noise, mean, state.noisy), penalty + further
+        K *= 1.0 - share
+        K += belief.Psi * (tau * share)
+    noise = _noise(rows, belief, state, array_namespace(B).linalg.diagonal(B))
+    return State(K, noise, mean, state.noisy)
 
 
 def _product(K: Array, y: Array) -> Array:
@@ -192,32 +196,44 @@ def _product(K: Array, y: Array) -> Array:
     return np.einsum("ij,j->i", K, y) if is_numpy_array(K) else K @ y
 
 
-def _prior_penalty(belief: Belief, K: Array) -> tuple[Any, Any]:
-    """``nu/2 (log|K| + tau tr(Psi K^-1) - n log tau)`` at its smallest, and tau."""
-    xp, n = array_namespace(K), K.shape[0]
-    tau = n / xp.sum(belief.Psi * spd_inverse(K, checked=False))
-    size = spd_log_det(K) + n - n * xp.log(tau)
-    return 0.5 * belief.strength * size, tau
+def _prior_penalty(belief: Belief, K: Array, *, checked: bool) -> tuple[Any, Any]:
+    """``nu/2 (log|K| + tau tr(Psi K^-1) - n log tau)`` at its smallest, and tau.
 
-
-def _noise(
-    rows: Rows, belief: Belief, state: State, diagonal: Array
-) -> tuple[Any, Any]:
-    """Noise of the columns after a step, and the penalty of the noise before it.
-
-    ``diagonal`` is that of ``B`` in units of the noise.
+    NaN where ``K`` is not positive definite. Without a prior there is nothing to pay,
+    and only ``checked`` asks for a look at ``K``.
     """
+    xp, n = array_namespace(K), K.shape[0]
+    if belief.strength == 0.0:
+        return (0.0 * spd_log_det(K) if checked else 0.0), 0.0
+    log_det, trace = spd_log_det_and_trace(K, belief.Psi)
+    size = log_det + n + n * xp.log(trace / n)
+    return 0.5 * belief.strength * size, n / trace
+
+
+def _usual_noise(noise: Array) -> Any:
+    """The noise that the columns' are about: where it is likeliest, given them."""
+    return noise.shape[0] / array_namespace(noise).sum(1.0 / noise)
+
+
+def _noise_penalty(belief: Belief, state: State) -> Any:
+    """What the inverse-gamma prior of the columns' noise takes off the evidence."""
+    if belief.learn_noise != "per-column" or not state.noisy:
+        return 0.0
+    xp, usual = array_namespace(state.noise), _usual_noise(state.noise)
+    logs = xp.log(state.noise / usual) + usual / state.noise
+    return 0.5 * NOISE_COUNT * xp.sum(logs)
+
+
+def _noise(rows: Rows, belief: Belief, state: State, diagonal: Array) -> Array:
+    """Noise of the columns after a step; ``diagonal`` is that of ``B``."""
     xp, old = array_namespace(diagonal), state.noise
-    nothing = 0.0 * xp.sum(diagonal)
     if belief.learn_noise is None or not state.noisy:
-        return old, nothing
+        return old
     # Squared noise that the entries of each column are expected to hold.
     squares = old * (rows.counts - diagonal)
     if belief.learn_noise == "learn":
         noise = xp.ones_like(old) * (xp.sum(squares) / rows.n_observed)
-        return xp.clip(noise, rows.least_noise, None), nothing
-    # Inverse-gamma about a usual noise, which itself is where it is likeliest.
-    usual = old.shape[0] / xp.sum(1.0 / old)
-    noise = (squares + NOISE_COUNT * usual) / (rows.counts + NOISE_COUNT)
-    penalty = 0.5 * NOISE_COUNT * xp.sum(xp.log(old / usual) + usual / old)
-    return xp.clip(noise, rows.least_noise, None), penalty
+    else:
+        noise = squares + NOISE_COUNT * _usual_noise(old)
+        noise = noise / (rows.counts + NOISE_COUNT)
+    return xp.clip(noise, rows.least_noise, None)

@@ -33,6 +33,8 @@ from ncarl.observed import Observed
 AFFORDABLE = 5e11
 #: And below so many times that of the columns: tall tables gain little by it.
 DEARER = 100.0
+#: Steps where nothing can be held out to tell: a matrix so small is soon overfitted.
+STEPS_UNSEEN = 10
 #: A side that counts for less than this is left out.
 LEAST_WEIGHT = 0.02
 
@@ -182,6 +184,9 @@ class Fit:
         side = Side(data, self.ways[name], self.engine)
         given, steps = self.plan.strength, self.plan.max_iter
         strength = FIRST_STRENGTH if given is None else given
+        unseen = trial is None and self.plan.validation > 0.0
+        if unseen:
+            steps = min(steps, STEPS_UNSEEN)
         if trial is not None:
             strength, steps = trial.strength, trial.steps
         result, state, evidence = self._climbed(side, name, strength, steps)
@@ -191,7 +196,7 @@ class Fit:
             evidence=evidence,
             history=result.history,
             steps=result.last.step,
-            settled=trial.settled if trial else result.converged,
+            settled=trial.settled if trial else result.converged or unseen,
             interrupted=result.interrupted,
         )
 

@@ -128,10 +128,10 @@ def spd_inverse(A: Array, *, checked: bool = True) -> Array:
 def _try_spd_inverse(A: Array) -> Array | None:
     """Inverse of ``A``, or None where its Cholesky factorisation fails."""
     if is_numpy_array(A):
-        potrf, potri = get_lapack_funcs(("potrf", "potri"), (A,))
-        factor, failed = potrf(A, lower=True)
-        if failed:
+        factor = _factor_or_none(A)
+        if factor is None:
             return None
+        (potri,) = get_lapack_funcs(("potri",), (factor,))
         lower, failed = potri(factor, lower=True, overwrite_c=True)
         if failed or not np.isfinite(lower.trace()):
             return None
@@ -159,19 +159,46 @@ def spd_log_det(A: Array) -> Array:
     >>> round(float(spd_log_det(np.diag([1.0, np.e]))), 9)
     1.0
     """
-    xp = array_namespace(A)
-    if is_numpy_array(A):
-        (potrf,) = get_lapack_funcs(("potrf",), (A,))
-        factor, failed = potrf(A, lower=True)
-        diagonal = factor.diagonal()
-        return np.nan if failed else 2.0 * np.sum(np.log(diagonal))
     if is_torch_array(A):
         return _torch().spd_log_det(A)
-    try:
-        factor = xp.linalg.cholesky(A)
-    except Exception:  # each library has its own error for a failed factorisation
-        return xp.asarray(math.nan)
-    return 2.0 * xp.sum(xp.log(xp.linalg.diagonal(factor)))
+    factor = _factor_or_none(A)
+    return np.float64(np.nan) if factor is None else _log_det_of(factor)
+
+
+def spd_log_det_and_trace(A: Array, W: Array) -> tuple[Array, Array]:
+    """``log|A|`` and ``tr(W A^-1)``; NaN where ``A`` is not positive definite.
+
+    For NumPy arrays and torch tensors; ``W`` is symmetric.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> found = spd_log_det_and_trace(np.diag([1.0, np.e]), np.eye(2))
+    >>> [round(float(x), 4) for x in found]
+    [1.0, 1.3679]
+    """
+    if is_torch_array(A):
+        return _torch().spd_log_det(A), (_torch().spd_inverse(A) * W).sum()
+    factor = _factor_or_none(A)
+    if factor is None:
+        return np.float64(np.nan), np.float64(np.nan)
+    log_det = _log_det_of(factor)
+    (potri,) = get_lapack_funcs(("potri",), (factor,))
+    lower, _ = potri(factor, lower=True, overwrite_c=True)
+    return log_det, np.einsum("ij,ij->", _mirrored(lower), W)
+
+
+def _factor_or_none(A: Array) -> Array | None:
+    """Lower Cholesky factor of a NumPy array; None where it has none."""
+    (potrf,) = get_lapack_funcs(("potrf",), (A,))
+    factor, failed = potrf(A, lower=True)
+    # NaN can pass a factorisation in silence; it always reaches the last pivot.
+    return None if failed or not np.isfinite(factor[-1, -1]) else factor
+
+
+def _log_det_of(factor: Array) -> Array:
+    """``log|L L^T|`` of a factor."""
+    return 2.0 * np.sum(np.log(factor.diagonal()))
 
 
 def factorised(A: Array, chosen: Array, s: float) -> tuple[Array, float]:

@@ -57,13 +57,12 @@ class BayesianEstimator(KernelEstimator):
 
     @property
     def noise_(self) -> Any:
-        """Standard deviation of the noise; one for each column if these differ."""
+        """Standard deviation of the noise; one a column (row) if these differ."""
         check_is_fitted(self)
         side, standard = self._main_side(), self.model_.standard
         spreads = side.centre.spreads * np.sqrt(side.kernel.s) * standard.unit
-        if self.transposed_:
-            return float(spreads[0])
-        spreads = spreads * standard.centre.spreads
+        if not self.transposed_:
+            spreads = spreads * standard.centre.spreads
         alike = bool(np.all(spreads == spreads[0]))
         return float(spreads[0]) if alike else spreads
 
