@@ -85,7 +85,7 @@ def fit_centre(observed: Observed, mode: str, scaled: bool) -> Centre:
         columns = _shrunk_means(left, observed.indices, observed.column_counts, 0.0)
     if scaled:
         left = Centre(mean, columns, None, spreads).without_columns(observed)
-        spreads = _column_spreads(observed, mean, left)
+        spreads = column_spreads(observed, mean, left)
     if mode == "rows":
         row_ridge = 0.0
     elif mode == "two-way":
@@ -155,7 +155,7 @@ def _shrunk_means(left: Array, owner: Array, counts: Array, ridge: float) -> Arr
     return np.divide(sums, weights, out=np.zeros(len(counts)), where=weights > 0)
 
 
-def _column_spreads(observed: Observed, mean: float, left: Array) -> Array:
+def column_spreads(observed: Observed, mean: float, left: Array) -> Array:
     """Root mean square of each column's residuals; 0 where it does not vary."""
     columns, counts = observed.indices, observed.column_counts
     squares = np.bincount(columns, weights=left**2, minlength=len(counts))

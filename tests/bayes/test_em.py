@@ -325,5 +325,8 @@ def test_stretching_is_straight_for_kernels_and_by_factors_for_noise():
     assert_allclose(far.K, 3 * np.eye(2))
     assert_allclose(far.noise, [0.3, 4.0])
     assert_allclose(far.mean, [2.0, 2.0])
+    given_noise = State(np.eye(2), old.noise * 0.1, np.ones(2))
+    same = State(2 * np.eye(2), given_noise.noise, np.ones(2))
+    assert_allclose(stretched(given_noise, same, 2.0, 0.3).noise, 0.1)
     silent = State(np.eye(2), np.zeros(2), np.zeros(2), noisy=False)
     assert_allclose(stretched(silent, silent, 2.0, 0.3).noise, 0.0)

@@ -132,6 +132,9 @@ class TestPosterior:
         assert BayesianNCARL(**by_row).fit(X).noise_.shape == (40,)
         given = BayesianNCARL(**{**PLAIN, "noise": 0.4}).fit(X)
         assert given.noise_ == pytest.approx(0.4)
+        # However little it is beside the values.
+        few = {**PLAIN, "noise": 0.4, "scale": None}
+        assert BayesianNCARL(**few).fit(1e5 * X).noise_ == pytest.approx(0.4)
 
     def test_without_noise_there_are_no_deviations(self, X):
         model = BayesianNCARL(**{**PLAIN, "noise": 0}).fit(X)

@@ -23,13 +23,14 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from ncarl.bayes.state import Assessed, Belief, Climb, Iterate, Rows, State
 from ncarl.core.linalg import (
+    LAST_JITTER,
     add_diagonal,
+    mean_diagonal,
     sandwich,
     spd_inverse,
-    spd_log_det,
-    spd_log_det_and_trace,
     symmetrised,
 )
+from ncarl.core.log_det import spd_log_det, spd_log_det_and_trace
 from ncarl.core.rows import evidence_of_rows
 from ncarl.core.types import Array, EvidenceSums, Kernel
 from ncarl.homes import seconds_between
@@ -88,7 +89,7 @@ def _notes(found: Assessed) -> dict[str, float]:
 def stretched(old: State, new: State, length: float, least_noise: float) -> State:
     """The point ``length`` times as far from ``old`` as ``new``; noise by factors."""
     noise = new.noise
-    if new.noisy:
+    if noise is not old.noise:  # which it is where it is given
         noise = old.noise * (new.noise / old.noise) ** length
         noise = array_namespace(noise).clip(noise, least_noise, None)
     K = old.K + (new.K - old.K) * length
@@ -206,6 +207,10 @@ def _prior_penalty(belief: Belief, K: Array, *, checked: bool) -> tuple[Any, Any
     if belief.strength == 0.0:
         return (0.0 * spd_log_det(K) if checked else 0.0), 0.0
     log_det, trace = spd_log_det_and_trace(K, belief.Psi)
+    if not checked and is_numpy_array(K) and np.isnan(log_det):
+        # Nothing but rounding can have made it so.
+        K = add_diagonal(K, LAST_JITTER * mean_diagonal(K))
+        log_det, trace = spd_log_det_and_trace(K, belief.Psi)
     size = log_det + n + n * xp.log(trace / n)
     return 0.5 * belief.strength * size, n / trace
 

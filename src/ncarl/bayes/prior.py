@@ -93,7 +93,8 @@ def _beyond_chance(C: Array, m: int, n: int) -> Array:
     """Correlations shrunk by what they would be if entries were there by chance.
 
     Patterns of ``m`` rows that have nothing to do with each other correlate by about
-    ``m ** -1/2``; if that is all there is, nothing is left. ``n`` columns have any.
+    ``m ** -1/2``, and ``n`` that are centred by ``-1 / (n - 1)``; if that is all there
+    is, nothing is left.
     """
     xp = array_namespace(C)
     if n < 2:
@@ -102,7 +103,8 @@ def _beyond_chance(C: Array, m: int, n: int) -> Array:
     off = C - eye
     size = xp.sum(off * off) / (n * (n - 1.0))
     least = xp.asarray(1e-300, dtype=C.dtype, device=device(C))
-    share = xp.clip(1.0 - 1.0 / (m * xp.maximum(size, least)), 0.0, 1.0)
+    chance = 1.0 / m + 1.0 / (n - 1.0) ** 2
+    share = xp.clip(1.0 - chance / xp.maximum(size, least), 0.0, 1.0)
     return eye + off * share
 
 

@@ -24,6 +24,8 @@ from ncarl.observed import Observed
 KERNEL_SHARE, NOISE_SHARE = 0.3, 0.8
 #: No noise below this part of the variance: numbers have only so many digits.
 LEAST_NOISE = 1e-8
+#: And none below this part of the values' own squares.
+LEAST_SHARE = 1e-12
 #: How far above rounding the variance of constant data is held.
 NO_SPREAD = 1e-12
 
@@ -71,7 +73,8 @@ class Side:
         engine.home.expect_fit(n, np.dtype(ways.dtype).itemsize)
         self.missing_side = needs_missing_side(observed) and ways.noise != 0.0
         mean, row_variance, variance = self._effects(observed)
-        self.least_noise = LEAST_NOISE * variance
+        size = float(observed.values @ observed.values) / observed.n_observed
+        self.least_noise = max(LEAST_NOISE * variance, LEAST_SHARE * size)
         wanted = engine.blocks_wanted(*observed.shape)
         counts = observed.column_counts.astype(ways.dtype)
         self.rows = Rows(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.centering import Centre, fit_centre
+from ncarl.centering import Centre, column_spreads
 from ncarl.core.types import Array
 from ncarl.model import unit_of
 from ncarl.observed import Observed
@@ -69,9 +69,17 @@ def _held(values: Array, unit: float) -> Array:
 
 def fit_standard(observed: Observed, *, scaled: bool) -> Standard:
     """Units of a matrix; ``scaled`` gives each column its own."""
-    unit = unit_of(observed.values)
-    inner = observed.with_values(observed.values / unit)
-    return Standard(unit, fit_centre(inner, "columns" if scaled else "none", scaled))
+    unit, n = unit_of(observed.values), observed.shape[1]
+    if not scaled:
+        return Standard(unit, Centre(0.0, np.zeros(n), None, np.ones(n)))
+    values, columns = observed.values / unit, observed.indices
+    # Not about a common mean first, which would swallow columns of tiny units.
+    sums = np.bincount(columns, weights=values, minlength=n)
+    counts = observed.column_counts
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), values.mean())
+    inner = observed.with_values(values)
+    spreads = column_spreads(inner, 0.0, values - means[columns])
+    return Standard(unit, Centre(0.0, means, None, spreads))
 
 
 def units_differ(observed: Observed) -> bool:
@@ -81,9 +89,7 @@ def units_differ(observed: Observed) -> bool:
     that to mean anything.
     """
     n, counts = observed.shape[1], observed.column_counts
-    unit = unit_of(observed.values)
-    inner = observed.with_values(observed.values / unit)
-    spreads = fit_centre(inner, "columns", scaled=True).spreads
+    spreads = fit_standard(observed, scaled=True).centre.spreads
     known = (counts >= ENOUGH_ENTRIES) & (spreads > 0.0)
     if known.sum() < max(2, n / 2):
         return False

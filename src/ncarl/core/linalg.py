@@ -128,14 +128,14 @@ def spd_inverse(A: Array, *, checked: bool = True) -> Array:
 def _try_spd_inverse(A: Array) -> Array | None:
     """Inverse of ``A``, or None where its Cholesky factorisation fails."""
     if is_numpy_array(A):
-        factor = _factor_or_none(A)
+        factor = factor_or_none(A)
         if factor is None:
             return None
         (potri,) = get_lapack_funcs(("potri",), (factor,))
         lower, failed = potri(factor, lower=True, overwrite_c=True)
         if failed or not np.isfinite(lower.trace()):
             return None
-        return _mirrored(lower)
+        return mirrored(lower)
     if is_torch_array(A):
         inverse = _torch().spd_inverse(A)
         return inverse if math.isfinite(mean_diagonal(inverse)) else None
@@ -150,55 +150,12 @@ def _try_spd_inverse(A: Array) -> Array | None:
     return inverse if math.isfinite(mean_diagonal(inverse)) else None
 
 
-def spd_log_det(A: Array) -> Array:
-    """``log|A|`` of a symmetric matrix; NaN where it is not positive definite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> round(float(spd_log_det(np.diag([1.0, np.e]))), 9)
-    1.0
-    """
-    if is_torch_array(A):
-        return _torch().spd_log_det(A)
-    factor = _factor_or_none(A)
-    return np.float64(np.nan) if factor is None else _log_det_of(factor)
-
-
-def spd_log_det_and_trace(A: Array, W: Array) -> tuple[Array, Array]:
-    """``log|A|`` and ``tr(W A^-1)``; NaN where ``A`` is not positive definite.
-
-    For NumPy arrays and torch tensors; ``W`` is symmetric.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> found = spd_log_det_and_trace(np.diag([1.0, np.e]), np.eye(2))
-    >>> [round(float(x), 4) for x in found]
-    [1.0, 1.3679]
-    """
-    if is_torch_array(A):
-        return _torch().spd_log_det(A), (_torch().spd_inverse(A) * W).sum()
-    factor = _factor_or_none(A)
-    if factor is None:
-        return np.float64(np.nan), np.float64(np.nan)
-    log_det = _log_det_of(factor)
-    (potri,) = get_lapack_funcs(("potri",), (factor,))
-    lower, _ = potri(factor, lower=True, overwrite_c=True)
-    return log_det, np.einsum("ij,ij->", _mirrored(lower), W)
-
-
-def _factor_or_none(A: Array) -> Array | None:
+def factor_or_none(A: Array) -> Array | None:
     """Lower Cholesky factor of a NumPy array; None where it has none."""
     (potrf,) = get_lapack_funcs(("potrf",), (A,))
     factor, failed = potrf(A, lower=True)
     # NaN can pass a factorisation in silence; it always reaches the last pivot.
     return None if failed or not np.isfinite(factor[-1, -1]) else factor
-
-
-def _log_det_of(factor: Array) -> Array:
-    """``log|L L^T|`` of a factor."""
-    return 2.0 * np.sum(np.log(factor.diagonal()))
 
 
 def factorised(A: Array, chosen: Array, s: float) -> tuple[Array, float]:
@@ -297,7 +254,7 @@ def congruence(U: Array, weights: Array) -> Array:
         (syrk,) = get_blas_funcs(("syrk",), (A,))
         lower = syrk(1.0, A, lower=True)
         del A  # n x n arrays are what memory is made of here
-        return _mirrored(lower)
+        return mirrored(lower)
     return A @ A.T
 
 
@@ -328,7 +285,7 @@ def sandwich(K: Array, B: Array) -> Array:
     return symmetrised(K @ B @ K)
 
 
-def _mirrored(lower: Array) -> Array:
+def mirrored(lower: Array) -> Array:
     """The symmetric matrix whose lower half is given, in the same memory."""
     for rows, columns in _tile_pairs(lower.shape[0]):
         if rows != columns:
