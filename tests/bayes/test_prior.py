@@ -45,12 +45,13 @@ def naive(seen):
         for b, k in enumerate(live):
             if j != k and d[a] > 1e-9 and d[b] > 1e-9:
                 C[j, k] = A[a, b] / np.sqrt(d[a] * d[b])
-    # Chance alone gives squares of 1 / m: that part of them is taken off.
-    off, pairs = C - np.eye(n), len(live) * (len(live) - 1)
+    # Chance alone gives squares of 1 / m, centring of 1 / (n - 1)^2: they are taken off.
+    off, others = C - np.eye(n), len(live) - 1
     squares, rows = np.sum(off**2), np.count_nonzero(seen.any(axis=1))
     if squares == 0.0:
         return C
-    return np.eye(n) + off * max(0.0, 1.0 - pairs / (rows * squares))
+    mean = squares / (len(live) * others)
+    return np.eye(n) + off * max(0.0, 1.0 - (1 / rows + 1 / others**2) / mean)
 
 
 @given(
