@@ -45,7 +45,7 @@ def naive(seen):
         for b, k in enumerate(live):
             if j != k and d[a] > 1e-9 and d[b] > 1e-9:
                 C[j, k] = A[a, b] / np.sqrt(d[a] * d[b])
-    # Chance alone gives squares of 1 / m, centring of 1 / (n - 1)^2: they are taken off.
+    # Squares of 1 / m are chance and of 1 / (n - 1)^2 centring: they are taken off.
     off, others = C - np.eye(n), len(live) - 1
     squares, rows = np.sum(off**2), np.count_nonzero(seen.any(axis=1))
     if squares == 0.0:

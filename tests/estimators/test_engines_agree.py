@@ -321,7 +321,10 @@ def test_engines_agree_on_the_bayesian_model(name, X, device):
     assert max(gaps.values()) < 1e-9, gaps
 
 
-def test_a_bayesian_fit_that_was_killed_goes_on_to_the_same_bits(device, tmp_path):
+def test_a_bayesian_fit_that_was_killed_goes_on_to_the_same_numbers(device, tmp_path):
+    # A card adds up in no fixed order; elsewhere it is the same to the last bit.
+    limit = 1e-9 if device.startswith("cuda") else 0.0
+
     def kill(info):
         if info.step == 3:
             raise RuntimeError("killed")
@@ -335,4 +338,4 @@ def test_a_bayesian_fit_that_was_killed_goes_on_to_the_same_bits(device, tmp_pat
     resumed = BayesianNCARL(**kept).fit(X)
     found = all_of_bayes(resumed, X)
     for name, expected in all_of_bayes(whole, X).items():
-        assert apart(found[name], expected) == 0.0, name
+        assert apart(found[name], expected) <= limit, name
