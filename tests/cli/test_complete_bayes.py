@@ -68,7 +68,7 @@ def test_its_parameters_are_passed_on(ncarl, csv, tmp_path, built):
 
 
 def test_what_is_not_given_is_left_to_the_estimator(ncarl, csv, tmp_path, built):
-    words = ("--prior-strength", "auto", "--noise", "learn", "--clip", "auto")
+    words = ("--prior-strength", "auto", "--noise", "per-column", "--clip", "auto")
     for k, options in enumerate(((), words, ("--clip", "none", "--center", "none"))):
         ncarl("complete", csv, "-o", tmp_path / f"{k}.csv", *options)
     own = {"random_state": 0, "scale": None}

@@ -251,7 +251,7 @@ class TestEngines:
 
     @pytest.mark.parametrize("rows", ["numba", "numpy"])
     def test_number_of_threads_does_not_change_a_bit(self, rng, rows):
-        truth = rng.random((1500, 4)) @ rng.random((4, 50))
+        truth = rng.random((4000, 4)) @ rng.random((4, 50))
         X = np.where(rng.random(truth.shape) < 0.4, truth, np.nan)
         assert len(cut(Observed.from_dense(X))) > 2
         fits = [
