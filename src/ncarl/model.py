@@ -12,7 +12,13 @@ import numpy as np
 
 from ncarl.blocks import cut
 from ncarl.centering import Centre
-from ncarl.core.rows import complete_rows, row_entries, row_module, row_variances
+from ncarl.core.rows import (
+    complete_rows,
+    entry_variances,
+    row_entries,
+    row_module,
+    row_variances,
+)
 from ncarl.core.types import Array, Block, Kernel
 from ncarl.engines import Engine
 from ncarl.observed import Observed
@@ -216,9 +222,9 @@ def _answers(
     values = fetched(row_entries(block, i, j, kernel=kernel, kind=kind))
     if std is None:
         return places, values, np.zeros(len(j))
-    spread = row_variances(block, kernel=kernel, kind=kind)
+    spread = entry_variances(block, i, j, kernel=kernel, kind=kind)
     noise = kernel.s if std == "latent" else 0.0
-    return places, values, fetched(spread[i, j]) - noise
+    return places, values, fetched(spread) - noise
 
 
 def _finite(values: Array) -> Array:

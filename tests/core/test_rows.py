@@ -21,6 +21,7 @@ from ncarl.core.linalg import spd_inverse
 from ncarl.core.plan import duals_matrix, missing_side_pays, pieces
 from ncarl.core.rows import (
     complete_rows,
+    entry_variances,
     first_gram,
     gram_of_duals,
     gram_of_rows,
@@ -275,7 +276,13 @@ def test_variances_are_those_of_the_textbook(masked, well_conditioned, seen, s, 
     rng = np.random.default_rng(seed)
     K = well_conditioned(rng, seen.shape[1])
     (block,) = cut(masked(np.ones(seen.shape), seen), 1)
-    found = row_variances(block, kernel=Kernel(K, None, s))[np.argsort(block.rows)]
+    kernel = Kernel(K, None, s)
+    found = row_variances(block, kernel=kernel)
+    i = np.sort(rng.integers(0, len(seen), 2 * len(seen)))  # some twice, some never
+    j = rng.integers(0, seen.shape[1], len(i))
+    few = entry_variances(block, i, j, kernel=kernel)
+    np.testing.assert_allclose(few, found[i, j], atol=1e-12)
+    found = found[np.argsort(block.rows)]
     for o, variances in zip(seen, found, strict=True):
         A = np.linalg.inv(K[np.ix_(o, o)] + s * np.eye(o.sum()))
         posterior = K - K[:, o] @ A @ K[o]

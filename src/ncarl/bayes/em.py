@@ -28,7 +28,6 @@ from ncarl.core.linalg import (
     mean_diagonal,
     sandwich,
     spd_inverse,
-    symmetrised,
 )
 from ncarl.core.log_det import spd_log_det, spd_log_det_and_trace
 from ncarl.core.rows import evidence_of_rows
@@ -145,7 +144,8 @@ def in_noise_units(state: State, *, missing_side: bool) -> tuple[Kernel, Array |
     if not state.noisy:
         return Kernel(state.K, None, 0.0), None
     scales = 1.0 / array_namespace(state.noise).sqrt(state.noise)
-    K = state.K * scales[:, None] * scales[None, :]
+    K = scales[:, None] * scales[None, :]
+    K *= state.K
     P = spd_inverse(add_diagonal(K, 1.0), checked=False) if missing_side else None
     return Kernel(K, P, 1.0), scales
 
@@ -174,22 +174,25 @@ def _following(
 ) -> State:  # fmt: skip
     """The state that EM goes to."""
     m = float(rows.n_rows)
-    S = kernel.K - sandwich(kernel.K, B) * (1.0 / m)
+    # In place where it can be: n x n arrays are what time is made of here.
+    S = sandwich(kernel.K, B)
+    S *= -1.0 / m
+    S += kernel.K
     mean = state.mean
     if belief.learn_mean:
         d = _product(kernel.K, sums.pull) * (1.0 / m)
         S -= d[:, None] * d[None, :]
         mean = mean + (d if scales is None else d / scales)
-    if scales is not None:
-        S /= scales[:, None]
-        S /= scales[None, :]
-    K = symmetrised(S)
+    share = belief.strength / (m + belief.strength)
+    if scales is None:
+        S *= 1.0 - share
+    else:
+        # As one product, which is symmetric to the last bit.
+        S *= (1.0 - share) / (scales[:, None] * scales[None, :])
     if belief.strength > 0.0:
-        share = belief.strength / (m + belief.strength)
-        K *= 1.0 - share
-        K += belief.Psi * (tau * share)
+        S += belief.Psi * (tau * share)
     noise = _noise(rows, belief, state, array_namespace(B).linalg.diagonal(B))
-    return State(K, noise, mean, state.noisy)
+    return State(S, noise, mean, state.noisy)
 
 
 def _product(K: Array, y: Array) -> Array:

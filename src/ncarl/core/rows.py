@@ -37,7 +37,7 @@ def row_module(name: str = "auto") -> Any:
     arguments; ``variances(block, kernel)``, ``dense_duals(block, Y)``,
     ``pieces(block)``, ``mark(block)``, ``shifted(block, offsets, scales)``, and for
     results that leave for the host ``parts_to_fetch(block)`` and ``fetched(array)``;
-    it may have
+    it may have ``variances_at(block, kernel, i, j)``,
     ``entries_from_duals(block, K, Y, i, j)`` and ``sparse_outer_sum(block, Y)`` with
     ``scatter_pays(block)``.
     """
@@ -108,6 +108,16 @@ def row_variances(block: Block, *, kernel: Kernel, kind: str = "auto") -> Array:
     it is the variance of a second, independent reading).
     """
     return row_module(kind).variances(block, kernel)
+
+
+def entry_variances(
+    block: Block, i: Array, j: Array, *, kernel: Kernel, kind: str = "auto"
+) -> Array:
+    """The same at rows ``i`` (in increasing order) and columns ``j`` alone."""
+    module = row_module(kind)
+    if hasattr(module, "variances_at"):
+        return module.variances_at(block, kernel, i, j)
+    return module.variances(block, kernel)[i, j]
 
 
 def gram_of_rows(

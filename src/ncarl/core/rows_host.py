@@ -23,6 +23,7 @@ __all__ = [
     "scatter_pays",
     "shifted",
     "variances",
+    "variances_at",
 ]
 
 
@@ -85,6 +86,25 @@ def entries_from_duals(block: Block, K: Array, Y: Array, i: Array, j: Array) -> 
         o = block.indices[entries]
         values[asked] = Y[entries] @ K[np.ix_(o, j[asked])]
     return values
+
+
+def variances_at(block: Block, kernel: Kernel, i: Array, j: Array) -> Array:
+    """Variances at rows ``i`` (in increasing order) and columns ``j`` alone."""
+    K, s = kernel.K, kernel.s
+    found = K[j, j] + s
+    bounds = np.searchsorted(i, np.arange(block.n_rows + 1))
+    for g in range(len(block.groups) - 1):
+        top, bottom = int(block.groups[g]), int(block.groups[g + 1])
+        asked = slice(int(bounds[top]), int(bounds[bottom]))
+        if asked.start == asked.stop:
+            continue
+        o = block.indices[block.indptr[top] : block.indptr[top + 1]]
+        factor, _ = factorised(K, o, s)
+        right = K[np.ix_(o, j[asked])]
+        half = solve_triangular(factor, right, lower=True, check_finite=False)
+        known = found[asked] - np.einsum("ij,ij->j", half, half)
+        found[asked] = np.maximum(known, s)
+    return found
 
 
 def shifted(block: Block, offsets: Array | None, scales: Array | None) -> Block:
