@@ -138,11 +138,13 @@ class Fit:
         cuts = []
         if self.plan.validation > 0.0:
             cuts = cuts_of(self.observed, self.plan.validation, self.plan.seed)
-        searches = {name: self._search(name, cuts) for name in wanted} if cuts else {}
-        trials = {n: s.choose(self.plan.strength) for n, s in searches.items()}
-        held = {n: s.held_out(trials[n]) for n, s in searches.items()}
-        weighed = [cuts[k] for k in for_weighing(cuts)]
-        errors, spreads = _aligned(weighed, held)
+        trials, held, tried = {}, {}, []
+        for name in wanted if cuts else ():
+            search = self._search(name, cuts)  # one at a time: each has its own copy
+            trials[name] = search.choose(self.plan.strength)
+            held[name] = search.held_out(trials[name])
+            tried += [{"side": name, **asdict(trial)} for trial in search.trials]
+        errors, spreads = _aligned([cuts[k] for k in for_weighing(cuts)], held)
         weight = _weight(errors, wanted)
         wanted = self._worth_keeping(wanted, weight)
         if "rows" not in wanted:
@@ -156,11 +158,6 @@ class Fit:
                 break
         if "rows" not in found:
             weight = 1.0
-        tried = [
-            {"side": name, **asdict(trial)}
-            for name, search in searches.items()
-            for trial in search.trials
-        ]
         sides = found.get("columns"), found.get("rows")
         return Fitted(tried, error, *sides, weight, scores, blended)
 

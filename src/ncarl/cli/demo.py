@@ -21,8 +21,8 @@ FOOTNOTE = (
     "cancer data). 'mean' and 'two-way' are yardsticks: the mean (of the column in the "
     "table), and row plus column effects. 'bayes' is the default of ncarl complete; "
     "'in 90%' says how many hidden entries lie in its 90% intervals. No method sees a "
-    "hidden entry. What there is to choose ncarl-cv chooses on scattered gaps, bayes on "
-    "gaps that lie as the others do."
+    "hidden entry. What there is to choose ncarl-cv chooses on scattered gaps, bayes "
+    "on gaps that lie as the others do."
 )
 
 

@@ -31,6 +31,8 @@ FIRST_JITTER = 64.0
 LAST_JITTER = 1e-4
 #: Side of the tiles in which matrices are transposed.
 TILE = 256
+#: Products of symmetric outcome are taken in strips of at least so many rows.
+STRIP = 256
 
 
 def _torch() -> Any:
@@ -279,10 +281,26 @@ def gram_matrix(X: Array) -> Array:
 def sandwich(K: Array, B: Array) -> Array:
     """``K B K`` for symmetric ``K`` and ``B``, symmetric to the last bit."""
     if is_numpy_array(K):
-        (gemm,) = get_blas_funcs(("gemm",), (K, B))
-        # Symmetric, so the transposed views are the same matrices in Fortran order.
-        return symmetrised(gemm(1.0, gemm(1.0, K.T, B.T), K.T).T)
+        return _sandwich_in_strips(K, B)
     return symmetrised(K @ B @ K)
+
+
+def _sandwich_in_strips(K: Array, B: Array) -> Array:
+    """The same for NumPy arrays, without most of the half that mirrors the other."""
+    (gemm,) = get_blas_funcs(("gemm",), (K, B))
+    n = K.shape[0]
+    whole = np.empty((n, n), dtype=K.dtype)
+    # Symmetric, so the transposed views are the same matrices in Fortran order, whose
+    # strips of columns BLAS takes as they are.
+    half, step = gemm(1.0, B.T, K.T), max(STRIP, -(-n // 4))
+    for first in range(0, n, step):
+        last = min(first + step, n)
+        strip = gemm(1.0, K.T[:, first:last], half[:, :last], trans_a=True)
+        square = strip[:, first:last]
+        whole[first:last, :first] = strip[:, :first]
+        whole[:first, first:last] = strip[:, :first].T
+        whole[first:last, first:last] = (square + square.T) * 0.5
+    return whole
 
 
 def mirrored(lower: Array) -> Array:

@@ -56,7 +56,7 @@ class BayesianNCARL(BayesianEstimator):
     sides : {"auto", "columns", "rows", "both"}, default="auto"
         Which sides of the matrix carry a kernel. Entries of the matrix of the fit are
         filled from both where that is affordable and pays; new rows always from the
-        columns.
+        columns. "auto" takes the rows alone where columns are too many for a kernel.
     max_iter : int, default=100
         Most steps of a run.
     tol : float, default=1e-5
