@@ -71,8 +71,8 @@ class BayesianEstimator(KernelEstimator):
     ) -> tuple[Array, Array]:
         """Lower and upper ends of intervals that hold an entry as it would be observed.
 
-        They are calibrated on held-out entries: about ``level`` of the entries that
-        lie in such an interval do so, whatever the distribution of the errors.
+        They are calibrated on held-out entries: about ``level`` of all entries that
+        are missing as those were lie in their intervals, however errors are spread.
 
         Parameters
         ----------
