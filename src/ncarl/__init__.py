@@ -2,9 +2,11 @@
 
 >>> import numpy as np
 >>> from ncarl import BayesianNCARL
->>> X = np.array([[1.0, 2.0, np.nan], [2.0, np.nan, 6.0], [3.0, 6.0, 9.0]])
->>> BayesianNCARL().fit_transform(X).shape
-(3, 3)
+>>> rng = np.random.default_rng(0)
+>>> X = rng.standard_normal((30, 1)) + 0.1 * rng.standard_normal((30, 4))
+>>> X[rng.random(X.shape) < 0.2] = np.nan
+>>> bool(np.isfinite(BayesianNCARL().fit_transform(X)).all())
+True
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from ncarl.core.linalg import (
 from ncarl.core.log_det import spd_log_det, spd_log_det_and_trace
 from ncarl.core.rows import evidence_of_rows
 from ncarl.core.types import Array, EvidenceSums, Kernel
+from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.homes import seconds_between
 
 #: A step is made longer by this factor after every one that raised the evidence.
@@ -45,25 +46,42 @@ ROUNDING = 1e5
 def em_iterates(
     rows: Rows, belief: Belief, climb: Climb, step: int = 0
 ) -> Iterator[Iterate]:
-    """Yield better and better states for ever; the penalised evidence never falls.
+    """Yield better and better states; the penalised evidence never falls.
 
     Steps are stretched, a little more each time. Where that goes too far the step of
-    ordinary length, which cannot fail, is taken instead.
+    ordinary length is taken instead, which fails only where digits run out: that is
+    the end of it.
     """
-    first = climb.penalised == -math.inf
+    first, last = climb.penalised == -math.inf, None
     while True:
         bold = climb.plain is not None
-        found = assess(rows, belief, climb.state, doubtful=bold)
-        if bold and not _risen(found, climb.penalised):
+        found = _assessed_or_none(rows, belief, climb.state, bold)
+        if bold and (found is None or not _risen(found, climb.penalised)):
             climb = Climb(climb.plain or climb.state, None, 1.0, climb.penalised)
             continue
+        if found is None:
+            # Rounding has the last word: data without noise, fitted to all digits.
+            if step == 0 and last is not None:
+                yield Iterate(1, last, 0.0, climb, notes=_notes(last))
+            return
         gain = (found.penalised - climb.penalised) / rows.n_observed
         length = 1.0 if first else climb.length * GROWTH
-        climb = _onward(rows, found, length)
+        climb, last = _onward(rows, found, length), found
         if not first:
             step += 1
             yield Iterate(step, found, abs(gain), climb, notes=_notes(found))
         first = False
+
+
+def _assessed_or_none(
+    rows: Rows, belief: Belief, state: State, doubtful: bool
+) -> Assessed | None:
+    """The state assessed; None where its kernel is none any more."""
+    try:
+        found = assess(rows, belief, state, doubtful=doubtful)
+    except NotPositiveDefiniteError:
+        return None
+    return found if math.isfinite(found.penalised) else None
 
 
 def _risen(found: Assessed, before: float) -> bool:

@@ -187,13 +187,14 @@ class Fit:
         if trial is not None:
             strength, steps = trial.strength, trial.steps
         result, state, evidence = self._climbed(side, name, strength, steps)
+        ended = result.converged or result.last.step < steps
         return FittedSide(
             model=side.model(state),
             strength=strength,
             evidence=evidence,
             history=result.history,
             steps=result.last.step,
-            settled=trial.settled if trial else result.converged or unseen,
+            settled=trial.settled if trial else ended or unseen,
             interrupted=result.interrupted,
         )
 

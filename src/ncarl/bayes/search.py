@@ -213,6 +213,7 @@ class SideSearch:
         curve = np.sqrt(np.sum(curves, axis=0) / hidden)
         steps = int(np.argmin(curve)) + 1
         turned = curve[-1] > curve[steps - 1] * (1.0 + GAIN)
+        settled |= steps < length  # the least error has been passed
         error = curve[steps - 1]
         return {"error": error, "steps": steps, "turned": turned, "settled": settled}
 

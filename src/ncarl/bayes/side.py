@@ -25,7 +25,7 @@ KERNEL_SHARE, NOISE_SHARE = 0.3, 0.8
 #: No noise below this part of the variance: numbers have only so many digits.
 LEAST_NOISE = 1e-8
 #: And none below this part of the values' own squares.
-LEAST_SHARE = 1e-12
+LEAST_SHARE = 1e-10
 #: How far above rounding the variance of constant data is held.
 NO_SPREAD = 1e-12
 
