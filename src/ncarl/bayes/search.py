@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from ncarl.bayes.state import Iterate, State
 from ncarl.core.types import Array
 from ncarl.engines import Engine
 from ncarl.holdout import hold_out_alike
-from ncarl.loop import History
+from ncarl.loop import History, Result
 from ncarl.observed import Observed
 
 #: Pseudo-rows of the prior over the longer side: first try, factor between tries.
@@ -204,7 +205,7 @@ class SideSearch:
         self.runs = [self._run(k) for k in range(self.tried_on)]
         settled = True
         for run in self.runs:
-            settled &= self._climbed(run, strength, self.max_iter, self.tol, label)
+            settled &= self._ended(run, strength, label)
         length = max(len(run.curve) for run in self.runs)
         curves = [
             np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs
@@ -225,17 +226,22 @@ class SideSearch:
             self.asked[k] = HeldOut(side, cut.hidden)
         return _Run(self.asked[k])
 
+    def _ended(self, run: _Run, strength: float, label: str) -> bool:
+        """Whether a run, watched by itself, ended before its last allowed step."""
+        result = self._climbed(run, strength, self.max_iter, [run], label)
+        return result.converged or result.last.step < self.max_iter
+
     def _climbed(
-        self, run: _Run, strength: float, max_iter: int, tol: float, label: str
-    ) -> bool:
-        """Whether a run ended by itself."""
+        self, run: _Run, strength: float, steps: int, observers: list[Any], label: str
+    ) -> Result[Iterate]:
+        """Where a climb of so many steps ends."""
         with self.watch(label) as seen:
             result = run.held_out.side.run(
-                strength, max_iter=max_iter, tol=tol, observers=[run, *seen]
+                strength, max_iter=steps, tol=self.tol, observers=[*observers, *seen]
             )
         if result.interrupted:
             raise KeyboardInterrupt
-        return result.converged or result.last.step < max_iter
+        return result
 
     def held_out(self, trial: Trial) -> tuple[list[Array], list[Array]]:
         """Errors and standard deviations on the hidden entries, cut by cut."""
@@ -251,17 +257,10 @@ class SideSearch:
         for k in for_weighing(self.cuts):
             run = fresh[k] if k < len(fresh) else self._run(k)
             state = run.best if run.curve and run.step == trial.steps else None
-            state = state or self._last(run, trial, f"{self.name} again")
+            if state is None:
+                label = f"{self.name} again"
+                end = self._climbed(run, trial.strength, trial.steps, [], label)
+                state = end.last.found.state
             errors, spread = run.held_out.errors_and_deviations(state)
             arrays |= {f"errors {k}": errors, f"deviations {k}": spread}
         return arrays
-
-    def _last(self, run: _Run, trial: Trial, label: str) -> State:
-        """The state after as many steps as the trial says."""
-        with self.watch(label) as seen:
-            result = run.held_out.side.run(
-                trial.strength, max_iter=trial.steps, tol=self.tol, observers=[*seen]
-            )
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return result.last.found.state

@@ -106,9 +106,9 @@ class Range:
     low, high : arrays of shape (n,)
         Bounds of each column, infinite for none.
     levels : array
-        All observed levels, one column's after the other.
-    ends : array of int, shape (n + 1,)
-        Column ``j`` has ``levels[ends[j]:ends[j + 1]]``; empty without rounding.
+        All observed levels: one column's after the other, or those of all columns.
+    ends : array of int, shape (n, 2)
+        Column ``j`` has ``levels[ends[j, 0]:ends[j, 1]]``; empty without rounding.
     """
 
     low: Array
@@ -126,7 +126,7 @@ class Range:
         if len(self.levels) == 0:
             return held
         for j in np.unique(columns):
-            levels = self.levels[self.ends[j] : self.ends[j + 1]]
+            levels = self.levels[slice(*self.ends[j])]
             if len(levels):
                 here = columns == j
                 held[here] = _nearest(levels, held[here])
@@ -136,7 +136,7 @@ class Range:
         """The same for whole rows."""
         held = self.clipped(values)
         for j in range(values.shape[1]) if len(self.levels) else ():
-            levels = self.levels[self.ends[j] : self.ends[j + 1]]
+            levels = self.levels[slice(*self.ends[j])]
             if len(levels):
                 held[:, j] = _nearest(levels, held[:, j])
         return held
@@ -166,7 +166,7 @@ def fit_range(
     """
     n = observed.shape[1]
     low, high = np.full(n, -np.inf), np.full(n, np.inf)
-    levels, ends = np.empty(0), np.zeros(n + 1, dtype=np.int64)
+    levels, ends = np.empty(0), np.zeros((n, 2), dtype=np.int64)
     if clip is not None and not isinstance(clip, str):
         low[:], high[:] = clip
     elif clip == "auto" and not by_column:
@@ -177,14 +177,15 @@ def fit_range(
             low, high = np.transpose([_ends(part) for part in parts])
         if rounded:
             found = [
-                _between(np.unique(part), *ends)
-                for part, *ends in zip(parts, low, high, strict=True)
+                _between(np.unique(part), *bounds)
+                for part, *bounds in zip(parts, low, high, strict=True)
             ]
             levels = np.concatenate(found)
-            ends = np.concatenate([[0], np.cumsum([len(part) for part in found])])
+            stops = np.cumsum([len(part) for part in found])
+            ends = np.stack([np.append(0, stops[:-1]), stops], axis=1)
     elif rounded:
-        common = _between(np.unique(observed.values), low[0], high[0])
-        levels, ends = np.tile(common, n), np.arange(n + 1) * len(common)
+        levels = _between(np.unique(observed.values), low[0], high[0])
+        ends[:, 1] = len(levels)
     return Range(low, high, levels, ends)
 
 

@@ -52,6 +52,10 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         "transposed_",
         "engine_",
     )
+    #: Whether columns have something of their own, so that others cannot be completed.
+    _own_columns = False
+    #: What puts the kernel on the columns.
+    _columns_hint = "orientation='columns'"
     #: What to do where standard deviations are asked of a model without noise.
     _noise_hint = "gamma=None has none; set gamma to a positive number"
 
@@ -246,12 +250,13 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _read_rows(self, X: Any) -> Observed:
         """Entries of a matrix that the fitted kernel can complete."""
-        observed = read(self, X, reset=False, same_columns=not self.transposed_)
+        same = self._own_columns or not self.transposed_
+        observed = read(self, X, reset=False, same_columns=same)
         wanted = self._kernel_size()
         if self.transposed_ and observed.shape[0] != wanted:
             raise ValueError(
                 f"the kernel sits on the rows, so X must have the {wanted} rows of the "
-                f"fit, got {observed.shape[0]}; fit with orientation='columns' to "
+                f"fit, got {observed.shape[0]}; fit with {self._columns_hint} to "
                 "complete new rows"
             )
         return observed

@@ -9,7 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.intervals import Scores
 from ncarl.bayes.side import covariance_of
-from ncarl.containers import read
 from ncarl.core.types import Array
 from ncarl.estimators.asked import position_pair, refuse_large
 from ncarl.estimators.base import MAX_DENSE_GB, KernelEstimator
@@ -37,6 +36,8 @@ class BayesianEstimator(KernelEstimator):
         "search_",
         "training_fingerprint_",
     )
+    _own_columns = True  # units and bounds
+    _columns_hint = "sides='columns' or 'both'"
     _noise_hint = "noise=0 has none; use noise='learn'"
 
     @property
@@ -169,19 +170,6 @@ class BayesianEstimator(KernelEstimator):
         self.model_ = restored_two_sided(header, arrays)
         self.scores_ = Scores(arrays["scores"])
         self.blended_scores_ = Scores(arrays["blended_scores"])
-
-    def _read_rows(self, X: Any) -> Observed:
-        """Entries of a matrix that the fitted kernel can complete."""
-        # Units and bounds belong to columns, so these are always those of the fit.
-        observed = read(self, X, reset=False)
-        wanted = self._kernel_size()
-        if self.transposed_ and observed.shape[0] != wanted:
-            raise ValueError(
-                f"the kernel sits on the rows, so X must have the {wanted} rows of the "
-                f"fit, got {observed.shape[0]}; fit with sides='columns' or 'both' to "
-                "complete new rows"
-            )
-        return observed
 
     def _main_side(self) -> Any:
         """The model of the columns, or of the rows if there is no other."""
