@@ -172,10 +172,7 @@ class SideSearch:
         best = self.trial(FIRST_STRENGTH if strength is None else strength)
         if strength is not None or (best.turned and self.dear):
             return best
-        # What has turned is overfitted: of many entries it takes no further proof that
-        # a weaker prior is no better.
-        sure = best.turned and len(self.cuts) == 1
-        for factor in (FACTOR,) if sure else (1.0 / FACTOR, FACTOR):
+        for factor in (1.0 / FACTOR, FACTOR):
             moved = False
             while WEAKEST <= best.strength * factor <= STRONGEST:
                 tried = self.trial(best.strength * factor)
