@@ -36,7 +36,7 @@ from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.homes import seconds_between
 
 #: A step is made longer by this factor after every one that raised the evidence.
-GROWTH = 1.1
+GROWTH = 1.2
 #: Noise of a column counts as if so many entries had the usual noise.
 NOISE_COUNT = 50.0
 #: What rounding may take from the evidence, in units of its relative precision.

@@ -7,22 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ncarl.bayes.intervals import Scores
+from ncarl.bayes.cuts import Cut, cuts_of, for_weighing
 from ncarl.bayes.journal import Journal, climb_arrays, kept_climb
-from ncarl.bayes.search import (
-    FIRST_STRENGTH,
-    Cut,
-    SideSearch,
-    Trial,
-    Watch,
-    cuts_of,
-    for_weighing,
-)
+from ncarl.bayes.near import COUNTS, comparable
+from ncarl.bayes.search import DEAR, FIRST_STRENGTH, SideSearch, Trial, Watch
 from ncarl.bayes.side import Side, Ways, step_cost
 from ncarl.bayes.state import Iterate, State
-from ncarl.core.types import Array
+from ncarl.bayes.weighing import Held, Weighed, joined, weighed
 from ncarl.engines import Engine
 from ncarl.loop import History, Result
 from ncarl.model import KernelModel
@@ -33,10 +24,10 @@ from ncarl.observed import Observed
 AFFORDABLE = 5e11
 #: And below so many times that of the columns: tall tables gain little by it.
 DEARER = 100.0
+#: Nor is it where it is dear and the nearest rows make errors smaller than so much.
+ENOUGH_SHARPER = 0.98
 #: Steps where nothing can be held out to tell: a matrix so small is soon overfitted.
 STEPS_UNSEEN = 10
-#: A side that counts for less than this is left out.
-LEAST_WEIGHT = 0.02
 
 
 @dataclass(frozen=True)
@@ -80,15 +71,12 @@ class FittedSide:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Both sides after the fit; scores hold for the column side, and for the blend."""
+    """All trials, both sides after the fit, and how they are put together."""
 
     search: list[dict[str, Any]]
-    error: float
     columns: FittedSide | None
     rows: FittedSide | None
-    weight: float
-    scores: Scores
-    blended_scores: Scores
+    parts: Weighed
 
 
 def chosen_sides(sides: str, observed: Observed) -> tuple[bool, bool]:
@@ -138,41 +126,70 @@ class Fit:
         cuts = []
         if self.plan.validation > 0.0:
             cuts = cuts_of(self.observed, self.plan.validation, self.plan.seed)
-        trials, held, tried = {}, {}, []
-        for name in wanted if cuts else ():
-            search = self._search(name, cuts)  # one at a time: each has its own copy
-            trials[name] = search.choose(self.plan.strength)
-            held[name] = search.held_out(trials[name])
-            tried += [{"side": name, **asdict(trial)} for trial in search.trials]
-        errors, spreads = _aligned([cuts[k] for k in for_weighing(cuts)], held)
-        weight = _weight(errors, wanted)
-        wanted = self._worth_keeping(wanted, weight)
-        if "rows" not in wanted:
-            weight = 1.0
-        scores, blended = _scores(errors, spreads, weight, wanted)
-        error = _blended_error(errors, weight)
-        found: dict[str, FittedSide] = {}
+        trials, parts, tried = self._tried(wanted, cuts)
+        if cuts:
+            wanted = list(trials)
+        found = self._weighed(parts, cuts, wanted)
+        if self._auto and found.weight == 1.0:
+            wanted = ["columns"]
+        fitted: dict[str, FittedSide] = {}
         for name in wanted:
-            found[name] = self._fitted(name, trials.get(name))
-            if found[name].interrupted:
+            fitted[name] = self._fitted(name, trials.get(name))
+            if fitted[name].interrupted:
                 break
-        if "rows" not in found:
-            weight = 1.0
-        sides = found.get("columns"), found.get("rows")
-        return Fitted(tried, error, *sides, weight, scores, blended)
+        weight = found.weight if "rows" in fitted else 1.0
+        sides = fitted.get("columns"), fitted.get("rows")
+        return Fitted(tried, *sides, replace(found, weight=weight))
 
-    def _worth_keeping(self, wanted: list[str], weight: float) -> list[str]:
-        """Sides that have a say; the columns stay, for rows to come."""
-        if self.plan.sides != "auto" or len(wanted) < 2:
-            return wanted
-        return wanted if weight <= 1.0 - LEAST_WEIGHT else ["columns"]
+    @property
+    def _auto(self) -> bool:
+        """Whether what does not pay is left out."""
+        return self.plan.sides == "auto"
+
+    def _tried(
+        self, wanted: list[str], cuts: list[Cut]
+    ) -> tuple[dict[str, Trial], dict[str, list[Held]], list[dict[str, Any]]]:
+        """The best trial of each side, what it makes of the cuts, and all trials."""
+        best: dict[str, Trial] = {}
+        parts: dict[str, list[Held]] = {}
+        tried: list[dict[str, Any]] = []
+        for name in wanted if cuts else ():
+            if name == "rows" and self._rows_needless(parts, cuts):
+                continue
+            search = self._search(name, cuts)  # one at a time: each has its own copy
+            best[name] = search.choose(self.plan.strength)
+            parts[name] = search.held_out(best[name])
+            tried += [{"side": name, **asdict(trial)} for trial in search.trials]
+        return best, parts, tried
+
+    def _weighed(
+        self, parts: Mapping[str, list[Held]], cuts: list[Cut], wanted: list[str]
+    ) -> Weighed:
+        """How the sides are put together, entry by entry of the cuts for that."""
+        used = [cuts[k] for k in for_weighing(cuts)]
+        held = {}
+        for name, found in parts.items():
+            if name == "rows":
+                found = [h.turned_back(c) for h, c in zip(found, used, strict=True)]
+            held[name] = joined(found)
+        return weighed(held, used, wanted, droppable=self._auto)
+
+    def _rows_needless(self, parts: Mapping[str, list[Held]], cuts: list[Cut]) -> bool:
+        """Whether nearest rows say already what a dear kernel of the rows would."""
+        if not self._auto or step_cost(self.observed.transposed()) < DEAR:
+            return False
+        near = self._weighed(parts, cuts, ["columns"]).near if parts else None
+        return near is not None and near.sharper < ENOUGH_SHARPER
 
     def _search(self, name: str, cuts: list[Cut]) -> SideSearch:
         """Trials of a side."""
-        turned = cuts if name == "columns" else [cut.turned() for cut in cuts]
+        columns = name == "columns"
+        turned = cuts if columns else [cut.turned() for cut in cuts]
+        heard = self._auto and columns and comparable(self.observed.shape)
+        near = COUNTS if heard else ()
         return SideSearch(
             name, turned, self.ways[name], self.engine, max_iter=self.plan.max_iter,
-            tol=self.plan.tol, journal=self.journal, watch=self.watch,
+            tol=self.plan.tol, journal=self.journal, watch=self.watch, near=near,
         )  # fmt: skip
 
     def _fitted(self, name: str, trial: Trial | None) -> FittedSide:
@@ -241,66 +258,6 @@ class _Last:
 def _ended(step: int, history: History, converged: bool) -> Result[Any]:
     """The result of a climb that a checkpoint holds whole."""
     return Result(_Last(step), history.columns, converged=converged)
-
-
-def _aligned(
-    cuts: list[Cut], held: Mapping[str, tuple[list[Array], list[Array]]]
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Errors and deviations of all cuts, in the order of the columns' side."""
-    errors, spreads = {}, {}
-    for name, (found, spread) in held.items():
-        if name == "rows":
-            found = [_turned_back(c, e) for c, e in zip(cuts, found, strict=True)]
-            spread = [_turned_back(c, e) for c, e in zip(cuts, spread, strict=True)]
-        errors[name], spreads[name] = np.concatenate(found), np.concatenate(spread)
-    return errors, spreads
-
-
-def _turned_back(cut: Cut, values: Array) -> Array:
-    """Values of the hidden entries of the transposed cut, in the order of the cut."""
-    places = np.arange(cut.hidden.n_observed)
-    there = cut.hidden.with_values(places).transposed().values
-    back = np.empty_like(values)
-    back[there] = values
-    return back
-
-
-def _weight(errors: Mapping[str, Array], wanted: list[str]) -> float:
-    """Part of the columns that makes the squared error of the blend least."""
-    if len(wanted) == 1:
-        return 1.0 if wanted == ["columns"] else 0.0
-    if not errors:
-        return 0.5
-    by_columns, by_rows = errors["columns"], errors["rows"]
-    gap = by_columns - by_rows
-    square = float(gap @ gap)
-    best = -float(gap @ by_rows) / square if square > 0.0 else 1.0
-    return min(1.0, max(0.0, best))
-
-
-def _blended_error(errors: Mapping[str, Array], weight: float) -> float:
-    """Root mean square of the held-out errors of the blend; NaN without any."""
-    shares = {"columns": weight, "rows": 1.0 - weight}
-    if not errors:
-        return float("nan")
-    blend = sum(shares[name] * found for name, found in errors.items())
-    return float(np.sqrt(np.mean(np.square(blend))))
-
-
-def _scores(
-    errors: Mapping[str, Array], spreads: Mapping[str, Array], weight: float,
-    wanted: list[str],
-) -> tuple[Scores, Scores]:  # fmt: skip
-    """Scores of the column side (or the only one), and of the blend."""
-    if not errors:
-        return Scores(np.empty(0)), Scores(np.empty(0))
-    single = "columns" if "columns" in errors else "rows"
-    scores = Scores.of(errors[single], spreads[single])
-    if len(wanted) < 2:
-        return scores, scores
-    blend = weight * errors["columns"] + (1.0 - weight) * errors["rows"]
-    squares = weight * spreads["columns"] ** 2 + (1.0 - weight) * spreads["rows"] ** 2
-    return scores, Scores.of(blend, np.sqrt(squares))
 
 
 def ways_of_sides(

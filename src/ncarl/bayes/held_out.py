@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ncarl.bayes.near import nearest
 from ncarl.bayes.side import Side
 from ncarl.bayes.state import Assessed, State
 from ncarl.blocks import cut
@@ -56,6 +57,17 @@ class HeldOut:
         observed = self.side.observed
         guess, spread = model.predict(observed, i, self.columns, engine, std=std)
         return hidden.values - guess, np.zeros(len(i)) if spread is None else spread
+
+    def near_terms(self, state: State, counts: tuple[int, ...]) -> dict[int, Array]:
+        """What the nearest rows add at the entries, by the number of those rows."""
+        if not counts:
+            return {}
+        model = self.side.model(state, fetched=False)
+        found = nearest(model, self.side.observed, self.side.engine, max(counts))
+        if found is None:
+            return {}
+        i = self.hidden.rows
+        return {count: found.terms_at(i, self.columns, count) for count in counts}
 
 
 def shifted_terms(

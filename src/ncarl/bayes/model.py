@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import cholesky
 
+from ncarl.bayes.near import Near, NearChoice, nearest
 from ncarl.bayes.standard import Range, Standard
 from ncarl.centering import Centre
 from ncarl.core.linalg import add_diagonal, jitter_steps, mean_diagonal
@@ -35,6 +36,8 @@ class TwoSided:
         The sides; that of the rows works on the transposed matrix.
     weight : float
         Part of the column side in the entries of the matrix of the fit.
+    near : NearChoice or None
+        How the nearest rows are heard about entries of that matrix.
     """
 
     standard: Standard
@@ -42,13 +45,17 @@ class TwoSided:
     columns: KernelModel | None
     rows: KernelModel | None
     weight: float
+    near: NearChoice | None = None
+    #: The nearest rows of the matrix of the fit, once they have been asked for.
+    found: list[Near] = field(default_factory=list, repr=False, compare=False)
 
     def complete(
         self, observed: Observed, engine: Engine, *, std: str | None, both: bool
     ) -> tuple[Array, Array | None]:
-        """All entries in the user's units, and their standard deviations.
+        """All entries as the model sees them, and their standard deviations.
 
-        ``both`` asks for both sides, which only the matrix of the fit has.
+        ``both`` asks for all that is known of the matrix of the fit, and only of that:
+        both sides, and the nearest rows.
         """
         inner = self.standard.inward(observed)
         answers = []
@@ -58,7 +65,12 @@ class TwoSided:
             if side is self.rows:
                 X, spread = X.T, None if spread is None else spread.T
             answers.append((share, X, spread))
-        return _mixed(answers)
+        X, spread = _mixed(answers)
+        if both and self.near is not None:
+            every = np.arange(observed.shape[0])
+            terms = self._near(inner, engine).terms(every, self.near.count)
+            X, spread = _corrected(self.near, terms, X, spread)
+        return X, spread
 
     def predict(
         self, observed: Observed, i: Array, j: Array, engine: Engine, *,
@@ -73,7 +85,21 @@ class TwoSided:
             else:
                 x, spread = side.predict(inner, i, j, engine, std=std)
             answers.append((share, x, spread))
-        return _mixed(answers)
+        x, spread = _mixed(answers)
+        if both and self.near is not None:
+            terms = self._near(inner, engine).terms_at(i, j, self.near.count)
+            x, spread = _corrected(self.near, terms, x, spread)
+        return x, spread
+
+    def _near(self, inner: Observed, engine: Engine) -> Near:
+        """The nearest rows of the matrix of the fit; they are looked for once."""
+        if not self.found:
+            assert self.columns is not None
+            assert self.near is not None
+            near = nearest(self.columns, inner, engine, self.near.count)
+            assert near is not None  # chosen by a model with noise
+            self.found.append(near)
+        return self.found[0]
 
     def _shares(self, both: bool) -> Iterator[tuple[KernelModel, float]]:
         """The sides that have a say, and how much."""
@@ -143,6 +169,17 @@ def _root(K: Array) -> Array:
 def _no_centre(n: int) -> Centre:
     """A centre that changes nothing."""
     return Centre(0.0, np.zeros(n), None, np.ones(n))
+
+
+def _corrected(
+    near: NearChoice, terms: Array, x: Array, spread: Array | None
+) -> tuple[Array, Array | None]:
+    """Values and deviations with what the nearest rows say; NaN is where nothing."""
+    silent = np.isnan(terms)
+    x = x + near.weight * np.where(silent, 0.0, terms)
+    if spread is not None:
+        spread = spread * np.where(silent, 1.0, near.sharper)
+    return x, spread
 
 
 def _mixed(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ncarl.bayes.model import TwoSided
+from ncarl.bayes.near import NearChoice
 from ncarl.bayes.standard import Range, Standard
 from ncarl.centering import Centre
 from ncarl.core.types import Array
@@ -20,6 +22,7 @@ def two_sided_state(model: TwoSided) -> tuple[dict[str, Any], dict[str, Array]]:
         "unit": model.standard.unit,
         "mean": centre.mean,
         "weight": model.weight,
+        "near": None if model.near is None else asdict(model.near),
     }
     arrays = {"standard/columns": centre.columns, "standard/spreads": centre.spreads}
     arrays |= {f"range/{name}": getattr(model.range, name) for name in RANGE}
@@ -42,4 +45,6 @@ def restored_two_sided(header: dict[str, Any], arrays: dict[str, Array]) -> TwoS
         if name in header
     }
     columns, rows = sides.get("columns"), sides.get("rows")
-    return TwoSided(standard, limits, columns, rows, header["weight"])
+    near = header["near"]
+    choice = None if near is None else NearChoice(**near)
+    return TwoSided(standard, limits, columns, rows, header["weight"], choice)

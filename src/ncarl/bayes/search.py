@@ -9,7 +9,6 @@ better than its neighbours.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -17,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from ncarl.bayes.cuts import Cut, for_choice, for_weighing
 from ncarl.bayes.held_out import HeldOut
 from ncarl.bayes.journal import Arrays, Journal
 from ncarl.bayes.side import Side, Ways, step_cost
 from ncarl.bayes.state import Iterate, State
-from ncarl.core.types import Array
+from ncarl.bayes.weighing import Held
 from ncarl.engines import Engine
-from ncarl.holdout import hold_out_alike
 from ncarl.loop import History, Result
-from ncarl.observed import Observed
 
 #: Pseudo-rows of the prior over the longer side: first try, factor between tries.
 FIRST_STRENGTH, FACTOR = 0.1, 3.0
@@ -38,49 +36,11 @@ GAIN = 1e-3
 DEAR = 5e9
 #: Steps without a new best that end a run, and what counts as one.
 PATIENCE, NEW_BEST = 4, 3e-4
-#: A small matrix is cut again until so many entries have been hidden.
-ENOUGH, MOST_CUTS = 2000, 5
+#: An error that has risen by this part of itself is not waited for.
+RISEN = 5e-3
 
 #: Observers of a run, made for its label.
 Watch = Callable[[str], AbstractContextManager[list[object]]]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Entries to learn from, and entries to be predicted."""
-
-    kept: Observed
-    hidden: Observed
-
-    def turned(self) -> Cut:
-        """The same cut of the transposed matrix, hidden entries in another order."""
-        return Cut(self.kept.transposed(), self.hidden.transposed())
-
-
-def cuts_of(observed: Observed, share: float, seed: int) -> list[Cut]:
-    """Cuts of the entries; none if nothing can be spared.
-
-    A small matrix is cut several times, and again as often: what is chosen on some
-    cuts is weighed and calibrated on others. Of many entries one cut does for both.
-    """
-    rng = np.random.default_rng(seed)
-    first = Cut(*hold_out_alike(observed, share, rng))
-    hidden = first.hidden.n_observed
-    if hidden == 0 or first.kept.n_observed == 0:
-        return []
-    count = min(MOST_CUTS, math.ceil(ENOUGH / hidden))
-    more = 0 if count == 1 else 2 * count - 1
-    return [first, *(Cut(*hold_out_alike(observed, share, rng)) for _ in range(more))]
-
-
-def for_choice(cuts: list[Cut]) -> int:
-    """How many of the cuts serve for the choice; the others come after them."""
-    return max(1, len(cuts) // 2)
-
-
-def for_weighing(cuts: list[Cut]) -> range:
-    """Positions of the cuts that serve for weights and intervals."""
-    return range(for_choice(cuts) if len(cuts) > 1 else 0, len(cuts))
 
 
 @dataclass
@@ -97,7 +57,10 @@ class _Run:
         self.curve.append(float(errors @ errors))
         if self.step == len(self.curve):
             self.best = iterate.found.state
-        enough = self.curve[self.step - 1] * (1.0 + 2 * NEW_BEST)
+        least = self.curve[self.step - 1]
+        if self.curve[-1] > least * (1.0 + 2 * RISEN):
+            return True
+        enough = least * (1.0 + 2 * NEW_BEST)
         since = next(k for k, error in enumerate(self.curve, 1) if error <= enough)
         return len(self.curve) - since >= PATIENCE
 
@@ -151,15 +114,18 @@ class SideSearch:
         Where results are kept.
     watch : callable
         Observers of a run by its label.
+    near : tuple of int
+        Numbers of nearest rows to be heard about held-out entries.
     """
 
     def __init__(
         self, name: str, cuts: list[Cut], ways: Ways, engine: Engine, *,
         max_iter: int, tol: float, journal: Journal, watch: Watch,
+        near: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         self.name, self.cuts, self.ways, self.engine = name, cuts, ways, engine
         self.max_iter, self.tol = max_iter, tol
-        self.journal, self.watch = journal, watch
+        self.journal, self.watch, self.near = journal, watch, near
         # The rows seldom have the larger say, and their steps can be dear.
         self.tried_on = for_choice(cuts) if name == "columns" else 1
         self.dear = step_cost(cuts[0].kept) > DEAR
@@ -240,12 +206,21 @@ class SideSearch:
             raise KeyboardInterrupt
         return result
 
-    def held_out(self, trial: Trial) -> tuple[list[Array], list[Array]]:
-        """Errors and standard deviations on the hidden entries, cut by cut."""
+    def held_out(self, trial: Trial) -> list[Held]:
+        """What the side makes of the hidden entries, cut by cut."""
         found = self.journal(f"held out {self.name}", lambda: self._held_out(trial))
-        places = for_weighing(self.cuts)
-        errors = [found[f"errors {k}"] for k in places]
-        return errors, [found[f"deviations {k}"] for k in places]
+        return [
+            Held(
+                found[f"errors {k}"],
+                found[f"deviations {k}"],
+                {
+                    c: found[f"near {c} {k}"]
+                    for c in self.near
+                    if f"near {c} {k}" in found
+                },
+            )
+            for k in for_weighing(self.cuts)
+        ]
 
     def _held_out(self, trial: Trial) -> Arrays:
         """As `held_out`, from runs that end where the trial was best."""
@@ -260,4 +235,6 @@ class SideSearch:
                 state = end.last.found.state
             errors, spread = run.held_out.errors_and_deviations(state)
             arrays |= {f"errors {k}": errors, f"deviations {k}": spread}
+            terms = run.held_out.near_terms(state, self.near)
+            arrays |= {f"near {count} {k}": term for count, term in terms.items()}
         return arrays

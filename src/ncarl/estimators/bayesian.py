@@ -6,6 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -56,7 +57,8 @@ class BayesianNCARL(BayesianEstimator):
     sides : {"auto", "columns", "rows", "both"}, default="auto"
         Which sides of the matrix carry a kernel. Entries of the matrix of the fit are
         filled from both where that is affordable and pays; new rows always from the
-        columns. "auto" takes the rows alone where columns are too many for a kernel.
+        columns. "auto" also takes off the mean error of the most similar rows where
+        that pays, and takes the rows alone where columns are too many for a kernel.
     max_iter : int, default=100
         Most steps of a run.
     tol : float, default=1e-5
@@ -113,6 +115,10 @@ class BayesianNCARL(BayesianEstimator):
         Sides that carry a kernel.
     weight_ : float
         Part of the column side in the entries of the matrix of the fit.
+    near_ : dict or None
+        How the most similar rows are heard about entries of the matrix of the fit, if
+        they are: their ``count``, the ``weight`` of their mean error, and the factor
+        of standard deviations that comes with it (``sharper``).
     search_ : list of dict
         The trials on held-out entries: side, strength, steps, error.
     calibration_ : float
@@ -223,7 +229,8 @@ class BayesianNCARL(BayesianEstimator):
             limits,
             None if fitted.columns is None else fitted.columns.model,
             None if fitted.rows is None else fitted.rows.model,
-            fitted.weight,
+            fitted.parts.weight,
+            fitted.parts.near,
         )
         self.engine_ = engine.describe()
         return self._finish_fit(observed, fitted)
@@ -275,10 +282,12 @@ class BayesianNCARL(BayesianEstimator):
         self.transposed_ = fitted.columns is None
         both = fitted.columns is not None and fitted.rows is not None
         self.sides_ = "both" if both else "rows" if self.transposed_ else "columns"
-        self.weight_ = fitted.weight
-        self.scores_, self.blended_scores_ = fitted.scores, fitted.blended_scores
-        self.calibration_ = fitted.blended_scores.spread
-        self.held_out_error_ = fitted.error * self.model_.standard.unit
+        parts = fitted.parts
+        self.weight_ = parts.weight
+        self.near_ = None if parts.near is None else asdict(parts.near)
+        self.scores_, self.blended_scores_ = parts.scores, parts.blended_scores
+        self.calibration_ = parts.blended_scores.spread
+        self.held_out_error_ = parts.error * self.model_.standard.unit
         self.training_ = observed
         self.training_fingerprint_ = observed.fingerprint()
         shift = self.model_.standard.log_density_shift(observed)

@@ -29,6 +29,7 @@ class BayesianEstimator(KernelEstimator):
         "engine_",
         "sides_",
         "weight_",
+        "near_",
         "log_evidence_",
         "prior_strength_",
         "calibration_",
@@ -157,8 +158,9 @@ class BayesianEstimator(KernelEstimator):
         from ncarl.bayes.saving import two_sided_state
 
         header, arrays = two_sided_state(self.model_)
-        arrays["scores"] = self.scores_.ranked
-        arrays["blended_scores"] = self.blended_scores_.ranked
+        for name in ("scores", "blended_scores"):
+            scores = getattr(self, f"{name}_")
+            arrays[name], header[f"{name}_count"] = scores.ranked, scores.count
         return header, arrays
 
     def _set_model_state(
@@ -168,8 +170,9 @@ class BayesianEstimator(KernelEstimator):
         from ncarl.bayes.saving import restored_two_sided
 
         self.model_ = restored_two_sided(header, arrays)
-        self.scores_ = Scores(arrays["scores"])
-        self.blended_scores_ = Scores(arrays["blended_scores"])
+        for name in ("scores", "blended_scores"):
+            scores = Scores(arrays[name], header[f"{name}_count"])
+            setattr(self, f"{name}_", scores)
 
     def _main_side(self) -> Any:
         """The model of the columns, or of the rows if there is no other."""
@@ -184,17 +187,13 @@ class BayesianEstimator(KernelEstimator):
         return int(self._main_side().kernel.K.shape[0])
 
     def _is_training(self, observed: Observed) -> bool:
-        """Whether this is the matrix of the fit, whose rows have a kernel."""
-        if self.sides_ != "both":
+        """Whether this is the matrix of the fit, of which more is known."""
+        if self.sides_ != "both" and self.near_ is None:
             return False
-        return observed is self.training_ or (
-            observed.shape == (self._rows_of_fit(), self._kernel_size())
-            and observed.fingerprint() == self.training_fingerprint_
-        )
-
-    def _rows_of_fit(self) -> int:
-        """Rows of the matrix of the fit."""
-        return int(self.model_.rows.kernel.K.shape[0])
+        if observed is self.training_:
+            return True
+        same: bool = observed.fingerprint() == self.training_fingerprint_
+        return same
 
     def _completed(
         self, observed: Observed, std: str | None
