@@ -11,16 +11,23 @@ from scipy.stats import norm
 
 from ncarl import BayesianNCARL
 from ncarl.bayes import intervals
-from ncarl.bayes.intervals import Scores
+from ncarl.bayes.intervals import Scores, independent_count
 from ncarl.metrics import coverage
 
 FEW = {"max_iter": 8, "tol": 0, "prior_strength": 0.1}
 
 
+def scores_of(errors, deviations=None):
+    """Scores of errors that have rows and columns of their own."""
+    places = np.arange(len(errors))
+    some = np.ones(len(errors)) if deviations is None else deviations
+    return Scores.of(errors, some, places, places)
+
+
 @given(count=st.integers(2, 300), level=st.floats(0.05, 0.95), seed=st.integers(0, 99))
 def test_an_interval_ends_at_the_ranks_of_its_tails(count, level, seed):
     errors = np.random.default_rng(seed).standard_normal(count)
-    down, up = Scores.of(errors, np.ones(count)).reach(level)
+    down, up = scores_of(errors).reach(level)
     # A new score has each of count + 1 ranks with one chance; as many of them as half
     # of what is left out allows lie beyond an end.
     rank = int(np.floor((count + 1) * (1 - level) / 2))
@@ -36,39 +43,88 @@ def test_an_interval_ends_at_the_ranks_of_its_tails(count, level, seed):
 
 
 def test_errors_count_in_units_of_their_deviations():
-    scores = Scores.of(np.array([2.0, -3.0, 5.0]), np.array([2.0, 1.0, 0.0]))
+    scores = scores_of(np.array([2.0, -3.0, 5.0]), np.array([2.0, 1.0, 0.0]))
     assert scores.ranked.tolist() == [-3.0, 1.0]
     assert scores.spread == pytest.approx(np.sqrt(5.0))
 
 
 def test_too_few_scores_are_stretched():
-    scores = Scores.of(np.array([-2.0, -0.5, 0.5, 3.0]), np.ones(4))
+    scores = scores_of(np.array([-2.0, -0.5, 0.5, 3.0]))
     down, up = scores.reach(0.99)
     stretch = norm.ppf(0.995) / norm.ppf(0.8)
     assert_allclose([down, up], [2.0 * stretch, 3.0 * stretch])
     wider = scores.reach(0.999)
     assert wider[0] > down and wider[1] > up
     # Never less than the outermost, nor than one deviation.
-    few = Scores.of(np.array([0.1, 0.2]), np.ones(2))
+    few = scores_of(np.array([0.1, 0.2]))
     assert min(few.reach(0.9)) >= 1.0
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_without_scores_reach_is_normal(count):
-    scores = Scores(np.ones(count))
+    scores = Scores(np.ones(count), float(count))
     assert scores.reach(0.95) == pytest.approx((1.959963985, 1.959963985))
-    assert np.isnan(Scores(np.empty(0)).spread)
+    assert np.isnan(Scores(np.empty(0), 0.0).spread)
 
 
 def test_more_scores_than_are_kept_have_the_same_quantiles(rng, monkeypatch):
     errors = rng.standard_normal(50_000)
-    whole = Scores.of(errors, np.ones(50_000))
+    whole = scores_of(errors)
     monkeypatch.setattr(intervals, "MOST_SCORES", 5_000)
-    thinned = Scores.of(errors, np.ones(50_000))
+    thinned = scores_of(errors)
     assert len(thinned.ranked) == 5_000
     assert thinned.ranked[0] == whole.ranked[0]
     assert thinned.ranked[-1] == whole.ranked[-1]
     assert_allclose(thinned.reach(0.9), whole.reach(0.9), rtol=1e-2)
+
+
+class TestAlikeErrors:
+    """Errors of a row (column) that are alike say no more than a few."""
+
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_errors_of_one_row_count_once(self, rng, turned):
+        rows, columns = np.repeat(np.arange(40), 12), np.tile(np.arange(12), 40)
+        if turned:
+            rows, columns = columns, rows
+        of_owner = rng.standard_normal(40)[columns if turned else rows]
+        own = rng.standard_normal(480)
+        same = independent_count(of_owner, rows, columns)
+        assert same == pytest.approx(40)
+        assert independent_count(own, rows, columns) > 200
+        half = independent_count(of_owner + own, rows, columns)
+        assert 50 < half < 100
+        assert independent_count(np.zeros(480), rows, columns) == 480
+
+    @pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
+    def test_few_independent_errors_still_cover(self, level):
+        # Rows that are wrong as a whole: 25 of them to calibrate on, one to cover.
+        rng, inside = np.random.default_rng(5), []
+        rows, columns = np.repeat(np.arange(25), 10), np.tile(np.arange(10), 25)
+        ones = np.ones(250)
+        for _ in range(400):
+            errors = rng.standard_normal(25)[rows] + 0.1 * rng.standard_normal(250)
+            down, up = Scores.of(errors, ones, rows, columns).reach(level)
+            new = rng.standard_normal(50) * np.hypot(1.0, 0.1)
+            inside.append(np.mean((-down <= new) & (new <= up)))
+        assert level - 0.015 < np.mean(inside) < level + 0.04
+
+    @given(
+        count=st.floats(1.0, 400.0), size=st.integers(2, 300),
+        level=st.floats(0.01, 0.999), seed=st.integers(0, 99),
+    )  # fmt: skip
+    def test_fewer_independent_ones_never_reach_less_far(
+        self, count, size, level, seed
+    ):
+        # Inside the ranks that can be trusted; beyond them a normal tail takes over.
+        ranked = np.sort(np.random.default_rng(seed).standard_normal(size))
+        few, all_of_them = Scores(ranked, min(count, size)), Scores(ranked, size)
+        tail = (1.0 - level) / 2.0
+        if tail * (few.count + 1.0) >= 2.0:
+            for one, other in zip(
+                few.reach(level), all_of_them.reach(level), strict=True
+            ):
+                assert one >= other
+        assert np.isfinite(few.reach(level)).all()
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ncarl.bayes import fit as fitting
-from ncarl.bayes import search
+from ncarl.bayes import search, weighing
+from ncarl.bayes.cuts import cuts_of, for_choice, for_weighing
 from ncarl.bayes.em import Climb, em_iterates
 from ncarl.bayes.fit import Fit, Plan, chosen_sides, step_cost, ways_of_sides
 from ncarl.bayes.journal import Journal
-from ncarl.bayes.search import SideSearch, Trial, cuts_of, for_choice, for_weighing
+from ncarl.bayes.search import SideSearch, Trial
 from ncarl.bayes.side import Side, Ways
 from ncarl.engines import Threads
 from ncarl.observed import Observed
@@ -136,6 +137,17 @@ class TestTrial:
         assert trial.turned
         assert len(looking.runs[0].curve) == trial.steps + search.PATIENCE
 
+    def test_dear_steps_are_not_made_once_the_error_has_risen(self, rng, monkeypatch):
+        noise = Observed.from_dense(rng.standard_normal((30, 12)))
+        monkeypatch.setattr(search, "DEAR", 1.0)
+        looking = searching(cuts_of(noise, 0.2, 0)[:1], max_iter=50)
+        trial = looking.trial(0.01)
+        *before, last = looking.runs[0].curve
+        enough = min(before) * (1 + 2 * search.RISEN)
+        assert last > enough
+        assert max(before[trial.steps :], default=0.0) <= enough
+        assert len(before) < trial.steps + search.PATIENCE - 1
+
     def test_a_run_that_hits_its_last_step_is_not_settled(self, cuts):
         assert not searching(cuts[:1], max_iter=2).trial(0.1).settled
 
@@ -156,10 +168,43 @@ class TestTrial:
         looking = searching([cut.turned() for cut in cuts], "rows")
         trial = looking.trial(0.1)
         assert len(looking.runs) == 1
-        errors, spreads = looking.held_out(trial)
+        held = looking.held_out(trial)
         weighed = [cuts[k].hidden.n_observed for k in for_weighing(cuts)]
-        assert [len(e) for e in errors] == weighed
-        assert all((s > 0).all() for s in spreads)
+        assert [len(part.errors) for part in held] == weighed
+        assert all((part.deviations > 0).all() for part in held)
+        assert all(part.near == {} for part in held)
+
+    def test_dear_trials_are_made_in_single_precision(self, cuts, monkeypatch):
+        exact = searching(cuts).trial(0.1)
+        monkeypatch.setattr(search, "DEAR", 1.0)
+        monkeypatch.setattr(search, "LEAST_NOISE", 0.0)
+        monkeypatch.setattr(search, "RISEN", np.inf)
+        looking = searching(cuts)
+        trial = looking.trial(0.1)
+        assert looking.single
+        assert {str(run.best.K.dtype) for run in looking.runs} == {"float32"}
+        assert trial.error != exact.error
+        assert trial.error == pytest.approx(exact.error, rel=1e-4)
+        for one, other in zip(
+            looking.held_out(trial), searching(cuts).held_out(exact), strict=True
+        ):
+            assert_allclose(one.errors, other.errors, atol=1e-3)
+
+    def test_but_not_where_noise_takes_more_digits(self, low_rank, rng, monkeypatch):
+        sharp = Observed.from_dense(low_rank(rng, m=80, noise=1e-3))
+        cuts = cuts_of(sharp, 0.1, 0)[:1]
+        exact = searching(cuts, max_iter=40).trial(0.1)
+        monkeypatch.setattr(search, "DEAR", 1.0)
+        monkeypatch.setattr(search, "RISEN", np.inf)
+        looking = searching(cuts, max_iter=40)
+        assert looking.single
+        assert looking.trial(0.1) == exact
+        assert not looking.single
+        # And none after it, from a checkpoint too.
+        again = searching(cuts, max_iter=40)
+        again.journal = looking.journal
+        assert again.trial(0.1) == exact
+        assert not again.single
 
     def test_an_interrupt_gets_out(self, cuts):
         def stop(iterate, history):
@@ -225,47 +270,7 @@ def fit_of(observed, plan, **ways):
     return Fit(observed, plan, ways, ENGINE, watch=watch, checkpoint=None, owner={})
 
 
-class TestBlend:
-    def test_turned_back_values_are_those_of_the_cut(self, cuts):
-        for cut in cuts:
-            values = cut.turned().hidden.values
-            assert not np.array_equal(values, cut.hidden.values)
-            back = fitting._turned_back(cut, values)
-            assert_array_equal(back, cut.hidden.values)
-
-    def test_sides_are_aligned_entry_by_entry(self, cuts):
-        held = {
-            "columns": ([c.hidden.values for c in cuts],) * 2,
-            "rows": ([c.turned().hidden.values for c in cuts],) * 2,
-        }
-        for found in fitting._aligned(cuts, held):
-            assert_array_equal(found["rows"], found["columns"])
-
-    @pytest.mark.parametrize("bias", [0.0, 0.5, 5.0])
-    def test_the_weight_is_the_best_of_a_grid(self, rng, bias):
-        shared = rng.standard_normal(500)
-        errors = {
-            "columns": shared + rng.standard_normal(500),
-            "rows": shared + (1 + bias) * rng.standard_normal(500),
-        }
-        grid = np.linspace(0, 1, 10_001)
-        loss = [
-            np.sum((w * errors["columns"] + (1 - w) * errors["rows"]) ** 2)
-            for w in grid
-        ]
-        found = fitting._weight(errors, ["columns", "rows"])
-        assert found == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
-
-    def test_the_weight_stays_between_the_sides(self, rng):
-        e = rng.standard_normal(50)
-        both = ["columns", "rows"]
-        assert fitting._weight({"columns": e, "rows": 3 * e}, both) == 1.0
-        assert fitting._weight({"columns": 3 * e, "rows": e}, both) == 0.0
-        assert fitting._weight({"columns": e, "rows": e}, both) == 1.0
-        assert fitting._weight({}, both) == 0.5
-        assert fitting._weight({}, ["columns"]) == 1.0
-        assert fitting._weight({}, ["rows"]) == 0.0
-
+class TestFit:
     def test_a_fit_weighs_by_its_held_out_errors(self, observed, cuts):
         fit = fit_of(observed, plan())
         found = fit.run()
@@ -280,8 +285,8 @@ class TestBlend:
         one, other = np.concatenate(by_columns), np.concatenate(by_rows)
         grid = np.linspace(0, 1, 10_001)
         loss = [np.sum((w * one + (1 - w) * other) ** 2) for w in grid]
-        assert found.weight == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
-        assert 0.0 < found.weight < 1.0
+        assert found.parts.weight == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
+        assert 0.0 < found.parts.weight < 1.0
 
     def test_a_blend_has_scores_of_its_own(self, observed, cuts):
         fit = fit_of(observed, plan())
@@ -290,20 +295,22 @@ class TestBlend:
         places = for_weighing(cuts)
         errors = np.concatenate([stages[f"errors {k}"] for k in places])
         spread = np.concatenate([stages[f"deviations {k}"] for k in places])
-        assert_allclose(found.scores.ranked, np.sort(errors / spread))
-        assert len(found.blended_scores.ranked) == len(errors)
-        assert not np.array_equal(found.blended_scores.ranked, found.scores.ranked)
+        assert_allclose(found.parts.scores.ranked, np.sort(errors / spread))
+        assert len(found.parts.blended_scores.ranked) == len(errors)
+        assert not np.array_equal(
+            found.parts.blended_scores.ranked, found.parts.scores.ranked
+        )
 
     def test_a_side_without_a_say_is_left_out(self, observed, monkeypatch):
-        monkeypatch.setattr(fitting, "_weight", lambda *given: 0.99)
+        monkeypatch.setattr(weighing, "column_weight", lambda *given: 0.99)
         found = fit_of(observed, plan("auto")).run()
         assert found.rows is None
-        assert found.weight == 1.0
-        assert found.blended_scores is found.scores
+        assert found.parts.weight == 1.0
+        assert found.parts.blended_scores is found.parts.scores
         assert {t["side"] for t in found.search} == {"columns", "rows"}
         asked = fit_of(observed, plan("both")).run()
         assert asked.rows is not None
-        assert asked.weight == 0.99
+        assert asked.parts.weight == 0.99
 
     def test_the_last_run_makes_the_steps_of_the_best_trial(self, observed):
         found = fit_of(observed, plan("columns", max_iter=30)).run()
@@ -314,10 +321,10 @@ class TestBlend:
     def test_without_held_out_entries_all_steps_are_made(self, observed):
         found = fit_of(observed, plan(validation=0.0, strength=None)).run()
         assert found.search == []
-        assert found.weight == 0.5
+        assert found.parts.weight == 0.5
         assert found.columns.steps == found.rows.steps == 6
         assert found.columns.strength == search.FIRST_STRENGTH
-        assert len(found.scores.ranked) == 0
+        assert len(found.parts.scores.ranked) == 0
 
 
 class TestSides:

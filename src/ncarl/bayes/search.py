@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ncarl.bayes.journal import Arrays, Journal
 from ncarl.bayes.side import Side, Ways, step_cost
 from ncarl.bayes.state import Iterate, State
 from ncarl.bayes.weighing import Held
+from ncarl.core.linalg import mean_diagonal
 from ncarl.engines import Engine
 from ncarl.loop import History, Result
 
@@ -34,9 +35,12 @@ GAIN = 1e-3
 #: Flops of a step from which a strength that needs no better one is not questioned:
 #: some tenths of a second on two cores.
 DEAR = 5e9
+#: Where steps are dear, trials are made in single precision, unless some column has a
+#: noise below this part of the kernel's diagonal, which takes more digits.
+LEAST_NOISE = 0.02
 #: Steps without a new best that end a run, and what counts as one.
 PATIENCE, NEW_BEST = 4, 3e-4
-#: An error that has risen by this part of itself is not waited for.
+#: An error that has risen by this part of itself is not waited for if steps are dear.
 RISEN = 5e-3
 
 #: Observers of a run, made for its label.
@@ -48,6 +52,7 @@ class _Run:
     """Squared error on the hidden entries after every step of one run."""
 
     held_out: HeldOut
+    hasty: bool = False
     curve: list[float] = field(default_factory=list)
     best: State | None = None
 
@@ -58,11 +63,18 @@ class _Run:
         if self.step == len(self.curve):
             self.best = iterate.found.state
         least = self.curve[self.step - 1]
-        if self.curve[-1] > least * (1.0 + 2 * RISEN):
+        if self.hasty and self.curve[-1] > least * (1.0 + 2 * RISEN):
             return True
         enough = least * (1.0 + 2 * NEW_BEST)
         since = next(k for k, error in enumerate(self.curve, 1) if error <= enough)
         return len(self.curve) - since >= PATIENCE
+
+    @property
+    def noisy_enough(self) -> bool:
+        """Whether the noise of the best state leaves digits to single precision."""
+        assert self.best is not None
+        noise, K = self.best.noise, self.best.K
+        return float(noise.min()) >= LEAST_NOISE * mean_diagonal(K)
 
     @property
     def step(self) -> int:
@@ -129,6 +141,8 @@ class SideSearch:
         # The rows seldom have the larger say, and their steps can be dear.
         self.tried_on = for_choice(cuts) if name == "columns" else 1
         self.dear = step_cost(cuts[0].kept) > DEAR
+        # A GPU for numbers of this size is as fast in double precision.
+        self.single = self.dear and not engine.home.queued
         self.asked: dict[int, HeldOut] = {}
         self.runs: list[_Run] = []
         self.trials: list[Trial] = []
@@ -153,6 +167,7 @@ class SideSearch:
         """Run the cuts with one strength."""
         label = f"{self.name} {strength:.3g}"
         found = self.journal(f"trial {label}", lambda: self._tried(strength, label))
+        self.single = bool(found["single"])
         trial = Trial(
             strength,
             float(found["error"]),
@@ -165,10 +180,11 @@ class SideSearch:
 
     def _tried(self, strength: float, label: str) -> Arrays:
         """Curves of the cuts, added up."""
-        self.runs = [self._run(k) for k in range(self.tried_on)]
-        settled = True
-        for run in self.runs:
-            settled &= self._ended(run, strength, label)
+        settled = self._all_ended(strength, label)
+        if self.single and not all(run.noisy_enough for run in self.runs):
+            self.single = False
+            self.asked.clear()
+            settled = self._all_ended(strength, label)
         length = max(len(run.curve) for run in self.runs)
         curves = [
             np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs
@@ -179,15 +195,25 @@ class SideSearch:
         turned = curve[-1] > curve[steps - 1] * (1.0 + GAIN)
         settled |= steps < length  # the least error has been passed
         error = curve[steps - 1]
-        return {"error": error, "steps": steps, "turned": turned, "settled": settled}
+        return {
+            "error": error, "steps": steps, "turned": turned, "settled": settled,
+            "single": self.single,
+        }  # fmt: skip
+
+    def _all_ended(self, strength: float, label: str) -> bool:
+        """Whether the runs of all cuts ended before their last allowed step."""
+        self.runs = [self._run(k) for k in range(self.tried_on)]
+        ended = [self._ended(run, strength, label) for run in self.runs]
+        return all(ended)
 
     def _run(self, k: int) -> _Run:
         """A run of one cut, which is made ready once."""
         cut = self.cuts[k]
         if k not in self.asked:
-            side = Side(cut.kept, self.ways, self.engine)
+            dtype = "float32" if self.single else self.ways.dtype
+            side = Side(cut.kept, replace(self.ways, dtype=dtype), self.engine)
             self.asked[k] = HeldOut(side, cut.hidden)
-        return _Run(self.asked[k])
+        return _Run(self.asked[k], hasty=self.dear)
 
     def _ended(self, run: _Run, strength: float, label: str) -> bool:
         """Whether a run, watched by itself, ended before its last allowed step."""
