@@ -175,7 +175,8 @@ class TestTrial:
         assert all(part.near == {} for part in held)
 
     def test_dear_trials_are_made_in_single_precision(self, cuts, monkeypatch):
-        exact = searching(cuts).trial(0.1)
+        double = searching(cuts)
+        exact = double.trial(0.1)
         monkeypatch.setattr(search, "DEAR", 1.0)
         monkeypatch.setattr(search, "LEAST_NOISE", 0.0)
         monkeypatch.setattr(search, "RISEN", np.inf)
@@ -186,7 +187,7 @@ class TestTrial:
         assert trial.error != exact.error
         assert trial.error == pytest.approx(exact.error, rel=1e-4)
         for one, other in zip(
-            looking.held_out(trial), searching(cuts).held_out(exact), strict=True
+            looking.held_out(trial), double.held_out(exact), strict=True
         ):
             assert_allclose(one.errors, other.errors, atol=1e-3)
 

@@ -457,7 +457,7 @@ class TestOnADevice:
     @pytest.fixture(autouse=True)
     def device_only(self, way):
         if way.device is None:
-            pytest.skip("needs PyTorch")
+            pytest.skip("knows no device")
 
     @pytest.mark.parametrize("side", SIDES)
     @pytest.mark.parametrize("budget", [TINY, 30_000, 300_000])

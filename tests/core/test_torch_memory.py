@@ -20,7 +20,7 @@ if not torch.cuda.is_available():
 
 @pytest.fixture
 def limited():
-    """A function that holds the process to so many bytes of the card."""
+    """A function that holds the process to so many more bytes of the card."""
 
     def limit(size):
         # What earlier tests have left behind: cuBLAS keeps 32 MB for every stream.
@@ -28,7 +28,8 @@ def limited():
         getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
         torch.cuda.empty_cache()
         _, total = torch.cuda.mem_get_info()
-        torch.cuda.set_per_process_memory_fraction(size / total)
+        taken = torch.cuda.memory_reserved()
+        torch.cuda.set_per_process_memory_fraction((taken + size) / total)
 
     yield limit
     torch.cuda.set_per_process_memory_fraction(1.0)

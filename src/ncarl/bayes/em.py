@@ -39,8 +39,8 @@ from ncarl.homes import seconds_between
 GROWTH = 1.2
 #: Noise of a column counts as if so many entries had the usual noise.
 NOISE_COUNT = 50.0
-#: What rounding may take from the evidence, in units of its relative precision.
-ROUNDING = 1e5
+#: What rounding may take from the evidence, as a part of it, by the type of the work.
+ROUNDING = {"float64": 2e-11, "float32": 1e-5}
 
 
 def em_iterates(
@@ -86,8 +86,8 @@ def _assessed_or_none(
 
 def _risen(found: Assessed, before: float) -> bool:
     """Whether the evidence has not fallen; it is NaN where a kernel is not one."""
-    eps = float(np.finfo(str(found.state.K.dtype).split(".")[-1]).eps)
-    return found.penalised >= before - ROUNDING * eps * abs(before)
+    rounding = ROUNDING[str(found.state.K.dtype).split(".")[-1]]
+    return found.penalised >= before - rounding * abs(before)
 
 
 def _onward(rows: Rows, found: Assessed, length: float) -> Climb:
