@@ -50,6 +50,9 @@ def test_it_is_the_default_and_says_what_it_did(ncarl, csv, tmp_path, gappy):
     assert f"method    bayes: {model_words(est)}" in result.stdout
     assert f"filled    {missing} entries, standard deviation " in result.stdout
     assert f"noise     {noise_words(est, '')}" in result.stdout
+    alone = [f"{e:.3g} by {side}" for side, e in held_out_errors(est).items()]
+    words = f"{est.held_out_error_:.3g} ({' and '.join(alone)} alone)"
+    assert f"error     {words}, on" in result.stdout
     for part in ("10% of the entries held out", "times their standard deviations"):
         assert part in result.stdout
     assert not result.stderr
@@ -352,6 +355,14 @@ def test_one_noise_or_those_of_the_columns_in_words(gappy):
     assert noise_words(est, "") == words
     est = BayesianNCARL(scale=None, noise=0.25, max_iter=5, tol=0).fit(gappy)
     assert noise_words(est, "") == "0.25, as given"
+
+
+@pytest.mark.parametrize("scale", [None, "columns"])
+def test_the_error_of_the_whole_has_the_units_of_its_parts(gappy, scale):
+    for factor in (1.0, 1000.0):
+        est = BayesianNCARL(scale=scale, sides="columns").fit(gappy * factor)
+        (by_columns,) = held_out_errors(est).values()
+        assert 1 / 3 < est.held_out_error_ / by_columns < 3  # on other cuts
 
 
 def test_errors_and_deviations_have_the_units_of_the_table(gappy):

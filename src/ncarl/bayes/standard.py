@@ -52,6 +52,14 @@ class Standard:
         """Standard deviations of some columns as the user sees them."""
         return _held(values * self.centre.spreads[columns], self.unit)
 
+    @property
+    def error_unit(self) -> float:
+        """What errors of the model are multiplied by, to be shown to the user.
+
+        Where columns have units of their own errors are in spreads of the columns.
+        """
+        return self.unit if bool(np.all(self.centre.spreads == 1.0)) else 1.0
+
     def log_density_shift(self, observed: Observed) -> float:
         """What the change of units adds to the log density of the entries."""
         spreads = self.centre.spreads[observed.indices]

@@ -32,9 +32,9 @@ def bayesian_lines(done: Done) -> Iterable[tuple[str, str]]:
     if not errors:
         return
     words = f"{next(iter(errors.values())):.3g}{unit}"
-    if len(errors) > 1:
+    if len(errors) > 1 or est.near_ is not None:
         parts = [f"{error:.3g} by {side}" for side, error in errors.items()]
-        words = f"{' and '.join(parts)} alone{',' if unit else ''}{unit}"
+        words = f"{est.held_out_error_:.3g}{unit} ({' and '.join(parts)} alone)"
     share = f"{est.validation:.0%}"
     yield "error", f"{words}, on {share} of the entries held out"
     if not math.isnan(est.calibration_):
@@ -49,10 +49,17 @@ def model_words(est: Any) -> str:
     >>> from ncarl import BayesianNCARL
     >>> est = BayesianNCARL()
     >>> est.sides_, est.weight_, est.prior_strength_ = "both", 0.25, 0.1
+    >>> est.near_ = None
     >>> model_words(est)
     'columns and rows, counting 25% and 75%; prior strength 0.1, center two-way'
+    >>> est.near_ = {"count": 5, "weight": 0.9, "sharper": 0.95}
+    >>> est.sides_ = "columns"
+    >>> model_words(est).split("; ")[0]
+    'columns explain columns, corrected by the 5 most similar rows'
     """
     sides = SIDES[est.sides_].format(est.weight_, 1.0 - est.weight_)
+    if est.near_ is not None:
+        sides += f", corrected by the {est.near_['count']} most similar rows"
     strength = f"prior strength {est.prior_strength_:.2g}"
     return f"{sides}; {strength}, center {est.center or 'none'}"
 
@@ -76,7 +83,7 @@ def held_out_errors(est: Any) -> dict[str, float]:
     In the units of the table, or in spreads of columns if these were scaled.
     """
     used = ("columns", "rows") if est.sides_ == "both" else (est.sides_,)
-    unit = 1.0 if est.scale == "columns" else est.model_.standard.unit
+    unit = est.model_.standard.error_unit
     errors = {}
     for side in used:
         found = [trial["error"] for trial in est.search_ if trial["side"] == side]

@@ -135,6 +135,7 @@ class Outcome:
                 **self.fits["bayes"].record(),
                 "sides": est.sides_,
                 "weight_of_columns": float(est.weight_),
+                "similar_rows": est.near_,
                 "prior_strength": float(est.prior_strength_),
                 "calibration": float(est.calibration_),
                 "interval_level": LEVEL,

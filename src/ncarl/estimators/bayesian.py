@@ -75,7 +75,8 @@ class BayesianNCARL(BayesianEstimator):
     validation : float, default=0.1
         Part of the entries that is held out first. 0 holds out none: EM then runs
         until it settles, with ``prior_strength`` 0.1 unless given, both sides count
-        alike, and intervals are those of a normal distribution.
+        alike, similar rows are not heard, and intervals are those of a normal
+        distribution.
     random_state : int, default=0
         Seed of the held-out entries.
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
@@ -287,7 +288,7 @@ class BayesianNCARL(BayesianEstimator):
         self.near_ = None if parts.near is None else asdict(parts.near)
         self.scores_, self.blended_scores_ = parts.scores, parts.blended_scores
         self.calibration_ = parts.blended_scores.spread
-        self.held_out_error_ = parts.error * self.model_.standard.unit
+        self.held_out_error_ = parts.error * self.model_.standard.error_unit
         self.training_ = observed
         self.training_fingerprint_ = observed.fingerprint()
         shift = self.model_.standard.log_density_shift(observed)
