@@ -151,7 +151,7 @@ def other_specs():
             f"synthetic-{size}-{missing}",
             f"{m}x{n} rank {rank}, noise {noise}, {missing} missing",
             partial(synthetic, size, missing),
-            repeats=3 if size == 500 else 1,
+            repeats=3,
             rivals=("two-way means", f"NCARL as in quality.py ({size})", "NCARL()"),
             score="relative",
             target=value,

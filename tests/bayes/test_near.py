@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -96,17 +98,20 @@ def test_nearest_rows_are_nearest_in_their_completed_form(model):
 
 
 @pytest.mark.parametrize(
-    ("shape", "yes"),
+    ("shape", "density", "yes"),
     [
-        ((8, 5), False),
-        ((11, 5), True),
-        ((6000, 3700), True),
-        ((1_000_000, 50), False),
-        ((300, 1_000_000), False),
+        ((8, 5), 1.0, False),
+        ((11, 5), 1.0, True),
+        ((6000, 3700), 0.2, True),
+        ((6000, 3700), 0.05, False),
+        ((1_000_000, 50), 0.5, False),
+        ((300, 1_000_000), 0.5, False),
     ],
 )
-def test_rows_are_compared_where_that_is_affordable(shape, yes):
-    assert comparable(shape) == yes
+def test_rows_are_compared_where_it_may_help_and_can_be_done(shape, density, yes):
+    m, n = shape
+    observed = SimpleNamespace(shape=shape, n_observed=int(density * m * n))
+    assert comparable(observed) == yes
 
 
 class TestOfAnEstimator:

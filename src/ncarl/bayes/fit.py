@@ -185,7 +185,7 @@ class Fit:
         """Trials of a side."""
         columns = name == "columns"
         turned = cuts if columns else [cut.turned() for cut in cuts]
-        heard = self._auto and columns and comparable(self.observed.shape)
+        heard = self._auto and columns and comparable(self.observed)
         near = COUNTS if heard else ()
         return SideSearch(
             name, turned, self.ways[name], self.engine, max_iter=self.plan.max_iter,

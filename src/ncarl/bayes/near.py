@@ -24,6 +24,9 @@ COUNTS = (5, 10, 20)
 DOUBT = 1.0
 #: Rows are not compared where that takes more flops, or larger a completed matrix.
 MOST_WORK, MOST_ENTRIES = 5e11, 1e8
+#: Of the most rows that are asked so many must know an entry on average: in a sparse
+#: matrix (MovieLens has 5% of its entries) nothing is gained by asking.
+LEAST_KNOWN = 2.0
 #: An entry that fixes its own value up to this part of the noise has no error of its
 #: own that digits can tell.
 LEAST_FREEDOM = 1e-4
@@ -94,11 +97,12 @@ class Near:
         return found
 
 
-def comparable(shape: tuple[int, int]) -> bool:
-    """Whether rows are enough to have neighbours, and few enough to compare."""
-    m, n = shape
+def comparable(observed: Observed) -> bool:
+    """Whether rows have neighbours that know something, and can all be compared."""
+    m, n = observed.shape
     affordable = 2.0 * m * m * n <= MOST_WORK and m * n <= MOST_ENTRIES
-    return m > 2 * COUNTS[0] and affordable
+    known = COUNTS[-1] * observed.n_observed / (m * n)
+    return affordable and m > 2 * COUNTS[0] and known >= LEAST_KNOWN
 
 
 def nearest(
