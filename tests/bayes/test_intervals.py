@@ -108,6 +108,19 @@ class TestAlikeErrors:
             inside.append(np.mean((-down <= new) & (new <= up)))
         assert level - 0.015 < np.mean(inside) < level + 0.04
 
+    def test_beyond_the_last_rank_to_be_trusted_a_normal_tail_takes_over(self):
+        ranked = norm.ppf((np.arange(400) + 0.5) / 400)
+        scores = Scores(ranked, 20.0)
+        # Twenty independent ones, of twenty alike: the outermost twenty are as one.
+        last = (2.0 - 1 / 20) / 21.0
+        stretch = norm.ppf(0.995) / norm.ppf(1.0 - last)
+        assert_allclose(scores.reach(0.99), -ranked[19] * stretch)
+        assert_allclose(scores.reach(1.0 - 2.0 * last), -ranked[19], rtol=1e-9)
+        # All alike: the outermost, stretched from where a third lies beyond.
+        single = Scores(ranked, 1.0)
+        stretch = norm.ppf(0.975) / norm.ppf(2.0 / 3.0)
+        assert_allclose(single.reach(0.95), -ranked[0] * stretch)
+
     @given(
         count=st.floats(1.0, 400.0), size=st.integers(2, 300),
         level=st.floats(0.01, 0.999), seed=st.integers(0, 99),

@@ -143,6 +143,10 @@ class TestOfAnEstimator:
         own, wide = standard.outward(x), standard.deviations(spread)
         assert_allclose(filled[seen], own[seen])
         assert_allclose(std[seen], wide[seen])
+        near, choice = nearest(plain, inner, ENGINE, 20), model.near_
+        terms = near.terms(np.arange(len(X)), choice["count"])
+        corrected = standard.outward(x + choice["weight"] * terms)
+        assert_allclose(filled[~seen], corrected[~seen])
         assert np.abs(filled - own)[~seen].max() > 0.01
         assert_allclose(std[~seen], model.near_["sharper"] * wide[~seen])
         # Rows that are asked for alone are new rows.
@@ -184,8 +188,10 @@ class TestOfAnEstimator:
         self, curved, monkeypatch
     ):
         _, X = curved
-        monkeypatch.setattr(fitting, "DEAR", 1.0)
         monkeypatch.setattr(fitting, "DEARER", 1e9)
+        model = BayesianNCARL(engine=ENGINE).fit(X)
+        assert {trial["side"] for trial in model.search_} == {"columns", "rows"}
+        monkeypatch.setattr(fitting, "DEAR", 1.0)
         model = BayesianNCARL(engine=ENGINE).fit(X)
         assert {trial["side"] for trial in model.search_} == {"columns"}
         assert model.sides_ == "columns"
