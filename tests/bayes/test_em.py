@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -15,6 +17,7 @@ from scipy.optimize import minimize_scalar
 from ncarl.bayes import em
 from ncarl.bayes.em import Belief, Climb, State, assess, em_iterates, stretched
 from ncarl.engines import Threads
+from ncarl.exceptions import NotPositiveDefiniteError
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 NOISES = ["learn", "per-column", None]
@@ -330,3 +333,63 @@ def test_stretching_is_straight_for_kernels_and_by_factors_for_noise():
     assert_allclose(stretched(given_noise, same, 2.0, 0.3).noise, 0.1)
     silent = State(np.eye(2), np.zeros(2), np.zeros(2), noisy=False)
     assert_allclose(stretched(silent, silent, 2.0, 0.3).noise, 0.0)
+
+
+class TestRunningOutOfDigits:
+    """A kernel that rounding has spoiled ends the climb; nothing is thrown away."""
+
+    @pytest.fixture
+    def failing(self, monkeypatch):
+        """A function that makes some assessments fail, by their number."""
+
+        def fail(numbers, how):
+            calls = []
+
+            def spoiled(*args, **kwargs):
+                calls.append(1)
+                found = assess(*args, **kwargs)
+                if len(calls) not in numbers:
+                    return found
+                if how == "raise":
+                    raise NotPositiveDefiniteError
+                return replace(found, penalised=math.nan)
+
+            monkeypatch.setattr(em, "assess", spoiled)
+
+        return fail
+
+    @pytest.fixture
+    def climb(self, rng, rows_of, covariance):
+        rows = rows_of(mixed(rng))
+        start = State(covariance(rng, 7), np.full(7, 0.5), np.zeros(7))
+        return lambda: em_iterates(rows, Belief(np.eye(7), 2.0), Climb(start))
+
+    @pytest.mark.parametrize("how", ["raise", "nan"])
+    def test_a_stretched_step_gives_way_to_a_plain_one(self, climb, failing, how):
+        whole = [it.found for it in islice(climb(), 3)]
+        failing({3}, how)  # the start, the first step, the first stretched one
+        found = [it.found for it in islice(climb(), 3)]
+        assert found[0].penalised == whole[0].penalised
+        assert_allclose(found[1].state.K, whole[0].following.K)
+        assert found[1].penalised >= found[0].penalised
+
+    @pytest.mark.parametrize("how", ["raise", "nan"])
+    def test_a_plain_step_that_fails_is_the_end(self, climb, failing, how):
+        failing({3, 4}, how)
+        found = list(islice(climb(), 9))
+        assert [it.step for it in found] == [1]
+
+    @pytest.mark.parametrize("how", ["raise", "nan"])
+    def test_the_start_is_kept_where_the_first_step_fails(self, climb, failing, how):
+        failing({2}, how)
+        (only,) = islice(climb(), 9)
+        assert (only.step, only.change) == (1, 0.0)
+        failing(set(), how)
+        first = next(climb())
+        assert_allclose(only.found.following.K, first.found.state.K)
+
+    @pytest.mark.parametrize("how", ["raise", "nan"])
+    def test_no_start_is_an_error_that_says_what_to_do(self, climb, failing, how):
+        failing({1}, how)
+        with pytest.raises(NotPositiveDefiniteError, match="noise='per-column'"):
+            next(climb())

@@ -41,6 +41,11 @@ GROWTH = 1.2
 NOISE_COUNT = 50.0
 #: What rounding may take from the evidence, as a part of it, by the type of the work.
 ROUNDING = {"float64": 2e-11, "float32": 1e-5}
+#: What is said where not even the kernel at the start is one.
+NO_START = (
+    "the prior and the noise make no kernel that can be worked with; use "
+    "noise='per-column', dtype='float64', or another prior"
+)
 
 
 def em_iterates(
@@ -60,6 +65,8 @@ def em_iterates(
             climb = Climb(climb.plain or climb.state, None, 1.0, climb.penalised)
             continue
         if found is None:
+            if step == 0 and last is None:
+                raise NotPositiveDefiniteError(NO_START)
             # Rounding has the last word: data without noise, fitted to all digits.
             if step == 0 and last is not None:
                 yield Iterate(1, last, 0.0, climb, notes=_notes(last))

@@ -244,6 +244,9 @@ class Fit:
                 observers=[keep, *seen],
                 kept=kept,
             )
+        ended = not result.interrupted and result.last.step < steps
+        if file is not None and ended:  # maybe where digits ran out: no way on
+            file.put("climb", {**file.stages["climb"], "done": True})
         found = result.last.found
         return result, found.state, found.evidence
 
