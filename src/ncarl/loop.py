@@ -109,6 +109,10 @@ class History:
             self.columns.setdefault(name, []).append(value)
 
 
+class NoStepError(ValueError):
+    """An iteration ended before its first step."""
+
+
 def drive(
     iterates: Iterator[I],
     *,
@@ -156,5 +160,5 @@ def drive(
             raise
         result.interrupted = True
     if result is None:
-        raise ValueError("the solver made no step")
+        raise NoStepError("the solver made no step")
     return result

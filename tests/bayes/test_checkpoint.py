@@ -7,7 +7,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from ncarl import BayesianNCARL, Threads
-from ncarl.exceptions import CheckpointMismatchError
+from ncarl.bayes import em
+from ncarl.bayes.em import assess
+from ncarl.exceptions import CheckpointMismatchError, NotPositiveDefiniteError
 
 FEW = {"max_iter": 4, "tol": 0, "engine": Threads(1)}
 WAYS = {
@@ -85,6 +87,23 @@ def test_a_callback_that_says_stop_can_be_gone_on_from(X, tmp_path):
     resumed = BayesianNCARL(**kept, callback=lambda i: steps.append(i.step)).fit(X)
     assert steps == [3, 4]
     assert_same(whole, resumed, X)
+
+
+def test_a_climb_that_ran_out_of_digits_is_not_gone_on_with(X, tmp_path, monkeypatch):
+    calls = []
+
+    def spoiled(*args, **kwargs):
+        calls.append(1)
+        if len(calls) > 3:
+            raise NotPositiveDefiniteError
+        return assess(*args, **kwargs)
+
+    monkeypatch.setattr(em, "assess", spoiled)
+    options = {**FEW, "max_iter": 9, "validation": 0, "sides": "columns"}
+    kept = {**options, "checkpoint": tmp_path / "state"}
+    whole = BayesianNCARL(**kept).fit(X)
+    assert whole.n_iter_ == 2
+    assert_same(whole, BayesianNCARL(**kept).fit(X), X)
 
 
 def test_a_fit_that_settled_is_not_gone_on_with(X, tmp_path):

@@ -256,6 +256,30 @@ class TestRun:
         assert gap > 1 - 2e-3
         assert model.n_iter_ == best["steps"]
 
+    @pytest.mark.parametrize("scale", [None, "columns"])
+    def test_errors_have_the_units_of_the_values_or_of_the_columns(self, X, scale):
+        one, other = (
+            BayesianNCARL(**FEW, sides="both", scale=scale).fit(factor * X)
+            for factor in (1.0, 1000.0)
+        )
+        factor = 1.0 if scale else 1000.0
+        for a, b in (
+            (one.held_out_error_, other.held_out_error_),
+            (one.search_[0]["error"], other.search_[0]["error"]),
+            (one.side_errors_["rows"], other.side_errors_["rows"]),
+        ):
+            assert b == pytest.approx(factor * a)
+
+    @pytest.mark.parametrize("center", ["two-way", "columns", "mean"])
+    def test_an_offset_changes_next_to_nothing(self, X, center):
+        usual = {"max_iter": 20, "tol": 0, "prior_strength": 0.1, "clip": None}
+        plain, shifted = (
+            BayesianNCARL(**usual, center=center, sides="columns").fit(X + offset)
+            for offset in (0.0, 1e6)
+        )
+        found = shifted.transform(X + 1e6) - 1e6
+        assert_allclose(found, plain.transform(X), atol=1e-3)
+
     def test_fits_repeat_and_differ_by_their_seed(self, X):
         one, same, other = (
             BayesianNCARL(**FEW, random_state=s, sides="both").fit(X) for s in (3, 3, 4)

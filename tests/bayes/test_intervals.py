@@ -76,6 +76,9 @@ def test_more_scores_than_are_kept_have_the_same_quantiles(rng, monkeypatch):
     assert thinned.ranked[0] == whole.ranked[0]
     assert thinned.ranked[-1] == whole.ranked[-1]
     assert_allclose(thinned.reach(0.9), whole.reach(0.9), rtol=1e-2)
+    # Far beyond the last score a normal tail takes over in both.
+    far, further = thinned.reach(1 - 1e-9), thinned.reach(1 - 1e-12)
+    assert all(a < b for a, b in zip(far, further, strict=True))
 
 
 class TestAlikeErrors:

@@ -38,7 +38,10 @@ def curved():
 
 @pytest.fixture(scope="module")
 def model(curved):
-    return BayesianNCARL(engine=ENGINE).fit(curved[1])
+    """Columns and similar rows, no kernel of the rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "DEARER", 0.0)
+        return BayesianNCARL(engine=ENGINE, prior_strength=0.1).fit(curved[1])
 
 
 @pytest.mark.parametrize("seen", [0.5, 0.95])
@@ -110,14 +113,37 @@ def test_nearest_rows_are_nearest_in_their_completed_form(model):
 )
 def test_rows_are_compared_where_it_may_help_and_can_be_done(shape, density, yes):
     m, n = shape
-    observed = SimpleNamespace(shape=shape, n_observed=int(density * m * n))
+    observed = SimpleNamespace(
+        row_counts=np.ones(m), column_counts=np.ones(n), n_observed=int(density * m * n)
+    )
     assert comparable(observed) == yes
+
+
+def test_empty_rows_and_columns_are_as_if_they_were_not_there(curved, model):
+    _, X = curved
+    wide = np.full((len(X) + 400, X.shape[1] + 30), np.nan)
+    wide[200 : 200 + len(X), 5 : 5 + X.shape[1]] = X
+    sparse, whole = Observed.from_dense(wide), Observed.from_dense(X)
+    assert comparable(sparse)
+    assert not comparable(Observed.from_dense(np.full((30, 5), np.nan)))
+    inner = model.model_.standard.inward(whole)
+    alone = nearest(model.model_.columns, inner, ENGINE, 5)
+    padded = np.full((len(X) + 50, X.shape[1]), np.nan)
+    padded[50:] = X
+    more = model.model_.standard.inward(Observed.from_dense(padded))
+    found = nearest(model.model_.columns, more, ENGINE, 5)
+    assert_array_equal(found.rows[50:], alone.rows + 50)
+    terms = found.terms(np.arange(len(padded)), 5)
+    assert np.isnan(terms[:50]).all()
+    assert_allclose(terms[50:], alone.terms(np.arange(len(X)), 5))
 
 
 class TestOfAnEstimator:
     def test_a_curve_is_followed_better_than_by_a_plane(self, curved, model):
         values, X = curved
-        columns = BayesianNCARL(engine=ENGINE, sides="columns").fit(X)
+        columns = BayesianNCARL(engine=ENGINE, prior_strength=0.1, sides="columns").fit(
+            X
+        )
         assert columns.near_ is None
         assert model.near_["weight"] > 0.3
         assert model.near_["sharper"] < 0.97
@@ -128,6 +154,7 @@ class TestOfAnEstimator:
         )
         assert with_them < 0.97 * without
         assert model.held_out_error_ < columns.held_out_error_
+        assert model.side_errors_["columns"] == columns.held_out_error_
 
     def test_only_missing_entries_of_the_matrix_of_the_fit_are_changed(
         self, curved, model
@@ -180,6 +207,14 @@ class TestOfAnEstimator:
         _, arrays = read_archive(tmp_path / "m", "model")
         assert max(array.size for array in arrays.values()) < np.sum(~np.isnan(X))
 
+    def test_strips_change_nothing(self, curved, model, monkeypatch):
+        whole = model.transform(curved[1], return_std=True)
+        monkeypatch.setattr(nearness, "ROOM", 12 * 7)
+        for one, other in zip(
+            model.transform(curved[1], return_std=True), whole, strict=True
+        ):
+            assert_array_equal(one, other)
+
     def test_a_model_without_noise_has_none(self, curved):
         model = BayesianNCARL(engine=ENGINE, noise=0.0, max_iter=5, tol=0)
         assert model.fit(curved[1][:60]).near_ is None
@@ -189,12 +224,12 @@ class TestOfAnEstimator:
     ):
         _, X = curved
         monkeypatch.setattr(fitting, "DEARER", 1e9)
-        model = BayesianNCARL(engine=ENGINE).fit(X)
+        model = BayesianNCARL(engine=ENGINE, prior_strength=0.1).fit(X)
         assert {trial["side"] for trial in model.search_} == {"columns", "rows"}
         monkeypatch.setattr(fitting, "DEAR", 1.0)
-        model = BayesianNCARL(engine=ENGINE).fit(X)
+        model = BayesianNCARL(engine=ENGINE, prior_strength=0.1).fit(X)
         assert {trial["side"] for trial in model.search_} == {"columns"}
         assert model.sides_ == "columns"
         monkeypatch.setattr(fitting, "ENOUGH_SHARPER", 0.0)
-        model = BayesianNCARL(engine=ENGINE).fit(X)
+        model = BayesianNCARL(engine=ENGINE, prior_strength=0.1).fit(X)
         assert {trial["side"] for trial in model.search_} == {"columns", "rows"}

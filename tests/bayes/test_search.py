@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -178,7 +179,7 @@ class TestTrial:
         double = searching(cuts)
         exact = double.trial(0.1)
         monkeypatch.setattr(search, "DEAR", 1.0)
-        monkeypatch.setattr(search, "LEAST_NOISE", 0.0)
+        monkeypatch.setattr(search, "NOISE_FOR_SINGLE", 0.0)
         monkeypatch.setattr(search, "RISEN", np.inf)
         looking = searching(cuts)
         trial = looking.trial(0.1)
@@ -206,6 +207,23 @@ class TestTrial:
         again.journal = looking.journal
         assert again.trial(0.1) == exact
         assert not again.single
+
+    @pytest.mark.parametrize(
+        ("ways", "single"),
+        [
+            (WAYS, True),
+            (replace(WAYS, noise=0.5), True),
+            (replace(WAYS, noise=0.0), False),
+            (replace(WAYS, prior=np.eye(8)), False),
+            (replace(WAYS, dtype="float32"), False),
+        ],
+    )
+    def test_single_precision_is_for_models_that_can_do_with_it(
+        self, cuts, ways, single, monkeypatch
+    ):
+        assert not searching(cuts, ways=ways).single
+        monkeypatch.setattr(search, "DEAR", 1.0)
+        assert searching(cuts, ways=ways).single == single
 
     def test_an_interrupt_gets_out(self, cuts):
         def stop(iterate, history):

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import ncarl as package
-from ncarl.cli.bayes_summary import held_out_errors, model_words, noise_words
+from ncarl.cli.bayes_summary import model_words, noise_words
 from ncarl.cli.filling import check_size, gaps_of, mean_deviation, units_of
 from ncarl.cli.outputs import Outputs
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -50,7 +50,7 @@ def test_it_is_the_default_and_says_what_it_did(ncarl, csv, tmp_path, gappy):
     assert f"method    bayes: {model_words(est)}" in result.stdout
     assert f"filled    {missing} entries, standard deviation " in result.stdout
     assert f"noise     {noise_words(est, '')}" in result.stdout
-    alone = [f"{e:.3g} by {side}" for side, e in held_out_errors(est).items()]
+    alone = [f"{e:.3g} by {side}" for side, e in est.side_errors_.items()]
     words = f"{est.held_out_error_:.3g} ({' and '.join(alone)} alone)"
     assert f"error     {words}, on" in result.stdout
     for part in ("10% of the entries held out", "times their standard deviations"):
@@ -357,19 +357,11 @@ def test_one_noise_or_those_of_the_columns_in_words(gappy):
     assert noise_words(est, "") == "0.25, as given"
 
 
-@pytest.mark.parametrize("scale", [None, "columns"])
-def test_the_error_of_the_whole_has_the_units_of_its_parts(gappy, scale):
-    for factor in (1.0, 1000.0):
-        est = BayesianNCARL(scale=scale, sides="columns").fit(gappy * factor)
-        (by_columns,) = held_out_errors(est).values()
-        assert 1 / 3 < est.held_out_error_ / by_columns < 3  # on other cuts
-
-
 def test_errors_and_deviations_have_the_units_of_the_table(gappy):
     means, errors = [], []
     for factor in (1.0, 1000.0):
         est = BayesianNCARL(scale=None, sides="columns").fit(gappy * factor)
-        errors.append(held_out_errors(est)["columns"])
+        errors.append(est.side_errors_["columns"])
         means.append(mean_deviation(est, gaps_of(gappy), None))
         assert (units_of(est) == 1).all()
     assert errors[1] == pytest.approx(1000 * errors[0], rel=1e-6)

@@ -15,7 +15,7 @@ from ncarl.bayes.side import Side, Ways, step_cost
 from ncarl.bayes.state import Iterate, State
 from ncarl.bayes.weighing import Held, Weighed, joined, weighed
 from ncarl.engines import Engine
-from ncarl.loop import History, Result
+from ncarl.loop import History, NoStepError, Result
 from ncarl.model import KernelModel
 from ncarl.observed import Observed
 
@@ -227,7 +227,8 @@ class Fit:
             arrays = file.stages["climb"]
             climb, step, history, here, evidence = kept_climb(arrays, home.send)
             if step >= steps or bool(arrays["done"]):
-                return _ended(step, history, bool(arrays["done"])), here, evidence
+                done = bool(arrays["done"])
+                return _ended(step, history, converged=done), here, evidence
             kept = climb, step, history
 
         def keep(iterate: Iterate, history: History) -> None:
@@ -236,17 +237,17 @@ class Fit:
                 arrays = climb_arrays(iterate, history, home.fetch)
                 file.put("climb", {**arrays, "done": done})
 
-        with self.watch(name) as seen:
-            result = side.run(
-                strength,
-                max_iter=steps,
-                tol=self.plan.tol,
-                observers=[keep, *seen],
-                kept=kept,
-            )
-        ended = not result.interrupted and result.last.step < steps
-        if file is not None and ended:  # maybe where digits ran out: no way on
-            file.put("climb", {**file.stages["climb"], "done": True})
+        try:
+            with self.watch(name) as seen:
+                result = side.run(
+                    strength, max_iter=steps, tol=self.plan.tol,
+                    observers=[keep, *seen], kept=kept,
+                )  # fmt: skip
+        except NoStepError:
+            if kept is None:
+                raise
+            # It had come to where digits run out.
+            return _ended(step, history, converged=True), here, evidence
         found = result.last.found
         return result, found.state, found.evidence
 
@@ -258,7 +259,7 @@ class _Last:
     step: int
 
 
-def _ended(step: int, history: History, converged: bool) -> Result[Any]:
+def _ended(step: int, history: History, *, converged: bool) -> Result[Any]:
     """The result of a climb that a checkpoint holds whole."""
     return Result(_Last(step), history.columns, converged=converged)
 

@@ -51,7 +51,7 @@ class Scores:
         if len(ranked) > MOST_SCORES:
             places = np.linspace(0, len(ranked) - 1, MOST_SCORES).round()
             ranked = ranked[places.astype(np.int64)]
-        return cls(ranked, count)
+        return cls(ranked, min(count, float(len(ranked))))
 
     def reach(self, level: float) -> tuple[float, float]:
         """How far an interval reaches down and up, in standard deviations.

@@ -47,7 +47,9 @@ class TwoSided:
     weight: float
     near: NearChoice | None = None
     #: The nearest rows of the matrix of the fit, once they have been asked for.
-    found: list[Near] = field(default_factory=list, repr=False, compare=False)
+    found: list[Near] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def complete(
         self, observed: Observed, engine: Engine, *, std: str | None, both: bool
@@ -67,9 +69,12 @@ class TwoSided:
             answers.append((share, X, spread))
         X, spread = _mixed(answers)
         if both and self.near is not None:
-            every = np.arange(observed.shape[0])
-            terms = self._near(inner, engine).terms(every, self.near.count)
-            X, spread = _corrected(self.near, terms, X, spread)
+            near = self._near(inner, engine)
+            for rows, terms in near.strips(self.near.count):
+                part = None if spread is None else spread[rows]
+                X[rows], part = self.near.corrected(terms, X[rows], part)
+                if spread is not None:
+                    spread[rows] = part
         return X, spread
 
     def predict(
@@ -88,7 +93,7 @@ class TwoSided:
         x, spread = _mixed(answers)
         if both and self.near is not None:
             terms = self._near(inner, engine).terms_at(i, j, self.near.count)
-            x, spread = _corrected(self.near, terms, x, spread)
+            x, spread = self.near.corrected(terms, x, spread)
         return x, spread
 
     def _near(self, inner: Observed, engine: Engine) -> Near:
@@ -169,17 +174,6 @@ def _root(K: Array) -> Array:
 def _no_centre(n: int) -> Centre:
     """A centre that changes nothing."""
     return Centre(0.0, np.zeros(n), None, np.ones(n))
-
-
-def _corrected(
-    near: NearChoice, terms: Array, x: Array, spread: Array | None
-) -> tuple[Array, Array | None]:
-    """Values and deviations with what the nearest rows say; NaN is where nothing."""
-    silent = np.isnan(terms)
-    x = x + near.weight * np.where(silent, 0.0, terms)
-    if spread is not None:
-        spread = spread * np.where(silent, 1.0, near.sharper)
-    return x, spread
 
 
 def _mixed(

@@ -8,10 +8,12 @@ are averaged and taken off.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from ncarl.core.types import Array
 from ncarl.engines import Engine
@@ -52,6 +54,16 @@ class NearChoice:
     weight: float
     sharper: float
 
+    def corrected(
+        self, terms: Array, x: Array, spread: Array | None
+    ) -> tuple[Array, Array | None]:
+        """Values and deviations with what the rows say; NaN where they say nothing."""
+        silent = np.isnan(terms)
+        x = x + self.weight * np.where(silent, 0.0, terms)
+        if spread is not None:
+            spread = spread * np.where(silent, 1.0, self.sharper)
+        return x, spread
+
 
 @dataclass(frozen=True)
 class Near:
@@ -60,7 +72,7 @@ class Near:
     Attributes
     ----------
     rows : array of int, shape (m, count)
-        Nearest rows, the nearest first.
+        Nearest rows, the nearest first; anything for a row without entries.
     errors : Observed
         Errors of the entries, each predicted from the others of its row.
     """
@@ -69,7 +81,10 @@ class Near:
     errors: Observed
 
     def terms(self, rows: Array, count: int) -> Array:
-        """Mean errors about some rows, all columns; NaN where an entry is known."""
+        """Mean errors about some rows, all columns.
+
+        NaN where an entry is known, and in rows of which nothing is.
+        """
         m = self.errors.shape[0]
         places = self.rows[rows, :count]
         ends = places.shape[1] * np.arange(len(rows) + 1)
@@ -81,7 +96,16 @@ class Near:
         sums /= (chosen @ ones.to_csr()).toarray() + DOUBT
         own = self.errors.take_rows(rows)
         sums[own.rows, own.indices] = np.nan
+        sums[own.row_counts == 0] = np.nan
         return sums
+
+    def strips(self, count: int) -> Iterator[tuple[slice, Array]]:
+        """Terms of all rows, some rows at a time."""
+        m, n = self.errors.shape
+        step = max(1, ROOM // n)
+        for first in range(0, m, step):
+            rows = slice(first, min(first + step, m))
+            yield rows, self.terms(np.arange(rows.start, rows.stop), count)
 
     def terms_at(self, i: Array, j: Array, count: int) -> Array:
         """The same at single entries."""
@@ -99,9 +123,10 @@ class Near:
 
 def comparable(observed: Observed) -> bool:
     """Whether rows have neighbours that know something, and can all be compared."""
-    m, n = observed.shape
+    m = int(np.count_nonzero(observed.row_counts))
+    n = int(np.count_nonzero(observed.column_counts))
     affordable = 2.0 * m * m * n <= MOST_WORK and m * n <= MOST_ENTRIES
-    known = COUNTS[-1] * observed.n_observed / (m * n)
+    known = COUNTS[-1] * observed.n_observed / max(1, m * n)
     return affordable and m > 2 * COUNTS[0] and known >= LEAST_KNOWN
 
 
@@ -115,9 +140,13 @@ def nearest(
     if errors is None:
         return None
     X, _ = model.complete(observed, engine)
-    count = min(count, observed.shape[0] - 1)
-    search = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(X)
-    rows: Array = search.kneighbors(return_distance=False)
+    some = np.flatnonzero(observed.row_counts)  # an empty row knows nothing of others
+    count = min(count, len(some) - 1)
+    search = NearestNeighbors(n_neighbors=count, algorithm="brute")
+    rows = np.zeros((len(X), count), dtype=np.int64)
+    threads = getattr(engine.home, "n_jobs", None)
+    with threadpool_limits(threads, user_api="openmp"):
+        rows[some] = some[search.fit(X[some]).kneighbors(return_distance=False)]
     return Near(rows, errors)
 
 

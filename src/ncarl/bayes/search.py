@@ -37,7 +37,7 @@ GAIN = 1e-3
 DEAR = 5e9
 #: Where steps are dear, trials are made in single precision, unless some column has a
 #: noise below this part of the kernel's diagonal, which takes more digits.
-LEAST_NOISE = 0.02
+NOISE_FOR_SINGLE = 0.02
 #: Steps without a new best that end a run, and what counts as one.
 PATIENCE, NEW_BEST = 4, 3e-4
 #: An error that has risen by this part of itself is not waited for if steps are dear.
@@ -74,7 +74,7 @@ class _Run:
         """Whether the noise of the best state leaves digits to single precision."""
         assert self.best is not None
         noise, K = self.best.noise, self.best.K
-        return float(noise.min()) >= LEAST_NOISE * mean_diagonal(K)
+        return float(noise.min()) >= NOISE_FOR_SINGLE * mean_diagonal(K)
 
     @property
     def step(self) -> int:
@@ -141,8 +141,7 @@ class SideSearch:
         # The rows seldom have the larger say, and their steps can be dear.
         self.tried_on = for_choice(cuts) if name == "columns" else 1
         self.dear = step_cost(cuts[0].kept) > DEAR
-        # A GPU for numbers of this size is as fast in double precision.
-        self.single = self.dear and not engine.home.queued
+        self.single = self.dear and _few_digits_do(ways, engine)
         self.asked: dict[int, HeldOut] = {}
         self.runs: list[_Run] = []
         self.trials: list[Trial] = []
@@ -264,3 +263,13 @@ class SideSearch:
             terms = run.held_out.near_terms(state, self.near)
             arrays |= {f"near {count} {k}": term for count, term in terms.items()}
         return arrays
+
+
+def _few_digits_do(ways: Ways, engine: Engine) -> bool:
+    """Whether single precision may do for a trial, and is faster.
+
+    A prior that is given may be all but singular. A GPU for numbers of this size is as
+    fast in double precision.
+    """
+    named, noisy = isinstance(ways.prior, str), ways.noise != 0.0
+    return ways.dtype == "float64" and named and noisy and not engine.home.queued

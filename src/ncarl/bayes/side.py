@@ -24,8 +24,9 @@ from ncarl.observed import Observed
 KERNEL_SHARE, NOISE_SHARE = 0.3, 0.8
 #: No noise below this part of the variance: numbers have only so many digits.
 LEAST_NOISE = 1e-8
-#: And none below this part of the values' own squares.
-LEAST_SHARE = 1e-10
+#: And none below this part of the squares about the columns' means, which a kernel with
+#: row effects has to hold too, or below so many units in the last place of the values.
+LEAST_SHARE, DIGITS = 1e-10, 8.0
 #: How far above rounding the variance of constant data is held.
 NO_SPREAD = 1e-12
 
@@ -73,8 +74,7 @@ class Side:
         engine.home.expect_fit(n, np.dtype(ways.dtype).itemsize)
         self.missing_side = needs_missing_side(observed) and ways.noise != 0.0
         mean, row_variance, variance = self._effects(observed)
-        size = float(observed.values @ observed.values) / observed.n_observed
-        self.least_noise = max(LEAST_NOISE * variance, LEAST_SHARE * size)
+        self.least_noise = self._least_noise(mean, variance)
         wanted = engine.blocks_wanted(*observed.shape)
         counts = observed.column_counts.astype(ways.dtype)
         self.rows = Rows(
@@ -87,6 +87,17 @@ class Side:
             least_noise=self.least_noise,
         )
         self._start = (mean, row_variance, variance)
+
+    def _least_noise(self, mean: Array, variance: float) -> float:
+        """The least noise that numbers of this size and precision can tell."""
+        v, count = self.observed.values.astype(np.float64), self.observed.n_observed
+        about = v - mean[self.observed.indices]
+        digits = DIGITS * float(np.finfo(self.ways.dtype).eps)
+        return max(
+            LEAST_NOISE * variance,
+            LEAST_SHARE * float(about @ about) / count,
+            digits**2 * float(v @ v) / count,
+        )
 
     def _effects(self, observed: Observed) -> tuple[Array, float, float]:
         """Means of the columns, variance of the rows' effects, and what is left."""

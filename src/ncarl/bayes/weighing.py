@@ -16,7 +16,7 @@ from ncarl.core.types import Array
 LEAST_WEIGHT = 0.02
 #: The nearest rows are heard if they take so much off the squared error: this part
 #: of it, and so many times what chance takes off.
-LEAST_GAIN, MORE_THAN_CHANCE = 4e-3, 6.0
+LEAST_GAIN, TIMES_CHANCE = 4e-3, 6.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Weighed:
         How the nearest rows are heard, if they are.
     error : float
         Root mean square error of the whole; NaN if nothing was held out.
+    by_side : dict of float
+        The same of each side alone, on the same entries.
     scores, blended_scores : Scores
         Of the column side (or the only one), and of the whole.
     """
@@ -63,6 +65,7 @@ class Weighed:
     weight: float
     near: NearChoice | None
     error: float
+    by_side: Mapping[str, float]
     scores: Scores
     blended_scores: Scores
 
@@ -89,21 +92,31 @@ def weighed(
         weight = 1.0
     if not held:
         none = Scores(np.empty(0), 0.0)
-        return Weighed(weight, None, float("nan"), none, none)
+        return Weighed(weight, None, float("nan"), {}, none, none)
     rows = np.concatenate([cut.hidden.rows for cut in cuts])
     columns = np.concatenate([cut.hidden.indices for cut in cuts])
     single = held["columns" if "columns" in held else "rows"]
     whole = _blended(held, weight) if len(held) > 1 and weight < 1.0 else single
     near = chosen_near(whole.errors, single.near, (rows, columns))
     if near is not None:
-        errors = whole.errors - near.weight * single.near[near.count]
-        whole = Held(errors, near.sharper * whole.deviations)
-    error = float(np.sqrt(np.mean(np.square(whole.errors))))
+        # What is added to a value is taken off its error.
+        errors, spread = near.corrected(
+            -single.near[near.count], whole.errors, whole.deviations
+        )
+        assert spread is not None
+        whole = Held(errors, spread)
+    by_side = {name: _rms(side.errors) for name, side in held.items()}
+    error = _rms(whole.errors)
     scores = Scores.of(single.errors, single.deviations, rows, columns)
     if whole is single:
-        return Weighed(weight, near, error, scores, scores)
+        return Weighed(weight, near, error, by_side, scores, scores)
     blended = Scores.of(whole.errors, whole.deviations, rows, columns)
-    return Weighed(weight, near, error, scores, blended)
+    return Weighed(weight, near, error, by_side, scores, blended)
+
+
+def _rms(errors: Array) -> float:
+    """Root mean square."""
+    return float(np.sqrt(np.mean(np.square(errors))))
 
 
 def column_weight(held: Mapping[str, Held], wanted: list[str]) -> float:
@@ -142,6 +155,6 @@ def chosen_near(
         if after < least:
             least = after
             best = NearChoice(count, weight, float(np.sqrt(after / before)))
-    chance = MORE_THAN_CHANCE / independent_count(errors, *places)
+    chance = TIMES_CHANCE / independent_count(errors, *places)
     enough = before - least > before * max(LEAST_GAIN, chance)
     return best if enough else None

@@ -28,13 +28,13 @@ def bayesian_lines(done: Done) -> Iterable[tuple[str, str]]:
         mean = f", standard deviation {done.deviation:.3g}{unit} on average"
     yield "filled", f"{done.missing} entries{mean}"
     yield "noise", noise_words(est, unit)
-    errors = held_out_errors(est)
+    errors = est.side_errors_
     if not errors:
         return
-    words = f"{next(iter(errors.values())):.3g}{unit}"
+    words = f"{est.held_out_error_:.3g}{unit}"
     if len(errors) > 1 or est.near_ is not None:
         parts = [f"{error:.3g} by {side}" for side, error in errors.items()]
-        words = f"{est.held_out_error_:.3g}{unit} ({' and '.join(parts)} alone)"
+        words += f" ({' and '.join(parts)} alone)"
     share = f"{est.validation:.0%}"
     yield "error", f"{words}, on {share} of the entries held out"
     if not math.isnan(est.calibration_):
@@ -75,21 +75,6 @@ def noise_words(est: Any, unit: str) -> str:
     if f"{low:.2g}" == f"{high:.2g}":
         return f"{high:.2g}{unit}, {how}"
     return f"{low:.2g} to {high:.2g}{unit}, {how} for each column"
-
-
-def held_out_errors(est: Any) -> dict[str, float]:
-    """Least root mean square error on held-out entries, by side of the fit.
-
-    In the units of the table, or in spreads of columns if these were scaled.
-    """
-    used = ("columns", "rows") if est.sides_ == "both" else (est.sides_,)
-    unit = est.model_.standard.error_unit
-    errors = {}
-    for side in used:
-        found = [trial["error"] for trial in est.search_ if trial["side"] == side]
-        if found:
-            errors[side] = unit * min(found)
-    return errors
 
 
 def calibration_words(calibration: float) -> str:

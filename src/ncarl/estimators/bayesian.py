@@ -6,11 +6,9 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.bayes.fit import Fit, Fitted, Plan, ways_of_sides
@@ -25,7 +23,6 @@ from ncarl.estimators.bayesian_checks import (
     checked_prior,
     digest,
 )
-from ncarl.estimators.correlations import strongest_correlations
 from ncarl.estimators.watching import watchers
 from ncarl.loop import StepInfo
 from ncarl.observed import Observed
@@ -36,9 +33,10 @@ class BayesianNCARL(BayesianEstimator):
 
     Rows are draws :math:`x \sim N(\mu, K)` of which some entries are seen through
     noise. Kernel, noise and means are learned by EM, from a prior that takes columns
-    which are observed together to be alike. There is nothing to tune: a tenth of the
-    entries is held out to find out how strong the prior is to be, when to stop, how to
-    weigh the two sides, and how wide intervals are; then all entries are fitted.
+    which are observed together to be alike. Rows that are most similar correct what
+    one kernel for all rows misses. There is nothing to tune: a tenth of the entries is
+    held out to find out how strong the prior is to be, when to stop, how to weigh the
+    two sides and similar rows, and how wide intervals are; then all entries are fitted.
 
     Parameters
     ----------
@@ -128,6 +126,8 @@ class BayesianNCARL(BayesianEstimator):
     held_out_error_ : float
         Root mean square error on the held-out entries, in spreads of the columns if
         these were brought to one scale.
+    side_errors_ : dict of float
+        The same of each side alone, without similar rows.
     unidentified_rows_, unidentified_columns_ : arrays of int
         Rows and columns with nothing observed.
     engine_ : str
@@ -143,8 +143,7 @@ class BayesianNCARL(BayesianEstimator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from ncarl import BayesianNCARL
+    >>>     >>> from ncarl import BayesianNCARL
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.standard_normal((80, 2)) @ rng.standard_normal((2, 12))
     >>> X = np.where(rng.random(truth.shape) < 0.7, truth, np.nan)
@@ -234,7 +233,8 @@ class BayesianNCARL(BayesianEstimator):
             fitted.parts.near,
         )
         self.engine_ = engine.describe()
-        return self._finish_fit(observed, fitted)
+        self._take_up(observed, fitted)
+        return self._checked_end(fitted)
 
     def _scaled(self, observed: Observed, noise: str | float) -> bool:
         """Whether columns are brought to one scale."""
@@ -276,38 +276,9 @@ class BayesianNCARL(BayesianEstimator):
             "data": observed.fingerprint(),
         }
 
-    def _finish_fit(self, observed: Observed, fitted: Fitted) -> Self:
-        """Set the fitted attributes."""
-        first = fitted.columns or fitted.rows
-        assert first is not None
-        self.transposed_ = fitted.columns is None
-        both = fitted.columns is not None and fitted.rows is not None
-        self.sides_ = "both" if both else "rows" if self.transposed_ else "columns"
-        parts = fitted.parts
-        self.weight_ = parts.weight
-        self.near_ = None if parts.near is None else asdict(parts.near)
-        self.scores_, self.blended_scores_ = parts.scores, parts.blended_scores
-        self.calibration_ = parts.blended_scores.spread
-        self.held_out_error_ = parts.error * self.model_.standard.error_unit
-        self.training_ = observed
-        self.training_fingerprint_ = observed.fingerprint()
-        shift = self.model_.standard.log_density_shift(observed)
-        self.history_ = {k: np.asarray(v) for k, v in first.history.items()}
-        for name in ("log_evidence", "penalised_evidence"):
-            self.history_[name] = self.history_[name] + shift
-        self.history_["objective"] = self.history_["objective"] - shift
-        self.log_evidence_ = first.evidence + shift
-        self.n_iter_ = first.steps
+    def _checked_end(self, fitted: Fitted) -> Self:
+        """The estimator, if no run was interrupted; a warning if one did not settle."""
         sides = [side for side in (fitted.columns, fitted.rows) if side is not None]
-        self.converged_ = all(side.settled for side in sides)
-        self.prior_strength_ = first.strength
-        self.search_ = fitted.search
-        self.similarity_ = strongest_correlations(
-            self._kernel_in_one_unit(), shared=self.center == "two-way"
-        )
-        self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
-        self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
-        self._engine_picked = True
         if any(side.interrupted for side in sides):
             raise KeyboardInterrupt
         if not self.converged_ and float(self.tol) > 0.0:

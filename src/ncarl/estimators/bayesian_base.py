@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ncarl.bayes.fit import Fitted
 from ncarl.bayes.intervals import Scores
 from ncarl.bayes.side import covariance_of
 from ncarl.core.types import Array
 from ncarl.estimators.asked import position_pair, refuse_large
 from ncarl.estimators.base import MAX_DENSE_GB, KernelEstimator
+from ncarl.estimators.correlations import strongest_correlations
 from ncarl.estimators.parameters import check_number, check_whole
 from ncarl.observed import Observed
 
@@ -34,6 +37,7 @@ class BayesianEstimator(KernelEstimator):
         "prior_strength_",
         "calibration_",
         "held_out_error_",
+        "side_errors_",
         "search_",
         "training_fingerprint_",
     )
@@ -152,6 +156,44 @@ class BayesianEstimator(KernelEstimator):
         rng = np.random.default_rng(seed)
         draws: Array = self.model_.draws(observed, count, rng, self._engine())
         return draws
+
+    def _take_up(self, observed: Observed, fitted: Fitted) -> None:
+        """Set the fitted attributes; the model is there already."""
+        first = fitted.columns or fitted.rows
+        assert first is not None
+        self.transposed_ = fitted.columns is None
+        both = fitted.columns is not None and fitted.rows is not None
+        self.sides_ = "both" if both else "rows" if self.transposed_ else "columns"
+        self._take_up_parts(fitted)
+        self.training_ = observed
+        self.training_fingerprint_ = observed.fingerprint()
+        shift = self.model_.standard.log_density_shift(observed)
+        self.history_ = {k: np.asarray(v) for k, v in first.history.items()}
+        for name in ("log_evidence", "penalised_evidence"):
+            self.history_[name] = self.history_[name] + shift
+        self.history_["objective"] = self.history_["objective"] - shift
+        self.log_evidence_ = first.evidence + shift
+        self.n_iter_ = first.steps
+        self.prior_strength_ = first.strength
+        self.similarity_ = strongest_correlations(
+            self._kernel_in_one_unit(), shared=self.center == "two-way"
+        )
+        self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
+        self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
+        self._engine_picked = True
+
+    def _take_up_parts(self, fitted: Fitted) -> None:
+        """Set what tells how the parts were chosen and put together."""
+        parts, unit = fitted.parts, self.model_.standard.error_unit
+        sides = [side for side in (fitted.columns, fitted.rows) if side is not None]
+        self.converged_ = all(side.settled for side in sides)
+        self.weight_ = parts.weight
+        self.near_ = None if parts.near is None else asdict(parts.near)
+        self.scores_, self.blended_scores_ = parts.scores, parts.blended_scores
+        self.calibration_ = parts.blended_scores.spread
+        self.held_out_error_ = parts.error * unit
+        self.side_errors_ = {side: e * unit for side, e in parts.by_side.items()}
+        self.search_ = [{**t, "error": t["error"] * unit} for t in fitted.search]
 
     def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """The model as a saved file holds it."""
