@@ -143,7 +143,8 @@ class BayesianNCARL(BayesianEstimator):
 
     Examples
     --------
-    >>>     >>> from ncarl import BayesianNCARL
+    >>> import numpy as np
+    >>> from ncarl import BayesianNCARL
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.standard_normal((80, 2)) @ rng.standard_normal((2, 12))
     >>> X = np.where(rng.random(truth.shape) < 0.7, truth, np.nan)
