@@ -54,6 +54,7 @@ def specs():
     parts = [
         *((f"tables-{t}", "20% hidden", partial(table, t)) for t in TABLES),
         ("ml-100k", "20% hidden", partial(random_part, "ml-100k", 0.2)),
+        ("ml-1m", "10% hidden", partial(random_part, "ml-1m", 0.1)),
         ("jester", "5,000 users, 30% hidden", partial(jester, users=5000)),
         ("flixster", "10% hidden", partial(random_part, "flixster", 0.1)),
         ("losloop-random", "40% hidden", partial(losloop, "random")),
@@ -63,6 +64,7 @@ def specs():
     ]
     files = {
         "ml-100k": "ml-100k.npz",
+        "ml-1m": "ml-1m.npz",
         "jester": "jester-1.npz",
         "flixster": "flixster.npz",
         "losloop-random": "losloop_speed.npz",
