@@ -65,10 +65,10 @@ def em_iterates(
             climb = Climb(climb.plain or climb.state, None, 1.0, climb.penalised)
             continue
         if found is None:
-            if step == 0 and last is None:
-                raise NotPositiveDefiniteError(NO_START)
             # Rounding has the last word: data without noise, fitted to all digits.
-            if step == 0 and last is not None:
+            if step == 0:
+                if last is None:
+                    raise NotPositiveDefiniteError(NO_START)
                 yield Iterate(1, last, 0.0, climb, notes=_notes(last))
             return
         gain = (found.penalised - climb.penalised) / rows.n_observed
