@@ -20,13 +20,25 @@ __version__ = "0.1.0"
 # ``import ncarl`` costs next to nothing.
 _HOMES = {
     "BayesianNCARL": "ncarl.estimators.bayesian",
+    "BiasModel": "ncarl.estimators.bias",
+    "FGSR": "ncarl.estimators.fgsr",
+    "FactoredNuclear": "ncarl.estimators.factored_nuclear",
+    "LRFD": "ncarl.estimators.lrfd",
     "NCARL": "ncarl.estimators.ncarl",
     "NCARLCV": "ncarl.estimators.search",
+    "Nuclear": "ncarl.estimators.nuclear",
+    "RegL1": "ncarl.estimators.regl1",
+    "S3LR": "ncarl.estimators.s3lr",
+    "SchattenP": "ncarl.estimators.schatten",
+    "SoftImpute": "ncarl.estimators.soft_impute",
     "StepInfo": "ncarl.loop",
     "Threads": "ncarl.engines",
     "Torch": "ncarl.torch_engine",
+    "WNNM": "ncarl.estimators.wnnm",
+    "available_methods": "ncarl.methods",
     "from_triplets": "ncarl.observed",
     "load": "ncarl.saving",
+    "make": "ncarl.methods",
     "metrics": "ncarl",
 }
 
@@ -34,23 +46,46 @@ if TYPE_CHECKING:
     from ncarl import metrics
     from ncarl.engines import Threads
     from ncarl.estimators.bayesian import BayesianNCARL
+    from ncarl.estimators.bias import BiasModel
+    from ncarl.estimators.factored_nuclear import FactoredNuclear
+    from ncarl.estimators.fgsr import FGSR
+    from ncarl.estimators.lrfd import LRFD
     from ncarl.estimators.ncarl import NCARL
+    from ncarl.estimators.nuclear import Nuclear
+    from ncarl.estimators.regl1 import RegL1
+    from ncarl.estimators.s3lr import S3LR
+    from ncarl.estimators.schatten import SchattenP
     from ncarl.estimators.search import NCARLCV
+    from ncarl.estimators.soft_impute import SoftImpute
+    from ncarl.estimators.wnnm import WNNM
     from ncarl.loop import StepInfo
+    from ncarl.methods import available_methods, make
     from ncarl.observed import from_triplets
     from ncarl.saving import load
     from ncarl.torch_engine import Torch
 
 __all__ = [
+    "FGSR",
+    "LRFD",
     "NCARL",
     "NCARLCV",
+    "S3LR",
+    "WNNM",
     "BayesianNCARL",
+    "BiasModel",
+    "FactoredNuclear",
+    "Nuclear",
+    "RegL1",
+    "SchattenP",
+    "SoftImpute",
     "StepInfo",
     "Threads",
     "Torch",
     "__version__",
+    "available_methods",
     "from_triplets",
     "load",
+    "make",
     "metrics",
 ]
 

@@ -18,9 +18,12 @@ from ncarl.storage import read_archive, write_archive
 KIND = "model"
 #: Parameters that belong to one fit, not to the model.
 LEFT_OUT = ("callback", "checkpoint", "progress")
-CLASSES = ("NCARL", "NCARLCV", "BayesianNCARL")
+CLASSES = (
+    *("NCARL", "NCARLCV", "BayesianNCARL", "BiasModel", "FactoredNuclear", "FGSR"),
+    *("LRFD", "Nuclear", "RegL1", "S3LR", "SchattenP", "SoftImpute", "WNNM"),
+)
 #: Parameters that may be arrays.
-ARRAYS = ("graph", "prior")
+ARRAYS = ("graph", "prior", "dictionary")
 
 
 def save_estimator(
@@ -43,7 +46,8 @@ def save_estimator(
     }
     arrays |= model_arrays
     arrays |= {f"history/{name}": col for name, col in estimator.history_.items()}
-    arrays |= _sparse_arrays("similarity", estimator.similarity_)
+    if hasattr(estimator, "similarity_"):
+        arrays |= _sparse_arrays("similarity", estimator.similarity_)
     arrays["unidentified_rows"] = estimator.unidentified_rows_
     arrays["unidentified_columns"] = estimator.unidentified_columns_
     if hasattr(estimator, "feature_names_in_"):
@@ -98,7 +102,8 @@ def _restored(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
         for name, column in arrays.items()
         if name.startswith("history/")
     }
-    estimator.similarity_ = _sparse("similarity", arrays)
+    if "similarity/data" in arrays:
+        estimator.similarity_ = _sparse("similarity", arrays)
     estimator.unidentified_rows_ = arrays["unidentified_rows"]
     estimator.unidentified_columns_ = arrays["unidentified_columns"]
     estimator.n_features_in_ = header["n_features_in"]

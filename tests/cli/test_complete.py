@@ -15,7 +15,7 @@ from scipy import sparse
 import ncarl as package
 from ncarl.cli.choices import Method, Scale
 from ncarl.cli.models import ModelOptions, decide_scale, spread_factor
-from ncarl.estimators.base import KernelEstimator
+from ncarl.estimators.base import Completer
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.search import NCARLCV
 
@@ -356,7 +356,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    owner = BayesianNCARL if where == "fit" else KernelEstimator
+    owner = BayesianNCARL if where == "fit" else Completer
     monkeypatch.setattr(owner, where, stop)
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", expect=130)
     assert "stopped" in result.stderr and "Traceback" not in result.output

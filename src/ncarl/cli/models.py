@@ -19,7 +19,7 @@ from ncarl.cli.choices import (
 
 if TYPE_CHECKING:
     from ncarl.core.types import Array
-    from ncarl.estimators.base import KernelEstimator
+    from ncarl.estimators.base import Completer
 
 #: Spreads of columns that differ by more than this factor are brought to one scale.
 UNITS_DIFFER = 5.0
@@ -97,7 +97,7 @@ def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
     return make[options.method](options, given)
 
 
-def _bayesian(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
+def _bayesian(options: ModelOptions, given: dict[str, Any]) -> Completer:
     """The model with learned noise, a prior and error bars."""
     from ncarl.estimators.bayesian import BayesianNCARL
 
@@ -116,7 +116,7 @@ def _bayesian(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
     return BayesianNCARL(random_state=options.seed, **given)
 
 
-def _one_fit(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
+def _one_fit(options: ModelOptions, given: dict[str, Any]) -> Completer:
     """One fit with given parameters."""
     from ncarl.estimators.ncarl import NCARL
 
@@ -133,7 +133,7 @@ def _one_fit(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
     return NCARL(**given)
 
 
-def _search(options: ModelOptions, given: dict[str, Any]) -> KernelEstimator:
+def _search(options: ModelOptions, given: dict[str, Any]) -> Completer:
     """A search on held-out entries; what the user fixed is a grid of one value."""
     from ncarl.estimators.search import NCARLCV
 

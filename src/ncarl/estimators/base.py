@@ -1,9 +1,9 @@
-"""What all kernel estimators share: completion, prediction, score, saving."""
+"""What all estimators share: completion, prediction, score, saving."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -21,43 +21,29 @@ from ncarl.estimators.asked import (
     refuse_large,
     std_kind,
 )
-from ncarl.estimators.outcome import report
-from ncarl.estimators.parameters import ORIENTATIONS, check_choice, check_flag
-from ncarl.fitting import Settings, Workspace
+from ncarl.estimators.parameters import check_flag
 from ncarl.holdout import hold_out
-from ncarl.loop import Result
 from ncarl.metrics import relative_rmse
-from ncarl.model import KernelModel
 from ncarl.observed import Observed
-from ncarl.solver import Iterate
 
 #: Dense results of sparse input are refused above this size unless asked for.
 MAX_DENSE_GB = 8.0
 CENTERS = (None, "mean", "columns", "two-way")
 
 
-class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base of the estimators whose whole state is one kernel.
+class Completer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Base of all estimators.
 
-    Subclasses store their parameters and implement ``fit``.
+    Subclasses store their parameters, implement ``fit``, and say what their model
+    makes of observed entries (``_completed``, ``_predicted``, ``_read_rows``).
     """
 
     engine: str | Engine
     model_: Any
     #: Fitted attributes that a saved model keeps as they are.
-    _scalars: tuple[str, ...] = (
-        "n_iter_",
-        "converged_",
-        "n_neighbors_",
-        "transposed_",
-        "engine_",
-    )
-    #: Whether columns have something of their own, so that others cannot be completed.
-    _own_columns = False
-    #: What puts the kernel on the columns.
-    _columns_hint = "orientation='columns'"
+    _scalars: tuple[str, ...] = ()
     #: What to do where standard deviations are asked of a model without noise.
-    _noise_hint = "gamma=None has none; set gamma to a positive number"
+    _noise_hint = ""
 
     def __sklearn_tags__(self) -> Any:
         """Gaps are welcome, sparse input too, float32 stays float32."""
@@ -202,14 +188,6 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         save_estimator(self, path, training_data=training_data)
 
-    @property
-    def kernel_(self) -> Array:
-        """Covariance of the columns (of the rows if ``transposed_``), (n, n)."""
-        check_is_fitted(self)
-        K = self.model_.kernel.K.view()
-        K.flags.writeable = False  # the model works with it
-        return K
-
     def _engine(self) -> Engine:
         """The engine that the parameter names."""
         fitted_here = getattr(self, "_engine_picked", False)
@@ -220,46 +198,25 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         own = getattr(self, "_sklearn_output_config", {}).get("transform")
         return bool((own or get_config()["transform_output"]) != "default")
 
+    def _noise_level(self) -> float:
+        """Noise of the model; 0 if it has none, and so no standard deviations."""
+        return 0.0
+
+    def _read_rows(self, X: Any) -> Observed:
+        """Entries of a matrix that the fitted model can complete."""
+        raise NotImplementedError
+
     def _completed(
         self, observed: Observed, std: str | None
     ) -> tuple[Array, Array | None]:
-        """Smoothed matrix and its standard deviations, turned as the user's."""
-        turned = observed.transposed() if self.transposed_ else observed
-        filled, deviations = self.model_.complete(turned, self._engine(), std=std)
-        if not self.transposed_:
-            return filled, deviations
-        filled = np.ascontiguousarray(filled.T)
-        return filled, None if deviations is None else np.array(deviations.T, order="C")
+        """Smoothed matrix and its standard deviations."""
+        raise NotImplementedError
 
     def _predicted(
         self, observed: Observed, i: Array, j: Array, std: str | None
     ) -> tuple[Array, Array | None]:
         """Smoothed values at single entries, and their standard deviations."""
-        if self.transposed_:
-            observed, i, j = observed.transposed(), j, i
-        model: KernelModel = self.model_
-        return model.predict(observed, i, j, self._engine(), std=std)
-
-    def _noise_level(self) -> float:
-        """Noise of the model in the units of its kernel; 0 if it has none."""
-        return float(self.model_.kernel.s)
-
-    def _kernel_size(self) -> int:
-        """Columns (rows, if ``transposed_``) that the kernel has."""
-        return int(self.model_.kernel.K.shape[0])
-
-    def _read_rows(self, X: Any) -> Observed:
-        """Entries of a matrix that the fitted kernel can complete."""
-        same = self._own_columns or not self.transposed_
-        observed = read(self, X, reset=False, same_columns=same)
-        wanted = self._kernel_size()
-        if self.transposed_ and observed.shape[0] != wanted:
-            raise ValueError(
-                f"the kernel sits on the rows, so X must have the {wanted} rows of the "
-                f"fit, got {observed.shape[0]}; fit with {self._columns_hint} to "
-                "complete new rows"
-            )
-        return observed
+        raise NotImplementedError
 
     def _training_entries(self) -> Observed:
         """Observed entries of the fit."""
@@ -271,20 +228,6 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         entries: Observed = self.training_
         return entries
 
-    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The model as a saved file holds it."""
-        from ncarl.saving import model_state
-
-        return model_state(self.model_)
-
-    def _set_model_state(
-        self, header: dict[str, Any], arrays: dict[str, Array]
-    ) -> None:
-        """Take up the model that a saved file holds."""
-        from ncarl.saving import restored_model
-
-        self.model_ = restored_model(header, arrays)
-
     def _read_fit(self, X: Any) -> Observed:
         """Entries of the matrix of a fit."""
         observed = read(self, X, reset=True)
@@ -294,53 +237,3 @@ class KernelEstimator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"{observed.shape[1]} are missing); nothing can be learned from it"
             )
         return observed
-
-    def _begin(self, X: Any) -> tuple[Observed, Observed]:
-        """Read ``X`` for a fit: its entries as given, and as the kernel sees them."""
-        observed = self._read_fit(X)
-        turned = check_choice("orientation", self.orientation, ORIENTATIONS)
-        wide = observed.shape[0] < observed.shape[1]
-        self.transposed_ = turned == "rows" or (
-            turned == "auto" and wide and not self._columns_only()
-        )
-        return observed, observed.transposed() if self.transposed_ else observed
-
-    def _keeps_empty(self) -> bool:
-        """Whether columns in which nothing is observed take part in the fit."""
-        given = self.graph is not None and not isinstance(self.graph, str)
-        return self.weights == "pinv" or given
-
-    def _columns_only(self) -> bool:
-        """Whether the settings make sense with the kernel on the columns only."""
-        return getattr(self, "scale", None) == "columns"
-
-    def _center_mode(self, center: Any) -> str:
-        """The centring as the kernel's orientation sees it."""
-        check_choice("center", center, CENTERS)
-        if center == "columns" and self.transposed_:
-            return "rows"
-        return center or "none"
-
-    def _finish(
-        self,
-        observed: Observed,
-        workspace: Workspace,
-        settings: Settings,
-        result: Result[Iterate],
-    ) -> Self:
-        """Set the fitted attributes from a run."""
-        self.model_ = workspace.model(settings, result)
-        self.training_ = observed
-        self.history_ = {name: np.asarray(col) for name, col in result.history.items()}
-        self.n_iter_ = int(result.last.step)
-        self.converged_ = result.converged
-        self.n_neighbors_ = workspace.neighbors(settings)
-        self.engine_ = workspace.engine.describe()
-        self._engine_picked = True
-        self.similarity_ = workspace.similarity(result)
-        self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
-        self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
-        if result.interrupted:
-            raise KeyboardInterrupt
-        report(type(self).__name__, settings, result)
-        return self

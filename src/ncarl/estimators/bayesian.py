@@ -21,8 +21,8 @@ from ncarl.estimators.bayesian_checks import (
     checked_noise,
     checked_plan,
     checked_prior,
-    digest,
 )
+from ncarl.estimators.parameters import digest
 from ncarl.estimators.watching import watchers
 from ncarl.loop import StepInfo
 from ncarl.observed import Observed

@@ -13,8 +13,9 @@ from ncarl.bayes.intervals import Scores
 from ncarl.bayes.side import covariance_of
 from ncarl.core.types import Array
 from ncarl.estimators.asked import position_pair, refuse_large
-from ncarl.estimators.base import MAX_DENSE_GB, KernelEstimator
+from ncarl.estimators.base import MAX_DENSE_GB
 from ncarl.estimators.correlations import strongest_correlations
+from ncarl.estimators.kernel_base import KernelEstimator
 from ncarl.estimators.parameters import check_number, check_whole
 from ncarl.observed import Observed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -121,11 +120,3 @@ def _checked_correlation(given: Array) -> Array:
             "prior must be positive definite; add a multiple of the identity to it"
         ) from None
     return given
-
-
-def digest(prior: Any) -> str:
-    """A short name for a prior."""
-    if isinstance(prior, str):
-        return prior
-    content = np.ascontiguousarray(prior).tobytes()
-    return f"given, sha256 {hashlib.sha256(content).hexdigest()[:16]}"

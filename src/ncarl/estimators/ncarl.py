@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ncarl.engines import Engine, pick_engine
-from ncarl.estimators.base import CENTERS, KernelEstimator
+from ncarl.estimators.base import CENTERS
+from ncarl.estimators.kernel_base import KernelEstimator
 from ncarl.estimators.parameters import (
     check_choice,
     check_graph_size,

@@ -161,9 +161,16 @@ def check_run_options(estimator: Any) -> None:
     check_checkpoint(estimator.checkpoint)
 
 
-def _digest(array: Array) -> str:
-    """A short name for the content of an array."""
-    content = np.ascontiguousarray(array).tobytes()
+def digest(value: Any) -> Any:
+    """A parameter as JSON can hold it: a short name stands for an array."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [digest(item) for item in value]
+    dense = value.toarray() if sparse.issparse(value) else value
+    content = np.ascontiguousarray(dense).tobytes()
     return f"given, sha256 {hashlib.sha256(content).hexdigest()[:16]}"
 
 
@@ -171,7 +178,7 @@ def run_owner(estimator: Any) -> dict[str, Any]:
     """What a checkpoint must share of the parameters every kernel estimator has."""
     graph = check_graph(estimator.graph)
     return {
-        "graph": graph if isinstance(graph, str | None) else _digest(graph),
+        "graph": digest(graph),
         "weights": estimator.weights,
         "delta": float(estimator.delta),
         "scale": estimator.scale,

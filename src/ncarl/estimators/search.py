@@ -12,8 +12,9 @@ from typing import Any, Self
 import numpy as np
 
 from ncarl.engines import Engine, pick_engine
-from ncarl.estimators.base import CENTERS, KernelEstimator
+from ncarl.estimators.base import CENTERS
 from ncarl.estimators.grid import Point, SearchFile, Table, grid, walk
+from ncarl.estimators.kernel_base import KernelEstimator
 from ncarl.estimators.parameters import (
     check_choice,
     check_graph_size,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from ncarl.fitting import Observer
-from ncarl.loop import History, StepInfo
+from ncarl.loop import History, Iterate, StepInfo
 from ncarl.progress import progress_bar
-from ncarl.solver import Iterate
+
+#: Fits of every kind take these; what they yield is an `Iterate`.
+Observer = Callable[[Any, History], object]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,86 @@
+"""Ever weaker penalties, each started from where the one before ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ncarl.solvers.problem import Ending, Solver
+from ncarl.solvers.run import run
+
+#: Strengths that are tried: each is so much of the one before, at most so many.
+FALL, MOST = 0.7, 40
+#: The walk ends when so many strengths in a row have brought nothing better.
+PATIENCE = 3
+
+
+class PathSolver(Solver, Protocol):
+    """A solver that can start where one with another strength ended."""
+
+    def resume(self, state: Any) -> Any:
+        """The state to start from, from the last one of another strength."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One strength of a walk.
+
+    Attributes
+    ----------
+    strength : float
+        The strength, in the solver's units.
+    error : float
+        Error on the entries that were held out.
+    steps, rank : int
+        Steps made, and the rank of the result.
+    """
+
+    strength: float
+    error: float
+    steps: int
+    rank: int
+
+
+def walk(
+    make: Callable[[float], PathSolver],
+    largest: float,
+    score: Callable[[Ending], float],
+    *,
+    max_iter: int = 100,
+    tol: float = 1e-3,
+    tried: Callable[[Tried], None] = lambda _: None,
+) -> list[Tried]:
+    """Try falling strengths till the error on held-out entries falls no more.
+
+    Parameters
+    ----------
+    make : callable
+        The solver for a strength.
+    largest : float
+        The least strength with which the result is 0.
+    score : callable
+        Error of a result on held-out entries.
+    max_iter, tol
+        When the run for one strength ends.
+    tried : callable
+        Told of every strength tried.
+    """
+    table: list[Tried] = []
+    state: Any = None
+    for k in range(1, MOST + 1):
+        strength = largest * FALL**k
+        solver = make(strength)
+        start = solver.begin() if state is None else solver.resume(state)
+        result = run(solver, max_iter=max_iter, tol=tol, state=start)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        state = result.last.state
+        ending = solver.end(result.last)
+        table.append(Tried(strength, score(ending), result.last.step, ending.rank))
+        tried(table[-1])
+        best = min(range(len(table)), key=lambda i: table[i].error)
+        if len(table) - 1 - best >= PATIENCE:
+            break
+    return table

@@ -1,0 +1,162 @@
+"""A solver run to its end, its state kept in a file on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncarl.checkpoint import refuse_other
+from ncarl.core.types import Array
+from ncarl.homes import Home
+from ncarl.loop import History, Result, drive
+from ncarl.solvers.problem import Solver, Step
+from ncarl.storage import read_archive, write_archive
+
+KIND = "state of a solver"
+#: States are as large as the matrix: one is written at most every so many seconds.
+EVERY = 2.0
+
+Observer = Callable[[Step, History], object]
+
+
+@dataclass
+class StateFile:
+    """Where a run keeps its state, and whose state it is.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    owner : mapping
+        Fingerprint of the data and all parameters that change the result.
+    home : Home
+        Where the arrays of the state are.
+    found : dict
+        What was found out before the run, such as a strength that was chosen.
+    """
+
+    path: Path
+    owner: Mapping[str, Any]
+    home: Home
+    found: dict[str, Any] = field(default_factory=dict)
+    written: float = 0.0
+
+    def observe(self, step: Step, history: History) -> None:
+        """Write the state, unless that was done a moment ago."""
+        if time.monotonic() - self.written >= EVERY:
+            self.write(step, history)
+
+    def write(self, step: Step, history: History) -> None:
+        """Put the state after a step in place of the one before."""
+        numbers, arrays = _parts(step.state, self.home)
+        header = {
+            "kind": KIND,
+            "owner": dict(self.owner),
+            "found": self.found,
+            "history": history.columns,
+            "numbers": numbers,
+            "objective": step.objective,
+            "may_stop": step.may_stop,
+            "notes": step.notes,
+        }
+        write_archive(self.path, header, arrays)
+        self.written = time.monotonic()
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """What the file holds, or None where there is no file yet."""
+        if not self.path.exists():
+            return None
+        header, arrays = read_archive(self.path, KIND)
+        refuse_other(self.path, header["owner"], self.owner)
+        self.found = header["found"]
+        return header, arrays
+
+
+def _parts(state: Any, home: Home) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A state as numbers and arrays, the latter in the memory of this process."""
+    numbers, arrays = {}, {}
+    for item in fields(state):
+        value = getattr(state, item.name)
+        if hasattr(value, "shape") and len(value.shape):
+            arrays[item.name] = np.asarray(home.fetch(value))
+        else:
+            numbers[item.name] = value
+    return numbers, arrays
+
+
+def _restored(
+    kind: type, numbers: Mapping[str, Any], arrays: Mapping[str, Array], home: Home
+) -> Any:
+    """The state that numbers and arrays describe."""
+    sent = {name: home.send(np.ascontiguousarray(a)) for name, a in arrays.items()}
+    return kind(**numbers, **sent)
+
+
+def run(
+    solver: Solver,
+    *,
+    max_iter: int,
+    tol: float,
+    scale: float = 1.0,
+    observers: list[Observer] | None = None,
+    file: StateFile | None = None,
+    state: Any = None,
+) -> Result[Step]:
+    """Run a solver till it settles, from the file if there is one.
+
+    Parameters
+    ----------
+    solver : Solver
+        Makes the steps.
+    max_iter, tol
+        When to end.
+    scale : float
+        Factor that brings the objective to the user's units.
+    observers : list of callable
+        Called after each step; one that returns True ends the run.
+    file : StateFile, optional
+        Where the state is kept.
+    state : optional
+        Where to start instead of the solver's own beginning.
+    """
+    state, step, history = solver.begin() if state is None else state, 0, History()
+    kept = file.read() if file else None
+    if file and kept:
+        header, arrays = kept
+        state = _restored(type(state), header["numbers"], arrays, file.home)
+        history = History(header["history"])
+        last = _last_step(header, state, history)
+        settled = last.may_stop and last.change < tol
+        if settled or last.step >= max_iter:
+            return Result(last, history.columns, settled)
+        step = last.step
+    watching: list[Observer] = [file.observe] if file else []
+    result = drive(
+        solver.steps(state, step),
+        max_iter=max_iter,
+        tol=tol,
+        observers=watching + (observers or []),
+        history=history,
+        scale=scale,
+    )
+    if file:
+        file.write(result.last, history)
+    return result
+
+
+def _last_step(header: Mapping[str, Any], state: Any, history: History) -> Step:
+    """The step after which a state was kept."""
+    last = {name: column[-1] for name, column in history.columns.items()}
+    return Step(
+        step=int(last["step"]),
+        state=state,
+        objective=float(header["objective"]),
+        change=float(last["change"]),
+        notes=dict(header["notes"]),
+        may_stop=bool(header["may_stop"]),
+    )
