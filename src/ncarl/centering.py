@@ -96,6 +96,58 @@ def fit_centre(observed: Observed, mode: str, scaled: bool) -> Centre:
     return Centre(mean, columns, row_ridge, spreads)
 
 
+@dataclass(frozen=True)
+class TwoWay:
+    """Row and column effects, and the ridges that hold them.
+
+    Attributes
+    ----------
+    a : array of shape (m,)
+        Effects of the rows.
+    b : array of shape (n,)
+        Effects of the columns.
+    ridge_a, ridge_b : float
+        Ratios of variances, residual over effect.
+    """
+
+    a: Array
+    b: Array
+    ridge_a: float = 1.0
+    ridge_b: float = 1.0
+
+    @classmethod
+    def nothing(cls, shape: tuple[int, int]) -> TwoWay:
+        """No effects."""
+        return cls(np.zeros(shape[0]), np.zeros(shape[1]))
+
+    def swept(self, observed: Observed, *, rows: bool, columns: bool) -> TwoWay:
+        """Effects after a turn of each side; ridges are learned where asked for.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = Observed.from_dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> TwoWay.nothing((2, 2)).swept(X, rows=False, columns=False).a.shape
+        (2,)
+        """
+        owner_a, owner_b, v = observed.rows, observed.indices, observed.values
+        counts_a, counts_b = observed.row_counts, observed.column_counts
+        a = _shrunk_means(v - self.b[owner_b], owner_a, counts_a, self.ridge_a)
+        b = _shrunk_means(v - a[owner_a], owner_b, counts_b, self.ridge_b)
+        if self.ridge_a + self.ridge_b > 0.0:
+            seen = (counts_a > 0, counts_b > 0)
+            a, b = _balanced(a, b, self.ridge_a, self.ridge_b, *seen)
+        left = v - a[owner_a] - b[owner_b]
+        total = float(v @ v) / len(v)
+        noise = max(float(left @ left) / len(v), 1e-12 * total)
+        ridge_a, ridge_b = self.ridge_a, self.ridge_b
+        if rows and noise > 0.0:
+            ridge_a = noise / _effect_variance(a, counts_a, ridge_a, noise)
+        if columns and noise > 0.0:
+            ridge_b = noise / _effect_variance(b, counts_b, ridge_b, noise)
+        return TwoWay(a, b, ridge_a, ridge_b)
+
+
 def two_way_effects(
     observed: Observed, mean: float = 0.0
 ) -> tuple[Array, Array, float]:
@@ -104,26 +156,18 @@ def two_way_effects(
     The ridges are ratios of variances (residual over effect), learned from the data:
     strong where rows have few entries and differ little, weak where they differ much.
     """
-    rows, columns = observed.rows, observed.indices
-    row_counts, column_counts = observed.row_counts, observed.column_counts
-    v = observed.values - mean
-    a, b = np.zeros(observed.shape[0]), np.zeros(observed.shape[1])
-    ridge_a = ridge_b = 1.0
-    total = float(v @ v) / len(v)
+    if mean:
+        observed = observed.with_values(observed.values - mean)
+    found = TwoWay.nothing(observed.shape)
+    total = float(observed.values @ observed.values) / observed.n_observed
     if total <= 0.0:
-        return a, b, ridge_a
+        return found.a, found.b, found.ridge_a
     for _ in range(SWEEPS):
-        before = b
-        a = _shrunk_means(v - b[columns], rows, row_counts, ridge_a)
-        b = _shrunk_means(v - a[rows], columns, column_counts, ridge_b)
-        a, b = _balanced(a, b, ridge_a, ridge_b, row_counts > 0, column_counts > 0)
-        left = v - a[rows] - b[columns]
-        noise = max(float(left @ left) / len(v), 1e-12 * total)
-        ridge_a = noise / _effect_variance(a, row_counts, ridge_a, noise)
-        ridge_b = noise / _effect_variance(b, column_counts, ridge_b, noise)
-        if float(np.max(np.abs(b - before))) <= SETTLED * total**0.5:
+        before = found.b
+        found = found.swept(observed, rows=True, columns=True)
+        if float(np.max(np.abs(found.b - before))) <= SETTLED * total**0.5:
             break
-    return a, b, ridge_a
+    return found.a, found.b, found.ridge_a
 
 
 def _balanced(

@@ -20,6 +20,8 @@ from ncarl.core.types import Array
 #: The Gram matrix knows singular values to about eps s_1^2 / s; with a threshold of at
 #: least this part of the largest that is 1e-12 of the largest, for half the time.
 GRAM_SHARE = 1e-3
+#: Values so small a part of the largest cannot be had from a Gram matrix.
+SMALLEST = 1e-6
 #: Below this many rows and columns all triplets are quick to get.
 FEW = 2000
 #: Beyond this part of all triplets, all are had sooner than some.
@@ -154,6 +156,16 @@ def _from_gram(W: Array, cut: float) -> Triplets:
     V = xp.flip(vectors[:, n - r :], axis=1)
     s = np.sqrt(squares[:r])
     return Triplets((W @ V) / like(W, s), s, V.T)
+
+
+def thin(F: Array) -> Triplets:
+    """Triplets of a matrix with few columns, from its Gram matrix.
+
+    Values below `SMALLEST` of the largest, of which that knows too little, are left
+    out with their vectors.
+    """
+    size = frobenius(F)
+    return _from_gram(F, SMALLEST * size) if size > 0.0 else triplets(F)
 
 
 def _some(W: Array, cut: float, count: int) -> Triplets:

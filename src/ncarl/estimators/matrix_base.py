@@ -121,6 +121,10 @@ class MatrixEstimator(Completer):
         """Ridge with which factors of new rows are found; None for no such rule."""
         return None
 
+    def _model(self, ready: Ready, ending: Ending, observed: Observed) -> MatrixModel:
+        """The model that the end of a run stands for."""
+        return ready.model(ending.X, ending.factors, self._new_row_ridge())
+
     def _limits(self) -> tuple[int, float]:
         """Most steps and tolerance where the user names none."""
         return self._usual
@@ -179,9 +183,9 @@ class MatrixEstimator(Completer):
         self, observed: Observed, ready: Ready, ending: Ending, result: Result[Step]
     ) -> None:
         """Set the fitted attributes."""
+        self.model_ = self._model(ready, ending, observed)
         for name, value in ending.extras.items():
             setattr(self, name, value)
-        self.model_ = ready.model(ending.X, ending.factors, self._new_row_ridge())
         self.training_ = observed
         self.training_fingerprint_ = observed.fingerprint()
         self.history_ = {name: np.asarray(col) for name, col in result.history.items()}

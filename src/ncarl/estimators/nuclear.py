@@ -25,7 +25,7 @@ SOLVERS = {
     "admm": (2000, 1e-6),
     "ialm": (1000, 1e-6),
     "svt": (500, 1e-4),
-    "apg": (1000, 1e-6),
+    "apg": (1000, 1e-5),
 }
 #: Which solvers a parameter belongs to.
 OWNERS = {"lam": ("apg",), "mu": ("admm", "ialm"), "rho": ("ialm",), "t": ("svt",)}

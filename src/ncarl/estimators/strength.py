@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,35 @@ from ncarl.penalties import Penalty
 from ncarl.progress import progress_bar
 from ncarl.solvers.gradient import Gradient
 from ncarl.solvers.path import MOST, PathSolver, walk
-from ncarl.solvers.problem import Ending
+from ncarl.solvers.problem import STEADY, Ending
 
 #: Strength over the largest useful one where nothing can be held out to choose it.
 FALLBACK = 0.1
 #: Part of the entries that is held out.
 SHARE = 0.1
 
-#: From entries made ready: the largest useful strength, and the solver of any.
-Ways = Callable[[Ready], tuple[float, Callable[[float], PathSolver]]]
+
+@dataclass(frozen=True)
+class Choices:
+    """Strengths to choose from, for some entries.
+
+    Attributes
+    ----------
+    largest : float
+        The least strength with which the result is 0.
+    make : callable
+        The solver of a strength.
+    tol : float
+        Change that ends the run of a trial.
+    """
+
+    largest: float
+    make: Callable[[float], PathSolver]
+    tol: float = STEADY
+
+
+#: From entries made ready to the choices.
+Ways = Callable[[Ready], Choices]
 
 
 def check_lam(lam: Any, *, exact: bool = True) -> None:
@@ -46,10 +66,10 @@ def inner_lam(lam: float, ready: Ready, degree: float) -> float:
 def gradient_ways(estimator: Any, penalty: Penalty, engine: Engine) -> Ways:
     """Proximal gradient solvers of all strengths of a penalty."""
 
-    def ways(ready: Ready) -> tuple[float, Callable[[float], PathSolver]]:
+    def ways(ready: Ready) -> Choices:
         problem = estimator._dense(ready, engine)
         largest = penalty.strength(problem.top)
-        return largest, lambda strength: Gradient(problem, penalty, strength)
+        return Choices(largest, lambda lam: Gradient(problem, penalty, lam))
 
     return ways
 
@@ -90,11 +110,10 @@ def _searched(
             stacklevel=5,
         )
         ready = estimator._ready(observed)
-        largest, _ = ways(ready)
         unit = ready.unit ** (2.0 - degree)
-        return {"lam": FALLBACK * largest * unit, "path": []}
+        return {"lam": FALLBACK * ways(ready).largest * unit, "path": []}
     ready = estimator._ready(kept)
-    largest, make = ways(ready)
+    choices = ways(ready)
     columns = hidden.indices.astype(np.int64)
     spreads = ready.centre.spreads[columns]
     varies = spreads > 0.0
@@ -107,10 +126,14 @@ def _searched(
 
     with progress_bar(estimator.progress, MOST, "search") as advance:
         table = walk(
-            make, largest, score, tried=lambda one: advance(f"error {one.error:.4g}")
-        )
+            choices.make, choices.largest, score, tol=choices.tol,
+            tried=lambda one: advance(f"error {one.error:.4g}"),
+        )  # fmt: skip
     best = min(table, key=lambda one: one.error)
     unit = ready.unit ** (2.0 - degree)
+    # Singular values of noise grow with the root of the number of entries, and so
+    # must the threshold when those that were held out come back.
+    more = (observed.n_observed / kept.n_observed) ** (1.0 - degree / 2.0)
     rows = [asdict(one) | {"strength": one.strength * unit} for one in table]
     path = [{"lam": row.pop("strength"), **row} for row in rows]
-    return {"lam": best.strength * unit, "path": path}
+    return {"lam": best.strength * unit * more, "path": path}

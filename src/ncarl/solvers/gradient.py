@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from ncarl.core.singular import frobenius, leading, spectral_norm
 from ncarl.core.types import Array
 from ncarl.penalties import NuclearNorm, Penalty
-from ncarl.solvers.problem import Clock, Ending, Problem, Step, change_of, ratio
+from ncarl.solvers.problem import (
+    STEADY,
+    Clock,
+    Ending,
+    Problem,
+    Step,
+    ratio,
+    step_size,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +40,8 @@ class GradientState:
         Value at X with that strength.
     rank : int
         Rank of X; -1 before the first step.
+    steady : bool
+        Whether the last step changed little, so that the strength may fall.
     """
 
     X: Array
@@ -40,6 +50,7 @@ class GradientState:
     lam: float
     objective: float
     rank: int = -1
+    steady: bool = True
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,9 @@ class Gradient:
     lam : float
         Its strength.
     fall : float
-        Factor by which the strength falls from step to step till it is ``lam``.
+        Factor by which the strength falls, whenever steps change little, till it is
+        ``lam``. Falling faster lets in directions that a settled matrix would not
+        need, which penalties that are not convex never drop again.
     """
 
     problem: Problem
@@ -87,18 +100,23 @@ class Gradient:
 
     def _step(self, state: GradientState, step: int, clock: Clock) -> Step:
         """One step, once more without momentum if it went too far."""
-        falling = state.lam > self.lam
-        lam = max(self.lam, self.fall * state.lam)
-        pace = (1.0 + math.sqrt(1.0 + 4.0 * state.pace**2)) / 2.0
-        ahead = (state.pace - 1.0) / pace
+        falls = state.steady and state.lam > self.lam
+        lam = max(self.lam, self.fall * state.lam) if falls else state.lam
+        # What went before was for another objective: no momentum from it.
+        pace = 1.0 if falls else state.pace
+        after = (1.0 + math.sqrt(1.0 + 4.0 * pace**2)) / 2.0
+        ahead = (pace - 1.0) / after
         X, s, objective = self._shrunk(state, lam, ahead)
-        if objective > state.objective and not falling and ahead > 0.0:
-            pace = 1.0
+        if objective > state.objective and ahead > 0.0:
+            after = 1.0
             X, s, objective = self._shrunk(state, lam, 0.0)
-        new = GradientState(X, state.X, pace, lam, objective, len(s))
+        cut = self.penalty.threshold(lam)
+        change = step_size(frobenius(X - state.X), cut, len(s))
+        steady = change < STEADY
+        new = GradientState(X, state.X, after, lam, objective, len(s), steady)
         notes = {"rank": float(len(s)), "lam": lam}
-        change = change_of(X, state.X)
-        return Step(step, new, objective, change, notes, clock.look(), not falling)
+        last = lam <= self.lam
+        return Step(step, new, objective, change, notes, clock.look(), last)
 
     def _shrunk(
         self, state: GradientState, lam: float, ahead: float

@@ -48,8 +48,8 @@ def walk(
     largest: float,
     score: Callable[[Ending], float],
     *,
-    max_iter: int = 100,
-    tol: float = 1e-3,
+    max_iter: int = 200,
+    tol: float,
     tried: Callable[[Tried], None] = lambda _: None,
 ) -> list[Tried]:
     """Try falling strengths till the error on held-out entries falls no more.

@@ -175,6 +175,28 @@ def change_of(new: Array, old: Array) -> float:
     return ratio(frobenius(new - old), frobenius(new))
 
 
+#: Steps shorter than this (see `step_size`) let a strength fall, and end a trial.
+STEADY = 1e-2
+
+
+def step_size(moved: float, cut: float, rank: int) -> float:
+    """How far a step went, over the least that a matrix of this rank can be.
+
+    With a weak penalty steps get short long before the matrix is where it belongs;
+    measured by what the penalty lets through they do not.
+
+    Parameters
+    ----------
+    moved : float
+        Frobenius norm of the step.
+    cut : float
+        Singular values at or below it are sent to 0.
+    rank : int
+        Rank of the matrix.
+    """
+    return ratio(moved, cut * math.sqrt(max(rank, 1)))
+
+
 class Clock:
     """Seconds since the last look."""
 
