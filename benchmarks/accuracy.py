@@ -47,7 +47,7 @@ from accuracy_sets import (
     warm_up,
 )
 from common import print_table, write_json
-from rivals import RIVALS
+from contenders import RIVALS
 
 from ncarl.metrics import relative_rmse, rmse
 

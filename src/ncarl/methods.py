@@ -70,16 +70,31 @@ def make(name: str, **params: Any) -> Any:
     >>> make("schatten", p=2 / 3).p == make("SchattenP", p=2 / 3).p
     True
     """
-    kind = _kind(name)
-    estimator = getattr(importlib.import_module("ncarl"), kind)
-    known = estimator._get_param_names()
+    known = parameters_of(name)
     for param in params:
         if param not in known:
             raise TypeError(
-                f"{name!r} ({kind}) has no parameter {param!r}; it has "
+                f"{name!r} ({_kind(name)}) has no parameter {param!r}; it has "
                 f"{', '.join(known)}"
             )
-    return estimator(**params)
+    return _estimator(name)(**params)
+
+
+def parameters_of(name: str) -> list[str]:
+    """Names of the parameters of a method.
+
+    Examples
+    --------
+    >>> parameters_of("bias")[:2]
+    ['callback', 'checkpoint']
+    """
+    names: list[str] = _estimator(name)._get_param_names()
+    return names
+
+
+def _estimator(name: str) -> Any:
+    """The class of a method."""
+    return getattr(importlib.import_module("ncarl"), _kind(name))
 
 
 def _kind(name: Any) -> str:

@@ -51,9 +51,18 @@ def on(device: torch.device) -> AbstractContextManager[Any]:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Memory of a torch device; CUDA work is queued, so reading means waiting."""
+    """Memory of a torch device; CUDA work is queued, so reading means waiting.
+
+    Attributes
+    ----------
+    device : torch.device
+        The device.
+    begun : list of int
+        Bytes that were free when the last fit began; empty before the first.
+    """
 
     device: torch.device
+    begun: list[int] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def queued(self) -> bool:
@@ -67,13 +76,18 @@ class DeviceMemory:
             with on(self.device):
                 yield
         except torch.cuda.OutOfMemoryError as error:
-            raise too_large(n, self.device) from error
+            raise too_large(n, self) from error
 
     def expect_fit(self, n: int, number: int) -> None:
         """Raise where a fit of n columns, in numbers of so many bytes, cannot fit."""
-        _, total = device_memory(self.device)
+        free, total = device_memory(self.device)
+        self.begun[:] = [free]
         if KERNEL_ARRAYS * number * n * n > total:
-            raise too_large(n, self.device)
+            raise too_large(n, self)
+
+    def for_a_fit(self) -> int:
+        """Bytes that a fit has: what it has taken itself is not counted as gone."""
+        return max(device_memory(self.device)[0], *self.begun, 0)
 
     def send(self, array: Any) -> Any:
         """A NumPy array, moved to the device; a tensor as it is."""
@@ -116,25 +130,27 @@ def largest_kernel(free: int) -> int:
     return math.isqrt(free // (8 * KERNEL_ARRAYS))
 
 
-def too_large(n: int, device: torch.device) -> DeviceMemoryError:
+def too_large(n: int, memory: DeviceMemory) -> DeviceMemoryError:
     """The error for work that does not fit, with what would."""
-    free, total = device_memory(device)
+    device, free = memory.device, memory.for_a_fit()
+    _, total = device_memory(device)
     needed = KERNEL_ARRAYS * 8 * n * n
     return DeviceMemoryError(
         f"a kernel of {n} columns takes about {needed / 1e9:.2g} GB on {device} (half "
         f"with dtype='float32'), beside the entries and the rows at work; "
-        f"{free / 1e9:.3g} of {total / 1e9:.3g} GB are free, enough for about "
+        f"{free / 1e9:.3g} of {total / 1e9:.3g} GB are free for a fit, enough for about "
         f"{largest_kernel(free)} columns. "
         "engine='threads' works in the memory of the host; orientation='auto' puts the "
         "kernel on the shorter side"
     )
 
 
-def rows_too_large(block: PlacedBlock, device: torch.device) -> DeviceMemoryError:
+def rows_too_large(block: PlacedBlock, memory: DeviceMemory) -> DeviceMemoryError:
     """The error for rows that do not fit, however few are taken at a time."""
+    device = memory.device
     free, _ = device_memory(device)
     if block.n_columns > largest_kernel(free):
-        return too_large(block.n_columns, device)
+        return too_large(block.n_columns, memory)
     most = int((block.groups[1:] - block.groups[:-1]).max())
     return DeviceMemoryError(
         f"{most} rows of {block.n_columns} columns with the same mask, which are "
@@ -239,7 +255,7 @@ class Torch:
                     return function(block, kind="torch", **shared)
             except torch.cuda.OutOfMemoryError as error:
                 if not self.budget.shrink():
-                    raise rows_too_large(block, self.home.device) from error
+                    raise rows_too_large(block, self.home) from error
             for known in self.blocks:
                 if (placed := known()) is not None:
                     placed.plans.clear()  # made for larger batches, and in the way

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from typing import Any
 
 import typer
 
 
 class Method(StrEnum):
-    """Estimators by their name on the command line."""
+    """Estimators by their name, as in `ncarl.methods`."""
 
     BAYES = "bayes"
     NCARL_CV = "ncarl-cv"
     NCARL = "ncarl"
+    NUCLEAR = "nuclear"
+    FACTORED_NUCLEAR = "factored-nuclear"
+    SCHATTEN = "schatten"
+    WNNM = "wnnm"
+    REGL1 = "regl1"
+    FGSR = "fgsr"
+    LRFD = "lrfd"
+    S3LR = "s3lr"
+    SOFT_IMPUTE = "soft-impute"
+    BIAS = "bias"
+
+
+#: Methods that the paper compares with, or that people expect.
+RIVALS = tuple(m for m in Method if m not in ("bayes", "ncarl-cv", "ncarl"))
 
 
 class Center(StrEnum):
@@ -119,6 +134,28 @@ def parse_level(text: str) -> float:
     if not 0.0 < level < 1.0:
         raise typer.BadParameter(f"must lie between 0 and 1, got {text!r}")
     return level
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """A parameter of a method and its value.
+
+    Examples
+    --------
+    >>> parse_setting("p=0.5"), parse_setting("lam=auto"), parse_setting("rank=none")
+    (('p', 0.5), ('lam', 'auto'), ('rank', None))
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise typer.BadParameter(f"must be NAME=VALUE, such as p=0.5, got {text!r}")
+    words: dict[str, Any] = {"none": None, "true": True, "false": False}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
 
 
 def _number_or(text: str, words: tuple[str, ...], wanted: str) -> float | str:

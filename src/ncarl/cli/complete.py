@@ -20,12 +20,14 @@ from ncarl.cli.choices import (
     parse_gamma,
     parse_level,
     parse_noise,
+    parse_setting,
     parse_strength,
 )
 from ncarl.cli.models import ModelOptions
 
 TABLE, MODEL, OUTPUT = "How to read IN", "Model", "Output"
 BAYES, PAPER = "Only for --method bayes", "Only for --method ncarl and ncarl-cv"
+OTHERS = "Only for the other methods"
 
 
 def complete(
@@ -75,7 +77,8 @@ def complete(
         typer.Option(rich_help_panel=MODEL,
                      help="bayes learns the noise and gives error bars, with nothing "
                      "to tune; ncarl is the model of the paper, and ncarl-cv chooses "
-                     "those of its parameters that are not given."),
+                     "those of its parameters that are not given; the others are its "
+                     "rivals."),
     ] = Method.BAYES,
     center: Annotated[
         Center | None,
@@ -97,7 +100,8 @@ def complete(
     validation: Annotated[
         float | None,
         typer.Option(rich_help_panel=MODEL,
-                     help="Part of the entries to hold out first (bayes, ncarl-cv)."),
+                     help="Part of the entries to hold out first (bayes, ncarl-cv, "
+                     "soft-impute)."),
     ] = None,
     seed: Annotated[
         int,
@@ -165,6 +169,13 @@ def complete(
     orientation: Annotated[
         Orientation | None,
         typer.Option(rich_help_panel=PAPER, help="Which side carries the kernel."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", parser=parse_setting, metavar="NAME=VALUE",
+                     rich_help_panel=OTHERS,
+                     help="A parameter of the estimator, such as p=0.5, rank=20 or "
+                     "lam=auto. Repeatable."),
     ] = None,
     std: Annotated[
         Path | None,
@@ -250,6 +261,7 @@ def complete(
         std=std is not None,
         engine=engine,
         dtype=dtype,
+        settings=tuple(settings or ()),  # type: ignore[arg-type]  # parsed to pairs
     )
     outputs = Outputs(
         target, std, lower, upper, level, draws, draws_out, save_model, overwrite

@@ -42,6 +42,8 @@ class ModelOptions:
         Whether filled values are rounded to observed ones.
     std : bool
         Whether standard deviations will be asked for.
+    settings : tuple of pairs
+        Names and values of parameters of a rival.
     """
 
     method: Method = Method.BAYES
@@ -65,6 +67,7 @@ class ModelOptions:
     std: bool = False
     engine: EngineName = EngineName.AUTO
     dtype: Precision = Precision.FLOAT64
+    settings: tuple[tuple[str, Any], ...] = ()
 
 
 def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
@@ -94,7 +97,26 @@ def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
         Method.NCARL_CV: _search,
         Method.NCARL: _one_fit,
     }
-    return make[options.method](options, given)
+    return make.get(options.method, _rival)(options, given)
+
+
+def _rival(options: ModelOptions, given: dict[str, Any]) -> Completer:
+    """A model of the rivals, with the parameters that were set."""
+    from ncarl.methods import make, parameters_of
+
+    name = str(options.method)
+    known = parameters_of(name)
+    own: dict[str, Any] = {
+        "random_state": options.seed,
+        "validation": options.validation,
+    }
+    if options.center is not None:
+        own["center"] = _center(options.center)
+    elif given["scale"] == "columns":
+        own["center"] = "columns"  # one mean for columns of many units says nothing
+    given |= {name: value for name, value in own.items() if value is not None}
+    usable = {key: value for key, value in given.items() if key in known}
+    return make(name, **usable | dict(options.settings))  # type: ignore[no-any-return]
 
 
 def _bayesian(options: ModelOptions, given: dict[str, Any]) -> Completer:
@@ -170,7 +192,7 @@ def decide_scale(
         return (None if options.scale is Scale.NONE else "columns"), "as asked"
     if not mixed_units:
         return None, "a matrix file has one unit"
-    if options.method is not Method.BAYES:
+    if options.method in (Method.NCARL, Method.NCARL_CV):
         # There scaling puts the kernel on the columns.
         if options.orientation is Orientation.ROWS:
             return None, "the kernel is to sit on the rows"

@@ -12,10 +12,11 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.cli.bayes_summary import bayesian_lines, model_words
-from ncarl.cli.choices import Method
+from ncarl.cli.choices import RIVALS, Method
 from ncarl.cli.completion import Done
 from ncarl.cli.files import shown
 from ncarl.cli.outputs import USUAL_LEVEL, Outputs
+from ncarl.cli.rival_summary import rival_lines, rival_words
 from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.exceptions import NumericalWarning
@@ -68,10 +69,12 @@ def _written_lines(outputs: Outputs) -> Iterable[tuple[str, str]]:
 def _model_lines(done: Done) -> Iterable[tuple[str, str]]:
     """The part of the summary that tells of the fit."""
     est, method = done.estimator, done.job.model.method
-    bayes = method is Method.BAYES
-    yield "method", f"{method}: {model_words(est) if bayes else parameters(est)}"
+    bayes, rival = method is Method.BAYES, method in RIVALS
+    words = model_words if bayes else rival_words if rival else parameters
+    yield "method", f"{method}: {words(est)}"
     yield "scale", f"{done.scale or 'none'} ({done.reason})"
-    yield from bayesian_lines(done) if bayes else _error_lines(done)
+    lines = bayesian_lines if bayes else rival_lines if rival else _error_lines
+    yield from lines(done)
     # With tol = 0 a fixed number of steps was asked for, and was made.
     settled = "" if est.converged_ or est.tol == 0.0 else ", not settled"
     yield "steps", f"{est.n_iter_}{settled}, {done.seconds:.1f} s in all"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ncarl.cli.choices import Method, Sides
+from ncarl.cli.choices import RIVALS, Method, Precision, Sides
 from ncarl.cli.models import ModelOptions
 from ncarl.cli.outputs import Outputs
 
@@ -22,7 +22,9 @@ OWNERS = (
     ("noise", "--noise", BAYES),
     ("clip", "--clip", BAYES),
     ("rounding", "--round", BAYES),
-    ("validation", "--validation", (Method.BAYES, Method.NCARL_CV)),
+    ("validation", "--validation", (*BAYES, Method.NCARL_CV, Method.SOFT_IMPUTE)),
+    ("settings", "--set", RIVALS),
+    ("center", "--center", tuple(m for m in Method if m is not Method.BIAS)),
 )
 #: The same for fields of `Outputs`.
 OWNERS_OF_OUTPUTS = (
@@ -44,6 +46,8 @@ def check_usage(model: ModelOptions, outputs: Outputs) -> None:
         )
     if model.method is Method.BAYES:
         _check_noise_of_bayes(model, outputs)
+    elif model.method in RIVALS:
+        _check_rival(model, outputs)
     elif outputs.std is not None:
         _check_gamma(model)
     if outputs.level is not None and not outputs.ends:
@@ -57,8 +61,10 @@ def _foreign(
     """Flags that were given and mean nothing to the method, and whose they are."""
     for name, flag, methods in OWNERS:
         given = getattr(model, name)
-        if given is not None and given is not False and model.method not in methods:
+        if given not in (None, False, ()) and model.method not in methods:
             yield flag, methods
+    if model.dtype is Precision.FLOAT32 and model.method in RIVALS:
+        yield "--dtype float32", (*BAYES, *PAPER)
     for name, flag in OWNERS_OF_OUTPUTS:
         if getattr(outputs, name) is not None and model.method not in BAYES:
             yield flag, BAYES
@@ -72,6 +78,21 @@ def _check_noise_of_bayes(model: ModelOptions, outputs: Outputs) -> None:
                 f"{flag} needs a model of the noise, and --noise 0 has none; give it a "
                 "positive number, or leave it out"
             )
+
+
+def _check_rival(model: ModelOptions, outputs: Outputs) -> None:
+    """Raise if a rival is asked for error bars, or set what has a flag of its own."""
+    if outputs.std is not None:
+        raise ValueError(
+            f"--std needs a model of the noise, and {model.method} has none; use "
+            "--method bayes"
+        )
+    flags = ("center", "scale", "max_iter", "tol", "engine", "checkpoint", "validation")
+    for name, _ in model.settings:
+        if name in flags:
+            raise ValueError(f"--set {name}=...: give --{name.replace('_', '-')}")
+        if name in ("progress", "callback", "random_state"):
+            raise ValueError(f"--set {name}=...: cannot be set here; see --help")
 
 
 def _check_gamma(model: ModelOptions) -> None:

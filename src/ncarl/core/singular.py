@@ -195,7 +195,7 @@ def frobenius(A: Array) -> float:
 def spectral_norm(A: Any) -> float:
     """Largest singular value of a dense or sparse matrix."""
     if hasattr(A, "tocsr"):
-        if min(A.shape) < 3 or A.nnz == 0:
+        if min(A.shape) < 3 or not A.data.any():
             return spectral_norm(A.toarray())
         # Not a vector of ones, which a centred matrix knows nothing of.
         start = np.random.default_rng(0).standard_normal(min(A.shape))

@@ -9,11 +9,16 @@ from typing import Any
 from ncarl.engines import Engine
 from ncarl.estimators.matrix_base import MatrixEstimator
 from ncarl.estimators.parameters import check_choice, check_number, check_whole
-from ncarl.estimators.strength import Choices, Ways, check_lam, chosen_lam
+from ncarl.estimators.strength import (
+    Choices,
+    Ways,
+    alternating_ways,
+    check_lam,
+    chosen_lam,
+)
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
-from ncarl.solvers.als import Alternating
 from ncarl.solvers.entries import Entries
 from ncarl.solvers.problem import Solver
 from ncarl.solvers.soft import SoftThresholding
@@ -149,13 +154,17 @@ class SoftImpute(MatrixEstimator):
 
     def _ways(self, engine: Engine) -> Ways:
         """Solvers of all strengths, for entries made ready."""
+        most = None if self.rank is None else int(self.rank)
+        seed = int(self.random_state)
+        if self.solver == "als":
+            return alternating_ways(most, seed, engine)
 
         def ways(ready: Ready) -> Choices:
             entries = Entries(ready.residuals, engine.home)
-            most = min(entries.shape) if self.rank is None else int(self.rank)
-            kind = Alternating if self.solver == "als" else SoftThresholding
-            seed = int(self.random_state)
-            return Choices(entries.top, lambda lam: kind(entries, lam, most, seed))
+            rank = most or min(entries.shape)
+            return Choices(
+                entries.top, lambda lam: SoftThresholding(entries, lam, rank, seed)
+            )
 
         return ways
 

@@ -17,6 +17,8 @@ from ncarl.metrics import rmse
 from ncarl.observed import Observed
 from ncarl.penalties import Penalty
 from ncarl.progress import progress_bar
+from ncarl.solvers.als import Alternating
+from ncarl.solvers.entries import Entries
 from ncarl.solvers.gradient import Gradient
 from ncarl.solvers.path import MOST, PathSolver, walk
 from ncarl.solvers.problem import STEADY, Ending
@@ -70,6 +72,17 @@ def gradient_ways(estimator: Any, penalty: Penalty, engine: Engine) -> Ways:
         problem = estimator._dense(ready, engine)
         largest = penalty.strength(problem.top)
         return Choices(largest, lambda lam: Gradient(problem, penalty, lam))
+
+    return ways
+
+
+def alternating_ways(most: int | None, seed: int, engine: Engine) -> Ways:
+    """Alternating solvers of all strengths of the nuclear norm, up to some rank."""
+
+    def ways(ready: Ready) -> Choices:
+        entries = Entries(ready.residuals, engine.home)
+        rank = min(entries.shape) if most is None else most
+        return Choices(entries.top, lambda lam: Alternating(entries, lam, rank, seed))
 
     return ways
 

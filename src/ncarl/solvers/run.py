@@ -93,7 +93,8 @@ def _restored(
     kind: type, numbers: Mapping[str, Any], arrays: Mapping[str, Array], home: Home
 ) -> Any:
     """The state that numbers and arrays describe."""
-    sent = {name: home.send(np.ascontiguousarray(a)) for name, a in arrays.items()}
+    # As they lay in memory: products of arrays that lie otherwise round otherwise.
+    sent = {name: home.send(array) for name, array in arrays.items()}
     return kind(**numbers, **sent)
 
 

@@ -1,0 +1,159 @@
+"""Other ways to fill in a matrix, for accuracy.py: plain and from scratch.
+
+A rival is a function of a `Split` that gives its predictions for the hidden entries.
+`RIVALS` names them. Those of scikit-learn and of this package run with their defaults,
+or with the settings that the name says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ncarl import NCARL
+from ncarl.centering import fit_centre
+from ncarl.observed import Observed
+
+#: Strengths of the nuclear norm that are tried, as shares of the largest useful one.
+PATH = np.geomspace(1.0, 1e-3, 25)
+
+
+def two_way_means(split):
+    """Row and column effects with learned ridges, and nothing else."""
+    dense = isinstance(split.X, np.ndarray)
+    observed = (Observed.from_dense if dense else Observed.from_sparse)(split.X)
+    centre = fit_centre(observed, "two-way", scaled=False)
+    effects = centre.row_effects(observed)
+    return centre.mean + effects[split.rows] + centre.columns[split.cols]
+
+
+def ncarl(**settings):
+    """This package's other method."""
+
+    def rival(split):
+        return NCARL(**settings).fit(split.X).predict(split.rows, split.cols)
+
+    return rival
+
+
+def knn(split):
+    """Mean of the five nearest rows."""
+    from sklearn.impute import KNNImputer
+
+    filled = KNNImputer(keep_empty_features=True).fit_transform(split.X)
+    return filled[split.rows, split.cols]
+
+
+def knn_transposed(split):
+    """Mean of the five nearest columns."""
+    from sklearn.impute import KNNImputer
+
+    filled = KNNImputer(keep_empty_features=True).fit_transform(split.X.T)
+    return filled[split.cols, split.rows]
+
+
+def iterative(split):
+    """Each column regressed on the others in turn."""
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+    from sklearn.impute import IterativeImputer
+
+    model = IterativeImputer(random_state=0, keep_empty_features=True)
+    return model.fit_transform(split.X)[split.rows, split.cols]
+
+
+# --- nuclear norm with two-way effects, for small panels -----------------------------
+
+
+class Effects:
+    """Least squares of row and column effects on the observed entries."""
+
+    def __init__(self, seen):
+        m, n = seen.shape
+        rows, cols = np.nonzero(seen)
+        design = np.zeros((len(rows), m + n))
+        design[np.arange(len(rows)), rows] = 1.0
+        design[np.arange(len(rows)), m + cols] = 1.0
+        self.seen, self.m, self.inverse = seen, m, np.linalg.pinv(design)
+
+    def __call__(self, values):
+        """Fitted effects of the observed part of ``values``, at all entries."""
+        both = self.inverse @ values[self.seen]
+        return both[: self.m, None] + both[None, self.m :]
+
+
+def shrink(Z, strength):
+    """Soft-threshold the singular values."""
+    U, s, Vt = np.linalg.svd(Z, full_matrices=False)
+    return (U * np.maximum(s - strength, 0.0)) @ Vt
+
+
+def nuclear_path(X, strengths, refit_effects, max_iter=1000, tol=1e-5):
+    """Completions by falling strengths, each started from the one before.
+
+    Minimises half the squared error on observed entries plus the strength times the
+    nuclear norm of L, for X about effects + L. Effects are unpenalised; without
+    ``refit_effects`` they are taken off once, before L is fitted.
+    """
+    seen = ~np.isnan(X)
+    values = np.where(seen, X, 0.0)
+    effects = Effects(seen)
+    E = effects(values)
+    L = np.zeros_like(values)
+    size = float(np.linalg.norm((values - E)[seen]))
+    for strength in strengths:
+        for _ in range(max_iter):
+            before = L
+            L = shrink(np.where(seen, values - E, L), strength)
+            if refit_effects:
+                E = effects(values - L)
+            if np.linalg.norm(L - before) <= tol * size:
+                break
+        yield E + L
+
+
+def nuclear(refit_effects, splits=5, share=0.1):
+    """Nuclear norm with its strength chosen on observed entries hidden at random."""
+
+    def rival(split):
+        X = split.X
+        seen = ~np.isnan(X)
+        E = Effects(seen)(np.where(seen, X, 0.0))
+        largest = np.linalg.norm(np.where(seen, X - E, 0.0), ord=2)
+        strengths = largest * PATH
+        errors = np.zeros(len(strengths))
+        for k in range(splits):
+            held = seen & (np.random.default_rng(k).random(X.shape) < share)
+            inner = np.where(held, np.nan, X)
+            for j, filled in enumerate(nuclear_path(inner, strengths, refit_effects)):
+                errors[j] += np.mean((filled[held] - X[held]) ** 2)
+        best = int(np.argmin(errors))
+        for filled in nuclear_path(X, strengths[: best + 1], refit_effects):
+            last = filled
+        return last[split.rows, split.cols]
+
+    return rival
+
+
+def two_way_effects(split):
+    """Unpenalised row and column effects: differences in differences."""
+    seen = ~np.isnan(split.X)
+    return Effects(seen)(np.where(seen, split.X, 0.0))[split.rows, split.cols]
+
+
+RIVALS = {
+    "two-way means": two_way_means,
+    "NCARL()": ncarl(),
+    "NCARL two-way": ncarl(center="two-way"),
+    "NCARL gamma 1 two-way": ncarl(gamma=1.0, center="two-way"),
+    "NCARL as in quality.py (500)": ncarl(
+        alpha=100, n_neighbors=50, max_iter=50, tol=0
+    ),
+    "NCARL as in quality.py (1500)": ncarl(
+        alpha=1000, n_neighbors=20, max_iter=30, tol=0
+    ),
+    "KNNImputer": knn,
+    "KNNImputer, transposed": knn_transposed,
+    "IterativeImputer": iterative,
+    "two-way effects": two_way_effects,
+    "nuclear norm + effects": nuclear(refit_effects=True),
+    "nuclear norm after effects": nuclear(refit_effects=False),
+}

@@ -1,0 +1,167 @@
+"""The nuclear norm through two factors, against the nuclear norm itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+
+from ncarl import FactoredNuclear, Nuclear, Torch
+from ncarl.engines import pick_engine
+from ncarl.observed import Observed
+from ncarl.solvers.factored import (
+    Factored,
+    group_shrink,
+    product_rank,
+    ridge_left,
+    ridge_right,
+    usual_rank,
+)
+from ncarl.solvers.problem import Problem
+from ncarl.solvers.run import run
+from ncarl.solvers.split import Balanced
+
+
+def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
+    """A matrix of some rank, and the same with gaps."""
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
+    truth += noise * rng.standard_normal((m, n))
+    return truth, np.where(rng.random((m, n)) < keep, truth, np.nan)
+
+
+def settled(X, rank, tol=1e-7):
+    """The last step of the solver on a matrix with gaps."""
+    problem = Problem.of(Observed.from_dense(X), pick_engine("auto").home)
+    solver = Factored(problem, rank, Balanced(5.0 / problem.top, relaxation=1.0))
+    return run(solver, max_iter=3000, tol=tol).last
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_factors_are_balanced_and_their_norms_are_the_nuclear_norm_of_the_product(
+    noise,
+):
+    last = settled(low_rank(noise=noise)[1], 20)
+    A, B = last.state.A, last.state.B
+    assert_allclose(A.T @ A, B @ B.T, atol=1e-4 * np.linalg.norm(A) ** 2)
+    assert_allclose(last.objective, np.linalg.norm(A @ B, "nuc"), rtol=1e-5)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 1.0])
+def test_enough_columns_give_the_least_nuclear_norm(noise):
+    _, X = low_rank(noise=noise)
+    least = Nuclear().fit(X)
+    model = FactoredNuclear(rank=min(least.rank_ + 1, 20)).fit(X)
+    assert_allclose(model.objective_, least.objective_, rtol=1e-4)
+    both = model.transform(X), least.transform(X)
+    assert_allclose(*both, atol=1e-3 * np.abs(both[1]).max())
+
+
+def test_no_factors_of_a_matrix_have_smaller_norms_than_the_balanced_ones(rng):
+    X = low_rank()[0]
+    U, s, Vt = np.linalg.svd(X)
+    U, s, Vt = U[:, :2], s[:2], Vt[:2]
+    best = (np.sum((U * s**0.5) ** 2) + np.sum((s[:, None] ** 0.5 * Vt) ** 2)) / 2
+    assert_allclose(best, np.linalg.norm(X, "nuc"))
+    for _ in range(50):
+        C = rng.standard_normal((2, 2))
+        A, B = U * s @ C, np.linalg.solve(C, Vt)
+        assert_allclose(A @ B, X, atol=1e-8)
+        assert (np.sum(A**2) + np.sum(B**2)) / 2 >= best - 1e-9
+
+
+def test_with_default_columns_it_is_the_completion_of_least_nuclear_norm():
+    x, y = np.mgrid[0:30, 0:40] / 10.0
+    picture = np.sin(x * y) + np.cos(x) * y + 2.0
+    X = np.where(np.random.default_rng(1).random(x.shape) < 0.5, picture, np.nan)
+    filled = FactoredNuclear().fit_transform(X)
+    assert_allclose(filled, Nuclear().fit_transform(X), atol=2e-3)
+
+
+def test_a_low_rank_matrix_is_recovered_and_observed_values_are_kept():
+    truth, X = low_rank(80, 60, 4, 0.5)
+    model = FactoredNuclear(tol=1e-7).fit(X)
+    filled = model.transform(X)
+    assert np.linalg.norm(filled - truth) < 1e-5 * np.linalg.norm(truth)
+    seen = np.isfinite(X)
+    assert_allclose(filled[seen], X[seen], rtol=1e-14)
+    assert 0.0 < model.residual_ < 1e-6
+    assert model.rank_ == 4
+
+
+def test_fewer_columns_than_the_nuclear_norm_needs_still_agree_with_the_entries():
+    _, X = low_rank(keep=0.3, noise=1.0)
+    model = FactoredNuclear(rank=10).fit(X)
+    assert model.residual_ < 1e-4
+    assert model.rank_ == 10
+    assert model.objective_ > Nuclear().fit(X).objective_
+
+
+def test_too_few_columns_are_told_of():
+    _, X = low_rank(noise=1.0)
+    with pytest.warns(ConvergenceWarning, match="did not settle"):
+        filled = FactoredNuclear(rank=2, max_iter=300).fit_transform(X)
+    assert np.isfinite(filled).all()
+
+
+@pytest.mark.parametrize("power", [-40, 40])
+def test_the_unit_of_the_values_does_not_matter(power):
+    _, X = low_rank(noise=0.1)
+    filled = FactoredNuclear().fit_transform(np.ldexp(X, power))
+    assert_array_equal(np.ldexp(filled, -power), FactoredNuclear().fit_transform(X))
+
+
+def test_mu_is_in_the_units_of_one_over_value():
+    _, X = low_rank(noise=0.1)
+    usual = FactoredNuclear(mu=0.25).fit(X)
+    large = FactoredNuclear(mu=0.25 / 8.0).fit(8.0 * X)
+    assert_array_equal(large.history_["change"], usual.history_["change"])
+
+
+def test_another_engine_gives_the_same():
+    pytest.importorskip("torch")
+    _, X = low_rank()
+    filled = FactoredNuclear(engine=Torch(device="cpu")).fit_transform(X)
+    assert_allclose(filled, FactoredNuclear().fit_transform(X), atol=1e-9)
+
+
+def test_ridge_updates_solve_their_normal_equations(rng):
+    A, W = rng.standard_normal((7, 3)), rng.standard_normal((7, 5))
+    B = ridge_right(A, W, 0.3)
+    assert_allclose(A.T @ (A @ B - W) + 0.3 * B, 0.0, atol=1e-12)
+    assert_allclose(ridge_left(W.T, A.T, 0.3), B.T)
+
+
+def test_shrinking_columns_minimises_what_it_says(rng):
+    A = rng.standard_normal((4, 6))
+
+    def value(Z):
+        return np.sum((Z - A) ** 2) / 2 + 1.5 * np.linalg.norm(Z, axis=0).sum()
+
+    Z = group_shrink(A, 1.5)
+    assert not Z.all(), "some column should be gone"
+    for size in (1e-3, 1e-1, 1.0):
+        for _ in range(30):
+            assert value(Z) <= value(Z + size * rng.standard_normal(A.shape))
+
+
+def test_the_rank_of_a_product_is_that_of_the_matrix(rng):
+    A, B = rng.standard_normal((9, 3)), rng.standard_normal((3, 8))
+    assert product_rank(np.hstack([A, A]), np.vstack([B, B])) == 3
+    assert product_rank(A[:, :0], B[:0]) == 0
+    assert product_rank(0.0 * A, B) == 0
+
+
+def test_default_columns_leave_out_what_is_empty():
+    X = np.full((50, 40), np.nan)
+    X[:6, :5] = 1.0
+    assert usual_rank(Observed.from_dense(X)) == 5
+    full = Observed.from_dense(np.ones((50, 40)))
+    assert usual_rank(full) == 40
+    assert usual_rank(Observed.from_dense(np.ones((1, 3)))) == 1
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)

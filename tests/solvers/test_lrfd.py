@@ -1,0 +1,271 @@
+"""LRFD: facts of its model, checked by other ways to the same matrix."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+
+import ncarl
+from ncarl import LRFD, Nuclear
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+
+def hidden_part(truth, share, seed):
+    """The matrix with a share of its entries hidden, and where they are."""
+    hidden = np.random.default_rng(seed).random(truth.shape) < share
+    return np.where(hidden, np.nan, truth), hidden
+
+
+def low_rank(m, n, rank, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
+
+
+def row_coherent(seed=0):
+    """Sixty columns, three of which alone carry three of five directions."""
+    rng = np.random.default_rng(seed)
+    U = np.linalg.qr(rng.standard_normal((40, 5)))[0]
+    V = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 5))
+    V[:9:3] += 3.0 * rng.standard_normal((3, 5))
+    return U @ V.T, U
+
+
+def relative_error(found, truth):
+    return np.linalg.norm(found - truth) / np.linalg.norm(truth)
+
+
+def two_copies(X, D, steps=20_000, mu=1.0):
+    """The completion with dictionary D by ADMM without any reduction.
+
+    Both ``X = D Z`` and ``J = Z`` are constraints, and Z has a row for every column of
+    the dictionary.
+    """
+    seen = ~np.isnan(X)
+    M = np.where(seen, X, 0.0)
+    Z, Y1, Y2 = np.zeros((D.shape[1], X.shape[1])), 0.0 * M, 0.0
+    inverse = np.linalg.inv(D.T @ D + np.eye(D.shape[1]))
+    for _ in range(steps):
+        U, s, Vt = np.linalg.svd(Z + Y2 / mu, full_matrices=False)
+        J = (U * np.maximum(s - 1.0 / mu, 0.0)) @ Vt
+        W = np.where(seen, M, D @ Z - Y1 / mu)
+        Z = inverse @ (D.T @ (W + Y1 / mu) + J - Y2 / mu)
+        Y1, Y2 = Y1 + mu * (W - D @ Z), Y2 + mu * (Z - J)
+        if np.linalg.norm(Z - J) + np.linalg.norm(W - D @ Z) < 1e-10:
+            break
+    return D @ Z
+
+
+class TestTheModel:
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_a_square_orthogonal_dictionary_changes_nothing(self, turned):
+        X, _ = hidden_part(low_rank(20, 15, 4), 0.5, seed=1)
+        D = np.eye(20)
+        if turned:
+            D = np.linalg.qr(np.random.default_rng(2).standard_normal((20, 20)))[0]
+        ours = LRFD(D, tol=1e-9).fit(X)
+        plain = Nuclear(tol=1e-9, max_iter=5000).fit(X)
+        assert_allclose(ours.predict(X), plain.predict(X), atol=1e-5)
+        assert ours.objective_ == pytest.approx(plain.objective_, rel=1e-7)
+
+    def test_a_basis_gives_the_least_norm_among_matrices_of_its_columns(self):
+        truth = low_rank(20, 15, 3)
+        basis = np.linalg.qr(np.c_[truth[:, :3], low_rank(20, 4, 4, seed=5)])[0]
+        X, _ = hidden_part(truth, 0.6, seed=1)
+        ours = LRFD(basis, tol=1e-9).fit(X)
+        found = ours.predict(X)
+        norm = np.linalg.norm(found, "nuc")
+        assert ours.objective_ == pytest.approx(norm, rel=1e-6)
+        assert_allclose(basis @ (basis.T @ found), found, atol=1e-6)
+        assert_allclose(two_copies(X, basis), found, atol=1e-5)
+
+    def test_the_true_column_space_completes_what_the_nuclear_norm_cannot(self):
+        truth, basis = row_coherent()
+        X, hidden = hidden_part(truth, 0.5, seed=1)
+        with_it = LRFD(basis, tol=1e-9).fit_transform(X)
+        without = Nuclear().fit_transform(X)
+        assert relative_error(with_it[hidden], truth[hidden]) < 1e-6
+        assert relative_error(without[hidden], truth[hidden]) > 0.1
+
+    def test_the_size_of_the_dictionary_does_not_matter(self):
+        truth = low_rank(20, 15, 3)
+        D = np.c_[truth[:, :4], low_rank(20, 3, 3, seed=5)]
+        X, _ = hidden_part(truth, 0.5, seed=1)
+        one, other = (LRFD(c * D, tol=1e-9).fit(X) for c in (1.0, 1e-3))
+        assert_allclose(one.predict(X), other.predict(X), atol=1e-7)
+        assert 1e3 * one.objective_ == pytest.approx(other.objective_, rel=1e-7)
+
+    def test_the_reduction_to_the_rank_changes_nothing(self):
+        rng = np.random.default_rng(3)
+        D = rng.standard_normal((12, 4)) @ rng.standard_normal((4, 9))
+        D /= np.linalg.norm(D, axis=0)
+        X, _ = hidden_part(D @ rng.standard_normal((9, 8)), 0.7, seed=1)
+        assert_allclose(LRFD(D, tol=1e-9).fit(X).predict(X), two_copies(X, D),
+                        atol=1e-5)  # fmt: skip
+
+    def test_columns_are_those_of_the_completion_of_least_norm(self):
+        X, _ = hidden_part(low_rank(30, 25, 3), 0.3, seed=1)
+        first = Nuclear().fit_transform(X)
+        found = LRFD().fit(X)
+        assert_allclose(
+            found.dictionary_, first / np.linalg.norm(first, axis=0), atol=1e-4
+        )
+        basis = LRFD("basis").fit(X).dictionary_
+        assert basis.shape == (30, 3)
+        assert_allclose(basis @ (basis.T @ first), first, atol=1e-4)
+
+    def test_a_basis_of_its_own_completion_leaves_it_as_it_is(self):
+        X, _ = hidden_part(low_rank(25, 20, 6), 0.6, seed=1)
+        plain = Nuclear().fit_transform(X)
+        assert relative_error(LRFD("basis").fit_transform(X), plain) < 1e-3
+        assert relative_error(LRFD("columns").fit_transform(X), plain) > 1e-2
+
+
+class TestThePenalisedForm:
+    def test_its_residuals_prove_it(self):
+        rng = np.random.default_rng(4)
+        X, hidden = hidden_part(
+            low_rank(20, 15, 3) + 0.1 * rng.standard_normal((20, 15)), 0.4, seed=1
+        )
+        D, lam = rng.standard_normal((20, 8)), 0.7
+        model = LRFD(D, lam=lam, tol=1e-10, max_iter=20_000).fit(X)
+        found = model.predict(X)
+        Z = np.linalg.lstsq(D, found, rcond=None)[0]
+        pull = D.T @ np.where(hidden, 0.0, np.nan_to_num(X) - found) / lam
+        assert np.linalg.norm(pull, 2) < 1.0 + 1e-5
+        assert np.sum(pull * Z) == pytest.approx(np.linalg.norm(Z, "nuc"), rel=1e-5)
+        loss = np.sum((X - found)[~hidden] ** 2) / 2.0
+        value = np.linalg.norm(Z, "nuc") + loss / lam
+        assert model.objective_ == pytest.approx(value, rel=1e-6)
+        assert model.penalised_ and model.lam_ == pytest.approx(lam)
+
+    def test_it_takes_over_where_the_dictionary_cannot_meet_the_entries(self):
+        X, hidden = hidden_part(low_rank(20, 15, 3), 0.3, seed=1)
+        model = LRFD(low_rank(20, 2, 2, seed=7))
+        with pytest.warns(UserWarning, match="cannot meet"):
+            model.fit(X)
+        assert model.penalised_ and model.lam_ > 0.0
+        assert 0.1 < model.residual_ < 1.0
+        assert_array_equal(model.transform(X)[~hidden], X[~hidden])
+
+    def test_noise_of_which_the_rank_leaves_out_too_much_calls_for_it(self):
+        rng = np.random.default_rng(4)
+        X, _ = hidden_part(
+            low_rank(20, 15, 2) + 0.1 * rng.standard_normal((20, 15)), 0.2, seed=1
+        )
+        with pytest.warns(UserWarning, match="Lower rank_tol"):
+            assert LRFD(rank_tol=0.2).fit(X).penalised_
+        assert not LRFD(rank_tol=1e-6).fit(X).penalised_
+
+
+class TestTheLearnedDictionary:
+    def test_it_completes_and_its_value_is_that_of_a_power_of_singular_values(self):
+        truth = low_rank(40, 30, 3)
+        X, hidden = hidden_part(truth, 0.5, seed=1)
+        model = LRFD("learned").fit(X)
+        assert relative_error(model.transform(X)[hidden], truth[hidden]) < 1e-4
+        s = np.linalg.svd(truth, compute_uv=False)[:3]
+        assert model.objective_ == pytest.approx(1.5 * np.sum(s ** (2 / 3)), rel=1e-2)
+        assert model.dictionary_.shape == (40, 3) and model.rank_ == 3
+
+
+class TestTheRun:
+    def test_observed_entries_come_back_and_stages_follow_one_another(self):
+        X, hidden = hidden_part(low_rank(30, 25, 3), 0.3, seed=1)
+        model = LRFD(rounds=3).fit(X)
+        assert_array_equal(model.predict(X)[~hidden], X[~hidden])
+        assert 0.0 < model.residual_ < 1e-5
+        assert model.converged_ and model.rank_ == 3
+        stages, rounds = model.history_["stage"], model.history_["round"]
+        assert set(stages) == {1.0, 2.0} and set(rounds) == {1.0, 2.0, 3.0}
+        assert (np.diff(stages) >= 0).all() and (np.diff(rounds) >= 0).all()
+        assert {len(column) for column in model.history_.values()} == {model.n_iter_}
+
+    @pytest.mark.parametrize("dictionary", ["columns", "basis", "learned"])
+    def test_units_do_not_matter(self, dictionary):
+        X, _ = hidden_part(low_rank(15, 12, 3), 0.4, seed=1)
+        one = LRFD(dictionary).fit(X)
+        for factor in (3e-120, 7e90):
+            other = LRFD(dictionary).fit(factor * X)
+            assert relative_error(other.transform(factor * X) / factor,
+                                  one.transform(X)) < 1e-5  # fmt: skip
+
+    @pytest.mark.parametrize("options", [{}, {"lam": 0.1}, {"dictionary": "learned"}])
+    def test_torch_agrees(self, options, one_torch_thread):
+        torch_cpu = ncarl.Torch("cpu")
+        X, _ = hidden_part(low_rank(15, 12, 3), 0.4, seed=1)
+        plain = LRFD(**options, engine="threads").fit_transform(X)
+        other = LRFD(**options, engine=torch_cpu).fit_transform(X)
+        assert_allclose(other, plain, atol=1e-5)
+
+    @pytest.mark.parametrize("after", [5, 60])
+    @pytest.mark.parametrize("options", [{}, {"lam": 0.1}, {"dictionary": "learned"}])
+    def test_a_run_goes_on_from_its_checkpoint(self, options, after, tmp_path):
+        X, _ = hidden_part(low_rank(15, 12, 3), 0.4, seed=1)
+        whole = LRFD(**options).fit(X)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            LRFD(**options, checkpoint=tmp_path / "c", max_iter=after).fit(X)
+        rest = LRFD(**options, checkpoint=tmp_path / "c").fit(X)
+        assert rest.n_iter_ == whole.n_iter_
+        assert_allclose(rest.transform(X), whole.transform(X), atol=1e-10)
+
+    def test_a_saved_model_says_the_same(self, tmp_path):
+        X, _ = hidden_part(low_rank(15, 12, 3), 0.4, seed=1)
+        for dictionary in ("basis", np.eye(15)):
+            model = LRFD(dictionary).fit(X)
+            model.save(tmp_path / "m")
+            again = ncarl.load(tmp_path / "m")
+            assert_array_equal(again.transform(X), model.transform(X))
+            assert_array_equal(again.dictionary_, model.dictionary_)
+            assert again.penalised_ is False and again.rank_ == model.rank_
+
+
+ODD = {
+    "zeros": np.zeros((4, 3)),
+    "one row": np.array([[1.0, np.nan, 2.0, 3.0]]),
+    "one column": np.array([[1.0], [np.nan], [2.0]]),
+    "tiny": np.array([[1.0, 2.0, np.nan], [2.0, np.nan, 3.0]]),
+    "one entry": np.array([[np.nan, 1.0], [np.nan, np.nan]]),
+    "nothing missing": np.random.default_rng(0).standard_normal((6, 5)),
+}
+EMPTY, _ = hidden_part(low_rank(8, 9, 2), 0.2, seed=1)
+EMPTY[2], EMPTY[:, 4] = np.nan, np.nan
+ODD["empty lines"] = EMPTY
+
+
+class TestOddInput:
+    @pytest.mark.parametrize("dictionary", ["columns", "basis", "learned"])
+    @pytest.mark.parametrize("name", ODD)
+    def test_it_is_completed_with_finite_values(self, name, dictionary):
+        X = ODD[name]
+        filled = LRFD(dictionary).fit_transform(X)
+        seen = ~np.isnan(X)
+        assert np.isfinite(filled).all()
+        assert_array_equal(filled[seen], X[seen])
+        assert_allclose(filled[:, ~seen.any(axis=0)], 0.0, atol=1e-9)
+
+    @pytest.mark.parametrize("dictionary", ["columns", "learned"])
+    def test_few_steps_are_enough_for_a_result(self, dictionary):
+        model = LRFD(dictionary, tol=0, max_iter=2).fit(ODD["tiny"])
+        assert model.n_iter_ == 2 and np.isfinite(model.predict(ODD["tiny"])).all()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"dictionary": "rows"}, "dictionary must be one of"),
+            ({"dictionary": np.eye(3)}, "as many rows as X"),
+            ({"dictionary": np.full((2, 2), np.nan)}, "finite numbers"),
+            ({"dictionary": np.eye(2), "rounds": 2}, "rounds belongs to"),
+            ({"dictionary": "learned", "lam": 1.0}, "leave lam out"),
+            ({"rank_tol": 1.0}, "rank_tol must be below 1"),
+            ({"lam": -1.0}, "lam must be"),
+        ],
+    )
+    def test_parameters_that_make_no_sense_are_refused(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            LRFD(**options).fit(ODD["tiny"])

@@ -1,0 +1,193 @@
+"""Penalties on singular values: their maps are minimisers, their thresholds exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from ncarl.core.singular import triplets
+from ncarl.homes import HostMemory
+from ncarl.observed import Observed
+from ncarl.penalties import (
+    LogNuclear,
+    NuclearNorm,
+    SchattenNorm,
+    TruncatedNuclear,
+    WeightedNuclear,
+)
+from ncarl.solvers.gradient import Gradient
+from ncarl.solvers.problem import Problem
+from ncarl.solvers.run import run
+from ncarl.solvers.split import Balanced, Split
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+#: Penalties whose map is the exact minimiser.
+EXACT = [
+    NuclearNorm(),
+    SchattenNorm(0.5),
+    SchattenNorm(2 / 3),
+    SchattenNorm(1.0),
+    WeightedNuclear(np.array([0.5, 1.0, 2.0, 3.0])),
+    WeightedNuclear(np.array([3.0, 2.0, 1.0, 0.5])),
+    WeightedNuclear(np.array([1.0, 0.1, 2.0, 0.3])),
+    TruncatedNuclear(0),
+    TruncatedNuclear(2),
+]
+LOGS = [LogNuclear(0.01), LogNuclear(0.7), LogNuclear(20.0)]
+
+sizes = st.lists(st.floats(0.0, 5.0), min_size=1, max_size=4)
+
+
+def falling(values):
+    return np.sort(np.array(values, dtype=float))[::-1].copy()
+
+
+def objective(penalty, x, s, tau):
+    return 0.5 * np.sum((x - s) ** 2) + tau * penalty.value(x)
+
+
+@pytest.mark.parametrize("penalty", EXACT, ids=str)
+class TestExactMaps:
+    @given(values=sizes, tau=st.floats(0.01, 3.0), seed=st.integers(0, 10**6))
+    def test_no_other_falling_values_are_better(self, penalty, values, tau, seed):
+        s = falling(values)
+        x = penalty.prox(s, tau)
+        assert (x >= 0.0).all()
+        assert (np.diff(x) <= 1e-12).all()
+        best = objective(penalty, x, s, tau)
+        rng = np.random.default_rng(seed)
+        for scale in (1e-3, 1e-1, 2.0):
+            others = np.abs(x + scale * rng.standard_normal((60, len(s))))
+            # Some values may be dropped altogether, which no small step tries.
+            others *= rng.random(others.shape) < 0.8
+            for other in np.sort(others, axis=1)[:, ::-1]:
+                assert best <= objective(penalty, other, s, tau) + 1e-10
+
+    def test_no_other_matrix_is_better(self, penalty, rng):
+        W, tau = rng.standard_normal((5, 4)), 0.4
+        found = triplets(W)
+        Z = found.product(penalty.prox(found.s, tau))
+
+        def value(X):
+            s = np.linalg.svd(X, compute_uv=False)
+            return 0.5 * np.linalg.norm(X - W) ** 2 + tau * penalty.value(s)
+
+        best = value(Z)
+        for scale in (1e-4, 1e-2, 1.0):
+            for _ in range(30):
+                assert best <= value(Z + scale * rng.standard_normal(W.shape)) + 1e-9
+        assert best <= value(W)
+        assert best <= value(0.0 * W)
+
+    def test_values_grow_with_the_matrix_as_the_degree_says(self, penalty):
+        s = np.array([3.0, 2.0, 0.5, 0.0])
+        grown = 7.0**penalty.degree * penalty.value(s)
+        assert penalty.value(7.0 * s) == pytest.approx(grown)
+
+
+@pytest.mark.parametrize("penalty", [*EXACT[:6], EXACT[7], *LOGS], ids=str)
+class TestThresholds:
+    @pytest.mark.parametrize("tau", [1e-3, 0.3, 2.0])
+    def test_a_value_leaves_zero_at_the_threshold(self, penalty, tau):
+        cut = penalty.threshold(tau)
+        if isinstance(penalty, WeightedNuclear) and penalty.weights[0] > 2.9:
+            # The lightest weight is that of the last value.
+            below, above = (np.full(4, cut) * part for part in (1 - 1e-9, 1 + 1e-9))
+            assert penalty.prox(below, tau)[-1] == 0.0
+            assert np.all(penalty.prox(above, tau) == 0.0)
+            return
+        assert penalty.prox(np.array([cut * (1 - 1e-9)]), tau)[0] == 0.0
+        assert penalty.prox(np.array([cut * (1 + 1e-9)]), tau)[0] > 0.0
+
+    @pytest.mark.parametrize("cut", [1e-2, 0.69, 0.71, 5.0, 30.0])
+    def test_the_strength_is_that_of_the_threshold(self, penalty, cut):
+        assert penalty.threshold(penalty.strength(cut)) == pytest.approx(cut)
+
+
+class TestWeights:
+    def test_equal_weights_are_the_nuclear_norm(self, rng):
+        s = falling(rng.uniform(0.0, 5.0, 6))
+        equal = WeightedNuclear(np.full(6, 1.7))
+        assert_array_equal(equal.prox(s, 0.5), NuclearNorm().prox(s, 1.7 * 0.5))
+        assert equal.value(s) == pytest.approx(1.7 * NuclearNorm().value(s))
+
+    def test_rising_weights_are_taken_off_one_by_one(self):
+        weights = np.array([0.5, 1.0, 2.0])
+        found = WeightedNuclear(weights).prox(np.array([3.0, 2.0, 1.0]), 1.0)
+        assert_array_equal(found, [2.5, 1.0, 0.0])
+
+    @given(values=sizes, seed=st.integers(0, 10**6))
+    def test_falling_weights_give_falling_values_better_than_plain_shrinking(
+        self, values, seed
+    ):
+        s = falling(values)
+        weights = falling(np.random.default_rng(seed).uniform(0.0, 3.0, len(s)))
+        penalty = WeightedNuclear(weights)
+        x = penalty.prox(s, 1.0)
+        assert (np.diff(x) <= 1e-12).all()
+        naive = falling(np.maximum(s - weights, 0.0))
+        assert objective(penalty, x, s, 1.0) <= objective(penalty, naive, s, 1) + 1e-12
+
+    def test_two_values_with_the_heavier_weight_first_meet_in_the_middle(self):
+        s, weights = np.array([3.0, 2.5]), np.array([2.0, 0.5])
+        grid = np.linspace(0.0, 3.0, 301)
+        a, b = np.meshgrid(grid, grid, indexing="ij")
+        cost = (a - 3.0) ** 2 / 2 + (b - 2.5) ** 2 / 2 + 2.0 * a + 0.5 * b
+        cost[a < b] = np.inf
+        i, j = np.unravel_index(np.argmin(cost), cost.shape)
+        found = WeightedNuclear(weights).prox(s, 1.0)
+        assert_allclose(found, [grid[i], grid[j]], atol=0.01)
+        assert_allclose(found, [1.5, 1.5])
+
+    def test_fewer_values_than_weights_take_the_first_weights(self):
+        penalty = WeightedNuclear(np.array([0.0, 1.0, 5.0]))
+        assert_array_equal(penalty.prox(np.array([3.0, 2.0]), 1.0), [3.0, 1.0])
+        assert penalty.value(np.array([3.0, 2.0])) == 2.0
+
+
+class TestLogarithm:
+    def test_its_value_starts_at_zero_and_is_a_sum_of_logarithms(self):
+        penalty = LogNuclear(0.5)
+        assert penalty.value(np.zeros(3)) == 0.0
+        s = np.array([2.0, 1.0])
+        assert penalty.value(s) == pytest.approx(np.log(5.0) + np.log(3.0))
+
+    def test_a_large_eps_makes_it_the_nuclear_norm(self, rng):
+        s, weight, eps = falling(rng.uniform(0.0, 5.0, 8)), 1.3, 1e7
+        found = LogNuclear(eps).prox(s, weight * eps)
+        assert_allclose(found, NuclearNorm().prox(s, weight), atol=2e-6)
+        assert LogNuclear(eps).value(s) == pytest.approx(s.sum() / eps, rel=1e-6)
+
+
+class TestOthersInTheSolvers:
+    @pytest.fixture
+    def problem(self, rng):
+        truth = rng.standard_normal((16, 3)) @ rng.standard_normal((3, 12))
+        X = np.where(rng.random(truth.shape) < 0.7, truth, np.nan)
+        return Problem.of(Observed.from_dense(X), HostMemory(1))
+
+    def test_equal_weights_complete_as_the_nuclear_norm_does(self, problem):
+        found = [
+            run(Split(problem, penalty, Balanced(0.1)), max_iter=300, tol=1e-9)
+            for penalty in (NuclearNorm(), WeightedNuclear(np.ones(12)))
+        ]
+        assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-6)
+
+    def test_nothing_truncated_smooths_as_the_nuclear_norm_does(self, problem):
+        found = [
+            run(Gradient(problem, penalty, 0.5), max_iter=500, tol=1e-9)
+            for penalty in (NuclearNorm(), TruncatedNuclear(0))
+        ]
+        assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-9)
+
+    def test_a_truncated_norm_lets_its_first_directions_be(self, problem):
+        found = run(Gradient(problem, TruncatedNuclear(3), 0.5), max_iter=800, tol=1e-9)
+        shrunk = run(Gradient(problem, NuclearNorm(), 0.5), max_iter=800, tol=1e-9)
+        residuals = [
+            problem.residual(result.last.state.X) for result in (found, shrunk)
+        ]
+        assert residuals[0] < 1e-6 < 1e-3 < residuals[1]

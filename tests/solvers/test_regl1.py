@@ -1,0 +1,156 @@
+"""Least absolute residuals: exact penalty, robustness, and the steps on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from ncarl import Nuclear, RegL1, Torch
+from ncarl.engines import pick_engine
+from ncarl.observed import Observed
+from ncarl.solvers.problem import Problem
+from ncarl.solvers.regl1 import AbsoluteResiduals
+
+
+def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
+    """A matrix of some rank, and the same with gaps."""
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
+    truth += noise * rng.standard_normal((m, n))
+    return truth, np.where(rng.random((m, n)) < keep, truth, np.nan)
+
+
+def solver_of(X, **options):
+    problem = Problem.of(Observed.from_dense(X), pick_engine("auto").home)
+    return AbsoluteResiduals(problem, **{"lam": 1e-3, "rank": 20, **options})
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_a_weak_norm_and_a_large_rank_give_the_nuclear_completion(noise):
+    _, X = low_rank(noise=noise)
+    least = Nuclear().fit(X)
+    assert np.abs(least.dual_.data).max() < 1.0 / 1e-3, "the penalty is exact"
+    model = RegL1().fit(X)
+    filled = model.transform(X)
+    assert model.residual_ < 1e-5
+    assert_allclose(np.linalg.norm(filled, "nuc"), least.objective_, rtol=1e-4)
+    assert_allclose(filled, least.transform(X), atol=2e-3 * np.abs(filled).max())
+
+
+def test_gross_errors_spoil_a_fit_of_least_squares_and_not_this_one():
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((200, 3)) @ rng.standard_normal((3, 300))
+    wrong = rng.random(truth.shape) < 0.1
+    X = truth + np.where(wrong, 40.0 * rng.uniform(-1.0, 1.0, truth.shape), 0.0)
+    X[rng.random(truth.shape) < 0.3] = np.nan
+    off = np.abs(RegL1(rank=3).fit_transform(X) - truth)[~wrong]
+    assert np.median(off) < 1e-2
+    filled = np.where(np.isnan(X), 0.0, X)
+    for _ in range(50):  # least squares of the same rank
+        U, s, Vt = np.linalg.svd(filled, full_matrices=False)
+        fit = (U[:, :3] * s[:3]) @ Vt[:3]
+        filled = np.where(np.isnan(X), fit, X)
+    assert np.median(np.abs(fit - truth)[~wrong]) > 20 * np.median(off)
+    assert np.median(np.abs(fit - truth)[~wrong]) > 0.1
+
+
+@pytest.mark.parametrize("rank", [2, 20])
+def test_columns_of_the_left_factor_are_orthonormal(rank):
+    U, V = RegL1(rank=rank).fit(low_rank(noise=0.1)[1]).model_.factors
+    assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=1e-10)
+    assert U.shape[1] == V.shape[0] <= rank
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+def test_the_lagrangian_falls_within_a_step(nonnegative):
+    solver = solver_of(low_rank(noise=1.0)[1], lam=2.0, rank=5, nonnegative=nonnegative)
+    M, seen = solver.problem.M, solver.problem.seen
+
+    def lagrangian(s):
+        Z = s.U @ s.V
+        return (
+            np.abs((s.E - M)[seen]).sum()
+            + 2.0 * np.linalg.svd(s.V, compute_uv=False).sum()
+            + np.sum(s.Y * (s.E - Z))
+            + s.mu / 2.0 * np.sum((s.E - Z) ** 2)
+        )
+
+    state = solver.begin()
+    for _, step in zip(range(40), solver.steps(state, 0), strict=False):
+        state = replace(step.state)
+        values = []
+        for _ in range(6):
+            state = solver.turn(state)
+            values.append(lagrangian(state))
+        assert np.all(np.diff(values) <= 1e-9 * np.abs(values[0]))
+        assert values[-1] < values[0] or values[-1] == pytest.approx(values[0])
+
+
+def test_the_factors_of_a_turn_are_the_best_for_their_copy():
+    rng = np.random.default_rng(0)
+    solver = solver_of(low_rank(noise=1.0)[1], lam=3.0, rank=4)
+    state = replace(solver.begin(), mu=1.0)
+    new = solver.turn(state)
+
+    def value(U, V):
+        off = state.E - U @ V
+        return 3.0 * np.linalg.norm(V, "nuc") + np.sum(off**2) / 2.0
+
+    best = value(new.U, new.V)
+    for size in (1e-3, 1e-1, 1.0):
+        for _ in range(20):
+            U = np.linalg.qr(new.U + size * rng.standard_normal(new.U.shape))[0]
+            # the best V for that U: shrink the singular values of U^T E
+            W, s, Vt = np.linalg.svd(U.T @ state.E, full_matrices=False)
+            assert best <= value(U, (W * np.maximum(s - 3.0, 0.0)) @ Vt) + 1e-9
+
+
+def test_a_strong_norm_leaves_nothing():
+    _, X = low_rank()
+    model = RegL1(lam=np.sqrt(np.isfinite(X).sum()) + 1.0).fit(X)
+    assert_allclose(model.transform(X), 0.0, atol=1e-5)
+    assert_allclose(model.objective_, np.nansum(np.abs(X)), rtol=1e-5)
+
+
+def test_a_norm_of_moderate_strength_needs_no_rank_to_be_robust():
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50))
+    wrong = rng.random(truth.shape) < 0.05
+    X = np.where(wrong, 30.0, truth)
+    X[rng.random(truth.shape) < 0.2] = np.nan
+    filled = RegL1(lam=np.sqrt(0.8 * 60)).fit_transform(X)
+    assert np.median(np.abs(filled - truth)) < 1e-2
+
+
+def test_the_objective_is_what_it_says():
+    _, X = low_rank(noise=0.5)
+    model = RegL1(lam=2.0, rank=4).fit(X)
+    filled = model.transform(X)
+    value = np.nansum(np.abs(X - filled)) + 2.0 * np.linalg.norm(filled, "nuc")
+    assert_allclose(model.objective_, value, rtol=1e-9)
+
+
+def test_values_that_cannot_be_negative_are_not():
+    rng = np.random.default_rng(0)
+    truth = rng.random((30, 2)) @ rng.random((2, 20))
+    truth[rng.random(truth.shape) < 0.3] = 0.0
+    X = np.where(rng.random(truth.shape) < 0.4, truth, np.nan)
+    assert RegL1().fit_transform(X).min() < -1e-2
+    assert RegL1(nonnegative=True, tol=1e-7).fit_transform(X).min() > -1e-4
+
+
+@pytest.mark.parametrize("power", [-40, 40])
+def test_the_unit_of_the_values_does_not_matter(power):
+    _, X = low_rank(noise=0.1)
+    filled = RegL1(lam=1.0).fit_transform(np.ldexp(X, power))
+    assert_array_equal(np.ldexp(filled, -power), RegL1(lam=1.0).fit_transform(X))
+
+
+def test_another_engine_gives_the_same():
+    pytest.importorskip("torch")
+    _, X = low_rank(noise=0.1)
+    filled = RegL1(engine=Torch(device="cpu")).fit_transform(X)
+    assert_allclose(filled, RegL1().fit_transform(X), atol=1e-8)

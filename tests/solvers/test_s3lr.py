@@ -1,0 +1,327 @@
+"""S3LR: facts of its model, checked by other ways to the same numbers."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Lasso
+
+import ncarl
+from ncarl import S3LR, Nuclear
+from ncarl.engines import pick_engine
+from ncarl.matrix_model import Ready
+from ncarl.solvers.clusters import groups_of, shrunk_by_group
+from ncarl.solvers.power import MARGIN, first_probe, norm_bound
+from ncarl.solvers.s3lr import shrunk_rest
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+
+def hidden_part(truth, share, seed):
+    """The matrix with a share of its entries hidden, and where they are."""
+    hidden = np.random.default_rng(seed).random(truth.shape) < share
+    return np.where(hidden, np.nan, truth), hidden
+
+
+def subspaces(m=30, dimension=3, each=40, count=2, seed=0):
+    """Columns from orthogonal subspaces, one after the other."""
+    rng = np.random.default_rng(seed)
+    bases = np.linalg.qr(rng.standard_normal((m, count * dimension)))[0]
+    parts = np.split(bases, count, axis=1)
+    return np.hstack([B @ rng.standard_normal((dimension, each)) for B in parts])
+
+
+def relative_error(found, truth):
+    return np.linalg.norm(found - truth) / np.linalg.norm(truth)
+
+
+def nuclear_shrunk(W, tau):
+    U, s, Vt = np.linalg.svd(W, full_matrices=False)
+    return (U * np.maximum(s - tau, 0.0)) @ Vt
+
+
+class TestTheModel:
+    def test_without_self_expression_it_is_the_nuclear_completion(self):
+        X, _ = hidden_part(subspaces(20, 2, 12), 0.4, seed=1)
+        model = S3LR(lam=0, rho=1.01, tol=1e-6, max_rounds=1).fit(X)
+        assert not model.coefficients_.any()
+        assert relative_error(model.transform(X), Nuclear().fit_transform(X)) < 2e-4
+
+    @pytest.mark.parametrize("norm", ["l1", "l21", "squared"])
+    def test_one_group_is_done_after_one_round_and_needs_no_relaxation(self, norm):
+        X, _ = hidden_part(subspaces(20, 2, 12), 0.4, seed=1)
+        one = S3LR(n_clusters=1, error_norm=norm).fit(X)
+        relaxed = S3LR(n_clusters=1, relax=True, error_norm=norm).fit(X)
+        assert one.rounds_ == relaxed.rounds_ == 1 and one.converged_
+        assert_array_equal(one.transform(X), relaxed.transform(X))
+        assert_array_equal(one.coefficients_, relaxed.coefficients_)
+        assert not one.labels_.any()
+
+    def test_relaxation_matters_as_soon_as_there_are_groups(self):
+        X, _ = hidden_part(subspaces(20, 2, 12), 0.4, seed=1)
+        whole = S3LR(n_clusters=2, relax=True).fit(X)
+        assert whole.rounds_ > 1
+        one = S3LR(n_clusters=2).fit_transform(X)
+        assert relative_error(whole.transform(X), one) > 1e-4
+
+    @pytest.mark.parametrize("n_clusters", ["auto", 2])
+    @pytest.mark.parametrize("missing", [0.2, 0.5])
+    def test_two_subspaces_are_told_apart(self, missing, n_clusters):
+        truth = subspaces()
+        X, hidden = hidden_part(truth, missing, seed=1)
+        model = S3LR(n_clusters=n_clusters).fit(X)
+        assert model.n_clusters_ == 2
+        assert_array_equal(model.labels_, np.repeat([0, 1], 40))
+        assert relative_error(model.transform(X)[hidden], truth[hidden]) < 0.1
+
+    def test_two_subspaces_are_completed_better_than_by_the_nuclear_norm(self):
+        truth = subspaces()
+        X, hidden = hidden_part(truth, 0.5, seed=1)
+        ours = relative_error(S3LR().fit_transform(X)[hidden], truth[hidden])
+        plain = relative_error(Nuclear().fit_transform(X)[hidden], truth[hidden])
+        assert ours < 0.3 * plain
+
+    def test_with_nothing_missing_columns_are_made_up_of_few_others(self):
+        X = subspaces(20, 2, 8) + 0.01 * np.random.default_rng(3).standard_normal(
+            (20, 16)
+        )
+        lam, g0 = 50.0, 0.05
+        model = S3LR(1, lam, g0, error_norm="squared", rho=1.003, tol=1e-5,
+                     max_iter=6000).fit(X)  # fmt: skip
+        C = model.coefficients_
+        assert_array_equal(model.predict(X), X)
+        assert model.residual_ < 1e-4
+        assert not np.diag(C).any()
+        length = np.sqrt(20) * np.sqrt(np.mean(X**2))
+
+        def value(C):
+            loss = np.sum((X - X @ C) ** 2) / 2.0
+            return lam / length * loss + g0 * length * np.abs(C).sum()
+
+        best = np.zeros_like(C)
+        lasso = Lasso(
+            g0 * length**2 / lam / 20, fit_intercept=False, tol=1e-6, max_iter=100_000
+        )
+        for j in range(16):
+            others = np.arange(16) != j
+            best[others, j] = lasso.fit(X[:, others], X[:, j]).coef_
+        assert value(best) <= value(C) < 1.01 * value(best)
+        assert np.count_nonzero(C) < 0.5 * C.size
+
+    def test_units_do_not_matter(self):
+        X, _ = hidden_part(subspaces(15, 2, 10), 0.3, seed=1)
+        for norm in ("l1", "squared"):
+            one = S3LR(error_norm=norm).fit(X)
+            for factor in (3e-120, 7e90):
+                other = S3LR(error_norm=norm).fit(factor * X)
+                filled = other.transform(factor * X) / factor
+                assert relative_error(filled, one.transform(X)) < 1e-3
+                assert_array_equal(other.labels_, one.labels_)
+
+
+def plain_steps(X, labels, solver, count):
+    """Steps of a round as they are written down, with the norms of the solver."""
+    seen = ~np.isnan(X)
+    M, n = np.where(seen, X, 0.0), X.shape[1]
+    X, C, E, Y1, Y2 = M, np.zeros((n, n)), 0.0 * M, 0.0 * M, 0.0 * M
+    mu, eye = 1.25 / np.linalg.norm(M, 2), np.eye(n)
+    groups = [np.full(n, True)] if solver.relax else [labels == k for k in (0, 1)]
+    strengths = solver.g0 + solver.G * (labels[:, None] != labels[None, :])
+    probes = [first_probe(n), first_probe(n)]
+    for _ in range(count):
+        norm, probes[0] = norm_bound(eye - C, probes[0])
+        eta = norm**2 + 1.01
+        slope = seen * (X - M - Y1 / mu) + (X - X @ C - E + Y2 / mu) @ (eye - C).T
+        W, X = X - slope / eta, np.empty_like(X)
+        for own in groups:
+            X[:, own] = nuclear_shrunk(W[:, own], 1.0 / (mu * eta))
+        W = X - X @ C + Y2 / mu
+        E = np.sign(W) * np.maximum(np.abs(W) - solver.lam / mu, 0.0)
+        norm, probes[1] = norm_bound(X, probes[1])
+        W = C - X.T @ (X @ C + E - X - Y2 / mu) / norm**2
+        C = np.sign(W) * np.maximum(np.abs(W) - strengths / (mu * norm**2), 0.0)
+        np.fill_diagonal(C, 0.0)
+        Y1 = Y1 + mu * seen * (M - X)
+        Y2 = Y2 + mu * (X - X @ C - E)
+        mu *= solver.rho
+    return X, C
+
+
+class TestTheParts:
+    @pytest.mark.parametrize("relax", [False, True])
+    def test_steps_are_those_that_are_written_down(self, relax):
+        X, _ = hidden_part(subspaces(12, 2, 7), 0.3, seed=1)
+        model = S3LR(2, 0.3, 0.02, 0.2, relax, tol=0, max_iter=1).fit(X)
+        ready = Ready.of(model.training_, None, False)
+        solver = model._solver(ready, model.training_, pick_engine("threads"), {})
+        labels = np.arange(14) % 2
+        steps = solver.steps(replace(solver.begin(), labels=labels), 0)
+        last = [next(steps) for _ in range(40)][-1].state
+        X, C = plain_steps(X / ready.unit, labels, solver, 40)
+        assert np.abs(C).max() > 0.1
+        assert_allclose(last.X, X, atol=1e-9)
+        assert_allclose(last.C, C, atol=1e-9)
+
+    def test_shrinking_by_group_is_shrinking_each_group(self):
+        rng = np.random.default_rng(0)
+        W, labels = rng.standard_normal((9, 14)), rng.integers(0, 3, 14)
+        found, s = shrunk_by_group(W, labels, 0.8)
+        for k in range(3):
+            own = labels == k
+            assert_allclose(found[:, own], nuclear_shrunk(W[:, own], 0.8), atol=1e-12)
+        norms = [np.linalg.norm(found[:, labels == k], "nuc") for k in range(3)]
+        assert s.sum() == pytest.approx(sum(norms))
+        whole, _ = shrunk_by_group(W, labels[:0], 0.8)
+        assert_allclose(whole, nuclear_shrunk(W, 0.8), atol=1e-12)
+
+    @pytest.mark.parametrize("norm", ["l1", "l21", "squared"])
+    def test_what_is_left_is_shrunk_to_the_least(self, norm):
+        rng = np.random.default_rng(0)
+        W, lam, mu = rng.standard_normal((5, 4)), 0.9, 0.7
+        E = shrunk_rest(W, norm, lam / mu)
+
+        def value(E):
+            size = {
+                "l1": np.abs(E).sum(),
+                "l21": np.linalg.norm(E, axis=0).sum(),
+                "squared": np.sum(E**2) / 2.0,
+            }[norm]
+            return lam * size + mu / 2.0 * np.sum((E - W) ** 2)
+
+        for scale in (1e-3, 1e-1, 1.0):
+            for _ in range(20):
+                other = E + scale * rng.standard_normal(E.shape)
+                assert value(E) <= value(other)
+
+    def test_the_norm_has_a_bound_that_is_not_far_above_it(self):
+        rng = np.random.default_rng(1)
+        for shape in [(30, 20), (20, 30), (1, 5), (5, 1)]:
+            A, probe = rng.standard_normal(shape), first_probe(shape[1])
+            for _ in range(3):
+                A = A + 0.01 * rng.standard_normal(shape)
+                bound, probe = norm_bound(A, probe)
+            top = np.linalg.norm(A, 2)
+            assert top <= bound <= MARGIN * top * (1.0 + 1e-12)
+
+    def test_groups_follow_blocks_of_coefficients_and_their_number_the_gap(self):
+        rng = np.random.default_rng(0)
+        order = rng.permutation(24)
+        blocks = np.repeat([0, 1, 2], 8)[order]
+        C = rng.random((24, 24)) * (blocks[:, None] == blocks[None, :])
+        labels, k = groups_of(C + 0.01 * rng.random((24, 24)), 0, 0)
+        assert k == 3
+        together = labels[:, None] == labels[None, :]
+        assert_array_equal(together, blocks[:, None] == blocks[None, :])
+
+    def test_no_coefficients_make_one_group(self):
+        labels, k = groups_of(np.zeros((5, 5)), 0, 0)
+        assert k == 1 and not labels.any()
+
+
+class TestTheRun:
+    def test_observed_entries_come_back_and_rounds_are_counted(self):
+        X, hidden = hidden_part(subspaces(), 0.5, seed=1)
+        model = S3LR().fit(X)
+        assert_array_equal(model.predict(X)[~hidden], X[~hidden])
+        assert 0.0 < model.residual_ < 1e-4
+        rounds = model.history_["round"]
+        assert rounds[-1] == model.rounds_ > 1 and model.converged_
+        assert set(np.diff(rounds)) == {0.0, 1.0}
+        assert model.coefficients_.shape == (80, 80)
+        assert {len(column) for column in model.history_.values()} == {model.n_iter_}
+
+    def test_the_last_round_may_be_the_first(self):
+        X, _ = hidden_part(subspaces(), 0.5, seed=1)
+        model = S3LR(max_rounds=1).fit(X)
+        assert model.rounds_ == 1 and model.converged_
+        assert_array_equal(model.labels_, np.repeat([0, 1], 40))
+
+    def test_a_second_fit_is_the_same_bit_for_bit(self):
+        X, _ = hidden_part(subspaces(15, 2, 10), 0.3, seed=1)
+        one, other = (S3LR(n_clusters=3, max_iter=100, tol=0) for _ in range(2))
+        assert_array_equal(one.fit_transform(X), other.fit_transform(X))
+        assert_array_equal(one.labels_, other.labels_)
+
+    def test_torch_agrees(self, one_torch_thread):
+        X, _ = hidden_part(subspaces(15, 2, 10), 0.3, seed=1)
+        for norm in ("l1", "l21"):
+            plain = S3LR(error_norm=norm, engine="threads").fit(X)
+            other = S3LR(error_norm=norm, engine=ncarl.Torch("cpu")).fit(X)
+            assert_allclose(other.transform(X), plain.transform(X), atol=1e-6)
+            assert_array_equal(other.labels_, plain.labels_)
+
+    @pytest.mark.parametrize("after", [5, 100])
+    def test_a_run_goes_on_from_its_checkpoint(self, after, tmp_path):
+        X, _ = hidden_part(subspaces(15, 2, 10), 0.4, seed=1)
+        whole = S3LR(n_clusters=2).fit(X)
+        assert whole.n_iter_ > after
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            S3LR(n_clusters=2, checkpoint=tmp_path / "c", max_iter=after).fit(X)
+        rest = S3LR(n_clusters=2, checkpoint=tmp_path / "c").fit(X)
+        assert rest.n_iter_ == whole.n_iter_ and rest.rounds_ == whole.rounds_
+        assert_array_equal(rest.transform(X), whole.transform(X))
+        assert_array_equal(rest.labels_, whole.labels_)
+
+    def test_a_saved_model_says_the_same(self, tmp_path):
+        X, _ = hidden_part(subspaces(15, 2, 10), 0.3, seed=1)
+        model = S3LR().fit(X)
+        model.save(tmp_path / "m")
+        again = ncarl.load(tmp_path / "m")
+        assert_array_equal(again.transform(X), model.transform(X))
+        assert_array_equal(again.labels_, model.labels_)
+        assert_array_equal(again.coefficients_, model.coefficients_)
+        assert again.n_clusters_ == model.n_clusters_
+        assert again.rounds_ == model.rounds_
+
+
+ODD = {
+    "zeros": np.zeros((4, 3)),
+    "one row": np.array([[1.0, np.nan, 2.0, 3.0]]),
+    "one column": np.array([[1.0], [np.nan], [2.0]]),
+    "tiny": np.array([[1.0, 2.0, np.nan], [2.0, np.nan, 3.0]]),
+    "one entry": np.array([[np.nan, 1.0], [np.nan, np.nan]]),
+    "nothing missing": np.random.default_rng(0).standard_normal((6, 5)),
+    "equal columns": np.repeat(np.random.default_rng(0).random((6, 1)), 5, axis=1),
+}
+EMPTY, _ = hidden_part(subspaces(8, 2, 5), 0.2, seed=1)
+EMPTY[2], EMPTY[:, 4] = np.nan, np.nan
+ODD["empty lines"] = EMPTY
+
+
+class TestOddInput:
+    @pytest.mark.parametrize("norm", ["l1", "l21", "squared"])
+    @pytest.mark.parametrize("name", ODD)
+    def test_it_is_completed_with_finite_values(self, name, norm):
+        X = ODD[name]
+        seen = ~np.isnan(X)
+        for n_clusters in ("auto", min(2, X.shape[1])):
+            filled = S3LR(n_clusters, error_norm=norm).fit_transform(X)
+            assert np.isfinite(filled).all()
+            assert_array_equal(filled[seen], X[seen])
+            assert_allclose(filled[~seen.any(axis=1)], 0.0, atol=1e-9)
+            assert_allclose(filled[:, ~seen.any(axis=0)], 0.0, atol=1e-9)
+
+    def test_few_steps_are_enough_for_a_result(self):
+        model = S3LR(tol=0, max_iter=2).fit(ODD["tiny"])
+        assert model.n_iter_ == 2 and model.labels_.shape == (3,)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"n_clusters": 4}, "at most the number of columns"),
+            ({"n_clusters": 0}, "n_clusters must be"),
+            ({"lam": -1.0}, "lam must be"),
+            ({"error_norm": "l2"}, "error_norm must be one of"),
+            ({"rho": 1.0}, "rho must be"),
+            ({"max_rounds": 0}, "max_rounds must be"),
+        ],
+    )
+    def test_parameters_that_make_no_sense_are_refused(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            S3LR(**options).fit(ODD["tiny"])
