@@ -13,9 +13,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "ncarl"
 MODULES = sorted(SOURCE.rglob("*.py"))
 MIDDLE = [
     *("observed", "holdout", "metrics", "centering", "blocks", "engines", "loop"),
-    *("storage", "solver", "checkpoint", "model", "fitting"),
+    *("storage", "solver", "checkpoint", "model", "fitting", "penalties"),
+    "matrix_model",
 ]
-UPPER = ("estimators", "containers", "cli")
+UPPER = ("estimators", "containers", "cli", "methods")
 MOST_LINES = 350
 
 
@@ -43,10 +44,15 @@ def test_core_knows_nothing_but_itself_and_the_errors(path):
     assert all(within(name, ("core", "exceptions")) for name in imported(path))
 
 
-BAYES = [f"bayes/{path.stem}" for path in sorted((SOURCE / "bayes").glob("*.py"))]
+def room(name):
+    """The modules of a package."""
+    return [f"{name}/{path.stem}" for path in sorted((SOURCE / name).glob("*.py"))]
 
 
-@pytest.mark.parametrize("name", [*MIDDLE, *BAYES])
+BAYES, SOLVERS = room("bayes"), room("solvers")
+
+
+@pytest.mark.parametrize("name", [*MIDDLE, *BAYES, *SOLVERS])
 def test_the_middle_knows_no_estimator_container_or_command(name):
     found = list(imported(SOURCE / f"{name}.py"))
     assert not [other for other in found if within(other, UPPER)]
@@ -58,14 +64,29 @@ def test_estimators_know_no_command(path):
 
 
 @pytest.mark.parametrize("name", MIDDLE)
-def test_what_bayes_is_made_of_does_not_know_it(name):
+def test_what_models_are_made_of_does_not_know_them(name):
     found = list(imported(SOURCE / f"{name}.py"))
-    assert not [other for other in found if within(other, ("bayes",))]
+    assert not [other for other in found if within(other, ("bayes", "solvers"))]
+
+
+@pytest.mark.parametrize("name", [*BAYES, *SOLVERS])
+def test_the_bayesian_model_and_the_rivals_know_nothing_of_each_other(name):
+    found = list(imported(SOURCE / f"{name}.py"))
+    other = "solvers" if name.startswith("bayes") else "bayes"
+    assert not [module for module in found if within(module, (other,))]
+
+
+def test_penalties_know_only_numbers():
+    found = list(imported(SOURCE / "penalties.py"))
+    assert all(within(name, ("core",)) for name in found)
 
 
 def test_the_walk_sees_the_imports_that_are_there():
     assert any(within(n, ("holdout",)) for n in imported(SOURCE / "bayes/cuts.py"))
     assert any(within(name, ("core",)) for name in imported(SOURCE / "solver.py"))
+    assert any(
+        within(name, ("penalties",)) for name in imported(SOURCE / "solvers/split.py")
+    )
     assert any(
         within(n, ("fitting",)) for n in imported(SOURCE / "estimators/ncarl.py")
     )

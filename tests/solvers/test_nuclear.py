@@ -330,7 +330,7 @@ class TestThresholding:
         X = hard(share=0.75)
         exact = Nuclear(tol=1e-9, max_iter=20_000).fit_transform(X)
         apart = []
-        for t in (1.0, 10.0, 100.0):
+        for t in (10.0, 100.0, 1000.0):
             model = Nuclear(solver="svt", t=t, tol=1e-7, max_iter=20_000).fit(X)
             apart.append(relative(model.transform(X), exact))
         assert apart[0] > 3.0 * apart[1] > 9.0 * apart[2]
@@ -350,7 +350,6 @@ class TestThresholding:
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = Nuclear(solver="svt", max_iter=400).fit(X)
         lengths = set(model.history_["length"])
-        print(lengths, model.residual_, model.n_iter_)
         assert lengths == {1.2 / (~np.isnan(X)).mean(), 1.9}
         assert model.residual_ < 0.5
 
@@ -453,7 +452,7 @@ class TestNoisyForm:
         X[rng.random(X.shape) < 0.4] = np.nan
         one = Nuclear(solver="apg", lam="auto").fit(X)
         other = Nuclear(solver="apg", lam="auto").fit(c * X)
-        assert other.lam_ == pytest.approx(c * one.lam_, rel=1e-6)
+        assert_allclose(other.lam_, c * one.lam_, rtol=1e-6)
         errors = [row["error"] for row in one.path_]
         best = one.path_[int(np.argmin(errors))]["lam"]
         # Entries that were held out have come back: the noise is larger by so much.

@@ -34,7 +34,7 @@ def test_a_weak_norm_and_a_large_rank_give_the_nuclear_completion(noise):
     least = Nuclear().fit(X)
     assert np.abs(least.dual_.data).max() < 1.0 / 1e-3, "the penalty is exact"
     model = RegL1().fit(X)
-    filled = model.transform(X)
+    filled = model.model_.complete()
     assert model.residual_ < 1e-5
     assert_allclose(np.linalg.norm(filled, "nuc"), least.objective_, rtol=1e-4)
     assert_allclose(filled, least.transform(X), atol=2e-3 * np.abs(filled).max())
@@ -46,10 +46,10 @@ def test_gross_errors_spoil_a_fit_of_least_squares_and_not_this_one():
     wrong = rng.random(truth.shape) < 0.1
     X = truth + np.where(wrong, 40.0 * rng.uniform(-1.0, 1.0, truth.shape), 0.0)
     X[rng.random(truth.shape) < 0.3] = np.nan
-    off = np.abs(RegL1(rank=3).fit_transform(X) - truth)[~wrong]
+    off = np.abs(RegL1(rank=3).fit(X).model_.complete() - truth)[~wrong]
     assert np.median(off) < 1e-2
     filled = np.where(np.isnan(X), 0.0, X)
-    for _ in range(50):  # least squares of the same rank
+    for _ in range(15):  # least squares of the same rank
         U, s, Vt = np.linalg.svd(filled, full_matrices=False)
         fit = (U[:, :3] * s[:3]) @ Vt[:3]
         filled = np.where(np.isnan(X), fit, X)
@@ -111,7 +111,7 @@ def test_the_factors_of_a_turn_are_the_best_for_their_copy():
 def test_a_strong_norm_leaves_nothing():
     _, X = low_rank()
     model = RegL1(lam=np.sqrt(np.isfinite(X).sum()) + 1.0).fit(X)
-    assert_allclose(model.transform(X), 0.0, atol=1e-5)
+    assert_allclose(model.model_.complete(), 0.0, atol=1e-5)
     assert_allclose(model.objective_, np.nansum(np.abs(X)), rtol=1e-5)
 
 
@@ -121,14 +121,23 @@ def test_a_norm_of_moderate_strength_needs_no_rank_to_be_robust():
     wrong = rng.random(truth.shape) < 0.05
     X = np.where(wrong, 30.0, truth)
     X[rng.random(truth.shape) < 0.2] = np.nan
-    filled = RegL1(lam=np.sqrt(0.8 * 60)).fit_transform(X)
+    filled = RegL1(lam=np.sqrt(0.8 * 60)).fit(X).model_.complete()
     assert np.median(np.abs(filled - truth)) < 1e-2
+
+
+def test_a_weight_that_grows_fast_ends_near_the_minimum_too():
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50))
+    X = np.where(rng.random(truth.shape) < 0.05, 30.0, truth)
+    X[rng.random(truth.shape) < 0.2] = np.nan
+    fast, slow = RegL1(lam=3.0).fit(X), RegL1(lam=3.0, rho=1.01).fit(X)
+    assert_allclose(fast.objective_, slow.objective_, rtol=1e-4)
 
 
 def test_the_objective_is_what_it_says():
     _, X = low_rank(noise=0.5)
     model = RegL1(lam=2.0, rank=4).fit(X)
-    filled = model.transform(X)
+    filled = model.model_.complete()
     value = np.nansum(np.abs(X - filled)) + 2.0 * np.linalg.norm(filled, "nuc")
     assert_allclose(model.objective_, value, rtol=1e-9)
 
@@ -138,8 +147,9 @@ def test_values_that_cannot_be_negative_are_not():
     truth = rng.random((30, 2)) @ rng.random((2, 20))
     truth[rng.random(truth.shape) < 0.3] = 0.0
     X = np.where(rng.random(truth.shape) < 0.4, truth, np.nan)
-    assert RegL1().fit_transform(X).min() < -1e-2
-    assert RegL1(nonnegative=True, tol=1e-7).fit_transform(X).min() > -1e-4
+    free, held = RegL1().fit(X), RegL1(nonnegative=True, tol=1e-7).fit(X)
+    assert free.model_.complete().min() < -1e-2
+    assert held.model_.complete().min() > -1e-4
 
 
 @pytest.mark.parametrize("power", [-40, 40])
@@ -154,3 +164,24 @@ def test_another_engine_gives_the_same():
     _, X = low_rank(noise=0.1)
     filled = RegL1(engine=Torch(device="cpu")).fit_transform(X)
     assert_allclose(filled, RegL1().fit_transform(X), atol=1e-8)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_iter": 2, "tol": 0.0}, {"lam": 5.0}])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.where(np.eye(5, 4) > 0, np.nan, 0.0),
+        np.array([[1.0, np.nan, 3.0, 2.0]]),
+        np.array([[1.0], [np.nan], [2.0]]),
+        np.array([[np.nan, np.nan], [np.nan, 3.0]]),
+        np.arange(12.0).reshape(4, 3) ** 2,
+    ],
+    ids=["zero", "row", "column", "single", "full"],
+)
+def test_odd_matrices_are_completed_and_empty_lines_with_zeros(X, options):
+    filled = RegL1(**options).fit_transform(X)
+    seen = np.isfinite(X)
+    assert_allclose(filled[seen], X[seen], rtol=1e-14)
+    assert np.isfinite(filled).all()
+    empty = ~seen.any(axis=1)[:, None] | ~seen.any(axis=0)
+    assert_allclose(filled[empty], 0.0, atol=1e-12)

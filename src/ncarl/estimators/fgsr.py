@@ -57,8 +57,8 @@ class FGSR(MatrixEstimator):
     scale : {None, "columns"}, default=None
         "columns" divides every column by its spread first.
     max_iter, tol : int and float, optional
-        Most steps (1000), and what the change and, without ``lam``, the distance
-        between matrix and product must fall below (1e-6).
+        Most steps (2000), and what must fall below: without ``lam`` the change and the
+        distance between matrix and product (1e-6), with it the change (1e-4).
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
         Where the work is done; see `NCARL`.
     progress : bool, default=False
@@ -154,7 +154,7 @@ class FGSR(MatrixEstimator):
                 )
 
     def _limits(self) -> tuple[int, float]:
-        return 1000, 1e-6
+        return (2000, 1e-6) if self.lam is None else (2000, 1e-4)
 
     def _solver(
         self, ready: Ready, observed: Observed, engine: Engine, found: dict[str, Any]

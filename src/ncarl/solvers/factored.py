@@ -226,7 +226,8 @@ class Factored:
         if now < PROGRESS * state.mark:
             return state.mu, now
         # A larger one would only slow down what the other residual is waiting for.
-        return state.mu * (GROWTH if 2.0 * primal > dual else 1.0 / GROWTH), now
+        grows = self.schedule.apart * primal > dual
+        return state.mu * (GROWTH if grows else 1.0 / GROWTH), now
 
     def end(self, last: Step) -> Ending:
         """The matrix with its observed values."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from ncarl.core.singular import frobenius, leading, like
@@ -64,7 +65,7 @@ class AbsoluteResiduals:
         Whether E is held at 0 or above.
     first : float, optional
         The first ``mu``; by default the first threshold is a third of the largest
-        singular value.
+        singular value, or what makes that of the entries their largest.
     """
 
     problem: Problem
@@ -79,9 +80,19 @@ class AbsoluteResiduals:
     def begin(self) -> RegL1State:
         """The observed values with zeros in the gaps, and no factors."""
         M = self.problem.M
-        mu = FIRST * self.lam / self.problem.top if self.first is None else self.first
+        mu = self._usual() if self.first is None else self.first
         zero = array_namespace(M).zeros_like(M)
         return RegL1State(M, M[:, :0], M[:0], zero, mu)
+
+    def _usual(self) -> float:
+        """A first ``mu`` with which both thresholds let values be moved.
+
+        That of entries is at least the largest of them, so that with a strong norm all
+        can be given up before a growing ``mu`` holds them.
+        """
+        values = self.problem.observed.values
+        largest = float(np.max(np.abs(values), initial=0.0)) or 1.0
+        return min(FIRST * self.lam / self.problem.top, 1.0 / largest)
 
     def steps(self, state: RegL1State, step: int) -> Iterator[Step]:
         """Steps for ever."""
