@@ -77,6 +77,16 @@ def test_at_the_end_the_objective_is_the_schatten_norm_of_the_product(half, a):
 
 
 @BOTH
+def test_the_slower_mu_grows_the_nearer_it_gets(half):
+    problem = problem_of(low_rank()[1])
+    solver = GroupSplit(problem, Groups(half, 1.0), 20, growth=1.001)
+    result = run(solver, max_iter=10_000, tol=1e-8)
+    assert result.converged
+    A, B = result.last.state.A, result.last.state.B
+    assert_allclose(result.last.objective, schatten(A @ B, half, 1.0), rtol=1e-3)
+
+
+@BOTH
 def test_columns_are_dropped_till_the_true_rank_is_left(half):
     truth, X = low_rank(60, 50, 6, 0.6)
     model = FGSR(p=0.5 if half else 0.667, rank=9).fit(X)

@@ -285,13 +285,15 @@ class TestInexactLagrangian:
         exact = Nuclear(tol=1e-9).fit_transform(X)
         slow = Nuclear(solver="ialm", rho=1.02, tol=1e-8, max_iter=5000)
         fast = Nuclear(solver="ialm", rho=1.5, tol=1e-8)
+        # 5e-7 was seen, and 6e-2 where mu grows by half in each step.
         assert relative(slow.fit_transform(X), exact) < 1e-6
         assert relative(fast.fit_transform(X), exact) > 1e-3
 
     def test_slow_growth_agrees_where_nothing_is_recovered(self, small, small_fit):
         slow = Nuclear(solver="ialm", rho=1.02, mu=0.01, tol=1e-9, max_iter=5000)
         found = slow.fit_transform(small)
-        assert relative(found, small_fit.transform(small)) < 1e-5
+        # 3e-8 was seen.
+        assert relative(found, small_fit.transform(small)) < 1e-6
 
 
 class TestThresholding:

@@ -87,12 +87,15 @@ class GroupSplit:
         First weight of the distance between X and ``A B``. By default so large that it
         lets through singular values above 0.05 (p = 1/2: 0.15) of the largest, and
         smaller ones too if the start has such.
+    growth : float
+        Growth of ``mu``; the slower, the better balanced the factors.
     """
 
     problem: Problem
     groups: Groups
     rank: int
     mu: float | None = None
+    growth: float = GROWTH
 
     @property
     def degree(self) -> float:
@@ -172,7 +175,7 @@ class GroupSplit:
         if step <= EARLY and step % EVERY == 0 and moved > APART * primal:
             return mu / FALL
         grows = moved < CALM * primal or step > PATIENCE
-        return GROWTH * mu if grows else mu
+        return self.growth * mu if grows else mu
 
     def _factors(self, A: Array, B: Array, W: Array, mu: float) -> tuple[Array, Array]:
         """The next factors for ``W = X + Y / mu``."""
