@@ -14,7 +14,7 @@ from ncarl.core import singular
 from ncarl.homes import HostMemory
 from ncarl.observed import Observed
 from ncarl.penalties import NuclearNorm
-from ncarl.solvers.gradient import Gradient
+from ncarl.solvers.gradient import Gradient, noisy_gap
 from ncarl.solvers.problem import Problem
 from ncarl.solvers.run import run
 from ncarl.solvers.split import Balanced, Growing, Split, certificate
@@ -189,6 +189,15 @@ class TestSplitting:
             left = np.linalg.norm((Z - M)[seen]) / np.linalg.norm(M)
             assert step.state.residual == pytest.approx(left)
 
+    def test_multipliers_of_gaps_vanish_after_a_step(self, small, rng):
+        given = rng.standard_normal(small.shape)
+        solver = Split(
+            problem_of(small), NuclearNorm(), Balanced(0.2), multiplier=given
+        )
+        state = next(solver.steps(solver.begin(), 0)).state
+        assert_allclose(state.Y[np.isnan(small)], 0.0, atol=1e-12)
+        assert np.abs(state.Y).max() > 0.1
+
     def test_mu_is_balanced_every_ten_steps_and_then_kept(self):
         schedule = Balanced(2.0)
         assert schedule.first() == 2.0
@@ -273,6 +282,15 @@ class TestInexactLagrangian:
         assert model.n_iter_ == steps
         assert_allclose(model.transform(c * X), expected, atol=1e-9 * c)
 
+    def test_the_change_of_the_matrix_alone_ends_them(self):
+        X, _ = gappy(24, 18, 3, 0.5, seed=3)
+        history = Nuclear(solver="ialm", max_iter=120, tol=0).fit(X).history_
+        # Till the first direction comes in the matrix does not change at all.
+        idle = history["rank"] == 0
+        assert 5 < idle.sum() < 120
+        assert_array_equal(history["change"][idle], 0.0)
+        assert (history["primal"][idle] > 0.9).all()
+
     def test_other_constants_are_taken_over(self):
         X, _ = gappy(24, 18, 3, 0.5, seed=3)
         expected, steps = self.paper(X, mu=0.02, rho=1.3)
@@ -355,6 +373,14 @@ class TestThresholding:
         assert lengths == {1.2 / (~np.isnan(X)).mean(), 1.9}
         assert model.residual_ < 0.5
 
+    def test_a_given_length_of_steps_is_kept(self):
+        rng = np.random.default_rng(1)
+        X = np.where(rng.random((20, 15)) < 0.15, rng.standard_normal((20, 15)), np.nan)
+        solver = Thresholding(problem_of(X), 30.0, length=7.5)
+        history = run(solver, max_iter=40, tol=1e-6).history
+        assert set(history["length"]) == {7.5}
+        assert history["primal"][-1] > 1.5 * min(history["primal"])
+
     @pytest.mark.parametrize("c", [1000.0, 3e-7])
     def test_scale_goes_through(self, c):
         X, _ = gappy(24, 18, 2, 0.7)
@@ -408,6 +434,31 @@ class TestNoisyForm:
         assert_allclose(falls[:-1], 0.7)
         assert lams[-1] == pytest.approx(0.05)
         assert model.converged_
+
+    def test_any_matrix_gets_a_bound(self, small, rng):
+        lam = 0.8
+        least = noisy_objective(by_scs(small, lam), small, lam)
+        for size in (0.0, 0.3, 1.0):
+            X = size * rng.standard_normal(small.shape)
+            value = noisy_objective(X, small, lam)
+            bound = noisy_gap(problem_of(small), X, lam, value)
+            assert (value - least) / value <= bound + 1e-9
+            assert bound <= 1.0
+
+    def test_a_weaker_strength_begins_with_a_plain_step(self, small):
+        solver = Gradient(problem_of(small), NuclearNorm(), 0.05)
+        before, falls = None, 0
+        for step in solver.steps(solver.begin(), 0):
+            if before and step.state.lam < before.state.lam:
+                filled = np.where(np.isnan(small), before.state.X, small)
+                U, s, Vt = np.linalg.svd(filled, full_matrices=False)
+                plain = (U * np.maximum(s - step.state.lam, 0.0)) @ Vt
+                assert_allclose(step.state.X, plain, atol=1e-10)
+                falls += 1
+            before = step
+            if step.step == 60:
+                break
+        assert falls > 3
 
     def test_momentum_saves_steps(self, small):
         solver = Gradient(problem_of(small), NuclearNorm(), 0.05)

@@ -267,6 +267,18 @@ class TestFactors:
         Z = (state.U * state.s) @ state.Vt
         assert_allclose(state.left, (X - Z)[~np.isnan(X)], atol=1e-10)
 
+    def test_there_are_as_many_directions_as_survive(self):
+        X = gappy(30, 20, 16, 0.9)
+        entries = Entries(Observed.from_dense(X), HostMemory(1))
+        # At once at its strength, where far more survive than were tried before.
+        solver = Alternating(entries, 0.5, 20, fall=1e-3)
+        result = run(solver, max_iter=2000, tol=1e-6)
+        expected = plain(X, 0.5, 1000)
+        A, B = solver.end(result.last).factors
+        assert result.converged
+        assert A.shape[1] == np.linalg.matrix_rank(expected, tol=1e-6) > 12
+        assert relative(A @ B, expected) < 1e-4
+
     def test_balanced_factors_share_the_sizes(self):
         X = gappy(30, 20, 3, 0.5)
         model = SoftImpute(lam=1.0, **TIGHT).fit(X)

@@ -147,9 +147,8 @@ class FactoredNuclear(MatrixEstimator):
         problem = self._dense(ready, engine)
         mu = USUAL_MU / problem.top if self.mu is None else self.mu * ready.unit
         rank = usual_rank(observed) if self.rank is None else int(self.rank)
-        return Factored(
-            problem, min(rank, *problem.shape), Balanced(mu, relaxation=1.0)
-        )
+        schedule = Balanced(mu, relaxation=1.0, apart=5.0)
+        return Factored(problem, min(rank, *problem.shape), schedule)
 
     def _noisy(
         self, ready: Ready, observed: Observed, engine: Engine, found: dict[str, Any]

@@ -17,7 +17,7 @@ from ncarl.solvers.split import Balanced
 #: Factor by which the strength of the penalised form falls from step to step.
 FALL = 0.7
 #: How ``mu`` goes on; each state has its own first value.
-SCHEDULE = Balanced(1.0)
+SCHEDULE = Balanced(1.0, apart=5.0)
 #: Stages of a run.
 COMPLETION, EXACT, PENALISED = 1, 2, 3
 

@@ -85,7 +85,7 @@ class Balanced:
     relaxation: float = 1.6
     steps: int = 200
     every: int = 10
-    apart: float = 5.0
+    apart: float = 1.5
     factor: float = 1.5
 
     def first(self) -> float:
