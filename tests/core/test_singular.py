@@ -179,6 +179,12 @@ class TestSomeOfMany:
         assert_triplets(leading(W, 2.0), W, 2.0)
         assert counts == []
 
+    def test_a_small_matrix_asks_lanczos_for_nothing(self, rng, counts, monkeypatch):
+        monkeypatch.setattr(singular, "FEW", 60)
+        W = with_values(rng, 80, 60, np.linspace(9.0, 1.0, 60))
+        assert_triplets(leading(W, 8.0, 3), W, 8.0)
+        assert counts == []
+
     def test_rows_that_add_up_to_nothing_do_not_mislead_it(self, rng, counts):
         W = with_values(rng, 80, 60, np.linspace(9.0, 0.1, 40) ** 2)
         W -= W.mean(axis=1, keepdims=True)

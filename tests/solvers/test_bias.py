@@ -80,6 +80,15 @@ def test_learned_ridges_are_near_the_ratios_of_variances(row_sd, column_sd, nois
     assert model.column_ridge_ == pytest.approx(noise**2 / columns.var(), rel=0.08)
 
 
+def test_ridges_are_learned_from_few_entries_a_row_too():
+    rng = np.random.default_rng(1)
+    rows, columns = rng.normal(0, 0.5, (2000, 1)), rng.normal(0, 0.5, (1, 50))
+    X = rows + columns + rng.normal(0, 1.0, (2000, 50))
+    X[rng.random(X.shape) < 0.9] = np.nan
+    model = BiasModel(max_iter=2000).fit(X)
+    assert model.row_ridge_ == pytest.approx(4.0, rel=0.25)
+
+
 def test_one_ridge_may_be_given_and_the_other_learned():
     X = effects()
     model = BiasModel(row_ridge=4.0).fit(X)

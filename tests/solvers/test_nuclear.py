@@ -164,9 +164,13 @@ class TestLeastNorm:
         assert_allclose(found, small_fit.transform(small)[order], atol=1e-6)
 
     def test_a_first_mu_changes_the_way_and_not_the_result(self, small, small_fit):
-        model = Nuclear(mu=3.0, tol=1e-9, max_iter=20_000).fit(small)
-        assert model.history_["mu"][0] == pytest.approx(3.0 * model.model_.unit)
-        assert_allclose(model.transform(small), small_fit.transform(small), atol=1e-6)
+        X = 50.0 * small
+        model = Nuclear(mu=3.0 / 50.0, tol=1e-9, max_iter=20_000).fit(X)
+        assert model.model_.unit > 1.0
+        assert model.history_["mu"][0] == pytest.approx(3.0 / 50.0 * model.model_.unit)
+        assert_allclose(
+            model.transform(X), 50.0 * small_fit.transform(small), atol=1e-4
+        )
 
 
 class TestSplitting:
@@ -199,7 +203,7 @@ class TestSplitting:
         assert np.abs(state.Y).max() > 0.1
 
     def test_mu_is_balanced_every_ten_steps_and_then_kept(self):
-        schedule = Balanced(2.0)
+        schedule = Balanced(2.0, steps=200, every=10, apart=5.0, factor=1.5)
         assert schedule.first() == 2.0
         assert schedule.after(2.0, 10, 1.0, 0.1) == 3.0
         assert schedule.after(3.0, 20, 0.1, 1.0) == 2.0
@@ -342,8 +346,9 @@ class TestThresholding:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             problem.solve(solver=cp.SCS, eps_abs=1e-10, eps_rel=1e-10)
-        model = Nuclear(solver="svt", t=t, tol=1e-9, max_iter=20_000).fit(small)
-        assert relative(model.transform(small), Z.value) < 1e-5
+        X = 50.0 * small  # t is in the unit of the values
+        model = Nuclear(solver="svt", t=50.0 * t, tol=1e-9, max_iter=20_000).fit(X)
+        assert relative(model.transform(X) / 50.0, Z.value) < 1e-5
         assert np.isnan(model.gap_)
 
     def test_a_growing_weight_approaches_the_least_norm(self):
@@ -400,6 +405,17 @@ class TestNoisyForm:
         assert model.objective_ == pytest.approx(value)
         assert model.lam_ == lam
         assert model.gap_ < 1e-6
+
+    def test_a_strength_is_in_the_unit_of_the_values(self, small):
+        one = Nuclear(solver="apg", lam=0.8, tol=1e-8).fit(small)
+        other = Nuclear(solver="apg", lam=40.0, tol=1e-8).fit(50.0 * small)
+        smooth = [
+            model.transform(X, keep_observed=False)
+            for model, X in ((one, small), (other, 50.0 * small))
+        ]
+        assert_allclose(smooth[1] / 50.0, smooth[0], atol=1e-6)
+        assert other.objective_ == pytest.approx(2500.0 * one.objective_)
+        assert other.lam_ == 40.0
 
     def test_the_gap_bounds_the_distance_from_the_least_value(self, small):
         lam = 0.8
@@ -492,8 +508,8 @@ class TestNoisyForm:
         assert apart[1] < 0.01
 
     def test_the_usual_strength_is_a_ten_thousandth_of_the_largest_value(self, small):
-        model = Nuclear(solver="apg", max_iter=50, tol=0).fit(small)
-        top = np.linalg.norm(np.nan_to_num(small), 2)
+        model = Nuclear(solver="apg", max_iter=50, tol=0).fit(50.0 * small)
+        top = np.linalg.norm(np.nan_to_num(50.0 * small), 2)
         assert model.lam_ == pytest.approx(1e-4 * top)
         assert model.path_ == []
 

@@ -108,6 +108,11 @@ class TestThresholds:
         assert penalty.threshold(penalty.strength(cut)) == pytest.approx(cut)
 
 
+def test_the_first_directions_of_a_truncated_norm_have_no_threshold():
+    assert TruncatedNuclear(2).threshold(0.5) == 0.0
+    assert TruncatedNuclear(0).threshold(0.5) == 0.5
+
+
 class TestWeights:
     def test_equal_weights_are_the_nuclear_norm(self, rng):
         s = falling(rng.uniform(0.0, 5.0, 6))
