@@ -130,11 +130,12 @@ def fancy():
     """fancyimpute's SoftImpute, or None."""
     try:
         import fancyimpute
-        import fancyimpute.solver as solver
+        from fancyimpute import soft_impute, solver
     except ImportError:
         return None
     # Its last release asks for an option that scikit-learn has renamed since.
-    solver.check_array = lambda X, force_all_finite=True: X
+    for module in (solver, soft_impute):
+        module.check_array = lambda X, force_all_finite=True: X
     return fancyimpute.SoftImpute
 
 
