@@ -175,8 +175,9 @@ class WeightedNuclear:
         return tau * float(self.weights.min())
 
     def strength(self, cut: float) -> float:
-        """Inverse of the threshold."""
-        return cut / float(self.weights.min())
+        """The least ``tau`` that sends ``cut`` to 0 wherever there is a weight."""
+        heavy = self.weights[self.weights > 0.0]
+        return cut / float(heavy.min()) if len(heavy) else 1.0
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,8 @@ def too_large(n: int, memory: DeviceMemory) -> DeviceMemoryError:
     return DeviceMemoryError(
         f"a kernel of {n} columns takes about {needed / 1e9:.2g} GB on {device} (half "
         f"with dtype='float32'), beside the entries and the rows at work; "
-        f"{free / 1e9:.3g} of {total / 1e9:.3g} GB are free for a fit, enough for about "
-        f"{largest_kernel(free)} columns. "
+        f"{free / 1e9:.3g} of {total / 1e9:.3g} GB are free for a fit, enough for "
+        f"about {largest_kernel(free)} columns. "
         "engine='threads' works in the memory of the host; orientation='auto' puts the "
         "kernel on the shorter side"
     )

@@ -196,7 +196,6 @@ class TestSomeOfMany:
         W = with_values(rng, 80, 60, [1.0, 0.5])
         assert leading(W, 2.0, 0).U.shape == (80, 0)
 
-    @pytest.mark.xfail(strict=True, reason="ARPACK refuses a matrix of zeros")
     def test_zeros_have_nothing_above_the_cut(self):
         assert leading(np.zeros((80, 60)), 1.0, 0).U.shape == (80, 0)
 

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
-from ncarl import FactoredNuclear, Nuclear, Torch
+import ncarl
+from ncarl import FactoredNuclear, Nuclear, SoftImpute
 from ncarl.engines import pick_engine
 from ncarl.observed import Observed
 from ncarl.solvers.factored import (
@@ -131,7 +132,7 @@ def test_mu_is_in_the_units_of_one_over_value():
 def test_another_engine_gives_the_same():
     pytest.importorskip("torch")
     _, X = low_rank()
-    filled = FactoredNuclear(engine=Torch(device="cpu")).fit_transform(X)
+    filled = FactoredNuclear(engine=ncarl.Torch(device="cpu")).fit_transform(X)
     assert_allclose(filled, FactoredNuclear().fit_transform(X), atol=1e-9)
 
 
@@ -201,3 +202,21 @@ def test_odd_matrices_are_completed_and_empty_lines_with_zeros(X, options):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+def test_the_noisy_form_is_the_nuclear_norm_with_noise(rng):
+    truth = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 20))
+    noisy = truth + 0.1 * rng.standard_normal(truth.shape)
+    X = np.where(rng.random(truth.shape) < 0.6, noisy, np.nan)
+    options = {"tol": 1e-7, "max_iter": 5000}
+    factored = FactoredNuclear(lam=2.0, rank=12, **options).fit(X)
+    convex = Nuclear(solver="apg", lam=2.0, **options).fit(X)
+    soft = SoftImpute(lam=2.0, **options).fit(X)
+    assert factored.rank_ < 12
+    assert_allclose(factored.objective_, convex.objective_, rtol=1e-9)
+    assert_allclose(factored.predict(X), convex.predict(X), atol=1e-5)
+    assert_allclose(factored.predict(X), soft.predict(X), atol=1e-5)
+    # With too few columns it is the best of their rank, which is worse.
+    narrow = FactoredNuclear(lam=2.0, rank=1, **options).fit(X)
+    assert narrow.rank_ == 1
+    assert narrow.objective_ > convex.objective_

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from ncarl import FGSR, Torch
+import ncarl
+from ncarl import FGSR
 from ncarl.core.singular import Triplets
 from ncarl.engines import pick_engine
 from ncarl.observed import Observed
@@ -214,7 +215,7 @@ def test_other_powers_are_refused():
 def test_another_engine_gives_the_same(options):
     pytest.importorskip("torch")
     _, X = low_rank()
-    filled = FGSR(engine=Torch(device="cpu"), **options).fit_transform(X)
+    filled = FGSR(engine=ncarl.Torch(device="cpu"), **options).fit_transform(X)
     assert_allclose(filled, FGSR(**options).fit_transform(X), atol=1e-6)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from ncarl import Nuclear, RegL1, Torch
+import ncarl
+from ncarl import Nuclear, RegL1
 from ncarl.engines import pick_engine
 from ncarl.observed import Observed
 from ncarl.solvers.problem import Problem
@@ -162,7 +163,7 @@ def test_the_unit_of_the_values_does_not_matter(power):
 def test_another_engine_gives_the_same():
     pytest.importorskip("torch")
     _, X = low_rank(noise=0.1)
-    filled = RegL1(engine=Torch(device="cpu")).fit_transform(X)
+    filled = RegL1(engine=ncarl.Torch(device="cpu")).fit_transform(X)
     assert_allclose(filled, RegL1().fit_transform(X), atol=1e-8)
 
 

@@ -125,15 +125,23 @@ def leading(W: Array, cut: float, expected: int | None = None) -> Triplets:
     >>> leading(np.diag([3.0, 2.0, 1.0]), 1.5).s
     array([3., 2.])
     """
+    # A bound that costs nothing: the largest value is at most the Frobenius norm.
+    most = frobenius(W)
+    if most <= cut:
+        return nothing(W)
     shorter = min(W.shape)
     few = expected is not None and expected + SPARE <= MANY * shorter
     if few and shorter > FEW and is_numpy_array(W):
         assert expected is not None
         return _above(_some(W, cut, expected + SPARE), cut)
-    # A bound that costs nothing: the largest value is at most the Frobenius norm.
-    if cut >= GRAM_SHARE * frobenius(W):
+    if cut >= GRAM_SHARE * most:
         return _from_gram(W, cut)
     return _above(triplets(W), cut)
+
+
+def nothing(W: Array) -> Triplets:
+    """No triplets, where ``W`` is."""
+    return Triplets(W[:, :0], np.empty(0), W[:0])
 
 
 def _above(found: Triplets, cut: float) -> Triplets:

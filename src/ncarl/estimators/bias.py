@@ -46,7 +46,7 @@ class BiasModel(MatrixEstimator):
     Attributes
     ----------
     mean_ : float
-        Mean of the observed values (with ``scale="columns"``, of the column means).
+        Mean of the observed values.
     row_effects_, column_effects_ : arrays of shape (m,) and (n,)
         The effects; those of rows in spreads with ``scale="columns"``.
     row_ridge_, column_ridge_ : float

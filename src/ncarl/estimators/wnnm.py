@@ -25,7 +25,7 @@ from ncarl.solvers.problem import Problem, Solver
 from ncarl.solvers.split import Growing, Split
 
 #: How far ``mu`` may grow.
-GROWTH = 1e7
+GROWTH = 1e13
 #: ``C`` over the largest singular value.
 USUAL_C = 0.5
 #: ``eps`` over the root mean square of the values.

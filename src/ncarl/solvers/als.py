@@ -7,6 +7,7 @@ round. What is filled is never formed: it is X plus a sparse matrix of residuals
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,8 @@ from ncarl.solvers.problem import STEADY, Clock, Ending, Step, ratio, step_size
 
 #: Directions kept beyond those that survive, so that others can come in.
 SPARE = 5
+#: Squares that differ by a smaller part than this are too near to be subtracted.
+CANCELLED = 1e-8
 #: Size of a direction that is to come in, over the strength.
 FRESH = 0.3
 
@@ -184,7 +187,8 @@ class Alternating:
         filled = self.entries.times(state.left, state.Vt.T) + state.U * state.s
         found = triplets(filled)
         s = NuclearNorm().prox(found.s, lam)
-        s = s[s > 0.0]
+        # So strong a penalty leaves nothing, whatever the last step was on its way to.
+        s = s[s > 0.0] if lam < self.entries.top else s[:0]
         r, root = len(s), np.sqrt(s)
         A = fetch(found.U)[:, :r] * root
         B = root[:, None] * (fetch(found.Vt)[:r] @ fetch(state.Vt))
@@ -200,5 +204,12 @@ def distance(old: FactorState, new: FactorState) -> float:
     xp = array_namespace(new.U)
     overlap = (old.U.T @ new.U) * (old.Vt @ new.Vt.T)
     shared = float(xp.sum(old.s[:, None] * overlap * new.s))
-    squared = float(old.s @ old.s) + float(new.s @ new.s) - 2.0 * shared
-    return float(max(squared, 0.0) ** 0.5)
+    size = float(old.s @ old.s) + float(new.s @ new.s)
+    squared = size - 2.0 * shared
+    if squared > CANCELLED * size or size == 0.0:
+        return math.sqrt(squared)
+    # So near to each other the squares cancel: triangles of both sides do not.
+    left = xp.concat([new.U * new.s, old.U * old.s], axis=1)
+    right = xp.concat([new.Vt, -old.Vt]).T
+    R_left, R_right = xp.linalg.qr(left)[1], xp.linalg.qr(right)[1]
+    return frobenius(R_left @ R_right.T)

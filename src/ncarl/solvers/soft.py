@@ -83,6 +83,9 @@ class SoftThresholding:
         """Triplets of the filled matrix with values above the strength."""
         count = state.rank + SPARE
         m, n = self.entries.shape
+        largest = float(state.s[0]) if state.rank else 0.0
+        if largest + frobenius(state.left) <= lam:  # no value can be above it
+            return Triplets(state.U[:, :0], np.empty(0), state.Vt[:0])
         if is_numpy_array(state.U) and min(m, n) > FEW and count <= MANY * min(m, n):
             found = self._some(state, lam, count)
             if found is not None:

@@ -16,8 +16,9 @@ from ncarl.solvers.problem import Clock, Ending, Problem, Step
 
 #: Steps up to 2 are proven to converge.
 SAFE = 1.9
-#: A residual that has grown by this factor over its least tells of too long steps.
-GROWN = 1.5
+#: A residual that has grown by this factor over its least tells of too long steps, and
+#: so do this many of them that have not made it smaller by this part.
+GROWN, STALE, LESS = 1.5, 40, 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,8 @@ class ThresholdState:
         Least residual so far with this length.
     rank : int
         Rank of X; -1 before the first step.
+    stale : int
+        Steps since the residual was least.
     """
 
     X: Array
@@ -41,6 +44,7 @@ class ThresholdState:
     step: float
     least: float = math.inf
     rank: int = -1
+    stale: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,12 @@ class Thresholding:
         residual = self.problem.residual(X)
         # P(M - X) is what filling the gaps of X changes.
         Y = state.Y + state.step * (self.problem.filled(X) - X)
-        new = ThresholdState(X, Y, state.step, min(state.least, residual), len(s))
-        given = self.length is not None
-        if residual > GROWN * state.least and state.step > SAFE and not given:
+        less = residual < (1.0 - LESS) * state.least
+        stale = 0 if less else state.stale + 1
+        least = residual if less else state.least
+        new = ThresholdState(X, Y, state.step, least, len(s), stale)
+        lost = residual > GROWN * least or stale >= STALE
+        if lost and state.step > SAFE and self.length is None:
             new = self._from_zero(SAFE)
         objective = self.t * float(s.sum()) + float(s @ s) / 2.0
         notes = {"primal": residual, "rank": float(len(s)), "length": state.step}
