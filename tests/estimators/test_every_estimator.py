@@ -47,18 +47,26 @@ EXACT = [
 ]
 SMOOTH = [
     Nuclear(solver="apg", lam=0.5),
-    Nuclear(solver="apg", lam="auto"),
     FactoredNuclear(lam=0.5),
     SchattenP(p=0.5, lam=0.5),
     WNNM(lam=0.1),
     FGSR(p=0.5, lam=0.1, rank=4),
-    FGSR(p=2 / 3, lam="auto", rank=4),
     RegL1(rank=4),
-    SoftImpute(),
+    SoftImpute(lam=0.5),
     SoftImpute(lam=0.5, solver="svd"),
     BiasModel(),
 ]
 RIVALS = [*EXACT, *SMOOTH]
+#: The strength of these is chosen on held-out entries first.
+CHOSEN = [
+    Nuclear(solver="apg", lam="auto"),
+    FactoredNuclear(lam="auto", rank=4),
+    SchattenP(lam="auto"),
+    WNNM(lam="auto"),
+    FGSR(p=2 / 3, lam="auto", rank=4),
+    SoftImpute(),
+    SoftImpute(solver="svd"),
+]
 KERNELS = [
     NCARL(),
     NCARLCV(gammas=(None,)),
@@ -298,6 +306,61 @@ class TestEveryRival:
                 if estimator in EXACT:
                     smooth = fitted.transform(X, keep_observed=False)
                     assert_allclose(smooth[seen], X[seen], rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def noisy(truth):
+    rng = np.random.default_rng(4)
+    seen = rng.random(truth.shape) < 0.7
+    return np.where(seen, truth + 0.3 * rng.standard_normal(truth.shape), np.nan)
+
+
+@pytest.mark.parametrize("estimator", **named(CHOSEN))
+class TestChosenStrengths:
+    def test_the_best_trial_is_taken(self, estimator, noisy, truth):
+        fitted = clone(estimator).fit(noisy)
+        best = min(fitted.path_, key=lambda tried: tried["error"])
+        assert 1.0 <= fitted.lam_ / best["lam"] < 1.2  # for the entries that came back
+        gaps = np.isnan(noisy)
+        left = fitted.transform(noisy)[gaps] - truth[gaps]
+        assert np.sqrt(np.mean(left**2)) < 0.65 * np.std(truth[gaps])
+        assert 1 <= fitted.rank_ <= 8
+
+    def test_scale_goes_through(self, estimator, noisy):
+        one = clone(estimator).fit(noisy)
+        other = clone(estimator).fit(1000.0 * noisy)
+        assert_allclose(other.transform(noisy * 1000.0) / 1000.0, one.transform(noisy),
+                        atol=2e-3)  # fmt: skip
+
+    def test_a_killed_fit_goes_on_without_a_new_search(
+        self, estimator, noisy, tmp_path, monkeypatch
+    ):
+        whole = rough(estimator, 12).fit(noisy)
+        path = tmp_path / "state"
+        rough(estimator, 5).set_params(checkpoint=path).fit(noisy)
+        monkeypatch.setattr(
+            "ncarl.estimators.strength.walk", lambda *_, **__: pytest.fail("searched")
+        )
+        resumed = rough(estimator, 12).set_params(checkpoint=path).fit(noisy)
+        assert_array_equal(resumed.transform(noisy), whole.transform(noisy))
+        assert resumed.lam_ == whole.lam_
+        assert resumed.path_ == whole.path_
+
+    def test_an_interrupted_search_leaves_nothing(self, estimator, noisy, monkeypatch):
+        def broken(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("ncarl.estimators.strength.walk", broken)
+        fitted = clone(estimator)
+        with pytest.raises(KeyboardInterrupt):
+            fitted.fit(noisy)
+        assert not hasattr(fitted, "model_")
+
+    def test_too_few_entries_to_hold_some_out(self, estimator):
+        X = np.array([[1.0, np.nan], [np.nan, 2.0]])
+        with pytest.warns(UserWarning, match="too few observed entries"):
+            filled = rough(estimator, 3).fit_transform(X)
+        assert np.isfinite(filled).all()
 
 
 @pytest.mark.parametrize("estimator", **named(EXACT))

@@ -196,6 +196,7 @@ class TestTheRun:
 
     @pytest.mark.parametrize("options", [{}, {"lam": 0.1}, {"dictionary": "learned"}])
     def test_torch_agrees(self, options, one_torch_thread):
+        pytest.importorskip("torch")
         torch_cpu = ncarl.Torch("cpu")
         X, _ = hidden_part(low_rank(15, 12, 3), 0.4, seed=1)
         plain = LRFD(**options, engine="threads").fit_transform(X)

@@ -248,6 +248,7 @@ class TestTheRun:
         assert_array_equal(one.labels_, other.labels_)
 
     def test_torch_agrees(self, one_torch_thread):
+        pytest.importorskip("torch")
         X, _ = hidden_part(subspaces(15, 2, 10), 0.3, seed=1)
         for norm in ("l1", "l21"):
             plain = S3LR(error_norm=norm, engine="threads").fit(X)

@@ -409,7 +409,7 @@ class TestChosenStrength:
         total = int((~np.isnan(X)).sum())
         more = np.sqrt(total / (total - round(0.1 * total)))
         assert one.lam_ == pytest.approx(lams[errors.argmin()] * more)
-        assert len(errors) - 1 - errors.argmin() == 3
+        assert len(errors) - 1 - errors.argmin() == path.PATIENCE
         assert {"lam", "error", "steps", "rank"} == set(one.path_[0])
 
     def test_it_is_near_the_best_there_is(self):
@@ -484,17 +484,19 @@ class TestWalk:
         monkeypatch.setattr(path, "run", ran)
         errors = iter(errors)
         told = []
-        table = path.walk(
+        table, best = path.walk(
             Told, 10.0, lambda ending: next(errors), tol=0.1, tried=told.append
         )
         assert told == table
+        least = min(table, key=lambda one: one.error)
+        assert best == f"after {least.strength}"
         return table, made, begun, resumed
 
-    def test_it_ends_three_strengths_after_the_best(self, monkeypatch):
+    def test_it_ends_two_strengths_after_the_best(self, monkeypatch):
         table, made, begun, resumed = self.walked(
-            monkeypatch, [5.0, 3.0, 2.0, 4.0, 2.5, 2.1, 1.0]
+            monkeypatch, [5.0, 3.0, 4.0, 2.0, 2.5, 2.1, 1.0]
         )
-        assert [one.error for one in table] == [5.0, 3.0, 2.0, 4.0, 2.5, 2.1]
+        assert [one.error for one in table] == [5.0, 3.0, 4.0, 2.0, 2.5, 2.1]
         assert_allclose(made, 10.0 * 0.7 ** np.arange(1, 7))
         assert [one.strength for one in table] == made
         assert begun == made[:1]

@@ -9,7 +9,7 @@ from typing import Any
 from ncarl.engines import Engine
 from ncarl.estimators.matrix_base import MatrixEstimator
 from ncarl.estimators.parameters import check_number, check_whole
-from ncarl.estimators.strength import alternating_ways, check_lam, chosen_lam
+from ncarl.estimators.strength import alternating_ways, check_lam, strength_solver
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
@@ -156,9 +156,10 @@ class FactoredNuclear(MatrixEstimator):
         """The solver of the noisy form: one factor for the other, by turns."""
         rank = usual_rank(observed) if self.rank is None else int(self.rank)
         ways = alternating_ways(rank, int(self.random_state), engine)
-        self.lam_ = lam = chosen_lam(self, ways, observed, 1.0, found)
-        self._ridge = lam / ready.unit
-        return ways(ready).make(self._ridge)
+        solver = strength_solver(self, ways, ready, observed, 1.0, found)
+        assert self.lam_ is not None
+        self._ridge = self.lam_ / ready.unit
+        return solver
 
     def _new_row_ridge(self) -> float | None:
         return None if self.lam is None else self._ridge

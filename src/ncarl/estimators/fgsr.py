@@ -9,7 +9,7 @@ from typing import Any
 from ncarl.engines import Engine
 from ncarl.estimators.matrix_base import MatrixEstimator
 from ncarl.estimators.parameters import check_number, check_whole
-from ncarl.estimators.strength import Choices, check_lam, chosen_lam, inner_lam
+from ncarl.estimators.strength import Choices, check_lam, strength_solver
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
@@ -161,9 +161,9 @@ class FGSR(MatrixEstimator):
     ) -> Solver:
         groups = Groups(abs(self.p - 0.5) <= NEAR, float(self.a))
         p = groups.penalty.degree
-        problem = self._dense(ready, engine)
         self.lam_, self.path_ = None, []
         if self.lam is None:
+            problem = self._dense(ready, engine)
             mu = None if self.mu is None else float(self.mu * ready.unit ** (2.0 - p))
             return GroupSplit(problem, groups, self._rank(problem), mu)
 
@@ -175,9 +175,7 @@ class FGSR(MatrixEstimator):
                 largest, lambda lam: GroupGradient(given, groups, lam, rank), 1e-3
             )
 
-        self.lam_ = chosen_lam(self, ways, observed, p, found)
-        lam = inner_lam(self.lam_, ready, p)
-        return GroupGradient(problem, groups, lam, self._rank(problem))
+        return strength_solver(self, ways, ready, observed, p, found)
 
     def _rank(self, problem: Problem) -> int:
         """Columns at the start."""

@@ -10,7 +10,7 @@ from typing import Any
 from ncarl.engines import Engine
 from ncarl.estimators.matrix_base import MatrixEstimator
 from ncarl.estimators.parameters import check_choice, check_number, check_whole
-from ncarl.estimators.strength import check_lam, chosen_lam, gradient_ways
+from ncarl.estimators.strength import check_lam, gradient_ways, strength_solver
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
@@ -195,9 +195,7 @@ class Nuclear(MatrixEstimator):
     ) -> Solver:  # fmt: skip
         """The solver of the noisy form."""
         if self.lam is None:
-            lam, self.path_ = USUAL_LAM * problem.top * ready.unit, []
-        else:
-            ways = gradient_ways(self, NuclearNorm(), engine)
-            lam = chosen_lam(self, ways, observed, 1.0, found)
-        self.lam_ = lam
-        return Gradient(problem, NuclearNorm(), lam / ready.unit)
+            self.lam_ = USUAL_LAM * problem.top * ready.unit
+            return Gradient(problem, NuclearNorm(), USUAL_LAM * problem.top)
+        ways = gradient_ways(self, NuclearNorm(), engine)
+        return strength_solver(self, ways, ready, observed, 1.0, found)

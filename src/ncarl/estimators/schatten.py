@@ -12,15 +12,13 @@ from ncarl.estimators.matrix_base import MatrixEstimator
 from ncarl.estimators.parameters import check_choice, check_number, check_whole
 from ncarl.estimators.strength import (
     check_lam,
-    chosen_lam,
     gradient_ways,
-    inner_lam,
+    strength_solver,
 )
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
 from ncarl.penalties import NuclearNorm, SchattenNorm
-from ncarl.solvers.gradient import Gradient
 from ncarl.solvers.problem import Problem, Solver
 from ncarl.solvers.run import run
 from ncarl.solvers.split import Balanced, Growing, Split
@@ -155,14 +153,13 @@ class SchattenP(MatrixEstimator):
     def _solver(
         self, ready: Ready, observed: Observed, engine: Engine, found: dict[str, Any]
     ) -> Solver:
-        problem = self._dense(ready, engine)
         p = float(self.p)
         norm = SchattenNorm(p)
         self.lam_, self.path_ = None, []
         if self.lam is not None:
             ways = gradient_ways(self, norm, engine)
-            self.lam_ = lam = chosen_lam(self, ways, observed, p, found)
-            return Gradient(problem, norm, inner_lam(lam, ready, p))
+            return strength_solver(self, ways, ready, observed, p, found)
+        problem = self._dense(ready, engine)
         if p == 1.0:
             tol = self._limits()[1] if self.tol is None else float(self.tol)
             mu = 1.0 / problem.top

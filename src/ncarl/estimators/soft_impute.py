@@ -14,7 +14,7 @@ from ncarl.estimators.strength import (
     Ways,
     alternating_ways,
     check_lam,
-    chosen_lam,
+    strength_solver,
 )
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
@@ -146,11 +146,13 @@ class SoftImpute(MatrixEstimator):
     def _solver(
         self, ready: Ready, observed: Observed, engine: Engine, found: dict[str, Any]
     ) -> Solver:
-        share = float(self.validation)
-        lam = chosen_lam(self, self._ways(engine), observed, 1.0, found, share)
-        self.lam_ = lam
-        self._ridge = lam / ready.unit
-        return self._ways(engine)(ready).make(self._ridge)
+        solver = strength_solver(
+            self, self._ways(engine), ready, observed, 1.0, found,
+            share=float(self.validation),
+        )  # fmt: skip
+        assert self.lam_ is not None
+        self._ridge = self.lam_ / ready.unit
+        return solver
 
     def _ways(self, engine: Engine) -> Ways:
         """Solvers of all strengths, for entries made ready."""

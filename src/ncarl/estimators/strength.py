@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from ncarl.progress import progress_bar
 from ncarl.solvers.als import Alternating
 from ncarl.solvers.entries import Entries
 from ncarl.solvers.gradient import Gradient
-from ncarl.solvers.path import MOST, PathSolver, walk
-from ncarl.solvers.problem import STEADY, Ending
+from ncarl.solvers.path import MOST, PathSolver, Resumed, walk
+from ncarl.solvers.problem import STEADY, Ending, Solver
 
 #: Strength over the largest useful one where nothing can be held out to choose it.
 FALLBACK = 0.1
@@ -87,32 +87,52 @@ def alternating_ways(most: int | None, seed: int, engine: Engine) -> Ways:
     return ways
 
 
-def chosen_lam(
+def strength_solver(
+    estimator: Any,
+    ways: Ways,
+    ready: Ready,
+    observed: Observed,
+    degree: float,
+    found: dict[str, Any],
+    share: float = SHARE,
+) -> Solver:
+    """The solver of the strength ``lam`` of an estimator, for entries made ready.
+
+    With ``lam="auto"`` falling strengths are tried on entries that were held out, and
+    the solver starts where the best trial ended: penalties that are not convex would
+    else end elsewhere. Sets ``lam_`` and, for the trials, ``path_``; ``found`` is what
+    a checkpoint keeps of them.
+    """
+    estimator.path_, start = [], None
+    if not isinstance(estimator.lam, str):
+        found["lam"] = float(estimator.lam)
+    elif "lam" not in found:
+        start = _search(estimator, ways, observed, degree, found, share)
+    estimator.path_ = found.get("path", [])
+    estimator.lam_ = float(found["lam"])
+    solver = ways(ready).make(inner_lam(estimator.lam_, ready, degree))
+    if start is None or start.unit != ready.unit:
+        return solver
+    return Resumed(solver, start.state)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """The last state of a trial, and the unit that it is in."""
+
+    state: Any
+    unit: float
+
+
+def _search(
     estimator: Any,
     ways: Ways,
     observed: Observed,
     degree: float,
     found: dict[str, Any],
-    share: float = SHARE,
-) -> float:
-    """The strength ``lam`` of an estimator, in the user's units.
-
-    With ``lam="auto"`` falling strengths are tried on entries that were held out;
-    ``path_`` then has the table, and ``found`` what a checkpoint keeps of it.
-    """
-    estimator.path_ = []
-    if not isinstance(estimator.lam, str):
-        return float(estimator.lam)
-    if "lam" not in found:
-        found |= _searched(estimator, ways, observed, degree, share)
-    estimator.path_ = found["path"]
-    return float(found["lam"])
-
-
-def _searched(
-    estimator: Any, ways: Ways, observed: Observed, degree: float, share: float
-) -> dict[str, Any]:
-    """The best strength on held-out entries, and the table of all that were tried."""
+    share: float,
+) -> _Start | None:
+    """Find the best strength on held-out entries, put it into ``found``; its end."""
     rng = np.random.default_rng(int(estimator.random_state))
     kept, hidden = hold_out(observed, share, rng)
     if hidden.n_observed == 0:
@@ -124,21 +144,13 @@ def _searched(
         )
         ready = estimator._ready(observed)
         unit = ready.unit ** (2.0 - degree)
-        return {"lam": FALLBACK * ways(ready).largest * unit, "path": []}
+        found["lam"] = FALLBACK * ways(ready).largest * unit
+        return None
     ready = estimator._ready(kept)
     choices = ways(ready)
-    columns = hidden.indices.astype(np.int64)
-    spreads = ready.centre.spreads[columns]
-    varies = spreads > 0.0
-    units = np.where(varies, spreads, 1.0) * (ready.unit if estimator.scale else 1.0)
-
-    def score(ending: Ending) -> float:
-        model = ready.model(ending.X, ending.factors, None)
-        guess = model.predict(hidden.rows, columns)
-        return rmse(hidden.values / units, guess / units)
-
+    score = _scorer(ready, hidden, scaled=estimator.scale == "columns")
     with progress_bar(estimator.progress, MOST, "search") as advance:
-        table = walk(
+        table, state = walk(
             choices.make, choices.largest, score, tol=choices.tol,
             tried=lambda one: advance(f"error {one.error:.4g}"),
         )  # fmt: skip
@@ -147,6 +159,32 @@ def _searched(
     # Singular values of noise grow with the root of the number of entries, and so
     # must the threshold when those that were held out come back.
     more = (observed.n_observed / kept.n_observed) ** (1.0 - degree / 2.0)
-    rows = [asdict(one) | {"strength": one.strength * unit} for one in table]
-    path = [{"lam": row.pop("strength"), **row} for row in rows]
-    return {"lam": best.strength * unit * more, "path": path}
+    found["lam"] = best.strength * unit * more
+    found["path"] = [
+        {
+            "lam": one.strength * unit,
+            "error": one.error,
+            "steps": one.steps,
+            "rank": one.rank,
+        }
+        for one in table
+    ]
+    return _Start(state, ready.unit)
+
+
+def _scorer(
+    ready: Ready, hidden: Observed, *, scaled: bool
+) -> Callable[[Ending], float]:
+    """Error of a result on hidden entries, in spreads of columns that were scaled."""
+    columns = hidden.indices.astype(np.int64)
+    units = np.ones(len(columns))
+    if scaled:
+        spreads = ready.centre.spreads[columns] * ready.unit
+        units = np.where(spreads > 0.0, spreads, 1.0)
+
+    def score(ending: Ending) -> float:
+        model = ready.model(ending.X, ending.factors, None)
+        guess = model.predict(hidden.rows, columns)
+        return rmse(hidden.values / units, guess / units)
+
+    return score

@@ -12,15 +12,13 @@ from ncarl.estimators.matrix_base import MatrixEstimator
 from ncarl.estimators.parameters import check_number, check_whole
 from ncarl.estimators.strength import (
     check_lam,
-    chosen_lam,
     gradient_ways,
-    inner_lam,
+    strength_solver,
 )
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
 from ncarl.penalties import LogNuclear
-from ncarl.solvers.gradient import Gradient
 from ncarl.solvers.problem import Problem, Solver
 from ncarl.solvers.split import Growing, Split
 
@@ -162,8 +160,7 @@ class WNNM(MatrixEstimator):
         self.C_, self.lam_, self.path_ = math.nan, None, []
         if self.lam is not None:
             ways = gradient_ways(self, norm, engine)
-            self.lam_ = lam = chosen_lam(self, ways, observed, 0.0, found)
-            return Gradient(problem, norm, inner_lam(lam, ready, 0.0))
+            return strength_solver(self, ways, ready, observed, 0.0, found)
         C = self._inner_c(problem, ready.unit)
         self.C_ = C * ready.unit
         mu = 1.0 / problem.top

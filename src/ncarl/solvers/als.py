@@ -23,7 +23,7 @@ from ncarl.solvers.problem import STEADY, Clock, Ending, Step, ratio, step_size
 #: Directions kept beyond those that survive, so that others can come in.
 SPARE = 5
 #: Squares that differ by a smaller part than this are too near to be subtracted.
-CANCELLED = 1e-8
+CANCELLED = 1e-11
 #: Size of a direction that is to come in, over the strength.
 FRESH = 0.3
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ncarl.solvers.problem import Ending, Solver
+from ncarl.solvers.problem import Ending, Solver, Step
 from ncarl.solvers.run import run
 
 #: Strengths that are tried: each is so much of the one before, at most so many.
 FALL, MOST = 0.7, 40
 #: The walk ends when so many strengths in a row have brought nothing better.
-PATIENCE = 3
+PATIENCE = 2
 
 
 class PathSolver(Solver, Protocol):
@@ -43,6 +43,39 @@ class Tried:
     rank: int
 
 
+@dataclass(frozen=True)
+class Resumed:
+    """A solver that starts where one with another strength, or other entries, ended.
+
+    Attributes
+    ----------
+    solver : PathSolver
+        Makes the steps.
+    state
+        The last state of the other.
+    """
+
+    solver: PathSolver
+    state: Any
+
+    @property
+    def degree(self) -> float:
+        """That of the solver."""
+        return self.solver.degree
+
+    def begin(self) -> Any:
+        """The state to start from."""
+        return self.solver.resume(self.state)
+
+    def steps(self, state: Any, step: int) -> Iterator[Step]:
+        """Steps of the solver."""
+        return self.solver.steps(state, step)
+
+    def end(self, last: Step) -> Ending:
+        """The end of the solver."""
+        return self.solver.end(last)
+
+
 def walk(
     make: Callable[[float], PathSolver],
     largest: float,
@@ -51,8 +84,10 @@ def walk(
     max_iter: int = 200,
     tol: float,
     tried: Callable[[Tried], None] = lambda _: None,
-) -> list[Tried]:
+) -> tuple[list[Tried], Any]:
     """Try falling strengths till the error on held-out entries falls no more.
+
+    Gives all that were tried, and the last state of the best.
 
     Parameters
     ----------
@@ -69,6 +104,7 @@ def walk(
     """
     table: list[Tried] = []
     state: Any = None
+    best_state: Any = None
     for k in range(1, MOST + 1):
         strength = largest * FALL**k
         solver = make(strength)
@@ -81,6 +117,8 @@ def walk(
         table.append(Tried(strength, score(ending), result.last.step, ending.rank))
         tried(table[-1])
         best = min(range(len(table)), key=lambda i: table[i].error)
+        if best == len(table) - 1:
+            best_state = state
         if len(table) - 1 - best >= PATIENCE:
             break
-    return table
+    return table, best_state

@@ -50,7 +50,8 @@ class SoftThresholding:
 
     def resume(self, state: FactorState) -> FactorState:
         """The factors of another strength, to go on from with this one."""
-        return replace(state, lam=self.lam)
+        fitted = self.entries.product_at(state.U * state.s, state.Vt)
+        return replace(state, lam=self.lam, left=self.entries.values - fitted)
 
     def steps(self, state: FactorState, step: int) -> Iterator[Step]:
         """Steps for ever."""
