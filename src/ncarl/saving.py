@@ -46,7 +46,7 @@ def save_estimator(
     }
     arrays |= model_arrays
     arrays |= {f"history/{name}": col for name, col in estimator.history_.items()}
-    if hasattr(estimator, "similarity_"):
+    if estimator._has_graph:
         arrays |= _sparse_arrays("similarity", estimator.similarity_)
     arrays["unidentified_rows"] = estimator.unidentified_rows_
     arrays["unidentified_columns"] = estimator.unidentified_columns_
@@ -102,7 +102,7 @@ def _restored(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
         for name, column in arrays.items()
         if name.startswith("history/")
     }
-    if "similarity/data" in arrays:
+    if estimator._has_graph:
         estimator.similarity_ = _sparse("similarity", arrays)
     estimator.unidentified_rows_ = arrays["unidentified_rows"]
     estimator.unidentified_columns_ = arrays["unidentified_columns"]

@@ -494,9 +494,9 @@ class TestWalk:
 
     def test_it_ends_two_strengths_after_the_best(self, monkeypatch):
         table, made, begun, resumed = self.walked(
-            monkeypatch, [5.0, 3.0, 4.0, 2.0, 2.5, 2.1, 1.0]
+            monkeypatch, [5.0, 3.0, 3.1, 2.0, 2.05, 2.02, 1.0]
         )
-        assert [one.error for one in table] == [5.0, 3.0, 4.0, 2.0, 2.5, 2.1]
+        assert [one.error for one in table] == [5.0, 3.0, 3.1, 2.0, 2.05, 2.02]
         assert_allclose(made, 10.0 * 0.7 ** np.arange(1, 7))
         assert [one.strength for one in table] == made
         assert begun == made[:1]
@@ -504,6 +504,20 @@ class TestWalk:
         assert resumed == list(zip(made[1:], befores, strict=True))
         assert [one.steps for one in table] == [4] * 6
         assert [one.rank for one in table] == [1, 2, 3, 4, 5, 6]
+
+    def test_strengths_that_let_nothing_in_do_not_count(self):
+        def tried(*ranks):
+            return [path.Tried(1.0, 1.0, 1, rank) for rank in ranks]
+
+        assert not path._enough(tried(1))
+        assert not path._enough(tried(1, 1, 1, 1, 2, 2))
+        assert path._enough(tried(1, 1, 1, 1, 2, 2, 3))
+        assert path._enough(tried(1, 4, 5))
+        assert path._enough(tried(*[1] * 9))
+        assert not path._enough(tried(*[1] * 8))
+        worse = path.Tried(1.0, 1.06, 1, 1)
+        assert not path._enough([*tried(1, 1), worse])
+        assert path._enough([*tried(1, 2), worse])
 
     def test_it_ends_after_forty_strengths(self, monkeypatch):
         table, *_ = self.walked(monkeypatch, np.linspace(9.0, 1.0, 60))

@@ -42,6 +42,8 @@ class Completer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     model_: Any
     #: Fitted attributes that a saved model keeps as they are.
     _scalars: tuple[str, ...] = ()
+    #: Whether a fit leaves a graph of the columns behind.
+    _has_graph = False
     #: What to do where standard deviations are asked of a model without noise.
     _noise_hint = ""
 

@@ -32,6 +32,7 @@ class KernelEstimator(Completer):
         "transposed_",
         "engine_",
     )
+    _has_graph = True
     #: Whether columns have something of their own, so that others cannot be completed.
     _own_columns = False
     #: What puts the kernel on the columns.

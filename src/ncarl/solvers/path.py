@@ -11,8 +11,10 @@ from ncarl.solvers.run import run
 
 #: Strengths that are tried: each is so much of the one before, at most so many.
 FALL, MOST = 0.7, 40
-#: The walk ends when so many strengths in a row have brought nothing better.
-PATIENCE = 2
+#: The walk ends when so many strengths that let in more directions have brought
+#: nothing better than the best, or so many of any kind, or when one that did has made
+#: the error larger by this factor.
+PATIENCE, LONGEST, WORSE = 2, 8, 1.05
 
 
 class PathSolver(Solver, Protocol):
@@ -119,6 +121,18 @@ def walk(
         best = min(range(len(table)), key=lambda i: table[i].error)
         if best == len(table) - 1:
             best_state = state
-        if len(table) - 1 - best >= PATIENCE:
+        if _enough(table[best:]):
             break
     return table, best_state
+
+
+def _enough(since: list[Tried]) -> bool:
+    """Whether the strengths since the best, which comes first, have been tried enough.
+
+    Penalties that are not convex let in a direction now and then; in between errors
+    hardly change, and say nothing of what the next direction brings.
+    """
+    pairs = zip(since[:-1], since[1:], strict=True)
+    wider = sum(one.rank < other.rank for one, other in pairs)
+    worse = wider > 0 and since[-1].error > WORSE * since[0].error
+    return worse or wider >= PATIENCE or len(since) - 1 >= LONGEST
