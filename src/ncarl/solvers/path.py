@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from ncarl.solvers.problem import Ending, Solver, Step
@@ -132,7 +133,6 @@ def _enough(since: list[Tried]) -> bool:
     Penalties that are not convex let in a direction now and then; in between errors
     hardly change, and say nothing of what the next direction brings.
     """
-    pairs = zip(since[:-1], since[1:], strict=True)
-    wider = sum(one.rank < other.rank for one, other in pairs)
+    wider = sum(one.rank < other.rank for one, other in pairwise(since))
     worse = wider > 0 and since[-1].error > WORSE * since[0].error
     return worse or wider >= PATIENCE or len(since) - 1 >= LONGEST
