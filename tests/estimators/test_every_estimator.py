@@ -239,8 +239,30 @@ class TestEveryEstimator:
             clone(estimator).set_params(progress="yes").fit(X)
 
 
+ODD = {
+    "zero": np.where(np.eye(5, 4) > 0, np.nan, 0.0),
+    "row": np.array([[1.0, np.nan, 3.0, 2.0]]),
+    "column": np.array([[1.0], [np.nan], [2.0]]),
+    "single": np.array([[np.nan, np.nan], [np.nan, 3.0]]),
+    "full": np.arange(12.0).reshape(4, 3) ** 2,
+}
+
+
 @pytest.mark.parametrize("estimator", **named(RIVALS))
 class TestEveryRival:
+    @pytest.mark.parametrize("name", ODD)
+    def test_odd_matrices_are_completed_and_empty_lines_with_zeros(
+        self, estimator, name
+    ):
+        X = ODD[name]
+        filled = clone(estimator).fit_transform(X)
+        seen = np.isfinite(X)
+        assert_array_equal(filled[seen], X[seen])
+        assert np.isfinite(filled).all()
+        if not isinstance(estimator, BiasModel):  # which gives them the mean
+            empty = ~seen.any(axis=1)[:, None] | ~seen.any(axis=0)
+            assert_allclose(filled[empty], 0.0, atol=1e-12)
+
     def test_scale_goes_through(self, estimator, X):
         lam = getattr(estimator, "lam", None)
         if isinstance(lam, float) and not isinstance(estimator, RegL1):

@@ -165,24 +165,3 @@ def test_another_engine_gives_the_same():
     _, X = low_rank(noise=0.1)
     filled = RegL1(engine=ncarl.Torch(device="cpu")).fit_transform(X)
     assert_allclose(filled, RegL1().fit_transform(X), atol=1e-8)
-
-
-@pytest.mark.parametrize("options", [{}, {"max_iter": 2, "tol": 0.0}, {"lam": 5.0}])
-@pytest.mark.parametrize(
-    "X",
-    [
-        np.where(np.eye(5, 4) > 0, np.nan, 0.0),
-        np.array([[1.0, np.nan, 3.0, 2.0]]),
-        np.array([[1.0], [np.nan], [2.0]]),
-        np.array([[np.nan, np.nan], [np.nan, 3.0]]),
-        np.arange(12.0).reshape(4, 3) ** 2,
-    ],
-    ids=["zero", "row", "column", "single", "full"],
-)
-def test_odd_matrices_are_completed_and_empty_lines_with_zeros(X, options):
-    filled = RegL1(**options).fit_transform(X)
-    seen = np.isfinite(X)
-    assert_allclose(filled[seen], X[seen], rtol=1e-14)
-    assert np.isfinite(filled).all()
-    empty = ~seen.any(axis=1)[:, None] | ~seen.any(axis=0)
-    assert_allclose(filled[empty], 0.0, atol=1e-12)

@@ -8,8 +8,7 @@ from typing import Any
 
 from ncarl.engines import Engine
 from ncarl.estimators.matrix_base import MatrixEstimator
-from ncarl.estimators.parameters import check_number, check_whole
-from ncarl.estimators.strength import alternating_ways, check_lam, strength_solver
+from ncarl.estimators.strength import alternating_ways, check_factored, strength_solver
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
@@ -123,17 +122,7 @@ class FactoredNuclear(MatrixEstimator):
         self.checkpoint = checkpoint
 
     def _check(self) -> None:
-        if self.rank is not None:
-            check_whole("rank", self.rank, low=1)
-        check_lam(self.lam)
-        check_whole("random_state", self.random_state, low=0)
-        if self.mu is not None:
-            check_number("mu", self.mu, low=0.0, strict=True)
-            if self.lam is not None:
-                raise ValueError(
-                    f"mu belongs to lam=None, got lam={self.lam!r} with mu="
-                    f"{self.mu!r}; leave one of them out"
-                )
+        check_factored(self)
 
     def _limits(self) -> tuple[int, float]:
         return (2000, 1e-5) if self.lam is None else (500, 5e-3)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ncarl.engines import Engine
 from ncarl.estimators.matrix_base import MatrixEstimator
-from ncarl.estimators.parameters import check_number, check_whole
-from ncarl.estimators.strength import Choices, check_lam, strength_solver
+from ncarl.estimators.parameters import check_number
+from ncarl.estimators.strength import Choices, check_factored, strength_solver
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
@@ -140,18 +140,8 @@ class FGSR(MatrixEstimator):
         p = check_number("p", self.p, low=0.0, strict=True, hint=hint)
         if min(abs(p - 0.5), abs(p - 2 / 3)) > NEAR:
             raise ValueError(f"p must be 1/2 or 2/3, got {self.p!r}{hint}")
-        if self.rank is not None:
-            check_whole("rank", self.rank, low=1)
         check_number("a", self.a, low=0.0, strict=True)
-        check_lam(self.lam)
-        check_whole("random_state", self.random_state, low=0)
-        if self.mu is not None:
-            check_number("mu", self.mu, low=0.0, strict=True)
-            if self.lam is not None:
-                raise ValueError(
-                    f"mu belongs to lam=None, got lam={self.lam!r} with mu="
-                    f"{self.mu!r}; leave one of them out"
-                )
+        check_factored(self)
 
     def _limits(self) -> tuple[int, float]:
         return (2000, 1e-6) if self.lam is None else (2000, 1e-4)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.engines import Engine
-from ncarl.estimators.parameters import check_number
+from ncarl.estimators.parameters import check_number, check_whole
 from ncarl.holdout import hold_out
 from ncarl.matrix_model import Ready
 from ncarl.metrics import rmse
@@ -58,6 +58,22 @@ def check_lam(lam: Any, *, exact: bool = True) -> None:
         return
     hint = "; 'auto' chooses it on held-out entries"
     check_number("lam", lam, low=0.0, strict=True, hint=hint)
+
+
+def check_factored(estimator: Any) -> None:
+    """Raise if a parameter that factored models share is wrong."""
+    if estimator.rank is not None:
+        check_whole("rank", estimator.rank, low=1)
+    check_lam(estimator.lam)
+    check_whole("random_state", estimator.random_state, low=0)
+    if estimator.mu is None:
+        return
+    check_number("mu", estimator.mu, low=0.0, strict=True)
+    if estimator.lam is not None:
+        raise ValueError(
+            f"mu belongs to lam=None, got lam={estimator.lam!r} with "
+            f"mu={estimator.mu!r}; leave one of them out"
+        )
 
 
 def inner_lam(lam: float, ready: Ready, degree: float) -> float:

@@ -18,7 +18,15 @@ from ncarl.core.singular import frobenius, host, like, thin, triplets
 from ncarl.core.types import Array
 from ncarl.penalties import NuclearNorm
 from ncarl.solvers.entries import Entries
-from ncarl.solvers.problem import STEADY, Clock, Ending, Step, ratio, step_size
+from ncarl.solvers.problem import (
+    STEADY,
+    Clock,
+    Ending,
+    Step,
+    ratio,
+    step_size,
+    steps_of,
+)
 
 #: Directions kept beyond those that survive, so that others can come in.
 SPARE = 5
@@ -90,8 +98,9 @@ class Alternating:
 
     @property
     def limit(self) -> int:
-        """Directions that there can be."""
-        return min(self.most, *self.entries.shape)
+        """Directions that there can be: empty rows and columns have no part in any."""
+        seen = self.entries.seen
+        return min(self.most, int(seen[0].sum()), int(seen[1].sum()))
 
     def begin(self) -> FactorState:
         """A few small directions, at the strength that just keeps all at 0."""
@@ -122,7 +131,7 @@ class Alternating:
         """Random orthonormal columns, at right angles to the known ones."""
         rng = np.random.default_rng((self.seed, side, known.shape[1]))
         random = rng.standard_normal((self.entries.shape[side], count))
-        fresh = self.entries.home.send(random)
+        fresh = self.entries.home.send(random * self.entries.seen[side][:, None])
         for _ in range(2):  # once more for the digits that the first time lost
             fresh = fresh - known @ (known.T @ fresh)
             fresh = array_namespace(fresh).linalg.qr(fresh)[0]
@@ -130,13 +139,7 @@ class Alternating:
 
     def steps(self, state: FactorState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.entries.home.work(len(state.s)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.entries)
 
     def _step(self, state: FactorState, step: int, clock: Clock) -> Step:
         """A weaker strength or more directions where it is time, then both factors."""

@@ -50,6 +50,11 @@ class Entries:
         return self.home.send(self.observed.values)
 
     @cached_property
+    def seen(self) -> tuple[Array, Array]:
+        """Rows, and columns, in which something is observed."""
+        return self.observed.row_counts > 0, self.observed.column_counts > 0
+
+    @cached_property
     def size(self) -> float:
         """Length of the observed values."""
         return frobenius(self.observed.values)

@@ -25,7 +25,15 @@ from array_api_compat import array_namespace
 from ncarl.core.singular import Triplets, frobenius, like, triplets
 from ncarl.core.types import Array
 from ncarl.observed import Observed
-from ncarl.solvers.problem import Clock, Ending, Problem, Step, change_of, ratio
+from ncarl.solvers.problem import (
+    Clock,
+    Ending,
+    Problem,
+    Step,
+    change_of,
+    ratio,
+    steps_of,
+)
 from ncarl.solvers.split import Balanced
 
 #: Singular values below this part of the largest do not count for a rank.
@@ -184,13 +192,7 @@ class Factored:
 
     def steps(self, state: FactoredState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: FactoredState, step: int, clock: Clock) -> Step:
         """One step."""

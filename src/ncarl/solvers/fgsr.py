@@ -25,7 +25,7 @@ from ncarl.core.singular import triplets
 from ncarl.core.types import Array
 from ncarl.solvers.factored import first_of, product_rank, ridge_right, spectral_start
 from ncarl.solvers.groups import NOTHING, Groups, gram_norm, pruned, shrunk_left
-from ncarl.solvers.problem import Clock, Ending, Problem, Step, change_of
+from ncarl.solvers.problem import Clock, Ending, Problem, Step, change_of, steps_of
 
 #: First threshold of singular values over the largest, for p = 2/3 and p = 1/2.
 CUT, HALF_CUT = 0.05, 0.15
@@ -128,13 +128,7 @@ class GroupSplit:
 
     def steps(self, state: GroupState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: GroupState, step: int, clock: Clock) -> Step:
         """One step."""
@@ -249,13 +243,7 @@ class GroupGradient:
 
     def steps(self, state: NoisyState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: NoisyState, step: int, clock: Clock) -> Step:
         """A gradient step in each factor, each with its proximal map."""

@@ -21,6 +21,7 @@ from ncarl.solvers.problem import (
     Step,
     ratio,
     step_size,
+    steps_of,
 )
 
 
@@ -90,13 +91,7 @@ class Gradient:
 
     def steps(self, state: GradientState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: GradientState, step: int, clock: Clock) -> Step:
         """One step, once more without momentum if it went too far."""

@@ -23,7 +23,15 @@ from array_api_compat import array_namespace
 
 from ncarl.core.singular import frobenius, leading, like, spectral_norm, triplets
 from ncarl.core.types import Array
-from ncarl.solvers.problem import Clock, Ending, Problem, Step, change_of, ratio
+from ncarl.solvers.problem import (
+    Clock,
+    Ending,
+    Problem,
+    Step,
+    change_of,
+    ratio,
+    steps_of,
+)
 
 #: First ``mu`` over what has its units, growth, and the factor it may grow by.
 FIRST, GROWTH, MOST_GROWTH = 30.0, 1.01, 1e8
@@ -87,13 +95,7 @@ class Learned:
 
     def steps(self, state: LearnedState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: LearnedState, step: int, clock: Clock) -> Step:
         """One step."""

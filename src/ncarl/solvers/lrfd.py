@@ -40,7 +40,7 @@ from ncarl.solvers.coefficients import (
     penalised_step,
 )
 from ncarl.solvers.dictionary import Reach, from_completion, reduced
-from ncarl.solvers.problem import Clock, Ending, Problem, Step
+from ncarl.solvers.problem import Clock, Ending, Problem, Step, steps_of
 from ncarl.solvers.split import Balanced, Split, SplitState
 
 #: Steps after which the first completion is taken as it is.
@@ -108,13 +108,7 @@ class LRFDSolver:
 
     def steps(self, state: LRFDState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: LRFDState, step: int, clock: Clock) -> Step:
         """One step of the stage, and the next dictionary where it ends a round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -208,3 +208,40 @@ class Clock:
         now = time.perf_counter()
         passed, self.start = now - self.start, now
         return {"step": passed}
+
+
+class AtHome(Protocol):
+    """Entries that are worked on at some home."""
+
+    @property
+    def home(self) -> Home:
+        """Where arrays are worked on."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        ...
+
+
+def steps_of(
+    make: Callable[[Any, int, Clock], Step], state: Any, step: int, entries: AtHome
+) -> Iterator[Step]:
+    """Steps for ever, each made from the state of the one before.
+
+    Parameters
+    ----------
+    make : callable
+        The step after a state, by its number; the clock tells how long it took.
+    state, step
+        Where to begin, after so many steps.
+    entries : Problem or Entries
+        What is worked on; its home sets the stage for each step.
+    """
+    clock = Clock()
+    while True:
+        step += 1
+        with entries.home.work(min(entries.shape)):
+            done = make(state, step, clock)
+        yield done
+        state = done.state

@@ -16,7 +16,7 @@ from array_api_compat import array_namespace
 
 from ncarl.core.singular import frobenius, leading, like
 from ncarl.core.types import Array
-from ncarl.solvers.problem import Clock, Ending, Problem, Step, ratio
+from ncarl.solvers.problem import Clock, Ending, Problem, Step, ratio, steps_of
 
 #: The first threshold of singular values is the largest of them over this.
 FIRST = 3.0
@@ -96,13 +96,7 @@ class AbsoluteResiduals:
 
     def steps(self, state: RegL1State, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: RegL1State, step: int, clock: Clock) -> Step:
         """Factors and E in turn, then the multipliers."""

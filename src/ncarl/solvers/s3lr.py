@@ -28,7 +28,15 @@ from ncarl.core.singular import frobenius
 from ncarl.core.types import Array
 from ncarl.solvers.clusters import apart, groups_of, shrunk_by_group
 from ncarl.solvers.power import first_probe, norm_bound
-from ncarl.solvers.problem import Clock, Ending, Problem, Step, change_of, ratio
+from ncarl.solvers.problem import (
+    Clock,
+    Ending,
+    Problem,
+    Step,
+    change_of,
+    ratio,
+    steps_of,
+)
 
 #: Factor by which ``mu`` may grow in a round.
 MOST_GROWTH = 1e6
@@ -140,13 +148,7 @@ class S3LRSolver:
 
     def steps(self, state: S3LRState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: S3LRState, step: int, clock: Clock) -> Step:
         """One step of a round, and new groups where it ends the round."""

@@ -26,7 +26,15 @@ from ncarl.core.types import Array
 from ncarl.penalties import NuclearNorm
 from ncarl.solvers.als import FactorState, distance
 from ncarl.solvers.entries import Entries
-from ncarl.solvers.problem import STEADY, Clock, Ending, Step, ratio, step_size
+from ncarl.solvers.problem import (
+    STEADY,
+    Clock,
+    Ending,
+    Step,
+    ratio,
+    step_size,
+    steps_of,
+)
 
 
 @dataclass(frozen=True)
@@ -55,13 +63,7 @@ class SoftThresholding:
 
     def steps(self, state: FactorState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.entries.home.work(min(self.entries.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.entries)
 
     def _step(self, state: FactorState, step: int, clock: Clock) -> Step:
         """A weaker strength where it is time, then the leading triplets, shrunk."""

@@ -32,7 +32,15 @@ from ncarl.core.singular import (
 )
 from ncarl.core.types import Array
 from ncarl.penalties import NuclearNorm, Penalty
-from ncarl.solvers.problem import Clock, Ending, Problem, Step, change_of, ratio
+from ncarl.solvers.problem import (
+    Clock,
+    Ending,
+    Problem,
+    Step,
+    change_of,
+    ratio,
+    steps_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,13 +173,7 @@ class Split:
 
     def steps(self, state: SplitState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: SplitState, step: int, clock: Clock) -> Step:
         """One step."""

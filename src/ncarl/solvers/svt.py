@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ncarl.core.singular import leading
 from ncarl.core.types import Array
 from ncarl.penalties import NuclearNorm
-from ncarl.solvers.problem import Clock, Ending, Problem, Step
+from ncarl.solvers.problem import Clock, Ending, Problem, Step, steps_of
 
 #: Steps up to 2 are proven to converge.
 SAFE = 1.9
@@ -80,13 +80,7 @@ class Thresholding:
 
     def steps(self, state: ThresholdState, step: int) -> Iterator[Step]:
         """Steps for ever."""
-        clock = Clock()
-        while True:
-            step += 1
-            with self.problem.home.work(min(self.problem.shape)):
-                done = self._step(state, step, clock)
-            yield done
-            state = done.state
+        return steps_of(self._step, state, step, self.problem)
 
     def _step(self, state: ThresholdState, step: int, clock: Clock) -> Step:
         """One step."""
