@@ -52,7 +52,6 @@ def panel(ax, lines, missing):
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_yticks(range(len(ROWS)), list(ROWS))
-    ax.invert_yaxis()
     ax.set_title(f"{missing:.0%} missing", fontsize=10)
     ax.set_xlabel("relative error on hidden entries")
     ax.spines[["top", "right"]].set_visible(False)

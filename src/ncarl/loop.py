@@ -55,7 +55,7 @@ class StepInfo:
     objective : float
         Value of the objective.
     change : float
-        Relative change of the Gram matrix; the fit stops below ``tol``.
+        Relative change of what is fitted; the fit stops below ``tol``.
     seconds : float
         Seconds that the step took.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,12 +28,15 @@ class Ready:
         The additive part, in these units.
     effects : array of shape (m,)
         Effect of each row.
+    scaled : bool
+        Whether columns were divided by their spreads.
     """
 
     residuals: Observed
     unit: float
     centre: Centre
     effects: Array
+    scaled: bool = False
 
     @classmethod
     def of(cls, observed: Observed, center: str | None, scaled: bool) -> Ready:
@@ -42,7 +46,16 @@ class Ready:
         centre = fit_centre(inner, center or "none", scaled)
         effects = centre.row_effects(inner)
         residuals = inner.with_values(centre.residuals(inner, effects))
-        return cls(residuals, unit, centre, effects)
+        return cls(residuals, unit, centre, effects, scaled)
+
+    def value_unit(self, degree: float = 1.0) -> float:
+        """What one unit of the residuals is in those of the user, to some power.
+
+        Residuals that were divided by spreads have no unit. Powers out of range are
+        held at the ends of it.
+        """
+        power = 0.0 if self.scaled else degree * math.log2(self.unit)
+        return float(2.0 ** min(max(power, -1000.0), 1000.0))
 
     def model(
         self, X: Array | None, factors: tuple[Array, Array] | None, ridge: float | None

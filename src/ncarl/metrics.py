@@ -8,6 +8,9 @@ import numpy as np
 
 from ncarl.core.types import Array
 
+#: The largest float: errors beyond it are held there.
+MOST = float(np.finfo(np.float64).max)
+
 
 def relative_rmse(truth: Any, guess: Any) -> float:
     """``||truth - guess|| / ||truth||`` over the entries given.
@@ -37,7 +40,13 @@ def rmse(truth: Any, guess: Any) -> float:
     1.4142135623730951
     """
     t, g = _pair(truth, guess)
-    return float(np.sqrt(np.mean((t - g) ** 2)))
+    with np.errstate(over="ignore"):
+        error = float(np.sqrt(np.mean((t - g) ** 2)))
+    if np.isfinite(error):
+        return error
+    largest = float(np.max(np.abs(t / 2.0 - g / 2.0)))
+    small = (t / 2.0 - g / 2.0) / largest
+    return min(2.0 * float(np.sqrt(np.mean(small**2))) * largest, MOST)
 
 
 def mae(truth: Any, guess: Any) -> float:

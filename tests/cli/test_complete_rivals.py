@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import ncarl as package
-from ncarl.cli.choices import RIVALS, Method
+from ncarl.cli.choices import RIVALS, Method, parse_setting
 from ncarl.cli.models import ModelOptions, build
 
 
@@ -54,6 +54,16 @@ def test_parameters_are_set_by_name(ncarl, csv, tmp_path):
     assert "on held-out entries" in result.stdout
 
 
+def test_fractions_can_be_set():
+    assert parse_setting("p=2/3") == ("p", 2 / 3)
+    assert parse_setting("p=2/0") == ("p", "2/0")
+
+
+def test_non_negative_values_are_not_centred():
+    options = ModelOptions(method=Method.REGL1, settings=(("nonnegative", True),))
+    assert build(options, scale="columns", progress=False).center is None
+
+
 def test_the_proof_of_the_nuclear_norm_is_shown(ncarl, csv, tmp_path):
     out = tmp_path / "out.csv"
     result = ncarl("complete", csv, "-o", out, "--method", "nuclear")
@@ -75,6 +85,7 @@ def test_columns_of_many_units_are_scaled_and_centred(tmp_path, gappy):
         (("--method", "nuclear", "--set", "p=1"), "has no parameter 'p'; it has"),
         (("--method", "nuclear", "--set", "tol=1"), "--set tol=...: give --tol"),
         (("--method", "fgsr", "--set", "random_state=1"), "cannot be set here"),
+        (("--method", "fgsr", "--set", "a=1", "--set", "a=2"), "given twice"),
         (("--method", "schatten", "--set", "p=2"), "p must be above 0 and at most 1"),
         (("--set", "p=1"), "--set belongs to --method nuclear or"),
         (("--method", "bias", "--center", "mean"), "--center belongs to"),

@@ -45,3 +45,8 @@ def test_both_ends_of_an_interval_are_needed():
     for low, high in (([1.0], [1.0, 2.0]), ([1.0, 2.0], [1.0])):
         with pytest.raises(ValueError, match="one shape"):
             coverage([1.0, 2.0], low, high)
+
+
+def test_errors_of_huge_numbers_are_finite():
+    assert rmse([1e200, 0.0], [0.0, 0.0]) == pytest.approx(1e200 / np.sqrt(2))
+    assert rmse([1e308], [-1e308]) == np.finfo(float).max

@@ -273,6 +273,32 @@ class TestEveryRival:
         large = rough(estimator, 60).fit_transform(1000.0 * X)
         assert_allclose(large / 1000.0, filled, atol=2e-5)
 
+    def test_scaled_columns_leave_no_unit_behind(self, estimator, X):
+        if getattr(estimator, "solver", None) == "ialm":
+            pytest.skip("the paper's first mu has a unit")
+        one = rough(estimator, 40).set_params(scale="columns").fit(X)
+        filled, objective = one.transform(X), one.objective_
+        for factor in (1.7, 100.0):
+            other = rough(estimator, 40).set_params(scale="columns").fit(factor * X)
+            assert_allclose(other.transform(factor * X) / factor, filled, atol=1e-6)
+            assert_allclose(other.objective_, objective, rtol=1e-6)
+
+    @pytest.mark.parametrize("size", [1e-300, 1e300])
+    def test_even_more_extreme_sizes(self, estimator, X, size):
+        fitted = rough(estimator, 10).fit(X * size)
+        assert np.isfinite(fitted.transform(X * size)).all()
+        assert np.isfinite(fitted.objective_)
+
+    def test_weights_and_strengths_are_recorded_in_the_users_units(self, estimator, X):
+        params = estimator.get_params()
+        if estimator in SMOOTH and not isinstance(estimator, RegL1 | BiasModel):
+            fitted = rough(estimator, 400).set_params(lam=150.0).fit(300.0 * X)
+            lam = fitted.history_.get("lam", [150.0])
+            assert lam[-1] == pytest.approx(150.0)
+        elif "mu" in params and params.get("solver") != "svt":
+            given = rough(estimator, 1).set_params(mu=0.07).fit(300.0 * X)
+            assert given.history_["mu"][0] == pytest.approx(0.07)
+
     def test_other_matrices_are_refused_or_completed(self, estimator, X):
         fitted = rough(estimator, 10).fit(X)
         if isinstance(estimator, SoftImpute | BiasModel) or (
@@ -367,6 +393,16 @@ class TestChosenStrengths:
         assert_array_equal(resumed.transform(noisy), whole.transform(noisy))
         assert resumed.lam_ == whole.lam_
         assert resumed.path_ == whole.path_
+
+    @pytest.mark.parametrize("size", [1e-300, 1e300])
+    def test_extreme_sizes(self, estimator, noisy, size):
+        fitted = rough(estimator, 3).fit(noisy * size)
+        assert np.isfinite(fitted.transform(noisy * size)).all()
+
+    def test_one_huge_entry(self, estimator, noisy):
+        X = noisy.copy()
+        X[0, np.flatnonzero(~np.isnan(X[0]))[0]] = 1e200
+        assert np.isfinite(rough(estimator, 3).fit_transform(X)).all()
 
     def test_an_interrupted_search_leaves_nothing(self, estimator, noisy, monkeypatch):
         def broken(*_, **__):

@@ -167,7 +167,7 @@ class TestLeastNorm:
         X = 50.0 * small
         model = Nuclear(mu=3.0 / 50.0, tol=1e-9, max_iter=20_000).fit(X)
         assert model.model_.unit > 1.0
-        assert model.history_["mu"][0] == pytest.approx(3.0 / 50.0 * model.model_.unit)
+        assert model.history_["mu"][0] == pytest.approx(3.0 / 50.0)
         assert_allclose(
             model.transform(X), 50.0 * small_fit.transform(small), atol=1e-4
         )
@@ -577,3 +577,22 @@ class TestTensors:
         assert isinstance(other.transform(X), np.ndarray)
         if not np.isnan(one.gap_):
             assert other.gap_ == pytest.approx(one.gap_, abs=1e-8)
+
+
+def test_a_certificate_does_not_outlive_its_solver(rng):
+    X = rng.standard_normal((12, 9))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    model = Nuclear(max_iter=5, tol=0).fit(X)
+    assert model.gap_ > 0.0
+    assert model.dual_.nnz == np.isfinite(X).sum()
+    model.set_params(solver="svt").fit(X)
+    assert np.isnan(model.gap_)
+    assert not hasattr(model, "dual_")
+
+
+def test_ever_growing_weights_stay_finite(rng):
+    X = rng.standard_normal((12, 9))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    for options in ({"rho": 3.0}, {"mu": 1e99}):
+        model = Nuclear(solver="ialm", max_iter=1500, tol=0, **options).fit(X)
+        assert np.isfinite(model.transform(X)).all()

@@ -165,3 +165,14 @@ def test_another_engine_gives_the_same():
     _, X = low_rank(noise=0.1)
     filled = RegL1(engine=ncarl.Torch(device="cpu")).fit_transform(X)
     assert_allclose(filled, RegL1().fit_transform(X), atol=1e-8)
+
+
+def test_ever_growing_weights_stay_finite():
+    X = low_rank()[1] if "low_rank" in globals() else np.eye(4)
+    model = RegL1(rho=2.0, tol=0, max_iter=1500).fit(X)
+    assert np.isfinite(model.transform(X, keep_observed=False)).all()
+
+
+def test_negative_values_are_refused_where_none_are_allowed():
+    with pytest.raises(ValueError, match="nonnegative=True needs values of at least 0"):
+        RegL1(nonnegative=True).fit(np.array([[1.0, -2.0], [np.nan, 1.0]]))

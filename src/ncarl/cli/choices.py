@@ -136,6 +136,12 @@ def parse_level(text: str) -> float:
     return level
 
 
+def _fraction(text: str) -> float:
+    """A number written as a fraction, such as 2/3."""
+    above, _, below = text.partition("/")
+    return float(above) / float(below)
+
+
 def parse_setting(text: str) -> tuple[str, Any]:
     """A parameter of a method and its value.
 
@@ -150,10 +156,10 @@ def parse_setting(text: str) -> tuple[str, Any]:
     words: dict[str, Any] = {"none": None, "true": True, "false": False}
     if value.lower() in words:
         return name, words[value.lower()]
-    for kind in (int, float):
+    for kind in (int, float, _fraction):
         try:
             return name, kind(value)
-        except ValueError:
+        except (ValueError, ZeroDivisionError):
             continue
     return name, value
 

@@ -112,7 +112,7 @@ def _rival(options: ModelOptions, given: dict[str, Any]) -> Completer:
     }
     if options.center is not None:
         own["center"] = _center(options.center)
-    elif given["scale"] == "columns":
+    elif given["scale"] == "columns" and not dict(options.settings).get("nonnegative"):
         own["center"] = "columns"  # one mean for columns of many units says nothing
     given |= {name: value for name, value in own.items() if value is not None}
     usable = {key: value for key, value in given.items() if key in known}

@@ -27,20 +27,24 @@ def rival_words(estimator: Any) -> str:
     """
     kinds = {method.kind: method.summary for method in METHODS.values()}
     usual = type(estimator)().get_params()
-    words = [f"center {getattr(estimator, 'center', None) or 'none'}"]
+    words = []
+    if "center" in usual:
+        words.append(f"center {estimator.center or 'none'}")
     words += [
         f"{name} {value}"
         for name, value in estimator.get_params().items()
         if name not in LEFT_OUT and value != usual[name]
     ]
-    return f"{kinds[type(estimator).__name__]}; {', '.join(words)}"
+    what = kinds[type(estimator).__name__]
+    return f"{what}; {', '.join(words)}" if words else what
 
 
 def rival_lines(done: Done) -> Iterable[tuple[str, str]]:
     """Rank, residual, proof and chosen strength of a fit."""
     est = done.estimator
     yield "filled", f"{done.missing} entries, rank {est.rank_}"
-    yield "residual", f"{est.residual_:.2g} of the observed entries, relative"
+    of = "values" if "center" in est.get_params() else "values less their mean"
+    yield "residual", f"{est.residual_:.2g} of the observed {of}, relative"
     gap = getattr(est, "gap_", math.nan)
     if not math.isnan(gap):
         yield "proof", f"within {gap:.1e} of the least objective, by duality"

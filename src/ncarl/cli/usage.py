@@ -88,7 +88,10 @@ def _check_rival(model: ModelOptions, outputs: Outputs) -> None:
             "--method bayes"
         )
     flags = ("center", "scale", "max_iter", "tol", "engine", "checkpoint", "validation")
-    for name, _ in model.settings:
+    names = [name for name, _ in model.settings]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--set {name}=... is given twice; give it once")
         if name in flags:
             raise ValueError(f"--set {name}=...: give --{name.replace('_', '-')}")
         if name in ("progress", "callback", "random_state"):

@@ -180,7 +180,8 @@ def _some(W: Array, cut: float, count: int) -> Triplets:
     """The largest triplets by Lanczos, more and more of them till one is below."""
     shorter = min(W.shape)
     while count <= MANY * shorter:
-        start = np.full(shorter, 1.0 / math.sqrt(shorter))
+        # Not a vector of ones, which a centred matrix knows nothing of.
+        start = np.random.default_rng(0).standard_normal(shorter)
         U, s, Vt = svds(LinearOperator(W.shape, W.__matmul__, W.T.__matmul__,
                                        matmat=W.__matmul__, rmatmat=W.T.__matmul__,
                                        dtype=W.dtype),

@@ -71,14 +71,15 @@ class Completer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array, masked array, frame or sparse matrix of shape (m, n)
-            Rows with gaps. With the kernel on the rows (``orientation``), columns
-            with gaps: the rows must then be those of the fit.
+            Rows with gaps. Where a kernel sits on the rows, columns with gaps: the
+            rows must then be those of the fit. Models of one matrix take that of the
+            fit only.
         keep_observed : bool
             Give observed entries back bit for bit; otherwise the smoothed values of
-            the model (they differ from the observed ones only if ``gamma`` is set).
+            the model, which differ from them where it allows for noise.
         return_std : bool or "latent"
             Give standard deviations too: of an entry as it would be observed, or of
-            the value behind it. Needs ``gamma``.
+            the value behind it. Needs a model of the noise.
         max_dense_gb : float
             A dense result of sparse input larger than this is refused.
 
@@ -120,7 +121,7 @@ class Completer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             that of ``transform`` and every entry of it is predicted, which is what
             scikit-learn's tools expect of ``predict``.
         return_std : bool or "latent"
-            Give standard deviations too; needs ``gamma``.
+            Give standard deviations too; needs a model of the noise.
         X : container, optional
             The matrix that the positions refer to; by default that of the fit.
 

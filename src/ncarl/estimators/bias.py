@@ -30,10 +30,10 @@ class BiasModel(MatrixEstimator):
         "columns" divides every column by its spread first; row effects are then in
         spreads.
     max_iter : int, optional
-        Most turns of both sides; 500 by default.
+        Most turns of both sides; 2000 by default.
     tol : float, optional
         What the largest change of an effect, over the root mean square of the values,
-        must fall below; 1e-7 by default.
+        must fall below; 1e-5 by default.
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
         For the interface; the work is a few sums and stays in this process.
     progress : bool, default=False
@@ -69,7 +69,7 @@ class BiasModel(MatrixEstimator):
     """
 
     center = None
-    _usual = (500, 1e-7)
+    _usual = (2000, 1e-5)
     _scalars = (*MatrixEstimator._scalars, "mean_", "row_ridge_", "column_ridge_")
     _own_arrays = ("row_effects_", "column_effects_")
 

@@ -8,7 +8,12 @@ from typing import Any
 
 from ncarl.engines import Engine
 from ncarl.estimators.matrix_base import MatrixEstimator
-from ncarl.estimators.strength import alternating_ways, check_factored, strength_solver
+from ncarl.estimators.strength import (
+    alternating_ways,
+    check_factored,
+    inner_lam,
+    strength_solver,
+)
 from ncarl.loop import StepInfo
 from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
@@ -134,7 +139,7 @@ class FactoredNuclear(MatrixEstimator):
         if self.lam is not None:
             return self._noisy(ready, observed, engine, found)
         problem = self._dense(ready, engine)
-        mu = USUAL_MU / problem.top if self.mu is None else self.mu * ready.unit
+        mu = USUAL_MU / problem.top if self.mu is None else self.mu * ready.value_unit()
         rank = usual_rank(observed) if self.rank is None else int(self.rank)
         schedule = Balanced(mu, relaxation=1.0, apart=5.0)
         return Factored(problem, min(rank, *problem.shape), schedule)
@@ -147,7 +152,7 @@ class FactoredNuclear(MatrixEstimator):
         ways = alternating_ways(rank, int(self.random_state), engine)
         solver = strength_solver(self, ways, ready, observed, 1.0, found)
         assert self.lam_ is not None
-        self._ridge = self.lam_ / ready.unit
+        self._ridge = inner_lam(self.lam_, ready, 1.0)
         return solver
 
     def _new_row_ridge(self) -> float | None:

@@ -154,7 +154,7 @@ class FGSR(MatrixEstimator):
         self.lam_, self.path_ = None, []
         if self.lam is None:
             problem = self._dense(ready, engine)
-            mu = None if self.mu is None else float(self.mu * ready.unit ** (2.0 - p))
+            mu = None if self.mu is None else float(self.mu * ready.value_unit(2.0 - p))
             return GroupSplit(problem, groups, self._rank(problem), mu)
 
         def ways(some: Ready) -> Choices:

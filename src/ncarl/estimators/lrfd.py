@@ -181,7 +181,7 @@ class LRFD(MatrixEstimator):
             kind=self.dictionary if given is None else "columns",
             given=given,
             rounds=int(self.rounds),
-            lam=None if self.lam is None else float(self.lam) / ready.unit,
+            lam=None if self.lam is None else float(self.lam) / ready.value_unit(),
             rank_tol=float(self.rank_tol),
             tol=self._usual[1] if self.tol is None else float(self.tol),
         )
@@ -192,7 +192,7 @@ class LRFD(MatrixEstimator):
         super()._take_up(observed, ready, ending, result)
         if self.lam_ is None:
             return
-        self.lam_ *= ready.unit
+        self.lam_ *= ready.value_unit()
         if self.lam is None:
             warnings.warn(
                 "the dictionary cannot meet the observed entries, so that lam was set "
@@ -207,7 +207,7 @@ def _array(dictionary: Any) -> Any:
     """A dictionary as a matrix of finite numbers with at least one column."""
     try:
         D = np.asarray(dictionary, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(
             f"dictionary must be one of {', '.join(map(repr, KINDS))} or a matrix of "
             f"numbers, got {type(dictionary).__name__}"

@@ -55,6 +55,8 @@ class MatrixEstimator(Completer):
     #: Strength of a penalty with noise, and the strengths that were tried for it.
     lam_: float | None
     path_: list[dict[str, Any]]
+    #: What one unit of a strength in a solver is in the user's.
+    _lam_unit = 1.0
     _scalars: tuple[str, ...] = (
         "n_iter_",
         "converged_",
@@ -86,6 +88,8 @@ class MatrixEstimator(Completer):
         file = self._file(observed, engine)
         found = {} if file is None else file.found
         ready = self._ready(observed)
+        for name in ("gap_", "dual_"):  # not every solver sets them anew
+            self.__dict__.pop(name, None)
         solver = self._solver(ready, observed, engine, found)
         name = type(self).__name__
         with watchers(self.progress, self.callback, max_iter, name) as seen:
@@ -93,10 +97,11 @@ class MatrixEstimator(Completer):
                 solver,
                 max_iter=max_iter,
                 tol=tol,
-                scale=float(np.clip(ready.unit**solver.degree, 1e-300, 1e300)),
+                scale=ready.value_unit(solver.degree),
                 observers=seen,
                 file=file,
             )
+        self._to_user_units(result.history, ready, solver.degree)
         self._take_up(observed, ready, solver.end(result.last), result)
         self.engine_ = engine.describe()
         self._engine_picked = True
@@ -178,6 +183,15 @@ class MatrixEstimator(Completer):
         file = StateFile(Path(self.checkpoint), owner, engine.home)
         file.read()
         return file
+
+    def _to_user_units(
+        self, history: dict[str, list[float]], ready: Ready, degree: float
+    ) -> None:
+        """Bring the recorded weights and strengths to the user's units."""
+        factors = {"mu": ready.value_unit(degree - 2.0), "lam": self._lam_unit}
+        for name, factor in factors.items():
+            if name in history:
+                history[name] = [value * factor for value in history[name]]
 
     def _take_up(
         self, observed: Observed, ready: Ready, ending: Ending, result: Result[Step]

@@ -29,6 +29,9 @@ SOLVERS = {
 }
 #: Which solvers a parameter belongs to.
 OWNERS = {"lam": ("apg",), "mu": ("admm", "ialm"), "rho": ("ialm",), "t": ("svt",)}
+#: Largest first and last ``mu`` of "ialm" times the largest singular value: there the
+#: two copies of the matrix differ by less than its digits.
+FIRST_MU, MOST_MU = 1e10, 1e20
 #: Strength of the noisy form over the largest singular value, where none is given.
 USUAL_LAM = 1e-4
 
@@ -82,7 +85,7 @@ class Nuclear(MatrixEstimator):
         Bound, by duality, on how far the objective is above the least one, over it;
         NaN for "svt".
     dual_ : scipy.sparse.csr_array
-        Multipliers of the observed entries ("admm", "ialm").
+        Multipliers of the observed entries ("admm", "ialm"); a saved model has none.
     residual_ : float
         Relative residual of the observed entries before they are put back.
     path_ : list of dict
@@ -173,15 +176,17 @@ class Nuclear(MatrixEstimator):
         norm = NuclearNorm()
         self.gap_, self.lam_, self.path_ = math.nan, None, []
         if self.solver == "admm":
-            mu = 1.0 / problem.top if self.mu is None else self.mu * ready.unit
+            mu = 1.0 / problem.top if self.mu is None else self.mu * ready.value_unit()
             return Split(problem, norm, Balanced(mu), proof=self._proof())
         if self.solver == "ialm":
-            mu = (1e-5 if self.mu is None else self.mu) * ready.unit
+            mu = (1e-5 if self.mu is None else self.mu) * ready.value_unit()
+            mu = min(mu, FIRST_MU / problem.top)
             rho = 1.1 if self.rho is None else float(self.rho)
-            return Split(problem, norm, Growing(mu, rho), by_change=True)
+            schedule = Growing(mu, rho, max(MOST_MU / problem.top, mu))
+            return Split(problem, norm, schedule, by_change=True)
         if self.solver == "svt":
             t = 5.0 * math.sqrt(math.prod(problem.shape)) * problem.rms
-            t = t if self.t is None else self.t / ready.unit
+            t = t if self.t is None else self.t / ready.value_unit()
             return Thresholding(problem, t)
         return self._noisy(ready, problem, observed, engine, found)
 
@@ -195,7 +200,8 @@ class Nuclear(MatrixEstimator):
     ) -> Solver:  # fmt: skip
         """The solver of the noisy form."""
         if self.lam is None:
-            self.lam_ = USUAL_LAM * problem.top * ready.unit
+            self._lam_unit = ready.value_unit()
+            self.lam_ = USUAL_LAM * problem.top * self._lam_unit
             return Gradient(problem, NuclearNorm(), USUAL_LAM * problem.top)
         ways = gradient_ways(self, NuclearNorm(), engine)
         return strength_solver(self, ways, ready, observed, 1.0, found)

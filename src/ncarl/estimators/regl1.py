@@ -138,6 +138,11 @@ class RegL1(MatrixEstimator):
     def _solver(
         self, ready: Ready, observed: Observed, engine: Engine, found: dict[str, Any]
     ) -> Solver:
+        if self.nonnegative and float(observed.values.min()) < 0.0:
+            raise ValueError(
+                "nonnegative=True needs values of at least 0, got "
+                f"{float(observed.values.min()):g} in X; leave it out"
+            )
         problem = self._dense(ready, engine)
         rank = usual_rank(observed) if self.rank is None else int(self.rank)
         return AbsoluteResiduals(

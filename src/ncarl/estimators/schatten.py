@@ -132,7 +132,7 @@ class SchattenP(MatrixEstimator):
         self.checkpoint = checkpoint
 
     def _check(self) -> None:
-        p = check_number("p", self.p, low=0.0, strict=True)
+        p = check_number("p", self.p, low=0.0, strict=True, hint=" (at most 1)")
         if p > 1.0:
             raise ValueError(f"p must be above 0 and at most 1, got {self.p!r}")
         check_lam(self.lam)

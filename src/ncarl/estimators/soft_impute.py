@@ -14,6 +14,7 @@ from ncarl.estimators.strength import (
     Ways,
     alternating_ways,
     check_lam,
+    inner_lam,
     strength_solver,
 )
 from ncarl.loop import StepInfo
@@ -151,7 +152,7 @@ class SoftImpute(MatrixEstimator):
             share=float(self.validation),
         )  # fmt: skip
         assert self.lam_ is not None
-        self._ridge = self.lam_ / ready.unit
+        self._ridge = inner_lam(self.lam_, ready, 1.0)
         return solver
 
     def _ways(self, engine: Engine) -> Ways:

@@ -25,6 +25,10 @@ from ncarl.solvers.problem import STEADY, Ending, Solver
 
 #: Strength over the largest useful one where nothing can be held out to choose it.
 FALLBACK = 0.1
+#: Strengths in a solver are held between these.
+SMALLEST, LARGEST = 1e-100, 1e100
+#: An error on held-out entries that is this part of them needs no smaller strength.
+SMALL = 1e-4
 #: Part of the entries that is held out.
 SHARE = 0.1
 
@@ -78,7 +82,8 @@ def check_factored(estimator: Any) -> None:
 
 def inner_lam(lam: float, ready: Ready, degree: float) -> float:
     """A strength in the units of the solver, for a penalty of some degree."""
-    return float(lam / ready.unit ** (2.0 - degree))
+    inner = lam / ready.value_unit(2.0 - degree)
+    return float(min(max(inner, SMALLEST), LARGEST))
 
 
 def gradient_ways(estimator: Any, penalty: Penalty, engine: Engine) -> Ways:
@@ -126,8 +131,9 @@ def strength_solver(
         start = _search(estimator, ways, observed, degree, found, share)
     estimator.path_ = found.get("path", [])
     estimator.lam_ = float(found["lam"])
+    estimator._lam_unit = ready.value_unit(2.0 - degree)
     solver = ways(ready).make(inner_lam(estimator.lam_, ready, degree))
-    if start is None or start.unit != ready.unit:
+    if start is None or start.unit != ready.value_unit():
         return solver
     return Resumed(solver, start.state)
 
@@ -159,19 +165,19 @@ def _search(
             stacklevel=5,
         )
         ready = estimator._ready(observed)
-        unit = ready.unit ** (2.0 - degree)
+        unit = ready.value_unit(2.0 - degree)
         found["lam"] = FALLBACK * ways(ready).largest * unit
         return None
     ready = estimator._ready(kept)
     choices = ways(ready)
-    score = _scorer(ready, hidden, scaled=estimator.scale == "columns")
+    score, size = _scorer(ready, hidden)
     with progress_bar(estimator.progress, MOST, "search") as advance:
         table, state = walk(
-            choices.make, choices.largest, score, tol=choices.tol,
+            choices.make, choices.largest, score, tol=choices.tol, small=SMALL * size,
             tried=lambda one: advance(f"error {one.error:.4g}"),
         )  # fmt: skip
     best = min(table, key=lambda one: one.error)
-    unit = ready.unit ** (2.0 - degree)
+    unit = ready.value_unit(2.0 - degree)
     # Singular values of noise grow with the root of the number of entries, and so
     # must the threshold when those that were held out come back.
     more = (observed.n_observed / kept.n_observed) ** (1.0 - degree / 2.0)
@@ -185,22 +191,22 @@ def _search(
         }
         for one in table
     ]
-    return _Start(state, ready.unit)
+    return _Start(state, ready.value_unit())
 
 
-def _scorer(
-    ready: Ready, hidden: Observed, *, scaled: bool
-) -> Callable[[Ending], float]:
-    """Error of a result on hidden entries, in spreads of columns that were scaled."""
+def _scorer(ready: Ready, hidden: Observed) -> tuple[Callable[[Ending], float], float]:
+    """Error of a result on hidden entries, and their own size.
+
+    In the user's units, or in spreads of the columns where these were scaled.
+    """
     columns = hidden.indices.astype(np.int64)
-    units = np.ones(len(columns))
-    if scaled:
-        spreads = ready.centre.spreads[columns] * ready.unit
-        units = np.where(spreads > 0.0, spreads, 1.0)
+    spreads = ready.centre.spreads[columns]
+    units = np.where(spreads > 0.0, spreads, 1.0) * ready.unit
+    unit = ready.value_unit()  # errors are measured near 1, where squares are safe
+    truth = hidden.values / units
 
     def score(ending: Ending) -> float:
         model = ready.model(ending.X, ending.factors, None)
-        guess = model.predict(hidden.rows, columns)
-        return rmse(hidden.values / units, guess / units)
+        return rmse(truth, model.predict(hidden.rows, columns) / units) * unit
 
-    return score
+    return score, rmse(truth, np.zeros(len(truth))) * unit

@@ -156,13 +156,13 @@ class WNNM(MatrixEstimator):
     ) -> Solver:
         problem = self._dense(ready, engine)
         usual = USUAL_EPS * problem.rms
-        norm = LogNuclear(usual if self.eps is None else self.eps / ready.unit)
+        norm = LogNuclear(usual if self.eps is None else self.eps / ready.value_unit())
         self.C_, self.lam_, self.path_ = math.nan, None, []
         if self.lam is not None:
             ways = gradient_ways(self, norm, engine)
             return strength_solver(self, ways, ready, observed, 0.0, found)
-        C = self._inner_c(problem, ready.unit)
-        self.C_ = C * ready.unit
+        C = self._inner_c(problem, ready.value_unit())
+        self.C_ = C * ready.value_unit()
         mu = 1.0 / problem.top
         return Split(
             problem, norm, Growing(mu, float(self.rho), GROWTH * mu), weight=C,

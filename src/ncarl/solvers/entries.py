@@ -20,6 +20,9 @@ from ncarl.observed import Observed
 
 #: From this density on all entries of a product are had sooner than some of them.
 DENSE = 0.03
+#: From this density on, and up to so many entries, a product with zeros filled in is
+#: quicker than a sparse one.
+FULL, MOST_FULL = 0.1, 4_000_000
 #: Numbers of a product, or of gathered factors, that are held at a time.
 CHUNK = 8_000_000
 
@@ -99,15 +102,22 @@ class Entries:
         """The sparse matrix with these values, times ``V``."""
         if self._elsewhere:
             return self._tensors.times(values, V)
-        o = self.observed
-        return csr_array((values, o.indices, o.indptr), shape=self.shape) @ V
+        return self._matrix(values) @ V
 
     def turned_times(self, values: Array, U: Array) -> Array:
         """The transposed sparse matrix with these values, times ``U``."""
         if self._elsewhere:
             return self._tensors.turned_times(values, U)
-        o = self.observed
-        return csr_array((values, o.indices, o.indptr), shape=self.shape).T @ U
+        return self._matrix(values).T @ U
+
+    def _matrix(self, values: Array) -> Any:
+        """The matrix with these values: sparse, or dense where that is quicker."""
+        o, (m, n) = self.observed, self.shape
+        if o.n_observed < FULL * m * n or m * n > MOST_FULL:
+            return csr_array((values, o.indices, o.indptr), shape=self.shape)
+        full = np.zeros(m * n)
+        full[self._places] = values
+        return full.reshape(m, n)
 
 
 def _gathered(o: Observed, A: Array, B: Array) -> Array:

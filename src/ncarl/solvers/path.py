@@ -86,6 +86,7 @@ def walk(
     *,
     max_iter: int = 200,
     tol: float,
+    small: float = 0.0,
     tried: Callable[[Tried], None] = lambda _: None,
 ) -> tuple[list[Tried], Any]:
     """Try falling strengths till the error on held-out entries falls no more.
@@ -102,6 +103,8 @@ def walk(
         Error of a result on held-out entries.
     max_iter, tol
         When the run for one strength ends.
+    small : float
+        An error at or below which no other strength is tried.
     tried : callable
         Told of every strength tried.
     """
@@ -122,7 +125,7 @@ def walk(
         best = min(range(len(table)), key=lambda i: table[i].error)
         if best == len(table) - 1:
             best_state = state
-        if _enough(table[best:]):
+        if table[best].error <= small or _enough(table[best:]):
             break
     return table, best_state
 

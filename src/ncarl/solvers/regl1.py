@@ -18,6 +18,8 @@ from ncarl.core.singular import frobenius, leading, like
 from ncarl.core.types import Array
 from ncarl.solvers.problem import Clock, Ending, Problem, Step, ratio, steps_of
 
+#: Largest ``mu`` times the largest singular value: by then E is the product.
+MOST_MU = 1e20
 #: The first threshold of singular values is the largest of them over this.
 FIRST = 3.0
 
@@ -109,7 +111,7 @@ class AbsoluteResiduals:
         primal = ratio(frobenius(inside.E - Z), size)
         moved = ratio(frobenius(inside.E - state.E), size)
         value, rank = self.value(inside.V, Z), inside.V.shape[0]
-        after = state.mu * self.growth
+        after = min(state.mu * self.growth, MOST_MU / self.problem.top)
         kept = RegL1State(inside.E, inside.U, inside.V, Y, after)
         notes = {"primal": primal, "rank": float(rank), "mu": state.mu}
         return Step(step, kept, value, max(primal, moved), notes, clock.look())
