@@ -248,3 +248,9 @@ class TestNorms:
         assert spectral_norm(csr_array((5, 4))) == 0.0
         assert spectral_norm(csr_array(np.zeros((5, 4)))) == 0.0
         assert spectral_norm(np.zeros((5, 0))) == 0.0
+
+
+def test_lanczos_finds_what_a_vector_of_ones_does_not_see():
+    W = np.zeros((40, 30))
+    W[0, :2] = 1.0, -1.0
+    assert_allclose(singular._some(W, 0.5, 4).s[0], np.sqrt(2.0))

@@ -369,6 +369,10 @@ class TestChosenStrengths:
         fitted = clone(estimator).fit(noisy)
         best = min(fitted.path_, key=lambda tried: tried["error"])
         assert 1.0 <= fitted.lam_ / best["lam"] < 1.2  # for the entries that came back
+        # The fit goes on from the trial, not from the largest strength.
+        assert fitted.history_.get("lam", [fitted.lam_])[0] == pytest.approx(
+            fitted.lam_
+        )
         gaps = np.isnan(noisy)
         left = fitted.transform(noisy)[gaps] - truth[gaps]
         assert np.sqrt(np.mean(left**2)) < 0.65 * np.std(truth[gaps])
@@ -377,6 +381,8 @@ class TestChosenStrengths:
     def test_scale_goes_through(self, estimator, noisy):
         one = clone(estimator).fit(noisy)
         other = clone(estimator).fit(1000.0 * noisy)
+        errors = [[tried["error"] for tried in est.path_[:3]] for est in (one, other)]
+        assert_allclose(np.array(errors[1]) / 1000.0, errors[0], rtol=1e-3)
         assert_allclose(other.transform(noisy * 1000.0) / 1000.0, one.transform(noisy),
                         atol=2e-3)  # fmt: skip
 

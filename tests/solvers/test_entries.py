@@ -94,3 +94,14 @@ def test_they_multiply_from_both_sides_with_any_values(rng, home, width):
     left = found.turned_times(there, home.send(U))
     assert_allclose(np.asarray(right), dense @ V, atol=1e-12)
     assert_allclose(np.asarray(left), dense.T @ U, atol=1e-12)
+
+
+def test_sparse_and_filled_products_are_the_same(rng, monkeypatch):
+    X = np.where(rng.random((30, 20)) < 0.4, rng.standard_normal((30, 20)), np.nan)
+    entries = Entries(Observed.from_dense(X), HostMemory(1))
+    values, U, V = entries.values, rng.random((30, 4)), rng.random((20, 4))
+    zeros = np.nan_to_num(X)
+    for share in (0.0, 2.0):
+        monkeypatch.setattr(module, "FULL", share)
+        assert_allclose(entries.times(values, V), zeros @ V, atol=1e-13)
+        assert_allclose(entries.turned_times(values, U), zeros.T @ U, atol=1e-13)

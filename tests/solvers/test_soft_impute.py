@@ -519,6 +519,15 @@ class TestWalk:
         assert not path._enough([*tried(1, 1), worse])
         assert path._enough([*tried(1, 2), worse])
 
+    def test_a_small_error_is_enough(self):
+        entries = Entries(Observed.from_dense(np.eye(3)), HostMemory(1))
+        errors = iter([5.0, 1.0, 0.5, 0.25, 0.1])
+        table, _ = path.walk(
+            lambda lam: SoftThresholding(entries, lam, 3), 1.0,
+            lambda ending: next(errors), tol=0.1, small=0.5,
+        )  # fmt: skip
+        assert [one.error for one in table] == [5.0, 1.0, 0.5]
+
     def test_it_ends_after_forty_strengths(self, monkeypatch):
         table, *_ = self.walked(monkeypatch, np.linspace(9.0, 1.0, 60))
         assert len(table) == 40
