@@ -24,7 +24,8 @@ def test_every_estimator_has_one_name():
     estimators = {
         name
         for name in ncarl.__all__
-        if inspect.isclass(getattr(ncarl, name))
+        if name != "Torch"  # which wants PyTorch, and is no estimator
+        and inspect.isclass(getattr(ncarl, name))
         and hasattr(getattr(ncarl, name), "fit_transform")
     }
     assert set(kinds) == estimators
