@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
+from scipy.sparse.linalg import ArpackError
 
 from ncarl.core import singular
 from ncarl.core.singular import (
@@ -254,3 +255,15 @@ def test_lanczos_finds_what_a_vector_of_ones_does_not_see():
     W = np.zeros((40, 30))
     W[0, :2] = 1.0, -1.0
     assert_allclose(singular._some(W, 0.5, 4).s[0], np.sqrt(2.0))
+
+
+def test_where_lanczos_does_not_settle_all_triplets_are_taken(monkeypatch, rng):
+    def fails(*_, **__):
+        raise ArpackError(-9)
+
+    W = rng.standard_normal((30, 25))
+    expected = np.linalg.svd(W, compute_uv=False)
+    monkeypatch.setattr(singular, "FEW", 5)
+    monkeypatch.setattr(singular, "svds", fails)
+    found = singular.leading(W, expected[3] - 1e-9, expected=0)
+    assert_allclose(found.s, expected[:4])

@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl import Nuclear, SoftImpute
+from ncarl.core import singular
 from ncarl.homes import HostMemory
 from ncarl.loop import Result
 from ncarl.matrix_model import MatrixModel, Ready, row_factors
@@ -208,14 +209,14 @@ class TestLanczos:
     @pytest.fixture
     def counts(self, monkeypatch):
         """How many triplets were asked of Lanczos; few is twenty."""
-        asked, real = [], soft.svds
+        asked, real = [], singular.svds
 
         def spy(*args, k, **kwargs):
             asked.append(k)
             return real(*args, k=k, **kwargs)
 
         monkeypatch.setattr(soft, "FEW", 20)
-        monkeypatch.setattr(soft, "svds", spy)
+        monkeypatch.setattr(singular, "svds", spy)
         return asked
 
     @pytest.mark.parametrize("shape", [(90, 70), (70, 90)])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 from array_api_compat import array_namespace, is_numpy_array
-from scipy.sparse.linalg import LinearOperator, svds
+from scipy.sparse.linalg import ArpackError, LinearOperator, svds
 
 from ncarl.core.types import Array
 
@@ -133,10 +133,10 @@ def leading(W: Array, cut: float, expected: int | None = None) -> Triplets:
     few = expected is not None and expected + SPARE <= MANY * shorter
     if few and shorter > FEW and is_numpy_array(W):
         assert expected is not None
-        return _above(_some(W, cut, expected + SPARE), cut)
+        return above(_some(W, cut, expected + SPARE), cut)
     if cut >= GRAM_SHARE * most:
         return _from_gram(W, cut)
-    return _above(triplets(W), cut)
+    return above(triplets(W), cut)
 
 
 def nothing(W: Array) -> Triplets:
@@ -144,7 +144,7 @@ def nothing(W: Array) -> Triplets:
     return Triplets(W[:, :0], np.empty(0), W[:0])
 
 
-def _above(found: Triplets, cut: float) -> Triplets:
+def above(found: Triplets, cut: float) -> Triplets:
     """The triplets with values above ``cut``."""
     r = int(np.count_nonzero(found.s > cut))
     return Triplets(found.U[:, :r], found.s[:r], found.Vt[:r])
@@ -177,20 +177,50 @@ def thin(F: Array) -> Triplets:
 
 
 def _some(W: Array, cut: float, count: int) -> Triplets:
-    """The largest triplets by Lanczos, more and more of them till one is below."""
-    shorter = min(W.shape)
+    """The triplets above a cut by Lanczos, or all where they turn out to be many."""
+    operator = LinearOperator(
+        W.shape, W.__matmul__, W.T.__matmul__,
+        matmat=W.__matmul__, rmatmat=W.T.__matmul__, dtype=W.dtype,
+    )  # fmt: skip
+    found = lanczos(operator, cut, count)
+    return triplets(W) if found is None else found
+
+
+def lanczos(
+    operator: Any, cut: float, count: int, most: int | None = None
+) -> Triplets | None:
+    """The largest triplets of an operator, more and more till one is below the cut.
+
+    Parameters
+    ----------
+    operator : LinearOperator of shape (m, n)
+        The matrix.
+    cut : float
+        Values at or below it are not wanted.
+    count : int
+        How many to ask for first.
+    most : int, optional
+        More than these are not wanted.
+
+    Returns
+    -------
+    Triplets or None
+        None where they are so many that all of them are had sooner, or where the
+        iteration does not settle.
+    """
+    shorter = min(operator.shape)
+    # Not a vector of ones, which a centred matrix knows nothing of.
+    start = np.random.default_rng(0).standard_normal(shorter)
     while count <= MANY * shorter:
-        # Not a vector of ones, which a centred matrix knows nothing of.
-        start = np.random.default_rng(0).standard_normal(shorter)
-        U, s, Vt = svds(LinearOperator(W.shape, W.__matmul__, W.T.__matmul__,
-                                       matmat=W.__matmul__, rmatmat=W.T.__matmul__,
-                                       dtype=W.dtype),
-                        k=count, v0=start)  # fmt: skip
-        if s.min() <= cut:
+        try:
+            U, s, Vt = svds(operator, k=count, v0=start)
+        except ArpackError:
+            return None
+        if s.min() <= cut or (most is not None and count >= most):
             order = np.argsort(-s, kind="stable")
             return Triplets(U[:, order], s[order], Vt[order])
         count *= 2
-    return triplets(W)
+    return None
 
 
 def frobenius(A: Array) -> float:

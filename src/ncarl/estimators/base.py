@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABCMeta, abstractmethod
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +32,9 @@ MAX_DENSE_GB = 8.0
 CENTERS = (None, "mean", "columns", "two-way")
 
 
-class Completer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class Completer(
+    OneToOneFeatureMixin, TransformerMixin, BaseEstimator, metaclass=ABCMeta
+):
     """Base of all estimators.
 
     Subclasses store their parameters, implement ``fit``, and say what their model
@@ -205,21 +208,21 @@ class Completer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Noise of the model; 0 if it has none, and so no standard deviations."""
         return 0.0
 
+    @abstractmethod
     def _read_rows(self, X: Any) -> Observed:
         """Entries of a matrix that the fitted model can complete."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _completed(
         self, observed: Observed, std: str | None
     ) -> tuple[Array, Array | None]:
         """Smoothed matrix and its standard deviations."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _predicted(
         self, observed: Observed, i: Array, j: Array, std: str | None
     ) -> tuple[Array, Array | None]:
         """Smoothed values at single entries, and their standard deviations."""
-        raise NotImplementedError
 
     def _training_entries(self) -> Observed:
         """Observed entries of the fit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,6 +113,7 @@ class MatrixEstimator(Completer):
     def _check(self) -> None:
         """Raise if a parameter of its own is wrong."""
 
+    @abstractmethod
     def _solver(
         self, ready: Ready, observed: Observed, engine: Engine, found: dict[str, Any]
     ) -> Solver:
@@ -120,7 +122,6 @@ class MatrixEstimator(Completer):
         What had to be found out first is put into ``found``, as JSON can hold it, and
         is there already when a fit goes on from a checkpoint.
         """
-        raise NotImplementedError
 
     def _new_row_ridge(self) -> float | None:
         """Ridge with which factors of new rows are found; None for no such rule."""
@@ -299,9 +300,11 @@ class MatrixEstimator(Completer):
         return observed.fingerprint() == self.training_fingerprint_
 
     def _model_of(self, observed: Observed) -> MatrixModel:
-        """The model of these rows."""
+        """The model of these rows, which `_read_rows` has let pass."""
         model: MatrixModel = self.model_
-        return model if self._is_training(observed) else model.for_rows(observed)
+        if not model.new_rows or self._is_training(observed):
+            return model
+        return model.for_rows(observed)
 
     def _completed(
         self, observed: Observed, std: str | None

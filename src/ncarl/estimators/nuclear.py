@@ -16,7 +16,7 @@ from ncarl.matrix_model import Ready
 from ncarl.observed import Observed
 from ncarl.penalties import NuclearNorm
 from ncarl.solvers.gradient import Gradient
-from ncarl.solvers.problem import Problem, Solver
+from ncarl.solvers.problem import Solver
 from ncarl.solvers.split import Balanced, Growing, Split
 from ncarl.solvers.svt import Thresholding
 
@@ -172,9 +172,12 @@ class Nuclear(MatrixEstimator):
     def _solver(
         self, ready: Ready, observed: Observed, engine: Engine, found: dict[str, Any]
     ) -> Solver:
-        problem = self._dense(ready, engine)
         norm = NuclearNorm()
         self.gap_, self.lam_, self.path_ = math.nan, None, []
+        if self.lam is not None:
+            ways = gradient_ways(self, norm, engine)
+            return strength_solver(self, ways, ready, observed, 1.0, found)
+        problem = self._dense(ready, engine)
         if self.solver == "admm":
             mu = 1.0 / problem.top if self.mu is None else self.mu * ready.value_unit()
             return Split(problem, norm, Balanced(mu), proof=self._proof())
@@ -188,20 +191,10 @@ class Nuclear(MatrixEstimator):
             t = 5.0 * math.sqrt(math.prod(problem.shape)) * problem.rms
             t = t if self.t is None else self.t / ready.value_unit()
             return Thresholding(problem, t)
-        return self._noisy(ready, problem, observed, engine, found)
+        self._lam_unit = ready.value_unit()
+        self.lam_ = USUAL_LAM * problem.top * self._lam_unit
+        return Gradient(problem, norm, USUAL_LAM * problem.top)
 
     def _proof(self) -> float:
         """The tolerance, which the certificate is to meet too."""
         return SOLVERS["admm"][1] if self.tol is None else float(self.tol)
-
-    def _noisy(
-        self, ready: Ready, problem: Problem, observed: Observed, engine: Engine,
-        found: dict[str, Any],
-    ) -> Solver:  # fmt: skip
-        """The solver of the noisy form."""
-        if self.lam is None:
-            self._lam_unit = ready.value_unit()
-            self.lam_ = USUAL_LAM * problem.top * self._lam_unit
-            return Gradient(problem, NuclearNorm(), USUAL_LAM * problem.top)
-        ways = gradient_ways(self, NuclearNorm(), engine)
-        return strength_solver(self, ways, ready, observed, 1.0, found)

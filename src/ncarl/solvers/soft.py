@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from array_api_compat import is_numpy_array
-from scipy.sparse.linalg import LinearOperator, svds
+from scipy.sparse.linalg import LinearOperator
 
 from ncarl.core.singular import (
     FEW,
     MANY,
     SPARE,
     Triplets,
+    above,
     frobenius,
+    lanczos,
     leading,
     like,
 )
@@ -109,16 +111,8 @@ class SoftThresholding:
             rmatvec=lambda x: S.turned_times(state.left, x) + Vt.T @ (A.T @ x),
             dtype=np.float64,
         )
-        start = np.random.default_rng(self.seed).standard_normal(min(m, n))
-        while count <= MANY * min(m, n):
-            U, s, Vt_found = svds(operator, k=count, v0=start)
-            order = np.argsort(-s, kind="stable")
-            if s.min() <= lam or count >= self.most:
-                r = int(np.count_nonzero(s > lam))
-                order = order[:r]
-                return Triplets(U[:, order], s[order], Vt_found[order])
-            count *= 2
-        return None
+        found = lanczos(operator, lam, count, self.most)
+        return None if found is None else above(found, lam)
 
     def end(self, last: Step) -> Ending:
         """Balanced factors."""
