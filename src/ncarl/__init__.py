@@ -36,14 +36,16 @@ _HOMES = {
     "Torch": "ncarl.torch_engine",
     "WNNM": "ncarl.estimators.wnnm",
     "available_methods": "ncarl.methods",
+    "datasets": "ncarl",
     "from_triplets": "ncarl.observed",
     "load": "ncarl.saving",
     "make": "ncarl.methods",
+    "masks": "ncarl",
     "metrics": "ncarl",
 }
 
 if TYPE_CHECKING:
-    from ncarl import metrics
+    from ncarl import datasets, masks, metrics
     from ncarl.engines import Threads
     from ncarl.estimators.bayesian import BayesianNCARL
     from ncarl.estimators.bias import BiasModel
@@ -83,9 +85,11 @@ __all__ = [
     "Torch",
     "__version__",
     "available_methods",
+    "datasets",
     "from_triplets",
     "load",
     "make",
+    "masks",
     "metrics",
 ]
 
@@ -93,8 +97,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ncarl' has no attribute {name!r}")
-    if name == "metrics":
-        return importlib.import_module("ncarl.metrics")
+    if _HOMES[name] == "ncarl":
+        return importlib.import_module(f"ncarl.{name}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

@@ -8,9 +8,11 @@ import typer
 from typer.core import TyperGroup
 
 from ncarl import __version__
+from ncarl.cli.compare import compare
 from ncarl.cli.complete import complete
 from ncarl.cli.demo import demo
 from ncarl.cli.doctor import doctor
+from ncarl.cli.reproduce import reproduce
 
 #: What a user can cause; anything else is a bug, and shows its traceback.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
@@ -55,8 +57,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(complete)
+app.command()(compare)
 app.command()(demo)
 app.command()(doctor)
+app.command()(reproduce)
 
 
 def _show_version(wanted: bool) -> None:

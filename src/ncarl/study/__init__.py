@@ -1,0 +1,1 @@
+"""Studies: many fits on known data, kept as they finish, beside printed figures."""

@@ -1,0 +1,258 @@
+"""``ncarl compare``: a table from file to advice, refusals, the command to go on."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import sparse
+
+from ncarl.cli import compare_report
+from ncarl.cli.choices import Method, Scale
+from ncarl.cli.compare import READING, compare, scales
+from ncarl.cli.compare_report import next_command, print_report, results_table
+from ncarl.cli.complete import complete
+from ncarl.cli.files import ReadOptions, read_table
+from ncarl.study import compare as machinery
+from ncarl.study.cells import FAILED, OVER
+from ncarl.study.compare import Comparison
+from ncarl.study.compare_advice import recommend
+from ncarl.study.compare_lines import Fit, lines_of
+from ncarl.study.compare_plan import DEFAULT, Plan
+
+HOSTILE = ["[bold]x[/bold]", '"a;""b"""', "=1+1", "../../up", "ünï\u202ecode", "[/]"]
+
+
+@pytest.fixture
+def hostile(tmp_path, rng):
+    """A table of rank one with gaps, and names of columns that mean mischief."""
+    X = np.outer(rng.standard_normal(20), [1, -1, 1, -1, 1]) + 0.01 * rng.random(
+        (20, 5)
+    )
+    X[rng.random(X.shape) < 0.15] = np.nan
+    lines = [";".join(HOSTILE)]
+    for i, row in enumerate(X):
+        cells = ["gone" if np.isnan(v) else f"{v:.6f}" for v in row]
+        lines.append(";".join([f"[red]row {i}", *cells]))
+    path = tmp_path / "my [table].csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def no_fit(monkeypatch):
+    """Nothing is fitted; what would have been is listed."""
+    asked = []
+    monkeypatch.setattr(
+        machinery, "fits_of", lambda wanted, jobs, heard: asked.extend(wanted) or []
+    )
+    return asked
+
+
+def test_a_table_is_compared_and_the_advice_can_be_followed(ncarl, hostile, tmp_path):
+    out = tmp_path / "deep" / "out"
+    result = ncarl("compare", hostile, "--methods", "bias,nuclear", "--hide", 0.2,
+                   "--repeats", 2, "--engine", "threads", "--jobs", 2, "--na", "gone",
+                   "--seed", 3, "--out", out)  # fmt: skip
+    said = result.stdout
+    for part in ("20 x 5", "not used: [bold]x[/bold]", "2 times", "mean", "bias",
+                 "nuclear", "recommended", "2 of 2", "not fair", "threads",
+                 "compare.csv, compare.json, compare.png"):  # fmt: skip
+        assert part in said
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("compare.csv", "compare.json", "compare.png")
+    ]
+    content = json.loads((out / "compare.json").read_text(encoding="utf-8"))
+    errors = {line["method"]: line["error"] for line in content["lines"]}
+    # Rows are multiples of each other: one factor says it all, effects do not.
+    assert errors["nuclear"] < 0.5 * min(errors["bias"], errors["mean"])
+    assert [len(line["fits"]) for line in content["lines"]] == [2, 2, 2]
+    assert content["recommendation"]["method"] == "nuclear"
+    assert content["next"] in said
+    words = shlex.split(content["next"])
+    assert words[0] == "ncarl"
+    ncarl(*words[1:])
+    filled = tmp_path / "my [table]-filled.csv"
+    assert "gone" not in filled.read_text(encoding="utf-8")
+    assert not list(tmp_path.glob("ncarl-compare-*"))
+
+
+def test_the_default_methods_are_those_of_the_library():
+    given = inspect.signature(compare).parameters
+    assert given["methods"].default == ",".join(DEFAULT)
+    assert (given["hide"].default, given["repeats"].default) == (0.1, 3)
+    plan = Plan()
+    for name in ("hide", "repeats", "pattern", "budget", "jobs", "engine"):
+        assert given[name].default == getattr(plan, name)
+
+
+def test_files_are_read_with_the_options_of_complete(ncarl):
+    theirs = get_type_hints(complete, include_extras=True)
+    ours = get_type_hints(compare, include_extras=True)
+    for name in READING:
+        kind, option = get_args(ours[name])
+        same_kind, same = get_args(theirs[name])
+        assert kind == same_kind
+        assert (option.help, option.default) == (same.help, same.default)
+    assert theirs["na"].__metadata__[0].rich_help_panel == "How to read IN"
+    said = ncarl("compare", "--help").stdout
+    assert "How to read DATA" in said and "--no-header" in said
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "mtx"])
+def test_matrices_of_every_format_are_read(ncarl, tmp_path, rng, no_fit, kind):
+    X = rng.standard_normal((20, 9))
+    path = tmp_path / f"in.{kind}"
+    if kind == "npy":
+        np.save(path, X)
+    elif kind == "npz":
+        np.savez(path, X=X, other=np.arange(3))
+    else:
+        from scipy import io
+
+        io.mmwrite(path, sparse.coo_array(X))
+    said = ncarl("compare", path, expect=1).stdout
+    assert "20 x 9, 0 missing" in said and "18 of 180 known entries, 3 times" in said
+    assert len(no_fit) == 15
+    # Where nothing was fitted there is nothing to go on with.
+    assert "no method was done" in said and "go on" not in said
+
+
+def test_scales_are_those_that_complete_would_choose(tmp_path, rng):
+    wide = rng.standard_normal((20, 1001)) * np.linspace(1, 100, 1001)
+    path = tmp_path / "wide.csv"
+    np.savetxt(path, wide, delimiter=",", header=",".join(f"c{j}" for j in range(1001)),
+               comments="")  # fmt: skip
+    table = read_table(path, ReadOptions())
+    plan = Plan("all")
+    found = scales(plan, Scale.AUTO, table)
+    assert set(found) == {str(method) for method in Method}
+    assert [name for name, scale in found.items() if scale is None] == [
+        *("ncarl-cv", "ncarl")
+    ]
+    assert set(scales(plan, Scale.NONE, table).values()) == {None}
+    assert set(scales(plan, Scale.COLUMNS, table).values()) == {"columns"}
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--methods", "bayes,sofd-impute"), "did you mean 'soft-impute'?"),
+        (("--methods", "mean"), "at least one besides the yardstick"),
+        (("--hide", "1.5"), "hide must be between 0 and 1, got 1.5"),
+        (("--hide", "0.01"), "hide a larger share"),
+        (("--repeats", "0"), "repeats must be a whole number of at least 1"),
+        (("--jobs", "0"), "jobs must be a whole number of at least 1"),
+        (("--seed", "-1"), "random_state must be a whole number of at least 0"),
+        (("--budget", "0"), "budget must be a finite number above 0"),
+        (("--array", "X"), "--array means nothing for a CSV file"),
+        (("--label", "none such"), "--label 'none such' is not a column"),
+    ],
+)
+def test_misuse_is_told_in_a_sentence(fails, csv, no_fit, options, words):
+    assert words in fails("compare", csv, *options)
+    assert not no_fit
+
+
+def test_folders_that_cannot_be_are_refused(fails, csv, tmp_path, no_fit):
+    assert "is a file; name a folder" in fails("compare", csv, "--out", csv)
+    missing = tmp_path / "none.csv"
+    out = tmp_path / "out"
+    assert "No such file" in fails("compare", missing, "--out", out)
+    assert not out.exists()
+    assert "format" in fails("compare", tmp_path)
+    own = tmp_path / "compare.csv"
+    csv.rename(own)
+    assert "would replace the input" in fails("compare", own, "--out", tmp_path)
+    assert "a,b,c,d,e" in own.read_text()
+    assert not no_fit
+
+
+def test_names_that_are_not_known_are_wrong_usage(ncarl, csv):
+    for options in (("--pattern", "x"), ("--engine", "gpu"), ("--scale", "rows")):
+        ncarl("compare", csv, *options, expect=2)
+
+
+# --- what is printed -----------------------------------------------------------------
+
+
+@pytest.fixture
+def found():
+    """A made-up comparison with every kind of line."""
+    fits = [
+        Fit("bayes", 0, error=0.5, seconds=12.0, coverage=0.91, settled=True),
+        Fit("bayes", 1, error=0.6, seconds=14.0, coverage=0.89, settled=False),
+        Fit("ncarl-cv", 0, error=0.51, seconds=1.0, memory_gb=0.3, settled=True),
+        Fit("ncarl-cv", 1, error=0.595, seconds=1.0, memory_gb=0.4, settled=True),
+        Fit("nuclear", 0, OVER, error=0.7, message="stopped after 120 s"),
+        Fit("fgsr", 0, FAILED, message="ValueError: [bold]no[/bold]"),
+        Fit("mean", 0, error=1.0),
+        Fit("mean", 1, error=1.1),
+    ]
+    lines = lines_of(fits)
+    advice = recommend(lines, by_column=False)
+    return Comparison(Plan(repeats=2), (30, 8), 190, (19, 20), lines, advice)
+
+
+def test_the_table_names_what_happened(found):
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(results_table(found))
+    rows = [line.split() for line in capture.get().splitlines()[2:]]
+    assert rows == [
+        ["bayes", "0.5500", "0.071", "90.0%", "13", "-", "1", "of", "2", "recommended"],
+        ["ncarl-cv", "0.5525", "0.06", "-", "1", "0.40", "2", "of", "2", "as", "good"],
+        ["nuclear", "0.7000", "-", "-", "-", "-", "-", "over", "budget"],
+        ["mean", "1.050", "0.071", "-", "-", "-", "-"],
+        ["fgsr", "-", "-", "-", "-", "-", "-", "failed"],
+    ]
+
+
+def test_words_of_others_are_printed_as_they_are(found, hostile, capsys):
+    table = read_table(hostile, ReadOptions(na=["gone"]))
+    print_report(found, table, "ncarl complete [x]")
+    printed = capsys.readouterr()
+    assert "fgsr: failed: ValueError: [bold]no[/bold]" in printed.out
+    assert "19 to 20 of 190 known entries, 2 times, as the gaps lie" in printed.out
+    assert "ncarl-cv is not worse beyond chance and 13 times faster" in printed.out
+    assert "ncarl complete [x]" in printed.out
+    assert "warning: 1 of 2 fits of bayes did not settle" in printed.err
+
+
+def test_a_plain_terminal_gets_plain_signs(found, csv, capsys, monkeypatch):
+    monkeypatch.setattr(Console, "encoding", property(lambda self: "ascii"))
+    print_report(found, read_table(csv, ReadOptions()), "ncarl complete ü.csv")
+    out = capsys.readouterr().out
+    assert "(+/- 0.071)" in out and "ncarl complete ?.csv" in out
+
+
+# --- the command to go on with -------------------------------------------------------
+
+
+def test_the_command_says_all_that_was_said_here(found):
+    reading = ReadOptions(("-99", "n a"), ("the id",), False, ";", None)
+    plan = replace(found.plan, random_state=7, engine="threads")
+    text = next_command(
+        Path("-my data.csv.gz"), reading, replace(found, plan=plan), Scale.NONE
+    )
+    assert shlex.split(text) == [
+        *("ncarl", "complete", "./-my data.csv.gz", "-o", "./-my data-filled.csv.gz"),
+        *("--method", "bayes", "--seed", "7", "--engine", "threads"),
+        *("--scale", "none", "--na=-99", "--na=n a", "--label=the id", "--no-header"),
+        "--delimiter=;",
+    ]
+    plain = next_command(Path("a/X.NPZ"), ReadOptions(array="X"), found, Scale.AUTO)
+    assert plain == "ncarl complete a/X.NPZ -o a/X-filled.NPZ --method bayes --array=X"
+
+
+def test_without_advice_there_is_no_command(found):
+    nothing = replace(found, recommendation=recommend([], by_column=False))
+    assert next_command(Path("a.csv"), ReadOptions(), nothing, Scale.AUTO) is None
+    assert compare_report.footnote(nothing).startswith("Errors are root mean squares")

@@ -1,0 +1,46 @@
+"""No test sees the data of this computer, but for those that ask for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REAL = os.environ.get("NCARL_DATA")
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    """An empty cache folder, no folder of data sets, and no network."""
+    monkeypatch.delenv("NCARL_DATA", raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("ncarl.datasets.download.open_url", _no_network)
+    return tmp_path / "cache" / "ncarl"
+
+
+@pytest.fixture
+def data(monkeypatch, tmp_path):
+    """An empty folder that NCARL_DATA names."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("NCARL_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def real(monkeypatch):
+    """A function that skips a test unless a file of the real data is at hand."""
+
+    def want(file: str) -> Path:
+        if REAL is None or not (Path(REAL) / file).exists():
+            pytest.skip(f"NCARL_DATA names no folder with {file}")
+        monkeypatch.setenv("NCARL_DATA", REAL)
+        return Path(REAL) / file
+
+    return want
+
+
+def _no_network(url):
+    raise OSError("no network in tests")
