@@ -14,9 +14,9 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 MIDDLE = [
     *("observed", "holdout", "metrics", "centering", "blocks", "engines", "loop"),
     *("storage", "solver", "checkpoint", "model", "fitting", "penalties"),
-    "matrix_model",
+    *("matrix_model", "masks"),
 ]
-UPPER = ("estimators", "containers", "cli", "methods")
+UPPER = ("estimators", "containers", "cli", "methods", "study")
 MOST_LINES = 350
 
 
@@ -50,17 +50,25 @@ def room(name):
 
 
 BAYES, SOLVERS = room("bayes"), room("solvers")
+DATASETS, STUDY = room("datasets"), room("study")
 
 
-@pytest.mark.parametrize("name", [*MIDDLE, *BAYES, *SOLVERS])
+@pytest.mark.parametrize("name", [*MIDDLE, *BAYES, *SOLVERS, *DATASETS])
 def test_the_middle_knows_no_estimator_container_or_command(name):
     found = list(imported(SOURCE / f"{name}.py"))
     assert not [other for other in found if within(other, UPPER)]
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "estimators").glob("*.py")), ids=str)
-def test_estimators_know_no_command(path):
-    assert not [name for name in imported(path) if within(name, ("cli",))]
+def test_estimators_know_no_command_study_or_data_set(path):
+    above = ("cli", "study", "datasets")
+    assert not [name for name in imported(path) if within(name, above)]
+
+
+@pytest.mark.parametrize("name", STUDY)
+def test_studies_know_no_command(name):
+    found = list(imported(SOURCE / f"{name}.py"))
+    assert not [other for other in found if within(other, ("cli",))]
 
 
 @pytest.mark.parametrize("name", MIDDLE)

@@ -9,6 +9,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import sklearn.datasets
 
 from ncarl.datasets import (
     DataNotFoundError,
@@ -257,10 +258,12 @@ def test_sample_pictures_shrink_by_means_of_blocks(name):
     assert colours @ [0.299, 0.587, 0.114] == pytest.approx(small)
 
 
-def test_the_sample_picture_is_that_of_the_demo():
-    from ncarl.cli.demo_cases import photograph
-
-    assert load_sample_image("china", step=2) == pytest.approx(photograph(2))
+def test_the_sample_picture_is_that_of_scikit_learn_in_grey_and_smaller():
+    colours = sklearn.datasets.load_sample_image("china.jpg") / 255.0
+    grey = 0.299 * colours[..., 0] + 0.587 * colours[..., 1] + 0.114 * colours[..., 2]
+    corners = [grey[a:426:2, b:640:2] for a in (0, 1) for b in (0, 1)]
+    mean = np.mean(corners, axis=0)
+    assert load_sample_image("china", step=2) == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("step", [0, 428, 1.5])

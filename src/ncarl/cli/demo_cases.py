@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_sample_image
+from sklearn.datasets import load_breast_cancer
 
 from ncarl.centering import fit_centre
 from ncarl.cli.choices import Method
 from ncarl.cli.models import ModelOptions, build
 from ncarl.core.types import Array
+from ncarl.datasets import load_sample_image
+from ncarl.datasets.sources import source_of
 from ncarl.metrics import rmse
 from ncarl.observed import Observed
 
-CREDIT = "Photograph: china.jpg of scikit-learn, by danielbuechele, CC BY 2.0"
-#: Weights that turn red, green and blue into grey (ITU-R BT.601).
-GREY = (0.299, 0.587, 0.114)
+CREDIT = source_of("china").citation
 #: Part of the hidden entries that intervals are to hold.
 LEVEL = 0.9
 
@@ -149,18 +149,9 @@ class Outcome:
         }
 
 
-def photograph(step: int) -> Array:
-    """The photograph in grey, between 0 and 1, ``step`` times smaller."""
-    grey = load_sample_image("china.jpg") @ np.array(GREY) / 255.0
-    height, width = (size // step for size in grey.shape)
-    cut = grey[: height * step, : width * step]
-    small: Array = cut.reshape(height, step, width, step).mean(axis=(1, 3))
-    return small
-
-
 def cases(quick: bool, seed: int) -> list[Case]:
     """The three cases; the same seed hides the same entries."""
-    picture = photograph(8 if quick else 2)
+    picture = load_sample_image("china", step=8 if quick else 2)
     # One stream each, so that the table does not depend on the size of the picture.
     pixels, cells = np.random.default_rng(seed).spawn(2)
     half = pixels.random(picture.shape) < 0.5

@@ -147,8 +147,6 @@ class Result:
         Further figures, such as ranks and what the estimator chose itself.
     curve : sequence of float
         Objective of every step, if it was to be kept.
-    memory_gb : float or None
-        The most memory the process took.
     machine : str
         Processor or GPU, and how many fits ran side by side.
     message : str
@@ -166,7 +164,6 @@ class Result:
     converged: bool | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     curve: tuple[float, ...] = ()
-    memory_gb: float | None = None
     machine: str = ""
     message: str = ""
 

@@ -18,7 +18,8 @@ from ncarl.observed import Observed
 from ncarl.study.cells import DONE, OVER
 from ncarl.study.compare_advice import MEAN
 from ncarl.study.compare_lines import LEVEL, Fit
-from ncarl.study.measure import peak_memory_gb, timed_fit
+from ncarl.study.measure import timed_fit
+from ncarl.study.memory import own_memory_gb
 
 #: Methods that choose their centring themselves.
 OWN_CENTRE = ("bayes", "ncarl-cv")
@@ -172,16 +173,6 @@ def covered(estimator: Any, draw: Draw) -> float | None:
     some = draw.scored()
     low, high = estimator.predict_interval(*draw.places, level=LEVEL)
     return coverage(draw.hidden.values[some], low[some], high[some])
-
-
-def own_memory_gb() -> float | None:
-    """The most memory that this process has taken; None where that is not told."""
-    # On Linux the usual call counts the parent's memory at the start as well.
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024 / 1e9
-    return peak_memory_gb()
 
 
 def mean_fit(draw: Draw, number: int, *, by_column: bool) -> Fit:

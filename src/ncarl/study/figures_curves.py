@@ -232,8 +232,8 @@ def against_neighbors(
     """
     if not curves:
         raise ValueError("curves must hold one curve or more, got none")
-    across = min(len(curves), ACROSS)
-    down = math.ceil(len(curves) / across)
+    down = math.ceil(len(curves) / ACROSS)
+    across = math.ceil(len(curves) / down)
     size = (max(4.8, 4.2 * across), 3.7 * down)
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()

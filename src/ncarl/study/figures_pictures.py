@@ -25,7 +25,7 @@ LETTER = 0.6
 
 
 def spectrum(images: Mapping[str, Array], credit: str = "") -> Figure:
-    """Pictures beside their singular values; the first one is large.
+    """Pictures beside their singular values.
 
     Parameters
     ----------
@@ -37,26 +37,18 @@ def spectrum(images: Mapping[str, Array], credit: str = "") -> Figure:
     """
     if not images:
         raise ValueError("images must hold one picture or more, got none")
-    names = list(images)
-    rest = names[1:]
-    heights = [4.2] + [2.4] * math.ceil(len(rest) / 2)
     # Titles of pictures reach above the grid: leave them some room.
     layout = ConstrainedLayoutEngine(h_pad=0.1, rect=(0.0, 0.0, 1.0, 0.97))
-    figure = Figure(figsize=(10.5, sum(heights) + 0.3), layout=layout)
-    grid = figure.add_gridspec(len(heights), 4, height_ratios=heights)
-    _pair(figure, grid[0, :2], grid[0, 2:], names[0], images[names[0]], large=True)
-    for k, name in enumerate(rest):
-        row, column = 1 + k // 2, 2 * (k % 2)
-        spots = grid[row, column], grid[row, column + 1]
-        _pair(figure, *spots, name, images[name], large=False)
+    figure = Figure(figsize=(10.5, 3.4 * len(images) + 0.3), layout=layout)
+    grid = figure.add_gridspec(len(images), 2)
+    for row, (name, image) in enumerate(images.items()):
+        _pair(figure, grid[row, 0], grid[row, 1], name, image)
     if credit:
         figure.supxlabel(credit, fontsize=8, color=SOFT, x=0.01, ha="left")
     return figure
 
 
-def _pair(
-    figure: Figure, left: Any, right: Any, name: str, image: Array, *, large: bool
-) -> None:
+def _pair(figure: Figure, left: Any, right: Any, name: str, image: Array) -> None:
     """A picture, and its singular values beside it."""
     values = np.asarray(image, dtype=np.float64)
     if not np.isfinite(values).all():
@@ -66,20 +58,19 @@ def _pair(
     shown = figure.add_subplot(left)
     shown.imshow(painted(values), interpolation="antialiased")
     shown.set_axis_off()
-    shown.set_title(name, fontsize=11 if large else 9, color=INK)
+    shown.set_title(name, fontsize=11, color=INK)
     sigma = np.linalg.svd(grey(values), compute_uv=False)
     ax = figure.add_subplot(right)
     relative = sigma / sigma[0] if sigma[0] > 0 else sigma
     seen = relative[relative > 1e-12]
     ax.plot(np.arange(1, len(seen) + 1), seen, color=OURS, linewidth=1.6)
     log_axis(ax, "y", [1e-9, 1.0] if len(seen) < 2 else list(seen))
-    size = 9 if large else 7
-    ax.set_xlabel("number of the singular value", fontsize=size)
-    ax.set_ylabel("relative to the largest", fontsize=size)
+    ax.set_xlabel("number of the singular value", fontsize=9)
+    ax.set_ylabel("relative to the largest", fontsize=9)
     tidy_axes(ax)
-    ax.tick_params(labelsize=size)
+    ax.tick_params(labelsize=9)
     ax.text(0.97, 0.95, "\n".join(energy_lines(sigma)), transform=ax.transAxes,
-            ha="right", va="top", fontsize=size, color=INK,
+            ha="right", va="top", fontsize=9, color=INK,
             linespacing=1.4)  # fmt: skip
 
 
@@ -145,7 +136,7 @@ def _place(
         for line in reversed(lines):
             ax.annotate(line, (0.5, 1.0), (0, above), xycoords="axes fraction",
                         textcoords="offset points", ha="center", va="bottom",
-                        fontsize=size, fontweight=weight, color=INK)  # fmt: skip
+                        fontsize=9, fontweight=weight, color=INK)  # fmt: skip
             above += 1.3 * size
 
 

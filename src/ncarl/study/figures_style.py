@@ -114,7 +114,9 @@ def log_axis(
     if few:
         wide *= 30.0
     digits = (1.0,) if wide > 2e3 else (1.0, 3.0) if wide > 60 else (1.0, 2.0, 5.0)
-    axis.set_major_locator(LogLocator(subs=digits, numticks=5 if few else 12))
+    # Beyond five decades numbers along an axis would run into each other.
+    some = 5 if few or wide > 1e5 else 12
+    axis.set_major_locator(LogLocator(subs=digits, numticks=some))
     axis.set_major_formatter(FuncFormatter(lambda x, _: plain_number(x)))
     axis.set_minor_formatter(NullFormatter())
 

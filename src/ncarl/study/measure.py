@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 import warnings
 from collections.abc import Mapping
@@ -99,7 +98,6 @@ def _measured(cell: Cell, posed: Posed, payload: Mapping[str, Any]) -> Result:
         converged=None if settled is None else bool(settled),
         facts=facts,
         curve=tuple(float(value) for value in curve),
-        memory_gb=peak_memory_gb(),
         machine=payload["machine"],
         message=f"stopped after {seconds:.0f} s" if late else "",
     )
@@ -189,13 +187,3 @@ def _kept(
                 allow_pickle=False,
             )
     return {"rank_above_1e-3": int(np.count_nonzero(values > RANK_ABOVE))}
-
-
-def peak_memory_gb() -> float | None:
-    """The most memory this process has taken so far; None where that is not told."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(most) / (1e9 if platform.system() == "Darwin" else 1e6)
