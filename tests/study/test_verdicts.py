@@ -1,0 +1,380 @@
+"""Verdicts: made-up figures for every claim, and figures that flip them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncarl.study.entries import HONEST, PAPER, Entry
+from ncarl.study.evidence import Evidence
+from ncarl.study.theory import Facts
+from ncarl.study.verdicts import at_or_below, verdicts
+from ncarl.study.verdicts_figures import best_neighbors
+
+HOLDS, CHANGED, FAILS = "holds", "holds with changes", "does not hold"
+UNDECIDED = "not decided"
+
+
+def column(
+    figures, *, measure="error", protocol=PAPER, group="500x300", label=None, **about
+):
+    """Entries of one column by method; a pair is ours and the printed value."""
+    made = []
+    for method, value in figures.items():
+        ours, printed = value if isinstance(value, tuple) else (value, None)
+        values = {measure: ours, "printed": printed}
+        made.append(
+            Entry("x", protocol, method, method, label or group, group, 0.5, "done",
+                  **values, **about)
+        )  # fmt: skip
+    return made
+
+
+def state(claim, where="", **evidence):
+    """State and evidence of the one claim that has these words."""
+    (one,) = [
+        v
+        for v in verdicts(Evidence(**evidence))
+        if claim in v.claim and where in v.where
+    ]
+    return one.state, one.evidence
+
+
+def judged(study, claim, *columns, where=""):
+    entries = [entry for one in columns for entry in one]
+    return state(claim, where, entries={study: entries})
+
+
+LEAST = "least error of all methods"
+
+
+@pytest.mark.parametrize(
+    ("printed_form", "ours", "found"),
+    [
+        (0.1, 0.1, HOLDS), (0.1, 0.9, HOLDS), (0.9, 0.1, CHANGED), (0.9, 0.9, FAILS),
+        (0.2, 0.9, HOLDS),  # a tie is no defeat
+        (0.20004, 0.9, HOLDS), (0.20006, 0.9, FAILS),  # at the printed digits
+    ],
+)  # fmt: skip
+def test_the_least_error_decides_table_1(printed_form, ours, found):
+    figures = {
+        "ncarl-printed": printed_form,
+        "ncarl": ours,
+        "nuclear": 0.2,
+        "wnnm": 0.5,
+    }
+    assert judged("table1", LEAST, column(figures))[0] == found
+
+
+def test_rows_that_the_paper_does_not_have_do_not_compete():
+    figures = {"ncarl-printed": 0.3, "ncarl": 0.25, "nuclear": 0.4}
+    more = dict.fromkeys(("mean", "bias", "soft-impute", "bayes"), 0.01)
+    assert judged("table1", LEAST, column(figures | more))[0] == HOLDS
+    assert judged("table1", LEAST, column(figures | {"fgsr": 0.01}))[0] == FAILS
+    lone = {"ncarl-printed": 0.3, **more}
+    assert judged("table1", LEAST, column(lone)) == (UNDECIDED, "no figures")
+
+
+def test_a_claim_has_to_hold_in_every_column_and_under_every_protocol():
+    good = {"ncarl-printed": 0.1, "nuclear": 0.2}
+    bad = {"ncarl-printed": 0.3, "nuclear": 0.2}
+
+    def found(*pairs):
+        columns = [
+            column(figures, protocol=protocol, label=f"column {k}")
+            for k, (figures, protocol) in enumerate(pairs)
+        ]
+        return judged("table1", LEAST, *columns)
+
+    assert found((good, PAPER), (good, HONEST))[0] == HOLDS
+    assert found((good, PAPER), (bad, PAPER)) == (
+        FAILS, "as printed, paper protocol: 1 of 2 columns",
+    )  # fmt: skip
+    assert found((good, PAPER), (bad, HONEST)) == (
+        CHANGED,
+        "as printed, paper protocol: 1 of 1 columns; "
+        "as printed, honest protocol: 0 of 1 columns",
+    )
+    assert found((bad, PAPER), (bad, HONEST))[0] == FAILS
+
+
+def test_the_further_set_of_table_1_is_not_judged():
+    bad = {"ncarl-printed": 0.9, "nuclear": 0.2}
+    good = {"ncarl-printed": 0.1, "nuclear": 0.2}
+    further = column(bad, group="500x300, Gaussian, rank 10")
+    assert judged("table1", LEAST, column(good), further)[0] == HOLDS
+    assert judged("table1", LEAST, further)[0] == UNDECIDED
+
+
+@pytest.mark.parametrize("status", ["over budget", "failed", "not run", "no data"])
+def test_fits_that_did_not_end_well_do_not_decide_on_errors(status):
+    figures = {"ncarl-printed": 0.1, "nuclear": 0.2, "wnnm": 0.01}
+    entries = column(figures)
+    entries[2] = replace(entries[2], status=status)
+    assert judged("table1", LEAST, entries)[0] == HOLDS
+    entries[0] = replace(entries[0], status=status)
+    assert judged("table1", LEAST, entries)[0] == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [(0.0343, HOLDS), (0.03444, HOLDS), (0.03446, FAILS), (0.05, FAILS)],
+)
+def test_printed_errors_are_reached_to_the_printed_digits(error, found):
+    entries = column({"ncarl-printed": (error, 0.0344)})
+    assert judged("table1", "reaches its printed errors", entries)[0] == found
+    both = column({"ncarl-printed": (error, 0.0344), "ncarl": (0.01, 0.0344)})
+    wanted = HOLDS if found == HOLDS else CHANGED
+    assert judged("table1", "reaches its printed errors", both)[0] == wanted
+    none = column({"ncarl-printed": error})
+    assert judged("table1", "reaches its printed errors", none)[0] == UNDECIDED
+
+
+@given(st.integers(0, 9999), st.floats(-0.9, 0.9))
+def test_rounding_is_that_of_four_digits(digits, part):
+    printed = digits / 10_000
+    error = (digits + part) / 10_000
+    if abs(abs(part) - 0.5) > 1e-6:
+        assert at_or_below(error, printed) == (part < 0.5)
+
+
+def test_table_2_asks_for_the_second_least_error():
+    claim = "least or second least"
+    rivals = {"nuclear": 0.2, "wnnm": 0.3, "fgsr": 0.4}
+    for mine, found in ((0.1, HOLDS), (0.25, HOLDS), (0.3, HOLDS), (0.35, FAILS)):
+        entries = column({"ncarl-printed": mine, **rivals}, group="ML-100K")
+        assert judged("table2", claim, entries)[0] == found
+    only = column({"ncarl-printed": 0.35, "ncarl": 0.25, **rivals}, group="Image-1")
+    assert judged("table2", claim, only)[0] == CHANGED
+    assert judged("table2", claim, column({"ncarl": 0.1}))[0] == UNDECIDED
+
+
+def test_ratings_are_compared_as_values_and_pictures_as_ratios():
+    values, ratios = "reaches its printed errors", "at most the printed ratio"
+    ratings = column({"ncarl-printed": (0.30, 0.2787)}, group="ML-100K")
+    picture = column(
+        {"ncarl-printed": (0.20, 0.10), "nuclear": (0.50, 0.20)}, group="Image-1"
+    )
+    both = (ratings, picture)
+    assert judged("table2", values, *both)[0] == FAILS
+    assert judged("table2", ratios, *both)[0] == HOLDS
+    assert judged("table2", values, picture)[0] == UNDECIDED
+    assert judged("table2", ratios, ratings)[0] == UNDECIDED
+    better = column({"ncarl-printed": (0.27, 0.2787)}, group="ML-100K")
+    assert judged("table2", values, better, picture)[0] == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("mine", "found"), [(0.25, HOLDS), (0.25002, HOLDS), (0.2502, FAILS)]
+)
+def test_a_ratio_is_compared_to_four_digits(mine, found):
+    entries = column(
+        {"ncarl-printed": (mine, 0.10), "nuclear": (0.50, 0.20)}, group="photograph 1"
+    )
+    assert judged("table2", "at most the printed ratio", entries)[0] == found
+    alone = column({"ncarl-printed": (mine, 0.10)}, group="photograph 1")
+    assert judged("table2", "at most the printed ratio", alone)[0] == UNDECIDED
+
+
+def test_table_3_asks_for_the_least_time_and_a_late_rival_counts_against_itself():
+    claim = "least time of all methods"
+    figures = {"ncarl-printed": 3.0, "nuclear": 4.0, "wnnm": 9.0}
+    entries = column(figures, measure="seconds")
+    assert judged("table3", claim, entries)[0] == HOLDS
+    assert (
+        judged("table3", claim, column(figures | {"wnnm": 2.0}, measure="seconds"))[0]
+        == FAILS
+    )
+    only = [
+        replace(e, status="over budget") if e.method != "ncarl-printed" else e
+        for e in entries
+    ]
+    assert judged("table3", claim, only)[0] == HOLDS
+    late = [
+        replace(e, status="over budget") if e.method == "ncarl-printed" else e
+        for e in entries
+    ]
+    assert judged("table3", claim, late)[0] == UNDECIDED
+    # Errors say nothing of time.
+    assert judged("table3", claim, column(figures))[0] == UNDECIDED
+
+
+ORDER = "A graph lowers the error"
+
+
+@pytest.mark.parametrize(
+    ("full", "fixed", "none", "found"),
+    [
+        (0.1, 0.2, 0.3, HOLDS), (0.2, 0.1, 0.3, FAILS), (0.1, 0.3, 0.2, FAILS),
+        (0.1, 0.1, 0.3, FAILS), (0.1, 0.3, 0.3, FAILS),
+    ],
+)  # fmt: skip
+def test_table_4_asks_for_an_order(full, fixed, none, found):
+    names = ("ncarl-printed", "method-b-printed", "method-a-printed")
+    figures = dict(zip(names, (full, fixed, none), strict=True))
+    assert judged("table4", ORDER, column(figures))[0] == found
+    ours = {"ncarl": 0.1, "method-b": 0.2, "method-a": 0.3}
+    wanted = HOLDS if found == HOLDS else CHANGED
+    assert judged("table4", ORDER, column(figures | ours))[0] == wanted
+    del figures["method-b-printed"]
+    assert judged("table4", ORDER, column(figures))[0] == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [(0.5, HOLDS), (0.5049, HOLDS), (0.4951, HOLDS), (0.506, FAILS), (0.494, FAILS)],
+)
+def test_without_a_graph_the_error_is_that_of_nuclear_within_a_hundredth(error, found):
+    claim = "Without a graph NCARL is the nuclear norm"
+    figures = {"method-a-printed": error, "nuclear": 0.5}
+    assert judged("table4", claim, column(figures))[0] == found
+    both = column(figures | {"method-a": 0.5})
+    wanted = HOLDS if found == HOLDS else CHANGED
+    assert judged("table4", claim, both)[0] == wanted
+    lone = column({"method-a-printed": error}, group="ML-1M")
+    assert judged("table4", claim, lone)[0] == UNDECIDED
+    assert judged("table4", claim, column(figures), lone)[0] == found
+
+
+def test_figure_4_asks_for_error_and_time():
+    faster = "NCARL is faster than Nuclear"
+    errors = {"ncarl-printed": 0.1, "nuclear": 0.2, "fgsr": 0.3}
+    assert judged("fig4", "least error at every rate", column(errors))[0] == HOLDS
+    times = {"ncarl-printed": 5.0, "nuclear": 6.0, "fgsr": 0.1}
+    assert judged("fig4", faster, column(times, measure="seconds"))[0] == HOLDS
+    times["nuclear"] = 5.0
+    assert judged("fig4", faster, column(times, measure="seconds"))[0] == FAILS
+    del times["nuclear"]
+    assert judged("fig4", faster, column(times, measure="seconds"))[0] == UNDECIDED
+
+
+def test_only_what_was_asked_for_is_judged():
+    assert verdicts(Evidence()) == []
+    counts = {"table1": 2, "table2": 3, "table3": 1, "table4": 2, "fig4": 2, "fig7": 1}
+    for name, count in counts.items():
+        found = verdicts(Evidence(entries={name: []}))
+        assert [v.state for v in found] == [UNDECIDED] * count
+        assert {v.evidence for v in found} == {"no figures"}
+    every = verdicts(Evidence(entries=dict.fromkeys(counts, ())))
+    assert len(every) == sum(counts.values())
+    assert len({(v.claim, v.where) for v in every}) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("shares", "found"),
+    [((0.99, 0.95), HOLDS), ((0.99, 0.949), FAILS), ((0.5, 0.5), FAILS)],
+)
+def test_figure_1_asks_for_most_of_the_squares(shares, found):
+    energy = dict(zip(("china", "flower"), shares, strict=True))
+    got, said = state("decay fast", energy=energy)
+    assert got == found
+    assert f"china: {shares[0]:.1%}" in said
+
+
+@pytest.mark.parametrize(
+    ("ranks", "found"),
+    [
+        (({1e-6: 9, 1e-3: 5, 0.1: 1},), HOLDS),
+        (({0.1: 1, 1e-6: 9, 1e-3: 9},), HOLDS),
+        (({1e-6: 5, 1e-3: 9, 0.1: 1},), FAILS),
+        (({1e-6: 9, 0.1: 1}, {1e-6: 1, 0.1: 9}), FAILS),
+    ],
+)
+def test_figure_5_asks_for_falling_ranks(ranks, found):
+    by_name = {f"photo {k}": one for k, one in enumerate(ranks)}
+    got, said = state("rank falls", ranks=by_name)
+    assert got == found
+    assert said.startswith("photo 0: ")
+
+
+def test_figure_6_asks_for_an_objective_that_settles():
+    claim = "settles within 20 steps"
+    settled = [100.0] * 19 + [1.009] + [1.0] * 20
+    restless = [100.0] * 19 + [1.011] + [1.0] * 20
+    late = [1.0] * 30 + [1.02] + [1.0] * 10
+    short = [1.0] * 20
+
+    def found(*curves):
+        return state(claim, curves={f"c{k}": c for k, c in enumerate(curves)})[0]
+
+    assert found(settled) == HOLDS
+    assert found(settled, settled) == HOLDS
+    assert found(settled, restless) == CHANGED
+    assert found(restless) == FAILS
+    assert found(late) == FAILS
+    assert found(short) == UNDECIDED
+    assert found(short, settled) == HOLDS
+    assert found([1.0] * 30 + [0.0]) == UNDECIDED
+
+
+def neighbors(best, group, form="ncarl-printed"):
+    """Entries of a sweep whose least error is at some number of neighbours."""
+    return [
+        Entry("fig7", PAPER, f"{form} n_neighbors={k}", "x", group, group, 0.5, "done",
+              error=0.1 if k == best else 0.2, params={"n_neighbors": k})
+        for k in (5, 10, 20, 50, 100)
+    ]  # fmt: skip
+
+
+def test_figure_7_asks_for_the_best_number_of_neighbours():
+    def found(*entries):
+        return judged("fig7", "best number of neighbours", *entries)
+
+    ten, hundred = neighbors(10, "Image-1"), neighbors(100, "ML-100K")
+    assert found(ten, hundred)[0] == HOLDS
+    got, said = found(ten, neighbors(5, "ML-100K"))
+    assert got == CHANGED
+    assert "Image-1, as printed: 10; ML-100K, as printed: 5" in said
+    assert found(neighbors(20, "Image-1"))[0] == FAILS
+    assert found(neighbors(10, "photograph 1")) == (UNDECIDED, "no figures")
+    mixed = found(neighbors(50, "Image-1"), neighbors(10, "Image-1", "ncarl"))
+    assert mixed[0] == CHANGED
+    assert best_neighbors(ten, "Image-1", "ncarl") is None
+    gone = [replace(e, error=None) for e in ten]
+    assert best_neighbors(gone, "Image-1", "ncarl-printed") is None
+
+
+GOOD = Facts(
+    ratios=(1.0, 1.5), at_formula=1.0, singular=(5.0, 4.0),
+    deltas=(1e-2, 1e-4), gradients=(2e-2, 3e-4), identity=(0.0, 0.0), steps=(5, 150),
+    excess={"a": {"pinv": (0.5, 1e-4), "smooth": (0.5, 1e-4)},
+            "b": {"pinv": (0.1, 1e-5), "smooth": (0.5, 1e-5)}},
+    certified=1e-6,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "claim", "found"),
+    [
+        ({}, "surrogate", HOLDS),
+        ({"singular": (1.0, 4.0)}, "surrogate", CHANGED),
+        ({"ratios": (0.99, 1.5)}, "surrogate", FAILS),
+        ({"at_formula": 1.01}, "surrogate", FAILS),
+        ({}, "order of delta", HOLDS),
+        ({"gradients": (2e-2, 2e-3)}, "order of delta", HOLDS),
+        ({"gradients": (2e-2, 3e-3)}, "order of delta", FAILS),
+        ({}, "least nuclear norm", HOLDS),
+        ({"excess": {"a": {"pinv": (1e-9, 0.1), "smooth": (1.0, 1e-4)}}},
+         "least nuclear norm", CHANGED),
+        ({"excess": {"a": {"pinv": (1e-9, 0.1), "smooth": (1e-9, 0.1)}}},
+         "least nuclear norm", FAILS),
+        ({"excess": {"a": {"pinv": (1.0, 1e-9), "smooth": (1.0, 1e-9)},
+                     "b": {"pinv": (1.0, 0.1), "smooth": (1.0, 0.1)}}},
+         "least nuclear norm", FAILS),
+    ],
+)  # fmt: skip
+def test_figure_8_asks_for_the_links_of_the_proof(change, claim, found):
+    assert state(claim, facts=replace(GOOD, **change))[0] == found
+
+
+# Fails: "below" is said whatever the figures are.
+def test_the_words_on_a_singular_weight_follow_its_figures():
+    said = state("surrogate", facts=GOOD)[1]
+    assert "gives 5, below 4" not in said
+    assert (
+        "gives 1, below 4"
+        in state("surrogate", facts=replace(GOOD, singular=(1.0, 4.0)))[1]
+    )
