@@ -13,6 +13,7 @@ from ncarl.study.drawing import Kept, curves_of, draw, energy_of, ranks_of
 from ncarl.study.entries import PROTOCOL_LABELS, Entry, Verdict
 from ncarl.study.evidence import Evidence
 from ncarl.study.plan import Plan
+from ncarl.study.remarks import remarks
 from ncarl.study.report import Section, write_report
 from ncarl.study.store import Store
 from ncarl.study.summary import entries
@@ -144,7 +145,7 @@ def _section(kept: Kept, figure: Sequence[Path]) -> Section:
         entries=tables,
         measure=plan.measure,
         figures={plan.title: png[0]} if png else {},
-        notes=plan.notes,
+        notes=(*plan.notes, *remarks(tables, plan.measure)),
     )
 
 

@@ -62,7 +62,7 @@ def _on_table1(evidence: Evidence) -> list[Verdict]:
 def _on_table2(evidence: Evidence) -> list[Verdict]:
     """Photographs and ratings."""
     entries = evidence.entries["table2"]
-    pictures = [e for e in entries if "mage" in e.group or "photo" in e.group]
+    pictures = [e for e in entries if is_picture(e)]
     ratings = [e for e in entries if e not in pictures]
     return [
         _judged(
@@ -116,6 +116,11 @@ def _on_fig4(evidence: Evidence) -> list[Verdict]:
 def _of_paper(entry: Entry, further: str) -> bool:
     """Whether a column is one of the paper's."""
     return further not in entry.group
+
+
+def is_picture(entry: Entry) -> bool:
+    """Whether a column is a picture, whose values are not those of the paper's."""
+    return "image" in entry.group.lower() or "photo" in entry.group.lower()
 
 
 def _has_nuclear(entries: Sequence[Entry], setting: str) -> bool:

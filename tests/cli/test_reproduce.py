@@ -1,0 +1,387 @@
+"""``ncarl reproduce``: what it says, refuses and leaves behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from ncarl.cli import reproduce_watch
+from ncarl.cli.reproduce import chosen_plans
+from ncarl.cli.reproduce_watch import progress_table, watching
+from ncarl.study import conduct
+from ncarl.study.agenda import Task
+from ncarl.study.cells import Cell, Problem, Result
+from ncarl.study.conduct import Course
+from ncarl.study.plan import NAMES
+from ncarl.study.publish import QUICK
+
+FAKE = """
+import os, time
+
+def measure(payload):
+    cell = payload["cell"]
+    open(os.path.join(os.environ["FAKE_LOG"], str(time.time_ns())), "w").close()
+    if cell["params"].get("raise"):
+        raise ValueError("no such luck")
+    time.sleep(cell["params"].get("sleep", 0))
+    late = payload["budget"] < cell["params"].get("late", 0)
+    return {
+        "cell": cell, "status": "over budget" if late else "done",
+        "version": payload["version"], "validation": 0.5,
+        "error": 0.02 + 0.1 * (cell["estimator"] != "ncarl"),
+        "seconds": 1.0, "facts": {"budget": payload["budget"]},
+    }
+"""
+BOOK = """
+[nuclear]
+label = "Nuclear"
+estimator = "nuclear"
+[ncarl-printed]
+label = "NCARL as printed"
+printed = "NCARL"
+estimator = "ncarl"
+[bad]
+label = "Bad"
+estimator = "bias"
+params = { raise = 1 }
+[late]
+label = "Late"
+estimator = "bias"
+params = { late = 30 }
+[slow]
+label = "Slow"
+estimator = "bias"
+params = { sleep = 60 }
+"""
+PLAN = """
+kind = "table"
+title = "Mine"
+printed = "table1"
+seeds = 2
+methods = ["nuclear", "ncarl-printed", "bad", "late"]
+[[group]]
+label = "500x300"
+printed = "500x300"
+data = "low-rank"
+missing = [0.8]
+quick = { options = { m = 5 } }
+"""
+
+
+@pytest.fixture
+def study(monkeypatch, tmp_path):
+    """A plan with made-up fits; it calls itself table 1, so claims are judged."""
+    (tmp_path / "fakes.py").write_text(FAKE)
+    (tmp_path / "log").mkdir()
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(conduct, "MEASURE", "fakes:measure")
+    monkeypatch.setattr(conduct, "gpu_trouble", lambda: "not here")
+    (tmp_path / "methods.toml").write_text(BOOK)
+    (tmp_path / "table1.toml").write_text(PLAN)
+    return tmp_path / "table1.toml"
+
+
+@pytest.fixture
+def fits(tmp_path):
+    """A function that tells how many fits there have been since it was asked last."""
+
+    def count():
+        files = list((tmp_path / "log").iterdir())
+        for file in files:
+            file.unlink()
+        return len(files)
+
+    return count
+
+
+def test_help_names_every_study_and_option(ncarl):
+    said = ncarl("reproduce", "--help").stdout
+    for words in ("STUDY", "--protocol", "--quick", "--methods", "--budget", "--out",
+                  "--jobs", "--gpu-jobs", "--time-limit", "--retry", "--no-run",
+                  "paper", "honest", "both"):  # fmt: skip
+        assert words in said
+    assert ncarl("reproduce", expect=2).stderr
+
+
+def test_a_run_prints_verdicts_and_what_it_wrote(ncarl, study, tmp_path, fits):
+    out = tmp_path / "out"
+    said = ncarl("reproduce", study, "--out", out, "--jobs", 2).stdout
+    assert "holds: NCARL has the least error of all methods (table 1)" in said
+    assert "holds: NCARL reaches its printed errors (table 1)" in said
+    assert "as printed, paper protocol: 1 of 1 columns" in said
+    for name in ("report.html", "results.csv", "results.json", "figures/table1.png"):
+        assert name in said
+        assert (out / name).is_file()
+    assert QUICK not in " ".join(said.split())
+    assert "time limit" not in said
+    assert fits() == 8
+    # A second run has nothing to do and says the same.
+    assert ncarl("reproduce", study, "--out", out).stdout == said
+    assert fits() == 0
+    lines = (out / "cells.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert {one["facts"]["budget"] for one in found} == {600.0}
+    assert sum(one["status"] == "failed" for one in found) == 2
+
+
+def test_quick_has_a_budget_of_its_own_and_says_what_it_is_worth(
+    ncarl, study, tmp_path
+):
+    out = tmp_path / "out"
+    said = ncarl("reproduce", study, "--quick", "--out", out, "--jobs", 2).stdout
+    assert QUICK in " ".join(said.split())
+    found = [json.loads(x) for x in (out / "cells.jsonl").read_text().splitlines()]
+    assert {one["facts"]["budget"] for one in found} == {20.0}
+    assert {one["cell"]["problem"]["options"].get("m") for one in found} == {5}
+    assert sum(one["status"] == "over budget" for one in found) == 2
+    assert "quick look" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_larger_budget_runs_again_what_overran_and_retry_what_failed(
+    ncarl, study, tmp_path, fits
+):
+    def run(*more):
+        ncarl("reproduce", study, "--out", tmp_path / "out", "--jobs", 2, *more)
+        return fits()
+
+    assert run("--budget", 5) == 8
+    assert run("--budget", 5) == 0
+    assert run("--budget", 60) == 2
+    assert run("--budget", 60, "--retry") == 2
+    assert run("--methods", "nuclear", "--retry") == 0
+
+
+def test_no_run_only_writes(ncarl, study, tmp_path, fits):
+    out = tmp_path / "out"
+    said = ncarl("reproduce", study, "--out", out, "--no-run").stdout
+    assert "not decided: NCARL has the least error" in said
+    assert fits() == 0
+    assert (out / "report.html").is_file()
+    assert not (out / "cells.jsonl").exists()
+    ncarl("reproduce", study, "--out", out, "--jobs", 2)
+    assert fits() == 8
+    said = ncarl("reproduce", study, "--out", out, "--no-run").stdout
+    assert "holds: NCARL has the least error" in said
+    assert fits() == 0
+
+
+def test_the_time_limit_is_told(ncarl, study, tmp_path, fits):
+    out = tmp_path / "out"
+    said = ncarl("reproduce", study, "--out", out, "--time-limit", 0).stdout
+    assert "the time limit is up; the same command goes on from here" in said
+    assert fits() == 0
+
+
+def test_rows_and_protocols_can_be_chosen(ncarl, study, tmp_path, fits):
+    out = tmp_path / "out"
+    ncarl("reproduce", study, "--out", out, "--protocol", "honest",
+          "--methods", "nuclear, late", "--engine", "threads")  # fmt: skip
+    assert fits() == 4
+    rows = (out / "results.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert len(rows) == 2
+    assert all(row.split(",")[1] == "honest" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--budget", "0"], "--budget must be a positive number of seconds, got 0"),
+        (["--budget", "-3"], "--budget must be a positive number of seconds, got -3"),
+        # These two fail: the run begins, and ends in an error of JSON.
+        (["--budget", "nan"], "--budget must be a positive number of seconds, got nan"),
+        (["--budget", "inf"], "--budget must be a positive number of seconds, got inf"),
+        (["--methods", "magic"], "methods must be among nuclear, ncarl-printed, bad"),
+        (["table7"], "a study must be one of table1"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_run(
+    more, said, fails, study, tmp_path, fits
+):
+    out = tmp_path / "out"
+    assert said in fails("reproduce", study, "--out", out, *more)
+    assert fits() == 0
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        (["--jobs", "0"], "--jobs"), (["--gpu-jobs", "0"], "--gpu-jobs"),
+        (["--time-limit", "-1"], "--time-limit"), (["--engine", "steam"], "--engine"),
+        (["--protocol", "kind"], "--protocol"),
+    ],
+)  # fmt: skip
+def test_options_out_of_range_are_a_matter_of_usage(more, option, ncarl, study):
+    said = ncarl("reproduce", study, *more, expect=2).stderr
+    assert option in said
+
+
+def test_a_file_is_no_folder(fails, study, tmp_path):
+    out = tmp_path / "taken"
+    out.write_text("mine")
+    said = fails("reproduce", study, "--out", out)
+    assert said.startswith("--out must be a folder, and ") and "is a file" in said
+    assert out.read_text() == "mine"
+
+
+def test_a_plan_that_is_none_is_refused(fails, tmp_path):
+    path = tmp_path / "broken.toml"
+    path.write_text("kind = ")
+    said = fails("reproduce", path, "--out", tmp_path / "out")
+    assert "broken.toml is not a TOML file" in said
+
+
+def test_all_is_every_study_and_none_comes_twice():
+    def names(*studies):
+        plans = chosen_plans(studies, quick=True, methods=None)
+        return [plan.name for plan in plans]
+
+    assert names("all") == list(NAMES)
+    assert names("fig3", "table1", "fig3") == ["fig3", "table1"]
+    assert names("fig2", "all") == ["fig2", *(name for name in NAMES if name != "fig2")]
+
+
+COURSE = Course(
+    total={"table1": 10, "fig4": 3},
+    statuses={"table1": {"done": 4, "failed": 2, "over budget": 1, "no data": 5}},
+    running=[Task(Cell(Problem("x"), "fgsr", "fgsr", {}), "fig4", "col [0]", False)],
+    latest=Result(
+        Cell(Problem("x"), "wnnm", "wnnm", {}), "done", error=0.25, seconds=2.0
+    ),
+)
+
+
+def drawn(course):
+    """The live table as text."""
+    stream = io.StringIO()
+    Console(width=100, file=stream).print(progress_table(course))
+    return "\n".join(line.strip() for line in stream.getvalue().splitlines())
+
+
+def test_the_table_shows_how_far_every_study_is():
+    said = drawn(COURSE)
+    rows = [line.split() for line in said.splitlines()]
+    assert ["table1", "10", "4", "1", "2", "5"] in rows
+    assert ["fig4", "3"] in rows
+    assert "running: fgsr (fig4, col [0])" in said
+    assert said.endswith("last: wnnm, done, error 0.2500, 2.0 s")
+    failed = Course(latest=Result(COURSE.latest.cell, "failed"))
+    assert drawn(failed).endswith("last: wnnm, failed")
+    assert "running" not in drawn(failed)
+    assert "last" not in drawn(Course())
+
+
+# The following two fail: names of files are read as markup of rich.
+def test_the_table_shows_names_as_they_are():
+    assert "[bold]mine" in drawn(Course(total={"[bold]mine": 2}))
+    assert "a[/]" in drawn(Course(total={"a[/]": 2}))
+
+
+def test_names_of_files_are_printed_as_they_are(ncarl, study, tmp_path):
+    path = study.rename(study.with_name("[bold]mine.toml"))
+    for out in (tmp_path / "[red]out", tmp_path / "a[" / "b]"):
+        said = ncarl("reproduce", path, "--out", out, "--no-run").stdout
+        assert f"written to {out}:" in said
+        assert (out / "report.html").is_file()
+
+
+def test_a_log_has_a_line_at_times(monkeypatch, capsys):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(
+        reproduce_watch, "time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+    with watching() as watch:
+        for clock.now in (1.0, 29.0, 31.0, 40.0, 62.0):
+            watch(COURSE)
+    assert capsys.readouterr().out == 2 * "12 of 13 fits are there\n"
+
+
+def test_a_terminal_has_a_live_table(monkeypatch):
+    monkeypatch.setattr(reproduce_watch, "on_terminal", lambda: True)
+    updates = []
+
+    class Live:
+        def __init__(self, **how):
+            assert how["console"]
+
+        def __enter__(self):
+            return SimpleNamespace(update=updates.append)
+
+        def __exit__(self, *reason):
+            return None
+
+    monkeypatch.setattr("rich.live.Live", Live)
+    with watching() as watch:
+        watch(COURSE)
+        watch(COURSE)
+    assert [table.row_count for table in updates] == [2, 2]
+
+
+def command(*arguments):
+    script = "from ncarl.cli import main; main()"
+    return [sys.executable, "-c", script, "reproduce", *map(str, arguments)]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c_ends_the_run_and_its_workers(study, tmp_path):
+    study.write_text(PLAN.replace('"nuclear", ', '"slow", "nuclear", '))
+    script = (
+        "from ncarl.study import conduct\n"
+        "conduct.MEASURE = 'fakes:measure'\n"
+        "from ncarl.cli import main\n"
+        "main()\n"
+    )
+    words = ["reproduce", study, "--out", tmp_path / "out", "--jobs", "2"]
+    words += ["--engine", "threads"]
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, words)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        until = time.monotonic() + 30
+        path = tmp_path / "out" / "cells.jsonl"
+        while not (path.exists() and path.stat().st_size):
+            assert time.monotonic() < until and process.poll() is None
+            time.sleep(0.02)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert time.monotonic() - begun < 10
+    assert said.strip() == "stopped; no file was left half-written"
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+@pytest.mark.slow
+def test_the_whole_paper_at_a_glance_takes_less_than_five_minutes(tmp_path):
+    out = tmp_path / "out"
+    ended = subprocess.run(
+        command("all", "--quick", "--out", out),
+        timeout=300, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    for name in NAMES:
+        for end in ("png", "svg"):
+            assert (out / "figures" / f"{name}.{end}").stat().st_size > 1000
+    content = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    studies = {entry["study"] for entry in content["entries"]}
+    assert studies == {n for n in NAMES if n not in ("fig1", "fig2", "fig8")}
+    assert {entry["status"] for entry in content["entries"]} == {"done"}
+    assert len(content["verdicts"]) >= 17
+    found = [json.loads(x) for x in (out / "cells.jsonl").read_text().splitlines()]
+    assert {one["status"] for one in found} <= {"done", "over budget"}
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert QUICK in page
+    assert "://" not in page
+    assert QUICK in " ".join(ended.stdout.split())
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,294 @@
+"""What a study leaves behind: a report, tables, figures, true to the cells."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ncarl.study.agenda import final_cells, search_cells
+from ncarl.study.cells import Result
+from ncarl.study.drawing import Kept, coloured, curves_of, draw, energy_of, ranks_of
+from ncarl.study.entries import HONEST, PAPER, PROTOCOL_LABELS, PROTOCOLS
+from ncarl.study.plan import NAMES, load_plan
+from ncarl.study.publish import QUICK, publish
+from ncarl.study.store import Store
+from ncarl.study.summary import entries
+
+METHODS = """
+[nuclear]
+label = "Nuclear & co"
+printed = "Nuclear"
+estimator = "nuclear"
+[ncarl-printed]
+label = "NCARL as printed"
+printed = "NCARL"
+estimator = "ncarl"
+grid = { alpha = [1, 2] }
+[wrong]
+label = "Wrong"
+estimator = "ncarl"
+params = { alpha = -1 }
+[endless]
+label = "Endless"
+estimator = "ncarl"
+"""
+TABLE = """
+kind = "table"
+title = "Mine <1>"
+text = "About it."
+notes = ["A remark."]
+printed = "table1"
+seeds = 2
+methods = ["nuclear", "ncarl-printed", "wrong", "endless"]
+[[group]]
+label = "500x300"
+printed = "500x300"
+data = "low-rank"
+missing = [0.8]
+"""
+
+
+def result(cell, version="v1", status="done", error=0.1, **about):
+    return Result(
+        cell, status, version, error=error, validation=error, seconds=1.5,
+        scores={"rmse": 1.0}, machine="a computer", facts={"engine": "threads: 1"},
+        **about,
+    )  # fmt: skip
+
+
+def fill(plan, store, version="v1"):
+    """Made-up results of a table: a tenth for NCARL, a fifth for Nuclear."""
+    (setting,) = plan.settings
+    nuclear, ncarl, wrong, endless = setting.contenders
+    for cell in search_cells(setting, ncarl):
+        store.add(result(cell, version, error=cell.params["alpha"] / 10))
+    for cell in final_cells(plan, setting, ncarl, {"alpha": 1}):
+        store.add(result(cell, version, error=0.1 + cell.seed / 50))
+    for cell in final_cells(plan, setting, nuclear, {}):
+        store.add(result(cell, version, error=0.2))
+    for cell in final_cells(plan, setting, wrong, {"alpha": -1}):
+        store.add(Result(cell, "failed", version, message="no such thing"))
+    for cell in final_cells(plan, setting, endless, {}):
+        store.add(result(cell, version, "over budget", error=0.9))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the plan of a table that calls itself table 1."""
+    folder = tmp_path_factory.mktemp("publish")
+    (folder / "methods.toml").write_text(METHODS)
+    (folder / "table1.toml").write_text(TABLE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plan(place):
+    return load_plan(place / "table1.toml")
+
+
+@pytest.fixture(scope="module")
+def published(place, plan):
+    """The table with its results, published."""
+    store = Store(place / "out", "v1")
+    fill(plan, store)
+    return publish([plan], store, PROTOCOLS)
+
+
+def about(published):
+    path = published.report.with_name("results.json")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_every_file_is_there_and_named(published):
+    folder = published.report.parent
+    names = {path.relative_to(folder).as_posix() for path in published.files}
+    assert names == {
+        *("report.html", "results.csv", "results.json"),
+        *("figures/table1.png", "figures/table1.svg"),
+    }
+    assert all(path.stat().st_size > 500 for path in published.files)
+    assert published.report.name == "report.html"
+    left = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert left == names | {"cells.jsonl"}
+
+
+def test_the_report_is_whole_by_itself(published):
+    page = published.report.read_text(encoding="utf-8")
+    assert "://" not in page
+    assert "<script" not in page
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+    assert "data:image/png;base64," in page
+    for words in (
+        *("Mine &lt;1&gt;", "About it.", "A remark.", "Nuclear &amp; co", "a computer"),
+        *("over budget", "failed", "NCARL as printed", "0.0344", "holds", "v1"),
+        "NCARL, run again",
+    ):
+        assert words in page
+    assert QUICK not in page and "quick look" not in page
+    for protocol in PROTOCOLS:
+        assert PROTOCOL_LABELS[protocol].split(" (")[0] in page
+
+
+def test_tables_hold_what_the_cells_amount_to(published, plan):
+    path = published.report.with_name("results.csv")
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 8
+    by_method = {row["method"]: row for row in rows if row["protocol"] == PAPER}
+    assert float(by_method["ncarl-printed"]["error"]) == pytest.approx(0.11)
+    assert float(by_method["ncarl-printed"]["printed"]) == 0.0344
+    assert by_method["wrong"]["status"] == "failed"
+    assert by_method["endless"]["status"] == "over budget"
+    honest = next(
+        r for r in rows if (r["protocol"], r["method"]) == (HONEST, "ncarl-printed")
+    )
+    assert float(honest["seconds"]) == pytest.approx(1.5 + 3.0)
+    assert len(published.entries["table1"]) == 8
+    assert published.entries["table1"][0].study == "table1"
+
+
+def test_verdicts_follow_the_cells(published, plan, place):
+    states = {v.claim: v.state for v in published.verdicts}
+    assert states["NCARL has the least error of all methods"] == "holds"
+    assert states["NCARL reaches its printed errors"] == "does not hold"
+    assert about(published)["verdicts"][0]["state"] == "holds"
+    store = Store(place / "worse", "v1")
+    fill(plan, store)
+    (setting,) = plan.settings
+    for cell in final_cells(plan, setting, setting.contenders[0], {}):
+        store.add(result(cell, error=0.01))
+    worse = publish([plan], store, PROTOCOLS)
+    states = {v.claim: v.state for v in worse.verdicts}
+    assert states["NCARL has the least error of all methods"] == "does not hold"
+
+
+def test_where_and_how_it_was_run_is_told(published):
+    said = about(published)["about"]
+    assert said["size"] == "full"
+    assert said["studies"] == "table1"
+    assert said["fits"] == "6 done, 2 failed, 2 over budget"
+    assert said["ran on"] == "a computer (8)"
+    assert said["engines"] == "threads: 1"
+    assert said["code"] == "v1"
+    assert "paper: " in said["protocols"] and "honest: " in said["protocols"]
+
+
+def test_a_quick_look_says_so_and_older_fits_are_counted(plan, place):
+    store = Store(place / "quick", "v1")
+    fill(plan, store)
+    later = Store(place / "quick", "v2")
+    shown = publish([plan], later, (HONEST,), quick=True)
+    page = shown.report.read_text(encoding="utf-8")
+    assert QUICK in page
+    assert "(quick look)" in page
+    said = about(shown)["about"]
+    assert said["code"] == "v2; 10 fits of an older one"
+    assert said["size"] == QUICK
+    assert "paper: " not in said["protocols"]
+    assert {e.protocol for e in shown.entries["table1"]} == {HONEST}
+    assert all(e.old for e in shown.entries["table1"] if e.status == "done")
+
+
+def test_publishing_again_gives_the_same_files(published, plan):
+    before = {path: path.read_bytes() for path in published.files}
+    again = publish([plan], Store(published.report.parent, "v1"), PROTOCOLS)
+    assert again.files == published.files
+    for path, content in before.items():
+        assert path.read_bytes() == content
+
+
+def test_nothing_run_is_a_report_too(plan, tmp_path):
+    empty = publish([plan], Store(tmp_path, "v1"), PROTOCOLS)
+    assert [path.name for path in empty.files] == [
+        *("report.html", "results.csv", "results.json")
+    ]
+    assert {e.status for e in empty.entries["table1"]} == {"not run"}
+    assert {v.state for v in empty.verdicts} == {"not decided"}
+    assert "://" not in empty.report.read_text(encoding="utf-8")
+
+
+def kept(name, folder, results=(), **about):
+    plan = load_plan(name, quick=True)
+    found = {r.cell.key: r for r in results}
+    rows = entries(plan, PROTOCOLS, found, "v1")
+    return Kept(plan, rows, found, folder, quick=True, **about)
+
+
+def finals(name):
+    """The first seed of everything in a quick plan that leaves no choice."""
+    plan = load_plan(name, quick=True)
+    return [
+        (setting, one, final_cells(plan, setting, one, one.points()[0])[0])
+        for setting in plan.settings
+        for one in setting.contenders
+    ]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("fig1", "fig2")])
+def test_a_figure_of_nothing_is_no_figure(name, tmp_path):
+    assert draw(kept(name, tmp_path)) is None
+
+
+def test_curves_are_named_by_set_and_form(tmp_path):
+    cells = finals("fig6")
+    made = [
+        result(cell, curve=(3.0, 2.0 + k)) for k, (_, _, cell) in enumerate(cells[:3])
+    ]
+    found = kept("fig6", tmp_path, made)
+    assert curves_of(found) == {
+        "photograph 1, as printed": (3.0, 2.0),
+        "photograph 1, NCARL": (3.0, 3.0),
+        "made-up ratings, as printed": (3.0, 4.0),
+    }
+    assert draw(found) is not None
+
+
+def test_colours_are_put_together_and_ranks_are_their_means(tmp_path):
+    (tmp_path / "arrays").mkdir()
+    made = []
+    for k, (setting, one, cell) in enumerate(finals("fig5")):
+        if setting.group == "flower" and k % 2:
+            continue  # not all of its channels are there
+        channel = setting.problem.options["channel"]
+        picture = np.full((4, 5), (channel + 1) / 10)
+        np.savez(
+            tmp_path / "arrays" / f"{cell.key}.npz",
+            seen=picture, filled=picture, smooth=picture,
+        )  # fmt: skip
+        rank = channel + (10 if one.name.endswith("=0.1") else 40)
+        made.append(replace(result(cell), facts={"rank_above_1e-3": rank}))
+    found = kept("fig5", tmp_path, made)
+    pictures = coloured(found)
+    assert {group for group, _ in pictures} == {"china"}
+    one = next(iter(pictures.values())).picture("smooth")
+    assert one.shape == (4, 5, 3)
+    np.testing.assert_allclose(one[0, 0], [0.1, 0.2, 0.3])
+    ranks = ranks_of(found)["china"]
+    assert ranks[0.1] == 11.0
+    assert {rank for gamma, rank in ranks.items() if gamma != 0.1} == {41.0}
+    assert draw(found) is not None
+
+
+def test_the_energy_of_a_photograph_is_that_of_a_tenth_of_its_values(tmp_path):
+    from ncarl.datasets import load_sample_image
+
+    shares = energy_of(kept("fig1", tmp_path))
+    assert set(shares) == {"china", "flower"}
+    image = load_sample_image("flower", step=8)
+    squares = np.sort(np.linalg.eigvalsh(image @ image.T))[::-1]
+    tenth = len(squares) // 10
+    assert shares["flower"] == pytest.approx(squares[:tenth].sum() / squares.sum())
+
+
+def test_the_honest_protocol_is_drawn_if_it_was_run(tmp_path, plan, place):
+    store = Store(place / "out", "v1")
+    for protocols, drawn in ((PROTOCOLS, HONEST), ((PAPER,), PAPER)):
+        rows = entries(plan, protocols, store.shown, "v1")
+        shown = Kept(plan, rows, store.shown, tmp_path).shown()
+        assert {e.protocol for e in shown} == {drawn}
+        assert len(shown) == 4
