@@ -49,11 +49,12 @@ estimator = "nuclear"
 label = "NCARL as printed"
 printed = "NCARL"
 estimator = "ncarl"
-[bad]
+grid = { alpha = [1, 2] }
+[bias]
 label = "Bad"
 estimator = "bias"
 params = { raise = 1 }
-[late]
+[bayes]
 label = "Late"
 estimator = "bias"
 params = { late = 30 }
@@ -67,7 +68,7 @@ kind = "table"
 title = "Mine"
 printed = "table1"
 seeds = 2
-methods = ["nuclear", "ncarl-printed", "bad", "late"]
+methods = ["nuclear", "ncarl-printed", "bias", "bayes"]
 [[group]]
 label = "500x300"
 printed = "500x300"
@@ -89,7 +90,8 @@ def study(monkeypatch, tmp_path):
     monkeypatch.setattr(conduct, "gpu_trouble", lambda: "not here")
     (tmp_path / "methods.toml").write_text(BOOK)
     (tmp_path / "table1.toml").write_text(PLAN)
-    return tmp_path / "table1.toml"
+    monkeypatch.setattr("ncarl.study.plan.plan_folder", lambda: tmp_path)
+    return "table1"
 
 
 @pytest.fixture
@@ -125,7 +127,7 @@ def test_a_run_prints_verdicts_and_what_it_wrote(ncarl, study, tmp_path, fits):
         assert (out / name).is_file()
     assert QUICK not in " ".join(said.split())
     assert "time limit" not in said
-    assert fits() == 8
+    assert fits() == 10
     # A second run has nothing to do and says the same.
     assert ncarl("reproduce", study, "--out", out).stdout == said
     assert fits() == 0
@@ -145,7 +147,30 @@ def test_quick_has_a_budget_of_its_own_and_says_what_it_is_worth(
     assert {one["facts"]["budget"] for one in found} == {20.0}
     assert {one["cell"]["problem"]["options"].get("m") for one in found} == {5}
     assert sum(one["status"] == "over budget" for one in found) == 2
-    assert "quick look" in (out / "report.html").read_text(encoding="utf-8")
+    assert "run again (quick)" in (out / "report.html").read_text(encoding="utf-8")
+    assert "not decided: NCARL has the least error" in said
+    assert "reduced: as printed, paper protocol: 1 of 1 columns" in said
+    assert "2 cells of tables: failed" in said  # one under each protocol
+    assert "2 cells of tables: over budget" in said
+
+
+def test_without_a_folder_quick_and_full_runs_do_not_mix(
+    ncarl, study, tmp_path, monkeypatch
+):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    ncarl("reproduce", study, "--no-run")
+    assert [p.name for p in (tmp_path / "here").iterdir()] == ["ncarl-reproduce"]
+    ncarl("reproduce", study, "--no-run", "--quick")
+    names = sorted(p.name for p in (tmp_path / "here").iterdir())
+    assert names == ["ncarl-reproduce", "ncarl-reproduce-quick"]
+
+
+def test_damaged_lines_are_told(ncarl, study, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "cells.jsonl").write_text("one\ntwo\n")
+    said = ncarl("reproduce", study, "--out", tmp_path / "out", "--no-run").stdout
+    assert "2 damaged lines of cells.jsonl are passed over" in said
 
 
 def test_a_larger_budget_runs_again_what_overran_and_retry_what_failed(
@@ -155,7 +180,7 @@ def test_a_larger_budget_runs_again_what_overran_and_retry_what_failed(
         ncarl("reproduce", study, "--out", tmp_path / "out", "--jobs", 2, *more)
         return fits()
 
-    assert run("--budget", 5) == 8
+    assert run("--budget", 5) == 10
     assert run("--budget", 5) == 0
     assert run("--budget", 60) == 2
     assert run("--budget", 60, "--retry") == 2
@@ -170,7 +195,7 @@ def test_no_run_only_writes(ncarl, study, tmp_path, fits):
     assert (out / "report.html").is_file()
     assert not (out / "cells.jsonl").exists()
     ncarl("reproduce", study, "--out", out, "--jobs", 2)
-    assert fits() == 8
+    assert fits() == 10
     said = ncarl("reproduce", study, "--out", out, "--no-run").stdout
     assert "holds: NCARL has the least error" in said
     assert fits() == 0
@@ -186,8 +211,8 @@ def test_the_time_limit_is_told(ncarl, study, tmp_path, fits):
 def test_rows_and_protocols_can_be_chosen(ncarl, study, tmp_path, fits):
     out = tmp_path / "out"
     ncarl("reproduce", study, "--out", out, "--protocol", "honest",
-          "--methods", "nuclear, late", "--engine", "threads")  # fmt: skip
-    assert fits() == 4
+          "--methods", "nuclear, ncarl-printed", "--engine", "threads")  # fmt: skip
+    assert fits() == 6
     rows = (out / "results.csv").read_text(encoding="utf-8").splitlines()[1:]
     assert len(rows) == 2
     assert all(row.split(",")[1] == "honest" for row in rows)
@@ -198,10 +223,9 @@ def test_rows_and_protocols_can_be_chosen(ncarl, study, tmp_path, fits):
     [
         (["--budget", "0"], "--budget must be a positive number of seconds, got 0"),
         (["--budget", "-3"], "--budget must be a positive number of seconds, got -3"),
-        # These two fail: the run begins, and ends in an error of JSON.
         (["--budget", "nan"], "--budget must be a positive number of seconds, got nan"),
         (["--budget", "inf"], "--budget must be a positive number of seconds, got inf"),
-        (["--methods", "magic"], "methods must be among nuclear, ncarl-printed, bad"),
+        (["--methods", "magic"], "methods must be among nuclear, ncarl-printed, bias"),
         (["table7"], "a study must be one of table1"),
     ],
 )
@@ -282,14 +306,14 @@ def test_the_table_shows_how_far_every_study_is():
     assert "last" not in drawn(Course())
 
 
-# The following two fail: names of files are read as markup of rich.
 def test_the_table_shows_names_as_they_are():
     assert "[bold]mine" in drawn(Course(total={"[bold]mine": 2}))
     assert "a[/]" in drawn(Course(total={"a[/]": 2}))
 
 
 def test_names_of_files_are_printed_as_they_are(ncarl, study, tmp_path):
-    path = study.rename(study.with_name("[bold]mine.toml"))
+    path = tmp_path / f"{study}.toml"
+    path = path.rename(tmp_path / "[bold]mine.toml")
     for out in (tmp_path / "[red]out", tmp_path / "a[" / "b]"):
         said = ncarl("reproduce", path, "--out", out, "--no-run").stdout
         assert f"written to {out}:" in said
@@ -335,22 +359,23 @@ def command(*arguments):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_ctrl_c_ends_the_run_and_its_workers(study, tmp_path):
-    study.write_text(PLAN.replace('"nuclear", ', '"slow", "nuclear", '))
+    path = tmp_path / "mine.toml"
+    path.write_text(PLAN.replace('"nuclear", ', '"slow", "nuclear", '))
     script = (
         "from ncarl.study import conduct\n"
         "conduct.MEASURE = 'fakes:measure'\n"
         "from ncarl.cli import main\n"
         "main()\n"
     )
-    words = ["reproduce", study, "--out", tmp_path / "out", "--jobs", "2"]
+    words = ["reproduce", path, "--out", tmp_path / "out", "--jobs", "2"]
     words += ["--engine", "threads"]
     with subprocess.Popen(
         [sys.executable, "-c", script, *map(str, words)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         until = time.monotonic() + 30
-        path = tmp_path / "out" / "cells.jsonl"
-        while not (path.exists() and path.stat().st_size):
+        cells = tmp_path / "out" / "cells.jsonl"
+        while not (cells.exists() and cells.stat().st_size):
             assert time.monotonic() < until and process.poll() is None
             time.sleep(0.02)
         begun = time.monotonic()
@@ -359,7 +384,7 @@ def test_ctrl_c_ends_the_run_and_its_workers(study, tmp_path):
     assert process.returncode == 130
     assert time.monotonic() - begun < 10
     assert said.strip() == "stopped; no file was left half-written"
-    assert all(json.loads(line) for line in path.read_text().splitlines())
+    assert all(json.loads(line) for line in cells.read_text().splitlines())
 
 
 @pytest.mark.slow

@@ -142,7 +142,6 @@ def test_a_table_with_fits_of_another_adds_only_its_own():
     assert len(both) == len(keys | more) < len(keys) + len(more)
 
 
-# Fails: the second plan finds no protocol left.
 def test_protocols_may_come_as_an_iterator():
     two = replace(PLAN, settings=(SETTING, replace(SETTING, label="2", seeds=1)))
     plans = [two, replace(two, name="again", keep="")]

@@ -47,7 +47,7 @@ def measure(payload):
     status = "done"
     if params.get("late") and budget is not None and budget < params["late"]:
         status = "over budget"
-    if cell["problem"]["data"] == "absent" and not os.path.exists(params["file"]):
+    if cell["problem"]["data"] == "image" and not os.path.exists(params["file"]):
         status = "no data"
     alpha = params.get("alpha", 0)
     return {
@@ -204,7 +204,6 @@ grid = { alpha = [1, 2] }
     assert {one["cell"]["method"] for one in asked()} == {"raises", "dies"}
 
 
-# Fails: the store refuses the number, and the error ends the run.
 def test_a_result_that_json_cannot_hold_does_not_take_the_run_down(study):
     book = '[odd]\nlabel = "O"\nestimator = "x"\nparams = { nan = 1 }\n'
     course, store = study(PLAN.replace('"plain",', '"odd", "plain",'), book=book)
@@ -262,7 +261,7 @@ def test_a_fit_that_does_not_stop_is_ended_and_over_budget(study, monkeypatch):
 
 
 def test_absent_data_are_tried_again_every_time(study, tmp_path):
-    text = only(f'file = "{tmp_path / "data"}"').replace("low-rank", "absent")
+    text = only(f'file = "{tmp_path / "data"}"').replace("low-rank", "image")
     for _ in range(2):
         course, _ = study(text)
         assert (course.ran, course.statuses["mine"]) == (1, {"no data": 1})
@@ -285,7 +284,6 @@ def test_a_picture_that_is_gone_is_made_again(study, tmp_path):
     assert study(text)[0].ran == 1
 
 
-# Fails: a picture that was never made is tried again in every run.
 def test_a_picture_whose_fit_has_failed_is_not_run_again(study):
     text = 'keep = "picture"\n' + only('raise = "no"')
     assert study(text)[0].ran == 1
@@ -386,7 +384,7 @@ def test_the_course_counts_by_study_and_status(study, tmp_path):
         ({"gpu_jobs": 2}, None, [("cpu", 8, 1), ("gpu", 2, 2)]),
         ({"gpu_jobs": 9}, None, [("cpu", 8, 1), ("gpu", 9, 1)]),
         ({"engine": "threads"}, None, [("cpu", 8, 1)]),
-        ({"engine": "torch"}, "none here", [("cpu", 8, 1), ("gpu", 1, 4)]),
+        ({"engine": "torch"}, None, [("cpu", 8, 1), ("gpu", 1, 4)]),
     ],
 )
 def test_lanes_follow_the_machine(terms, trouble, lanes, monkeypatch):
@@ -394,6 +392,15 @@ def test_lanes_follow_the_machine(terms, trouble, lanes, monkeypatch):
     monkeypatch.setattr(module, "gpu_trouble", lambda: trouble)
     found = [(lane.name, lane.workers, lane.threads) for lane in Terms(**terms).lanes()]
     assert found == lanes
+
+
+def test_a_gpu_that_is_not_there_is_refused(study, asked, monkeypatch):
+    monkeypatch.setattr(module, "gpu_trouble", lambda: "there is none")
+    with pytest.raises(
+        ValueError, match="engine 'torch' needs a GPU, and there is none"
+    ):
+        study(engine="torch")
+    assert asked() == []
 
 
 @pytest.mark.parametrize(
@@ -413,6 +420,17 @@ def test_large_matrices_go_to_the_gpu(
     study(only() + large.replace("[0.5]", "[0.6]\nheavy = true"), engine=engine)
     where = {one["cell"]["problem"]["missing"]: one["engine"] for one in asked()}
     assert where == found
+
+
+def test_a_busy_gpu_keeps_no_small_fit_waiting(study, asked, monkeypatch):
+    monkeypatch.setattr(module, "gpu_trouble", lambda: None)
+    group = PLAN[PLAN.index("[[group]]") :]
+    large = group.replace("[0.5]", "[0.6, 0.7]\nheavy = true").replace('"a"', '"b"')
+    head = only()[: only().index("[[group]]")]
+    book = "params = { plain = { sleep = 0.4 } }\n"
+    study(head + large + book + group, engine="auto", jobs=1)
+    spans = {one["cell"]["problem"]["missing"]: one["at"] for one in asked()}
+    assert spans[0.5][0] < spans[0.6][1] < spans[0.7][1]
 
 
 def test_machines_are_told_in_words():

@@ -198,8 +198,6 @@ def test_values_that_are_not_finite_are_a_failure(guess, monkeypatch):
         ask(Cell(LOW, "x", "ncarl", {}))
 
 
-# Fails: a step whose objective overflows gives a record that the store refuses, and
-# that ends the whole run.
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_an_objective_that_is_not_finite_can_be_kept(value, monkeypatch):
     fake(monkeypatch, history_={"objective": [2.0, value, 1.0]})
@@ -208,7 +206,6 @@ def test_an_objective_that_is_not_finite_can_be_kept(value, monkeypatch):
     assert result.curve[0] == 2.0
 
 
-# Fails for the same reason.
 def test_a_choice_that_is_not_finite_can_be_kept(monkeypatch):
     fake(monkeypatch, best_params_={"alpha": np.inf})
     assert ask(Cell(LOW, "x", "ncarl", {})).status == "done"

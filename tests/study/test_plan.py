@@ -8,7 +8,9 @@ import pytest
 
 from ncarl.methods import make
 from ncarl.study.plan import KINDS, NAMES, Contender, load_plan, plan_folder
+from ncarl.study.plan_groups import DATA
 from ncarl.study.printed import printed_figures
+from ncarl.study.problems import SOURCES
 
 METHODS = """
 [one]
@@ -195,7 +197,8 @@ def test_every_rate_and_every_channel_is_a_setting(plan):
     assert [s.label for s in rates] == ["small, 0.25", "small, 0.5"]
     assert [s.problem.missing for s in rates] == [0.25, 0.5]
     assert {s.group for s in rates} == {"small"}
-    colours = plan(HEAD + GROUP + 'channels = [0, 2]\nmask = "block"').settings
+    photo = GROUP.replace("low-rank", "photo") + 'channels = [0, 2]\nmask = "block"'
+    colours = plan(HEAD + photo).settings
     assert [s.label for s in colours] == ["small, 0", "small, 2"]
     assert [s.problem.options["channel"] for s in colours] == [0, 2]
     assert {s.problem.mask for s in colours} == {"block"}
@@ -251,7 +254,6 @@ def test_the_quick_size_changes_what_it_names(plan):
     [
         *((None, None, False, 5), (3, None, False, 3), (3, 2, False, 2)),
         *((None, None, True, 2), (1, None, True, 1), (3, 1, True, 1)),
-        # Fails: a group cannot have more seeds than the plan says.
         (3, 4, False, 4),
     ],
 )
@@ -282,7 +284,10 @@ def test_one_plan_can_be_like_another(plan, tmp_path):
         ('title = "no kind"', r"mine.toml is not a plan: .*kind"),
         (HEAD + 'colour = "red"\n' + GROUP, r"mine.toml is not a plan: .*colour"),
         (HEAD + GROUP.replace("rank = 2\nm", "m"), r"mine.toml is not a plan: .*rank"),
-        (HEAD + GROUP.replace('data = "low-rank"', ""), r"not a plan: .*data"),
+        (
+            HEAD + GROUP.replace('data = "low-rank"', ""),
+            r"mine.toml: a group needs the field 'data'",
+        ),
         (HEAD + GROUP.replace("[0.5]", "0.5"), r"not a plan"),
         (HEAD + "group = 5", r"not a plan"),
     ],
@@ -292,20 +297,78 @@ def test_what_is_no_plan_is_refused_in_words(text, said, plan):
         plan(text)
 
 
-# Fails: these load, and end in a KeyError or worse when all fits are done and the
-# figure is drawn.
+PHOTOS = 'options = { photos = ["china"], step = 2 }\n'
+
+
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "more", "said"),
     [
-        *(("spectrum", "photos"), ("gallery", "photos"), ("recovered", "photos")),
-        *(("noisy", "gamma"), ("neighbors", "n_neighbors")),
+        ("spectrum", "", "photos"),
+        ("gallery", "", "photos"),
+        ("recovered", 'keep = "picture"\n', "photos"),
+        ("recovered", PHOTOS, "keep must be 'picture'"),
+        ("curves", "", "keep must be 'curve'"),
+        ("noisy", PHOTOS + 'keep = "picture"\n', "sweep must"),
+        ("neighbors", "", "sweep must"),
+        ("table", "sweep = { a = [1], b = [2] }\n", "sweep must"),
+        ("table", 'measure = "beauty"\n', "measure must be one of"),
+        ("table", 'keep = "calm"\n', "keep must be one of"),
+        # The axis of the figure is what has to vary.
+        ("neighbors", "sweep = { alpha = [1, 2] }\n", "n_neighbors"),
+        ("noisy", PHOTOS + 'keep = "picture"\nsweep = { alpha = [1, 2] }\n', "gamma"),
     ],
 )
 def test_a_figure_without_what_it_needs_is_refused_before_anything_is_run(
-    kind, said, plan
+    kind, more, said, plan
 ):
     with pytest.raises(ValueError, match=said):
-        plan(HEAD.replace("table", kind) + GROUP)
+        plan(HEAD.replace("table", kind) + more + GROUP)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('colour = "red"', "a group has the fields .*'colour'"),
+        ('mask = "block"', "mask must be one of random with data 'low-rank'"),
+        ("seeds = 0", "seeds must be a whole number >= 1, got 0"),
+        ("seeds = 1.5", "seeds must be a whole number >= 1, got 1.5"),
+    ],
+)
+def test_a_group_that_says_what_means_nothing_is_refused(more, said, plan):
+    with pytest.raises(ValueError, match=f"mine.toml: {said}"):
+        plan(HEAD + GROUP + more)
+
+
+def test_data_that_are_not_known_are_refused(plan):
+    with pytest.raises(ValueError, match=r"data must be one of low-rank.*'stars'"):
+        plan(HEAD + GROUP.replace("low-rank", "stars"))
+
+
+def test_kinds_of_data_are_those_that_can_be_posed():
+    assert set(DATA) == {"low-rank", *SOURCES}
+
+
+def test_a_sweep_of_words_is_named_by_them(plan):
+    text = HEAD + 'sweep = { center = ["none", "mean", 2.50] }\n' + GROUP
+    rows = plan(text).settings[0].contenders
+    assert [one.name for one in rows[:3]] == [
+        *("one center=None", "one center=mean", "one center=2.5")
+    ]
+
+
+def test_plans_of_the_package_are_told_apart_and_so_are_whole_ones(plan):
+    assert load_plan("table1").own and not plan(HEAD + GROUP).own
+    assert plan(HEAD + GROUP).whole and plan(HEAD + GROUP, methods=["one", "two"]).whole
+    assert not plan(HEAD + GROUP, methods=["one"]).whole
+    (setting,) = plan(HEAD + GROUP + "further = true").settings
+    assert setting.further
+    assert not plan(HEAD + GROUP).settings[0].further
+
+
+def test_notes_on_full_results_are_left_out_of_a_quick_look(plan):
+    text = HEAD + 'notes = ["a remark"]\n' + GROUP
+    assert plan(text).notes == ("a remark",)
+    assert plan(text, quick=True).notes == ()
 
 
 def test_asking_for_a_row_that_is_not_in_the_book_is_refused(plan):

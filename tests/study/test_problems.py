@@ -190,5 +190,10 @@ def test_data_that_are_not_there_are_told(data):
 def test_unknown_data_and_masks_are_refused():
     with pytest.raises(ValueError, match=r"data must be one of low-rank, .*'stars'"):
         pose(Problem("stars"), 0)
-    with pytest.raises(ValueError, match=r"mask must be 'random' or 'block', got 'x'"):
+    with pytest.raises(ValueError, match=r"mask must be one of random, block.*got 'x'"):
         pose(dataclasses.replace(IMAGE, mask="x"), 0)
+    for problem in (LOW, MADE_UP, MOVIES):
+        with pytest.raises(
+            ValueError, match=r"mask must be one of random with.*'block'"
+        ):
+            pose(dataclasses.replace(problem, mask="block"), 0)

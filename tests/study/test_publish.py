@@ -29,11 +29,11 @@ label = "NCARL as printed"
 printed = "NCARL"
 estimator = "ncarl"
 grid = { alpha = [1, 2] }
-[wrong]
+[soft-impute]
 label = "Wrong"
 estimator = "ncarl"
 params = { alpha = -1 }
-[endless]
+[bayes]
 label = "Endless"
 estimator = "ncarl"
 """
@@ -44,7 +44,7 @@ text = "About it."
 notes = ["A remark."]
 printed = "table1"
 seeds = 2
-methods = ["nuclear", "ncarl-printed", "wrong", "endless"]
+methods = ["nuclear", "ncarl-printed", "soft-impute", "bayes"]
 [[group]]
 label = "500x300"
 printed = "500x300"
@@ -53,11 +53,12 @@ missing = [0.8]
 """
 
 
-def result(cell, version="v1", status="done", error=0.1, **about):
+def result(
+    cell, version="v1", status="done", error=0.1, machine="a computer", **about
+):  # fmt: skip
     return Result(
         cell, status, version, error=error, validation=error, seconds=1.5,
-        scores={"rmse": 1.0}, machine="a computer", facts={"engine": "threads: 1"},
-        **about,
+        scores={"rmse": 1.0}, machine=machine, facts={"engine": "threads: 1"}, **about,
     )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plan(place):
-    return load_plan(place / "table1.toml")
+    return replace(load_plan(place / "table1.toml"), own=True)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_the_report_is_whole_by_itself(published):
         "NCARL, run again",
     ):
         assert words in page
-    assert QUICK not in page and "quick look" not in page
+    assert QUICK not in page and "(quick)" not in page
     for protocol in PROTOCOLS:
         assert PROTOCOL_LABELS[protocol].split(" (")[0] in page
 
@@ -142,8 +143,8 @@ def test_tables_hold_what_the_cells_amount_to(published, plan):
     by_method = {row["method"]: row for row in rows if row["protocol"] == PAPER}
     assert float(by_method["ncarl-printed"]["error"]) == pytest.approx(0.11)
     assert float(by_method["ncarl-printed"]["printed"]) == 0.0344
-    assert by_method["wrong"]["status"] == "failed"
-    assert by_method["endless"]["status"] == "over budget"
+    assert by_method["soft-impute"]["status"] == "failed"
+    assert by_method["bayes"]["status"] == "over budget"
     honest = next(
         r for r in rows if (r["protocol"], r["method"]) == (HONEST, "ncarl-printed")
     )
@@ -185,13 +186,21 @@ def test_a_quick_look_says_so_and_older_fits_are_counted(plan, place):
     shown = publish([plan], later, (HONEST,), quick=True)
     page = shown.report.read_text(encoding="utf-8")
     assert QUICK in page
-    assert "(quick look)" in page
+    assert "NCARL, run again (quick)" in page
+    assert {v.state for v in shown.verdicts} == {"not decided"}
+    assert all(v.evidence.startswith("reduced: ") for v in shown.verdicts)
     said = about(shown)["about"]
     assert said["code"] == "v2; 10 fits of an older one"
     assert said["size"] == QUICK
     assert "paper: " not in said["protocols"]
     assert {e.protocol for e in shown.entries["table1"]} == {HONEST}
-    assert all(e.old for e in shown.entries["table1"] if e.status == "done")
+    found = {e.method: (e.status, e.old) for e in shown.entries["table1"]}
+    assert found == {
+        "nuclear": ("done", True),
+        "ncarl-printed": ("done", True),
+        "soft-impute": ("failed", True),
+        "bayes": ("over budget", True),
+    }
 
 
 def test_publishing_again_gives_the_same_files(published, plan):
@@ -200,6 +209,43 @@ def test_publishing_again_gives_the_same_files(published, plan):
     assert again.files == published.files
     for path, content in before.items():
         assert path.read_bytes() == content
+
+
+def test_there_are_verdicts_on_plans_of_the_package_only(plan, place):
+    store = Store(place / "out", "v1")
+    assert publish([replace(plan, own=False)], store, PROTOCOLS).verdicts == []
+    part = publish([replace(plan, whole=False)], store, PROTOCOLS).verdicts
+    assert part[0].state == "not decided"
+    assert "only some rows were run" in part[0].evidence
+
+
+def test_what_is_not_finished_is_counted(published):
+    assert published.unfinished == {"failed": 2, "over budget": 2}
+
+
+def test_a_figure_that_cannot_be_drawn_costs_no_table(plan, place, monkeypatch):
+    def broken(kept):
+        raise ValueError("no paper")
+
+    monkeypatch.setattr("ncarl.study.publish.draw", broken)
+    made = publish([plan], Store(place / "out", "v1"), PROTOCOLS)
+    assert [path.name for path in made.files] == [
+        *("report.html", "results.csv", "results.json")
+    ]
+    page = made.report.read_text(encoding="utf-8")
+    assert "The figure could not be drawn: no paper" in page
+
+
+def test_only_fits_of_the_studies_that_are_asked_for_are_counted(plan, tmp_path):
+    store = Store(tmp_path, "v1")
+    fill(plan, store)
+    (setting,) = plan.settings
+    other = final_cells(plan, replace(setting, seeds=9), setting.contenders[0], {})[8]
+    store.add(result(other, machine="elsewhere"))
+    more = replace(plan, settings=(replace(setting, seeds=3),))
+    said = about(publish([more], store, PROTOCOLS))["about"]
+    assert said["fits"] == "6 done, 2 failed, 2 over budget, 4 not run"
+    assert said["ran on"] == "a computer (8)"
 
 
 def test_nothing_run_is_a_report_too(plan, tmp_path):
@@ -241,9 +287,9 @@ def test_curves_are_named_by_set_and_form(tmp_path):
     ]
     found = kept("fig6", tmp_path, made)
     assert curves_of(found) == {
-        "photograph 1, as printed": (3.0, 2.0),
-        "photograph 1, NCARL": (3.0, 3.0),
-        "made-up ratings, as printed": (3.0, 4.0),
+        ("photograph 1", "ncarl-printed"): (3.0, 2.0),
+        ("photograph 1", "ncarl"): (3.0, 3.0),
+        ("made-up ratings", "ncarl-printed"): (3.0, 4.0),
     }
     assert draw(found) is not None
 

@@ -74,7 +74,6 @@ def test_a_whole_line_without_its_end_counts_and_the_next_one_does_not_run_on(
         b'{"cell": {}, "status": "done"}', b"\x00\x00\x00",
         b'{"status": "done"}', b'{"cell": {"problem": {}}}',
         b'{"cell": {"problem": {"data": "x"}, "unknown": 1}, "status": "done"}',
-        # The following two take the store down with them.
         b"\xff\xfe\x80",
         b'{"cell": {"problem": {"data": "x"}, "method": "m", "estimator": "e", '
         b'"params": 5}, "status": "done"}',

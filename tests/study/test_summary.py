@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ncarl.study.agenda import final_cells, search_cells
 from ncarl.study.cells import Problem, Result
-from ncarl.study.entries import HONEST, PAPER, PROTOCOLS
+from ncarl.study.entries import GIVEN, HONEST, PAPER, PROTOCOLS
 from ncarl.study.plan import Contender, Plan, Setting, load_plan
 from ncarl.study.summary import entries
 
@@ -103,6 +103,34 @@ def test_entries_come_by_protocol_setting_and_method_and_say_where_they_belong()
     assert len(entries(plan, (HONEST,), {}, "v1")) == 4
 
 
+def test_where_nothing_is_picked_there_is_no_protocol():
+    plan = replace(PLAN, settings=(replace(SETTING, contenders=(PLAIN,)),))
+    found = finished(PLAIN, done((0.5, 2.0)))
+    (one,) = entries(plan, PROTOCOLS, found, "v1")
+    assert (one.protocol, one.error, one.picking) == (GIVEN, 0.5, 0.0)
+
+
+def test_columns_that_the_paper_does_not_have_are_marked():
+    further = replace(SETTING, further=True)
+    assert entry({}, plan=replace(PLAN, settings=(further,))).further
+    assert not entry({}).further
+
+
+def test_seconds_are_those_of_the_machine_of_the_first_seed():
+    found = finished(PLAIN, done((0.5, 2.0), (0.6, 90.0), (0.7, 4.0)))
+    machines = (
+        "GPU, 2 side by side",
+        "x86, 2 cores, one at a time",
+        "GPU, one at a time",
+    )
+    for key, machine in zip(list(found), machines, strict=True):
+        found[key] = replace(found[key], machine=machine)
+    one = entry(found)
+    assert (one.seconds, one.machine) == (3.0, "GPU")
+    assert one.seconds_sd == pytest.approx(2**0.5)
+    assert (one.error, one.seeds) == (pytest.approx(0.6), 3)
+
+
 def test_picking_is_counted_in_by_the_honest_protocol_only():
     search = searched((0.3, 0.1, 0.2), (0.3, 0.2, 0.1))
     found = {
@@ -145,6 +173,18 @@ def test_where_nothing_ended_well_the_entry_says_why():
     assert both.message == "1 failed: about seed 1"
 
 
+def test_a_failure_is_told_before_an_overrun_and_counted_by_itself():
+    found = [("over budget", 0.9, 9.0), ("failed", None, None), *done((0.5, 1.0))]
+    assert entry(finished(PLAIN, found)).message == "1 failed: about seed 1"
+
+
+def test_only_measures_that_all_seeds_have_are_shown():
+    found = finished(PLAIN, done((0.5, 1.0), (0.7, 1.0)))
+    first = next(iter(found))
+    found[first] = replace(found[first], scores={"rmse": 1.0, "psnr": 30.0})
+    assert entry(found).scores == {"rmse": pytest.approx(1.2)}
+
+
 def test_where_nothing_could_be_chosen_the_entry_says_why():
     for status in ("failed", "over budget", "no data"):
         one = entry(searched((None,) * 3, (None,) * 3, status), "ncarl")
@@ -154,8 +194,6 @@ def test_where_nothing_could_be_chosen_the_entry_says_why():
     assert (whole.status, whole.params) == ("not run", {"alpha": 1})
 
 
-# Fails: a search of which one point has failed and two are still to come is shown as
-# if all of it had failed.
 def test_a_search_that_is_not_over_has_not_failed():
     assert entry(searched((None,), (None,), "failed"), "ncarl").status == "not run"
 
@@ -184,7 +222,7 @@ def test_what_the_paper_prints_stands_beside_it():
     large = replace(
         SETTING, printed="1500x1000", contenders=(replace(PLAIN, printed="LRFD"),)
     )
-    one = entry({}, plan=replace(PLAN, settings=(large,)))
+    one = entry({}, protocol=GIVEN, plan=replace(PLAN, settings=(large,)))
     assert (one.printed, one.printed_seconds, one.printed_bound) == (
         *(0.5788, None, "> 3000"),
     )
@@ -199,7 +237,8 @@ def test_what_the_paper_does_not_have_has_nothing_beside_it(bare):
         setting = replace(SETTING, printed="" if bare == "setting" else "7x7")
     if bare == "plan":
         plan = replace(PLAN, printed="")
-    one = entry({}, plan=replace(plan, settings=(setting,)))
+    protocol = GIVEN if bare == "contender" else PAPER
+    one = entry({}, protocol=protocol, plan=replace(plan, settings=(setting,)))
     assert (one.printed, one.printed_seconds, one.printed_bound) == (None, None, "")
 
 

@@ -63,8 +63,12 @@ def reproduce(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of results; a run there is gone on with.")
-    ] = Path("ncarl-reproduce"),
+        Path | None,
+        typer.Option(
+            help="Folder of results; a run there is gone on with. The report is on the "
+            "studies of the last command. [ncarl-reproduce, or ncarl-reproduce-quick]"
+        ),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Fits side by side; one a core.")
     ] = None,
@@ -97,11 +101,14 @@ def reproduce(
 
     protocols = PROTOCOLS if protocol is Protocol.BOTH else (str(protocol),)
     plans = chosen_plans(studies, quick=quick, methods=methods)
-    if budget is not None and budget <= 0:
+    if budget is not None and not 0 < budget < float("inf"):
         raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
+    out = out or Path("ncarl-reproduce-quick" if quick else "ncarl-reproduce")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
     store = Store(out, code_version())
+    if store.broken:
+        typer.echo(f"{store.broken} damaged lines of {store.path.name} are passed over")
     if not no_run:
         from ncarl.cli.reproduce_watch import watching
 
@@ -143,7 +150,7 @@ def show(published: Published, *, quick: bool) -> None:
 
     from ncarl.study.publish import QUICK
 
-    console = Console()
+    console = Console(markup=False)
     colours = {"holds": "green", "holds with changes": "yellow"}
     for one in published.verdicts:
         colour = colours.get(one.state, "red" if "not hold" in one.state else "dim")
@@ -151,6 +158,8 @@ def show(published: Published, *, quick: bool) -> None:
         line.append(f"{one.claim} ({one.where})", style="not bold default")
         console.print(line)
         console.print(Text(f"  {one.evidence}", style="dim"))
+    for status, count in published.unfinished.items():
+        console.print(f"\n{count} cells of tables: {status}", highlight=False)
     if quick:
         console.print(f"\n{QUICK}", highlight=False)
     folder = published.report.parent

@@ -62,7 +62,7 @@ def progress_table(course: Course) -> Table:
     for study, total in course.total.items():
         counts = course.statuses.get(study, {})
         shown = [str(counts.get(status, "")) for status in (DONE, OVER, FAILED, ABSENT)]
-        table.add_row(study, str(total), *shown)
+        table.add_row(Text(study), str(total), *shown)
     running = [f"{t.cell.method} ({t.study}, {t.setting})" for t in course.running]
     words = Text("running: " + ", ".join(running)) if running else Text("")
     latest = course.latest

@@ -70,6 +70,8 @@ def _from_arrays(path: Path) -> Table:
     )
     sizes = {name: len(array) for name, array in arrays.items()}
     refuse(path, len(set(sizes.values())) > 1, "arrays of one length", sizes)
+    largest = max(int(arrays[name].max(initial=0)) for name in ("user", "item"))
+    refuse(path, largest > np.iinfo(np.int32).max, "ids of 32 bits", largest)
     time = arrays.get("timestamp")
     return Table(
         user=arrays["user"].astype(np.int32),

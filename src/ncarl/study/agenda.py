@@ -100,8 +100,9 @@ def tasks(
     whenever a study is stopped, every method has had its turn.
     """
     wanted: dict[str, Task] = {}
+    protocols = tuple(protocols)
     for plan in plans:
-        for task in _tasks(plan, tuple(protocols), results):
+        for task in _tasks(plan, protocols, results):
             wanted.setdefault(task.cell.key, task)
     return sorted(wanted.values(), key=lambda task: task.cell.seed)
 

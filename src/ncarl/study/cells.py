@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -120,6 +121,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _writable(value: Any) -> Any:
+    """The same without numbers that JSON cannot hold: None stands for them."""
+    if isinstance(value, Mapping):
+        return {name: _writable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_writable(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 @dataclass(frozen=True)
 class Result:
     """What came of a cell.
@@ -138,15 +148,15 @@ class Result:
     validation : float or None
         The same on the observed entries that a search holds out.
     scores : mapping of str to float
-        Further measures of the hidden entries: "rmse", "psnr", "coverage", "width".
+        Further measures of the hidden entries: "rmse", and "psnr" of pictures.
     seconds : float or None
         Of the fit alone.
     steps, converged : int or None, bool or None
         As the estimator tells.
     facts : mapping
         Further figures, such as ranks and what the estimator chose itself.
-    curve : sequence of float
-        Objective of every step, if it was to be kept.
+    curve : sequence of float or None
+        Objective of every step, if it was to be kept; None where it is no number.
     machine : str
         Processor or GPU, and how many fits ran side by side.
     message : str
@@ -163,7 +173,7 @@ class Result:
     steps: int | None = None
     converged: bool | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
-    curve: tuple[float, ...] = ()
+    curve: tuple[float | None, ...] = ()
     machine: str = ""
     message: str = ""
 
@@ -171,7 +181,9 @@ class Result:
         """The result as JSON can hold it."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         content["scores"], content["facts"] = dict(self.scores), dict(self.facts)
-        return {**content, "key": self.cell.key, "cell": self.cell.record()}
+        content["curve"] = list(self.curve)
+        record = {**content, "key": self.cell.key, "cell": self.cell.record()}
+        return {name: _writable(value) for name, value in record.items()}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Result:

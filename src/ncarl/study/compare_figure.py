@@ -46,13 +46,20 @@ def draw(found: Comparison) -> Figure:
     m, n = found.shape
     times = "once" if found.plan.repeats == 1 else f"{found.plan.repeats} times"
     title = (
-        f"{found.plan.hide * 100:.3g}% of the {found.known} known entries of a "
+        f"{_share(found)} of the {found.known} known entries of a "
         f"{m} x {n} matrix hidden, {times}"
     )
     if any(line.status == OVER and line.error is not None for line in lines):
         title += "\nhollow: stopped at the budget"
     figure.suptitle(title, fontsize=11, color=INK)
     return figure
+
+
+def _share(found: Comparison) -> str:
+    """What part of the known entries was hidden, over all draws."""
+    least, most = min(found.hidden) / found.known, max(found.hidden) / found.known
+    low, high = f"{least:.0%}", f"{most:.0%}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _draw_errors(ax: Any, found: Comparison) -> None:

@@ -60,7 +60,12 @@ class Terms:
         cores = available_cores()
         jobs = cores if self.jobs is None else self.jobs
         lanes = [Lane(CPU, jobs, max(1, cores // jobs))]
-        if self.engine == "torch" or (self.engine == "auto" and gpu_trouble() is None):
+        trouble = "not asked for" if self.engine == "threads" else gpu_trouble()
+        if self.engine == "torch" and trouble is not None:
+            raise ValueError(
+                f"engine 'torch' needs a GPU, and {trouble}; use 'auto' or 'threads'"
+            )
+        if trouble is None:
             lanes.append(Lane(GPU, self.gpu_jobs, max(1, cores // (2 * self.gpu_jobs))))
         return lanes
 
@@ -176,10 +181,8 @@ class _Conductor:
         result = self.store.results.get(key)
         if result is None or result.status == ABSENT:
             return True
-        if task.cell.keep == "picture" and not self._array_kept(key):
-            return True
         if result.status == DONE:
-            return False
+            return task.cell.keep == "picture" and not self._array_kept(key)
         return self.terms.retry or (result.status == OVER and self._may_now(result))
 
     def _array_kept(self, key: str) -> bool:
@@ -248,7 +251,9 @@ class _Conductor:
             )
         else:
             result = Result.from_record(answer.value)
-        self.store.add(result)
+        known = self.store.results.get(task.cell.key)
+        if known is None or result.status != ABSENT or known.status != ABSENT:
+            self.store.add(result)
         self.course.latest, self.course.ran = result, self.course.ran + 1
         self.course.running = list(self.running.values())
 

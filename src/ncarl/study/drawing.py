@@ -72,9 +72,14 @@ def _table(kept: Kept) -> Figure | None:
     entries = kept.shown()
     if not any(e.error is not None for e in entries):
         return None
-    plan = kept.plan
-    title = f"{plan.title} ({entries[0].protocol} protocol)"
-    return table_figure(entries, measure=plan.measure, title=title)
+    title = _headed(kept, entries)
+    return table_figure(entries, measure=kept.plan.measure, title=title)
+
+
+def _headed(kept: Kept, entries: Sequence[Entry]) -> str:
+    """Title of a figure, with how parameters were chosen and whether it is reduced."""
+    reduced = ", reduced" if kept.quick else ""
+    return f"{kept.plan.title} ({entries[0].protocol} protocol{reduced})"
 
 
 def _rates(kept: Kept) -> Figure | None:
@@ -84,8 +89,7 @@ def _rates(kept: Kept) -> Figure | None:
     entries = kept.shown()
     if not any(e.error is not None for e in entries):
         return None
-    title = f"{kept.plan.title} ({entries[0].protocol} protocol)"
-    return against_rate(entries, title=title)
+    return against_rate(entries, title=_headed(kept, entries))
 
 
 def _neighbors(kept: Kept) -> Figure | None:
@@ -107,14 +111,13 @@ def _neighbors(kept: Kept) -> Figure | None:
     return against_neighbors(curves, best) if curves else None
 
 
-def curves_of(kept: Kept) -> dict[str, Sequence[float]]:
+def curves_of(kept: Kept) -> dict[tuple[str, str], Sequence[float | None]]:
     """The objective of every step, by set and form of NCARL."""
-    curves: dict[str, Sequence[float]] = {}
+    curves: dict[tuple[str, str], Sequence[float | None]] = {}
     for setting, method, key in _cells(kept):
         result = kept.results.get(key)
         if result is not None and result.curve:
-            form = {AS_PRINTED: "as printed", OURS: "NCARL"}.get(method, method)
-            curves[f"{setting.label}, {form}"] = result.curve
+            curves[setting.label, method] = result.curve
     return curves
 
 
@@ -132,7 +135,11 @@ def _curves(kept: Kept) -> Figure | None:
     """The objective, step by step."""
     from ncarl.study.figures import objective_curves
 
-    curves = curves_of(kept)
+    forms = {AS_PRINTED: "as printed", OURS: "NCARL"}
+    curves = {
+        f"{name}, {forms.get(method, method)}": [v for v in curve if v is not None]
+        for (name, method), curve in curves_of(kept).items()
+    }
     claim = int(printed_figures()["figures"]["fig6"]["steps"])
     return objective_curves(curves, claim=claim) if curves else None
 

@@ -10,10 +10,13 @@ from typing import Any
 #: observed entries that are held out.
 PAPER, HONEST = "paper", "honest"
 PROTOCOLS = (PAPER, HONEST)
+#: Where there is nothing to choose.
+GIVEN = "given"
 #: How each is labelled wherever it is shown.
 PROTOCOL_LABELS = {
     PAPER: "parameters picked on the test error (the paper's protocol)",
     HONEST: "parameters picked on held-out observed entries; picking is timed",
+    GIVEN: "parameters given, none picked",
 }
 
 
@@ -58,6 +61,10 @@ class Entry:
         Whether all of them settled.
     old : bool
         Whether an older version of the code gave it.
+    machine : str
+        Where the fits ran whose seconds are shown.
+    further : bool
+        Whether the column is not one of the paper's.
     message : str
         What went wrong, or what else there is to say.
     """
@@ -84,6 +91,8 @@ class Entry:
     steps: float | None = None
     converged: bool | None = None
     old: bool = False
+    machine: str = ""
+    further: bool = False
     message: str = ""
 
     @property

@@ -19,7 +19,7 @@ from ncarl.study.figures_style import OURS, SOFT, log_axis, tidy_axes
 COUNTS = (10, 20, 50)
 #: Dots across a picture of a grid: at least, and at most.
 NARROWEST, WIDEST = 300, 480
-TITLE, NOTE = 11.0, 9.5
+TITLE, NOTE, CREDIT = 11.0, 9.5, 8.0
 #: Width of a letter over the size of its font, generously.
 LETTER = 0.6
 
@@ -103,9 +103,10 @@ def picture_grid(rows: Sequence[Sequence[Panel]], credit: str = "") -> Figure:
     if not rows or not all(rows):
         raise ValueError("rows must hold one picture or more each, got an empty one")
     each = max(_dots(panel.image) for row in rows for panel in row) / DPI
-    gap, below = 14 / DPI, (30 if credit else 8) / DPI
-    columns = max(len(row) for row in rows)
+    gap, columns = 14 / DPI, max(len(row) for row in rows)
     width = gap + columns * (each + gap)
+    credits = _broken(credit, width - 2 * gap, CREDIT)
+    below = (8 + 22 * len(credits)) / DPI
     talls = [max(each * _aspect(panel.image) for panel in row) for row in rows]
     heads = [max(_head(panel, each) for panel in row) for row in rows]
     total = below + sum(talls) + sum(heads)
@@ -118,8 +119,8 @@ def picture_grid(rows: Sequence[Sequence[Panel]], credit: str = "") -> Figure:
             box = (left / width, (top - high) / total, each / width, high / total)
             _place(figure, box, panel, each)
         top -= tall
-    if credit:
-        figure.text(gap / width, 8 / DPI / total, credit, fontsize=8, color=SOFT)
+    figure.text(gap / width, 8 / DPI / total, "\n".join(credits), va="bottom",
+                fontsize=CREDIT, color=SOFT, linespacing=1.3)  # fmt: skip
     return figure
 
 
@@ -136,7 +137,7 @@ def _place(
         for line in reversed(lines):
             ax.annotate(line, (0.5, 1.0), (0, above), xycoords="axes fraction",
                         textcoords="offset points", ha="center", va="bottom",
-                        fontsize=9, fontweight=weight, color=INK)  # fmt: skip
+                        fontsize=size, fontweight=weight, color=INK)  # fmt: skip
             above += 1.3 * size
 
 

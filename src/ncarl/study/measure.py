@@ -13,7 +13,7 @@ import numpy as np
 
 from ncarl import Threads, make
 from ncarl.core.types import Array
-from ncarl.datasets.errors import DataNotFoundError
+from ncarl.exceptions import BrokenFileError
 from ncarl.metrics import psnr, relative_rmse, rmse
 from ncarl.study.cells import ABSENT, DONE, OVER, SEARCH, Cell, Result
 from ncarl.study.problems import Posed, pose, with_held_out
@@ -54,7 +54,8 @@ def measure(payload: Mapping[str, Any]) -> dict[str, Any]:
     cell = Cell.from_record(payload["cell"])
     try:
         posed = pose(cell.problem, cell.seed)
-    except DataNotFoundError as error:
+    except (OSError, BrokenFileError, ModuleNotFoundError) as error:
+        # The data, or what reads them, may be there the next time.
         said = " ".join(str(error).split())
         return Result(cell, ABSENT, payload["version"], message=said).record()
     return _measured(cell, posed, payload).record()

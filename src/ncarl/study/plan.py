@@ -1,15 +1,15 @@
-"""What a study runs: settings, contenders and their grids, read from TOML files."""
+"""Plans: what a study runs, read from TOML files."""
 
 from __future__ import annotations
 
-import itertools
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ncarl.study.cells import Problem
+from ncarl.study.plan_groups import QUICK_BUDGET, QUICK_SEEDS, reduced, settings_of
+from ncarl.study.plan_parts import Contender, Plan, Setting
 
 #: Tables and figures, in the order of the paper.
 NAMES = (
@@ -20,114 +20,8 @@ KINDS = (
     *("table", "rates", "neighbors", "curves"),
     *("spectrum", "gallery", "recovered", "noisy", "theory"),
 )
-#: A parameter of this value is the rank that the paper gave to factored models.
-GIVEN_RANK = "@rank"
-#: With ``--quick``: seeds, values of each parameter of a grid, seconds a fit.
-QUICK_SEEDS, QUICK_VALUES, QUICK_BUDGET = 2, 2, 20.0
 
-
-@dataclass(frozen=True)
-class Contender:
-    """A row of a table.
-
-    Attributes
-    ----------
-    name, label : str
-        Its name in TOML files, and how tables call it.
-    printed : str
-        Its name in the paper; "" if it is not there.
-    estimator : str
-        A name that `ncarl.make` knows, or "mean".
-    params : mapping
-        Parameters that are given.
-    grid : mapping of str to sequence
-        Parameters that are chosen, and their values.
-    """
-
-    name: str
-    label: str
-    estimator: str
-    printed: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-
-    def points(self) -> list[dict[str, Any]]:
-        """Every combination of the grid, with the given parameters.
-
-        Examples
-        --------
-        >>> Contender("a", "A", "ncarl", grid={"alpha": [1, 2]}).points()
-        [{'alpha': 1}, {'alpha': 2}]
-        """
-        return [
-            {**self.params, **dict(zip(self.grid, values, strict=True))}
-            for values in itertools.product(*self.grid.values())
-        ]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A column of a table: a problem, and who competes on it.
-
-    Attributes
-    ----------
-    label, group : str
-        The column, and the columns it belongs to.
-    problem : Problem
-        What is completed.
-    printed : str
-        Name of the set in the paper.
-    contenders : tuple of Contender
-        Rows, with what this setting changes of them.
-    heavy : bool
-        Whether a GPU is worth it.
-    seeds : int
-        How many draws.
-    """
-
-    label: str
-    group: str
-    problem: Problem
-    printed: str
-    contenders: tuple[Contender, ...]
-    heavy: bool = False
-    seeds: int = 5
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A table or figure: its words, and its settings.
-
-    Attributes
-    ----------
-    name : str
-        "table1" to "fig8", or the name of the file.
-    kind : str
-        How it is shown: one of `KINDS`.
-    title, text : str
-        Its heading, and what to know to read it.
-    measure : {"error", "seconds"}
-        What its table shows.
-    printed : str
-        The table of the paper whose figures stand beside ours.
-    keep : str
-        What every fit keeps; see `Cell`.
-    settings : tuple of Setting
-        Its columns.
-    notes : tuple of str
-        Further remarks, shown below.
-    """
-
-    name: str
-    kind: str
-    title: str
-    text: str = ""
-    measure: str = "error"
-    printed: str = ""
-    keep: str = ""
-    settings: tuple[Setting, ...] = ()
-    notes: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+__all__ = ["NAMES", "QUICK_BUDGET", "Contender", "Plan", "Setting", "load_plan"]
 
 
 def plan_folder() -> Path:
@@ -162,9 +56,12 @@ def load_plan(
     beside = path.with_name("methods.toml")
     book = _contenders(_read(beside if beside.is_file() else _own_methods()))
     try:
-        return _planned(path.stem, content, book, quick, tuple(methods))
+        plan = _planned(path.stem, content, book, quick, tuple(methods))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path.name} is not a plan: {error!r}") from error
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    return replace(plan, own=name in NAMES)
 
 
 def _own_methods() -> Path:
@@ -206,19 +103,47 @@ def _planned(
     groups = content.pop("group", [])
     seeds, sweep = content.pop("seeds", 5), content.pop("sweep", {})
     rows, notes = content.pop("methods", []), content.pop("notes", [])
-    plan = Plan(name=name, notes=tuple(notes), **content)
-    if plan.kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {plan.kind!r}")
+    plan = Plan(name=name, notes=() if quick else tuple(notes), **content)
+    _check(plan, sweep)
     wanted = _chosen(methods, rows, book)
     settings: list[Setting] = []
     for group in groups:
         if quick:
-            group = _reduced(group)
+            group = reduced(group)
         if group is not None:
-            most = QUICK_SEEDS if quick else seeds
-            group = {**group, "seeds": min(group.get("seeds", seeds), most)}
-            settings += _settings(group, wanted, book, sweep, quick)
-    return replace(plan, settings=tuple(settings))
+            group = {"seeds": seeds, **group}
+            if quick:
+                group["seeds"] = min(group["seeds"], QUICK_SEEDS)
+            settings += settings_of(group, wanted, book, sweep, quick)
+    return replace(plan, settings=tuple(settings), whole=len(wanted) == len(rows))
+
+
+def _check(plan: Plan, sweep: Mapping[str, Any]) -> None:
+    """Raise if a plan says what cannot be shown."""
+    fields = (
+        ("kind", plan.kind, KINDS),
+        ("measure", plan.measure, ("error", "seconds")),
+        ("keep", plan.keep, ("", "curve", "picture")),
+    )
+    for name, value, known in fields:
+        if value not in known:
+            words = ", ".join(repr(word) for word in known)
+            raise ValueError(f"{name} must be one of {words}, got {value!r}")
+    varied = {"noisy": "gamma", "neighbors": "n_neighbors"}.get(plan.kind)
+    if len(sweep) > 1 or (varied is not None and list(sweep) != [varied]):
+        raise ValueError(
+            f"sweep must name one parameter{f', {varied},' if varied else ''} and its "
+            f"values for kind {plan.kind!r}, got {dict(sweep)!r}"
+        )
+    pictured = ("spectrum", "gallery", "recovered", "noisy")
+    if plan.kind in pictured and not {"photos", "step"} <= set(plan.options):
+        raise ValueError(
+            f"options must hold 'photos' and 'step' for kind {plan.kind!r}, got "
+            f"{dict(plan.options)!r}"
+        )
+    needed = {"recovered": "picture", "noisy": "picture", "curves": "curve"}
+    if plan.keep != needed.get(plan.kind, plan.keep):
+        raise ValueError(f"keep must be {needed[plan.kind]!r} for kind {plan.kind!r}")
 
 
 def _chosen(
@@ -229,95 +154,3 @@ def _chosen(
         if name not in book:
             raise ValueError(f"methods must be among {', '.join(book)}, got {name!r}")
     return [name for name in rows if not methods or name in methods]
-
-
-def _reduced(group: dict[str, Any]) -> dict[str, Any] | None:
-    """A group at its reduced size; None where it is left out."""
-    quick = group.get("quick", {})
-    if quick is False:
-        return None
-    options = {**group.get("options", {}), **quick.get("options", {})}
-    if "data" in quick:  # something else stands in: nothing of the options is its own
-        options = quick.get("options", {})
-    return {**group, "heavy": False, **quick, "options": options}
-
-
-def _settings(
-    group: Mapping[str, Any],
-    names: Sequence[str],
-    book: Mapping[str, Contender],
-    sweep: Mapping[str, Sequence[Any]],
-    quick: bool,
-) -> Iterator[Setting]:
-    """A setting for every missing rate of a group."""
-    for name in (*group.get("methods", ()), *group.get("without", ())):
-        if name not in book:
-            raise ValueError(f"methods must be among {', '.join(book)}, got {name!r}")
-    rows = [n for n in names if n in group.get("methods", names)]
-    rows = [n for n in rows if n not in group.get("without", ())]
-    contenders: list[Contender] = []
-    for name in rows:
-        one = _adapted(book[name], group, quick)
-        contenders += _swept(one, sweep, quick)
-    for label, problem in _problems(group):
-        yield Setting(
-            label=label,
-            group=group["label"],
-            problem=problem,
-            printed=group.get("printed", ""),
-            contenders=tuple(contenders),
-            heavy=group.get("heavy", False),
-            seeds=group["seeds"],
-        )
-
-
-def _problems(group: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """Label and problem for every missing rate, and for every channel of a picture."""
-    mask, options = group.get("mask", "random"), group.get("options", {})
-    for missing in group["missing"]:
-        many = len(group["missing"]) > 1
-        label = f"{group['label']}, {missing:g}" if many else group["label"]
-        if "channels" not in group:
-            yield label, Problem(group["data"], options, missing, mask)
-        for channel in group.get("channels", ()):
-            one = {**options, "channel": channel}
-            yield f"{label}, {channel}", Problem(group["data"], one, missing, mask)
-
-
-def _adapted(one: Contender, group: Mapping[str, Any], quick: bool) -> Contender:
-    """A contender with what a group changes of it."""
-    params = {**one.params, **group.get("params", {}).get(one.name, {})}
-    grid = {**one.grid, **group.get("grid", {}).get(one.name, {})}
-    grid = {name: values for name, values in grid.items() if name not in params}
-    if quick:
-        grid = {name: _ends(values) for name, values in grid.items()}
-    for name, value in params.items():
-        if value == GIVEN_RANK:
-            params[name] = group["rank"]
-    return replace(one, params=params, grid=grid)
-
-
-def _ends(values: Sequence[Any]) -> list[Any]:
-    """A few values of a parameter: the middle ones, where the best tends to be."""
-    start = max(0, (len(values) - QUICK_VALUES) // 2)
-    return list(values[start : start + QUICK_VALUES])
-
-
-def _swept(
-    one: Contender, sweep: Mapping[str, Sequence[Any]], quick: bool
-) -> list[Contender]:
-    """A contender for every value of a parameter that a figure varies."""
-    if not sweep:
-        return [one]
-    ((param, values),) = sweep.items()
-    grid = {name: items for name, items in one.grid.items() if name != param}
-    return [
-        replace(
-            one,
-            name=f"{one.name} {param}={value:g}",
-            label=f"{one.label}, {param}={value:g}",
-            params={**one.params, param: value},
-            grid=grid,
-        )
-        for value in (values[:3] if quick else values)
-    ]

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -227,13 +228,21 @@ class Pool:
         """End a worker for good."""
         self._workers.remove(worker)
         worker.job = None
-        worker.process.kill()
+        _kill(worker.process)
         worker.process.wait()
         worker.errors.close()
         for stream in (worker.process.stdin, worker.process.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End a process, and those it has started."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+    process.kill()
 
 
 def _of_the_dead(worker: Worker, job: Job) -> Answer:

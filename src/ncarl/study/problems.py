@@ -23,6 +23,8 @@ from ncarl.holdout import hold_out
 from ncarl.observed import Observed, from_triplets
 from ncarl.study.cells import Problem
 
+#: Kinds of data that are pictures.
+PICTURES = ("image", "photo")
 #: Part of the observed entries that a search holds out.
 VALIDATION = 0.1
 
@@ -69,6 +71,12 @@ def pose(problem: Problem, seed: int) -> Posed:
     if problem.data not in (*SOURCES, "low-rank"):
         known = ", ".join(("low-rank", *SOURCES))
         raise ValueError(f"data must be one of {known}, got {problem.data!r}")
+    masks_known = ("random", "block") if problem.data in PICTURES else ("random",)
+    if problem.mask not in masks_known:
+        raise ValueError(
+            f"mask must be one of {', '.join(masks_known)} with data "
+            f"{problem.data!r}, got {problem.mask!r}"
+        )
     if problem.data == "low-rank":
         drawn = make_low_rank(
             **problem.options, missing=problem.missing, random_state=seed
@@ -106,12 +114,10 @@ def _pixels_hidden(picture: Array, problem: Problem, seed: int) -> Posed:
     """Pixels of a picture hidden, one by one or in a square."""
     if problem.mask == "random":
         hidden = masks.random(picture.shape, problem.missing, rng=seed)
-    elif problem.mask == "block":
+    else:
         # A square with the share of the picture that is to be hidden.
         side = round((problem.missing * picture.size) ** 0.5)
         hidden = masks.block(picture.shape, (side, side), at="centre")
-    else:
-        raise ValueError(f"mask must be 'random' or 'block', got {problem.mask!r}")
     rows, cols = np.nonzero(hidden)
     X = np.where(hidden, np.nan, picture)
     return Posed(X, rows, cols, picture[rows, cols], picture=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from ncarl.study.agenda import tasks
+from ncarl.study.cells import DONE
 from ncarl.study.drawing import Kept, curves_of, draw, energy_of, ranks_of
 from ncarl.study.entries import PROTOCOL_LABELS, Entry, Verdict
-from ncarl.study.evidence import Evidence
+from ncarl.study.evidence import UNDECIDED, Evidence
 from ncarl.study.plan import Plan
 from ncarl.study.remarks import remarks
 from ncarl.study.report import Section, write_report
@@ -47,6 +49,12 @@ class Published:
     verdicts: Sequence[Verdict]
 
     @property
+    def unfinished(self) -> dict[str, int]:
+        """How many entries have no final figure, by what became of them."""
+        statuses = [e.status for rows in self.entries.values() for e in rows]
+        return dict(Counter(status for status in statuses if status != DONE))
+
+    @property
     def report(self) -> Path:
         """The page to open."""
         return self.files[0]
@@ -75,22 +83,24 @@ def publish(
     (store.folder / FIGURES).mkdir(exist_ok=True)
     facts = check_chain() if any(plan.kind == "theory" for plan in plans) else None
     kept = [_kept(plan, store, protocols, facts, quick) for plan in plans]
-    figures = {one.plan.name: _drawn(one, store.folder / FIGURES) for one in kept}
+    drawings = {one.plan.name: _drawn(one, store.folder / FIGURES) for one in kept}
     by_study = {one.plan.name: one.entries for one in kept}
-    found = verdicts(_evidence(kept, by_study, facts))
+    found = verdicts(_evidence([one for one in kept if one.plan.own], facts))
+    if quick:
+        found = [_of_quick(verdict) for verdict in found]
     about = _about(plans, store, protocols, quick)
     folder = store.folder
     report = write_report(
         folder / "report.html",
-        title="NCARL, run again" + (" (quick look)" if quick else ""),
-        sections=[_section(one, figures[one.plan.name]) for one in kept],
+        title="NCARL, run again" + (f" (quick). {QUICK}" if quick else ""),
+        sections=[_section(one, drawings[one.plan.name]) for one in kept],
         verdicts=found,
         about=about,
     )
     every = [entry for one in kept for entry in one.entries]
     write_csv(folder / "results.csv", every)
     write_json(folder / "results.json", every, found, about)
-    drawn = [path for paths in figures.values() for path in paths]
+    drawn = [path for paths, _ in drawings.values() for path in paths]
     files = (report, folder / "results.csv", folder / "results.json", *drawn)
     return Published(files, by_study, found)
 
@@ -107,20 +117,30 @@ def _kept(
     return Kept(plan, rows, store.shown, store.folder, facts, quick)
 
 
-def _drawn(kept: Kept, folder: Path) -> list[Path]:
-    """The files of a plan's figure."""
+def _drawn(kept: Kept, folder: Path) -> tuple[list[Path], str]:
+    """The files of a plan's figure, and what went wrong with it."""
     from ncarl.study.figures import save_both
 
-    figure = draw(kept)
-    return [] if figure is None else save_both(figure, folder / kept.plan.name)
+    try:
+        figure = draw(kept)
+    except (ValueError, KeyError, TypeError) as error:
+        # A figure that cannot be drawn must not cost the tables.
+        return [], f"The figure could not be drawn: {error}"
+    if figure is None:
+        return [], ""
+    return save_both(figure, folder / kept.plan.name), ""
 
 
-def _evidence(
-    kept: Sequence[Kept],
-    by_study: Mapping[str, Sequence[Entry]],
-    facts: Facts | None,
-) -> Evidence:
+def _of_quick(verdict: Verdict) -> Verdict:
+    """A verdict at reduced size: none, unless it rests on no data."""
+    if verdict.where in ("figure 1", "figure 8"):
+        return verdict
+    return replace(verdict, state=UNDECIDED, evidence=f"reduced: {verdict.evidence}")
+
+
+def _evidence(kept: Sequence[Kept], facts: Facts | None) -> Evidence:
     """What verdicts rest on."""
+    by_study = {one.plan.name: one.entries for one in kept}
     by_kind = {one.plan.kind: one for one in kept}
     spectrum, noisy = by_kind.get("spectrum"), by_kind.get("noisy")
     curves = by_kind.get("curves")
@@ -130,12 +150,13 @@ def _evidence(
         ranks={} if noisy is None else ranks_of(noisy),
         curves={} if curves is None else curves_of(curves),
         facts=facts,
+        partial=frozenset(one.plan.name for one in kept if not one.plan.whole),
     )
 
 
-def _section(kept: Kept, figure: Sequence[Path]) -> Section:
+def _section(kept: Kept, drawn: tuple[Sequence[Path], str]) -> Section:
     """A part of the report."""
-    plan = kept.plan
+    plan, (figure, trouble) = kept.plan, drawn
     tables = kept.entries if plan.kind in ("table", "rates", "neighbors") else ()
     png = [path for path in figure if path.suffix == ".png"]
     return Section(
@@ -145,7 +166,7 @@ def _section(kept: Kept, figure: Sequence[Path]) -> Section:
         entries=tables,
         measure=plan.measure,
         figures={plan.title: png[0]} if png else {},
-        notes=(*plan.notes, *remarks(tables, plan.measure)),
+        notes=[n for n in (*plan.notes, *remarks(tables, plan.measure), trouble) if n],
     )
 
 
@@ -156,18 +177,18 @@ def _about(
     import numpy
     import scipy
 
-    statuses = Counter(result.status for result in store.shown.values())
-    machines = Counter(result.machine for result in store.shown.values())
-    machines.pop("", None)
-    engines = {
-        str(r.facts["engine"]) for r in store.shown.values() if "engine" in r.facts
-    }
-    older = sum(r.version != store.version for r in store.shown.values())
+    wanted = {task.cell.key for task in tasks(plans, protocols, store.shown)}
+    shown = [result for key, result in store.shown.items() if key in wanted]
+    statuses = Counter(result.status for result in shown)
+    statuses["not run"] = len(wanted) - len(shown)
+    machines = Counter(result.machine for result in shown if result.machine)
+    engines = {str(r.facts["engine"]) for r in shown if "engine" in r.facts}
+    older = sum(r.version != store.version for r in shown)
     about = {
         "size": QUICK if quick else "full",
         "protocols": "; ".join(f"{p}: {PROTOCOL_LABELS[p]}" for p in protocols),
         "studies": ", ".join(plan.name for plan in plans),
-        "fits": ", ".join(f"{count} {name}" for name, count in statuses.items()),
+        "fits": ", ".join(f"{n} {name}" for name, n in statuses.items() if n),
         "code": store.version + (f"; {older} fits of an older one" if older else ""),
         "ran on": "; ".join(f"{name} ({count})" for name, count in machines.items()),
         "engines": "; ".join(sorted(engines)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ncarl.study.columns import at_or_below, is_picture
 from ncarl.study.entries import PAPER, Entry
 from ncarl.study.evidence import AS_PRINTED, OURS, name_of
-from ncarl.study.verdicts import at_or_below, is_picture
 
 
 def remarks(entries: Sequence[Entry], measure: str) -> list[str]:

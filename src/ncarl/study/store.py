@@ -42,13 +42,17 @@ class Store:
         """What the file holds; lines that are no results are counted."""
         if not self.path.exists():
             return
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        text = self.path.read_bytes().decode("utf-8", errors="replace")
+        for line in text.split("\n"):
             if not line.strip():
                 continue
             try:
-                yield Result.from_record(json.loads(line))
+                result = Result.from_record(json.loads(line))
+                hash(result.cell.key)  # a cell that cannot be named is none
             except (ValueError, TypeError, KeyError, AttributeError):
                 self.broken += 1
+            else:
+                yield result
 
     def _take(self, result: Result) -> None:
         """File a result by its version; a later one replaces an earlier one."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ncarl.study.agenda import Results, chosen, final_cells, search_cells
 from ncarl.study.cells import DONE, FAILED, OVER, Cell, Result
-from ncarl.study.entries import HONEST, Entry
+from ncarl.study.entries import GIVEN, HONEST, Entry
 from ncarl.study.plan import Contender, Plan, Setting
 from ncarl.study.printed import printed
 
@@ -31,9 +31,10 @@ def entries(
     version : str
         Of the code; results of another one are marked.
     """
+    picked = any(search_cells(s, one) for s in plan.settings for one in s.contenders)
     return [
         _entry(plan, setting, one, protocol, results, version)
-        for protocol in protocols
+        for protocol in (protocols if picked else (GIVEN,))
         for setting in plan.settings
         for one in setting.contenders
     ]
@@ -56,12 +57,14 @@ def _entry(
         "setting": setting.label,
         "group": setting.group,
         "missing": setting.problem.missing,
+        "further": setting.further,
         **_printed(plan, setting, one),
     }
-    searched = _found(search_cells(setting, one), results)
+    planned = search_cells(setting, one)
+    searched = _found(planned, results)
     params = chosen(setting, one, protocol, results)
     if params is None:
-        return Entry(**about, **_why_not(searched))
+        return Entry(**about, **_why_not(searched, len(planned)))
     found = _found(final_cells(plan, setting, one, params), results)
     picking = sum(r.seconds or 0.0 for r in searched) if protocol == HONEST else 0.0
     old = any(r.version != version for r in (*found, *searched))
@@ -74,10 +77,10 @@ def _found(cells: Iterable[Cell], results: Results) -> list[Result]:
     return [results[cell.key] for cell in cells if cell.key in results]
 
 
-def _why_not(searched: Sequence[Result]) -> dict[str, Any]:
+def _why_not(searched: Sequence[Result], planned: int) -> dict[str, Any]:
     """Status and message where nothing could be chosen."""
     bad = [result for result in searched if result.status != DONE]
-    if len(bad) < len(searched) or not bad:
+    if len(bad) < planned:
         return {"status": NOT_RUN}
     return {"status": bad[0].status, "message": bad[0].message}
 
@@ -96,7 +99,7 @@ def _figures(found: Sequence[Result], picking: float) -> dict[str, Any]:
         return {"status": failed.status, "message": failed.message}
     shown = done or late
     errors = [r.error for r in shown if r.error is not None]
-    seconds = [r.seconds + picking for r in shown if r.seconds is not None]
+    seconds, machine = _seconds(shown, picking)
     steps = [r.steps for r in shown if r.steps is not None]
     settled = [r.converged for r in shown if r.converged is not None]
     bad = [r for r in found if r.status != DONE]
@@ -107,6 +110,7 @@ def _figures(found: Sequence[Result], picking: float) -> dict[str, Any]:
         "seconds": fmean(seconds) if seconds else None,
         "seconds_sd": stdev(seconds) if len(seconds) > 1 else None,
         "seeds": len(shown),
+        "machine": machine,
         "scores": _mean_scores(shown),
         "steps": fmean(steps) if steps else None,
         "converged": all(settled) if settled else None,
@@ -114,11 +118,37 @@ def _figures(found: Sequence[Result], picking: float) -> dict[str, Any]:
     }
 
 
+def _seconds(shown: Sequence[Result], picking: float) -> tuple[list[float], str]:
+    """Seconds on the machine of the first seed, and which it is.
+
+    Times of a GPU and of a processor have no mean; rows of a column share the machine
+    of their first seed.
+    """
+    machine = machine_of(shown[0])
+    alike = [r for r in shown if machine_of(r) == machine]
+    return [r.seconds + picking for r in alike if r.seconds is not None], machine
+
+
+def machine_of(result: Result) -> str:
+    """Where a fit ran, whatever ran beside it.
+
+    Examples
+    --------
+    >>> from ncarl.study.cells import Cell, Problem, Result
+    >>> cell = Cell(Problem("low-rank"), "ours", "ncarl", {})
+    >>> machine_of(Result(cell, "done", machine="GPU, 5 side by side"))
+    'GPU'
+    """
+    return result.machine.rpartition(", ")[0] or result.machine
+
+
 def _remark(bad: Sequence[Result]) -> str:
     """What became of the seeds that did not end well."""
     failed = [r for r in bad if r.status == FAILED]
-    one = next(iter(failed or bad), None)
-    return "" if one is None else f"{len(bad)} {one.status}: {one.message}"
+    alike = failed or bad
+    if not alike:
+        return ""
+    return f"{len(alike)} {alike[0].status}: {alike[0].message}"
 
 
 def _mean_scores(shown: Sequence[Result]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import isfinite
 
 from ncarl.study.entries import Entry, Verdict
 from ncarl.study.evidence import (
@@ -13,8 +14,10 @@ from ncarl.study.evidence import (
     HOLDS,
     OURS,
     UNDECIDED,
+    Count,
     Evidence,
     name_of,
+    state_of,
 )
 from ncarl.study.printed import printed_figures
 from ncarl.study.theory import Facts
@@ -57,51 +60,57 @@ def _on_ranks(ranks: Mapping[str, Mapping[float, float]]) -> Verdict:
     words, falls = [], []
     for name, by_gamma in ranks.items():
         values = [by_gamma[gamma] for gamma in sorted(by_gamma)]
-        falls.append(all(a >= b for a, b in pairwise(values)))
+        never_up = all(a >= b for a, b in pairwise(values))
+        falls.append(never_up and values[0] > values[-1])
         words.append(f"{name}: {', '.join(f'{value:.0f}' for value in values)}")
     state = HOLDS if all(falls) else FAILS
+    if any(len(by_gamma) < 2 for by_gamma in ranks.values()):
+        state = UNDECIDED
     return Verdict(claim, "figure 5", state, "; ".join(words))
 
 
-def _on_curves(curves: Mapping[str, Sequence[float]]) -> Verdict:
+def _on_curves(curves: Mapping[tuple[str, str], Sequence[float | None]]) -> Verdict:
     """Figure 6."""
     claimed = int(printed_figures()["figures"]["fig6"]["steps"])
-    later = {
-        name: max(abs(value / curve[-1] - 1.0) for value in curve[claimed - 1 :])
-        for name, curve in curves.items()
-        if len(curve) > claimed and curve[-1] != 0.0
-    }
-    if not later:
-        state = UNDECIDED
-    elif all(change < SETTLED for change in later.values()):
-        state = HOLDS
-    else:
-        some = any(change < SETTLED for change in later.values())
-        state = CHANGED if some else FAILS
-    words = "; ".join(f"{name}: {change:.2%}" for name, change in later.items())
+    later = {}
+    for key, curve in curves.items():
+        rest = [float("nan") if v is None else v for v in curve[claimed - 1 :]]
+        # A step whose objective is no number leaves its curve undecided.
+        if len(curve) > claimed and isfinite(sum(rest)) and rest[-1] != 0.0:
+            later[key] = max(abs(value / rest[-1] - 1.0) for value in rest)
+    forms = dict.fromkeys(form for _, form in curves)
+    counts = {}
+    for form in forms:
+        known = [change for (_, one), change in later.items() if one == form]
+        held = sum(change < SETTLED for change in known)
+        planned = sum(one == form for _, one in curves)
+        counts[form, ""] = Count(held, len(known), planned)
+    words = "; ".join(
+        f"{name}, {name_of(form)}: {change:.2%}"
+        for (name, form), change in later.items()
+    )
     said = f"largest difference from the last objective after step {claimed}: {words}"
     claim = f"The objective settles within {claimed} steps"
-    return Verdict(claim, "figure 6", state, said if later else "no figures")
+    evidence = said if later else "no figures"
+    return Verdict(claim, "figure 6", state_of(counts), evidence)
 
 
 def _on_neighbors(entries: Sequence[Entry]) -> Verdict:
     """Figure 7."""
     best_printed = printed_figures()["figures"]["fig7"]["best_k"]
-    words, right = [], []
-    for group in dict.fromkeys(e.group for e in entries):
-        for form in (AS_PRINTED, OURS):
-            best = best_neighbors(entries, group, form)
-            if best is None or group not in best_printed:
-                continue
-            words.append(f"{group}, {name_of(form)}: {best}")
-            right.append(best == best_printed[group])
+    groups = [g for g in dict.fromkeys(e.group for e in entries) if g in best_printed]
+    words, counts = [], {}
+    for form in (AS_PRINTED, OURS):
+        best = {group: best_neighbors(entries, group, form) for group in groups}
+        known = {group: k for group, k in best.items() if k is not None}
+        held = sum(k == best_printed[group] for group, k in known.items())
+        counts[form, ""] = Count(held, len(known), len(groups))
+        words += [f"{group}, {name_of(form)}: {k}" for group, k in known.items()]
     claim = "The best number of neighbours is " + ", ".join(
         f"{k} on {name}" for name, k in best_printed.items()
     )
-    if not right:
-        return Verdict(claim, "figure 7", UNDECIDED, "no figures")
-    state = HOLDS if all(right) else CHANGED if any(right) else FAILS
-    return Verdict(claim, "figure 7", state, "best here: " + "; ".join(words))
+    said = "best here: " + "; ".join(words) if words else "no figures"
+    return Verdict(claim, "figure 7", state_of(counts), said)
 
 
 def best_neighbors(entries: Sequence[Entry], group: str, form: str) -> int | None:
@@ -131,8 +140,8 @@ def _on_proof(facts: Facts) -> list[Verdict]:
         "figure 8",
         state,
         f"least ratio of {len(facts.ratios)} positive definite weights {least:.3f}, at "
-        f"the formula {facts.at_formula:.6f}; a singular weight gives {value:g}, below "
-        f"{bound:g}",
+        f"the formula {facts.at_formula:.6f}; a singular weight gives {value:g} where "
+        f"the bound is {bound:g}",
     )
     growth = [g / d for g, d in zip(facts.gradients, facts.deltas, strict=True)]
     steady = max(growth) <= 10.0 * min(growth)

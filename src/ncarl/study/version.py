@@ -10,9 +10,9 @@ from pathlib import Path
 from ncarl import __version__
 
 #: What cannot change a figure: the command line, drawings, files, words.
-ASIDE = ("cli", "study", "datasets", "plots.py", "progress.py", "__init__.py")
+ASIDE = ("cli", "study", "plots.py", "progress.py", "__init__.py")
 #: Parts of the rooms aside that do: how data are made, hidden and scored.
-INSIDE = ("datasets/synthetic.py", "study/problems.py", "study/measure.py")
+INSIDE = ("study/problems.py", "study/measure.py")
 
 
 @cache
