@@ -263,8 +263,10 @@ def test_a_fit_that_does_not_stop_is_ended_and_over_budget(study, monkeypatch):
 def test_absent_data_are_tried_again_every_time(study, tmp_path):
     text = only(f'file = "{tmp_path / "data"}"').replace("low-rank", "image")
     for _ in range(2):
-        course, _ = study(text)
+        course, store = study(text)
         assert (course.ran, course.statuses["mine"]) == (1, {"no data": 1})
+        # That they are still absent is no news.
+        assert len(store.path.read_text().splitlines()) == 1
     (tmp_path / "data").touch()
     course, _ = study(text)
     assert (course.ran, course.statuses["mine"]) == (1, {"done": 1})

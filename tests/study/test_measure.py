@@ -150,6 +150,15 @@ def test_data_that_are_not_there_are_a_result(monkeypatch, tmp_path):
     assert (result.error, result.version) == (None, "v7")
 
 
+def test_data_that_cannot_be_read_are_a_result(monkeypatch, tmp_path):
+    monkeypatch.setenv("NCARL_DATA", str(tmp_path))
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_bytes(b"half a downl")
+    where = {"folder": "pictures", "name": "a.png"}
+    result = ask(Cell(Problem("image", where), "x", "bias", {}))
+    assert (result.status, "a.png" in result.message) == ("no data", True)
+
+
 def test_the_objective_of_every_step_is_kept_where_it_is_asked_for():
     params = {"max_iter": 7, "tol": 0.0, "alpha": 10.0}
     posed = pose(LOW, 0)

@@ -331,6 +331,22 @@ def test_the_energy_of_a_photograph_is_that_of_a_tenth_of_its_values(tmp_path):
     assert shares["flower"] == pytest.approx(squares[:tenth].sum() / squares.sum())
 
 
+def test_a_figure_says_what_it_shows(plan, place, tmp_path, monkeypatch):
+    titles = []
+
+    def keep(entries, *, measure, title):
+        titles.append(title)
+
+    monkeypatch.setattr("ncarl.study.figures.table_figure", keep)
+    store = Store(place / "out", "v1")
+    rows = entries(plan, PROTOCOLS, store.shown, "v1")
+    for quick in (False, True):
+        draw(Kept(plan, rows, store.shown, tmp_path, quick=quick))
+    assert titles == [
+        *("Mine <1> (honest protocol)", "Mine <1> (honest protocol, reduced)")
+    ]
+
+
 def test_the_honest_protocol_is_drawn_if_it_was_run(tmp_path, plan, place):
     store = Store(place / "out", "v1")
     for protocols, drawn in ((PROTOCOLS, HONEST), ((PAPER,), PAPER)):

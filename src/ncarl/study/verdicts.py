@@ -150,7 +150,7 @@ def _judged(
         f"{name_of(form)}, {protocol} protocol: {count}"
         for (form, protocol), count in counts.items()
     ]
-    missing = _missing(entries, measure)
+    missing = _missing(entries, measure) if test in (least, top_two) else []
     if missing:
         words.append(f"without {', '.join(missing)} in some columns")
     if part:
