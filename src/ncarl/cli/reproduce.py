@@ -77,7 +77,7 @@ def reproduce(
     ] = 1,
     time_limit: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds after which no further fit is begun."),
+        typer.Option(help="Seconds after which no further fit is begun."),
     ] = None,
     retry: Annotated[
         bool, typer.Option("--retry", help="Run again what failed or overran.")
@@ -101,8 +101,7 @@ def reproduce(
 
     protocols = PROTOCOLS if protocol is Protocol.BOTH else (str(protocol),)
     plans = chosen_plans(studies, quick=quick, methods=methods)
-    if budget is not None and not 0 < budget < float("inf"):
-        raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
+    check_seconds(budget=budget, time_limit=time_limit)
     out = out or Path("ncarl-reproduce-quick" if quick else "ncarl-reproduce")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
@@ -127,6 +126,14 @@ def reproduce(
         if course.stopped:
             typer.echo("the time limit is up; the same command goes on from here")
     show(publish(plans, store, protocols, quick=quick), quick=quick)
+
+
+def check_seconds(*, budget: float | None, time_limit: float | None) -> None:
+    """Raise if a time is none."""
+    if budget is not None and not 0 < budget < float("inf"):
+        raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
+    if time_limit is not None and not 0 <= time_limit < float("inf"):
+        raise ValueError(f"--time-limit must be a number of seconds, got {time_limit}")
 
 
 def chosen_plans(
