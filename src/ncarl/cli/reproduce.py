@@ -77,7 +77,7 @@ def reproduce(
     ] = 1,
     time_limit: Annotated[
         float | None,
-        typer.Option(help="Seconds after which no further fit is begun."),
+        typer.Option(min=0, help="Seconds after which no further fit is begun."),
     ] = None,
     retry: Annotated[
         bool, typer.Option("--retry", help="Run again what failed or overran.")
