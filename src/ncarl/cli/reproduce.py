@@ -101,7 +101,8 @@ def reproduce(
 
     protocols = PROTOCOLS if protocol is Protocol.BOTH else (str(protocol),)
     plans = chosen_plans(studies, quick=quick, methods=methods)
-    check_seconds(budget=budget, time_limit=time_limit)
+    if budget is not None and not 0 < budget < float("inf"):
+        raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
     out = out or Path("ncarl-reproduce-quick" if quick else "ncarl-reproduce")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
@@ -126,14 +127,6 @@ def reproduce(
         if course.stopped:
             typer.echo("the time limit is up; the same command goes on from here")
     show(publish(plans, store, protocols, quick=quick), quick=quick)
-
-
-def check_seconds(*, budget: float | None, time_limit: float | None) -> None:
-    """Raise if a time is none."""
-    if budget is not None and not 0 < budget < float("inf"):
-        raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
-    if time_limit is not None and not 0 <= time_limit < float("inf"):
-        raise ValueError(f"--time-limit must be a number of seconds, got {time_limit}")
 
 
 def chosen_plans(
