@@ -65,8 +65,9 @@ def reproduce(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of results; a run there is gone on with. The report is on the "
-            "studies of the last command. [ncarl-reproduce, or ncarl-reproduce-quick]"
+            help="Folder of results (ncarl-reproduce; with --quick "
+            "ncarl-reproduce-quick); a run there is gone on with. The report is on the "
+            "studies of the last command."
         ),
     ] = None,
     jobs: Annotated[
