@@ -160,3 +160,9 @@ def test_a_result_survives_json(cell, about):
 def test_a_record_of_a_result_with_less_in_it_is_read_too():
     again = Result.from_record({"cell": CELL.record(), "status": "done"})
     assert again == Result(CELL, "done")
+
+
+def test_fields_of_another_version_are_passed_over():
+    cell = Cell(Problem("low-rank", {"m": 5}), "ours", "ncarl", {"alpha": 1.0})
+    kept = Result(cell, "done", "v1", error=0.25, seconds=1.0)
+    assert Result.from_record({**kept.record(), "memory_gb": 3.5}) == kept

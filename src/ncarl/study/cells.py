@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
+
+from ncarl.study.jsonable import jsonable
 
 #: What can come of a cell.
 DONE, OVER, FAILED, ABSENT = "done", "over budget", "failed", "no data"
@@ -121,15 +122,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _writable(value: Any) -> Any:
-    """The same without numbers that JSON cannot hold: None stands for them."""
-    if isinstance(value, Mapping):
-        return {name: _writable(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_writable(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 @dataclass(frozen=True)
 class Result:
     """What came of a cell.
@@ -180,15 +172,18 @@ class Result:
     def record(self) -> dict[str, Any]:
         """The result as JSON can hold it."""
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        content["scores"], content["facts"] = dict(self.scores), dict(self.facts)
-        content["curve"] = list(self.curve)
-        record = {**content, "key": self.cell.key, "cell": self.cell.record()}
-        return {name: _writable(value) for name, value in record.items()}
+        record: dict[str, Any] = jsonable({**content, "cell": self.cell.record()})
+        return {**record, "key": self.cell.key}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Result:
-        """The result that a record describes."""
-        content = {name: item for name, item in record.items() if name != "key"}
+        """The result that a record describes.
+
+        Fields that this version does not know are passed over: an older or a later one
+        may have written them.
+        """
+        known = cls.__dataclass_fields__
+        content = {name: item for name, item in record.items() if name in known}
         content["cell"] = Cell.from_record(record["cell"])
         content["curve"] = tuple(record.get("curve", ()))
         return cls(**content)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ncarl.study.cells import DONE, FAILED, OVER
+from ncarl.study.jsonable import jsonable
 
 #: Part of the hidden entries that intervals are to hold.
 LEVEL = 0.9
@@ -59,7 +60,8 @@ class Fit:
 
     def record(self) -> dict[str, Any]:
         """The fit as JSON can hold it."""
-        return {name: finite(value) for name, value in asdict(self).items()}
+        record: dict[str, Any] = jsonable(asdict(self))
+        return record
 
 
 @dataclass(frozen=True)
@@ -158,16 +160,10 @@ class Line:
         return {
             "method": self.method,
             "status": self.status,
-            **{name: finite(value) for name, value in figures.items()},
+            **jsonable(figures),
             "message": self.message,
             "fits": [fit.record() for fit in self.fits],
         }
-
-
-def finite(value: Any) -> Any:
-    """``value``; None for what JSON cannot hold."""
-    broken = isinstance(value, float) and not math.isfinite(value)
-    return None if broken else value
 
 
 def lines_of(fits: Iterable[Fit]) -> tuple[Line, ...]:

@@ -21,8 +21,9 @@ MEASURE = "ncarl.study.measure:measure"
 CPU, GPU = "cpu", "gpu"
 #: Folder of completed matrices, beside the file of results.
 ARRAYS = "arrays"
-#: New tasks are looked for this often, in seconds.
-LOOK = 2.0
+#: New tasks are looked for this often, in seconds, and this many times more seldom
+#: than looking takes: with thousands of cells it takes a while.
+LOOK, SELDOM = 2.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ class _Conductor:
         self.tried: set[str] = set()
         self.course = Course()
         self.begun = self.looked = time.monotonic()
+        self.pause = LOOK
         self.open: list[Task] = []
 
     def run(self, watch: Watcher) -> Course:
@@ -163,15 +165,17 @@ class _Conductor:
                 return self.course
             for answer in self.pool.wait(seconds=1.0):
                 self._heard(answer)
-            if time.monotonic() - self.looked > LOOK or not self.open:
+            if time.monotonic() - self.looked > self.pause or not self.open:
                 self._look()
 
     def _look(self) -> None:
         """Find what is to be done, with what has been chosen since."""
+        begun = time.monotonic()
         known = tasks(self.plans, self.terms.protocols, self.store.results)
         self.open = [task for task in known if self._wanted(task)]
         self.course.count(known, self.store)
         self.looked = time.monotonic()
+        self.pause = max(LOOK, SELDOM * (self.looked - begun))
 
     def _wanted(self, task: Task) -> bool:
         """Whether a task has to be run, now that others are done or under way."""

@@ -8,13 +8,14 @@ from typing import Any
 
 from ncarl.study.cells import Problem
 from ncarl.study.plan_parts import Contender, Setting
+from ncarl.study.problems import PICTURES, SOURCES
 
 #: A parameter of this value is the rank that the paper gave to factored models.
 GIVEN_RANK = "@rank"
 #: With ``--quick``: seeds, values of each parameter of a grid, seconds a fit.
 QUICK_SEEDS, QUICK_VALUES, QUICK_BUDGET = 2, 2, 20.0
-#: Kinds of data; `ncarl.study.problems` makes or finds them.
-DATA = ("low-rank", "movielens", "image", "photo", "like-ratings")
+#: Kinds of data.
+DATA = ("low-rank", *SOURCES)
 #: What a group may say.
 FIELDS = (
     *("label", "printed", "data", "options", "missing", "mask", "channels", "rank"),
@@ -137,7 +138,7 @@ def check_group(group: Mapping[str, Any], book: Mapping[str, Contender]) -> None
             f"data must be one of {', '.join(DATA)}, got {group['data']!r}"
         )
     mask = group.get("mask", "random")
-    masks = ("random", "block") if group["data"] in ("image", "photo") else ("random",)
+    masks = ("random", "block") if group["data"] in PICTURES else ("random",)
     if mask not in masks:
         raise ValueError(
             f"mask must be one of {', '.join(masks)} with data {group['data']!r}, got "

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from ncarl.exceptions import BrokenFileError
 from ncarl.storage import replacing
 from ncarl.study.entries import Entry, Verdict
+from ncarl.study.jsonable import jsonable
 
 #: What the files are, so that a foreign one is told apart.
 KIND, VERSION = "ncarl study", 1
@@ -82,8 +83,8 @@ def write_json(
     content = {
         "kind": KIND,
         "version": VERSION,
-        "about": _plain(about),
-        "verdicts": [_plain(_fields_of(verdict)) for verdict in verdicts],
+        "about": jsonable(about),
+        "verdicts": [jsonable(_fields_of(verdict)) for verdict in verdicts],
         "entries": [entry_record(entry) for entry in entries],
     }
     with replacing(target) as temporary:
@@ -129,7 +130,7 @@ def entry_record(entry: Entry) -> dict[str, Any]:
     (None, None, {})
     """
     content = {**_fields_of(entry), "difference": entry.difference}
-    return {name: _plain(item) for name, item in content.items()}
+    return {name: jsonable(item) for name, item in content.items()}
 
 
 def _entry(record: Mapping[str, Any]) -> Entry:
@@ -146,21 +147,6 @@ def _entry(record: Mapping[str, Any]) -> Entry:
 def _fields_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass by name; mappings stay as they are."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it: no NaN, no array scalar, no tuple."""
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, Sequence):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):  # NumPy's scalars and arrays
-        return _plain(value.tolist())
-    return str(value)
 
 
 def _json(value: Any, indent: int | None = None) -> str:
