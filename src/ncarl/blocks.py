@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ncarl.core.plan import PIECE, missing_cost, missing_side_pays, observed_cost
+from ncarl.core.plan import PIECE, missing_cost, observed_cost
 from ncarl.core.types import Array, Block
 from ncarl.observed import Observed
 
@@ -67,12 +67,6 @@ def group_costs(sizes: Array, counts: Array, n: int) -> Array:
     factor = np.minimum(observed_cost(sizes), missing_cost(sizes, n))
     each = 4.0 * np.asarray(sizes, dtype=np.float64) ** 2 + 200.0
     return factor + counts * each
-
-
-def needs_missing_side(observed: Observed) -> bool:
-    """Whether any row is cheaper to solve for its missing entries."""
-    sizes = np.diff(observed.indptr)
-    return bool(missing_side_pays(sizes[sizes > 0], observed.shape[1]).any())
 
 
 def cut(observed: Observed, n_blocks: int | None = None) -> list[Block]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from ncarl.core.types import Array
 from ncarl.observed import Observed
+from ncarl.sources import RowSource, open_rows
 
 
 def read(
@@ -43,6 +45,42 @@ def read(
         if name == "X" and "X" in words:
             raise
         raise type(error)(f"{name}: {error}") from error
+
+
+def as_source(X: Any) -> RowSource | None:
+    """``X`` as a source of rows, if it is not a matrix in memory.
+
+    Sources as they are; Dask arrays and delayed blocks; lists and other collections of
+    row blocks.
+
+    Raises
+    ------
+    TypeError
+        If blocks come from an iterator, which can be gone through only once.
+    """
+    if isinstance(X, RowSource):
+        return X
+    if isinstance(X, Iterator):
+        raise TypeError(
+            f"X must be a matrix, a source of rows or a collection of row blocks, got "
+            f"a {type(X).__name__}, which can be read only once and a fit reads it in "
+            "every step; pass a list of blocks, or ncarl.open_rows(function) with a "
+            "function that makes a new iterator"
+        )
+    if _library(X) == "dask" or _are_blocks(X):
+        return open_rows(X)
+    return None
+
+
+def _are_blocks(X: Any) -> bool:
+    """Whether ``X`` is a collection of row blocks, not a matrix itself."""
+    if isinstance(X, list | tuple):
+        return bool(len(X)) and (
+            _library(X[0]) == "dask" or len(getattr(X[0], "shape", ())) == 2
+        )
+    plain = isinstance(X, str | bytes | Mapping | Set)
+    matrix = hasattr(X, "shape") or hasattr(X, "__array__") or is_frame(X)
+    return hasattr(X, "__iter__") and not plain and not matrix
 
 
 def _read(estimator: Any, X: Any, reset: bool, same_columns: bool) -> Observed:
@@ -212,7 +250,7 @@ def give_back(X: Any, filled: Array, *, keep_observed: bool, plain: bool) -> Any
 
 def _sparse_back(X: Any, filled: Array, keep_observed: bool) -> Array:
     """A dense array of the dtype of the sparse matrix, its stored entries kept."""
-    out = _held(filled, float_dtype(X))
+    out = held(filled, float_dtype(X))
     if keep_observed:
         observed = Observed.from_sparse(X)
         out[observed.rows, observed.indices] = observed.values
@@ -262,13 +300,13 @@ def _column(
     values: Array, filled: Array, dtype: np.dtype[Any], keep_observed: bool
 ) -> Array:
     """``filled`` in a float dtype, the user's values where there are any."""
-    out = _held(filled, dtype)
+    out = held(filled, dtype)
     if keep_observed:
         np.copyto(out, values, where=~np.isnan(values), casting="unsafe")
     return out
 
 
-def _held(filled: Array, dtype: np.dtype[Any]) -> Array:
+def held(filled: Array, dtype: np.dtype[Any]) -> Array:
     """A copy in another dtype, overflow held at its largest number."""
     limit = float(np.finfo(dtype).max)
     return np.clip(filled, -limit, limit).astype(dtype, copy=False)

@@ -16,9 +16,12 @@ from ncarl.core.rows import row_module
 from ncarl.core.types import Block
 from ncarl.gpu import first_line, gpu_trouble, torch_installed
 from ncarl.homes import Home, HostMemory, blas_threads
+from ncarl.observed import Observed
+from ncarl.sources import RowSource
+from ncarl.streams import Streamed, on_prepared, summed
 
-NAMES = ("auto", "threads", "torch")
-CHOICES = "'auto', 'threads', 'torch' or an Engine object"
+NAMES = ("auto", "threads", "torch", "dask")
+CHOICES = "'auto', 'threads', 'torch', 'dask' or an Engine object"
 
 R = TypeVar("R")
 log = logging.getLogger("ncarl")
@@ -41,14 +44,22 @@ class Engine(Protocol):
         """Into how many blocks to cut so large a matrix; None for the usual number."""
         ...
 
-    def place(self, blocks: Iterable[Block]) -> Sequence[Any]:
+    def place(self, blocks: Iterable[Block]) -> Any:
         """Put the blocks where the work will be done."""
         ...
 
+    def stream(self, source: RowSource, prepare: Callable[[Observed], Any]) -> Any:
+        """Chunks of a source in the place of blocks, each prepared before its use."""
+        ...
+
     def map(
-        self, function: Callable[..., R], blocks: Sequence[Any], **shared: Any
+        self, function: Callable[..., R], blocks: Any, **shared: Any
     ) -> Iterator[R]:
         """``function(block, **shared)`` for every block, in block order."""
+        ...
+
+    def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
+        """The sum (by ``+=``) of what `map` gives, added up in a fixed order."""
         ...
 
     def describe(self) -> str:
@@ -118,23 +129,47 @@ class Threads:
         """Blocks stay in this process's memory."""
         return list(blocks)
 
+    def stream(self, source: RowSource, prepare: Callable[[Observed], Any]) -> Streamed:
+        """Chunks are read again in every pass, ahead of the work."""
+        return Streamed(source, prepare)
+
     def map(
-        self, function: Callable[..., R], blocks: Sequence[Block], **shared: Any
+        self, function: Callable[..., R], blocks: Any, **shared: Any
     ) -> Iterator[R]:
         """``function(block, **shared)`` for every block, in block order."""
         row_module(self.rows)  # imported once here, not by all threads at once
-        workers = min(self.n_jobs or available_cores(), len(blocks))
+        workers = self.n_jobs or available_cores()
         with blas_threads(1):
-            if workers <= 1:
-                for block in blocks:
-                    yield function(block, kind=self.rows, **shared)
+            if isinstance(blocks, Streamed):
+                shared |= {"work": function, "prepare": blocks.prepare}
+                with blocks.chunks() as chunks:
+                    yield from self._mapped(on_prepared, chunks, workers, shared)
                 return
-            yield from self._map_in_threads(function, blocks, workers, shared)
+            workers = min(workers, len(blocks))
+            yield from self._mapped(function, blocks, workers, shared)
+
+    def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
+        """The sum (by ``+=``) of what `map` gives, in block order."""
+        return summed(self.map(function, blocks, **shared))
+
+    def _mapped(
+        self,
+        function: Callable[..., R],
+        blocks: Iterable[Any],
+        workers: int,
+        shared: dict[str, Any],
+    ) -> Iterator[R]:
+        """Results in order, by as many threads as there are workers."""
+        if workers <= 1:
+            for block in blocks:
+                yield function(block, kind=self.rows, **shared)
+            return
+        yield from self._map_in_threads(function, blocks, workers, shared)
 
     def _map_in_threads(
         self,
         function: Callable[..., R],
-        blocks: Sequence[Block],
+        blocks: Iterable[Any],
         workers: int,
         shared: dict[str, Any],
     ) -> Iterator[R]:
@@ -161,12 +196,15 @@ class Threads:
         return f"threads: {cores} cores, {kind} rows{hint}{self.why}"
 
 
-def pick_engine(engine: str | Engine, *, again: bool = False) -> Engine:
+def pick_engine(
+    engine: str | Engine, *, given: Any = None, again: bool = False
+) -> Engine:
     """The engine that a name stands for.
 
-    "auto" takes a GPU where PyTorch has one that works, and threads elsewhere. "torch"
-    asks for the GPU; where there is none, a warning says so and threads do the work.
-    ``again`` leaves out what was said when the fit picked the same engine.
+    "auto" takes a GPU where PyTorch has one that works, and threads elsewhere; workers
+    of Dask where that is what the input is ``given`` by. "torch" asks for the GPU;
+    where there is none, a warning says so and threads do the work. ``again`` leaves
+    out what was said when the fit picked the same engine.
 
     Examples
     --------
@@ -176,7 +214,8 @@ def pick_engine(engine: str | Engine, *, again: bool = False) -> Engine:
     if isinstance(engine, str):
         if engine not in NAMES:
             raise ValueError(f"engine must be {CHOICES}, got {engine!r}")
-        engine = _named(engine, again)
+        by_dask = engine == "auto" and _of_dask(given)
+        engine = _named("dask" if by_dask else engine, again)
     elif isinstance(engine, type):
         raise TypeError(f"engine must be {CHOICES}, got the class {engine.__name__}")
     elif not isinstance(engine, Engine):
@@ -190,6 +229,8 @@ def _named(name: str, again: bool) -> Engine:
     """The engine of that name, or the one that runs in its place."""
     if name == "threads":
         return Threads()
+    if name == "dask":
+        return _dask()
     trouble = gpu_trouble()
     if trouble is None:
         from ncarl.torch_engine import Torch
@@ -211,3 +252,22 @@ def _named(name: str, again: bool) -> Engine:
             stacklevel=4,
         )
     return Threads(why=f"; no GPU: {trouble}")
+
+
+def _of_dask(given: Any) -> bool:
+    """Whether the input is a Dask array, delayed blocks, or a source of them."""
+    if hasattr(given, "delayed"):
+        return True
+    first = given[0] if isinstance(given, list | tuple) and given else given
+    return type(first).__module__.split(".")[0] == "dask"
+
+
+def _dask() -> Engine:
+    """Workers of Dask, or an error that says what is missing."""
+    try:
+        from ncarl.dask_engine import Dask
+    except ImportError as error:
+        raise ImportError(
+            "engine='dask' needs Dask; install it with pip install 'ncarl[dask]'"
+        ) from error
+    return Dask()

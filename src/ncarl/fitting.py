@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 from scipy.sparse import csr_array
 
-from ncarl.blocks import cut, needs_missing_side
-from ncarl.centering import Centre, fit_centre
+from ncarl.centering import fit_centre
+from ncarl.centre import Centre
 from ncarl.checkpoint import Checkpoint
 from ncarl.core.kernel import Penalty
 from ncarl.core.linalg import expanded
 from ncarl.core.types import Array, Kernel
 from ncarl.core.weights import Floor, PseudoInverse, ShiftedInverse, Smooth, WeightRule
 from ncarl.engines import Engine
+from ncarl.kernel_file import KernelFile
 from ncarl.loop import History, Result, drive
-from ncarl.model import KernelModel, unit_of
-from ncarl.observed import Observed
+from ncarl.model import KernelModel
+from ncarl.preparing import Divided, Residuals
 from ncarl.solver import Iterate, Recipe, kernel_iterates, zero_filled_gram
+from ncarl.surveys import Entries
 
 #: The authors' code adds this to a squared distance and to the Gram matrix.
 AUTHORS_SHIFT = 1e-6
@@ -56,7 +57,7 @@ class Workspace:
 
     Parameters
     ----------
-    observed : Observed
+    entries : Entries
         Observed entries, in the orientation of the kernel.
     center : {"none", "mean", "columns", "rows", "two-way"}
         Effects to take off first.
@@ -74,7 +75,7 @@ class Workspace:
 
     def __init__(
         self,
-        observed: Observed,
+        entries: Entries,
         center: str,
         scaled: bool,
         dtype: str,
@@ -82,31 +83,25 @@ class Workspace:
         *,
         keep_empty: bool,
     ) -> None:
-        self.shape = observed.shape
-        self.n_observed = observed.n_observed
-        self.unit = unit_of(observed.values)
-        inner = observed.with_values(observed.values / self.unit)
+        survey = entries.survey
+        self.shape = survey.shape
+        self.n_observed, self.seen_rows = survey.n_observed, survey.seen_rows
+        self.unit = survey.unit
+        inner = entries.changed(Divided(self.unit))
         # What an empty row gets without a centre: the mean, by column where columns
         # have units of their own.
-        mode = "columns" if scaled else "mean"
-        middle = fit_centre(inner, mode, scaled=False)
+        middle = fit_centre(inner, "columns" if scaled else "mean", scaled=False)
         self.middle = middle.mean + middle.columns
         self.centred = center != "none"
         self.centre: Centre = fit_centre(inner, center, scaled)
-        effects = self.centre.row_effects(inner)
-        residuals = self.centre.residuals(inner, effects).astype(dtype, copy=False)
-        self.empty = observed.column_counts == 0
-        self.seen_rows = int((observed.row_counts > 0).sum())
-        rows = inner.with_values(residuals)
-        self.kept = np.arange(observed.shape[1])
-        if not keep_empty:
-            rows, self.kept = rows.without_empty_columns()
-        self.missing_side = needs_missing_side(rows)
-        engine.home.expect_fit(rows.shape[1], residuals.dtype.itemsize)
+        self.empty = survey.column_counts == 0
+        self.kept = np.flatnonzero(~self.empty | keep_empty)
+        self.missing_side = survey.missing_side(len(self.kept))
+        engine.home.expect_fit(len(self.kept), np.dtype(dtype).itemsize)
         self.engine = engine
         self.dtype = dtype
-        wanted = engine.blocks_wanted(*rows.shape)
-        self.blocks = engine.place(cut(rows, wanted))
+        ready = Residuals(self.centre, self.kept, dtype)
+        self.blocks = inner.placed(engine, ready)
 
     @cached_property
     def start(self) -> Array:
@@ -157,7 +152,7 @@ class Workspace:
         settings: Settings,
         *,
         gram: Array | None = None,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: KernelFile | None = None,
         observers: list[Observer] | None = None,
     ) -> Result[Iterate]:
         """Learn a kernel, from ``gram`` or the checkpoint if there is one."""
@@ -170,14 +165,15 @@ class Workspace:
             if settled or last.step >= settings.max_iter:
                 return Result(last, history.columns, settled)
             step, gram = last.step, last.gram
+            del last, kept  # or the rest of it would stay in memory
         gram = self.start if gram is None else self.engine.home.send(gram)
         watching: list[Observer] = []
         if checkpoint is not None:
-            watching.append(lambda i, h: checkpoint.write(self._fetched(i), h))
+            watching.append(lambda i, h: checkpoint.keep(i, h, self._fetched))
         iterates = kernel_iterates(
             self.engine, self.blocks, recipe, self.start, gram, step
         )
-        return drive(
+        result = drive(
             iterates,
             max_iter=settings.max_iter,
             tol=settings.tol,
@@ -185,6 +181,9 @@ class Workspace:
             history=history,
             scale=min(self.unit * self.unit, 1e300),
         )
+        if checkpoint is not None:
+            checkpoint.keep(result.last, history, self._fetched, last=True)
+        return result
 
     def _fetched(self, iterate: Iterate) -> Iterate:
         """The iterate with its arrays in the memory of this process."""
@@ -248,6 +247,7 @@ class Workspace:
         return Kernel(K, P, kernel.s)
 
 
-def checkpoint_for(path: Any, observed: Observed, owner: dict[str, Any]) -> Checkpoint:
+def checkpoint_for(path: Any, entries: Entries, owner: dict[str, Any]) -> KernelFile:
     """The checkpoint at ``path`` for a fit of these data with these parameters."""
-    return Checkpoint(Path(path), {**owner, "data": observed.fingerprint()})
+    data = {"shape": list(entries.survey.shape), "data": entries.fingerprint()}
+    return KernelFile(Checkpoint.of(path), {**owner, **data})

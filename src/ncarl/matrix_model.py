@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.centering import Centre, fit_centre
+from ncarl.centering import fit_centre
+from ncarl.centre import Centre
 from ncarl.core.types import Array
-from ncarl.model import unit_of
 from ncarl.observed import Observed
+from ncarl.surveys import InMemory, unit_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Ready:
         """Entries divided by their unit, with the additive part taken off."""
         unit = unit_of(observed.values)
         inner = observed.with_values(observed.values / unit)
-        centre = fit_centre(inner, center or "none", scaled)
+        centre = fit_centre(InMemory(inner), center or "none", scaled)
         effects = centre.row_effects(inner)
         residuals = inner.with_values(centre.residuals(inner, effects))
         return cls(residuals, unit, centre, effects, scaled)

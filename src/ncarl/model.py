@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.blocks import cut
-from ncarl.centering import Centre
+from ncarl.centre import Centre
 from ncarl.core.rows import (
     complete_rows,
     entry_variances,
@@ -22,25 +22,6 @@ from ncarl.core.rows import (
 from ncarl.core.types import Array, Block, Kernel
 from ncarl.engines import Engine
 from ncarl.observed import Observed
-
-
-def unit_of(values: Array) -> float:
-    """The power of two nearest to the root mean square of the values; 1 if they are 0.
-
-    Dividing by a power of two loses no bit, so results scale exactly with the input.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> unit_of(np.array([3.0, 5.0])), unit_of(np.zeros(2))
-    (4.0, 1.0)
-    """
-    largest = float(np.max(np.abs(values), initial=0.0))
-    if largest == 0.0:
-        return 1.0
-    rms = largest * float(np.sqrt(np.mean((values / largest) ** 2)))
-    exponent = int(np.clip(np.round(np.log2(rms)), -1000, 1000))
-    return float(np.ldexp(1.0, exponent))
 
 
 @dataclass(frozen=True)

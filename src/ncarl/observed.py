@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from ncarl.content import Content
 from ncarl.core.types import Array
 
 #: Rows of a dense array are scanned in pieces of about this many numbers.
@@ -93,6 +94,18 @@ class Observed:
         gaps = np.isnan(values)
         return found.without(gaps) if gaps.any() else found
 
+    @classmethod
+    def stacked(cls, parts: Sequence[Observed]) -> Observed:
+        """Rows of several matrices of the same columns, one below the other."""
+        counts = [part.row_counts for part in parts]
+        indptr = np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
+        return cls(
+            indptr,
+            np.concatenate([part.indices for part in parts]),
+            np.concatenate([part.values for part in parts]),
+            (len(indptr) - 1, parts[0].shape[1]),
+        )
+
     @property
     def n_observed(self) -> int:
         """Number of observed entries."""
@@ -132,16 +145,6 @@ class Observed:
             (self.shape[1], self.shape[0]),
         )
 
-    def without_empty_columns(self) -> tuple[Observed, Array]:
-        """The entries in a matrix without its empty columns, and the columns kept."""
-        seen = self.column_counts > 0
-        kept = np.flatnonzero(seen)
-        if len(kept) == self.shape[1]:
-            return self, kept
-        places = (np.cumsum(seen) - 1).astype(self.indices.dtype)
-        shape = (self.shape[0], len(kept))
-        return Observed(self.indptr, places[self.indices], self.values, shape), kept
-
     def take_rows(self, rows: Array) -> Observed:
         """Some rows, in the order asked for."""
         small = self.n_observed <= MOST_COLUMNS  # scipy keeps both in one type
@@ -169,11 +172,8 @@ class Observed:
         )
 
     def fingerprint(self) -> str:
-        """A digest of shape, pattern and values."""
-        digest = hashlib.sha256(repr(self.shape).encode())
-        for array in (self.indptr, self.indices, self.values):
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        """A name for shape, pattern and values."""
+        return Content.of(self).name(self.shape[1])
 
 
 def from_triplets(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ncarl.centering import Centre
+from ncarl.centre import Centre
 from ncarl.core.types import Array, Kernel
 from ncarl.exceptions import BrokenFileError
 from ncarl.model import KernelModel

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
-from operator import iadd
 from typing import Any
 
 import numpy as np
@@ -91,14 +89,15 @@ class Iterate:
     zero: Array | None = None
 
 
-def zero_filled_gram(engine: Engine, blocks: Sequence[Any]) -> Array:
+def zero_filled_gram(engine: Engine, blocks: Any) -> Array:
     """Gram matrix of the matrix with zeros in its gaps: where a fit begins."""
-    return reduce(iadd, engine.map(first_gram, blocks))
+    gram: Array = engine.total(first_gram, blocks)
+    return gram
 
 
 def kernel_iterates(
     engine: Engine,
-    blocks: Sequence[Any],
+    blocks: Any,
     recipe: Recipe,
     start: Array,
     gram: Array,
@@ -140,7 +139,7 @@ class _Turn:
     """One step, to be run on a Gram matrix."""
 
     engine: Engine
-    blocks: Sequence[Any]
+    blocks: Any
     recipe: Recipe
     standing: Array | None
     step: int
@@ -199,9 +198,9 @@ class _Turn:
         """Sums of one pass over the rows, and the Gram matrix of completed rows."""
         shared = {"kernel": kernel, "checked": checked}
         if self._keeps_rows(kernel, weights):
-            sums = reduce(iadd, self.engine.map(gram_of_rows, self.blocks, **shared))
+            sums = self.engine.total(gram_of_rows, self.blocks, **shared)
             return sums, sums.gram
-        sums = reduce(iadd, self.engine.map(gram_of_duals, self.blocks, **shared))
+        sums = self.engine.total(gram_of_duals, self.blocks, **shared)
         with self.engine.home.work(kernel.K.shape[0]):
             return sums, sandwich(kernel.K, sums.gram)
 

@@ -22,6 +22,9 @@ from ncarl.core.rows_torch import moment
 from ncarl.core.types import Array, Block, Kernel
 from ncarl.exceptions import DeviceMemoryError
 from ncarl.gpu import first_line
+from ncarl.observed import Observed
+from ncarl.sources import RowSource
+from ncarl.streams import Streamed, summed
 
 R = TypeVar("R")
 
@@ -219,11 +222,16 @@ class Torch:
 
     def place(self, blocks: Iterable[Block]) -> Sequence[PlacedBlock]:
         """Copy the blocks to the device."""
-        given, device = list(blocks), self.home.device
+        given = list(blocks)
         # Records keep their memory, so only a block that is alone gets one.
-        alone = len(given) == 1 and device.type == "cuda"
+        alone = len(given) == 1 and self.home.device.type == "cuda"
+        return self._placed(given, recorded=alone)
+
+    def _placed(self, given: list[Block], *, recorded: bool) -> list[PlacedBlock]:
+        """Copies of the blocks on the device."""
+        device = self.home.device
         try:
-            placed = [PlacedBlock.of(b, device, self.budget, alone) for b in given]
+            placed = [PlacedBlock.of(b, device, self.budget, recorded) for b in given]
         except torch.cuda.OutOfMemoryError as error:
             size = sum(b.values.nbytes + b.indices.nbytes for b in given)
             raise DeviceMemoryError(
@@ -235,15 +243,30 @@ class Torch:
         self.blocks.extend(weakref.ref(block) for block in placed)
         return placed
 
+    def stream(self, source: RowSource, prepare: Callable[[Observed], Any]) -> Streamed:
+        """Chunks are read, prepared and copied to the device again in every pass."""
+        return Streamed(source, prepare)
+
     def map(
-        self, function: Callable[..., R], blocks: Sequence[PlacedBlock], **shared: Any
+        self, function: Callable[..., R], blocks: Any, **shared: Any
     ) -> Iterator[R]:
         """``function(block, **shared)`` for every block, in block order."""
         for name, value in shared.items():
             if isinstance(value, Kernel):
                 shared[name] = value.moved(self.home.send)
-        for block in blocks:
-            yield self._within_memory(function, block, shared)
+        if not isinstance(blocks, Streamed):
+            for block in blocks:
+                yield self._within_memory(function, block, shared)
+            return
+        with blocks.blocks() as made:
+            for block in made:
+                if isinstance(block, Block):
+                    (block,) = self._placed([block], recorded=False)
+                yield self._within_memory(function, block, shared)
+
+    def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
+        """The sum (by ``+=``) of what `map` gives, in block order."""
+        return summed(self.map(function, blocks, **shared))
 
     def _within_memory(
         self, function: Callable[..., R], block: PlacedBlock, shared: dict[str, Any]

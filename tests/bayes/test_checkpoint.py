@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from ncarl import BayesianNCARL, Threads
+from ncarl import BayesianNCARL, Checkpoint, Threads
 from ncarl.bayes import em
 from ncarl.bayes.em import assess
 from ncarl.exceptions import CheckpointMismatchError, NotPositiveDefiniteError
+from ncarl.storage import read_archive
 
 FEW = {"max_iter": 4, "tol": 0, "engine": Threads(1)}
 WAYS = {
@@ -180,3 +181,38 @@ def test_folders_and_files_of_others_are_named(X, tmp_path):
         BayesianNCARL(checkpoint=tmp_path).fit(X)
     with pytest.raises(FileNotFoundError, match="checkpoint"):
         BayesianNCARL(checkpoint=tmp_path / "no" / "state").fit(X)
+
+
+@pytest.mark.parametrize("every", [0.0, 1e9])
+def test_the_end_of_every_part_is_kept_however_seldom_one_writes(X, tmp_path, every):
+    options = {**FEW, **WAYS["auto"]}
+    kept = {**options, "checkpoint": Checkpoint(tmp_path / "state", every)}
+    whole = BayesianNCARL(**options).fit(X)
+    assert_same(whole, BayesianNCARL(**kept).fit(X), X)
+    done = Killer()
+    assert_same(whole, BayesianNCARL(**kept, callback=done).fit(X), X)
+    assert done.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("every", "error", "left"),
+    [
+        (0.0, KeyboardInterrupt, 3),
+        (1e9, KeyboardInterrupt, 3),
+        (0.0, RuntimeError, 3),
+        (1e9, RuntimeError, None),
+    ],
+)
+def test_what_is_kept_of_a_run_under_way(X, tmp_path, every, error, left):
+    options = {**FEW, "max_iter": 6, "validation": 0, "sides": "columns"}
+    kept = {**options, "checkpoint": Checkpoint(tmp_path / "state", every)}
+    with pytest.raises(error):
+        BayesianNCARL(**kept, callback=Killer(3, error)).fit(X)
+    part = tmp_path / "state.columns"
+    assert part.exists() == (left is not None)
+    if left is not None:
+        assert read_archive(part, "stages")[1]["climb:step"] == left
+    after = Killer()
+    resumed = BayesianNCARL(**kept, callback=after).fit(X)
+    assert after.calls == 6 - (left or 0)
+    assert_same(BayesianNCARL(**options).fit(X), resumed, X)

@@ -19,6 +19,7 @@ from ncarl.bayes.prior import (
 from ncarl.bayes.side import KERNEL_SHARE, Side, Ways
 from ncarl.engines import Threads
 from ncarl.observed import Observed
+from ncarl.surveys import InMemory
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 ENGINE = Threads(1)
@@ -58,36 +59,38 @@ def naive(seen):
     seen=arrays(bool, st.tuples(st.integers(1, 9), st.integers(1, 9))).filter(np.any)
 )
 def test_co_observation_is_the_naive_one_on_any_mask(seen):
-    found = co_observation(marked(seen), ENGINE)
+    found = co_observation(InMemory(marked(seen)), ENGINE)
     assert_allclose(found, naive(seen), atol=1e-9)
 
 
 def test_co_observation_is_the_naive_one(rng):
     seen = rng.random((60, 25)) < np.linspace(0.05, 0.9, 25)
-    found = co_observation(marked(seen), ENGINE)
+    found = co_observation(InMemory(marked(seen)), ENGINE)
     assert_allclose(found, naive(seen), atol=1e-12)
     assert_allclose(found.diagonal(), 1.0)
     assert np.linalg.eigvalsh(found).min() > -1e-12
-    several = co_observation(marked(seen), Threads(2))
+    several = co_observation(InMemory(marked(seen)), Threads(2))
     assert_allclose(several, found, atol=1e-12)
 
 
 def test_a_complete_pattern_says_nothing():
-    assert_allclose(co_observation(marked(np.ones((9, 5), bool)), ENGINE), np.eye(5))
+    assert_allclose(
+        co_observation(InMemory(marked(np.ones((9, 5), bool))), ENGINE), np.eye(5)
+    )
 
 
 def test_an_empty_column_decouples(rng):
     seen = rng.random((40, 6)) < 0.5
     seen[:, 2] = False
-    C = co_observation(marked(seen), ENGINE)
+    C = co_observation(InMemory(marked(seen)), ENGINE)
     assert_allclose(C[2], np.eye(6)[2])
     others = [0, 1, 3, 4, 5]
-    rest = co_observation(marked(seen[:, others]), ENGINE)
+    rest = co_observation(InMemory(marked(seen[:, others])), ENGINE)
     assert_allclose(C[np.ix_(others, others)], rest, atol=1e-12)
 
 
 def test_a_pattern_of_chance_says_hardly_anything(rng):
-    C = co_observation(marked(rng.random((300, 20)) < 0.5), ENGINE)
+    C = co_observation(InMemory(marked(rng.random((300, 20)) < 0.5)), ENGINE)
     assert np.mean((C - np.eye(20)) ** 2) < 1 / 300
 
 
@@ -96,7 +99,7 @@ def test_columns_seen_together_are_alike(rng):
     seen = np.repeat(
         np.where(by_first[:, None], [[True, False]], [[False, True]]), 3, 1
     )
-    C = co_observation(marked(seen), ENGINE)
+    C = co_observation(InMemory(marked(seen)), ENGINE)
     assert (C[:3, :3] > 0.9).all()
     assert (C[:3, 3:] < -0.9).all()
 
@@ -107,26 +110,26 @@ class TestPriorCorrelation:
         return marked(rng.random((40, 6)) < 0.5)
 
     def test_half_of_it_is_the_identity(self, observed):
-        C = co_observation(observed, ENGINE)
-        found = prior_correlation(observed, "co-observation", ENGINE)
+        C = co_observation(InMemory(observed), ENGINE)
+        found = prior_correlation(InMemory(observed), "co-observation", ENGINE)
         assert OWN_SHARE == 0.5
         assert_allclose(found, (C + np.eye(6)) / 2)
 
     def test_identity(self, observed):
-        found = prior_correlation(observed, "identity", ENGINE)
+        found = prior_correlation(InMemory(observed), "identity", ENGINE)
         np.testing.assert_array_equal(found, np.eye(6))
 
     def test_features_have_half_a_say(self, observed, rng):
         F = rng.standard_normal((6, 3))
-        C = (co_observation(observed, ENGINE) + feature_correlation(F)) / 2
-        found = prior_correlation(observed, F, ENGINE)
+        C = (co_observation(InMemory(observed), ENGINE) + feature_correlation(F)) / 2
+        found = prior_correlation(InMemory(observed), F, ENGINE)
         assert_allclose(found, (C + np.eye(6)) / 2)
 
     def test_a_given_matrix_is_brought_to_a_diagonal_of_one(
         self, observed, rng, covariance
     ):
         given = 7.0 * covariance(rng, 6)
-        found = prior_correlation(observed, given, ENGINE)
+        found = prior_correlation(InMemory(observed), given, ENGINE)
         assert found.diagonal().mean() == pytest.approx(1.0)
         assert_allclose(found * given[0, 0], given * found[0, 0])
 
@@ -145,7 +148,8 @@ def test_row_effects_are_part_of_the_prior(rng):
     X = rng.standard_normal((50, 6)) + 3.0 * rng.standard_normal((50, 1))
     observed = Observed.from_dense(X)
     sides = {
-        c: Side(observed, Ways("identity", c), ENGINE) for c in ("columns", "two-way")
+        c: Side(InMemory(observed), Ways("identity", c), ENGINE)
+        for c in ("columns", "two-way")
     }
     assert_allclose(sides["columns"].prior, np.eye(6))
     added = sides["two-way"].prior - np.eye(6)
@@ -157,13 +161,13 @@ def test_row_effects_are_part_of_the_prior(rng):
 def test_a_side_starts_from_its_prior_and_its_means(rng):
     X = rng.standard_normal((200, 5)) + np.arange(5.0)
     observed = Observed.from_dense(X)
-    start = Side(observed, Ways("identity", "columns"), ENGINE).start()
+    start = Side(InMemory(observed), Ways("identity", "columns"), ENGINE).start()
     assert_allclose(start.mean, X.mean(axis=0), atol=0.05)
     assert_allclose(start.K, 0.3 * np.eye(5) * start.K[0, 0] / 0.3)
     assert start.noise[0] / start.K[0, 0] == pytest.approx(0.8 / 0.3)
-    flat = Side(observed, Ways("identity", "mean"), ENGINE).start()
+    flat = Side(InMemory(observed), Ways("identity", "mean"), ENGINE).start()
     assert_allclose(flat.mean, X.mean())
-    none = Side(observed, Ways("identity", "none", 0.5), ENGINE).start()
+    none = Side(InMemory(observed), Ways("identity", "none", 0.5), ENGINE).start()
     assert_allclose(none.mean, 0.0)
     assert_allclose(none.noise, 0.25)
 
@@ -171,8 +175,8 @@ def test_a_side_starts_from_its_prior_and_its_means(rng):
 def test_the_prior_counts_as_rows_of_the_longer_side(rng):
     wide = Observed.from_dense(rng.standard_normal((5, 12)))
     for observed in (wide, wide.transposed()):
-        belief = Side(observed, Ways(), ENGINE).belief(0.5)
+        belief = Side(InMemory(observed), Ways(), ENGINE).belief(0.5)
         assert belief.strength == 6.0
         assert (belief.learn_noise, belief.learn_mean) == ("learn", True)
-    fixed = Side(wide, Ways(center="mean", noise=0.1), ENGINE).belief(0.5)
+    fixed = Side(InMemory(wide), Ways(center="mean", noise=0.1), ENGINE).belief(0.5)
     assert (fixed.learn_noise, fixed.learn_mean) == (None, False)

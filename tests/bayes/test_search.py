@@ -20,6 +20,8 @@ from ncarl.bayes.search import SideSearch, Trial
 from ncarl.bayes.side import Side, Ways
 from ncarl.engines import Threads
 from ncarl.observed import Observed
+from ncarl.streams import as_it_is
+from ncarl.surveys import InMemory
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 ENGINE = Threads(1)
@@ -44,7 +46,7 @@ def observed(X):
 
 @pytest.fixture
 def cuts(observed):
-    return cuts_of(observed, 0.1, 0)
+    return cuts_of(InMemory(observed), as_it_is, 0.1, 0)
 
 
 def searching(cuts, name="columns", max_iter=12, tol=0.0, ways=WAYS):
@@ -63,7 +65,7 @@ def states(cut, strength, count):
 
 def held_out(dense, cut, state):
     """Errors on hidden entries and their deviations, one dense row at a time."""
-    kept, errors, spreads = gappy(cut.kept), [], []
+    kept, errors, spreads = gappy(cut.asked), [], []
     for i, j, value in zip(
         cut.hidden.rows, cut.hidden.indices, cut.hidden.values, strict=True
     ):
@@ -80,7 +82,9 @@ class TestCuts:
     def test_a_small_matrix_is_cut_again_and_a_large_one_is_not(
         self, rng, shape, count
     ):
-        cuts = cuts_of(Observed.from_dense(rng.standard_normal(shape)), 0.1, 0)
+        cuts = cuts_of(
+            InMemory(Observed.from_dense(rng.standard_normal(shape))), as_it_is, 0.1, 0
+        )
         choice, weighing = range(for_choice(cuts)), for_weighing(cuts)
         assert len(choice) == len(weighing) == count
         # What is chosen on some entries is weighed on others, if there are few.
@@ -89,20 +93,30 @@ class TestCuts:
         assert {*choice, *weighing} == {*range(len(cuts))}
 
     def test_cuts_differ_and_repeat_with_their_seed(self, observed):
-        one, same, other = (cuts_of(observed, 0.1, seed) for seed in (1, 1, 2))
+        one, same, other = (
+            cuts_of(InMemory(observed), as_it_is, 0.1, seed) for seed in (1, 1, 2)
+        )
         for a, b in zip(one, same, strict=True):
             assert_array_equal(a.hidden.values, b.hidden.values)
         assert not np.array_equal(one[0].hidden.values, one[1].hidden.values)
         assert not np.array_equal(one[0].hidden.values, other[0].hidden.values)
 
     def test_nothing_is_cut_where_nothing_can_be_spared(self):
-        assert cuts_of(Observed.from_dense(np.diag([1.0, 2.0, 3.0])), 0.0, 0) == []
+        assert (
+            cuts_of(
+                InMemory(Observed.from_dense(np.diag([1.0, 2.0, 3.0]))),
+                as_it_is,
+                0.0,
+                0,
+            )
+            == []
+        )
         alone = np.where(np.eye(4, dtype=bool), 1.0, np.nan)
-        assert cuts_of(Observed.from_dense(alone), 0.5, 0) == []
+        assert cuts_of(InMemory(Observed.from_dense(alone)), as_it_is, 0.5, 0) == []
 
     def test_a_turned_cut_has_the_same_entries(self, cuts):
         turned = cuts[0].turned()
-        assert_array_equal(gappy(turned.kept), gappy(cuts[0].kept).T)
+        assert_array_equal(gappy(turned.asked), gappy(cuts[0].asked).T)
         assert_array_equal(gappy(turned.hidden), gappy(cuts[0].hidden).T)
 
 
@@ -132,7 +146,7 @@ class TestTrial:
     def test_a_run_ends_once_the_error_has_risen_for_a_while(self, cuts, rng):
         # Pure noise: the first step is the best.
         noise = Observed.from_dense(rng.standard_normal((30, 12)))
-        looking = searching(cuts_of(noise, 0.2, 0)[:1], max_iter=50)
+        looking = searching(cuts_of(InMemory(noise), as_it_is, 0.2, 0)[:1], max_iter=50)
         trial = looking.trial(0.01)
         assert trial.settled
         assert trial.turned
@@ -141,7 +155,7 @@ class TestTrial:
     def test_dear_steps_are_not_made_once_the_error_has_risen(self, rng, monkeypatch):
         noise = Observed.from_dense(rng.standard_normal((30, 12)))
         monkeypatch.setattr(search, "DEAR", 1.0)
-        looking = searching(cuts_of(noise, 0.2, 0)[:1], max_iter=50)
+        looking = searching(cuts_of(InMemory(noise), as_it_is, 0.2, 0)[:1], max_iter=50)
         trial = looking.trial(0.01)
         *before, last = looking.runs[0].curve
         enough = min(before) * (1 + 2 * search.RISEN)
@@ -194,7 +208,7 @@ class TestTrial:
 
     def test_but_not_where_noise_takes_more_digits(self, low_rank, rng, monkeypatch):
         sharp = Observed.from_dense(low_rank(rng, m=80, noise=1e-3))
-        cuts = cuts_of(sharp, 0.1, 0)[:1]
+        cuts = cuts_of(InMemory(sharp), as_it_is, 0.1, 0)[:1]
         exact = searching(cuts, max_iter=40).trial(0.1)
         monkeypatch.setattr(search, "DEAR", 1.0)
         monkeypatch.setattr(search, "RISEN", np.inf)
@@ -286,7 +300,9 @@ def plan(sides="both", **options):
 def fit_of(observed, plan, **ways):
     usual = {"prior": "identity", "center": "two-way", "noise": "learn"}
     ways = ways_of_sides(**{**usual, **ways}, dtype="float64")
-    return Fit(observed, plan, ways, ENGINE, watch=watch, checkpoint=None, owner={})
+    raw = InMemory(observed)
+    options = {"watch": watch, "checkpoint": None, "owner": {}}
+    return Fit(raw, as_it_is, plan, ways, ENGINE, **options)
 
 
 class TestFit:
@@ -348,20 +364,20 @@ class TestFit:
 
 class TestSides:
     def test_named_sides_are_taken(self, observed):
-        assert chosen_sides("columns", observed) == (True, False)
-        assert chosen_sides("rows", observed) == (False, True)
-        assert chosen_sides("both", observed) == (True, True)
+        assert chosen_sides("columns", InMemory(observed)) == (True, False)
+        assert chosen_sides("rows", InMemory(observed)) == (False, True)
+        assert chosen_sides("both", InMemory(observed)) == (True, True)
 
     def test_rows_are_left_out_where_they_cost_too_much(self, observed, monkeypatch):
-        assert chosen_sides("auto", observed) == (True, True)
+        assert chosen_sides("auto", InMemory(observed)) == (True, True)
         tall = Observed.from_dense(np.ones((2000, 3)))
-        assert chosen_sides("auto", tall) == (True, False)
+        assert chosen_sides("auto", InMemory(tall)) == (True, False)
         monkeypatch.setattr(fitting, "AFFORDABLE", 1.0)
-        assert chosen_sides("auto", observed) == (True, False)
+        assert chosen_sides("auto", InMemory(observed)) == (True, False)
         wide = observed.transposed()
-        assert chosen_sides("auto", wide) == (False, True)
-        monkeypatch.setattr(fitting, "AFFORDABLE", step_cost(wide) / 2)
-        assert chosen_sides("auto", wide) == (True, True)
+        assert chosen_sides("auto", InMemory(wide)) == (False, True)
+        monkeypatch.setattr(fitting, "AFFORDABLE", step_cost(InMemory(wide).survey) / 2)
+        assert chosen_sides("auto", InMemory(wide)) == (True, True)
 
     def test_rows_know_nothing_of_what_was_given_for_the_columns(self):
         ways = ways_of_sides(

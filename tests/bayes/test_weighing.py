@@ -10,13 +10,15 @@ from ncarl.bayes.cuts import cuts_of
 from ncarl.bayes.near import NearChoice
 from ncarl.bayes.weighing import Held, chosen_near, column_weight, joined, weighed
 from ncarl.observed import Observed
+from ncarl.streams import as_it_is
+from ncarl.surveys import InMemory
 
 BOTH = ["columns", "rows"]
 
 
 @pytest.fixture
 def cuts(X):
-    return cuts_of(Observed.from_dense(X), 0.1, 0)
+    return cuts_of(InMemory(Observed.from_dense(X)), as_it_is, 0.1, 0)
 
 
 def held(errors, deviations=None, near=None):

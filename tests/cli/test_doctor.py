@@ -182,15 +182,15 @@ def test_wrong_results_fail_the_self_test(
 
 
 def test_the_self_test_solves_rows_from_both_sides():
-    from ncarl.blocks import needs_missing_side
+    from ncarl.surveys import Survey
     from ncarl.cli.selftest import problem
     from ncarl.observed import Observed
 
     given = problem()
     assert given.hidden.mean() == pytest.approx(0.4, abs=0.01)
     few, many = given.seen[:30], given.seen[-30:]
-    assert needs_missing_side(Observed.from_dense(few))
-    assert not needs_missing_side(Observed.from_dense(many))
+    assert Survey.of(Observed.from_dense(few)).missing_side(few.shape[1])
+    assert not Survey.of(Observed.from_dense(many)).missing_side(many.shape[1])
 
 
 def test_full_tries_torch_on_the_processor_and_compares(ncarl, gpu_is, results_are):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncarl.centering import Centre, fit_centre, two_way_effects
+from ncarl.centering import fit_centre
+from ncarl.centre import Centre
 from ncarl.observed import Observed
+from ncarl.surveys import InMemory
+from ncarl.two_way import two_way_columns
 
 
 def with_effects(rng, row_sd, noise):
@@ -47,6 +50,15 @@ def column_ridge(X, mean, a, b):
     return float(np.median(ridges))
 
 
+def two_way_effects(observed, mean):
+    """Effects of rows and columns, and the ridge of the rows."""
+    n = observed.shape[1]
+    about = Centre(mean, np.zeros(n), None, np.ones(n))
+    found = two_way_columns(InMemory(observed), about)
+    whole = Centre(mean, found.columns, found.row_ridge, np.ones(n))
+    return whole.row_effects(observed), found.columns, found.row_ridge
+
+
 def test_two_way_effects_solve_the_ridge_problem_with_the_learned_ridges(rng):
     X = with_effects(rng, row_sd=0.7, noise=1.5)
     mean = float(np.nanmean(X))
@@ -76,7 +88,7 @@ def test_learned_ridges_are_ratios_of_variances(effects):
 
 def test_two_way_row_effects_of_the_fit_are_recovered_row_by_row(effects):
     observed = Observed.from_dense(effects)
-    centre = fit_centre(observed, "two-way", False)
+    centre = fit_centre(InMemory(observed), "two-way", False)
     a, b, ridge = two_way_effects(observed, centre.mean)
     np.testing.assert_array_equal(centre.columns, b)
     assert centre.row_ridge == ridge
@@ -102,7 +114,7 @@ def test_a_constant_matrix_has_no_effects():
 @pytest.mark.parametrize("scaled", [False, True])
 def test_what_is_taken_off_can_be_put_back(effects, mode, scaled):
     observed = Observed.from_dense(effects)
-    centre = fit_centre(observed, mode, scaled)
+    centre = fit_centre(InMemory(observed), mode, scaled)
     rows = centre.row_effects(observed)
     left = centre.residuals(observed, rows)
     j = observed.indices
@@ -115,7 +127,7 @@ def test_modes_take_off_what_they_say(effects):
     observed = Observed.from_dense(effects)
 
     def residuals(mode):
-        centre = fit_centre(observed, mode, False)
+        centre = fit_centre(InMemory(observed), mode, False)
         return observed.with_values(
             centre.residuals(observed, centre.row_effects(observed))
         )
@@ -132,7 +144,7 @@ def test_modes_take_off_what_they_say(effects):
 def test_scaled_columns_have_unit_spread_and_constant_ones_stay(rng):
     X = rng.standard_normal((30, 3)) * [1.0, 100.0, 0.0]
     observed = Observed.from_dense(X)
-    centre = fit_centre(observed, "columns", True)
+    centre = fit_centre(InMemory(observed), "columns", True)
     left = centre.residuals(observed, centre.row_effects(observed)).reshape(30, 3)
     np.testing.assert_allclose(np.sqrt(np.mean(left**2, axis=0)), [1, 1, 0], atol=1e-14)
     assert centre.spreads[2] == 0.0
@@ -144,7 +156,7 @@ def test_scaled_residuals_do_not_depend_on_the_units_of_columns(effects, mode, r
 
     def residuals(X):
         observed = Observed.from_dense(X)
-        centre = fit_centre(observed, mode, True)
+        centre = fit_centre(InMemory(observed), mode, True)
         return centre.residuals(observed, centre.row_effects(observed))
 
     np.testing.assert_allclose(

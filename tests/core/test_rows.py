@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 
 import ncarl.blocks
 import ncarl.core.plan
-from ncarl.blocks import cut, mask_groups, needs_missing_side
+from ncarl.blocks import cut, mask_groups
 from ncarl.core.linalg import spd_inverse
 from ncarl.core.plan import duals_matrix, missing_side_pays, pieces
 from ncarl.core.rows import (
@@ -33,6 +33,7 @@ from ncarl.core.rows import (
 from ncarl.core.types import Kernel, RowSums
 from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.observed import Observed
+from ncarl.surveys import Survey
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 SIDES = ["observed", "missing", "cheaper"]
@@ -294,8 +295,8 @@ def test_the_cheaper_side_is_taken():
     assert missing_side_pays([90, 100], 100).all()
     few = Observed.from_dense(np.where(np.eye(60) > 0, 1.0, np.nan))
     many = Observed.from_dense(np.where(np.eye(60) > 0, np.nan, 1.0))
-    assert not needs_missing_side(few)
-    assert needs_missing_side(many)
+    assert not Survey.of(few).missing_side(few.shape[1])
+    assert Survey.of(many).missing_side(many.shape[1])
 
 
 SIZES = [8, 40]  # below and above the limit of the plain Cholesky

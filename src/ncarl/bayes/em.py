@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import reduce
-from operator import iadd
 from typing import Any
 
 import numpy as np
@@ -139,12 +137,9 @@ def assess(
             return Assessed(state, state, math.nan, math.nan, 0.0, {})
         kernel, scales = in_noise_units(state, missing_side=rows.missing_side)
     ready = home.mark()
-    sums = reduce(
-        iadd,
-        engine.map(
-            evidence_of_rows, rows.blocks, kernel=kernel, offsets=state.mean,
-            scales=scales, checked=not home.queued,
-        ),
+    sums = engine.total(
+        evidence_of_rows, rows.blocks, kernel=kernel, offsets=state.mean,
+        scales=scales, checked=not home.queued,
     )  # fmt: skip
     done = home.mark()
     with home.work(n):

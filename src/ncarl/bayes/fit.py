@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ncarl.bayes.cuts import Cut, cuts_of, for_weighing
-from ncarl.bayes.journal import Journal, climb_arrays, kept_climb
+from ncarl.bayes.journal import Arrays, Journal, climb_arrays, kept_climb
 from ncarl.bayes.near import COUNTS, comparable
 from ncarl.bayes.search import DEAR, FIRST_STRENGTH, SideSearch, Trial, Watch
 from ncarl.bayes.side import Side, Ways, step_cost
 from ncarl.bayes.state import Iterate, State
 from ncarl.bayes.weighing import Held, Weighed, joined, weighed
+from ncarl.checkpoint import Checkpoint
 from ncarl.engines import Engine
 from ncarl.loop import History, NoStepError, Result
 from ncarl.model import KernelModel
 from ncarl.observed import Observed
+from ncarl.surveys import Entries, InMemory
 
 #: The second side is taken by itself only if a step of it stays below so many flops:
 #: about a quarter of a minute on two cores.
@@ -79,14 +80,25 @@ class Fitted:
     parts: Weighed
 
 
-def chosen_sides(sides: str, observed: Observed) -> tuple[bool, bool]:
-    """Whether columns, and whether rows are to carry a kernel."""
+def chosen_sides(sides: str, entries: Entries) -> tuple[bool, bool]:
+    """Whether columns, and whether rows are to carry a kernel.
+
+    Rows can only where all of them are in memory.
+    """
     if sides != "auto":
         return sides in ("columns", "both"), sides in ("rows", "both")
-    columns, rows = step_cost(observed), step_cost(observed.transposed())
+    if not isinstance(entries, InMemory):
+        return True, False
+    columns, rows = step_cost(entries.survey), step_cost(_turned(entries).survey)
     if columns > AFFORDABLE and rows < columns:
         return columns <= 4.0 * AFFORDABLE, True
     return True, rows <= min(AFFORDABLE, DEARER * columns)
+
+
+def _turned(entries: Entries) -> InMemory:
+    """The transposed matrix."""
+    assert isinstance(entries, InMemory)
+    return InMemory(entries.observed.transposed())
 
 
 class Fit:
@@ -94,8 +106,10 @@ class Fit:
 
     Parameters
     ----------
-    observed : Observed
-        Values of about unit size.
+    raw : Entries
+        Values as they were given.
+    inward : callable
+        Entries as the model sees them, with values of about unit size.
     plan : Plan
         What to do.
     ways : mapping
@@ -104,28 +118,31 @@ class Fit:
         Where to work.
     watch : callable
         Observers of a run by its label.
-    checkpoint : Path or None
+    checkpoint : Checkpoint or None
         Where the state is kept.
     owner : mapping
         Whose state that is.
     """
 
     def __init__(
-        self, observed: Observed, plan: Plan, ways: Mapping[str, Ways], engine: Engine,
-        *, watch: Watch, checkpoint: Path | None, owner: Mapping[str, Any],
+        self, raw: Entries, inward: Callable[[Observed], Observed], plan: Plan,
+        ways: Mapping[str, Ways], engine: Engine, *, watch: Watch,
+        checkpoint: Checkpoint | None, owner: Mapping[str, Any],
     ) -> None:  # fmt: skip
-        self.observed, self.plan, self.ways = observed, plan, ways
+        self.raw, self.inward, self.plan, self.ways = raw, inward, plan, ways
+        self.entries = raw.changed(inward)
         self.engine, self.watch = engine, watch
         self.checkpoint, self.owner = checkpoint, owner
         self.journal = Journal(checkpoint, owner)
 
     def run(self) -> Fitted:
         """Choose on held-out entries, then fit to all of them."""
-        columns, rows = chosen_sides(self.plan.sides, self.observed)
+        columns, rows = chosen_sides(self.plan.sides, self.entries)
         wanted = [n for n, yes in (("columns", columns), ("rows", rows)) if yes]
         cuts = []
         if self.plan.validation > 0.0:
-            cuts = cuts_of(self.observed, self.plan.validation, self.plan.seed)
+            share, seed = self.plan.validation, self.plan.seed
+            cuts = cuts_of(self.raw, self.inward, share, seed)
         trials, parts, tried = self._tried(wanted, cuts)
         if cuts:
             wanted = list(trials)
@@ -176,7 +193,7 @@ class Fit:
 
     def _rows_needless(self, parts: Mapping[str, list[Held]], cuts: list[Cut]) -> bool:
         """Whether nearest rows say already what a dear kernel of the rows would."""
-        if not self._auto or step_cost(self.observed.transposed()) < DEAR:
+        if not self._auto or step_cost(_turned(self.entries).survey) < DEAR:
             return False
         near = self._weighed(parts, cuts, ["columns"]).near if parts else None
         return near is not None and near.sharper < ENOUGH_SHARPER
@@ -185,16 +202,21 @@ class Fit:
         """Trials of a side."""
         columns = name == "columns"
         turned = cuts if columns else [cut.turned() for cut in cuts]
-        heard = self._auto and columns and comparable(self.observed)
+        heard = self._auto and columns and self._comparable()
         near = COUNTS if heard else ()
         return SideSearch(
             name, turned, self.ways[name], self.engine, max_iter=self.plan.max_iter,
             tol=self.plan.tol, journal=self.journal, watch=self.watch, near=near,
         )  # fmt: skip
 
+    def _comparable(self) -> bool:
+        """Whether rows can be compared with each other."""
+        entries = self.entries
+        return isinstance(entries, InMemory) and comparable(entries.observed)
+
     def _fitted(self, name: str, trial: Trial | None) -> FittedSide:
         """A side fitted to all entries, as far as its trial says."""
-        data = self.observed if name == "columns" else self.observed.transposed()
+        data = self.entries if name == "columns" else _turned(self.entries)
         side = Side(data, self.ways[name], self.engine)
         given, steps = self.plan.strength, self.plan.max_iter
         strength = FIRST_STRENGTH if given is None else given
@@ -221,7 +243,7 @@ class Fit:
         """Where the climb of a side ends, from where a checkpoint left it."""
         home, file = self.engine.home, None
         if self.checkpoint is not None:
-            file = Journal(Path(f"{self.checkpoint}.{name}"), self.owner)
+            file = Journal(self.checkpoint.beside(name), self.owner)
         kept = None
         if file is not None and "climb" in file.stages:
             arrays = file.stages["climb"]
@@ -231,11 +253,13 @@ class Fit:
                 return _ended(step, history, converged=done), here, evidence
             kept = climb, step, history
 
-        def keep(iterate: Iterate, history: History) -> None:
-            if file is not None:
+        def keep(iterate: Iterate, history: History, last: bool = False) -> None:
+            def work() -> Arrays:
                 done = iterate.change < self.plan.tol
-                arrays = climb_arrays(iterate, history, home.fetch)
-                file.put("climb", {**arrays, "done": done})
+                return {**climb_arrays(iterate, history, home.fetch), "done": done}
+
+            if file is not None:
+                file.keep("climb", iterate.step, work, last=last)
 
         try:
             with self.watch(name) as seen:
@@ -248,6 +272,7 @@ class Fit:
                 raise
             # It had come to where digits run out.
             return _ended(step, history, converged=True), here, evidence
+        keep(result.last, History(result.history), last=True)
         found = result.last.found
         return result, found.state, found.evidence
 

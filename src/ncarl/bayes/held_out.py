@@ -21,18 +21,21 @@ class HeldOut:
     ----------
     side : Side
         What is learned from.
+    asked : Observed
+        Rows in which entries are hidden, without those.
     hidden : Observed
-        What is not.
+        The hidden entries, in the same rows.
     """
 
-    def __init__(self, side: Side, hidden: Observed) -> None:
+    def __init__(self, side: Side, asked: Observed, hidden: Observed) -> None:
         self.side, self.hidden = side, hidden
+        self.asked = asked.with_values(asked.values.astype(side.ways.dtype))
         engine = side.engine
         wanted, position = np.unique(hidden.rows, return_inverse=True)
         self.columns = hidden.indices.astype(np.int64)
         # Entries of a matrix are in the order of its rows.
         self.bounds = np.searchsorted(position, np.arange(len(wanted) + 1))
-        rows = side.observed.take_rows(wanted)
+        rows = self.asked.take_rows(wanted)
         self.blocks = engine.place(cut(rows, engine.blocks_wanted(*rows.shape)))
 
     def errors(self, found: Assessed) -> Array:
@@ -54,8 +57,7 @@ class HeldOut:
         i, hidden, engine = self.hidden.rows, self.hidden, self.side.engine
         model = self.side.model(state, fetched=False)
         std = "observed" if state.noisy else None
-        observed = self.side.observed
-        guess, spread = model.predict(observed, i, self.columns, engine, std=std)
+        guess, spread = model.predict(self.asked, i, self.columns, engine, std=std)
         return hidden.values - guess, np.zeros(len(i)) if spread is None else spread
 
     def near_terms(self, state: State, counts: tuple[int, ...]) -> dict[int, Array]:
@@ -63,7 +65,7 @@ class HeldOut:
         if not counts:
             return {}
         model = self.side.model(state, fetched=False)
-        found = nearest(model, self.side.observed, self.side.engine, max(counts))
+        found = nearest(model, self.asked, self.side.engine, max(counts))
         if found is None:
             return {}
         i = self.hidden.rows

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ncarl.bayes.state import Climb, Iterate, State
-from ncarl.checkpoint import refuse_other
+from ncarl.checkpoint import Checkpoint, Keeper, Parts, records_up_to
 from ncarl.core.types import Array
 from ncarl.loop import History
-from ncarl.storage import read_archive, write_archive
 
 KIND = "stages"
 STATE = ("K", "noise", "mean")
@@ -25,46 +23,82 @@ class Journal:
 
     Parameters
     ----------
-    path : Path or None
-        The file; None keeps nothing.
+    place : Checkpoint or None
+        The file, and how often a stage under way is written; None keeps nothing.
     owner : mapping
-        Fingerprint of the data and all parameters that change the result.
+        Whose stages they are; see `Keeper`.
     """
 
-    def __init__(self, path: Path | None, owner: Mapping[str, Any]) -> None:
-        self.path, self.owner = path, dict(owner)
+    def __init__(self, place: Checkpoint | None, owner: Mapping[str, Any]) -> None:
+        self.file = None if place is None else Keeper(place, KIND, owner)
         self.stages: dict[str, Arrays] = {}
-        if path is not None and path.exists():
-            header, arrays = read_archive(path, KIND)
-            refuse_other(path, header["owner"], self.owner)
-            for name, array in arrays.items():
+        kept = None if self.file is None else self.file.get()
+        if self.file is not None and kept is not None:
+            for name, array in kept[1].items():
                 stage, _, part = name.rpartition(":")
                 self.stages.setdefault(stage, {})[part] = array
+            with self.file.sound():
+                self.file.at = _where(self.stages)
 
     def __call__(self, stage: str, work: Callable[[], Arrays]) -> Arrays:
         """The arrays of a stage, from the file or from ``work``."""
         if stage not in self.stages:
-            self.put(stage, work())
+            self.stages[stage] = _as_arrays(work())
+            if self.file is not None:
+                self.file.put(_where(self.stages), {}, _flat(self.stages))
         return self.stages[stage]
 
-    def put(self, stage: str, arrays: Arrays) -> None:
-        """Keep the arrays of a stage in place of what it had."""
-        self.stages[stage] = {name: np.asarray(a) for name, a in arrays.items()}
-        if self.path is None:
-            return
-        flat = {
-            f"{stage}:{name}": array
-            for stage, arrays in self.stages.items()
-            for name, array in arrays.items()
-        }
-        write_archive(self.path, {"kind": KIND, "owner": self.owner}, flat)
+    def keep(
+        self, stage: str, step: int, work: Callable[[], Arrays], *, last: bool = False
+    ) -> None:
+        """Write a stage under way if it is time to, or if it is the last step.
+
+        Parameters
+        ----------
+        stage : str
+            The stage.
+        step : int
+            Steps made so far.
+        work : callable
+            Gives the arrays, which must hold ``step``.
+        last : bool
+            Whether the stage ends here.
+        """
+
+        def parts() -> Parts:
+            self.stages.pop(stage, None)  # what is large is not held on to
+            return {}, _flat({**self.stages, stage: _as_arrays(work())})
+
+        if self.file is not None:
+            self.file.after(f"step {step}", parts, last=last)
+
+
+def _as_arrays(found: Arrays) -> Arrays:
+    """What was found, numbers as arrays too."""
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def _flat(stages: Mapping[str, Arrays]) -> Arrays:
+    """The arrays of all stages as a file holds them."""
+    return {
+        f"{stage}:{name}": array
+        for stage, arrays in stages.items()
+        for name, array in arrays.items()
+    }
+
+
+def _where(stages: Mapping[str, Arrays]) -> str:
+    """Where a fit stands that has these stages."""
+    stage = list(stages)[-1]
+    step = stages[stage].get("step")
+    return f"the stage {stage!r}" if step is None else f"step {int(step)}"
 
 
 def climb_arrays(
     iterate: Iterate, history: History, fetch: Callable[[Any], Array]
 ) -> Arrays:
     """All that a climb needs to go on, as arrays."""
-    climb, columns = iterate.climb, history.columns
+    climb, columns = iterate.climb, records_up_to(history, iterate.step)
     arrays: Arrays = {"step": iterate.step, "noisy": climb.state.noisy}
     arrays |= {"length": climb.length, "penalised": climb.penalised}
     states = {"next": climb.state, "plain": climb.plain, "here": iterate.found.state}

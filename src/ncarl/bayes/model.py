@@ -9,8 +9,9 @@ import numpy as np
 from scipy.linalg import cholesky
 
 from ncarl.bayes.near import Near, NearChoice, nearest
-from ncarl.bayes.standard import Range, Standard
-from ncarl.centering import Centre
+from ncarl.bayes.range import Range
+from ncarl.bayes.standard import Standard
+from ncarl.centre import Centre
 from ncarl.core.linalg import add_diagonal, jitter_steps, mean_diagonal
 from ncarl.core.types import Array
 from ncarl.engines import Engine

@@ -7,19 +7,19 @@ correlation; features of the columns can be mixed in.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import iadd
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from ncarl.blocks import cut
 from ncarl.core.linalg import identity_like, symmetrised
 from ncarl.core.rows import first_gram
-from ncarl.core.types import Array
+from ncarl.core.types import Array, Block
 from ncarl.engines import Engine
 from ncarl.observed import Observed
+from ncarl.preparing import as_one_block
+from ncarl.surveys import Entries
 
 #: Rows count by ``(entries + this) ** -1/2``: one with many entries says less by each.
 ROW_RIDGE = 10.0
@@ -29,12 +29,12 @@ OWN_SHARE = 0.5
 NO_VARIANCE = 1e-9
 
 
-def prior_correlation(observed: Observed, prior: Any, engine: Engine) -> Array:
+def prior_correlation(entries: Entries, prior: Any, engine: Engine) -> Array:
     """The prior correlation of the columns, where the engine keeps n x n arrays.
 
     Parameters
     ----------
-    observed : Observed
+    entries : Entries
         The entries.
     prior : {"co-observation", "identity"} or array
         The kernel of the pattern; none; features of the columns, shape (n, d), beside
@@ -42,29 +42,41 @@ def prior_correlation(observed: Observed, prior: Any, engine: Engine) -> Array:
     engine : Engine
         Where to work.
     """
-    n, home = observed.shape[1], engine.home
+    n, home = len(entries.survey.column_counts), engine.home
     if isinstance(prior, str) and prior == "identity":
         return home.send(np.eye(n))
     if not isinstance(prior, str) and prior.shape[0] == prior.shape[1]:
         return home.send(prior / prior.diagonal().mean())
-    C = co_observation(observed, engine)
+    C = co_observation(entries, engine)
     with home.work(n):
         if not isinstance(prior, str):
             C = (C + home.send(feature_correlation(prior))) * 0.5
         return C * (1.0 - OWN_SHARE) + identity_like(C) * OWN_SHARE
 
 
-def co_observation(observed: Observed, engine: Engine) -> Array:
+@dataclass(frozen=True)
+class Marks:
+    """Marks in the place of values, weaker where a row has many."""
+
+    def rows(self, observed: Observed) -> Observed:
+        """The marks of the entries."""
+        weights = (observed.row_counts + ROW_RIDGE) ** -0.25
+        return observed.with_values(np.repeat(weights, observed.row_counts))
+
+    def __call__(self, chunk: Observed) -> Block:
+        """The marks of a chunk as one block."""
+        return as_one_block(self.rows(chunk))
+
+
+def co_observation(entries: Entries, engine: Engine) -> Array:
     """Correlation of the columns' patterns, centred; columns without one decouple."""
-    weights = (observed.row_counts + ROW_RIDGE) ** -0.25
-    marks = observed.with_values(np.repeat(weights, observed.row_counts))
-    blocks = cut(marks, engine.blocks_wanted(*observed.shape))
-    A = reduce(iadd, engine.map(first_gram, engine.place(blocks)))
-    m = int((observed.row_counts > 0).sum())
-    with engine.home.work(observed.shape[1]):
-        live = engine.home.send((observed.column_counts > 0).astype(np.float64))
+    A = engine.total(first_gram, entries.placed(engine, Marks()))
+    survey = entries.survey
+    seen = survey.column_counts > 0
+    with engine.home.work(len(seen)):
+        live = engine.home.send(seen.astype(np.float64))
         C = _unit_diagonal(_centred(_unit_diagonal(A), live))
-        return _beyond_chance(C, m, int((observed.column_counts > 0).sum()))
+        return _beyond_chance(C, survey.seen_rows, int(seen.sum()))
 
 
 def _centred(A: Array, live: Array) -> Array:

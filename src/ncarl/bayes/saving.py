@@ -7,8 +7,9 @@ from typing import Any
 
 from ncarl.bayes.model import TwoSided
 from ncarl.bayes.near import NearChoice
-from ncarl.bayes.standard import Range, Standard
-from ncarl.centering import Centre
+from ncarl.bayes.range import Range
+from ncarl.bayes.standard import Standard
+from ncarl.centre import Centre
 from ncarl.core.types import Array
 from ncarl.saving import model_state, restored_model
 

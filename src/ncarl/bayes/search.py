@@ -140,7 +140,7 @@ class SideSearch:
         self.journal, self.watch, self.near = journal, watch, near
         # The rows seldom have the larger say, and their steps can be dear.
         self.tried_on = for_choice(cuts) if name == "columns" else 1
-        self.dear = step_cost(cuts[0].kept) > DEAR
+        self.dear = step_cost(cuts[0].kept.survey) > DEAR
         self.single = self.dear and _few_digits_do(ways, engine)
         self.asked: dict[int, HeldOut] = {}
         self.runs: list[_Run] = []
@@ -211,7 +211,7 @@ class SideSearch:
         if k not in self.asked:
             dtype = "float32" if self.single else self.ways.dtype
             side = Side(cut.kept, replace(self.ways, dtype=dtype), self.engine)
-            self.asked[k] = HeldOut(side, cut.hidden)
+            self.asked[k] = HeldOut(side, cut.asked, cut.hidden)
         return _Run(self.asked[k], hasty=self.dear)
 
     def _ended(self, run: _Run, strength: float, label: str) -> bool:

@@ -11,13 +11,17 @@ import numpy as np
 from ncarl.bayes.em import em_iterates, in_noise_units
 from ncarl.bayes.prior import prior_correlation
 from ncarl.bayes.state import Belief, Climb, Iterate, Rows, State
-from ncarl.blocks import cut, group_costs, needs_missing_side
-from ncarl.centering import Centre, two_way_effects
-from ncarl.core.types import Array
+from ncarl.blocks import group_costs
+from ncarl.centering import mean_value, square_sum
+from ncarl.centre import Centre
+from ncarl.core.types import Array, Block
 from ncarl.engines import Engine
 from ncarl.loop import History, Result, drive
 from ncarl.model import KernelModel
 from ncarl.observed import Observed
+from ncarl.preparing import as_one_block
+from ncarl.surveys import Entries, Survey
+from ncarl.two_way import two_way_columns
 
 #: Where EM begins: so much of the variance about the effects in the kernel, so much in
 #: the noise. They need not add up; the kernel's own grows in the first steps.
@@ -59,7 +63,7 @@ class Side:
 
     Parameters
     ----------
-    observed : Observed
+    entries : Entries
         Values of about unit size.
     ways : Ways
         The model.
@@ -67,22 +71,21 @@ class Side:
         Where to work.
     """
 
-    def __init__(self, observed: Observed, ways: Ways, engine: Engine) -> None:
-        self.observed = observed.with_values(observed.values.astype(ways.dtype))
-        self.ways, self.engine = ways, engine
-        n = observed.shape[1]
+    def __init__(self, entries: Entries, ways: Ways, engine: Engine) -> None:
+        self.entries, self.ways, self.engine = entries, ways, engine
+        survey = entries.survey
+        self.n = n = len(survey.column_counts)
         engine.home.expect_fit(n, np.dtype(ways.dtype).itemsize)
-        self.missing_side = needs_missing_side(observed) and ways.noise != 0.0
-        mean, row_variance, variance = self._effects(observed)
+        self.missing_side = survey.missing_side(n) and ways.noise != 0.0
+        mean, row_variance, variance = self._effects()
         self.least_noise = self._least_noise(mean, variance)
-        wanted = engine.blocks_wanted(*observed.shape)
-        counts = observed.column_counts.astype(ways.dtype)
+        counts = survey.column_counts.astype(ways.dtype)
         self.rows = Rows(
             engine=engine,
-            blocks=engine.place(cut(self.observed, wanted)),
+            blocks=entries.placed(engine, Cast(ways.dtype)),
             counts=engine.home.send(counts),
-            n_rows=int((observed.row_counts > 0).sum()),
-            n_observed=observed.n_observed,
+            n_rows=survey.seen_rows,
+            n_observed=survey.n_observed,
             missing_side=self.missing_side,
             least_noise=self.least_noise,
         )
@@ -90,39 +93,37 @@ class Side:
 
     def _least_noise(self, mean: Array, variance: float) -> float:
         """The least noise that numbers of this size and precision can tell."""
-        v, count = self.observed.values.astype(np.float64), self.observed.n_observed
-        about = v - mean[self.observed.indices]
+        count = self.entries.survey.n_observed
+        about, size = self.entries.total(square_sum, centre=_about(mean)).added
         digits = DIGITS * float(np.finfo(self.ways.dtype).eps)
         return max(
             LEAST_NOISE * variance,
-            LEAST_SHARE * float(about @ about) / count,
-            digits**2 * float(v @ v) / count,
+            LEAST_SHARE * about / count,
+            digits**2 * size / count,
         )
 
-    def _effects(self, observed: Observed) -> tuple[Array, float, float]:
+    def _effects(self) -> tuple[Array, float, float]:
         """Means of the columns, variance of the rows' effects, and what is left."""
-        v, center = observed.values, self.ways.center
-        n = observed.shape[1]
-        total = max(float(v @ v) / len(v), NO_SPREAD)
-        overall = 0.0 if center == "none" else float(v.mean())
-        if center in ("none", "mean"):
-            left = v - overall
-            variance = max(float(left @ left) / len(v), NO_SPREAD * total)
-            return np.full(n, overall), 0.0, variance
-        rows, columns, ridge = two_way_effects(observed.with_values(v - overall))
-        if center == "columns":
-            rows = np.zeros_like(rows)
-        left = v - overall - rows[observed.rows] - columns[observed.indices]
-        variance = max(float(left @ left) / len(v), NO_SPREAD * total)
-        by_rows = variance / ridge if center == "two-way" else 0.0
-        return overall + columns, by_rows, variance
+        entries, center, n = self.entries, self.ways.center, self.n
+        count = entries.survey.n_observed
+        overall = 0.0 if center == "none" else mean_value(entries)
+        mean, ridge = np.full(n, overall), np.inf
+        if center in ("columns", "two-way"):
+            found = two_way_columns(entries, _about(mean))
+            mean, ridge = overall + found.columns, found.row_ridge
+        left, size = entries.total(square_sum, centre=_about(mean)).added
+        if center == "two-way":
+            left = found.squares
+        total = max(size / count, NO_SPREAD)
+        variance = max(left / count, NO_SPREAD * total)
+        return mean, variance / ridge if center == "two-way" else 0.0, variance
 
     @cached_property
     def prior(self) -> Array:
         """Prior correlation, with what the rows' effects add to it."""
         _, row_variance, variance = self._start
-        psi = prior_correlation(self.observed, self.ways.prior, self.engine)
-        with self.engine.home.work(self.observed.shape[1]):
+        psi = prior_correlation(self.entries, self.ways.prior, self.engine)
+        with self.engine.home.work(self.n):
             psi = psi + row_variance / (KERNEL_SHARE * variance)
         return self._in_dtype(psi)
 
@@ -148,7 +149,7 @@ class Side:
         """The prior, worth ``strength`` times the longer side in rows."""
         learned = self.ways.noise if isinstance(self.ways.noise, str) else None
         learn_mean = self.ways.center in ("columns", "two-way")
-        pseudo_rows = strength * max(self.rows.n_rows, self.observed.shape[1])
+        pseudo_rows = strength * max(self.rows.n_rows, self.n)
         return Belief(self.prior, pseudo_rows, learned, learn_mean)
 
     def run(
@@ -172,7 +173,7 @@ class Side:
 
     def model(self, state: State, *, fetched: bool = True) -> KernelModel:
         """The fitted model of a state: rows in, completed rows out."""
-        home, n = self.engine.home, self.observed.shape[1]
+        home, n = self.engine.home, self.n
         with home.work(n):
             kernel, scales = in_noise_units(state, missing_side=self.missing_side)
         mean = home.fetch(state.mean).astype(np.float64)
@@ -197,8 +198,28 @@ def covariance_of(model: KernelModel) -> Array:
     return K
 
 
-def step_cost(observed: Observed) -> float:
+def step_cost(survey: Survey) -> float:
     """Flops of a step with the kernel on the columns, about."""
-    n = observed.shape[1]
-    one = np.ones(observed.shape[0])
-    return 3.0 * float(group_costs(observed.row_counts, one, n).sum()) + 6.0 * n**3
+    sizes, n = survey.by_size, len(survey.column_counts)
+    costs = group_costs(np.arange(n + 1), np.ones(n + 1), n)
+    return 3.0 * float(sizes @ costs) + 6.0 * n**3
+
+
+def _about(mean: Array) -> Centre:
+    """A centre of column means alone."""
+    return Centre(0.0, mean, None, np.ones(len(mean)))
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Values in the precision of the row work."""
+
+    dtype: str
+
+    def rows(self, observed: Observed) -> Observed:
+        """The entries in that precision."""
+        return observed.with_values(observed.values.astype(self.dtype, copy=False))
+
+    def __call__(self, chunk: Observed) -> Block:
+        """A chunk of them as one block."""
+        return as_one_block(self.rows(chunk))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ class Rows:
     """The rows, placed by an engine, and how many entries they have."""
 
     engine: Engine
-    blocks: Sequence[Any]
+    blocks: Any
     counts: Array
     n_rows: int
     n_observed: int

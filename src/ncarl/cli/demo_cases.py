@@ -19,6 +19,7 @@ from ncarl.datasets import load_sample_image
 from ncarl.datasets.sources import source_of
 from ncarl.metrics import rmse
 from ncarl.observed import Observed
+from ncarl.surveys import InMemory
 
 CREDIT = source_of("china").citation
 #: Part of the hidden entries that intervals are to hold.
@@ -216,7 +217,7 @@ def two_way_fill(case: Case) -> Array:
     units = case.units()
     shift = np.nanmean(case.seen, axis=0) if case.is_table else 0.0
     observed = Observed.from_dense((case.seen - shift) / units)
-    centre = fit_centre(observed, "two-way", scaled=False)
+    centre = fit_centre(InMemory(observed), "two-way", scaled=False)
     rows = centre.row_effects(observed)
     effects = centre.mean + rows[:, None] + centre.columns[None, :]
     filled: Array = effects * units + shift

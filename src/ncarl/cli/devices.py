@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import logging
 import math
 import warnings
@@ -141,6 +142,8 @@ def engines(available: int | None) -> tuple[EngineUse, ...]:
 
 def engine_use(name: str, available: int | None) -> EngineUse:
     """What a name leads to; neither a warning nor an error gets out."""
+    if name == "dask":
+        return dask_use()
     with warnings.catch_warnings(record=True) as warned, overheard() as said:
         warnings.simplefilter("always")
         try:
@@ -150,6 +153,16 @@ def engine_use(name: str, available: int | None) -> EngineUse:
         except Exception as error:  # drivers and cards fail in many ways
             return EngineUse(name, note=gpu.first_line(error))
     return EngineUse(name, runs, "; ".join(telling(warned)) or None, largest)
+
+
+def dask_use() -> EngineUse:
+    """What "dask" leads to; no cluster is started to find out."""
+    try:
+        version = importlib.metadata.version("distributed")
+    except importlib.metadata.PackageNotFoundError:
+        return EngineUse("dask", note="not installed: pip install 'ncarl[dask]'")
+    runs = f"dask {version}: the workers of the current client, or threads here"
+    return EngineUse("dask", runs)
 
 
 def largest_kernel(engine: Engine, available: int | None) -> int | None:

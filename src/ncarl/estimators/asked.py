@@ -37,9 +37,17 @@ def refuse_large(shape: tuple[int, ...], max_dense_gb: Any) -> None:
         raise ValueError(
             f"the completed {shape[0]} x {shape[-1]} matrix takes {size:.3g} GB, more "
             f"than max_dense_gb={max_dense_gb:g}. Use predict(rows, cols) for the "
-            "entries you need, transform some rows at a time (X[first:last]), or raise "
-            "max_dense_gb."
+            "entries you need, transform(X, out='filled.npy') to write it to a file "
+            "block by block, or raise max_dense_gb."
         )
+
+
+def nothing_observed(shape: tuple[int, int]) -> str:
+    """What is said of a matrix without entries."""
+    return (
+        f"X has no observed entry (all {shape[0]} x {shape[1]} are missing); nothing "
+        "can be learned from it"
+    )
 
 
 def position_pair(rows: Any, cols: Any, shape: tuple[int, int]) -> tuple[Array, Array]:
@@ -83,3 +91,10 @@ def known_in(estimator: Any, observed: Observed, y: Any) -> Observed:
     n = observed.shape[1]
     seen = observed.rows * n + observed.indices
     return truth.without(np.isin(truth.rows * n + truth.indices, seen))
+
+
+def known_rows(estimator: Any, observed: Observed, y: Any, first: int) -> Observed:
+    """Entries of some rows of ``y``, from ``first`` on, missing in ``observed``."""
+    rows = slice(first, first + observed.shape[0])
+    part = y.iloc[rows] if hasattr(y, "iloc") else y[rows]
+    return known_in(estimator, observed, part)

@@ -12,20 +12,32 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ncarl.containers import give_back, read
+from ncarl.containers import as_source, give_back, read
 from ncarl.core.types import Array
 from ncarl.engines import Engine, pick_engine
 from ncarl.estimators.asked import (
     is_matrix,
     known_in,
+    nothing_observed,
     position_pair,
     refuse_large,
     std_kind,
+)
+from ncarl.estimators.blockwise import (
+    Asked,
+    check_names,
+    checked_outputs,
+    complete_source,
+    complete_to_file,
+    gathered,
+    predict_in,
+    score_in,
 )
 from ncarl.estimators.parameters import check_flag
 from ncarl.holdout import hold_out
 from ncarl.metrics import relative_rmse
 from ncarl.observed import Observed
+from ncarl.sources import RowSource
 
 #: Dense results of sparse input are refused above this size unless asked for.
 MAX_DENSE_GB = 8.0
@@ -68,15 +80,18 @@ class Completer(
         keep_observed: bool = True,
         return_std: bool | Literal["latent"] = False,
         max_dense_gb: float = MAX_DENSE_GB,
+        out: str | os.PathLike[str] | None = None,
+        out_std: str | os.PathLike[str] | None = None,
     ) -> Any:
         """Complete the rows of ``X``, which need not be those of the fit.
 
         Parameters
         ----------
-        X : array, masked array, frame or sparse matrix of shape (m, n)
+        X : array, masked array, frame, sparse matrix or source of rows
             Rows with gaps. Where a kernel sits on the rows, columns with gaps: the
             rows must then be those of the fit. Models of one matrix take that of the
-            fit only.
+            fit only. Rows of a source (`ncarl.open_rows`) are completed from the
+            columns alone, as new rows are.
         keep_observed : bool
             Give observed entries back bit for bit; otherwise the smoothed values of
             the model, which differ from them where it allows for noise.
@@ -84,18 +99,31 @@ class Completer(
             Give standard deviations too: of an entry as it would be observed, or of
             the value behind it. Needs a model of the noise.
         max_dense_gb : float
-            A dense result of sparse input larger than this is refused.
+            A dense result of sparse input or of a source larger than this is refused,
+            unless it is written to a file.
+        out : path, optional
+            File (.npy, .parquet, .csv, .tsv) or folder (.zarr) to write the completed
+            rows to, block by block; what stood there is replaced when all is written.
+        out_std : path, optional
+            The same for the standard deviations.
 
         Returns
         -------
-        filled : container like ``X``; a dense array if ``X`` is sparse
-            The completed matrix.
+        filled : container like ``X``; a dense array if ``X`` is sparse or a source
+            The completed matrix; the path if ``out`` is given; a Dask array, which is
+            worked out when it is asked for, if ``X`` is one.
         std : array of shape (m, n)
             Only if asked for; 0 at observed entries that were kept.
         """
         check_is_fitted(self)
         keep = check_flag("keep_observed", keep_observed)
         std = std_kind(return_std, self._noise_level(), self._noise_hint)
+        asked = Asked(std, keep, max_dense_gb, *checked_outputs(out, out_std, std))
+        source = self._source_of(X)
+        if source is not None:
+            return complete_source(self, X, source, asked)
+        if asked.out is not None:
+            return complete_to_file(self, X, asked)
         if sparse.issparse(X):
             refuse_large(X.shape, max_dense_gb)
         observed = self._read_rows(X)
@@ -125,8 +153,9 @@ class Completer(
             scikit-learn's tools expect of ``predict``.
         return_std : bool or "latent"
             Give standard deviations too; needs a model of the noise.
-        X : container, optional
-            The matrix that the positions refer to; by default that of the fit.
+        X : container or source of rows, optional
+            The matrix that the positions refer to; by default that of the fit, if it
+            was in memory.
 
         Returns
         -------
@@ -137,6 +166,12 @@ class Completer(
         """
         check_is_fitted(self)
         std = std_kind(return_std, self._noise_level(), self._noise_hint)
+        source = self._source_of(rows if cols is None else X)
+        if source is not None and cols is None:
+            return gathered(self, source, Asked(std, False, MAX_DENSE_GB))
+        if source is not None:
+            values, deviations = predict_in(self, source, rows, cols, std)
+            return values if deviations is None else (values, deviations)
         if cols is None:
             if sparse.issparse(rows):
                 refuse_large(rows.shape, MAX_DENSE_GB)
@@ -155,14 +190,17 @@ class Completer(
 
         Parameters
         ----------
-        X : container of shape (m, n)
+        X : container of shape (m, n), or source of rows
             Rows with gaps.
         y : container of shape (m, n), optional
             The truth: entries missing in ``X`` and known in ``y`` are scored. Without
-            it a fixed tenth of the observed entries of ``X`` is hidden, completed from
-            the rest and scored.
+            it a fixed tenth of the observed entries of ``X`` is hidden (of a source:
+            in every chunk), completed from the rest and scored.
         """
         check_is_fitted(self)
+        source = self._source_of(X)
+        if source is not None:
+            return score_in(self, source, y if y is not None and is_matrix(y) else None)
         observed = self._read_rows(X)
         if y is None or not is_matrix(y):
             kept, hidden = hold_out(observed, 0.1, np.random.default_rng(0))
@@ -208,6 +246,21 @@ class Completer(
         """Noise of the model; 0 if it has none, and so no standard deviations."""
         return 0.0
 
+    def _source_of(self, X: Any) -> RowSource | None:
+        """``X`` as a source whose rows the model can complete, if it is no matrix."""
+        source = as_source(X)
+        if source is not None:
+            check_names(self, source)
+            self._check_row_by_row("a source of rows")
+        return source
+
+    def _check_row_by_row(self, what: str) -> None:
+        """Raise where rows cannot be completed one apart from the other."""
+        raise TypeError(
+            f"{type(self).__name__} completes the matrix of its fit as a whole, which "
+            f"{what} does not allow; use NCARL or BayesianNCARL"
+        )
+
     @abstractmethod
     def _read_rows(self, X: Any) -> Observed:
         """Entries of a matrix that the fitted model can complete."""
@@ -236,10 +289,12 @@ class Completer(
 
     def _read_fit(self, X: Any) -> Observed:
         """Entries of the matrix of a fit."""
+        if as_source(X) is not None:
+            raise TypeError(
+                f"{type(self).__name__} needs its matrix in memory; NCARL and "
+                "BayesianNCARL learn from sources of rows and from Dask arrays"
+            )
         observed = read(self, X, reset=True)
         if observed.n_observed == 0:
-            raise ValueError(
-                f"X has no observed entry (all {observed.shape[0]} x "
-                f"{observed.shape[1]} are missing); nothing can be learned from it"
-            )
+            raise ValueError(nothing_observed(observed.shape))
         return observed

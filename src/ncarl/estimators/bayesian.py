@@ -6,14 +6,15 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Self
 
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.bayes.fit import Fit, Fitted, Plan, ways_of_sides
 from ncarl.bayes.model import TwoSided
-from ncarl.bayes.standard import fit_range, fit_standard, units_differ
+from ncarl.bayes.range import fit_range
+from ncarl.bayes.standard import fit_standard, units_differ
+from ncarl.checkpoint import Checkpoint
 from ncarl.engines import Engine, pick_engine
 from ncarl.estimators.bayesian_base import BayesianEstimator
 from ncarl.estimators.bayesian_checks import (
@@ -25,7 +26,7 @@ from ncarl.estimators.bayesian_checks import (
 from ncarl.estimators.parameters import digest
 from ncarl.estimators.watching import watchers
 from ncarl.loop import StepInfo
-from ncarl.observed import Observed
+from ncarl.surveys import Entries
 
 
 class BayesianNCARL(BayesianEstimator):
@@ -77,7 +78,7 @@ class BayesianNCARL(BayesianEstimator):
         distribution.
     random_state : int, default=0
         Seed of the held-out entries.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
+    engine : {"auto", "threads", "torch", "dask"} or Engine, default="auto"
         Where the work is done; see `NCARL`.
     dtype : {"float64", "float32"}, default="float64"
         Precision of the work; results have the float type of the input.
@@ -198,32 +199,37 @@ class BayesianNCARL(BayesianEstimator):
 
         Parameters
         ----------
-        X : array, masked array, frame or sparse matrix of shape (m, n)
-            Matrix with gaps: NaN, masked, null, or not stored.
+        X : array, masked array, frame, sparse matrix or source of rows
+            Matrix with gaps: NaN, masked, null, or not stored. A source
+            (`ncarl.open_rows`), a Dask array or a collection of row blocks gets a
+            kernel of its columns alone; past 20 million entries it is read once in
+            every step and never held as a whole.
         y : ignored
             For scikit-learn's interface.
         """
         plan, noise = checked_plan(self), checked_noise(self.noise)
         clip = checked_clip(self.clip)
-        engine = pick_engine(self.engine)
-        observed = self._read_fit(X)
-        rows_only = self.sides == "rows"
-        prior = checked_prior(self.prior, observed.shape[1], rows_only=rows_only)
-        scaled = self._scaled(observed, noise)
-        standard = fit_standard(observed, scaled=scaled)
+        engine = pick_engine(self.engine, given=X)
+        begun, plan = self._begin_sides(X, engine, plan)
+        entries = begun.entries
+        n, rows_only = entries.survey.shape[1], self.sides == "rows"
+        prior = checked_prior(self.prior, n, rows_only=rows_only)
+        scaled = self._scaled(entries, noise)
+        standard = fit_standard(entries, scaled=scaled)
         if not isinstance(noise, str):
             noise = noise / standard.unit
         ways = ways_of_sides(
             prior=prior, center=self.center or "none", noise=noise, dtype=self.dtype
         )
-        checkpoint = None if self.checkpoint is None else Path(self.checkpoint)
-        inner = standard.inward(observed)
+        kept = self.checkpoint
+        checkpoint = None if kept is None else Checkpoint.of(kept)
+        owner = {} if checkpoint is None else self._owner(entries, plan, prior, scaled)
         fitted = Fit(
-            inner, plan, ways, engine, watch=self._watch, checkpoint=checkpoint,
-            owner=self._owner(observed, plan, prior, scaled),
+            entries, standard.inward, plan, ways, engine, watch=self._watch,
+            checkpoint=checkpoint, owner=owner,
         ).run()  # fmt: skip
         limits = fit_range(
-            observed, clip, rounded=self.rounding is not None, by_column=scaled
+            entries, clip, rounded=self.rounding is not None, by_column=scaled
         )
         self.model_ = TwoSided(
             standard,
@@ -234,13 +240,13 @@ class BayesianNCARL(BayesianEstimator):
             fitted.parts.near,
         )
         self.engine_ = engine.describe()
-        self._take_up(observed, fitted)
+        self._take_up(begun, fitted)
         return self._checked_end(fitted)
 
-    def _scaled(self, observed: Observed, noise: str | float) -> bool:
+    def _scaled(self, entries: Entries, noise: str | float) -> bool:
         """Whether columns are brought to one scale."""
         if isinstance(noise, str) or noise == 0.0:
-            wanted = self.scale == "auto" and units_differ(observed)
+            wanted = self.scale == "auto" and units_differ(entries)
             return wanted or self.scale == "columns"
         if self.scale == "columns":
             raise ValueError(
@@ -258,11 +264,12 @@ class BayesianNCARL(BayesianEstimator):
             yield list(seen)
 
     def _owner(
-        self, observed: Observed, plan: Plan, prior: Any, scaled: bool
+        self, entries: Entries, plan: Plan, prior: Any, scaled: bool
     ) -> dict[str, Any]:
         """What a checkpoint must share, as JSON can hold it."""
         noise = self.noise if isinstance(self.noise, str) else float(self.noise)
         return {
+            "class": type(self).__name__,
             "prior": digest(prior),
             "prior_strength": "auto" if plan.strength is None else plan.strength,
             "center": self.center,
@@ -274,7 +281,7 @@ class BayesianNCARL(BayesianEstimator):
             "dtype": self.dtype,
             "tol": plan.tol,
             "max_iter": plan.max_iter,
-            "data": observed.fingerprint(),
+            "data": entries.fingerprint(),
         }
 
     def _checked_end(self, fitted: Fitted) -> Self:

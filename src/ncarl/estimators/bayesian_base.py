@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ncarl.bayes.fit import Fitted
+from ncarl.bayes import cuts
+from ncarl.bayes.fit import Fitted, Plan
 from ncarl.bayes.intervals import Scores
 from ncarl.bayes.side import covariance_of
+from ncarl.containers import as_source
 from ncarl.core.types import Array
+from ncarl.engines import Engine
 from ncarl.estimators.asked import position_pair, refuse_large
 from ncarl.estimators.base import MAX_DENSE_GB
 from ncarl.estimators.correlations import strongest_correlations
-from ncarl.estimators.kernel_base import KernelEstimator
+from ncarl.estimators.kernel_base import Begun, KernelEstimator
 from ncarl.estimators.parameters import check_number, check_whole
 from ncarl.observed import Observed
+from ncarl.surveys import InMemory
 
 
 class BayesianEstimator(KernelEstimator):
@@ -158,7 +162,28 @@ class BayesianEstimator(KernelEstimator):
         draws: Array = self.model_.draws(observed, count, rng, self._engine())
         return draws
 
-    def _take_up(self, observed: Observed, fitted: Fitted) -> None:
+    def _begin_sides(self, X: Any, engine: Engine, plan: Plan) -> tuple[Begun, Plan]:
+        """Read ``X`` for a fit; only its columns can carry a kernel if it is a source.
+
+        A source that memory has room for is read into it.
+        """
+        source = as_source(X)
+        if source is None:
+            observed = self._read_fit(X)
+            return Begun(observed, InMemory(observed)), plan
+        if plan.sides in ("rows", "both"):
+            raise ValueError(
+                f"sides={plan.sides!r} needs the matrix in memory; a source of rows is "
+                "fitted with sides='columns', which 'auto' means for it"
+            )
+        plan = replace(plan, sides="columns")
+        named = self.checkpoint is not None  # type: ignore[attr-defined]
+        entries = self._passing(source, engine, named=named)
+        if entries.survey.n_observed > cuts.MANY_ENTRIES:
+            return Begun(None, entries), plan
+        return Begun(None, InMemory(Observed.stacked(list(source)))), plan
+
+    def _take_up(self, begun: Begun, fitted: Fitted) -> None:
         """Set the fitted attributes; the model is there already."""
         first = fitted.columns or fitted.rows
         assert first is not None
@@ -166,9 +191,11 @@ class BayesianEstimator(KernelEstimator):
         both = fitted.columns is not None and fitted.rows is not None
         self.sides_ = "both" if both else "rows" if self.transposed_ else "columns"
         self._take_up_parts(fitted)
-        self.training_ = observed
-        self.training_fingerprint_ = observed.fingerprint()
-        shift = self.model_.standard.log_density_shift(observed)
+        self.training_ = begun.observed
+        known = both or fitted.parts.near is not None
+        self.training_fingerprint_ = begun.entries.fingerprint() if known else ""
+        survey = begun.entries.survey
+        shift = self.model_.standard.log_density_shift(survey.column_counts)
         self.history_ = {k: np.asarray(v) for k, v in first.history.items()}
         for name in ("log_evidence", "penalised_evidence"):
             self.history_[name] = self.history_[name] + shift
@@ -179,8 +206,8 @@ class BayesianEstimator(KernelEstimator):
         self.similarity_ = strongest_correlations(
             self._kernel_in_one_unit(), shared=self.center == "two-way"
         )
-        self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
-        self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
+        self.unidentified_rows_ = survey.empty_rows
+        self.unidentified_columns_ = np.flatnonzero(survey.column_counts == 0)
         self._engine_picked = True
 
     def _take_up_parts(self, fitted: Fitted) -> None:

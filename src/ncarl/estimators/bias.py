@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ncarl.centering import TwoWay
 from ncarl.engines import Engine
 from ncarl.estimators.matrix_base import MatrixEstimator
 from ncarl.estimators.parameters import check_number
@@ -16,6 +15,7 @@ from ncarl.matrix_model import MatrixModel, Ready
 from ncarl.observed import Observed
 from ncarl.solvers.bias import Sweeps
 from ncarl.solvers.problem import Ending, Solver
+from ncarl.two_way import TwoWay
 
 
 class BiasModel(MatrixEstimator):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ncarl.containers import read
+from ncarl.containers import as_source, read
 from ncarl.core.types import Array
+from ncarl.engines import Engine
+from ncarl.estimators.asked import nothing_observed
 from ncarl.estimators.base import CENTERS, Completer
+from ncarl.estimators.blockwise import take_names
 from ncarl.estimators.outcome import report
 from ncarl.estimators.parameters import ORIENTATIONS, check_choice
 from ncarl.fitting import Settings, Workspace
@@ -17,6 +21,30 @@ from ncarl.loop import Result
 from ncarl.model import KernelModel
 from ncarl.observed import Observed
 from ncarl.solver import Iterate
+from ncarl.sources import RowSource
+from ncarl.surveys import Entries, InMemory, Passing
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A matrix read for a fit.
+
+    Attributes
+    ----------
+    observed : Observed or None
+        Its entries as they were given, if they are in memory.
+    entries : Entries
+        The same in the orientation of the kernel.
+    """
+
+    observed: Observed | None
+    entries: Entries
+
+    @property
+    def turned(self) -> Observed:
+        """The entries in memory, in the orientation of the kernel."""
+        assert isinstance(self.entries, InMemory)
+        return self.entries.observed
 
 
 class KernelEstimator(Completer):
@@ -102,15 +130,48 @@ class KernelEstimator(Completer):
 
         self.model_ = restored_model(header, arrays)
 
-    def _begin(self, X: Any) -> tuple[Observed, Observed]:
-        """Read ``X`` for a fit: its entries as given, and as the kernel sees them."""
+    def _begin(self, X: Any, engine: Engine, *, named: bool) -> Begun:
+        """Read ``X`` for a fit; a source gets a name for its content if one is wanted.
+
+        Matrices in memory are named when they are asked for it.
+        """
+        source = as_source(X)
+        if source is None:
+            return self._begin_in_memory(X)
+        if check_choice("orientation", self.orientation, ORIENTATIONS) == "rows":
+            raise ValueError(
+                "orientation='rows' needs the matrix in memory; a source of rows is "
+                "fitted with the kernel on the columns"
+            )
+        self.transposed_ = False
+        return Begun(None, self._passing(source, engine, named=named))
+
+    def _begin_in_memory(self, X: Any) -> Begun:
+        """Read a matrix for a fit, and choose the side that carries the kernel."""
         observed = self._read_fit(X)
         turned = check_choice("orientation", self.orientation, ORIENTATIONS)
         wide = observed.shape[0] < observed.shape[1]
         self.transposed_ = turned == "rows" or (
             turned == "auto" and wide and not self._columns_only()
         )
-        return observed, observed.transposed() if self.transposed_ else observed
+        seen = observed.transposed() if self.transposed_ else observed
+        return Begun(observed, InMemory(seen))
+
+    def _passing(self, source: RowSource, engine: Engine, *, named: bool) -> Passing:
+        """Entries of a source, surveyed in a first pass."""
+        take_names(self, source)
+        entries = Passing.of(source, engine, named=named)
+        if entries.survey.n_observed == 0:
+            raise ValueError(nothing_observed(entries.survey.shape))
+        return entries
+
+    def _check_row_by_row(self, what: str) -> None:
+        """Raise where the kernel sits on the rows."""
+        if self.transposed_:
+            raise ValueError(
+                f"the kernel sits on the rows, and {what} is completed row by row; fit "
+                f"with {self._columns_hint}"
+            )
 
     def _keeps_empty(self) -> bool:
         """Whether columns in which nothing is observed take part in the fit."""
@@ -130,14 +191,14 @@ class KernelEstimator(Completer):
 
     def _finish(
         self,
-        observed: Observed,
+        begun: Begun,
         workspace: Workspace,
         settings: Settings,
         result: Result[Iterate],
     ) -> Self:
         """Set the fitted attributes from a run."""
         self.model_ = workspace.model(settings, result)
-        self.training_ = observed
+        self.training_ = begun.observed
         self.history_ = {name: np.asarray(col) for name, col in result.history.items()}
         self.n_iter_ = int(result.last.step)
         self.converged_ = result.converged
@@ -145,8 +206,10 @@ class KernelEstimator(Completer):
         self.engine_ = workspace.engine.describe()
         self._engine_picked = True
         self.similarity_ = workspace.similarity(result)
-        self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
-        self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
+        survey = begun.entries.survey
+        empty = survey.empty_rows, np.flatnonzero(survey.column_counts == 0)
+        rows, columns = empty[::-1] if self.transposed_ else empty
+        self.unidentified_rows_, self.unidentified_columns_ = rows, columns
         if result.interrupted:
             raise KeyboardInterrupt
         report(type(self).__name__, settings, result)

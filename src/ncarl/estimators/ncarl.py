@@ -57,10 +57,11 @@ class NCARL(KernelEstimator):
     tol : float, default=1e-4
         Stop once the Gram matrix changes by less than this, relatively; 0 runs all
         steps.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
+    engine : {"auto", "threads", "torch", "dask"} or Engine, default="auto"
         Where the work is done. "auto" takes a GPU if PyTorch has one that works, else
-        the threads of this machine; "torch" asks for the GPU; `Threads` and `Torch`
-        have options of their own. ``engine_`` says what ran, and why.
+        the threads of this machine, and workers of Dask for Dask input; "torch" asks
+        for the GPU, "dask" for workers; `Threads`, `Torch` and `Dask` have options of
+        their own. ``engine_`` says what ran, and why.
     dtype : {"float64", "float32"}, default="float64"
         Precision of the work; results have the float type of the input.
     progress : bool, default=False
@@ -162,27 +163,30 @@ class NCARL(KernelEstimator):
 
         Parameters
         ----------
-        X : array, masked array, frame or sparse matrix of shape (m, n)
-            Matrix with gaps: NaN, masked, null, or not stored.
+        X : array, masked array, frame, sparse matrix or source of rows
+            Matrix with gaps: NaN, masked, null, or not stored. A source
+            (`ncarl.open_rows`), a Dask array or a collection of row blocks is read
+            once in every step and never held as a whole.
         y : ignored
             For scikit-learn's interface.
         """
         settings = self._settings()
-        engine = pick_engine(self.engine)
-        observed, turned = self._begin(X)
+        engine = pick_engine(self.engine, given=X)
+        begun = self._begin(X, engine, named=self.checkpoint is not None)
+        entries = begun.entries
         if settings.graph is not None and not isinstance(settings.graph, str):
-            check_graph_size(settings.graph, turned.shape[1])
+            check_graph_size(settings.graph, entries.survey.shape[1])
         center = self._center_mode(self.center)
         workspace = Workspace(
-            turned, center, self.scale == "columns", self.dtype, engine,
+            entries, center, self.scale == "columns", self.dtype, engine,
             keep_empty=self._keeps_empty(),
         )  # fmt: skip
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = checkpoint_for(self.checkpoint, turned, self._owner())
+            checkpoint = checkpoint_for(self.checkpoint, entries, self._owner())
         with watchers(self.progress, self.callback, settings.max_iter, "NCARL") as seen:
             result = workspace.run(settings, checkpoint=checkpoint, observers=seen)
-        return self._finish(observed, workspace, settings, result)
+        return self._finish(begun, workspace, settings, result)
 
     def _settings(self) -> Settings:
         """The parameters, checked."""

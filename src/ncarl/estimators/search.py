@@ -6,11 +6,11 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from ncarl.checkpoint import Checkpoint
 from ncarl.engines import Engine, pick_engine
 from ncarl.estimators.base import CENTERS
 from ncarl.estimators.grid import Point, SearchFile, Table, grid, walk
@@ -32,6 +32,7 @@ from ncarl.loop import StepInfo
 from ncarl.observed import Observed
 from ncarl.progress import progress_bar
 from ncarl.saving import plain
+from ncarl.surveys import InMemory
 
 
 class NCARLCV(KernelEstimator):
@@ -152,7 +153,8 @@ class NCARLCV(KernelEstimator):
         """
         points = self._points()
         engine = pick_engine(self.engine)
-        observed, turned = self._begin(X)
+        begun = self._begin_in_memory(X)
+        turned = begun.turned
         graph = self._settings(points[0]).graph
         if graph is not None and not isinstance(graph, str):
             check_graph_size(graph, turned.shape[1])
@@ -161,11 +163,11 @@ class NCARLCV(KernelEstimator):
         workspace = self._workspace(turned, best.center, engine)
         checkpoint = None
         if self.checkpoint is not None:
-            path = f"{os.fspath(self.checkpoint)}.fit"
-            checkpoint = checkpoint_for(path, turned, self._owner([best]))
+            part = Checkpoint.of(self.checkpoint).beside("fit")
+            checkpoint = checkpoint_for(part, begun.entries, self._owner([best]))
         with watchers(self.progress, self.callback, settings.max_iter, "fit") as seen:
             result = workspace.run(settings, checkpoint=checkpoint, observers=seen)
-        return self._finish(observed, workspace, settings, result)
+        return self._finish(begun, workspace, settings, result)
 
     def _choose(self, points: list[Point], turned: Observed, engine: Engine) -> Point:
         """Try all points on held-out entries and set the attributes of the choice."""
@@ -182,9 +184,10 @@ class NCARLCV(KernelEstimator):
             return points[0]
         file = None
         if self.checkpoint is not None:
-            owner = {**self._owner(points), "data": turned.fingerprint()}
+            data = {"shape": list(turned.shape), "data": turned.fingerprint()}
+            owner = {**self._owner(points), **data}
             fetch = engine.home.fetch
-            file = SearchFile(Path(self.checkpoint), owner, fetch)
+            file = SearchFile(Checkpoint.of(self.checkpoint), owner, fetch)
         trials = Trials(
             parts,
             lambda kept, center: self._workspace(kept, center, engine),
@@ -218,7 +221,8 @@ class NCARLCV(KernelEstimator):
         """The data made ready for fits with one centring."""
         mode = self._center_mode(center)
         scaled, keep = self.scale == "columns", self._keeps_empty()
-        return Workspace(data, mode, scaled, self.dtype, engine, keep_empty=keep)
+        entries = InMemory(data)
+        return Workspace(entries, mode, scaled, self.dtype, engine, keep_empty=keep)
 
     def _points(self) -> list[Point]:
         """The grid, checked."""

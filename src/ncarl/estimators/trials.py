@@ -16,6 +16,7 @@ from ncarl.fitting import Settings, Workspace
 from ncarl.holdout import hold_out
 from ncarl.metrics import relative_rmse
 from ncarl.observed import Observed
+from ncarl.surveys import InMemory
 
 #: A small matrix is split again until so many hidden entries have been scored.
 ENOUGH, MOST_SPLITS = 50, 10
@@ -89,7 +90,7 @@ class Trials:
         """Values as they count in the score."""
         if not self.scaled:
             return values
-        centre = fit_centre(kept, "columns", scaled=True)
+        centre = fit_centre(InMemory(kept), "columns", scaled=True)
         spreads = np.where(centre.spreads > 0.0, centre.spreads, 1.0)
         middle = centre.mean + centre.columns
         return (values - middle[columns]) / spreads[columns]

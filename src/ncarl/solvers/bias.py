@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncarl.centering import TwoWay
 from ncarl.core.singular import frobenius
 from ncarl.core.types import Array
 from ncarl.observed import Observed
 from ncarl.solvers.problem import Clock, Ending, Step, ratio
+from ncarl.two_way import TwoWay
 
 
 @dataclass(frozen=True)
