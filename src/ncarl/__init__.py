@@ -21,6 +21,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "BayesianNCARL": "ncarl.estimators.bayesian",
     "BiasModel": "ncarl.estimators.bias",
+    "Checkpoint": "ncarl.checkpoint",
+    "Dask": "ncarl.dask_engine",
     "FGSR": "ncarl.estimators.fgsr",
     "FactoredNuclear": "ncarl.estimators.factored_nuclear",
     "LRFD": "ncarl.estimators.lrfd",
@@ -35,6 +37,7 @@ _HOMES = {
     "Threads": "ncarl.engines",
     "Torch": "ncarl.torch_engine",
     "WNNM": "ncarl.estimators.wnnm",
+    "WideNCARL": "ncarl.estimators.wide",
     "available_methods": "ncarl.methods",
     "datasets": "ncarl",
     "from_triplets": "ncarl.observed",
@@ -42,10 +45,13 @@ _HOMES = {
     "make": "ncarl.methods",
     "masks": "ncarl",
     "metrics": "ncarl",
+    "open_rows": "ncarl.sources",
 }
 
 if TYPE_CHECKING:
     from ncarl import datasets, masks, metrics
+    from ncarl.checkpoint import Checkpoint
+    from ncarl.dask_engine import Dask
     from ncarl.engines import Threads
     from ncarl.estimators.bayesian import BayesianNCARL
     from ncarl.estimators.bias import BiasModel
@@ -59,11 +65,13 @@ if TYPE_CHECKING:
     from ncarl.estimators.schatten import SchattenP
     from ncarl.estimators.search import NCARLCV
     from ncarl.estimators.soft_impute import SoftImpute
+    from ncarl.estimators.wide import WideNCARL
     from ncarl.estimators.wnnm import WNNM
     from ncarl.loop import StepInfo
     from ncarl.methods import available_methods, make
     from ncarl.observed import from_triplets
     from ncarl.saving import load
+    from ncarl.sources import open_rows
     from ncarl.torch_engine import Torch
 
 __all__ = [
@@ -75,6 +83,8 @@ __all__ = [
     "WNNM",
     "BayesianNCARL",
     "BiasModel",
+    "Checkpoint",
+    "Dask",
     "FactoredNuclear",
     "Nuclear",
     "RegL1",
@@ -83,6 +93,7 @@ __all__ = [
     "StepInfo",
     "Threads",
     "Torch",
+    "WideNCARL",
     "__version__",
     "available_methods",
     "datasets",
@@ -91,6 +102,7 @@ __all__ = [
     "make",
     "masks",
     "metrics",
+    "open_rows",
 ]
 
 

@@ -50,13 +50,14 @@ class Hiding:
         chosen = _below(codes ^ np.uint64(ROWS), self.rows)
         columns = mixed(observed.indices.astype(np.uint64) ^ np.uint64(ENTRIES))
         hidden = _below(np.repeat(codes, counts) ^ columns, self.share)
-        hidden &= np.repeat(chosen, counts) & ~self.spared[observed.indices]
+        hidden &= np.repeat(chosen, counts)
         some = np.flatnonzero(counts)
         if len(some):
             firsts = observed.indptr[some]
             lost = np.add.reduceat(hidden.astype(np.int64), firsts) == counts[some]
             hidden[firsts[lost]] = False
-        return hidden
+        # Last: what is spared must not take the place of a row's first entry.
+        return hidden & ~self.spared[observed.indices]
 
     def __call__(self, observed: Observed) -> Observed:
         """The entries that stay."""

@@ -98,8 +98,8 @@ class Side:
         digits = DIGITS * float(np.finfo(self.ways.dtype).eps)
         return max(
             LEAST_NOISE * variance,
-            LEAST_SHARE * about / count,
-            digits**2 * size / count,
+            LEAST_SHARE * float(about) / count,
+            digits**2 * float(size) / count,
         )
 
     def _effects(self) -> tuple[Array, float, float]:

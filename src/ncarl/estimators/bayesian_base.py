@@ -177,7 +177,7 @@ class BayesianEstimator(KernelEstimator):
                 "fitted with sides='columns', which 'auto' means for it"
             )
         plan = replace(plan, sides="columns")
-        named = self.checkpoint is not None  # type: ignore[attr-defined]
+        named = self.checkpoint is not None
         entries = self._passing(source, engine, named=named)
         if entries.survey.n_observed > cuts.MANY_ENTRIES:
             return Begun(None, entries), plan

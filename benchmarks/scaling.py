@@ -1,0 +1,200 @@
+"""Time and memory of a step by the number of rows: in memory, streamed, on Dask.
+
+Usage: python benchmarks/scaling.py [--rows 10000 20000 ...] [--folder F]
+       [--json results/scaling.json]
+
+n = 500 columns, 50 observed entries a row, low rank with noise. Every figure comes
+from a process of its own, so that its peak memory (VmHWM) is its own; the ways to read
+the same rows alternate, so that a busy machine slows down all of them. A step's time is
+the median of several. Targets: at most 2.1 times the time for twice the rows; peak
+memory within 10% whatever the rows when streaming; at most 1.3 times the time in
+memory; two Dask workers at least 85% as fast as two plain processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from common import print_table, versions, write_json
+from scaling_dask import dask_share
+
+from ncarl import NCARL, BayesianNCARL, open_rows
+from ncarl.study.memory import own_memory_gb
+
+COLUMNS, OBSERVED, RANK, NOISE = 500, 50, 5, 0.1
+ROWS = [10_000 * 2**k for k in range(7)] + [1_000_000]
+WAYS = ("memory", "csr.npz", "dense.npy")
+MODELS = {
+    "NCARL": {},
+    "NCARL-noisy": {"gamma": 0.1},
+}
+STEPS = 4
+
+
+def blocks_of_rows(rows, seed=0):
+    """Indices and values of the observed entries, some rows at a time."""
+    rng = np.random.default_rng(seed)
+    V = rng.standard_normal((RANK, COLUMNS))
+    for first in range(0, rows, 5000):
+        m = min(5000, rows - first)
+        keys = rng.random((m, COLUMNS), dtype=np.float32)
+        columns = np.sort(np.argpartition(keys, OBSERVED)[:, :OBSERVED], axis=1)
+        U = rng.standard_normal((m, RANK))
+        values = np.einsum("ik,kij->ij", U, V[:, columns])
+        yield columns, values + NOISE * rng.standard_normal((m, OBSERVED))
+
+
+def write_files(folder, rows):
+    """The same matrix as CSR in NPZ and as a dense NPY, never held as a whole."""
+    from zipfile import ZIP_STORED, ZipFile
+
+    entries, n = rows * OBSERVED, COLUMNS
+    kinds = {"indices": np.int32, "data": np.float64}
+    with ZipFile(folder / "csr.npz", "w", ZIP_STORED) as archive:
+        write_member(archive, "format", [np.frombuffer(b"csr", dtype="S3")], ())
+        write_member(archive, "shape", [np.array([rows, n])], (2,))
+        pointers = (
+            np.arange(first, min(first + 100_000, rows + 1)) * OBSERVED
+            for first in range(0, rows + 1, 100_000)
+        )
+        write_member(archive, "indptr", pointers, (rows + 1,))
+        for place, name in enumerate(("indices", "data")):
+            parts = (b[place].ravel().astype(kinds[name]) for b in blocks_of_rows(rows))
+            write_member(archive, name, parts, (entries,))
+    with (folder / "dense.npy").open("wb") as stream:
+        stream.write(npy_header(np.float64, (rows, n)))
+        for columns, values in blocks_of_rows(rows):
+            dense = np.full((len(columns), n), np.nan)
+            np.put_along_axis(dense, columns, values, axis=1)
+            stream.write(dense.tobytes())
+
+
+def npy_header(dtype, shape):
+    """The header of an NPY file."""
+    import io
+
+    stream = io.BytesIO()
+    about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, about)
+    return stream.getvalue()
+
+
+def write_member(archive, name, parts, shape):
+    """One array of an NPZ file, part by part."""
+    parts = iter(parts)
+    first = next(parts)
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+        stream.write(npy_header(first.dtype, shape))
+        stream.write(first.tobytes())
+        for part in parts:
+            stream.write(part.tobytes())
+
+
+def one_fit(way, folder, model):
+    """Seconds of a step and of all before it, and the peak of memory; this process."""
+    from scipy.sparse import load_npz
+
+    if way == "memory":
+        source = load_npz(folder / "csr.npz")
+    else:
+        source = open_rows(folder / way)
+    marks = []
+    options = {
+        "max_iter": STEPS,
+        "tol": 0,
+        "callback": lambda info: marks.append(now()),
+    }
+    now = time.perf_counter
+    start = now()
+    if model == "BayesianNCARL":
+        BayesianNCARL(sides="columns", validation=0, **options).fit(source)
+    else:
+        NCARL(orientation="columns", **MODELS[model], **options).fit(source)
+    steps = np.diff(marks)
+    return {
+        "step_seconds": float(np.median(steps)),
+        "best_step_seconds": float(np.min(steps)),
+        "before_seconds": float(marks[0] - start - np.median(steps)),
+        "peak_gb": own_memory_gb(),
+    }
+
+
+def in_a_process(way, folder, model):
+    """The same in a process of its own."""
+    command = [sys.executable, __file__, "--one", way, str(folder), model]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measured(rows, folder):
+    """Lines of the table for so many rows."""
+    write_files(folder, rows)
+    lines = []
+    for model in MODELS:
+        for way in WAYS:
+            found = in_a_process(way, folder, model)
+            lines.append({"model": model, "way": way, "rows": rows, **found})
+            print(f"{model} {way} {rows}: {found}", file=sys.stderr, flush=True)
+    return lines
+
+
+def compared(lines):
+    """Each line with its ratios: to half the rows, and to the same rows in memory."""
+    known = {(x["model"], x["way"], x["rows"]): x for x in lines}
+    for line in lines:
+        model, way, rows = line["model"], line["way"], line["rows"]
+        half = known.get((model, way, rows // 2))
+        memory = known.get((model, "memory", rows))
+        time_of = "step_seconds"
+        line["over_half_the_rows"] = half and line[time_of] / half[time_of]
+        line["over_memory"] = memory and line[time_of] / memory[time_of]
+    return lines
+
+
+def verdicts(lines):
+    """The targets, and what they came to."""
+    found = {"growth": max(x["over_half_the_rows"] or 0.0 for x in lines)}
+    for way in WAYS[1:]:
+        here = [x for x in lines if x["way"] == way]
+        peaks = [x["peak_gb"] for x in here]
+        found[f"memory {way}"] = max(peaks) / min(peaks)
+        found[f"over memory {way}"] = max(x["over_memory"] or 0.0 for x in here)
+    return found
+
+
+def main():
+    """Measure, print one table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", nargs="+", type=int, default=ROWS)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--json")
+    parser.add_argument("--no-dask", action="store_true")
+    parser.add_argument("--one", nargs=3, metavar=("WAY", "FOLDER", "MODEL"))
+    args = parser.parse_args()
+    if args.one:
+        way, folder, model = args.one
+        print(json.dumps(one_fit(way, Path(folder), model)))
+        return
+    lines = []
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        for rows in args.rows:
+            lines += measured(rows, Path(folder))
+    compared(lines)
+    print_table(lines)
+    result = {"versions": versions(), "lines": lines, "verdicts": verdicts(lines)}
+    print_table([{"target": k, "found": v} for k, v in result["verdicts"].items()])
+    if not args.no_dask:
+        result["dask"] = dask_share()
+        print_table([result["dask"]])
+    write_json(args.json, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""Sources at the front door: files out, single entries, scores, errors, resuming."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+import ncarl
+from ncarl import NCARL, NCARLCV, BayesianNCARL, Nuclear, SoftImpute, open_rows
+from ncarl.bayes import cuts
+from ncarl.exceptions import CheckpointMismatchError
+from ncarl.observed import Observed
+
+RUN = {"max_iter": 5, "tol": 0}
+
+
+@pytest.fixture(scope="module")
+def noisy(gappy):
+    """A model with error bars, fitted in memory."""
+    return NCARL(**RUN, gamma=0.1, orientation="columns").fit(gappy)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".zarr", ".parquet", ".csv", ".tsv"])
+class TestFiles:
+    def test_rows_are_written_block_by_block(self, suffix, gappy, noisy, tmp_path):
+        needed = {".zarr": "zarr", ".parquet": "pyarrow", ".csv": "pyarrow"}
+        pytest.importorskip(needed.get(suffix, "numpy"))
+        source = open_rows(gappy, rows_per_chunk=13)
+        out, out_std = tmp_path / f"filled{suffix}", tmp_path / f"std{suffix}"
+        found = noisy.transform(source, return_std=True, out=out, out_std=out_std)
+        assert found == (out, out_std)
+        filled, std = noisy.transform(gappy, return_std=True)
+        assert_array_equal(whole(out), filled)
+        assert_allclose(whole(out_std), std, rtol=1e-12)
+
+    def test_a_matrix_in_memory_can_be_written_too(
+        self, suffix, gappy, noisy, tmp_path
+    ):
+        pytest.importorskip({".zarr": "zarr"}.get(suffix, "pyarrow"))
+        out = tmp_path / f"filled{suffix}"
+        assert noisy.transform(gappy, out=str(out)) == out
+        assert_array_equal(whole(out), noisy.transform(gappy))
+
+
+def whole(path):
+    """A file that was written, as an array."""
+    rows = Observed.stacked(list(open_rows(path)))
+    assert rows.n_observed == rows.shape[0] * rows.shape[1]
+    return rows.to_csr().toarray()
+
+
+def test_what_is_too_large_for_memory_is_written_row_by_row(gappy, noisy, tmp_path):
+    sparse = Observed.from_dense(gappy).to_csr()
+    with pytest.raises(ValueError, match=r"transform\(X, out='filled.npy'\)"):
+        noisy.transform(sparse, max_dense_gb=1e-6)
+    out = noisy.transform(sparse, max_dense_gb=1e-6, out=tmp_path / "filled.npy")
+    assert_allclose(np.load(out), noisy.transform(gappy), rtol=1e-12)
+    with pytest.raises(ValueError, match="more than max_dense_gb"):
+        noisy.transform(open_rows(gappy), max_dense_gb=1e-6)
+    turned = NCARL(**RUN, orientation="rows").fit(gappy[:14])
+    with pytest.raises(ValueError, match="orientation='columns'"):
+        turned.transform(gappy[:14], out=tmp_path / "x.npy", max_dense_gb=1e-9)
+    written = turned.transform(gappy[:14], out=tmp_path / "x.npy")
+    assert_array_equal(np.load(written), turned.transform(gappy[:14]))
+
+
+def test_smoothed_rows_and_float_types(gappy, noisy, tmp_path):
+    small = gappy.astype(np.float32)
+    np.save(tmp_path / "x.npy", small)
+    source = open_rows(tmp_path / "x.npy", rows_per_chunk=20)
+    filled = noisy.transform(source)
+    assert filled.dtype == np.float32
+    assert_array_equal(filled[~np.isnan(small)], small[~np.isnan(small)])
+    smooth = noisy.transform(source, keep_observed=False)
+    assert_allclose(smooth, noisy.transform(small, keep_observed=False), rtol=1e-6)
+    out = noisy.transform(source, out=tmp_path / "y.npy")
+    assert np.load(out).dtype == np.float32
+    assert_array_equal(np.load(out), filled)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"out_std": "s.npy"}, "out_std goes with"),
+        ({"out": "a.npy", "return_std": True}, "out_std must say where"),
+        ({"out": "a.npy", "out_std": "s.npy"}, "out_std goes with"),
+        ({"out": "a", "out_std": "a", "return_std": True}, "must differ"),
+        ({"out": "a.what"}, "what"),
+    ],
+)
+def test_outputs_that_make_no_sense_are_refused(
+    options, message, gappy, noisy, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        noisy.transform(gappy, **options)
+    with pytest.raises(TypeError, match="out must be a path, got 3"):
+        noisy.transform(gappy, out=3)
+
+
+def test_a_failing_pass_leaves_what_was_there(gappy, noisy, tmp_path):
+    out = tmp_path / "filled.npy"
+    out.write_bytes(b"before")
+
+    def blocks():
+        yield gappy[:50]
+        raise RuntimeError("the disk is gone")
+
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        noisy.transform(open_rows(blocks), out=out)
+    assert out.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_single_entries_of_a_source(gappy, noisy):
+    source = open_rows(gappy, rows_per_chunk=11)
+    rows, cols = [140, 3, 3, 77, 17], [0, 13, 11, 5, 2]
+    values, std = noisy.predict(rows, cols, return_std=True, X=source)
+    known, known_std = noisy.predict(rows, cols, return_std=True)
+    assert_allclose(values, known, rtol=1e-12)
+    assert_allclose(std, known_std, rtol=1e-12)
+    every = noisy.predict(source)
+    assert_allclose(every, noisy.predict(gappy), rtol=1e-12)
+    with pytest.raises(ValueError, match="rows must lie between 0 and 149"):
+        noisy.predict([150], [0], X=source)
+    with pytest.raises(ValueError, match="cols must lie between 0 and 13"):
+        noisy.predict([0], [14], X=source)
+    streamed = NCARL(**RUN).fit(source)
+    with pytest.raises(ValueError, match=r"pass X=\.\.\."):
+        streamed.predict([0], [1])
+
+
+def test_scores_of_a_source(gappy, noisy, rng):
+    truth = rng.standard_normal(gappy.shape)
+    one_chunk = open_rows(gappy, rows_per_chunk=10**6)
+    assert noisy.score(one_chunk) == pytest.approx(noisy.score(gappy), rel=1e-12)
+    source = open_rows(gappy, rows_per_chunk=11)
+    assert noisy.score(source) == pytest.approx(noisy.score(gappy), rel=0.5)
+    for y in (truth, sp.csr_array(truth)):
+        known = noisy.score(gappy, y)
+        assert noisy.score(source, y) == pytest.approx(known, rel=1e-12)
+    with pytest.raises(ValueError, match="nothing to score"):
+        noisy.score(source, gappy)
+
+
+def test_names_of_columns_are_taken_and_compared(gappy, tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    names = [f"c{j}" for j in range(14)]
+    frame = pd.DataFrame(gappy, columns=names)
+    frame.to_parquet(tmp_path / "x.parquet")
+    model = NCARL(**RUN).fit(open_rows(tmp_path / "x.parquet"))
+    assert list(model.feature_names_in_) == names
+    frame[names[::-1]].to_parquet(tmp_path / "y.parquet")
+    with pytest.raises(ValueError, match="column 0 is 'c13', and was 'c0'"):
+        model.transform(open_rows(tmp_path / "y.parquet"))
+    with pytest.raises(ValueError, match="X has 13 columns, but NCARL was fitted"):
+        model.transform(open_rows(gappy[:, :13]))
+    out = model.transform(frame, out=tmp_path / "filled.csv")
+    assert list(pd.read_csv(out).columns) == names
+    model.fit(open_rows(gappy))
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_a_model_of_a_source_is_saved_and_loaded(gappy, tmp_path):
+    source = open_rows(gappy, rows_per_chunk=11)
+    for model in (NCARL(**RUN), BayesianNCARL(validation=0, **RUN)):
+        model.fit(source).save(tmp_path / "model")
+        again = ncarl.load(tmp_path / "model")
+        assert_array_equal(again.transform(source), model.transform(source))
+        with pytest.raises(ValueError, match="training entries were not kept"):
+            model.save(tmp_path / "more", training_data=True)
+
+
+class TestRefused:
+    def test_an_iterator_can_be_read_only_once(self, gappy):
+        with pytest.raises(TypeError, match="can be read only once"):
+            NCARL().fit(iter([gappy]))
+
+    @pytest.mark.parametrize("model", [NCARLCV(), Nuclear(), SoftImpute()])
+    def test_models_that_need_the_matrix_say_so(self, model, gappy):
+        with pytest.raises(TypeError, match="needs its matrix in memory; NCARL and"):
+            model.fit(open_rows(gappy))
+
+    def test_models_of_one_matrix_complete_no_source(self, gappy):
+        model = Nuclear(max_iter=3, tol=0).fit(gappy)
+        with pytest.raises(TypeError, match="completes the matrix of its fit as a"):
+            model.transform(open_rows(gappy))
+
+    def test_the_kernel_sits_on_the_columns(self, gappy):
+        with pytest.raises(ValueError, match="orientation='rows' needs the matrix"):
+            NCARL(orientation="rows").fit(open_rows(gappy))
+        for sides in ("rows", "both"):
+            with pytest.raises(ValueError, match="needs the matrix in memory"):
+                BayesianNCARL(sides=sides).fit(open_rows(gappy))
+        turned = NCARL(**RUN, orientation="rows").fit(gappy)
+        with pytest.raises(ValueError, match="the kernel sits on the rows"):
+            turned.transform(open_rows(gappy))
+
+    def test_nothing_observed(self, gappy):
+        for model in (NCARL(), BayesianNCARL()):
+            with pytest.raises(ValueError, match=r"no observed entry \(all 150 x 14"):
+                model.fit(open_rows(gappy * np.nan))
+            with pytest.raises(ValueError, match="X has no rows"):
+                model.fit(open_rows(lambda: iter([gappy[:0]])))
+
+
+def kill_at_three(info):
+    if info.step == 3:
+        raise RuntimeError("killed")
+
+
+@pytest.fixture(params=["threads", "torch", "dask"])
+def engine(request):
+    """Every engine at hand."""
+    if request.param == "torch":
+        request.getfixturevalue("one_torch_thread")
+        yield ncarl.Torch("cpu")
+    elif request.param == "dask":
+        pytest.importorskip("distributed")
+        with ncarl.Dask("threads", n_workers=2) as workers:
+            yield workers
+    else:
+        yield ncarl.Threads(2)
+
+
+@pytest.mark.parametrize(
+    "model", [NCARL(**RUN), NCARL(**RUN, gamma=0.1), BayesianNCARL(validation=0, **RUN)]
+)
+def test_a_killed_fit_of_a_source_goes_on_to_the_same_bits(
+    model, engine, opened, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(cuts, "MANY_ENTRIES", 0)
+    source = opened("npz")
+    options = {**model.get_params(), "engine": engine}
+    undisturbed = type(model)(**options).fit(source)
+    path = tmp_path / "state"
+    stopped = type(model)(**{**options, "checkpoint": path, "callback": kill_at_three})
+    with pytest.raises(RuntimeError, match="killed"):
+        stopped.fit(source)
+    made = []
+    resumed = type(model)(**{**options, "checkpoint": path, "callback": made.append})
+    resumed.fit(source)
+    assert [info.step for info in made] == [4, 5]
+    assert_array_equal(resumed.kernel_, undisturbed.kernel_)
+    assert_array_equal(resumed.transform(source), undisturbed.transform(source))
+
+
+def test_a_checkpoint_of_other_rows_is_refused(gappy, tmp_path):
+    path = tmp_path / "state"
+    NCARL(**RUN, checkpoint=path).fit(open_rows(gappy, rows_per_chunk=50))
+    other = gappy.copy()
+    other[149, 0] = 0.5
+    with pytest.raises(CheckpointMismatchError, match="the data"):
+        NCARL(**RUN, checkpoint=path).fit(open_rows(other, rows_per_chunk=50))
+    # What is read in another way is the same data.
+    NCARL(**RUN, checkpoint=path).fit(open_rows(gappy, rows_per_chunk=20))
+    NCARL(**RUN, checkpoint=path, orientation="columns").fit(gappy)

@@ -1,0 +1,168 @@
+"""Every reader and every engine gives the answer of threads in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from ncarl import NCARL, BayesianNCARL
+from ncarl.bayes import cuts
+from ncarl.engines import Threads
+from ncarl.sources import open_rows
+
+READERS = (
+    *("npy", "npz", "squeezed_npz", "parquet", "csv", "zarr", "dask_array"),
+    *("delayed_blocks", "list_of_blocks", "function", "in_memory"),
+)
+RUN = {"max_iter": 6, "tol": 0, "orientation": "columns"}
+MODELS = {
+    "floor": NCARL(**RUN),
+    "pinv": NCARL(**{**RUN, "max_iter": 5}, weights="pinv"),
+    "smooth": NCARL(**RUN, weights="smooth", alpha=1.0),
+    "noisy": NCARL(**RUN, gamma=0.1),
+    "noisy pinv": NCARL(**{**RUN, "max_iter": 5}, gamma=0.1, weights="pinv"),
+    "centred": NCARL(**RUN, center="two-way"),
+    "scaled": NCARL(**RUN, center="columns", scale="columns"),
+    "scaled two-way": NCARL(**RUN, center="two-way", scale="columns"),
+    "fixed graph": NCARL(**RUN, center="mean", graph="fixed"),
+    "bayes": BayesianNCARL(sides="columns", max_iter=8),
+    "bayes unvalidated": BayesianNCARL(
+        sides="columns", validation=0, max_iter=5, tol=0, scale="columns", clip=None
+    ),
+    "bayes by columns": BayesianNCARL(
+        sides="columns", validation=0, max_iter=4, tol=0, center="columns",
+        noise="learn", rounding="observed", prior="identity",
+    ),
+}  # fmt: skip
+#: No entry is so small that this is not a digit of it that counts.
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+@pytest.fixture(autouse=True)
+def always_streamed(monkeypatch):
+    """Nothing is so small that it is read into memory instead."""
+    monkeypatch.setattr(cuts, "MANY_ENTRIES", 0)
+
+
+@pytest.fixture(scope="module")
+def in_memory(gappy):
+    """A function that gives the model fitted in memory, and what it fills in."""
+    known = {}
+
+    def fitted(name):
+        if name not in known:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(cuts, "MANY_ENTRIES", 0)
+                model = again(name, Threads(2)).fit(gappy)
+            known[name] = model, model.transform(gappy)
+        return known[name]
+
+    return fitted
+
+
+def again(name, engine):
+    """The model of that name, to be fitted by an engine."""
+    return type(MODELS[name])(**{**MODELS[name].get_params(), "engine": engine})
+
+
+def assert_same_model(found, known):
+    """Both fits came to the same kernel, in as many steps."""
+    assert found.n_iter_ == known.n_iter_
+    assert_allclose(found.kernel_, known.kernel_, rtol=1e-9, atol=1e-9)
+    # The kernel of pinv holds 1e6, which takes six digits from <Q, G> alone.
+    digits = 1e-7 if known.get_params().get("weights") == "pinv" else 1e-9
+    one, other = found.history_["objective"], known.history_["objective"]
+    assert_allclose(one, other, rtol=digits)
+    assert_array_equal(found.unidentified_rows_, known.unidentified_rows_)
+    assert_array_equal(found.unidentified_columns_, known.unidentified_columns_)
+    assert found.n_features_in_ == known.n_features_in_
+    assert found.training_ is None
+
+
+@pytest.mark.filterwarnings("ignore:.*did not settle")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_gives_the_answer_in_memory(
+    reader, name, opened, in_memory, gappy
+):
+    known, filled = in_memory(name)
+    source = opened(reader)
+    found = again(name, Threads(2)).fit(source)
+    assert_same_model(found, known)
+    answer = np.asarray(found.transform(source))
+    assert_allclose(answer, filled, **CLOSE)
+    seen = ~np.isnan(gappy)
+    assert_array_equal(answer[seen], gappy[seen])
+
+
+@pytest.mark.filterwarnings("ignore:.*did not settle")
+@pytest.mark.parametrize("reader", ["npy", "npz"])
+@pytest.mark.parametrize("name", MODELS)
+def test_torch_gives_the_answer_of_threads_in_memory(
+    name, reader, opened, in_memory, device, one_torch_thread
+):
+    from ncarl import Torch
+
+    known, filled = in_memory(name)
+    source = opened(reader)
+    found = again(name, Torch(device)).fit(source)
+    assert_same_model(found, known)
+    assert_allclose(found.transform(source), filled, **CLOSE)
+
+
+@pytest.fixture(scope="module")
+def dask_threads():
+    """Workers of Dask, threads of this process."""
+    pytest.importorskip("distributed")
+    from ncarl import Dask
+
+    with Dask("threads", n_workers=2) as engine:
+        yield engine
+
+
+@pytest.mark.filterwarnings("ignore:.*did not settle")
+@pytest.mark.parametrize("reader", ["npy", "csv", "dask_array", "delayed_blocks"])
+@pytest.mark.parametrize("name", MODELS)
+def test_dask_gives_the_answer_of_threads_in_memory(
+    name, reader, opened, in_memory, dask_threads
+):
+    known, filled = in_memory(name)
+    source = opened(reader)
+    found = again(name, dask_threads).fit(source)
+    assert_same_model(found, known)
+    assert_allclose(np.asarray(found.transform(source)), filled, **CLOSE)
+
+
+@pytest.mark.filterwarnings("ignore:.*did not settle")
+@pytest.mark.parametrize("rows", ["numba", "numpy"])
+def test_both_row_kernels_read_sources(rows, gappy, in_memory):
+    if rows == "numba":
+        pytest.importorskip("numba")
+    _, filled = in_memory("floor")
+    for threads in (1, 3):
+        engine = Threads(threads, rows=rows)
+        found = again("floor", engine).fit(open_rows(gappy, rows_per_chunk=9))
+        assert_allclose(found.transform(gappy), filled, **CLOSE)
+
+
+def test_float32_work_reads_sources_too(gappy, opened):
+    options = {**RUN, "dtype": "float32", "delta": 1e-3, "alpha": 1.0}
+    known = NCARL(**options).fit(gappy).transform(gappy)
+    found = NCARL(**options).fit(opened("npy")).transform(gappy)
+    assert_allclose(found, known, rtol=1e-3, atol=1e-3)
+
+
+def test_a_small_source_is_fitted_as_a_matrix_in_memory_is(gappy, monkeypatch, opened):
+    monkeypatch.setattr(cuts, "MANY_ENTRIES", 10**6)
+    known = BayesianNCARL(sides="columns").fit(gappy)
+    found = BayesianNCARL().fit(opened("npz"))
+    assert_array_equal(found.kernel_, known.kernel_)
+    assert found.search_ == known.search_
+    assert found.sides_ == "columns"
+    for one, other in zip(
+        found.predict_interval([0, 3], [1, 2], X=gappy),
+        known.predict_interval([0, 3], [1, 2]),
+        strict=True,
+    ):
+        assert_array_equal(one, other)
