@@ -23,7 +23,6 @@ from pathlib import Path
 
 import numpy as np
 from common import print_table, versions, write_json
-from scaling_dask import dask_share
 
 from ncarl import NCARL, BayesianNCARL, open_rows
 from ncarl.study.memory import own_memory_gb
@@ -97,7 +96,7 @@ def write_member(archive, name, parts, shape):
             stream.write(part.tobytes())
 
 
-def one_fit(way, folder, model):
+def one_fit(way, folder, model, engine):
     """Seconds of a step and of all before it, and the peak of memory; this process."""
     from scipy.sparse import load_npz
 
@@ -113,6 +112,7 @@ def one_fit(way, folder, model):
     }
     now = time.perf_counter
     start = now()
+    options["engine"] = engine
     if model == "BayesianNCARL":
         BayesianNCARL(sides="columns", validation=0, **options).fit(source)
     else:
@@ -126,20 +126,20 @@ def one_fit(way, folder, model):
     }
 
 
-def in_a_process(way, folder, model):
+def in_a_process(*args):
     """The same in a process of its own."""
-    command = [sys.executable, __file__, "--one", way, str(folder), model]
+    command = [sys.executable, __file__, "--one", *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(rows, folder):
+def measured(rows, folder, engine):
     """Lines of the table for so many rows."""
     write_files(folder, rows)
     lines = []
     for model in MODELS:
         for way in WAYS:
-            found = in_a_process(way, folder, model)
+            found = in_a_process(way, folder, model, engine)
             lines.append({"model": model, "way": way, "rows": rows, **found})
             print(f"{model} {way} {rows}: {found}", file=sys.stderr, flush=True)
     return lines
@@ -176,21 +176,25 @@ def main():
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json")
     parser.add_argument("--no-dask", action="store_true")
-    parser.add_argument("--one", nargs=3, metavar=("WAY", "FOLDER", "MODEL"))
+    parser.add_argument("--engine", default="threads")
+    parser.add_argument("--one", nargs=4, help="used by the script itself")
     args = parser.parse_args()
     if args.one:
-        way, folder, model = args.one
-        print(json.dumps(one_fit(way, Path(folder), model)))
+        way, folder, model, engine = args.one
+        print(json.dumps(one_fit(way, Path(folder), model, engine)))
         return
     lines = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for rows in args.rows:
-            lines += measured(rows, Path(folder))
+            lines += measured(rows, Path(folder), args.engine)
     compared(lines)
     print_table(lines)
     result = {"versions": versions(), "lines": lines, "verdicts": verdicts(lines)}
     print_table([{"target": k, "found": v} for k, v in result["verdicts"].items()])
+    result["engine"] = args.engine
     if not args.no_dask:
+        from scaling_dask import dask_share
+
         result["dask"] = dask_share()
         print_table([result["dask"]])
     write_json(args.json, result)

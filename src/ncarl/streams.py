@@ -34,13 +34,6 @@ class Streamed:
         with contextlib.closing(prefetched(self.source)) as found:
             yield found
 
-    @contextlib.contextmanager
-    def blocks(self) -> Iterator[Iterator[Any]]:
-        """One pass over the prepared chunks, read and prepared by a thread."""
-        made = (self.prepare(chunk) for chunk in self.source)
-        with contextlib.closing(prefetched(made)) as found:
-            yield found
-
 
 def as_it_is(chunk: Observed) -> Observed:
     """The chunk: a pass that needs no preparation."""

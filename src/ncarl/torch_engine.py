@@ -24,7 +24,8 @@ from ncarl.exceptions import DeviceMemoryError
 from ncarl.gpu import first_line
 from ncarl.observed import Observed
 from ncarl.sources import RowSource
-from ncarl.streams import Streamed, summed
+from ncarl.streams import summed
+from ncarl.torch_stream import DeviceStream
 
 R = TypeVar("R")
 
@@ -243,9 +244,25 @@ class Torch:
         self.blocks.extend(weakref.ref(block) for block in placed)
         return placed
 
-    def stream(self, source: RowSource, prepare: Callable[[Observed], Any]) -> Streamed:
-        """Chunks are read, prepared and copied to the device again in every pass."""
-        return Streamed(source, prepare)
+    def stream(
+        self, source: RowSource, prepare: Callable[[Observed], Any]
+    ) -> DeviceStream:
+        """Chunks go to the device in every pass, but for those it has room to keep."""
+
+        def place(block: Block) -> PlacedBlock:
+            return self._placed([block], recorded=False)[0]
+
+        return DeviceStream(source, prepare, place, self._has_room)
+
+    def _has_room(self) -> bool:
+        """Whether a GPU has memory for rows of a source to stay; no other device has.
+
+        What a fit needs besides gets half of it.
+        """
+        if self.home.device.type != "cuda":
+            return False
+        free, total = device_memory(self.home.device)
+        return free > total // 2
 
     def map(
         self, function: Callable[..., R], blocks: Any, **shared: Any
@@ -254,15 +271,10 @@ class Torch:
         for name, value in shared.items():
             if isinstance(value, Kernel):
                 shared[name] = value.moved(self.home.send)
-        if not isinstance(blocks, Streamed):
-            for block in blocks:
-                yield self._within_memory(function, block, shared)
-            return
-        with blocks.blocks() as made:
-            for block in made:
-                if isinstance(block, Block):
-                    (block,) = self._placed([block], recorded=False)
-                yield self._within_memory(function, block, shared)
+        if isinstance(blocks, DeviceStream):
+            blocks = blocks.blocks()
+        for block in blocks:
+            yield self._within_memory(function, block, shared)
 
     def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
         """The sum (by ``+=``) of what `map` gives, in block order."""

@@ -1,0 +1,95 @@
+"""Rows of a source on a device: what stays there is not read again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from ncarl import NCARL
+from ncarl.observed import Observed
+
+torch = pytest.importorskip("torch")
+
+from ncarl import torch_stream  # noqa: E402
+from ncarl.torch_engine import Torch  # noqa: E402
+from ncarl.torch_stream import in_order  # noqa: E402
+
+RUN = {"max_iter": 4, "tol": 0, "alpha": 1.0}
+
+
+@dataclass
+class Counted:
+    """A source that counts how often each chunk is read."""
+
+    X: np.ndarray
+    anywhere: bool
+    reads: dict = field(default_factory=dict)
+    n_rows = None
+    names = None
+    dtype = np.dtype(float)
+
+    @property
+    def n_columns(self):
+        return self.X.shape[1]
+
+    def load(self, k):
+        self.reads[k] = self.reads.get(k, 0) + 1
+        return Observed.from_dense(self.X[10 * k : 10 * k + 10])
+
+    def __iter__(self):
+        return (self.load(k) for k in range(len(self.X) // 10))
+
+    def parts(self):
+        if not self.anywhere:
+            return None
+        return [lambda k=k: self.load(k) for k in range(len(self.X) // 10)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread(one_torch_thread, monkeypatch):
+    monkeypatch.setattr(torch_stream, "ENTRIES", 150)  # two chunks together
+
+
+@pytest.mark.parametrize("anywhere", [True, False])
+@pytest.mark.parametrize("room", [0, 3, 100])
+def test_what_there_is_room_for_stays(gappy, anywhere, room, monkeypatch):
+    left = [room]
+
+    def has_room(self):
+        left[0] -= 1
+        return left[0] >= 0
+
+    monkeypatch.setattr(Torch, "_has_room", has_room)
+    source = Counted(gappy, anywhere)
+    found = NCARL(**RUN, engine=Torch("cpu")).fit(source)
+    known = NCARL(**RUN, orientation="columns").fit(gappy)
+    assert_allclose(found.kernel_, known.kernel_, rtol=1e-9, atol=1e-9)
+    last = source.reads[14]
+    if room == 0:
+        assert last >= 5  # a survey, a start, and every step
+    if room == 100:
+        assert last == 3  # survey, mean, and one pass of blocks
+    if room == 3 and anywhere:
+        assert source.reads[2] < last  # its block stayed
+
+
+def test_threads_keep_the_order_and_errors_come_out():
+    def work(k):
+        time.sleep(0.002 * (5 - k % 5))
+        if k == 17:
+            raise RuntimeError("no such rows")
+        return k
+
+    assert list(in_order(work, iter(range(12)), 4)) == list(range(12))
+    with pytest.raises(RuntimeError, match="no such rows"):
+        list(in_order(work, iter(range(30)), 4))
+    made = in_order(work, iter(range(12)), 4)
+    assert next(made) == 0
+    made.close()
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith("ncarl-read")]
