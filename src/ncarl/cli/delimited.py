@@ -13,9 +13,8 @@ from ncarl.cli import records as text
 from ncarl.cli.files import ReadOptions, positions_of, refuse_options, shown
 from ncarl.cli.records import Record, unquoted
 from ncarl.core.types import Array
+from ncarl.sources.delimited import MISSING
 from ncarl.storage import replacing
-
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None", "NULL", "?", "-")
 
 
 @dataclass(frozen=True)

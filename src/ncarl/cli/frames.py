@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from ncarl.cli.files import ReadOptions, positions_of, refuse_options
-from ncarl.containers import frame_values
 from ncarl.core.types import Array
+from ncarl.sources.frames import frame_values
 from ncarl.storage import replacing
 
 

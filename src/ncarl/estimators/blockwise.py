@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.containers import float_dtype, held
+from ncarl.containers import held
 from ncarl.core.types import Array
 from ncarl.estimators.asked import known_rows, position_pair, refuse_large
 from ncarl.holdout import hold_out
 from ncarl.observed import Observed
 from ncarl.sources import RowSource, open_rows, prefetched
+from ncarl.sources.frames import float_dtype
 
 #: Positions are checked against the number of rows once all rows have been read.
 ANY_ROWS = 2**62

@@ -43,13 +43,16 @@ def _prefetched(iterable: Iterable[T], ahead: int) -> Generator[T]:
     thread = Thread(
         target=shelf.fill, args=(iterable,), name="ncarl-ahead", daemon=True
     )
-    thread.start()
     try:
+        thread.start()
         while (found := shelf.take()) is not None:
             yield found.pop()
     finally:
         shelf.stop()
-        thread.join()
+        # Ctrl-C can come before the thread is known to run: it cannot be waited for
+        # then, and ends by itself.
+        if thread.is_alive():
+            thread.join()
 
 
 @dataclass

@@ -100,7 +100,7 @@ class DelimitedRows:
         except (ValueError, KeyError) as error:
             raise ValueError(self._complaint() or f"{self.file}: {error}") from error
         except OSError as error:
-            raise ValueError(
+            raise BrokenFileError(
                 f"{self.file} cannot be read to its end: {error}"
             ) from error
 
@@ -278,5 +278,6 @@ def delimited_rows(
     used = tuple(range(layout.width))
     if layout.names is not None:
         wanted = wanted_names(layout.names, columns, str(file))
-        used = tuple(layout.names.index(name) for name in wanted)
+        places = {name: j for j, name in enumerate(layout.names)}
+        used = tuple(places[name] for name in wanted)
     return DelimitedRows(file, layout, used, rows_in_chunk(rows_per_chunk, len(used)))

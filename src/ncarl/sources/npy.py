@@ -83,7 +83,7 @@ def read_header(stream: Any, where: str) -> ArrayHeader:
 
 def read_numbers(stream: Any, into: Array, where: str) -> None:
     """Fill an array with the bytes that come next in a stream."""
-    view = memoryview(into).cast("B")
+    view = memoryview(into.reshape(-1).view(np.uint8))
     done = 0
     while done < len(view):
         got = stream.readinto(view[done:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -192,13 +193,15 @@ def _dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtype[Any]]
     """Types of the columns as far as results depend on them, if they are numbers."""
     import pyarrow as pa
 
-    absent = [name for name in names if schema.names.count(name) != 1]
+    counts = Counter(schema.names)
+    absent = [name for name in names if counts[name] != 1]
     if absent:
         raise ValueError(
             f"{str(path)!r} must have the columns of the other files, each once; "
             f"missing or twice: {listed(absent)}"
         )
-    kinds = {name: schema.field(name).type for name in names}
+    types = dict(zip(schema.names, schema.types, strict=True))
+    kinds = {name: types[name] for name in names}
     tests = (
         *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean),
         *(pa.types.is_decimal, pa.types.is_null),

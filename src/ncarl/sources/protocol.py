@@ -10,13 +10,13 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.observed import Observed
 
-#: A chunk has about so many rows, unless that makes it too small or too large: every
-#: chunk costs a sum of n x n numbers, however few its rows.
-USUAL_ROWS = 1000
+#: Every chunk costs a sum of n x n numbers, however few its rows: a dense one has at
+#: least this part of so many numbers, and a sparse one this part of so many entries.
+DENSE_SHARE, SPARSE_SHARE = 0.5, 0.05
 #: Fewest and most numbers in a chunk of a dense matrix.
-DENSE_NUMBERS = (1_000_000, 4_000_000)
+DENSE_NUMBERS = (1_000_000, 32_000_000)
 #: The same for the stored entries of a sparse one.
-SPARSE_ENTRIES = (500_000, 2_000_000)
+SPARSE_ENTRIES = (100_000, 4_000_000)
 
 
 @runtime_checkable
@@ -64,11 +64,11 @@ def rows_in_chunk(wanted: int | None, n_columns: int) -> int:
     Examples
     --------
     >>> rows_in_chunk(10, 500), rows_in_chunk(None, 500), rows_in_chunk(None, 40000)
-    (10, 2000, 100)
+    (10, 2000, 800)
     """
     if wanted is not None:
         return wanted
-    numbers = int(np.clip(USUAL_ROWS * n_columns, *DENSE_NUMBERS))
+    numbers = int(np.clip(DENSE_SHARE * n_columns**2, *DENSE_NUMBERS))
     return max(1, numbers // max(1, n_columns))
 
 
@@ -78,9 +78,9 @@ def entries_in_chunk(n_columns: int) -> int:
     Examples
     --------
     >>> entries_in_chunk(500), entries_in_chunk(3000)
-    (500000, 1500000)
+    (100000, 450000)
     """
-    return int(np.clip(USUAL_ROWS // 2 * n_columns, *SPARSE_ENTRIES))
+    return int(np.clip(SPARSE_SHARE * n_columns**2, *SPARSE_ENTRIES))
 
 
 def row_ranges(n_rows: int, step: int) -> list[tuple[int, int]]:

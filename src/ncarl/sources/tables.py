@@ -17,9 +17,10 @@ def arrow_values(batch: Any, names: Sequence[str]) -> Array:
 
     # Filled a column at a time, and turned once: a stride a number is slow.
     turned = np.empty((len(names), batch.num_rows))
+    places = {name: k for k, name in enumerate(batch.schema.names)}
     for j, name in enumerate(names):
         # Whole numbers beyond 2^53 are rounded, as they are everywhere else.
-        column = batch.column(name).cast(pa.float64(), safe=False)
+        column = batch.column(places[name]).cast(pa.float64(), safe=False)
         turned[j] = column.to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(turned.T)
 
@@ -64,14 +65,13 @@ def wanted_names(
             f"columns must be a list of names, got {columns!r}; write [{columns!r}]"
         )
     wanted = tuple(found if columns is None else columns)
-    absent = [name for name in wanted if name not in found]
+    counts, asked = Counter(found), Counter(wanted)
+    absent = [name for name in asked if name not in counts]
     if absent:
         raise ValueError(
             f"columns names {listed(absent)}, which {where} does not have; it has "
             f"{listed(found)}"
         )
-    counts = Counter(found)
-    asked = Counter(wanted)
     twice = [name for name in asked if counts[name] > 1 or asked[name] > 1]
     if twice:
         raise ValueError(
