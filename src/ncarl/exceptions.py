@@ -17,6 +17,10 @@ class BrokenFileError(ValueError):
     """A model or checkpoint file is foreign, truncated or damaged."""
 
 
+class CheckpointError(OSError):
+    """A checkpoint could not be written; the one before it is untouched."""
+
+
 class CheckpointMismatchError(ValueError):
     """A checkpoint belongs to other data or other parameters."""
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from ncarl import Nuclear
-from ncarl.solvers import run as module
+from ncarl import Checkpoint, Nuclear
 
 
 @pytest.fixture(name="X")
@@ -26,16 +25,14 @@ def crash(info):
         raise CrashError
 
 
-def test_a_crash_loses_no_more_than_the_last_seconds(X, tmp_path, monkeypatch):
+def test_a_crash_loses_no_more_than_the_last_seconds(X, tmp_path):
     path = tmp_path / "state"
-    model = Nuclear(max_iter=20, tol=0, checkpoint=path)
-    monkeypatch.setattr(module, "EVERY", 1e12)  # none are over
+    model = Nuclear(max_iter=20, tol=0, checkpoint=Checkpoint(path, every=1e12))
     with pytest.raises(CrashError):
         model.set_params(callback=crash).fit(X)
     assert not path.exists()
-    monkeypatch.setattr(module, "EVERY", 0.0)
     with pytest.raises(CrashError):
-        model.fit(X)
+        model.set_params(checkpoint=path).fit(X)
     seen = []
     model.set_params(callback=lambda info: seen.append(info.step)).fit(X)
     assert seen == list(range(7, 21))

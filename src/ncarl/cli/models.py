@@ -102,7 +102,11 @@ def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
 
 def _rival(options: ModelOptions, given: dict[str, Any]) -> Completer:
     """A model of the rivals, with the parameters that were set."""
+    from ncarl.checkpoint import Checkpoint
     from ncarl.methods import make, parameters_of
+
+    if "checkpoint" in given:  # as large as the table: not after every step
+        given["checkpoint"] = Checkpoint(given["checkpoint"], every=2.0)
 
     name = str(options.method)
     known = parameters_of(name)

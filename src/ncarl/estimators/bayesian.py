@@ -87,7 +87,7 @@ class BayesianNCARL(BayesianEstimator):
     callback : callable, optional
         Called with a `StepInfo` after each step of every run; returning True ends
         that run.
-    checkpoint : path, optional
+    checkpoint : path or Checkpoint, optional
         File that keeps finished stages, and beside it (``.columns``, ``.rows``) the
         state of the last runs. If they exist, the fit goes on from them.
 
@@ -281,6 +281,7 @@ class BayesianNCARL(BayesianEstimator):
             "dtype": self.dtype,
             "tol": plan.tol,
             "max_iter": plan.max_iter,
+            "shape": list(entries.survey.shape),
             "data": entries.fingerprint(),
         }
 

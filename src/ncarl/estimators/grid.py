@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ncarl.checkpoint import Checkpoint, Keeper
 from ncarl.core.types import Array
-from ncarl.exceptions import CheckpointMismatchError
-from ncarl.storage import read_archive, write_archive
 
 KIND = "search"
 
@@ -44,6 +42,17 @@ class Table:
     steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     grams: Sequence[Array] | None = None
+
+    def with_point(
+        self, error: float, steps: int, seconds: float, grams: Sequence[Array]
+    ) -> Table:
+        """The table with one point more; all of it or none, if interrupted."""
+        return Table(
+            [*self.errors, error],
+            [*self.steps, steps],
+            [*self.seconds, seconds],
+            grams,
+        )
 
     def results(self, points: list[Point]) -> dict[str, Any]:
         """The table as columns, in the manner of scikit-learn's searches."""
@@ -98,41 +107,66 @@ def walk(
 ) -> Table:
     """Try every point, each from where the one before on its path ended."""
     table = kept.read() if kept else Table()
-    for k in range(len(table.errors), len(points)):
-        point = points[k]
-        warm = k > 0 and point.same_path(points[k - 1])
-        start = time.perf_counter()
-        error, steps, grams = trial(point, table.grams if warm else None)
-        table.errors.append(error)
-        table.steps.append(steps)
-        table.seconds.append(time.perf_counter() - start)
-        table.grams = grams
+    try:
+        for k in range(len(table.errors), len(points)):
+            point = points[k]
+            warm = k > 0 and point.same_path(points[k - 1])
+            start = time.perf_counter()
+            error, steps, grams = trial(point, table.grams if warm else None)
+            table = table.with_point(error, steps, time.perf_counter() - start, grams)
+            if kept:
+                kept.keep(table)
+            tried(point, error)
+    except KeyboardInterrupt:
         if kept:
-            kept.write(table)
-        tried(point, error)
+            kept.keep(table, last=True)
+        raise
+    if kept:
+        kept.keep(table, last=True)
     return table
 
 
-@dataclass(frozen=True)
-class SearchFile:
-    """Where a search keeps its table, whose table it is, how to get its arrays."""
+class SearchFile(Keeper):
+    """Where a search keeps its table, whose table it is, how to get its arrays.
 
-    path: Path
-    owner: dict[str, Any]
-    fetch: Callable[[Array], Array]
+    Parameters
+    ----------
+    place : Checkpoint
+        The file, and how often it is written.
+    owner : mapping
+        Whose table it is; see `Keeper`.
+    fetch : callable
+        Brings an array into the memory of this process.
+    """
+
+    def __init__(
+        self,
+        place: Checkpoint,
+        owner: Mapping[str, Any],
+        fetch: Callable[[Array], Array],
+    ) -> None:
+        super().__init__(place, KIND, owner)
+        self.fetch = fetch
 
     def read(self) -> Table:
         """The table kept in the file, or an empty one."""
-        if not self.path.exists():
+        kept = self.get()
+        if kept is None:
             return Table()
-        header, arrays = read_archive(self.path, KIND)
-        if header["owner"] != self.owner:
-            names = [k for k, v in self.owner.items() if header["owner"].get(k) != v]
-            raise CheckpointMismatchError(
-                f"checkpoint {str(self.path)!r} belongs to another search; it differs "
-                f"in {', '.join(names)}. Remove the file or name another one."
-            )
-        return Table(**header["table"], grams=arrays["gram"])
+        header, arrays = kept
+        with self.sound():
+            columns = header["table"]
+            # Files of earlier versions have all Gram matrices in one array.
+            names = [f"gram/{k}" for k in range(len(arrays))]
+            grams = arrays["gram"] if "gram" in arrays else [arrays[n] for n in names]
+            table = Table(**columns, grams=grams)
+        self.at = _where(table)
+        return table
+
+    def keep(self, table: Table, *, last: bool = False) -> None:
+        """Write the table if it is time to, or if the search ends here."""
+        if table.errors and self.due(_where(table), last=last):
+            self.write(table)
 
     def write(self, table: Table) -> None:
         """Put the table in place of the one before."""
@@ -141,6 +175,11 @@ class SearchFile:
             "steps": table.steps,
             "seconds": table.seconds,
         }
-        header = {"kind": KIND, "owner": self.owner, "table": columns}
-        grams = np.stack([self.fetch(gram) for gram in table.grams or ()])
-        write_archive(self.path, header, {"gram": grams})
+        grams = enumerate(table.grams or ())
+        arrays = {f"gram/{k}": self.fetch(gram) for k, gram in grams}
+        self.put(_where(table), {"table": columns}, arrays)
+
+
+def _where(table: Table) -> str:
+    """Where a search stands."""
+    return f"point {len(table.errors)} of the search"

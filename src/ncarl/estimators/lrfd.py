@@ -66,7 +66,7 @@ class LRFD(MatrixEstimator):
         Show a progress bar.
     callback : callable, optional
         Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path, optional
+    checkpoint : path or Checkpoint, optional
         File that keeps the state; if it exists, the fit goes on from it.
 
     Attributes

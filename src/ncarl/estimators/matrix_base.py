@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ncarl.checkpoint import Checkpoint
 from ncarl.containers import read
 from ncarl.core.types import Array
 from ncarl.engines import Engine, pick_engine
@@ -179,9 +179,10 @@ class MatrixEstimator(Completer):
                 for name, value in self.get_params(deep=False).items()
                 if name not in FREE
             },
+            "shape": list(observed.shape),
             "data": observed.fingerprint(),
         }
-        file = StateFile(Path(self.checkpoint), owner, engine.home)
+        file = StateFile(Checkpoint.of(self.checkpoint), owner, engine.home)
         file.read()
         return file
 

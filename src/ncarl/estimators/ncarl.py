@@ -68,9 +68,9 @@ class NCARL(KernelEstimator):
         Show a progress bar.
     callback : callable, optional
         Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path, optional
-        File that keeps the state after each step. If it exists, the fit goes on from
-        it, to the same numbers as if it had never stopped.
+    checkpoint : path or Checkpoint, optional
+        File that keeps the state after each step, or less often (`Checkpoint`). If it
+        exists, the fit goes on from it, to the same numbers as if it had never stopped.
     scale : {None, "columns"}, default=None
         "columns" divides every column by its spread first: for tables whose columns
         have different units. The kernel then sits on the columns.

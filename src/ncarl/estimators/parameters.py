@@ -124,12 +124,17 @@ def check_checkpoint(checkpoint: Any) -> None:
     if checkpoint is None:
         return
     if not isinstance(checkpoint, str | os.PathLike):
-        raise TypeError(f"checkpoint must be None or a path, got {checkpoint!r}")
+        raise TypeError(
+            f"checkpoint must be None or a path, got {checkpoint!r}; an "
+            "ncarl.Checkpoint says how often to write too"
+        )
     path = Path(checkpoint)
     if path.is_dir():
         raise IsADirectoryError(
             f"checkpoint must be a file, and {str(path)!r} is a folder"
         )
+    if path.exists() and not path.is_file():
+        raise ValueError(f"checkpoint must be a file, and {str(path)!r} is a device")
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"checkpoint: the folder {str(path.parent)!r} does not exist"
@@ -178,6 +183,7 @@ def run_owner(estimator: Any) -> dict[str, Any]:
     """What a checkpoint must share of the parameters every kernel estimator has."""
     graph = check_graph(estimator.graph)
     return {
+        "class": type(estimator).__name__,
         "graph": digest(graph),
         "weights": estimator.weights,
         "delta": float(estimator.delta),

@@ -2,79 +2,71 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from ncarl.checkpoint import refuse_other
+from ncarl.checkpoint import Checkpoint, Keeper, Parts, records_up_to
 from ncarl.core.types import Array
 from ncarl.homes import Home
 from ncarl.loop import History, Result, drive
 from ncarl.solvers.problem import Solver, Step
-from ncarl.storage import read_archive, write_archive
 
 KIND = "state of a solver"
-#: States are as large as the matrix: one is written at most every so many seconds.
-EVERY = 2.0
 
 Observer = Callable[[Step, History], object]
 
 
-@dataclass
-class StateFile:
+class StateFile(Keeper):
     """Where a run keeps its state, and whose state it is.
+
+    Parameters
+    ----------
+    place : Checkpoint
+        The file, and how often it is written.
+    owner : mapping
+        Whose state it is; see `Keeper`.
+    home : Home
+        Where the arrays of the state are.
 
     Attributes
     ----------
-    path : Path
-        The file.
-    owner : mapping
-        Fingerprint of the data and all parameters that change the result.
-    home : Home
-        Where the arrays of the state are.
     found : dict
         What was found out before the run, such as a strength that was chosen.
     """
 
-    path: Path
-    owner: Mapping[str, Any]
-    home: Home
-    found: dict[str, Any] = field(default_factory=dict)
-    written: float = 0.0
+    def __init__(self, place: Checkpoint, owner: Mapping[str, Any], home: Home) -> None:
+        super().__init__(place, KIND, owner)
+        self.home = home
+        self.found: dict[str, Any] = {}
 
-    def observe(self, step: Step, history: History) -> None:
-        """Write the state, unless that was done a moment ago."""
-        if time.monotonic() - self.written >= EVERY:
-            self.write(step, history)
+    def keep(self, step: Step, history: History, *, last: bool = False) -> None:
+        """Write the state after a step if it is time to, or if it is the last one."""
 
-    def write(self, step: Step, history: History) -> None:
-        """Put the state after a step in place of the one before."""
-        numbers, arrays = _parts(step.state, self.home)
-        header = {
-            "kind": KIND,
-            "owner": dict(self.owner),
-            "found": self.found,
-            "history": history.columns,
-            "numbers": numbers,
-            "objective": step.objective,
-            "may_stop": step.may_stop,
-            "notes": step.notes,
-        }
-        write_archive(self.path, header, arrays)
-        self.written = time.monotonic()
+        def parts() -> Parts:
+            numbers, arrays = _parts(step.state, self.home)
+            header = {
+                "found": self.found,
+                "history": records_up_to(history, step.step),
+                "numbers": numbers,
+                "objective": step.objective,
+                "may_stop": step.may_stop,
+                "notes": step.notes,
+            }
+            return header, arrays
+
+        self.after(f"step {step.step}", parts, last=last)
 
     def read(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
         """What the file holds, or None where there is no file yet."""
-        if not self.path.exists():
-            return None
-        header, arrays = read_archive(self.path, KIND)
-        refuse_other(self.path, header["owner"], self.owner)
-        self.found = header["found"]
-        return header, arrays
+        kept = self.get()
+        if kept is not None:
+            with self.sound():
+                self.found = kept[0]["found"]
+                self.at = f"step {int(kept[0]['history']['step'][-1])}"
+        return kept
 
 
 def _parts(state: Any, home: Home) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -129,14 +121,15 @@ def run(
     kept = file.read() if file else None
     if file and kept:
         header, arrays = kept
-        state = _restored(type(state), header["numbers"], arrays, file.home)
-        history = History(header["history"])
-        last = _last_step(header, state, history)
+        with file.sound():
+            state = _restored(type(state), header["numbers"], arrays, file.home)
+            history = History(header["history"])
+            last = _last_step(header, state, history)
         settled = last.may_stop and last.change < tol
         if settled or last.step >= max_iter:
             return Result(last, history.columns, settled)
         step = last.step
-    watching: list[Observer] = [file.observe] if file else []
+    watching: list[Observer] = [file.keep] if file else []
     result = drive(
         solver.steps(state, step),
         max_iter=max_iter,
@@ -146,7 +139,7 @@ def run(
         scale=scale,
     )
     if file:
-        file.write(result.last, history)
+        file.keep(result.last, history, last=True)
     return result
 
 

@@ -1,0 +1,224 @@
+"""A disk that is full, or a folder that is gone: the step before is still there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+
+from ncarl import NCARL, NCARLCV, BayesianNCARL, Nuclear
+from ncarl.exceptions import BrokenFileError, CheckpointError
+
+FITS = {
+    "kernel": NCARL(max_iter=6, tol=0, alpha=1.0, n_neighbors=3),
+    "search": NCARLCV(
+        alphas=(0.0, 1.0), gammas=(None, 0.1), centers=(None,), max_iter=6, tol=0
+    ),
+    "bayes": BayesianNCARL(max_iter=6, tol=0, prior_strength=0.1, sides="columns"),
+    "rival": Nuclear(max_iter=9, tol=0),
+}
+
+
+def fit_of(kind, **options):
+    return clone(FITS[kind]).set_params(**options)
+
+
+@pytest.fixture(name="X")
+def gappy():
+    rng = np.random.default_rng(0)
+    X = rng.random((24, 2)) @ rng.random((2, 9)) + 0.01 * rng.random((24, 9))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    return X
+
+
+@pytest.fixture
+def state(tmp_path):
+    (tmp_path / "kept").mkdir()
+    return tmp_path / "kept" / "state"
+
+
+def contents(state):
+    return {path.name: path.read_bytes() for path in state.parent.iterdir()}
+
+
+def refuse_after(monkeypatch, count, code):
+    """Have the system refuse the move of files after so many."""
+    usual, calls = Path.replace, []
+
+    def replace(self, target):
+        calls.append(target)
+        if len(calls) > count:
+            raise OSError(code, os.strerror(code), str(self))
+        return usual(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [
+        (errno.ENOSPC, r"Make room for 0\.1 MB more there, and fit again"),
+        (errno.EDQUOT, "or have your quota raised"),
+        (errno.EFBIG, "Raise the limit on the size of a file"),
+        (errno.EACCES, "Make its folder writable"),
+        (errno.EROFS, "Make its folder writable"),
+        (errno.EIO, "See to that"),
+    ],
+)
+def test_the_error_names_file_step_reason_and_way_out(X, state, code, way, monkeypatch):
+    refuse_after(monkeypatch, 3, code)
+    with pytest.raises(CheckpointError, match=way) as caught:
+        fit_of("kernel", checkpoint=state).fit(X)
+    assert str(caught.value).startswith(
+        f"checkpoint {str(state)!r} could not be written at step 4 "
+        f"({os.strerror(code)}); the one before it is untouched and stands at step 3."
+    )
+    assert caught.value.errno == code
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+@pytest.mark.parametrize("kind", FITS)
+def test_every_kind_of_fit_stops_loses_nothing_and_goes_on(
+    X, state, kind, count, monkeypatch
+):
+    whole = fit_of(kind).fit_transform(X)
+    fit = fit_of(kind, checkpoint=state)
+    calls = refuse_after(monkeypatch, count, errno.ENOSPC)
+    with pytest.raises(CheckpointError, match="No space left"):
+        fit.fit(X)
+    assert len(calls) == count + 1  # it stops at the first failure
+    monkeypatch.undo()
+    assert all(not name.startswith(".") for name in contents(state))
+    assert bool(contents(state)) == (count > 0)
+    assert_array_equal(fit.fit_transform(X), whole)
+
+
+def test_a_folder_that_goes_away_is_an_error_of_the_checkpoint(X, state):
+    away = state.parent.with_name("away")
+
+    def move(info):
+        if info.step == 3:
+            state.parent.rename(away)
+
+    fit = fit_of("kernel", checkpoint=state, callback=move)
+    with pytest.raises(CheckpointError, match=r"does not exist.*stands at step 3"):
+        fit.fit(X)
+    away.rename(state.parent)
+    resumed = fit.set_params(callback=None).fit_transform(X)
+    whole = fit.set_params(checkpoint=None).fit_transform(X)
+    assert_array_equal(resumed, whole)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
+def test_a_folder_that_may_no_longer_be_written_to(X, state):
+    def lock(info):
+        if info.step == 3:
+            state.parent.chmod(0o500)
+
+    fit = fit_of("kernel", checkpoint=state, callback=lock)
+    with pytest.raises(CheckpointError, match="Make its folder writable"):
+        fit.fit(X)
+    with pytest.raises(PermissionError, match="cannot be written to"):
+        fit.fit(X)
+    state.parent.chmod(0o700)
+    fit.set_params(callback=None).fit(X)
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_damaged_files_are_refused_named_and_left_alone(X, state, kind):
+    fit = fit_of(kind, checkpoint=state)
+    whole = fit.fit_transform(X)
+    sound = contents(state)
+    rng = np.random.default_rng(1)
+    for name, data in sound.items():
+        path = state.parent / name
+        cuts = [data[: int(k)] for k in rng.integers(0, len(data), 4)]
+        flips = []
+        for place in rng.integers(0, len(data), 4):
+            broken = bytearray(data)
+            broken[place] ^= 1 << int(rng.integers(8))
+            flips.append(bytes(broken))
+        for damaged in [*cuts, *flips, b""]:
+            path.write_bytes(damaged)
+            with pytest.raises(BrokenFileError, match=f"{name}.*(remove|move) it"):
+                fit.fit(X)
+            assert contents(state) == {**sound, name: damaged}
+        path.write_bytes(data)
+    assert_array_equal(fit.fit_transform(X), whole)
+
+
+def test_two_fits_may_share_a_file(X, state):
+    def other(info):
+        fit_of("kernel", checkpoint=state).fit(X)
+
+    whole = fit_of("kernel").fit_transform(X)
+    first = fit_of("kernel", checkpoint=state, callback=other)
+    assert_array_equal(first.fit_transform(X), whole)
+    assert list(contents(state)) == ["state"]
+
+
+FULL = """
+import subprocess, sys
+from pathlib import Path
+import numpy as np
+from ncarl import NCARL, Threads
+from ncarl.exceptions import CheckpointError
+
+disk = Path(sys.argv[1])
+command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk]
+if subprocess.run(command, capture_output=True).returncode:
+    sys.exit(77)
+rng = np.random.default_rng(0)
+X = rng.random((40, 3)) @ rng.random((3, 30))
+X[rng.random(X.shape) < 0.3] = np.nan
+options = {"max_iter": 8, "tol": 0, "engine": Threads(1)}
+
+def fill(info):
+    if info.step == 4:
+        with (disk / "junk").open("wb", buffering=0) as junk:
+            try:
+                while junk.write(bytes(4096)):
+                    pass
+            except OSError:
+                pass
+
+try:
+    NCARL(**options, checkpoint=disk / "state", callback=fill).fit(X)
+except CheckpointError as error:
+    assert "No space left" in str(error) and "stands at step 4" in str(error), error
+else:
+    raise AssertionError("the disk was not full")
+assert sorted(p.name for p in disk.iterdir()) == ["junk", "state"]
+(disk / "junk").unlink()
+steps = []
+options["callback"] = lambda info: steps.append(info.step)
+again = NCARL(**options, checkpoint=disk / "state").fit(X)
+assert steps == [5, 6, 7, 8], steps
+assert (again.kernel_ == NCARL(**options).fit(X).kernel_).all()
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("needs unshare")
+    ways = [unshare, "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*ways, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no mounts of one's own are allowed here")
+    command = [*ways, sys.executable, "-c", FULL, tmp_path]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=60
+    )
+    if done.returncode == 77:
+        pytest.skip("no mounts of one's own are allowed here")
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,49 @@
+"""Ctrl-C and limits of the system end a fit in good order."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from ncarl.storage import read_archive
+
+RUN = {"max_iter": 40, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
+BAYES = {"max_iter": 12, "tol": 0, "prior_strength": 0.1, "validation": 0,
+         "sides": "columns"}  # fmt: skip
+
+
+@pytest.mark.parametrize("every", [0.0, 1e9])
+@pytest.mark.parametrize("kind", ["NCARL", "BayesianNCARL"])
+def test_ctrl_c_keeps_the_last_whole_step(case, kind, every):
+    options = RUN if kind == "NCARL" else BAYES
+    found = case(kind, options, every=every, pause=0.05)
+    assert found.run(send=signal.SIGINT, after=0.12) == 130
+    (name,) = found.names
+    kinds = ("checkpoint", "stages")
+    header, arrays = read_archive(found.state.parent / name, *kinds)
+    step = (
+        header["history"]["step"][-1] if "history" in header else arrays["climb:step"]
+    )
+    assert 1 <= step < options["max_iter"]
+    found.assert_ends_as_if_undisturbed()
+    assert found.names == [name]
+
+
+def test_a_file_that_may_not_grow_ends_the_fit_and_loses_nothing(case):
+    found = case("NCARL", RUN)
+    assert found.run(limit_at=6, limit=4000) == 7
+    assert found.said.startswith("CheckpointError: checkpoint")
+    assert str(found.state) in found.said
+    assert "at step 7 (File too large)" in found.said
+    assert "untouched and stands at step 6" in found.said
+    assert "ulimit -f" in found.said
+    assert found.names == ["state"]
+    found.assert_ends_as_if_undisturbed()
+
+
+def test_a_first_file_that_may_not_grow_says_that_there_is_none(case):
+    found = case("NCARL", RUN, every=1e9)
+    assert found.run(limit_at=6, limit=4000) == 7
+    assert "at step 40 (File too large); there was none before it" in found.said
+    assert found.names == []
