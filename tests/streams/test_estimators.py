@@ -258,3 +258,27 @@ def test_a_checkpoint_of_other_rows_is_refused(gappy, tmp_path):
     # What is read in another way is the same data.
     NCARL(**RUN, checkpoint=path).fit(open_rows(gappy, rows_per_chunk=20))
     NCARL(**RUN, checkpoint=path, orientation="columns").fit(gappy)
+
+
+def test_which_rows_come_together_makes_no_difference(gappy):
+    model = BayesianNCARL(sides="both").fit(gappy)
+    answers = [
+        model.transform(open_rows(gappy, rows_per_chunk=rows)) for rows in (150, 40, 1)
+    ]
+    for answer in answers[1:]:
+        assert_allclose(answer, answers[0], rtol=1e-9, atol=1e-12)
+    # Of the matrix of the fit more is known than of new rows.
+    assert np.abs(model.transform(gappy) - answers[0]).max() > 1e-3
+    one = open_rows(gappy, rows_per_chunk=150)
+    gaps = np.argwhere(np.isnan(gappy))[:20]
+    values = model.predict(*gaps.T, X=one)
+    assert_allclose(values, answers[0][tuple(gaps.T)], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-250, 1e250])
+def test_scores_do_not_depend_on_units(gappy, unit):
+    source = open_rows(gappy * unit, rows_per_chunk=50)
+    model = NCARL(**RUN).fit(source)
+    usual = NCARL(**RUN).fit(open_rows(gappy, rows_per_chunk=50))
+    known = usual.score(open_rows(gappy, rows_per_chunk=50))
+    assert model.score(source) == pytest.approx(known, rel=1e-6)

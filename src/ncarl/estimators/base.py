@@ -267,14 +267,18 @@ class Completer(
 
     @abstractmethod
     def _completed(
-        self, observed: Observed, std: str | None
+        self, observed: Observed, std: str | None, *, apart: bool = False
     ) -> tuple[Array, Array | None]:
-        """Smoothed matrix and its standard deviations."""
+        """Smoothed matrix and its standard deviations.
+
+        ``apart`` leaves out what is known of the matrix of the fit alone.
+        """
 
     @abstractmethod
     def _predicted(
-        self, observed: Observed, i: Array, j: Array, std: str | None
-    ) -> tuple[Array, Array | None]:
+        self, observed: Observed, i: Array, j: Array, std: str | None, *,
+        apart: bool = False,
+    ) -> tuple[Array, Array | None]:  # fmt: skip
         """Smoothed values at single entries, and their standard deviations."""
 
     def _training_entries(self) -> Observed:

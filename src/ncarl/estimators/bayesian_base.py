@@ -266,20 +266,21 @@ class BayesianEstimator(KernelEstimator):
         return same
 
     def _completed(
-        self, observed: Observed, std: str | None
+        self, observed: Observed, std: str | None, *, apart: bool = False
     ) -> tuple[Array, Array | None]:
         """Completed matrix within its bounds, and standard deviations."""
-        both = self._is_training(observed)
+        both = not apart and self._is_training(observed)
         x, spread = self.model_.complete(observed, self._engine(), std=std, both=both)
         standard = self.model_.standard
         filled = self.model_.range.settled_rows(standard.outward(x))
         return filled, None if spread is None else standard.deviations(spread)
 
     def _predicted(
-        self, observed: Observed, i: Array, j: Array, std: str | None
-    ) -> tuple[Array, Array | None]:
+        self, observed: Observed, i: Array, j: Array, std: str | None, *,
+        apart: bool = False,
+    ) -> tuple[Array, Array | None]:  # fmt: skip
         """Single entries within their bounds, and standard deviations."""
-        both = self._is_training(observed)
+        both = not apart and self._is_training(observed)
         x, spread = self.model_.predict(
             observed, i, j, self._engine(), std=std, both=both
         )

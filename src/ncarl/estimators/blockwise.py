@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ncarl.holdout import hold_out
 from ncarl.observed import Observed
 from ncarl.sources import RowSource, open_rows, prefetched
 from ncarl.sources.frames import float_dtype
+from ncarl.surveys import unit_of
 
 #: Positions are checked against the number of rows once all rows have been read.
 ANY_ROWS = 2**62
@@ -109,10 +111,14 @@ def checked_outputs(
 
 
 def completed(
-    estimator: Any, observed: Observed, dtype: Any, asked: Asked
+    estimator: Any, observed: Observed, dtype: Any, asked: Asked, *, apart: bool = True
 ) -> tuple[Array, Array | None]:
-    """Some rows completed, in the float type of results, and their deviations."""
-    filled, deviations = estimator._completed(observed, asked.std)
+    """Some rows completed, in the float type of results, and their deviations.
+
+    Rows of a source are completed ``apart`` from what else is known of them if they
+    are those of the fit: which rows come together must make no difference.
+    """
+    filled, deviations = estimator._completed(observed, asked.std, apart=apart)
     filled = held(filled, np.dtype(dtype))
     if asked.keep:
         filled[observed.rows, observed.indices] = observed.values
@@ -142,7 +148,7 @@ def complete_to_file(estimator: Any, X: Any, asked: Asked) -> Any:
         estimator._check_row_by_row("a result larger than max_dense_gb")
         rows = Named(open_rows(observed), labels, dtype)
         return _completed_to_files(estimator, rows, asked)
-    pieces = iter([completed(estimator, observed, dtype, asked)])
+    pieces = iter([completed(estimator, observed, dtype, asked, apart=False)])
     m, n = observed.shape
     return _written(pieces, asked, n_columns=n, names=labels, n_rows=m, dtype=dtype)
 
@@ -266,7 +272,7 @@ def predict_in(
             asked = order[slice(*np.searchsorted(i[order], [first, seen]))]
             if len(asked):
                 here = i[asked] - first
-                x, spread = estimator._predicted(chunk, here, j[asked], std)
+                x, spread = estimator._predicted(chunk, here, j[asked], std, apart=True)
                 values[asked] = x
                 if spread is not None:
                     deviations[asked] = spread
@@ -277,7 +283,8 @@ def predict_in(
 def score_in(estimator: Any, source: RowSource, y: Any) -> float:
     """Minus the relative error on hidden entries of a source, hidden in each chunk."""
     rng = np.random.default_rng(0)
-    truths, errors, sizes = 0, 0.0, 0.0
+    errors: list[float] = []
+    sizes: list[float] = []
     with chunks(source) as found:
         for first, chunk in found:
             if y is None:
@@ -287,15 +294,16 @@ def score_in(estimator: Any, source: RowSource, y: Any) -> float:
             if hidden.n_observed == 0:
                 continue
             i, j = hidden.rows, hidden.indices.astype(np.int64)
-            guess, _ = estimator._predicted(kept, i, j, None)
-            truths += hidden.n_observed
-            errors += float(np.sum((hidden.values - guess) ** 2))
-            sizes += float(np.sum(hidden.values**2))
-    if truths == 0:
+            guess, _ = estimator._predicted(kept, i, j, None, apart=True)
+            unit = unit_of(hidden.values)
+            errors.append(unit * np.linalg.norm((hidden.values - guess) / unit))
+            sizes.append(unit * np.linalg.norm(hidden.values / unit))
+    if not sizes:
         raise ValueError(
             "nothing to score: no entry is missing in X and known in y, or X has too "
             "few observed entries to hide a tenth of them"
         )
-    if sizes == 0.0:
-        return 0.0 if errors == 0.0 else -float("inf")
-    return -float(np.sqrt(errors / sizes))
+    error, size = math.hypot(*errors), math.hypot(*sizes)
+    if size == 0.0:
+        return 0.0 if error == 0.0 else -float("inf")
+    return -error / size

@@ -76,7 +76,7 @@ class KernelEstimator(Completer):
         return K
 
     def _completed(
-        self, observed: Observed, std: str | None
+        self, observed: Observed, std: str | None, *, apart: bool = False
     ) -> tuple[Array, Array | None]:
         """Smoothed matrix and its standard deviations, turned as the user's."""
         turned = observed.transposed() if self.transposed_ else observed
@@ -87,8 +87,9 @@ class KernelEstimator(Completer):
         return filled, None if deviations is None else np.array(deviations.T, order="C")
 
     def _predicted(
-        self, observed: Observed, i: Array, j: Array, std: str | None
-    ) -> tuple[Array, Array | None]:
+        self, observed: Observed, i: Array, j: Array, std: str | None, *,
+        apart: bool = False,
+    ) -> tuple[Array, Array | None]:  # fmt: skip
         """Smoothed values at single entries, and their standard deviations."""
         if self.transposed_:
             observed, i, j = observed.transposed(), j, i

@@ -308,14 +308,15 @@ class MatrixEstimator(Completer):
         return model.for_rows(observed)
 
     def _completed(
-        self, observed: Observed, std: str | None
+        self, observed: Observed, std: str | None, *, apart: bool = False
     ) -> tuple[Array, Array | None]:
         """Completed matrix."""
         return self._model_of(observed).complete(), None
 
     def _predicted(
-        self, observed: Observed, i: Array, j: Array, std: str | None
-    ) -> tuple[Array, Array | None]:
+        self, observed: Observed, i: Array, j: Array, std: str | None, *,
+        apart: bool = False,
+    ) -> tuple[Array, Array | None]:  # fmt: skip
         """Completed values at single entries."""
         return self._model_of(observed).predict(i, j), None
 
