@@ -184,6 +184,11 @@ class TestRefused:
         with pytest.raises(TypeError, match="needs its matrix in memory; NCARL and"):
             model.fit(open_rows(gappy))
 
+    def test_models_of_one_matrix_have_no_use_for_dask(self, gappy):
+        for model in (Nuclear(engine="dask"), SoftImpute(engine="dask")):
+            with pytest.raises(ValueError, match="or 'torch' for .*, which works on"):
+                model.fit(gappy)
+
     def test_models_of_one_matrix_complete_no_source(self, gappy):
         model = Nuclear(max_iter=3, tol=0).fit(gappy)
         with pytest.raises(TypeError, match="completes the matrix of its fit as a"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from enum import StrEnum
 from typing import Any
@@ -81,6 +82,15 @@ class EngineName(StrEnum):
     TORCH = "torch"
 
 
+class FitEngine(StrEnum):
+    """Engines that one fit can be given to."""
+
+    AUTO = "auto"
+    THREADS = "threads"
+    TORCH = "torch"
+    DASK = "dask"
+
+
 class Precision(StrEnum):
     """Precisions of the work."""
 
@@ -123,6 +133,21 @@ def parse_clip(text: str) -> tuple[float, float] | str:
             f"must be 'auto', 'none' or LOW,HIGH with LOW below HIGH, got {text!r}"
         )
     return low, high
+
+
+def parse_columns(text: str) -> tuple[str, ...]:
+    """Names of columns, parted by commas; in double quotes if they have some inside.
+
+    Examples
+    --------
+    >>> parse_columns('height,"weight, kg"')
+    ('height', 'weight, kg')
+    """
+    found = next(csv.reader([text], skipinitialspace=True), [])
+    names = tuple(name.strip() for name in found)
+    if not names or not all(names):
+        raise typer.BadParameter(f"must be names parted by commas, got {text!r}")
+    return names
 
 
 def parse_level(text: str) -> float:

@@ -9,7 +9,7 @@ import typer
 
 from ncarl.cli.choices import (
     Center,
-    EngineName,
+    FitEngine,
     Method,
     Orientation,
     Precision,
@@ -17,6 +17,7 @@ from ncarl.cli.choices import (
     Sides,
     Weights,
     parse_clip,
+    parse_columns,
     parse_gamma,
     parse_level,
     parse_noise,
@@ -35,8 +36,9 @@ def complete(
         Path,
         typer.Argument(
             metavar="IN",
-            help="CSV, TSV (also .gz), Parquet, NPY, NPZ or Matrix Market. Entries "
-            "that a sparse file does not list are missing, not zero.",
+            help="CSV, TSV (also .gz), Parquet, NPY, NPZ or Matrix Market; with "
+            "--stream also a folder of Parquet files or Zarr. Entries that a sparse "
+            "file does not list are missing, not zero.",
             show_default=False,
         ),
     ],
@@ -71,6 +73,20 @@ def complete(
         str | None,
         typer.Option(metavar="NAME", rich_help_panel=TABLE,
                      help="Which array of an NPZ file to complete."),
+    ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", rich_help_panel=TABLE,
+                     help="Read and write some rows at a time, again in every step: "
+                     "for tables larger than memory (bayes, ncarl). OUT may be NPY, "
+                     "Parquet, CSV, TSV or Zarr, whatever IN is."),
+    ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(parser=parse_columns, metavar="NAME,NAME,...",
+                     rich_help_panel=TABLE,
+                     help="Which columns of IN to use and write (only with --stream, "
+                     "which cannot keep columns of text)."),
     ] = None,
     method: Annotated[
         Method,
@@ -109,11 +125,12 @@ def complete(
                      help="Seed of the held-out entries and of draws."),
     ] = 0,
     engine: Annotated[
-        EngineName,
+        FitEngine,
         typer.Option(rich_help_panel=MODEL,
-                     help="Where the work is done; auto takes a GPU if there is one. "
-                     "See ncarl doctor."),
-    ] = EngineName.AUTO,
+                     help="Where the work is done; auto takes a GPU if there is one; "
+                     "dask the workers of DASK_SCHEDULER_ADDRESS, or threads. See "
+                     "ncarl doctor."),
+    ] = FitEngine.AUTO,
     dtype: Annotated[
         Precision,
         typer.Option(rich_help_panel=MODEL, help="Precision of the work."),
@@ -238,6 +255,8 @@ def complete(
     from ncarl.cli.completion import Job, on_terminal, run
     from ncarl.cli.files import ReadOptions
     from ncarl.cli.outputs import Outputs
+    from ncarl.cli.streaming import run_stream
+    from ncarl.cli.summary import report
 
     model = ModelOptions(
         method=method,
@@ -267,19 +286,6 @@ def complete(
         target, std, lower, upper, level, draws, draws_out, save_model, overwrite
     )
     reading = ReadOptions(na or (), label or (), header, delimiter, array)
-    job = Job(source, reading, model, outputs, on_terminal() and not quiet)
-    _report(run(job), quiet)
-
-
-def _report(done: object, quiet: bool) -> None:
-    """Print the summary, and warnings on the error stream."""
-    from rich.console import Console
-
-    from ncarl.cli.completion import Done
-    from ncarl.cli.summary import print_summary, warning_lines
-
-    assert isinstance(done, Done)
-    for line in warning_lines(done):
-        typer.echo(f"warning: {line}", err=True)
-    if not quiet:
-        print_summary(done, Console())
+    shown = on_terminal() and not quiet
+    job = Job(source, reading, model, outputs, shown, columns)
+    report(run_stream(job) if stream else run(job), quiet=quiet)

@@ -15,7 +15,7 @@ from scipy import sparse
 from ncarl.cli.choices import Method
 from ncarl.cli.files import ReadOptions, Table, read_table
 from ncarl.cli.filling import check_size, count_missing, fill, write
-from ncarl.cli.models import ModelOptions, build, decide_scale
+from ncarl.cli.models import ModelOptions, build, decide_scale, engine_of
 from ncarl.cli.outputs import Outputs, check_files
 from ncarl.cli.usage import check_usage
 from ncarl.core.types import Array
@@ -37,6 +37,8 @@ class Job:
         What to write.
     progress : bool
         Whether to show a progress bar.
+    columns : sequence of str or None
+        Which columns of a stream to use; None for all.
     """
 
     source: Path
@@ -44,6 +46,15 @@ class Job:
     model: ModelOptions
     outputs: Outputs
     progress: bool = False
+    columns: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A table that went by in blocks of rows: its shape and names of columns."""
+
+    shape: tuple[int, int]
+    columns: Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,8 @@ class Done:
 
     Attributes
     ----------
+    table : Table or Passed
+        What was read.
     missing : int
         Entries that were filled.
     scale, reason : str or None, str
@@ -64,7 +77,7 @@ class Done:
     """
 
     job: Job
-    table: Table
+    table: Table | Passed
     missing: int
     seconds: float = 0.0
     estimator: Any = None
@@ -76,6 +89,11 @@ class Done:
 
 def run(job: Job) -> Done:
     """Complete a table and write what was asked for."""
+    if job.columns is not None:
+        raise ValueError(
+            "--columns goes with --stream; without it columns of text are kept, and "
+            "--label names others to leave out"
+        )
     check_usage(job.model, job.outputs)
     check_files(job.source, job.outputs, checkpoint_files(job.model))
     table = read_table(job.source, job.reading)
@@ -87,20 +105,22 @@ def run(job: Job) -> Done:
     check_size(table.values.shape, job.outputs)
     scale, reason = decide_scale(job.model, table.values, table.mixed_units)
     done = replace(done, scale=scale, reason=reason)
-    return _fit_and_write(done)
+    return _fit_and_write(done, table)
 
 
-def _fit_and_write(done: Done) -> Done:
+def _fit_and_write(done: Done, table: Table) -> Done:
     """Fit, fill and write; the run with its results."""
-    job, values = done.job, done.table.values
-    estimator = build(job.model, scale=done.scale, progress=job.progress)
+    job, values = done.job, table.values
     start = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, engine_of(job.model) as engine:
         warnings.simplefilter("always")
+        estimator = build(
+            job.model, scale=done.scale, progress=job.progress, engine=engine
+        )
         estimator.fit(values)
         results = fill(estimator, values, job.outputs, seed=job.model.seed)
     seconds = time.perf_counter() - start
-    write(done.table, job.outputs, results)
+    write(table, job.outputs, results)
     if job.outputs.saved is not None:
         estimator.save(job.outputs.saved.resolve())
     heard = [w.message for w in caught if isinstance(w.message, Warning)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ncarl.cli.choices import (
     Center,
-    EngineName,
+    FitEngine,
     Method,
     Orientation,
     Precision,
@@ -65,12 +67,46 @@ class ModelOptions:
     checkpoint: Path | None = None
     scale: Scale = Scale.AUTO
     std: bool = False
-    engine: EngineName = EngineName.AUTO
+    engine: FitEngine = FitEngine.AUTO
     dtype: Precision = Precision.FLOAT64
     settings: tuple[tuple[str, Any], ...] = ()
 
 
-def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
+@contextlib.contextmanager
+def engine_of(options: ModelOptions) -> Iterator[Any]:
+    """The engine that the options name, for as long as it is needed.
+
+    Workers of Dask are those of the scheduler that Dask is configured for
+    (``DASK_SCHEDULER_ADDRESS``), or threads of this process.
+    """
+    if options.engine is not FitEngine.DASK:
+        yield str(options.engine)
+        return
+    try:
+        import dask
+
+        from ncarl.dask_engine import Dask, LostWorkersError
+    except ImportError as error:
+        raise ImportError(
+            "--engine dask needs Dask; install it with pip install 'ncarl[dask]'"
+        ) from error
+    with Dask(dask.config.get("scheduler-address", None)) as engine:
+        try:
+            _ = engine.link  # workers of another version, say, are found out now
+        except RuntimeError as error:
+            raise ConnectionError(
+                f"--engine dask (set DASK_SCHEDULER_ADDRESS, or unset it for threads "
+                f"of this process): {error}"
+            ) from error
+        try:
+            yield engine
+        except LostWorkersError as error:
+            raise ConnectionError(f"--engine dask: {error}") from error
+
+
+def build(
+    options: ModelOptions, *, scale: str | None, progress: bool, engine: Any = None
+) -> Any:
     """The estimator that the options ask for.
 
     Parameters
@@ -81,6 +117,8 @@ def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
         The scaling, decided.
     progress : bool
         Whether to show a progress bar.
+    engine : str or Engine, optional
+        The engine, if it has been made already (`engine_of`).
     """
     shared: dict[str, Any] = {
         "weights": options.weights and str(options.weights),
@@ -91,7 +129,8 @@ def build(options: ModelOptions, *, scale: str | None, progress: bool) -> Any:
     }
     given = {name: value for name, value in shared.items() if value is not None}
     given |= {"scale": scale, "progress": progress}
-    given |= {"engine": str(options.engine), "dtype": str(options.dtype)}
+    given["engine"] = str(options.engine) if engine is None else engine
+    given["dtype"] = str(options.dtype)
     make = {
         Method.BAYES: _bayesian,
         Method.NCARL_CV: _search,
@@ -192,10 +231,9 @@ def decide_scale(
     options: ModelOptions, values: Any, mixed_units: bool
 ) -> tuple[str | None, str]:
     """Whether to bring columns to one scale, and the reason."""
-    if options.scale is not Scale.AUTO:
-        return (None if options.scale is Scale.NONE else "columns"), "as asked"
-    if not mixed_units:
-        return None, "a matrix file has one unit"
+    decided = scale_without_looking(options, mixed_units)
+    if decided is not None:
+        return decided
     if options.method in (Method.NCARL, Method.NCARL_CV):
         # There scaling puts the kernel on the columns.
         if options.orientation is Orientation.ROWS:
@@ -203,7 +241,20 @@ def decide_scale(
         m, n = values.shape
         if n > max(m, WIDEST_SCALED):
             return None, f"{n} columns are too many for it"
-    factor = spread_factor(values)
+    return scale_by(spread_factor(values))
+
+
+def scale_without_looking(
+    options: ModelOptions, mixed_units: bool
+) -> tuple[str | None, str] | None:
+    """The scaling and the reason, where neither depends on the values; else None."""
+    if options.scale is not Scale.AUTO:
+        return (None if options.scale is Scale.NONE else "columns"), "as asked"
+    return None if mixed_units else (None, "a matrix file has one unit")
+
+
+def scale_by(factor: float | None) -> tuple[str | None, str]:
+    """The scaling for columns whose spreads differ by so much, and the reason."""
     if factor is None:
         return None, "too few columns vary"
     reason = f"spreads of columns differ by a factor of {factor:.3g}"
@@ -222,8 +273,15 @@ def spread_factor(values: Array) -> float | None:
     # Infinite entries are for the estimator to refuse, in its own words.
     with np.errstate(invalid="ignore"):
         deviations = np.nanstd(values[:, enough], axis=0)
-    deviations = deviations[deviations > 0.0]
-    if len(deviations) < 2:
+    return factor_between(deviations)
+
+
+def factor_between(deviations: Array) -> float | None:
+    """Ratio of the 90th to the 10th percentile of those that are positive."""
+    import numpy as np
+
+    positive = deviations[deviations > 0.0]
+    if len(positive) < 2:
         return None
-    low, high = np.percentile(deviations, (10, 90))
+    low, high = np.percentile(positive, (10, 90))
     return float(high / low)

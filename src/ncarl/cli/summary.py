@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.cli.bayes_summary import bayesian_lines, model_words
 from ncarl.cli.choices import RIVALS, Method
-from ncarl.cli.completion import Done
-from ncarl.cli.files import shown
+from ncarl.cli.completion import Done, Passed
+from ncarl.cli.files import Table, shown
 from ncarl.cli.outputs import USUAL_LEVEL, Outputs
 from ncarl.cli.rival_summary import rival_lines, rival_words
 from ncarl.core.types import Array
@@ -23,6 +24,14 @@ from ncarl.exceptions import NumericalWarning
 
 #: So many names are listed before "and more".
 LISTED = 6
+
+
+def report(done: Done, *, quiet: bool) -> None:
+    """Print the summary, unless quiet, and warnings on the error stream."""
+    for line in warning_lines(done):
+        typer.echo(f"warning: {line}", err=True)
+    if not quiet:
+        print_summary(done, Console())
 
 
 def print_summary(done: Done, console: Console) -> None:
@@ -34,21 +43,29 @@ def print_summary(done: Done, console: Console) -> None:
 
 def summary_lines(done: Done) -> Iterable[tuple[str, str]]:
     """Names and what there is to say of a run."""
-    m, n = done.table.values.shape
+    table = done.table
+    streamed = isinstance(table, Passed)
+    m, n = table.shape if isinstance(table, Passed) else table.values.shape
     total = f"{m} x {n}, {done.missing} missing ({done.missing / (m * n):.1%})"
-    yield "table", total
-    for note in done.table.notes:
-        yield "", note
-    if done.table.left_out:
-        yield "labels", f"kept, not used: {listed(done.table.left_out)}"
-    if done.table.mixed_units and (counting := counting_columns(done.table.values)):
-        names = listed([_name(done, j) for j in counting])
-        yield "", f"used as data, but may be labels (see --label): {names}"
+    yield "table", total + (", read in blocks of rows" if streamed else "")
+    if not isinstance(table, Passed):
+        yield from _reading_lines(done, table)
     if done.estimator is None:
         yield "result", "nothing was missing; the table was copied as it is"
     else:
         yield from _model_lines(done)
     yield from _written_lines(done.job.outputs)
+
+
+def _reading_lines(done: Done, table: Table) -> Iterable[tuple[str, str]]:
+    """What was decided while the table was read."""
+    for note in table.notes:
+        yield "", note
+    if table.left_out:
+        yield "labels", f"kept, not used: {listed(table.left_out)}"
+    if table.mixed_units and (counting := counting_columns(table.values)):
+        names = listed([_name(done, j) for j in counting])
+        yield "", f"used as data, but may be labels (see --label): {names}"
 
 
 def _written_lines(outputs: Outputs) -> Iterable[tuple[str, str]]:

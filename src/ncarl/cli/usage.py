@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ncarl.cli.choices import RIVALS, Method, Precision, Sides
+from ncarl.cli.choices import (
+    RIVALS,
+    FitEngine,
+    Method,
+    Orientation,
+    Precision,
+    Sides,
+)
+from ncarl.cli.files import ReadOptions
 from ncarl.cli.models import ModelOptions
 from ncarl.cli.outputs import Outputs
 
@@ -34,6 +42,53 @@ OWNERS_OF_OUTPUTS = (
     ("draws", "--draws"),
     ("drawn", "--draws-out"),
 )
+#: Methods that learn from a table that is never in memory as a whole.
+STREAMED = (Method.BAYES, Method.NCARL)
+WITHOUT = "leave out --stream"
+#: What --stream cannot do, and the way out: fields of `ReadOptions` and of `Outputs`.
+NOT_READ = (
+    ("na", "--na", f"write missing cells as NA or leave them empty, or {WITHOUT}"),
+    ("labels", "--label", "name the columns to use with --columns, which become OUT"),
+    ("header", "--header/--no-header", "a first line with a name in it is a header; "
+     f"add or remove it, or {WITHOUT}"),
+    ("delimiter", "--delimiter", "commas, semicolons and tabs are found out; use one "
+     f"of them in the file, or {WITHOUT}"),
+    ("array", "--array", f"write that array to an NPY file, or {WITHOUT}"),
+)  # fmt: skip
+NOT_WRITTEN = (
+    *((name, flag, f"ask for --std, or {WITHOUT}")
+      for name, flag in (("lower", "--lower"), ("upper", "--upper"),
+                         ("level", "--level"))),
+    ("draws", "--draws", WITHOUT),
+    ("drawn", "--draws-out", WITHOUT),
+)  # fmt: skip
+
+
+def check_stream_usage(
+    model: ModelOptions, outputs: Outputs, reading: ReadOptions
+) -> None:
+    """Raise if an option was given that a stream of rows cannot honour."""
+    if model.method not in STREAMED:
+        raise ValueError(
+            f"--method {model.method} needs the table in memory, which --stream never "
+            f"holds; give --method {' or '.join(STREAMED)}, or {WITHOUT}"
+        )
+    asked = [(reading, option) for option in NOT_READ]
+    for owner, (name, flag, way) in (*asked, *((outputs, o) for o in NOT_WRITTEN)):
+        if getattr(owner, name) not in (None, (), []):
+            raise ValueError(f"{flag} cannot be had with --stream; {way}")
+    if model.orientation is Orientation.ROWS:
+        _refuse_side("--orientation rows", "--orientation columns")
+    if model.sides in (Sides.ROWS, Sides.BOTH):
+        _refuse_side(f"--sides {model.sides}", "--sides columns")
+
+
+def _refuse_side(given: str, instead: str) -> None:
+    """Raise for a kernel of the rows."""
+    raise ValueError(
+        f"{given} needs all rows in memory, which --stream never holds; give "
+        f"{instead}, or {WITHOUT}"
+    )
 
 
 def check_usage(model: ModelOptions, outputs: Outputs) -> None:
@@ -65,6 +120,8 @@ def _foreign(
             yield flag, methods
     if model.dtype is Precision.FLOAT32 and model.method in RIVALS:
         yield "--dtype float32", (*BAYES, *PAPER)
+    if model.engine is FitEngine.DASK and model.method in RIVALS:
+        yield "--engine dask", (*BAYES, *PAPER)
     for name, flag in OWNERS_OF_OUTPUTS:
         if getattr(outputs, name) is not None and model.method not in BAYES:
             yield flag, BAYES

@@ -23,6 +23,7 @@ from ncarl.estimators.parameters import (
     check_choice,
     check_flag,
     check_number,
+    check_one_place,
     check_whole,
     digest,
 )
@@ -84,7 +85,7 @@ class MatrixEstimator(Completer):
             For scikit-learn's interface.
         """
         max_iter, tol = self._check_all()
-        engine = pick_engine(self.engine)
+        engine = pick_engine(check_one_place(self.engine, type(self).__name__))
         observed = self._read_fit(X)
         file = self._file(observed, engine)
         found = {} if file is None else file.found

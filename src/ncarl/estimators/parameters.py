@@ -145,6 +145,17 @@ def check_checkpoint(checkpoint: Any) -> None:
         )
 
 
+def check_one_place(engine: Any, name: str) -> Any:
+    """``engine`` unless it spreads rows, which a model of one matrix has no use for."""
+    if engine == "dask" or type(engine).__name__ == "Dask":
+        raise ValueError(
+            f"engine must be 'auto', 'threads' or 'torch' for {name}, which works on "
+            f"its matrix as a whole, got {engine!r}; NCARL, NCARLCV and BayesianNCARL "
+            "spread their rows over workers of Dask"
+        )
+    return engine
+
+
 def check_flag(name: str, value: Any) -> bool:
     """``value`` if it is True or False."""
     if not isinstance(value, bool | np.bool_):
