@@ -7,6 +7,8 @@ import importlib.util
 collect_ignore_glob = []
 if importlib.util.find_spec("triton") is None:
     collect_ignore_glob += ["src/ncarl/core/kernels_triton.py"]
+if importlib.util.find_spec("distributed") is None:
+    collect_ignore_glob += ["src/ncarl/dask_engine/*"]
 if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob += ["src/ncarl/torch_engine.py", "src/ncarl/core/*_torch.py"]
+    collect_ignore_glob += ["src/ncarl/torch_*.py", "src/ncarl/core/*_torch.py"]
     collect_ignore_glob += ["src/ncarl/core/placed.py", "src/ncarl/core/records.py"]

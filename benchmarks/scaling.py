@@ -25,6 +25,7 @@ import numpy as np
 from common import print_table, versions, write_json
 
 from ncarl import NCARL, BayesianNCARL, open_rows
+from ncarl.bayes import cuts
 from ncarl.study.memory import own_memory_gb
 
 COLUMNS, OBSERVED, RANK, NOISE = 500, 50, 5, 0.1
@@ -33,6 +34,7 @@ WAYS = ("memory", "csr.npz", "dense.npy")
 MODELS = {
     "NCARL": {},
     "NCARL-noisy": {"gamma": 0.1},
+    "BayesianNCARL": {"validation": 0},
 }
 STEPS = 4
 
@@ -113,10 +115,12 @@ def one_fit(way, folder, model, engine):
     now = time.perf_counter
     start = now()
     options["engine"] = engine
+    options |= MODELS[model]
     if model == "BayesianNCARL":
-        BayesianNCARL(sides="columns", validation=0, **options).fit(source)
+        cuts.MANY_ENTRIES = 0  # streamed at every size, not only beyond 20 million
+        BayesianNCARL(sides="columns", center="mean", **options).fit(source)
     else:
-        NCARL(orientation="columns", **MODELS[model], **options).fit(source)
+        NCARL(orientation="columns", **options).fit(source)
     steps = np.diff(marks)
     return {
         "step_seconds": float(np.median(steps)),
@@ -195,8 +199,8 @@ def main():
     if not args.no_dask:
         from scaling_dask import dask_share
 
-        result["dask"] = dask_share()
-        print_table([result["dask"]])
+        result["dask"] = [dask_share(workers=workers) for workers in (1, 2)]
+        print_table(result["dask"])
     write_json(args.json, result)
 
 

@@ -101,6 +101,7 @@ class Workspace:
         self.engine = engine
         self.dtype = dtype
         ready = Residuals(self.centre, self.kept, dtype)
+        entries.let_go()
         self.blocks = inner.placed(engine, ready)
 
     @cached_property

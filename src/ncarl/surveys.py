@@ -64,6 +64,10 @@ class Entries(Protocol):
         """Fewer entries, surveyed anew."""
         ...
 
+    def let_go(self) -> None:
+        """Free what is held for further passes; they remain possible."""
+        ...
+
     def placed(self, engine: Engine, ready: Ready) -> Any:
         """Blocks of the entries, made ready, where an engine works on them."""
         ...
@@ -252,6 +256,9 @@ class InMemory:
         """Fewer entries, surveyed anew."""
         return InMemory(change(self.observed))
 
+    def let_go(self) -> None:
+        """Entries in memory stay there."""
+
     def placed(self, engine: Engine, ready: Ready) -> Any:
         """Blocks of about equal work."""
         rows = ready.rows(self.observed)
@@ -268,8 +275,9 @@ class Passing:
         Who goes through them.
     source : RowSource
         Where they come from.
-    chunks : object
-        The chunks as the engine streams them.
+    chunks : list
+        The chunks as the engine streams them, alone in the list; empty once they have
+        been let go, till they are asked for again.
     survey : Survey
         What is known of them before any change.
     changes : tuple of callable
@@ -278,7 +286,7 @@ class Passing:
 
     engine: Engine
     source: RowSource
-    chunks: Any
+    chunks: list[Any]
     survey: Survey
     changes: tuple[Callable[[Observed], Observed], ...] = ()
 
@@ -287,7 +295,7 @@ class Passing:
         """The entries of a source, surveyed in a first pass."""
         chunks = engine.stream(source, as_it_is)
         survey = engine.total(surveyed, chunks, named=named)
-        return cls(engine, source, chunks, survey)
+        return cls(engine, source, [chunks], survey)
 
     def fingerprint(self) -> str:
         """A name for shape, pattern and values, if the survey was to find it."""
@@ -296,8 +304,10 @@ class Passing:
 
     def total(self, function: Callable[..., Any], **shared: Any) -> Any:
         """The sum of what the function makes of the chunks."""
+        if not self.chunks:
+            self.chunks.append(self.engine.stream(self.source, as_it_is))
         return self.engine.total(
-            looked_at, self.chunks, look=function, changes=self.changes,
+            looked_at, self.chunks[0], look=function, changes=self.changes,
             shared=shared,
         )  # fmt: skip
 
@@ -309,6 +319,13 @@ class Passing:
         """Fewer entries, surveyed anew."""
         fewer = self.changed(change)
         return replace(fewer, survey=fewer.total(Survey.of))
+
+    def let_go(self) -> None:
+        """Workers need not hold the chunks as they are beside the blocks made of them.
+
+        What was changed of the same source lets go of them too.
+        """
+        self.chunks.clear()
 
     def placed(self, engine: Engine, ready: Ready) -> Any:
         """Chunks of the source, made ready when they are worked on."""

@@ -79,6 +79,7 @@ class Side:
         self.missing_side = survey.missing_side(n) and ways.noise != 0.0
         mean, row_variance, variance = self._effects()
         self.least_noise = self._least_noise(mean, variance)
+        entries.let_go()
         counts = survey.column_counts.astype(ways.dtype)
         self.rows = Rows(
             engine=engine,

@@ -1,0 +1,151 @@
+"""The row step on Dask workers beside plain processes that do nothing else.
+
+Usage: python benchmarks/scaling_dask.py [--rows 100000] [--json results/dask.json]
+
+Plain processes hold their blocks and the kernel, and run the same function on the same
+blocks in a loop: nothing is sent, nothing is added up between them. The share is their
+time over that of the Dask engine, which sends the kernel and adds up the sums in every
+step. Both are measured in turn, and the median of the repeats counts, so that the share
+survives a noisy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from functools import reduce
+from operator import iadd
+
+import numpy as np
+from common import print_table, versions, write_json
+
+from ncarl.blocks import cut
+from ncarl.core.rows import gram_of_duals
+from ncarl.core.types import Kernel
+from ncarl.dask_engine import Dask
+from ncarl.engines import Threads
+from ncarl.homes import blas_threads
+from ncarl.observed import Observed
+
+TARGET = 0.85
+
+
+def dask_share(rows=100_000, columns=500, observed=50, workers=2, steps=3, repeats=5):
+    """Seconds of a step on Dask workers and in plain processes, and their share."""
+    entries = random_entries(rows, columns, observed)
+    kernel = some_kernel(columns)
+    plain, dask, threads = [], [], []
+    here = Threads(workers)
+    with Dask("processes", n_workers=workers, device="cpu") as engine:
+        blocks = cut(entries, engine.blocks_wanted(rows, columns))
+        placed = engine.place(blocks)
+        with PlainProcesses(
+            [blocks[k::workers] for k in range(workers)], kernel
+        ) as them:
+            _engine_seconds(engine, placed, kernel, 1)  # compiled by then
+            _engine_seconds(here, blocks, kernel, 1)
+            them.seconds(1)
+            for _ in range(repeats):
+                plain.append(them.seconds(steps))
+                dask.append(_engine_seconds(engine, placed, kernel, steps))
+                threads.append(_engine_seconds(here, blocks, kernel, steps))
+    return {
+        "rows": rows,
+        "columns": columns,
+        "observed a row": observed,
+        "workers": workers,
+        "blocks": len(blocks),
+        "plain s": statistics.median(plain),
+        "dask s": statistics.median(dask),
+        "threads s": statistics.median(threads),
+        "share": statistics.median(p / d for p, d in zip(plain, dask, strict=True)),
+        "best share": min(plain) / min(dask),
+        "over threads": min(dask) / min(threads),
+        "target": TARGET,
+    }
+
+
+def random_entries(rows, columns, observed):
+    """Normal values at so many random columns of each row."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for first in range(0, rows, 10_000):
+        keys = rng.random((min(10_000, rows - first), columns))
+        chosen = np.argpartition(keys, observed, axis=1)[:, :observed]
+        parts.append(np.sort(chosen, axis=1).astype(np.int32).ravel())
+    indptr = observed * np.arange(rows + 1, dtype=np.int64)
+    values = rng.standard_normal(rows * observed)
+    return Observed(indptr, np.concatenate(parts), values, (rows, columns))
+
+
+def some_kernel(columns):
+    """A kernel of 20 directions over noise."""
+    A = np.random.default_rng(1).standard_normal((columns, 20))
+    return Kernel(A @ A.T / 20, None, 1.0)
+
+
+def _engine_seconds(engine, placed, kernel, steps):
+    """Seconds of a step by an engine."""
+    start = time.perf_counter()
+    for _ in range(steps):
+        engine.total(gram_of_duals, placed, kernel=kernel)
+    return (time.perf_counter() - start) / steps
+
+
+class PlainProcesses:
+    """Processes that run the row step on blocks of their own when told to."""
+
+    def __init__(self, shares, kernel):
+        context = multiprocessing.get_context("spawn")
+        self.pipes, self.processes = [], []
+        for share in shares:
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(there, share, kernel))
+            process.start()
+            self.pipes.append(here)
+            self.processes.append(process)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for pipe, process in zip(self.pipes, self.processes, strict=True):
+            pipe.send(0)
+            process.join()
+
+    def seconds(self, steps):
+        """Seconds of a step, until the last process is done."""
+        start = time.perf_counter()
+        for pipe in self.pipes:
+            pipe.send(steps)
+        for pipe in self.pipes:
+            pipe.recv()
+        return (time.perf_counter() - start) / steps
+
+
+def _serve(pipe, blocks, kernel):
+    """Steps on the blocks, as many as the pipe says; 0 ends it."""
+    with blas_threads(1):
+        while steps := pipe.recv():
+            for _ in range(steps):
+                reduce(iadd, (gram_of_duals(b, kernel=kernel) for b in blocks))
+            pipe.send(True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--columns", type=int, default=500)
+    parser.add_argument("--observed", type=int, default=50)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", help="where to write the figures")
+    options = parser.parse_args()
+    found = dask_share(options.rows, options.columns, options.observed, options.workers)
+    print_table([found])
+    write_json(options.json, {"versions": versions(), "dask": found})
+
+
+if __name__ == "__main__":
+    main()
