@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,7 +110,7 @@ def _stacked(chunks: Sequence[Observed]) -> Observed:
 
 def in_order(
     work: Callable[[Any], Any], items: Iterator[Any], threads: int
-) -> Iterator[Any]:
+) -> Generator[Any]:
     """``work(item)`` for every item, in order, some items ahead in threads."""
     with ThreadPoolExecutor(threads, thread_name_prefix="ncarl-read") as pool:
         waiting: deque[Future[Any]] = deque()

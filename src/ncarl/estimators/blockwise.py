@@ -296,8 +296,9 @@ def score_in(estimator: Any, source: RowSource, y: Any) -> float:
             i, j = hidden.rows, hidden.indices.astype(np.int64)
             guess, _ = estimator._predicted(kept, i, j, None, apart=True)
             unit = unit_of(hidden.values)
-            errors.append(unit * np.linalg.norm((hidden.values - guess) / unit))
-            sizes.append(unit * np.linalg.norm(hidden.values / unit))
+            wrong = (hidden.values - guess) / unit
+            errors.append(unit * float(np.linalg.norm(wrong)))
+            sizes.append(unit * float(np.linalg.norm(hidden.values / unit)))
     if not sizes:
         raise ValueError(
             "nothing to score: no entry is missing in X and known in y, or X has too "
