@@ -137,11 +137,11 @@ def in_a_process(*args):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(rows, folder, engine):
+def measured(rows, folder, engine, models):
     """Lines of the table for so many rows."""
     write_files(folder, rows)
     lines = []
-    for model in MODELS:
+    for model in models:
         for way in WAYS:
             found = in_a_process(way, folder, model, engine)
             lines.append({"model": model, "way": way, "rows": rows, **found})
@@ -177,6 +177,7 @@ def main():
     """Measure, print one table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", nargs="+", type=int, default=ROWS)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json")
     parser.add_argument("--no-dask", action="store_true")
@@ -190,7 +191,7 @@ def main():
     lines = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for rows in args.rows:
-            lines += measured(rows, Path(folder), args.engine)
+            lines += measured(rows, Path(folder), args.engine, args.models)
     compared(lines)
     print_table(lines)
     result = {"versions": versions(), "lines": lines, "verdicts": verdicts(lines)}

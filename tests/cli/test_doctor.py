@@ -182,9 +182,9 @@ def test_wrong_results_fail_the_self_test(
 
 
 def test_the_self_test_solves_rows_from_both_sides():
-    from ncarl.surveys import Survey
     from ncarl.cli.selftest import problem
     from ncarl.observed import Observed
+    from ncarl.surveys import Survey
 
     given = problem()
     assert given.hidden.mean() == pytest.approx(0.4, abs=0.01)

@@ -97,8 +97,6 @@ def look(job: Job, source: RowSource, engine: Any) -> Seen:
     survey = entries.survey
     mixed = file_kind(job.source) in NAMED
     decided = scale_without_looking(job.model, mixed)
-    if decided is None and survey.n_observed == 0:
-        decided = scale_by(None)
     if decided is None:
         spreads = fit_standard(entries, scaled=True).centre.spreads
         decided = scale_by(factor_between(spreads[survey.column_counts >= 2]))
