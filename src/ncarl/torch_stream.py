@@ -16,9 +16,9 @@ from ncarl.sources import RowSource, prefetched
 
 #: Chunks are put together until they have about so many entries: a GPU is idle during
 #: small work, and one core makes ready less than it can solve.
-ENTRIES = 4_000_000
+ENTRIES = 2_000_000
 #: Threads that read and prepare chunks which can be read in any order.
-READERS = 8
+READERS = 4
 
 
 @dataclass
