@@ -27,3 +27,7 @@ class CheckpointMismatchError(ValueError):
 
 class NumericalWarning(RuntimeWarning):
     """Something was repaired on the way, such as a near-singular block."""
+
+
+class KernelMemoryError(MemoryError):
+    """A kernel that is larger than the memory of the machine."""

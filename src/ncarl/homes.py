@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,9 +16,21 @@ from scipy.sparse import csr_array
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from ncarl.core.types import Array
+from ncarl.exceptions import KernelMemoryError
 
 #: From here on n x n work is worth all cores.
 MANY_COLUMNS = 600
+
+
+#: n x n arrays that every fit holds at once.
+LEAST_ARRAYS = 3
+
+
+def host_memory() -> int | None:
+    """Bytes of memory that this machine has; None where that is not told."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class Home(Protocol):
@@ -153,7 +166,20 @@ class HostMemory:
         return blas_threads(1 if n < MANY_COLUMNS else self.n_jobs or 1)
 
     def expect_fit(self, n: int, number: int) -> None:
-        """What is too much will be seen: memory of a host is not counted out."""
+        """Raise where not even the least that a fit holds fits into the machine.
+
+        What is nearer to the limit will be seen: memory of a host is not counted out.
+        """
+        total = host_memory()
+        if total is None or LEAST_ARRAYS * number * n * n <= total:
+            return
+        size = number * n * n / 1e9
+        raise KernelMemoryError(
+            f"a kernel of {n} columns takes {size:.3g} GB and a fit holds at least "
+            f"{LEAST_ARRAYS} such arrays; this machine has {total / 1e9:.3g} GB. Use "
+            "ncarl.WideNCARL, which never forms it, or orientation='auto', which puts "
+            "the kernel on the shorter side"
+        )
 
     def send(self, array: Any) -> Any:
         """The array as it is."""

@@ -19,8 +19,8 @@ KIND = "model"
 #: Parameters that belong to one fit, not to the model.
 LEFT_OUT = ("callback", "checkpoint", "progress")
 CLASSES = (
-    *("NCARL", "NCARLCV", "BayesianNCARL", "BiasModel", "FactoredNuclear", "FGSR"),
-    *("LRFD", "Nuclear", "RegL1", "S3LR", "SchattenP", "SoftImpute", "WNNM"),
+    *("NCARL", "NCARLCV", "BayesianNCARL", "WideNCARL", "BiasModel", "FactoredNuclear"),
+    *("FGSR", "LRFD", "Nuclear", "RegL1", "S3LR", "SchattenP", "SoftImpute", "WNNM"),
 )
 #: Parameters that may be arrays.
 ARRAYS = ("graph", "prior", "dictionary")
@@ -93,6 +93,8 @@ def _restored(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
 
     params = dict(header["params"])
     params |= {name: arrays[name] for name in ARRAYS if name in arrays}
+    packed = [name for name in ARRAYS if f"{name}/data" in arrays]
+    params |= {name: _sparse(name, arrays) for name in packed}
     estimator = getattr(ncarl, header["class"])(**_tuples(params))
     estimator._set_model_state(header["model"], arrays)
     for name, value in header["scalars"].items():
@@ -123,12 +125,14 @@ def _split_params(estimator: Any) -> tuple[dict[str, Any], dict[str, Array]]:
         for name, value in estimator.get_params(deep=False).items()
         if name not in LEFT_OUT
     }
-    arrays = {}
+    arrays: dict[str, Array] = {}
     for name in ARRAYS:
         given = params.get(name)
-        if given is not None and not isinstance(given, str):
-            dense = given.toarray() if sparse.issparse(given) else given
-            arrays[name] = np.asarray(dense)
+        if sparse.issparse(given):
+            arrays |= _sparse_arrays(name, sparse.csr_array(given))
+            del params[name]
+        elif given is not None and not isinstance(given, str):
+            arrays[name] = np.asarray(given)
             del params[name]
     if not isinstance(params["engine"], str):
         params["engine"] = "auto"

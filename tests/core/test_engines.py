@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
@@ -57,3 +58,18 @@ def test_contexts_that_overlap_leave_blas_as_it_was():
 def test_an_object_that_is_no_engine_is_told_what_it_lacks():
     with pytest.raises(TypeError, match="Engine object"):
         pick_engine(object())
+
+
+def test_a_kernel_larger_than_the_machine_is_refused_with_the_way_out(monkeypatch):
+    from ncarl import NCARL, WideNCARL
+
+    monkeypatch.setattr("ncarl.homes.host_memory", lambda: 3 * 8 * 30 * 30 - 1)
+    X = np.random.default_rng(0).random((60, 30))
+    X[::3, ::2] = np.nan
+    with pytest.raises(MemoryError, match=r"30 columns.*at least 3.*ncarl\.WideNCARL"):
+        NCARL(orientation="columns").fit(X)
+    WideNCARL(max_iter=2, tol=0).fit(X)  # forms no such array
+    monkeypatch.setattr("ncarl.homes.host_memory", lambda: 3 * 8 * 30 * 30)
+    NCARL(orientation="columns", max_iter=2, tol=0).fit(X)
+    monkeypatch.setattr("ncarl.homes.host_memory", lambda: None)  # not told
+    NCARL(orientation="columns", max_iter=2, tol=0).fit(X)

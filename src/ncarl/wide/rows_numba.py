@@ -1,0 +1,290 @@
+"""The row step under a wide kernel, and products with duals, as Numba kernels."""
+
+# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
+# mypy: disallow-untyped-calls=False, check-untyped-defs=False
+# Compiled functions take their types from their arguments, so they carry none here.
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from ncarl.core.lapack_calls import call5, call8, lapack_addresses
+from ncarl.core.linalg import jitter_steps, not_factorised
+from ncarl.core.rows_numba import LETTERS, solve_with_jitter
+from ncarl.core.types import Array, Block
+from ncarl.wide.kernel import WideKernel
+
+#: As in `ncarl.wide.rows`.
+TOLERANCE = {"float64": 1e-13, "float32": 1e-6}
+MOST_ITERATIONS = 200
+
+
+@nb.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _dot(a, b):
+    """Inner product of two vectors."""
+    total = a[0] * b[0]
+    for k in range(1, len(a)):
+        total += a[k] * b[k]
+    return total
+
+
+@nb.njit(nogil=True, cache=True)
+def _gather(F, o, G):
+    """Rows ``o`` of ``F`` as columns of ``G``, (p, r)."""
+    for a in range(len(o)):
+        row = F[o[a]]
+        for q in range(len(row)):
+            G[q, a] = row[q]
+
+
+@nb.njit(nogil=True, cache=True)
+def _form(G, p, r, o, Tp, Ti, Td, places, A):
+    """Upper half of ``T_oo + F_o F_o^T`` into ``A``."""
+    for b in range(r):
+        row = A[b]
+        row[b:r] = 0.0
+        q = 0
+        while q + 4 <= p:
+            g0, g1, g2, g3 = G[q], G[q + 1], G[q + 2], G[q + 3]
+            f0, f1, f2, f3 = g0[b], g1[b], g2[b], g3[b]
+            for a in range(b, r):
+                row[a] += f0 * g0[a] + f1 * g1[a] + f2 * g2[a] + f3 * g3[a]
+            q += 4
+        while q < p:
+            g, f = G[q], G[q][b]
+            for a in range(b, r):
+                row[a] += f * g[a]
+            q += 1
+        for e in range(Tp[o[b]], Tp[o[b] + 1]):
+            a = places[Ti[e]]
+            if a >= b:
+                row[a] += Td[e]
+
+
+@nb.njit(nogil=True, cache=True)
+def _apply(G, p, r, o, s, Tp, Ti, Td, places, x, out):
+    """``(T_oo + F_o F_o^T + s I) x`` into ``out``."""
+    for a in range(r):
+        total = s * x[a]
+        for e in range(Tp[o[a]], Tp[o[a] + 1]):
+            b = places[Ti[e]]
+            if b >= 0:
+                total += Td[e] * x[b]
+        out[a] = total
+    for q in range(p):
+        g = G[q]
+        f = _dot(g[:r], x[:r])
+        for a in range(r):
+            out[a] += f * g[a]
+
+
+@nb.njit(nogil=True, cache=True)
+def _ease(G, p, r, diagonal, C, small, numbers, letters, calls, x, out):
+    """The inverse of ``diagonal + F_o F_o^T`` times ``x`` into ``out``."""
+    for a in range(r):
+        out[a] = x[a] / diagonal[a]
+    for q in range(p):
+        small[q] = _dot(G[q][:r], out[:r])
+    _solve_small(C, p, small, numbers, letters, calls)
+    for q in range(p):
+        g, f = G[q], small[q]
+        for a in range(r):
+            out[a] -= f * g[a] / diagonal[a]
+
+
+@nb.njit(nogil=True, cache=True)
+def _factor_small(G, p, r, diagonal, C, work, numbers, letters, calls):
+    """Factorise ``I + F_o^T diagonal^-1 F_o``; False where that fails."""
+    for q in range(p):
+        for a in range(r):
+            work[a] = G[q][a] / diagonal[a]
+        for k in range(q, p):
+            C[q * p + k] = _dot(work[:r], G[k][:r])
+        C[q * p + q] += 1.0
+    numbers[0], numbers[2], numbers[3] = p, 0, 1
+    size = numbers.ctypes.data
+    call5(calls[0], letters.ctypes.data, size, C.ctypes.data, size, size + 8)
+    return numbers[2] == 0
+
+
+@nb.njit(nogil=True, cache=True)
+def _solve_small(C, p, x, numbers, letters, calls):
+    """Solve with the factor of `_factor_small`, in place."""
+    if p == 0:
+        return
+    numbers[0], numbers[3] = p, 1
+    size = numbers.ctypes.data
+    one, lower = size + 12, letters.ctypes.data
+    c, b = C.ctypes.data, x.ctypes.data
+    call8(calls[2], lower, lower + 1, lower + 1, size, c, size, b, one)
+    call8(calls[2], lower, lower + 2, lower + 1, size, c, size, b, one)
+
+
+@nb.njit(nogil=True, cache=True)
+def _iterate(
+    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, numbers, letters, calls,
+    v, y, work, tolerance,
+):  # fmt: skip
+    """Conjugate gradients for one row; False where they do not settle."""
+    left, eased, way, pulled = work[0], work[1], work[2], work[3]
+    left[:r] = v
+    y[:r] = 0.0
+    _ease(G, p, r, diagonal, C, small, numbers, letters, calls, left, eased)
+    way[:r] = eased[:r]
+    size = _dot(left[:r], eased[:r])
+    goal = tolerance * tolerance * size
+    for _ in range(MOST_ITERATIONS):
+        if size <= goal:
+            return True
+        _apply(G, p, r, o, s, Tp, Ti, Td, places, way, pulled)
+        curve = _dot(way[:r], pulled[:r])
+        if not curve > 0.0:
+            return False
+        step = size / curve
+        for a in range(r):
+            y[a] += step * way[a]
+            left[a] -= step * pulled[a]
+        _ease(G, p, r, diagonal, C, small, numbers, letters, calls, left, eased)
+        before, size = size, _dot(left[:r], eased[:r])
+        turn = size / before
+        for a in range(r):
+            way[a] = eased[a] + turn * way[a]
+    return False
+
+
+@nb.njit(nogil=True, cache=True)
+def _solve_groups(
+    indptr, indices, values, groups, iterated, F, easy, Tp, Ti, Td, s, Y, widest,
+    tallest, shortest, tolerance, jitters, letters, calls,
+):  # fmt: skip
+    """All groups in turn; the largest jitter, or minus the size that failed."""
+    n, p = F.shape
+    G = np.empty((p, widest), F.dtype)
+    C = np.empty(p * p, F.dtype)
+    small = np.empty(max(1, p), F.dtype)
+    work = np.empty((4, widest), F.dtype)
+    diagonal = np.empty(widest, F.dtype)
+    A = np.empty((shortest, shortest), F.dtype)
+    L = np.empty(shortest * shortest, F.dtype)
+    B = np.empty(tallest, F.dtype)
+    every = np.arange(widest).astype(np.uint32)
+    places = np.full(n, -1, np.int32)
+    numbers = np.empty(4, np.int32)
+    worst = 0.0
+    for g in range(len(groups) - 1):
+        top, bottom = groups[g], groups[g + 1]
+        lo, hi = indptr[top], indptr[bottom]
+        r, count = indptr[top + 1] - lo, bottom - top
+        if r == 0:
+            continue
+        o = indices[lo : lo + r]
+        _gather(F, o, G)
+        for a in range(r):
+            places[o[a]] = a
+        done = False
+        if iterated[g]:
+            for a in range(r):
+                diagonal[a] = s + easy[o[a]]
+            done = _factor_small(G, p, r, diagonal, C, work[0], numbers, letters, calls)
+            for c in range(count):
+                at = lo + c * r
+                done = done and _iterate(
+                    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, numbers,
+                    letters, calls, values[at : at + r], Y[at : at + r], work,
+                    tolerance,
+                )  # fmt: skip
+        if not done:
+            if r > shortest:
+                A = np.empty((r, r), F.dtype)
+                L = np.empty(r * r, F.dtype)
+                shortest = r
+            if r * count > len(B):
+                B = np.empty(r * count, F.dtype)
+            _form(G, p, r, o, Tp, Ti, Td, places, A)
+            used = solve_with_jitter(
+                A, every[:r], s, L, B, values[lo:hi], count, jitters, numbers,
+                letters, calls,
+            )  # fmt: skip
+            if used < 0.0:
+                return -float(r)
+            worst = max(worst, used)
+            Y[lo:hi] = B[: r * count]
+        for a in range(r):
+            places[o[a]] = -1
+    return worst
+
+
+def solve_rows(
+    block: Block, kernel: WideKernel, iterated: Array
+) -> tuple[Array, float]:
+    """Duals of the rows and the jitter needed; groups ``iterated`` by gradients."""
+    Y = np.zeros_like(block.values)
+    sizes = np.diff(block.indptr)[block.groups[:-1]]
+    counts = np.diff(block.groups)
+    if len(sizes) == 0:
+        return Y, 0.0
+    formed = np.where(iterated, 0, sizes)
+    worst = _solve_groups(
+        block.indptr, block.indices.view(np.uint32), block.values, block.groups,
+        iterated, kernel.F, kernel.easy_diagonal(), kernel.T.indptr,
+        kernel.T.indices, kernel.T.data,
+        Y.dtype.type(kernel.s), Y, max(1, int(sizes.max())),
+        max(1, int((formed * counts).max())), max(1, int(formed.max())),
+        Y.dtype.type(TOLERANCE[str(Y.dtype)]),
+        np.asarray(jitter_steps(Y.dtype)), LETTERS, lapack_addresses(str(Y.dtype)),
+    )  # fmt: skip
+    if worst < 0.0:
+        raise not_factorised(int(-worst))
+    return Y, float(worst)
+
+
+@nb.njit(nogil=True, cache=True)
+def _outer_product(indptr, indices, Y, V, out):
+    """``out += Y^T Y V``, row after row."""
+    width = V.shape[1]
+    row = np.empty(width, V.dtype)
+    for i in range(len(indptr) - 1):
+        lo, hi = indptr[i], indptr[i + 1]
+        row[:] = 0.0
+        for e in range(lo, hi):
+            source, y = V[indices[e]], Y[e]
+            for c in range(width):
+                row[c] += y * source[c]
+        for e in range(lo, hi):
+            target, y = out[indices[e]], Y[e]
+            for c in range(width):
+                target[c] += y * row[c]
+
+
+def outer_product(block: Block, V: Array) -> Array:
+    """``Y^T Y V`` of a block of duals."""
+    out = np.zeros_like(V)
+    _outer_product(block.indptr, block.indices.view(np.uint32), block.values, V, out)
+    return out
+
+
+@nb.njit(nogil=True, cache=True)
+def _smallest_places(scores, count, found):
+    """Places of the smallest numbers of each row, kept in a short sorted list."""
+    best = np.empty(count, scores.dtype)
+    for i in range(scores.shape[0]):
+        row, places, held = scores[i], found[i], 0
+        for j in range(len(row)):
+            score = row[j]
+            if held == count and not score < best[count - 1]:
+                continue
+            at = held if held < count else count - 1
+            while at > 0 and best[at - 1] > score:
+                best[at] = best[at - 1]
+                places[at] = places[at - 1]
+                at -= 1
+            best[at], places[at] = score, j
+            held = min(held + 1, count)
+
+
+def smallest_places(scores: Array, count: int) -> Array:
+    """Places of the ``count`` smallest numbers of each row."""
+    found = np.empty((len(scores), count), dtype=np.int64)
+    _smallest_places(scores, count, found)
+    return found
