@@ -34,7 +34,7 @@ def test_without_numba_numpy_does_it(monkeypatch, rng):
     monkeypatch.setattr(scan, "MANY", 0)
     for spec in (None, object()):  # not installed; installed and broken
         scan._compact.cache_clear()
-        monkeypatch.setattr(scan.importlib.util, "find_spec", lambda name: spec)
+        monkeypatch.setattr(scan.importlib.util, "find_spec", {"numba": spec}.get)
 
         def broken(name):
             raise ImportError(name)

@@ -186,7 +186,7 @@ class TestRefused:
 
     def test_models_of_one_matrix_have_no_use_for_dask(self, gappy):
         for model in (Nuclear(engine="dask"), SoftImpute(engine="dask")):
-            with pytest.raises(ValueError, match="or 'torch' for .*, which works on"):
+            with pytest.raises(ValueError, match=r"or 'torch' for .*, which works on"):
                 model.fit(gappy)
 
     def test_models_of_one_matrix_complete_no_source(self, gappy):

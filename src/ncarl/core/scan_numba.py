@@ -7,7 +7,7 @@ import numba as nb
 from ncarl.core.types import Array
 
 
-@nb.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@nb.njit(nogil=True, cache=True)
 def compact(rows: Array, counts: Array, columns: Array, values: Array) -> int:
     """Write what is no NaN, row by row; how many entries that is.
 
