@@ -15,7 +15,7 @@ MIDDLE = [
     *("observed", "holdout", "metrics", "centering", "blocks", "engines", "loop"),
     *("storage", "solver", "checkpoint", "model", "fitting", "penalties"),
     *("matrix_model", "masks", "containers", "content", "surveys", "streams"),
-    *("preparing", "centre", "two_way", "kernel_file", "temporaries"),
+    *("preparing", "passing", "centre", "two_way", "kernel_file", "temporaries"),
 ]
 UPPER = ("estimators", "cli", "methods", "study")
 MOST_LINES = 350

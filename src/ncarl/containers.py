@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
@@ -68,6 +69,11 @@ def as_source(X: Any) -> RowSource | None:
     """
     if isinstance(X, RowSource):
         return X
+    if isinstance(X, str | os.PathLike):
+        raise TypeError(
+            f"X must be a matrix or a source of rows, got the path {os.fspath(X)!r}; "
+            "open it with ncarl.open_rows(path)"
+        )
     if isinstance(X, Iterator):
         raise TypeError(
             f"X must be a matrix, a source of rows or a collection of row blocks, got "

@@ -54,7 +54,8 @@ class Observed:
         """
         m, n = X.shape
         step = max(1, SCAN // max(1, n))
-        counts, columns, values = [np.zeros(1, np.int64)], [], []
+        counts = [np.zeros(1, np.int64)]
+        columns, values = [np.empty(0, np.int32)], [np.empty(0)]
         for first in range(0, m, step):
             found = observed_entries(np.asarray(X[first : first + step]))
             counts.append(found[0])

@@ -31,7 +31,8 @@ class Streamed:
     @contextlib.contextmanager
     def chunks(self) -> Iterator[Iterator[Observed]]:
         """One pass over the chunks as they are, read ahead by a thread."""
-        with contextlib.closing(prefetched(self.source)) as found:
+        some = (chunk for chunk in self.source if chunk.shape[0])
+        with contextlib.closing(prefetched(some)) as found:
             yield found
 
 

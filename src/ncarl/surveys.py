@@ -7,7 +7,7 @@ memory, or chunk by chunk of a source, wherever an engine reads it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -19,8 +19,6 @@ from ncarl.core.plan import missing_side_pays
 from ncarl.core.types import Array
 from ncarl.engines import Engine
 from ncarl.observed import Observed
-from ncarl.sources import RowSource
-from ncarl.streams import as_it_is
 
 
 @dataclass(frozen=True)
@@ -209,25 +207,6 @@ def _size_and_squares(values: Array) -> tuple[float, float]:
     return size, float(scaled @ scaled)
 
 
-def surveyed(chunk: Observed, *, named: bool, kind: str = "auto") -> Survey:
-    """The survey of a chunk, wherever it is; ``kind`` of rows makes no difference."""
-    return Survey.of(chunk, named=named)
-
-
-def looked_at(
-    chunk: Observed,
-    *,
-    look: Callable[..., Any],
-    changes: tuple[Callable[[Observed], Observed], ...],
-    shared: dict[str, Any],
-    kind: str = "auto",
-) -> Any:
-    """What a function makes of a chunk after the changes; no row is solved here."""
-    for change in changes:
-        chunk = change(chunk)
-    return look(chunk, **shared)
-
-
 @dataclass(frozen=True)
 class InMemory:
     """Entries that are all in memory."""
@@ -263,84 +242,3 @@ class InMemory:
         """Blocks of about equal work."""
         rows = ready.rows(self.observed)
         return engine.place(cut(rows, engine.blocks_wanted(*rows.shape)))
-
-
-@dataclass(frozen=True)
-class Passing:
-    """Entries of a source, read again in every pass.
-
-    Attributes
-    ----------
-    engine : Engine
-        Who goes through them.
-    source : RowSource
-        Where they come from.
-    chunks : list
-        The chunks as the engine streams them, alone in the list; empty once they have
-        been let go, till they are asked for again.
-    survey : Survey
-        What is known of them before any change.
-    changes : tuple of callable
-        What is done to a chunk before it is looked at.
-    """
-
-    engine: Engine
-    source: RowSource
-    chunks: list[Any]
-    survey: Survey
-    changes: tuple[Callable[[Observed], Observed], ...] = ()
-
-    @classmethod
-    def of(cls, source: RowSource, engine: Engine, *, named: bool) -> Passing:
-        """The entries of a source, surveyed in a first pass."""
-        chunks = engine.stream(source, as_it_is)
-        survey = engine.total(surveyed, chunks, named=named)
-        return cls(engine, source, [chunks], survey)
-
-    def fingerprint(self) -> str:
-        """A name for shape, pattern and values, if the survey was to find it."""
-        assert self.survey.content is not None
-        return self.survey.content.name(self.source.n_columns)
-
-    def total(self, function: Callable[..., Any], **shared: Any) -> Any:
-        """The sum of what the function makes of the chunks."""
-        if not self.chunks:
-            self.chunks.append(self.engine.stream(self.source, as_it_is))
-        return self.engine.total(
-            looked_at, self.chunks[0], look=function, changes=self.changes,
-            shared=shared,
-        )  # fmt: skip
-
-    def changed(self, change: Callable[[Observed], Observed]) -> Passing:
-        """The same entries, changed whenever they are looked at."""
-        return replace(self, changes=(*self.changes, change))
-
-    def reduced(self, change: Callable[[Observed], Observed]) -> Passing:
-        """Fewer entries, surveyed anew."""
-        fewer = self.changed(change)
-        return replace(fewer, survey=fewer.total(Survey.of))
-
-    def let_go(self) -> None:
-        """Workers need not hold the chunks as they are beside the blocks made of them.
-
-        What was changed of the same source lets go of them too.
-        """
-        self.chunks.clear()
-
-    def placed(self, engine: Engine, ready: Ready) -> Any:
-        """Chunks of the source, made ready when they are worked on."""
-        return engine.stream(self.source, Changed(self.changes, ready))
-
-
-@dataclass(frozen=True)
-class Changed:
-    """Makes a chunk ready after some changes."""
-
-    changes: tuple[Callable[[Observed], Observed], ...]
-    ready: Ready
-
-    def __call__(self, chunk: Observed) -> Any:
-        """A block."""
-        for change in self.changes:
-            chunk = change(chunk)
-        return self.ready(chunk)

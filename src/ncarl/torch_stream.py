@@ -17,6 +17,8 @@ from ncarl.sources import RowSource, prefetched
 #: Chunks are put together until they have about so many entries: a GPU is idle during
 #: small work, and one core makes ready less than it can solve.
 ENTRIES = 2_000_000
+#: But no more chunks than this: the first may be emptier than others.
+MOST_TOGETHER = 64
 #: Threads that read and prepare chunks which can be read in any order.
 READERS = 4
 
@@ -59,6 +61,8 @@ class DeviceStream:
         keeping = True
         with self._further() as made:
             for block in made:
+                if block is None:
+                    continue
                 if isinstance(block, Block):
                     block = self.place(block)
                     keeping = keeping and self.has_room()
@@ -76,7 +80,8 @@ class DeviceStream:
         if not self.together:
             self.together = self._few_chunks()
         if parts is None:
-            groups = _groups(iter(self.source), self.together)
+            chunks = (chunk for chunk in self.source if chunk.shape[0])
+            groups = _groups(chunks, self.together)
             rest = itertools.islice(groups, len(self.kept), None)
             ahead = prefetched(self.prepare(_stacked(group)) for group in rest)
             with contextlib.closing(ahead) as made:
@@ -90,11 +95,13 @@ class DeviceStream:
     def _few_chunks(self) -> int:
         """How many chunks to put together, by the size of the first one."""
         first = next(iter(self.source), None)
-        return 1 if first is None else max(1, ENTRIES // max(1, first.n_observed))
+        size = 0 if first is None else first.n_observed
+        return min(MOST_TOGETHER, max(1, ENTRIES // max(1, size)))
 
     def _made_of(self, loaders: list[Callable[[], Observed]]) -> Any:
-        """The block of some chunks, loaded and prepared."""
-        return self.prepare(_stacked([load() for load in loaders]))
+        """The block of some chunks, loaded and prepared; None without any row."""
+        rows = _stacked([load() for load in loaders])
+        return self.prepare(rows) if rows.shape[0] else None
 
 
 def _groups(items: Iterator[Any], size: int) -> Iterator[list[Any]]:

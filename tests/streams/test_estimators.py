@@ -86,7 +86,7 @@ def test_smoothed_rows_and_float_types(gappy, noisy, tmp_path):
         ({"out_std": "s.npy"}, "out_std goes with"),
         ({"out": "a.npy", "return_std": True}, "out_std must say where"),
         ({"out": "a.npy", "out_std": "s.npy"}, "out_std goes with"),
-        ({"out": "a", "out_std": "a", "return_std": True}, "must differ"),
+        ({"out": "a.npy", "out_std": "./a.npy", "return_std": True}, "must differ"),
         ({"out": "a.what"}, "what"),
     ],
 )
@@ -194,6 +194,57 @@ class TestRefused:
         with pytest.raises(TypeError, match="completes the matrix of its fit as a"):
             model.transform(open_rows(gappy))
 
+    def test_rows_that_change_between_passes(self, gappy):
+        calls = []
+
+        def blocks():
+            calls.append(1)
+            return iter([gappy[:60], gappy[60 : 150 if len(calls) < 5 else 100]])
+
+        with pytest.raises(
+            ValueError, match="the same rows in every pass; it gave 150"
+        ):
+            NCARL(**RUN).fit(open_rows(blocks))
+
+    def test_a_function_that_gives_the_same_iterator_again(self, gappy):
+        same = iter([gappy, gappy])
+        with pytest.raises(TypeError, match="in every pass"):
+            open_rows(lambda: same)
+
+    def test_a_path_is_to_be_opened(self, tmp_path):
+        for path in ("x.npy", tmp_path / "x.npy"):
+            with pytest.raises(TypeError, match=r"ncarl\.open_rows\(path\)"):
+                NCARL().fit(path)
+
+    def test_truths_that_are_no_matrix_in_memory(self, gappy, noisy, rng):
+        source, truth = open_rows(gappy, rows_per_chunk=40), rng.random(gappy.shape)
+        with pytest.raises(TypeError, match="y must be a matrix in memory"):
+            noisy.score(source, open_rows(truth))
+        for rows in (truth[:149], truth[:30], np.vstack([truth, truth])):
+            with pytest.raises(ValueError, match="y must have the rows of X"):
+                noisy.score(source, rows)
+        known = noisy.score(source, truth)
+        assert noisy.score(source, sp.coo_array(truth)) == pytest.approx(known)
+
+    def test_intervals_and_draws_of_a_source(self, gappy):
+        model = BayesianNCARL(validation=0, **RUN).fit(open_rows(gappy))
+        for ask in (
+            lambda: model.predict_interval(open_rows(gappy)),
+            lambda: model.predict_interval([0], [0], X=open_rows(gappy)),
+            lambda: model.sample(X=open_rows(gappy)),
+        ):
+            with pytest.raises(TypeError, match="takes a matrix in memory"):
+                ask()
+        with pytest.raises(ValueError, match="a fit of a source keeps none"):
+            model.predict_interval([0], [0])
+
+    def test_infinite_values_of_a_dask_array(self, gappy, noisy):
+        da = pytest.importorskip("dask.array")
+        wrong = gappy.copy()
+        wrong[3, 3] = np.inf
+        with pytest.raises(ValueError, match="must hold finite numbers"):
+            noisy.transform(da.from_array(wrong)).compute(scheduler="synchronous")
+
     def test_the_kernel_sits_on_the_columns(self, gappy):
         with pytest.raises(ValueError, match="orientation='rows' needs the matrix"):
             NCARL(orientation="rows").fit(open_rows(gappy))
@@ -287,3 +338,57 @@ def test_scores_do_not_depend_on_units(gappy, unit):
     usual = NCARL(**RUN).fit(open_rows(gappy, rows_per_chunk=50))
     known = usual.score(open_rows(gappy, rows_per_chunk=50))
     assert model.score(source) == pytest.approx(known, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["threads", "torch", "dask"])
+def test_chunks_without_rows_or_entries_are_passed_over(gappy, name, request):
+    known = NCARL(**RUN, orientation="columns").fit(gappy)
+    empty = np.full((7, 14), np.nan)
+    blocks = [gappy[:0], gappy[:40], gappy[:0], gappy[40:], gappy[:0]]
+    if name == "torch":
+        request.getfixturevalue("one_torch_thread")
+        engine = ncarl.Torch("cpu")
+    elif name == "dask":
+        dask = pytest.importorskip("dask")
+        pytest.importorskip("distributed")
+        blocks = [dask.delayed(np.asarray)(block) for block in blocks]
+        engine = ncarl.Dask("threads", n_workers=2)
+    else:
+        engine = ncarl.Threads(2)
+    found = NCARL(**RUN, engine=engine).fit(blocks)
+    assert_allclose(found.kernel_, known.kernel_, rtol=1e-9, atol=1e-9)
+    if name != "dask":
+        silent = NCARL(**RUN, engine=engine).fit([empty, *blocks])
+        assert_allclose(silent.kernel_, known.kernel_, rtol=1e-9, atol=1e-9)
+        assert list(silent.unidentified_rows_) == [*range(7), 24]
+    if name == "dask":
+        engine.close()
+
+
+def test_a_dask_array_with_an_empty_block_is_completed(gappy, noisy):
+    da = pytest.importorskip("dask.array")
+    X = da.from_array(gappy, chunks=(50, 14))
+    some = X[da.from_array(np.arange(150) >= 50, chunks=50)]
+    filled = noisy.transform(some).compute(scheduler="synchronous")
+    assert_allclose(filled, noisy.transform(gappy[50:]), rtol=1e-12)
+
+
+def test_files_get_the_names_of_what_was_completed(gappy, tmp_path):
+    pd = pytest.importorskip("pandas")
+    wide = pd.DataFrame(gappy.T, columns=[f"c{j}" for j in range(150)])
+    model = NCARL(**RUN).fit(wide)
+    assert model.transposed_
+    other = wide.iloc[:, :5].rename(columns=str.upper)
+    out = model.transform(other, out=tmp_path / "o.csv")
+    assert list(pd.read_csv(out).columns) == list(other.columns)
+
+
+def test_what_is_known_of_the_fit_is_written_or_nothing(gappy, tmp_path):
+    model = BayesianNCARL(sides="both").fit(gappy)
+    out = model.transform(gappy, out=tmp_path / "o.npy")
+    assert_array_equal(np.load(out), model.transform(gappy))
+    with pytest.raises(ValueError, match="more than max_dense_gb"):
+        model.transform(gappy, out=tmp_path / "p.npy", max_dense_gb=1e-9)
+    new = gappy + 0.1
+    out = model.transform(new, out=tmp_path / "p.npy", max_dense_gb=1e-9)
+    assert_allclose(np.load(out), model.transform(new), rtol=1e-9, atol=1e-12)

@@ -15,10 +15,11 @@ from ncarl.centering import fit_centre
 from ncarl.content import Content
 from ncarl.engines import Threads
 from ncarl.observed import Observed
+from ncarl.passing import Passing
 from ncarl.preparing import Divided, as_one_block, with_columns
 from ncarl.sources import open_rows
 from ncarl.streams import as_it_is, summed
-from ncarl.surveys import InMemory, Passing, Survey, unit_of
+from ncarl.surveys import InMemory, Survey, unit_of
 
 matrices = st.integers(0, 10**6).map(
     lambda seed: drawn(np.random.default_rng(seed))

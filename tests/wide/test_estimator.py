@@ -390,3 +390,16 @@ def drawn_for_saving():
     X = rng.random((40, 3)) @ rng.random((3, 12))
     X[rng.random(X.shape) < 0.4] = np.nan
     return X
+
+
+def test_single_precision_does_not_settle_by_rounding():
+    import ncarl
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4)) @ rng.standard_normal((4, 120))
+    X[rng.random(X.shape) > 0.3] = np.nan
+    run = {"alpha": 0, "rank": 40, "tol": 0, "max_iter": 25}
+    single = ncarl.WideNCARL(**run, dtype="float32").fit(X).history_["change"]
+    double = ncarl.WideNCARL(**run).fit(X).history_["change"]
+    np.testing.assert_allclose(single[:5], double[:5], rtol=0.05)
+    assert single[-5:].min() > 0.2 * double[-5:].min()

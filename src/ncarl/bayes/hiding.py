@@ -1,7 +1,8 @@
 """Entries hidden by what their rows hold, so that no pass has to remember which.
 
 Of very many entries a sample of rows is enough to learn from; which rows those are,
-and which of their entries are hidden, follows from the rows themselves.
+and which of their entries are hidden, follows from the rows themselves. Rows that are
+alike in every entry are chosen together, or none of them is.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Hiding:
     def mask(self, observed: Observed) -> Array:
         """Which entries are hidden; no row loses all it has."""
         counts = observed.row_counts
-        codes = mixed(row_codes(observed) ^ np.uint64(self.seed))
+        codes = mixed(row_codes(observed) ^ np.uint64(self.seed % 2**64))
         chosen = _below(codes ^ np.uint64(ROWS), self.rows)
         columns = mixed(observed.indices.astype(np.uint64) ^ np.uint64(ENTRIES))
         hidden = _below(np.repeat(codes, counts) ^ columns, self.share)

@@ -26,12 +26,12 @@ from ncarl.cli.outputs import check_targets
 from ncarl.cli.usage import check_stream_usage, check_usage
 from ncarl.engines import Threads
 from ncarl.observed import Observed
+from ncarl.passing import Passing
 from ncarl.progress import Advance, progress_bar
 from ncarl.sinks import open_sink
 from ncarl.sinks.opening import KINDS
 from ncarl.sources import RowSource, open_rows, prefetched
 from ncarl.sources.opening import NAMED, NAMELESS, file_kind
-from ncarl.surveys import Passing
 
 #: Steps of the bar that is shown while rows are written.
 HUNDRED = 100

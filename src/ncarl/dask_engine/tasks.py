@@ -40,7 +40,9 @@ def worked(
 def worked_part(
     block: Any, shared: dict[str, Any], function: Callable[..., Any], kind: str
 ) -> Part:
-    """The same as a part of a sum."""
+    """The same as a part of a sum; a chunk without rows has none."""
+    if block is None:
+        return Part(None, False)
     return Part(worked(block, shared, function, kind), isinstance(block, Block))
 
 
@@ -49,10 +51,13 @@ def summed(parts: list[Part]) -> Part:
 
     The first one is copied: it may have to serve again if this sum is lost.
     """
-    total = copy.deepcopy(parts[0].value)
-    for part in parts[1:]:
+    some = [part for part in parts if part.value is not None]
+    if not some:
+        return Part(None, False)
+    total = copy.deepcopy(some[0].value)
+    for part in some[1:]:
         total += part.value
-    return Part(total, parts[0].solved)
+    return Part(total, some[0].solved)
 
 
 def loaded(load: Callable[[], Observed], prepare: Callable[[Observed], Any]) -> Any:
@@ -61,7 +66,9 @@ def loaded(load: Callable[[], Observed], prepare: Callable[[Observed], Any]) -> 
 
 
 def prepared(chunk: Observed, prepare: Callable[[Observed], Any]) -> Any:
-    """A chunk that has come here, prepared."""
+    """A chunk that has come here, prepared; None for one without rows."""
+    if chunk.shape[0] == 0:
+        return None
     with blas_threads(1):
         return prepare(chunk)
 

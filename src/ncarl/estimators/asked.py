@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,3 +101,46 @@ def known_rows(estimator: Any, observed: Observed, y: Any, first: int) -> Observ
     rows = slice(first, first + observed.shape[0])
     part = y.iloc[rows] if hasattr(y, "iloc") else y[rows]
     return known_in(estimator, observed, part)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What ``transform`` was asked for.
+
+    Attributes
+    ----------
+    std : {"observed", "latent"} or None
+        Which standard deviations.
+    keep : bool
+        Whether observed entries are given back as they are.
+    max_dense_gb : float
+        The largest result that is held in memory.
+    out, out_std : Path or None
+        Where results are to be written.
+    """
+
+    std: str | None
+    keep: bool
+    max_dense_gb: float
+    out: Path | None = None
+    out_std: Path | None = None
+
+
+def checked_outputs(
+    out: Any, out_std: Any, std: str | None
+) -> tuple[Path | None, Path | None]:
+    """Paths of results, or an error that says which one lacks."""
+    for name, path in (("out", out), ("out_std", out_std)):
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise TypeError(f"{name} must be a path, got {path!r}")
+    if out_std is not None and (out is None or std is None):
+        raise ValueError("out_std goes with out=... and return_std=True")
+    if out is not None and std is not None and out_std is None:
+        raise ValueError(
+            "out_std must say where to write the standard deviations that "
+            "return_std asks for"
+        )
+    paths = [None if path is None else Path(path) for path in (out, out_std)]
+    if paths[0] and paths[1] and paths[0].resolve() == paths[1].resolve():
+        raise ValueError(f"out and out_std must differ, got {out!r} for both")
+    return paths[0], paths[1]

@@ -16,6 +16,8 @@ from ncarl.containers import as_source, give_back, read
 from ncarl.core.types import Array
 from ncarl.engines import Engine, pick_engine
 from ncarl.estimators.asked import (
+    Asked,
+    checked_outputs,
     is_matrix,
     known_in,
     nothing_observed,
@@ -24,9 +26,8 @@ from ncarl.estimators.asked import (
     std_kind,
 )
 from ncarl.estimators.blockwise import (
-    Asked,
     check_names,
-    checked_outputs,
+    checked_truth,
     complete_source,
     complete_to_file,
     gathered,
@@ -200,7 +201,7 @@ class Completer(
         check_is_fitted(self)
         source = self._source_of(X)
         if source is not None:
-            return score_in(self, source, y if y is not None and is_matrix(y) else None)
+            return score_in(self, source, checked_truth(y))
         observed = self._read_rows(X)
         if y is None or not is_matrix(y):
             kept, hidden = hold_out(observed, 0.1, np.random.default_rng(0))
@@ -254,6 +255,10 @@ class Completer(
             self._check_row_by_row("a source of rows")
         return source
 
+    def _completes_row_by_row(self, observed: Observed) -> bool:
+        """Whether nothing is known of these rows that they do not say one by one."""
+        return False
+
     def _check_row_by_row(self, what: str) -> None:
         """Raise where rows cannot be completed one apart from the other."""
         raise TypeError(
@@ -285,8 +290,9 @@ class Completer(
         """Observed entries of the fit."""
         if getattr(self, "training_", None) is None:
             raise ValueError(
-                "the training entries were not kept with this model; pass X=..., or "
-                "save it with training_data=True"
+                "the training entries were not kept with this model; pass X=... (a "
+                "fit of a source keeps none, a saved model only those asked for by "
+                "training_data=True)"
             )
         entries: Observed = self.training_
         return entries

@@ -96,6 +96,7 @@ class BayesianEstimator(KernelEstimator):
             The matrix that the positions refer to; by default that of the fit.
         """
         check_is_fitted(self)
+        _refuse_source(rows if cols is None else X, "predict_interval")
         part = check_number("level", level, low=0.0, strict=True)
         if part >= 1.0:
             raise ValueError(f"level must be below 1, got {level!r}")
@@ -148,6 +149,7 @@ class BayesianEstimator(KernelEstimator):
             what the column side says of them, noise included.
         """
         check_is_fitted(self)
+        _refuse_source(X, "sample")
         count = check_whole("n_draws", n_draws, low=1)
         seed = check_whole("random_state", random_state, low=0)
         if self.transposed_:
@@ -265,6 +267,10 @@ class BayesianEstimator(KernelEstimator):
         same: bool = observed.fingerprint() == self.training_fingerprint_
         return same
 
+    def _completes_row_by_row(self, observed: Observed) -> bool:
+        """Whether the columns alone speak of these rows."""
+        return not (self.transposed_ or self._is_training(observed))
+
     def _completed(
         self, observed: Observed, std: str | None, *, apart: bool = False
     ) -> tuple[Array, Array | None]:
@@ -287,3 +293,13 @@ class BayesianEstimator(KernelEstimator):
         standard = self.model_.standard
         values = self.model_.range.settled(standard.outward(x, j), j)
         return values, None if spread is None else standard.deviations(spread, j)
+
+
+def _refuse_source(X: Any, asked: str) -> None:
+    """Raise where intervals or draws are asked of rows that are not in memory."""
+    if X is not None and as_source(X) is not None:
+        raise TypeError(
+            f"{asked} takes a matrix in memory, got a source of rows; ask for some of "
+            "its rows at a time, or for transform(source, return_std=True, out=..., "
+            "out_std=...)"
+        )

@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from ncarl.containers import held
+from ncarl.containers import as_source, held
 from ncarl.core.types import Array
-from ncarl.estimators.asked import known_rows, position_pair, refuse_large
+from ncarl.estimators.asked import (
+    Asked,
+    is_matrix,
+    known_rows,
+    position_pair,
+    refuse_large,
+)
 from ncarl.holdout import hold_out
 from ncarl.observed import Observed
 from ncarl.sources import RowSource, open_rows, prefetched
-from ncarl.sources.frames import float_dtype
+from ncarl.sources.frames import float_dtype, is_frame
+from ncarl.sources.protocol import observed_rows
 from ncarl.surveys import unit_of
 
 #: Positions are checked against the number of rows once all rows have been read.
@@ -67,49 +73,6 @@ def chunks(source: RowSource) -> Iterator[Iterator[tuple[int, Observed]]]:
         yield numbered(found)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What ``transform`` was asked for.
-
-    Attributes
-    ----------
-    std : {"observed", "latent"} or None
-        Which standard deviations.
-    keep : bool
-        Whether observed entries are given back as they are.
-    max_dense_gb : float
-        The largest result that is held in memory.
-    out, out_std : Path or None
-        Where results are to be written.
-    """
-
-    std: str | None
-    keep: bool
-    max_dense_gb: float
-    out: Path | None = None
-    out_std: Path | None = None
-
-
-def checked_outputs(
-    out: Any, out_std: Any, std: str | None
-) -> tuple[Path | None, Path | None]:
-    """Paths of results, or an error that says which one lacks."""
-    for name, path in (("out", out), ("out_std", out_std)):
-        if path is not None and not isinstance(path, str | os.PathLike):
-            raise TypeError(f"{name} must be a path, got {path!r}")
-    if out_std is not None and (out is None or std is None):
-        raise ValueError("out_std goes with out=... and return_std=True")
-    if out is not None and std is not None and out_std is None:
-        raise ValueError(
-            "out_std must say where to write the standard deviations that "
-            "return_std asks for"
-        )
-    if out is not None and out == out_std:
-        raise ValueError(f"out and out_std must differ, got {out!r} for both")
-    paths = [None if path is None else Path(path) for path in (out, out_std)]
-    return paths[0], paths[1]
-
-
 def completed(
     estimator: Any, observed: Observed, dtype: Any, asked: Asked, *, apart: bool = True
 ) -> tuple[Array, Array | None]:
@@ -137,20 +100,30 @@ def complete_source(estimator: Any, X: Any, source: RowSource, asked: Asked) -> 
 
 
 def complete_to_file(estimator: Any, X: Any, asked: Asked) -> Any:
-    """A completed matrix in files: as a whole where it fits, else row by row."""
+    """A completed matrix in files, row by row where no more is known of it."""
     observed = estimator._read_rows(X)
-    names = getattr(estimator, "feature_names_in_", None)
-    labels = None if names is None else tuple(map(str, names))
-    dtype = float_dtype(X)
+    labels, dtype = _labels(estimator, X), float_dtype(X)
+    if estimator._completes_row_by_row(observed):
+        rows = Named(open_rows(observed), labels, dtype)
+        return _completed_to_files(estimator, rows, asked)
     try:
         refuse_large(observed.shape, asked.max_dense_gb)
     except ValueError:
         estimator._check_row_by_row("a result larger than max_dense_gb")
-        rows = Named(open_rows(observed), labels, dtype)
-        return _completed_to_files(estimator, rows, asked)
+        raise
     pieces = iter([completed(estimator, observed, dtype, asked, apart=False)])
     m, n = observed.shape
     return _written(pieces, asked, n_columns=n, names=labels, n_rows=m, dtype=dtype)
+
+
+def _labels(estimator: Any, X: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a matrix: its own, or those of the fit."""
+    if is_frame(X):
+        return tuple(map(str, X.columns))
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None or len(names) != X.shape[1]:
+        return None
+    return tuple(map(str, names))
 
 
 @dataclass(frozen=True)
@@ -239,7 +212,7 @@ class _Part:
 
     def __call__(self, block: Array) -> Array:
         """The completed block."""
-        observed = Observed.from_dense(np.asarray(block))
+        observed = observed_rows(np.asarray(block), 0, "a block of X")
         return completed(self.estimator, observed, self.dtype, self.asked)[self.which]
 
 
@@ -280,13 +253,31 @@ def predict_in(
     return values, None if std is None else deviations
 
 
+def checked_truth(y: Any) -> Any:
+    """The truth that a source is scored with: a matrix in memory, or None."""
+    if y is None or as_source(y) is not None:
+        if y is not None:
+            raise TypeError(
+                "y must be a matrix in memory where X is a source of rows; score some "
+                "rows of it, or pass y=None to hide entries of X"
+            )
+        return None
+    if not is_matrix(y):
+        return None
+    return y.tocsr() if sparse.issparse(y) else y
+
+
 def score_in(estimator: Any, source: RowSource, y: Any) -> float:
     """Minus the relative error on hidden entries of a source, hidden in each chunk."""
     rng = np.random.default_rng(0)
     errors: list[float] = []
     sizes: list[float] = []
+    seen = 0
     with chunks(source) as found:
         for first, chunk in found:
+            seen = first + chunk.shape[0]
+            if y is not None and seen > y.shape[0]:
+                break
             if y is None:
                 kept, hidden = hold_out(chunk, 0.1, rng)
             else:
@@ -299,6 +290,11 @@ def score_in(estimator: Any, source: RowSource, y: Any) -> float:
             wrong = (hidden.values - guess) / unit
             errors.append(unit * float(np.linalg.norm(wrong)))
             sizes.append(unit * float(np.linalg.norm(hidden.values / unit)))
+    if y is not None and y.shape[0] != seen:
+        raise ValueError(
+            f"y must have the rows of X, got {y.shape[0]} rows, and X has "
+            f"{seen}{' or more' if seen > y.shape[0] else ''}"
+        )
     if not sizes:
         raise ValueError(
             "nothing to score: no entry is missing in X and known in y, or X has too "

@@ -20,9 +20,10 @@ from ncarl.fitting import Settings, Workspace
 from ncarl.loop import Result
 from ncarl.model import KernelModel
 from ncarl.observed import Observed
+from ncarl.passing import Passing
 from ncarl.solver import Iterate
 from ncarl.sources import RowSource
-from ncarl.surveys import Entries, InMemory, Passing
+from ncarl.surveys import Entries, InMemory
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,10 @@ class KernelEstimator(Completer):
         if entries.survey.n_observed == 0:
             raise ValueError(nothing_observed(entries.survey.shape))
         return entries
+
+    def _completes_row_by_row(self, observed: Observed) -> bool:
+        """Whether the columns carry the kernel."""
+        return not self.transposed_
 
     def _check_row_by_row(self, what: str) -> None:
         """Raise where the kernel sits on the rows."""

@@ -247,7 +247,7 @@ def block_rows(blocks: Any, rows_per_chunk: int | None = None) -> BlockRows:
         Cut larger blocks into chunks of so many rows.
     """
     iterator = fresh(blocks)
-    if iterator is blocks:
+    if iterator is blocks or iterator is fresh(blocks):
         raise TypeError(
             f"X must give its blocks in every pass, and a {type(blocks).__name__} "
             "gives them once; pass a list, or the function that makes it "

@@ -45,9 +45,10 @@ def open_rows(
         Which columns of a Parquet, CSV or TSV file to read, in this order; by default
         all, which must hold numbers.
     rows_per_chunk : int, optional
-        Rows in a chunk. By default about 1000 rows, but 1 to 4 million numbers (8 to
-        32 MB) of a dense matrix, half as many stored entries of a sparse one, and
-        blocks as they come.
+        Rows in a chunk. By default half as many as there are columns, but 1 to 32
+        million numbers (8 to 256 MB) of a dense matrix; of a sparse one 0.1 to 4
+        million stored entries; and blocks as they come. A chunk of a Zarr array is at
+        least as high as one of its own.
 
     Returns
     -------

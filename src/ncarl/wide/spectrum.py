@@ -8,7 +8,7 @@ random numbers, or from the step before, so that a fit can be repeated to the la
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import eigh, qr
@@ -244,19 +244,50 @@ def _lanczos(G: Operator, U: Array, V: Array) -> tuple[Array, Array]:
 
 
 def relative_change(new: WideGram, old: WideGram) -> float:
-    """``||new - old||_F / ||new||_F`` of leading part and diagonal."""
-    size = _inner(new, new)
-    gap = max(size + _inner(old, old) - 2.0 * _inner(new, old), 0.0)
-    if size <= 0.0:
+    """``||new - old||_F / ||new||_F`` of leading part and diagonal.
+
+    The difference is formed in a basis of both leading parts, in double precision:
+    inner products of the two would have to cancel.
+    """
+    nothing = WideDifference.of(new, None).norm
+    gap = WideDifference.of(new, old).norm
+    if nothing <= 0.0:
         return float("inf") if gap > 0.0 else 0.0
-    return float(np.sqrt(gap / size))
+    return gap / nothing
 
 
-def _inner(one: WideGram, other: WideGram) -> float:
-    """Inner product of two matrices, each a leading part plus a diagonal."""
-    (a, U), (b, V) = one.leading, other.leading
-    rest, rest_other = one.remainder(), other.remainder()
-    cross = (U.T @ V) ** 2
-    total = float(a @ cross @ b) + float(rest @ rest_other)
-    total += float(((U * U) @ a) @ rest_other)
-    return total + float(((V * V) @ b) @ rest)
+@dataclass(frozen=True)
+class WideDifference:
+    """A low-rank matrix plus a diagonal.
+
+    Attributes
+    ----------
+    small : array of shape (k, k)
+        The low-rank part in an orthonormal basis.
+    its_diagonal : array of shape (n,)
+        The diagonal of that part.
+    diagonal : array of shape (n,)
+        What is added to it.
+    """
+
+    small: Array
+    its_diagonal: Array
+    diagonal: Array
+
+    @classmethod
+    def of(cls, new: WideGram, old: WideGram | None) -> WideDifference:
+        """``new - old``; ``new`` itself without an old one."""
+        signs = [(new, 1.0)] if old is None else [(new, 1.0), (old, -1.0)]
+        parts = [(gram.leading, sign) for gram, sign in signs]
+        weights = np.concatenate([sign * a for (a, _), sign in parts], dtype=float)
+        U = np.concatenate([u.astype(np.float64) for (_, u), _ in parts], axis=1)
+        R: Any = np.linalg.qr(U, mode="r")
+        diagonal = sum(sign * g.remainder().astype(np.float64) for g, sign in signs)
+        return cls((R * weights) @ R.T, (U * U) @ weights, np.asarray(diagonal))
+
+    @property
+    def norm(self) -> float:
+        """Frobenius norm."""
+        cross = 2.0 * float(self.its_diagonal @ self.diagonal)
+        square = float(np.sum(self.small**2)) + cross + float(np.sum(self.diagonal**2))
+        return float(np.sqrt(max(square, 0.0)))
