@@ -1,7 +1,8 @@
 """What a step costs by rows, columns and observed entries: measured, fitted, drawn.
 
 Usage: python benchmarks/cost_model.py [--engine threads] [--json results/cost.json]
-       python benchmarks/cost_model.py --draw docs/images/cost.png results/cost*.json
+       python benchmarks/cost_model.py --draw docs/images/cost.png results/cost.json
+           results/cost_h200.json results/scaling.json results/scaling_h200.json
 
 A step of m rows with r observed entries each costs ``m (a + b r^2 + c r^3 + d n^2)``
 for the rows (d only where completed rows are formed), a polynomial in n for the kernel
@@ -108,11 +109,20 @@ def on_axis(line, fixed, names):
     return all(size is None or line[name] == size for size, name in pairs)
 
 
+def name_of(result):
+    """What a measured machine is called in the figure."""
+    cores = result["versions"]["cores"]
+    return "H200" if result["engine"] == "torch" else f"{cores} cores"
+
+
 def draw(path, files):
     """Measured points and the model's lines, one panel an axis."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     found = [json.loads(Path(file).read_text()) for file in files]
+    streamed = [result for result in found if "constants" not in result]
+    found = [result for result in found if "constants" in result]
     axes = {
         "rows": (None, 500, 50),
         "observed entries a row": (10_000, 500, None),
@@ -127,14 +137,22 @@ def draw(path, files):
             points = [x for x in result["lines"] if on_axis(x, fixed, names)]
             x = [p[names[free]] for p in points]
             y = [p["row_seconds"] + p["kernel_seconds"] for p in points]
-            line = np.geomspace(min(x) / 1.5, max(x) * 1.5, 60)
+            most = max(x) * (20 if free == 0 else 1.5)
+            line = np.geomspace(min(x) / 1.5, most, 60)
             at = [[v if f is None else f for f in fixed] for v in line]
             curve = [predicted(result["constants"], *a) for a in at]
             panel.plot(line, curve, color=colour, lw=1.4)
-            panel.plot(x, y, "o", color=colour, ms=5, label=result["engine"])
+            panel.plot(x, y, "o", color=colour, ms=5, label=name_of(result))
+        for result, colour in zip(streamed if free == 0 else [], colours, strict=False):
+            lines = [x for x in result["lines"] if x["way"] == "csr.npz"]
+            lines = [x for x in lines if x["model"] == "NCARL"]
+            x, y = [[p[k] for p in lines] for k in ("rows", "best_step_seconds")]
+            said = f"{name_of(result)}, streamed from disk"
+            panel.plot(x, y, "o", color=colour, ms=7, mfc="none", label=said)
         panel.set(xscale="log", yscale="log", xlabel=label)
         rest = [f"{f:,} {k}" for f, k in zip(fixed, names, strict=True) if f]
         panel.set_title(", ".join(rest), fontsize=10, loc="left")
+        panel.xaxis.set_minor_formatter(NullFormatter())
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("seconds a step")
     panels[0].legend(frameon=False, fontsize=8)
