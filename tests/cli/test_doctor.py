@@ -126,7 +126,7 @@ def test_json_is_all_there_is_on_stdout(ncarl, gpu_is):
     assert all(blas["threads"] >= 1 for blas in report["host"]["blas"])
     assert report["gpu"]["trouble"] == "no GPU driver is installed"
     assert [engine["name"] for engine in report["engines"]] == [
-        *("auto", "threads", "torch")
+        *("auto", "threads", "torch", "dask")
     ]
     threads, cuda, *_ = report["self_test"]
     assert all(check["passed"] for check in threads["checks"])

@@ -59,7 +59,10 @@ def test_a_generator_is_refused_with_the_way_out(X):
 
 def test_a_function_that_gives_the_same_iterator_again_is_found_out(X):
     spent = iter([X, X])
-    source = open_rows(lambda: spent)
+    with pytest.raises(TypeError, match="must give its blocks in every pass"):
+        open_rows(lambda: spent)
+    left = [iter([X]), iter([X]), iter([X]), iter([])]
+    source = open_rows(lambda: left.pop(0))
     list(source)
     with pytest.raises(ValueError, match="no block this time"):
         list(source)

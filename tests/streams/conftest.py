@@ -81,7 +81,7 @@ def function(X, folder):
 
 
 def in_memory(X, folder):
-    return open_rows(X, rows_per_chunk=1)
+    return open_rows(X, rows_per_chunk=9)
 
 
 READERS = {

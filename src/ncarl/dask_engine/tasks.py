@@ -67,7 +67,7 @@ def loaded(load: Callable[[], Observed], prepare: Callable[[Observed], Any]) -> 
 
 def prepared(chunk: Observed, prepare: Callable[[Observed], Any]) -> Any:
     """A chunk that has come here, prepared; None for one without rows."""
-    if chunk.shape[0] == 0:
+    if isinstance(chunk, Observed) and chunk.shape[0] == 0:
         return None
     with blas_threads(1):
         return prepare(chunk)
