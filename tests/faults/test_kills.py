@@ -50,12 +50,11 @@ def test_a_search_killed_six_times(case):
     assert found.names == ["state", "state.fit"]
 
 
-def test_a_bayesian_fit_killed_nine_times(case):
+def test_a_bayesian_fit_killed_again_and_again(case):
     options = {"max_iter": 60, "tol": 0, "sides": "both", "prior_strength": 0.1}
     found = case("BayesianNCARL", options, pause=0.004)
-    traps = ("write", "sync", "move", "move", "lock")
-    for _ in kill(found, np.random.default_rng(5), 0.15, traps, 4, most=12):
+    traps = ("write", "sync", "move", "lock")  # few writes each: it must not end
+    for _ in kill(found, np.random.default_rng(5), 0.05, traps, 2, most=6):
         pass
-    assert "state.columns" in found.names  # it got as far as that, not to the end
     found.assert_ends_as_if_undisturbed()
     assert found.names == ["state", "state.columns", "state.rows"]
