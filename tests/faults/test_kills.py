@@ -50,11 +50,25 @@ def test_a_search_killed_six_times(case):
     assert found.names == ["state", "state.fit"]
 
 
-def test_a_bayesian_fit_killed_again_and_again(case):
-    options = {"max_iter": 60, "tol": 0, "sides": "both", "prior_strength": 0.1}
+def test_a_bayesian_fit_killed_nine_times(case):
+    # So many steps that no nine lives can make them all.
+    options = {"max_iter": 300, "tol": 0, "sides": "both", "validation": 0}
     found = case("BayesianNCARL", options, pause=0.004)
-    traps = ("write", "sync", "move", "lock")  # few writes each: it must not end
-    for _ in kill(found, np.random.default_rng(5), 0.05, traps, 2, most=6):
-        pass
+    traps = ("write", "sync", "move", "move", "lock")
+    kills = list(kill(found, np.random.default_rng(5), 0.15, traps, 4, most=12))
+    assert len(kills) == 9
+    assert "state.columns" in found.names  # it got as far as that, not to the end
+    found.assert_ends_as_if_undisturbed()
+    assert found.names == ["state.columns", "state.rows"]
+
+
+def test_a_bayesian_search_killed_at_every_stage(case):
+    options = {"max_iter": 60, "tol": 0, "sides": "both", "prior_strength": 0.1}
+    found = case("BayesianNCARL", options, pause=0.001)
+    # Each life adds at most one of the four stages before the last runs.
+    for trap in (("move", 1), ("lock", 1), ("move", 2), ("sync", 3), ("move", 2)):
+        assert found.run(trap=trap) == -signal.SIGKILL
+    assert "state" in found.names
+    assert "state.columns" not in found.names
     found.assert_ends_as_if_undisturbed()
     assert found.names == ["state", "state.columns", "state.rows"]
