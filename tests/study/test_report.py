@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ncarl.pages.style import safe
 from ncarl.study.entries import (
     HONEST,
     PAPER,
@@ -21,7 +22,7 @@ from ncarl.study.entries import (
     Verdict,
 )
 from ncarl.study.report import Section, write_report
-from ncarl.study.report_style import MINUS, NOTHING, difference, number, safe
+from ncarl.study.report_style import MINUS, NOTHING, difference, number
 
 VOID = {"br", "img", "meta"}
 HOSTILE = "</td><script>alert('x')</script>\"'& https://example.org/x"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ncarl.pages.markup import foot, head, picture
+from ncarl.pages.style import safe
 from ncarl.storage import replacing
 from ncarl.study.entries import PROTOCOL_LABELS, PROTOCOLS, Entry, Verdict
 from ncarl.study.report_cells import USUAL_SEEDS
-from ncarl.study.report_style import STYLE, safe
 from ncarl.study.report_tables import (
     OLD_NOTE,
     listed,
@@ -22,11 +22,6 @@ from ncarl.study.report_tables import (
     verdict_table,
 )
 from ncarl.study.shown import check_measure
-
-#: The page may show its own pictures and nothing from elsewhere, and run nothing.
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-#: How a PNG file begins.
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ def write_report(
     target = Path(path)
     ids = _ids(sections)
     parts = [
-        _head(title),
+        head(title),
         _opening(title),
         _contents(sections, ids),
         '<h2 id="verdicts">Does it hold?</h2>',
@@ -107,7 +102,7 @@ def write_report(
         *(_section(section, name) for section, name in zip(sections, ids, strict=True)),
         '<h2 id="about">Where this comes from</h2>',
         _about(about),
-        "</body>\n</html>\n",
+        foot(),
     ]
     text = "\n".join(part for part in parts if part)
     with replacing(target) as temporary:
@@ -123,16 +118,6 @@ def _ids(sections: Sequence[Section]) -> list[str]:
         # A prefix keeps them apart from the page's own.
         ids.append(f"s{k + 1}-{plain}" if plain else f"s{k + 1}")
     return ids
-
-
-def _head(title: str) -> str:
-    """Everything before the body."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>{safe(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>"
-    )
 
 
 def _opening(title: str) -> str:
@@ -190,16 +175,7 @@ def _section(section: Section, name: str) -> str:
 
 def _figure(caption: str, path: Path) -> str:
     """A picture inside the page."""
-    data = Path(path).read_bytes()
-    if not data.startswith(PNG):
-        raise ValueError(
-            f"figures must be PNG files, got {str(path)!r}; save them by save_both"
-        )
-    encoded = base64.b64encode(data).decode("ascii")
-    return (
-        f'<figure>\n<img alt="{safe(caption)}" src="data:image/png;base64,{encoded}">\n'
-        f"<figcaption>{safe(caption)}</figcaption>\n</figure>"
-    )
+    return picture(Path(path).read_bytes(), caption, name=repr(str(path)))
 
 
 def _about(about: Mapping[str, str]) -> str:

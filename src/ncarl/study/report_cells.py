@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ncarl.pages.style import safe
 from ncarl.study.cells import DONE
 from ncarl.study.entries import HONEST, Entry
 from ncarl.study.report_style import (
@@ -12,7 +13,6 @@ from ncarl.study.report_style import (
     difference,
     number,
     reaches,
-    safe,
 )
 from ncarl.study.shown import printed_of, value_of
 

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ncarl.pages.style import safe
 from ncarl.study.cells import DONE
 from ncarl.study.entries import PROTOCOL_LABELS, PROTOCOLS, Entry, Verdict
 from ncarl.study.report_cells import OLD, Column, cell, least_of
-from ncarl.study.report_style import NOTHING, safe
+from ncarl.study.report_style import NOTHING
 
 STATES = {
     "holds": ("good", "✓"),

@@ -1,0 +1,5 @@
+"""Pages that need no other file, no script and no network."""
+
+from ncarl.pages.page import Page
+
+__all__ = ["Page"]
