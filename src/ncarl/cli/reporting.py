@@ -1,0 +1,46 @@
+"""The option ``--report`` that every command has, and the file behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ncarl.cli.outputs import check_targets
+
+#: Type of the parameter ``report`` of a command.
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="PATH.html",
+        show_default=False,
+        help="Write one self-contained page with figures; a page that is there is "
+        "replaced.",
+    ),
+]
+
+
+def check_report(path: Path | None, source: Path | None = None) -> None:
+    """Raise if the page cannot be written, before the time for the work is spent.
+
+    Parameters
+    ----------
+    path : Path or None
+        The page; nothing is checked if there is to be none.
+    source : Path, optional
+        The input, which must not be replaced.
+    """
+    if path is None:
+        return
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--report must end in .html, got {str(path)!r}")
+    if path.exists() and not path.is_dir():
+        with path.open("rb") as stream:
+            page = stream.read(64).lstrip().lower().startswith(b"<!doctype html")
+        if not page:
+            raise ValueError(
+                f"--report {str(path)!r} exists and is no page; name another file"
+            )
+    check_targets(source or path, {"--report": path}, overwrite=True)
