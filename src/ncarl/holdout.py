@@ -43,6 +43,8 @@ def hold_out(
 MORE_THAN_CHANCE = 3.0
 #: Pairs of rows whose gaps are compared.
 PAIRS = 2000
+#: Numbers that a comparison of rows may hold at a time.
+ROOM = 5_000_000
 #: One way to hide entries is taken alone if it is nearer to the gaps by this factor.
 NEARER = 0.75
 #: Where less than this is observed, gaps are the rule and single entries are hidden.
@@ -119,12 +121,39 @@ def gaps_in_blocks(observed: Observed, rng: np.random.Generator) -> bool:
     one, other = rng.choice(some, PAIRS), rng.choice(some, PAIRS)
     apart = one != other
     one, other = one[apart], other[apart]
-    seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
-    shared = np.asarray(seen[one].multiply(seen[other]).sum(axis=1)).ravel()
+    shared = _shared(observed, one, other)
     overlap = n - observed.row_counts[one] - observed.row_counts[other] + shared
     expected = gaps[one] * gaps[other] / n
     surprise = np.mean((overlap - expected) ** 2 / expected)
     return bool(surprise > MORE_THAN_CHANCE)
+
+
+def _shared(observed: Observed, one: Array, other: Array) -> Array:
+    """How many columns each row of ``one`` has in common with its row of ``other``.
+
+    Few rows are compared all with all, some columns at a time; of many rows, which
+    are short then, only the pairs that are asked for.
+    """
+    rows, places = np.unique(np.concatenate([one, other]), return_inverse=True)
+    if len(rows) ** 2 > ROOM // 10:
+        seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
+        longest = max(1, int(observed.row_counts[rows].max()))
+        step = max(1, ROOM // longest)
+        parts = [
+            seen[one[k : k + step]].multiply(seen[other[k : k + step]]).sum(axis=1)
+            for k in range(0, len(one), step)
+        ]
+        return np.concatenate([np.asarray(part).ravel() for part in parts])
+    some = observed.take_rows(rows)
+    common = np.zeros((len(rows), len(rows)))
+    step = max(1, ROOM // len(rows))
+    for first in range(0, observed.shape[1], step):
+        here = (some.indices >= first) & (some.indices < first + step)
+        seen = np.zeros((len(rows), min(step, observed.shape[1] - first)))
+        seen[some.rows[here], some.indices[here] - first] = 1.0
+        common += seen @ seen.T
+    pairs: Array = common[places[: len(one)], places[len(one) :]]
+    return pairs
 
 
 def _borrowed_gaps(observed: Observed, wanted: int, rng: np.random.Generator) -> Array:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 
 Advance = Callable[[str], None]
+#: Steps of a bar for work whose size is known.
+HUNDRED = 100
 
 
 @contextlib.contextmanager
@@ -34,6 +36,24 @@ def progress_bar(shown: bool, total: int, label: str) -> Iterator[Advance]:
     with rich_progress.Progress(*columns, console=console) as bar:
         task = bar.add_task(label, total=total, note="")
         yield lambda note: bar.update(task, advance=1, note=note)
+
+
+@contextlib.contextmanager
+def hundred_steps(
+    shown: bool, total: int, label: str
+) -> Iterator[Callable[[int], None]]:
+    """A function that says how much of ``total`` is done, to a bar of hundred steps."""
+    done = 0
+    with progress_bar(shown, HUNDRED, label) as advance:
+
+        def reached(count: int) -> None:
+            nonlocal done
+            due = HUNDRED * count // max(1, total)
+            for _ in range(done, due):
+                advance("")
+            done = max(done, due)
+
+        yield reached
 
 
 def _silent(note: str) -> None:

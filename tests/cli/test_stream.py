@@ -438,12 +438,11 @@ def test_bars_show_the_fit_and_the_writing(ncarl, plain, tmp_path, monkeypatch):
 def test_reading_moves_the_bar_from_nothing_to_all(heights):
     blocks = [Observed.from_dense(np.ones((h, 2))) for h in heights if h]
     source = open_rows([block.to_csr() for block in blocks])
-    moved, seen = [], []
-    for chunk in Shown(source, sum(heights), moved.append):
+    total, moved, seen = sum(heights), [], []
+    for chunk in Shown(source, total, moved.append):
+        assert moved[-1:] == ([sum(seen)] if seen else [])
         seen.append(chunk.shape[0])
-        before = 100 * sum(seen[:-1]) // sum(heights)
-        assert len(moved) == before
-    assert sum(seen) == sum(heights) and len(moved) == 100
+    assert sum(seen) == moved[-1] == total
 
 
 def test_dask_works_where_its_configuration_says(monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ncarl.holdout import gaps_in_blocks, hold_out, hold_out_alike
+from ncarl.holdout import _shared, gaps_in_blocks, hold_out, hold_out_alike
 from ncarl.observed import Observed
 
 masks = st.tuples(st.integers(1, 8), st.integers(1, 8)).flatmap(
@@ -188,3 +188,16 @@ class TestHoldOutAlike:
         expected = hold_out(observed, 0.1, np.random.default_rng(5))[1]
         found = hold_out_alike(observed, 0.1, np.random.default_rng(5))[1]
         np.testing.assert_array_equal(found.values, expected.values)
+
+
+@pytest.mark.parametrize("shape", [(6, 400), (300, 12), (90, 90)])
+@pytest.mark.parametrize("room", [50, 100_000])
+def test_common_columns_of_pairs_are_counted_in_pieces_as_at_once(
+    shape, room, rng, monkeypatch
+):
+    monkeypatch.setattr("ncarl.holdout.ROOM", room)
+    seen = rng.random(shape) < 0.6
+    observed = Observed.from_dense(np.where(seen, 1.0, np.nan))
+    one, other = rng.integers(0, shape[0], (2, 70))
+    found = _shared(observed, one, other)
+    assert found.tolist() == (seen[one] & seen[other]).sum(axis=1).tolist()

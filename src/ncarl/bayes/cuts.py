@@ -15,8 +15,10 @@ from ncarl.surveys import Entries, InMemory
 
 #: A small matrix is cut again until so many entries have been hidden.
 ENOUGH, MOST_CUTS = 2000, 5
-#: Of more entries a sample of rows is asked; a source with fewer is read into memory.
+#: Of more entries a sample of rows is asked.
 MANY_ENTRIES = 20_000_000
+#: A source with fewer entries is read into memory.
+MOST_READ = 5_000_000
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from ncarl import __version__
+from ncarl.cli.compare import EXAMPLES as COMPARE
 from ncarl.cli.compare import compare
+from ncarl.cli.complete import EXAMPLES as COMPLETE
 from ncarl.cli.complete import complete
+from ncarl.cli.demo import EXAMPLES as DEMO
 from ncarl.cli.demo import demo
+from ncarl.cli.doctor import EXAMPLES as DOCTOR
 from ncarl.cli.doctor import doctor
+from ncarl.cli.evaluate import EXAMPLES as EVALUATE
+from ncarl.cli.evaluate import evaluate
+from ncarl.cli.recommend import EXAMPLES as RECOMMEND
+from ncarl.cli.recommend import recommend
+from ncarl.cli.reproduce import EXAMPLES as REPRODUCE
 from ncarl.cli.reproduce import reproduce
 
 #: What a user can cause; anything else is a bug, and shows its traceback.
@@ -20,6 +30,14 @@ EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 class Commands(TyperGroup):
     """The commands; expected errors become one sentence and exit code 1."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the arguments; ``--debug`` may stand anywhere before a ``--``."""
+        end = args.index("--") if "--" in args else len(args)
+        if "--debug" in args[:end]:
+            others = [word for word in args[:end] if word != "--debug"]
+            args = ["--debug", *others, *args[end:]]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -49,18 +67,34 @@ def sentence(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def unwrapped(text: str) -> str:
+    """A text whose paragraphs are one line each, for terminals of any width."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(complete)
-app.command()(compare)
-app.command()(demo)
-app.command()(doctor)
-app.command()(reproduce)
+#: The commands in the order of the help, and what to type for a start.
+COMMANDS = (
+    (complete, COMPLETE),
+    (evaluate, EVALUATE),
+    (compare, COMPARE),
+    (recommend, RECOMMEND),
+    (demo, DEMO),
+    (doctor, DOCTOR),
+    (reproduce, REPRODUCE),
+)
+for command, examples in COMMANDS:
+    app.command(
+        help=unwrapped(inspect.getdoc(command) or ""),
+        # Old versions of typer let only empty lines survive.
+        epilog="\n\n".join(["Examples:", *examples]),
+    )(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from ncarl.cli.choices import EngineName, Method, Scale
 from ncarl.cli.complete import complete
+from ncarl.cli.reporting import ReportOption, check_report
 
 if TYPE_CHECKING:
     from ncarl.cli.files import ReadOptions, Table
@@ -44,6 +45,12 @@ def reads_as(other: Callable[..., None]) -> Callable[[Command], Command]:
         return command
 
     return declared
+
+
+EXAMPLES = (
+    "ncarl compare table.csv",
+    "ncarl compare table.csv --methods all --repeats 5 --out compared",
+)
 
 
 @reads_as(complete)
@@ -115,6 +122,7 @@ def compare(
                      help="Folder for compare.csv, compare.json and compare.png; files "
                      "of these names are replaced."),
     ] = None,
+    report: ReportOption = None,
     na: list[str] | None = None,
     label: list[str] | None = None,
     header: bool | None = None,
@@ -134,6 +142,7 @@ def compare(
     plan = Plan(methods, hide, repeats, str(pattern), seed, str(engine), budget,
                 jobs=jobs)  # fmt: skip
     reading = ReadOptions(na or (), label or (), header, delimiter, array)
+    check_report(report, source)
     if out is not None:
         check_folder(source, out)
     table = read_table(source, reading)
@@ -143,6 +152,10 @@ def compare(
     print_report(found, table, command)
     if out is not None:
         write(found, out, source, reading, command)
+    if report is not None:
+        from ncarl.cli.compare_page import write_page
+
+        write_page(found, table, source, report, command)
     if command is None:
         raise typer.Exit(1)
 

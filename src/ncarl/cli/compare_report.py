@@ -91,11 +91,11 @@ def results_table(found: Comparison) -> RichTable:
     table.add_column("", no_wrap=True)
     for line in found.lines:
         chosen = line.method == found.recommendation.method
-        table.add_row(*_cells(line, found), style="bold" if chosen else "")
+        table.add_row(*line_cells(line, found), style="bold" if chosen else "")
     return table
 
 
-def _cells(line: Line, found: Comparison) -> list[str]:
+def line_cells(line: Line, found: Comparison) -> list[str]:
     """The cells of a line."""
     word = "" if line.status == DONE else line.status
     if not word and line.method in found.recommendation.ties:

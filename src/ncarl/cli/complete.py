@@ -25,10 +25,19 @@ from ncarl.cli.choices import (
     parse_strength,
 )
 from ncarl.cli.models import ModelOptions
+from ncarl.cli.reporting import ReportOption, check_report
 
 TABLE, MODEL, OUTPUT = "How to read IN", "Model", "Output"
 BAYES, PAPER = "Only for --method bayes", "Only for --method ncarl and ncarl-cv"
 OTHERS = "Only for the other methods"
+
+
+EXAMPLES = (
+    "ncarl complete table.csv -o filled.csv",
+    "ncarl complete table.csv -o filled.csv --lower low.csv --upper high.csv",
+    "ncarl complete ratings.npz -o filled.npz --method ncarl-cv --report run.html",
+    "ncarl complete huge.parquet -o filled.parquet --stream",
+)
 
 
 def complete(
@@ -236,6 +245,7 @@ def complete(
         typer.Option(metavar="PATH", rich_help_panel=OUTPUT,
                      help="Keep the state here; an interrupted run goes on from it."),
     ] = None,
+    report: ReportOption = None,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", rich_help_panel=OUTPUT,
@@ -256,8 +266,9 @@ def complete(
     from ncarl.cli.files import ReadOptions
     from ncarl.cli.outputs import Outputs
     from ncarl.cli.streaming import run_stream
-    from ncarl.cli.summary import report
+    from ncarl.cli.summary import report as print_report
 
+    check_report(report, source)
     model = ModelOptions(
         method=method,
         alpha=alpha,
@@ -285,7 +296,12 @@ def complete(
     outputs = Outputs(
         target, std, lower, upper, level, draws, draws_out, save_model, overwrite
     )
-    reading = ReadOptions(na or (), label or (), header, delimiter, array)
     shown = on_terminal() and not quiet
-    job = Job(source, reading, model, outputs, shown, columns)
-    report(run_stream(job) if stream else run(job), quiet=quiet)
+    reading = ReadOptions(na or (), label or (), header, delimiter, array, shown)
+    job = Job(source, reading, model, outputs, shown, columns, report is not None)
+    done = run_stream(job) if stream else run(job)
+    print_report(done, quiet=quiet)
+    if report is not None:
+        from ncarl.cli.complete_page import write_page
+
+        write_page(done, report, quiet=quiet)

@@ -15,6 +15,7 @@ from scipy import sparse
 from ncarl.cli.choices import Method
 from ncarl.cli.files import ReadOptions, Table, read_table
 from ncarl.cli.filling import check_size, count_missing, fill, write
+from ncarl.cli.large import rows_of
 from ncarl.cli.models import ModelOptions, build, decide_scale, engine_of
 from ncarl.cli.outputs import Outputs, check_files
 from ncarl.cli.usage import check_usage
@@ -39,6 +40,8 @@ class Job:
         Whether to show a progress bar.
     columns : sequence of str or None
         Which columns of a stream to use; None for all.
+    look : bool
+        Whether a page will want to know which entries of a stream were there.
     """
 
     source: Path
@@ -47,6 +50,7 @@ class Job:
     outputs: Outputs
     progress: bool = False
     columns: Sequence[str] | None = None
+    look: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class Done:
         of their columns if these were scaled.
     warned : list of Warning
         Warnings of the fit.
+    glance : Glance or None
+        Which entries of a stream were there, if that was asked for.
     """
 
     job: Job
@@ -85,6 +91,7 @@ class Done:
     reason: str = ""
     deviation: float | None = None
     warned: Sequence[Warning] = ()
+    glance: Any = None
 
 
 def run(job: Job) -> Done:
@@ -117,8 +124,9 @@ def _fit_and_write(done: Done, table: Table) -> Done:
         estimator = build(
             job.model, scale=done.scale, progress=job.progress, engine=engine
         )
-        estimator.fit(values)
-        results = fill(estimator, values, job.outputs, seed=job.model.seed)
+        rows = rows_of(values, job.model, job.outputs)
+        estimator.fit(rows)
+        results = fill(estimator, values, rows, job.outputs, seed=job.model.seed)
     seconds = time.perf_counter() - start
     write(table, job.outputs, results)
     if job.outputs.saved is not None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ncarl.cli.reporting import ReportOption, check_report, say_written
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -26,6 +28,12 @@ FOOTNOTE = (
 )
 
 
+EXAMPLES = (
+    "ncarl demo",
+    "ncarl demo --quick --out pictures",
+)
+
+
 def demo(
     out: Annotated[
         Path, typer.Option(help="Folder for the pictures and results.json.")
@@ -36,12 +44,14 @@ def demo(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the hidden entries and of the search.")
     ] = 0,
+    report: ReportOption = None,
 ) -> None:
     """Complete a photograph and a table with known truth, and draw the results.
 
     Everything comes with scikit-learn; nothing is downloaded. Files of the same names
     in the folder are replaced.
     """
+    check_report(report)
     out.mkdir(parents=True, exist_ok=True)
 
     from rich.console import Console
@@ -65,6 +75,11 @@ def demo(
     console.print(f"\nwritten to {out}:", highlight=False, soft_wrap=True)
     for path in files:
         console.print(f"  {path.name}", highlight=False)
+    if report is not None:
+        from ncarl.cli.demo_page import write_page
+
+        write_page(outcomes, files, report)
+        say_written(report)
 
 
 def results_table(outcomes: Sequence[Outcome]) -> Table:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ncarl.cli.reporting import ReportOption, check_report
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,6 +22,12 @@ Row = tuple[str, ...]
 STYLES = {"OK": "green", "FAILED": "bold red", "skipped": "dim"}
 
 
+EXAMPLES = (
+    "ncarl doctor",
+    "ncarl doctor --json",
+)
+
+
 def doctor(
     full: Annotated[
         bool,
@@ -28,41 +36,50 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything as one JSON object.")
     ] = False,
+    report_to: ReportOption = None,
 ) -> None:
     """Show versions, machine and engines, and test each engine on a small matrix.
 
     Paste the output into bug reports: it names no folder of yours, and not your
     computer. The exit code is 1 if a test failed; a missing GPU is no failure.
 
-    Example: ncarl doctor --full --json > report.json
     """
     from rich.console import Console
 
     from ncarl.cli.report import as_text, examine
 
+    check_report(report_to)
     with Console(stderr=True).status("testing ..."):
         report = examine(full=full)
     if as_json:
         typer.echo(as_text(report))
     else:
         print_report(report, Console())
+    if report_to is not None:
+        from ncarl.cli.doctor_page import write_page
+
+        write_page(report, report_to)
     if not report.ok:
         raise typer.Exit(1)
 
 
 def print_report(report: Report, console: Console) -> None:
     """Print all sections, and in the end whether all is well."""
-    sections: dict[str, Iterable[Row]] = {
+    for title, rows in sections_of(report).items():
+        _print_section(title, rows, console)
+    verdict = "all is well" if report.ok else "a self-test FAILED"
+    console.print(verdict, style="bold green" if report.ok else "bold red")
+
+
+def sections_of(report: Report) -> dict[str, Iterable[Row]]:
+    """All that there is to show, by the title of the section."""
+    return {
         "Versions": version_rows(report.versions, report.packages),
         "Machine": host_rows(report.host),
         "GPU": gpu_rows(report.gpu),
         "Engines": engine_rows(report.engines),
         "Self-test": trial_rows(report.self_test),
     }
-    for title, rows in sections.items():
-        _print_section(title, rows, console)
-    verdict = "all is well" if report.ok else "a self-test FAILED"
-    console.print(verdict, style="bold green" if report.ok else "bold red")
 
 
 def _print_section(title: str, rows: Iterable[Row], console: Console) -> None:

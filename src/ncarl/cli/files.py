@@ -39,6 +39,8 @@ class ReadOptions:
         What separates the cells of a text file; None looks.
     array : str or None
         Which array of an NPZ file to complete.
+    progress : bool
+        Whether reading and writing text shows bars.
     """
 
     na: Sequence[str] = ()
@@ -46,6 +48,7 @@ class ReadOptions:
     header: bool | None = None
     delimiter: str | None = None
     array: str | None = None
+    progress: bool = False
 
 
 class Table(Protocol):

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from ncarl.cli.files import Table
+from ncarl.cli.large import some_rows
 from ncarl.cli.outputs import USUAL_LEVEL, Outputs
 from ncarl.core.types import Array
 from ncarl.estimators.base import MAX_DENSE_GB
@@ -46,15 +47,31 @@ class Results:
     deviation: float | None = None
 
 
-def fill(estimator: Any, values: Any, outputs: Outputs, *, seed: int) -> Results:
-    """All that the outputs ask of a fitted model."""
+def fill(
+    estimator: Any, values: Any, rows: Any, outputs: Outputs, *, seed: int
+) -> Results:
+    """All that the outputs ask of a fitted model.
+
+    Parameters
+    ----------
+    estimator : estimator
+        The model.
+    values : array or sparse matrix
+        The table.
+    rows : array, sparse matrix or source
+        The form of it that was fitted.
+    outputs : Outputs
+        What is asked for.
+    seed : int
+        Seed of draws.
+    """
     std = lower = upper = draws = deviation = None
-    filled = estimator.transform(values, return_std=outputs.std is not None)
+    filled = estimator.transform(rows, return_std=outputs.std is not None)
     if outputs.std is not None:
         filled, std = filled
     if isinstance(estimator, BayesianNCARL):
         gaps = gaps_of(values)
-        deviation = mean_deviation(estimator, gaps, std)
+        deviation = mean_deviation(estimator, values, gaps, std)
         if outputs.ends:
             level = USUAL_LEVEL if outputs.level is None else outputs.level
             both = estimator.predict_interval(values, level=level)
@@ -98,13 +115,17 @@ def check_size(shape: tuple[int, int], outputs: Outputs) -> None:
 
 
 def mean_deviation(
-    estimator: BayesianNCARL, gaps: Array, std: Array | None
+    estimator: BayesianNCARL, values: Any, gaps: Array, std: Array | None
 ) -> float | None:
     """Mean standard deviation of filled entries, in units of `units_of`.
 
     Some gaps stand for all if deviations have not been worked out already; None where
     there is no gap, or no noise.
     """
+    known = {}
+    if std is None and estimator.training_ is None:  # fitted to rows in turn
+        values = known["X"] = some_rows(values)
+        gaps = gaps_of(values)
     places = np.flatnonzero(gaps)
     if len(places) == 0 or not np.any(np.asarray(estimator.noise_) > 0.0):
         return None
@@ -112,7 +133,7 @@ def mean_deviation(
         places = np.random.default_rng(0).choice(places, SAMPLED, replace=False)
     i, j = np.unravel_index(np.sort(places), gaps.shape)
     if std is None:
-        _, found = estimator.predict(i, j, return_std=True)
+        _, found = estimator.predict(i, j, return_std=True, **known)
     else:
         found = std[i, j]
     units = units_of(estimator)[j]

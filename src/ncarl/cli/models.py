@@ -272,8 +272,9 @@ def spread_factor(values: Array) -> float | None:
     enough = (~np.isnan(values)).sum(axis=0) >= 2
     # Infinite entries are for the estimator to refuse, in its own words.
     with np.errstate(invalid="ignore"):
-        deviations = np.nanstd(values[:, enough], axis=0)
-    return factor_between(deviations)
+        # One column after the other: a copy of a large table would cost too much.
+        deviations = [np.nanstd(values[:, j]) for j in np.flatnonzero(enough)]
+    return factor_between(np.array(deviations))
 
 
 def factor_between(deviations: Array) -> float | None:

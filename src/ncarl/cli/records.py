@@ -5,12 +5,16 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 BOM = "\ufeff"
 DELIMITERS = (",", ";", "\t")
+#: A line break.
+BREAK = re.compile(r"\r\n|\n|\r")
+#: Bytes that are taken apart together, and up to the end of their line.
+PIECE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -32,26 +36,83 @@ class Record:
     line: int
 
 
-def read_text(path: Path) -> str:
-    """The text of a file; bytes that are not UTF-8 survive a round trip.
+@dataclass(frozen=True)
+class Text:
+    """The text of a file as its bytes, taken apart anew each time it is asked for.
 
-    Raises
-    ------
-    ValueError
-        If the file is not text, or a damaged archive.
+    Attributes
+    ----------
+    prefix : str
+        A byte order mark, or nothing.
+    data : bytes
+        What follows it.
     """
-    data = path.read_bytes()
-    if path.name.lower().endswith(".gz"):
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+
+    prefix: str
+    data: bytes
+
+    @classmethod
+    def of(cls, path: Path) -> Text:
+        """The text of a file.
+
+        Raises
+        ------
+        ValueError
+            If the file is not text, or a damaged archive.
+        """
+        data = path.read_bytes()
+        if path.name.lower().endswith(".gz"):
+            try:
+                data = gzip.decompress(data)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise ValueError(
+                    f"{str(path)!r} is not a whole gzip file: {error}"
+                ) from None
+        if b"\0" in data:
             raise ValueError(
-                f"{str(path)!r} is not a whole gzip file: {error}"
-            ) from None
-    if b"\0" in data:
-        raise ValueError(
-            f"{str(path)!r} holds zero bytes, so it is no UTF-8 text; save it as UTF-8"
-        )
+                f"{str(path)!r} holds zero bytes, so it is no UTF-8 text; save it as "
+                "UTF-8"
+            )
+        mark = BOM.encode()
+        if data.startswith(mark):
+            return cls(BOM, data[len(mark) :])
+        return cls("", data)
+
+    @property
+    def most_lines(self) -> int:
+        """At least as many as there are."""
+        return self.data.count(b"\n") + self.data.count(b"\r") + 1
+
+    def top(self) -> str:
+        """The beginning, as far as the end of the first line that holds anything."""
+        start = len(self.data) - len(self.data.lstrip(b"\r\n"))
+        ends = (self.data.find(mark, start) for mark in (b"\n", b"\r"))
+        end = min((end for end in ends if end >= 0), default=len(self.data))
+        return _decoded(self.data[start:end])
+
+    def records(self, delimiter: str) -> Iterator[Record]:
+        """The records of the text, one after the other."""
+        if b'"' in self.data:
+            yield from quoted_records(_decoded(self.data), delimiter)
+            return
+        line = 1
+        for piece in self._pieces():
+            for record in plain_records(_decoded(piece), delimiter, line):
+                yield record
+                line = record.line + 1
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The text in parts that end where a line does."""
+        first = 0
+        while first < len(self.data):
+            end = self.data.find(b"\n", first + PIECE)
+            last = len(self.data) if end < 0 else end + 1
+            yield self.data[first:last]
+            first = last
+
+
+def _decoded(data: bytes) -> str:
+    """Bytes as text; those that are not UTF-8 survive a round trip."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -71,44 +132,39 @@ def _encoded(text: Iterator[str]) -> Iterator[bytes]:
     return (piece.encode("utf-8", "surrogateescape") for piece in text)
 
 
-def split_records(text: str, delimiter: str) -> list[Record]:
-    r"""The records of a text.
+def quoted_records(text: str, delimiter: str) -> Iterator[Record]:
+    r"""The records of a text that may have quotes.
 
     Examples
     --------
-    >>> [record.cells for record in split_records('a,"b,c"\n1,2', ",")]
+    >>> [record.cells for record in quoted_records('a,"b,c"\n1,2', ",")]
     [['a', '"b,c"'], ['1', '2']]
     """
-    if '"' not in text:
-        return _split_plain(text, delimiter)
     mark = re.escape(delimiter)
     # A quoted cell must be followed by a separator; otherwise its quotes are text.
     cell = re.compile(
         rf'("(?:[^"]|"")*+"|[^{mark}\r\n]*)({mark}|\r\n|\n|\r|\Z)', re.DOTALL
     )
-    records, cells, line, first, position = [], list[str](), 1, 1, 0
+    cells, line, first, position = list[str](), 1, 1, 0
     while position < len(text) or cells:
         match = cell.match(text, position)
         assert match is not None
         cells.append(match[1])
         position = match.end()
-        line += len(re.findall(r"\r\n|\n|\r", match[0]))
+        line += len(BREAK.findall(match[0]))
         if match[2] != delimiter:
-            records.append(Record(cells, match[2], first))
+            yield Record(cells, match[2], first)
             cells, first = [], line
-    return records
 
 
-def _split_plain(text: str, delimiter: str) -> list[Record]:
-    """The records of a text without quotes."""
+def plain_records(text: str, delimiter: str, line: int = 1) -> Iterator[Record]:
+    """The records of a text without quotes, its first line having this number."""
     pieces = re.split(r"(\r\n|\n|\r)", text)
     if pieces[-1] == "":
         pieces.pop()
     ends = [*pieces[1::2], ""]
-    return [
-        Record(line.split(delimiter), end, number)
-        for number, (line, end) in enumerate(zip(pieces[::2], ends, strict=False), 1)
-    ]
+    for number, (cells, end) in enumerate(zip(pieces[::2], ends, strict=False), line):
+        yield Record(cells.split(delimiter), end, number)
 
 
 def unquoted(cell: str) -> str:
@@ -125,9 +181,8 @@ def unquoted(cell: str) -> str:
     return inner
 
 
-def find_delimiter(text: str) -> str:
+def find_delimiter(first: str) -> str:
     """The separator that the first line uses most; a comma where there is none."""
-    first = re.split(r"\r\n|\n|\r", text.lstrip("\r\n"), maxsplit=1)[0]
     bare = re.sub(r'"[^"]*"', "", first)
     return max(DELIMITERS, key=bare.count)
 
@@ -142,13 +197,11 @@ def check_delimiter(given: str) -> str:
     return found
 
 
-def check_widths(records: Sequence[Record], path: Path) -> None:
+def check_width(record: Record, first: Record, path: Path) -> None:
     """Raise if a record has fewer or more cells than the first one."""
-    width = len(records[0].cells)
-    for record in records:
-        if len(record.cells) != width:
-            raise ValueError(
-                f"{str(path)!r} is ragged: line {record.line} has "
-                f"{len(record.cells)} cells, line {records[0].line} has {width}; add "
-                "or remove cells, or name the separator with --delimiter"
-            )
+    if len(record.cells) != len(first.cells):
+        raise ValueError(
+            f"{str(path)!r} is ragged: line {record.line} has {len(record.cells)} "
+            f"cells, line {first.line} has {len(first.cells)}; add or remove cells, or "
+            "name the separator with --delimiter"
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -44,3 +46,44 @@ def check_report(path: Path | None, source: Path | None = None) -> None:
                 f"--report {str(path)!r} exists and is no page; name another file"
             )
     check_targets(source or path, {"--report": path}, overwrite=True)
+
+
+def command_line() -> str:
+    """The command as it was typed, for a page to show.
+
+    Nothing where commands are run by another program, whose own words these are.
+    """
+    program, *words = sys.argv or [""]
+    if Path(program).stem.lower() != "ncarl":
+        return ""
+    return shlex.join(["ncarl", *words])
+
+
+def versions() -> dict[str, str]:
+    """What a page was made with, by name."""
+    import platform
+    from importlib.metadata import version
+
+    from ncarl import __version__
+
+    packages = ("numpy", "scipy", "scikit-learn")
+    parts = [f"Python {platform.python_version()}"]
+    parts += [f"{name} {version(name)}" for name in packages]
+    return {"made by": f"ncarl {__version__}", "with": ", ".join(parts)}
+
+
+def say_written(path: Path, *, quiet: bool = False) -> None:
+    """Tell where the page is."""
+    from ncarl.cli.files import shown
+
+    if not quiet:
+        typer.echo(f"{'report':<10}{shown(path)}")
+
+
+def copy_page(page: Path, path: Path) -> None:
+    """Write a page that is there already to another place; whole or not at all."""
+    from ncarl.storage import replacing
+
+    content = page.read_bytes()
+    with replacing(path.resolve()) as temporary:
+        temporary.write_bytes(content)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ncarl.cli.choices import EngineName
+from ncarl.cli.reporting import ReportOption, check_report, copy_page, say_written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,12 @@ class Protocol(StrEnum):
     PAPER = "paper"
     HONEST = "honest"
     BOTH = "both"
+
+
+EXAMPLES = (
+    "ncarl reproduce table1 --quick",
+    "ncarl reproduce all",
+)
 
 
 def reproduce(
@@ -86,6 +93,7 @@ def reproduce(
     no_run: Annotated[
         bool, typer.Option("--no-run", help="Only write the report of what is there.")
     ] = False,
+    report: ReportOption = None,
 ) -> None:
     """Run the paper's tables and figures again, and say what holds.
 
@@ -100,6 +108,7 @@ def reproduce(
     from ncarl.study.store import Store
     from ncarl.study.version import code_version
 
+    check_report(report)
     protocols = PROTOCOLS if protocol is Protocol.BOTH else (str(protocol),)
     plans = chosen_plans(studies, quick=quick, methods=methods)
     if budget is not None and not 0 < budget < float("inf"):
@@ -127,7 +136,11 @@ def reproduce(
             course = conduct(plans, store, terms, watch)
         if course.stopped:
             typer.echo("the time limit is up; the same command goes on from here")
-    show(publish(plans, store, protocols, quick=quick), quick=quick)
+    published = publish(plans, store, protocols, quick=quick)
+    show(published, quick=quick)
+    if report is not None:
+        copy_page(published.report, report)
+        say_written(report)
 
 
 def chosen_plans(

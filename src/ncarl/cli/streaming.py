@@ -27,14 +27,11 @@ from ncarl.cli.usage import check_stream_usage, check_usage
 from ncarl.engines import Threads
 from ncarl.observed import Observed
 from ncarl.passing import Passing
-from ncarl.progress import Advance, progress_bar
+from ncarl.progress import hundred_steps
 from ncarl.sinks import open_sink
 from ncarl.sinks.opening import KINDS
 from ncarl.sources import RowSource, open_rows, prefetched
 from ncarl.sources.opening import NAMED, NAMELESS, file_kind
-
-#: Steps of the bar that is shown while rows are written.
-HUNDRED = 100
 
 
 def run_stream(job: Job) -> Done:
@@ -55,6 +52,7 @@ def run_stream(job: Job) -> Done:
         if missing == 0 and not job.outputs.needs_fit:
             _copy(source, job.outputs.target.resolve())
             return Done(job, Passed(seen.shape, source.names), missing)
+        glance = _glance(source, seen) if job.look else None
         estimator = _fit_and_write(job, source, seen, engine)
     return Done(
         job,
@@ -65,7 +63,16 @@ def run_stream(job: Job) -> Done:
         scale=seen.scale,
         reason=seen.reason,
         warned=[w.message for w in caught if isinstance(w.message, Warning)],
+        glance=glance,
     )
+
+
+def _glance(source: RowSource, seen: Seen) -> Any:
+    """What a page shows of the table, from one more pass over it."""
+    from ncarl.cli.glance import glance_along
+
+    with contextlib.closing(prefetched(source)) as chunks:
+        return glance_along(chunks, seen.shape)
 
 
 @dataclass(frozen=True)
@@ -110,9 +117,9 @@ def _fit_and_write(job: Job, source: RowSource, seen: Seen, engine: Any) -> Any:
     estimator.fit(source)
     # Links are followed, so that the file behind them is the one replaced.
     std = None if outputs.std is None else outputs.std.resolve()
-    with progress_bar(job.progress, HUNDRED, "writing") as advance:
+    with hundred_steps(job.progress, seen.shape[0], "writing") as reached:
         estimator.transform(
-            Shown(source, seen.shape[0], advance),
+            Shown(source, seen.shape[0], reached),
             return_std=std is not None,
             out=outputs.target.resolve(),
             out_std=std,
@@ -145,7 +152,7 @@ def _layout(source: RowSource) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Shown:
-    """A source whose reading moves a bar of a hundred steps.
+    """A source whose reading moves a bar.
 
     Attributes
     ----------
@@ -153,13 +160,13 @@ class Shown:
         The source.
     total : int
         Its rows, which it need not know itself.
-    advance : callable
-        Moves the bar by one.
+    reached : callable
+        Told how many rows have been read.
     """
 
     source: RowSource
     total: int
-    advance: Advance
+    reached: Callable[[int], None]
 
     @property
     def n_columns(self) -> int:
@@ -183,14 +190,11 @@ class Shown:
 
     def __iter__(self) -> Iterator[Observed]:
         """Chunks of rows in order."""
-        rows = steps = 0
+        rows = 0
         for chunk in self.source:
             yield chunk
             rows += chunk.shape[0]
-            due = HUNDRED * rows // self.total
-            for _ in range(steps, due):
-                self.advance("")
-            steps = due
+            self.reached(rows)
 
     def parts(self) -> Sequence[Callable[[], Observed]] | None:
         """Loaders of the chunks."""

@@ -202,7 +202,7 @@ class BayesianNCARL(BayesianEstimator):
         X : array, masked array, frame, sparse matrix or source of rows
             Matrix with gaps: NaN, masked, null, or not stored. A source
             (`ncarl.open_rows`), a Dask array or a collection of row blocks gets a
-            kernel of its columns alone; past 20 million entries it is read once in
+            kernel of its columns alone; past 5 million entries it is read once in
             every step and never held as a whole.
         y : ignored
             For scikit-learn's interface.

@@ -181,7 +181,7 @@ class BayesianEstimator(KernelEstimator):
         plan = replace(plan, sides="columns")
         named = self.checkpoint is not None
         entries = self._passing(source, engine, named=named)
-        if entries.survey.n_observed > cuts.MANY_ENTRIES:
+        if entries.survey.n_observed > min(cuts.MOST_READ, cuts.MANY_ENTRIES):
             return Begun(None, entries), plan
         return Begun(None, InMemory(Observed.stacked(list(source)))), plan
 

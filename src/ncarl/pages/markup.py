@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 
-from ncarl.pages.style import STYLE, safe
+from ncarl.pages.style import STYLE, brief, safe
 
 #: A page may show its own pictures and nothing from elsewhere, and run nothing.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -58,16 +58,23 @@ def facts(pairs: Mapping[str, object]) -> str:
         f'<tr><th scope="row">{safe(name)}</th><td>{safe(text)}</td></tr>'
         for name, text in pairs.items()
     )
-    return f'<div class="scroll"><table>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+    return (
+        f'<div class="scroll"><table class="facts">\n<tbody>\n{rows}\n</tbody>\n'
+        "</table></div>"
+    )
 
 
 def table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table whose first column names its rows."""
-    top = "".join(f'<th scope="col">{safe(name)}</th>' for name in heads)
+    """A table whose first column names its rows; long names are shortened."""
+    top = "".join(f'<th scope="col">{safe(brief(name))}</th>' for name in heads)
     lines = []
     for first, *others in rows:
-        cells = "".join(f"<td>{safe(cell)}</td>" for cell in others)
-        lines.append(f'<tr><th scope="row" class="row">{safe(first)}</th>{cells}</tr>')
+        cells = "".join(f"<td>{safe(brief(cell))}</td>" for cell in others)
+        whole = (
+            "" if brief(first) == str(first) else f' title="{safe(brief(first, 500))}"'
+        )
+        name = f'<th scope="row" class="row"{whole}>{safe(brief(first))}</th>'
+        lines.append(f"<tr>{name}{cells}</tr>")
     body = "\n".join(lines)
     return (
         f'<div class="scroll"><table class="figures">\n<thead><tr>{top}</tr></thead>\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ class Page:
     title : str
         Its heading.
     lead : str
-        A paragraph below it; nothing if empty.
+        The answer in a sentence or two, below it; nothing if empty.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class Page:
         self._title = title
         self._parts = [f"<h1>{safe(title)}</h1>"]
         if lead:
-            self.text(lead)
+            self._parts.append(f'<p class="lead">{safe(lead)}</p>')
 
     def heading(self, text: str) -> Page:
         """Begin a section."""
@@ -52,6 +52,19 @@ class Page:
     def text(self, *paragraphs: str) -> Page:
         """Add paragraphs."""
         self._parts.extend(f"<p>{safe(paragraph)}</p>" for paragraph in paragraphs)
+        return self
+
+    def warning(self, *paragraphs: str) -> Page:
+        """Add paragraphs that must not be overlooked; nothing if there are none."""
+        if paragraphs:
+            inner = "".join(f"<p>{safe(paragraph)}</p>" for paragraph in paragraphs)
+            self._parts.append(f'<div class="warning">{inner}</div>')
+        return self
+
+    def code(self, text: str) -> Page:
+        """Add a command or a piece of code; nothing if it is empty."""
+        if text:
+            self._parts.append(f"<pre>{safe(text)}</pre>")
         return self
 
     def notes(self, lines: Iterable[str]) -> Page:
@@ -73,10 +86,28 @@ class Page:
 
     def figure(self, figure: Figure, caption: str) -> Page:
         """Add a figure of matplotlib, as a picture inside the page."""
+        from ncarl.plots.style import write_png
+
         stream = io.BytesIO()
-        # No software tag: the same figure gives the same bytes everywhere.
-        figure.savefig(stream, dpi=DPI, format="png", metadata={"Software": None})
+        write_png(figure, stream, DPI)
         self._parts.append(picture(stream.getvalue(), caption))
+        return self
+
+    def drawn(self, draw: Callable[[], Figure], caption: str) -> Page:
+        """Add the figure that a function draws, or the reason why it cannot.
+
+        A figure that cannot be drawn must not cost the page.
+        """
+        try:
+            figure = draw()
+        except ValueError as error:
+            return self.notes([f"Not drawn ({caption.split('.')[0]}): {error}"])
+        return self.figure(figure, caption)
+
+    def picture(self, path: str | os.PathLike[str], caption: str) -> Page:
+        """Add a PNG file."""
+        data = Path(path).read_bytes()
+        self._parts.append(picture(data, caption, name=str(path)))
         return self
 
     def html(self) -> str:

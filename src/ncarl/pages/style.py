@@ -5,8 +5,13 @@ from __future__ import annotations
 import html
 import re
 
-#: Characters that no page may hold.
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+#: Characters that no page may hold: control characters, halves of characters, and those
+#: that turn the direction of all that follows them.
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
+)
+#: Longer names are shortened in tables.
+LONGEST = 60
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --soft: #5c6670; --paper: #ffffff;
@@ -36,6 +41,12 @@ thead th { background: var(--band); white-space: nowrap; }
 .figures th.row, .figures th.corner { position: sticky; left: 0; text-align: left;
   background: var(--band); white-space: nowrap; }
 tbody tr:last-child > * { border-bottom: 0; }
+.facts td { overflow-wrap: anywhere; white-space: pre-line; }
+.facts th { white-space: nowrap; } .lead { font-size: 1.08rem; max-width: 60rem; }
+pre { overflow-x: auto; background: var(--band); padding: .6rem .8rem; margin: .6rem 0;
+  border: 1px solid var(--line); border-radius: 6px; font-size: .85rem; }
+.warning { border-left: 4px solid var(--partly); padding: .1rem .8rem; margin: 1rem 0; }
+td, th, p, li, figcaption { unicode-bidi: plaintext; }
 .small, .notes, footer { font-size: .8rem; color: var(--soft); }
 .small { display: block; } .notes { padding-left: 1.2rem; }
 .best { font-weight: 700; } .reached { color: var(--good); }
@@ -73,3 +84,18 @@ def safe(text: object) -> str:
     escaped = html.escape(CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text)))
     # Written so, no address of another machine stands in the file at all.
     return escaped.replace("://", ":&#47;&#47;")
+
+
+def brief(text: object, most: int = LONGEST) -> str:
+    """A text of no more than so many letters, cut in the middle if it is longer.
+
+    Examples
+    --------
+    >>> brief("a name that goes on and on", 11)
+    'a name…d on'
+    """
+    words = str(text)
+    if len(words) <= most:
+        return words
+    ahead = max(1, round(0.6 * most))
+    return f"{words[:ahead]}…{words[len(words) - (most - ahead - 1) :]}"

@@ -1,0 +1,257 @@
+"""Tables with holes: scores of predictors behind imputers, errors, seconds.
+
+Three tables of scikit-learn (breast cancer, wine, diabetes) lose 20% or 40% of their
+cells at random, in the rows that are learned from and in those that are predicted. In
+every fold of a five-fold cross-validation, ten times over with other holes and folds,
+an imputer is fitted to the training rows and fills both; a linear predictor (logistic
+or ridge regression, columns standardised) and a random forest are fitted to the filled
+training rows and scored on the filled test rows (accuracy, or R2). All imputers see the
+same holes and folds and have their defaults. Then the same tables with some columns cut
+into categories: how many of the filled ones are right.
+
+    python benchmarks/tables.py --json benchmarks/results/tables.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+from common import print_table, versions, write_json
+from sklearn import datasets
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from ncarl.tables import TableImputer
+
+SETS = {"breast_cancer": True, "wine": True, "diabetes": False}  # classes or a number
+IMPUTERS = {
+    "TableImputer": TableImputer,
+    "IterativeImputer": lambda: IterativeImputer(random_state=0),
+    "KNNImputer": KNNImputer,
+    "SimpleImputer": SimpleImputer,
+}
+OURS, RIVAL = "TableImputer", "IterativeImputer"
+LEVELS = (0.5, 0.8, 0.95)
+FOLDS = 5
+
+
+def predictors(classes):
+    """A linear predictor and a forest."""
+    if classes:
+        linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        return {"linear": linear, "forest": RandomForestClassifier(random_state=0)}
+    linear = make_pipeline(StandardScaler(), Ridge())
+    return {"linear": linear, "forest": RandomForestRegressor(random_state=0)}
+
+
+def folds(classes, seed):
+    """The cross-validation."""
+    kind = StratifiedKFold if classes else KFold
+    return kind(FOLDS, shuffle=True, random_state=seed)
+
+
+def one_fold(X, values, y, hidden, train, test, classes):
+    """Scores, seconds and squared errors of every imputer on one fold."""
+    found = {}
+    for name, make in IMPUTERS.items():
+        start = time.perf_counter()
+        imputer = make().fit(X[train])
+        filled = {"train": imputer.transform(X[train])}
+        filled["test"] = imputer.transform(X[test])
+        line = {"seconds": time.perf_counter() - start}
+        for kind, model in predictors(classes).items():
+            model.fit(filled["train"], y[train])
+            line[kind] = float(model.score(filled["test"], y[test]))
+        for part, rows in (("train", train), ("test", test)):
+            error = (filled[part] - values[rows])[hidden[rows]]
+            line[f"rmse {part}"] = float(np.sqrt(np.mean(error**2)))
+        if name == OURS:
+            line["inside"] = inside(imputer, X[test], values[test], hidden[test])
+        found[name] = line
+    return found
+
+
+def inside(imputer, X, values, hidden):
+    """Part of hidden cells of new rows in intervals of each level."""
+    shares = []
+    for level in LEVELS:
+        low, high = imputer.predict_interval(X, level)
+        shares.append(float(((low <= values) & (values <= high))[hidden].mean()))
+    return shares
+
+
+def measure(name, missing, seeds):
+    """All folds of one table with so many holes."""
+    data = getattr(datasets, f"load_{name}")()
+    # Errors are in standard deviations; imputers that know units do not care.
+    values = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
+    results = []
+    for seed in range(seeds):
+        hidden = np.random.default_rng(seed).random(values.shape) < missing
+        X = np.where(hidden, np.nan, values)
+        split = folds(SETS[name], seed).split(values, data.target)
+        results += [
+            one_fold(X, values, data.target, hidden, train, test, SETS[name])
+            for train, test in split
+        ]
+    return summary(results, seeds)
+
+
+def summary(results, seeds):
+    """Means over all folds, sd over the repetitions, and differences to the rival."""
+    by_run = np.arange(len(results)) // FOLDS
+    found = {}
+    for name in IMPUTERS:
+        keys = [key for key in results[0][name] if key != "inside"]
+        lines = {}
+        for key in keys:
+            values = np.array([line[name][key] for line in results])
+            runs = [values[by_run == k].mean() for k in range(seeds)]
+            rival = np.array([line[RIVAL][key] for line in results])
+            gaps = [(values - rival)[by_run == k].mean() for k in range(seeds)]
+            lines[key] = {
+                "mean": float(np.mean(runs)),
+                "sd": float(np.std(runs, ddof=1)) if seeds > 1 else 0.0,
+                "more than rival": float(np.mean(gaps)),
+                "standard error": (
+                    float(np.std(gaps, ddof=1) / np.sqrt(seeds)) if seeds > 1 else 0.0
+                ),
+            }
+        found[name] = lines
+    shares = [line[OURS]["inside"] for line in results]
+    found[OURS]["inside"] = [float(x) for x in np.mean(shares, axis=0)]
+    return found
+
+
+def verdict(found):
+    """Ours against the rival: score by score, in errors and in seconds."""
+    ours = found[OURS]
+    words = []
+    for key in ("linear", "forest"):
+        gap, error = ours[key]["more than rival"], ours[key]["standard error"]
+        better = "better" if gap > error else "as good" if gap >= -error else "worse"
+        words.append(f"{key} {better}")
+    faster = found[RIVAL]["seconds"]["mean"] / ours["seconds"]["mean"]
+    return ", ".join([*words, f"{faster:.1f}x faster"])
+
+
+def table_lines(name, missing, found):
+    """Lines of the printed table."""
+    for imputer, parts in found.items():
+        line = {"table": name, "holes": f"{missing:.0%}", "imputer": imputer}
+        for key in ("linear", "forest", "rmse train", "rmse test", "seconds"):
+            digits = 4 if key in ("linear", "forest") else 3
+            part = parts[key]
+            line[key] = f"{part['mean']:.{digits}f} ± {part['sd']:.{digits}f}"
+        line["verdict"] = verdict(found) if imputer == OURS else ""
+        yield line
+
+
+# --- categories ----------------------------------------------------------------------
+
+
+def mixed(name):
+    """A table with every third column in three bins, every fourth yes or no."""
+    import pandas as pd
+
+    data = getattr(datasets, f"load_{name}")()
+    frame = pd.DataFrame(data.data, columns=list(map(str, data.feature_names)))
+    for j, column in enumerate(list(frame)):
+        if j % 3 == 0:
+            low, high = frame[column].quantile([1 / 3, 2 / 3])
+            bins = np.digitize(frame[column], [low, high])
+            frame[column] = pd.Categorical.from_codes(
+                bins, ["low", "middle", "high"], ordered=True
+            )
+        elif j % 4 == 0:
+            frame[column] = (frame[column] > frame[column].median()).astype("boolean")
+    if SETS[name]:
+        frame["class"] = pd.Categorical(data.target_names[data.target])
+    return frame
+
+
+def coded(frame):
+    """Columns as numbers, categories by their place."""
+    import pandas as pd
+
+    codes = {}
+    for name, column in frame.items():
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            place = column.cat.codes.to_numpy().astype(float)
+            codes[name] = np.where(place < 0, np.nan, place)
+        else:
+            codes[name] = column.to_numpy(dtype=float, na_value=np.nan)
+    return pd.DataFrame(codes)
+
+
+def right_by_codes(imputer, frame, holey, hidden):
+    """Accuracy of an imputer of numbers on places of categories, rounded."""
+    truth, filled = coded(frame), imputer.fit_transform(coded(holey).to_numpy())
+    return [
+        (np.rint(filled[:, j]) == truth.iloc[:, j])[hidden[:, j]]
+        for j, dtype in enumerate(frame.dtypes)
+        if not str(dtype).startswith("float")
+    ]
+
+
+def categories(name, missing, seeds):
+    """Part of hidden categories and yes/no that are filled right."""
+    frame = mixed(name)
+    text = [not str(dtype).startswith("float") for dtype in frame.dtypes]
+    shares = {OURS: [], f"{RIVAL} on codes": [], "most frequent": []}
+    for seed in range(seeds):
+        hidden = np.random.default_rng(seed).random(frame.shape) < missing
+        holey = frame.mask(hidden)
+        filled = TableImputer().fit_transform(holey)
+        right = [
+            (filled.iloc[:, j] == frame.iloc[:, j]).to_numpy(dtype=bool)[hidden[:, j]]
+            for j in np.flatnonzero(text)
+        ]
+        shares[OURS].append(np.mean(np.concatenate(right)))
+        rival = right_by_codes(IterativeImputer(random_state=0), frame, holey, hidden)
+        shares[f"{RIVAL} on codes"].append(np.mean(np.concatenate(rival)))
+        mode = SimpleImputer(strategy="most_frequent")
+        usual = right_by_codes(mode, frame, holey, hidden)
+        shares["most frequent"].append(np.mean(np.concatenate(usual)))
+    return {
+        k: {"mean": float(np.mean(v)), "sd": float(np.std(v))}
+        for k, v in shares.items()
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--json", default=None)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # IterativeImputer says that it has not settled
+    TableImputer().fit_transform(np.random.default_rng(0).random((30, 4)))  # compiles
+    results, lines, cats = {}, [], []
+    for name in options.sets.split(","):
+        for missing in (0.2, 0.4):
+            found = measure(name, missing, options.seeds)
+            right = categories(name, missing, options.seeds)
+            results[f"{name} {missing:.0%}"] = {**found, "categories": right}
+            lines += table_lines(name, missing, found)
+            shares = {k: f"{v['mean']:.3f} ± {v['sd']:.3f}" for k, v in right.items()}
+            covered = ", ".join(f"{x:.3f}" for x in found[OURS]["inside"])
+            holes = f"{missing:.0%}"
+            cats.append({"table": name, "holes": holes, **shares, "inside": covered})
+            print(lines[-len(IMPUTERS)], cats[-1], flush=True)
+            about = {"versions": versions(), "seeds": options.seeds, "levels": LEVELS}
+            write_json(options.json, {**about, "sets": results})
+    print_table(lines)
+    print_table(cats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Large tables, whose rows a fit takes some at a time to save memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ncarl.cli.choices import Method, Orientation, Sides
+from ncarl.cli.models import ModelOptions
+from ncarl.cli.outputs import Outputs
+from ncarl.core.types import Array
+from ncarl.sources import open_rows
+
+#: From so many entries on; with so many rows neither a kernel of the rows nor a search
+#: for similar ones can be paid for, so that nothing is lost.
+LARGE, MANY_ROWS = 5_000_000, 50_000
+#: Rows that stand for all where the mean of deviations is wanted.
+SAMPLED = 1000
+
+
+def rows_of(values: Any, model: ModelOptions, outputs: Outputs) -> Any:
+    """A source of rows for a fit if a table is large and that is all the fit needs.
+
+    The table itself where it is not.
+    """
+    if sparse.issparse(values) or outputs.ends or outputs.drawn is not None:
+        return values
+    m, n = values.shape
+    tall = m * n >= LARGE and m >= MANY_ROWS and n <= m
+    free = model.sides in (None, Sides.AUTO, Sides.COLUMNS)
+    if model.method is Method.NCARL:
+        free = model.orientation in (None, Orientation.AUTO, Orientation.COLUMNS)
+    known = model.method in (Method.BAYES, Method.NCARL)
+    return open_rows(values) if tall and free and known else values
+
+
+def some_rows(values: Array) -> Array:
+    """Rows that stand for all; all of them if they are few."""
+    if len(values) <= SAMPLED:
+        return values
+    rng = np.random.default_rng(0)
+    return values[np.sort(rng.choice(len(values), SAMPLED, replace=False))]

@@ -1,0 +1,291 @@
+"""The work of ``ncarl recommend``: read, fit or load, ask, write."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ncarl.cli.completion import on_terminal
+from ncarl.cli.files import shown
+from ncarl.cli.outputs import check_targets
+from ncarl.cli.recommend_files import read_own, read_ratings, read_titles
+from ncarl.cli.recommend_out import check_out, write_rows
+from ncarl.cli.reporting import check_report
+from ncarl.estimators.bayesian import BayesianNCARL
+from ncarl.ratings import Explanation, Recommended, Recommender, SimilarItem
+
+#: What a person who is not in the ratings is called.
+YOU = "you"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """For whom, how many, and how they are ranked; see ``ncarl recommend --help``."""
+
+    users: tuple[str, ...]
+    new_user: Path | None
+    everybody: bool
+    like: str | None
+    n: int
+    careful: float
+    popularity: float
+    min_ratings: int
+    seen: bool
+    why: bool
+    level: float
+
+    @property
+    def for_somebody(self) -> bool:
+        """Whether lists for users are wanted."""
+        return bool(self.users) or self.new_user is not None or self.everybody
+
+
+@dataclass(frozen=True)
+class Job:
+    """Where ratings come from and results go."""
+
+    source: Path | None
+    columns: Sequence[str] | None
+    titles: Path | None
+    delimiter: str | None
+    duplicates: str
+    model: Path | None
+    saved: Path | None
+    out: Path | None
+    report: Path | None
+    overwrite: bool
+    engine: str
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class List:
+    """Recommendations for one user, how to call the user, and why."""
+
+    user: Any
+    name: str
+    rated: int
+    rows: Sequence[Recommended]
+    reasons: Sequence[Explanation] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run found.
+
+    Attributes
+    ----------
+    recommender : Recommender
+        The model.
+    titles : dict
+        Titles of items by their ids as text.
+    lists : list of List
+        Recommendations.
+    similar : list of SimilarItem
+        Items like the one asked about, whose id is ``like``.
+    seconds : float
+        Time of the fit; 0 for a model that was there.
+    """
+
+    job: Job
+    asked: Asked
+    recommender: Recommender
+    titles: dict[str, str]
+    lists: list[List] = field(default_factory=list)
+    like: Any = None
+    similar: Sequence[SimilarItem] = ()
+    seconds: float = 0.0
+
+    def title(self, item: Any) -> str:
+        """What an item is called."""
+        return self.titles.get(str(item), str(item))
+
+
+def run(job: Job, asked: Asked) -> Done:
+    """Carry out the command; what it has to say is in the result."""
+    check_usage(job, asked)
+    recommender, seconds = fitted(job)
+    titles = {}
+    if job.titles is not None:
+        titles = read_titles(job.titles, recommender.item, job.delimiter)
+    lists = [
+        _listed(recommender, user, asked) for user in _users(recommender, job, asked)
+    ]
+    if asked.everybody:
+        lists = _with_intervals(recommender, lists, asked.level)
+    similar: Sequence[SimilarItem] = ()
+    item = None
+    if asked.like is not None:
+        item = known_item(recommender, asked.like, titles)
+        similar = recommender.similar_items(
+            item, asked.n, min_ratings=asked.min_ratings
+        )
+    done = Done(job, asked, recommender, titles, lists, item, similar, seconds)
+    if job.out is not None:
+        write_rows(job.out.resolve(), *table(done))
+    if job.saved is not None:
+        recommender.save(job.saved.resolve())
+    return done
+
+
+def check_usage(job: Job, asked: Asked) -> None:
+    """Raise if options do not go together, or files cannot be written."""
+    if (job.source is None) == (job.model is None):
+        raise ValueError(
+            "give RATINGS, a file of ratings, or --model, a recommender that "
+            "--save-model wrote" + ("" if job.source is None else "; not both")
+        )
+    if job.model is not None and job.columns is not None:
+        raise ValueError("--columns is for RATINGS, and --model needs none")
+    if asked.for_somebody and asked.like is not None and job.out is not None:
+        raise ValueError("--out holds one kind of list; ask for --like on its own")
+    if asked.everybody and job.out is None and job.report is None:
+        raise ValueError("--all-users makes many lists; say where to with --out")
+    nothing = not asked.for_somebody and asked.like is None
+    if nothing and (job.saved is None or job.out is not None):
+        raise ValueError(
+            "say for whom: --user ID, --new-user PATH or --all-users; --like ITEM "
+            "shows similar items, --save-model PATH keeps the model for later"
+        )
+    if asked.why and not (asked.users or asked.new_user):
+        raise ValueError("--why explains lists of --user and --new-user")
+    source = job.source or job.model
+    assert source is not None
+    check_out(job.out)
+    files = {"--out": job.out, "--save-model": job.saved}
+    targets = {flag: path for flag, path in files.items() if path is not None}
+    check_targets(source, targets, job.overwrite)
+    check_report(job.report, source)
+
+
+def fitted(job: Job) -> tuple[Recommender, float]:
+    """The recommender, and the seconds that its fit took."""
+    if job.model is not None:
+        return Recommender.load(job.model), 0.0
+    assert job.source is not None
+    ratings = read_ratings(job.source, job.columns, job.delimiter)
+    shown_bar = on_terminal() and not job.quiet
+    model = BayesianNCARL(engine=job.engine, progress=shown_bar)
+    user, item, rating = ratings.names
+    recommender = Recommender(
+        model, user=user, item=item, rating=rating, duplicates=job.duplicates
+    )
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recommender.fit((ratings.users, ratings.items, ratings.values))
+    for heard in caught:
+        typer.echo(f"warning: {' '.join(str(heard.message).split())}", err=True)
+    return recommender, time.perf_counter() - start
+
+
+def _users(recommender: Recommender, job: Job, asked: Asked) -> list[Any]:
+    """Everybody that lists are for; somebody new is added first."""
+    if asked.everybody:
+        return recommender.users
+    wanted = [known_user(recommender, text) for text in asked.users]
+    if asked.new_user is not None:
+        wanted.append(_added(recommender, asked.new_user, job.delimiter))
+    return wanted
+
+
+def _added(recommender: Recommender, path: Path, delimiter: str | None) -> Any:
+    """The id of a user whose ratings are in a file."""
+    own = read_own(path, delimiter)
+    ids = recommender.items_
+    known = {ids.same_words(item): star for item, star in own.items()}
+    strange = [item for item in own if ids.same_words(item) is None]
+    known.pop(None, None)
+    if strange:
+        typer.echo(
+            f"warning: {len(strange)} of {len(own)} ratings of {path.name} are left "
+            f"out: item {strange[0]!r} has no rating by others",
+            err=True,
+        )
+    free = recommender.people_.ids.kind == "str" and YOU not in recommender.people_
+    return recommender.add_user(known, YOU if free else None)
+
+
+def known_user(recommender: Recommender, text: str) -> Any:
+    """The user that a text names."""
+    for user in recommender.people_.added:
+        if str(user) == text:
+            return user
+    found = recommender.people_.ids.same_words(text)
+    if found is None:
+        raise ValueError(f"--user: {recommender.people_.ids.stranger(text)}")
+    return found
+
+
+def known_item(recommender: Recommender, text: str, titles: dict[str, str]) -> Any:
+    """The item that a text names, by its id or else by its title."""
+    ids = recommender.items_
+    found = ids.same_words(text)
+    if found is None:
+        named = [item for item, title in titles.items() if title == text]
+        found = next((x for x in map(ids.same_words, named) if x is not None), None)
+    if found is None:
+        raise ValueError(f"--like: {ids.stranger(text)}")
+    return found
+
+
+def _listed(recommender: Recommender, user: Any, asked: Asked) -> List:
+    """Recommendations for one user."""
+    # Intervals of everybody are worked out together: that is much less work.
+    level = None if asked.everybody else asked.level
+    rows = recommender.recommend(
+        user, asked.n, not asked.seen, careful=asked.careful,
+        popularity=asked.popularity, min_ratings=asked.min_ratings, level=level,
+    )  # fmt: skip
+    rated = recommender.people_.look_up(user)[0].n_observed
+    reasons = [recommender.explain(user, row.item) for row in rows] if asked.why else []
+    new = asked.new_user is not None and user not in recommender.people_.ids.places
+    return List(user, YOU if new else str(user), rated, rows, reasons)
+
+
+def _with_intervals(
+    recommender: Recommender, lists: list[List], level: float
+) -> list[List]:
+    """Lists with the ends of intervals, which are worked out together."""
+    pairs = [(found.user, row.item) for found in lists for row in found.rows]
+    if not pairs:
+        return lists
+    users, items = ([pair[k] for pair in pairs] for k in (0, 1))
+    low, high = recommender.predict_interval(users, items, level)
+    ends = iter(zip(low.tolist(), high.tolist(), strict=True))
+    return [
+        replace(found, rows=[Recommended(*row[:3], *next(ends)) for row in found.rows])
+        for found in lists
+    ]
+
+
+def table(done: Done) -> tuple[list[str], list[list[Any]]]:
+    """What ``--out`` gets: names of columns, and rows."""
+    user, item = done.recommender.user, done.recommender.item
+    if user == item or not {user, item}.isdisjoint({"1", "2", "3"}):
+        user, item = "user", "item"  # a file without a header
+    named = ["title"] if done.titles else []
+    if done.like is not None:
+        heads = [item, *named, "similarity", "n_ratings"]
+        return heads, [
+            [row.item, *_title(done, row.item), row.similarity, row.n_ratings]
+            for row in done.similar
+        ]
+    heads = [user, "rank", item, *named, "predicted", "low", "high", "n_ratings"]
+    rows = []
+    for found in done.lists:
+        for rank, row in enumerate(found.rows, 1):
+            cells = [row.predicted, row.low, row.high, row.n_ratings]
+            rows.append([found.user, rank, row.item, *_title(done, row.item), *cells])
+    return heads, rows
+
+
+def _title(done: Done, item: Any) -> list[str]:
+    """The title of an item, if there are titles."""
+    return [shown(done.title(item))] if done.titles else []

@@ -1,0 +1,201 @@
+"""Arrays of pixels: what is missing in them, and how they are made ready and put back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ncarl.core.types import Array
+
+#: Whole numbers beyond this are not all floats.
+EXACT = 2**53
+#: Spread, over the largest value, below which a picture counts as one colour.
+CONSTANT = 1e-12
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Pixels and gaps, channels first.
+
+    Attributes
+    ----------
+    pixels : array of shape (channels, height, width)
+        As they came; anything at gaps.
+    gaps : array of bool, shape (channels, height, width)
+        Whether a pixel is missing in a channel.
+    """
+
+    pixels: Array
+    gaps: Array
+
+    @property
+    def together(self) -> bool:
+        """Whether all channels are missing at the same pixels."""
+        return bool((self.gaps == self.gaps[:1]).all())
+
+    def some(self, channels: slice) -> Picture:
+        """Some of the channels."""
+        return Picture(self.pixels[channels], self.gaps[channels])
+
+
+@dataclass(frozen=True)
+class Units:
+    """How channels are counted while gaps are filled.
+
+    Attributes
+    ----------
+    peak : float
+        The largest known value, or 1.
+    middle : array of shape (channels,)
+        Means of what is known, over the peak.
+    turn : array of shape (channels, channels)
+        Columns are the directions that colours are counted along.
+    size : float
+        Spread along the first one; 0 where all that is known is the same.
+    """
+
+    peak: float
+    middle: Array
+    turn: Array
+    size: float
+
+    def ready(self, picture: Picture) -> Array:
+        """Pixels in these units, 0 at gaps; (channels, height, width)."""
+        shifted = picture.pixels / self.peak - self.middle[:, None, None]
+        shifted = np.where(picture.gaps, 0.0, shifted) / self.size
+        turned: Array = np.tensordot(self.turn.T, shifted, axes=1)
+        return turned
+
+    def back(self, values: Array) -> Array:
+        """Pixels in the units of the picture."""
+        turned = np.tensordot(self.turn, values.astype(np.float64), axes=1)
+        return (turned * self.size + self.middle[:, None, None]) * self.peak
+
+    def back_deviation(self, variance: Array) -> Array:
+        """Standard deviations in the units of the picture, from variances in these."""
+        summed = np.tensordot(self.turn**2, variance.astype(np.float64), axes=1)
+        return np.sqrt(np.maximum(summed, 0.0)) * self.size * self.peak
+
+
+def read_picture(image: Any, mask: Any) -> tuple[Array, Array]:
+    """An image as an array, and its gaps in the same shape.
+
+    Parameters
+    ----------
+    image : array of shape (height, width) or (height, width, channels)
+        Whole numbers or floats.
+    mask : array or None
+        True where a pixel is missing, with or without channels; NaN is missing too.
+    """
+    pixels = np.asarray(image)
+    if pixels.ndim not in (2, 3) or pixels.size == 0:
+        raise ValueError(
+            "image must have shape (height, width) or (height, width, channels), none "
+            f"of them 0, got {pixels.shape}"
+        )
+    if pixels.dtype.kind not in "uif":
+        raise ValueError(
+            f"image must hold whole numbers or floats, got dtype {pixels.dtype}"
+        )
+    gaps = _gaps(pixels, mask)
+    known = pixels[~gaps]
+    if pixels.dtype.kind == "f" and not np.isfinite(known).all():
+        raise ValueError(
+            "image must be finite where it is known, got infinite pixels; mark them "
+            "in mask"
+        )
+    if pixels.dtype.kind != "f" and known.size:
+        if max(abs(int(known.min())), abs(int(known.max()))) > EXACT:
+            raise ValueError(
+                "image must hold whole numbers of at most 2**53, got larger ones; "
+                "divide them, or give floats"
+            )
+    return pixels, gaps
+
+
+def _gaps(pixels: Array, mask: Any) -> Array:
+    """What is missing, in the shape of the image."""
+    absent = np.isnan(pixels) if pixels.dtype.kind == "f" else np.zeros(1, dtype=bool)
+    if mask is None:
+        if pixels.dtype.kind != "f":
+            raise ValueError(
+                "mask must be given: an image of whole numbers has no NaN that could "
+                "stand for a missing pixel"
+            )
+        return absent
+    marks = np.asarray(mask)
+    if marks.dtype.kind not in "bui":
+        raise ValueError(
+            "mask must be boolean, or whole numbers that are not 0 where a pixel is "
+            f"missing, got dtype {marks.dtype}"
+        )
+    shapes = {pixels.shape[:2], (*pixels.shape[:2], 1), pixels.shape}
+    if marks.shape not in shapes:
+        raise ValueError(
+            f"mask must have the image's shape, {pixels.shape}, or its height and "
+            f"width, {pixels.shape[:2]}, got {marks.shape}"
+        )
+    if marks.ndim < pixels.ndim:
+        marks = marks[:, :, None]
+    if marks.ndim > pixels.ndim:
+        marks = marks[:, :, 0]
+    gaps: Array = np.broadcast_to(marks != 0, pixels.shape) | absent
+    return gaps
+
+
+def units_of(picture: Picture, *, turned: bool) -> Units:
+    """Units in which the first channel has mean 0 and variance 1.
+
+    Parameters
+    ----------
+    picture : Picture
+        At least one pixel of every channel is known.
+    turned : bool
+        Whether to count colours along their principal directions, so that the first
+        one holds most of what there is to see.
+    """
+    channels = len(picture.pixels)
+    known = [p[~g].astype(np.float64) for p, g in zip(*_both(picture), strict=True)]
+    peak = max(float(np.abs(values).max()) for values in known) or 1.0
+    middle = np.array([np.mean(values / peak) for values in known])
+    spread = np.array(
+        [np.var(values / peak - m) for values, m in zip(known, middle, strict=True)]
+    )
+    turn, first = np.eye(channels), float(spread.mean())
+    if turned and channels > 1:
+        colours = np.stack(known) / peak - middle[:, None]
+        values, vectors = np.linalg.eigh(colours @ colours.T / colours.shape[1])
+        # The sign of a direction is free; fixed here, so that results are too.
+        turn = vectors[:, ::-1] * np.where(vectors.sum(axis=0) < 0.0, -1.0, 1.0)[::-1]
+        first = float(values[-1])
+    size = float(np.sqrt(max(first, 0.0)))
+    return Units(peak, middle, turn, size if size > CONSTANT else 0.0)
+
+
+def _both(picture: Picture) -> tuple[Array, Array]:
+    """Pixels and gaps."""
+    return picture.pixels, picture.gaps
+
+
+def put_back(pixels: Array, gaps: Array, values: Array) -> Array:
+    """A copy of ``pixels`` with ``values`` in the gaps, within the range of the rest.
+
+    Parameters
+    ----------
+    pixels : array of shape (channels, height, width)
+        The picture.
+    gaps : array of bool of the same shape
+        Where ``values`` go.
+    values : array of float of the same shape
+        Rounded if the picture holds whole numbers.
+    """
+    result = pixels.copy()
+    for channel, missing, guess in zip(result, gaps, values, strict=True):
+        known = channel[~missing]
+        inside = np.clip(guess[missing], float(known.min()), float(known.max()))
+        if result.dtype.kind != "f":
+            inside = np.rint(inside)
+        channel[missing] = inside.astype(result.dtype)
+    return result

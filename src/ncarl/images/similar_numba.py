@@ -1,0 +1,121 @@
+"""The second pass as a Numba kernel: a Gaussian of its own for every patch."""
+
+# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
+# mypy: disallow-untyped-calls=False, check-untyped-defs=False
+# Compiled functions take their types from their arguments, so they carry none here.
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from ncarl.core.types import Array
+from ncarl.images.field import Field
+from ncarl.images.gaussians import Gaussians
+from ncarl.images.patches_numba import (
+    add_pixels,
+    new_room,
+    read,
+    solve,
+    solver,
+    variances,
+)
+
+
+@nb.njit(nogil=True, cache=True)
+def _distances(estimate, size, side, place, reach, found, where):
+    """Squared distances of a patch to all within reach; how many there are."""
+    layers, height, width = size
+    tall, wide = side
+    y, x = place // width, place % width
+    count = 0
+    for row in range(max(0, y - reach), min(height - tall, y + reach) + 1):
+        for column in range(max(0, x - reach), min(width - wide, x + reach) + 1):
+            total, other = 0.0, row * width + column
+            for c in range(len(estimate)):
+                for k in range(layers):
+                    for i in range(tall):
+                        start = k * height * width + i * width
+                        a = estimate[c, place + start : place + start + wide]
+                        b = estimate[c, other + start : other + start + wide]
+                        for j in range(wide):
+                            total += (a[j] - b[j]) ** 2
+            found[count] = total
+            where[count] = other
+            count += 1
+    return count
+
+
+@nb.njit(nogil=True, cache=True)
+def _group(estimate, offsets, found, where, count, most, Z, mean):
+    """Patches nearest to one, less their mean, into ``Z``; how many they are."""
+    size = min(most, count)
+    limit = np.partition(found[:count], size - 1)[size - 1]
+    channels, n = len(estimate), len(offsets)
+    mean[:] = 0.0
+    taken = 0
+    for e in range(count):
+        if found[e] > limit or taken == size:
+            continue
+        for c in range(channels):
+            row = Z[taken * channels + c]
+            for a in range(n):
+                row[a] = estimate[c, where[e] + offsets[a]]
+                mean[c, a] += row[a]
+        taken += 1
+    mean /= taken
+    for e in range(taken):
+        for c in range(channels):
+            Z[e * channels + c] -= mean[c]
+    return taken
+
+
+@nb.njit(nogil=True, cache=True)
+def _refine(
+    values, known, estimate, places, offsets, size, side, labels, prior, strength, s,
+    reach, most, solver, first, num, den,
+):  # fmt: skip
+    """Add the missing pixels of patches, by Gaussians of their nearest patches."""
+    channels, n = len(values), len(offsets)
+    room = new_room(n, channels, channels)
+    room_for = (2 * reach + 1) ** 2
+    found, where = np.empty(room_for), np.empty(room_for, np.int64)
+    Z, mean = np.empty((most * channels, n)), np.empty((channels, n))
+    for p in range(len(places)):
+        count = _distances(estimate, size, side, places[p], reach, found, where)
+        taken = _group(estimate, offsets, found, where, count, most, Z, mean)
+        group = Z[: taken * channels]
+        K = np.dot(group.T, group) / channels + strength * prior[labels[p]]
+        K /= taken + strength
+        r, m = read(values, known, places[p], offsets, room)
+        for c in range(channels):
+            for a in range(r):
+                room.V[c * r + a] -= mean[c, room.o[a]]
+        # The inverse of K is not at hand, so the known side is the one to take.
+        solve(K, K, 0.0, s, r, m, False, room, solver)
+        variances(K, s, r, m, False, room)
+        for c in range(channels):
+            for a in range(m):
+                room.X[c * m + a] += mean[c, room.u[a]]
+        add_pixels(places[p], offsets, m, room, first, num, den)
+
+
+def refine(
+    field: Field,
+    places: Array,
+    labels: Array,
+    gaussians: Gaussians,
+    estimate: Array,
+    reach: int,
+    most: int,
+    strength: float,
+    first: int,
+    num: Array,
+    den: Array,
+) -> None:
+    """Add what patches say of missing pixels to sums that begin at pixel ``first``."""
+    _refine(
+        field.values, field.known, estimate, places, field.offsets, field.size,
+        field.side, labels, gaussians.K, strength, gaussians.noise, reach, most,
+        solver(), first, num, den,
+    )  # fmt: skip

@@ -1,0 +1,19 @@
+"""Panels and sensor logs: what would have been, and what was not recorded.
+
+`counterfactual` says what would have become of treated units without their treatment;
+`fill_gaps` fills the gaps of sensor logs from neighbours, the hours around and the days
+before and after.
+"""
+
+from ncarl.panel.data import Panel
+from ncarl.panel.effects import counterfactual
+from ncarl.panel.placebo import PlaceboTest
+from ncarl.panel.result import Average, Counterfactual
+
+__all__ = [
+    "Average",
+    "Counterfactual",
+    "Panel",
+    "PlaceboTest",
+    "counterfactual",
+]

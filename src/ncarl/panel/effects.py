@@ -1,0 +1,109 @@
+"""The effect of a treatment on some units of a panel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ncarl.engines import Engine, pick_engine
+from ncarl.estimators.parameters import check_number, check_whole
+from ncarl.panel.completing import Completer
+from ncarl.panel.data import as_panel
+from ncarl.panel.placebo import fits_needed, run_placebos
+from ncarl.panel.result import Counterfactual, patterns_of
+from ncarl.panel.treatment import LEAST_BEFORE, treated_entries
+from ncarl.progress import progress_bar
+
+
+def counterfactual(
+    data: Any,
+    treated: Any = None,
+    start: Any = None,
+    *,
+    unit: str | None = None,
+    time: str | None = None,
+    value: str | None = None,
+    units: str = "rows",
+    level: float = 0.9,
+    placebos: bool = True,
+    random_state: int = 0,
+    engine: str | Engine = "auto",
+    progress: bool = False,
+) -> Counterfactual:
+    """What would have been without a treatment, with intervals and a placebo test.
+
+    The treated entries are hidden and filled in from everything else: the units' own
+    past and the control units. Then each control unit is hidden in the same way, and
+    the errors made there say how wide intervals are and how unusual the effect is.
+
+    Parameters
+    ----------
+    data : frame, array or Panel
+        A wide table with units in rows and times in columns (or the other way round,
+        with ``units="columns"``); a long frame with ``unit``, ``time`` and ``value``;
+        a `Panel`; or what `ncarl.datasets.load_panel` gives. Gaps are allowed.
+    treated : name, list of names, mapping or boolean table
+        The treated units, from ``start`` on; a mapping from each unit to its own start;
+        or a table of truth values, shape (units, times). May be left out where ``data``
+        says it.
+    start : label of a time, optional
+        The first treated time.
+    unit, time, value : str, optional
+        Columns of a long frame.
+    units : {"rows", "columns"}, default="rows"
+        The side of a wide table on which the units are.
+    level : float, default=0.9
+        What intervals promise.
+    placebos : bool, default=True
+        Whether control units are taken for treated ones in turn. Without it there is no
+        test, and intervals come from five groups of control units.
+    random_state : int, default=0
+        Seed of the groups of control units.
+    engine : {"auto", "threads", "torch"} or Engine, default="auto"
+        Where the work is done.
+    progress : bool, default=False
+        Show a progress bar.
+
+    Returns
+    -------
+    Counterfactual
+        Effects and intervals entry by entry, their average, tests and figures.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl.panel import counterfactual
+    >>> rng = np.random.default_rng(0)
+    >>> Y = np.outer(rng.random(12), np.arange(15.0)) + 0.1 * rng.random((12, 15))
+    >>> Y[0, 10:] += 2.0  # a treatment of the first unit
+    >>> result = counterfactual(Y, treated=0, start=10)
+    >>> bool(result.average.low < 2.0 < result.average.high)
+    True
+    """
+    panel = as_panel(data, unit, time, value, units)
+    if treated is None:
+        treated = getattr(data, "treated", None)
+    if treated is None:
+        raise ValueError("treated must say which units are treated, and start when")
+    share = check_number("level", level, low=0.0, strict=True)
+    if share >= 1.0:
+        raise ValueError(f"level must be below 1, got {level!r}")
+    seed = check_whole("random_state", random_state, low=0)
+    mask = treated_entries(panel, treated, start)
+    controls = np.flatnonzero(~mask.any(axis=1) & ~np.isnan(panel.values).all(axis=1))
+    patterns, _ = patterns_of(mask)
+    completer = Completer(np.where(mask, np.nan, panel.values), pick_engine(engine))
+    fits = fits_needed(len(controls), len(patterns)) if placebos else 0
+    with progress_bar(progress, 2 + fits, "panel") as advance:
+        rng = np.random.default_rng(seed)
+        choice = completer.choose(patterns, controls, rng)
+        advance("chosen")
+        completed = completer.complete(choice)
+        advance("completed")
+        runs = None
+        if placebos:
+            runs = run_placebos(
+                completer, choice, patterns, controls, LEAST_BEFORE, advance
+            )
+    return Counterfactual(panel, mask, share, completed, choice, runs, seed)

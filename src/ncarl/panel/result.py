@@ -1,0 +1,341 @@
+"""What a counterfactual analysis found: effects, intervals, the placebo test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ncarl.bayes.intervals import Scores
+from ncarl.core.types import Array
+from ncarl.panel.completing import Choice, Completed
+from ncarl.panel.data import Panel
+from ncarl.panel.placebo import (
+    STATISTICS,
+    Course,
+    Placebos,
+    PlaceboTest,
+    assignments,
+    block_deviation,
+    course_of,
+    entry_scores,
+    group_scores,
+    rank_p_value,
+    statistic_of,
+)
+
+
+@dataclass(frozen=True)
+class Average:
+    """Mean effect over all treated entries.
+
+    Attributes
+    ----------
+    effect : float
+        Observed minus expected.
+    low, high : float
+        Ends of its interval.
+    level : float
+        What the interval promises.
+    """
+
+    effect: float
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True, eq=False)
+class Counterfactual:
+    """What would have been without treatment, and what treatment did.
+
+    All tables have shape (units, times).
+
+    Attributes
+    ----------
+    panel : Panel
+        What was observed.
+    treated : boolean array
+        The treated entries.
+    expected : array
+        What would have been: at treated entries from everything that is not treated,
+        at others (for comparison) from everything but the entry itself.
+    low, high : arrays
+        Ends of the intervals of ``expected`` at treated entries; NaN elsewhere.
+    level : float
+        What the intervals promise.
+    effect, effect_low, effect_high : arrays
+        Observed minus expected, and its interval; NaN where nothing is observed.
+    average : Average
+        Mean effect over all treated entries, with its interval.
+    error_before : float
+        Root mean square of observed minus expected for treated units at times when they
+        are not treated.
+    choice : Choice
+        How the model was chosen, and how well it did on control units.
+    """
+
+    panel: Panel
+    treated: Array
+    level: float
+    completed: Completed
+    choice: Choice
+    placebos: Placebos | None
+    seed: int
+
+    @cached_property
+    def units(self) -> tuple[Any, ...]:
+        """The treated units."""
+        return tuple(self.panel.units[k] for k in self._rows)
+
+    @cached_property
+    def expected(self) -> Array:
+        """What would have been."""
+        observed, left_out = self.panel.values, self.completed.left_out
+        before = np.where(np.isnan(left_out), self.completed.values, observed)
+        fitted = before - np.nan_to_num(left_out)
+        return np.where(self.treated, self.completed.values, fitted)
+
+    @cached_property
+    def low(self) -> Array:
+        """Lower ends of the intervals of ``expected``."""
+        return self._end(-self._reach[0])
+
+    @cached_property
+    def high(self) -> Array:
+        """Upper ends of the intervals of ``expected``."""
+        return self._end(self._reach[1])
+
+    def _end(self, far: float) -> Array:
+        """One end of the intervals."""
+        end = self.completed.values + far * self._deviations
+        return np.where(self.treated, end, np.nan)
+
+    @cached_property
+    def _deviations(self) -> Array:
+        """How far off expected values may be, by what placebos say of the times."""
+        deviations = self.completed.deviations.copy()
+        if self.placebos is not None:
+            deviations[self._rows] *= self.placebos.factors[self.patterns]
+        return deviations
+
+    @cached_property
+    def effect(self) -> Array:
+        """Observed minus expected."""
+        return self.panel.values - self.expected
+
+    @cached_property
+    def effect_low(self) -> Array:
+        """Lower ends of the intervals of ``effect``."""
+        return self.panel.values - self.high
+
+    @cached_property
+    def effect_high(self) -> Array:
+        """Upper ends of the intervals of ``effect``."""
+        return self.panel.values - self.low
+
+    @cached_property
+    def average(self) -> Average:
+        """Mean effect over all treated entries."""
+        down, up = self._block_scores.reach(self.level)
+        effects = np.concatenate([course.errors for course in self._courses])
+        mean, far = float(np.mean(effects)), block_deviation(self._courses)
+        return Average(mean, mean - up * far, mean + down * far, self.level)
+
+    @cached_property
+    def error_before(self) -> float:
+        """Root mean square error for treated units at times without treatment."""
+        errors = self.completed.left_out[self._rows]
+        return float(np.sqrt(np.nanmean(np.square(errors))))
+
+    def placebo_test(self, statistic: str = "ratio") -> PlaceboTest:
+        """How unusual the effect is among control units taken for treated ones.
+
+        Parameters
+        ----------
+        statistic : {"ratio", "average"}, default="ratio"
+            Error at treated times over error before (root mean squares, as in the
+            synthetic control literature); or size of the mean effect over how far off
+            it may be.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ncarl.panel import counterfactual
+        >>> rng = np.random.default_rng(0)
+        >>> Y = np.outer(rng.random(8), np.arange(10.0)) + 0.1 * rng.random((8, 10))
+        >>> Y[0, 7:] += 5.0
+        >>> counterfactual(Y, 0, start=7).placebo_test().p_value
+        0.125
+        """
+        if statistic not in STATISTICS:
+            raise ValueError(
+                f"statistic must be one of {', '.join(STATISTICS)}, got {statistic!r}"
+            )
+        if self.placebos is None or not self._groups:
+            raise ValueError(
+                "a placebo test needs placebos: call counterfactual with placebos=True "
+                "and at least two control units"
+            )
+        found = statistic_of(self._courses, statistic)
+        others = np.array([statistic_of(group, statistic) for group in self._groups])
+        names: tuple[Any, ...] = ()
+        if len(self._rows) == 1:
+            known = self.placebos.courses[0]
+            pairs = zip(self.placebos.units, known, strict=True)
+            names = tuple(self.panel.units[k] for k, c in pairs if c is not None)
+        return PlaceboTest(
+            rank_p_value(found, others), found, others, names, statistic
+        )
+
+    def by_unit(self) -> dict[Any, float]:
+        """Mean effect of each treated unit over its treated times."""
+        pairs = zip(self.units, self._courses, strict=True)
+        return {unit: float(np.mean(course.errors)) for unit, course in pairs}
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The treated units line by line, as columns of a long table."""
+        rows, times = self._rows, self.panel.times
+        tables = {
+            "observed": self.panel.values,
+            "expected": self.expected,
+            "low": self.low,
+            "high": self.high,
+            "effect": self.effect,
+            "effect_low": self.effect_low,
+            "effect_high": self.effect_high,
+        }
+        return {
+            "unit": [self.panel.units[k] for k in rows for _ in times],
+            "time": list(times) * len(rows),
+            "treated": self.treated[rows].ravel().tolist(),
+            **{name: table[rows].ravel().tolist() for name, table in tables.items()},
+        }
+
+    def to_frame(self) -> Any:
+        """The treated units as a long frame, of polars if the panel was.
+
+        Columns: unit, time, treated, observed, expected, low, high, effect,
+        effect_low, effect_high.
+        """
+        if self.panel.library == "polars":
+            import polars as pl
+
+            return pl.DataFrame(self.columns(), nan_to_null=True)
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+    def summary(self) -> str:
+        """A few lines that say what was found."""
+        mean, controls = self.average, int((~self.treated.any(axis=1)).sum())
+        names = ", ".join(map(str, self.units[:5]))
+        if len(self.units) > 5:
+            names += f" and {len(self.units) - 5} more"
+        lines = [
+            f"{names}: {int(self.treated.sum())} treated entries, {controls} controls",
+            f"average effect {mean.effect:.4g}, {100 * mean.level:g}% interval "
+            f"{mean.low:.4g} to {mean.high:.4g}",
+            f"error before treatment {self.error_before:.4g}",
+        ]
+        if self.placebos is not None and self._groups:
+            test = self.placebo_test()
+            lines.append(
+                f"placebo test: error after / before {test.statistic:.3g}, p = "
+                f"{test.p_value:.3g} among {len(test.placebos)} placebos"
+            )
+        return "\n".join(lines)
+
+    def plot(self, unit: Any = None) -> Any:
+        """A figure of observed and expected values, and of the effect with its band.
+
+        Parameters
+        ----------
+        unit : name, optional
+            A treated unit; by default the first.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from ncarl.panel.figures import effect_figure
+
+        name = self.units[0] if unit is None else unit
+        if name not in self.units:
+            raise ValueError(
+                f"unit must be one of the treated units {self.units}, got {unit!r}"
+            )
+        return effect_figure(self, name)
+
+    def plot_placebos(self, unit: Any = None) -> Any:
+        """A figure of the effect on a unit before that on all control units.
+
+        Parameters
+        ----------
+        unit : name, optional
+            A treated unit; by default the first.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from ncarl.panel.figures import placebo_figure
+
+        if self.placebos is None:
+            raise ValueError("there are no placebos: counterfactual(placebos=True)")
+        name = self.units[0] if unit is None else unit
+        if name not in self.units:
+            raise ValueError(
+                f"unit must be one of the treated units {self.units}, got {unit!r}"
+            )
+        return placebo_figure(self, name)
+
+    @cached_property
+    def patterns(self) -> list[int]:
+        """The pattern of treated times of each treated unit, by its number."""
+        return list(patterns_of(self.treated)[1])
+
+    @cached_property
+    def _rows(self) -> Array:
+        """Rows of the treated units."""
+        return np.flatnonzero(self.treated.any(axis=1))
+
+    @cached_property
+    def _courses(self) -> list[Course]:
+        """Effects on the treated units that have any numbers from after."""
+        values, completed = self.panel.values, self.completed
+        known = replace(completed, deviations=self._deviations)
+        found = [course_of(values, known, int(k), self.treated[k]) for k in self._rows]
+        return [course for course in found if len(course.errors)]
+
+    @cached_property
+    def _groups(self) -> list[list[Course]]:
+        """Control units in the place of the treated ones."""
+        if self.placebos is None:
+            return []
+        rng = np.random.default_rng(self.seed)
+        return assignments(self.placebos, self.patterns, rng)
+
+    @cached_property
+    def _reach(self) -> tuple[float, float]:
+        """How far intervals of entries reach down and up, in deviations."""
+        scores: Scores = self.choice.scores
+        if self.placebos is not None and self._groups:
+            scores = entry_scores(self.placebos)
+        return scores.reach(self.level)
+
+    @cached_property
+    def _block_scores(self) -> Scores:
+        """Errors of mean effects."""
+        if self.placebos is None or not self._groups:
+            return self.choice.block_scores
+        return group_scores(self._groups, len(self.placebos.units))
+
+
+def patterns_of(treated: Array) -> tuple[list[Array], list[int]]:
+    """Different sets of treated times, and which of them each treated unit has."""
+    rows = treated[treated.any(axis=1)]
+    different, which = np.unique(rows, axis=0, return_inverse=True)
+    return list(different), [int(k) for k in np.ravel(which)]

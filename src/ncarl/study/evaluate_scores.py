@@ -1,0 +1,295 @@
+"""What an evaluation finds: errors, intervals and columns of the hidden entries."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ncarl import __version__
+from ncarl.core.types import Array
+from ncarl.metrics import coverage, interval_width, mae, relative_rmse, rmse
+from ncarl.study.compare import Comparison
+from ncarl.study.compare_lines import LEVEL
+from ncarl.study.jsonable import jsonable
+
+#: What intervals are asked to hold.
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One draw of hidden entries, and what a method said of them.
+
+    Attributes
+    ----------
+    rows, columns : arrays of int, shape (entries,)
+        Where they are.
+    truth, guess, mean : arrays of shape (entries,)
+        Their values; what the method said; the mean of what was left of the column.
+    std : array of shape (entries,), or None
+        Standard deviations; None for a method without error bars.
+    ends : mapping of float to pair of arrays
+        Lower and upper ends of intervals, by what they promise to hold.
+    seconds : float
+        Of the fit.
+    settled : bool or None
+        Whether the steps ended by themselves.
+    engine : str
+        What did the work.
+    """
+
+    rows: Array
+    columns: Array
+    truth: Array
+    guess: Array
+    mean: Array
+    std: Array | None
+    ends: dict[float, tuple[Array, Array]]
+    seconds: float
+    settled: bool | None = None
+    engine: str = ""
+
+
+@dataclass(frozen=True)
+class LevelScore:
+    """Intervals of one level.
+
+    Attributes
+    ----------
+    level : float
+        What they promise to hold.
+    held : float
+        What they held.
+    width : float
+        How wide they were on average, in the data's own units.
+    width_in_spreads : float or None
+        The same in spreads of the column.
+    """
+
+    level: float
+    held: float
+    width: float
+    width_in_spreads: float | None
+
+
+@dataclass(frozen=True)
+class ColumnScore:
+    """One column, over all draws.
+
+    Attributes
+    ----------
+    column : int
+        Which one, from 0.
+    name : str
+        What it is called; its number from 1 where it has no name.
+    hidden : int
+        Hidden entries, all draws together.
+    error : float
+        Root mean square error.
+    error_in_spreads, mean_in_spreads : float or None
+        The same, and that of the column's mean, in spreads of the column; None for a
+        column that does not vary.
+    explained : float or None
+        Part of the column mean's squared error that the method takes away: 1 is all
+        of it, 0 none, below 0 the mean is better.
+    held : float or None
+        Part of the entries in their 90% intervals.
+    """
+
+    column: int
+    name: str
+    hidden: int
+    error: float
+    error_in_spreads: float | None
+    mean_in_spreads: float | None
+    explained: float | None
+    held: float | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a method found entries that were hidden from it.
+
+    Attributes
+    ----------
+    method : str
+        Its name.
+    tried : tuple of Tried
+        What it said, draw by draw.
+    spreads : array of shape (n,)
+        Standard deviation of each column; 0 for one that does not vary.
+    names : sequence of str or None
+        Names of the columns.
+    comparison : Comparison
+        The method beside others on the same draws, and a recommendation.
+    """
+
+    method: str
+    tried: tuple[Tried, ...]
+    spreads: Array
+    names: Sequence[str] | None
+    comparison: Comparison
+
+    @cached_property
+    def all(self) -> Tried:
+        """All draws together."""
+        parts = self.tried
+        ends = {
+            level: (
+                np.concatenate([part.ends[level][0] for part in parts]),
+                np.concatenate([part.ends[level][1] for part in parts]),
+            )
+            for level in parts[0].ends
+        }
+        stds = [part.std for part in parts if part.std is not None]
+
+        def joined(name: str) -> Array:
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        return Tried(
+            joined("rows"),
+            joined("columns"),
+            joined("truth"),
+            joined("guess"),
+            joined("mean"),
+            np.concatenate(stds) if len(stds) == len(parts) else None,
+            ends,
+            sum(part.seconds for part in parts) / len(parts),
+        )
+
+    @property
+    def error(self) -> tuple[float, float]:
+        """Root mean square error, of the method and of the columns' means."""
+        return self._both(lambda part, guess: rmse(part.truth, guess))
+
+    @property
+    def absolute_error(self) -> tuple[float, float]:
+        """Mean absolute error, of the method and of the columns' means."""
+        return self._both(lambda part, guess: mae(part.truth, guess))
+
+    @property
+    def relative_error(self) -> tuple[float, float]:
+        """Relative error as in the paper, of the method and of the columns' means."""
+        return self._both(lambda part, guess: relative_rmse(part.truth, guess))
+
+    @property
+    def error_in_spreads(self) -> tuple[float, float] | None:
+        """Root mean square error in spreads of the columns; None if none varies."""
+        if not any((self.spreads[part.columns] > 0.0).any() for part in self.tried):
+            return None
+        return self._both(self._in_spreads)
+
+    @property
+    def variation(self) -> float | None:
+        """Standard deviation of `error_in_spreads` over the draws; None for one."""
+        if len(self.tried) < 2 or self.error_in_spreads is None:
+            return None
+        return statistics.stdev(self._in_spreads(p, p.guess) for p in self.tried)
+
+    @property
+    def explained(self) -> float | None:
+        """Part of the means' squared error, in spreads, that the method takes away."""
+        both = self.error_in_spreads
+        if both is None or both[1] == 0.0:
+            return None
+        return 1.0 - (both[0] / both[1]) ** 2
+
+    @cached_property
+    def levels(self) -> tuple[LevelScore, ...]:
+        """Intervals by what they promise; none for a method without error bars."""
+        whole = self.all
+        unit = self.spreads[whole.columns]
+        some = unit > 0.0
+        found = []
+        for level, (low, high) in whole.ends.items():
+            wide = (high[some] - low[some]) / unit[some]
+            found.append(
+                LevelScore(
+                    level,
+                    coverage(whole.truth, low, high),
+                    interval_width(low, high),
+                    float(np.mean(wide)) if some.any() else None,
+                )
+            )
+        return tuple(found)
+
+    @cached_property
+    def columns(self) -> tuple[ColumnScore, ...]:
+        """Columns that had entries hidden, those with the largest errors first."""
+        whole = self.all
+        scores = [
+            self._column(int(j), np.flatnonzero(whole.columns == j))
+            for j in np.unique(whole.columns)
+        ]
+        return tuple(sorted(scores, key=_worst))
+
+    def _column(self, j: int, some: Array) -> ColumnScore:
+        """What there is to say of a column, by its hidden entries."""
+        whole, spread = self.all, float(self.spreads[j])
+        truth = whole.truth[some]
+        error, usual = rmse(truth, whole.guess[some]), rmse(truth, whole.mean[some])
+        held = None
+        if LEVEL in whole.ends:
+            low, high = whole.ends[LEVEL]
+            held = coverage(truth, low[some], high[some])
+        return ColumnScore(
+            j,
+            self.names[j] if self.names is not None else str(j + 1),
+            len(some),
+            error,
+            error / spread if spread > 0.0 else None,
+            usual / spread if spread > 0.0 else None,
+            1.0 - (error / usual) ** 2 if usual > 0.0 else None,
+            held,
+        )
+
+    def _in_spreads(self, part: Tried, guess: Array) -> float:
+        """Error of guesses in spreads; columns without one do not count."""
+        unit = self.spreads[part.columns]
+        some = unit > 0.0
+        if not some.any():
+            return 0.0
+        return rmse(part.truth[some] / unit[some], guess[some] / unit[some])
+
+    def _both(self, score: Callable[[Tried, Array], float]) -> tuple[float, float]:
+        """A score of the method and of the columns' means, averaged over the draws."""
+        count = len(self.tried)
+        # Parts are added up: a sum of the largest floats has no room.
+        own = sum(score(part, part.guess) / count for part in self.tried)
+        usual = sum(score(part, part.mean) / count for part in self.tried)
+        return own, usual
+
+    def record(self) -> dict[str, Any]:
+        """The evaluation as JSON can hold it."""
+        figures = {
+            name: dict(zip(("method", "column_means"), both, strict=True))
+            for name, both in (
+                ("rmse", self.error),
+                ("mae", self.absolute_error),
+                ("relative_error", self.relative_error),
+                ("rmse_in_spreads", self.error_in_spreads or (None, None)),
+            )
+        }
+        return {
+            "ncarl": __version__,
+            "method": self.method,
+            "hidden": [len(part.truth) for part in self.tried],
+            "errors": jsonable(figures),
+            "variation_over_draws": self.variation,
+            "explained": self.explained,
+            "intervals": [jsonable(asdict(one)) for one in self.levels],
+            "seconds": self.all.seconds,
+            "columns": [jsonable(asdict(one)) for one in self.columns],
+            "comparison": self.comparison.record(),
+        }
+
+
+def _worst(score: ColumnScore) -> tuple[float, int]:
+    """What columns are sorted by: errors in spreads, columns without one last."""
+    error = score.error_in_spreads
+    return (0.0 if error is None else -error), score.column

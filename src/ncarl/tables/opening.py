@@ -1,0 +1,83 @@
+"""From what the user gives to a table, checked against the table of the fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.utils.validation import validate_data
+
+from ncarl.sources.frames import dense_values, is_frame, is_polars
+from ncarl.tables.arrays import ArrayTable
+from ncarl.tables.given import Table
+from ncarl.tables.pandas_table import PandasTable
+from ncarl.tables.polars_table import PolarsTable
+
+
+def open_table(estimator: Any, X: Any, *, reset: bool) -> Table:
+    """``X`` as a table; columns of a frame in the order of the fit.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Whose feature names and count to set or check.
+    X : frame or array
+        pandas or polars frame; array of numbers with NaN, masked array.
+    reset : bool
+        Set the estimator's feature names and count, or check against them.
+    """
+    if not is_frame(X):
+        if isinstance(X, np.ma.MaskedArray):
+            X = dense_values(X)
+        values = validate_data(
+            estimator, X, reset=reset, dtype=(np.float64, np.float32),
+            ensure_all_finite="allow-nan",
+        )  # fmt: skip
+        return ArrayTable(values)
+    table: Table = PolarsTable(X) if is_polars(X) else PandasTable(X)
+    _check_shape(table)
+    if not reset:
+        table = _by_name(estimator, table)
+    frame = table.frame  # type: ignore[attr-defined]
+    validate_data(estimator, frame, reset=reset, skip_check_array=True)
+    return table
+
+
+def _check_shape(table: Table) -> None:
+    """Raise for frames without rows or columns, or with a name twice."""
+    if table.n_rows == 0 or not table.names:
+        what = "sample(s)" if table.names else "feature(s)"
+        raise ValueError(
+            f"Found array with 0 {what} (shape=({table.n_rows}, {len(table.names)})) "
+            "while a minimum of 1 is required."
+        )
+    twice = sorted({str(n) for n in table.names if table.names.count(n) > 1})
+    if twice:
+        raise ValueError(
+            f"columns of X must have different names, got {', '.join(twice)} more than "
+            "once; rename them"
+        )
+
+
+def _by_name(estimator: Any, table: Table) -> Table:
+    """The table with its columns in the order of the fit, if it has just these."""
+    names = list(getattr(estimator, "feature_names_in_", []))
+    if table.names == names or sorted(map(str, table.names)) != sorted(names):
+        return table
+    return table.reordered([table.names.index(name) for name in names])
+
+
+def as_asked(estimator: Any, frame: Any) -> Any:
+    """``frame`` in the library that ``set_output`` asks for."""
+    own = getattr(estimator, "_sklearn_output_config", {}).get("transform")
+    wanted = own or get_config()["transform_output"]
+    if not is_frame(frame) or wanted == "default":
+        return frame
+    if wanted == "pandas" and is_polars(frame):
+        return frame.to_pandas()
+    if wanted == "polars" and not is_polars(frame):
+        import polars as pl
+
+        return pl.from_pandas(frame)
+    return frame

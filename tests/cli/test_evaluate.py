@@ -1,0 +1,257 @@
+"""``ncarl evaluate``: errors that are true, intervals that are counted, sound advice."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+from ncarl.cli.choices import Scale
+from ncarl.cli.compare_report import next_command
+from ncarl.cli.evaluate_report import VERDICTS, verdict, warnings_of
+from ncarl.cli.files import ReadOptions
+from ncarl.study import evaluate as machinery
+from ncarl.study.compare_draws import draws_of
+from ncarl.study.compare_plan import Plan
+from ncarl.study.evaluate import Asked, carry_out_evaluation, evaluate, observed_of
+from ncarl.study.evaluate_scores import LEVELS, Evaluation, Tried
+
+HOSTILE = ["[bold]a", "<script>", "$x$", "n" * 300, "e"]
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    """Four columns that say the same in other units, and one that says nothing."""
+    rng = np.random.default_rng(0)
+    X = np.outer(rng.standard_normal(60), [1.0, -2.0, 30.0, 1.0, 0.0])
+    X += 0.1 * rng.standard_normal(X.shape) * [1.0, 2.0, 30.0, 1.0, 10.0]
+    X[rng.random(X.shape) < 0.1] = np.nan
+    return X
+
+
+@pytest.fixture(scope="module")
+def found(matrix):
+    """The default method, evaluated alone."""
+    return evaluate(
+        matrix, hide=0.15, repeats=2, scale="columns", others=(), names=HOSTILE
+    )
+
+
+@pytest.fixture
+def table(tmp_path, matrix):
+    """The matrix as a CSV file with names that mean mischief."""
+    lines = [",".join(HOSTILE)]
+    for row in matrix:
+        lines.append(",".join("" if np.isnan(v) else f"{v:.6f}" for v in row))
+    path = tmp_path / "my table.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def quick(monkeypatch, found):
+    """The evaluation is there already; what was asked for is listed."""
+    asked = []
+
+    def give(what, observed, progress=None):
+        asked.append(what)
+        return found
+
+    monkeypatch.setattr(machinery, "carry_out_evaluation", give)
+    return asked
+
+
+def test_errors_are_those_of_entries_that_the_method_did_not_see(matrix, found):
+    plan = Plan(["bayes"], 0.15, 2, scale="columns")
+    observed = observed_of(matrix)
+    masks = draws_of(plan, observed, np.ones(5))
+    spread = np.nanstd(matrix, axis=0)
+    np.testing.assert_allclose(found.spreads, spread)
+    errors, means = [], []
+    for part, mask in zip(found.tried, masks, strict=True):
+        i, j = observed.rows[mask], observed.indices[mask]
+        np.testing.assert_array_equal(part.truth, matrix[i, j])
+        seen = matrix.copy()
+        seen[i, j] = np.nan
+        np.testing.assert_allclose(part.mean, np.nanmean(seen, axis=0)[j])
+        errors.append(np.sqrt(np.mean(((part.guess - part.truth) / spread[j]) ** 2)))
+        means.append(np.sqrt(np.mean(((part.mean - part.truth) / spread[j]) ** 2)))
+    own, usual = found.error_in_spreads
+    assert own == pytest.approx(np.mean(errors))
+    assert usual == pytest.approx(np.mean(means))
+    assert found.variation == pytest.approx(np.std(errors, ddof=1))
+    assert found.explained == pytest.approx(1 - (own / usual) ** 2)
+
+
+def test_a_changed_hidden_entry_changes_no_guess(matrix):
+    first = evaluate(matrix, "bias", repeats=1, others=())
+    (part,) = first.tried
+    changed = matrix.copy()
+    changed[part.rows, part.columns] += 1000.0
+    (again,) = evaluate(changed, "bias", repeats=1, others=()).tried
+    np.testing.assert_array_equal(part.guess, again.guess)
+    np.testing.assert_array_equal(part.mean, again.mean)
+
+
+def test_columns_are_scored_one_by_one_the_worst_first(found):
+    whole = found.all
+    errors = [one.error_in_spreads for one in found.columns]
+    assert errors == sorted(errors, reverse=True)
+    assert found.columns[0].name == "e"  # it says nothing, nothing says it
+    assert found.columns[0].explained < 0.3 < 0.8 < found.columns[-1].explained
+    for one in found.columns:
+        some = whole.columns == one.column
+        off = whole.guess[some] - whole.truth[some]
+        mean_off = whole.mean[some] - whole.truth[some]
+        assert one.hidden == some.sum() and one.name == HOSTILE[one.column]
+        assert one.error == pytest.approx(np.sqrt(np.mean(off**2)))
+        expected = 1 - np.sum(off**2) / np.sum(mean_off**2)
+        assert one.explained == pytest.approx(expected)
+        low, high = whole.ends[0.9]
+        inside = (whole.truth >= low) & (whole.truth <= high)
+        assert one.held == pytest.approx(inside[some].mean())
+
+
+def test_intervals_are_counted_and_measured(found):
+    assert tuple(one.level for one in found.levels) == LEVELS
+    held = [one.held for one in found.levels]
+    widths = [one.width_in_spreads for one in found.levels]
+    assert held == sorted(held) and widths == sorted(widths)
+    whole = found.all
+    for one in found.levels:
+        low, high = whole.ends[one.level]
+        assert one.held == np.mean((whole.truth >= low) & (whole.truth <= high))
+        wide = (high - low) / found.spreads[whole.columns]
+        assert one.width_in_spreads == pytest.approx(wide.mean())
+    assert abs(held[2] - 0.9) < 0.12
+
+
+def test_the_method_is_held_against_others_on_the_same_entries(matrix):
+    asked = Asked(Plan(["bias"], 0.1, 1, scale=None, jobs=2), ("bias", "nuclear"))
+    heard = []
+    found = carry_out_evaluation(asked, observed_of(matrix[:, [0, 1, 3]]), heard.append)
+    lines = {line.method: line for line in found.comparison.lines}
+    assert set(lines) == {"bias", "nuclear", "mean"} and len(heard) == asked.fits == 2
+    assert lines["bias"].error == pytest.approx(found.error[0])
+    # Columns are multiples of each other, with both signs: effects say nothing.
+    assert found.comparison.recommendation.method == "nuclear"
+    assert found.comparison.plan.methods == ("bias", "nuclear")
+
+
+def test_the_command_prints_the_answer_and_leaves_the_table(ncarl, table, tmp_path):
+    before = table.read_bytes()
+    out, page = tmp_path / "e.json", tmp_path / "e.html"
+    result = ncarl("evaluate", table, "--method", "bias", "--no-compare", "--repeats",
+                   2, "--hide", 0.15, "--json", out, "--report", page)  # fmt: skip
+    said = result.stdout
+    for part in ("60 x 5", "hidden", "2 times", "bias", "of a column's spread",
+                 "worst columns", "explained", "[bold]a", "only bias was tried",
+                 "go on", "ncarl complete", "--method bias", "e.html"):  # fmt: skip
+        assert part in said
+    assert "intervals" not in said  # bias has none
+    assert table.read_bytes() == before
+    content = json.loads(out.read_text(encoding="utf-8"))
+    assert content["method"] == "bias" and content["intervals"] == []
+    assert content["errors"]["rmse_in_spreads"]["method"] > 0
+    assert {one["name"] for one in content["columns"]} == set(HOSTILE)
+    words = shlex.split(content["next"])
+    assert words[:2] == ["ncarl", "complete"] and words[2] == str(table)
+    html = page.read_text(encoding="utf-8")
+    assert "&lt;script&gt;" in html and "<script" not in html
+
+
+def test_the_page_gives_the_answer_first_and_every_column(
+    ncarl, table, tmp_path, quick, found
+):
+    page = tmp_path / "e.html"
+    result = ncarl("evaluate", table, "--quiet", "--report", page)
+    assert result.stdout == ""
+    html = page.read_text(encoding="utf-8")
+    lead = html.split('<p class="lead">')[1].split("</p>")[0]
+    assert "Hidden entries were found" in lead and "promise 90% held" in lead
+    assert html.count("<figure>") == 3
+    assert html.index("lead") < html.index("<figure>") < html.index("All columns")
+    assert "&lt;script&gt;" in html and "<script" not in html
+
+
+def test_options_reach_the_plan(ncarl, table, quick):
+    ncarl("evaluate", table, "--method", "nuclear", "--hide", 0.2, "--repeats", 5,
+          "--pattern", "random", "--seed", 7, "--budget", 9, "--engine", "threads",
+          "--scale", "none")  # fmt: skip
+    (asked,) = quick
+    plan = asked.plan
+    assert (plan.hide, plan.repeats, plan.pattern) == (0.2, 5, "random")
+    assert (plan.random_state, plan.budget, plan.engine) == (7, 9.0, "threads")
+    assert asked.method == "nuclear" and "nuclear" not in asked.rivals
+    assert not plan.by_column and asked.names == HOSTILE
+    ncarl("evaluate", table)
+    assert quick[1].plan.by_column  # units differ, as ncarl complete would find
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--hide", "1.5"), "hide must be between 0 and 1"),
+        (("--repeats", "0"), "repeats must be a whole number of at least 1"),
+        (("--json", "x.txt"), "--json must end in .json"),
+        (("--report", "x.txt"), "--report must end in .html"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_the_work(fails, table, arguments, words):
+    assert words in fails("evaluate", table, *arguments)
+
+
+def test_a_json_file_that_exists_is_kept(fails, ncarl, table, tmp_path, quick):
+    out = tmp_path / "e.json"
+    out.write_text("mine")
+    assert "--overwrite" in fails("evaluate", table, "--json", out)
+    assert out.read_text() == "mine" and quick == []
+    ncarl("evaluate", table, "--json", out, "--overwrite")
+    assert json.loads(out.read_text(encoding="utf-8"))["method"] == "bayes"
+
+
+def test_a_table_that_is_too_small_is_refused_in_a_sentence(fails, tmp_path):
+    path = tmp_path / "small.csv"
+    path.write_text("a,b\n1,2\n2,\n3,4\n")
+    said = fails("evaluate", path)
+    assert "fewer than 10 tell nothing" in said and "more known entries" in said
+
+
+def made(truth, guess, mean, columns, spreads):
+    """An evaluation of a single draw, by hand."""
+    arrays = [np.asarray(v, dtype=float) for v in (truth, guess, mean)]
+    j = np.asarray(columns)
+    part = Tried(np.arange(len(j)), j, *arrays, None, {}, 1.0)
+    template = evaluate(np.eye(12) + 1.0, "bias", repeats=1, others=())
+    return Evaluation("bias", (part,), np.asarray(spreads), None, template.comparison)
+
+
+def test_a_column_that_does_not_vary_has_no_share_of_its_spread():
+    found = made([1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [0, 1], [2.0, 0.0])
+    first, second = found.columns
+    assert (first.error, first.error_in_spreads, first.explained) == (1.0, 0.5, 0.75)
+    assert second.error_in_spreads is None and second.explained is None
+    assert found.error_in_spreads == (0.5, 1.0) and found.explained == 0.75
+    flat = made([5.0], [5.0], [5.0], [0], [0.0])
+    assert flat.error_in_spreads is None and flat.explained is None
+    assert verdict(flat) == ""
+    json.dumps(flat.record(), allow_nan=False)
+
+
+@pytest.mark.parametrize("part", [0.95, 0.8, 0.5, 0.2, 0.0, -3.0])
+def test_words_follow_the_figures(part):
+    off = np.sqrt(1.0 - part)
+    found = made([0.0], [off], [1.0], [0], [1.0])
+    assert found.explained == pytest.approx(part)
+    least = max(least for least, _ in VERDICTS if part >= least - 1e-9)
+    assert dict(VERDICTS)[least] in verdict(found)
+    worse = [line for line in warnings_of(found) if "worse than by" in line]
+    assert bool(worse) == (part < 0.0)
+
+
+def test_the_command_to_go_on_with_keeps_how_the_file_was_read(found, tmp_path):
+    reading = ReadOptions(na=["gone"], header=True)
+    said = next_command(tmp_path / "x.csv", reading, found.comparison, Scale.AUTO)
+    assert "--na=gone" in said and "--header" in said and "--method bayes" in said

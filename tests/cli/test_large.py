@@ -1,0 +1,109 @@
+"""Large tables: text in pieces, rows in turn, the same cells out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncarl import BayesianNCARL, open_rows
+from ncarl.cli import large, records
+from ncarl.cli.choices import Method, Orientation, Sides
+from ncarl.cli.columns import Columns, parse_number, quick_numbers
+from ncarl.cli.models import ModelOptions
+from ncarl.cli.outputs import Outputs
+from ncarl.cli.records import Text, quoted_records
+
+TEXTS = st.text(alphabet=st.sampled_from('a1,;."\n\r\té \udcff'), max_size=40)
+CELLS = st.sampled_from(["", "1", "-2.5", " 3 ", "1e3", "NA", "nan", "inf", "1_0", "x"])
+MISSING = {"", "NA", "nan"}
+
+
+@given(TEXTS, st.integers(1, 5), st.sampled_from(",;\t"))
+def test_records_put_together_are_the_text_byte_for_byte(text, piece, delimiter):
+    data = text.encode("utf-8", "surrogateescape")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "PIECE", piece)
+        found = list(Text("", data).records(delimiter))
+    assert "".join(delimiter.join(r.cells) + r.end for r in found) == text
+    assert found == list(quoted_records(text, delimiter))
+
+
+@given(TEXTS)
+def test_there_are_never_more_records_than_lines(text):
+    content = Text("", text.encode("utf-8", "surrogateescape"))
+    assert sum(1 for _ in content.records(",")) <= content.most_lines
+
+
+@given(st.lists(CELLS, max_size=6))
+def test_quick_numbers_are_those_found_cell_by_cell(cells):
+    found = quick_numbers(cells)
+    plain = [np.nan if cell == "" else parse_number(cell.strip()) for cell in cells]
+    assert (found is None) == (None in plain)
+    if found is not None:
+        np.testing.assert_array_equal(found, np.array(plain, dtype=float))
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=9), st.integers(1, 4))
+def test_columns_are_the_same_however_many_rows_come_together(rows, step):
+    def outcome(size):
+        columns = Columns(["a", "b"], True, MISSING, set(), len(rows))
+        lines = [records.Record(list(r), "\n", k + 2) for k, r in enumerate(rows)]
+        for first in range(0, len(lines), size):
+            columns.add(lines[first : first + size])
+        try:
+            values, used = columns.numbers(",")
+        except ValueError as error:
+            return str(error)
+        return used, values.tobytes()
+
+    assert outcome(step) == outcome(len(rows))
+
+
+@pytest.fixture
+def small_is_large(monkeypatch):
+    monkeypatch.setattr(large, "LARGE", 100)
+    monkeypatch.setattr(large, "MANY_ROWS", 20)
+    monkeypatch.setattr("ncarl.bayes.cuts.MOST_READ", 0)
+
+
+def test_a_large_table_is_fitted_as_a_source_and_keeps_its_cells(
+    small_is_large, ncarl, tmp_path, rng
+):
+    truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 5))
+    X = np.where(rng.random(truth.shape) < 0.8, truth.round(3), np.nan)
+    cells = [["" if np.isnan(v) else f" {v!r}" for v in row.tolist()] for row in X]
+    source = tmp_path / "in.csv"
+    source.write_text("a,b,c,d,e\n" + "".join(",".join(r) + "\n" for r in cells))
+    result = ncarl("complete", source, "-o", tmp_path / "out.csv", "--scale", "none")
+    assert "noise" in result.stdout or "deviation" in result.stdout
+    filled = BayesianNCARL(scale=None).fit(open_rows(X)).transform(open_rows(X))
+    lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
+    for row, line, numbers in zip(cells, lines, filled, strict=True):
+        want = [c or f"{v:.10g}" for c, v in zip(row, numbers, strict=True)]
+        assert line == ",".join(want)
+
+
+@pytest.mark.parametrize(
+    ("options", "outputs", "shape", "in_turn"),
+    [
+        ({}, {}, (60, 5), True),
+        ({"sides": Sides.COLUMNS}, {}, (60, 5), True),
+        ({"sides": Sides.BOTH}, {}, (60, 5), False),
+        ({"method": Method.NCARL}, {}, (60, 5), True),
+        ({"method": Method.NCARL, "orientation": Orientation.ROWS}, {}, (60, 5), False),
+        ({"method": Method.NUCLEAR}, {}, (60, 5), False),
+        ({}, {"lower": "x"}, (60, 5), False),
+        ({}, {"draws": 2, "drawn": "x"}, (60, 5), False),
+        ({}, {}, (19, 10), False),
+        ({}, {}, (21, 4), False),
+        ({}, {}, (30, 40), False),
+    ],
+)
+def test_rows_go_by_in_turn_where_nothing_is_lost_by_it(
+    small_is_large, options, outputs, shape, in_turn
+):
+    values = np.ones(shape)
+    found = large.rows_of(values, ModelOptions(**options), Outputs("o", **outputs))
+    assert (found is not values) == in_turn

@@ -1,0 +1,262 @@
+"""``ncarl recommend``: from a file of ratings to lists, reasons, files and a page."""
+
+from __future__ import annotations
+
+import csv as csv_files
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from ncarl import BayesianNCARL
+from ncarl.cli.app import app
+from ncarl.cli.recommend import EXAMPLES
+from ncarl.cli.recommend_files import read_ratings
+from ncarl.ratings import Recommender
+
+HEADS = "userId,movieId,rating,timestamp"
+
+
+def rows_of(rng):
+    """Ratings of two tastes: users 1 to 30, items 101 to 110."""
+    taste = rng.choice([-1, 1], 30)
+    for u in range(30):
+        for i in range(10):
+            # Two of them have rated half of all: something is left for them.
+            if i % 2 if u in (3, 6) else rng.random() < 0.6:
+                liked = taste[u] * (1 if i < 5 else -1)
+                stars = 3 + liked + rng.integers(-1, 2)
+                yield u + 1, i + 101, int(np.clip(stars, 1, 5))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Ratings, titles that mean mischief, ratings of somebody new, and a model."""
+    path = tmp_path_factory.mktemp("recommend")
+    rows = list(rows_of(np.random.default_rng(0)))
+    lines = [f"{u},{i},{r},0" for u, i, r in rows]
+    (path / "ratings.csv").write_text("\n".join([HEADS, *lines]) + "\n")
+    titles = [f'{i},"[bold]Film, {i}[/bold] <b>"' for i in range(101, 111)]
+    (path / "titles.csv").write_text("\n".join(["movieId,title", *titles]) + "\n")
+    (path / "mine.csv").write_text("movieId,rating\n101,5\n106,1\n999,3\n")
+    words = ["recommend", path / "ratings.csv", "--user", 4, "-n", 3]
+    words += ["--save-model", path / "model.ncarl"]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    (path / "said").write_text(done.stdout)
+    return path
+
+
+def test_a_user_gets_a_list_from_a_file_of_ratings(folder):
+    said = (folder / "said").read_text()
+    for part in ("30 users of 10 items", "for 4, who rated", "80% interval", "held out",
+                 "model.ncarl"):  # fmt: skip
+        assert part in said
+    kept = Recommender.load(folder / "model.ncarl")
+    wanted = [str(row.item) for row in kept.recommend(4, 3)]
+    lines = said.split("interval  ratings\n")[1].splitlines()[:3]
+    assert [line.split()[1] for line in lines] == wanted
+    mine = {(u, i): r for u, i, r in rows_of(np.random.default_rng(0))}
+    found = {(u, i): r for u in kept.users for i, r in kept.ratings_of(u)}
+    assert found == mine
+    given = kept.model_.get_params()
+    assert given == BayesianNCARL().get_params()
+
+
+def test_a_model_answers_without_ratings(ncarl, folder, tmp_path):
+    out = tmp_path / "recs.csv"
+    said = ncarl("recommend", "--model", folder / "model.ncarl", "--user", 4, "--user",
+                 7, "--titles", folder / "titles.csv", "--why", "--out", out,
+                 "--level", 0.5, "-n", 2).stdout  # fmt: skip
+    model = Recommender.load(folder / "model.ncarl")
+    for user in (4, 7):
+        assert f"for {user}, who rated {len(model.ratings_of(user))}" in said
+        for row in model.recommend(user, 2):
+            assert f"[bold]Film, {row.item}[/bold] <b>: {row.predicted:.2f}" in said
+    assert "because you rated [bold]Film" in said and "50% interval" in said
+    with out.open(newline="") as stream:
+        table = list(csv_files.DictReader(stream))
+    assert list(table[0]) == [
+        *("userId", "rank", "movieId", "title", "predicted", "low", "high"),
+        "n_ratings",
+    ]
+    assert [line["rank"] for line in table] == ["1", "2", "1", "2"]
+    wanted = model.recommend(7, 2, level=0.5)
+    assert [int(line["movieId"]) for line in table[2:]] == [r.item for r in wanted]
+    for line, row in zip(table[2:], wanted, strict=True):
+        for name in ("predicted", "low", "high"):
+            assert float(line[name]) == pytest.approx(getattr(row, name), rel=1e-5)
+
+
+def test_somebody_new_is_served(ncarl, folder):
+    result = ncarl("recommend", "--model", folder / "model.ncarl", "--new-user",
+                   folder / "mine.csv", "-n", 8, "--why")  # fmt: skip
+    assert "for you, who rated 2" in result.stdout
+    assert "because you rated 101 5" in result.stdout
+    assert "1 of 3 ratings of mine.csv are left out: item '999'" in result.stderr
+    model = Recommender.load(folder / "model.ncarl")
+    wanted = model.recommend(model.add_user({101: 5, 106: 1}), 8)
+    listed = result.stdout.split("interval  ratings\n")[1].splitlines()[:8]
+    assert [int(line.split()[1]) for line in listed] == [row.item for row in wanted]
+
+
+def test_everybody_gets_a_list_in_a_file(ncarl, folder, tmp_path):
+    out = tmp_path / "recs.parquet"
+    said = ncarl("recommend", "--model", folder / "model.ncarl", "--all-users", "-n", 2,
+                 "--out", out).stdout  # fmt: skip
+    assert "30 lists" in said and "for 4" not in said
+    table = pd.read_parquet(out)
+    model = Recommender.load(folder / "model.ncarl")
+    assert sorted(set(table["userId"])) == model.users
+    mine = table[table["userId"] == 9]
+    wanted = model.recommend(9, 2, level=0.8)
+    assert list(mine["movieId"]) == [row.item for row in wanted]
+    np.testing.assert_allclose(mine["low"], [row.low for row in wanted])
+
+
+def test_similar_items_are_found_by_id_or_title(ncarl, folder, tmp_path):
+    model = Recommender.load(folder / "model.ncarl")
+    wanted = [str(row.item) for row in model.similar_items(101, 3)]
+    said = ncarl("recommend", "--model", folder / "model.ncarl", "--like", 101, "-n", 3)
+    lines = said.stdout.split("similarity  ratings\n")[1].splitlines()[:3]
+    assert [line.split()[1] for line in lines] == wanted
+    out = tmp_path / "like.tsv"
+    ncarl("recommend", "--model", folder / "model.ncarl", "--titles",
+          folder / "titles.csv", "--like", "[bold]Film, 101[/bold] <b>", "-n", 3,
+          "--out", out, "--quiet")  # fmt: skip
+    lines = out.read_text().splitlines()
+    assert lines[0] == "movieId\ttitle\tsimilarity\tn_ratings"
+    assert [line.split("\t")[0] for line in lines[1:]] == wanted
+
+
+def test_lists_are_ranked_as_asked_for(ncarl, folder, tmp_path):
+    out = tmp_path / "recs.csv"
+    ncarl("recommend", "--model", folder / "model.ncarl", "-u", 4, "--seen",
+          "--careful", 2, "--popularity", 3, "--min-ratings", 15, "--out", out,
+          "-q")  # fmt: skip
+    model = Recommender.load(folder / "model.ncarl")
+    wanted = model.recommend(4, 10, False, careful=2, popularity=3, min_ratings=15)
+    with out.open(newline="") as stream:
+        found = [int(line["movieId"]) for line in csv_files.DictReader(stream)]
+    assert found == [row.item for row in wanted]
+    assert found != [row.item for row in model.recommend(4)]
+
+
+def test_a_page_holds_lists_reasons_and_a_figure(ncarl, folder, tmp_path):
+    page = tmp_path / "page.html"
+    said = ncarl("recommend", "--model", folder / "model.ncarl", "--user", 4, "--why",
+                 "--titles", folder / "titles.csv", "--like", 102, "-n", 3, "--report",
+                 page).stdout  # fmt: skip
+    assert "page.html" in said
+    text = page.read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html")
+    assert "For 4, who rated" in text and "because you rated" in text
+    assert "data:image/png;base64" in text and "Like [bold]Film, 102" in text
+    assert "<b>" not in text.split("</style>")[1]
+    quiet = ncarl("recommend", "--model", folder / "model.ncarl", "--user", 4, "-q",
+                  "--report", page)  # fmt: skip
+    assert quiet.output == ""
+
+
+# --- files ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, text, ids",
+    [
+        ("a.csv", "user,item,rating\n1,x,5\n2,y,3\n", ([1, 2], ["x", "y"])),
+        ("a.csv", "item;stars;User ID\nx;5;1\ny;3;02\n", (["1", "02"], ["x", "y"])),
+        ("a.tsv", "1\t007\t5\t881250949\n2\t8\t3\t0\n", ([1, 2], ["007", "8"])),
+        ("a.csv", '\ufeffuser,item,rating\n"a,b",1,5\n\nc,-2,3\n',
+         (["a,b", "c"], [1, -2])),
+        ("a.csv.gz", "user,item,rating\n1,x,5\n2,y,3\n", ([1, 2], ["x", "y"])),
+    ],
+)  # fmt: skip
+def test_ratings_are_found_in_files_as_people_have_them(tmp_path, name, text, ids):
+    path = tmp_path / name
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    found = read_ratings(path, None)
+    assert (found.users, found.items) == ids
+    assert found.values == [5.0, 3.0]
+
+
+def test_columns_can_be_named_or_counted(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,c,d\n9,5,x,u\n8,3,y,v\n")
+    for columns in (("d", "c", "b"), ("4", "3", "2")):
+        found = read_ratings(path, columns)
+        assert (found.users, found.items, found.values) == (
+            *(["u", "v"], ["x", "y"]),
+            [5.0, 3.0],
+        )
+    frame = pd.DataFrame({"user": ["u", "v"], "item": [3, 4], "rating": [5.0, 3.0]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    found = read_ratings(tmp_path / "a.parquet", None)
+    assert (found.users, found.items, found.values) == (
+        *(["u", "v"], [3, 4]),
+        [5.0, 3.0],
+    )
+
+
+@pytest.mark.parametrize(
+    "text, options, words",
+    [
+        ("x,item,rating\na,b,5\n", (), "no column that is named like users"),
+        ("user,item,rating\na,b,5\n", ("--columns", "a,b"), "must name three columns"),
+        ("user,item,rating\na,b,5\n", ("--columns", "user,item,stars"),
+         "'stars' is not a column"),
+        ("user,item,rating\na,b,5\n", ("--columns", "user,user,rating"),
+         "must name three columns"),
+        ("user,item,rating\na,b,\n", (), "'' at line 2 of"),
+        ("user,item,rating\na,b,good\n", (), "'good' at line 2 of"),
+        ("user,item,rating\n,b,5\n", (), "'user' of"),
+        ("user,item,rating\na,b,5\na,b,4\n", (), "more than once"),
+        ("user,item,rating\n", (), "no row below it"),
+        ("1,2\n3,4\n", (), "got 2 columns"),
+        ("", (), "is empty"),
+    ],
+)  # fmt: skip
+def test_files_that_hold_no_ratings_are_told(fails, tmp_path, text, options, words):
+    path = tmp_path / "in.csv"
+    path.write_text(text)
+    assert words in fails("recommend", path, "--user", "a", *options)
+
+
+def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
+    source, model = folder / "ratings.csv", ("--model", folder / "model.ncarl")
+    there = tmp_path / "there.csv"
+    there.write_text("mine")
+    for options, words in (
+        ((), "give RATINGS"),
+        ((source, *model), "not both"),
+        ((source,), "say for whom"),
+        ((*model, "--columns", "a,b,c"), "--columns is for RATINGS"),
+        ((*model, "--all-users"), "say where to with --out"),
+        ((*model, "--like", 101, "--why"), "--why explains"),
+        (
+            (*model, "-u", 4, "--like", 101, "-o", tmp_path / "o.csv"),
+            "one kind of list",
+        ),
+        ((*model, "--user", "x"), "user 'x' is not known; there are 30 users"),
+        ((*model, "--like", "x"), "item 'x' is not known"),
+        ((*model, "--user", 4, "--out", there), "exists; name another"),
+        ((*model, "--user", 4, "--out", tmp_path / "o.npy"), "CSV, TSV or Parquet"),
+        ((*model, "--user", 4, "--report", tmp_path / "o.txt"), "must end in .html"),
+        (("--model", source, "--user", 4), "not a file written by ncarl"),
+        ((folder / "x.npy", "--user", 4), "CSV, TSV or Parquet, got NPY"),
+        ((folder / "x.csv", "--user", 4), "No such file"),
+    ):
+        assert words in fails("recommend", *options)
+    assert there.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
+
+
+def test_examples_name_options_that_there_are(ncarl):
+    said = ncarl("recommend", "--help").stdout
+    for example in EXAMPLES:
+        words = example.split()
+        assert words[:2] == ["ncarl", "recommend"]
+        assert all(word in said for word in words if word.startswith("-"))

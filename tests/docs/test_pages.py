@@ -1,0 +1,207 @@
+"""Code and commands on the pages run, in order, and print what the pages say."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ncarl.cli.app import app
+
+REPOSITORY = Path(__file__).parents[2]
+MADE = ("_build", "gallery", "generated")
+PAGES = [
+    REPOSITORY / "README.md",
+    *(
+        page
+        for page in sorted((REPOSITORY / "docs").rglob("*.md"))
+        if page.relative_to(REPOSITORY / "docs").parts[0] not in MADE
+    ),
+]
+#: Pages whose Python wants what a machine may not have.
+NO_PYTHON = ("gpu.md",)
+#: Programs that a page may call besides ``ncarl``; nothing else is run.
+ALLOWED = ("cat", "head", "ls", "python")
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line that begins with ``$``, and the lines below it.
+
+    Without lines below, the page shows no output and the command only has to succeed.
+    Where the output begins with ``error:``, it has to fail.
+    """
+
+    line: str
+    expected: str
+
+    @property
+    def fails(self) -> bool:
+        """Whether the page says that the command fails."""
+        return self.expected.startswith("error:")
+
+
+def commands_of(block: str) -> Iterator[Command]:
+    """Commands of a console block; a line that ends in a backslash goes on."""
+    joined = re.sub(r"\\\n(?:> )?", "", block)
+    before, *pieces = re.split(r"^\$ ", joined, flags=re.MULTILINE)
+    assert not before.strip(), f"output without a command: {before!r}"
+    for piece in pieces:
+        line, _, expected = piece.partition("\n")
+        yield Command(line.strip(), expected.strip("\n"))
+
+
+def run_ncarl(arguments: list[str]) -> tuple[int, str]:
+    """Exit code and output of ``ncarl``, in this process."""
+    done = CliRunner().invoke(app, arguments, prog_name="ncarl")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+
+
+def run_program(name: str, arguments: list[str]) -> tuple[int, str]:
+    """Exit code and output of one of the allowed programs, without a shell."""
+    program = sys.executable if name == "python" else name
+    done = subprocess.run(
+        [program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def run_command(command: Command) -> None:
+    """Run a command; fail unless it does and prints what the page says."""
+    name, *arguments = shlex.split(command.line)
+    if name != "ncarl" and name not in ALLOWED:
+        known = ", ".join(("ncarl", *ALLOWED))
+        pytest.fail(
+            f"$ {command.line}\npages may call {known}; what is not to be run belongs "
+            "into a block of ```sh"
+        )
+    code, got = (
+        run_ncarl(arguments) if name == "ncarl" else run_program(name, arguments)
+    )
+    if (code != 0) != command.fails:
+        pytest.fail(f"$ {command.line}\nended with exit code {code}:\n{got}")
+    same = doctest.OutputChecker().check_output(command.expected, got, LOOSELY)
+    if command.expected and not same:
+        pytest.fail(
+            f"$ {command.line}\nthe page says:\n{command.expected}\n\n"
+            f"it printed:\n{got}"
+        )
+
+
+def run_block(kind: str, block: str, where: str) -> None:
+    """Run a block of a page in the folder we are in."""
+    if kind == "console":
+        for command in commands_of(block):
+            run_command(command)
+    else:
+        # Not "__main__": what starts processes is guarded by that name, and they
+        # would read this file of tests.
+        module = types.ModuleType("page")
+        with pytest.MonkeyPatch.context() as patch:  # classes look for their module
+            patch.setitem(sys.modules, "page", module)
+            exec(compile(block, where, "exec", dont_inherit=True), module.__dict__)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of its own for a page, and a terminal of 80 columns without colours."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY))
+)
+def test_what_a_page_tells_to_run_runs(page, folder, capsys):
+    text = page.read_text(encoding="utf-8")
+    for found in BLOCK.finditer(text):
+        kind, block = found.groups()
+        if kind == "python" and page.name in NO_PYTHON:
+            continue
+        line = text.count("\n", 0, found.start()) + 1
+        # Blank lines, so that a traceback names the lines of the page.
+        code = block if kind == "console" else "\n" * line + block
+        run_block(kind, code, str(page))
+
+
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY))
+)
+def test_pictures_and_linked_files_exist(page):
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    for path in links:
+        if "://" not in path and not path.startswith("mailto:"):
+            assert (page.parent / path).exists(), f"{page.name} links to {path}"
+
+
+def test_the_readme_prints_the_two_commands():
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert "pip install '.[cli]' && ncarl demo" in text
+    assert "pip install '.[test]' && pytest" in text
+
+
+def test_an_output_that_differs_fails_and_shows_both(folder):
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)says:\nncarl 0\.0.*printed"):
+        run_block("console", "$ ncarl --version\nncarl 0.0\n", "a page")
+
+
+def test_dots_stand_for_anything_and_whitespace_does_not_count(folder):
+    run_block("console", "$ ncarl --version\nncarl   ...\n", "a page")
+
+
+def test_a_command_without_output_below_only_has_to_succeed(folder):
+    run_block("console", "$ ncarl --version\n$ ls\n", "a page")
+    with pytest.raises(pytest.fail.Exception, match="ended with exit code"):
+        run_block("console", "$ ls nothing-here\n", "a page")
+
+
+def test_an_error_that_a_page_shows_has_to_happen(folder):
+    shown = "$ ncarl complete none.csv -o out.csv\nerror: ...none.csv...\n"
+    run_block("console", shown, "a page")
+    with pytest.raises(pytest.fail.Exception, match="ended with exit code 0"):
+        run_block("console", "$ ncarl --version\nerror: ...\n", "a page")
+
+
+def test_a_line_that_ends_in_a_backslash_goes_on():
+    (command,) = commands_of("$ ncarl complete \\\n> in.csv\ndone\n")
+    assert (command.line, command.expected) == ("ncarl complete in.csv", "done")
+
+
+def test_programs_that_are_not_on_the_list_are_not_run(folder):
+    with pytest.raises(pytest.fail.Exception, match="pages may call"):
+        run_block("console", "$ touch file\n", "a page")
+    assert not list(folder.iterdir())
+
+
+def test_python_that_fails_fails(folder):
+    with pytest.raises(ZeroDivisionError):
+        run_block("python", "1 / 0", "a page")
+
+
+def test_blocks_share_the_folder_and_nothing_else(folder):
+    code = "from pathlib import Path; x = Path('a.txt').write_text('said')"
+    run_block("python", code, "a page")
+    run_block("console", "$ cat a.txt\nsaid\n", "a page")
+    with pytest.raises(NameError):
+        run_block("python", "x", "a page")

@@ -1,0 +1,47 @@
+"""A fit that all figures can be drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncarl import NCARL, BayesianNCARL, Nuclear
+
+NAMES = ["a $x$ b", "<script>", "n" * 10_000, "d", "e", "f\n\u202eg"]
+
+
+@pytest.fixture(scope="session")
+def table():
+    """Two groups of columns, (truth, table with gaps); nothing is known of row 5."""
+    rng = np.random.default_rng(0)
+    base = rng.standard_normal((40, 2))
+    truth = base[:, [0, 1, 0, 1, 0, 1]] + 0.2 * rng.standard_normal((40, 6))
+    truth[:, 3] *= 100.0
+    X = np.where(rng.random(truth.shape) < 0.2, np.nan, truth)
+    X[5] = np.nan
+    X[6, 1:] = np.nan
+    X[6, 0] = truth[6, 0]
+    return truth, X
+
+
+def quick_bayes():
+    """A model that learns in a few steps."""
+    return BayesianNCARL(prior_strength=0.1, sides="columns", max_iter=8, tol=0.0)
+
+
+@pytest.fixture(scope="session")
+def bayes(table):
+    """A fit with error bars."""
+    return quick_bayes().fit(table[1])
+
+
+@pytest.fixture(scope="session")
+def paper(table):
+    """A fit without error bars, with a graph."""
+    return NCARL(max_iter=5, tol=0.0, n_neighbors=3).fit(table[1])
+
+
+@pytest.fixture(scope="session")
+def rival(table):
+    """A fit that is a completed matrix."""
+    return Nuclear(max_iter=50, tol=0.0).fit(table[1])

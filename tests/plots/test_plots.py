@@ -1,0 +1,347 @@
+"""Figures show what they are given, whatever it is called and however much it is."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from PIL import Image
+from scipy import sparse
+
+from ncarl import BayesianNCARL, plots
+from ncarl.plots.course import EVIDENCE, GRAM, STEP
+from ncarl.plots.graph import free_places, groups_of, strong_pairs
+from ncarl.plots.layout import placed
+from ncarl.plots.learned import correlation, spreads_of, ties_of, variances_of
+from ncarl.plots.similarity import similar_order, strongest
+from ncarl.plots.style import LONGEST, MOST_NAMES, name_ticks, plain, write_png
+
+from .conftest import NAMES, quick_bayes
+
+
+def drawn(figure):
+    """A figure as an array of colours; drawing it must not warn."""
+    assert isinstance(figure, Figure)
+    figure.set_layout_engine("none")  # it draws everything twice
+    stream = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_png(figure, stream, 50)
+    return np.asarray(Image.open(stream).convert("RGB"))
+
+
+@given(st.text(max_size=200))
+def test_a_name_is_short_and_no_formula_whatever_it_holds(name):
+    from matplotlib.text import Text
+
+    text = plain(name)
+    assert len(text.replace(r"\$", "$")) <= LONGEST + 1
+    assert "\n" not in text and "\u202e" not in text
+    # What matplotlib would take for a formula, it would parse.
+    shown, is_math = Text(text=text)._preprocess_math(text)
+    assert is_math in (False, "TeX") and (is_math is False)
+    assert shown.count("$") == text.count("$")
+
+
+def test_a_short_name_stays_as_it_is():
+    assert plain("mean radius") == "mean radius"
+    assert plain("naïve 名前") == "naïve 名前"
+
+
+@pytest.mark.parametrize("count", [5, 40, 41, 300])
+def test_names_along_an_axis_are_thinned_until_they_can_be_read(count):
+    ax = Figure().add_subplot()
+    names = [f"c{j}" for j in range(count)]
+    name_ticks(ax, names, "x")
+    shown = [label.get_text() for label in ax.get_xticklabels()]
+    assert len(shown) <= MOST_NAMES and shown[0] == "c0"
+    assert [names[int(place)] for place in ax.get_xticks()] == shown
+    assert len(shown) == count or count > MOST_NAMES
+
+
+def test_every_figure_can_be_drawn_of_hostile_names(bayes, table):
+    _, X = table
+    for figure in (
+        plots.similarity(bayes, names=NAMES),
+        plots.similarity_graph(bayes, names=NAMES),
+        plots.identifiability(bayes, X, names=NAMES),
+        plots.uncertainty(bayes, names=NAMES),
+        plots.completion(X, bayes, names=NAMES),
+        plots.convergence({"$x$ <b>": bayes}),
+        plots.reliability([0.5, 0.9], {"$a$": [0.4, 0.8]}),
+    ):
+        image = drawn(figure)
+        assert len(np.unique(image.reshape(-1, 3), axis=0)) > 5
+
+
+def test_three_hundred_columns_can_still_be_drawn():
+    rng = np.random.default_rng(0)
+    C = np.corrcoef(rng.standard_normal((50, 300)), rowvar=False)
+    names = [f"a long name of the column {j}" for j in range(300)]
+    drawn(plots.similarity(C, names=names))
+    graph = plots.similarity_graph(C, names=names)
+    drawn(graph)
+    (dots,) = (c for c in graph.axes[0].collections if hasattr(c, "get_sizes")
+               and len(c.get_offsets()) > 1)  # fmt: skip
+    assert len(dots.get_offsets()) == 60
+    X = np.where(rng.random((400, 300)) < 0.5, np.nan, 1.0)
+    drawn(plots.identifiability(X, names=names))
+
+
+# --- convergence and spectrum ---------------------------------------------------------
+
+
+def test_convergence_takes_a_fit_and_says_what_is_measured(bayes, paper, rival):
+    for fit, words in ((bayes, EVIDENCE), (paper, GRAM), (rival, STEP)):
+        (ax,) = plots.convergence(fit).axes
+        assert ax.get_ylabel() == words and ax.get_legend() is None
+        changes = fit.history_["change"]
+        shown = changes[np.isfinite(changes) & (changes > 0)]
+        np.testing.assert_array_equal(ax.lines[0].get_ydata(), shown)
+    (ax,) = plots.convergence({"one": bayes, "other": paper}, label="mine").axes
+    assert ax.get_ylabel() == "mine"
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["one", "other"]
+
+
+def test_an_estimator_that_is_not_fitted_is_refused():
+    with pytest.raises(ValueError, match="BayesianNCARL must be fitted"):
+        plots.spectrum(BayesianNCARL())
+
+
+def test_a_spectrum_counts_directions_up_to_nine_tenths():
+    figure = plots.spectrum(np.diag([6.0, 3.0, 0.5, 0.5]))
+    assert figure.axes[0].get_title() == "2 directions hold 90% of the variance"
+    np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [0.6, 0.9, 0.95, 1])
+    assert "1 direction holds" in plots.spectrum([5.0]).axes[0].get_title()
+
+
+def test_a_matrix_has_the_spectrum_of_its_covariance():
+    X = np.random.default_rng(0).standard_normal((30, 4)) + 7.0
+    one = plots.spectrum(X).axes[0].lines[0].get_ydata()
+    other = plots.spectrum(np.cov(X, rowvar=False)).axes[0].lines[0].get_ydata()
+    np.testing.assert_allclose(one, other)
+
+
+def test_units_of_columns_do_not_show_in_the_spectrum_of_a_fit(bayes):
+    # One column is a hundred times larger; two groups of columns need two directions.
+    values = variances_of(bayes)
+    assert values[:2].sum() / values.sum() > 0.8 > values[0] / values.sum()
+
+
+@pytest.mark.parametrize("bad", [[-1.0, 2.0], [np.nan, 1.0], [0.0, 0.0]])
+def test_what_is_no_spectrum_is_refused(bad):
+    with pytest.raises(ValueError):
+        plots.spectrum(bad)
+
+
+# --- similarity -----------------------------------------------------------------------
+
+
+def test_similar_columns_become_neighbours(bayes, paper, rival):
+    for fit in (bayes, rival):
+        order = similar_order(np.asarray(ties_of(fit)))
+        groups = [int(j) % 2 for j in order]
+        assert groups in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
+    labels = plots.similarity(bayes, names=list("abcdef")).axes[0].get_yticklabels()
+    assert {t.get_text() for t in labels[:3]} in ({"a", "c", "e"}, {"b", "d", "f"})
+    labels = plots.similarity(bayes, ordered=False, names=list("abcdef")).axes[0]
+    assert [t.get_text() for t in labels.get_yticklabels()] == list("abcdef")
+    drawn(plots.similarity(paper))
+
+
+def test_the_order_does_not_depend_on_that_of_the_columns():
+    rng = np.random.default_rng(3)
+    C = np.corrcoef(rng.standard_normal((20, 9)), rowvar=False)
+    shuffled = rng.permutation(9)
+    one = similar_order(C)
+    other = shuffled[similar_order(C[np.ix_(shuffled, shuffled)])]
+    assert one.tolist() in (other.tolist(), other[::-1].tolist())
+
+
+def test_of_too_many_columns_those_with_ties_are_shown():
+    S = sparse.eye_array(50, format="lil")
+    S[7, 9] = S[9, 7] = S[9, 30] = S[30, 9] = 0.5
+    assert strongest(S.tocsr(), 3).tolist() == [7, 9, 30]
+    figure = plots.similarity(S.tocsr(), names=[f"c{j}" for j in range(50)], most=3)
+    labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    assert sorted(labels) == ["c30", "c7", "c9"]
+    assert "the 3 with the strongest ties" in figure.axes[0].get_title()
+
+
+def test_a_correlation_of_columns_without_variance_is_finite():
+    C = correlation(np.array([[4.0, 0.0], [0.0, 0.0]]))
+    np.testing.assert_array_equal(C, np.eye(2))
+
+
+def test_names_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="one for each of the 3 columns, got 2"):
+        plots.similarity(np.eye(3), names=["a", "b"])
+    with pytest.raises(ValueError, match="square matrix, got shape"):
+        plots.similarity(np.ones((2, 3)))
+
+
+# --- graph ----------------------------------------------------------------------------
+
+
+def test_lines_join_the_strongest_ties_of_either_end():
+    T = np.zeros((4, 4))
+    for i, j, tie in ((0, 1, 0.9), (1, 2, -0.8), (2, 3, 0.5), (0, 3, 0.02)):
+        T[i, j] = T[j, i] = tie
+    assert strong_pairs(T, 1).tolist() == [[0, 1], [1, 2], [2, 3]]
+    assert strong_pairs(np.zeros((3, 3)), 2).shape == (0, 2)
+
+
+def test_a_layout_is_the_same_each_time_and_keeps_dots_apart():
+    rng = np.random.default_rng(0)
+    T = np.abs(np.corrcoef(rng.standard_normal((12, 30)), rowvar=False))
+    np.fill_diagonal(T, 0.0)
+    pairs = strong_pairs(T, 3)
+    places = placed(T, pairs)
+    np.testing.assert_array_equal(places, placed(T.copy(), pairs))
+    assert np.abs(places).max() <= 1.0 + 1e-12
+    apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+    assert apart[~np.eye(30, dtype=bool)].min() > 0.02
+    joined = apart[pairs[:, 0], pairs[:, 1]].mean()
+    assert joined < 0.7 * apart[~np.eye(30, dtype=bool)].mean()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_even_the_smallest_graphs_are_drawn(n):
+    drawn(plots.similarity_graph(np.eye(n)))
+
+
+def test_no_name_of_a_graph_covers_another():
+    places = np.zeros((3, 2))
+    found = free_places(places, ["one", "two", "three"], np.array([3.0, 2.0, 1.0]), 9.0)
+    assert [place for place, _ in found] == [0, 1]
+    assert found[0][1] > 0 > found[1][1]
+
+
+def test_groups_are_numbered_by_their_size():
+    T = np.kron(np.diag([1.0, 1.0]), np.ones((5, 5)))
+    T = np.pad(T, (0, 2))
+    T[10:, 10:] = 1.0
+    groups = groups_of(T)
+    assert len(set(groups[:5])) == len(set(groups[5:10])) == 1
+    assert groups[0] != groups[5] and groups[10] == 2
+
+
+# --- trust ----------------------------------------------------------------------------
+
+
+def test_reliability_of_a_fit_counts_its_held_out_errors(bayes):
+    figure = plots.reliability(bayes)
+    (line,) = (li for li in figure.axes[0].lines if li.get_marker() == "o")
+    level, held = line.get_data()
+    from scipy.stats import norm
+
+    scores = bayes.blended_scores_.ranked
+    k = 9
+    reach = norm.ppf(0.5 + level[k] / 2)
+    assert held[k] == np.mean([abs(score) <= reach for score in scores])
+    assert "entries" in figure.axes[0].texts[0].get_text()
+
+
+def test_reliability_refuses_what_it_cannot_show(paper):
+    with pytest.raises(ValueError, match="NCARL has no held-out errors"):
+        plots.reliability(paper)
+    with pytest.raises(ValueError, match="one value for each of the 2 levels"):
+        plots.reliability([0.5, 0.9], [0.5])
+
+
+def test_residuals_of_a_fit_are_those_of_entries_it_did_not_see(bayes, table):
+    truth, X = table
+    figure = plots.residuals(truth, bayes)
+    i, j = np.nonzero(np.isnan(X))
+    values, std = bayes.predict(i, j, return_std=True)
+    expected = np.sort((values - truth[i, j]) / std)
+    lines = [li for li in figure.axes[0].lines if li.get_marker() == "o"]
+    shown = np.sort(np.concatenate([li.get_ydata() for li in lines]))
+    np.testing.assert_allclose(shown, expected)
+    with pytest.raises(ValueError, match="no entry that the fit did not see"):
+        plots.residuals(X, bayes)
+
+
+def test_residuals_without_deviations_are_errors_as_they_are(rival, table):
+    ax = plots.residuals([1.0, 2.0], [1.5, 1.0], unit="kg").axes[0]
+    assert ax.get_ylabel() == "error (kg)"
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [-1.0, 0.5][::-1])
+    drawn(plots.residuals(table[0], rival))
+    drawn(plots.residuals([1.0], [1.0]))
+
+
+# --- what cannot be known -------------------------------------------------------------
+
+
+def test_rows_and_columns_without_entries_are_marked_and_counted():
+    X = np.ones((6, 4))
+    X[2] = np.nan
+    X[:, 3] = np.nan
+    X[4, 1:] = np.nan
+    figure = plots.identifiability(X)
+    assert figure.get_suptitle() == (
+        "45.8% missing; nothing known of 1 row and 1 column, too little of 1 row"
+    )
+    main = figure.axes[0]
+    marked = {(tuple(li.get_xdata()), tuple(li.get_ydata())) for li in main.lines}
+    assert ((0, 1), (3, 3)) in marked  # the third row, counted from 1
+    assert ((4, 4), (0, 1)) in marked
+    assert ((0, 1), (5, 5)) in marked and len(marked) == 3
+
+
+def test_margins_show_how_uncertain_rows_and_columns_are(bayes, table):
+    _, X = table
+    figure = plots.identifiability(bayes)
+    right, below = figure.axes[1], figure.axes[2]
+    i, j = np.nonzero(np.isnan(X))
+    _, std = bayes.predict(i, j, return_std=True)
+    part = std / np.nanstd(X, axis=0)[j]
+    dots = right.lines[0]
+    assert dots.get_xdata()[5] == pytest.approx(part[i == 5].mean(), rel=1e-6)
+    # A row of which nothing is known is no better off than with the mean.
+    assert dots.get_xdata()[5] > 0.8 > np.nanmean(dots.get_xdata())
+    assert below.lines[0].get_ydata()[2] == pytest.approx(part[j == 2].mean(), rel=1e-6)
+
+
+def test_uncertainty_has_a_bar_for_every_column_with_gaps(bayes, table):
+    _, X = table
+    figure = plots.uncertainty(bayes)
+    i, j = np.nonzero(np.isnan(X))
+    _, std = bayes.predict(i, j, return_std=True)
+    part = std / np.nanstd(X, axis=0)[j]
+    medians = sorted(float(np.median(part[j == k])) for k in np.unique(j))
+    (dots,) = (li for li in figure.axes[0].lines if li.get_marker() == "o")
+    np.testing.assert_allclose(dots.get_xdata(), medians, rtol=1e-6)
+    whole = np.zeros(X.shape)
+    whole[i, j] = std
+    given = plots.uncertainty(whole, X)
+    (again,) = (li for li in given.axes[0].lines if li.get_marker() == "o")
+    np.testing.assert_allclose(again.get_xdata(), medians, rtol=1e-6)
+
+
+def test_uncertainty_needs_error_bars(rival):
+    with pytest.raises(ValueError, match="no filled entry with a standard deviation"):
+        plots.uncertainty(rival)
+
+
+def test_a_table_before_and_after_keeps_its_known_cells(bayes, table):
+    pd = pytest.importorskip("pandas")
+    _, X = table
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    figure = plots.completion(frame, quick_bayes().fit(frame))
+    before, after, doubt = (ax.images[0].get_array() for ax in figure.axes[:3])
+    known = ~np.isnan(X)
+    np.testing.assert_array_equal(np.ma.getmaskarray(before), ~known)
+    np.testing.assert_allclose(after[known], before.compressed())
+    assert not np.ma.getmaskarray(after).any()
+    np.testing.assert_array_equal(np.ma.getmaskarray(doubt), known)
+    labels = [t.get_text() for t in figure.axes[0].get_xticklabels()]
+    assert labels == list("abcdef")
+    from ncarl.observed import Observed
+
+    np.testing.assert_allclose(spreads_of(Observed.from_dense(X)), np.nanstd(X, axis=0))

@@ -1,0 +1,114 @@
+"""A small world of tastes, and recommenders that have seen some of it."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ncarl import BayesianNCARL
+from ncarl.bayes.near import NearChoice
+from ncarl.ratings import Recommender
+
+USERS, ITEMS = 60, 14
+
+
+def world(seed=0):
+    """Ratings 1 to 5 by users of one of two tastes: rows (user, item, rating)."""
+    rng = np.random.default_rng(seed)
+    taste = rng.choice([-1.0, 1.0], USERS)
+    kind = np.where(np.arange(ITEMS) < ITEMS // 2, -1.0, 1.0)
+    level = 3.0 + 0.4 * rng.standard_normal(USERS)
+    exact = level[:, None] + 1.2 * taste[:, None] * kind[None, :]
+    stars = np.clip(np.rint(exact + 0.5 * rng.standard_normal(exact.shape)), 1, 5)
+    seen = rng.random(exact.shape) < 0.55
+    return [
+        (f"u{i:02d}", f"i{j:02d}", float(stars[i, j]))
+        for i, j in zip(*np.nonzero(seen), strict=True)
+    ]
+
+
+@pytest.fixture(scope="session")
+def triples():
+    """All ratings of the small world."""
+    return world()
+
+
+def fitted(triples, sides, **settings):
+    """A recommender of some sides."""
+    model = BayesianNCARL(sides=sides, prior_strength=0.2, engine="threads", **settings)
+    return Recommender(model).fit(triples)
+
+
+@pytest.fixture(scope="session")
+def both(triples):
+    """A recommender with kernels of users and items."""
+    return fitted(triples, "both", validation=0.0, max_iter=8, tol=0.0)
+
+
+@pytest.fixture(scope="session")
+def single(triples):
+    """A recommender with a kernel of items alone, which tests must not change."""
+    return fitted(triples, "columns")
+
+
+@pytest.fixture
+def own(single):
+    """A copy of it that a test may add users to."""
+    return again(single)
+
+
+def again(model):
+    """The same recommender once more, without the users added to it."""
+    new = Recommender(model.model)
+    new._take_up(model.model_, model.people_.ids, model.items_, "plain")
+    return new
+
+
+@pytest.fixture
+def own_both(both):
+    """A copy of the one with two sides."""
+    return again(both)
+
+
+@pytest.fixture(scope="session")
+def near(both):
+    """The same with a model that hears similar users."""
+    new = again(both)
+    est = copy(both.model_)
+    est.model_ = replace(est.model_, near=NearChoice(5, 0.7, 0.9))
+    est.near_ = {"count": 5, "weight": 0.7, "sharper": 0.9}
+    new._take_up(est, both.people_.ids, both.items_, "plain")
+    return new
+
+
+@pytest.fixture(params=["single", "both", "near"])
+def model(request):
+    """Recommenders of every make."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def quick():
+    """An estimator of the items that takes few steps."""
+    return BayesianNCARL(
+        sides="columns", validation=0.0, max_iter=4, tol=0.0, engine="threads"
+    )
+
+
+@pytest.fixture(scope="session")
+def raw():
+    """Predictions of all items by the estimator's own route, not held in bounds."""
+
+    def of(model, user):
+        est = model.model_
+        u = model.people_.ids.place(user)
+        i, j = np.full(ITEMS, u), np.arange(ITEMS)
+        x, _ = est.model_.predict(
+            est.training_, i, j, est._engine(), std=None, both=True
+        )
+        return est.model_.standard.outward(x, j)
+
+    return of

@@ -1,0 +1,370 @@
+"""Predictions and lists, against the model itself and the tastes that there are."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncarl import NCARL, BayesianNCARL, Nuclear, WideNCARL, from_triplets
+from ncarl.ratings import Recommender, UnknownIdError
+from ncarl.ratings.ids import Ids
+
+USERS, ITEMS = 60, 14
+
+
+def matrix(triples):
+    """The ratings as the estimators take them, and the pairs' positions."""
+    users, items, values = zip(*triples, strict=True)
+    u = [int(user[1:]) for user in users]
+    i = [int(item[1:]) for item in items]
+    return from_triplets(u, i, values, shape=(USERS, ITEMS))
+
+
+def all_pairs(model):
+    """Every user with every item."""
+    users, items = model.users, model.items
+    return np.repeat(users, len(items)), np.tile(items, len(users))
+
+
+# --- predictions ---------------------------------------------------------------------
+
+
+def test_predictions_are_those_of_the_estimator(model):
+    who, what = all_pairs(model)
+    i, j = np.divmod(np.arange(USERS * ITEMS), ITEMS)
+    direct = model.model_
+    assert np.array_equal(model.predict(who, what), direct.predict(i, j))
+    ours = model.predict_interval(who, what, level=0.8)
+    theirs = direct.predict_interval(i, j, level=0.8)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_the_estimator_is_fitted_to_the_matrix_of_the_ratings(quick, triples):
+    found = Recommender(quick).fit(triples)
+    direct = BayesianNCARL(**quick.get_params()).fit(matrix(triples))
+    i, j = np.divmod(np.arange(USERS * ITEMS), ITEMS)
+    assert np.array_equal(found.predict(*all_pairs(found)), direct.predict(i, j))
+    assert not hasattr(quick, "model_")
+
+
+def test_one_pair_gives_one_number(single):
+    value = single.predict("u00", "i03")
+    assert isinstance(value, float)
+    assert single.predict("u00", ["i03", "i04"])[0] == pytest.approx(value)
+    low, high = single.predict_interval("u00", "i03")
+    assert isinstance(low, float) and 1.0 <= low < value < high <= 5.0
+
+
+def test_all_items_at_once_are_the_single_entries(model, raw):
+    for user in ("u00", "u17", "u59"):
+        row, place = model.people_.look_up(user)
+        values, _ = model.people_.server.all_items(row, place)
+        np.testing.assert_allclose(values, raw(model, user), rtol=0, atol=1e-12)
+
+
+def test_deviations_of_all_items_are_those_of_single_entries(model):
+    row, place = model.people_.look_up("u05")
+    server = model.people_.server
+    _, spread = server.all_items(row, place, "latent")
+    i, j = np.full(ITEMS, place), np.arange(ITEMS)
+    both = server.blends
+    _, wanted = server.entries(server.training, i, j, "latent", both=both)
+    np.testing.assert_allclose(spread, wanted, rtol=1e-12)
+
+
+def test_tastes_are_found(single):
+    """Users like the half of the items that is theirs."""
+    rated = dict(single.ratings_of("u00"))
+    first = np.mean([r for item, r in rated.items() if int(item[1:]) < ITEMS // 2])
+    second = np.mean([r for item, r in rated.items() if int(item[1:]) >= ITEMS // 2])
+    half = [row.item for row in single.recommend("u00", n=3)]
+    lower = [int(item[1:]) < ITEMS // 2 for item in half]
+    assert all(lower) if first > second else not any(lower)
+
+
+def test_strangers_are_average_and_items_drawn_at_random(single):
+    server = single.people_.server
+    average, spread = server.all_items(server.one_row([], []), None, "observed")
+    assert single.predict("nobody", "i03") == pytest.approx(average[3])
+    row, place = single.people_.look_up("u07")
+    values, deviations = server.all_items(row, place, "observed")
+    found = single.predict("u07", "new item")
+    assert found == pytest.approx(values.mean())
+    low, high = single.predict_interval("u07", "new item", 0.5)
+    # An item drawn at random: within items, and between them.
+    total = np.sqrt((deviations**2).mean() + values.var())
+    down, up = server.scores.reach(0.5)
+    assert found - low == pytest.approx(down * total)
+    assert high - found == pytest.approx(up * total)
+    assert single.predict("nobody", "nothing") == pytest.approx(average.mean())
+    assert np.isfinite(spread).all()
+
+
+def test_strangers_can_be_refused(single, own):
+    own.unknown = "error"
+    for pair in (("nobody", "i03"), ("u00", "nothing"), (None, "i03")):
+        with pytest.raises(UnknownIdError, match="is not known"):
+            own.predict(*pair)
+    with pytest.raises(UnknownIdError, match="add_user"):
+        single.recommend("nobody")
+    with pytest.raises(UnknownIdError, match="item 'nothing' is not known"):
+        single.similar_items("nothing")
+
+
+# --- lists ---------------------------------------------------------------------------
+
+
+def test_lists_are_the_best_of_what_is_not_rated(model, raw):
+    values = raw(model, "u03")
+    seen = {row.item for row in model.ratings_of("u03")}
+    left = [k for k in range(ITEMS) if model.items[k] not in seen]
+    wanted = sorted(left, key=lambda k: -values[k])
+    found = model.recommend("u03", n=ITEMS)
+    assert [row.item for row in found] == [model.items[k] for k in wanted]
+    held = np.clip([values[k] for k in wanted], 1, 5)
+    np.testing.assert_allclose([row.predicted for row in found], held, atol=1e-12)
+    everything = model.recommend("u03", n=ITEMS, exclude_seen=False)
+    assert len(everything) == ITEMS
+    assert len(model.recommend("u03", n=2)) == 2
+
+
+def test_lists_can_be_narrowed(single, triples):
+    counts = dict.fromkeys(single.items, 0)
+    for _, item, _ in triples:
+        counts[item] += 1
+    all_of = single.recommend("u03", n=ITEMS, exclude_seen=False)
+    assert all(row.n_ratings == counts[row.item] for row in all_of)
+    least = sorted(counts.values())[ITEMS // 2]
+    many = single.recommend("u03", n=ITEMS, exclude_seen=False, min_ratings=least)
+    assert {row.item for row in many} == {k for k, c in counts.items() if c >= least}
+    some = single.recommend("u03", exclude_seen=False, among=["i01", "i02"])
+    assert {row.item for row in some} == {"i01", "i02"}
+    assert single.recommend("u03", min_ratings=10**6) == []
+    with pytest.raises(UnknownIdError, match="'none'"):
+        single.recommend("u03", among=["none"])
+
+
+def test_intervals_of_a_list_are_those_of_its_items(model):
+    found = model.recommend("u11", n=4, level=0.7)
+    low, high = model.predict_interval("u11", [row.item for row in found], 0.7)
+    np.testing.assert_allclose([row.low for row in found], low)
+    np.testing.assert_allclose([row.high for row in found], high)
+    assert model.recommend("u11", n=4)[0].low is None
+
+
+@pytest.fixture(scope="module")
+def one_star_item(triples, quick):
+    """Ratings in which one item has a single rating, the highest there is."""
+    rows = [*triples, ("u00", "rare", 5.0)]
+    lifted = [(u, i, 4.0 if i == "i00" else r) for u, i, r in rows]
+    return Recommender(quick).fit(lifted)
+
+
+def test_careful_lists_are_ranked_by_what_is_sure(one_star_item):
+    server = one_star_item.people_.server
+    row, place = one_star_item.people_.look_up("u09")
+    values, spread = server.all_items(row, place, "latent")
+    seen = set(row.indices.tolist())
+    for careful in (0.5, 3.0):
+        score = values - careful * spread
+        wanted = sorted(set(range(ITEMS + 1)) - seen, key=lambda k: -score[k])
+        found = one_star_item.recommend("u09", n=20, careful=careful)
+        items = one_star_item.items
+        assert [r.item for r in found] == [items[k] for k in wanted]
+    rare = one_star_item.items.index("rare")
+    assert spread[rare] > np.median(spread)
+
+    def rank(**how):
+        found = one_star_item.recommend("u09", n=20, exclude_seen=False, **how)
+        return [r.item for r in found].index("rare")
+
+    assert rank(careful=3.0) > rank()
+    assert rank(popularity=1.0) > rank()
+
+
+def test_popularity_adds_its_stars_for_ten_times_as_many_ratings(one_star_item):
+    row, place = one_star_item.people_.look_up("u09")
+    values, _ = one_star_item.people_.server.all_items(row, place)
+    counts = one_star_item.model_.training_.column_counts
+    score = values + 2.0 * np.log10(counts)
+    found = one_star_item.recommend("u09", 20, exclude_seen=False, popularity=2.0)
+    wanted = np.argsort(-score)
+    assert [r.item for r in found] == [one_star_item.items[k] for k in wanted]
+
+
+def test_nobody_in_particular_gets_what_most_like(single):
+    found = single.recommend(None, n=ITEMS)
+    server = single.people_.server
+    levels, _ = server.all_items(server.one_row([], []), None)
+    assert [r.item for r in found] == [single.items[k] for k in np.argsort(-levels)]
+
+
+def test_similar_items_are_correlated_once_generosity_is_off(single):
+    K = single.model_.kernel_
+    centred = K - K.mean(0) - K.mean(1)[:, None] + K.mean()
+    spread = np.sqrt(np.diag(centred))
+    correlation = centred / np.outer(spread, spread)
+    for item in (0, 5, 13):
+        found = single.similar_items(single.items[item], n=ITEMS)
+        others = [k for k in np.argsort(-correlation[item]) if k != item]
+        assert [r.item for r in found] == [single.items[k] for k in others]
+        np.testing.assert_allclose(
+            [r.similarity for r in found], correlation[item][others], atol=1e-12
+        )
+    nearest = {r.item for r in single.similar_items("i00", n=6)}
+    assert nearest == {f"i{k:02d}" for k in range(1, 7)}
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"n": 0}, "n must be a whole number of at least 1"),
+        ({"careful": -1}, "careful must be a finite number of at least 0"),
+        ({"popularity": -1}, "popularity must be a finite number"),
+        ({"min_ratings": 0.5}, "min_ratings must be a whole number"),
+        ({"level": 1.0}, "level must be below 1"),
+    ],
+)
+def test_wrong_options_are_named(single, options, words):
+    with pytest.raises(ValueError, match=words):
+        single.recommend("u00", **options)
+    with pytest.raises(TypeError, match="exclude_seen must be True or False"):
+        single.recommend("u00", 5, "yes")
+
+
+# --- tables in and out ---------------------------------------------------------------
+
+
+@settings(max_examples=5)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_ratings_does_not_matter(triples, quick, random):
+    few = triples[:120]
+    one = Recommender(quick).fit(few)
+    other = Recommender(quick).fit(random.sample(few, len(few)))
+    who, what = all_pairs(one)
+    assert one.users == other.users and one.items == other.items
+    np.testing.assert_array_equal(one.predict(who, what), other.predict(who, what))
+
+
+def test_tables_come_back_in_the_library_they_came_in(triples, quick):
+    names = {"user": "who", "item": "film", "rating": "stars"}
+    for library in (pd, pl):
+        frame = library.DataFrame(
+            dict(zip(names.values(), zip(*triples, strict=True), strict=True))
+        )
+        found = Recommender(quick, **names).fit(frame)
+        table = found.recommend("u00", n=3, level=0.9)
+        assert isinstance(table, library.DataFrame)
+        assert list(table.columns) == ["film", "predicted", "n_ratings", "low", "high"]
+        assert list(found.similar_items("i00", 2).columns) == [
+            *("film", "similarity", "n_ratings")
+        ]
+        assert list(found.ratings_of("u00").columns) == ["film", "stars"]
+        assert len(found.recommend("u00", min_ratings=10**6)) == 0
+        test = frame[:5] if library is pl else frame.iloc[:5]
+        with pytest.raises(ValueError, match=r"row 0 .* was; split first"):
+            found.evaluate(test)
+
+
+@pytest.mark.parametrize("kind", [int, str, UUID])
+@pytest.mark.parametrize("library", [pd, pl])
+def test_ids_keep_their_type(triples, quick, kind, library):
+    def named(text):
+        number = int(text[1:]) + 1
+        return UUID(int=number) if kind is UUID else kind(number)
+
+    rows = [(named(u), named(i), r) for u, i, r in triples]
+    columns = dict(
+        zip(("user", "item", "rating"), zip(*rows, strict=True), strict=True)
+    )
+    if library is pl and kind is UUID:
+        columns = {
+            name: pl.Series(values, dtype=pl.Object) if name != "rating" else values
+            for name, values in columns.items()
+        }
+    found = Recommender(quick).fit(library.DataFrame(columns))
+    table = found.recommend(named("u00"), n=3)
+    assert all(type(item) is kind for item in table["item"].to_list())
+    new = found.add_user({found.items[0]: 5})
+    assert type(new) is kind and new in found.users
+
+
+def test_odd_ids_are_served_as_any_other(quick):
+    odd = ["", " ", "\0", "a\0", "é", "e\u0301", "\ud800", "[b]", "0", "00"]
+    rows = [(u, i, 1 + (k * 7 + j * 3) % 5) for k, u in enumerate(odd)
+            for j, i in enumerate(odd) if (k + j) % 3]  # fmt: skip
+    model = Recommender(quick).fit(rows)
+    assert model.users == sorted(odd)
+    for user in odd:
+        assert len(model.recommend(user)) == len(odd) - len(model.ratings_of(user))
+
+
+def test_duplicates_are_refused_unless_a_rule_is_given(triples, quick):
+    user, item, _ = triples[0]
+    twice = [*triples, (user, item, 1.0)]
+    with pytest.raises(ValueError, match=f"user '{user}' rated item '{item}' more"):
+        Recommender(quick).fit(twice)
+    last = Recommender(quick, duplicates="last").fit(twice)
+    assert dict(last.ratings_of(user))[item] == 1.0
+    mean = Recommender(quick, duplicates="mean").fit(twice)
+    assert dict(mean.ratings_of(user))[item] == (triples[0][2] + 1.0) / 2.0
+
+
+def test_what_cannot_be_fitted_is_told(triples):
+    with pytest.raises(ValueError, match="holds no rating"):
+        Recommender().fit([])
+    with pytest.raises(ValueError, match="duplicates must be one of 'error'"):
+        Recommender(duplicates="first").fit(triples)
+    with pytest.raises(ValueError, match="unknown must be one of"):
+        Recommender(unknown="zero").fit(triples)
+    for wrong in (Nuclear(), WideNCARL(), BayesianNCARL, "bayes"):
+        with pytest.raises(TypeError, match="model must be a BayesianNCARL, NCARL or"):
+            Recommender(wrong).fit(triples)
+    with pytest.raises(ValueError, match="sides='rows'"):
+        Recommender(BayesianNCARL(sides="rows")).fit(triples)
+    with pytest.raises(ValueError, match="orientation='rows'"):
+        Recommender(NCARL(orientation="rows")).fit(triples)
+
+
+def test_the_papers_model_serves_too(triples):
+    model = NCARL(gamma=1.0, center="two-way", tol=0, max_iter=3)
+    found = Recommender(model).fit(triples)
+    direct = NCARL(**{**model.get_params(), "orientation": "columns"}).fit(
+        matrix(triples)
+    )
+    i, j = np.divmod(np.arange(USERS * ITEMS), ITEMS)
+    np.testing.assert_allclose(
+        found.predict(*all_pairs(found)), direct.predict(i, j), atol=1e-12
+    )
+    why = found.explain("u00", "i03")
+    assert why.value == pytest.approx(found.predict("u00", "i03"), abs=1e-9)
+    low, high = found.predict_interval("u00", "i03")
+    assert low < found.predict("u00", "i03") < high
+    exact = Recommender(NCARL(tol=0, max_iter=2)).fit(triples)
+    with pytest.raises(ValueError, match="level needs a model of the noise"):
+        exact.predict_interval("u00", "i03")
+    with pytest.raises(ValueError, match="careful needs a model of the noise"):
+        exact.recommend("u00", careful=1.0)
+
+
+def test_too_many_items_are_told_before_the_fit(triples, monkeypatch):
+    monkeypatch.setattr("ncarl.ratings.models.chosen_sides", lambda *_: (False, True))
+    with pytest.raises(ValueError, match="14 items are too many"):
+        Recommender().fit(triples)
+
+
+def test_ids_of_a_fit_that_never_was_are_not_to_be_had():
+    from sklearn.exceptions import NotFittedError
+
+    for ask in ("users", "items"):
+        with pytest.raises(NotFittedError):
+            getattr(Recommender(), ask)
+    with pytest.raises(NotFittedError):
+        Recommender().recommend("u00")
+    assert isinstance(Ids("user", "str", ()).stranger("x"), str)
