@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+
+# Tests run side by side: more threads in each would wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 collect_ignore_glob = []
 if importlib.util.find_spec("triton") is None:

@@ -16,8 +16,13 @@ MIDDLE = [
     *("storage", "solver", "checkpoint", "model", "fitting", "penalties"),
     *("matrix_model", "masks", "containers", "content", "surveys", "streams"),
     *("preparing", "passing", "centre", "two_way", "kernel_file", "temporaries"),
+    *("ranking", "progress"),
 ]
-UPPER = ("estimators", "cli", "methods", "study")
+#: Each kind of user has a door; doors do not know each other.
+DOORS = ("images", "panel", "ratings", "tables")
+#: What shows results: it is asked by those above, and asks none of them.
+SHOWN = ("plots", "pages")
+UPPER = ("estimators", "cli", "methods", "study", *DOORS, *SHOWN)
 MOST_LINES = 350
 
 
@@ -63,8 +68,21 @@ def test_the_middle_knows_no_estimator_container_or_command(name):
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "estimators").glob("*.py")), ids=str)
 def test_estimators_know_no_command_study_or_data_set(path):
-    above = ("cli", "study", "datasets")
+    above = ("cli", "study", "datasets", *DOORS, *SHOWN)
     assert not [name for name in imported(path) if within(name, above)]
+
+
+@pytest.mark.parametrize("name", [name for door in DOORS for name in room(door)])
+def test_a_front_door_knows_no_other_and_nothing_above_it(name):
+    door, found = name.split("/")[0], list(imported(SOURCE / f"{name}.py"))
+    above = ("cli", "study", "pages", *(other for other in DOORS if other != door))
+    assert not [other for other in found if within(other, above)]
+
+
+@pytest.mark.parametrize("name", [name for part in SHOWN for name in room(part)])
+def test_figures_and_pages_know_no_command_study_or_door(name):
+    found = list(imported(SOURCE / f"{name}.py"))
+    assert not [other for other in found if within(other, ("cli", "study", *DOORS))]
 
 
 @pytest.mark.parametrize("name", STUDY)

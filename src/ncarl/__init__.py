@@ -34,6 +34,7 @@ _HOMES = {
     "SchattenP": "ncarl.estimators.schatten",
     "SoftImpute": "ncarl.estimators.soft_impute",
     "StepInfo": "ncarl.loop",
+    "TableImputer": "ncarl.tables",
     "Threads": "ncarl.engines",
     "Torch": "ncarl.torch_engine",
     "WNNM": "ncarl.estimators.wnnm",
@@ -41,15 +42,29 @@ _HOMES = {
     "available_methods": "ncarl.methods",
     "datasets": "ncarl",
     "from_triplets": "ncarl.observed",
+    "images": "ncarl",
     "load": "ncarl.saving",
     "make": "ncarl.methods",
     "masks": "ncarl",
     "metrics": "ncarl",
     "open_rows": "ncarl.sources",
+    "panel": "ncarl",
+    "plots": "ncarl",
+    "ratings": "ncarl",
+    "tables": "ncarl",
 }
 
 if TYPE_CHECKING:
-    from ncarl import datasets, masks, metrics
+    from ncarl import (
+        datasets,
+        images,
+        masks,
+        metrics,
+        panel,
+        plots,
+        ratings,
+        tables,
+    )
     from ncarl.checkpoint import Checkpoint
     from ncarl.dask_engine import Dask
     from ncarl.engines import Threads
@@ -72,6 +87,7 @@ if TYPE_CHECKING:
     from ncarl.observed import from_triplets
     from ncarl.saving import load
     from ncarl.sources import open_rows
+    from ncarl.tables import TableImputer
     from ncarl.torch_engine import Torch
 
 __all__ = [
@@ -91,6 +107,7 @@ __all__ = [
     "SchattenP",
     "SoftImpute",
     "StepInfo",
+    "TableImputer",
     "Threads",
     "Torch",
     "WideNCARL",
@@ -98,11 +115,16 @@ __all__ = [
     "available_methods",
     "datasets",
     "from_triplets",
+    "images",
     "load",
     "make",
     "masks",
     "metrics",
     "open_rows",
+    "panel",
+    "plots",
+    "ratings",
+    "tables",
 ]
 
 

@@ -1,4 +1,4 @@
-"""``ncarl evaluate``: errors that are true, intervals that are counted, sound advice."""
+"""``ncarl evaluate``: true errors, intervals that are counted, sound advice."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from ncarl.cli.choices import Scale
 from ncarl.cli.compare_report import next_command
 from ncarl.cli.evaluate_report import VERDICTS, verdict, warnings_of
 from ncarl.cli.files import ReadOptions
+from ncarl.study import compare as comparing
 from ncarl.study import evaluate as machinery
 from ncarl.study.compare_draws import draws_of
+from ncarl.study.compare_fit import fit_one, usual
+from ncarl.study.compare_lines import fit_of
 from ncarl.study.compare_plan import Plan
 from ncarl.study.evaluate import Asked, carry_out_evaluation, evaluate, observed_of
 from ncarl.study.evaluate_scores import LEVELS, Evaluation, Tried
@@ -33,10 +36,17 @@ def matrix():
 
 @pytest.fixture(scope="module")
 def found(matrix):
-    """The default method, evaluated alone."""
-    return evaluate(
-        matrix, hide=0.15, repeats=2, scale="columns", others=(), names=HOSTILE
-    )
+    """The default method, evaluated alone, in a few steps."""
+
+    def quickly(method, **asked):
+        few = {"prior_strength": 0.1, "sides": "columns", "max_iter": 10, "tol": 0.0}
+        return {**usual(method, **asked), **few}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machinery, "usual", quickly)
+        return evaluate(
+            matrix, hide=0.15, repeats=2, scale="columns", others=(), names=HOSTILE
+        )
 
 
 @pytest.fixture
@@ -48,6 +58,19 @@ def table(tmp_path, matrix):
     path = tmp_path / "my table.csv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Fits of a comparison happen here and now; starting processes takes its time."""
+
+    def fits_of(wanted, jobs, heard):
+        fits = [fit_of(fit_one(payload)) for payload in wanted]
+        for fit in fits:
+            heard(fit)
+        return fits
+
+    monkeypatch.setattr(comparing, "fits_of", fits_of)
 
 
 @pytest.fixture
@@ -128,7 +151,7 @@ def test_intervals_are_counted_and_measured(found):
     assert abs(held[2] - 0.9) < 0.12
 
 
-def test_the_method_is_held_against_others_on_the_same_entries(matrix):
+def test_the_method_is_held_against_others_on_the_same_entries(matrix, in_process):
     asked = Asked(Plan(["bias"], 0.1, 1, scale=None, jobs=2), ("bias", "nuclear"))
     heard = []
     found = carry_out_evaluation(asked, observed_of(matrix[:, [0, 1, 3]]), heard.append)

@@ -75,7 +75,11 @@ def test_a_model_answers_without_ratings(ncarl, folder, tmp_path):
         assert f"for {user}, who rated {len(model.ratings_of(user))}" in said
         for row in model.recommend(user, 2):
             assert f"[bold]Film, {row.item}[/bold] <b>: {row.predicted:.2f}" in said
-    assert "because you rated [bold]Film" in said and "50% interval" in said
+    assert (
+        " to [bold]Film, 1" in said
+        and "because you gave " in said
+        and "50% interval" in said
+    )
     with out.open(newline="") as stream:
         table = list(csv_files.DictReader(stream))
     assert list(table[0]) == [
@@ -94,7 +98,7 @@ def test_somebody_new_is_served(ncarl, folder):
     result = ncarl("recommend", "--model", folder / "model.ncarl", "--new-user",
                    folder / "mine.csv", "-n", 8, "--why")  # fmt: skip
     assert "for you, who rated 2" in result.stdout
-    assert "because you rated 101 5" in result.stdout
+    assert "because you gave 5 to 101" in result.stdout
     assert "1 of 3 ratings of mine.csv are left out: item '999'" in result.stderr
     model = Recommender.load(folder / "model.ncarl")
     wanted = model.recommend(model.add_user({101: 5, 106: 1}), 8)
@@ -152,7 +156,7 @@ def test_a_page_holds_lists_reasons_and_a_figure(ncarl, folder, tmp_path):
     assert "page.html" in said
     text = page.read_text(encoding="utf-8")
     assert text.lower().startswith("<!doctype html")
-    assert "For 4, who rated" in text and "because you rated" in text
+    assert "For 4, who rated" in text and "because you gave" in text
     assert "data:image/png;base64" in text and "Like [bold]Film, 102" in text
     assert "<b>" not in text.split("</style>")[1]
     quiet = ncarl("recommend", "--model", folder / "model.ncarl", "--user", 4, "-q",
@@ -234,6 +238,12 @@ def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
         ((source, *model), "not both"),
         ((source,), "say for whom"),
         ((*model, "--columns", "a,b,c"), "--columns is for RATINGS"),
+        ((*model, "-u", 4, "--duplicates", "last"), "--duplicates is for RATINGS"),
+        ((*model, "-u", 4, "--engine", "threads"), "--engine is for RATINGS"),
+        ((*model, "--like", 101, "--careful", 1), "--careful is for lists"),
+        ((*model, "--like", 101, "--popularity", 1), "--popularity is for lists"),
+        ((*model, "--like", 101, "--seen"), "--seen is for lists"),
+        ((*model, "--like", 101, "--level", 0.8), "--level is for lists"),
         ((*model, "--all-users"), "say where to with --out"),
         ((*model, "--like", 101, "--why"), "--why explains"),
         (

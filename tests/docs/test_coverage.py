@@ -85,6 +85,13 @@ def test_names_in_the_reference_exist_and_say_what_they_are(name):
     assert value.__doc__.strip().splitlines()[0].endswith(".")
 
 
+@pytest.mark.parametrize("name", LISTED)
+def test_functions_in_the_reference_show_how_they_are_called(name):
+    value = module_or_value(name)
+    if inspect.isfunction(value):
+        assert ">>> " in (value.__doc__ or ""), f"{name} has no example"
+
+
 def load_make_cli():
     """The script that writes the generated parts of the page of commands."""
     spec = importlib.util.spec_from_file_location("make_cli", DOCS / "make_cli.py")

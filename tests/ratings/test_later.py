@@ -146,14 +146,16 @@ def test_explanations_are_told_in_words():
     said = str(why)
     assert said.startswith("4.00 for ann and x\n  3.00  what x gets from others\n")
     assert " +0.20  you rate above average" in said
-    assert " +0.50  because you rated i0 5" in said
+    assert " +0.50  because you gave 5 to i0" in said
     assert "2 other ratings of yours" in said and "users like you" in said
     short = Explanation("ann", "x", 4.0, 3.0, -0.2, reasons[:6], 0.0)
-    assert "other ratings" not in str(short) and "because you rated i5" in str(short)
+    assert "other ratings" not in str(short) and "because you gave 5 to i5" in str(
+        short
+    )
     assert "rate below average" in str(short) and "users like you" not in str(short)
     names = dict(why.lines({"x": "A Film", "i0": "Another"}, most=1)[k] for k in (0, 2))
     assert list(names.values()) == [
-        *("what A Film gets from others", "because you rated Another 5")
+        *("what A Film gets from others", "because you gave 5 to Another")
     ]
     total = sum(amount for amount, _ in why.lines(most=2))
     assert total == pytest.approx(why.value)

@@ -21,14 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from ncarl.tables import TableImputer
 
 
-def expected_failures(estimator):
-    reason = "columns are matched by name, so their order does not count"
-    return {"check_dataframe_column_names_consistency": reason}
-
-
-@parametrize_with_checks(
-    [TableImputer(max_iter=2, tol=0)], expected_failed_checks=expected_failures
-)
+@parametrize_with_checks([TableImputer(max_iter=2, tol=0)])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -114,7 +107,9 @@ def test_rows_are_filled_alone_as_among_others(fitted, people):
 
 def test_columns_may_come_in_another_order(fitted, people):
     X, _ = people
-    pd.testing.assert_frame_equal(fitted.transform(X[X.columns[::-1]]), fitted.transform(X))
+    pd.testing.assert_frame_equal(
+        fitted.transform(X[X.columns[::-1]]), fitted.transform(X)
+    )
 
 
 def test_index_and_rows_stay_as_they_are(fitted, people):

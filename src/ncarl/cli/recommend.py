@@ -111,10 +111,11 @@ def recommend(
                      help="Say of every item which ratings speak for it."),
     ] = False,
     level: Annotated[
-        float,
+        float | None,
         typer.Option(parser=parse_level, metavar="FLOAT", rich_help_panel=OUTPUT,
+                     show_default="0.8",
                      help="Part of the ratings that intervals are to hold."),
-    ] = 0.8,
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="PATH", rich_help_panel=OUTPUT,
@@ -154,12 +155,13 @@ def recommend(
     lie. Keep the model with --save-model: with --model answers come at once.
     """
     from ncarl.cli.recommend_report import save_page, say
-    from ncarl.cli.recommend_work import Asked, Job, run
+    from ncarl.cli.recommend_usage import Asked, Job
+    from ncarl.cli.recommend_work import run
 
     asked = Asked(
         users=tuple(user or ()), new_user=new_user, everybody=all_users, like=like,
         n=n, careful=careful, popularity=popularity, min_ratings=min_ratings,
-        seen=seen, why=why, level=level,
+        seen=seen, why=why, given_level=level,
     )  # fmt: skip
     job = Job(
         source=source, columns=columns, titles=titles, delimiter=delimiter,

@@ -13,55 +13,14 @@ import typer
 
 from ncarl.cli.completion import on_terminal
 from ncarl.cli.files import shown
-from ncarl.cli.outputs import check_targets
 from ncarl.cli.recommend_files import read_own, read_ratings, read_titles
-from ncarl.cli.recommend_out import check_out, write_rows
-from ncarl.cli.reporting import check_report
+from ncarl.cli.recommend_out import write_rows
+from ncarl.cli.recommend_usage import Asked, Job, check_usage
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.ratings import Explanation, Recommended, Recommender, SimilarItem
 
 #: What a person who is not in the ratings is called.
 YOU = "you"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """For whom, how many, and how they are ranked; see ``ncarl recommend --help``."""
-
-    users: tuple[str, ...]
-    new_user: Path | None
-    everybody: bool
-    like: str | None
-    n: int
-    careful: float
-    popularity: float
-    min_ratings: int
-    seen: bool
-    why: bool
-    level: float
-
-    @property
-    def for_somebody(self) -> bool:
-        """Whether lists for users are wanted."""
-        return bool(self.users) or self.new_user is not None or self.everybody
-
-
-@dataclass(frozen=True)
-class Job:
-    """Where ratings come from and results go."""
-
-    source: Path | None
-    columns: Sequence[str] | None
-    titles: Path | None
-    delimiter: str | None
-    duplicates: str
-    model: Path | None
-    saved: Path | None
-    out: Path | None
-    report: Path | None
-    overwrite: bool
-    engine: str
-    quiet: bool
 
 
 @dataclass(frozen=True)
@@ -132,36 +91,6 @@ def run(job: Job, asked: Asked) -> Done:
     if job.saved is not None:
         recommender.save(job.saved.resolve())
     return done
-
-
-def check_usage(job: Job, asked: Asked) -> None:
-    """Raise if options do not go together, or files cannot be written."""
-    if (job.source is None) == (job.model is None):
-        raise ValueError(
-            "give RATINGS, a file of ratings, or --model, a recommender that "
-            "--save-model wrote" + ("" if job.source is None else "; not both")
-        )
-    if job.model is not None and job.columns is not None:
-        raise ValueError("--columns is for RATINGS, and --model needs none")
-    if asked.for_somebody and asked.like is not None and job.out is not None:
-        raise ValueError("--out holds one kind of list; ask for --like on its own")
-    if asked.everybody and job.out is None and job.report is None:
-        raise ValueError("--all-users makes many lists; say where to with --out")
-    nothing = not asked.for_somebody and asked.like is None
-    if nothing and (job.saved is None or job.out is not None):
-        raise ValueError(
-            "say for whom: --user ID, --new-user PATH or --all-users; --like ITEM "
-            "shows similar items, --save-model PATH keeps the model for later"
-        )
-    if asked.why and not (asked.users or asked.new_user):
-        raise ValueError("--why explains lists of --user and --new-user")
-    source = job.source or job.model
-    assert source is not None
-    check_out(job.out)
-    files = {"--out": job.out, "--save-model": job.saved}
-    targets = {flag: path for flag, path in files.items() if path is not None}
-    check_targets(source, targets, job.overwrite)
-    check_report(job.report, source)
 
 
 def fitted(job: Job) -> tuple[Recommender, float]:

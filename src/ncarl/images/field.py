@@ -79,9 +79,7 @@ class Field:
     def gaps(self, stride: int) -> Array:
         """Places on the grid whose patch lacks something."""
         places = self.places(stride)
-        missing: Array = places[
-            self.known_counts().ravel()[places] < len(self.offsets)
-        ]
+        missing: Array = places[self.known_counts().ravel()[places] < len(self.offsets)]
         return missing
 
 

@@ -23,7 +23,7 @@ STRIDE = 2
 PASSES = 2
 REACH, MOST, STRENGTH = 10, 70, 5.0
 #: Sides of the parts that a large picture is worked on in.
-TILE = 768
+TILE = 512
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Planes:
 
 
 def filled(
-    planes: Planes, rng: np.random.Generator, heard: Callable[[], None]
+    planes: Planes, rng: np.random.Generator, heard: Callable[[str], None]
 ) -> tuple[Array, Array]:
     """All pixels, and variances of filled ones; shapes of ``values`` and ``known``.
 
@@ -75,11 +75,10 @@ def filled(
         near = Planes(values, planes.known | deep, planes.colours)
     _, height, width = planes.known.shape
     whole = planes.field(slice(0, height), slice(0, width))
-    model = learn(whole, planes.colours, rng, heard)
+    model = learn(whole, planes.colours, rng)
+    heard("learned")
     for inner, outer in _tiles(height, width):
         part = near.field(*outer)
-        if part.known.all():
-            continue
         guess = _passes(part, model, heard)
         shape = (-1, *part.size)
         here = tuple(
@@ -94,14 +93,25 @@ def filled(
     return values, variance
 
 
-def _passes(field: Field, model: Gaussians, heard: Callable[[], None]) -> Guess:
+def stages(known: Array) -> int:
+    """How often `filled` reports on a picture with these pixels known."""
+    _, height, width = known.shape
+    here = 1 + (1 + PASSES) * len(list(_tiles(height, width)))
+    if not _deep(known).any():
+        return here
+    return here + stages(_halved(known[None], known)[1])
+
+
+def _passes(field: Field, model: Gaussians, heard: Callable[[str], None]) -> Guess:
     """All passes over a part of the picture."""
-    guess, labels = first_pass(field, model, STRIDE, heard)
-    for _ in range(PASSES):
+    guess, labels = first_pass(field, model, STRIDE)
+    heard("pass 1")
+    for k in range(PASSES):
         guess, labels = second_pass(
-            field, model, STRIDE, guess, labels, heard,
+            field, model, STRIDE, guess, labels,
             reach=REACH, most=MOST, strength=STRENGTH,
         )  # fmt: skip
+        heard(f"pass {k + 2}")
     return guess
 
 
@@ -129,10 +139,10 @@ def _deep(known: Array) -> Array:
 
 
 def _from_coarser(
-    planes: Planes, rng: np.random.Generator, heard: Callable[[], None]
+    planes: Planes, rng: np.random.Generator, heard: Callable[[str], None]
 ) -> tuple[Array, Array]:
     """All pixels and variances from the picture at half its size."""
-    layers, height, width = planes.known.shape
+    _, height, width = planes.known.shape
     small = Planes(*_halved(planes.values, planes.known), planes.colours)
     values, variance = filled(small, rng, heard)
     rows, columns = (_between(size) for size in (height, width))
@@ -163,10 +173,14 @@ def _between(size: int) -> tuple[Array, Array, Array]:
     return first, np.minimum(first + 1, half - 1), at - first
 
 
-def _stretched(array: Array, rows: tuple[Array, ...], columns: tuple[Array, ...]) -> Array:
+def _stretched(
+    array: Array, rows: tuple[Array, ...], columns: tuple[Array, ...]
+) -> Array:
     """A picture at twice its size, by straight lines between pixels."""
     top, bottom, down = rows
     left, right, across = columns
-    tall = array[..., top, :] * (1 - down)[:, None] + array[..., bottom, :] * down[:, None]
+    tall = (
+        array[..., top, :] * (1 - down)[:, None] + array[..., bottom, :] * down[:, None]
+    )
     wide: Array = tall[..., left] * (1 - across) + tall[..., right] * across
     return wide

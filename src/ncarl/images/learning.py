@@ -9,13 +9,12 @@ they have.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.engines import Threads, available_cores
+from ncarl.engines import Threads
 from ncarl.images.field import Field
 from ncarl.images.gaussians import Gaussians, make_gaussians
 from ncarl.images.passes import kernels, likeliest
@@ -44,9 +43,7 @@ RANGE = 12.0
 NOISE = 4e-4
 
 
-def learn(
-    field: Field, colours: Array, rng: np.random.Generator, heard: Callable[[], None]
-) -> Gaussians:
+def learn(field: Field, colours: Array, rng: np.random.Generator) -> Gaussians:
     """Gaussians for the patches of a picture.
 
     Parameters
@@ -57,16 +54,13 @@ def learn(
         Covariance of the layers.
     rng : numpy.random.Generator
         Which patches to learn from.
-    heard : callable
-        Called after each step.
     """
     places = sample(field, rng)
     model = _first(field, colours)
     few = places[:FIRST_SAMPLE]
     alone = np.zeros(len(few), dtype=np.int64)
     for _ in range(FIRST_STEPS):
-        model = _step(field, few, alone, model, model.K, model.scales)
-        heard()
+        model = _step(field, few, alone, model, model.K)
     if len(places) < FEW:
         return model
     labels = _kinds(field, places, model)
@@ -75,18 +69,17 @@ def learn(
     model = make_gaussians(
         prior, np.repeat(scales, count, axis=0), np.zeros(count), model.noise
     )
-    model = _step(field, places, labels, model, prior, scales)
+    model = _step(field, places, labels, model, prior)
     for _ in range(STEPS):
         fit, volume, counts = _evidence(field, places, model)
         labels = likeliest(fit, volume, counts, model)
         model = _rescaled(model, fit, labels, scales)
-        model = _step(field, places, labels, model, prior, scales)
-        heard()
+        model = _step(field, places, labels, model, prior)
     return model
 
 
 def sample(field: Field, rng: np.random.Generator) -> Array:
-    """Places to learn from, in random order; those with little known only if all are."""
+    """Places to learn from, in random order; with much known if there are such."""
     counts = field.known_counts().ravel()
     every = field.places(1)
     enough = every[counts[every] >= max(1.0, LEAST_KNOWN * len(field.offsets))]
@@ -135,7 +128,6 @@ def _step(
     labels: Array,
     model: Gaussians,
     prior: Array,
-    scales: Array,
 ) -> Gaussians:
     """Covariances that make the patches of each Gaussian likelier."""
 
@@ -146,15 +138,12 @@ def _step(
 
     S = Threads().total(work, _chunks(len(places)))
     counts = np.bincount(labels, minlength=model.count).astype(np.float64)
-    weight = STRENGTH if len(prior) > 1 or len(scales) > 1 else STRENGTH
-    shifted = (S + weight * prior) / (counts + weight)[:, None, None]
+    shifted = (S + STRENGTH * prior) / (counts + STRENGTH)[:, None, None]
     K = shifted - model.noise * np.eye(S.shape[1])
     return make_gaussians(K, model.scales, counts, model.noise)
 
 
-def _rescaled(
-    model: Gaussians, fit: Array, labels: Array, scales: Array
-) -> Gaussians:
+def _rescaled(model: Gaussians, fit: Array, labels: Array, scales: Array) -> Gaussians:
     """The model with variances of channels as its patches have them."""
     found = model.scales.copy()
     for g in range(model.count):

@@ -10,14 +10,14 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.estimators.ncarl import NCARL
 
-#: The paper's setting for pictures.
+#: Weight of the graph, neighbours and steps: the setting for photographs.
 ALPHA, NEIGHBOURS, STEPS = 100.0, 10, 20
 
 
 def filled_as_matrix(
-    values: Array, known: Array, heard: Callable[[], None]
-) -> tuple[Array, Array]:
-    """Every channel completed by `NCARL`, and variances of filled pixels.
+    values: Array, known: Array, heard: Callable[[str], None]
+) -> Array:
+    """Every channel completed by `NCARL` on its own; (channels, height, width).
 
     Parameters
     ----------
@@ -26,26 +26,21 @@ def filled_as_matrix(
     known : array of bool, shape (channels, height, width)
         Whether a pixel is known.
     heard : callable
-        Called after each channel.
+        Called with a text after each channel.
     """
-    result, variance = values.astype(np.float64), np.zeros(values.shape)
-    for channel, there, spread in zip(result, known, variance, strict=True):
+    result = values.astype(np.float64)
+    for k, (channel, there) in enumerate(zip(result, known, strict=True)):
         if not there.all():
-            channel[:], spread[:] = _completed(channel, there)
-        heard()
-    return result, variance
+            channel[:] = _completed(np.where(there, channel, np.nan))
+        heard(f"channel {k + 1}")
+    return result
 
 
-def _completed(channel: Array, there: Array) -> tuple[Array, Array]:
-    """One channel, and variances of its filled pixels."""
-    X = np.where(there, channel, np.nan)
-    # Pictures are far from zero mean; the model sees them less their mean.
-    model = NCARL(
-        alpha=ALPHA, n_neighbors=NEIGHBOURS, max_iter=STEPS, center="mean",
-        engine="threads",
-    )  # fmt: skip
+def _completed(X: Array) -> Array:
+    """One channel without gaps."""
+    model = NCARL(alpha=ALPHA, n_neighbors=NEIGHBOURS, max_iter=STEPS, engine="threads")
     with warnings.catch_warnings():
         # Rows without a known pixel get the mean, and twenty steps need not settle.
         warnings.simplefilter("ignore")
-        filled, deviation = model.fit(X).transform(X, return_std=True)
-    return filled, np.where(there, 0.0, deviation**2)
+        filled: Array = model.fit(X).transform(X)
+    return filled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,9 +60,7 @@ def kernels(family: str, kind: str = "auto") -> Any:
     return importlib.import_module(f"ncarl.images.{family}_{name}")
 
 
-def likeliest(
-    fit: Array, volume: Array, counts: Array, gaussians: Gaussians
-) -> Array:
+def likeliest(fit: Array, volume: Array, counts: Array, gaussians: Gaussians) -> Array:
     """The Gaussian with the largest posterior probability, for each patch.
 
     Parameters
@@ -91,12 +89,12 @@ def labels_of(field: Field, places: Array, gaussians: Gaussians, kind: str) -> A
 
 
 def first_pass(
-    field: Field, gaussians: Gaussians, stride: int, heard: Callable[[], None]
+    field: Field, gaussians: Gaussians, stride: int
 ) -> tuple[Guess, list[Array]]:
     """The picture filled by the Gaussians, and the labels of its patches."""
     parts = _parts(field, stride)
     work = Threads().map(_fill_part, parts, field=field, gaussians=gaussians)
-    return _gathered(field, work, heard)
+    return _gathered(field, work)
 
 
 def second_pass(
@@ -105,7 +103,6 @@ def second_pass(
     stride: int,
     guess: Guess,
     labels: list[Array],
-    heard: Callable[[], None],
     **how: Any,
 ) -> tuple[Guess, list[Array]]:
     """The picture filled by Gaussians of the patches most like each one.
@@ -116,7 +113,7 @@ def second_pass(
     work = Threads().map(
         _refine_part, parts, field=field, gaussians=gaussians, guess=guess, how=how
     )
-    return _gathered(field, work, heard)
+    return _gathered(field, work)
 
 
 def _parts(field: Field, stride: int) -> list[Array]:
@@ -126,9 +123,7 @@ def _parts(field: Field, stride: int) -> list[Array]:
     return strips(field, places, number)
 
 
-def _fill_part(
-    places: Array, *, kind: str, field: Field, gaussians: Gaussians
-) -> Part:
+def _fill_part(places: Array, *, kind: str, field: Field, gaussians: Gaussians) -> Part:
     """One strip of the first pass."""
     labels = labels_of(field, places, gaussians, kind)
     first, num, den = _room(field, places)
@@ -163,9 +158,7 @@ def _room(field: Field, places: Array) -> tuple[int, Array, Array]:
     return first, np.zeros((len(field.values), length)), np.zeros((2, length))
 
 
-def _gathered(
-    field: Field, work: Any, heard: Callable[[], None]
-) -> tuple[Guess, list[Array]]:
+def _gathered(field: Field, work: Iterable[Part]) -> tuple[Guess, list[Array]]:
     """Parts added up in order, so that threads make no difference."""
     channels, pixels = field.values.shape
     num, den = np.zeros((channels, pixels)), np.zeros((2, pixels))
@@ -175,7 +168,6 @@ def _gathered(
         num[:, here] += part.num
         den[:, here] += part.den
         labels.append(part.labels)
-        heard()
     gaps = ~field.known
     values = field.values.copy()
     values[:, gaps] = num[:, gaps] / den[0, gaps]

@@ -1,4 +1,4 @@
-"""Arrays of pixels: what is missing in them, and how they are made ready and put back."""
+"""Arrays of pixels: what they lack, how they are made ready, and put back."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Picture:
         """Whether all channels are missing at the same pixels."""
         return bool((self.gaps == self.gaps[:1]).all())
 
-    def some(self, channels: slice) -> Picture:
-        """Some of the channels."""
-        return Picture(self.pixels[channels], self.gaps[channels])
+    def cut(self, rows: slice, columns: slice) -> Picture:
+        """A part of the picture."""
+        return Picture(self.pixels[:, rows, columns], self.gaps[:, rows, columns])
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ def read_picture(image: Any, mask: Any) -> tuple[Array, Array]:
             "image must be finite where it is known, got infinite pixels; mark them "
             "in mask"
         )
-    if pixels.dtype.kind != "f" and known.size:
-        if max(abs(int(known.min())), abs(int(known.max()))) > EXACT:
-            raise ValueError(
-                "image must hold whole numbers of at most 2**53, got larger ones; "
-                "divide them, or give floats"
-            )
+    ends = (int(known.min()), int(known.max())) if known.size else (0, 0)
+    if pixels.dtype.kind != "f" and max(map(abs, ends)) > EXACT:
+        raise ValueError(
+            "image must hold whole numbers of at most 2**53, got larger ones; divide "
+            "them, or give floats"
+        )
     return pixels, gaps
 
 

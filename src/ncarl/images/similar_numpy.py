@@ -10,9 +10,7 @@ from ncarl.images.gaussians import Gaussians
 from ncarl.images.patches_numpy import LEAST, add_pixels, batches, inverses, spread
 
 
-def nearest(
-    field: Field, estimate: Array, place: int, reach: int, most: int
-) -> Array:
+def nearest(field: Field, estimate: Array, place: int, reach: int, most: int) -> Array:
     """Places of the patches most like one, itself among them."""
     _, height, width = field.size
     tall, wide = field.side

@@ -7,13 +7,16 @@ before and after.
 
 from ncarl.panel.data import Panel
 from ncarl.panel.effects import counterfactual
+from ncarl.panel.gaps import GapFiller, fill_gaps
 from ncarl.panel.placebo import PlaceboTest
 from ncarl.panel.result import Average, Counterfactual
 
 __all__ = [
     "Average",
     "Counterfactual",
+    "GapFiller",
     "Panel",
     "PlaceboTest",
     "counterfactual",
+    "fill_gaps",
 ]

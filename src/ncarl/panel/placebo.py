@@ -197,9 +197,7 @@ def assignments(
     n, groups = len(placebos.units), []
     for _ in range(MOST_GROUPS):
         drawn = rng.choice(n, len(pattern_of), replace=len(pattern_of) > n)
-        group = [
-            placebos.courses[k][i] for k, i in zip(pattern_of, drawn, strict=True)
-        ]
+        group = [placebos.courses[k][i] for k, i in zip(pattern_of, drawn, strict=True)]
         known = [course for course in group if course is not None]
         if len(known) == len(group):
             groups.append(known)

@@ -186,9 +186,7 @@ class Counterfactual:
             known = self.placebos.courses[0]
             pairs = zip(self.placebos.units, known, strict=True)
             names = tuple(self.panel.units[k] for k, c in pairs if c is not None)
-        return PlaceboTest(
-            rank_p_value(found, others), found, others, names, statistic
-        )
+        return PlaceboTest(rank_p_value(found, others), found, others, names, statistic)
 
     def by_unit(self) -> dict[Any, float]:
         """Mean effect of each treated unit over its treated times."""
@@ -304,11 +302,10 @@ class Counterfactual:
 
     @cached_property
     def _courses(self) -> list[Course]:
-        """Effects on the treated units that have any numbers from after."""
+        """Effects on the treated units."""
         values, completed = self.panel.values, self.completed
         known = replace(completed, deviations=self._deviations)
-        found = [course_of(values, known, int(k), self.treated[k]) for k in self._rows]
-        return [course for course in found if len(course.errors)]
+        return [course_of(values, known, int(k), self.treated[k]) for k in self._rows]
 
     @cached_property
     def _groups(self) -> list[list[Course]]:

@@ -119,6 +119,11 @@ def _refuse_hopeless(panel: Panel, mask: Array) -> None:
                 f"treatment, and {LEAST_BEFORE} are needed at least; a later start, or "
                 "leave this unit out"
             )
+        if not (there & mask)[unit].any():
+            raise ValueError(
+                f"{panel.units[unit]!r} has no number from when it is treated, so that "
+                "no effect can be seen; leave this unit out"
+            )
     times = np.flatnonzero(mask.any(axis=0))
     silent = [panel.times[t] for t in times if not there[controls][:, t].any()]
     if silent:

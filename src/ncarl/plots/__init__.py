@@ -2,7 +2,7 @@
 
 Every function takes a fitted estimator, or plain arrays, and gives a
 `matplotlib.figure.Figure`. Pyplot is left alone, so that figures can be made without a
-screen and from several threads; `save_figure` writes them.
+screen and from several threads; `save_figure` writes them, `show` shows them.
 """
 
 from ncarl.plots.course import convergence, spectrum
@@ -10,6 +10,7 @@ from ncarl.plots.doubt import draw_uncertainty, uncertainty
 from ncarl.plots.gaps import draw_pattern, identifiability
 from ncarl.plots.graph import similarity_graph
 from ncarl.plots.pictures import Panel, _painted, before_after, completion
+from ncarl.plots.showing import show
 from ncarl.plots.similarity import similarity, similarity_map
 from ncarl.plots.style import DPI, GAP, HELD, INK, MISSED, plain, save_figure
 from ncarl.plots.trust import error_bars, reliability, residuals
@@ -33,6 +34,7 @@ __all__ = [
     "reliability",
     "residuals",
     "save_figure",
+    "show",
     "similarity",
     "similarity_graph",
     "similarity_map",

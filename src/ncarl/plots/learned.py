@@ -134,14 +134,23 @@ def variances_of(model: Any) -> Array:
     if hasattr(model, "kernel_"):
         return eigenvalues(_kernel_in_spreads(model))
     inner = model.model_
+    found: Array
     if hasattr(inner, "kernel"):  # a thin factor stands for most of the kernel
         F = np.asarray(inner.kernel.F, dtype=np.float64)
         return eigenvalues(F.T @ F)
-    if inner.factors is not None:
+    if inner.factors is None:
+        found = np.linalg.svd(np.asarray(inner.X, np.float64), compute_uv=False) ** 2
+    else:
         left, right = (np.asarray(part, dtype=np.float64) for part in inner.factors)
         left, right = np.linalg.qr(left)[1], np.linalg.qr(right.T)[1]
-        return np.linalg.svd(left @ right.T, compute_uv=False) ** 2
-    return np.linalg.svd(np.asarray(inner.X, np.float64), compute_uv=False) ** 2
+        found = np.linalg.svd(left @ right.T, compute_uv=False) ** 2
+    if found.sum() > 0.0:
+        return found
+    # Effects of rows and columns are all there is.
+    completed = np.asarray(inner.complete(), dtype=np.float64)
+    completed = completed - completed.mean(axis=0)
+    size = np.max(np.abs(completed), initial=0.0) or 1.0
+    return np.linalg.svd(completed / size, compute_uv=False) ** 2
 
 
 def _kernel_in_spreads(model: Any) -> Array:

@@ -79,7 +79,7 @@ class Explanation:
     4.40 for ann and tea
       3.90  what tea gets from others
      -0.10  you rate below average
-     +0.60  because you rated milk 5
+     +0.60  because you gave 5 to milk
     """
 
     user: Any
@@ -111,7 +111,7 @@ class Explanation:
         most = len(self.reasons) if len(self.reasons) == most + 1 else most
         for reason in self.reasons[:most]:
             name = called.get(reason.item, reason.item)
-            words = f"because you rated {name} {reason.rating:g}"
+            words = f"because you gave {reason.rating:g} to {name}"
             found.append((reason.contribution, words))
         rest = self.reasons[most:]
         if rest:

@@ -87,7 +87,10 @@ def _any_item(
     mean = float(np.mean(values))
     if spread is None:
         return mean, None
-    return mean, float(np.sqrt(np.mean(spread**2) + np.var(values)))
+    # In units of the largest, whose square is 1, so that none can overflow.
+    unit = max(float(np.max(np.abs(values))), float(np.max(spread))) or 1.0
+    within, between = np.mean((spread / unit) ** 2), np.var(values / unit)
+    return mean, unit * float(np.sqrt(within + between))
 
 
 def check_known(

@@ -237,8 +237,10 @@ class Server:
 
     def similarities(self, item: int) -> Array:
         """Correlation of one item with all: of taste, without general generosity."""
-        pulls, K = self.pulls, self.items.kernel.K
-        shared = pulls * self.level_kernel
+        # Correlations have no unit; with one of about 1 nothing can overflow.
+        unit = float(np.max(self.pulls))
+        pulls, K = self.pulls / unit, self.items.kernel.K
+        shared = pulls * (self.level_kernel / unit)
         middle = float(shared.mean())
         row = pulls[item] * pulls * K[item] - shared[item] - shared + middle
         squares = pulls * pulls * K.diagonal() - 2.0 * shared + middle

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.tables.bending import Power, Ranks, is_skewed, power_of, ranks_of
+from ncarl.tables.bending import (
+    Power,
+    Ranks,
+    is_skewed,
+    power_of,
+    ranks_of,
+    skewness,
+)
 from ncarl.tables.given import Given
 
 #: Points of the rule that takes means over a normal distribution.
@@ -17,6 +24,9 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 #: Nothing is further out than so many standard deviations.
 FURTHEST = 1e6
+#: A shorter way from the end of a column to its median, in standard deviations, is no
+#: unit: the end is reached again and again.
+LEAST_UNIT = 1e-2
 
 
 @dataclass(frozen=True)
@@ -28,11 +38,13 @@ class NumberCode:
     low, high : float
         The range of the values in fit.
     shift, scale : float
-        What is taken off values, and what they are divided by.
+        What is taken off values, and what they are divided by; negative where the
+        curve runs from the upper end down.
     bend : Power, Ranks or None
         The curve that follows.
     middle, spread : float
-        Mean and standard deviation of what the curve makes of the values of the fit.
+        Mean and standard deviation of what the curve makes of the values of the fit;
+        negative as the scale is, so that coordinates grow with values.
     """
 
     low: float
@@ -144,18 +156,22 @@ def number_code(given: Given, normalise: str | None) -> NumberCode:
 def _bent(known: Array, how: str, plain: NumberCode) -> NumberCode:
     """A code with a curve; the plain one where digits do not suffice for it.
 
-    Values are counted from the least one in standard deviations, so that the curve
-    does not depend on the units of the column.
+    Values are counted from the end with the shorter tail, in a third of the way from
+    there to the median, so that the curve does not depend on the units of the column.
     """
-    inner = known / plain.scale - plain.low / plain.scale
+    turned = skewness(known) < 0.0
+    start, sign = (plain.high, -1.0) if turned else (plain.low, 1.0)
+    unit = abs(float(np.median(known / plain.scale)) - start / plain.scale) / 3.0
+    scale = sign * plain.scale * (unit if unit > LEAST_UNIT else 1.0)
     with np.errstate(all="ignore"):
+        inner = known / scale - start / scale
         bend = power_of(inner) if how == "power" else ranks_of(inner)
         there = bend.there(inner)
-        spread = float(there.std())
-        if not (0.0 < spread < np.inf):
+        spread = sign * float(there.std())
+        if not (0.0 < abs(spread) < np.inf):
             return plain
         middle = float(there.mean())
-        code = replace(plain, shift=plain.low, bend=bend, middle=middle, spread=spread)
+        code = NumberCode(plain.low, plain.high, start, scale, bend, middle, spread)
         back = code.outward(code.inward(known))
     off = np.abs(back / plain.scale - known / plain.scale).max()
     return code if off < 1e-3 else plain

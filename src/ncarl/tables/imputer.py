@@ -70,7 +70,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         How many rows without any correlation are thought to be there besides, which
         shrinks correlations that chance explains. "auto" is one for each coordinate of
         the model.
-    max_iter : int, default=100
+    max_iter : int, default=300
         Most steps of the fit.
     tol : float, default=1e-4
         The fit ends once a step raises the log evidence by less than this for every
@@ -133,7 +133,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ignore: Sequence[Any] = (),
         empty: str = "leave",
         prior_rows: str | float = "auto",
-        max_iter: int = 100,
+        max_iter: int = 300,
         tol: float = 1e-4,
         engine: str | Engine = "auto",
     ) -> None:

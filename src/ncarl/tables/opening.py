@@ -28,6 +28,8 @@ def open_table(estimator: Any, X: Any, *, reset: bool) -> Table:
         Set the estimator's feature names and count, or check against them.
     """
     if not is_frame(X):
+        if not reset:
+            _refuse_array(estimator)
         if isinstance(X, np.ma.MaskedArray):
             X = dense_values(X)
         values = validate_data(
@@ -57,6 +59,16 @@ def _check_shape(table: Table) -> None:
         raise ValueError(
             f"columns of X must have different names, got {', '.join(twice)} more than "
             "once; rename them"
+        )
+
+
+def _refuse_array(estimator: Any) -> None:
+    """Raise where an array is to stand for a table with categories."""
+    coded = [repr(c.name) for c in estimator.columns_ if c.kind == "category"]
+    if coded:
+        raise ValueError(
+            f"X must be a frame: columns {', '.join(coded)} held categories in fit, "
+            "and an array holds numbers only"
         )
 
 

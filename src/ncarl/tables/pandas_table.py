@@ -81,10 +81,10 @@ class PandasTable:
         if dtype == series.dtype:
             filled = series.array.copy()
             filled[gaps] = pd.array(_typed(new, dtype), dtype=dtype)
-            return filled
+            return pd.Series(filled, index=series.index, dtype=dtype)
         boxed = series.astype(object).to_numpy(dtype=object, copy=True)
         boxed[gaps] = _typed(new, dtype)
-        return pd.array(_typed(boxed, dtype), dtype=dtype)
+        return pd.Series(_typed(boxed, dtype), index=series.index, dtype=dtype)
 
     def assembled(self, columns: dict[Any, Any], flags: dict[Any, Array]) -> Any:
         """A frame of some columns with flags beside them."""

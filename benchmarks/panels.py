@@ -1,0 +1,325 @@
+"""Panels and sensor logs: how far off are counterfactuals and filled gaps?
+
+Usage: NCARL_DATA=... python benchmarks/panels.py [--parts panels,logs,plain]
+       [--json benchmarks/results/panels.json]
+
+Panels. Units that were never treated are taken to be treated in turn: one unit's
+numbers from ``start`` on are hidden, and filled in from all else. 38 control states of
+the smoking panel from 1989 on, and 16 regions of Spain (without the Basque Country and
+the whole of Spain) from 1975 on. Error is the root mean square over all hidden entries;
+beside it the error of the mean of each unit's hidden entries, which is an error of an
+average effect. The strength of the nuclear norm is chosen on held-out entries;
+synthetic control takes non-negative weights that add up to one and fit the
+years before best. Coverage of ``counterfactual``: intervals without placebos unit by
+unit; with placebos each unit is held against the runs of all others.
+
+Logs. Traffic (207 sensors, 7 days of 5 minutes) and parking (30 car parks, 77 days of
+18 half-hours). Hidden: runs of each sensor at times of its own (20% in all), all
+sensors at once (10% of the times), 40% at random, a day of each sensor. All with
+seed 0 (traffic) or seeds 0 to 2 (parking); settings were chosen with seeds from 100 on
+and, of traffic, on every second sensor. ``plain`` adds BayesianNCARL(), which knows
+nothing of time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from accuracy_sets import hide
+from common import data_folder, print_table, versions, write_json
+from contenders import RIVALS
+from scipy.optimize import nnls
+from sklearn.impute import KNNImputer
+
+from ncarl import BayesianNCARL, masks
+from ncarl.metrics import coverage, rmse
+from ncarl.panel import GapFiller, counterfactual
+from ncarl.panel.placebo import Placebos, entry_scores, group_scores
+from ncarl.panel.placebo import block_deviation as deviation_of
+
+LEVELS = (0.5, 0.8, 0.95)
+
+
+# --- panels --------------------------------------------------------------------------
+
+
+def panels():
+    """Names, numbers of never-treated units, and the first hidden column."""
+    folder = data_folder()
+    smoking = np.load(folder / "california_smoking.npz", allow_pickle=False)
+    yield "smoking", smoking["outcome"][1:], 19
+    basque = np.load(folder / "basque_gdp.npz", allow_pickle=False)
+    names = [str(unit) for unit in basque["unit"]]
+    kept = [k for k, u in enumerate(names) if k > 0 and "Basque" not in u]
+    yield "basque", basque["outcome"][kept], 20
+
+
+def by_differences(X, unit, start):
+    """Difference in differences: the others' mean, moved to the unit's level."""
+    others = np.delete(X, unit, axis=0)
+    level = X[unit, :start].mean() - others[:, :start].mean()
+    return others[:, start:].mean(axis=0) + level
+
+
+def by_synthetic_control(X, unit, start):
+    """A mean of the others with weights that fit the years before."""
+    others = np.delete(X, unit, axis=0)
+    heavy = 1e3 * np.abs(others).max()  # makes the weights add up to one
+    ones = np.full((1, len(others)), heavy)
+    weights = nnls(
+        np.vstack([others[:, :start].T, ones]), np.append(X[unit, :start], heavy)
+    )[0]
+    return weights @ others[:, start:]
+
+
+def by_nuclear(X, unit, start):
+    """The nuclear norm with two-way effects, its strength by cross-validation."""
+    hidden = np.zeros(X.shape, dtype=bool)
+    hidden[unit, start:] = True
+    return RIVALS["nuclear norm + effects"](hide(X, hidden))
+
+
+def by_bayes(X, unit, start):
+    """The general model with its defaults."""
+    Y = X.copy()
+    Y[unit, start:] = np.nan
+    return BayesianNCARL().fit(Y).transform(Y)[unit, start:]
+
+
+def panel_table(name, X, start):
+    """Errors of all methods on one panel."""
+    methods = {
+        "difference in differences": by_differences,
+        "synthetic control": by_synthetic_control,
+        "nuclear norm, two-way effects": by_nuclear,
+        "BayesianNCARL()": by_bayes,
+    }
+    truth, lines = X[:, start:], []
+    for method, fill in methods.items():
+        begun = time.perf_counter()
+        guess = np.array([fill(X, unit, start) for unit in range(len(X))])
+        lines.append(panel_line(name, method, truth, guess, begun, len(X)))
+    begun = time.perf_counter()
+    runs = [
+        counterfactual(X, unit, start=start, placebos=False) for unit in range(len(X))
+    ]
+    guess = np.array([run.expected[u, start:] for u, run in enumerate(runs)])
+    lines.append(panel_line(name, "counterfactual()", truth, guess, begun, len(X)))
+    return lines, panel_coverage(X, start, runs)
+
+
+def panel_line(name, method, truth, guess, begun, count):
+    """One line of the table."""
+    return {
+        "panel": name,
+        "method": method,
+        "error": rmse(truth, guess),
+        "median of units": float(
+            np.median(np.sqrt(np.square(truth - guess).mean(axis=1)))
+        ),
+        "error of mean": rmse(truth.mean(axis=1), guess.mean(axis=1)),
+        "seconds a unit": (time.perf_counter() - begun) / count,
+    }
+
+
+def panel_coverage(X, start, runs):
+    """Part of the hidden numbers, and of their means, in their intervals."""
+    found = {"levels": list(LEVELS), "entries": [], "means": []}
+    found |= {"entries with placebos": [], "means with placebos": []}
+    for level in LEVELS:
+        inside, means = [], []
+        for unit, run in enumerate(runs):
+            again = run.__class__(
+                run.panel, run.treated, level, run.completed, run.choice, None, 0
+            )
+            low, high = again.low[unit, start:], again.high[unit, start:]
+            inside.append(coverage(X[unit, start:], low, high))
+            means.append(again.average.low <= 0.0 <= again.average.high)
+        found["entries"].append(float(np.mean(inside)))
+        found["means"].append(float(np.mean(means)))
+    # A copy of the first unit is treated; the runs of all units are what is wanted.
+    placebos = counterfactual(np.vstack([X[:1], X]), 0, start=start).placebos
+    courses = placebos.courses[0]
+    for level in LEVELS:
+        inside, means = [], []
+        for unit, course in enumerate(courses):
+            others = [c for k, c in enumerate(courses) if k != unit]
+            units = np.delete(placebos.units, unit)
+            down, up = entry_scores(Placebos(units, [others], placebos.factors)).reach(
+                level
+            )
+            z = course.errors / course.deviations
+            inside.append(np.mean((z >= -down) & (z <= up)))
+            down, up = group_scores([[c] for c in others], len(others)).reach(level)
+            z = np.mean(course.errors) / deviation_of([course])
+            means.append(-down <= z <= up)
+        found["entries with placebos"].append(float(np.mean(inside)))
+        found["means with placebos"].append(float(np.mean(means)))
+    return found
+
+
+# --- logs ----------------------------------------------------------------------------
+
+
+def logs():
+    """Names, numbers (times x sensors), steps of a day, seeds."""
+    folder = data_folder()
+    traffic = np.load(folder / "losloop_speed.npz", allow_pickle=False)["speed"]
+    yield "traffic", traffic.T.astype(float), 288, (0,)
+    parking = np.load(folder / "birmingham_parking.npz", allow_pickle=False)["tensor"]
+    X = parking.astype(float).reshape(30, -1).T
+    yield "parking", np.where(X == 0.0, np.nan, X), 18, (0, 1, 2)
+
+
+def gaps_of(X, period, seed):
+    """What is hidden, by the name of it."""
+    hour = 12 if period == 288 else 2
+    shape, draw = X.shape, np.random.default_rng(seed)
+    short, long, blackout = max(2, hour // 2), 4 * hour, (2 if hour == 12 else 3) * hour
+    days = draw.integers(len(X) // period, size=shape[1])
+    at_once = masks.time_gaps((len(X), 1), length=blackout, share=0.1, rng=seed)
+    hidden = {
+        f"{_hours(short, hour)} of a sensor": masks.time_gaps(
+            shape, length=short, share=0.2, rng=seed
+        ),
+        "4 h of a sensor": masks.time_gaps(shape, length=long, share=0.2, rng=seed),
+        f"{_hours(blackout, hour)} of all": np.repeat(at_once, shape[1], axis=1),
+        "40% at random": np.random.default_rng(seed).random(shape) < 0.4,
+        "a day of a sensor": (np.arange(len(X)) // period)[:, None] == days,
+    }
+    return {name: mask & ~np.isnan(X) for name, mask in hidden.items()}
+
+
+def _hours(steps, hour):
+    return f"{steps / hour:g} h"
+
+
+def by_line(X, period):
+    """Straight lines between the entries around a gap."""
+    filled, steps = X.copy(), np.arange(len(X))
+    for column in filled.T:
+        gap = np.isnan(column)
+        column[gap] = np.interp(steps[gap], steps[~gap], column[~gap])
+    return filled
+
+
+def by_season(X, period):
+    """Mean of the same time on other days."""
+    filled = X.copy()
+    for first in range(period):
+        rows = filled[first::period]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            means = np.nanmean(rows, axis=0)
+        means = np.where(np.isnan(means), np.nanmean(X, axis=0), means)
+        filled[first::period] = np.where(np.isnan(rows), means, rows)
+    return filled
+
+
+def by_yesterday(X, period):
+    """The same time of the nearest day that has it."""
+    filled = X.copy()
+    for days in range(1, len(X) // period):
+        for away in (days * period, -days * period):
+            moved = np.full_like(X, np.nan)
+            if away > 0:
+                moved[away:] = X[:-away]
+            else:
+                moved[:away] = X[-away:]
+            filled = np.where(np.isnan(filled), moved, filled)
+    return by_season(filled, period)
+
+
+def by_neighbours(X, period):
+    """scikit-learn's imputer: the mean over the most similar times."""
+    return KNNImputer(keep_empty_features=True).fit_transform(X)
+
+
+def by_plain(X, period):
+    """The general model, which knows nothing of time."""
+    return BayesianNCARL().fit(X).transform(X)
+
+
+WAYS = {
+    "linear": by_line,
+    "same time, nearest day": by_yesterday,
+    "mean of the time of day": by_season,
+    "KNNImputer": by_neighbours,
+}
+
+
+def log_table(name, X, period, seeds, plain):
+    """Errors and coverage on one log."""
+    squares, counts, inside, seconds = {}, {}, {}, {}
+    for seed in seeds:
+        for kind, hidden in gaps_of(X, period, seed).items():
+            given, truth = np.where(hidden, np.nan, X), X[hidden]
+            begun = time.perf_counter()
+            filler = GapFiller(period=period).fit(given)
+            guesses = {"fill_gaps": filler.transform(given)}
+            seconds[kind] = time.perf_counter() - begun
+            methods = {"BayesianNCARL()": by_plain} if plain else WAYS
+            guesses |= {m: fill(given, period) for m, fill in methods.items()}
+            line = squares.setdefault(kind, {})
+            for method, guess in guesses.items():
+                error = float(np.square(truth - guess[hidden]).sum())
+                line[method] = line.get(method, 0.0) + error
+            counts[kind] = counts.get(kind, 0) + len(truth)
+            for level in LEVELS:
+                low, high = filler.predict_interval(given, level=level)
+                hits = (low[hidden] <= truth) & (truth <= high[hidden])
+                found = inside.setdefault(kind, dict.fromkeys(LEVELS, 0))
+                found[level] += int(hits.sum())
+            print(f"  {name}, {kind}, seed {seed} done", flush=True)
+    return [
+        {
+            "log": name,
+            "hidden": kind,
+            **{m: float(np.sqrt(s / counts[kind])) for m, s in squares[kind].items()},
+            "inside 50/80/95%": " / ".join(
+                f"{100 * inside[kind][level] / counts[kind]:.1f}" for level in LEVELS
+            ),
+            "seconds": seconds[kind],
+        }
+        for kind in squares
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", default="panels,logs,plain")
+    parser.add_argument("--json", default=None)
+    options = parser.parse_args()
+    if data_folder() is None:
+        raise SystemExit("NCARL_DATA must name the folder of the data sets")
+    warnings.simplefilter("ignore")
+    found = {}
+    if options.json and Path(options.json).exists():
+        found = json.loads(Path(options.json).read_text())
+    found["machine"] = versions()
+    parts = options.parts.split(",")
+    if "panels" in parts:
+        found["panels"], found["coverage"] = [], {}
+        for name, X, start in panels():
+            lines, found["coverage"][name] = panel_table(name, X, start)
+            found["panels"] += lines
+            print_table(lines)
+            print(name, found["coverage"][name])
+            write_json(options.json, found)
+    for part in ("logs", "plain"):
+        if part in parts:
+            found[part] = []
+            for name, X, period, seeds in logs():
+                lines = log_table(name, X, period, seeds, part == "plain")
+                found[part] += lines
+                print_table(lines)
+                write_json(options.json, found)
+
+
+if __name__ == "__main__":
+    main()

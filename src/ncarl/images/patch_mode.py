@@ -1,0 +1,115 @@
+"""The way of patches, from a picture to its filled pixels and how far off they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncarl.core.types import Array
+from ncarl.images.filling import Planes, filled, stages
+from ncarl.images.picture import Picture, Units, units_of
+
+#: Side of the part of a picture in which known pixels are hidden, and their share.
+TRIAL, HIDDEN = 192, 0.1
+#: Fewer hidden pixels than this tell nothing.
+FEW = 20
+#: Pixels known in all channels that are enough to see how these go together.
+ENOUGH = 50
+
+
+@dataclass(frozen=True)
+class PatchMode:
+    """A picture made ready for patches.
+
+    Attributes
+    ----------
+    picture : Picture
+        Every channel has a known pixel.
+    units : Units
+        What its planes are counted in.
+    planes : Planes
+        Its pixels, in those units.
+    """
+
+    picture: Picture
+    units: Units
+    planes: Planes
+
+    @property
+    def stages(self) -> int:
+        """How often `fill` reports."""
+        return stages(self.planes.known)
+
+    def fill(
+        self, rng: np.random.Generator, heard: Callable[[str], None]
+    ) -> tuple[Array, Array]:
+        """All pixels in the units of the picture; variances of planes in their own."""
+        if self.units.size == 0.0:
+            flat = np.zeros(self.picture.pixels.shape)
+            return self.units.back(flat), flat
+        values, variance = filled(self.planes, rng, heard)
+        shape = self.picture.pixels.shape
+        pixels = self.units.back(values.reshape(shape))
+        return pixels, np.broadcast_to(variance, shape)
+
+
+def patch_mode(picture: Picture) -> PatchMode:
+    """A picture made ready for patches."""
+    units = units_of(picture, turned=picture.together)
+    return PatchMode(picture, units, planes_in(units, picture))
+
+
+def planes_in(units: Units, picture: Picture) -> Planes:
+    """Planes of a picture: channels side by side if they are missing together."""
+    known = ~picture.gaps
+    if units.size == 0.0:
+        empty = np.zeros(picture.pixels.shape)
+        return Planes(empty[None], known, np.eye(len(known)))
+    values = units.ready(picture)
+    if picture.together:
+        return Planes(values[:, None], known[:1], np.eye(1))
+    return Planes(values[None], known, _colours(values, known))
+
+
+def _colours(values: Array, known: Array) -> Array:
+    """Covariance of channels where all are known; only variances if that is rare."""
+    alone = np.array([np.mean(v[k] ** 2) for v, k in zip(values, known, strict=True)])
+    alone = np.diag(np.maximum(alone, 1e-3))
+    full = known.all(axis=0)
+    if full.sum() < ENOUGH:
+        return alone
+    seen = values[:, full]
+    # A little of the variances keeps it sound where channels repeat each other.
+    return 0.99 * (seen @ seen.T / seen.shape[1]) + 0.01 * alone
+
+
+def trial(mode: PatchMode, rng: np.random.Generator) -> Array:
+    """By how much variances of planes must be multiplied; (channels,).
+
+    Some known pixels of a part of the picture are hidden and filled from the rest, and
+    their errors held against the variances that the model gives.
+    """
+    part = mode.picture.cut(*_window(mode.picture.gaps.any(axis=0)))
+    hidden = (rng.random(part.gaps.shape[1:]) < HIDDEN) & ~part.gaps.any(axis=0)
+    harder = Picture(part.pixels, part.gaps | hidden)
+    if hidden.sum() < FEW or harder.gaps.all(axis=(1, 2)).any():
+        return np.ones(len(part.pixels))
+    values, variance = filled(planes_in(mode.units, harder), rng, lambda note: None)
+    shape = part.pixels.shape
+    error = values.reshape(shape)[:, hidden] - mode.units.ready(part)[:, hidden]
+    doubt = np.broadcast_to(variance, shape)[:, hidden]
+    ratio: Array = np.mean(error**2, axis=1) / np.mean(doubt, axis=1)
+    return ratio
+
+
+def _window(gaps: Array) -> tuple[slice, slice]:
+    """The part of a picture around the middle of what it lacks."""
+    where = np.argwhere(gaps)
+    middle = np.median(where, axis=0).astype(np.int64)
+    slices = []
+    for at, size in zip(middle, gaps.shape, strict=True):
+        first = max(0, min(int(at) - TRIAL // 2, size - TRIAL))
+        slices.append(slice(first, min(size, first + TRIAL)))
+    return slices[0], slices[1]

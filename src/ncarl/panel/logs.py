@@ -1,0 +1,209 @@
+"""Sensor logs: times in rows, sensors in columns, at equal steps."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ncarl.containers import give_back
+from ncarl.core.types import Array
+from ncarl.estimators.parameters import check_whole
+from ncarl.sources.frames import dense_values, is_frame, is_polars
+
+DAY = np.timedelta64(1, "D")
+#: Stamps may be off their step by this part of it.
+SLACK = 0.02
+#: Steps without a line are allowed for up to so many times the lines.
+SPARSEST = 20
+#: A cycle shows only in a log that holds it so many times.
+LEAST_CYCLES = 2
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log at equal steps.
+
+    Attributes
+    ----------
+    values : array of shape (steps, sensors)
+        What was recorded; NaN in gaps.
+    lines : array of int, shape (lines,)
+        The step of each line of what was given; steps without a line are all gaps.
+    sensors : tuple
+        Names of the columns.
+    period : int or None
+        Steps of a cycle: a day, unless the user says otherwise.
+    phase : int
+        Where in its cycle the first step lies.
+    """
+
+    values: Array
+    lines: Array
+    sensors: tuple[Any, ...]
+    period: int | None
+    phase: int
+
+
+def read_log(X: Any, time: str | None, period: Any) -> Log:
+    """A log from a frame with times, or an array of equal steps.
+
+    Parameters
+    ----------
+    X : frame or array
+        Lines in rows, sensors in columns.
+    time : str or None
+        The column with the times; by default a pandas index of times, or the only
+        column of times.
+    period : int, timedelta or None
+        Length of a cycle; None for a day where times are known.
+    """
+    inner, stamps, _ = _split(X, time)
+    values = dense_values(inner)
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(
+            f"a log must have lines and sensors, got an array of shape {values.shape}"
+        )
+    if np.isinf(values).any():
+        raise ValueError("a log must hold finite numbers, NaN in gaps; got infinity")
+    names = tuple(inner.columns) if is_frame(inner) else tuple(range(values.shape[1]))
+    if stamps is None:
+        lines = np.arange(len(values))
+        return Log(values, lines, names, _given_period(period, None), 0)
+    step, lines = _steps(stamps)
+    cycle = _given_period(period, step)
+    if cycle is None:
+        cycle = _daily(step, lines)
+    grid = np.full((int(lines[-1]) + 1, values.shape[1]), np.nan)
+    grid[lines] = values
+    phase = 0 if cycle is None else int((stamps[0] - _origin(stamps[0])) // step)
+    return Log(grid, lines, names, cycle, phase % (cycle or 1))
+
+
+def like_given(X: Any, time: str | None, table: Array, *, keep: bool) -> Any:
+    """A table of all lines and sensors in the container of the log.
+
+    ``keep`` puts the user's own numbers where there are any.
+    """
+    inner, _, name = _split(X, time)
+    filled = give_back(inner, table, keep_observed=keep, plain=False)
+    if name is None:
+        return filled
+    if is_polars(X):
+        return X.with_columns(filled.get_columns())
+    out = X.copy()
+    for column in filled.columns:
+        out.isetitem(X.columns.get_loc(column), filled[column].array)
+    return out
+
+
+def _split(X: Any, time: str | None) -> tuple[Any, Array | None, str | None]:
+    """The sensors, the times if they are known, and the column that holds them."""
+    if not is_frame(X):
+        if time is not None:
+            raise ValueError(f"time={time!r} names a column, and X is no frame")
+        return X, None, None
+    if time is None and not is_polars(X) and X.index.dtype.kind == "M":
+        if X.index.tz is not None:
+            # Clocks that are put forward leave no hour out in universal time.
+            return X, X.index.tz_convert("UTC").tz_localize(None).to_numpy(), None
+        return X, X.index.to_numpy(), None
+    if time is None:
+        time = _only_time_column(X)
+        if time is None:
+            return X, None, None
+    if time not in X.columns:
+        raise ValueError(
+            f"time must be a column of the log, got {time!r}; it has "
+            f"{', '.join(map(repr, list(X.columns)[:20]))}"
+        )
+    stamps = X[time].to_numpy()
+    if stamps.dtype.kind != "M":
+        raise ValueError(
+            f"column {time!r} must hold dates and times, got {X[time].dtype}; turn it "
+            "into such first (pandas.to_datetime, polars str.to_datetime)"
+        )
+    inner = X.drop(time) if is_polars(X) else X.drop(columns=[time])
+    return inner, stamps, time
+
+
+def _only_time_column(X: Any) -> str | None:
+    """The column of times, if there is just one."""
+    if is_polars(X):
+        kinds = {name: kind.is_temporal() for name, kind in X.schema.items()}
+    else:
+        kinds = {name: kind.kind == "M" for name, kind in X.dtypes.items()}
+    found = [name for name, good in kinds.items() if good]
+    return found[0] if len(found) == 1 else None
+
+
+def _steps(stamps: Array) -> tuple[np.timedelta64, Array]:
+    """Length of a step, and the step of each line; an error if they are uneven."""
+    if np.isnat(stamps).any():
+        raise ValueError("every line of a log must have a time; some have none")
+    if len(stamps) < 2:
+        raise ValueError("a log must have at least two lines, got one")
+    stamps = stamps.astype("datetime64[us]")
+    apart = np.diff(stamps)
+    if (apart <= np.timedelta64(0)).any():
+        line = int(np.argmax(apart <= np.timedelta64(0))) + 1
+        what = "comes twice" if apart[line - 1] == np.timedelta64(0) else "goes back"
+        raise ValueError(
+            f"times of a log must increase, and line {line} (from 0, {stamps[line]}) "
+            f"{what}; sort the log by time and keep one line of each time"
+        )
+    step = np.median(apart)
+    where = (stamps - stamps[0]) / step
+    lines = np.rint(where).astype(np.int64)
+    if np.abs(where - lines).max() > SLACK or (np.diff(lines) == 0).any():
+        line = int(np.argmax(np.abs(where - lines) > SLACK))
+        raise ValueError(
+            f"times of a log must lie at equal steps, and line {line} ({stamps[line]}) "
+            f"is off the step of {step.astype(datetime.timedelta)}; bring the log to "
+            "equal steps first, for example log.resample('15min').mean() in pandas or "
+            "group_by_dynamic in polars"
+        )
+    if lines[-1] > SPARSEST * len(lines):
+        raise ValueError(
+            f"the log has {len(lines)} lines over {lines[-1]} steps of "
+            f"{step.astype(datetime.timedelta)}; fill it piece by piece"
+        )
+    return step, lines
+
+
+def _given_period(period: Any, step: np.timedelta64 | None) -> int | None:
+    """Steps of a cycle as the user says."""
+    if period is None:
+        return None
+    if isinstance(period, datetime.timedelta | np.timedelta64):
+        if step is None:
+            raise ValueError(
+                f"period={period!r} needs a log with times; give the number of lines "
+                "that make up a cycle"
+            )
+        parts = np.timedelta64(period) / step
+        if abs(parts - round(parts)) > SLACK or round(parts) < 2:
+            raise ValueError(
+                f"period must be a whole number of steps of "
+                f"{step.astype(datetime.timedelta)}, at least 2, got {period!r}"
+            )
+        return round(parts)
+    return check_whole("period", period, low=2)
+
+
+def _daily(step: np.timedelta64, lines: Array) -> int | None:
+    """Steps of a day; of a week if a step is a day; None where neither can show."""
+    for cycle in (DAY, 7 * DAY):
+        parts = cycle / step
+        whole = abs(parts - round(parts)) < SLACK
+        if whole and round(parts) >= 4 and lines[-1] + 1 >= LEAST_CYCLES * parts:
+            return round(parts)
+    return None
+
+
+def _origin(stamp: Any) -> Any:
+    """A time at which days and weeks begin: a Monday before all times."""
+    monday = np.datetime64("1900-01-01", "us")
+    return monday + ((stamp.astype("datetime64[us]") - monday) // (7 * DAY)) * (7 * DAY)

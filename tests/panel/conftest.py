@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncarl.panel import counterfactual
+
+
+def factor_panel(units, times, seed, noise=0.1):
+    """Units that load on three smooth courses, with levels of their own."""
+    rng = np.random.default_rng(seed)
+    t = np.linspace(0.0, 1.0, times)
+    courses = np.stack([t, np.sin(3.0 * t), np.cos(5.0 * t)])
+    loadings = rng.normal(0.0, 1.0, (units, 3))
+    level = rng.normal(10.0, 2.0, (units, 1))
+    return level + loadings @ courses + noise * rng.standard_normal((units, times))
+
+
+@pytest.fixture(scope="session")
+def panel_of():
+    return factor_panel
+
+
+@pytest.fixture(scope="session")
+def treated_panel():
+    """Twenty units, of which the fourth gains 3 from time 14 on."""
+    Y = factor_panel(20, 20, seed=1)
+    Y[3, 14:] += 3.0
+    return Y
+
+
+@pytest.fixture(scope="session")
+def found(treated_panel):
+    return counterfactual(treated_panel, treated=3, start=14)
+
+
+@pytest.fixture(scope="session")
+def waves():
+    """Four sensors with a day of 24 steps, ten days, and a little noise."""
+    rng = np.random.default_rng(0)
+    hours = np.arange(240)[:, None]
+    wave = np.sin(2 * np.pi * hours / 24 + np.array([0.0, 0.3, 0.6, 2.0]))
+    drift = np.cumsum(0.05 * rng.standard_normal((240, 1)), axis=0)
+    return 20.0 + 3.0 * wave + drift + 0.02 * rng.standard_normal((240, 4))

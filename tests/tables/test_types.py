@@ -1,0 +1,238 @@
+"""Types of columns: what comes in comes out, in pandas and polars."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncarl.tables import TableImputer
+
+QUICK = {"max_iter": 2, "tol": 0}
+LETTERS = ["b", "a", "c"]
+PANDAS = {
+    "float64": st.floats(-1e6, 1e6),
+    "float32": st.floats(-1e6, 1e6, width=32),
+    "Float64": st.floats(-1e6, 1e6),
+    "Int64": st.integers(-(2**60), 2**60),
+    "UInt8": st.integers(0, 255),
+    "Int8": st.integers(-128, 127),
+    "int64[pyarrow]": st.integers(-1000, 1000),
+    "double[pyarrow]": st.floats(-1e6, 1e6),
+    "boolean": st.booleans(),
+    "bool[pyarrow]": st.booleans(),
+    "str": st.sampled_from(LETTERS),
+    "string": st.sampled_from(LETTERS),
+    "object": st.sampled_from(LETTERS),
+    "category": st.sampled_from(LETTERS),
+}
+ORDERED = pd.CategoricalDtype(["c", "b", "a", "never"], ordered=True)
+POLARS = {
+    "Float64": st.floats(-1e6, 1e6),
+    "Float32": st.floats(-1e6, 1e6, width=32),
+    "Int64": st.integers(-(2**60), 2**60),
+    "Int8": st.integers(-128, 127),
+    "UInt16": st.integers(0, 2**16 - 1),
+    "Boolean": st.booleans(),
+    "String": st.sampled_from(LETTERS),
+    "Categorical": st.sampled_from(LETTERS),
+}
+ENUM = pl.Enum(["c", "b", "a", "never"])
+
+
+def columns(kinds):
+    """One column of each kind, all of one length, with gaps or all gaps."""
+
+    def drawn(m):
+        gappy = [
+            st.lists(st.none() | k, min_size=m, max_size=m) for k in kinds.values()
+        ]
+        return st.tuples(st.just(list(kinds)), st.tuples(*gappy))
+
+    return st.integers(3, 9).flatmap(drawn)
+
+
+@given(columns(PANDAS))
+@settings(max_examples=8)
+@pytest.mark.filterwarnings("ignore:nothing is known")
+def test_pandas_columns_keep_type_values_and_index(drawn):
+    kinds, values = drawn
+    frame = pd.DataFrame(
+        {
+            f"{kind}{j}": pd.Series(column, dtype=object).astype(kind)
+            for j, (kind, column) in enumerate(zip(kinds, values, strict=True))
+        }
+    )
+    frame.index = [f"r{i}" for i in range(len(frame))]
+    out = TableImputer(**QUICK).fit_transform(frame)
+    assert list(out.dtypes) == list(frame.dtypes)
+    assert out.index.equals(frame.index)
+    for name in frame:
+        known = frame[name].notna()
+        assert out[name][known].equals(frame[name][known])
+        assert out[name].notna().all() or not known.any()
+
+
+@given(columns(POLARS | {"Enum": st.sampled_from(LETTERS)}))
+@settings(max_examples=8)
+@pytest.mark.filterwarnings("ignore:nothing is known")
+def test_polars_columns_keep_type_and_values(drawn):
+    kinds, values = drawn
+    frame = pl.DataFrame(
+        [
+            pl.Series(
+                f"{kind}{j}",
+                column,
+                dtype=ENUM if kind == "Enum" else getattr(pl, kind),
+            )
+            for j, (kind, column) in enumerate(zip(kinds, values, strict=True))
+        ]
+    )
+    out = TableImputer(**QUICK).fit_transform(frame)
+    assert out.schema == frame.schema
+    for name in frame.columns:
+        known = frame[name].is_not_null()
+        assert out[name].filter(known).equals(frame[name].filter(known))
+        assert out[name].null_count() == 0 or not known.any()
+
+
+def base(**more):
+    """A small frame of numbers with other columns beside them."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"x": rng.random(20), "y": rng.random(20), **more})
+
+
+def test_categories_keep_their_order_and_those_that_never_occur():
+    labels = pd.Series(["a", "b", None, "c"] * 5).astype(ORDERED)
+    out = TableImputer(**QUICK).fit_transform(base(c=labels))
+    assert out["c"].dtype == ORDERED
+    assert not out["c"].isna().any()
+    assert "never" not in out["c"].tolist()
+
+
+def test_true_false_and_none_in_a_column_of_objects_are_yes_and_no():
+    answers = pd.Series([True, None, False, True] * 5, dtype=object)
+    imputer = TableImputer(**QUICK).fit(base(c=answers))
+    assert imputer.columns_[2].kind == "boolean"
+    out = imputer.transform(base(c=answers))
+    assert out["c"].dtype == object
+    assert {type(value) for value in out["c"]} == {bool}
+
+
+def test_whole_numbers_of_a_fit_without_gaps_are_filled_with_whole_numbers():
+    imputer = TableImputer(**QUICK).fit(base(n=np.arange(20)))
+    new = base(n=[None, *range(1, 20)])
+    assert new["n"].dtype == "float64"  # pandas makes it so
+    out = imputer.transform(new)
+    assert out["n"].dtype == "float64"
+    assert float(out["n"][0]).is_integer()
+
+
+@pytest.mark.parametrize(
+    ("rounding", "dtype", "whole"),
+    [("integers", "Int64", True), ("whole", "Int64", True), (None, "Float64", False)],
+)
+def test_rounding_of_columns_of_whole_numbers(rounding, dtype, whole):
+    numbers = pd.array([None, *range(1, 20)], dtype="Int64")
+    imputer = TableImputer(**QUICK, rounding=rounding)
+    out = imputer.fit_transform(base(n=numbers))
+    assert out["n"].dtype == dtype
+    assert float(out["n"][0]).is_integer() == whole
+    polars = pl.DataFrame({"x": np.arange(20.0), "n": [None, *range(1, 20)]})
+    kind = TableImputer(**QUICK, rounding=rounding).fit_transform(polars)["n"].dtype
+    assert kind == (pl.Int64 if whole else pl.Float64)
+
+
+@pytest.mark.parametrize("rounding", ["integers", "whole"])
+def test_floats_that_are_whole_are_rounded_if_asked(rounding):
+    frame = base(n=[np.nan, *range(1, 20)])
+    out = TableImputer(**QUICK, rounding=rounding).fit_transform(frame)
+    assert float(out["n"][0]).is_integer() == (rounding == "whole")
+    assert not float(out["x"][0]).is_integer()
+
+
+def test_whole_numbers_stay_within_their_type_without_clip():
+    frame = base(n=pd.array([None, *([0] * 15), *([255] * 4)], dtype="UInt8"))
+    frame.loc[0, "x"] = -1e6
+    out = TableImputer(**QUICK, clip=False).fit_transform(frame)
+    assert out["n"].dtype == "UInt8"
+
+
+@pytest.mark.parametrize("empty", [None, np.nan])
+@pytest.mark.parametrize(
+    ("column", "dtype"),
+    [
+        (np.arange(20), "int64"),
+        (np.arange(20) % 2 == 0, "bool"),
+        (pd.Categorical(["a", "b"] * 10), "category"),
+        (pd.array(["a", "b"] * 10, dtype="str"), "str"),
+    ],
+)
+def test_a_column_that_is_all_missing_comes_back_in_the_type_of_the_fit(
+    column, dtype, empty
+):
+    imputer = TableImputer(**QUICK).fit(base(c=column))
+    out = imputer.transform(base(c=pd.Series([empty] * 20)))
+    plain = out["c"].dtype == "float64" and dtype == "int64"  # NaN are numbers too
+    assert plain or out["c"].dtype == dtype
+    assert not out["c"].isna().any()
+
+
+def test_a_polars_column_of_nulls_comes_back_in_the_type_of_the_fit():
+    frame = pl.DataFrame({"x": np.arange(8.0), "b": [True, False] * 4})
+    frame = frame.with_columns(e=pl.Series(["a", "b"] * 4, dtype=ENUM))
+    imputer = TableImputer(**QUICK).fit(frame)
+    out = imputer.transform(frame.with_columns(b=pl.lit(None), e=pl.lit(None)))
+    assert out.schema == frame.schema
+    assert out.null_count().sum_horizontal().item() == 0
+
+
+def test_labels_from_one_library_are_known_in_the_other():
+    frame = base(c=pd.Categorical(["a", "b"] * 10))
+    imputer = TableImputer(**QUICK).fit(frame)
+    new = pl.DataFrame(
+        {"x": [0.5], "y": [0.1], "c": [None]}, schema_overrides={"c": pl.String}
+    )
+    out = imputer.transform(new)
+    assert out["c"].dtype == pl.String
+    assert out["c"][0] in ("a", "b")
+
+
+def test_nan_of_polars_is_a_gap_too():
+    frame = pl.DataFrame(
+        {"x": [1.0, float("nan"), 3.0, None], "y": [1.0, 2.0, 3.0, 4.0]}
+    )
+    out = TableImputer(**QUICK).fit_transform(frame)
+    assert np.isfinite(out.to_numpy()).all()
+
+
+def test_new_categories_are_kept_and_taken_as_unknown():
+    labels = pd.Categorical(["a", "b"] * 10)
+    frame = base(c=labels, d=np.where(labels == "a", 0.0, 1.0))
+    imputer = TableImputer().fit(frame)
+    new = pd.DataFrame({"x": [0.5] * 3, "y": [0.5] * 3, "d": [np.nan, np.nan, 0.0]})
+    new["c"] = pd.Categorical(["new", None, None], categories=["new"])
+    out = imputer.transform(new[["x", "y", "c", "d"]])
+    assert out["c"].tolist()[0] == "new"
+    assert out["c"].tolist()[2] == "a"
+    assert out["c"].dtype.categories[0] == "new"
+    assert out["d"][0] == out["d"][1]
+
+
+def test_fewer_categories_than_in_fit_come_back_as_those_of_the_fit():
+    frame = base(c=pd.Categorical(["a", "b"] * 10), d=[0.0, 1.0] * 10)
+    imputer = TableImputer().fit(frame)
+    one = frame.iloc[[0, 0]].assign(c=pd.Categorical(["a", None]), d=[0.0, 1.0])
+    out = imputer.transform(one)
+    assert out["c"].tolist() == ["a", "b"]
+    assert out["c"].dtype == frame["c"].dtype
+
+
+def test_numbers_stand_for_categories_that_were_numbers():
+    frame = base(c=pd.Categorical([1, 2] * 10), d=[0.0, 1.0] * 10)
+    imputer = TableImputer().fit(frame)
+    new = frame.assign(c=[np.nan, *([2.0, 1.0] * 9), 2.0])
+    out = imputer.transform(new)
+    assert out["c"].dtype == frame["c"].dtype
+    assert out["c"][0] == 1
