@@ -240,11 +240,6 @@ def by_neighbours(X, period):
     return KNNImputer(keep_empty_features=True).fit_transform(X)
 
 
-def by_plain(X, period):
-    """The general model, which knows nothing of time."""
-    return BayesianNCARL().fit(X).transform(X)
-
-
 WAYS = {
     "linear": by_line,
     "same time, nearest day": by_yesterday,
@@ -253,41 +248,59 @@ WAYS = {
 }
 
 
-def log_table(name, X, period, seeds, plain):
+def log_table(name, X, period, seeds):
     """Errors and coverage on one log."""
-    squares, counts, inside, seconds = {}, {}, {}, {}
+    lines = {}
     for seed in seeds:
         for kind, hidden in gaps_of(X, period, seed).items():
             given, truth = np.where(hidden, np.nan, X), X[hidden]
+            line = lines.setdefault(kind, {"log": name, "hidden": kind, "count": 0})
             begun = time.perf_counter()
             filler = GapFiller(period=period).fit(given)
-            guesses = {"fill_gaps": filler.transform(given)}
-            seconds[kind] = time.perf_counter() - begun
-            methods = {"BayesianNCARL()": by_plain} if plain else WAYS
-            guesses |= {m: fill(given, period) for m, fill in methods.items()}
-            line = squares.setdefault(kind, {})
-            for method, guess in guesses.items():
-                error = float(np.square(truth - guess[hidden]).sum())
-                line[method] = line.get(method, 0.0) + error
-            counts[kind] = counts.get(kind, 0) + len(truth)
+            add_errors(line, "fill_gaps", truth, filler.transform(given)[hidden])
+            line["seconds"] = time.perf_counter() - begun
+            for way, fill in WAYS.items():
+                add_errors(line, way, truth, fill(given, period)[hidden])
+            line["count"] += len(truth)
             for level in LEVELS:
                 low, high = filler.predict_interval(given, level=level)
-                hits = (low[hidden] <= truth) & (truth <= high[hidden])
-                found = inside.setdefault(kind, dict.fromkeys(LEVELS, 0))
-                found[level] += int(hits.sum())
+                inside = (low[hidden] <= truth) & (truth <= high[hidden])
+                key = f"inside {level:.0%}"
+                line[key] = line.get(key, 0) + int(inside.sum())
             print(f"  {name}, {kind}, seed {seed} done", flush=True)
-    return [
-        {
-            "log": name,
-            "hidden": kind,
-            **{m: float(np.sqrt(s / counts[kind])) for m, s in squares[kind].items()},
-            "inside 50/80/95%": " / ".join(
-                f"{100 * inside[kind][level] / counts[kind]:.1f}" for level in LEVELS
-            ),
-            "seconds": seconds[kind],
-        }
-        for kind in squares
-    ]
+    return [settled(line, ("fill_gaps", *WAYS)) for line in lines.values()]
+
+
+def plain_table(name, X, period, seeds):
+    """Errors of the general model, which knows nothing of time."""
+    lines = {}
+    for seed in seeds:
+        for kind, hidden in gaps_of(X, period, seed).items():
+            given, truth = np.where(hidden, np.nan, X), X[hidden]
+            line = lines.setdefault(kind, {"log": name, "hidden": kind, "count": 0})
+            begun = time.perf_counter()
+            filled = BayesianNCARL().fit(given).transform(given)
+            add_errors(line, "BayesianNCARL()", truth, filled[hidden])
+            line["seconds"] = time.perf_counter() - begun
+            line["count"] += len(truth)
+            print(f"  {name}, {kind}, seed {seed}: {line}", flush=True)
+    return [settled(line, ("BayesianNCARL()",)) for line in lines.values()]
+
+
+def add_errors(line, way, truth, guess):
+    """Add squared errors to those of earlier seeds."""
+    line[way] = line.get(way, 0.0) + float(np.square(truth - guess).sum())
+
+
+def settled(line, ways):
+    """Root mean squares and shares instead of sums."""
+    count = line.pop("count")
+    for key, value in line.items():
+        if key in ways:
+            line[key] = float(np.sqrt(value / count))
+        elif key.startswith("inside"):
+            line[key] = value / count
+    return line
 
 
 def main():
@@ -311,11 +324,11 @@ def main():
             print_table(lines)
             print(name, found["coverage"][name])
             write_json(options.json, found)
-    for part in ("logs", "plain"):
+    for part, table in (("logs", log_table), ("plain", plain_table)):
         if part in parts:
             found[part] = []
             for name, X, period, seeds in logs():
-                lines = log_table(name, X, period, seeds, part == "plain")
+                lines = table(name, X, period, seeds)
                 found[part] += lines
                 print_table(lines)
                 write_json(options.json, found)

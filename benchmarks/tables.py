@@ -2,7 +2,7 @@
 
 Three tables of scikit-learn (breast cancer, wine, diabetes) lose 20% or 40% of their
 cells at random, in the rows that are learned from and in those that are predicted. In
-every fold of a five-fold cross-validation, ten times over with other holes and folds,
+every fold of a five-fold cross-validation, eight times over with other holes and folds,
 an imputer is fitted to the training rows and fills both; a linear predictor (logistic
 or ridge regression, columns standardised) and a random forest are fitted to the filled
 training rows and scored on the filled test rows (accuracy, or R2). All imputers see the
@@ -10,13 +10,17 @@ same holes and folds and have their defaults. Then the same tables with some col
 into categories: how many of the filled ones are right.
 
     python benchmarks/tables.py --json benchmarks/results/tables.json
+    python benchmarks/tables.py --sets none --json benchmarks/results/tables.json \\
+        --figure docs/images/tables-scores.png
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from common import print_table, versions, write_json
@@ -227,12 +231,52 @@ def categories(name, missing, seeds):
     }
 
 
+COLOURS = {"TableImputer": "#0072B2", "KNNImputer": "#E69F00"}
+COLOURS |= {"SimpleImputer": "#999999", "IterativeImputer": "#D55E00"}
+
+
+def draw(results, path):
+    """Scores over those behind the rival, with standard errors; seconds."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(9.6, 3.4), layout="constrained")
+    names = [name.replace("_", " ") for name in results]
+    places = np.arange(len(names))[::-1]
+    for axes, key in zip(panels, ("linear", "forest", "seconds"), strict=True):
+        for k, (imputer, colour) in enumerate(COLOURS.items()):
+            parts = [found[imputer][key] for found in results.values()]
+            at = places + 0.18 * (1.5 - k)
+            if key == "seconds":
+                axes.plot([p["mean"] for p in parts], at, "o", color=colour, ms=5)
+                continue
+            gaps = [p["more than rival"] for p in parts]
+            errors = [p["standard error"] for p in parts]
+            axes.errorbar(
+                gaps, at, xerr=errors, fmt="o", color=colour, ms=5, label=imputer
+            )
+        axes.set_yticks(places, names if axes is panels[0] else [""] * len(names))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="x", color="#e5e5e5")
+        if key != "seconds":
+            axes.locator_params(axis="x", nbins=4)
+    panels[0].set(title="linear predictor", xlabel=f"score over {RIVAL}'s")
+    panels[1].set(title="random forest", xlabel=f"score over {RIVAL}'s")
+    panels[2].set(title="time", xlabel="seconds, fit and fill", xscale="log")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(path, dpi=110)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--json", default=None)
+    parser.add_argument("--figure", default=None)
     options = parser.parse_args()
+    if options.sets == "none":
+        draw(json.loads(Path(options.json).read_text())["sets"], options.figure)
+        return
     warnings.simplefilter("ignore")  # IterativeImputer says that it has not settled
     TableImputer().fit_transform(np.random.default_rng(0).random((30, 4)))  # compiles
     results, lines, cats = {}, [], []
@@ -251,6 +295,8 @@ def main():
             write_json(options.json, {**about, "sets": results})
     print_table(lines)
     print_table(cats)
+    if options.figure:
+        draw(results, options.figure)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from ncarl.cli.app import app
 PAGE = Path(__file__).with_name("cli.md")
 #: What a part stands between; ``ncarl`` alone is the part of no command.
 BEGIN, END = "<!-- ncarl {name} -->", "<!-- / -->"
+#: Options that the library behind the commands adds, told of by hand.
+OWN = ("help", "install_completion", "show_completion")
 HEAD = ("| option | what it does |", "|---|---|")
 PART = re.compile(r"<!-- ncarl ?([a-z-]*) -->\n.*?<!-- / -->", flags=re.DOTALL)
 
@@ -103,7 +105,7 @@ def groups_of(command: Any) -> dict[str, list[Any]]:
     """Parameters by the panel of ``--help`` they stand in; "" for those in none."""
     groups: dict[str, list[Any]] = {"": []}
     for parameter in command.params:
-        if parameter.name != "help" and not getattr(parameter, "hidden", False):
+        if parameter.name not in OWN and not getattr(parameter, "hidden", False):
             panel = str(getattr(parameter, "rich_help_panel", None) or "")
             groups.setdefault(panel, []).append(parameter)
     return groups

@@ -30,7 +30,7 @@ print(filled.iloc[:4, :5].round(2))
 # %%
 # How far off it may be
 # ---------------------
-# Every filled cell has an interval. Those of 90% should hold nine of ten lost cells, and
+# Every filled cell has an interval. Those of 90% should hold nine of ten lost cells;
 # how many they do hold can be counted here.
 
 rows, columns = np.nonzero(lost)

@@ -193,7 +193,7 @@ def test_the_page_gives_the_answer_first_and_every_column(
     assert result.stdout == ""
     html = page.read_text(encoding="utf-8")
     lead = html.split('<p class="lead">')[1].split("</p>")[0]
-    assert "Hidden entries were found" in lead and "promise 90% held" in lead
+    assert "Hidden entries can be told" in lead and "promise 90% held" in lead
     assert html.count("<figure>") == 3
     assert html.index("lead") < html.index("<figure>") < html.index("All columns")
     assert "&lt;script&gt;" in html and "<script" not in html
@@ -239,6 +239,7 @@ def test_a_table_that_is_too_small_is_refused_in_a_sentence(fails, tmp_path):
     path = tmp_path / "small.csv"
     path.write_text("a,b\n1,2\n2,\n3,4\n")
     said = fails("evaluate", path)
+    assert said.startswith("--hide 0.1 hides 0 of 5 known entries")
     assert "fewer than 10 tell nothing" in said and "more known entries" in said
 
 

@@ -23,15 +23,15 @@ def panel_of():
 
 @pytest.fixture(scope="session")
 def treated_panel():
-    """Twenty units, of which the fourth gains 3 from time 14 on."""
-    Y = factor_panel(20, 20, seed=1)
-    Y[3, 14:] += 3.0
+    """Twelve units, of which the fourth gains 3 from time 12 on."""
+    Y = factor_panel(12, 16, seed=1)
+    Y[3, 12:] += 3.0
     return Y
 
 
 @pytest.fixture(scope="session")
 def found(treated_panel):
-    return counterfactual(treated_panel, treated=3, start=14)
+    return counterfactual(treated_panel, treated=3, start=12)
 
 
 @pytest.fixture(scope="session")

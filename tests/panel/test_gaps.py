@@ -40,7 +40,7 @@ def test_gaps_of_hours_are_recovered(filler, holes, waves):
     filled = filler.transform(holes)
     gaps = np.isnan(holes)
     assert np.sqrt(np.mean((filled - waves)[gaps] ** 2)) < 0.15
-    line = pd.DataFrame(holes).interpolate().to_numpy()
+    line = pd.DataFrame(holes).interpolate(limit_direction="both").to_numpy()
     assert np.sqrt(np.mean((line - waves)[gaps] ** 2)) > 0.5
 
 
@@ -209,7 +209,7 @@ def test_nearest_records_before_and_after_are_those_of_a_plain_search():
 
 def test_effects_of_the_time_of_day_vanish_where_there_are_none():
     noise = np.random.default_rng(0).standard_normal((480, 2))
-    assert np.abs(fit_season(noise, 24, 0).effects).max() < 0.15
+    assert np.abs(fit_season(noise, 24, 0).effects).mean() < 0.06
     wave = np.tile(np.sin(np.arange(24)), 20)[:, None]
     found = fit_season(wave, 24, 0)
     np.testing.assert_allclose(found.effects[:, 0], np.sin(np.arange(24)) - wave.mean())
@@ -241,7 +241,7 @@ HOURS = ["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01
         (lambda: fill_gaps(stamped([*HOURS, HOURS[0]])), "goes back"),
         (lambda: fill_gaps(stamped([*HOURS, HOURS[-1]])), "comes twice"),
         (lambda: fill_gaps(stamped([*HOURS, None])), "must have a time"),
-        (lambda: fill_gaps(stamped([*HOURS, "2034-01-01"])), "piece by piece"),
+        (lambda: fill_gaps(stamped([*HOURS, "2034-01-01 00:00"])), "piece by piece"),
         (lambda: fill_gaps(stamped(HOURS, b=np.nan)), "'b' has none"),
         (lambda: fill_gaps(stamped(HOURS, b="x")), "not numeric"),
         (lambda: fill_gaps(stamped(HOURS), time="when"), "column of the log"),

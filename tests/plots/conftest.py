@@ -7,7 +7,7 @@ import pytest
 
 from ncarl import NCARL, BayesianNCARL, Nuclear
 
-NAMES = ["a $x$ b", "<script>", "n" * 10_000, "d", "e", "f\n\u202eg"]
+NAMES = ["a $\\frac{$ b", "<script>", "n" * 10_000, "d", "e", "f\n\u202eg"]
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ncarl import BayesianNCARL
+from ncarl.bayes.intervals import Scores
 from ncarl.bayes.near import NearChoice
 from ncarl.ratings import Recommender
 
@@ -45,7 +46,10 @@ def fitted(triples, sides, **settings):
 @pytest.fixture(scope="session")
 def both(triples):
     """A recommender with kernels of users and items."""
-    return fitted(triples, "both", validation=0.0, max_iter=8, tol=0.0)
+    found = fitted(triples, "both", validation=0.0, max_iter=8, tol=0.0)
+    # Errors as if some had been held out: wider above, and others than of one side.
+    found.model_.blended_scores_ = Scores(np.linspace(-1.5, 3.0, 60), 60.0)
+    return again(found)
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,20 @@ def test_a_new_user_is_predicted_as_a_new_row_of_the_matrix(single, rated):
     assert seen == set(copy.items) - set(rated)
 
 
+def test_users_of_every_kind_are_answered_together(own_both):
+    model = own_both
+    model.add_user({"i00": 5, "i09": 1}, "ann")
+    model.add_user({"i00": 1, "i09": 5}, "bob")
+    who = ["bob", "u03", "nobody", "ann", "u41", "bob", "u03", "ann"]
+    what = ["i02", "i02", "i02", "i02", "i11", "none", "none", "i11"]
+    one_by_one = [model.predict(u, i) for u, i in zip(who, what, strict=True)]
+    np.testing.assert_allclose(model.predict(who, what), one_by_one, atol=1e-12)
+    assert len(set(np.round(one_by_one, 6))) == len(who)
+    alone = [model.predict_interval(u, i) for u, i in zip(who, what, strict=True)]
+    together = np.transpose(model.predict_interval(who, what))
+    np.testing.assert_allclose(together, alone, atol=1e-12)
+
+
 def test_adding_a_user_fits_nothing_and_copies_no_kernel(own, monkeypatch):
     K = own.people_.server.items.kernel.K
     monkeypatch.setattr(BayesianNCARL, "fit", None)

@@ -3,6 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
@@ -198,6 +201,25 @@ def test_probabilities_add_up_and_the_largest_is_filled_in(mixed):
     assert sure == pytest.approx(right, abs=0.12)
 
 
+def test_probabilities_are_shares_times_densities_of_the_row(mixed):
+    truth, _, imputer = mixed
+    row = truth.iloc[[3]].assign(kind=None)
+    found = imputer.transform_proba(row)["kind"].to_numpy()[0]
+    _, _, Z = imputer._read(row)
+    joint, code = imputer.filler_.joint, imputer.columns_[3].code
+    b, o = imputer.columns_[3].places, np.flatnonzero(~np.isnan(Z[0]))
+    S, mean = joint.covariance, joint.mean
+    B = S[np.ix_(o, b)] @ np.linalg.inv(S[np.ix_(b, b)])
+    within = S[np.ix_(o, o)] - B @ S[np.ix_(b, o)]
+    dense = [
+        share
+        * multivariate_normal(mean[o] + B @ (place - mean[b]), within).pdf(Z[0, o])
+        for share, place in zip(code.shares, code.codes, strict=True)
+    ]
+    assert np.abs(mean[b]).max() > 1e-3  # gaps moved it, and that counts
+    assert_allclose(found, dense / np.sum(dense), rtol=1e-6)
+
+
 def test_a_new_category_has_no_probabilities(mixed):
     truth, _, imputer = mixed
     row = truth.iloc[[0]].assign(kind=pd.Categorical(["other"]))
@@ -287,3 +309,22 @@ def test_more_prior_rows_draw_fills_to_the_means(numbers):
         for rows in (0.0, 1000.0)
     ]
     assert (away[1] / away[0].mean()).mean() < 0.5
+
+
+@given(
+    arrays(
+        float,
+        st.tuples(st.integers(1, 6), st.integers(1, 3)),
+        elements=st.just(np.nan) | st.floats(-1e300, 1e300) | st.integers(-2, 2),
+    )
+)
+@settings(max_examples=15)
+@pytest.mark.filterwarnings("ignore:nothing is known")
+def test_finite_tables_are_filled_with_finite_numbers(X):
+    imputer = TableImputer(max_iter=2, tol=0).fit(X)
+    out = imputer.transform(X)
+    known = ~np.isnan(X)
+    assert_array_equal(out[known], X[known])
+    assert np.isfinite(out[:, known.any(axis=0)]).all()
+    low, high = imputer.predict_interval(X)
+    assert (low <= high).all()

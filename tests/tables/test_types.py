@@ -223,9 +223,9 @@ def test_new_categories_are_kept_and_taken_as_unknown():
 def test_fewer_categories_than_in_fit_come_back_as_those_of_the_fit():
     frame = base(c=pd.Categorical(["a", "b"] * 10), d=[0.0, 1.0] * 10)
     imputer = TableImputer().fit(frame)
-    one = frame.iloc[[0, 0]].assign(c=pd.Categorical(["a", None]), d=[0.0, 1.0])
-    out = imputer.transform(one)
-    assert out["c"].tolist() == ["a", "b"]
+    two = frame.iloc[[1, 1]].assign(c=pd.Categorical(["b", None]), d=[1.0, 0.0])
+    out = imputer.transform(two)
+    assert out["c"].tolist() == ["b", "a"]
     assert out["c"].dtype == frame["c"].dtype
 
 

@@ -35,6 +35,8 @@ from ncarl.plots.known import Doubts
 
 #: Rows of the table of columns.
 MOST_COLUMNS = 200
+#: Errors above this part of those of the means are no better.
+NO_BETTER = 0.97
 #: So many names are listed.
 MOST_LISTED = 20
 
@@ -80,6 +82,10 @@ def answer(done: Done, glance: Glance, doubts: Doubts) -> str:
             f"(root mean square); the mean of the column would have been off by "
             f"{usual:.3g}."
         )
+        if error > NO_BETTER * usual:
+            words += (
+                " That is no better: the gaps may not be predictable from the rest."
+            )
     shares = doubts.relative
     if np.isfinite(shares).any():
         middle = float(np.nanmedian(shares))

@@ -12,9 +12,9 @@ from ncarl.pages import Page
 
 #: What the pictures of a case show, by the end of their name.
 CAPTIONS = {
-    "-correlation.png": "{}: how its {} go together, as learned.",
-    "-intervals.png": "{}: hidden cells against what was filled in, with intervals.",
     ".png": "{}: before, after, and the truth.",
+    "-intervals.png": "{}: hidden cells against what was filled in, with intervals.",
+    "-correlation.png": "{}: how its {} go together, as learned.",
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ncarl.cli.reporting import ReportOption, check_report
+from ncarl.cli.reporting import ReportOption, check_report, say_written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,6 +59,7 @@ def doctor(
         from ncarl.cli.doctor_page import write_page
 
         write_page(report, report_to)
+        say_written(report_to, quiet=as_json)
     if not report.ok:
         raise typer.Exit(1)
 

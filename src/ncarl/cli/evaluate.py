@@ -167,8 +167,12 @@ def run(asked: Asked, table: Table, *, quiet: bool) -> Evaluation:
     from ncarl.study.evaluate import carry_out_evaluation
 
     shown = on_terminal() and not quiet
-    with progress_bar(shown, asked.fits, "evaluate") as advance:
-        return carry_out_evaluation(asked, observed_of(table.values), advance)
+    observed = observed_of(table.values)
+    try:
+        with progress_bar(shown, asked.fits, "evaluate") as advance:
+            return carry_out_evaluation(asked, observed, advance)
+    except ValueError as error:  # the option of the command, not of the library
+        raise ValueError(str(error).replace("hide=", "--hide ", 1)) from error
 
 
 def write_json(

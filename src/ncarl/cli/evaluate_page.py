@@ -66,13 +66,14 @@ def page_of(found: Evaluation, table: Table, source: Path, command: str | None) 
 def answer(found: Evaluation) -> str:
     """How far filled values can be trusted, in two or three sentences."""
     both, words = found.error_in_spreads, verdict(found)
+    if both is None:
+        return "No column varies, so there is nothing that could be told from the rest."
     text = f"{words[:1].upper()}{words[1:]}. " if words else ""
-    if both is not None:
-        text += (
-            f"Filled in by {found.method}, they were off by {both[0]:.2g} of their "
-            f"column's spread (root mean square); the mean of the column was off by "
-            f"{both[1]:.2g}."
-        )
+    text += (
+        f"Filled in by {found.method}, they were off by {both[0]:.2g} of their "
+        f"column's spread (root mean square); the mean of the column was off by "
+        f"{both[1]:.2g}."
+    )
     for one in found.levels:
         if one.level == 0.9:
             text += f" Intervals that promise 90% held {one.held:.0%}."

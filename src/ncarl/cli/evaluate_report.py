@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 #: Columns that are printed, and letters of their names.
 WORST, LETTERS = 8, 28
-#: Parts of the squared error that are taken away, and what that means to a user.
+#: Parts of the squared error that are taken away, and how well entries can be told.
 VERDICTS = (
-    (0.9, "very well: most of what varies can be told from the rest"),
-    (0.7, "well: the rest of the table says most of it"),
-    (0.4, "fairly: a good part can be told from the rest, a good part cannot"),
-    (0.1, "a little: better than the column's mean, but not by much"),
-    (float("-inf"), "hardly: the column's mean would do as well"),
+    (0.9, "very well"),
+    (0.7, "well"),
+    (0.4, "in good part"),
+    (0.1, "a little; the column's mean is not much worse"),
+    (float("-inf"), "hardly; the column's mean does as well"),
 )
 
 
@@ -79,7 +79,7 @@ def verdict(found: Evaluation) -> str:
     if part is None:
         return ""
     words = next(text for least, text in VERDICTS if part >= least)
-    return f"hidden entries were found {words}"
+    return f"hidden entries can be told from the rest {words}"
 
 
 def error_lines(found: Evaluation) -> Iterable[tuple[str, str]]:

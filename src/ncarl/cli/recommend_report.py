@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Reasons that are listed for an item, and lists that a page shows.
 REASONS, LISTS = 3, 20
+#: Columns of similar items.
+SIMILAR = ["", "item", "similarity", "ratings"]
 
 
 def say(done: Done) -> None:
@@ -37,7 +39,7 @@ def say(done: Done) -> None:
         console.print()
         title = f"like {done.title(done.like)}"
         console.print(shown(title), style="bold", markup=False, highlight=False)
-        console.print(_table(["", "item", "similarity", "ratings"], similar_rows(done)))
+        console.print(_table(SIMILAR, similar_rows(done)))
     for name, text in written_lines(done):
         console.print(f"[bold]{name:<10}[/bold]", end="", highlight=False)
         console.print(shown(text), markup=False, highlight=False, soft_wrap=True)
@@ -139,7 +141,7 @@ def save_page(done: Done, path: Path) -> None:
     page = Page("Recommendations", lead).facts(dict(head_lines(done)))
     for found in done.lists[:LISTS]:
         page.heading(f"For {found.name}, who rated {found.rated}")
-        page.table(list_heads(done), list_rows(done, found))
+        page.table(*_by_name(list_heads(done), list_rows(done, found)))
         if found.rows and found.rows[0].low is not None:
             caption = (
                 "Predicted ratings (dots) and intervals that hold "
@@ -155,8 +157,15 @@ def save_page(done: Done, path: Path) -> None:
         page.text(f"{len(done.lists) - LISTS} more lists are left out here.")
     if done.like is not None:
         page.heading(f"Like {done.title(done.like)}")
-        page.table(["", "item", "similarity", "ratings"], similar_rows(done))
+        page.table(*_by_name(SIMILAR, similar_rows(done)))
     page.save(path)
+
+
+def _by_name(
+    heads: list[str], rows: list[list[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """A table whose ranks stand before the names, as a page has it."""
+    return heads[1:], [[f"{row[0]}. {row[1]}", *row[2:]] for row in rows]
 
 
 def interval_figure(done: Done, found: List) -> Figure:
@@ -173,6 +182,7 @@ def interval_figure(done: Done, found: List) -> Figure:
     names = [done.title(row.item) for row in rows]
     short = [name if len(name) <= 40 else f"{name[:39]}…" for name in names]
     axes.set_yticks(places, short, parse_math=False)
-    axes.set_xlabel(done.recommender.rating if done.recommender.rating else "rating")
+    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_xlabel("predicted rating")
     axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -20,8 +20,8 @@ DEEP = 5
 STRIDE = 2
 #: Passes after the first; how far each looks for similar patches, how many it takes,
 #: and as how many the Gaussian of the first pass counts.
-PASSES = 2
-REACH, MOST, STRENGTH = 10, 70, 5.0
+PASSES = 3
+REACH, MOST, STRENGTH = 10, 70, 2.0
 #: Sides of the parts that a large picture is worked on in.
 TILE = 512
 
@@ -48,8 +48,13 @@ class Planes:
         """A part of the picture, laid out for patches."""
         known = self.known[:, rows, columns]
         part = self.values[:, :, rows, columns]
-        values = np.where(known, part, 0.0).astype(np.float32)
-        return Field(values.reshape(len(part), -1), known.ravel(), known.shape)
+        values = np.where(known, part, 0.0).astype(np.float32).reshape(len(part), -1)
+        # One layout in memory, so that compiled code is compiled once.
+        return Field(
+            np.ascontiguousarray(values),
+            np.ascontiguousarray(known.ravel()),
+            known.shape,
+        )
 
 
 def filled(

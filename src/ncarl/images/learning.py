@@ -20,11 +20,11 @@ from ncarl.images.gaussians import Gaussians, make_gaussians
 from ncarl.images.passes import kernels, likeliest
 
 #: Patches to learn from, and those that the one Gaussian is learned from.
-SAMPLE, FIRST_SAMPLE = 5000, 2000
+SAMPLE, FIRST_SAMPLE = 4000, 1500
 #: A patch to learn from has at least this part of its pixels known.
 LEAST_KNOWN = 0.1
 #: Steps of the one Gaussian, and of the several.
-FIRST_STEPS, STEPS = 4, 4
+FIRST_STEPS, STEPS = 4, 3
 #: Patches that the one Gaussian counts as in each of the several.
 STRENGTH = 20.0
 #: The same for scales of channels.
@@ -40,7 +40,7 @@ FEW = 300
 #: Pixels over which the correlation falls by e to begin with.
 RANGE = 12.0
 #: Variance of the noise, in the variance of the first channel.
-NOISE = 4e-4
+NOISE = 2e-4
 
 
 def learn(field: Field, colours: Array, rng: np.random.Generator) -> Gaussians:

@@ -12,12 +12,14 @@ import numpy as np
 
 from ncarl.core.rows import row_module
 from ncarl.core.types import Array
-from ncarl.engines import Threads, available_cores
+from ncarl.engines import Threads
 from ncarl.images.field import Field, strips
 from ncarl.images.gaussians import Gaussians
 
 #: Patches that a thread is given at a time.
 PART = 2500
+#: At least so many parts, whatever the machine: sums then are the same on all.
+FEWEST = 8
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def second_pass(
 def _parts(field: Field, stride: int) -> list[Array]:
     """Places of patches that lack something, in parts for threads."""
     places = field.gaps(stride)
-    number = max(math.ceil(len(places) / PART), 2 * available_cores())
+    number = max(math.ceil(len(places) / PART), FEWEST)
     return strips(field, places, number)
 
 

@@ -22,51 +22,66 @@ from ncarl.images.patches_numba import (
 )
 
 
+@nb.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _apart(estimate, one, other, size, side):
+    """Squared distance of two patches; sums may be taken in any order."""
+    layers, height, width = size
+    tall, wide = side
+    total = 0.0
+    for c in range(len(estimate)):
+        for k in range(layers):
+            for i in range(tall):
+                start = (k * height + i) * width
+                a = estimate[c, one + start : one + start + wide]
+                b = estimate[c, other + start : other + start + wide]
+                for j in range(wide):
+                    off = a[j] - b[j]
+                    total += off * off
+    return total
+
+
 @nb.njit(nogil=True, cache=True)
 def _distances(estimate, size, side, place, reach, found, where):
     """Squared distances of a patch to all within reach; how many there are."""
-    layers, height, width = size
+    _, height, width = size
     tall, wide = side
     y, x = place // width, place % width
     count = 0
     for row in range(max(0, y - reach), min(height - tall, y + reach) + 1):
         for column in range(max(0, x - reach), min(width - wide, x + reach) + 1):
-            total, other = 0.0, row * width + column
-            for c in range(len(estimate)):
-                for k in range(layers):
-                    for i in range(tall):
-                        start = k * height * width + i * width
-                        a = estimate[c, place + start : place + start + wide]
-                        b = estimate[c, other + start : other + start + wide]
-                        for j in range(wide):
-                            total += (a[j] - b[j]) ** 2
-            found[count] = total
-            where[count] = other
+            where[count] = row * width + column
+            found[count] = _apart(estimate, place, where[count], size, side)
             count += 1
     return count
 
 
 @nb.njit(nogil=True, cache=True)
-def _group(estimate, offsets, found, where, count, most, Z, mean):
+def _group(estimate, size, side, found, where, count, most, Z, mean):
     """Patches nearest to one, less their mean, into ``Z``; how many they are."""
-    size = min(most, count)
-    limit = np.partition(found[:count], size - 1)[size - 1]
-    channels, n = len(estimate), len(offsets)
+    layers, height, width = size
+    tall, wide = side
+    room = min(most, count)
+    limit = np.partition(found[:count], room - 1)[room - 1]
+    channels = len(estimate)
     mean[:] = 0.0
     taken = 0
     for e in range(count):
-        if found[e] > limit or taken == size:
+        if found[e] > limit or taken == room:
             continue
         for c in range(channels):
             row = Z[taken * channels + c]
-            for a in range(n):
-                row[a] = estimate[c, where[e] + offsets[a]]
-                mean[c, a] += row[a]
+            for line in range(layers * tall):
+                start = where[e] + (line // tall * height + line % tall) * width
+                for j in range(wide):
+                    value = estimate[c, start + j]
+                    row[line * wide + j] = value
+                    mean[c, line * wide + j] += value
         taken += 1
     mean /= taken
-    for e in range(taken):
-        for c in range(channels):
-            Z[e * channels + c] -= mean[c]
+    for e in range(taken * channels):
+        row, middle = Z[e], mean[e % channels]
+        for a in range(len(middle)):
+            row[a] -= middle[a]
     return taken
 
 
@@ -83,7 +98,7 @@ def _refine(
     Z, mean = np.empty((most * channels, n)), np.empty((channels, n))
     for p in range(len(places)):
         count = _distances(estimate, size, side, places[p], reach, found, where)
-        taken = _group(estimate, offsets, found, where, count, most, Z, mean)
+        taken = _group(estimate, size, side, found, where, count, most, Z, mean)
         group = Z[: taken * channels]
         K = np.dot(group.T, group) / channels + strength * prior[labels[p]]
         K /= taken + strength

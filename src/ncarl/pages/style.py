@@ -92,7 +92,7 @@ def brief(text: object, most: int = LONGEST) -> str:
     Examples
     --------
     >>> brief("a name that goes on and on", 11)
-    'a name…d on'
+    'a name … on'
     """
     words = str(text)
     if len(words) <= most:

@@ -31,10 +31,10 @@ from ncarl.surveys import InMemory
 #: The kernel of the times, and that of the units.
 SIDES = ("columns", "rows")
 #: Most steps of EM, and the gain of one that ends them.
-MOST_STEPS, TOLERANCE = 40, 1e-4
-#: Rows that the prior counts as, over the longer side of the panel: what is tried, and
-#: what is taken where there is nothing to try it on.
-STRENGTHS, USUAL_STRENGTH = (10.0, 3.0, 1.0), 3.0
+MOST_STEPS, TOLERANCE = 25, 1e-4
+#: Rows that the prior counts as, over the longer side of the panel. The first is the
+#: usual one; the next are tried as long as each is better than the one before.
+STRENGTHS = (3.0, 1.0, 0.3, 0.1)
 #: Control units are hidden in so many groups, all of a group together.
 GROUPS = 5
 
@@ -120,14 +120,11 @@ class Completer:
         """
         masks = self._masks(gaps, controls, rng)
         if not masks:
-            usual, none = dict.fromkeys(SIDES, USUAL_STRENGTH), Scores(np.empty(0), 0.0)
+            usual, none = dict.fromkeys(SIDES, STRENGTHS[0]), Scores(np.empty(0), 0.0)
             return Choice(usual, 0.5, float("nan"), {}, none, none)
         strengths, errors, spreads = {}, {}, {}
         for name in SIDES:
-            tried = [self._tried(name, strength, masks) for strength in STRENGTHS]
-            best = int(np.argmin([found @ found for found, _ in tried]))
-            strengths[name] = STRENGTHS[best]
-            errors[name], spreads[name] = tried[best]
+            strengths[name], errors[name], spreads[name] = self._best(name, masks)
         weight = _weight(errors["columns"], errors["rows"])
         whole = weight * errors["columns"] + (1.0 - weight) * errors["rows"]
         squares = (
@@ -161,6 +158,17 @@ class Completer:
             if hidden.any():
                 masks.append(hidden)
         return masks
+
+    def _best(self, name: str, masks: list[Array]) -> tuple[float, Array, Array]:
+        """The best strength of a side, its errors and their deviations."""
+        strength = STRENGTHS[0]
+        errors, spreads = self._tried(name, strength, masks)
+        for weaker in STRENGTHS[1:]:
+            found, around = self._tried(name, weaker, masks)
+            if found @ found >= errors @ errors:
+                break
+            strength, errors, spreads = weaker, found, around
+        return strength, errors, spreads
 
     def _tried(
         self, name: str, strength: float, masks: list[Array]

@@ -26,8 +26,8 @@ LONG = (1.0, 7.0)
 SHARP, RETURNING = (0.3, 1.0), 3.0
 #: Lines that sensors and lags are learned from.
 MOST_LINES = 4000
-#: Steps of EM.
-STEPS = 15
+#: Steps of EM that are tried: few suit logs with little to learn from.
+STEPS = (15, 40)
 #: Noise is at least this part of what is a sensor's own.
 LEAST_NOISE = 0.02
 #: The whole of a component counts for so much more than a lag of it.
@@ -78,11 +78,16 @@ def memories(lags: Array, period: int | None) -> Array:
     return np.stack(found, axis=1)
 
 
-def learn_covariance(values: Array, period: int | None, engine: Engine) -> Covariance:
-    """The covariance of a log of about unit spread, NaN in gaps."""
+def learn_covariance(
+    values: Array, period: int | None, steps: int, engine: Engine
+) -> Covariance:
+    """The covariance of a log of about unit spread, NaN in gaps.
+
+    ``steps`` are those of EM that learn what sensors share at one time.
+    """
     there = ~np.isnan(values)
     filled = np.where(there, values, 0.0)
-    kernel, noise = _one_time(values, engine)
+    kernel, noise = _one_time(values, steps, engine)
     sizes, axes = np.linalg.eigh(kernel)
     sizes = np.maximum(sizes, 1e-9 * max(float(sizes[-1]), 1e-9))
     lags = _lags(len(values), period)
@@ -104,7 +109,7 @@ def learn_covariance(values: Array, period: int | None, engine: Engine) -> Covar
     return Covariance(weights, period)
 
 
-def _one_time(values: Array, engine: Engine) -> tuple[Array, Array]:
+def _one_time(values: Array, steps: int, engine: Engine) -> tuple[Array, Array]:
     """What sensors share at one time, and the variance of what each has alone."""
     n = values.shape[1]
     if n == 1:
@@ -114,7 +119,7 @@ def _one_time(values: Array, engine: Engine) -> tuple[Array, Array]:
     known = np.flatnonzero(~np.isnan(values).all(axis=1))
     some = known[:: max(1, -(-len(known) // MOST_LINES))]
     model = BayesianNCARL(
-        validation=0, sides="columns", center="columns", scale=None, max_iter=STEPS,
+        validation=0, sides="columns", center="columns", scale=None, max_iter=steps,
         tol=0.0, clip=None, engine=engine,
     ).fit(values[some])  # fmt: skip
     noise = np.broadcast_to(np.square(model.noise_), (n,))

@@ -79,8 +79,13 @@ class Panel:
         --------
         >>> import pandas as pd
         >>> from ncarl.panel import Panel
-        >>> lines = pd.DataFrame({"state": ["CA", "NV", "CA"], "year": [1989, 1989, 1988],
-        ...                       "packs": [82.4, 150.0, 90.1]})
+        >>> lines = pd.DataFrame(
+        ...     {
+        ...         "state": ["CA", "NV", "CA"],
+        ...         "year": [1989, 1989, 1988],
+        ...         "packs": [82.4, 150.0, 90.1],
+        ...     }
+        ... )
         >>> panel = Panel.from_long(lines, unit="state", time="year", value="packs")
         >>> panel.times, panel.values.shape
         ((1988, 1989), (2, 2))

@@ -75,9 +75,9 @@ def counterfactual(
     >>> import numpy as np
     >>> from ncarl.panel import counterfactual
     >>> rng = np.random.default_rng(0)
-    >>> Y = np.outer(rng.random(12), np.arange(15.0)) + 0.1 * rng.random((12, 15))
-    >>> Y[0, 10:] += 2.0  # a treatment of the first unit
-    >>> result = counterfactual(Y, treated=0, start=10)
+    >>> Y = np.outer(rng.random(8), np.arange(8.0)) + 0.1 * rng.random((8, 8))
+    >>> Y[0, 6:] += 2.0  # a treatment of the first unit
+    >>> result = counterfactual(Y, treated=0, start=6, placebos=False)
     >>> bool(result.average.low < 2.0 < result.average.high)
     True
     """

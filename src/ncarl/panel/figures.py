@@ -62,7 +62,7 @@ def placebo_figure(result: Counterfactual, unit: Any) -> Figure:
     if len(result.units) == 1:
         p = result.placebo_test().p_value
         axes.set_title(f"placebo test: p = {p:.3g}", fontsize=11)
-    axes.legend(frameon=False, fontsize=9)
+    figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=2)
     axes.spines[["top", "right"]].set_visible(False)
     _label_times(axes, result.panel.times, np.flatnonzero(treated))
     return figure

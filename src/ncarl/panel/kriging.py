@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.core.types import Array
+from ncarl.engines import available_cores
 from ncarl.panel.covariance import Covariance
 from ncarl.panel.witnesses import Records, witnesses
 
@@ -77,7 +77,7 @@ class Kriging:
             return found
 
         firsts = range(0, len(t), TOGETHER)
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(available_cores()) as pool:
             answers = list(pool.map(part, firsts))
         if not answers:
             return np.empty(0), np.empty(0)

@@ -46,6 +46,27 @@ class Log:
     period: int | None
     phase: int
 
+    def refuse_silent(self) -> None:
+        """Raise where a sensor has nothing to go by."""
+        silent = np.flatnonzero(np.isnan(self.values).all(axis=0))
+        if len(silent):
+            names = ", ".join(repr(self.sensors[k]) for k in silent[:5])
+            raise ValueError(
+                f"every sensor must have at least one number, and {names} "
+                f"{'has' if len(silent) == 1 else 'have'} none; drop such columns"
+            )
+
+    def placed(
+        self, t: Array, j: Array, values: Array, known: float | None = None
+    ) -> Array:
+        """Lines of the log with values at its gaps; ``known`` elsewhere if given."""
+        table = (
+            self.values.copy() if known is None else np.full(self.values.shape, known)
+        )
+        table[t, j] = values
+        lines: Array = table[self.lines]
+        return lines
+
 
 def read_log(X: Any, time: str | None, period: Any) -> Log:
     """A log from a frame with times, or an array of equal steps.

@@ -18,7 +18,7 @@ MOST_FITS = 60
 #: Of several treated units so many groups of control units take the place.
 MOST_GROUPS = 999
 #: Times of which few placebos tell are taken to be as usual.
-DOUBT = 3.0
+DOUBT = 8.0
 #: Numbers that are 0 but for rounding are taken for so much of the largest.
 LEAST = 1e-9
 

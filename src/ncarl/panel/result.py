@@ -165,16 +165,16 @@ class Counterfactual:
         >>> import numpy as np
         >>> from ncarl.panel import counterfactual
         >>> rng = np.random.default_rng(0)
-        >>> Y = np.outer(rng.random(8), np.arange(10.0)) + 0.1 * rng.random((8, 10))
-        >>> Y[0, 7:] += 5.0
-        >>> counterfactual(Y, 0, start=7).placebo_test().p_value
-        0.125
+        >>> Y = np.outer(rng.random(5), np.arange(6.0)) + 0.1 * rng.random((5, 6))
+        >>> Y[0, 4:] += 9.0
+        >>> counterfactual(Y, 0, start=4).placebo_test().p_value
+        0.2
         """
         if statistic not in STATISTICS:
             raise ValueError(
                 f"statistic must be one of {', '.join(STATISTICS)}, got {statistic!r}"
             )
-        if self.placebos is None or not self._groups:
+        if self.placebos is None or not self.testable:
             raise ValueError(
                 "a placebo test needs placebos: call counterfactual with placebos=True "
                 "and at least two control units"
@@ -193,58 +193,21 @@ class Counterfactual:
         pairs = zip(self.units, self._courses, strict=True)
         return {unit: float(np.mean(course.errors)) for unit, course in pairs}
 
-    def columns(self) -> dict[str, list[Any]]:
-        """The treated units line by line, as columns of a long table."""
-        rows, times = self._rows, self.panel.times
-        tables = {
-            "observed": self.panel.values,
-            "expected": self.expected,
-            "low": self.low,
-            "high": self.high,
-            "effect": self.effect,
-            "effect_low": self.effect_low,
-            "effect_high": self.effect_high,
-        }
-        return {
-            "unit": [self.panel.units[k] for k in rows for _ in times],
-            "time": list(times) * len(rows),
-            "treated": self.treated[rows].ravel().tolist(),
-            **{name: table[rows].ravel().tolist() for name, table in tables.items()},
-        }
-
     def to_frame(self) -> Any:
         """The treated units as a long frame, of polars if the panel was.
 
         Columns: unit, time, treated, observed, expected, low, high, effect,
         effect_low, effect_high.
         """
-        if self.panel.library == "polars":
-            import polars as pl
+        from ncarl.panel.telling import frame_of
 
-            return pl.DataFrame(self.columns(), nan_to_null=True)
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
+        return frame_of(self)
 
     def summary(self) -> str:
         """A few lines that say what was found."""
-        mean, controls = self.average, int((~self.treated.any(axis=1)).sum())
-        names = ", ".join(map(str, self.units[:5]))
-        if len(self.units) > 5:
-            names += f" and {len(self.units) - 5} more"
-        lines = [
-            f"{names}: {int(self.treated.sum())} treated entries, {controls} controls",
-            f"average effect {mean.effect:.4g}, {100 * mean.level:g}% interval "
-            f"{mean.low:.4g} to {mean.high:.4g}",
-            f"error before treatment {self.error_before:.4g}",
-        ]
-        if self.placebos is not None and self._groups:
-            test = self.placebo_test()
-            lines.append(
-                f"placebo test: error after / before {test.statistic:.3g}, p = "
-                f"{test.p_value:.3g} among {len(test.placebos)} placebos"
-            )
-        return "\n".join(lines)
+        from ncarl.panel.telling import summary_of
+
+        return summary_of(self)
 
     def plot(self, unit: Any = None) -> Any:
         """A figure of observed and expected values, and of the effect with its band.
@@ -290,6 +253,11 @@ class Counterfactual:
             )
         return placebo_figure(self, name)
 
+    @property
+    def testable(self) -> bool:
+        """Whether there are placebos."""
+        return len(self._groups) > 0
+
     @cached_property
     def patterns(self) -> list[int]:
         """The pattern of treated times of each treated unit, by its number."""
@@ -319,14 +287,14 @@ class Counterfactual:
     def _reach(self) -> tuple[float, float]:
         """How far intervals of entries reach down and up, in deviations."""
         scores: Scores = self.choice.scores
-        if self.placebos is not None and self._groups:
+        if self.placebos is not None and self.testable:
             scores = entry_scores(self.placebos)
         return scores.reach(self.level)
 
     @cached_property
     def _block_scores(self) -> Scores:
         """Errors of mean effects."""
-        if self.placebos is None or not self._groups:
+        if self.placebos is None or not self.testable:
             return self.choice.block_scores
         return group_scores(self._groups, len(self.placebos.units))
 

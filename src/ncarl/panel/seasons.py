@@ -10,6 +10,8 @@ from ncarl.core.types import Array
 
 #: Times of day next to each other are averaged over this part of a cycle.
 SMOOTH = 1.0 / 48.0
+#: Unless that is fewer steps than this.
+LEAST_WIDTH = 2.0
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Season:
     Attributes
     ----------
     means, spreads : arrays of shape (sensors,)
-        Mean of each sensor, and the spread of what is left.
+        Mean of each sensor, and the spread of what is left: 0 where that is nothing.
     effects : array of shape (period, sensors)
         What each time of the cycle adds; one row of zeros without a cycle.
     """
@@ -27,6 +29,12 @@ class Season:
     means: Array
     spreads: Array
     effects: Array
+
+    def inward(self, values: Array, phase: int) -> Array:
+        """What is left of a log, of unit spread."""
+        usual = self.at(np.arange(len(values)), phase)
+        inner: Array = (values - usual) / np.where(self.spreads > 0, self.spreads, 1.0)
+        return inner
 
     def at(self, steps: Array, phase: int) -> Array:
         """Means and effects at some steps, shape (steps, sensors)."""
@@ -48,7 +56,7 @@ def fit_season(values: Array, period: int | None, phase: int) -> Season:
         effects = _effects(left, there, period, phase)
         left -= there * effects[(np.arange(len(left)) + phase) % period]
     spreads = np.sqrt(np.square(left).sum(axis=0) / counts)
-    return Season(means, np.where(spreads > 0.0, spreads, 1.0), effects)
+    return Season(means, spreads, effects)
 
 
 def _effects(left: Array, there: Array, period: int, phase: int) -> Array:
@@ -73,9 +81,9 @@ def _effects(left: Array, there: Array, period: int, phase: int) -> Array:
 def _window(period: int) -> Array:
     """Weights of neighbouring times of day."""
     width = period * SMOOTH
-    reach = int(2 * width)
-    offsets = np.arange(-reach, reach + 1)
-    return np.exp(-0.5 * np.square(offsets / max(width, 1.0)))
+    # Half an hour is one step of few: there is nothing to smooth.
+    reach = int(2 * width) if width >= LEAST_WIDTH else 0
+    return np.exp(-0.5 * np.square(np.arange(-reach, reach + 1) / max(width, 1.0)))
 
 
 def _around(table: Array, weights: Array) -> Array:

@@ -118,7 +118,7 @@ def ties_of(model: Any) -> Any:
     A dense array of shape (n, n) with a diagonal of ones, or a sparse one.
     """
     if hasattr(model, "kernel_"):
-        return correlation(np.asarray(model.kernel_, dtype=np.float64))
+        return correlation(_kernel(model))
     if hasattr(model, "similarity_"):
         graph = sparse.csr_array(model.similarity_)
         return (graph + graph.T) * 0.5
@@ -127,6 +127,12 @@ def ties_of(model: Any) -> Any:
     size = np.max(np.abs(completed), initial=0.0) or 1.0
     completed = completed / size
     return correlation(completed.T @ completed)
+
+
+def _kernel(model: Any) -> Array:
+    """The kernel of a model; in a common unit where that of the values is too large."""
+    own = getattr(model, "_kernel_in_one_unit", None)
+    return np.asarray(model.kernel_ if own is None else own(), dtype=np.float64)
 
 
 def variances_of(model: Any) -> Array:
@@ -155,11 +161,11 @@ def variances_of(model: Any) -> Array:
 
 def _kernel_in_spreads(model: Any) -> Array:
     """The kernel in the units that the model works in: spreads of scaled columns."""
-    K = np.asarray(model.kernel_, dtype=np.float64)
+    K = _kernel(model)
     standard = getattr(model.model_, "standard", None)
     if standard is None or model.transposed_:
         return K
-    spreads = standard.centre.spreads * standard.unit
+    spreads = standard.centre.spreads
     safe = np.where(spreads > 0.0, spreads, 1.0)
     return K / safe[:, None] / safe[None, :]
 

@@ -94,7 +94,8 @@ def similarity(
     if ordered:
         order = similar_order(values)
         values, chosen = values[np.ix_(order, order)], chosen[order]
-    shown = None if all_names is None else [all_names[place] for place in chosen]
+    known = all_names or names_of(None, int(chosen.max(initial=-1)) + 1)
+    shown = [known[place] for place in chosen]
     count = len(values)
     if not title:
         title = f"How the {axis}s go together"
@@ -102,8 +103,12 @@ def similarity(
             title += f" (the {count} with the strongest ties)"
     two = values.min(initial=0.0) < 0.0
     ends = 1.0 if label == "correlation" else None
-    return _heat_map(values, shown, title=title, label=label, axis=axis, most=ends,
-                     signed=two)  # fmt: skip
+    figure = _heat_map(
+        values, shown, title=title, label=label, axis=axis, most=ends, signed=two
+    )
+    if all_names is None:
+        figure.axes[0].set_xlabel(f"{axis}, by its number")
+    return figure
 
 
 def _size(model: Any) -> int:

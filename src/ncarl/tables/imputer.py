@@ -13,25 +13,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from ncarl.core.types import Array
 from ncarl.engines import Engine
-from ncarl.estimators.parameters import (
-    check_choice,
-    check_flag,
-    check_number,
-    check_whole,
-)
-from ncarl.tables.filling import Filler, Ways, fit_filler
+from ncarl.estimators.parameters import check_number
+from ncarl.tables.checks import checked_rules, checked_ways
+from ncarl.tables.coding import CategoryCode
+from ncarl.tables.filling import Filler, fit_filler
+from ncarl.tables.given import Given, Table
 from ncarl.tables.opening import as_asked, open_table
 from ncarl.tables.schema import (
     Column,
-    Rules,
     coordinates,
     fit_columns,
     read_columns,
 )
 
-NORMALISE = ("auto", None, "power", "quantile")
-ROUNDING = ("integers", "whole", None)
-EMPTY = ("leave", "drop")
 #: What scikit-learn calls columns that say where there were gaps.
 FLAG = "missingindicator_"
 
@@ -88,6 +82,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         less than its categories for a column of these. None if no column varies.
     indicator_features_ : list of int
         Positions of the columns that ``add_indicator`` is about.
+    n_iter_ : int
+        Steps that the fit made.
     n_features_in_, feature_names_in_
         As in all of scikit-learn.
 
@@ -167,17 +163,12 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         y : ignored
             For scikit-learn's interface.
         """
-        rules = self._checked()
+        rules, ways = checked_rules(self), checked_ways(self)
         table = open_table(self, X, reset=True)
         self.columns_ = fit_columns(table, rules)
         self.indicator_features_ = [j for j, c in enumerate(self.columns_) if c.gaps]
         given = read_columns(table, self.columns_)
         Z = coordinates(table, self.columns_, given)
-        rows = None if self.prior_rows == "auto" else float(self.prior_rows)
-        ways = Ways(
-            self.engine, rows, int(self.max_iter), float(self.tol), bool(self.clip),
-            self.rounding,
-        )  # fmt: skip
         self.filler_: Filler = fit_filler(self.columns_, given, Z, ways)
         self.model_ = self.filler_.model
         self.n_iter_ = 0 if self.model_ is None else self.model_.n_iter_
@@ -205,20 +196,18 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             filled in.
         """
         check_is_fitted(self)
-        table = open_table(self, X, reset=False)
-        given = read_columns(table, self.columns_)
-        Z = coordinates(table, self.columns_, given)
+        table, given, Z = self._read(X)
         new = self.filler_.fill(self.columns_, given, Z)
         parts: dict[Any, Any] = {}
-        for j, (column, name) in enumerate(
-            zip(self.columns_, table.names, strict=True)
-        ):  # fmt: skip
-            if column.role == "empty" and self.empty == "drop":
+        for j, (name, column) in enumerate(
+            zip(table.names, self.columns_, strict=True)
+        ):
+            if self._dropped(column):
                 continue
             parts[name] = None
-            if new[j] is not None:
+            if (filled := new[j]) is not None:
                 usual = column.usual(table)
-                parts[name] = table.column(j, new[j], column.kind, usual)
+                parts[name] = table.column(j, filled, column.kind, usual)
         flags = {}
         if self.add_indicator:
             for j in self.indicator_features_:
@@ -244,9 +233,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         part = check_number("level", level, low=0.0, strict=True)
         if part >= 1.0:
             raise ValueError(f"level must be below 1, got {level!r}")
-        table = open_table(self, X, reset=False)
-        given = read_columns(table, self.columns_)
-        Z = coordinates(table, self.columns_, given)
+        table, given, Z = self._read(X)
         ends = self.filler_.intervals(self.columns_, given, Z, part)
         names = table.names
         low, high = ({names[j]: end[k] for j, end in ends.items()} for k in (0, 1))
@@ -268,20 +255,17 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             probability 1; where it is a new one, all have 0.
         """
         check_is_fitted(self)
-        table = open_table(self, X, reset=False)
-        given = read_columns(table, self.columns_)
-        Z = coordinates(table, self.columns_, given)
+        table, given, Z = self._read(X)
         found = self.filler_.probabilities(self.columns_, given, Z)
-        text = table.library == "polars"
-        return {
-            table.names[j]: table.of_numbers(
-                {
-                    str(label) if text else label: part[:, k]
-                    for k, label in enumerate(self.columns_[j].code.labels)  # type: ignore[union-attr]
-                }
+        frames = {}
+        for j, part in found.items():
+            code = self.columns_[j].code
+            assert isinstance(code, CategoryCode)
+            labels = map(str, code.labels) if table.library == "polars" else code.labels
+            frames[table.names[j]] = table.of_numbers(
+                dict(zip(labels, part.T, strict=True))
             )
-            for j, part in found.items()
-        }
+        return frames
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns that come out.
@@ -292,30 +276,18 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Names of the columns of an array.
         """
         names = super().get_feature_names_out(input_features)
-        drop = self.empty == "drop"
-        kept = [
-            name
-            for name, column in zip(names, self.columns_, strict=True)
-            if not (drop and column.role == "empty")
-        ]
+        both = zip(names, self.columns_, strict=True)
+        kept = [name for name, column in both if not self._dropped(column)]
         if self.add_indicator:
             kept += [f"{FLAG}{names[j]}" for j in self.indicator_features_]
         return np.array(kept, dtype=object)
 
-    def _checked(self) -> Rules:
-        """The rules for columns, or an error that names the parameter at fault."""
-        check_choice("normalise", self.normalise, NORMALISE)
-        check_choice("rounding", self.rounding, ROUNDING)
-        check_choice("empty", self.empty, EMPTY)
-        check_flag("add_indicator", self.add_indicator)
-        check_flag("clip", self.clip)
-        check_whole("max_iter", self.max_iter, low=1)
-        check_number("tol", self.tol, low=0.0)
-        if not (isinstance(self.prior_rows, str) and self.prior_rows == "auto"):
-            check_number("prior_rows", self.prior_rows, low=0.0)
-        if isinstance(self.ignore, str) or not hasattr(self.ignore, "__iter__"):
-            raise TypeError(
-                f"ignore must be a list of column names, got {self.ignore!r}"
-            )
-        most = check_whole("max_categories", self.max_categories, low=1)
-        return Rules(self.normalise, most, tuple(self.ignore))
+    def _read(self, X: Any) -> tuple[Table, list[Given | None], Array]:
+        """Rows to be filled: as a table, column by column, and as coordinates."""
+        table = open_table(self, X, reset=False)
+        given = read_columns(table, self.columns_)
+        return table, given, coordinates(table, self.columns_, given)
+
+    def _dropped(self, column: Column) -> bool:
+        """Whether a column does not come out."""
+        return self.empty == "drop" and column.role == "empty"

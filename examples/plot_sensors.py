@@ -1,0 +1,93 @@
+"""
+Gaps of hours in a sensor log
+=============================
+
+Twelve stations record the temperature every half hour for three weeks. Now and then a
+station is silent for hours, and one night all of them are. A straight line across such
+a gap misses the sunrise; the other stations, the hours around and the days before and
+after know better.
+"""
+
+# %%
+# The log
+# -------
+# It is simulated: a daily wave, weather that moves slowly and reaches all stations, and
+# what each station has of its own.
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from ncarl.panel import GapFiller
+
+rng = np.random.default_rng(4)
+times = pd.date_range("2024-05-01", periods=48 * 21, freq="30min")
+hour = np.arange(len(times)) / 2.0
+
+
+def drift(memory, columns=1):
+    """Weather that forgets itself after so many hours."""
+    steps, keep = rng.standard_normal((len(times), columns)), np.exp(-0.5 / memory)
+    for k in range(1, len(times)):
+        steps[k] = keep * steps[k - 1] + np.sqrt(1.0 - keep**2) * steps[k]
+    return steps
+
+
+day = np.maximum(np.sin(2 * np.pi * (hour[:, None] - 8.0) / 24.0), -0.4)
+truth = 14.0 + 5.0 * day * rng.uniform(0.7, 1.3, 12) + 3.0 * drift(40.0)
+truth = truth + 0.8 * drift(6.0, 12) + 0.1 * rng.standard_normal(truth.shape)
+
+lost = np.zeros(truth.shape, dtype=bool)
+for station in range(12):
+    for first in rng.choice(len(times) - 16, 8, replace=False):
+        lost[first : first + 16, station] = True
+lost[480:492] = True  # six hours without any station
+names = [f"station {k}" for k in range(1, 13)]
+log = pd.DataFrame(truth, index=times, columns=names).mask(lost)
+
+# %%
+# Fill it
+# -------
+# The times say that a day has 48 steps. Known entries come back as they are.
+
+filler = GapFiller().fit(log)
+filled = filler.transform(log)
+low, high = filler.predict_interval(log, level=0.9)
+line = log.interpolate(limit_direction="both")
+
+error = np.sqrt(np.mean((filled.to_numpy() - truth)[lost] ** 2))
+straight = np.sqrt(np.mean((line.to_numpy() - truth)[lost] ** 2))
+inside = ((low.to_numpy() <= truth) & (truth <= high.to_numpy()))[lost].mean()
+print(f"{lost.sum()} entries filled, steps of a day: {filler.period_}")
+print(f"error {error:.2f} degrees, straight lines {straight:.2f}")
+print(f"{inside:.1%} lie in their 90% intervals")
+
+# %%
+# Two gaps from near by
+# ---------------------
+# On the left a station is silent while others are not. On the right it is silent for some
+# hours, and soon after, from midnight on, all of them are.
+
+starts = np.flatnonzero(np.diff(lost[:, 4].astype(int)) == 1) + 1
+alone = next(k for k in starts if 100 < k < 440)
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
+for axis, first, title in (
+    (axes[0], alone, "one station"),
+    (axes[1], 480, "all stations"),
+):
+    part = slice(first - 40, first + 60)
+    x, gap = times[part], lost[part, 4]
+    axis.fill_between(x, low.iloc[part, 4], high.iloc[part, 4], where=gap,
+                      color="#c6dbef", label="90% interval")  # fmt: skip
+    axis.plot(x, np.where(gap, line.iloc[part, 4], np.nan), color="#999999", ls=":",
+              label="straight line")  # fmt: skip
+    axis.plot(x, np.where(gap, filled.iloc[part, 4], np.nan), color="#2f6db3", lw=2,
+              label="filled in")  # fmt: skip
+    axis.plot(x, np.where(gap, truth[part, 4], np.nan), color="#d1495b", ls="--",
+              label="what was lost")  # fmt: skip
+    axis.plot(x, log.iloc[part, 4], color="#333333", lw=1.2, label="recorded")
+    axis.set_title(f"gap of {title}", fontsize=11)
+    axis.tick_params(axis="x", rotation=30)
+axes[0].set_ylabel("degrees")
+axes[0].legend(fontsize=8, frameon=False)
+plt.show()

@@ -1,0 +1,87 @@
+"""
+Numbers, categories and yes/no in one table
+===========================================
+
+Tables from real life hold more than numbers. `TableImputer` fills numbers with what is
+to be expected and categories with what is most probable, and says how sure it is of
+both.
+"""
+
+# %%
+# A table with gaps
+# -----------------
+# Scikit-learn's wine table with its alcohol in three classes, a yes/no, and the grape
+# (which is what others use it to predict). A quarter of all cells is lost on purpose.
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_wine
+
+from ncarl.tables import TableImputer
+
+wine = load_wine(as_frame=True)
+table = wine.data[["malic_acid", "flavanoids", "color_intensity", "hue"]].copy()
+table["proline"] = wine.data["proline"].astype("Int64")
+table["strength"] = pd.cut(
+    wine.data["alcohol"], [0, 12.5, 13.3, 20], labels=["light", "medium", "strong"]
+)
+table["rich in ash"] = (wine.data["ash"] > 2.4).astype("boolean")
+table["grape"] = wine.target_names[wine.target]
+
+lost = np.random.default_rng(0).random(table.shape) < 0.25
+gappy = table.mask(lost)
+print(gappy.head(4).to_string())
+
+# %%
+# Filled, types kept
+# ------------------
+
+imputer = TableImputer().fit(gappy)
+filled = imputer.transform(gappy)
+print(filled.head(4).to_string())
+print(filled.dtypes)
+
+# %%
+# How many of the lost categories are right, beside filling in the most frequent one?
+
+for name in ("strength", "rich in ash", "grape"):
+    here = lost[:, table.columns.get_loc(name)]
+    right = (filled[name] == table[name])[here].mean()
+    usual = (table[name] == gappy[name].mode()[0])[here].mean()
+    print(f"{name:12} {right:.0%} right, most frequent {usual:.0%}")
+
+# %%
+# How sure it is
+# --------------
+# On the left lost numbers with their 90% intervals, on the right the probabilities of
+# the grapes where the grape was lost; a cross marks the grape that it was.
+
+low, high = imputer.predict_interval(gappy, level=0.9)
+chances = imputer.transform_proba(gappy)["grape"]
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+name = "color_intensity"
+rows = np.flatnonzero(lost[:, table.columns.get_loc(name)])
+rows = rows[np.argsort(table[name].to_numpy()[rows])]
+place = np.arange(len(rows))
+left.vlines(place, low[name].iloc[rows], high[name].iloc[rows], color="#9ec3e6", lw=3)
+left.plot(place, filled[name].iloc[rows], "o", color="#2f6db3", ms=4, label="filled in")
+left.plot(place, table[name].iloc[rows], "x", color="#d1495b", ms=4, label="was there")
+left.set(title="colour intensity", xlabel="lost cells, smallest first")
+left.legend(fontsize=8, frameon=False, loc="upper left")
+
+rows = np.flatnonzero(lost[:, table.columns.get_loc("grape")])[::2]
+bottom = np.zeros(len(rows))
+for label, colour in zip(chances, ("#2f6db3", "#9ec3e6", "#e6c79e"), strict=True):
+    part = chances[label].to_numpy()[rows]
+    right.bar(np.arange(len(rows)), part, 0.85, bottom, color=colour, label=label)
+    was = (table["grape"].iloc[rows] == label).to_numpy()
+    right.plot(np.flatnonzero(was), (bottom + part / 2)[was], "kx", ms=4)
+    bottom += part
+right.set(title="probability of the grape", xlabel="wines whose grape was lost")
+right.set(xlim=(-0.6, len(rows) - 0.4), ylim=(0, 1))
+right.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+for axes in (left, right):
+    axes.spines[["top", "right"]].set_visible(False)
+plt.show()
