@@ -19,6 +19,8 @@ from ncarl.cli.doctor import EXAMPLES as DOCTOR
 from ncarl.cli.doctor import doctor
 from ncarl.cli.evaluate import EXAMPLES as EVALUATE
 from ncarl.cli.evaluate import evaluate
+from ncarl.cli.inpaint import EXAMPLES as INPAINT
+from ncarl.cli.inpaint import inpaint
 from ncarl.cli.recommend import EXAMPLES as RECOMMEND
 from ncarl.cli.recommend import recommend
 from ncarl.cli.reproduce import EXAMPLES as REPRODUCE
@@ -85,6 +87,7 @@ COMMANDS = (
     (evaluate, EVALUATE),
     (compare, COMPARE),
     (recommend, RECOMMEND),
+    (inpaint, INPAINT),
     (demo, DEMO),
     (doctor, DOCTOR),
     (reproduce, REPRODUCE),
