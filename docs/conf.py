@@ -66,7 +66,6 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "show_signature": False,
     "within_subsection_order": "ExampleTitleSortKey",
-    "parallel": True,  # as many at a time as -j says
     "plot_gallery": "True",
     "write_computation_times": False,  # its tables fetch scripts
 }

@@ -1,4 +1,4 @@
-"""Draws the figures of ``idea.md`` and ``quickstart.md`` by running their examples.
+"""Draws figures of the pages by running their examples.
 
 ``python docs/make_figures.py`` writes them to ``docs/images``, where they are small
 enough to be kept beside the pages.
@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 FIGURES = {
     "plot_idea": ("idea-kernel", "idea-rows"),
     "plot_quickstart": ("quickstart",),
+    "plot_recommend": ("ratings-similar", "ratings-why"),
 }
 
 

@@ -80,14 +80,14 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"path {str(path)!r} holds a {header.get('class')}, unknown to this ncarl"
         )
     try:
-        return _restored(header, arrays)
+        return restored(header, arrays)
     except KeyError as error:
         raise BrokenFileError(
             f"path {str(path)!r} is damaged: it lacks {error}"
         ) from error
 
 
-def _restored(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
+def restored(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
     """The fitted estimator that header and arrays describe."""
     import ncarl
 

@@ -118,6 +118,16 @@ def test_a_changed_hidden_entry_changes_no_guess(matrix):
     np.testing.assert_array_equal(part.mean, again.mean)
 
 
+def test_columns_can_count_as_often_as_they_have_gaps(matrix, found):
+    gaps = np.isnan(matrix).sum(axis=0)
+    np.testing.assert_array_equal(found.gaps, gaps)
+    by_column = {one.column: one.error_in_spreads for one in found.columns}
+    squares = [by_column[j] ** 2 for j, count in enumerate(gaps) for _ in range(count)]
+    assert found.error_on_gaps == pytest.approx(np.sqrt(np.mean(squares)))
+    full = evaluate(np.nan_to_num(matrix), "bias", repeats=1, others=())
+    assert full.error_on_gaps is None
+
+
 def test_columns_are_scored_one_by_one_the_worst_first(found):
     whole = found.all
     errors = [one.error_in_spreads for one in found.columns]

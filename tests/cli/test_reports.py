@@ -118,6 +118,9 @@ def test_complete_writes_a_page_for_every_method(
     assert "Nothing is known of 1 row (4)" in html
     assert "Only one entry is known of 1 row (8)" in html
     assert html.index('class="lead"') < html.index("<figure>") < html.index("Details")
+    lead = html.split('class="lead">')[1].split("</p>")[0]
+    said = "ncarl evaluate measures it" in lead
+    assert said == (method != "bayes") and ("held out were found" in lead) != said
 
 
 def test_a_table_without_gaps_has_a_page_too(ncarl, tmp_path):

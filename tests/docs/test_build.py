@@ -20,12 +20,8 @@ FETCHED = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The folder of a build, of a copy of the pages, so that nothing is left behind."""
-    pytest.importorskip("sphinx")
-    pytest.importorskip("sphinx_gallery")
-    folder = tmp_path_factory.mktemp("repository")
+def build(folder):
+    """Build a copy of the pages, so that nothing is left behind; gives its folder."""
     for path in REPOSITORY.iterdir():
         if path.name == "docs":
             ignored = shutil.ignore_patterns(*MADE)
@@ -48,7 +44,17 @@ def built(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_page_and_every_example_is_there(built):
+def test_the_documentation_is_built_without_a_warning_and_whole(tmp_path):
+    """One test, because a build takes a minute and workers share none."""
+    for needed in ("sphinx", "sphinx_gallery", "myst_parser", "numpydoc"):
+        pytest.importorskip(needed)
+    built = build(tmp_path)
+    check_every_page_and_every_example_is_there(built)
+    check_names_have_pages_with_their_parameters(built)
+    check_pages_fetch_nothing_from_elsewhere(built)
+
+
+def check_every_page_and_every_example_is_there(built):
     pages = list((REPOSITORY / "docs").glob("*.md"))
     assert pages
     for page in pages:
@@ -58,22 +64,19 @@ def test_every_page_and_every_example_is_there(built):
     index = (built / "gallery" / "index.html").read_text(encoding="utf-8")
     for example in examples:
         shown = built / "gallery" / f"{example.stem}.html"
-        assert "sphx-glr-single-img" in shown.read_text(encoding="utf-8") or (
-            "sphx-glr-multi-img" in shown.read_text(encoding="utf-8")
-        ), f"{example.name} draws nothing"
+        drawn = re.search("sphx-glr-(single|multi)-img", shown.read_text("utf-8"))
+        assert drawn, f"{example.name} draws nothing"
         assert f"{example.stem}.html" in index
 
 
-@pytest.mark.slow
-def test_names_have_pages_with_their_parameters(built):
+def check_names_have_pages_with_their_parameters(built):
     page = (built / "generated" / "ncarl.BayesianNCARL.html").read_text("utf-8")
     for word in ("prior_strength", "predict_interval", "kernel_", "Examples"):
         assert word in page
     assert "set_fit_request" not in page
 
 
-@pytest.mark.slow
-def test_pages_fetch_nothing_from_elsewhere(built):
+def check_pages_fetch_nothing_from_elsewhere(built):
     for page in built.rglob("*.html"):
         found = FETCHED.findall(page.read_text(encoding="utf-8"))
         assert not found, f"{page.relative_to(built)}: {found[0]}"

@@ -276,6 +276,15 @@ def test_misuse_is_named(treated_panel, call, words):
         call(treated_panel)
 
 
+def test_a_start_may_be_written_as_text_where_times_are_dates():
+    days = pd.date_range("2020-01-01", periods=6, freq="D")
+    panel = Panel.from_wide(pd.DataFrame(np.ones((2, 6)), columns=days))
+    mask = treated_entries(panel, 0, "2020-01-05")
+    np.testing.assert_array_equal(mask[0], [0, 0, 0, 0, 1, 1])
+    with pytest.raises(ValueError, match="start must be a time like"):
+        treated_entries(panel, 0, "Monday")
+
+
 def test_a_name_that_is_nearly_right_is_offered():
     panel = Panel(np.ones((2, 2)), ("California", "Nevada"), (1, 2))
     with pytest.raises(ValueError, match="did you mean 'California'"):

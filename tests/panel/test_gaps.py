@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from ncarl.panel import GapFiller, fill_gaps, kriging_numba, kriging_numpy
+from ncarl.panel import GapFiller, fill_gaps, kriging_numpy
 from ncarl.panel.covariance import Covariance, memories
 from ncarl.panel.kriging import Kriging
 from ncarl.panel.seasons import fit_season
@@ -154,6 +154,21 @@ def test_constant_sensors_and_integers_give_finite_numbers():
     assert abs(filled.iloc[10, 1] - 10.0) < 3.0
 
 
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e250])
+def test_the_units_of_a_log_do_not_matter(filler, holes, size):
+    filled, std = fill_gaps(holes * size, 24, return_std=True)
+    plain, spread = filler.transform(holes, return_std=True)
+    np.testing.assert_allclose(filled / size, plain, rtol=1e-7)
+    np.testing.assert_allclose(std / size, spread, rtol=1e-5, atol=1e-9)
+
+
+def test_times_with_a_zone_are_taken(frame):
+    zoned = frame.tz_localize("Europe/Lisbon").rename_axis("when").reset_index()
+    filled = fill_gaps(zoned)
+    assert filled["when"].equals(zoned["when"])
+    np.testing.assert_allclose(filled[["n", "e"]], fill_gaps(frame)[["n", "e"]])
+
+
 def covariance_between(covariance, one, other):
     """The covariance of two entries, written out."""
     fading = memories(np.array([one[0] - other[0]]), covariance.period)[0]
@@ -161,6 +176,9 @@ def covariance_between(covariance, one, other):
 
 
 def test_compiled_and_plain_code_give_the_conditional_normal_distribution():
+    kriging_numba = pytest.importorskip(
+        "ncarl.panel.kriging_numba", exc_type=ImportError
+    )
     rng = np.random.default_rng(3)
     count = memories(np.arange(2), 8).shape[1]
     roots = rng.normal(size=(count, 3, 3))

@@ -122,6 +122,24 @@ def test_the_parts_of_an_explanation_add_up(model, raw, single):
             assert sizes == sorted(sizes, reverse=True)
 
 
+def test_the_kernel_cuts_the_same_sum_into_duals_times_kernel(own):
+    rated = {"i00": 5.0, "i09": 2.0, "i10": 1.0}
+    why = own.explain(own.add_user(rated, "new"), "i03", cut="kernel")
+    assert why.value == pytest.approx(own.explain("new", "i03").value, abs=1e-9)
+    server = own.people_.server
+    side, standard = server.items, server.two.standard
+    row, _ = own.people_.look_up("new")
+    inner, _ = side.prepare(standard.inward(row))
+    o, K = inner.indices, side.kernel.K
+    y = np.linalg.inv(K[np.ix_(o, o)] + side.kernel.s * np.eye(len(o))) @ inner.values
+    j = own.items.index("i03")
+    want = y * K[o, j] * server.pulls[j]
+    found = {r.item: r.contribution for r in why.reasons}
+    assert [found[own.items[k]] for k in o] == pytest.approx(want.tolist(), abs=1e-9)
+    with pytest.raises(ValueError, match="cut must be one of"):
+        own.explain("new", "i03", cut="other")
+
+
 def test_levels_are_those_of_strangers_and_of_all_items(single):
     server = single.people_.server
     nobody, _ = server.all_items(server.one_row([], []), None)

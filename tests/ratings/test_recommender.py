@@ -78,6 +78,19 @@ def test_deviations_of_all_items_are_those_of_single_entries(model):
     np.testing.assert_allclose(spread, wanted, rtol=1e-12)
 
 
+def test_a_model_that_rounds_gives_levels(quick, triples):
+    model = BayesianNCARL(**{**quick.get_params(), "rounding": "observed"})
+    found = Recommender(model).fit(triples)
+    levels = {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert set(found.predict("u00", found.items)) <= levels
+    assert {row.predicted for row in found.recommend("u00")} <= levels
+    assert found.explain("u00", "i03").predicted in levels
+    # Lists tell apart what is rounded to one level.
+    plain = Recommender(quick).fit(triples)
+    wanted = [row.item for row in plain.recommend("u00")]
+    assert [row.item for row in found.recommend("u00")] == wanted
+
+
 def test_tastes_are_found(single):
     """Users like the half of the items that is theirs."""
     rated = dict(single.ratings_of("u00"))

@@ -240,6 +240,19 @@ def test_intervals_hold_as_many_as_they_say():
         assert inside[hidden[300:]].mean() == pytest.approx(level, abs=0.04)
 
 
+def test_each_column_has_intervals_of_its_own():
+    rng = np.random.default_rng(9)
+    values = rng.standard_normal((900, 1)) + 0.5 * rng.standard_normal((900, 5))
+    values[:, 0] += 6.0 * rng.choice([-1, 0, 1], 900, p=[0.05, 0.9, 0.05])
+    imputer = TableImputer(normalise=None, max_iter=20, tol=0).fit(values[:400])
+    for j in (0, 1):
+        X = values[400:].copy()
+        X[:, j] = np.nan
+        low, high = imputer.predict_interval(X, 0.5)
+        inside = (low[:, j] <= values[400:, j]) & (values[400:, j] <= high[:, j])
+        assert inside.mean() == pytest.approx(0.5, abs=0.06)
+
+
 def test_intervals_are_the_value_where_it_is_known(mixed):
     truth, hidden, imputer = mixed
     X = truth.mask(hidden)

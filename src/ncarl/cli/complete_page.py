@@ -86,6 +86,11 @@ def answer(done: Done, glance: Glance, doubts: Doubts) -> str:
             words += (
                 " That is no better: the gaps may not be predictable from the rest."
             )
+    if error is None and doubts.std is None:
+        return (
+            f"{words} This method does not say how far off they may be; ncarl evaluate "
+            "measures it."
+        )
     shares = doubts.relative
     if np.isfinite(shares).any():
         middle = float(np.nanmedian(shares))

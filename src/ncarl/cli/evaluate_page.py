@@ -150,6 +150,11 @@ def _details(page: Page, found: Evaluation, table: Table) -> Page:
         ("relative error", found.relative_error),
     ):
         facts[name] = f"{own:.5g}; by the column's mean {mean:.5g}"
+    if found.error_on_gaps is not None:
+        facts["by gaps"] = (
+            f"{found.error_on_gaps:.3g} of a column's spread (RMSE), with every column "
+            "counted as often as it has gaps"
+        )
     facts["fit"] = f"{found.all.seconds:.1f} s on average"
     facts["protocol"] = (
         "Known entries were hidden and the method saw the rest only, what it chooses "

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Columns that are printed, and letters of their names.
 WORST, LETTERS = 8, 28
+#: Errors that differ by more than this part are both told.
+APART = 0.05
 #: Parts of the squared error that are taken away, and how well entries can be told.
 VERDICTS = (
     (0.9, "very well"),
@@ -92,6 +94,13 @@ def error_lines(found: Evaluation) -> Iterable[tuple[str, str]]:
             "error",
             f"{both[0]:.3g}{spread} of a column's spread; its mean: {both[1]:.3g}",
         )
+    weighed = found.error_on_gaps
+    if (
+        both is not None
+        and weighed is not None
+        and abs(weighed / both[0] - 1.0) > APART
+    ):
+        yield "", f"{weighed:.3g} with every column counted as often as it has gaps"
     if found.explained is not None:
         yield "", f"{verdict(found)} ({found.explained:.0%} of the squared error gone)"
     if found.comparison.plan.by_column:

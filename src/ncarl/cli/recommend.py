@@ -92,8 +92,8 @@ def recommend(
     popularity: Annotated[
         float,
         typer.Option(min=0.0, rich_help_panel=RANK,
-                     help="Stars to add for ten times as many ratings: 1 favours what "
-                     "people know."),
+                     help="Stars to add for ten times as many ratings: 1 or 2 favour "
+                     "what people know."),
     ] = 0.0,
     min_ratings: Annotated[
         int,

@@ -83,6 +83,33 @@ class Field:
         return missing
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What patches say of missing pixels, from pixel ``first`` on.
+
+    Attributes
+    ----------
+    num, den : arrays of shape (channels, pixels) and (2, pixels)
+        Sums of weights times values; of weights, and of ones.
+    """
+
+    first: int
+    num: Array
+    den: Array
+
+
+def sums_for(field: Field, places: Array) -> Sums:
+    """Zeros for the pixels that patches at these places reach."""
+    first = int(places[0])
+    length = int(places[-1]) + int(field.offsets[-1]) + 1 - first
+    return Sums(first, np.zeros((len(field.values), length)), np.zeros((2, length)))
+
+
+def no_sums(channels: int) -> Sums:
+    """Sums that hold no pixel."""
+    return Sums(0, np.zeros((channels, 0)), np.zeros((2, 0)))
+
+
 def _steps(last: int, stride: int) -> Array:
     """0, ``stride``, ... and ``last``."""
     return np.unique(np.append(np.arange(0, last + 1, stride), last))

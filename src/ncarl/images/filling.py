@@ -12,16 +12,15 @@ from ncarl.core.types import Array
 from ncarl.images.field import Field
 from ncarl.images.gaussians import Gaussians
 from ncarl.images.learning import learn
-from ncarl.images.passes import Guess, first_pass, second_pass
+from ncarl.images.passes import Guess, Search, first_pass, second_pass
 
 #: Pixels farther than this from all that is known are taken from a coarser picture.
 DEEP = 5
 #: Steps from patch to patch.
 STRIDE = 2
-#: Passes after the first; how far each looks for similar patches, how many it takes,
-#: and as how many the Gaussian of the first pass counts.
+#: Passes after the first, and how they look for similar patches.
 PASSES = 3
-REACH, MOST, STRENGTH = 10, 70, 2.0
+SEARCH = Search(reach=10, most=70, strength=2.0)
 #: Sides of the parts that a large picture is worked on in.
 TILE = 512
 
@@ -114,7 +113,7 @@ def _passes(field: Field, model: Gaussians, heard: Callable[[str], None]) -> Gue
     for k in range(PASSES):
         guess, labels = second_pass(
             field, model, STRIDE, guess, labels,
-            reach=REACH, most=MOST, strength=STRENGTH,
+            SEARCH,
         )  # fmt: skip
         heard(f"pass {k + 2}")
     return guess
@@ -122,7 +121,7 @@ def _passes(field: Field, model: Gaussians, heard: Callable[[str], None]) -> Gue
 
 def _tiles(height: int, width: int) -> Iterator[tuple[tuple[slice, slice], ...]]:
     """Parts of a picture, each with the part around it that it needs to see."""
-    margin = REACH + 8
+    margin = SEARCH.reach + 8
     for top in range(0, height, TILE):
         for left in range(0, width, TILE):
             bottom, right = min(top + TILE, height), min(left + TILE, width)

@@ -17,7 +17,7 @@ from ncarl.core.types import Array
 from ncarl.engines import Threads
 from ncarl.images.field import Field
 from ncarl.images.gaussians import Gaussians, make_gaussians
-from ncarl.images.passes import kernels, likeliest
+from ncarl.images.passes import kernels
 
 #: Patches to learn from, and those that the one Gaussian is learned from.
 SAMPLE, FIRST_SAMPLE = 4000, 1500
@@ -71,8 +71,7 @@ def learn(field: Field, colours: Array, rng: np.random.Generator) -> Gaussians:
     )
     model = _step(field, places, labels, model, prior)
     for _ in range(STEPS):
-        fit, volume, counts = _evidence(field, places, model)
-        labels = likeliest(fit, volume, counts, model)
+        fit, labels = _assigned(field, places, model)
         model = _rescaled(model, fit, labels, scales)
         model = _step(field, places, labels, model, prior)
     return model
@@ -105,21 +104,33 @@ def _chunks(count: int) -> list[Array]:
     return np.array_split(np.arange(count), min(8, max(1, count // 50)))
 
 
-def _evidence(
-    field: Field, places: Array, model: Gaussians
-) -> tuple[Array, Array, Array]:
-    """Energies, log determinants and known pixels of patches."""
+def _assigned(field: Field, places: Array, model: Gaussians) -> tuple[Array, Array]:
+    """Energies and likeliest Gaussians of patches."""
 
     def work(some: Array, *, kind: str) -> tuple[Array, Array]:
-        found: tuple[Array, Array] = kernels("patches", kind).evidence(
+        found: tuple[Array, Array] = kernels("patches", kind).assign(
             field, places[some], model
         )
         return found
 
     parts = list(Threads().map(work, _chunks(len(places))))
-    counts = field.known[places[:, None] + field.offsets].sum(axis=1)
-    fit, volume = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-    return fit, volume, counts
+    fit, labels = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    return fit, labels
+
+
+def _moments(
+    field: Field, places: Array, labels: Array, model: Gaussians
+) -> tuple[Array, Array]:
+    """Sums of second moments by Gaussian, and the completed patches."""
+
+    def work(some: Array, *, kind: str) -> tuple[Array, Array]:
+        found: tuple[Array, Array] = kernels("patches", kind).second_moments(
+            field, places[some], labels[some], model
+        )
+        return found
+
+    parts = list(Threads().map(work, _chunks(len(places))))
+    return sum(part[0] for part in parts), np.concatenate([part[1] for part in parts])
 
 
 def _step(
@@ -130,13 +141,7 @@ def _step(
     prior: Array,
 ) -> Gaussians:
     """Covariances that make the patches of each Gaussian likelier."""
-
-    def work(some: Array, *, kind: str) -> Array:
-        return kernels("patches", kind).second_moments(
-            field, places[some], labels[some], model
-        )
-
-    S = Threads().total(work, _chunks(len(places)))
+    S, _ = _moments(field, places, labels, model)
     counts = np.bincount(labels, minlength=model.count).astype(np.float64)
     shifted = (S + STRENGTH * prior) / (counts + STRENGTH)[:, None, None]
     K = shifted - model.noise * np.eye(S.shape[1])
@@ -158,14 +163,8 @@ def _rescaled(model: Gaussians, fit: Array, labels: Array, scales: Array) -> Gau
 def _kinds(field: Field, places: Array, model: Gaussians) -> Array:
     """Labels of patches by contrast, and by direction where they have one."""
     alone = np.zeros(len(places), dtype=np.int64)
-
-    def work(some: Array, *, kind: str) -> Array:
-        return kernels("patches", kind).completed(
-            field, places[some], alone[some], model
-        )
-
-    parts = Threads().map(work, _chunks(len(places)))
-    patches = np.concatenate([*parts]).reshape(len(places), -1, *field.side)
+    _, completed = _moments(field, places, alone, model)
+    patches = completed.reshape(len(places), -1, *field.side)
     down = np.diff(patches, axis=2)[..., :-1] + np.diff(patches, axis=2)[..., 1:]
     right = np.diff(patches, axis=3)[..., :-1, :] + np.diff(patches, axis=3)[..., 1:, :]
     rows, columns, both = (

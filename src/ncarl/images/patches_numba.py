@@ -20,7 +20,7 @@ from ncarl.core.lapack_calls import lapack_addresses
 from ncarl.core.linalg import jitter_steps
 from ncarl.core.rows_numba import LETTERS, solve_with_jitter
 from ncarl.core.types import Array
-from ncarl.images.field import Field
+from ncarl.images.field import Field, Sums, no_sums
 from ncarl.images.gaussians import Gaussians
 
 #: A conditional variance is never taken for less than this part of the noise.
@@ -195,27 +195,48 @@ def add_pixels(place, offsets, m, room, first, num, den):
 
 
 @nb.njit(nogil=True, cache=True)
-def _evidence(values, known, places, offsets, K, P, log_det, s, solver, fit, volume):
-    """Energies by channel and log determinants of all patches under all Gaussians."""
-    channels, n = len(values), len(offsets)
+def _assign(
+    values, known, places, offsets, K, P, log_det, s, scales, log_share, solver,
+    fit, labels, first, num, den,
+):  # fmt: skip
+    """Energies and the likeliest Gaussian of every patch; its pixels if asked for.
+
+    Missing pixels are added to ``num`` and ``den`` unless these are empty.
+    """
+    channels, n, last = len(values), len(offsets), len(K) - 1
     room = new_room(n, channels, channels)
     for p in range(len(places)):
         r, m = read(values, known, places[p], offsets, room)
+        best = -np.inf
         for g in range(len(K)):
-            volume[p, g] = solve(K[g], P[g], log_det[g], s, r, m, m < r, room, solver)
-            fit[p, g] = room.energy
+            score = channels * solve(
+                K[g], P[g], log_det[g], s, r, m, m < r, room, solver
+            )
+            for c in range(channels):
+                score += room.energy[c] / scales[g, c] + r * np.log(scales[g, c])
+                fit[p, g, c] = room.energy[c]
+            score = log_share[g] - 0.5 * score
+            if score > best:
+                best, labels[p] = score, g
+        if m == 0 or num.shape[1] == 0:
+            continue
+        g = labels[p]
+        if g != last:
+            solve(K[g], P[g], log_det[g], s, r, m, m < r, room, solver)
+        variances(K[g], s, r, m, m < r, room)
+        add_pixels(places[p], offsets, m, room, first, num, den)
 
 
 @nb.njit(nogil=True, cache=True)
 def _second_moments(
-    values, known, places, offsets, labels, K, P, log_det, s, scales, solver, S
-):
-    """Add ``E[x x^T]`` of every patch to the sum of its Gaussian."""
+    values, known, places, offsets, labels, K, P, log_det, s, scales, solver, S,
+    completed,
+):  # fmt: skip
+    """Add ``E[x x^T]`` of every patch to the sum of its Gaussian; complete it."""
     channels, n = len(values), len(offsets)
     room = new_room(n, channels, max(channels, n))
-    z = np.empty((channels, n))
     for p in range(len(places)):
-        g = labels[p]
+        g, z = labels[p], completed[p]
         r, m = read(values, known, places[p], offsets, room)
         solve(K[g], P[g], log_det[g], s, r, m, m < r, room, solver)
         put(r, m, room, z)
@@ -255,81 +276,37 @@ def _add_spread(P, m, room, solver, S):
             row[u[b]] += room.B[a * m + b]
 
 
-@nb.njit(nogil=True, cache=True)
-def _fill(
-    values, known, places, offsets, labels, K, P, log_det, s, solver, first, num, den
-):
-    """Add the missing pixels of patches, weighted by how sure they are."""
-    channels, n = len(values), len(offsets)
-    room = new_room(n, channels, channels)
-    for p in range(len(places)):
-        g = labels[p]
-        r, m = read(values, known, places[p], offsets, room)
-        if m == 0:
-            continue
-        solve(K[g], P[g], log_det[g], s, r, m, m < r, room, solver)
-        variances(K[g], s, r, m, m < r, room)
-        add_pixels(places[p], offsets, m, room, first, num, den)
+def assign(
+    field: Field, places: Array, gaussians: Gaussians, sums: Sums | None = None
+) -> tuple[Array, Array]:
+    """Energies (patches, Gaussians, channels) and likeliest Gaussians of patches.
 
-
-def evidence(field: Field, places: Array, gaussians: Gaussians) -> tuple[Array, Array]:
-    """Energies (patches, Gaussians, channels) and log determinants of patches."""
-    shape = (len(places), len(gaussians.K))
-    fit, volume = np.empty((*shape, len(field.values))), np.empty(shape)
-    _evidence(
+    What the patches say of missing pixels is added to ``sums`` if these are given.
+    """
+    channels = len(field.values)
+    fit = np.empty((len(places), gaussians.count, channels))
+    labels = np.zeros(len(places), dtype=np.int64)
+    into = no_sums(channels) if sums is None else sums
+    _assign(
         field.values, field.known, places, field.offsets, gaussians.K, gaussians.P,
-        gaussians.log_det, gaussians.noise, solver(), fit, volume,
+        gaussians.log_det, gaussians.noise, gaussians.scales, gaussians.log_share,
+        solver(), fit, labels, into.first, into.num, into.den,
     )  # fmt: skip
-    return fit, volume
+    return fit, labels
 
 
 def second_moments(
     field: Field, places: Array, labels: Array, gaussians: Gaussians
-) -> Array:
-    """Sums of ``E[x x^T]`` over the patches of each Gaussian, channels averaged."""
+) -> tuple[Array, Array]:
+    """Sums of ``E[x x^T]`` over the patches of each Gaussian, channels averaged.
+
+    Also the patches with their missing pixels filled in, (patches, channels, n).
+    """
     S = np.zeros_like(gaussians.K)
+    patches = np.empty((len(places), len(field.values), len(field.offsets)))
     _second_moments(
         field.values, field.known, places, field.offsets, labels, gaussians.K,
         gaussians.P, gaussians.log_det, gaussians.noise, gaussians.scales, solver(), S,
+        patches,
     )  # fmt: skip
-    return S
-
-
-def fill(
-    field: Field,
-    places: Array,
-    labels: Array,
-    gaussians: Gaussians,
-    first: int,
-    num: Array,
-    den: Array,
-) -> None:
-    """Add what patches say of missing pixels to sums that begin at pixel ``first``."""
-    _fill(
-        field.values, field.known, places, field.offsets, labels, gaussians.K,
-        gaussians.P, gaussians.log_det, gaussians.noise, solver(), first, num, den,
-    )  # fmt: skip
-
-
-@nb.njit(nogil=True, cache=True)
-def _completed(values, known, places, offsets, labels, K, P, log_det, s, solver, found):
-    """Known and filled pixels of every patch into ``found``."""
-    channels, n = len(values), len(offsets)
-    room = new_room(n, channels, channels)
-    for p in range(len(places)):
-        g = labels[p]
-        r, m = read(values, known, places[p], offsets, room)
-        solve(K[g], P[g], log_det[g], s, r, m, m < r, room, solver)
-        put(r, m, room, found[p])
-
-
-def completed(
-    field: Field, places: Array, labels: Array, gaussians: Gaussians
-) -> Array:
-    """Patches with their missing pixels filled in, (patches, channels, n)."""
-    found = np.empty((len(places), len(field.values), len(field.offsets)))
-    _completed(
-        field.values, field.known, places, field.offsets, labels, gaussians.K,
-        gaussians.P, gaussians.log_det, gaussians.noise, solver(), found,
-    )  # fmt: skip
-    return found
+    return S, patches

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.images.field import Field
+from ncarl.images.field import Field, Sums
 from ncarl.images.gaussians import Gaussians
 
 #: Numbers in a batch of blocks.
@@ -61,88 +61,83 @@ def spread(K: Array, noise: float, inverse: Array) -> Array:
     return K + noise * np.eye(K.shape[-1]) - K @ inverse @ K
 
 
-def evidence(field: Field, places: Array, gaussians: Gaussians) -> tuple[Array, Array]:
-    """Energies (patches, Gaussians, channels) and log determinants of patches."""
+def assign(
+    field: Field, places: Array, gaussians: Gaussians, sums: Sums | None = None
+) -> tuple[Array, Array]:
+    """Energies (patches, Gaussians, channels) and likeliest Gaussians of patches.
+
+    What the patches say of missing pixels is added to ``sums`` if these are given.
+    """
     shape = (len(places), gaussians.count)
-    fit, volume = np.empty((*shape, len(field.values))), np.empty(shape)
+    fit, score = np.empty((*shape, len(field.values))), np.empty(shape)
+    scales, channels = gaussians.scales, len(field.values)
     for batch in batches(field, places):
+        counts = batch.known.sum(axis=1)
         for g in range(gaussians.count):
-            inverse, logs = inverses(gaussians.K[g], gaussians.noise, batch.known)
-            duals = batch.values @ inverse
-            fit[batch.some, g] = np.sum(duals * batch.values, axis=2)
-            volume[batch.some, g] = logs
-    return fit, volume
-
-
-def completed(
-    field: Field, places: Array, labels: Array, gaussians: Gaussians
-) -> Array:
-    """Patches with their missing pixels filled in, (patches, channels, n)."""
-    found = np.empty((len(places), len(field.values), len(field.offsets)))
-    for batch in batches(field, places):
-        K = gaussians.K[labels[batch.some]]
-        inverse, _ = inverses(K, gaussians.noise, batch.known)
-        guess = batch.values @ inverse @ K
-        found[batch.some] = np.where(batch.known[:, None] > 0.0, batch.values, guess)
-    return found
+            inverse, volume = inverses(gaussians.K[g], gaussians.noise, batch.known)
+            energy = np.sum((batch.values @ inverse) * batch.values, axis=2)
+            total = np.sum(energy / scales[g], axis=1) + channels * volume
+            total += counts * np.log(scales[g]).sum()
+            fit[batch.some, g] = energy
+            score[batch.some, g] = gaussians.log_share[g] - 0.5 * total
+    labels: Array = np.argmax(score, axis=1)
+    if sums is not None:
+        _fill(field, places, labels, gaussians, sums)
+    return fit, labels
 
 
 def second_moments(
     field: Field, places: Array, labels: Array, gaussians: Gaussians
-) -> Array:
-    """Sums of ``E[x x^T]`` over the patches of each Gaussian, channels averaged."""
+) -> tuple[Array, Array]:
+    """Sums of ``E[x x^T]`` over the patches of each Gaussian, channels averaged.
+
+    Also the patches with their missing pixels filled in, (patches, channels, n).
+    """
     S, channels = np.zeros_like(gaussians.K), len(field.values)
+    patches = np.empty((len(places), channels, len(field.offsets)))
     for batch in batches(field, places):
         mine = labels[batch.some]
         K = gaussians.K[mine]
         inverse, _ = inverses(K, gaussians.noise, batch.known)
         guess = batch.values @ inverse @ K
         z = np.where(batch.known[:, None] > 0.0, batch.values, guess)
+        patches[batch.some] = z
         scaled = z / (channels * gaussians.scales[mine][:, :, None])
         lost = 1.0 - batch.known
         both = spread(K, gaussians.noise, inverse) * lost[:, :, None] * lost[:, None, :]
         np.add.at(S, mine, both + np.swapaxes(scaled, 1, 2) @ z)
-    return S
+    return S, patches
 
 
-def fill(
-    field: Field,
-    places: Array,
-    labels: Array,
-    gaussians: Gaussians,
-    first: int,
-    num: Array,
-    den: Array,
+def _fill(
+    field: Field, places: Array, labels: Array, gaussians: Gaussians, sums: Sums
 ) -> None:
-    """Add what patches say of missing pixels to sums that begin at pixel ``first``."""
+    """Add what patches say of missing pixels, each by its Gaussian."""
+    least = LEAST * gaussians.noise
     for batch in batches(field, places):
         K = gaussians.K[labels[batch.some]]
         inverse, _ = inverses(K, gaussians.noise, batch.known)
         guess = batch.values @ inverse @ K
-        both = spread(K, gaussians.noise, inverse)
-        variance = np.diagonal(both, axis1=1, axis2=2)
-        add_pixels(
-            field, places[batch.some], batch.known, guess, variance,
-            LEAST * gaussians.noise, first, num, den,
-        )  # fmt: skip
+        variance = np.diagonal(spread(K, gaussians.noise, inverse), axis1=1, axis2=2)
+        found = Found(batch.known, guess, np.maximum(variance, least))
+        add_pixels(field, places[batch.some], found, sums)
 
 
-def add_pixels(
-    field: Field,
-    places: Array,
-    known: Array,
-    guess: Array,
-    variance: Array,
-    least: float,
-    first: int,
-    num: Array,
-    den: Array,
-) -> None:
+@dataclass(frozen=True)
+class Found:
+    """What patches say: known pixels (1 or 0), values of all channels, variances."""
+
+    known: Array
+    guess: Array
+    variance: Array
+
+
+def add_pixels(field: Field, places: Array, found: Found, sums: Sums) -> None:
     """Add the missing pixels of patches to the sums, the surer the heavier."""
-    weight = 1.0 / np.maximum(variance, least)
-    patch, pixel = np.nonzero(known == 0.0)
-    at = places[patch] + field.offsets[pixel] - first
-    np.add.at(den[0], at, weight[patch, pixel])
-    np.add.at(den[1], at, 1.0)
-    for c in range(len(num)):
-        np.add.at(num[c], at, (weight * guess[:, c])[patch, pixel])
+    weight = 1.0 / found.variance
+    patch, pixel = np.nonzero(found.known == 0.0)
+    at = places[patch] + field.offsets[pixel] - sums.first
+    np.add.at(sums.den[0], at, weight[patch, pixel])
+    np.add.at(sums.den[1], at, 1.0)
+    for c, num in enumerate(sums.num):
+        np.add.at(num, at, (weight * found.guess[:, c])[patch, pixel])

@@ -10,7 +10,7 @@ import numba as nb
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.images.field import Field
+from ncarl.images.field import Field, Sums
 from ncarl.images.gaussians import Gaussians
 from ncarl.images.patches_numba import (
     add_pixels,
@@ -106,9 +106,11 @@ def _refine(
         for c in range(channels):
             for a in range(r):
                 room.V[c * r + a] -= mean[c, room.o[a]]
-        # The inverse of K is not at hand, so the known side is the one to take.
-        solve(K, K, 0.0, s, r, m, False, room, solver)
-        variances(K, s, r, m, False, room)
+        # The inverse of K is not at hand, so the known side is the one to take. (A
+        # constant False would have other types, and all be compiled again.)
+        missing_side = m < 0
+        solve(K, K, 0.0, s, r, m, missing_side, room, solver)
+        variances(K, s, r, m, missing_side, room)
         for c in range(channels):
             for a in range(m):
                 room.X[c * m + a] += mean[c, room.u[a]]
@@ -124,13 +126,11 @@ def refine(
     reach: int,
     most: int,
     strength: float,
-    first: int,
-    num: Array,
-    den: Array,
+    sums: Sums,
 ) -> None:
-    """Add what patches say of missing pixels to sums that begin at pixel ``first``."""
+    """Add what patches say of missing pixels to ``sums``."""
     _refine(
         field.values, field.known, estimate, places, field.offsets, field.size,
         field.side, labels, gaussians.K, strength, gaussians.noise, reach, most,
-        solver(), first, num, den,
+        solver(), sums.first, sums.num, sums.den,
     )  # fmt: skip

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.images.field import Field
+from ncarl.images.field import Field, Sums
 from ncarl.images.gaussians import Gaussians
-from ncarl.images.patches_numpy import LEAST, add_pixels, batches, inverses, spread
+from ncarl.images.patches_numpy import (
+    LEAST,
+    Found,
+    add_pixels,
+    batches,
+    inverses,
+    spread,
+)
 
 
 def nearest(field: Field, estimate: Array, place: int, reach: int, most: int) -> Array:
@@ -36,12 +43,10 @@ def refine(
     reach: int,
     most: int,
     strength: float,
-    first: int,
-    num: Array,
-    den: Array,
+    sums: Sums,
 ) -> None:
-    """Add what patches say of missing pixels to sums that begin at pixel ``first``."""
-    channels = len(field.values)
+    """Add what patches say of missing pixels to ``sums``."""
+    channels, least = len(field.values), LEAST * gaussians.noise
     for batch in batches(field, places):
         K, means = [], []
         for place, label in zip(places[batch.some], labels[batch.some], strict=True):
@@ -56,9 +61,7 @@ def refine(
         inverse, _ = inverses(kernels, gaussians.noise, batch.known)
         off = (batch.values - middle) * batch.known[:, None]
         guess = middle + off @ inverse @ kernels
-        both = spread(kernels, gaussians.noise, inverse)
-        variance = np.diagonal(both, axis1=1, axis2=2)
-        add_pixels(
-            field, places[batch.some], batch.known, guess, variance,
-            LEAST * gaussians.noise, first, num, den,
-        )  # fmt: skip
+        doubt = spread(kernels, gaussians.noise, inverse)
+        variance = np.diagonal(doubt, axis1=1, axis2=2)
+        found = Found(batch.known, guess, np.maximum(variance, least))
+        add_pixels(field, places[batch.some], found, sums)

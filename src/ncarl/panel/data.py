@@ -189,7 +189,7 @@ def as_panel(
             "a long panel needs the names of three columns: unit, time and value; got "
             f"unit={unit!r}, time={time!r}, value={value!r}. A wide one needs none."
         )
-    if hasattr(data, "outcome") and hasattr(data, "years"):
+    if not is_frame(data) and hasattr(data, "outcome") and hasattr(data, "years"):
         # What ncarl.datasets.load_panel gives.
         return Panel(data.outcome, data.units, tuple(data.years.tolist()))
     return Panel.from_wide(data, units=units)

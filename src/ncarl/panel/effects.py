@@ -14,6 +14,7 @@ from ncarl.panel.placebo import fits_needed, run_placebos
 from ncarl.panel.result import Counterfactual, patterns_of
 from ncarl.panel.treatment import LEAST_BEFORE, treated_entries
 from ncarl.progress import progress_bar
+from ncarl.sources.frames import is_frame
 
 
 def counterfactual(
@@ -82,7 +83,7 @@ def counterfactual(
     True
     """
     panel = as_panel(data, unit, time, value, units)
-    if treated is None:
+    if treated is None and not is_frame(data):
         treated = getattr(data, "treated", None)
     if treated is None:
         raise ValueError("treated must say which units are treated, and start when")

@@ -110,11 +110,13 @@ class GapFiller(BaseEstimator):
         found = read_log(log, self.time, self.period)
         there = ~np.isnan(found.values)
         found.refuse_silent()
-        self.season_: Season = fit_season(found.values, found.period, found.phase)
+        self.unit_ = _unit(found.values)
+        inner = found.values / self.unit_
+        self.season_: Season = fit_season(inner, found.period, found.phase)
         self.sensors_, self.period_ = found.sensors, found.period
         entries = InMemory(Observed.from_dense(found.values))
         self.range_: Range = fit_range(entries, "auto", rounded=False, by_column=True)
-        inner = self.season_.inward(found.values, found.phase)
+        inner = self.season_.inward(inner, found.phase)
         rng = np.random.default_rng(seed)
         hidden, (t, j) = hidden_alike(there, rng)
         asked = min(neighbours, inner.shape[1] - 1)
@@ -142,7 +144,8 @@ class GapFiller(BaseEstimator):
         filled = like_given(log, self.time, found.placed(t, j, values), keep=True)
         if not return_std:
             return filled
-        table = found.placed(t, j, spread * self.season_.spreads[j], known=0.0)
+        spread = _held(spread * self.season_.spreads[j] * self.unit_)
+        table = found.placed(t, j, spread, known=0.0)
         return filled, like_given(log, self.time, table, keep=False)
 
     def fit_transform(self, log: Any, y: Any = None, **options: Any) -> Any:
@@ -187,7 +190,7 @@ class GapFiller(BaseEstimator):
         wanted = np.zeros(there.shape, dtype=bool)
         wanted[found.lines] = ~there[found.lines]
         t, j = np.nonzero(wanted)
-        inner = self.season_.inward(found.values, found.phase)
+        inner = self.season_.inward(found.values / self.unit_, found.phase)
         means, spread = self.kriging_.ask(inner, there, t, j)
         return found, t, j, means, spread
 
@@ -196,8 +199,8 @@ class GapFiller(BaseEstimator):
         season = self.season_
         steps = (t + log.phase) % len(season.effects)
         usual = season.means[j] + season.effects[steps, j]
-        values: Array = usual + inner * season.spreads[j]
-        return values
+        with np.errstate(over="ignore"):
+            return _held((usual + inner * season.spreads[j]) * self.unit_)
 
     def _take_if_better(
         self, kriging: Kriging, inner: Array, places: tuple[Array, Array],
@@ -206,7 +209,7 @@ class GapFiller(BaseEstimator):
         """Keep what fills in known entries best, and rank its errors for intervals."""
         errors = inner[places] - answers[0]
         squares = np.square(errors * self.season_.spreads[places[1]])
-        error = float(np.sqrt(np.mean(squares))) if len(squares) else 0.0
+        error = self.unit_ * float(np.sqrt(np.mean(squares))) if len(squares) else 0.0
         if error < self.held_out_error_:
             self.kriging_, self.held_out_error_ = kriging, error
             self.scores_ = Scores.of(errors, answers[1], *places)
@@ -266,3 +269,15 @@ def _checked_lags(lags: Any) -> tuple[int, ...]:
     if isinstance(lags, int):
         lags = (lags,)
     return tuple(sorted({check_whole("each of lags", lag, low=1) for lag in lags}))
+
+
+def _unit(values: Array) -> float:
+    """A power of two about as large as the largest number."""
+    largest = float(np.nanmax(np.abs(values)))
+    return 2.0 ** np.floor(np.log2(largest)) if largest > 0.0 else 1.0
+
+
+def _held(values: Array) -> Array:
+    """Values with overflow held at the largest float."""
+    largest = np.finfo(np.float64).max
+    return np.clip(values, -largest, largest)

@@ -140,7 +140,10 @@ def _split(X: Any, time: str | None) -> tuple[Any, Array | None, str | None]:
             f"time must be a column of the log, got {time!r}; it has "
             f"{', '.join(map(repr, list(X.columns)[:20]))}"
         )
-    stamps = X[time].to_numpy()
+    column = X[time]
+    if getattr(getattr(column, "dt", None), "tz", None) is not None:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    stamps = column.to_numpy()
     if stamps.dtype.kind != "M":
         raise ValueError(
             f"column {time!r} must hold dates and times, got {X[time].dtype}; turn it "
@@ -153,7 +156,7 @@ def _split(X: Any, time: str | None) -> tuple[Any, Array | None, str | None]:
 def _only_time_column(X: Any) -> str | None:
     """The column of times, if there is just one."""
     if is_polars(X):
-        kinds = {name: kind.is_temporal() for name, kind in X.schema.items()}
+        kinds = {name: str(kind).startswith("Date") for name, kind in X.schema.items()}
     else:
         kinds = {name: kind.kind == "M" for name, kind in X.dtypes.items()}
     found = [name for name, good in kinds.items() if good]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,8 +85,9 @@ def _from_starts(panel: Panel, starts: Mapping[Any, Any]) -> Array:
     for unit, start in starts.items():
         row = panel.position(unit)
         try:
-            after = np.array([bool(time >= start) for time in panel.times])
-        except TypeError:
+            first = _like_times(panel, start)
+            after = np.array([bool(time >= first) for time in panel.times])
+        except (TypeError, ValueError):
             raise ValueError(
                 f"start must be a time like those of the panel ({panel.times[0]!r} to "
                 f"{panel.times[-1]!r}), got {start!r}"
@@ -97,6 +99,14 @@ def _from_starts(panel: Panel, starts: Mapping[Any, Any]) -> Array:
             )
         mask[row] = after
     return mask
+
+
+def _like_times(panel: Panel, start: Any) -> Any:
+    """The start as a date where times are dates and it is written as text."""
+    kind = type(panel.times[0])
+    if isinstance(start, str) and issubclass(kind, datetime.date):
+        return kind.fromisoformat(start)
+    return start
 
 
 def _refuse_hopeless(panel: Panel, mask: Array) -> None:

@@ -39,6 +39,15 @@ def uncertainty(
         Names of the columns; those of ``X`` or of the estimator unless given.
     title : str
         Written above.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, np.nan], [2.0, 4.0], [np.nan, 6.0]])
+    >>> std = np.array([[0.0, 0.8], [0.0, 0.0], [0.2, 0.0]])
+    >>> figure = uncertainty(std, X, names=["a", "b"])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['a', 'b']
     """
     if is_model(model):
         entries = entries_asked(model, X)
@@ -66,7 +75,26 @@ def _given(std: Array, entries: Observed) -> Doubts:
 def draw_uncertainty(
     doubts: Doubts, *, names: Sequence[object] | None = None, title: str = ""
 ) -> Figure:
-    """The figure of `uncertainty` from its numbers."""
+    """The figure of `uncertainty` from its numbers.
+
+    Parameters
+    ----------
+    doubts : Doubts
+        Gaps, and standard deviations there.
+    names : sequence of str, optional
+        Names of the columns.
+    title : str
+        Written above.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> places = np.array([0, 1]), np.array([0, 0])
+    >>> doubts = Doubts(*places, np.zeros(2), np.array([0.5, 0.7]), np.array([1.0]))
+    >>> figure = draw_uncertainty(doubts, names=["a"])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['a']
+    """
     relative, n = doubts.relative, len(doubts.spreads)
     some = np.isfinite(relative)
     if not some.any():

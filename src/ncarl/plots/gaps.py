@@ -101,7 +101,29 @@ def draw_pattern(
     least: int = LEAST,
     title: str = "",
 ) -> Figure:
-    """The figure of `identifiability` from its numbers."""
+    """The figure of `identifiability` from its numbers.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        Which entries are known.
+    doubts : Doubts or None
+        How uncertain the others are, where that is known.
+    names : sequence of str, optional
+        Names of the columns.
+    least : int
+        Known entries that a row or a column needs.
+    title : str
+        Written above; by default what was found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl.observed import Observed
+    >>> X = Observed.from_dense(np.array([[1.0, np.nan], [2.0, 3.0]]))
+    >>> draw_pattern(pattern_of([X], (2, 2)), None, least=1).get_suptitle()
+    '25.0% missing; something is known of every row and every column'
+    """
     m, n = pattern.shape
     figure = Figure(figsize=(8.0, 6.4), layout="constrained")
     axes = figure.subplots(2, 2, width_ratios=(4, 1), height_ratios=(4, 1),

@@ -49,6 +49,13 @@ def similarity_map(
     most : float, optional
         Where the colours end if nothing is negative; by default the strongest
         entries share the last colour.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> figure = similarity_map(np.eye(3), title="three of a kind", axis="row")
+    >>> figure.axes[0].get_xlabel()
+    'row'
     """
     values = np.asarray(S.toarray() if hasattr(S, "toarray") else S, dtype=np.float64)
     named = names is not None and len(names) <= MOST_NAMES

@@ -122,7 +122,25 @@ def write_png(figure: Figure, stream: str | Path | IO[bytes], dpi: int) -> None:
 def save_figure(
     figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI
 ) -> Path:
-    """Write a figure as a PNG file; the file is whole or absent."""
+    """The file that a figure was written to as PNG; it is whole or absent.
+
+    Parameters
+    ----------
+    figure : Figure
+        What to write.
+    path : path
+        Where to; a file that is there is replaced.
+    dpi : int
+        Dots per inch.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from ncarl import plots
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     plots.save_figure(plots.spectrum([2.0, 1.0]), f"{folder}/s.png").name
+    's.png'
+    """
     target = Path(path)
     with replacing(target) as temporary:
         write_png(figure, temporary, dpi)

@@ -37,6 +37,15 @@ def error_bars(
         Written above.
     unit : str
         What values are counted in.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth, filled = np.array([1.0, 2.0]), np.array([1.1, 2.5])
+    >>> ends = filled - 0.2, filled + 0.2
+    >>> figure = error_bars(truth, filled, *ends, title="two cells", unit="kg")
+    >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    ['interval holds the truth: 1', 'interval misses it: 1']
     """
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     ax = figure.add_subplot()

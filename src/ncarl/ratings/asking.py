@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl import ranking
-from ncarl.estimators.parameters import check_whole
+from ncarl.estimators.parameters import check_choice, check_whole
 from ncarl.ratings.answers import (
     Explanation,
     Rated,
@@ -20,6 +20,9 @@ from ncarl.ratings.answers import (
 from ncarl.ratings.evaluating import Evaluation, Test, errors_of, lists_of
 from ncarl.ratings.fitted import Fitted
 from ncarl.ratings.reading import numbers, read_columns
+
+#: Ways to cut a prediction into parts.
+CUTS = ("ratings", "kernel")
 
 
 class Answering(Fitted):
@@ -93,8 +96,8 @@ class Answering(Fitted):
             ranked: at 1 or 2 an item of which little is known has to promise more.
         popularity : float
             Stars that count on top for an item with ten times as many ratings. People
-            choose from what is well known: at 1 lists hold more of what they go on to
-            pick, and less that they would not have found.
+            choose from what is well known: at 1 or 2 lists hold more of what they go on
+            to pick, and less that they would not have found.
         min_ratings : int
             Leave out items with fewer ratings in the fit.
         among : list of ids, optional
@@ -159,12 +162,23 @@ class Answering(Fitted):
         }
         return as_table(columns, self.library_, SimilarItem, (self.item,))
 
-    def explain(self, user: Any, item: Any) -> Explanation:
-        """Why a user gets the prediction of an item: parts that add up to it."""
+    def explain(self, user: Any, item: Any, *, cut: str = "ratings") -> Explanation:
+        """Why a user gets the prediction of an item: parts that add up to it.
+
+        Parameters
+        ----------
+        user, item : id
+            Whom and what it is about.
+        cut : {"ratings", "kernel"}, default="ratings"
+            What a reason is: how far a rating is from the usual one times its weight;
+            or ``y_j K_jc``, what it says beyond all other ratings of the user times
+            the kernel, where parts are larger and take each other back.
+        """
         check_is_fitted(self)
+        by_kernel = check_choice("cut", cut, CUTS) == "kernel"
         row, place = self.people_.look_up(user)
         j = self.items_.place(item)
-        parts = self.people_.server.parts(row, place, j)
+        parts = self.people_.server.parts(row, place, j, by_kernel=by_kernel)
         order = np.argsort(-np.abs(parts.contributions), kind="stable")
         ids = [self.items_.values[k] for k in row.indices]
         reasons = tuple(

@@ -15,7 +15,7 @@ from ncarl.exceptions import BrokenFileError
 from ncarl.observed import Observed
 from ncarl.ratings.ids import KINDS, Ids
 from ncarl.saving import KIND as MODEL
-from ncarl.saving import _restored
+from ncarl.saving import restored
 from ncarl.storage import read_archive, write_archive
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def load(cls: type[Recommender], path: str | os.PathLike[str]) -> Recommender:
     header, arrays = read_archive(path, KIND)
     try:
         own = header["recommender"]
-        model = _restored(header, arrays)
+        model = restored(header, arrays)
         users = Ids.from_json("user", own["users"])
         items = Ids.from_json("item", own["items"])
         found = cls(model, **own["parameters"])

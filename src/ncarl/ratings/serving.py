@@ -189,8 +189,14 @@ class Server:
         ends, columns = residuals.indptr, residuals.indices
         return csr_array((duals, columns, ends), shape=residuals.shape), effects
 
-    def parts(self, row: Observed, user: int | None, item: int) -> Parts:
-        """What the prediction of one item for one user is made of."""
+    def parts(
+        self, row: Observed, user: int | None, item: int, *, by_kernel: bool = False
+    ) -> Parts:
+        """What the prediction of one item for one user is made of.
+
+        ``by_kernel`` cuts it into ``y_j K_jc``, which leave nothing to the user's
+        level but an effect that the model has apart from the kernel.
+        """
         side, standard = self.items, self.two.standard
         inner, (effect,) = side.prepare(standard.inward(row))
         o, z = inner.indices, inner.values.astype(np.float64)
@@ -199,11 +205,14 @@ class Server:
         if len(o) == 0:
             level += side.fallback[item]
         base = float(standard.outward(np.array([level * side.unit]), [item])[0])
-        weights = np.zeros((2, 0))
+        general = own = np.zeros(len(o))
         if len(o):
-            right = np.stack([self.level_kernel[o], pull * side.kernel.K[o, item]])
-            weights = self._solved(o, right)
-        general, own = z * weights[0], z * weights[1]
+            near = pull * side.kernel.K[o, item]
+            if by_kernel:
+                own = self._solved(o, z[None])[0] * near
+            else:
+                right = np.stack([self.level_kernel[o], near])
+                general, own = z * self._solved(o, right)
         user_level = float(general.sum() + pull * effect)
         others = 0.0
         if user is not None and self.blends:

@@ -153,7 +153,8 @@ def carry_out_evaluation(
     advice = recommend(lines, by_column=plan.by_column)
     alone = Comparison(plan, observed.shape, observed.n_observed, hidden, lines, advice)
     found = _compared(asked, observed, alone, heard)
-    return Evaluation(asked.method, tuple(tried), spreads, asked.names, found)
+    gaps = observed.shape[0] - observed.column_counts
+    return Evaluation(asked.method, tuple(tried), spreads, asked.names, found, gaps)
 
 
 def try_draw(plan: Plan, draw: Draw) -> Tried:

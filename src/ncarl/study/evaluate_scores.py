@@ -15,100 +15,10 @@ from ncarl.core.types import Array
 from ncarl.metrics import coverage, interval_width, mae, relative_rmse, rmse
 from ncarl.study.compare import Comparison
 from ncarl.study.compare_lines import LEVEL
+from ncarl.study.evaluate_parts import LEVELS, ColumnScore, LevelScore, Tried
 from ncarl.study.jsonable import jsonable
 
-#: What intervals are asked to hold.
-LEVELS = (0.5, 0.8, 0.9, 0.95)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One draw of hidden entries, and what a method said of them.
-
-    Attributes
-    ----------
-    rows, columns : arrays of int, shape (entries,)
-        Where they are.
-    truth, guess, mean : arrays of shape (entries,)
-        Their values; what the method said; the mean of what was left of the column.
-    std : array of shape (entries,), or None
-        Standard deviations; None for a method without error bars.
-    ends : mapping of float to pair of arrays
-        Lower and upper ends of intervals, by what they promise to hold.
-    seconds : float
-        Of the fit.
-    settled : bool or None
-        Whether the steps ended by themselves.
-    engine : str
-        What did the work.
-    """
-
-    rows: Array
-    columns: Array
-    truth: Array
-    guess: Array
-    mean: Array
-    std: Array | None
-    ends: dict[float, tuple[Array, Array]]
-    seconds: float
-    settled: bool | None = None
-    engine: str = ""
-
-
-@dataclass(frozen=True)
-class LevelScore:
-    """Intervals of one level.
-
-    Attributes
-    ----------
-    level : float
-        What they promise to hold.
-    held : float
-        What they held.
-    width : float
-        How wide they were on average, in the data's own units.
-    width_in_spreads : float or None
-        The same in spreads of the column.
-    """
-
-    level: float
-    held: float
-    width: float
-    width_in_spreads: float | None
-
-
-@dataclass(frozen=True)
-class ColumnScore:
-    """One column, over all draws.
-
-    Attributes
-    ----------
-    column : int
-        Which one, from 0.
-    name : str
-        What it is called; its number from 1 where it has no name.
-    hidden : int
-        Hidden entries, all draws together.
-    error : float
-        Root mean square error.
-    error_in_spreads, mean_in_spreads : float or None
-        The same, and that of the column's mean, in spreads of the column; None for a
-        column that does not vary.
-    explained : float or None
-        Part of the column mean's squared error that the method takes away: 1 is all
-        of it, 0 none, below 0 the mean is better.
-    held : float or None
-        Part of the entries in their 90% intervals.
-    """
-
-    column: int
-    name: str
-    hidden: int
-    error: float
-    error_in_spreads: float | None
-    mean_in_spreads: float | None
-    explained: float | None
-    held: float | None
+__all__ = ["LEVELS", "ColumnScore", "Evaluation", "LevelScore", "Tried"]
 
 
 @dataclass(frozen=True)
@@ -127,6 +37,8 @@ class Evaluation:
         Names of the columns.
     comparison : Comparison
         The method beside others on the same draws, and a recommendation.
+    gaps : array of int, shape (n,), or None
+        How many entries of each column are missing from the matrix itself.
     """
 
     method: str
@@ -134,6 +46,7 @@ class Evaluation:
     spreads: Array
     names: Sequence[str] | None
     comparison: Comparison
+    gaps: Array | None = None
 
     @cached_property
     def all(self) -> Tried:
@@ -198,6 +111,24 @@ class Evaluation:
         if both is None or both[1] == 0.0:
             return None
         return 1.0 - (both[0] / both[1]) ** 2
+
+    @property
+    def error_on_gaps(self) -> float | None:
+        """`error_in_spreads` with every column counted as often as it has gaps.
+
+        What is hidden does not lie in the columns that lack most as often as the gaps
+        do. None where there are no gaps, or none of the columns that have some varies.
+        """
+        gaps = np.zeros(len(self.spreads)) if self.gaps is None else self.gaps
+        scored = [
+            (float(gaps[one.column]), one.error_in_spreads)
+            for one in self.columns
+            if one.error_in_spreads is not None
+        ]
+        total = sum(count for count, _ in scored)
+        if total == 0.0:
+            return None
+        return float(np.sqrt(sum(count / total * error**2 for count, error in scored)))
 
     @cached_property
     def levels(self) -> tuple[LevelScore, ...]:
@@ -282,6 +213,7 @@ class Evaluation:
             "errors": jsonable(figures),
             "variation_over_draws": self.variation,
             "explained": self.explained,
+            "rmse_in_spreads_by_gaps": self.error_on_gaps,
             "intervals": [jsonable(asdict(one)) for one in self.levels],
             "seconds": self.all.seconds,
             "columns": [jsonable(asdict(one)) for one in self.columns],

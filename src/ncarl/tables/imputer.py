@@ -52,6 +52,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         (columns of whole numbers come back as floats).
     clip : bool, default=True
         Fill with numbers between the least and the largest of the column in fit only.
+        Columns that are made symmetric always are.
     max_categories : int, default=30
         Columns of text or categories with more different values are taken for names
         or free text: handed through with their gaps, and a warning says so.
