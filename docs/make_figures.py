@@ -17,6 +17,22 @@ FIGURES = {
     "plot_idea": ("idea-kernel", "idea-rows"),
     "plot_quickstart": ("quickstart",),
     "plot_recommend": ("ratings-similar", "ratings-why"),
+    "plot_evaluate": (
+        "evaluate-columns",
+        "evaluate-reliability",
+        "evaluate-residuals",
+    ),
+    "plot_figures": (
+        "plot-completion",
+        "plot-identifiability",
+        "plot-uncertainty",
+        "plot-reliability",
+        "plot-residuals",
+        "plot-similarity",
+        "plot-graph",
+        "plot-spectrum",
+        "plot-convergence",
+    ),
 }
 
 

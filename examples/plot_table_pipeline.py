@@ -34,7 +34,7 @@ def pipeline(imputer):
 # More and more gaps
 # ------------------
 # Cells are lost at random, in all rows. Means in their place cost the classifier more
-# the more there are; what the other cells of the row say is nearly as good as the cells.
+# the more there are; what other cells of the row say is nearly as good as the cells.
 
 shares = (0.0, 0.3, 0.6)
 imputers = {"TableImputer": TableImputer(), "means of columns": SimpleImputer()}

@@ -387,3 +387,15 @@ def test_the_model_can_be_saved(ncarl, csv, tmp_path):
     assert isinstance(est, BayesianNCARL)
     written = numbers(tmp_path / "out.csv")
     np.testing.assert_allclose(est.transform(X), written, rtol=1e-8)
+
+
+def test_noise_of_rows_is_told_where_rows_carry_the_kernel(ncarl, tmp_path, rng):
+    X = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 4)) * [1, 50, 1, 1]
+    X += rng.random((12, 1)) * rng.standard_normal(X.shape)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[:, 3] = np.nan
+    np.save(tmp_path / "x.npy", X)
+    for scale in ("none", "columns"):
+        options = ("-o", tmp_path / "o.npy", "--overwrite", "--sides", "rows")
+        result = ncarl("complete", tmp_path / "x.npy", *options, "--scale", scale)
+        assert "for each row" in result.stdout

@@ -65,16 +65,19 @@ def model_words(est: Any) -> str:
 
 
 def noise_words(est: Any, unit: str) -> str:
-    """The noise of a fit: one number, or those of the columns."""
+    """The noise of a fit: one number, or those of the columns (or rows)."""
     noise = np.asarray(est.noise_, dtype=np.float64)
-    if noise.ndim:
+    axis = "row" if est.transposed_ else "column"
+    if noise.ndim and est.transposed_:
+        noise = noise / (est.model_.standard.unit if est.scale == "columns" else 1.0)
+    elif noise.ndim:
         units = units_of(est)
         noise = noise[units > 0.0] / units[units > 0.0]
     how = "learned" if isinstance(est.noise, str) else "as given"
     low, high = (float(noise.min()), float(noise.max())) if noise.size else (0.0, 0.0)
     if f"{low:.2g}" == f"{high:.2g}":
         return f"{high:.2g}{unit}, {how}"
-    return f"{low:.2g} to {high:.2g}{unit}, {how} for each column"
+    return f"{low:.2g} to {high:.2g}{unit}, {how} for each {axis}"
 
 
 def calibration_words(calibration: float) -> str:

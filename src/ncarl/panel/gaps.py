@@ -274,7 +274,7 @@ def _checked_lags(lags: Any) -> tuple[int, ...]:
 def _unit(values: Array) -> float:
     """A power of two about as large as the largest number."""
     largest = float(np.nanmax(np.abs(values)))
-    return 2.0 ** np.floor(np.log2(largest)) if largest > 0.0 else 1.0
+    return float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
 
 
 def _held(values: Array) -> Array:

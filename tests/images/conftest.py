@@ -1,0 +1,38 @@
+"""Small pictures, and patches whose answers can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncarl.images.field import Field
+from ncarl.images.gaussians import make_gaussians
+
+
+@pytest.fixture
+def photo():
+    """A part of a photograph, 60 x 72 in colour, as bytes."""
+    pytest.importorskip("PIL")
+    from sklearn.datasets import load_sample_image
+
+    whole = load_sample_image("china.jpg")[60:300:4, 180:468:4]
+    return np.ascontiguousarray(whole)
+
+
+@pytest.fixture
+def field(rng):
+    """Pixels of 12 x 14 in two channels, half of them known, two blocks not at all."""
+    known = rng.random((1, 12, 14)) < 0.5
+    known[:, :8, :8] = False
+    known[:, 4:, 6:] = True
+    values = rng.standard_normal((2, 12 * 14)).astype(np.float32)
+    return Field(values, known.ravel(), (1, 12, 14))
+
+
+@pytest.fixture
+def gaussians(rng):
+    """Three Gaussians of patches of 8 x 8 in two channels."""
+    A = rng.standard_normal((3, 64, 70))
+    K = A @ A.transpose(0, 2, 1) / 70.0
+    scales = np.array([[1.0, 0.5], [1.0, 2.0], [1.0, 1.0]])
+    return make_gaussians(K, scales, np.array([5.0, 10.0, 1.0]), 0.01)
