@@ -1,7 +1,7 @@
 """How well are missing pixels filled? Patches and the matrix mode beside scikit-image.
 
 Usage: NCARL_DATA=... python benchmarks/pictures.py [--pictures all] [--masks all]
-       [--matrix] [--json results/pictures.json]
+       [--matrix] [--json results/pictures.json] [--figures docs/images]
 
 Seven photographs of MSRC-v2 (320 x 240) and the two of scikit-learn (reduced to
 320 x 213), in colour. Masks are the same for all methods: 30, 50 and 70% of the pixels
@@ -34,6 +34,8 @@ from ncarl.metrics import psnr, ssim
 
 KINDS = ("random 30%", "random 50%", "random 70%", "text", "blocks 20x20")
 METHODS = ("patches", "biharmonic")
+#: How missing pixels are painted in figures.
+GAP = (232, 163, 61)
 
 
 def photographs():
@@ -126,14 +128,36 @@ def read_results(path):
     return {}
 
 
+def draw(folder):
+    """Before, after and truth of the photographs that may be shown, small."""
+    from PIL import Image
+
+    pictures = {k: x for k, x in photographs().items() if k in ("china", "flower")}
+    shown = (("china", "text"), ("flower", "random 50%"), ("flower", "blocks 20x20"))
+    for name, kind in shown:
+        picture = pictures[name][:160, 40:280]
+        hidden = mask_of(kind, picture.shape[:2])
+        seen = np.where(hidden[:, :, None], GAP, picture).astype(np.uint8)
+        gap = np.full((picture.shape[0], 6, 3), 255, dtype=np.uint8)
+        row = [seen, gap, inpaint(picture, hidden), gap, picture]
+        image = Image.fromarray(np.concatenate(row, axis=1))
+        # A palette keeps the file small; on the eye it makes no difference.
+        path = Path(folder) / f"pictures-{kind.split()[0]}.png"
+        image.quantize(256).save(path, optimize=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pictures", default=None, help="names, with commas")
     parser.add_argument("--masks", default=None, help="starts of names, with commas")
     parser.add_argument("--matrix", action="store_true", help="the paper's way too")
     parser.add_argument("--json", default=None)
+    parser.add_argument("--figures", default=None, metavar="FOLDER")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.figures:
+        draw(options.figures)
+        return
     results = read_results(options.json)
     wanted = options.pictures.split(",") if options.pictures else None
     starts = tuple(options.masks.split(",")) if options.masks else ("",)

@@ -65,8 +65,8 @@ print(f"{inside:.1%} lie in their 90% intervals")
 # %%
 # Two gaps from near by
 # ---------------------
-# On the left a station is silent while others are not. On the right it is silent for some
-# hours, and soon after, from midnight on, all of them are.
+# On the left a station is silent while others are not. On the right it is silent for
+# some hours, and soon after, from midnight on, all of them are.
 
 starts = np.flatnonzero(np.diff(lost[:, 4].astype(int)) == 1) + 1
 alone = next(k for k in starts if 100 < k < 440)

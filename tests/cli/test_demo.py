@@ -10,7 +10,6 @@ from PIL import Image
 
 from ncarl.cli import demo_cases
 from ncarl.plots import (
-    GAP,
     Panel,
     before_after,
     convergence,
@@ -18,6 +17,7 @@ from ncarl.plots import (
     save_figure,
     similarity_map,
 )
+from ncarl.plots.style import GAP
 
 FILES = {
     "photo-half.png",

@@ -448,4 +448,9 @@ def test_paths_become_names_and_other_slashes_stay(text, shown):
 def test_the_command_is_listed_and_has_an_example(ncarl):
     assert "doctor" in ncarl("--help").stdout
     text = ncarl("doctor", "--help").stdout
-    assert "Examples:" in text and "ncarl doctor" in text and "--full" in text and "--json" in text
+    assert (
+        "Examples:" in text
+        and "ncarl doctor" in text
+        and "--full" in text
+        and "--json" in text
+    )

@@ -9,13 +9,13 @@ from ncarl.images.field import Field
 from ncarl.images.gaussians import make_gaussians
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def photo():
-    """A part of a photograph, 60 x 72 in colour, as bytes."""
+    """A part of a photograph, 32 x 36 in colour, as bytes."""
     pytest.importorskip("PIL")
     from sklearn.datasets import load_sample_image
 
-    whole = load_sample_image("china.jpg")[60:300:4, 180:468:4]
+    whole = load_sample_image("china.jpg")[60:188:4, 230:374:4]
     return np.ascontiguousarray(whole)
 
 

@@ -1,6 +1,8 @@
-"""`inpaint`: every kind and size of picture, known pixels untouched, gaps filled well."""
+"""`inpaint`: all kinds and sizes of pictures, known pixels kept, gaps filled well."""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 import pytest
@@ -8,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import griddata
 
-from ncarl.images import inpaint
 from ncarl.images import filling as work
-from ncarl.images import passes
+from ncarl.images import inpaint, passes
 from ncarl.metrics import psnr
 
 
@@ -30,8 +31,17 @@ def holes(shape, share=0.4, seed=0):
     return mask
 
 
-@pytest.mark.parametrize("channels", [None, 1, 3, 5])
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+@pytest.fixture(scope="module")
+def repaired(photo):
+    """A photograph with half of its pixels missing: mask, result, error bars."""
+    mask = holes(photo.shape[:2], 0.5)
+    return mask, *inpaint(photo, mask, return_std=True)
+
+
+KINDS = [("uint8", None), ("uint16", 3), ("float32", 1), ("float64", 5)]
+
+
+@pytest.mark.parametrize(("dtype", "channels"), KINDS)
 def test_pictures_come_back_in_their_kind_with_known_pixels_as_they_were(
     dtype, channels
 ):
@@ -48,7 +58,7 @@ def test_pictures_come_back_in_their_kind_with_known_pixels_as_they_were(
     assert error < 0.02
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(
     height=st.integers(1, 14),
     width=st.integers(1, 14),
@@ -71,7 +81,7 @@ def test_pictures_of_any_size_are_filled_within_the_range_of_what_is_known(
     assert (guess.min(axis=0) >= known.min(axis=0)).all() or channels in (2, 4)
 
 
-@pytest.mark.parametrize("shape", [(3, 60), (60, 3), (1, 40), (40, 1), (2, 2)])
+@pytest.mark.parametrize("shape", [(3, 60), (60, 3), (1, 40), (40, 1)])
 def test_pictures_smaller_than_a_patch_are_filled(shape):
     picture = waves(*shape)
     mask = holes(shape, 0.3)
@@ -94,9 +104,9 @@ def test_a_slope_is_gone_on_with():
 
 
 def test_a_wide_hole_in_a_slope_is_filled_to_its_middle():
-    slope = np.add.outer(np.arange(60.0), np.arange(60.0))
+    slope = np.add.outer(np.arange(48.0), np.arange(48.0))
     mask = np.zeros(slope.shape, dtype=bool)
-    mask[15:45, 15:45] = True
+    mask[10:38, 10:38] = True
     filled = inpaint(slope, mask)
     assert np.abs(filled - slope).max() < 6.0
 
@@ -112,29 +122,23 @@ def test_an_edge_is_continued_through_a_hole():
 
 @pytest.mark.parametrize("factor", [1e-3, 255.0])
 def test_scaling_a_picture_scales_the_result(factor):
-    picture, mask = waves(24, 30, 3), holes((24, 30))
+    picture, mask = waves(18, 20, 3), holes((18, 20))
     filled = inpaint(picture, mask)
     again = inpaint(picture * factor - factor, mask)
     np.testing.assert_allclose(again / factor + 1.0, filled, atol=2e-4)
 
 
 def test_a_mirrored_picture_gives_nearly_the_mirrored_result():
-    picture, mask = waves(30, 30), holes((30, 30))
+    picture, mask = waves(20, 20), holes((20, 20))
     filled = inpaint(picture, mask)
     mirrored = inpaint(picture[:, ::-1], mask[:, ::-1])[:, ::-1]
     assert np.abs(filled - mirrored).max() < 0.02
 
 
-def test_the_same_seed_gives_the_same_pixels(photo):
-    mask = holes(photo.shape[:2], 0.5)
-    assert (inpaint(photo, mask) == inpaint(photo, mask)).all()
-
-
-def test_threads_make_no_difference(monkeypatch):
-    picture, mask = waves(30, 40, 3), holes((30, 40))
-    filled = inpaint(picture, mask)
+def test_neither_threads_nor_error_bars_change_a_pixel(photo, repaired, monkeypatch):
+    mask, filled, _ = repaired
     monkeypatch.setattr("ncarl.engines.available_cores", lambda: 1)
-    assert (inpaint(picture, mask) == filled).all()
+    assert (inpaint(photo, mask) == filled).all()
 
 
 def test_without_numba_the_answer_is_the_same(monkeypatch):
@@ -147,17 +151,16 @@ def test_without_numba_the_answer_is_the_same(monkeypatch):
 
 
 def test_a_large_picture_is_worked_on_in_tiles(monkeypatch):
-    picture, mask = waves(40, 60), holes((40, 60))
+    picture, mask = waves(24, 40), holes((24, 40))
     whole = inpaint(picture, mask)
-    monkeypatch.setattr(work, "TILE", 25)
+    monkeypatch.setattr(work, "TILE", 18)
     tiled = inpaint(picture, mask)
     assert (tiled[~mask] == picture[~mask]).all()
     assert np.abs(tiled - whole).max() < 0.02
 
 
-def test_a_photograph_is_filled_better_than_by_straight_lines(photo):
-    mask = holes(photo.shape[:2], 0.5)
-    filled = inpaint(photo, mask)
+def test_a_photograph_is_filled_better_than_by_straight_lines(photo, repaired):
+    mask, filled, _ = repaired
     at = np.argwhere(~mask)
     everywhere = np.argwhere(np.ones_like(mask))
     lines = griddata(at, photo[~mask].astype(float), everywhere, method="linear")
@@ -214,9 +217,8 @@ def test_transparency_is_kept_unless_it_is_missing_itself():
     assert (joined[:, :, 3] != picture[:, :, 3]).any()
 
 
-def test_error_bars_are_about_as_long_as_the_errors(photo):
-    mask = holes(photo.shape[:2], 0.4)
-    filled, std = inpaint(photo, mask, return_std=True)
+def test_error_bars_are_about_as_long_as_the_errors(photo, repaired):
+    mask, filled, std = repaired
     assert std.shape == photo.shape
     assert (std[~mask] == 0.0).all()
     assert (std[mask] > 0.0).all()
@@ -236,7 +238,9 @@ def test_the_matrix_mode_is_the_paper_channel_by_channel():
     mask = holes((20, 25), 0.3)
     filled = inpaint(picture, mask, "matrix")
     X = np.where(mask, np.nan, picture[:, :, 0])
-    expected = NCARL(max_iter=20, engine="threads").fit_transform(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = NCARL(max_iter=20, engine="threads").fit_transform(X)
     expected = np.clip(expected, np.nanmin(X), np.nanmax(X))
     np.testing.assert_allclose(filled[:, :, 0], expected)
     assert (filled[~mask] == picture[~mask]).all()

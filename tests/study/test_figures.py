@@ -17,8 +17,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from ncarl import plots
 from ncarl.plots import Panel
+from ncarl.plots.pictures import _painted
+from ncarl.plots.style import DPI
 from ncarl.study.entries import Entry
 from ncarl.study.figures import (
     against_neighbors,
@@ -116,7 +117,7 @@ class TestPictures:
             image[1, 2] = np.nan
             image.reshape(-1)[-1] = np.nan  # one channel of the last pixel
             before = image.copy()
-            np.testing.assert_array_equal(painted(image), plots._painted(image))
+            np.testing.assert_array_equal(painted(image), _painted(image))
             np.testing.assert_array_equal(image, before)
 
     def test_rows_may_differ_in_length_shape_and_colour(self):
@@ -148,7 +149,7 @@ class TestPictures:
     def test_a_pixel_is_a_whole_number_of_dots(self):
         figure = picture_grid([[Panel(np.zeros((320, 240)), "x")]])
         wide = figure.axes[0].get_position().width * figure.get_figwidth()
-        assert wide * plots.DPI == pytest.approx(480)
+        assert wide * DPI == pytest.approx(480)
 
     def test_spectra_are_those_of_the_pictures(self):
         rng = np.random.default_rng(0)

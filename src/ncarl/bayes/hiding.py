@@ -18,7 +18,7 @@ from ncarl.observed import Observed
 from ncarl.surveys import Entries, Sums
 
 #: Rows with hidden entries have about so many entries together.
-ASKED_ENTRIES = 5_000_000
+ASKED_ENTRIES = 2_000_000
 #: Sets the rows that are chosen apart from the entries that are hidden in them.
 ROWS, ENTRIES = 0x5851F42D4C957F2D, 0x14057B7EF767814F
 

@@ -78,8 +78,8 @@ def filled(
         values[:, deep], variance[deep] = coarse[:, deep], doubt[deep]
         near = Planes(values, planes.known | deep, planes.colours)
     _, height, width = planes.known.shape
-    whole = planes.field(slice(0, height), slice(0, width))
-    model = learn(whole, planes.colours, rng)
+    whole = slice(0, height), slice(0, width)
+    model = learn(planes.field(*whole), planes.colours, rng)
     heard("learned")
     for inner, outer in _tiles(height, width):
         part = near.field(*outer)

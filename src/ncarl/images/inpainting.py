@@ -173,11 +173,12 @@ def _check_known(picture: Picture, group: slice, shape: tuple[int, ...]) -> None
 
 def _by_patches(
     picture: Picture, rng: np.random.Generator, return_std: bool, progress: bool
-) -> tuple[Array, Array | None]:
-    """Pixels and, if wanted, standard deviations, by patches."""
+) -> tuple[list[Array], Array | None]:
+    """Values of the gaps and, if wanted, standard deviations, by patches."""
     mode = patch_mode(picture)
     with progress_bar(progress, mode.stages + return_std, "inpaint") as advance:
-        values, variance = mode.fill(rng, advance)
+        planes, variance = mode.fill(rng, advance)
+        values = mode.units.back(planes, picture.gaps)
         if not return_std:
             return values, None
         factor = trial(mode, rng)
@@ -187,7 +188,8 @@ def _by_patches(
 
 def _as_matrix(
     picture: Picture, rng: np.random.Generator, return_std: bool, progress: bool
-) -> tuple[Array, Array | None]:
-    """Pixels by the paper's model, channel by channel."""
+) -> tuple[list[Array], Array | None]:
+    """Values of the gaps by the paper's model, channel by channel."""
     with progress_bar(progress, len(picture.pixels), "inpaint") as advance:
-        return filled_as_matrix(picture.pixels, ~picture.gaps, advance), None
+        filled = filled_as_matrix(picture.pixels, ~picture.gaps, advance)
+    return [f[gaps] for f, gaps in zip(filled, picture.gaps, strict=True)], None

@@ -45,14 +45,13 @@ class PatchMode:
     def fill(
         self, rng: np.random.Generator, heard: Callable[[str], None]
     ) -> tuple[Array, Array]:
-        """All pixels in the units of the picture; variances of planes in their own."""
-        if self.units.size == 0.0:
-            flat = np.zeros(self.picture.pixels.shape)
-            return self.units.back(flat), flat
-        values, variance = filled(self.planes, rng, heard)
+        """All pixels and variances of filled ones, in the units of the planes."""
         shape = self.picture.pixels.shape
-        pixels = self.units.back(values.reshape(shape))
-        return pixels, np.broadcast_to(variance, shape)
+        if self.units.size == 0.0:
+            flat = np.zeros(shape)
+            return flat, flat
+        values, variance = filled(self.planes, rng, heard)
+        return values.reshape(shape), np.broadcast_to(variance, shape)
 
 
 def patch_mode(picture: Picture) -> PatchMode:
@@ -75,12 +74,17 @@ def planes_in(units: Units, picture: Picture) -> Planes:
 
 def _colours(values: Array, known: Array) -> Array:
     """Covariance of channels where all are known; only variances if that is rare."""
-    alone = np.array([np.mean(v[k] ** 2) for v, k in zip(values, known, strict=True)])
+    alone = np.array(
+        [
+            np.mean(v[k].astype(np.float64) ** 2)
+            for v, k in zip(values, known, strict=True)
+        ]
+    )
     alone = np.diag(np.maximum(alone, 1e-3))
     full = known.all(axis=0)
     if full.sum() < ENOUGH:
         return alone
-    seen = values[:, full]
+    seen = values[:, full].astype(np.float64)
     # A little of the variances keeps it sound where channels repeat each other.
     return 0.99 * (seen @ seen.T / seen.shape[1]) + 0.01 * alone
 

@@ -203,28 +203,29 @@ def _assign(
 
     Missing pixels are added to ``num`` and ``den`` unless these are empty.
     """
-    channels, n, last = len(values), len(offsets), len(K) - 1
+    channels, n = len(values), len(offsets)
     room = new_room(n, channels, channels)
     for p in range(len(places)):
         r, m = read(values, known, places[p], offsets, room)
         best = -np.inf
-        for g in range(len(K)):
+        # The last turn is once more that of the likeliest, whose pixels are wanted.
+        # (One call of `solve` in the code takes half the time to compile of two.)
+        for turn in range(len(K) + 1):
+            g = turn if turn < len(K) else labels[p]
             score = channels * solve(
                 K[g], P[g], log_det[g], s, r, m, m < r, room, solver
             )
+            if turn == len(K):
+                continue
             for c in range(channels):
                 score += room.energy[c] / scales[g, c] + r * np.log(scales[g, c])
                 fit[p, g, c] = room.energy[c]
             score = log_share[g] - 0.5 * score
             if score > best:
                 best, labels[p] = score, g
-        if m == 0 or num.shape[1] == 0:
-            continue
-        g = labels[p]
-        if g != last:
-            solve(K[g], P[g], log_det[g], s, r, m, m < r, room, solver)
-        variances(K[g], s, r, m, m < r, room)
-        add_pixels(places[p], offsets, m, room, first, num, den)
+        if m > 0 and num.shape[1] > 0:
+            variances(K[labels[p]], s, r, m, m < r, room)
+            add_pixels(places[p], offsets, m, room, first, num, den)
 
 
 @nb.njit(nogil=True, cache=True)

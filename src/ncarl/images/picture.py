@@ -13,6 +13,8 @@ from ncarl.core.types import Array
 EXACT = 2**53
 #: Spread, over the largest value, below which a picture counts as one colour.
 CONSTANT = 1e-12
+#: Known pixels that means and colours are taken from.
+SOME = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,27 @@ class Units:
     size: float
 
     def ready(self, picture: Picture) -> Array:
-        """Pixels in these units, 0 at gaps; (channels, height, width)."""
-        shifted = picture.pixels / self.peak - self.middle[:, None, None]
-        shifted = np.where(picture.gaps, 0.0, shifted) / self.size
-        turned: Array = np.tensordot(self.turn.T, shifted, axes=1)
+        """Pixels in these units, 0 at gaps; float32, (channels, height, width)."""
+        shifted = np.zeros(picture.pixels.shape, dtype=np.float32)
+        for k, (channel, gaps) in enumerate(
+            zip(picture.pixels, picture.gaps, strict=True)
+        ):
+            # In place, and one channel at a time: photographs can be large.
+            known = channel[~gaps] / self.peak - self.middle[k]
+            shifted[k, ~gaps] = known / self.size
+        turned: Array = np.tensordot(self.turn.T.astype(np.float32), shifted, axes=1)
         return turned
 
-    def back(self, values: Array) -> Array:
-        """Pixels in the units of the picture."""
-        turned = np.tensordot(self.turn, values.astype(np.float64), axes=1)
-        return (turned * self.size + self.middle[:, None, None]) * self.peak
+    def back(self, values: Array, gaps: Array) -> list[Array]:
+        """Values of the gaps of each channel, in the units of the picture."""
+        found = []
+        for weights, missing, middle in zip(self.turn, gaps, self.middle, strict=True):
+            one = sum(
+                w * plane[missing].astype(np.float64)
+                for w, plane in zip(weights, values, strict=True)
+            )
+            found.append((one * self.size + middle) * self.peak)
+        return found
 
     def back_deviation(self, variance: Array) -> Array:
         """Standard deviations in the units of the picture, from variances in these."""
@@ -157,15 +170,16 @@ def units_of(picture: Picture, *, turned: bool) -> Units:
         one holds most of what there is to see.
     """
     channels = len(picture.pixels)
-    known = [p[~g].astype(np.float64) for p, g in zip(*_both(picture), strict=True)]
-    peak = max(float(np.abs(values).max()) for values in known) or 1.0
-    middle = np.array([np.mean(values / peak) for values in known])
-    spread = np.array(
-        [np.var(values / peak - m) for values, m in zip(known, middle, strict=True)]
-    )
+    known = [p[~g] for p, g in zip(picture.pixels, picture.gaps, strict=True)]
+    ends = [(float(values.min()), float(values.max())) for values in known]
+    peak = max(max(-low, high) for low, high in ends) or 1.0
+    # A million pixels tell means and colours well enough.
+    some = [v[:: max(1, len(v) // SOME)].astype(np.float64) / peak for v in known]
+    middle = np.array([np.mean(values) for values in some])
+    spread = np.array([np.var(values) for values in some])
     turn, first = np.eye(channels), float(spread.mean())
     if turned and channels > 1:
-        colours = np.stack(known) / peak - middle[:, None]
+        colours = np.stack(some) - middle[:, None]
         values, vectors = np.linalg.eigh(colours @ colours.T / colours.shape[1])
         # The sign of a direction is free; fixed here, so that results are too.
         turn = vectors[:, ::-1] * np.where(vectors.sum(axis=0) < 0.0, -1.0, 1.0)[::-1]
@@ -174,12 +188,7 @@ def units_of(picture: Picture, *, turned: bool) -> Units:
     return Units(peak, middle, turn, size if size > CONSTANT else 0.0)
 
 
-def _both(picture: Picture) -> tuple[Array, Array]:
-    """Pixels and gaps."""
-    return picture.pixels, picture.gaps
-
-
-def put_back(pixels: Array, gaps: Array, values: Array) -> Array:
+def put_back(pixels: Array, gaps: Array, values: list[Array]) -> Array:
     """A copy of ``pixels`` with ``values`` in the gaps, within the range of the rest.
 
     Parameters
@@ -187,14 +196,16 @@ def put_back(pixels: Array, gaps: Array, values: Array) -> Array:
     pixels : array of shape (channels, height, width)
         The picture.
     gaps : array of bool of the same shape
-        Where ``values`` go.
-    values : array of float of the same shape
-        Rounded if the picture holds whole numbers.
+        Where values go.
+    values : list of arrays of float
+        Of the gaps of each channel; rounded if the picture holds whole numbers.
     """
     result = pixels.copy()
     for channel, missing, guess in zip(result, gaps, values, strict=True):
+        if len(guess) == 0:
+            continue
         known = channel[~missing]
-        inside = np.clip(guess[missing], float(known.min()), float(known.max()))
+        inside = np.clip(guess, float(known.min()), float(known.max()))
         if result.dtype.kind != "f":
             inside = np.rint(inside)
         channel[missing] = inside.astype(result.dtype)

@@ -9,20 +9,14 @@ from ncarl.plots.course import convergence, spectrum
 from ncarl.plots.doubt import draw_uncertainty, uncertainty
 from ncarl.plots.gaps import draw_pattern, identifiability
 from ncarl.plots.graph import similarity_graph
-from ncarl.plots.pictures import Panel, _painted, before_after, completion
+from ncarl.plots.pictures import Panel, before_after, completion
 from ncarl.plots.showing import show
 from ncarl.plots.similarity import similarity, similarity_map
-from ncarl.plots.style import DPI, GAP, HELD, INK, MISSED, plain, save_figure
+from ncarl.plots.style import plain, save_figure
 from ncarl.plots.trust import error_bars, reliability, residuals
 
 __all__ = [
-    "DPI",
-    "GAP",
-    "HELD",
-    "INK",
-    "MISSED",
     "Panel",
-    "_painted",
     "before_after",
     "completion",
     "convergence",

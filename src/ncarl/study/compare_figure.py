@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from ncarl.plots import HELD, INK, MISSED
+from ncarl.plots.style import HELD, INK, MISSED
 from ncarl.study.cells import DONE, OVER
 from ncarl.study.compare import Comparison
 from ncarl.study.compare_advice import MEAN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from ncarl.plots import HELD, INK, MISSED, plain, reliability, residuals
-from ncarl.plots.style import GREY, light
+from ncarl.plots import plain, reliability, residuals
+from ncarl.plots.style import GREY, HELD, INK, MISSED, light
 from ncarl.study.evaluate_scores import Evaluation
 
 #: Columns that are drawn, those with the largest errors.

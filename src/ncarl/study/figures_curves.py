@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ncarl.core.types import Array
-from ncarl.plots import INK
+from ncarl.plots.style import INK
 from ncarl.study.cells import OVER
 from ncarl.study.entries import Entry
 from ncarl.study.figures_style import (

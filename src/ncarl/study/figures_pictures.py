@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ncarl.core.types import Array
-from ncarl.plots import DPI, GAP, INK, Panel
+from ncarl.plots import Panel
+from ncarl.plots.style import DPI, GAP, INK
 from ncarl.study.figures_style import OURS, SOFT, log_axis, tidy_axes
 
 #: After how many singular values the share of energy is written.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ncarl.plots import INK
+from ncarl.plots.style import INK
 from ncarl.study.figures_style import BAYES, OURS, SOFT, log_axis, tidy_axes
 from ncarl.study.theory import Facts
 

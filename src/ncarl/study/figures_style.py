@@ -13,7 +13,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from ncarl.plots import DPI, INK, save_figure
+from ncarl.plots import save_figure
+from ncarl.plots.style import DPI, INK
 from ncarl.storage import replacing
 
 #: The methods this library is about stand out.

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ncarl.plots import INK
+from ncarl.plots.style import INK
 from ncarl.study.cells import DONE, OVER
 from ncarl.study.entries import Entry
 from ncarl.study.figures_style import (

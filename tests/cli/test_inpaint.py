@@ -1,0 +1,315 @@
+"""``ncarl inpaint``: from file to file, and every way to get it wrong."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ncarl.cli import inpaint_files, inpaint_gaps, inpaint_work
+from ncarl.cli.inpaint_files import read_picture_file
+from ncarl.images import inpaint
+
+MAGENTA = (255, 0, 255)
+
+
+def scene(height=18, width=24, channels=3):
+    """A smooth picture as bytes."""
+    y, x = np.mgrid[:height, :width]
+    grey = 128 + 60 * np.sin(y / 4.0) + 60 * np.cos(x / 5.0)
+    colours = np.stack([grey, 0.8 * grey, 255 - grey, 100 + 0 * grey], axis=2)
+    return colours[:, :, :channels].astype(np.uint8)
+
+
+@pytest.fixture
+def lost(rng):
+    """Which pixels are missing."""
+    return rng.random((18, 24)) < 0.2
+
+
+@pytest.fixture
+def photo(tmp_path):
+    path = tmp_path / "photo [1].png"
+    Image.fromarray(scene()).save(path)
+    return path
+
+
+@pytest.fixture
+def mask(tmp_path, lost):
+    path = tmp_path / "mask.png"
+    Image.fromarray(lost.astype(np.uint8) * 255).save(path)
+    return path
+
+
+def pixels(path):
+    with Image.open(path) as image:
+        return np.asarray(image)
+
+
+def test_a_picture_is_filled_where_the_mask_is_light(
+    ncarl, photo, mask, lost, tmp_path
+):
+    out, page, drawn = (tmp_path / n for n in ("out.png", "page.html", "both.png"))
+    result = ncarl("inpaint", photo, "--mask", mask, "-o", out, "--report", page,
+                   "--before-after", drawn)  # fmt: skip
+    assert (pixels(out) == inpaint(scene(), lost)).all()
+    for part in ("24 x 18", "colour, 8 bits", f"{lost.sum()} pixels", "mask.png",
+                 "by patches"):  # fmt: skip
+        assert part in result.stdout
+    assert "PSNR" not in result.stdout
+    html = page.read_text(encoding="utf-8")
+    assert "photo [1].png" in html
+    assert "data:image/png" in html
+    assert pixels(drawn).ndim == 3
+
+
+def test_pixels_of_a_colour_are_missing(ncarl, photo, lost, tmp_path):
+    marked = scene()
+    marked[lost] = MAGENTA
+    Image.fromarray(marked).save(photo)
+    out = tmp_path / "out.tif"
+    said = ncarl("inpaint", photo, "--mask-color", "#ff00ff", "-o", out, "-q").stdout
+    assert said == ""
+    assert (pixels(out) == inpaint(marked, lost)).all()
+    marked[lost] = (250, 3, 251)
+    Image.fromarray(marked).save(photo)
+    ncarl("inpaint", photo, "--mask-color", "magenta", "--tolerance", 5, "-o", out,
+          "--overwrite")  # fmt: skip
+    assert (pixels(out) == inpaint(marked, lost)).all()
+
+
+@pytest.mark.parametrize("missing", ["random:0.3", "block:6", "text"])
+def test_a_trial_hides_pixels_and_tells_how_near_it_came(ncarl, photo, missing):
+    said = ncarl("inpaint", photo, "--missing", missing).stdout
+    assert "PSNR" in said
+    assert "SSIM" in said
+    assert "hidden" in said
+
+
+def test_the_paper_mode_is_there(ncarl, photo, mask, lost, tmp_path):
+    out = tmp_path / "out.png"
+    ncarl("inpaint", photo, "--mask", mask, "-o", out, "--method", "matrix")
+    assert (pixels(out) == inpaint(scene(), lost, "matrix")).all()
+
+
+def test_nothing_missing_is_said(ncarl, photo, tmp_path):
+    dark, out = tmp_path / "dark.png", tmp_path / "out.png"
+    Image.new("L", (24, 18)).save(dark)
+    assert "nothing" in ncarl("inpaint", photo, "--mask", dark, "-o", out).stdout
+    assert (pixels(out) == scene()).all()
+
+
+def test_masks_of_ones_and_of_shades_are_understood(ncarl, photo, mask, lost, tmp_path):
+    out = tmp_path / "out.png"
+    Image.fromarray(lost.astype(np.uint8)).save(mask)
+    said = ncarl("inpaint", photo, "--mask", mask, "-o", out).stdout
+    assert f"{lost.sum()} pixels" in said
+    assert "shades" not in said
+    soft = np.where(lost, 200, 90).astype(np.uint8)
+    soft[0, 0] = 0
+    Image.fromarray(soft).save(mask)
+    said = ncarl("inpaint", photo, "--mask", mask, "-o", out, "--overwrite").stdout
+    assert f"{lost.sum()} pixels" in said
+    assert "3 shades; those in the lighter half count as missing" in said
+
+
+def saved(tmp_path, kind):
+    """A file of a kind, and the pixels to expect of it."""
+    colour, path = scene(), tmp_path / f"{kind}.png"
+    grey = colour[:, :, 0]
+    if kind == "grey16":
+        deep = grey.astype(np.uint16) * 257
+        Image.fromarray(deep).save(path)
+        return path, deep
+    if kind == "float":
+        path = path.with_suffix(".tif")
+        Image.fromarray(grey.astype(np.float32) / 255).save(path)
+        return path, grey.astype(np.float32) / 255
+    if kind == "palette":
+        image = Image.fromarray(colour).quantize(16)
+        image.save(path)
+        return path, np.asarray(image.convert("RGB"))
+    array = {"grey": grey, "clear": scene(channels=4), "greyclear": colour[:, :, :2]}
+    mode = {"greyclear": "LA"}.get(kind)
+    image = Image.fromarray(array[kind])
+    assert mode is None or image.mode == mode
+    image.save(path)
+    return path, array[kind]
+
+
+@pytest.mark.parametrize(
+    "kind", ["grey", "grey16", "float", "palette", "clear", "greyclear"]
+)
+def test_kinds_of_pictures_come_out_as_they_went_in(ncarl, tmp_path, mask, lost, kind):
+    path, expected = saved(tmp_path, kind)
+    out = tmp_path / ("out" + path.suffix)
+    ncarl("inpaint", path, "--mask", mask, "-o", out)
+    read = pixels(out)
+    assert read.dtype == expected.dtype
+    assert (read[~lost] == expected[~lost]).all()
+    assert (read == inpaint(expected, lost)).all()
+
+
+def test_a_picture_on_its_side_is_turned_upright(ncarl, tmp_path, photo):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(scene()).save(photo, exif=exif, icc_profile=b"a profile")
+    mask, out = tmp_path / "m.png", tmp_path / "out.png"
+    lost = np.zeros((24, 18), dtype=bool)
+    lost[5, 7] = True
+    Image.fromarray(lost.astype(np.uint8) * 255).save(mask)
+    assert "upright" in ncarl("inpaint", photo, "--mask", mask, "-o", out).stdout
+    turned = np.rot90(scene(), -1)
+    assert (pixels(out)[~lost] == turned[~lost]).all()
+    with Image.open(out) as written:
+        assert written.getexif().get(0x0112, 1) == 1
+        assert written.info["icc_profile"] == b"a profile"
+
+
+def test_jpeg_is_written_with_a_word_of_warning(ncarl, photo, mask, tmp_path):
+    out = tmp_path / "out.jpg"
+    said = ncarl("inpaint", photo, "--mask", mask, "-o", out).stdout
+    assert "JPEG changes known pixels" in said
+    assert np.abs(pixels(out).astype(int) - scene()).mean() < 5
+
+
+def test_files_are_not_replaced_unless_asked_for(fails, ncarl, photo, mask, tmp_path):
+    out = tmp_path / "out.png"
+    out.write_bytes(b"mine")
+    assert "--overwrite" in fails("inpaint", photo, "--mask", mask, "-o", out)
+    assert "the input itself" in fails("inpaint", photo, "--mask", mask, "-o", photo)
+    assert out.read_bytes() == b"mine"
+    why = fails("inpaint", photo, "--mask", mask, "-o", mask, "--overwrite")
+    assert "is the mask" in why
+    why = fails("inpaint", photo, "--mask", mask, "-o", out, "--before-after", out,
+                "--overwrite")  # fmt: skip
+    assert "one file" in why
+
+
+def test_a_stop_leaves_no_file_behind(ncarl, photo, mask, tmp_path, monkeypatch):
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inpaint_work, "inpaint", stopped)
+    there = sorted(tmp_path.iterdir())
+    result = ncarl("inpaint", photo, "--mask", mask, "-o", tmp_path / "out.png",
+                   expect=130)  # fmt: skip
+    assert "half-written" in result.stderr
+    assert sorted(tmp_path.iterdir()) == there
+
+
+MISUSE = [
+    ((), "with one of --mask"),
+    (("--missing", "text", "--mask-color", "red"), "got 2 of them"),
+    (("--missing", "random:2"), "--missing must be"),
+    (("--missing", "block:x"), "--missing must be"),
+    (("--missing", "block:18"), "smaller than the picture"),
+    (("--mask-color", "nocolour"), "must be a colour"),
+    (("--mask-color", "#ff00ff", "-o", "x.png"), "no pixel has this colour"),
+    (("--mask-color", "red"), "with -o"),
+    (("--missing", "text", "--tolerance", 3), "goes with --mask-color"),
+    (("--mask-color", "red", "--tolerance", 300, "-o", "x.png"), "0 to 255"),
+    (("--missing", "text", "-o", "x.txt"), "OUT must end in"),
+    (("--missing", "text", "--before-after", "x.jpg"), "must end in .png"),
+    (("--missing", "text", "--report", "x.txt"), "must end in .html"),
+    (("--missing", "text", "--seed", -1), "--seed must be"),
+    (("--missing", "text", "--max-pixels", 0), "--max-pixels must be"),
+    (("--missing", "text", "--max-pixels", 431), "give --max-pixels 432"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), MISUSE)
+def test_misuse_is_told_in_one_sentence(fails, photo, options, words, monkeypatch):
+    monkeypatch.chdir(photo.parent)
+    assert words in fails("inpaint", photo, *options)
+
+
+def test_a_mask_of_another_size_is_refused(fails, photo, tmp_path):
+    wide = tmp_path / "wide.png"
+    Image.new("L", (25, 18)).save(wide)
+    why = fails("inpaint", photo, "--mask", wide, "-o", tmp_path / "out.png")
+    assert "24 x 18" in why
+    assert "25 x 18" in why
+
+
+def test_a_mask_that_is_light_everywhere_is_refused(fails, photo, tmp_path):
+    light = tmp_path / "light.png"
+    Image.new("L", (24, 18), 255).save(light)
+    why = fails("inpaint", photo, "--mask", light, "-o", tmp_path / "out.png")
+    assert "inverted" in why
+
+
+def bomb(side):
+    """A PNG that claims to be huge, and would unpack to nothing but an error."""
+
+    def chunk(kind, data):
+        crc = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + crc
+
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head)
+            + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b""))  # fmt: skip
+
+
+def test_huge_pictures_are_refused_before_they_are_unpacked(fails, photo, monkeypatch):
+    photo.write_bytes(bomb(60_000))
+    monkeypatch.setattr(Image.Image, "load", None)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)
+    why = fails("inpaint", photo, "--missing", "text")
+    assert "3,600,000,000 pixels" in why
+    assert Image.MAX_IMAGE_PIXELS is not None
+
+
+def test_damaged_files_and_what_is_no_picture_give_one_sentence(fails, photo):
+    whole = photo.read_bytes()
+    photo.write_bytes(whole[: len(whole) // 2])
+    assert "damaged" in fails("inpaint", photo, "--missing", "text")
+    photo.write_bytes(b"a,b\n1,2\n")
+    assert "no picture" in fails("inpaint", photo, "--missing", "text")
+    photo.unlink()
+    assert "No such file" in fails("inpaint", photo, "--missing", "text")
+
+
+def test_kinds_that_would_not_come_out_as_they_were_are_refused(fails, photo, tmp_path):
+    other = tmp_path / "cmyk.tif"
+    Image.new("CMYK", (24, 18)).save(other)
+    assert "CMYK" in fails("inpaint", other, "--missing", "text")
+    moving = tmp_path / "two.gif"
+    frames = [Image.new("L", (9, 9), shade) for shade in (0, 200)]
+    frames[0].save(moving, save_all=True, append_images=frames[1:])
+    assert "2 frames" in fails("inpaint", moving, "--missing", "random:0.5")
+    clear = tmp_path / "clear.png"
+    Image.fromarray(scene(channels=4)).save(clear)
+    why = fails("inpaint", clear, "--missing", "text", "-o", tmp_path / "x.jpg")
+    assert "hold transparency" in why
+
+
+def test_sixteen_bits_in_colour_are_refused_rather_than_halved(fails, photo):
+    def chunk(kind, data):
+        crc = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + crc
+
+    rows = b"".join(b"\0" + bytes(6 * 4) for _ in range(4))
+    head = struct.pack(">IIBBBBB", 4, 4, 16, 2, 0, 0, 0)
+    photo.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    )  # fmt: skip
+    assert "16 bits" in fails("inpaint", photo, "--missing", "random:0.5")
+
+
+def test_squares_do_not_touch_and_leave_most_of_the_picture(rng):
+    hidden = inpaint_gaps.squares((60, 60), 9, 3)
+    assert hidden.sum() % 81 == 0
+    assert 81 <= hidden.sum() <= 0.3 * 3600
+    assert (hidden == inpaint_gaps.squares((60, 60), 9, 3)).all()
+
+
+def test_reading_leaves_the_limit_of_pillow_as_it_was(photo):
+    before = Image.MAX_IMAGE_PIXELS
+    assert (read_picture_file(photo, 10**6).pixels == scene()).all()
+    assert before == Image.MAX_IMAGE_PIXELS
+    assert inpaint_files.ENDINGS[".png"] == "PNG"
