@@ -9,7 +9,7 @@ at random, text all over, twelve squares of 20 x 20. The rival is scikit-image's
 ``inpaint_biharmonic``. PSNR and SSIM are over the whole picture, known pixels included,
 of values between 0 and 1 (results are rounded to 8 bits for all methods). Nothing was
 chosen on these pictures: settings of ``inpaint`` were settled on pictures that come
-with scikit-image (astronaut, chelsea, motorcycle).
+with scikit-image (astronaut, chelsea, coffee, motorcycle, rocket, grass, gravel).
 
 The JSON file is added to picture by picture. Seconds are wall time on whatever else the
 machine does; processor seconds are those of all threads.

@@ -36,6 +36,8 @@ def progress_bar(shown: bool, total: int, label: str) -> Iterator[Advance]:
     with rich_progress.Progress(*columns, console=console) as bar:
         task = bar.add_task(label, total=total, note="")
         yield lambda note: bar.update(task, advance=1, note=note)
+        # A fit may end sooner than its most steps: what was done is all there was.
+        bar.update(task, total=bar.tasks[0].completed)
 
 
 @contextlib.contextmanager

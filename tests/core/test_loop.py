@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
 import pytest
 
 from ncarl.loop import History, drive
+from ncarl.progress import hundred_steps, progress_bar
 
 
 @dataclass(frozen=True)
@@ -149,3 +151,24 @@ def test_an_interruption_before_the_first_step_is_passed_on():
 def test_a_solver_without_steps_is_an_error():
     with pytest.raises(ValueError, match="no step"):
         run(iter(()))
+
+
+def test_a_bar_whose_work_ends_sooner_shows_all_of_it_as_done(capsys):
+    with progress_bar(True, 100, "fit") as advance:
+        for _ in range(3):
+            advance("change 1e-3")
+    assert "3/3" in capsys.readouterr().err
+
+
+def test_a_bar_of_work_of_known_size_goes_from_nothing_to_all(monkeypatch):
+    moved = []
+    monkeypatch.setattr(
+        "ncarl.progress.progress_bar",
+        lambda *_: contextlib.nullcontext(moved.append),
+    )
+    with hundred_steps(True, 7, "writing") as reached:
+        for done in range(1, 8):
+            reached(done)
+            assert len(moved) == 100 * done // 7
+            reached(done - 1)  # never backwards
+    assert len(moved) == 100

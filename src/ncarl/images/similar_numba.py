@@ -12,17 +12,18 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.images.field import Field, Sums
 from ncarl.images.gaussians import Gaussians
-from ncarl.images.patches_numba import (
+from ncarl.images.one_patch_numba import (
+    Solver,
     add_pixels,
     new_room,
     read,
     solve,
-    solver,
+    solver_parts,
     variances,
 )
 
 
-@nb.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+@nb.njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _apart(estimate, one, other, size, side):
     """Squared distance of two patches; sums may be taken in any order."""
     layers, height, width = size
@@ -40,7 +41,7 @@ def _apart(estimate, one, other, size, side):
     return total
 
 
-@nb.njit(nogil=True, cache=True)
+@nb.njit(nogil=True)
 def _distances(estimate, size, side, place, reach, found, where):
     """Squared distances of a patch to all within reach; how many there are."""
     _, height, width = size
@@ -55,7 +56,7 @@ def _distances(estimate, size, side, place, reach, found, where):
     return count
 
 
-@nb.njit(nogil=True, cache=True)
+@nb.njit(nogil=True)
 def _group(estimate, size, side, found, where, count, most, Z, mean):
     """Patches nearest to one, less their mean, into ``Z``; how many they are."""
     layers, height, width = size
@@ -88,11 +89,12 @@ def _group(estimate, size, side, found, where, count, most, Z, mean):
 @nb.njit(nogil=True, cache=True)
 def _refine(
     values, known, estimate, places, offsets, size, side, labels, prior, strength, s,
-    reach, most, solver, first, num, den,
+    reach, most, jitters, letters, calls, first, num, den,
 ):  # fmt: skip
     """Add the missing pixels of patches, by Gaussians of their nearest patches."""
     channels, n = len(values), len(offsets)
     room = new_room(n, channels, channels)
+    solver = Solver(jitters, letters, calls)
     room_for = (2 * reach + 1) ** 2
     found, where = np.empty(room_for), np.empty(room_for, np.int64)
     Z, mean = np.empty((most * channels, n)), np.empty((channels, n))
@@ -132,5 +134,5 @@ def refine(
     _refine(
         field.values, field.known, estimate, places, field.offsets, field.size,
         field.side, labels, gaussians.K, strength, gaussians.noise, reach, most,
-        solver(), sums.first, sums.num, sums.den,
+        *solver_parts(), sums.first, sums.num, sums.den,
     )  # fmt: skip
