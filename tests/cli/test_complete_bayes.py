@@ -362,13 +362,13 @@ def test_errors_and_deviations_have_the_units_of_the_table(gappy):
     for factor in (1.0, 1000.0):
         est = BayesianNCARL(scale=None, sides="columns").fit(gappy * factor)
         errors.append(est.side_errors_["columns"])
-        means.append(mean_deviation(est, gaps_of(gappy), None))
+        means.append(mean_deviation(est, gappy, gaps_of(gappy), None))
         assert (units_of(est) == 1).all()
     assert errors[1] == pytest.approx(1000 * errors[0], rel=1e-6)
     assert means[1] == pytest.approx(1000 * means[0], rel=1e-6)
     std = est.transform(gappy * factor, return_std=True)[1]
-    assert mean_deviation(est, gaps_of(gappy), std) == pytest.approx(means[1])
-    assert mean_deviation(est, np.zeros_like(gaps_of(gappy)), None) is None
+    assert mean_deviation(est, gappy, gaps_of(gappy), std) == pytest.approx(means[1])
+    assert mean_deviation(est, gappy, np.zeros_like(gaps_of(gappy)), None) is None
 
 
 def test_some_gaps_stand_for_many(gappy, monkeypatch):
@@ -376,7 +376,7 @@ def test_some_gaps_stand_for_many(gappy, monkeypatch):
     est = BayesianNCARL(scale=None, sides="columns").fit(gappy)
     asked, predict = [], est.predict
     est.predict = lambda i, j, **o: asked.append(len(i)) or predict(i, j, **o)
-    assert mean_deviation(est, gaps_of(gappy), None) > 0
+    assert mean_deviation(est, gappy, gaps_of(gappy), None) > 0
     assert asked == [5]
 
 

@@ -47,7 +47,10 @@ MATTERS = (
     "datasets/synthetic.py",
     *("datasets/pictures.py", "datasets/movielens.py"),
 )
-ASIDE = ("cli/reproduce.py", "study/pool.py", "study/report.py", "plots.py")
+ASIDE = (
+    *("cli/reproduce.py", "study/pool.py", "study/report.py", "plots/style.py"),
+    *("images/field.py", "progress.py"),
+)
 HERE = Path(version.__file__).parents[1]
 
 

@@ -9,8 +9,11 @@ from pathlib import Path
 
 from ncarl import __version__
 
-#: What cannot change a figure: the command line, drawings, files, words.
-ASIDE = ("cli", "study", "plots.py", "progress.py", "__init__.py")
+#: What cannot change a figure: the command line, front doors, drawings, files, words.
+ASIDE = (
+    *("cli", "study", "plots", "pages", "progress.py", "__init__.py"),
+    *("images", "panel", "ratings", "tables", "ranking.py"),
+)
 #: Parts of the rooms aside that do: how data are made, hidden and scored.
 INSIDE = ("study/problems.py", "study/measure.py")
 
