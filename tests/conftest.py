@@ -74,6 +74,16 @@ def no_gpu_by_itself() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def few_cuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small matrices are cut four times in all, not ten: every path, half the time.
+
+    Tests of the Bayesian model itself have as many as users have.
+    """
+    if "bayes" not in request.path.parts:
+        monkeypatch.setattr("ncarl.bayes.cuts.MOST_CUTS", 2)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers that repeat."""

@@ -301,6 +301,63 @@ def test_sixteen_bits_in_colour_are_refused_rather_than_halved(fails, photo):
     assert "16 bits" in fails("inpaint", photo, "--missing", "random:0.5")
 
 
+def deep_tiff(bits):
+    """A TIFF in colour of 4 x 4 pixels with so many bits a channel."""
+    entries = [(256, 3, 1, 4), (257, 3, 1, 4), (258, 3, 3, 122), (259, 3, 1, 1),
+               (262, 3, 1, 2), (273, 4, 1, 128), (277, 3, 1, 3), (278, 3, 1, 4),
+               (279, 4, 1, 48 * bits // 8)]  # fmt: skip
+    head = b"II*\0" + struct.pack("<IH", 8, len(entries))
+    tags = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    return head + tags + bytes(4) + struct.pack("<3H", *[bits] * 3) + bytes(96)
+
+
+@pytest.mark.parametrize(
+    ("deep", "plain"),
+    [
+        (deep_tiff(16), deep_tiff(8)),
+        (b"P6 4 4 65535\n" + bytes(96), b"P6 4 4 255\n" + bytes(48)),
+        (b"P6 4 4 1023\n" + bytes(96), b"P6 4 4 100\n" + bytes(48)),
+        (b"P3 4 4 999\n" + b"0 " * 48, b"P3 4 4 99\n" + b"0 " * 48),
+    ],
+    ids=["tiff", "ppm", "ppm of 10 bits", "plain ppm"],
+)
+def test_other_files_with_many_bits_in_colour_are_refused_too(
+    fails, photo, deep, plain
+):
+    photo.write_bytes(plain)
+    assert read_picture_file(photo, 99).mode == "RGB"
+    photo.write_bytes(deep)
+    assert "16 bits" in fails("inpaint", photo, "--missing", "random:0.5")
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_colour_that_stands_for_transparency_stays_transparent(
+    ncarl, tmp_path, mask, mode
+):
+    path, out = tmp_path / "named.png", tmp_path / "out.png"
+    image = Image.fromarray(scene()).convert(mode)
+    image.save(path, transparency=image.getpixel((3, 3)))
+    ncarl("inpaint", path, "--mask", mask, "-o", out)
+    alpha = pixels(out)[..., -1]
+    assert alpha.shape == (18, 24)
+    assert alpha[3, 3] == 0
+    assert alpha.max() == 255
+    wide = tmp_path / "wide.png"
+    Image.new("I;16", (4, 4)).save(wide, transparency=0)
+    with pytest.raises(ValueError, match="would be lost"):
+        read_picture_file(wide, 99)
+
+
+def test_filling_what_cannot_be_seen_is_noted(ncarl, tmp_path, mask, lost):
+    path, out = tmp_path / "clear.png", tmp_path / "out.png"
+    picture = scene(channels=4)
+    for alpha, noted in ((0, True), (255, False)):
+        picture[lost, 3] = alpha
+        Image.fromarray(picture).save(path)
+        said = ncarl("inpaint", path, "--mask", mask, "-o", out, "--overwrite").stdout
+        assert ("100% of the missing pixels are transparent" in said) == noted
+
+
 def test_squares_do_not_touch_and_leave_most_of_the_picture(rng):
     hidden = inpaint_gaps.squares((60, 60), 9, 3)
     assert hidden.sum() % 81 == 0

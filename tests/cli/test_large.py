@@ -61,6 +61,17 @@ def test_columns_are_the_same_however_many_rows_come_together(rows, step):
     assert outcome(step) == outcome(len(rows))
 
 
+@pytest.mark.parametrize("token", ["-999", "0"])
+def test_a_number_that_means_missing_is_missing_in_every_row(ncarl, tmp_path, token):
+    rows = [f"{i % 7}.5,{token if i % 5 == 0 else i % 3 + 1}" for i in range(2300)]
+    (tmp_path / "x.csv").write_text("a,b\n" + "\n".join(rows) + "\n")
+    out = tmp_path / "o.csv"
+    ncarl("complete", tmp_path / "x.csv", "-o", out, "--na", token, "--method", "bias")
+    filled = out.read_text().splitlines()[1:]
+    for i, (before, after) in enumerate(zip(rows, filled, strict=True)):
+        assert (before == after) == (i % 5 != 0)
+
+
 @pytest.fixture
 def small_is_large(monkeypatch):
     monkeypatch.setattr(large, "LARGE", 100)

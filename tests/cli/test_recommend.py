@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ncarl import BayesianNCARL
+from ncarl import NCARL, BayesianNCARL
 from ncarl.cli.app import app
 from ncarl.cli.recommend import EXAMPLES
-from ncarl.cli.recommend_files import read_ratings
+from ncarl.cli.recommend_files import read_ratings, read_titles
 from ncarl.ratings import Recommender
+from ncarl.ratings.ids import Ids
 
 HEADS = "userId,movieId,rating,timestamp"
 
@@ -164,6 +165,77 @@ def test_a_page_holds_lists_reasons_and_a_figure(ncarl, folder, tmp_path):
     assert quiet.output == ""
 
 
+def test_a_model_that_was_saved_in_python_answers(ncarl, tmp_path):
+    rows = [(f"u{u}", f"m{i}", r) for u, i, r in rows_of(np.random.default_rng(0))]
+    frame = pd.DataFrame(rows, columns=["user", "item", "rating"])
+    model = Recommender(BayesianNCARL(max_iter=3, tol=0)).fit(frame)
+    saved, again = tmp_path / "m.ncarl", tmp_path / "again.ncarl"
+    model.save(saved)
+    said = ncarl("recommend", "--model", saved, "--user", "u4", "--like", "m101", "-n",
+                 2, "--save-model", again).stdout  # fmt: skip
+    for item in model.recommend("u4", 2)["item"]:
+        assert f" {item} " in said
+    for item in model.similar_items("m101", 2)["item"]:
+        assert f" {item} " in said
+    assert isinstance(Recommender.load(again).recommend("u4"), pd.DataFrame)
+
+
+@pytest.mark.parametrize("users", [("--user", 4), ("--all-users",)])
+def test_a_model_without_noise_gives_lists_without_intervals(
+    ncarl, fails, tmp_path, users
+):
+    ratings = list(rows_of(np.random.default_rng(0)))
+    model = Recommender(NCARL(max_iter=2, tol=0)).fit(ratings)
+    saved, out, page = (tmp_path / name for name in ("m.ncarl", "o.csv", "o.html"))
+    model.save(saved)
+    said = ncarl("recommend", "--model", saved, *users, "-n", 2, "--out", out,
+                 "--report", page).stdout  # fmt: skip
+    assert "ncarl, kernel of items" in said
+    assert "interval" not in said + page.read_text(encoding="utf-8")
+    lines = out.read_text().splitlines()
+    assert lines[0] == "user,rank,item,predicted,n_ratings"
+    assert f"4,1,{model.recommend(4, 1)[0].item}," in "\n".join(lines)
+    words = fails("recommend", "--model", saved, *users, "--level", 0.8, "--out",
+                  tmp_path / "other.csv")  # fmt: skip
+    assert "level needs a model of the noise" in words
+
+
+def test_somebody_new_is_not_in_the_model_that_is_kept(ncarl, folder, tmp_path):
+    kept = tmp_path / "kept.ncarl"
+    ncarl("recommend", "--model", folder / "model.ncarl", "--new-user",
+          folder / "mine.csv", "--save-model", kept)  # fmt: skip
+    assert Recommender.load(kept).users == list(range(1, 31))
+
+
+def test_what_somebody_new_rated_twice_follows_the_rule(ncarl, fails, folder, tmp_path):
+    twice = tmp_path / "twice.csv"
+    twice.write_text("101,5\n106,1\n101,2\n")
+    words = ("recommend", "--model", folder / "model.ncarl", "--new-user", twice)
+    assert "item 101 is rated more than once" in fails(*words)
+    said = ncarl(*words, "--duplicates", "last", "--why", "-n", 1).stdout
+    assert "because you gave 2 to 101" in said
+
+
+def test_a_delimiter_is_that_of_the_ratings(ncarl, tmp_path):
+    rows = list(rows_of(np.random.default_rng(0)))
+    (tmp_path / "r.csv").write_text("\n".join(f"{u}|{i}|{r}" for u, i, r in rows))
+    (tmp_path / "t.csv").write_text(
+        "\n".join(f"{i},A | B {i}" for i in range(101, 111))
+    )
+    (tmp_path / "own.csv").write_text("101;5\n106;1\n")
+    said = ncarl("recommend", tmp_path / "r.csv", "--delimiter", "|", "--titles",
+                 tmp_path / "t.csv", "--new-user",
+                 tmp_path / "own.csv").stdout  # fmt: skip
+    assert "for you, who rated 2" in said and "A | B 10" in said
+    # Without ratings in text it is that of the only file that is text.
+    frame = pd.DataFrame(rows, columns=["user", "item", "rating"])
+    frame.to_parquet(tmp_path / "r.parquet")
+    (tmp_path / "t.csv").write_text("\n".join(f"{i}|A, B" for i in range(101, 111)))
+    said = ncarl("recommend", tmp_path / "r.parquet", "--delimiter", "|", "--titles",
+                 tmp_path / "t.csv", "-u", 4).stdout  # fmt: skip
+    assert "A, B" in said
+
+
 # --- files ---------------------------------------------------------------------------
 
 
@@ -203,6 +275,35 @@ def test_columns_can_be_named_or_counted(tmp_path):
         *(["u", "v"], [3, 4]),
         [5.0, 3.0],
     )
+
+
+@pytest.mark.parametrize("head", ["", "item,title\n", "movie,what it is\n"])
+def test_titles_may_have_no_header_whatever_ids_are(tmp_path, head):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{head}m1,First\nm2,Second\n")
+    known, _ = Ids.of("item", ["m1", "m2"])
+    assert read_titles(path, "item", known) == {"m1": "First", "m2": "Second"}
+
+
+def test_an_index_with_a_name_is_a_column(tmp_path):
+    frame = pd.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [5.0, 3.0]})
+    for keys in ("user", ["item", "user"]):
+        frame.set_index(keys).to_parquet(tmp_path / "a.parquet")
+        found = read_ratings(tmp_path / "a.parquet", None)
+        assert (found.users, found.items) == ([1, 2], [3, 4])
+    frame["user"] = pd.array([1, None], dtype="Int64")
+    frame.to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"'user' of .* is empty at line 2"):
+        read_ratings(tmp_path / "a.parquet", None)
+
+
+def test_columns_of_any_name_are_served(ncarl, tmp_path):
+    path, out = tmp_path / "a.csv", tmp_path / "o.csv"
+    rows = [f"{u},{i},{r}" for u, i, r in rows_of(np.random.default_rng(0))]
+    path.write_text("\n".join(["rank,predicted,rating", *rows]))
+    ncarl("recommend", path, "--columns", "1,2,3", "-u", 4, "-n", 1, "-o", out)
+    heads = out.read_text().splitlines()[0]
+    assert heads == "user,rank,item,predicted,low,high,n_ratings"
 
 
 @pytest.mark.parametrize(
@@ -245,6 +346,27 @@ def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
         ((*model, "--like", 101, "--seen"), "--seen is for lists"),
         ((*model, "--like", 101, "--level", 0.8), "--level is for lists"),
         ((*model, "--all-users"), "say where to with --out"),
+        (
+            (*model, "--all-users", "-u", 4, "-o", tmp_path / "o.csv"),
+            "--all-users and --user do not go together",
+        ),
+        (
+            (*model, "--all-users", "--new-user", there, "-o", tmp_path / "o.csv"),
+            "--all-users and --new-user do not go together",
+        ),
+        (
+            (*model, "-u", 4, "--titles", there, "-o", there, "--overwrite"),
+            "is the file of --titles; name another file",
+        ),
+        (
+            (*model, "--new-user", there, "--save-model", there, "--overwrite"),
+            "is the file of --new-user; name another file",
+        ),
+        ((*model, "-u", 4, "--delimiter", "tab"), "--delimiter is for RATINGS"),
+        (
+            (*model, "--new-user", there, "--titles", there, "--delimiter", ";"),
+            "--delimiter is for RATINGS",
+        ),
         ((*model, "--like", 101, "--why"), "--why explains"),
         (
             (*model, "-u", 4, "--like", 101, "-o", tmp_path / "o.csv"),

@@ -21,6 +21,7 @@ from ncarl.cli.glance import (
 from ncarl.cli.report import Report
 from ncarl.cli.reporting import check_report, command_line
 from ncarl.observed import Observed
+from ncarl.pages import Page
 from ncarl.plots import save_figure
 from ncarl.study import compare as comparing
 from ncarl.study import publish as publishing
@@ -141,23 +142,23 @@ def test_quiet_means_quiet_and_an_old_page_is_replaced(
     ncarl, hostile, tmp_path, no_figures
 ):
     page = tmp_path / "p.html"
-    page.write_text("<!DOCTYPE html>old")
+    Page("old").save(page)
     result = ncarl("complete", hostile, "-o", tmp_path / "o.csv", "--method", "bias",
                    "--quiet", "--report", page)  # fmt: skip
-    assert result.stdout == "" and "old" not in page.read_text(encoding="utf-8")[:100]
+    assert result.stdout == "" and "<h1>old" not in page.read_text(encoding="utf-8")
 
 
 def test_a_page_that_cannot_be_written_is_found_out_first(fails, hostile, tmp_path):
     out = tmp_path / "o.csv"
     mine = tmp_path / "mine.html"
-    mine.write_text("my notes")
+    mine.write_text("<!DOCTYPE html>my notes")
     for path, words in (
         (tmp_path / "p.txt", "--report must end in .html"),
         (mine, "exists and is no page"),
         (tmp_path / "no" / "p.html", "does not exist; make it"),
     ):
         assert words in fails("complete", hostile, "-o", out, "--report", path)
-    assert not out.exists() and mine.read_text() == "my notes"
+    assert not out.exists() and mine.read_text() == "<!DOCTYPE html>my notes"
     check_report(None)
 
 

@@ -37,12 +37,6 @@ def engine(request):
     return request.param if request.param == "threads" else Torch(request.param)
 
 
-@pytest.fixture
-def two_cuts(monkeypatch):
-    """Small matrices are cut four times in all, not ten: enough for every path."""
-    monkeypatch.setattr("ncarl.bayes.cuts.MOST_CUTS", 2)
-
-
 def low_rank(rng, m, n):
     noise = 0.05 * rng.standard_normal((m, n))
     return 1.0 + rng.standard_normal((m, 4)) @ rng.standard_normal((4, n)) + noise
@@ -316,7 +310,7 @@ def all_of_bayes(estimator, X):
 
 
 @pytest.mark.parametrize("name", BAYES_OPTIONS)
-def test_engines_agree_on_the_bayesian_model(name, X, device, two_cuts):
+def test_engines_agree_on_the_bayesian_model(name, X, device):
     options = {**BAYES, **BAYES_OPTIONS[name]}
     here = BayesianNCARL(**options, engine="threads").fit(X)
     there = BayesianNCARL(**options, engine=Torch(device)).fit(X)

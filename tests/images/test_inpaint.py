@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import griddata
 
 from ncarl.images import filling as work
-from ncarl.images import inpaint, passes
+from ncarl.images import inpaint, passes, patch_mode
 from ncarl.images.picture import put_back
 from ncarl.metrics import psnr
 
@@ -200,6 +200,30 @@ def test_nan_is_missing_with_a_mask_and_without():
     assert (inpaint(gappy, none) == inpaint(gappy)).all()
 
 
+def test_what_a_masked_array_hides_is_missing():
+    picture, lost = waves(20, 24, 2), holes((20, 24))
+    spoilt = np.where(lost[..., None], 9.0, picture)
+    every = np.repeat(lost[..., None], 2, axis=2)
+    expected = inpaint(picture, every)
+    assert (inpaint(np.ma.array(spoilt, mask=every)) == expected).all()
+    # Joined with a mask; bytes need none.
+    left = every & (np.arange(24) < 12)[:, None]
+    hidden = np.ma.array(spoilt, mask=left)
+    assert (inpaint(hidden, every & ~left) == expected).all()
+    grey = (picture[..., 0] * 99).astype(np.uint8)
+    assert (inpaint(np.ma.array(grey, mask=lost)) == inpaint(grey, lost)).all()
+
+
+def test_pillow_images_without_colours_are_refused():
+    image = pytest.importorskip("PIL.Image")
+    grey = image.fromarray((waves(8, 8) * 99).astype(np.uint8))
+    mask = np.eye(8, dtype=bool)
+    assert (inpaint(grey, mask) == inpaint(np.asarray(grey), mask)).all()
+    for mode in ("P", "CMYK"):
+        with pytest.raises(ValueError, match=f"mode '{mode}'.*convert"):
+            inpaint(grey.convert(mode), mask)
+
+
 def test_masks_may_be_whole_numbers():
     picture, mask = waves(12, 12), holes((12, 12))
     marked = inpaint(picture, mask.astype(np.uint8) * 255)
@@ -236,6 +260,37 @@ def test_error_bars_are_about_as_long_as_the_errors(photo, repaired):
     # Long bars stand where errors are large.
     long = std[mask] > np.median(std[mask])
     assert np.abs(error[long]).mean() > 1.5 * np.abs(error[~long]).mean()
+
+
+@pytest.mark.parametrize(
+    "colour", [np.uint8(7), 0.3, np.array([7, 100, 250], dtype=np.uint8)]
+)
+def test_one_colour_has_no_error_bars(colour):
+    picture = np.broadcast_to(colour, (30, 30, *np.shape(colour)))
+    filled, std = inpaint(picture, holes((30, 30)), return_std=True)
+    assert (filled == picture).all()
+    assert (std == 0.0).all()
+
+
+def test_error_bars_look_at_more_than_one_part_of_a_picture(monkeypatch):
+    # Windows so small that one alone would lie in the flat half.
+    monkeypatch.setattr(patch_mode, "TRIAL", 0)
+    monkeypatch.setattr(patch_mode, "WINDOW", 24)
+    monkeypatch.setattr(patch_mode, "SPLITS", 2)
+    picture = np.full((24, 120), 0.5)
+    picture[:, 66:] += np.random.default_rng(0).normal(0.0, 0.2, (24, 54))
+    mask = holes(picture.shape, 0.3)
+    filled, std = inpaint(picture, mask, return_std=True)
+    mask[:, :70] = False
+    error = (filled - picture)[mask]
+    assert 0.6 < np.sqrt(np.mean(error**2) / np.mean(std[mask] ** 2)) < 1.6
+
+
+def test_windows_go_where_the_gaps_are():
+    gaps = np.zeros((1, 50, 400), dtype=bool)
+    gaps[0, :, 100:300] = True
+    places = patch_mode._middles(np.argwhere(gaps[0]), 2)
+    assert [int(at[1]) for at in places] == pytest.approx([125, 175, 225, 275], abs=1)
 
 
 def test_the_matrix_mode_is_the_paper_channel_by_channel():

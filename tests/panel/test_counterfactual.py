@@ -309,3 +309,80 @@ def test_small_panels_of_any_size_give_finite_answers(units, times, seed):
     run = counterfactual(Y, 0, start=times - 1, placebos=False)
     assert np.isfinite(run.expected).all()
     assert np.isfinite([run.average.low, run.average.high]).all()
+
+
+def months(Y, names):
+    return pl.DataFrame({"shop": list("abcd"), **dict(zip(names, Y.T, strict=True))})
+
+
+def test_times_written_as_text_stay_in_their_own_order(panel_of):
+    Y = panel_of(4, 12, seed=0)
+    names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct"]
+    for columns, start in (
+        ([str(k + 1) for k in range(12)], "9"),
+        ([*names, "Nov", "Dec"], "Sep"),
+    ):
+        panel = Panel.from_wide(months(Y, columns))
+        assert panel.times == tuple(columns)
+        mask = treated_entries(panel, "b", start)
+        np.testing.assert_array_equal(mask[1], np.arange(12) >= 8)
+    late = Panel.from_wide(months(Y[:, :2], ["week 10", "week 9"]))
+    assert late.times == ("week 9", "week 10")
+    with pytest.raises(ValueError, match="written as it is there"):
+        treated_entries(panel, "b", "Sept")
+
+
+def test_lines_whose_times_are_words_are_refused_unless_in_order():
+    with pytest.raises(ValueError, match="turn them into numbers or dates"):
+        Panel.from_long(lines(t=["Jan", "Feb"]), **NAMES)
+    panel = Panel.from_long(lines(t=["day 10", "day 9"]), **NAMES)
+    assert panel.times == ("day 9", "day 10")
+    np.testing.assert_array_equal(panel.values[1], [2.0, np.nan])
+
+
+def test_tables_of_treated_entries_go_by_labels_or_lie_as_the_data(treated_panel):
+    years = list(range(2000, 2016))
+    wide = pd.DataFrame(treated_panel, index=list("abcdefghijkl"), columns=years)
+    truth = pd.DataFrame(False, index=wide.index, columns=years)
+    truth.loc["d", 2012:] = True
+    back = wide[years[::-1]]
+    expected = truth.to_numpy()
+    for data, table, side in (
+        (back, truth, "rows"),
+        (back, truth.iloc[::-1], "rows"),
+        (back, truth[years[::-1]].to_numpy(), "rows"),
+        (back.T, truth.T, "columns"),
+        (back.T, truth[years[::-1]].to_numpy().T, "columns"),
+    ):
+        panel = as_panel(data, None, None, None, units=side)
+        mask = treated_entries(panel, table, None, panel.given)
+        np.testing.assert_array_equal(mask, expected)
+    with pytest.raises(ValueError, match="'z' does not match"):
+        treated_entries(panel, truth.rename(index={"a": "z"}).T, None, panel.given)
+
+
+def test_units_may_be_named_by_arrays_an_index_or_a_column(treated_panel):
+    panel = Panel(treated_panel, tuple("abcdefghijkl"), tuple(range(16)))
+    expected = treated_entries(panel, ["a", "b"], 12)
+    named = ["a", "b"]
+    for names in (np.array(named), pd.Index(named), pd.Series(named), pl.Series(named)):
+        np.testing.assert_array_equal(treated_entries(panel, names, 12), expected)
+
+
+def test_names_that_look_like_formulas_can_be_drawn(found, tmp_path):
+    units = tuple(f"a $x_{{$ shop {k}" for k in range(12))
+    times = tuple(f"$t_{{$ {k}" for k in range(16))
+    run = replace(found, panel=Panel(found.panel.values, units, times))
+    run.plot().savefig(tmp_path / "effect.png")
+    run.plot_placebos().savefig(tmp_path / "placebos.png")
+
+
+def test_starts_of_zoned_times_and_empty_or_worded_frames_are_understood():
+    days = pd.date_range("2020-07-01", periods=6, freq="MS", tz="Europe/Paris")
+    panel = Panel.from_wide(pd.DataFrame(np.ones((2, 6)), columns=days))
+    mask = treated_entries(panel, 0, "2020-09")
+    np.testing.assert_array_equal(mask[0], [0, 0, 1, 1, 1, 1])
+    with pytest.raises(ValueError, match="at least one line"):
+        Panel.from_long(lines().iloc[:0], **NAMES)
+    with pytest.raises(ValueError, match="labels="):
+        Panel.from_wide(pd.DataFrame({"shop": ["a", "b"], "1": [1.0, 2.0]}))

@@ -9,7 +9,9 @@ import pytest
 
 from ncarl.panel import GapFiller, fill_gaps, kriging_numpy
 from ncarl.panel.covariance import Covariance, memories
+from ncarl.panel.hiding import hidden_alike
 from ncarl.panel.kriging import Kriging
+from ncarl.panel.logs import read_log
 from ncarl.panel.seasons import fit_season
 from ncarl.panel.witnesses import Records, witnesses
 
@@ -289,3 +291,68 @@ def test_logs_of_other_sensors_are_refused(filler, frame):
         filler.transform(frame)
     with pytest.raises(ValueError, match="level must be below 1"):
         filler.predict_interval(frame.to_numpy(), level=1.0)
+
+
+@pytest.mark.parametrize("period", [36, 24 * 5])
+def test_logs_of_other_weeks_are_at_the_same_place_of_any_cycle(period):
+    for begin in ("2024-03-04", "2024-03-08 07:00", "1899-12-30"):
+        index = pd.date_range(begin, periods=24 * 30, freq="h")
+        frame = pd.DataFrame({"a": np.arange(720.0)}, index=index)
+        whole = read_log(frame, None, period)
+        for k in (1, 100, 200, 500):
+            part = read_log(frame.iloc[k:], None, period)
+            assert part.phase == (whole.phase + k) % period
+
+
+def test_stamps_that_are_a_little_off_do_not_lose_the_time_of_day():
+    index = pd.date_range("2024-03-04 05:00", periods=100, freq="h")
+    off = index + pd.to_timedelta(np.random.default_rng(0).normal(0, 5, 100), unit="s")
+    phases = [
+        read_log(pd.DataFrame({"a": 1.0}, index=stamps), None, 24).phase
+        for stamps in (index, off, off[:50])
+    ]
+    assert phases == [5, 5, 5]
+
+
+def test_a_log_of_finer_steps_than_those_of_the_fit_is_refused(frame):
+    filler = GapFiller().fit(frame)
+    assert filler.step_ == np.timedelta64(1, "h")
+    fine = frame.copy()
+    fine.index = pd.date_range("2024-03-04", periods=240, freq="15min")
+    with pytest.raises(ValueError, match="off the step of 1:00:00 of the fit"):
+        filler.transform(fine)
+    # Every second line of an hourly log is an hourly log with gaps.
+    filled = filler.transform(frame.iloc[::2])
+    assert np.abs(filled - filler.transform(frame).iloc[::2]).max().max() < 0.5
+
+
+def test_sparse_logs_still_say_how_wide_intervals_are(waves):
+    given = waves.copy()
+    given[np.random.default_rng(0).random(given.shape) < 0.6] = np.nan
+    filler = GapFiller(period=24).fit(given)
+    assert filler.held_out_error_ > 0.0
+    assert 0.5 < filler.calibration_ < 2.0
+    there = ~np.isnan(given)
+    for seed in range(5):
+        hidden, _ = hidden_alike(there, np.random.default_rng(seed))
+        assert not (hidden & ~there).any()
+        assert (hidden.sum(axis=0) > 0).all()
+        assert (hidden.sum(axis=0) <= there.sum(axis=0) / 2).all()
+
+
+def test_where_nothing_can_be_hidden_a_warning_says_so():
+    log = np.full((4, 2), np.nan)
+    log[0, 0], log[2, 1] = 1.0, 2.0
+    filler = GapFiller()
+    with pytest.warns(UserWarning, match="nobody can say how wide"):
+        filled = filler.fit_transform(log)
+    assert np.isfinite(filled).all()
+    assert np.isnan(filler.held_out_error_)
+
+
+def test_two_sensors_may_have_one_name(frame):
+    log = frame.rename_axis("when").reset_index()
+    log.columns = ["when", "a", "a", "b", "c"]
+    filled = fill_gaps(log)
+    assert list(filled.columns) == list(log.columns)
+    np.testing.assert_array_equal(filled.iloc[:, 1:], fill_gaps(frame))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from ncarl import BayesianNCARL
 from ncarl.exceptions import BrokenFileError
@@ -91,8 +92,6 @@ def test_what_a_new_user_cannot_have_rated_is_told(own):
     with pytest.warns(UserWarning, match="1 of 2 ratings are left out: item 'none'"):
         own.add_user({"i00": 5, "none": 3}, "new")
     assert dict(own.ratings_of("new")) == {"i00": 5.0}
-    with pytest.raises(ValueError, match="on the scale of the fit, 1 to 5, got 50"):
-        own.add_user({"i00": 50}, "new")
     with pytest.raises(ValueError, match="rating is missing in row 0"):
         own.add_user({"i00": None}, "new")
     with pytest.raises(ValueError, match="'i00' is rated more than once"):
@@ -103,6 +102,21 @@ def test_what_a_new_user_cannot_have_rated_is_told(own):
     with pytest.raises(UnknownIdError, match="item 'none'"):
         own.add_user({"none": 3}, "new")
     assert dict(own.ratings_of("new")) == {"i00": 5.0}
+
+
+def test_ordinary_stars_are_taken_though_the_fit_has_not_seen_them(quick, triples):
+    narrow = [(user, item, min(max(r, 2.0), 4.0)) for user, item, r in triples]
+    model = Recommender(quick).fit(narrow)
+    model.add_user({"i00": 1, "i07": 5}, "new")
+    assert dict(model.ratings_of("new")) == {"i00": 1.0, "i07": 5.0}
+    model.add_user({"i00": 4e6, "i07": -4e6}, "huge")
+    assert all(np.isfinite(model.predict("huge", model.items)))
+    with pytest.raises(ValueError, match=r"ratings are up to 4, got -1\.7e\+308"):
+        model.add_user({"i00": 5, "i07": -1.7e308}, "huge")
+    given = Recommender(clone(quick).set_params(clip=(1, 5))).fit(narrow)
+    given.add_user({"i00": 1}, "new")
+    with pytest.raises(ValueError, match=r"scale of the model, clip=\(1, 5\), got 50"):
+        given.add_user({"i00": 50}, "new")
 
 
 # --- why -----------------------------------------------------------------------------

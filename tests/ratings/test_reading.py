@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -116,6 +118,14 @@ def test_pairs_are_stretched_to_one_length():
     assert read_pairs(pd.Series(["a"]), pl.Series(["x"])) == (["a"], ["x"], False)
     with pytest.raises(ValueError, match="one length, got 2 and 3"):
         read_pairs([1, 2], [1, 2, 3])
+
+
+def test_ids_may_come_one_by_one():
+    who, what, single = read_pairs(1, (item for item in [100, 101]))
+    assert (who, what, single) == ([1, 1], [100, 101], False)
+    one = UUID(int=1)
+    assert read_pairs(one, {7: "seven"}.keys()) == ([one], [7], False)
+    assert read_pairs(np.int64(3), one)[2]
 
 
 def test_ratings_of_one_user_come_in_four_forms():

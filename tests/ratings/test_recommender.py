@@ -304,8 +304,19 @@ def test_ids_keep_their_type(triples, quick, kind, library):
     found = Recommender(quick).fit(library.DataFrame(columns))
     table = found.recommend(named("u00"), n=3)
     assert all(type(item) is kind for item in table["item"].to_list())
+    seen = found.ratings_of(named("u00"))["item"].to_list()
+    empty = found.recommend(named("u00"), among=seen)
+    assert len(empty) == 0 and list(empty.columns) == list(table.columns)
+    assert list(empty.dtypes) == list(table.dtypes)
     new = found.add_user({found.items[0]: 5})
     assert type(new) is kind and new in found.users
+
+
+@pytest.mark.parametrize("name", ["predicted", "n_ratings", "low", "similarity"])
+def test_items_are_not_named_like_answers(name):
+    rows = {"user": [1, 2], name: [3, 4], "rating": [5, 4]}
+    with pytest.raises(ValueError, match=f"item must not be a name .*, got '{name}'"):
+        Recommender(item=name).fit(rows)
 
 
 def test_odd_ids_are_served_as_any_other(quick):

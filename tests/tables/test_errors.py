@@ -149,3 +149,30 @@ def test_an_array_cannot_stand_for_a_table_of_categories():
 def test_fits_that_do_not_settle_say_so():
     with pytest.warns(ConvergenceWarning, match="TableImputer did not settle"):
         TableImputer(max_iter=2).fit(frame())
+
+
+def test_columns_named_by_numbers_are_matched_by_name_too():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 1))
+    table = pd.DataFrame(np.hstack([x, 10 * x, 100 * x]) + 1e-3)
+    imputer = TableImputer().fit(table.mask(rng.random(table.shape) < 0.1))
+    gappy = table.mask(np.eye(60, 3, dtype=bool))
+    want = imputer.transform(gappy)
+    found = imputer.transform(gappy[[2, 0, 1]])
+    pd.testing.assert_frame_equal(found[[0, 1, 2]], want)
+    with pytest.raises(
+        ValueError, match=r"must be those of fit, \[0, 1, 2\], got \[7\]"
+    ):
+        imputer.transform(gappy.rename(columns={1: 7}))
+
+
+def test_an_indicator_never_takes_the_place_of_a_column():
+    table = pd.DataFrame({"x": [1.0, None, 3.0], "missingindicator_x": [1.0, 2.0, 4.0]})
+    imputer = TableImputer(add_indicator=True).fit(table)
+    with pytest.raises(ValueError, match="would replace your column"):
+        imputer.transform(table)
+
+
+def test_a_column_whose_values_digits_cannot_tell_apart_is_filled_with_one():
+    table = pd.DataFrame({"a": [1e10, 1e10 + 2e-6, np.nan, 1e10], "b": [1.0, 2, 3, 4]})
+    assert TableImputer(clip=False).fit_transform(table)["a"][2] == pytest.approx(1e10)

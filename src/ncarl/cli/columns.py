@@ -47,6 +47,8 @@ class Columns:
         self.names, self.named, self.missing = names, named, missing
         self.read = [j for j in range(len(names)) if j not in kept]
         self.values = np.empty((most_rows, len(names)))
+        # Where a number means missing, every cell has to be looked at.
+        self.quick = all(parse_number(word) is None for word in missing)
         self.rows = 0
         self.counted = [_Counted() for _ in names]
 
@@ -55,7 +57,7 @@ class Columns:
         rows = slice(self.rows, self.rows + len(records))
         for j in self.read:
             cells = [record.cells[j] for record in records]
-            found = quick_numbers(cells)
+            found = quick_numbers(cells) if self.quick else None
             if found is None:
                 found = self._slowly(j, cells, records)
             else:

@@ -98,7 +98,7 @@ def error_lines(found: Evaluation) -> Iterable[tuple[str, str]]:
     if (
         both is not None
         and weighed is not None
-        and abs(weighed / both[0] - 1.0) > APART
+        and abs(weighed - both[0]) > APART * both[0]
     ):
         yield "", f"{weighed:.3g} with every column counted as often as it has gaps"
     if found.explained is not None:

@@ -124,7 +124,7 @@ def mean_deviation(
     """
     known = {}
     if std is None and estimator.training_ is None:  # fitted to rows in turn
-        values = known["X"] = some_rows(values)
+        values = known["X"] = some_rows(values, gaps)
         gaps = gaps_of(values)
     places = np.flatnonzero(gaps)
     if len(places) == 0 or not np.any(np.asarray(estimator.noise_) > 0.0):

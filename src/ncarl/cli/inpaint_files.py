@@ -42,6 +42,11 @@ WRITABLE = {
 #: What other modes are turned into.
 TURNED = {"1": "L", "La": "LA", "RGBa": "RGBA", "PA": "RGBA", "I;16B": "I;16",
           "I;16L": "I;16", "I;16N": "I;16"}  # fmt: skip
+#: What modes are turned into whose file names a colour that stands for transparency.
+CLEAR = {"1": "LA", "L": "LA", "RGB": "RGBA", "P": "RGBA", "LA": "LA", "RGBA": "RGBA",
+         "PA": "RGBA"}  # fmt: skip
+#: Tag of TIFF.
+BITS_PER_SAMPLE = 258
 #: How each format is saved; known pixels must stay as they are.
 SAVING: dict[str, dict[str, Any]] = {
     "PNG": {},
@@ -153,9 +158,16 @@ def _mode(path: Path, image: Image.Image) -> str:
             f"{str(path)!r} has 16 bits for each of several channels, of which Pillow "
             "keeps 8; read it with another library and use ncarl.images.inpaint"
         )
+    clear = "transparency" in image.info
+    if clear and image.mode not in CLEAR:
+        raise ValueError(
+            f"{str(path)!r} is of the kind {image.mode} with a colour that stands for "
+            "transparency, which would be lost; save it as RGBA"
+        )
+    if clear:
+        return CLEAR[image.mode]
     if image.mode == "P":
-        clear = "transparency" in image.info
-        return "RGBA" if clear else "RGB"
+        return "RGB"
     if image.mode == "I" and image.format in ("PNG", "PPM"):
         return "I;16"
     mode = TURNED.get(image.mode, image.mode)
@@ -168,11 +180,18 @@ def _mode(path: Path, image: Image.Image) -> str:
 
 
 def _deep_colour(image: Image.Image) -> bool:
-    """Whether a PNG has 16 bits for each of several channels."""
-    if image.format != "PNG" or image.mode not in ("RGB", "RGBA", "LA"):
+    """Whether each of several channels has more than 8 bits in the file."""
+    if image.format == "TIFF":
+        bits = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (1,))
+        return len(image.getbands()) > 1 and max(bits) > 8
+    if image.mode not in ("RGB", "RGBA", "LA"):
         return False
-    # Pillow names the layout of the file in the parts that it will decode.
-    return any(";16B" in str(part) for part in getattr(image, "tile", ()))
+    # Pillow names the layout of the file in the parts that it will decode: of a PNG
+    # ";16B", of a PPM its largest value.
+    parts = [part[3] for part in getattr(image, "tile", ())]
+    if image.format == "PPM":
+        return any(isinstance(p, tuple) and p[1] > 255 for p in parts)
+    return image.format == "PNG" and any(";16B" in str(p) for p in parts)
 
 
 def check_ending(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +85,21 @@ class Gaps:
 
 def find_gaps(options: GapOptions, picture: PictureFile, max_pixels: int) -> Gaps:
     """What is missing in a picture, as the options tell it."""
+    gaps = _found(options, picture, max_pixels)
+    if picture.mode not in ("LA", "RGBA") or not gaps.mask.any():
+        return gaps
+    unseen = (picture.pixels[..., -1][gaps.mask] == 0).mean()
+    if unseen <= 0.5:
+        return gaps
+    note = (
+        f"{unseen:.0%} of the missing pixels are transparent and stay so: what fills "
+        "them cannot be seen; save the picture without transparency first"
+    )
+    return replace(gaps, note="; ".join(filter(None, (gaps.note, note))))
+
+
+def _found(options: GapOptions, picture: PictureFile, max_pixels: int) -> Gaps:
+    """What the options tell, whatever the picture shows there."""
     height, width = picture.pixels.shape[:2]
     if options.mask is not None:
         return _from_file(options.mask, picture, max_pixels)

@@ -36,9 +36,9 @@ def rows_of(values: Any, model: ModelOptions, outputs: Outputs) -> Any:
     return open_rows(values) if tall and free and known else values
 
 
-def some_rows(values: Array) -> Array:
-    """Rows that stand for all; all of them if they are few."""
-    if len(values) <= SAMPLED:
-        return values
-    rng = np.random.default_rng(0)
-    return values[np.sort(rng.choice(len(values), SAMPLED, replace=False))]
+def some_rows(values: Array, gaps: Array) -> Array:
+    """Rows with gaps that stand for all of them; all if they are few."""
+    rows = np.flatnonzero(gaps.any(axis=1))
+    if len(rows) > SAMPLED:
+        rows = np.random.default_rng(0).choice(rows, SAMPLED, replace=False)
+    return values[np.sort(rows)]

@@ -52,7 +52,8 @@ def recommend(
     delimiter: Annotated[
         str | None,
         typer.Option(rich_help_panel=FILES, show_default="found out",
-                     help="What separates the cells: one character, or 'tab'."),
+                     help="What separates the cells of RATINGS, or of the only text "
+                     "file: one character, or 'tab'."),
     ] = None,
     duplicates: Annotated[
         Duplicates,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from ncarl.cli import records as text
 from ncarl.cli.columns import parse_number
 from ncarl.cli.files import format_of, shown
+from ncarl.ratings.ids import Ids, is_missing
 
 #: Names that the three columns go by, without case and signs.
 USUAL = {
@@ -80,7 +81,7 @@ def read_ratings(
     return Ratings(who, what, values, (names[0], names[1], names[2]))
 
 
-def read_own(path: Path, delimiter: str | None = None) -> dict[str, float]:
+def read_own(path: Path, delimiter: str | None = None) -> list[tuple[str, float]]:
     """What somebody rated: items as text, and stars, from a file of two columns."""
     table = read_columns(path, delimiter)
     if len(table.cells) < 2:
@@ -94,19 +95,26 @@ def read_own(path: Path, delimiter: str | None = None) -> dict[str, float]:
         first = _position(plain, USUAL["item"], 0)
         second = _position(plain, USUAL["rating"], 1)
     items, stars = table.cells[first], table.cells[second]
-    return {
-        _cell(item): _stars(star, line, path, "--new-user")
+    return [
+        (_cell(item), _stars(star, line, path, "--new-user"))
         for item, star, line in zip(items, stars, table.lines, strict=True)
-    }
+    ]
 
 
-def read_titles(path: Path, item: str, delimiter: str | None = None) -> dict[str, str]:
+def read_titles(
+    path: Path, item: str, known: Ids, delimiter: str | None = None
+) -> dict[str, str]:
     """Titles of items, by their ids as text.
 
     Ids stand in the column that is named as in the ratings, or the first; titles in
-    one named title or name, or the second.
+    one named title or name, or the second. A file without a header begins with one of
+    the items that are known.
     """
-    table = read_columns(path, delimiter)
+
+    def named(row: Sequence[str]) -> bool:
+        return names_columns(row) and known.same_words(shown(row[0])) is None
+
+    table = read_columns(path, delimiter, named)
     if len(table.cells) < 2:
         raise ValueError(
             f"--titles {str(path)!r} must have a column of ids and one of titles, got "
@@ -126,7 +134,16 @@ def _position(names: Sequence[str], wanted: Sequence[str], otherwise: int) -> in
     return next((names.index(name) for name in wanted if name in names), otherwise)
 
 
-def read_columns(path: Path, delimiter: str | None) -> Columns:
+def names_columns(row: Sequence[str]) -> bool:
+    """Whether a line names columns: it holds no number, where one of ratings does."""
+    return all(parse_number(cell) is None for cell in row)
+
+
+def read_columns(
+    path: Path,
+    delimiter: str | None,
+    is_header: Callable[[Sequence[str]], bool] = names_columns,
+) -> Columns:
     """The columns of a file, cells of text files without quotes."""
     kind = format_of(path)
     if kind not in FORMATS:
@@ -147,8 +164,7 @@ def read_columns(path: Path, delimiter: str | None) -> Columns:
     for record in found:
         text.check_width(record, found[0], path)
     rows = [[text.unquoted(cell) for cell in record.cells] for record in found]
-    # A line of ratings holds numbers; one that names columns holds none.
-    named = all(parse_number(cell) is None for cell in rows[0])
+    named = is_header(rows[0])
     names = [shown(cell) for cell in rows[0]] if named else None
     body, lines = (rows[1:], found[1:]) if named else (rows, found)
     if not body:
@@ -164,9 +180,16 @@ def _parquet(path: Path) -> Columns:
     with path.open("rb"):
         pass
     try:
-        frame = pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
+        frame = pd.read_parquet(path, engine="pyarrow")
     except ValueError as error:
         raise ValueError(f"{str(path)!r} is not a Parquet table: {error}") from error
+    # An index with a name is a column that pandas has put aside.
+    kept = [
+        k
+        for k, name in enumerate(frame.index.names)
+        if name is not None and name not in frame.columns
+    ]
+    frame = frame.reset_index(level=kept) if kept else frame
     cells = [frame.iloc[:, j].tolist() for j in range(frame.shape[1])]
     names = [str(name) for name in frame.columns]
     return Columns(names, cells, list(range(1, len(frame) + 1)))
@@ -258,7 +281,7 @@ def typed_ids(column: list[Any], name: str, table: Columns, path: Path) -> list[
     [[7, 12], ['007']]
     """
     for k, cell in enumerate(column):
-        if cell is None or cell == "" or cell != cell:
+        if is_missing(cell) or cell == "":
             raise ValueError(
                 f"column {name!r} of {str(path)!r} is empty at line {table.lines[k]}; "
                 "leave such lines out"

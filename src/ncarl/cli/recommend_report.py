@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ncarl.cli.files import shown
 from ncarl.cli.recommend_work import Done, List
+from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.ratings import Explanation
 from ncarl.ratings.answers import signed
 
@@ -51,10 +52,12 @@ def head_lines(done: Done) -> Iterable[tuple[str, str]]:
     m, n = server.training.shape
     yield "ratings", f"{server.training.n_observed} by {m} users of {n} items"
     model = done.recommender.model_
-    words = {"both": "users and items", "columns": "items"}[model.sides_]
+    both = getattr(model, "sides_", "columns") == "both"
+    words = "users and items" if both else "items"
+    name = "bayes" if isinstance(model, BayesianNCARL) else "ncarl"
     took = f", {done.seconds:.1f} s" if done.seconds else ", loaded"
-    yield "model", f"bayes, kernel of {words}{took}"
-    error = model.held_out_error_
+    yield "model", f"{name}, kernel of {words}{took}"
+    error = getattr(model, "held_out_error_", float("nan"))
     if error == error:
         part = f"on {model.validation:.0%} of the ratings held out"
         yield "error", f"{error:.3g} stars (root mean square), {part}"
@@ -98,7 +101,8 @@ def reason_lines(done: Done, why: Explanation) -> list[tuple[str, str]]:
 
 def list_heads(done: Done) -> list[str]:
     """Columns of a list."""
-    return ["", "item", "predicted", f"{done.asked.level:.0%} interval", "ratings"]
+    ends = [] if done.level is None else [f"{done.level:.0%} interval"]
+    return ["", "item", "predicted", *ends, "ratings"]
 
 
 def list_rows(done: Done, found: List) -> list[list[str]]:
@@ -108,7 +112,7 @@ def list_rows(done: Done, found: List) -> list[list[str]]:
             str(rank),
             done.title(row.item),
             f"{row.predicted:.2f}",
-            "-" if row.low is None else f"{row.low:.1f} to {row.high:.1f}",
+            *([] if row.low is None else [f"{row.low:.1f} to {row.high:.1f}"]),
             str(row.n_ratings),
         ]
         for rank, row in enumerate(found.rows, 1)
@@ -145,7 +149,7 @@ def save_page(done: Done, path: Path) -> None:
         if found.rows and found.rows[0].low is not None:
             caption = (
                 "Predicted ratings (dots) and intervals that hold "
-                f"{done.asked.level:.0%} of ratings (bars)."
+                f"{done.level:.0%} of ratings (bars)."
             )
             page.figure(interval_figure(done, found), caption)
         for why in found.reasons:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncarl.cli.files import format_of
 from ncarl.cli.outputs import check_targets
 from ncarl.cli.recommend_out import check_out
 from ncarl.cli.reporting import check_report
@@ -69,6 +70,9 @@ def check_usage(job: Job, asked: Asked) -> None:
     _check_owners(job, asked)
     if asked.for_somebody and asked.like is not None and job.out is not None:
         raise ValueError("--out holds one kind of list; ask for --like on its own")
+    if asked.everybody and (asked.users or asked.new_user is not None):
+        flag = "--user" if asked.users else "--new-user"
+        raise ValueError(f"--all-users and {flag} do not go together; ask for one")
     if asked.everybody and job.out is None and job.report is None:
         raise ValueError("--all-users makes many lists; say where to with --out")
     nothing = not asked.for_somebody and asked.like is None
@@ -85,14 +89,41 @@ def check_usage(job: Job, asked: Asked) -> None:
     files = {"--out": job.out, "--save-model": job.saved}
     targets = {flag: path for flag, path in files.items() if path is not None}
     check_targets(source, targets, job.overwrite)
+    inputs = {"--titles": job.titles, "--new-user": asked.new_user}
+    for flag, path in targets.items():
+        for name, given in inputs.items():
+            if given is not None and _is_same(path, given):
+                raise ValueError(
+                    f"{flag} {str(path)!r} is the file of {name}; name another file"
+                )
     check_report(job.report, source)
+    delimited(job, asked)
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    """Whether two paths lead to one file that is there."""
+    return path.exists() and other.exists() and path.samefile(other)
+
+
+def delimited(job: Job, asked: Asked) -> Path | None:
+    """The file that ``--delimiter`` is about: RATINGS, or the only one of text."""
+    if job.delimiter is None:
+        return None
+    files = (job.source, job.titles, asked.new_user)
+    texts = [p for p in files if p is not None and format_of(p) in ("CSV", "TSV")]
+    if texts and (texts[0] is job.source or len(texts) == 1):
+        return texts[0]
+    raise ValueError(
+        "--delimiter is for RATINGS in a text file, or else for the only text file; "
+        f"got {len(texts)} others, so leave it out: what separates cells is found out"
+    )
 
 
 def _check_owners(job: Job, asked: Asked) -> None:
     """Raise if an option was given that means nothing here."""
     of_ratings = {
         "--columns": job.columns is not None,
-        "--duplicates": job.duplicates != "error",
+        "--duplicates": job.duplicates != "error" and asked.new_user is None,
         "--engine": job.engine != "auto",
     }
     for flag, given in of_ratings.items():

@@ -12,12 +12,13 @@ from typing import Any
 import typer
 
 from ncarl.cli.completion import on_terminal
-from ncarl.cli.files import shown
+from ncarl.cli.files import format_of, shown
 from ncarl.cli.recommend_files import read_own, read_ratings, read_titles
 from ncarl.cli.recommend_out import write_rows
-from ncarl.cli.recommend_usage import Asked, Job, check_usage
+from ncarl.cli.recommend_usage import Asked, Job, check_usage, delimited
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.ratings import Explanation, Recommended, Recommender, SimilarItem
+from ncarl.ratings.recommender import RESERVED
 
 #: What a person who is not in the ratings is called.
 YOU = "you"
@@ -50,6 +51,8 @@ class Done:
         Items like the one asked about, whose id is ``like``.
     seconds : float
         Time of the fit; 0 for a model that was there.
+    level : float or None
+        Part of the ratings that intervals hold; None if there are no intervals.
     """
 
     job: Job
@@ -60,6 +63,7 @@ class Done:
     like: Any = None
     similar: Sequence[SimilarItem] = ()
     seconds: float = 0.0
+    level: float | None = None
 
     def title(self, item: Any) -> str:
         """What an item is called."""
@@ -70,14 +74,19 @@ def run(job: Job, asked: Asked) -> Done:
     """Carry out the command; what it has to say is in the result."""
     check_usage(job, asked)
     recommender, seconds = fitted(job)
-    titles = {}
-    if job.titles is not None:
-        titles = read_titles(job.titles, recommender.item, job.delimiter)
+    if job.saved is not None:
+        # Before somebody new is added, who is not to be in the file.
+        recommender.save(job.saved.resolve())
+    # Answers are rows here, whatever library the ratings came in.
+    recommender.library_ = "plain"
+    titles = _titles(recommender, job, asked)
+    level = _level(recommender, asked)
     lists = [
-        _listed(recommender, user, asked) for user in _users(recommender, job, asked)
+        _listed(recommender, user, asked, level)
+        for user in _users(recommender, job, asked)
     ]
-    if asked.everybody:
-        lists = _with_intervals(recommender, lists, asked.level)
+    if asked.everybody and level is not None:
+        lists = _with_intervals(recommender, lists, level)
     similar: Sequence[SimilarItem] = ()
     item = None
     if asked.like is not None:
@@ -85,12 +94,26 @@ def run(job: Job, asked: Asked) -> Done:
         similar = recommender.similar_items(
             item, asked.n, min_ratings=asked.min_ratings
         )
-    done = Done(job, asked, recommender, titles, lists, item, similar, seconds)
+    done = Done(job, asked, recommender, titles, lists, item, similar, seconds, level)
     if job.out is not None:
         write_rows(job.out.resolve(), *table(done))
-    if job.saved is not None:
-        recommender.save(job.saved.resolve())
     return done
+
+
+def _titles(recommender: Recommender, job: Job, asked: Asked) -> dict[str, str]:
+    """Titles of items, if there is a file of them."""
+    if job.titles is None:
+        return {}
+    mark = job.delimiter if delimited(job, asked) is job.titles else None
+    return read_titles(job.titles, recommender.item, recommender.items_, mark)
+
+
+def _level(recommender: Recommender, asked: Asked) -> float | None:
+    """Part of the ratings that intervals hold; None if the model has no intervals."""
+    # A level that was asked for is left to fail, and to say why.
+    if asked.given_level is None and not recommender._knows_noise():
+        return None
+    return asked.level
 
 
 def fitted(job: Job) -> tuple[Recommender, float]:
@@ -98,10 +121,12 @@ def fitted(job: Job) -> tuple[Recommender, float]:
     if job.model is not None:
         return Recommender.load(job.model), 0.0
     assert job.source is not None
-    ratings = read_ratings(job.source, job.columns, job.delimiter)
+    mark = None if format_of(job.source) == "Parquet" else job.delimiter
+    ratings = read_ratings(job.source, job.columns, mark)
     shown_bar = on_terminal() and not job.quiet
     model = BayesianNCARL(engine=job.engine, progress=shown_bar)
     user, item, rating = ratings.names
+    item = "item" if item in RESERVED else item
     recommender = Recommender(
         model, user=user, item=item, rating=rating, duplicates=job.duplicates
     )
@@ -120,7 +145,10 @@ def _users(recommender: Recommender, job: Job, asked: Asked) -> list[Any]:
         return recommender.users
     wanted = [known_user(recommender, text) for text in asked.users]
     if asked.new_user is not None:
-        wanted.append(_added(recommender, asked.new_user, job.delimiter))
+        mark = job.delimiter if delimited(job, asked) is asked.new_user else None
+        if job.duplicates != "error":
+            recommender.duplicates = job.duplicates
+        wanted.append(_added(recommender, asked.new_user, mark))
     return wanted
 
 
@@ -128,9 +156,9 @@ def _added(recommender: Recommender, path: Path, delimiter: str | None) -> Any:
     """The id of a user whose ratings are in a file."""
     own = read_own(path, delimiter)
     ids = recommender.items_
-    known = {ids.same_words(item): star for item, star in own.items()}
-    strange = [item for item in own if ids.same_words(item) is None]
-    known.pop(None, None)
+    found = [(ids.same_words(item), star) for item, star in own]
+    known = [pair for pair in found if pair[0] is not None]
+    strange = [item for item, _ in own if ids.same_words(item) is None]
     if strange:
         typer.echo(
             f"warning: {len(strange)} of {len(own)} ratings of {path.name} are left "
@@ -164,10 +192,12 @@ def known_item(recommender: Recommender, text: str, titles: dict[str, str]) -> A
     return found
 
 
-def _listed(recommender: Recommender, user: Any, asked: Asked) -> List:
+def _listed(
+    recommender: Recommender, user: Any, asked: Asked, level: float | None
+) -> List:
     """Recommendations for one user."""
     # Intervals of everybody are worked out together: that is much less work.
-    level = None if asked.everybody else asked.level
+    level = None if asked.everybody else level
     rows = recommender.recommend(
         user, asked.n, not asked.seen, careful=asked.careful,
         popularity=asked.popularity, min_ratings=asked.min_ratings, level=level,
@@ -197,8 +227,9 @@ def _with_intervals(
 def table(done: Done) -> tuple[list[str], list[list[Any]]]:
     """What ``--out`` gets: names of columns, and rows."""
     user, item = done.recommender.user, done.recommender.item
-    if user == item or not {user, item}.isdisjoint({"1", "2", "3"}):
-        user, item = "user", "item"  # a file without a header
+    taken = {"1", "2", "3", "rank", "title", *RESERVED}
+    if user == item or not {user, item}.isdisjoint(taken):
+        user, item = "user", "item"  # a file without a header, or of strange names
     named = ["title"] if done.titles else []
     if done.like is not None:
         heads = [item, *named, "similarity", "n_ratings"]
@@ -206,11 +237,12 @@ def table(done: Done) -> tuple[list[str], list[list[Any]]]:
             [row.item, *_title(done, row.item), row.similarity, row.n_ratings]
             for row in done.similar
         ]
-    heads = [user, "rank", item, *named, "predicted", "low", "high", "n_ratings"]
+    ends = [] if done.level is None else ["low", "high"]
+    heads = [user, "rank", item, *named, "predicted", *ends, "n_ratings"]
     rows = []
     for found in done.lists:
         for rank, row in enumerate(found.rows, 1):
-            cells = [row.predicted, row.low, row.high, row.n_ratings]
+            cells = [getattr(row, name) for name in ("predicted", *ends, "n_ratings")]
             rows.append([found.user, rank, row.item, *_title(done, row.item), *cells])
     return heads, rows
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ncarl.cli.outputs import check_targets
+from ncarl.pages.markup import MAKER
 
 #: Type of the parameter ``report`` of a command.
 ReportOption = Annotated[
@@ -18,8 +19,8 @@ ReportOption = Annotated[
         "--report",
         metavar="PATH.html",
         show_default=False,
-        help="Write one self-contained page with figures; a page that is there is "
-        "replaced.",
+        help="Write one self-contained page with figures; an older one of ncarl's "
+        "is replaced.",
     ),
 ]
 
@@ -40,10 +41,11 @@ def check_report(path: Path | None, source: Path | None = None) -> None:
         raise ValueError(f"--report must end in .html, got {str(path)!r}")
     if path.exists() and not path.is_dir():
         with path.open("rb") as stream:
-            page = stream.read(64).lstrip().lower().startswith(b"<!doctype html")
-        if not page:
+            ours = f'name="generator" content="{MAKER}"'.encode() in stream.read(400)
+        if not ours:
             raise ValueError(
-                f"--report {str(path)!r} exists and is no page; name another file"
+                f"--report {str(path)!r} exists and is no page of ncarl; name another "
+                "file"
             )
     check_targets(source or path, {"--report": path}, overwrite=True)
 

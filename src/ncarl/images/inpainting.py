@@ -9,7 +9,7 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.images.matrix import filled_as_matrix
 from ncarl.images.patch_mode import patch_mode, trial
-from ncarl.images.picture import Picture, put_back, read_picture
+from ncarl.images.picture import Picture, absent, put_back, read_picture
 from ncarl.progress import progress_bar
 
 METHODS = ("patches", "matrix")
@@ -58,7 +58,8 @@ def inpaint(
     mask : array of bool, optional
         True where a pixel is missing: one for all channels, (height, width), or in
         the shape of the image. Whole numbers count as missing unless they are 0. NaN
-        in an image of floats is missing too, and all that is without a mask.
+        in an image of floats and what a masked array hides is missing too, and all
+        that is without a mask.
     method : {"patches", "matrix"}, default="patches"
         "patches" learns how small patches of this picture look and fills each gap
         from the patches around it. "matrix" completes each channel as one matrix, as
@@ -102,8 +103,8 @@ def inpaint(
     planes, missing = _first(pixels), _first(gaps).copy()
     transparent = _transparent(len(planes), alpha)
     if transparent and (mask is None or np.ndim(mask) == 2 or np.shape(mask)[2] == 1):
-        # Such a mask is about colours; transparency is missing only where it is NaN.
-        missing[-1] = np.isnan(planes[-1]) if planes.dtype.kind == "f" else False
+        # Such a mask is about colours, and leaves transparency as it is.
+        missing[-1] = _first(absent(image))[-1]
     groups = _groups(missing, transparent)
     jobs = [(g, Picture(planes[g], missing[g])) for g in groups if missing[g].any()]
     for group, picture in jobs:

@@ -11,8 +11,11 @@ from ncarl.core.types import Array
 from ncarl.images.filling import Planes, filled, stages
 from ncarl.images.picture import Picture, Units, units_of
 
-#: Side of the part of a picture in which known pixels are hidden, and their share.
-TRIAL, HIDDEN = 192, 0.1
+#: Pixels of a picture up to which known ones are hidden all over it, and their share.
+TRIAL, HIDDEN = 192 * 192, 0.1
+#: In larger ones, 2**SPLITS windows of this side are taken; patches across a seam
+#: between two of them show nothing that is there.
+SPLITS, WINDOW, SEAM = 3, 64, 8
 #: Fewer hidden pixels than this tell nothing.
 FEW = 20
 #: Pixels known in all channels that are enough to see how these go together.
@@ -92,14 +95,19 @@ def _colours(values: Array, known: Array) -> Array:
 def trial(mode: PatchMode, rng: np.random.Generator) -> Array:
     """By how much variances of planes must be multiplied; (channels,).
 
-    Some known pixels of a part of the picture are hidden and filled from the rest, and
+    Some known pixels of parts of the picture are hidden and filled from the rest, and
     their errors held against the variances that the model gives.
     """
-    part = mode.picture.cut(*_window(mode.picture.gaps.any(axis=0)))
-    hidden = (rng.random(part.gaps.shape[1:]) < HIDDEN) & ~part.gaps.any(axis=0)
+    channels = len(mode.picture.pixels)
+    if mode.units.size == 0.0:
+        return np.ones(channels)
+    part, inside = _parts(mode.picture)
+    # A stream of its own: gaps may have been drawn from the same seed.
+    rng = rng.spawn(1)[0]
+    hidden = (rng.random(inside.shape) < HIDDEN) & inside & ~part.gaps.any(axis=0)
     harder = Picture(part.pixels, part.gaps | hidden)
     if hidden.sum() < FEW or harder.gaps.all(axis=(1, 2)).any():
-        return np.ones(len(part.pixels))
+        return np.ones(channels)
     values, variance = filled(planes_in(mode.units, harder), rng, lambda note: None)
     shape = part.pixels.shape
     error = values.reshape(shape)[:, hidden] - mode.units.ready(part)[:, hidden]
@@ -108,12 +116,37 @@ def trial(mode: PatchMode, rng: np.random.Generator) -> Array:
     return ratio
 
 
-def _window(gaps: Array) -> tuple[slice, slice]:
-    """The part of a picture around the middle of what it lacks."""
-    where = np.argwhere(gaps)
-    middle = np.median(where, axis=0).astype(np.int64)
+def _parts(picture: Picture) -> tuple[Picture, Array]:
+    """Windows on the gaps of a picture side by side, and what is not at a seam.
+
+    One window could lie where the picture is flat and say nothing of the rest.
+    """
+    height, width = picture.gaps.shape[1:]
+    if height * width <= TRIAL:
+        return picture, np.ones((height, width), dtype=bool)
+    places = _middles(np.argwhere(picture.gaps.any(axis=0)), SPLITS)
+    cuts = [picture.cut(*_window(at, (height, width))) for at in places]
+    inside = np.ones(cuts[0].gaps.shape[1:], dtype=bool)
+    inside[:, :SEAM] = inside[:, -SEAM:] = False
+    pixels = np.concatenate([cut.pixels for cut in cuts], axis=2)
+    gaps = np.concatenate([cut.gaps for cut in cuts], axis=2)
+    return Picture(pixels, gaps), np.tile(inside, len(cuts))
+
+
+def _middles(where: Array, splits: int) -> list[Array]:
+    """Middles of groups of places, halved along their longer side so many times."""
+    if splits == 0 or len(where) < 2:
+        return [np.median(where, axis=0).astype(np.int64)]
+    longer = int(np.argmax(np.ptp(where, axis=0)))
+    order = np.argsort(where[:, longer], kind="stable")
+    halves = np.array_split(where[order], 2)
+    return [middle for half in halves for middle in _middles(half, splits - 1)]
+
+
+def _window(middle: Array, shape: tuple[int, int]) -> tuple[slice, slice]:
+    """The part of a picture around a place."""
     slices = []
-    for at, size in zip(middle, gaps.shape, strict=True):
-        first = max(0, min(int(at) - TRIAL // 2, size - TRIAL))
-        slices.append(slice(first, min(size, first + TRIAL)))
+    for at, size in zip(middle, shape, strict=True):
+        first = max(0, min(int(at) - WINDOW // 2, size - WINDOW))
+        slices.append(slice(first, min(size, first + WINDOW)))
     return slices[0], slices[1]

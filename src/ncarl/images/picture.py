@@ -15,6 +15,8 @@ EXACT = 2**53
 CONSTANT = 1e-12
 #: Known pixels that means and colours are taken from.
 SOME = 1_000_000
+#: Modes of Pillow whose numbers are indices, or inks.
+NO_COLOURS = ("P", "PA", "CMYK")
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,14 @@ def read_picture(image: Any, mask: Any) -> tuple[Array, Array]:
     image : array of shape (height, width) or (height, width, channels)
         Whole numbers or floats.
     mask : array or None
-        True where a pixel is missing, with or without channels; NaN is missing too.
+        True where a pixel is missing, with or without channels; NaN and what a masked
+        array hides are missing too.
     """
+    if getattr(image, "mode", None) in NO_COLOURS:
+        raise ValueError(
+            f"image is a Pillow image of mode {image.mode!r}, whose numbers are not "
+            "grey or red, green and blue; give image.convert('RGB')"
+        )
     pixels = np.asarray(image)
     if pixels.ndim not in (2, 3) or pixels.size == 0:
         raise ValueError(
@@ -112,7 +120,12 @@ def read_picture(image: Any, mask: Any) -> tuple[Array, Array]:
         raise ValueError(
             f"image must hold whole numbers or floats, got dtype {pixels.dtype}"
         )
-    gaps = _gaps(pixels, mask)
+    if mask is None and pixels.dtype.kind != "f" and not np.ma.isMaskedArray(image):
+        raise ValueError(
+            "mask must be given: an image of whole numbers has no NaN that could "
+            "stand for a missing pixel"
+        )
+    gaps = _marked(pixels.shape, mask) | absent(image)
     known = pixels[~gaps]
     if pixels.dtype.kind == "f" and not np.isfinite(known).all():
         raise ValueError(
@@ -128,34 +141,34 @@ def read_picture(image: Any, mask: Any) -> tuple[Array, Array]:
     return pixels, gaps
 
 
-def _gaps(pixels: Array, mask: Any) -> Array:
-    """What is missing, in the shape of the image."""
-    absent = np.isnan(pixels) if pixels.dtype.kind == "f" else np.zeros(1, dtype=bool)
+def absent(image: Any) -> Array:
+    """Where an image itself says that a pixel is missing: NaN, or masked."""
+    pixels = np.asarray(image)
+    none = np.broadcast_to(np.False_, pixels.shape)
+    nan = np.isnan(pixels) if pixels.dtype.kind == "f" else none
+    return nan | np.ma.getmaskarray(image) if np.ma.isMaskedArray(image) else nan
+
+
+def _marked(shape: tuple[int, ...], mask: Any) -> Array:
+    """What a mask says is missing, in the shape of the image."""
     if mask is None:
-        if pixels.dtype.kind != "f":
-            raise ValueError(
-                "mask must be given: an image of whole numbers has no NaN that could "
-                "stand for a missing pixel"
-            )
-        return absent
+        return np.broadcast_to(np.False_, shape)
     marks = np.asarray(mask)
     if marks.dtype.kind not in "bui":
         raise ValueError(
             "mask must be boolean, or whole numbers that are not 0 where a pixel is "
             f"missing, got dtype {marks.dtype}"
         )
-    shapes = {pixels.shape[:2], (*pixels.shape[:2], 1), pixels.shape}
-    if marks.shape not in shapes:
+    if marks.shape not in {shape[:2], (*shape[:2], 1), shape}:
         raise ValueError(
-            f"mask must have the image's shape, {pixels.shape}, or its height and "
-            f"width, {pixels.shape[:2]}, got {marks.shape}"
+            f"mask must have the image's shape, {shape}, or its height and width, "
+            f"{shape[:2]}, got {marks.shape}"
         )
-    if marks.ndim < pixels.ndim:
+    if marks.ndim < len(shape):
         marks = marks[:, :, None]
-    if marks.ndim > pixels.ndim:
+    if marks.ndim > len(shape):
         marks = marks[:, :, 0]
-    gaps: Array = np.broadcast_to(marks != 0, pixels.shape) | absent
-    return gaps
+    return np.broadcast_to(marks != 0, shape)
 
 
 def units_of(picture: Picture, *, turned: bool) -> Units:

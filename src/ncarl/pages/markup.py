@@ -9,6 +9,8 @@ from ncarl.pages.style import STYLE, brief, safe
 
 #: A page may show its own pictures and nothing from elsewhere, and run nothing.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+#: Who made a page: only such a page may be replaced by another.
+MAKER = "ncarl"
 #: How a PNG file begins.
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -17,6 +19,7 @@ def head(title: str) -> str:
     """Everything before the body."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="generator" content="{MAKER}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>{safe(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>"

@@ -5,11 +5,12 @@
 before and after.
 """
 
+from ncarl.panel.average import Average
 from ncarl.panel.data import Panel
 from ncarl.panel.effects import counterfactual
 from ncarl.panel.gaps import GapFiller, fill_gaps
 from ncarl.panel.placebo import PlaceboTest
-from ncarl.panel.result import Average, Counterfactual
+from ncarl.panel.result import Counterfactual
 
 __all__ = [
     "Average",

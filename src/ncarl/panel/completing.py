@@ -13,7 +13,7 @@ early, which serves large matrices well, was found to depend on which units were
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ncarl.core.types import Array
 from ncarl.engines import Engine
 from ncarl.model import KernelModel
 from ncarl.observed import Observed
+from ncarl.panel.scale import held
 from ncarl.surveys import InMemory
 
 #: The kernel of the times, and that of the units.
@@ -66,6 +67,11 @@ class Choice:
     scores: Scores
     block_scores: Scores
 
+    def in_units(self, unit: float) -> Choice:
+        """The same with errors in larger units."""
+        by_side = {name: error * unit for name, error in self.by_side.items()}
+        return replace(self, error=self.error * unit, by_side=by_side)
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -82,6 +88,12 @@ class Completed:
     values: Array
     deviations: Array
     left_out: Array
+
+    def in_units(self, unit: float) -> Completed:
+        """The same in larger units."""
+        with np.errstate(over="ignore"):
+            tables = (self.values, self.deviations, self.left_out)
+            return Completed(*(held(table * unit) for table in tables))
 
 
 class Completer:

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from ncarl.core.types import Array
+from ncarl.panel.times import increasing, refuse_unordered
 from ncarl.sources.frames import dense_values, is_frame, is_polars
+
+
+@dataclass(frozen=True)
+class Given:
+    """How the numbers of a panel lay where they came from.
+
+    Attributes
+    ----------
+    order : tuple of int
+        Where each time of the panel stood.
+    turned : bool
+        Whether units were columns.
+    """
+
+    order: tuple[int, ...]
+    turned: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +40,8 @@ class Panel:
     values : array of shape (units, times)
         The numbers; NaN where there is none.
     units, times : tuples
-        Names of the rows and of the columns; times in increasing order.
+        Names of the rows and of the columns; times in increasing order. Texts go by
+        their numbers ("week 9", "week 10"); texts without any ("Jan") stay as given.
     library : {"numpy", "pandas", "polars"}
         Where the panel came from, and what frames of results are made with.
 
@@ -40,6 +58,7 @@ class Panel:
     units: tuple[Any, ...]
     times: tuple[Any, ...]
     library: str = "numpy"
+    given: Given = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse names that do not fit or come twice; put times in order."""
@@ -54,7 +73,8 @@ class Panel:
             )
         for name in ("units", "times"):
             _refuse_twice(name, getattr(self, name))
-        order = _increasing(self.times)
+        order = increasing(self.times)
+        object.__setattr__(self, "given", Given(tuple(order)))
         object.__setattr__(self, "values", values[:, order])
         object.__setattr__(self, "units", tuple(self.units))
         object.__setattr__(self, "times", tuple(self.times[k] for k in order))
@@ -97,6 +117,11 @@ class Panel:
                 "unit, time and value"
             )
         names = list(frame.columns)
+        if len(frame) == 0:
+            raise ValueError(
+                "a long panel must have at least one line, got a frame without any; "
+                "see whether a filter dropped them all"
+            )
         for role, name in (("unit", unit), ("time", time), ("value", value)):
             if name not in names:
                 raise ValueError(
@@ -105,6 +130,7 @@ class Panel:
                 )
         units, rows = _numbered("unit", _labels(frame, unit))
         times, columns = _numbered("time", _labels(frame, time))
+        refuse_unordered(time, times)
         numbers = _numbers(frame, value)
         place = rows * len(times) + columns
         first, counts = np.unique(place, return_index=True, return_counts=True)[1:]
@@ -117,6 +143,9 @@ class Panel:
             )
         values = np.full((len(units), len(times)), np.nan)
         values[rows, columns] = numbers
+        order = increasing(times)
+        # Lines have no columns in any order, so the order given is that of the times.
+        times, values = tuple(times[k] for k in order), values[:, order]
         return cls(values, units, times, "polars" if is_polars(frame) else "pandas")
 
     @classmethod
@@ -151,7 +180,10 @@ class Panel:
             library = "polars" if is_polars(table) else "pandas"
         if units == "columns":
             rows, columns, values = columns, rows, values.T
-        return cls(values, rows, columns, library)
+        panel = cls(values, rows, columns, library)
+        given = Given(panel.given.order, turned=units == "columns")
+        object.__setattr__(panel, "given", given)
+        return panel
 
     def position(self, unit: Any) -> int:
         """The row of a unit, or an error that names those there are."""
@@ -211,7 +243,12 @@ def _sides(
     else:
         inner = table if labels is None else table.set_index(labels)
         rows = inner.index.tolist()
-    return tuple(rows), tuple(inner.columns), dense_values(inner)
+    try:
+        return tuple(rows), tuple(inner.columns), dense_values(inner)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} If one of them names the rows: Panel.from_wide(table, labels=...)"
+        ) from None
 
 
 def _labels(frame: Any, name: str) -> list[Any]:
@@ -252,15 +289,3 @@ def _refuse_twice(name: str, labels: Sequence[Any]) -> None:
                 "long, name its columns unit, time and value"
             )
         seen.add(label)
-
-
-def _increasing(times: Sequence[Any]) -> list[int]:
-    """Positions of the times in increasing order."""
-    try:
-        return sorted(range(len(times)), key=lambda k: times[k])
-    except TypeError:
-        kinds = sorted({type(time).__name__ for time in times})
-        raise ValueError(
-            f"times must be comparable with each other, got {' and '.join(kinds)}; "
-            "name a column of labels with Panel.from_wide(table, labels=...)"
-        ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from ncarl.engines import Engine, pick_engine
 from ncarl.estimators.parameters import check_number, check_whole
 from ncarl.panel.completing import Completer
-from ncarl.panel.data import as_panel
+from ncarl.panel.data import Panel, as_panel
 from ncarl.panel.placebo import fits_needed, run_placebos
-from ncarl.panel.result import Counterfactual, patterns_of
-from ncarl.panel.treatment import LEAST_BEFORE, treated_entries
+from ncarl.panel.result import Counterfactual
+from ncarl.panel.scale import unit_of
+from ncarl.panel.treatment import LEAST_BEFORE, patterns_of, treated_entries
 from ncarl.progress import progress_bar
 from ncarl.sources.frames import is_frame
 
@@ -46,8 +48,9 @@ def counterfactual(
         a `Panel`; or what `ncarl.datasets.load_panel` gives. Gaps are allowed.
     treated : name, list of names, mapping or boolean table
         The treated units, from ``start`` on; a mapping from each unit to its own start;
-        or a table of truth values, shape (units, times). May be left out where ``data``
-        says it.
+        or a table of truth values. A frame of them goes by its labels, an array lies
+        as ``data`` does: shape (units, times), turned with ``units="columns"``. May be
+        left out where ``data`` says it.
     start : label of a time, optional
         The first treated time.
     unit, time, value : str, optional
@@ -91,10 +94,13 @@ def counterfactual(
     if share >= 1.0:
         raise ValueError(f"level must be below 1, got {level!r}")
     seed = check_whole("random_state", random_state, low=0)
-    mask = treated_entries(panel, treated, start)
+    given = None if isinstance(data, Panel) else panel.given
+    mask = treated_entries(panel, treated, start, given)
     controls = np.flatnonzero(~mask.any(axis=1) & ~np.isnan(panel.values).all(axis=1))
     patterns, _ = patterns_of(mask)
-    completer = Completer(np.where(mask, np.nan, panel.values), pick_engine(engine))
+    untreated = np.where(mask, np.nan, panel.values)
+    scale = unit_of(untreated)
+    completer = Completer(untreated / scale, pick_engine(engine))
     fits = fits_needed(len(controls), len(patterns)) if placebos else 0
     with progress_bar(progress, 2 + fits, "panel") as advance:
         rng = np.random.default_rng(seed)
@@ -107,4 +113,21 @@ def counterfactual(
             runs = run_placebos(
                 completer, choice, patterns, controls, LEAST_BEFORE, advance
             )
-    return Counterfactual(panel, mask, share, completed, choice, runs, seed)
+    found = Counterfactual(
+        panel, mask, share, completed.in_units(scale), choice.in_units(scale),
+        None if runs is None else runs.in_units(scale), seed,
+    )  # fmt: skip
+    _warn_if_unknown(found, len(controls))
+    return found
+
+
+def _warn_if_unknown(found: Counterfactual, controls: int) -> None:
+    """Warn where nothing says how far off the expected values may be."""
+    if not found.calibrated:
+        warnings.warn(
+            f"no interval can be given with {controls} control unit"
+            f"{'' if controls == 1 else 's'}: none could be hidden and filled in from "
+            "the others, to see how far off that is. Ends of intervals are NaN; add "
+            "control units",
+            stacklevel=3,
+        )

@@ -17,6 +17,8 @@ MOST_LABELS = 10
 
 def effect_figure(result: Counterfactual, unit: Any) -> Figure:
     """Observed and expected values of a treated unit, and below them the effect."""
+    from ncarl.plots.style import plain
+
     row = result.panel.position(unit)
     figure = Figure(figsize=(7.0, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -26,7 +28,7 @@ def effect_figure(result: Counterfactual, unit: Any) -> Figure:
     above.plot(places, result.expected[row], color=EXPECTED, ls="--", lw=1.8,
                label="expected without treatment")  # fmt: skip
     above.plot(places, result.panel.values[row], color=SEEN, lw=1.8, label="observed")
-    above.set_title(str(unit), fontsize=11)
+    above.set_title(plain(unit), fontsize=11)
     above.legend(frameon=False, fontsize=9)
     below.fill_between(places, result.effect_low[row], result.effect_high[row],
                        color=BAND, lw=0)  # fmt: skip
@@ -42,6 +44,8 @@ def effect_figure(result: Counterfactual, unit: Any) -> Figure:
 
 def placebo_figure(result: Counterfactual, unit: Any) -> Figure:
     """The effect on a treated unit before those on control units, all in one scale."""
+    from ncarl.plots.style import plain
+
     assert result.placebos is not None
     row = result.panel.position(unit)
     pattern = result.patterns[result.units.index(unit)]
@@ -55,7 +59,7 @@ def placebo_figure(result: Counterfactual, unit: Any) -> Figure:
             shown = True
     treated = result.treated[row]
     effect = np.where(treated, result.effect[row], np.nan)
-    axes.plot(places, effect, color=EXPECTED, lw=2.2, label=str(unit))
+    axes.plot(places, effect, color=EXPECTED, lw=2.2, label=plain(unit))
     axes.axhline(0.0, color="#999999", lw=1)
     _mark_start(axes, treated)
     axes.set_ylabel("observed minus expected")
@@ -90,5 +94,6 @@ def _label_times(
 
 def _short(time: Any) -> str:
     """A time as few letters as will do."""
-    text = str(time)
-    return text.removesuffix(" 00:00:00")
+    from ncarl.plots.style import plain
+
+    return plain(str(time).removesuffix(" 00:00:00"))

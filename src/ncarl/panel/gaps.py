@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from ncarl.panel.covariance import STEPS, learn_covariance
 from ncarl.panel.hiding import hidden_alike
 from ncarl.panel.kriging import Kriging
 from ncarl.panel.logs import Log, like_given, read_log
+from ncarl.panel.scale import held, unit_of
 from ncarl.panel.seasons import Season, fit_season
 from ncarl.surveys import InMemory
 
@@ -54,9 +56,11 @@ class GapFiller(BaseEstimator):
         Steps of a cycle.
     held_out_error_ : float
         Root mean square error on known entries that were hidden as the gaps lie; the
-        better of two models was kept by it.
+        better of two models was kept by it. NaN where nothing could be hidden.
     calibration_ : float
         Root mean square of these errors over their standard deviations; 1 is right.
+    step_ : timedelta or None
+        Time from one line to the next, where the log has times.
     sensors_ : tuple
         Names of the sensors.
 
@@ -110,16 +114,24 @@ class GapFiller(BaseEstimator):
         found = read_log(log, self.time, self.period)
         there = ~np.isnan(found.values)
         found.refuse_silent()
-        self.unit_ = _unit(found.values)
+        self.unit_ = unit_of(found.values)
         inner = found.values / self.unit_
         self.season_: Season = fit_season(inner, found.period, found.phase)
         self.sensors_, self.period_ = found.sensors, found.period
+        self.step_ = found.step
         entries = InMemory(Observed.from_dense(found.values))
         self.range_: Range = fit_range(entries, "auto", rounded=False, by_column=True)
         inner = self.season_.inward(inner, found.phase)
         rng = np.random.default_rng(seed)
         hidden, (t, j) = hidden_alike(there, rng)
         asked = min(neighbours, inner.shape[1] - 1)
+        if len(t) == 0:
+            warnings.warn(
+                "no sensor has enough numbers to hide some and fill them in, so that "
+                "nobody can say how wide intervals must be; they are a guess, and "
+                "held_out_error_ is NaN. A longer log would tell",
+                stacklevel=2,
+            )
         self.held_out_error_ = np.inf
         for steps in STEPS:
             covariance = learn_covariance(inner, found.period, steps, engine)
@@ -144,7 +156,7 @@ class GapFiller(BaseEstimator):
         filled = like_given(log, self.time, found.placed(t, j, values), keep=True)
         if not return_std:
             return filled
-        spread = _held(spread * self.season_.spreads[j] * self.unit_)
+        spread = held(spread * self.season_.spreads[j] * self.unit_)
         table = found.placed(t, j, spread, known=0.0)
         return filled, like_given(log, self.time, table, keep=False)
 
@@ -180,11 +192,13 @@ class GapFiller(BaseEstimator):
     def _asked(self, log: Any) -> tuple[Log, Array, Array, Array, Array]:
         """The log, its gaps, and their means and deviations in inner units."""
         check_is_fitted(self)
-        found = read_log(log, self.time, self.period_)
+        found = read_log(log, self.time, self.period_, self.step_)
         if found.sensors != self.sensors_:
             raise ValueError(
                 f"the log must have the sensors of the fit, {self.sensors_[:5]} ..., "
-                f"got {found.sensors[:5]} ..."
+                f"got {found.sensors[:5]} ...; in a frame take them by name and in "
+                "this order, log[list(filler.sensors_)] with the column of times "
+                "if there is one"
             )
         there = ~np.isnan(found.values)
         wanted = np.zeros(there.shape, dtype=bool)
@@ -200,7 +214,7 @@ class GapFiller(BaseEstimator):
         steps = (t + log.phase) % len(season.effects)
         usual = season.means[j] + season.effects[steps, j]
         with np.errstate(over="ignore"):
-            return _held((usual + inner * season.spreads[j]) * self.unit_)
+            return held((usual + inner * season.spreads[j]) * self.unit_)
 
     def _take_if_better(
         self, kriging: Kriging, inner: Array, places: tuple[Array, Array],
@@ -209,8 +223,10 @@ class GapFiller(BaseEstimator):
         """Keep what fills in known entries best, and rank its errors for intervals."""
         errors = inner[places] - answers[0]
         squares = np.square(errors * self.season_.spreads[places[1]])
-        error = self.unit_ * float(np.sqrt(np.mean(squares))) if len(squares) else 0.0
-        if error < self.held_out_error_:
+        error = float("nan")
+        if len(squares):
+            error = self.unit_ * float(np.sqrt(np.mean(squares)))
+        if error < self.held_out_error_ or self.held_out_error_ == np.inf:
             self.kriging_, self.held_out_error_ = kriging, error
             self.scores_ = Scores.of(errors, answers[1], *places)
             self.calibration_ = self.scores_.spread
@@ -269,15 +285,3 @@ def _checked_lags(lags: Any) -> tuple[int, ...]:
     if isinstance(lags, int):
         lags = (lags,)
     return tuple(sorted({check_whole("each of lags", lag, low=1) for lag in lags}))
-
-
-def _unit(values: Array) -> float:
-    """A power of two about as large as the largest number."""
-    largest = float(np.nanmax(np.abs(values)))
-    return float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
-
-
-def _held(values: Array) -> Array:
-    """Values with overflow held at the largest float."""
-    largest = np.finfo(np.float64).max
-    return np.clip(values, -largest, largest)

@@ -24,9 +24,14 @@ def hidden_alike(
     hidden = np.roll(~there, shift, axis=0) & there
     if not hidden.any():
         hidden = there & (rng.random(there.shape) < SOME)
+    if not hidden.any():
+        # A short log without gaps: one entry of each sensor.
+        hidden[np.argmax(there, axis=0), np.arange(there.shape[1])] = there.any(axis=0)
     # A sensor keeps half of its entries at least.
-    lost = hidden.sum(axis=0) > there.sum(axis=0) / 2
-    hidden[:, lost] = False
+    most = there.sum(axis=0) // 2
+    for lost in np.flatnonzero(hidden.sum(axis=0) > most):
+        kept = rng.permutation(np.flatnonzero(hidden[:, lost]))[most[lost] :]
+        hidden[kept, lost] = False
     t, j = np.nonzero(hidden)
     if len(t) > MOST_ASKED:
         some = np.sort(rng.choice(len(t), MOST_ASKED, replace=False))

@@ -14,6 +14,10 @@ from ncarl.estimators.parameters import check_whole
 from ncarl.sources.frames import dense_values, is_frame, is_polars
 
 DAY = np.timedelta64(1, "D")
+#: Days and weeks of all logs are counted from here, a Monday.
+MONDAY = np.datetime64("1900-01-01", "us")
+#: Steps are mostly whole minutes, seconds or parts of them.
+ROUND = tuple(np.timedelta64(k, "us") for k in (60_000_000, 1_000_000, 1_000))
 #: Stamps may be off their step by this part of it.
 SLACK = 0.02
 #: Steps without a line are allowed for up to so many times the lines.
@@ -38,6 +42,8 @@ class Log:
         Steps of a cycle: a day, unless the user says otherwise.
     phase : int
         Where in its cycle the first step lies.
+    step : timedelta or None
+        Time from one step to the next, where times are known.
     """
 
     values: Array
@@ -45,6 +51,7 @@ class Log:
     sensors: tuple[Any, ...]
     period: int | None
     phase: int
+    step: np.timedelta64 | None = None
 
     def refuse_silent(self) -> None:
         """Raise where a sensor has nothing to go by."""
@@ -68,7 +75,9 @@ class Log:
         return lines
 
 
-def read_log(X: Any, time: str | None, period: Any) -> Log:
+def read_log(
+    X: Any, time: str | None, period: Any, step: np.timedelta64 | None = None
+) -> Log:
     """A log from a frame with times, or an array of equal steps.
 
     Parameters
@@ -80,6 +89,8 @@ def read_log(X: Any, time: str | None, period: Any) -> Log:
         column of times.
     period : int, timedelta or None
         Length of a cycle; None for a day where times are known.
+    step : timedelta or None
+        That of the log which was learned from; None to find it.
     """
     inner, stamps, _ = _split(X, time)
     values = dense_values(inner)
@@ -93,14 +104,14 @@ def read_log(X: Any, time: str | None, period: Any) -> Log:
     if stamps is None:
         lines = np.arange(len(values))
         return Log(values, lines, names, _given_period(period, None), 0)
-    step, lines = _steps(stamps)
+    step, lines = _steps(stamps, step)
     cycle = _given_period(period, step)
     if cycle is None:
         cycle = _daily(step, lines)
     grid = np.full((int(lines[-1]) + 1, values.shape[1]), np.nan)
     grid[lines] = values
-    phase = 0 if cycle is None else int((stamps[0] - _origin(stamps[0])) // step)
-    return Log(grid, lines, names, cycle, phase % (cycle or 1))
+    phase = 0 if cycle is None else _phase(stamps[0], step, lines)
+    return Log(grid, lines, names, cycle, phase % (cycle or 1), step)
 
 
 def like_given(X: Any, time: str | None, table: Array, *, keep: bool) -> Any:
@@ -115,8 +126,10 @@ def like_given(X: Any, time: str | None, table: Array, *, keep: bool) -> Any:
     if is_polars(X):
         return X.with_columns(filled.get_columns())
     out = X.copy()
-    for column in filled.columns:
-        out.isetitem(X.columns.get_loc(column), filled[column].array)
+    # By position: two sensors may have one name.
+    places = [k for k, column in enumerate(X.columns) if column != name]
+    for k, place in enumerate(places):
+        out.isetitem(place, filled.iloc[:, k].array)
     return out
 
 
@@ -163,7 +176,7 @@ def _only_time_column(X: Any) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _steps(stamps: Array) -> tuple[np.timedelta64, Array]:
+def _steps(stamps: Array, given: np.timedelta64 | None) -> tuple[np.timedelta64, Array]:
     """Length of a step, and the step of each line; an error if they are uneven."""
     if np.isnat(stamps).any():
         raise ValueError("every line of a log must have a time; some have none")
@@ -178,14 +191,15 @@ def _steps(stamps: Array) -> tuple[np.timedelta64, Array]:
             f"times of a log must increase, and line {line} (from 0, {stamps[line]}) "
             f"{what}; sort the log by time and keep one line of each time"
         )
-    step = np.median(apart)
+    step = np.median(apart) if given is None else given
     where = (stamps - stamps[0]) / step
     lines = np.rint(where).astype(np.int64)
     if np.abs(where - lines).max() > SLACK or (np.diff(lines) == 0).any():
         line = int(np.argmax(np.abs(where - lines) > SLACK))
         raise ValueError(
             f"times of a log must lie at equal steps, and line {line} ({stamps[line]}) "
-            f"is off the step of {step.astype(datetime.timedelta)}; bring the log to "
+            f"is off the step of {step.astype(datetime.timedelta)}"
+            f"{'' if given is None else ' of the fit'}; bring the log to "
             "equal steps first, for example log.resample('15min').mean() in pandas or "
             "group_by_dynamic in polars"
         )
@@ -227,7 +241,19 @@ def _daily(step: np.timedelta64, lines: Array) -> int | None:
     return None
 
 
-def _origin(stamp: Any) -> Any:
-    """A time at which days and weeks begin: a Monday before all times."""
-    monday = np.datetime64("1900-01-01", "us")
-    return monday + ((stamp.astype("datetime64[us]") - monday) // (7 * DAY)) * (7 * DAY)
+def _phase(first: Any, step: np.timedelta64, lines: Array) -> int:
+    """Steps from `MONDAY` to the first line, the same count for every log.
+
+    Over a century a step that is off by little adds up to days, so that the roundest
+    step is taken that the times allow.
+    """
+    step = step.astype("timedelta64[us]")
+    slack = SLACK * step / max(int(lines[-1]), 1)
+    for unit in ROUND:
+        near = round(step / unit) * unit
+        if near > np.timedelta64(0) and abs(near - step) <= slack:
+            step = near
+            break
+    away = first.astype("datetime64[us]") - MONDAY
+    # A stamp that is early by less than the slack belongs to its step.
+    return int((away + SLACK * step) // step)

@@ -11,9 +11,11 @@ import numpy as np
 
 from ncarl.bayes.intervals import Scores
 from ncarl.core.types import Array
-from ncarl.panel.completing import Choice, Completed, Completer
+from ncarl.panel.completing import GROUPS, Choice, Completed, Completer
+from ncarl.panel.scale import held, mean_of, root_mean_square
 
-#: So many fits at most: beyond them several control units are hidden together.
+#: So many fits, or a few for each pattern: beyond them several control units are
+#: hidden together.
 MOST_FITS = 60
 #: Of several treated units so many groups of control units take the place.
 MOST_GROUPS = 999
@@ -49,6 +51,12 @@ class Course:
         """The same with deviations multiplied by the factors of their times."""
         return replace(self, deviations=self.deviations * factors[self.times])
 
+    def in_units(self, unit: float) -> Course:
+        """The same in larger units."""
+        with np.errstate(over="ignore"):
+            errors, deviations = held(self.errors * unit), held(self.deviations * unit)
+        return Course(errors, deviations, self.times, self.before * unit)
+
 
 @dataclass(frozen=True)
 class Placebos:
@@ -69,6 +77,18 @@ class Placebos:
     units: Array
     courses: list[list[Course | None]]
     factors: Array
+
+    def in_units(self, unit: float) -> Placebos:
+        """The same with errors in larger units."""
+        courses = [
+            [None if c is None else c.in_units(unit) for c in found]
+            for found in self.courses
+        ]
+        return replace(self, courses=courses)
+
+    def tells_of(self, pattern: int) -> bool:
+        """Whether any control unit could be taken to be treated at those times."""
+        return any(course is not None for course in self.courses[pattern])
 
 
 @dataclass(frozen=True)
@@ -116,7 +136,7 @@ def course_of(values: Array, completed: Completed, unit: int, gap: Array) -> Cou
     there = gap & ~np.isnan(values[unit])
     errors = values[unit, there] - completed.values[unit, there]
     left_out = completed.left_out[unit]
-    before = float(np.sqrt(np.nanmean(np.square(left_out))))
+    before = root_mean_square(left_out)
     deviations = completed.deviations[unit, there]
     return Course(errors, deviations, np.flatnonzero(there), before)
 
@@ -180,8 +200,11 @@ def fits_needed(controls: int, patterns: int) -> int:
 
 
 def _groups(controls: Array, patterns: int) -> list[Array]:
-    """Control units that are hidden together: one by one, unless they are many."""
-    most = max(1, MOST_FITS // patterns)
+    """Control units that are hidden together: one by one, unless they are many.
+
+    However many patterns there are, most control units must stay to go by.
+    """
+    most = max(GROUPS, MOST_FITS // patterns)
     return np.array_split(controls, min(len(controls), most))
 
 
@@ -190,8 +213,12 @@ def assignments(
 ) -> list[list[Course]]:
     """Courses of control units in the place of the treated ones, many times over.
 
-    One treated unit: every control unit once. Several: groups drawn at random.
+    One treated unit: every control unit once. Several: groups drawn at random. Treated
+    units whose place no control unit can take are left out.
     """
+    pattern_of = [k for k in pattern_of if placebos.tells_of(k)]
+    if not pattern_of:
+        return []
     if len(pattern_of) == 1:
         return [[c] for c in placebos.courses[pattern_of[0]] if c is not None]
     n, groups = len(placebos.units), []
@@ -215,7 +242,7 @@ def statistic_of(group: list[Course], kind: str) -> float:
         return abs(block_score(group))
     ratios = []
     for course in group:
-        size = float(np.sqrt(np.mean(np.square(course.errors))))
+        size = root_mean_square(course.errors)
         least = max(course.before, LEAST * float(np.max(course.deviations)), 1e-300)
         ratios.append(size / least)
     return float(np.mean(ratios))
@@ -224,7 +251,7 @@ def statistic_of(group: list[Course], kind: str) -> float:
 def block_score(group: list[Course]) -> float:
     """Mean error of all treated entries over what it may be off by."""
     errors = np.concatenate([course.errors for course in group])
-    return float(np.mean(errors)) / max(block_deviation(group), 1e-300)
+    return mean_of(errors) / max(block_deviation(group), 1e-300)
 
 
 def block_deviation(group: list[Course]) -> float:
@@ -233,8 +260,8 @@ def block_deviation(group: list[Course]) -> float:
     Errors of one unit are alike for years on end, so that the mean of them is about as
     far off as each of them is.
     """
-    squares = np.concatenate([np.square(course.deviations) for course in group])
-    return math.sqrt(float(np.mean(squares)) / len(group))
+    deviations = np.concatenate([course.deviations for course in group])
+    return root_mean_square(deviations) / math.sqrt(len(group))
 
 
 def entry_scores(placebos: Placebos) -> Scores:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ncarl.bayes.intervals import Scores
 from ncarl.core.types import Array
+from ncarl.panel.average import Average
 from ncarl.panel.completing import Choice, Completed
 from ncarl.panel.data import Panel
 from ncarl.panel.placebo import (
@@ -25,26 +26,8 @@ from ncarl.panel.placebo import (
     rank_p_value,
     statistic_of,
 )
-
-
-@dataclass(frozen=True)
-class Average:
-    """Mean effect over all treated entries.
-
-    Attributes
-    ----------
-    effect : float
-        Observed minus expected.
-    low, high : float
-        Ends of its interval.
-    level : float
-        What the interval promises.
-    """
-
-    effect: float
-    low: float
-    high: float
-    level: float
+from ncarl.panel.scale import held, mean_of, root_mean_square
+from ncarl.panel.treatment import patterns_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +46,8 @@ class Counterfactual:
         What would have been: at treated entries from everything that is not treated,
         at others (for comparison) from everything but the entry itself.
     low, high : arrays
-        Ends of the intervals of ``expected`` at treated entries; NaN elsewhere.
+        Ends of the intervals of ``expected`` at treated entries; NaN elsewhere, and
+        everywhere unless `calibrated`.
     level : float
         What the intervals promise.
     effect, effect_low, effect_high : arrays
@@ -110,7 +94,8 @@ class Counterfactual:
 
     def _end(self, far: float) -> Array:
         """One end of the intervals."""
-        end = self.completed.values + far * self._deviations
+        with np.errstate(over="ignore"):
+            end = held(self.completed.values + far * self._deviations)
         return np.where(self.treated, end, np.nan)
 
     @cached_property
@@ -139,16 +124,17 @@ class Counterfactual:
     @cached_property
     def average(self) -> Average:
         """Mean effect over all treated entries."""
-        down, up = self._block_scores.reach(self.level)
+        down = up = float("nan")
+        if self.calibrated:
+            down, up = self._block_scores.reach(self.level)
         effects = np.concatenate([course.errors for course in self._courses])
-        mean, far = float(np.mean(effects)), block_deviation(self._courses)
+        mean, far = mean_of(effects), block_deviation(self._courses)
         return Average(mean, mean - up * far, mean + down * far, self.level)
 
     @cached_property
     def error_before(self) -> float:
         """Root mean square error for treated units at times without treatment."""
-        errors = self.completed.left_out[self._rows]
-        return float(np.sqrt(np.nanmean(np.square(errors))))
+        return root_mean_square(self.completed.left_out[self._rows])
 
     def placebo_test(self, statistic: str = "ratio") -> PlaceboTest:
         """How unusual the effect is among control units taken for treated ones.
@@ -174,18 +160,26 @@ class Counterfactual:
             raise ValueError(
                 f"statistic must be one of {', '.join(STATISTICS)}, got {statistic!r}"
             )
-        if self.placebos is None or not self.testable:
+        if self.placebos is None:
             raise ValueError(
-                "a placebo test needs placebos: call counterfactual with placebos=True "
-                "and at least two control units"
+                "a placebo test needs placebos: call counterfactual with placebos=True"
             )
-        found = statistic_of(self._courses, statistic)
+        if not self.testable:
+            raise ValueError(
+                "a placebo test needs control units that can take the place of the "
+                f"treated ones, and none of {len(self.placebos.units)} can: at least "
+                "two must have numbers at the treated times and before; add some"
+            )
+        pairs = zip(self._courses, self.patterns, strict=True)
+        # Like is held against like: units whose place nobody can take stay out.
+        compared = [c for c, k in pairs if self.placebos.tells_of(k)]
+        found = statistic_of(compared, statistic)
         others = np.array([statistic_of(group, statistic) for group in self._groups])
         names: tuple[Any, ...] = ()
         if len(self._rows) == 1:
             known = self.placebos.courses[0]
-            pairs = zip(self.placebos.units, known, strict=True)
-            names = tuple(self.panel.units[k] for k, c in pairs if c is not None)
+            both = zip(self.placebos.units, known, strict=True)
+            names = tuple(self.panel.units[k] for k, c in both if c is not None)
         return PlaceboTest(rank_p_value(found, others), found, others, names, statistic)
 
     def by_unit(self) -> dict[Any, float]:
@@ -223,12 +217,7 @@ class Counterfactual:
         """
         from ncarl.panel.figures import effect_figure
 
-        name = self.units[0] if unit is None else unit
-        if name not in self.units:
-            raise ValueError(
-                f"unit must be one of the treated units {self.units}, got {unit!r}"
-            )
-        return effect_figure(self, name)
+        return effect_figure(self, self._named(unit))
 
     def plot_placebos(self, unit: Any = None) -> Any:
         """A figure of the effect on a unit before that on all control units.
@@ -246,12 +235,21 @@ class Counterfactual:
 
         if self.placebos is None:
             raise ValueError("there are no placebos: counterfactual(placebos=True)")
+        return placebo_figure(self, self._named(unit))
+
+    def _named(self, unit: Any) -> Any:
+        """A treated unit; the first by default."""
         name = self.units[0] if unit is None else unit
         if name not in self.units:
             raise ValueError(
                 f"unit must be one of the treated units {self.units}, got {unit!r}"
             )
-        return placebo_figure(self, name)
+        return name
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether control units could be hidden, to say how wide intervals are."""
+        return not np.isnan(self.choice.error) or self.testable
 
     @property
     def testable(self) -> bool:
@@ -286,6 +284,8 @@ class Counterfactual:
     @cached_property
     def _reach(self) -> tuple[float, float]:
         """How far intervals of entries reach down and up, in deviations."""
+        if not self.calibrated:
+            return float("nan"), float("nan")
         scores: Scores = self.choice.scores
         if self.placebos is not None and self.testable:
             scores = entry_scores(self.placebos)
@@ -297,10 +297,3 @@ class Counterfactual:
         if self.placebos is None or not self.testable:
             return self.choice.block_scores
         return group_scores(self._groups, len(self.placebos.units))
-
-
-def patterns_of(treated: Array) -> tuple[list[Array], list[int]]:
-    """Different sets of treated times, and which of them each treated unit has."""
-    rows = treated[treated.any(axis=1)]
-    different, which = np.unique(rows, axis=0, return_inverse=True)
-    return list(different), [int(k) for k in np.ravel(which)]

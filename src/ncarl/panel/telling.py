@@ -52,8 +52,7 @@ def summary_of(result: Counterfactual) -> str:
         names += f" and {len(result.units) - MOST_NAMES} more"
     lines = [
         f"{names}: {int(result.treated.sum())} treated entries, {controls} controls",
-        f"average effect {mean.effect:.4g}, {100 * mean.level:g}% interval "
-        f"{mean.low:.4g} to {mean.high:.4g}",
+        f"average effect {mean.effect:.4g}, " + _interval(result),
         f"error before treatment {result.error_before:.4g}",
     ]
     if result.testable:
@@ -63,3 +62,11 @@ def summary_of(result: Counterfactual) -> str:
             f"{test.p_value:.3g} among {len(test.placebos)} placebos"
         )
     return "\n".join(lines)
+
+
+def _interval(result: Counterfactual) -> str:
+    """The interval of the average, or why there is none."""
+    mean = result.average
+    if not result.calibrated:
+        return "no interval: too few control units to tell"
+    return f"{100 * mean.level:g}% interval {mean.low:.4g} to {mean.high:.4g}"

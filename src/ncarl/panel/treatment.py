@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.panel.data import Panel
-from ncarl.sources.frames import dense_values, is_frame
+from ncarl.panel.data import Given, Panel
+from ncarl.panel.tables import mask_from_table
+from ncarl.panel.times import from_start_on
+from ncarl.sources.frames import is_frame
 
 #: A treated unit needs so many numbers from before.
 LEAST_BEFORE = 2
 
 
-def treated_entries(panel: Panel, treated: Any, start: Any) -> Array:
+def treated_entries(
+    panel: Panel, treated: Any, start: Any, given: Given | None = None
+) -> Array:
     """A mask of the treated entries, shape (units, times), that can be worked with.
 
     Parameters
@@ -27,13 +30,15 @@ def treated_entries(panel: Panel, treated: Any, start: Any) -> Array:
         See `ncarl.panel.counterfactual`.
     start : label of a time or None
         When treatment began, where ``treated`` does not say.
+    given : Given, optional
+        How an array of truth values lies; as the panel itself by default.
     """
-    mask = _mask(panel, treated, start)
+    mask = _mask(panel, treated, start, given or Given(tuple(range(len(panel.times)))))
     _refuse_hopeless(panel, mask)
     return mask
 
 
-def _mask(panel: Panel, treated: Any, start: Any) -> Array:
+def _mask(panel: Panel, treated: Any, start: Any, given: Given) -> Array:
     """The mask as it was given."""
     if isinstance(treated, Mapping):
         if start is not None:
@@ -42,41 +47,31 @@ def _mask(panel: Panel, treated: Any, start: Any) -> Array:
                 f"{start!r}"
             )
         return _from_starts(panel, treated)
-    table = _boolean_table(treated)
-    if table is not None:
+    if is_frame(treated) or (isinstance(treated, np.ndarray) and treated.ndim == 2):
         if start is not None:
             raise ValueError(
                 f"start must be None where treated is a table, got {start!r}"
             )
-        if table.shape != panel.values.shape:
-            raise ValueError(
-                "a table of treated entries must have the shape of the panel, "
-                f"{panel.values.shape} (units, times), got {table.shape}"
-            )
-        return table
+        return mask_from_table(panel, treated, given)
     if start is None:
         raise ValueError(
             "start must say when treatment began: the first treated time, such as "
             f"start={panel.times[-1]!r}; or give treated as {{unit: start}}"
         )
-    several = isinstance(treated, list | tuple | set | frozenset)
-    names = list(treated) if several else [treated]
+    names = _names(treated)
     if not names:
         raise ValueError("treated must name at least one unit, got none")
     return _from_starts(panel, dict.fromkeys(names, start))
 
 
-def _boolean_table(treated: Any) -> Array | None:
-    """A table of truth values, or None if this is none."""
-    if is_frame(treated):
-        values = dense_values(treated)
-    elif isinstance(treated, np.ndarray) and treated.ndim == 2:
-        values = treated
-    else:
-        return None
-    if not np.isin(values, (0, 1)).all():
-        raise ValueError("a table of treated entries must hold True and False only")
-    return np.asarray(values).astype(bool)
+def _names(treated: Any) -> list[Any]:
+    """The units that are named: by a list or such, or by one name."""
+    if isinstance(treated, list | tuple | set | frozenset):
+        return list(treated)
+    # An array, the index of a frame or one of its columns.
+    if getattr(treated, "ndim", 0) == 1 or type(treated).__name__ == "Series":
+        return list(treated.tolist() if hasattr(treated, "tolist") else treated)
+    return [treated]
 
 
 def _from_starts(panel: Panel, starts: Mapping[Any, Any]) -> Array:
@@ -85,12 +80,12 @@ def _from_starts(panel: Panel, starts: Mapping[Any, Any]) -> Array:
     for unit, start in starts.items():
         row = panel.position(unit)
         try:
-            first = _like_times(panel, start)
-            after = np.array([bool(time >= first) for time in panel.times])
+            after = from_start_on(panel.times, start)
         except (TypeError, ValueError):
             raise ValueError(
                 f"start must be a time like those of the panel ({panel.times[0]!r} to "
-                f"{panel.times[-1]!r}), got {start!r}"
+                f"{panel.times[-1]!r}), got {start!r}; take one of panel.times, "
+                "written as it is there"
             ) from None
         if not after.any():
             raise ValueError(
@@ -99,14 +94,6 @@ def _from_starts(panel: Panel, starts: Mapping[Any, Any]) -> Array:
             )
         mask[row] = after
     return mask
-
-
-def _like_times(panel: Panel, start: Any) -> Any:
-    """The start as a date where times are dates and it is written as text."""
-    kind = type(panel.times[0])
-    if isinstance(start, str) and issubclass(kind, datetime.date):
-        return kind.fromisoformat(start)
-    return start
 
 
 def _refuse_hopeless(panel: Panel, mask: Array) -> None:
@@ -141,3 +128,10 @@ def _refuse_hopeless(panel: Panel, mask: Array) -> None:
             f"no control unit has a number at {silent[0]!r}, when others are treated "
             f"({len(silent)} such times); leave these times out"
         )
+
+
+def patterns_of(treated: Array) -> tuple[list[Array], list[int]]:
+    """Different sets of treated times, and which of them each treated unit has."""
+    rows = treated[treated.any(axis=1)]
+    different, which = np.unique(rows, axis=0, return_inverse=True)
+    return list(different), [int(k) for k in np.ravel(which)]

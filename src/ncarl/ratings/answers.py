@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from ncarl.core.types import Array
 
 #: Reasons that a text lists one by one.
 SHOWN = 5
+#: An id of every kind.
+SAMPLES = {"int": 0, "str": "", "uuid": UUID(int=0)}
 
 
 class Recommended(NamedTuple):
@@ -140,7 +143,7 @@ def signed(amount: float) -> str:
 
 
 def as_table(
-    columns: Mapping[str, Any], library: str, row: type[Any], ids: Iterable[str]
+    columns: Mapping[str, Any], library: str, row: type[Any], ids: Mapping[str, str]
 ) -> Any:
     """Columns as a frame of the library that the ratings came in, or as rows.
 
@@ -152,22 +155,33 @@ def as_table(
         What to make of them.
     row : type
         Named tuple of a row, for "plain".
-    ids : iterable of str
-        Columns that hold ids, which keep their type.
+    ids : mapping of str to {"int", "str", "uuid"}
+        Kinds of ids, by the columns that hold them.
     """
     if library == "plain":
         names = [_plain(column) for column in columns.values()]
         return [row(*cells) for cells in zip(*names, strict=True)]
+    if any(len(column) for column in columns.values()):
+        return _frame(columns, library, ids)
+    # Libraries tell the type of a column by its cells: without any, by a sample.
+    samples = {
+        name: [SAMPLES[ids[name]]] if name in ids else np.zeros(1, column.dtype)
+        for name, column in columns.items()
+    }
+    return _frame(samples, library, ids).head(0)
+
+
+def _frame(columns: Mapping[str, Any], library: str, ids: Mapping[str, str]) -> Any:
+    """Columns as a frame of pandas or polars."""
     if library == "pandas":
         import pandas as pd
 
         return pd.DataFrame({name: _plain(col) for name, col in columns.items()})
     import polars as pl
 
-    kept = set(ids)
     return pl.DataFrame(
         [
-            pl.Series(name, _plain(col), dtype=_polars_type(pl, col, name in kept))
+            pl.Series(name, _plain(col), dtype=_polars_type(pl, col, name in ids))
             for name, col in columns.items()
         ]
     )
@@ -179,10 +193,10 @@ def _plain(column: Array | list[Any]) -> list[Any]:
 
 
 def _polars_type(pl: Any, column: Any, ids: bool) -> Any:
-    """The type that an empty column has too; None lets polars look."""
+    """The type of a column; None lets polars look."""
     if not ids:
         whole = np.issubdtype(column.dtype, np.integer)
         return pl.Int64 if whole else pl.Float64
-    if column and not isinstance(column[0], int | str):
+    if not isinstance(column[0], int | str):
         return pl.Object
     return None

@@ -126,7 +126,7 @@ class Answering(Fitted):
         if level is not None:
             ends = self._intervals([user] * len(ids), ids, level)
             columns |= dict(zip(("low", "high"), ends, strict=True))
-        return as_table(columns, self.library_, Recommended, (self.item,))
+        return as_table(columns, self.library_, Recommended, self._id_kinds)
 
     def similar_items(self, item: Any, n: int = 10, *, min_ratings: int = 1) -> Any:
         """The ``n`` items that are liked by those who like an item, as a table.
@@ -160,7 +160,7 @@ class Answering(Fitted):
             "similarity": close[best],
             "n_ratings": self._counts[best],
         }
-        return as_table(columns, self.library_, SimilarItem, (self.item,))
+        return as_table(columns, self.library_, SimilarItem, self._id_kinds)
 
     def explain(self, user: Any, item: Any, *, cut: str = "ratings") -> Explanation:
         """Why a user gets the prediction of an item: parts that add up to it.
@@ -196,7 +196,7 @@ class Answering(Fitted):
         order = np.argsort(-row.values, kind="stable")
         ids = [self.items_.values[k] for k in row.indices[order]]
         columns = {self.item: ids, self.rating: row.values[order]}
-        return as_table(columns, self.library_, Rated, (self.item,))
+        return as_table(columns, self.library_, Rated, self._id_kinds)
 
     def evaluate(
         self, test: Any, n: int = 10, *, good: float | None = None, level: float = 0.9,

@@ -99,6 +99,11 @@ class Fitted(BaseEstimator):
         return float(self.model_._noise_level()) > 0.0
 
     @property
+    def _id_kinds(self) -> dict[str, str]:
+        """Kinds of ids, by the columns of tables that hold them."""
+        return {self.item: self.items_.kind}
+
+    @property
     def _limits(self) -> Any:
         """Bounds of ratings."""
         return self.people_.server.two.range

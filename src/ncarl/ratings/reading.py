@@ -96,7 +96,9 @@ def read_pairs(users: Any, items: Any) -> tuple[list[Any], list[Any], bool]:
 
 def _is_single(given: Any) -> bool:
     """Whether this is one id, not a list of them."""
-    return isinstance(given, str | bytes) or not hasattr(given, "__len__")
+    if isinstance(given, str | bytes):
+        return True
+    return not (hasattr(given, "__len__") or hasattr(given, "__iter__"))
 
 
 def _check_names(found: list[Any], names: Sequence[str], what: str) -> None:

@@ -20,6 +20,10 @@ from ncarl.ratings.people import People
 from ncarl.ratings.reading import DUPLICATES, merged, numbers, read_columns, read_rated
 
 UNKNOWN = ("average", "error")
+#: Times the largest rating of the fit that a rating may be; sums cannot overflow then.
+FAR = 1e6
+#: Columns that tables of answers have besides the items.
+RESERVED = ("predicted", "n_ratings", "low", "high", "similarity")
 
 
 class Recommender(Answering):
@@ -90,6 +94,11 @@ class Recommender(Answering):
         """
         rule = check_choice("duplicates", self.duplicates, DUPLICATES)
         check_choice("unknown", self.unknown, UNKNOWN)
+        if self.item in RESERVED:
+            raise ValueError(
+                f"item must not be a name that answers have a column of, "
+                f"{', '.join(RESERVED)}, got {self.item!r}; rename the column first"
+            )
         read = read_columns(ratings, (self.user, self.item, self.rating))
         values = numbers(read.columns[2], self.rating)
         if len(values) == 0:
@@ -130,7 +139,8 @@ class Recommender(Answering):
         -----
         What is said of such a user comes from the user's own ratings and the kernel of
         the items. Items that the fit has not seen say nothing: they are left out with
-        a warning, or refused if ``unknown="error"``.
+        a warning, or refused if ``unknown="error"``. Ratings outside the bounds that
+        the model was given (``clip=(1, 5)``) are refused.
         """
         check_is_fitted(self)
         check_flag("replace", replace)
@@ -178,13 +188,23 @@ class Recommender(Answering):
         return places
 
     def _check_bounds(self, values: Array) -> None:
-        """Raise if ratings lie outside the scale of the fit."""
-        low, high = np.min(self._limits.low), np.max(self._limits.high)
+        """Raise if ratings lie outside a scale that was given, or of all proportion."""
+        largest = float(np.max(np.abs(self.people_.server.training.values)))
+        beyond = values[np.abs(values) / FAR > (largest or 1.0)]
+        if len(beyond):
+            raise ValueError(
+                f"{self.rating} must be on the scale of the fit, whose ratings are up "
+                f"to {largest:g}, got {beyond[0]:g}"
+            )
+        clip = getattr(self.model_, "clip", None)
+        if clip is None or isinstance(clip, str):
+            return  # bounds that were found in ratings do not tell where a scale ends
+        low, high = clip
         outside = values[(values < low) | (values > high)]
         if len(outside):
             raise ValueError(
-                f"{self.rating} must be on the scale of the fit, {low:g} to {high:g}, "
-                f"got {outside[0]:g}"
+                f"{self.rating} must be on the scale of the model, clip=({low:g}, "
+                f"{high:g}), got {outside[0]:g}"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:

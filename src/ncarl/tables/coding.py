@@ -145,7 +145,7 @@ def number_code(given: Given, normalise: str | None) -> NumberCode:
     low, high = float(known.min()), float(known.max())
     size = max(abs(low), abs(high))
     if low == high or np.ptp(known / size) < 1e-14:
-        return NumberCode(low, low if low == high else high)
+        return NumberCode(low, low)  # digits do not tell its values apart
     scale = float((known / size).std()) * size
     plain = NumberCode(low, high, float((known / size).mean()) * size, scale)
     if normalise == "auto":

@@ -212,7 +212,13 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         flags = {}
         if self.add_indicator:
             for j in self.indicator_features_:
-                flags[f"{FLAG}{table.names[j]}"] = table.given(j).gaps
+                flag = f"{FLAG}{table.names[j]}"
+                if flag in table.names:
+                    raise ValueError(
+                        f"add_indicator would replace your column {flag!r}; rename it, "
+                        "or set add_indicator=False"
+                    )
+                flags[flag] = table.given(j).gaps
         return as_asked(self, table.assembled(parts, flags))
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Any, Any]:

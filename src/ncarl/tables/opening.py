@@ -36,10 +36,14 @@ def open_table(estimator: Any, X: Any, *, reset: bool) -> Table:
             estimator, X, reset=reset, dtype=(np.float64, np.float32),
             ensure_all_finite="allow-nan",
         )  # fmt: skip
+        if reset:
+            estimator.frame_names_ = None
         return ArrayTable(values)
     table: Table = PolarsTable(X) if is_polars(X) else PandasTable(X)
     _check_shape(table)
-    if not reset:
+    if reset:
+        estimator.frame_names_ = list(table.names)
+    else:
         table = _by_name(estimator, table)
     frame = table.frame  # type: ignore[attr-defined]
     validate_data(estimator, frame, reset=reset, skip_check_array=True)
@@ -74,10 +78,19 @@ def _refuse_array(estimator: Any) -> None:
 
 def _by_name(estimator: Any, table: Table) -> Table:
     """The table with its columns in the order of the fit, if it has just these."""
-    names = list(getattr(estimator, "feature_names_in_", []))
-    if table.names == names or sorted(map(str, table.names)) != sorted(names):
+    names = estimator.frame_names_
+    if names is None or list(table.names) == names:
         return table
-    return table.reordered([table.names.index(name) for name in names])
+    if set(table.names) == set(names):
+        return table.reordered([table.names.index(name) for name in names])
+    if not hasattr(estimator, "feature_names_in_") and len(names) == len(table.names):
+        # scikit-learn compares names that are text, and no others.
+        strange = [name for name in table.names if name not in names]
+        raise ValueError(
+            f"columns of X must be those of fit, {names[:8]}, got "
+            f"{strange[:8]} among them; rename them"
+        )
+    return table
 
 
 def as_asked(estimator: Any, frame: Any) -> Any:
