@@ -31,6 +31,7 @@ FILES = {
 }
 
 
+@pytest.mark.thorough
 def test_the_quick_demo_writes_pictures_and_true_numbers(ncarl, tmp_path):
     folder = tmp_path / "new" / "demo"
     folder.mkdir(parents=True)

@@ -118,6 +118,7 @@ def test_engines_agree(name, turned, X, device):
     assert_agree(here, there, X, loose.get(name, 1e-9))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["floor", "noisy"])
 def test_a_small_batch_gives_the_same_answer(name, X, device):
     ample = fitted(X, Torch(device), **OPTIONS[name])
@@ -309,6 +310,7 @@ def all_of_bayes(estimator, X):
     return {name: value for name, value in said.items() if len(value)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", BAYES_OPTIONS)
 def test_engines_agree_on_the_bayesian_model(name, X, device):
     options = {**BAYES, **BAYES_OPTIONS[name]}

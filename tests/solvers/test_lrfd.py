@@ -203,6 +203,7 @@ class TestTheRun:
         other = LRFD(**options, engine=torch_cpu).fit_transform(X)
         assert_allclose(other, plain, atol=1e-5)
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("after", [5, 60])
     @pytest.mark.parametrize("options", [{}, {"lam": 0.1}, {"dictionary": "learned"}])
     def test_a_run_goes_on_from_its_checkpoint(self, options, after, tmp_path):

@@ -103,6 +103,7 @@ def test_every_reader_gives_the_answer_in_memory(
     assert_array_equal(answer[seen], gappy[seen])
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*did not settle")
 @pytest.mark.parametrize(
     ("reader", "name"), [pair for pair in PAIRS if pair[0] in ("npy", "npz")]

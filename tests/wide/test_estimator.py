@@ -79,6 +79,7 @@ def test_with_few_directions_it_completes_as_well_as_ncarl():
     assert error < 0.05
 
 
+@pytest.mark.thorough
 def test_sparse_graph_part_changes_next_to_nothing(monkeypatch):
     _, X = tall(150, 100)
     options = {"alpha": 10.0, "rank": 40, **RUN}
@@ -249,6 +250,7 @@ def assert_same_fit(one, other, X):
     assert one.converged_ == other.converged_
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", KINDS)
 def test_killed_fit_goes_on_to_the_same_bits(X, tmp_path, name):
     options = {**RUN, **KINDS[name]}
