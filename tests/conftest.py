@@ -78,9 +78,9 @@ def no_gpu_by_itself() -> Iterator[None]:
 def few_cuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small matrices are cut four times in all, not ten: every path, half the time.
 
-    Tests of the Bayesian model itself have as many as users have.
+    Tests of the Bayesian model itself, of faults and of pages have as many as users.
     """
-    if "bayes" not in request.path.parts:
+    if not {"bayes", "faults", "docs"} & set(request.path.parts):
         monkeypatch.setattr("ncarl.bayes.cuts.MOST_CUTS", 2)
 
 

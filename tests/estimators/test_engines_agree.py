@@ -12,7 +12,7 @@ from ncarl.estimators import grid
 torch = pytest.importorskip("torch")
 from ncarl import Torch  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
+pytestmark = [pytest.mark.usefixtures("one_torch_thread"), pytest.mark.thorough]
 EIGHT = {"max_iter": 8, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 FIVE = {**EIGHT, "max_iter": 5}
 GIVEN = "a given graph"
@@ -118,7 +118,6 @@ def test_engines_agree(name, turned, X, device):
     assert_agree(here, there, X, loose.get(name, 1e-9))
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["floor", "noisy"])
 def test_a_small_batch_gives_the_same_answer(name, X, device):
     ample = fitted(X, Torch(device), **OPTIONS[name])
@@ -310,7 +309,6 @@ def all_of_bayes(estimator, X):
     return {name: value for name, value in said.items() if len(value)}
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", BAYES_OPTIONS)
 def test_engines_agree_on_the_bayesian_model(name, X, device):
     options = {**BAYES, **BAYES_OPTIONS[name]}

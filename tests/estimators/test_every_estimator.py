@@ -364,6 +364,7 @@ def noisy(truth):
 
 
 @pytest.mark.parametrize("estimator", **named(CHOSEN))
+@pytest.mark.thorough
 class TestChosenStrengths:
     def test_the_best_trial_is_taken(self, estimator, noisy, truth):
         fitted = clone(estimator).fit(noisy)

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from ncarl.cli.outputs import check_targets
-from ncarl.pages.markup import MAKER
 
 #: Type of the parameter ``report`` of a command.
 ReportOption = Annotated[
@@ -40,6 +39,8 @@ def check_report(path: Path | None, source: Path | None = None) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--report must end in .html, got {str(path)!r}")
     if path.exists() and not path.is_dir():
+        from ncarl.pages.markup import MAKER  # which loads more than help needs
+
         with path.open("rb") as stream:
             ours = f'name="generator" content="{MAKER}"'.encode() in stream.read(400)
         if not ours:
