@@ -16,6 +16,8 @@ from ncarl.sources import open_rows
 #: From so many entries on; with so many rows neither a kernel of the rows nor a search
 #: for similar ones can be paid for, so that nothing is lost.
 LARGE, MANY_ROWS = 5_000_000, 50_000
+#: Entries that are worked on together.
+PIECE = 1_000_000
 #: Rows that stand for all where the mean of deviations is wanted.
 SAMPLED = 1000
 
@@ -33,7 +35,10 @@ def rows_of(values: Any, model: ModelOptions, outputs: Outputs) -> Any:
     if model.method is Method.NCARL:
         free = model.orientation in (None, Orientation.AUTO, Orientation.COLUMNS)
     known = model.method in (Method.BAYES, Method.NCARL)
-    return open_rows(values) if tall and free and known else values
+    if not (tall and free and known):
+        return values
+    # Several pieces are held at a time: small ones, or little would be saved.
+    return open_rows(values, rows_per_chunk=max(1, PIECE // n))
 
 
 def some_rows(values: Array, gaps: Array) -> Array:
