@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
@@ -13,23 +12,26 @@ import typer
 from ncarl.cli.choices import EngineName, Method, Scale
 from ncarl.cli.complete import complete
 from ncarl.cli.reporting import ReportOption, check_report
+from ncarl.cli.shared import (
+    FITS,
+    HIDING,
+    DataArgument,
+    EngineOption,
+    HideOption,
+    Pattern,
+    PatternOption,
+    SeedOption,
+)
 
 if TYPE_CHECKING:
     from ncarl.cli.files import ReadOptions, Table
     from ncarl.study.compare import Comparison
     from ncarl.study.compare_plan import Plan
 
-TABLE, HIDING, FITS = "How to read DATA", "What is hidden", "Fits"
+TABLE = "How to read DATA"
 #: Options that `complete` declares, and that mean the same here.
 READING = ("na", "label", "header", "delimiter", "array")
 Command = TypeVar("Command", bound=Callable[..., None])
-
-
-class Pattern(StrEnum):
-    """How hidden entries lie."""
-
-    ALIKE = "alike"
-    RANDOM = "random"
 
 
 def reads_as(other: Callable[..., None]) -> Callable[[Command], Command]:
@@ -55,48 +57,22 @@ EXAMPLES = (
 
 @reads_as(complete)
 def compare(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="CSV, TSV (also .gz), Parquet, NPY, NPZ or Matrix Market, with gaps "
-            "or without. Entries that a sparse file does not list are missing.",
-            show_default=False,
-        ),
-    ],
+    source: DataArgument,
     methods: Annotated[
         str,
         typer.Option(metavar="NAME,NAME,...|all", rich_help_panel=FITS,
                      help="Methods of ncarl complete. The yardstick 'mean' is always "
                      "shown beside them."),
     ] = "bayes,ncarl-cv,soft-impute,nuclear,bias",
-    hide: Annotated[
-        float,
-        typer.Option(rich_help_panel=HIDING,
-                     help="Share of the known entries to hide. No row or column loses "
-                     "its last one."),
-    ] = 0.1,
+    hide: HideOption = 0.1,
     repeats: Annotated[
         int,
         typer.Option(rich_help_panel=HIDING,
                      help="How often; all methods see the same draws."),
     ] = 3,
-    pattern: Annotated[
-        Pattern,
-        typer.Option(rich_help_panel=HIDING,
-                     help="alike hides entries as the gaps lie, in blocks where they "
-                     "do; random hides them one by one."),
-    ] = Pattern.ALIKE,
-    seed: Annotated[
-        int,
-        typer.Option(rich_help_panel=HIDING,
-                     help="Seed of what is hidden, and of the methods."),
-    ] = 0,
-    engine: Annotated[
-        EngineName,
-        typer.Option(rich_help_panel=FITS,
-                     help="Where the work is done; auto takes a GPU if there is one."),
-    ] = EngineName.AUTO,
+    pattern: PatternOption = Pattern.ALIKE,
+    seed: SeedOption = 0,
+    engine: EngineOption = EngineName.AUTO,
     budget: Annotated[
         float,
         typer.Option(metavar="SECONDS", rich_help_panel=FITS,

@@ -26,6 +26,7 @@ from ncarl.cli.choices import (
 )
 from ncarl.cli.models import ModelOptions
 from ncarl.cli.reporting import ReportOption, check_report
+from ncarl.cli.shared import QuietOption
 
 TABLE, MODEL, OUTPUT = "How to read IN", "Model", "Output"
 BAYES, PAPER = "Only for --method bayes", "Only for --method ncarl and ncarl-cv"
@@ -251,11 +252,7 @@ def complete(
         typer.Option("--overwrite", rich_help_panel=OUTPUT,
                      help="Replace files that exist, IN too."),
     ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", rich_help_panel=OUTPUT,
-                     help="Print warnings and errors only."),
-    ] = False,
+    quiet: QuietOption = False,
 ) -> None:  # fmt: skip
     """Fill the missing entries of a table, and leave the others as they are.
 

@@ -8,16 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ncarl.cli.choices import EngineName, Method, Scale
-from ncarl.cli.compare import Pattern, reads_as
+from ncarl.cli.compare import reads_as
 from ncarl.cli.complete import complete
 from ncarl.cli.reporting import ReportOption, check_report
+from ncarl.cli.shared import (
+    FITS,
+    HIDING,
+    OUTPUT,
+    DataArgument,
+    EngineOption,
+    HideOption,
+    Pattern,
+    PatternOption,
+    QuietOption,
+    SeedOption,
+)
 
 if TYPE_CHECKING:
     from ncarl.cli.files import ReadOptions, Table
     from ncarl.study.evaluate import Asked
     from ncarl.study.evaluate_scores import Evaluation
 
-HIDING, FITS, OUTPUT = "What is hidden", "Fits", "Output"
 #: Shown by --help.
 EXAMPLES = (
     "ncarl evaluate table.csv",
@@ -28,39 +39,17 @@ EXAMPLES = (
 
 @reads_as(complete)
 def evaluate(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="CSV, TSV (also .gz), Parquet, NPY, NPZ or Matrix Market, with gaps "
-            "or without. Entries that a sparse file does not list are missing.",
-            show_default=False,
-        ),
-    ],
+    source: DataArgument,
     method: Annotated[
         Method,
         typer.Option(rich_help_panel=FITS, help="The method of ncarl complete to try."),
     ] = Method.BAYES,
-    hide: Annotated[
-        float,
-        typer.Option(rich_help_panel=HIDING,
-                     help="Share of the known entries to hide. No row or column loses "
-                     "its last one."),
-    ] = 0.1,
+    hide: HideOption = 0.1,
     repeats: Annotated[
         int, typer.Option(rich_help_panel=HIDING, help="How often, each time others.")
     ] = 3,
-    pattern: Annotated[
-        Pattern,
-        typer.Option(rich_help_panel=HIDING,
-                     help="alike hides entries as the gaps lie, in blocks where they "
-                     "do; random hides them one by one."),
-    ] = Pattern.ALIKE,
-    seed: Annotated[
-        int,
-        typer.Option(rich_help_panel=HIDING,
-                     help="Seed of what is hidden, and of the methods."),
-    ] = 0,
+    pattern: PatternOption = Pattern.ALIKE,
+    seed: SeedOption = 0,
     compare_too: Annotated[
         bool,
         typer.Option("--compare/--no-compare", rich_help_panel=FITS,
@@ -72,11 +61,7 @@ def evaluate(
         typer.Option(metavar="SECONDS", rich_help_panel=FITS,
                      help="What a fit of these others may take."),
     ] = 60.0,
-    engine: Annotated[
-        EngineName,
-        typer.Option(rich_help_panel=FITS,
-                     help="Where the work is done; auto takes a GPU if there is one."),
-    ] = EngineName.AUTO,
+    engine: EngineOption = EngineName.AUTO,
     scale: Annotated[
         Scale,
         typer.Option(rich_help_panel=FITS,
@@ -94,11 +79,7 @@ def evaluate(
         typer.Option("--overwrite", rich_help_panel=OUTPUT,
                      help="Replace a JSON file that exists."),
     ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", rich_help_panel=OUTPUT,
-                     help="Print warnings and errors only."),
-    ] = False,
+    quiet: QuietOption = False,
     na: list[str] | None = None,
     label: list[str] | None = None,
     header: bool | None = None,

@@ -10,6 +10,7 @@ import typer
 
 from ncarl.cli.choices import EngineName, parse_columns, parse_level
 from ncarl.cli.reporting import ReportOption
+from ncarl.cli.shared import QuietOption
 
 FILES, WHO, RANK, OUTPUT = "Ratings", "For whom", "How items are ranked", "Output"
 EXAMPLES = (
@@ -143,11 +144,7 @@ def recommend(
         typer.Option("--overwrite", rich_help_panel=OUTPUT,
                      help="Replace files that exist."),
     ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", rich_help_panel=OUTPUT,
-                     help="Print warnings and errors only."),
-    ] = False,
+    quiet: QuietOption = False,
 ) -> None:  # fmt: skip
     """Recommend items to users, and say why.
 
