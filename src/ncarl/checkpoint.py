@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -42,7 +42,18 @@ WAYS_OUT = {
     errno.EROFS: "Make its folder writable",
 }
 
+#: A step of a solver.
+S = TypeVar("S", bound="_Step")
 Parts = tuple[Mapping[str, Any], Mapping[str, Array]]
+
+
+class _Step(Protocol):
+    """A step that knows its number."""
+
+    @property
+    def step(self) -> int:
+        """The number, from 1."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,23 @@ class Keeper:
         with self.sound():
             refuse_other(self.path, header, self.kind, self.owner)
         return header, arrays
+
+    def step(self, rebuilt: Callable[..., S]) -> tuple[S, History] | None:
+        """The step that the file holds and the records up to it; None without a file.
+
+        Parameters
+        ----------
+        rebuilt : callable
+            Makes the step of header, arrays and records.
+        """
+        kept = self.get()
+        if kept is None:
+            return None
+        with self.sound():
+            history = History(kept[0]["history"])
+            iterate = rebuilt(*kept, history)
+        self.at = f"step {iterate.step}"
+        return iterate, history
 
     @contextlib.contextmanager
     def sound(self) -> Iterator[None]:

@@ -57,23 +57,8 @@ class KernelFile(Keeper):
         self.after(f"step {iterate.step}", parts, last=last)
 
     def read(self) -> tuple[Iterate, History] | None:
-        """The state kept in the file, or None where there is no file yet.
-
-        Raises
-        ------
-        BrokenFileError
-            If the file is foreign or damaged.
-        CheckpointMismatchError
-            If it belongs to another estimator, other data or other parameters.
-        """
-        kept = self.get()
-        if kept is None:
-            return None
-        with self.sound():
-            history = History(kept[0]["history"])
-            iterate = _iterate(*kept, history)
-        self.at = f"step {iterate.step}"
-        return iterate, history
+        """The state kept in the file, or None where there is no file yet."""
+        return self.step(_iterate)
 
 
 def _parts(iterate: Iterate, history: History) -> Parts:

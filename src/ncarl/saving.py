@@ -30,13 +30,20 @@ def save_estimator(
     estimator: Any, path: str | os.PathLike[str], *, training_data: bool
 ) -> None:
     """Write a fitted estimator; `load` reads it back."""
+    header, arrays = described(estimator, training_data=training_data)
+    write_archive(path, {"kind": KIND, **header}, arrays)
+
+
+def described(
+    estimator: Any, *, training_data: bool
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A fitted estimator as what JSON can hold, and arrays; see `restored`."""
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(estimator)
     params, arrays = _split_params(estimator)
     model, model_arrays = estimator._model_state()
     header = {
-        "kind": KIND,
         "class": type(estimator).__name__,
         "params": params,
         "scalars": {name: getattr(estimator, name) for name in estimator._scalars},
@@ -54,7 +61,7 @@ def save_estimator(
         arrays["feature_names"] = np.asarray(estimator.feature_names_in_, dtype=str)
     if training_data:
         arrays |= _sparse_arrays("training", estimator._training_entries().to_csr())
-    write_archive(path, header, arrays)
+    return header, arrays
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -88,7 +95,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def restored(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
-    """The fitted estimator that header and arrays describe."""
+    """The fitted estimator that `described` took apart."""
     import ncarl
 
     params = dict(header["params"])

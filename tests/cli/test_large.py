@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -118,3 +120,27 @@ def test_rows_go_by_in_turn_where_nothing_is_lost_by_it(
     values = np.ones(shape)
     found = large.rows_of(values, ModelOptions(**options), Outputs("o", **outputs))
     assert (found is not values) == in_turn
+
+
+def test_memory_is_given_back_after_every_piece_where_the_system_can(
+    small_is_large, monkeypatch, rng
+):
+    X = np.where(rng.random((60, 5)) < 0.8, rng.standard_normal((60, 5)), np.nan)
+    monkeypatch.setattr(large, "PIECE", 100)
+    rows = large.rows_of(X, ModelOptions(), Outputs("o"))
+    calls = []
+    monkeypatch.setattr(large, "trimmer", lambda: calls.append)
+    found = np.concatenate([piece.values for piece in rows])
+    np.testing.assert_array_equal(found, X[~np.isnan(X)])
+    assert calls == [0, 0, 0]
+    monkeypatch.setattr(large, "trimmer", lambda: None)  # as on macOS and Windows
+    assert len(list(rows)) == 3
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="memory is given back with glibc only"
+)
+def test_glibc_is_found():
+    trim = large.trimmer()
+    assert trim is not None
+    assert trim(0) in (0, 1)

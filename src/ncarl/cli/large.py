@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,9 @@ from ncarl.cli.choices import Method, Orientation, Sides
 from ncarl.cli.models import ModelOptions
 from ncarl.cli.outputs import Outputs
 from ncarl.core.types import Array
-from ncarl.sources import open_rows
+from ncarl.observed import Observed
+from ncarl.sources.frames import float_dtype
+from ncarl.sources.memory import MemoryRows
 
 #: From so many entries on; with so many rows neither a kernel of the rows nor a search
 #: for similar ones can be paid for, so that nothing is lost.
@@ -38,7 +43,31 @@ def rows_of(values: Any, model: ModelOptions, outputs: Outputs) -> Any:
     if not (tall and free and known):
         return values
     # Several pieces are held at a time: small ones, or little would be saved.
-    return open_rows(values, rows_per_chunk=max(1, PIECE // n))
+    return FrugalRows(values, float_dtype(values), max(1, PIECE // n))
+
+
+class FrugalRows(MemoryRows):
+    """Rows of a matrix in memory; what was worked out of some is freed after them."""
+
+    def __iter__(self) -> Iterator[Observed]:
+        """Chunks of rows in order."""
+        for chunk in super().__iter__():
+            yield chunk
+            # Else the heaps of several threads keep what was freed, in pieces that
+            # fit nothing: half as much again as is in use.
+            trim = trimmer()
+            if trim is not None:
+                trim(0)
+
+
+@cache
+def trimmer() -> Callable[[int], int] | None:
+    """What gives freed memory back to the system; None where C has no such function."""
+    try:
+        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # no glibc
+        return None
+    return found
 
 
 def some_rows(values: Array, gaps: Array) -> Array:

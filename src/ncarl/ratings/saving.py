@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -14,8 +12,7 @@ from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
 from ncarl.observed import Observed
 from ncarl.ratings.ids import KINDS, Ids
-from ncarl.saving import KIND as MODEL
-from ncarl.saving import restored
+from ncarl.saving import described, restored
 from ncarl.storage import read_archive, write_archive
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ PARAMETERS = ("user", "item", "rating", "duplicates", "unknown")
 def save(recommender: Recommender, path: str | os.PathLike[str]) -> None:
     """Write a fitted recommender; `load` reads it back."""
     people = recommender.people_
-    header, arrays = _model_parts(recommender.model_, Path(path))
+    header, arrays = described(recommender.model_, training_data=True)
     users = list(people.added)
     rows = [people.added[user] for user in users]
     own = {
@@ -44,17 +41,6 @@ def save(recommender: Recommender, path: str | os.PathLike[str]) -> None:
     arrays["added/items"] = _joined([row.indices for row in rows], np.int32)
     arrays["added/values"] = _joined([row.values for row in rows], np.float64)
     write_archive(path, {**header, "kind": KIND, "recommender": own}, arrays)
-
-
-def _model_parts(model: Any, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Header and arrays of the model's own file, training ratings included."""
-    if not path.resolve().parent.is_dir():
-        raise FileNotFoundError(f"the folder {str(path.parent)!r} does not exist")
-    with tempfile.TemporaryDirectory(dir=path.resolve().parent) as folder:
-        file = Path(folder) / "model"
-        model.save(file, training_data=True)
-        header, arrays = read_archive(file, MODEL)
-    return {k: v for k, v in header.items() if k not in ("version", "kind")}, arrays
 
 
 def _joined(parts: list[Array], dtype: Any) -> Array:

@@ -38,23 +38,8 @@ class WideFile(Keeper):
         self.after(f"step {iterate.step}", lambda: _parts(iterate, history), last=last)
 
     def read(self) -> tuple[WideIterate, History] | None:
-        """The state kept in the file, or None where there is no file yet.
-
-        Raises
-        ------
-        BrokenFileError
-            If the file is foreign or damaged.
-        CheckpointMismatchError
-            If it belongs to another estimator, other data or other parameters.
-        """
-        kept = self.get()
-        if kept is None:
-            return None
-        with self.sound():
-            history = History(kept[0]["history"])
-            iterate = _iterate(*kept, history)
-        self.at = f"step {iterate.step}"
-        return iterate, history
+        """The state kept in the file, or None where there is no file yet."""
+        return self.step(_iterate)
 
 
 def sparse_parts(name: str, matrix: Any) -> dict[str, Array]:
