@@ -121,6 +121,14 @@ def test_everybody_gets_a_list_in_a_file(ncarl, folder, tmp_path):
     np.testing.assert_allclose(mine["low"], [row.low for row in wanted])
 
 
+def test_lists_of_everybody_are_counted_by_a_bar(ncarl, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("ncarl.cli.recommend_work.on_terminal", lambda: True)
+    asked = ("recommend", "--model", folder / "model.ncarl", "--all-users", "-n", 2)
+    shown = ncarl(*asked, "-o", tmp_path / "a.csv").stderr
+    assert "lists" in shown and "100/100" in shown
+    assert not ncarl(*asked, "-o", tmp_path / "b.csv", "--quiet").stderr
+
+
 def test_similar_items_are_found_by_id_or_title(ncarl, folder, tmp_path):
     model = Recommender.load(folder / "model.ncarl")
     wanted = [str(row.item) for row in model.similar_items(101, 3)]

@@ -1,5 +1,7 @@
 """Types of columns: what comes in comes out, in pandas and polars."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -236,3 +238,17 @@ def test_numbers_stand_for_categories_that_were_numbers():
     out = imputer.transform(new)
     assert out["c"].dtype == frame["c"].dtype
     assert out["c"][0] == 1
+
+
+def test_decimals_stay_decimals_with_their_places(rng):
+    cents = rng.integers(100, 900, 40)
+    prices = [
+        None if i % 7 == 0 else Decimal(int(c)) / 100 for i, c in enumerate(cents)
+    ]
+    table = pd.DataFrame({"price": prices, "weight": cents / 50 + rng.random(40)})
+    filled = TableImputer().fit_transform(table)["price"]
+    assert filled.map(type).eq(Decimal).all()
+    assert all(value.as_tuple().exponent >= -2 for value in filled)
+    for before, after in zip(prices, filled, strict=True):
+        assert before is None or before is after
+    assert float(filled[0]) == pytest.approx(cents[0] / 100, abs=1)

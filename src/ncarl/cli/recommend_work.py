@@ -17,6 +17,7 @@ from ncarl.cli.recommend_files import read_own, read_ratings, read_titles
 from ncarl.cli.recommend_out import write_rows
 from ncarl.cli.recommend_usage import Asked, Job, check_usage, delimited
 from ncarl.estimators.bayesian import BayesianNCARL
+from ncarl.progress import hundred_steps
 from ncarl.ratings import Explanation, Recommended, Recommender, SimilarItem
 from ncarl.ratings.recommender import RESERVED
 
@@ -81,10 +82,13 @@ def run(job: Job, asked: Asked) -> Done:
     recommender.library_ = "plain"
     titles = _titles(recommender, job, asked)
     level = _level(recommender, asked)
-    lists = [
-        _listed(recommender, user, asked, level)
-        for user in _users(recommender, job, asked)
-    ]
+    users = _users(recommender, job, asked)
+    bar = _watched(job) and asked.everybody
+    with hundred_steps(bar, len(users), "lists") as reached:
+        lists = list[List]()
+        for user in users:
+            lists.append(_listed(recommender, user, asked, level))
+            reached(len(lists))
     if asked.everybody and level is not None:
         lists = _with_intervals(recommender, lists, level)
     similar: Sequence[SimilarItem] = ()
@@ -98,6 +102,11 @@ def run(job: Job, asked: Asked) -> Done:
     if job.out is not None:
         write_rows(job.out.resolve(), *table(done))
     return done
+
+
+def _watched(job: Job) -> bool:
+    """Whether long work shows a bar."""
+    return on_terminal() and not job.quiet
 
 
 def _titles(recommender: Recommender, job: Job, asked: Asked) -> dict[str, str]:
@@ -123,8 +132,7 @@ def fitted(job: Job) -> tuple[Recommender, float]:
     assert job.source is not None
     mark = None if format_of(job.source) == "Parquet" else job.delimiter
     ratings = read_ratings(job.source, job.columns, mark)
-    shown_bar = on_terminal() and not job.quiet
-    model = BayesianNCARL(engine=job.engine, progress=shown_bar)
+    model = BayesianNCARL(engine=job.engine, progress=_watched(job))
     user, item, rating = ratings.names
     item = "item" if item in RESERVED else item
     recommender = Recommender(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,8 @@ class PandasTable:
         if kind == "integer" and not _is_whole(new):
             dtype = _float_like(dtype)
         if dtype == series.dtype:
+            if inferred(series) == "decimal":
+                new = decimals(new, series[~gaps])
             filled = series.array.copy()
             filled[gaps] = pd.array(_typed(new, dtype), dtype=dtype)
             return pd.Series(filled, index=series.index, dtype=dtype)
@@ -112,7 +115,7 @@ def kind_of(series: Any) -> str:
     if isinstance(dtype, pd.CategoricalDtype):
         return "category"
     if dtype == OBJECT:
-        return OBJECTS.get(types.infer_dtype(series, skipna=True), "other")
+        return OBJECTS.get(inferred(series), "other")
     if types.is_bool_dtype(dtype):
         return "boolean"
     if types.is_integer_dtype(dtype):
@@ -122,6 +125,24 @@ def kind_of(series: Any) -> str:
     if str(dtype) == "null[pyarrow]":
         return "empty"
     return "category" if types.is_string_dtype(dtype) else "other"
+
+
+def inferred(series: Any) -> str:
+    """What pandas takes a column of objects for; nothing of other columns."""
+    import pandas as pd
+
+    if series.dtype != OBJECT:
+        return ""
+    return str(pd.api.types.infer_dtype(series, skipna=True))
+
+
+def decimals(new: Array, known: Any) -> Array:
+    """Numbers as decimals, with as many places as the longest known one has."""
+    exponents = (value.as_tuple().exponent for value in known if value.is_finite())
+    places = max(0, -min(exponents, default=0))
+    found = np.empty(len(new), dtype=object)
+    found[:] = [Decimal(f"{value:.{places}f}") for value in new]
+    return found
 
 
 def _is_whole(new: Array) -> bool:
