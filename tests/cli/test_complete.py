@@ -410,6 +410,14 @@ def test_version_and_help(ncarl):
         assert "Usage" in ncarl(command, "--help").stdout
 
 
+def test_the_package_runs_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "ncarl", "--version"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"ncarl {package.__version__}\n"
+
+
 def test_help_loads_no_numerical_library():
     code = (
         "import sys; from ncarl.cli.app import app\n"
