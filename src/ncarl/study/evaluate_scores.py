@@ -152,10 +152,12 @@ class Evaluation:
     @cached_property
     def columns(self) -> tuple[ColumnScore, ...]:
         """Columns that had entries hidden, those with the largest errors first."""
-        whole = self.all
+        hidden = self.all.columns
+        order = np.argsort(hidden, kind="stable")
+        found, firsts = np.unique(hidden[order], return_index=True)
+        parts = np.split(order, firsts[1:])
         scores = [
-            self._column(int(j), np.flatnonzero(whole.columns == j))
-            for j in np.unique(whole.columns)
+            self._column(int(j), some) for j, some in zip(found, parts, strict=True)
         ]
         return tuple(sorted(scores, key=_worst))
 
