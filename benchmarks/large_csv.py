@@ -51,7 +51,14 @@ def written(path, rows):
 def command(source, target):
     """The command, started."""
     program = [sys.executable, "-m", "ncarl", "complete", str(source)]
-    return subprocess.Popen([*program, "-o", str(target)], stdout=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [*program, "-o", str(target)], stdout=subprocess.DEVNULL, preexec_fn=_can_stop
+    )
+
+
+def _can_stop():
+    """What a shell runs in the background would not hear Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finished(source, target):

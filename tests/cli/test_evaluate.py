@@ -253,11 +253,11 @@ def test_a_table_that_is_too_small_is_refused_in_a_sentence(fails, tmp_path):
     assert "fewer than 10 tell nothing" in said and "more known entries" in said
 
 
-def made(truth, guess, mean, columns, spreads):
+def made(truth, guess, mean, columns, spreads, ends=None):
     """An evaluation of a single draw, by hand."""
     arrays = [np.asarray(v, dtype=float) for v in (truth, guess, mean)]
     j = np.asarray(columns)
-    part = Tried(np.arange(len(j)), j, *arrays, None, {}, 1.0)
+    part = Tried(np.arange(len(j)), j, *arrays, None, ends or {}, 1.0)
     template = evaluate(np.eye(12) + 1.0, "bias", repeats=1, others=())
     return Evaluation("bias", (part,), np.asarray(spreads), None, template.comparison)
 
@@ -268,10 +268,25 @@ def test_a_column_that_does_not_vary_has_no_share_of_its_spread():
     assert (first.error, first.error_in_spreads, first.explained) == (1.0, 0.5, 0.75)
     assert second.error_in_spreads is None and second.explained is None
     assert found.error_in_spreads == (0.5, 1.0) and found.explained == 0.75
+    # Rounding may put the mean beside the only value there is.
+    nearly = made([1.0, 5.0], [2.0, 5.0], [3.0, 5.0 + 1e-15], [0, 1], [2.0, 0.0])
+    assert nearly.columns[1].explained is None
     flat = made([5.0], [5.0], [5.0], [0], [0.0])
     assert flat.error_in_spreads is None and flat.explained is None
     assert verdict(flat) == ""
     json.dumps(flat.record(), allow_nan=False)
+
+
+def test_intervals_of_columns_that_do_not_vary_count_only_alone():
+    ends = {0.9: (np.array([0.0, 3.0, 5.0]), np.array([2.0, 4.0, 5.0]))}
+    values = [1.0, 1.0, 5.0]
+    found = made(values, values, values, [0, 0, 1], [2.0, 0.0], ends)
+    assert found.levels[0].held == 0.5
+    assert found.levels[0].width_in_spreads == 0.75
+    last = {0.9: tuple(end[2:] for end in ends[0.9])}
+    alone = made(values[2:], values[2:], values[2:], [0], [0.0], last)
+    assert alone.levels[0].held == 1.0
+    assert alone.levels[0].width_in_spreads is None
 
 
 @pytest.mark.parametrize("part", [0.95, 0.8, 0.5, 0.2, 0.0, -3.0])

@@ -81,6 +81,19 @@ def test_pixels_of_a_colour_are_missing(ncarl, photo, lost, tmp_path):
     assert (pixels(out) == inpaint(marked, lost)).all()
 
 
+def test_pixels_that_are_nearly_of_the_colour_are_told_of(ncarl, photo, tmp_path):
+    marked, out = scene(), tmp_path / "out.png"
+    marked[4:7, 3:20] = MAGENTA
+    marked[3, 3:20] = marked[7, 3:20] = (230, 30, 225)  # as a JPEG smears it
+    marked[15, 20] = (230, 30, 225)  # a flower, far away
+    Image.fromarray(marked).save(photo)
+    asked = ("inpaint", photo, "--mask-color", "magenta", "-o", out, "--overwrite")
+    said = " ".join(ncarl(*asked).stdout.split())
+    assert "34 pixels beside them are nearly of that colour" in said
+    assert "--tolerance 60" in said
+    assert "of that colour" not in ncarl(*asked, "--tolerance", 60).stdout
+
+
 @pytest.mark.parametrize("missing", ["random:0.3", "block:6", "text"])
 def test_a_trial_hides_pixels_and_tells_how_near_it_came(ncarl, photo, missing):
     said = ncarl("inpaint", photo, "--missing", missing).stdout
@@ -355,7 +368,11 @@ def test_filling_what_cannot_be_seen_is_noted(ncarl, tmp_path, mask, lost):
         picture[lost, 3] = alpha
         Image.fromarray(picture).save(path)
         said = ncarl("inpaint", path, "--mask", mask, "-o", out, "--overwrite").stdout
-        assert ("100% of the missing pixels are transparent" in said) == noted
+        assert ("of the missing pixels are transparent" in said) == noted
+    picture[tuple(np.argwhere(lost)[0])][3] = 0
+    Image.fromarray(picture).save(path)
+    said = ncarl("inpaint", path, "--mask", mask, "-o", out, "--overwrite").stdout
+    assert "1 of the missing pixels are transparent" in said
 
 
 def test_squares_do_not_touch_and_leave_most_of_the_picture(rng):

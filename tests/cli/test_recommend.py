@@ -355,6 +355,14 @@ def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
         ((*model, "--like", 101, "--level", 0.8), "--level is for lists"),
         ((*model, "--all-users"), "say where to with --out"),
         (
+            (*model, "--all-users", "-o", tmp_path / "o.txt"),
+            "--out must be CSV, TSV or Parquet, got '.txt' (o.txt)",
+        ),
+        (
+            (*model, "--all-users", "-o", tmp_path / "o.npy"),
+            "--out must be CSV, TSV or Parquet, got NPY (o.npy)",
+        ),
+        (
             (*model, "--all-users", "-u", 4, "-o", tmp_path / "o.csv"),
             "--all-users and --user do not go together",
         ),

@@ -63,10 +63,18 @@ def test_empty_columns_stay_empty_or_are_dropped():
     assert imputer.transform(given)["nothing"].isna().all()
     later = imputer.transform(given.assign(nothing=1.0))
     assert (later["nothing"] == 1.0).all()
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="'nothing': they are left out$"):
         dropped = TableImputer(**QUICK, empty="drop").fit(given)
     assert list(dropped.transform(given).columns) == ["x", "y"]
     assert list(dropped.get_feature_names_out()) == ["x", "y"]
+
+
+def test_an_array_of_words_is_to_be_a_frame():
+    words = np.array([[1.0, "a"], [2.0, "b"], [np.nan, "a"]], dtype=object)
+    with pytest.raises(ValueError, match=r"must be a frame .* 'a' in row 0, column 1"):
+        TableImputer(**QUICK).fit(words)
+    numbers = np.array([["1", "2"], ["3", "nan"], ["2", "5"]])
+    assert TableImputer(**QUICK).fit_transform(numbers).shape == (3, 2)
 
 
 def test_other_columns_than_in_fit_are_named():

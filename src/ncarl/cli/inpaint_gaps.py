@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
+from scipy import ndimage
 
 from ncarl import masks
 from ncarl.cli.inpaint_files import PictureFile, read_picture_file
@@ -14,6 +15,8 @@ from ncarl.core.types import Array
 
 #: What is written over a picture to try `inpaint` on.
 WORDS = "the quick brown fox jumps over the lazy dog "
+#: A colour this far off another, in each channel, is nearly the same.
+NEARLY = 60
 #: Height of its letters and of its lines, in pixels.
 LETTERS, LINES = 18, 26
 #: Squares that are hidden: so many, but no more than this part of the picture.
@@ -88,11 +91,11 @@ def find_gaps(options: GapOptions, picture: PictureFile, max_pixels: int) -> Gap
     gaps = _found(options, picture, max_pixels)
     if picture.mode not in ("LA", "RGBA") or not gaps.mask.any():
         return gaps
-    unseen = (picture.pixels[..., -1][gaps.mask] == 0).mean()
-    if unseen <= 0.5:
+    unseen = int((picture.pixels[..., -1][gaps.mask] == 0).sum())
+    if unseen == 0:
         return gaps
     note = (
-        f"{unseen:.0%} of the missing pixels are transparent and stay so: what fills "
+        f"{unseen} of the missing pixels are transparent and stay so: what fills "
         "them cannot be seen; save the picture without transparency first"
     )
     return replace(gaps, note="; ".join(filter(None, (gaps.note, note))))
@@ -166,7 +169,29 @@ def _of_colour(color: str, tolerance: int, picture: PictureFile) -> Gaps:
             f"{int(off.min())} (JPEG changes colours), so --tolerance {int(off.min())} "
             "would find one"
         )
-    return Gaps(found, f"of the colour {color}")
+    return Gaps(found, f"of the colour {color}", note=_shades_left(off, tolerance))
+
+
+def _shades_left(off: Array, tolerance: int) -> str:
+    """What to say where pixels are nearly of the colour: a JPEG's edges of a scratch.
+
+    Parameters
+    ----------
+    off : array of int, shape (height, width)
+        How far pixels are off the colour.
+    tolerance : int
+        How far those that count as missing may be.
+    """
+    missing, near = off <= tolerance, off <= tolerance + NEARLY
+    # Pictures have such colours of their own; next to what is missing they stand out.
+    around = ndimage.binary_propagation(missing, np.ones((3, 3)), mask=near) & ~missing
+    count = int(around.sum())
+    if count * 20 <= int(missing.sum()):
+        return ""
+    return (
+        f"{count} pixels beside them are nearly of that colour and count as known; "
+        f"--tolerance {tolerance + NEARLY} takes them in"
+    )
 
 
 def _colour(color: str) -> tuple[int, int, int]:

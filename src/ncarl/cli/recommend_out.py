@@ -40,7 +40,11 @@ def _written(cell: Any) -> Any:
 
 def check_out(path: Path | None) -> None:
     """Raise if a table cannot be written in the format that its name means."""
-    if path is not None and format_of(path) not in FORMATS:
-        raise ValueError(
-            f"--out must be CSV, TSV or Parquet, got {format_of(path)} ({path.name})"
-        )
+    if path is None:
+        return
+    try:
+        kind = format_of(path)
+    except ValueError:  # of formats for matrices, which lists are not
+        kind = f"{path.suffix!r}" if path.suffix else "no ending"
+    if kind not in FORMATS:
+        raise ValueError(f"--out must be CSV, TSV or Parquet, got {kind} ({path.name})")

@@ -88,7 +88,7 @@ class Ids:
         text = f"{self.name} {value!r} is not known"
         other = self.same_words(value)
         if other is not None:
-            return f"{text}; did you mean {other!r} ({type(other).__name__})?"
+            return f"{text}; did you mean {other!r} ({type(other).__name__})"
         some = ", ".join(repr(known) for known in self.values[:3])
         return f"{text}; there are {len(self)} {self.name}s, such as {some}"
 

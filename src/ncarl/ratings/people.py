@@ -52,7 +52,7 @@ class People:
         place = self.ids.find(user)
         if place is None:
             raise UnknownIdError(
-                f"{self.ids.stranger(user)}. add_user(ratings, user) makes one known, "
+                f"{self.ids.stranger(user)}; add_user(ratings, user) makes one known, "
                 "and None asks for nobody in particular"
             )
         return self.server.row_of(place), place

@@ -132,19 +132,23 @@ class Evaluation:
 
     @cached_property
     def levels(self) -> tuple[LevelScore, ...]:
-        """Intervals by what they promise; none for a method without error bars."""
+        """Intervals by what they promise; none for a method without error bars.
+
+        Columns that do not vary are held by any interval: where others do, those count.
+        """
         whole = self.all
         unit = self.spreads[whole.columns]
-        some = unit > 0.0
+        varies = unit > 0.0
+        some = varies if varies.any() else np.ones_like(varies)
         found = []
-        for level, (low, high) in whole.ends.items():
-            wide = (high[some] - low[some]) / unit[some]
+        for level, ends in whole.ends.items():
+            low, high = (end[some] for end in ends)
             found.append(
                 LevelScore(
                     level,
-                    coverage(whole.truth, low, high),
+                    coverage(whole.truth[some], low, high),
                     interval_width(low, high),
-                    float(np.mean(wide)) if some.any() else None,
+                    float(np.mean((high - low) / unit[some])) if varies.any() else None,
                 )
             )
         return tuple(found)
@@ -177,7 +181,7 @@ class Evaluation:
             error,
             error / spread if spread > 0.0 else None,
             usual / spread if spread > 0.0 else None,
-            1.0 - (error / usual) ** 2 if usual > 0.0 else None,
+            1.0 - (error / usual) ** 2 if spread > 0.0 and usual > 0.0 else None,
             held,
         )
 

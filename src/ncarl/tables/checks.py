@@ -20,7 +20,6 @@ EMPTY = ("leave", "drop")
 
 def checked_rules(est: Any) -> Rules:
     """How columns are to be taken, or an error that names the parameter at fault."""
-    check_choice("empty", est.empty, EMPTY)
     check_flag("add_indicator", est.add_indicator)
     if isinstance(est.ignore, str) or not hasattr(est.ignore, "__iter__"):
         raise TypeError(f"ignore must be a list of column names, got {est.ignore!r}")
@@ -28,6 +27,7 @@ def checked_rules(est: Any) -> Rules:
         normalise=check_choice("normalise", est.normalise, NORMALISE),
         max_categories=check_whole("max_categories", est.max_categories, low=1),
         ignore=tuple(est.ignore),
+        empty=check_choice("empty", est.empty, EMPTY),
     )
 
 

@@ -32,6 +32,7 @@ def open_table(estimator: Any, X: Any, *, reset: bool) -> Table:
             _refuse_array(estimator)
         if isinstance(X, np.ma.MaskedArray):
             X = dense_values(X)
+        _refuse_words(X)
         values = validate_data(
             estimator, X, reset=reset, dtype=(np.float64, np.float32),
             ensure_all_finite="allow-nan",
@@ -64,6 +65,28 @@ def _check_shape(table: Table) -> None:
             f"columns of X must have different names, got {', '.join(twice)} more than "
             "once; rename them"
         )
+
+
+def _refuse_words(X: Any) -> None:
+    """Raise for an array of words, which can be no numbers."""
+    if not isinstance(X, np.ndarray) or X.dtype.kind not in "OU" or X.ndim != 2:
+        return
+    for place, cell in np.ndenumerate(X):
+        if isinstance(cell, str) and not _says_a_number(cell):
+            raise ValueError(
+                "X must be a frame of pandas or polars where columns hold words, got "
+                f"an array with {str(cell)!r} in row {place[0]}, column {place[1]}; "
+                "pandas.DataFrame(X).infer_objects() makes one of it"
+            )
+
+
+def _says_a_number(text: str) -> bool:
+    """Whether a text can be read as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse_array(estimator: Any) -> None:

@@ -68,6 +68,7 @@ class Rules:
     normalise: str | None
     max_categories: int
     ignore: tuple[Any, ...]
+    empty: str
 
 
 def fit_columns(table: Table, rules: Rules) -> list[Column]:
@@ -143,8 +144,12 @@ def _warn(crowded: list[str], empty: list[Column], rules: Rules) -> None:
     if empty:
         listed = ", ".join(repr(c.name) for c in empty)
         warnings.warn(
-            f"nothing is known of columns {listed}: they stay empty; empty='drop' "
-            "leaves them out",
+            f"nothing is known of columns {listed}: "
+            + (
+                "they are left out"
+                if rules.empty == "drop"
+                else "they stay empty; empty='drop' leaves them out"
+            ),
             UserWarning,
             stacklevel=4,
         )
