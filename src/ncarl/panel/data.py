@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from ncarl.core.types import Array
+from ncarl.panel.naming import listed, unknown_unit
 from ncarl.panel.times import increasing, refuse_unordered
 from ncarl.sources.frames import dense_values, is_frame, is_polars
 
@@ -126,7 +127,7 @@ class Panel:
             if name not in names:
                 raise ValueError(
                     f"{role} must be a column of the frame, got {name!r}; it has "
-                    f"{', '.join(map(repr, names[:20]))}"
+                    f"{listed(names, most=20)}"
                 )
         units, rows = _numbered("unit", _labels(frame, unit))
         times, columns = _numbered("time", _labels(frame, time))
@@ -190,15 +191,8 @@ class Panel:
         for k, name in enumerate(self.units):
             if name is unit or name == unit:
                 return k
-        import difflib
-
-        near = difflib.get_close_matches(str(unit), map(str, self.units), 3, 0.5)
-        shown = near or [str(name) for name in self.units[:10]]
-        hint = "did you mean" if near else "there are"
-        raise ValueError(
-            f"treated must name units of the panel, got {unit!r}; {hint} "
-            f"{', '.join(map(repr, shown))}{'' if near else ' ...'}"
-        )
+        turned = self.given.turned
+        raise ValueError(unknown_unit(unit, self.units, self.times, turned))
 
     def value(self, unit: Any, time: Any) -> float:
         """The number of one unit at one time."""

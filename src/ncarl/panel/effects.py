@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ncarl.core.types import Array
 from ncarl.engines import Engine, pick_engine
 from ncarl.estimators.parameters import check_number, check_whole
 from ncarl.panel.completing import Completer
 from ncarl.panel.data import Panel, as_panel
+from ncarl.panel.order import completed_as_given, order_of_units, placebos_as_given
 from ncarl.panel.placebo import fits_needed, run_placebos
 from ncarl.panel.result import Counterfactual
 from ncarl.panel.scale import unit_of
@@ -63,7 +65,8 @@ def counterfactual(
         Whether control units are taken for treated ones in turn. Without it there is no
         test, and intervals come from five groups of control units.
     random_state : int, default=0
-        Seed of the groups of control units.
+        Seed of the groups of control units, which go by the numbers of the units and
+        not by their order.
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
         Where the work is done.
     progress : bool, default=False
@@ -96,9 +99,9 @@ def counterfactual(
     seed = check_whole("random_state", random_state, low=0)
     given = None if isinstance(data, Panel) else panel.given
     mask = treated_entries(panel, treated, start, given)
-    controls = np.flatnonzero(~mask.any(axis=1) & ~np.isnan(panel.values).all(axis=1))
     patterns, _ = patterns_of(mask)
-    untreated = np.where(mask, np.nan, panel.values)
+    order = order_of_units(panel.values, mask)
+    untreated, controls = _without_treatment(panel.values[order], mask[order])
     scale = unit_of(untreated)
     completer = Completer(untreated / scale, pick_engine(engine))
     fits = fits_needed(len(controls), len(patterns)) if placebos else 0
@@ -114,11 +117,24 @@ def counterfactual(
                 completer, choice, patterns, controls, LEAST_BEFORE, advance
             )
     found = Counterfactual(
-        panel, mask, share, completed.in_units(scale), choice.in_units(scale),
-        None if runs is None else runs.in_units(scale), seed,
-    )  # fmt: skip
+        panel,
+        mask,
+        share,
+        completed_as_given(completed.in_units(scale), order),
+        choice.in_units(scale),
+        None if runs is None else placebos_as_given(runs.in_units(scale), order),
+        seed,
+    )
     _warn_if_unknown(found, len(controls))
     return found
+
+
+def _without_treatment(values: Array, treated: Array) -> tuple[Array, Array]:
+    """The panel with treated entries hidden, and the rows of its control units."""
+    # Rows in a row: how a table lies in memory changes the last digits of its sums.
+    untreated = np.ascontiguousarray(np.where(treated, np.nan, values))
+    known = ~np.isnan(untreated).all(axis=1)
+    return untreated, np.flatnonzero(known & ~treated.any(axis=1))
 
 
 def _warn_if_unknown(found: Counterfactual, controls: int) -> None:

@@ -19,6 +19,7 @@ from ncarl.panel.covariance import STEPS, learn_covariance
 from ncarl.panel.hiding import hidden_alike
 from ncarl.panel.kriging import Kriging
 from ncarl.panel.logs import Log, like_given, read_log
+from ncarl.panel.naming import listed
 from ncarl.panel.scale import held, unit_of
 from ncarl.panel.seasons import Season, fit_season
 from ncarl.surveys import InMemory
@@ -44,7 +45,7 @@ class GapFiller(BaseEstimator):
         Other sensors that are asked for each sensor.
     time : str, optional
         The column with the times; by default a pandas index of times, or the only
-        column of times.
+        column of times. Text is not taken for times: `pandas.to_datetime` first.
     random_state : int, default=0
         Seed of the entries that are hidden to find out how wide intervals are.
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
@@ -195,8 +196,9 @@ class GapFiller(BaseEstimator):
         found = read_log(log, self.time, self.period_, self.step_)
         if found.sensors != self.sensors_:
             raise ValueError(
-                f"the log must have the sensors of the fit, {self.sensors_[:5]} ..., "
-                f"got {found.sensors[:5]} ...; in a frame take them by name and in "
+                f"the log must have the sensors of the fit, "
+                f"{listed(self.sensors_, most=5)}, got "
+                f"{listed(found.sensors, most=5)}; in a frame take them by name and in "
                 "this order, log[list(filler.sensors_)] with the column of times "
                 "if there is one"
             )

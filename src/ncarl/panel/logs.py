@@ -11,17 +11,15 @@ import numpy as np
 from ncarl.containers import give_back
 from ncarl.core.types import Array
 from ncarl.estimators.parameters import check_whole
-from ncarl.sources.frames import dense_values, is_frame, is_polars
+from ncarl.panel.naming import listed
+from ncarl.panel.steps import DAY, SLACK, steps_of
+from ncarl.panel.times import read_as_times
+from ncarl.sources.frames import dense_values, is_frame, is_polars, library_of
 
-DAY = np.timedelta64(1, "D")
 #: Days and weeks of all logs are counted from here, a Monday.
 MONDAY = np.datetime64("1900-01-01", "us")
 #: Steps are mostly whole minutes, seconds or parts of them.
 ROUND = tuple(np.timedelta64(k, "us") for k in (60_000_000, 1_000_000, 1_000))
-#: Stamps may be off their step by this part of it.
-SLACK = 0.02
-#: Steps without a line are allowed for up to so many times the lines.
-SPARSEST = 20
 #: A cycle shows only in a log that holds it so many times.
 LEAST_CYCLES = 2
 
@@ -92,11 +90,17 @@ def read_log(
     step : timedelta or None
         That of the log which was learned from; None to find it.
     """
+    if type(X).__name__ == "Series":
+        raise ValueError(
+            f"a log must have lines and sensors, got a {library_of(X)} Series; make it "
+            "a log of one sensor with .to_frame()"
+        )
     inner, stamps, _ = _split(X, time)
     values = dense_values(inner)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(
             f"a log must have lines and sensors, got an array of shape {values.shape}"
+            f"{'; one sensor is array.reshape(-1, 1)' if values.ndim == 1 else ''}"
         )
     if np.isinf(values).any():
         raise ValueError("a log must hold finite numbers, NaN in gaps; got infinity")
@@ -104,7 +108,7 @@ def read_log(
     if stamps is None:
         lines = np.arange(len(values))
         return Log(values, lines, names, _given_period(period, None), 0)
-    step, lines = _steps(stamps, step)
+    step, lines = steps_of(stamps, step)
     cycle = _given_period(period, step)
     if cycle is None:
         cycle = _daily(step, lines)
@@ -147,11 +151,13 @@ def _split(X: Any, time: str | None) -> tuple[Any, Array | None, str | None]:
     if time is None:
         time = _only_time_column(X)
         if time is None:
+            if not is_polars(X):
+                _refuse_hidden_times(X.index)
             return X, None, None
     if time not in X.columns:
         raise ValueError(
             f"time must be a column of the log, got {time!r}; it has "
-            f"{', '.join(map(repr, list(X.columns)[:20]))}"
+            f"{listed(list(X.columns), most=20)}"
         )
     column = X[time]
     if getattr(getattr(column, "dt", None), "tz", None) is not None:
@@ -166,6 +172,26 @@ def _split(X: Any, time: str | None) -> tuple[Any, Array | None, str | None]:
     return inner, stamps, time
 
 
+def _refuse_hidden_times(index: Any) -> None:
+    """Raise where the labels of a pandas frame are times but not held as such."""
+    rest = (
+        "first, or drop it with log.reset_index(drop=True) so that lines count as steps"
+    )
+    if str(index.dtype).startswith("period"):
+        raise ValueError(
+            f"the index of a log must hold dates and times, got {index.dtype}; turn it "
+            f"into such (log.index = log.index.to_timestamp()) {rest}"
+        )
+    if read_as_times(index):
+        label = index.dropna()[0]
+        raise ValueError(
+            "the index of a log must hold dates and times, got labels such as "
+            f"{label!r} ({type(label).__name__}); turn them into such "
+            "(log.index = pandas.to_datetime(log.index), or parse_dates=True in "
+            f"pandas.read_csv) {rest}"
+        )
+
+
 def _only_time_column(X: Any) -> str | None:
     """The column of times, if there is just one."""
     if is_polars(X):
@@ -174,41 +200,6 @@ def _only_time_column(X: Any) -> str | None:
         kinds = {name: kind.kind == "M" for name, kind in X.dtypes.items()}
     found = [name for name, good in kinds.items() if good]
     return found[0] if len(found) == 1 else None
-
-
-def _steps(stamps: Array, given: np.timedelta64 | None) -> tuple[np.timedelta64, Array]:
-    """Length of a step, and the step of each line; an error if they are uneven."""
-    if np.isnat(stamps).any():
-        raise ValueError("every line of a log must have a time; some have none")
-    if len(stamps) < 2:
-        raise ValueError("a log must have at least two lines, got one")
-    stamps = stamps.astype("datetime64[us]")
-    apart = np.diff(stamps)
-    if (apart <= np.timedelta64(0)).any():
-        line = int(np.argmax(apart <= np.timedelta64(0))) + 1
-        what = "comes twice" if apart[line - 1] == np.timedelta64(0) else "goes back"
-        raise ValueError(
-            f"times of a log must increase, and line {line} (from 0, {stamps[line]}) "
-            f"{what}; sort the log by time and keep one line of each time"
-        )
-    step = np.median(apart) if given is None else given
-    where = (stamps - stamps[0]) / step
-    lines = np.rint(where).astype(np.int64)
-    if np.abs(where - lines).max() > SLACK or (np.diff(lines) == 0).any():
-        line = int(np.argmax(np.abs(where - lines) > SLACK))
-        raise ValueError(
-            f"times of a log must lie at equal steps, and line {line} ({stamps[line]}) "
-            f"is off the step of {step.astype(datetime.timedelta)}"
-            f"{'' if given is None else ' of the fit'}; bring the log to "
-            "equal steps first, for example log.resample('15min').mean() in pandas or "
-            "group_by_dynamic in polars"
-        )
-    if lines[-1] > SPARSEST * len(lines):
-        raise ValueError(
-            f"the log has {len(lines)} lines over {lines[-1]} steps of "
-            f"{step.astype(datetime.timedelta)}; fill it piece by piece"
-        )
-    return step, lines
 
 
 def _given_period(period: Any, step: np.timedelta64 | None) -> int | None:

@@ -202,28 +202,31 @@ def fits_needed(controls: int, patterns: int) -> int:
 def _groups(controls: Array, patterns: int) -> list[Array]:
     """Control units that are hidden together: one by one, unless they are many.
 
-    However many patterns there are, most control units must stay to go by.
+    However many patterns there are, most control units must stay to go by. Those next
+    to each other have like numbers, and are dealt out to different groups.
     """
-    most = max(GROUPS, MOST_FITS // patterns)
-    return np.array_split(controls, min(len(controls), most))
+    count = min(len(controls), max(GROUPS, MOST_FITS // patterns))
+    return [controls[k::count] for k in range(count)]
 
 
 def assignments(
-    placebos: Placebos, pattern_of: list[int], rng: np.random.Generator
+    placebos: Placebos, pattern_of: list[int], order: Array, rng: np.random.Generator
 ) -> list[list[Course]]:
     """Courses of control units in the place of the treated ones, many times over.
 
-    One treated unit: every control unit once. Several: groups drawn at random. Treated
-    units whose place no control unit can take are left out.
+    One treated unit: every control unit once. Several: groups drawn at random, from all
+    units in ``order``. Treated units whose place no control unit can take are left out.
     """
-    pattern_of = [k for k in pattern_of if placebos.tells_of(k)]
+    pattern_of = sorted(k for k in pattern_of if placebos.tells_of(k))
     if not pattern_of:
         return []
     if len(pattern_of) == 1:
         return [[c] for c in placebos.courses[pattern_of[0]] if c is not None]
-    n, groups = len(placebos.units), []
+    place = {int(unit): k for k, unit in enumerate(placebos.units)}
+    ranked = [place[int(unit)] for unit in order if int(unit) in place]
+    n, groups = len(ranked), []
     for _ in range(MOST_GROUPS):
-        drawn = rng.choice(n, len(pattern_of), replace=len(pattern_of) > n)
+        drawn = rng.choice(ranked, len(pattern_of), replace=len(pattern_of) > n)
         group = [placebos.courses[k][i] for k, i in zip(pattern_of, drawn, strict=True)]
         known = [course for course in group if course is not None]
         if len(known) == len(group):

@@ -13,6 +13,7 @@ from ncarl.core.types import Array
 from ncarl.panel.average import Average
 from ncarl.panel.completing import Choice, Completed
 from ncarl.panel.data import Panel
+from ncarl.panel.order import order_of_units
 from ncarl.panel.placebo import (
     STATISTICS,
     Course,
@@ -34,7 +35,7 @@ from ncarl.panel.treatment import patterns_of
 class Counterfactual:
     """What would have been without treatment, and what treatment did.
 
-    All tables have shape (units, times).
+    All arrays have shape (units, times), as in ``panel``; `to_frame` has labels.
 
     Attributes
     ----------
@@ -278,8 +279,9 @@ class Counterfactual:
         """Control units in the place of the treated ones."""
         if self.placebos is None:
             return []
+        order = order_of_units(self.panel.values, self.treated)
         rng = np.random.default_rng(self.seed)
-        return assignments(self.placebos, self.patterns, rng)
+        return assignments(self.placebos, self.patterns, order, rng)
 
     @cached_property
     def _reach(self) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ncarl.core.types import Array
 from ncarl.panel.data import Given, Panel
+from ncarl.panel.naming import listed
 from ncarl.sources.frames import dense_values, is_frame, is_polars
 
 
@@ -80,7 +81,7 @@ def _places(
     odd = odd or [name for name in names if name not in found]
     raise ValueError(
         f"a table of treated entries must have the {side} of the panel as labels, and "
-        f"{', '.join(map(repr, odd[:5]))} {'does' if len(odd) == 1 else 'do'} not "
-        f"match {', '.join(map(repr, list(names)[:5]))} ...; give it the same labels, "
-        "or pass a plain array that lies as the data"
+        f"{listed(odd, most=5)} {'does' if len(odd) == 1 else 'do'} not match "
+        f"{listed(names, most=5)}; give it the same labels, or pass a plain array "
+        "that lies as the data"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,15 @@ from ncarl.core.types import Array
 NUMBER = re.compile(r"\d+")
 #: With several numbers the first must be a year: "2020-09", not "9/2020".
 YEAR_FIRST = re.compile(r"\d{4}(?!\d)")
+#: Text that may be a date: a year with something beside it, or three numbers and a time
+#: of day. "7", "10:30" and "1.2.3" name lines, not times.
+YEAR = r"(?<!\d)(?:1[89]|20)\d\d"
+DATED = re.compile(
+    rf"{YEAR}[-/. ]\w|\w[-/., ]+{YEAR}(?!\d)|{YEAR}\d{{4}}T\d|"
+    r"\d+\D\d+\D\d+\D+\d+:\d"
+)
+#: Of many labels so many are read as dates, which takes time.
+MOST_READ = 1000
 
 
 def are_texts(times: Sequence[Any]) -> bool:
@@ -50,6 +60,32 @@ def numbers_in(times: Sequence[str]) -> list[tuple[float, ...]] | None:
     if not keys[0] or (several and not all(map(YEAR_FIRST.match, times))):
         return None
     return keys
+
+
+def read_as_times(labels: Any) -> bool:
+    """Whether the labels of a pandas frame are dates, or all text that says dates.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> read_as_times(pd.Index(["2024-03-28 00:00", "2024-03-28 01:00"]))
+    True
+    >>> read_as_times(pd.Index(["a", "b"])) or read_as_times(pd.RangeIndex(2))
+    False
+    """
+    import pandas as pd
+
+    known = labels.dropna().tolist() if labels.nlevels == 1 else []
+    if known and all(isinstance(label, datetime.date) for label in known):
+        return True
+    if not are_texts(known) or not all(map(DATED.search, known)):
+        return False
+    with warnings.catch_warnings():
+        # Pandas wonders about days before months; either will do to know a date.
+        warnings.simplefilter("ignore")
+        some = known[:: -(-len(known) // MOST_READ)]
+        found = pd.to_datetime(some, errors="coerce", format="mixed", utc=True)
+    return bool(found.notna().all())
 
 
 def increasing(times: Sequence[Any]) -> list[int]:
