@@ -118,7 +118,7 @@ def _read(estimator: Any, X: Any, reset: bool, same_columns: bool) -> Observed:
         estimator = _Witness(estimator)
     elif isinstance(X, np.ma.MaskedArray):
         X = dense_values(X)
-    values = validate_data(estimator, X, dtype=(np.float64, np.float32), **checks)
+    values = _validated(estimator, X, dtype=(np.float64, np.float32), **checks)
     return Observed.from_dense(values)
 
 
@@ -139,8 +139,34 @@ def _read_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observed:
     if X.ndim != 2:
         raise ValueError(f"X must have two axes, got a sparse array of {X.ndim}")
     observed = Observed.from_sparse(X)
-    validate_data(estimator, observed.to_csr(), accept_sparse=True, **checks)
+    _validated(estimator, observed.to_csr(), accept_sparse=True, **checks)
     return observed
+
+
+def _validated(estimator: Any, X: Any, **checks: Any) -> Any:
+    """The checked matrix; an error about infinity says where it is."""
+    try:
+        return validate_data(estimator, X, **checks)
+    except ValueError as error:
+        if "contains infinity" not in str(error):
+            raise
+        raise ValueError(f"{str(error).rstrip('.')}{_first_infinity(X)}") from None
+
+
+def _first_infinity(X: Any) -> str:
+    """Where the first infinite entry is, and what to put there."""
+    way = "put NaN where an entry is missing"
+    if sparse.issparse(X):
+        entry = int(np.argmax(np.isinf(X.data)))
+        i, j = int(np.searchsorted(X.indptr, entry, side="right")) - 1, X.indices[entry]
+        return f": {float(X.data[entry])} at row {i}, column {j} (both from 0); {way}"
+    # Row by row: a mask of the whole matrix may be more than there is room for.
+    for i, row in enumerate(np.asarray(X)):
+        infinite = np.flatnonzero(np.isinf(np.asarray(row, dtype=np.float64)))
+        if len(infinite):
+            j = infinite[0]
+            return f": {float(row[j])} at row {i}, column {j} (both from 0); {way}"
+    return f"; {way}"
 
 
 def _refuse_odd_kinds(X: Any) -> None:

@@ -150,7 +150,7 @@ def test_scales_are_those_that_complete_would_choose(tmp_path, rng):
         (("--hide", "0.01"), "hide a larger share"),
         (("--repeats", "0"), "repeats must be a whole number of at least 1"),
         (("--jobs", "0"), "jobs must be a whole number of at least 1"),
-        (("--seed", "-1"), "random_state must be a whole number of at least 0"),
+        (("--seed", "-1"), "--seed must be a whole number of at least 0"),
         (("--budget", "0"), "budget must be a finite number above 0"),
         (("--array", "X"), "--array means nothing for a CSV file"),
         (("--label", "none such"), "--label 'none such' is not a column"),

@@ -271,9 +271,9 @@ def test_values_that_cannot_be_are_usage_errors(ncarl, csv, tmp_path, options):
     ("options", "word"),
     [
         (("--validation", 1.5), "validation"),
-        (("--prior-strength", -1), "prior_strength"),
+        (("--prior-strength", -1), "--prior-strength"),
         (("--noise", -1), "noise"),
-        (("--max-iter", 0), "max_iter"),
+        (("--max-iter", 0), "--max-iter"),
     ],
 )
 def test_errors_of_the_estimator_come_through(fails, csv, tmp_path, options, word):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +28,10 @@ from ncarl.cli.recommend import recommend
 from ncarl.cli.reproduce import EXAMPLES as REPRODUCE
 from ncarl.cli.reproduce import reproduce
 
+#: A parameter at the beginning of a sentence that says what is wrong with it.
+PARAMETER = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs)\b|=)")
+#: Parameters that commands call by another name.
+ALIASES = {"random_state": "seed"}
 #: What a user can cause; anything else is a bug, and shows its traceback.
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
@@ -54,7 +60,9 @@ class Commands(TyperGroup):
             if ctx.params.get("debug"):
                 raise
             typer.secho("error: ", fg="red", err=True, nl=False)
-            typer.echo(sentence(error), err=True)
+            used = self.commands.get(ctx.invoked_subcommand or "")
+            said = with_options(sentence(error), used.params if used else ())
+            typer.echo(said, err=True)
             raise typer.Exit(1) from None
 
 
@@ -67,6 +75,29 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"this needs the package {error.name!r}: pip install 'ncarl[cli]'"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def with_options(text: str, parameters: Sequence[Any]) -> str:
+    """A sentence that begins with an option, not with the parameter that it sets.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> option = SimpleNamespace(name="max_iter", opts=["--max-iter"])
+    >>> with_options("max_iter must be at least 1, got 0", [option])
+    '--max-iter must be at least 1, got 0'
+    >>> with_options("alpha must be at least 0, got -1", [option])
+    'alpha must be at least 0, got -1'
+    """
+    found = PARAMETER.match(text)
+    if found is None:
+        return text
+    name = ALIASES.get(found[0], found[0])
+    for parameter in parameters:
+        flags = [flag for flag in parameter.opts if flag.startswith("--")]
+        if parameter.name == name and flags:
+            return f"{max(flags, key=len)}{text[found.end() :]}"
+    return text
 
 
 def unwrapped(text: str) -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TABLE = "How to read DATA"
 #: Options that `complete` declares, and that mean the same here.
-READING = ("na", "label", "header", "delimiter", "array")
+READING = ("na", "label", "header", "delimiter", "decimal", "array")
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -103,6 +103,7 @@ def compare(
     label: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
     array: str | None = None,
 ) -> None:  # fmt: skip
     """Find out which method fills the gaps of a table best.
@@ -117,11 +118,14 @@ def compare(
 
     plan = Plan(methods, hide, repeats, str(pattern), seed, str(engine), budget,
                 jobs=jobs)  # fmt: skip
-    reading = ReadOptions(na or (), label or (), header, delimiter, array)
+    reading = ReadOptions(
+        na or (), label or (), header, delimiter, array, decimal=decimal
+    )
     check_report(report, source)
     if out is not None:
         check_folder(source, out)
     table = read_table(source, reading)
+    print_cautions(table)
     plan = replace(plan, scale=scales(plan, scale, table))
     found = run(plan, table)
     command = next_command(source, reading, found, scale)
@@ -134,6 +138,14 @@ def compare(
         write_page(found, table, source, report, command)
     if command is None:
         raise typer.Exit(1)
+
+
+def print_cautions(table: Table) -> None:
+    """Say what may have been read in another way than it was meant."""
+    from ncarl.cli.files import cautions_of, shown
+
+    for line in cautions_of(table):
+        typer.echo(f"warning: {shown(line)}", err=True)
 
 
 def check_folder(source: Path, out: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ncarl.cli.choices import Scale
-from ncarl.cli.files import FORMATS, ReadOptions, Table, shown
+from ncarl.cli.files import FORMATS, ReadOptions, Table, listed, shown
 from ncarl.study.cells import DONE
 from ncarl.study.compare import Comparison
 from ncarl.study.compare_lines import LEVEL, Line
@@ -59,8 +59,6 @@ def _say(console: Console, text: str) -> None:
 
 def head_lines(found: Comparison, table: Table) -> Iterable[tuple[str, str]]:
     """What was read, and what was hidden of it."""
-    from ncarl.cli.summary import listed
-
     (m, n), missing = found.shape, found.shape[0] * found.shape[1] - found.known
     yield "table", f"{m} x {n}, {missing} missing ({missing / (m * n):.1%})"
     for note in table.notes:
@@ -166,6 +164,8 @@ def _reading_words(reading: ReadOptions) -> list[str]:
         words.append("--header" if reading.header else "--no-header")
     if reading.delimiter is not None:
         words.append(f"--delimiter={reading.delimiter}")
+    if reading.decimal is not None:
+        words.append(f"--decimal={reading.decimal}")
     if reading.array is not None:
         words.append(f"--array={reading.array}")
     return words

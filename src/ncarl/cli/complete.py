@@ -79,6 +79,12 @@ def complete(
         typer.Option(rich_help_panel=TABLE, show_default="found out",
                      help="What separates the cells: one character, or 'tab'."),
     ] = None,
+    decimal: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=TABLE, show_default=".", metavar=".|,",
+                     help="What decimals follow in a text file, a point or a comma; "
+                     "filled numbers are written with it too."),
+    ] = None,
     array: Annotated[
         str | None,
         typer.Option(metavar="NAME", rich_help_panel=TABLE,
@@ -294,7 +300,9 @@ def complete(
         target, std, lower, upper, level, draws, draws_out, save_model, overwrite
     )
     shown = on_terminal() and not quiet
-    reading = ReadOptions(na or (), label or (), header, delimiter, array, shown)
+    reading = ReadOptions(
+        na or (), label or (), header, delimiter, array, shown, decimal
+    )
     job = Job(source, reading, model, outputs, shown, columns, report is not None)
     done = run_stream(job) if stream else run(job)
     print_report(done, quiet=quiet)

@@ -13,7 +13,7 @@ from typing import Any
 from scipy import sparse
 
 from ncarl.cli.choices import Method
-from ncarl.cli.files import ReadOptions, Table, read_table
+from ncarl.cli.files import ReadOptions, Table, cautions_of, read_table
 from ncarl.cli.filling import check_size, count_missing, fill, write
 from ncarl.cli.large import rows_of
 from ncarl.cli.models import ModelOptions, build, decide_scale, engine_of
@@ -55,10 +55,21 @@ class Job:
 
 @dataclass(frozen=True)
 class Passed:
-    """A table that went by in blocks of rows: its shape and names of columns."""
+    """A table that went by in blocks of rows.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and columns.
+    columns : sequence of str or None
+        Names of the columns, where they have some.
+    notes : sequence of str
+        What was decided while reading, for the user to see.
+    """
 
     shape: tuple[int, int]
     columns: Sequence[str] | None
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ class Done:
         Mean standard deviation of filled entries, where the model has one; in spreads
         of their columns if these were scaled.
     warned : list of Warning
-        Warnings of the fit.
+        Warnings of the reading and of the fit.
     glance : Glance or None
         Which entries of a stream were there, if that was asked for.
     """
@@ -105,7 +116,7 @@ def run(job: Job) -> Done:
     check_files(job.source, job.outputs, checkpoint_files(job.model))
     table = read_table(job.source, job.reading)
     missing = count_missing(table.values)
-    done = Done(job, table, missing)
+    done = Done(job, table, missing, warned=[*map(UserWarning, cautions_of(table))])
     if missing == 0 and not job.outputs.needs_fit:
         table.write(job.outputs.target.resolve(), _dense(table.values))
         return done
@@ -137,7 +148,7 @@ def _fit_and_write(done: Done, table: Table) -> Done:
         estimator=estimator,
         seconds=seconds,
         deviation=results.deviation,
-        warned=heard,
+        warned=[*done.warned, *heard],
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ncarl.cli.choices import EngineName, Method, Scale
-from ncarl.cli.compare import reads_as
+from ncarl.cli.compare import print_cautions, reads_as
 from ncarl.cli.complete import complete
 from ncarl.cli.reporting import ReportOption, check_report
 from ncarl.cli.shared import (
@@ -84,6 +84,7 @@ def evaluate(
     label: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
     array: str | None = None,
 ) -> None:  # fmt: skip
     """Find out how far the filled values of a table can be trusted.
@@ -101,8 +102,11 @@ def evaluate(
     plan = Plan([str(method)], hide, repeats, str(pattern), seed, str(engine), budget)
     check_report(report, source)
     check_json(json_out, source, overwrite=overwrite)
-    reading = ReadOptions(na or (), label or (), header, delimiter, array)
+    reading = ReadOptions(
+        na or (), label or (), header, delimiter, array, decimal=decimal
+    )
     table = read_table(source, reading)
+    print_cautions(table)
     found = run(_asked(plan, table, scale, compare_too=compare_too), table, quiet=quiet)
     command = next_command(source, reading, found.comparison, scale)
     print_evaluation(found, table, command, quiet=quiet)

@@ -213,7 +213,7 @@ def warnings_of(found: Evaluation) -> list[str]:
     warnings = list(found.comparison.recommendation.warnings)
     worse = [one for one in found.columns if (one.explained or 0.0) < 0.0]
     if worse:
-        from ncarl.cli.summary import listed
+        from ncarl.cli.files import listed
         from ncarl.pages.style import brief
 
         names = listed(

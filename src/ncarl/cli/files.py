@@ -10,6 +10,8 @@ from typing import Any, Protocol, cast
 
 from ncarl.core.types import Array
 
+#: So many names are listed before "and more".
+LISTED = 6
 #: Ending of a file name -> name of the format and the module that reads it.
 FORMATS = {
     ".csv": ("CSV", "ncarl.cli.delimited"),
@@ -41,6 +43,8 @@ class ReadOptions:
         Which array of an NPZ file to complete.
     progress : bool
         Whether reading and writing text shows bars.
+    decimal : str or None
+        What decimals of a text file follow, a point or a comma; None is a point.
     """
 
     na: Sequence[str] = ()
@@ -49,6 +53,7 @@ class ReadOptions:
     delimiter: str | None = None
     array: str | None = None
     progress: bool = False
+    decimal: str | None = None
 
 
 class Table(Protocol):
@@ -114,6 +119,7 @@ def refuse_options(options: ReadOptions, kind: str, known: Sequence[str]) -> Non
         "labels": "--label",
         "header": "--header/--no-header",
         "delimiter": "--delimiter",
+        "decimal": "--decimal",
         "array": "--array",
     }
     for name, flag in flags.items():
@@ -137,6 +143,23 @@ def positions_of(labels: Sequence[str], names: Sequence[str]) -> set[int]:
                 f"--label {label!r} is not a column; the columns are {listed}{more}"
             )
     return found
+
+
+def cautions_of(table: object) -> Sequence[str]:
+    """Warnings about how a table was read; formats other than text need none."""
+    return cast(Sequence[str], getattr(table, "cautions", ()))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names, and how many more there are.
+
+    Examples
+    --------
+    >>> listed("abcdefgh")
+    'a, b, c, d, e, f and 2 more'
+    """
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def shown(text: object) -> str:

@@ -181,10 +181,14 @@ def unquoted(cell: str) -> str:
     return inner
 
 
-def find_delimiter(first: str) -> str:
-    """The separator that the first line uses most; a comma where there is none."""
+def find_delimiter(first: str, decimal: str = ".") -> str:
+    """The separator that the first line uses most; a comma where there is none.
+
+    Where decimals follow a comma, it separates cells only if nothing else does.
+    """
     bare = re.sub(r'"[^"]*"', "", first)
-    return max(DELIMITERS, key=bare.count)
+    others = [mark for mark in DELIMITERS if mark != decimal and mark in bare]
+    return max(others or DELIMITERS, key=bare.count)
 
 
 def check_delimiter(given: str) -> str:
@@ -197,11 +201,32 @@ def check_delimiter(given: str) -> str:
     return found
 
 
+def check_decimal(given: str | None) -> str:
+    """A decimal sign as the user names it; a point if not at all."""
+    if given not in (None, ".", ","):
+        raise ValueError(f"--decimal must be '.' or ',', got {given!r}")
+    return given or "."
+
+
+def check_signs(delimiter: str, decimal: str, given: str | None) -> None:
+    """Raise if cells are separated at the decimal sign."""
+    if delimiter != decimal:
+        return
+    found = "" if given is not None else ", by its first line"
+    raise ValueError(
+        f"--decimal and --delimiter must differ, and both are {decimal!r} here{found}; "
+        "name another --delimiter or --decimal"
+    )
+
+
 def check_width(record: Record, first: Record, path: Path) -> None:
     """Raise if a record has fewer or more cells than the first one."""
     if len(record.cells) != len(first.cells):
+        hint = ""
+        if first.cells[0].lstrip().startswith("#"):
+            hint = f"; line {first.line} looks like a comment: remove it"
         raise ValueError(
             f"{str(path)!r} is ragged: line {record.line} has {len(record.cells)} "
             f"cells, line {first.line} has {len(first.cells)}; add or remove cells, or "
-            "name the separator with --delimiter"
+            f"name the separator with --delimiter{hint}"
         )

@@ -15,6 +15,7 @@ import numpy as np
 
 from ncarl.bayes.standard import fit_standard
 from ncarl.cli.completion import Done, Job, Passed, checkpoint_files
+from ncarl.cli.heading import notes_on_stream
 from ncarl.cli.models import (
     build,
     engine_of,
@@ -42,6 +43,7 @@ def run_stream(job: Job) -> Done:
     start = time.perf_counter()
     with in_flags():
         source = open_rows(job.source, columns=job.columns)
+    notes = notes_on_stream(source)
     for path in _tables(job).values():
         # Nothing is written yet: this finds missing packages and folders of others.
         open_sink(path.resolve(), **_layout(source))
@@ -51,12 +53,12 @@ def run_stream(job: Job) -> Done:
         missing = seen.shape[0] * seen.shape[1] - seen.n_observed
         if missing == 0 and not job.outputs.needs_fit:
             _copy(source, job.outputs.target.resolve())
-            return Done(job, Passed(seen.shape, source.names), missing)
+            return Done(job, Passed(seen.shape, source.names, notes), missing)
         glance = _glance(source, seen) if job.look else None
         estimator = _fit_and_write(job, source, seen, engine)
     return Done(
         job,
-        Passed(seen.shape, source.names),
+        Passed(seen.shape, source.names, notes),
         missing,
         seconds=time.perf_counter() - start,
         estimator=estimator,

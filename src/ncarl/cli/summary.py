@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,12 @@ from sklearn.exceptions import ConvergenceWarning
 from ncarl.cli.bayes_summary import bayesian_lines, model_words
 from ncarl.cli.choices import RIVALS, Method
 from ncarl.cli.completion import Done, Passed
-from ncarl.cli.files import Table, shown
+from ncarl.cli.files import Table, listed, shown
 from ncarl.cli.outputs import USUAL_LEVEL, Outputs
 from ncarl.cli.rival_summary import rival_lines, rival_words
 from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.exceptions import NumericalWarning
-
-#: So many names are listed before "and more".
-LISTED = 6
 
 
 def report(done: Done, *, quiet: bool) -> None:
@@ -48,6 +45,8 @@ def summary_lines(done: Done) -> Iterable[tuple[str, str]]:
     m, n = table.shape if isinstance(table, Passed) else table.values.shape
     total = f"{m} x {n}, {done.missing} missing ({done.missing / (m * n):.1%})"
     yield "table", total + (", read in blocks of rows" if streamed else "")
+    for note in table.notes:
+        yield "", note
     if not isinstance(table, Passed):
         yield from _reading_lines(done, table)
     if done.estimator is None:
@@ -58,14 +57,18 @@ def summary_lines(done: Done) -> Iterable[tuple[str, str]]:
 
 
 def _reading_lines(done: Done, table: Table) -> Iterable[tuple[str, str]]:
-    """What was decided while the table was read."""
-    for note in table.notes:
-        yield "", note
+    """Which columns were not used, and which perhaps should not have been."""
     if table.left_out:
-        yield "labels", f"kept, not used: {listed(table.left_out)}"
+        yield "labels", f"kept, not used: {listed(table.left_out)}{_left_gaps(table)}"
     if table.mixed_units and (counting := counting_columns(table.values)):
         names = listed([_name(done, j) for j in counting])
         yield "", f"used as data, but may be labels (see --label): {names}"
+
+
+def _left_gaps(table: Table) -> str:
+    """How many gaps are left in columns of text, where there are some."""
+    gaps = getattr(table, "left_gaps", 0)
+    return f" ({gaps} {'gap' if gaps == 1 else 'gaps'} left in them)" if gaps else ""
 
 
 def _written_lines(outputs: Outputs) -> Iterable[tuple[str, str]]:
@@ -163,12 +166,6 @@ def parameters(estimator: Any) -> str:
         f"alpha {chosen['alpha']:g}, {noise}, center {chosen['center'] or 'none'}, "
         f"{estimator.n_neighbors_} neighbours"
     )
-
-
-def listed(names: Sequence[str]) -> str:
-    """Some names, and how many more there are."""
-    more = len(names) - LISTED
-    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def warning_lines(done: Done) -> list[str]:

@@ -53,6 +53,8 @@ NOT_READ = (
      f"add or remove it, or {WITHOUT}"),
     ("delimiter", "--delimiter", "commas, semicolons and tabs are found out; use one "
      f"of them in the file, or {WITHOUT}"),
+    ("decimal", "--decimal", "decimals need a point; write them so in the file, or "
+     f"{WITHOUT}"),
     ("array", "--array", f"write that array to an NPY file, or {WITHOUT}"),
 )  # fmt: skip
 NOT_WRITTEN = (

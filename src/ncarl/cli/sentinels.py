@@ -1,0 +1,57 @@
+"""Numbers that may stand for missing cells: -999 among ages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ncarl.core.types import Array
+
+#: What people write where they know nothing, with either sign.
+USUAL = (99.0, 999.0, 9999.0, 99999.0, 999999.0)
+#: A value that is so far from the others, in their range, is not one of them.
+FAR = 3.0
+#: So many cells have to hold it.
+FEWEST = 2
+
+
+def sentinels(values: Array, columns: Sequence[str]) -> list[str]:
+    """What to say of columns in which a number seems to mean missing.
+
+    Parameters
+    ----------
+    values : array of shape (m, n)
+        The table, with NaN in its gaps.
+    columns : sequence of str
+        Names of its columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sentinels(np.array([[31.0], [-999.0], [47.0], [-999.0]]), ["age"])
+    ["column 'age' holds -999 2 times, far from the rest; if missing: --na -999"]
+    """
+    found = []
+    for j, name in enumerate(columns):
+        known = values[:, j][~np.isnan(values[:, j])]
+        for value in (known.min(), known.max()) if len(known) else ():
+            if abs(value) in USUAL and _stands_apart(known, value):
+                count = int(np.count_nonzero(known == value))
+                found.append(
+                    f"column {name!r} holds {value:g} {count} times, far from the "
+                    f"rest; if missing: --na {value:g}"
+                )
+    return found
+
+
+def _stands_apart(known: Array, value: float) -> bool:
+    """Whether a value at an end of a column, there several times, is not of it."""
+    rest = known[known != value]
+    if len(rest) == 0 or len(known) - len(rest) < FEWEST:
+        return False
+    low, high = float(rest.min()), float(rest.max())
+    if value < 0.0 <= low:  # nothing else is negative
+        return True
+    gap = low - value if value < low else value - high
+    return gap > FAR * (high - low)
