@@ -9,12 +9,17 @@ from ncarl.cli.sentinels import sentinels
 @pytest.mark.parametrize(
     ("column", "told"),
     [
-        ([31, -999, 47, -999, 80], "-999 2 times"),
-        ([1.5, 99, 3.5, 99, 2.0], "99 2 times"),
-        ([31000, -99, 47000, -99, 999], "-99 2 times"),  # nothing else is negative
+        ([31, -999, 47, -999, 80], "-999 stands 2 times"),
+        ([1.5, 99, 3.5, 99, 2.0], "99 stands 2 times"),
+        (
+            [31000, -99, 47000, -99, 999],
+            "-99 stands 2 times",
+        ),  # nothing else is negative
         ([1, 2, 3, 999, np.nan], None),  # once
         ([-40, -99, 20, -99, 60], None),  # among the others
         ([990, 999, 999, 1010, 1000], None),
+        ([98, 99, 98, 99, 98], None),
+        ([500, 999, 600, 999, 550], None),  # may well be one of them
         ([-999, -999, np.nan, -999, -999], None),  # nothing else
         ([-1, -1, 3, 2, 5], None),  # not what people write for missing
         ([np.nan] * 5, None),
@@ -25,7 +30,15 @@ def test_a_number_far_from_the_rest_is_told_of(column, told):
     found = sentinels(values, ["one", "x"])
     assert len(found) == (told is not None)
     if told is not None:
-        assert told in found[0] and "column 'x'" in found[0] and "--na" in found[0]
+        assert told in found[0] and " in x, far" in found[0] and "--na" in found[0]
+
+
+def test_columns_with_the_same_number_are_told_of_together():
+    values = np.array([[20.0, 1.5, 99.0], [-999.0, -999.0, 99.0], [30.0, 2.5, 1.0]])
+    values = np.vstack([values, values, [[25.0, 2.0, 2.0]]])
+    first, second = sentinels(values, ["age", "size", "stars"])
+    assert first.startswith("-999 stands 4 times in age, size, far")
+    assert second.startswith("99 stands 4 times in stars, far")
 
 
 def test_the_command_warns_of_it_and_its_advice_can_be_followed(ncarl, tmp_path):
@@ -33,7 +46,7 @@ def test_the_command_warns_of_it_and_its_advice_can_be_followed(ncarl, tmp_path)
     (tmp_path / "x.csv").write_text("a,age\n" + "\n".join(rows) + "\n")
     asked = ("complete", tmp_path / "x.csv", "-o", tmp_path / "o.csv", "--overwrite")
     said = " ".join(ncarl(*asked, "--method", "bias").stderr.split())
-    assert "warning: column 'age' holds -999 7 times" in said
+    assert "warning: -999 stands 7 times in age" in said
     again = ncarl(*asked, "--method", "bias", "--na", "-999")
     assert "-999" not in again.stderr
     assert "-999" not in (tmp_path / "o.csv").read_text()
