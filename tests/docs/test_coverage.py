@@ -34,7 +34,7 @@ def public(module):
 
 
 def loaded(module, name):
-    """What a name of a module stands for; a class without PyTorch, where it needs it."""
+    """What a name of a module stands for; some class where it needs PyTorch."""
     try:
         return getattr(module, name)
     except ModuleNotFoundError as error:
