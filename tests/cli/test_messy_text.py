@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
-from ncarl.cli.files import ReadOptions, cautions_of, read_table
+from ncarl.cli.files import ReadOptions, read_table
 
 NAN = np.nan
 
@@ -171,7 +172,7 @@ class TestDecimalCommas:
         found.write(tmp_path / "out.csv", np.full((3, 2), 9.5))
         wanted = 'n;x;y\na;0,5;9,5\nb;"1,25";3\nc;9,5;-1,5e2\n'
         assert (tmp_path / "out.csv").read_text() == wanted
-        assert cautions_of(found) == []
+        assert found.cautions == []
 
     @pytest.mark.parametrize(
         "cell", ["1.5", "1.000,5", "1,000,5", "inf", "1_0,5", "0x1,8"]
@@ -204,17 +205,17 @@ class TestDecimalCommas:
     def test_in_a_column_of_labels_are_warned_of(self, table):
         found = table(GERMAN)
         assert found.columns == ["n"] and found.left_gaps == 1
-        (caution,) = cautions_of(found)
+        (caution,) = found.cautions
         assert "decimal comma" in caution and "x (1 gap left), y;" in caution
         assert "--decimal ," in caution and "--label" in caution
-        assert cautions_of(table(GERMAN, labels=["x", "y"])) == []
+        assert table(GERMAN, labels=["x", "y"]).cautions == []
 
     def test_in_quotes_between_commas_have_another_way_out(self, table):
-        (caution,) = cautions_of(table('x,y\n"0,5",1\n"1,5",2\n'))
+        (caution,) = table('x,y\n"0,5",1\n"1,5",2\n').cautions
         assert "write them with '.'" in caution and "--decimal" not in caution
 
     def test_asked_for_by_mistake_are_warned_of(self, table):
-        (caution,) = cautions_of(table("x;y\n0.5;1\n1.5;2\n", decimal=","))
+        (caution,) = table("x;y\n0.5;1\n1.5;2\n", decimal=",").cautions
         assert "decimal point" in caution and "--decimal ." in caution
 
     def test_among_whole_numbers_are_named_in_the_error(self, table):
@@ -266,9 +267,9 @@ class TestDecimalCommas:
 
 
 def test_percentages_in_a_column_of_labels_are_warned_of(table):
-    (caution,) = cautions_of(table("p,q\n34%,1\n,2\n3.5 %,3\n"))
+    (caution,) = table("p,q\n34%,1\n,2\n3.5 %,3\n").cautions
     assert "percentages" in caution and "p (1 gap left)" in caution
-    assert cautions_of(table("p,q\nabout 34%,1\n,2\nwords,3\n")) == []
+    assert table("p,q\nabout 34%,1\n,2\nwords,3\n").cautions == []
 
 
 def test_a_comment_above_the_table_is_named(table):
@@ -309,3 +310,14 @@ def test_the_place_of_an_infinite_entry_is_named(fails, tmp_path, gappy):
         said = fails("complete", tmp_path / name, "-o", tmp_path / f"out{name[2:]}")
         assert f"infinity or a value too large for dtype('float64'): {sign}inf" in said
         assert "at row 5, column 3 (both from 0); put NaN" in said
+
+
+def test_gaps_left_in_labels_of_parquet_are_counted(ncarl, tmp_path):
+    words = ["a", None, "b", None, None, "c"]
+    numbers = [1.0, 2.0, NAN, 4.0, 5.0, 6.0]
+    frame = pd.DataFrame({"w": words, "kept": words, "x": numbers, "y": numbers[::-1]})
+    frame.to_parquet(tmp_path / "in.parquet")
+    options = ("--label", "kept", "--method", "bias")
+    said = ncarl("complete", tmp_path / "in.parquet", "-o", tmp_path / "o.parquet",
+                 *options).stdout  # fmt: skip
+    assert "w, kept (3 gaps left in them)" in " ".join(said.split())

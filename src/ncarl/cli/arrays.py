@@ -41,6 +41,8 @@ class ArrayTable:
     columns: None = None
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    left_gaps: int = 0
     mixed_units: bool = False
 
     def write(self, path: Path, numbers: Array, *, every: bool = False) -> None:

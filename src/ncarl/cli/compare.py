@@ -142,9 +142,9 @@ def compare(
 
 def print_cautions(table: Table) -> None:
     """Say what may have been read in another way than it was meant."""
-    from ncarl.cli.files import cautions_of, shown
+    from ncarl.cli.files import shown
 
-    for line in cautions_of(table):
+    for line in table.cautions:
         typer.echo(f"warning: {shown(line)}", err=True)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from scipy import sparse
 
 from ncarl.cli.choices import Method
-from ncarl.cli.files import ReadOptions, Table, cautions_of, read_table
+from ncarl.cli.files import ReadOptions, Table, read_table
 from ncarl.cli.filling import check_size, count_missing, fill, write
 from ncarl.cli.large import rows_of
 from ncarl.cli.models import ModelOptions, build, decide_scale, engine_of
@@ -116,7 +116,7 @@ def run(job: Job) -> Done:
     check_files(job.source, job.outputs, checkpoint_files(job.model))
     table = read_table(job.source, job.reading)
     missing = count_missing(table.values)
-    done = Done(job, table, missing, warned=[*map(UserWarning, cautions_of(table))])
+    done = Done(job, table, missing, warned=[*map(UserWarning, table.cautions)])
     if missing == 0 and not job.outputs.needs_fit:
         table.write(job.outputs.target.resolve(), _dense(table.values))
         return done

@@ -80,6 +80,16 @@ class Table(Protocol):
         ...
 
     @property
+    def cautions(self) -> Sequence[str]:
+        """What may have been read in another way than it was meant."""
+        ...
+
+    @property
+    def left_gaps(self) -> int:
+        """Missing cells in columns that turned out to be no numbers, which stay."""
+        ...
+
+    @property
     def mixed_units(self) -> bool:
         """Whether the columns may have units of their own."""
         ...
@@ -143,11 +153,6 @@ def positions_of(labels: Sequence[str], names: Sequence[str]) -> set[int]:
                 f"--label {label!r} is not a column; the columns are {listed}{more}"
             )
     return found
-
-
-def cautions_of(table: object) -> Sequence[str]:
-    """Warnings about how a table was read; formats other than text need none."""
-    return cast(Sequence[str], getattr(table, "cautions", ()))
 
 
 def listed(names: Sequence[str]) -> str:

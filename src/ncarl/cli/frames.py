@@ -33,6 +33,8 @@ class FrameTable:
     frame: Any
     used: list[int]
     notes: list[str] = field(default_factory=list)
+    cautions: list[str] = field(default_factory=list)
+    left_gaps: int = 0
     mixed_units: bool = True
 
     def write(self, path: Path, numbers: Array, *, every: bool = False) -> None:
@@ -71,10 +73,13 @@ def read(path: Path, options: ReadOptions) -> FrameTable:
             f"{str(path)!r} has no numeric column (found: "
             f"{', '.join(sorted({str(dtype) for dtype in frame.dtypes})) or 'none'})"
         )
+    others = [j for j in range(len(names)) if j not in set(used)]
+    asked = [j for j in others if j not in kept]
     return FrameTable(
         values=frame_values(frame.iloc[:, used]),
         columns=[names[j] for j in used],
-        left_out=[name for j, name in enumerate(names) if j not in set(used)],
+        left_out=[names[j] for j in others],
+        left_gaps=int(frame.iloc[:, asked].isna().to_numpy().sum()),
         frame=frame,
         used=used,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -64,10 +64,11 @@ class FrugalRows(MemoryRows):
 def trimmer() -> Callable[[int], int] | None:
     """What gives freed memory back to the system; None where C has no such function."""
     try:
-        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        found = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # no glibc
         return None
-    return found
+    found.argtypes = [ctypes.c_size_t]
+    return cast(Callable[[int], int], found)
 
 
 def some_rows(values: Array, gaps: Array) -> Array:

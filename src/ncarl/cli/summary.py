@@ -67,7 +67,7 @@ def _reading_lines(done: Done, table: Table) -> Iterable[tuple[str, str]]:
 
 def _left_gaps(table: Table) -> str:
     """How many gaps are left in columns of text, where there are some."""
-    gaps = getattr(table, "left_gaps", 0)
+    gaps = table.left_gaps
     return f" ({gaps} {'gap' if gaps == 1 else 'gaps'} left in them)" if gaps else ""
 
 
