@@ -25,7 +25,6 @@ from ncarl.study.plan import load_plan
 from ncarl.study.pool import Lane
 from ncarl.study.store import Store
 from ncarl.study.summary import entries
-from ncarl.study.version import code_version
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -491,7 +490,7 @@ def folder(tmp_path_factory):
     (place / "real.toml").write_text(REAL)
     terms = Terms(engine="threads", jobs=2, budget=BUDGET)
     plan = load_plan(place / "real.toml")
-    conduct([plan], Store(place / "out", code_version()), terms)
+    conduct([plan], Store(place / "out"), terms)
     return place
 
 
@@ -540,7 +539,7 @@ def test_a_real_run_has_every_cell_once_whatever_becomes_of_it(folder):
 
 
 def test_a_fit_without_an_end_is_shown_as_over_budget(folder):
-    store = Store(folder / "out", code_version())
+    store = Store(folder / "out")
     assert len(store.results) == len(store.shown)
     shown = entries(load_plan(folder / "real.toml"), (PAPER,), store.results, "v")
     (late,) = [e for e in shown if e.method == "endless"]

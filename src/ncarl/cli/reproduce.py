@@ -106,7 +106,6 @@ def reproduce(
     from ncarl.study.plan import QUICK_BUDGET
     from ncarl.study.publish import publish
     from ncarl.study.store import Store
-    from ncarl.study.version import code_version
 
     check_report(report)
     protocols = PROTOCOLS if protocol is Protocol.BOTH else (str(protocol),)
@@ -116,7 +115,7 @@ def reproduce(
     out = out or Path("ncarl-reproduce-quick" if quick else "ncarl-reproduce")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
-    store = Store(out, code_version())
+    store = Store(out)
     if store.broken:
         typer.echo(f"{store.broken} damaged lines of {store.path.name} are passed over")
     if not no_run:

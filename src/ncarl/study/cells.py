@@ -134,7 +134,7 @@ class Result:
         "done", "over budget" (figures, if any, are those of the last step), "failed"
         or "no data".
     version : str
-        Of the code that ran; see `ncarl.study.version`.
+        Of the results of the code that ran; see `ncarl.study.store`.
     error : float or None
         Relative error on the hidden entries, the paper's metric.
     validation : float or None

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from ncarl.study.cells import Result
 
+#: Version of the results that the code gives, bumped by hand: raise it with a change
+#: that can alter a figure of the study (data, masks, solvers, estimators, scores).
+#: Kept fits of another version are run again.
+RESULTS_VERSION = "1"
 #: Name of the file in the folder of a study.
 FILE = "cells.jsonl"
 
@@ -24,11 +28,13 @@ class Store:
     folder : path
         Made if it does not exist.
     version : str
-        Of the code. Results of this version are found again by `results`; older ones
+        Version of the results. Results of this version are found again by `results`; older ones
         are only shown where there is no other.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], version: str) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], version: str = RESULTS_VERSION
+    ) -> None:
         self.folder, self.version = Path(folder), version
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / FILE
