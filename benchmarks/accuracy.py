@@ -1,15 +1,15 @@
-"""Error of BayesianNCARL on hidden entries, beside rivals and published figures.
+"""Error of BayesianNCARL on hidden entries, beside baselines and published figures.
 
 Usage: NCARL_DATA=... python benchmarks/accuracy.py [--sets ml-100k,tables,...]
-       [--quick] [--only ours|rivals] [--engine auto] [--sides auto]
+       [--quick] [--only ours|baselines] [--engine auto] [--sides auto]
        [--json results/accuracy.json]
 
 Everything runs with its defaults and fixed seeds, and nothing is chosen on hidden
 entries. What is hidden stands in the column "protocol" (see accuracy_sets.py); ratings
 are clipped to their scale, for every contender alike. "ours" is the RMSE (synthetic
 data: the relative error against the clean matrix), averaged over the repetitions, for
-"smoking" pooled over them. "best rival" was measured in the same run; "beaten" says
-whether ours is below it. "met" is about "target"; where that is empty, the best rival
+"smoking" pooled over them. "best baseline" was measured in the same run; "beaten" says
+whether ours is below it. "met" is about "target"; without one, the best baseline
 is the target. "known" are published figures on the same protocol. Seconds are one fit
 and the prediction of the hidden entries, after a warm-up.
 
@@ -121,21 +121,21 @@ def rating_specs():
             jester,
             needs="jester-1.npz",
             scale=(-10.0, 10.0),
-            rivals=("two-way means", "NCARL two-way", "NCARL gamma 1 two-way"),
+            baselines=("two-way means", "NCARL two-way", "NCARL gamma 1 two-way"),
             target=4.067,
         ),
     ]
 
 
 def other_specs():
-    """Tables, sensors, synthetic data and a panel, against rivals of the same run."""
+    """Tables, sensors, synthetic data and a panel, against baselines of one run."""
     for name in TABLES:
         yield Spec(
             f"tables-{name}",
             "20% hidden, 20 masks",
             partial(table, name),
             repeats=20,
-            rivals=("KNNImputer", "IterativeImputer", "two-way means"),
+            baselines=("KNNImputer", "IterativeImputer", "two-way means"),
         )
     for kind, text in (("random", "40% hidden"), ("day", "a day of each sensor")):
         yield Spec(
@@ -143,7 +143,7 @@ def other_specs():
             text,
             partial(losloop, kind),
             needs="losloop_speed.npz",
-            rivals=("KNNImputer", "KNNImputer, transposed", "two-way means"),
+            baselines=("KNNImputer", "KNNImputer, transposed", "two-way means"),
         )
     for (size, missing), value in YARDSTICK.items():
         m, n, rank, noise = SIZES[size]
@@ -152,7 +152,7 @@ def other_specs():
             f"{m}x{n} rank {rank}, noise {noise}, {missing} missing",
             partial(synthetic, size, missing),
             repeats=3,
-            rivals=("two-way means", f"NCARL as in quality.py ({size})", "NCARL()"),
+            baselines=("two-way means", f"NCARL as in quality.py ({size})", "NCARL()"),
             score="relative",
             target=value,
         )
@@ -162,7 +162,7 @@ def other_specs():
         smoking,
         repeats=50,
         needs="california_smoking.npz",
-        rivals=(
+        baselines=(
             "two-way effects",
             "nuclear norm + effects",
             "nuclear norm after effects",
@@ -181,7 +181,7 @@ class Errors:
 
     def __init__(self, spec):
         self.spec, self.raw, self.errors, self.seconds = spec, [], [], []
-        self.squares, self.count = 0.0, 0
+        self.sum_squares, self.count = 0.0, 0
 
     def add(self, split, guess, seconds):
         """One repetition."""
@@ -190,14 +190,14 @@ class Errors:
         if self.spec.scale is not None:
             guess = np.clip(guess, *self.spec.scale)
         self.errors.append(error(split.truth, guess))
-        self.squares += float(np.sum((split.truth - guess) ** 2))
+        self.sum_squares += float(np.sum((split.truth - guess) ** 2))
         self.count += len(split.truth)
         self.seconds.append(seconds)
 
     def summary(self):
         """What is kept of them."""
         mean = float(np.mean(self.errors))
-        pooled = float(np.sqrt(self.squares / self.count))
+        pooled = float(np.sqrt(self.sum_squares / self.count))
         return {
             "error": pooled if self.spec.score == "pooled" else mean,
             "mean_of_errors": mean,
@@ -209,13 +209,13 @@ class Errors:
 
 
 def measure(spec, options):
-    """Ours and the rivals on one set."""
+    """Ours and the baselines on one set."""
     repeats = 1 if options.quick else spec.repeats
     ours, choices, engine = Errors(spec), [], None
-    rivals = {name: Errors(spec) for name in spec.rivals}
+    baselines = {name: Errors(spec) for name in spec.baselines}
     for k in range(repeats):
         split = spec.draw(k)
-        if options.only != "rivals":
+        if options.only != "baselines":
             model = make_estimator(options.engine, options.sides)
             start = time.perf_counter()
             guess = model.fit(split.X).predict(split.rows, split.cols)
@@ -223,18 +223,18 @@ def measure(spec, options):
             choices.append(choices_of(model))
             engine = getattr(model, "engine_", options.engine)
         if options.only != "ours":
-            for name, errors in rivals.items():
+            for name, errors in baselines.items():
                 start = time.perf_counter()
                 guess = RIVALS[name](split)
                 errors.add(split, guess, time.perf_counter() - start)
     result = {"protocol": spec.protocol, "score": spec.score}
-    if options.only != "rivals":
+    if options.only != "baselines":
         about = {"repeats": repeats, "machine": machine(engine)}
         result["ours"] = {**ours.summary(), "choices": choices, **about}
     if options.only != "ours":
         about = {"repeats": repeats, "machine": machine()}
-        lines = {name: errors.summary() for name, errors in rivals.items()}
-        result["rivals"] = {**about, "lines": lines}
+        lines = {name: errors.summary() for name, errors in baselines.items()}
+        result["baselines"] = {**about, "lines": lines}
     return result
 
 
@@ -257,10 +257,13 @@ def _plain(value):
 
 def table_line(spec, key, result):
     """One line of the table."""
-    ours, rivals = result.get("ours"), result.get("rivals", {"lines": {}})["lines"]
-    best = min(rivals, key=lambda name: rivals[name]["error"], default=None)
+    ours, baselines = (
+        result.get("ours"),
+        result.get("baselines", {"lines": {}})["lines"],
+    )
+    best = min(baselines, key=lambda name: baselines[name]["error"], default=None)
     error = ours["error"] if ours else None
-    beaten = None if best is None else rivals[best]["error"]
+    beaten = None if best is None else baselines[best]["error"]
     target = spec.target if spec.target is not None else beaten
     sides = ours["choices"] if ours else []
     weights = [c["weight"] for c in sides if c["weight"] is not None]
@@ -268,7 +271,7 @@ def table_line(spec, key, result):
         "set": key,
         "protocol": spec.protocol,
         "ours": _digits(error),
-        "best rival": _digits(beaten),
+        "best baseline": _digits(beaten),
         "which": best,
         "beaten": _verdict(error, beaten),
         "target": spec.target,
@@ -296,14 +299,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", default=None, help="names, or starts of names")
     parser.add_argument("--quick", action="store_true", help="one repetition")
-    parser.add_argument("--only", choices=("ours", "rivals"), default=None)
+    parser.add_argument("--only", choices=("ours", "baselines"), default=None)
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--sides", default="auto")
     parser.add_argument("--json", default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results, lines = read_sets(options.json), []
-    if options.only != "rivals":
+    if options.only != "baselines":
         warm_up(options.engine)
     for spec in chosen(all_specs(), options.sets):
         if not at_hand(spec):
@@ -312,8 +315,10 @@ def main():
         key = spec.name if options.sides == "auto" else f"{spec.name}/{options.sides}"
         results[key] = {**results.get(key, {}), **measure(spec, options)}
         line = table_line(spec, key, results[key])
-        rivals = results[key].get("rivals", {"lines": {}})["lines"]
-        parts = [f"{name} {rival['error']:.4f}" for name, rival in rivals.items()]
+        baselines = results[key].get("baselines", {"lines": {}})["lines"]
+        parts = [
+            f"{name} {baseline['error']:.4f}" for name, baseline in baselines.items()
+        ]
         print(f"{key}: ours {line['ours']}; " + ", ".join(parts), flush=True)
         lines.append(line)
         write_json(options.json, {"sets": results})

@@ -41,7 +41,7 @@ class Spec:
 
     ``draw(k)`` gives the k-th of ``repeats`` splits. Predictions of every contender are
     clipped to ``scale`` where the data have one. ``target`` None stands for the best
-    rival of the same run. ``score`` "mean" averages the errors of the repetitions,
+    baseline of the same run. ``score`` "mean" averages the errors of the repetitions,
     "pooled" is the root of the mean square over all hidden entries, "relative" averages
     relative errors.
     """
@@ -51,7 +51,7 @@ class Spec:
     draw: Callable[[int], Split]
     repeats: int = 1
     needs: str | None = None
-    rivals: tuple[str, ...] = ("two-way means",)
+    baselines: tuple[str, ...] = ("two-way means",)
     scale: tuple[float, float] | None = None
     score: str = "mean"
     target: float | None = None
@@ -189,7 +189,7 @@ TABLES = ("breast_cancer", "wine", "diabetes")
 
 
 def table(name, seed):
-    """A table of scikit-learn, standardised by its full columns, 20% hidden."""
+    """A table of scikit-learn, standardized by its full columns, 20% hidden."""
     from sklearn import datasets
 
     values = getattr(datasets, f"load_{name}")().data

@@ -44,8 +44,8 @@ from scipy.stats import norm
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 #: The coverage that is asked for at these levels.
 TARGETS = {0.5: (0.47, 0.53), 0.8: (0.77, 0.83), 0.95: (0.93, 0.97)}
-#: Okabe and Ito's colours, and line styles to tell apart those used twice.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+#: Okabe and Ito's colors, and line styles to tell apart those used twice.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--")
 
 
@@ -160,8 +160,8 @@ def draw(results, path):
             axes.plot(
                 100 * np.array(result["levels"]),
                 100 * np.array(result[kind]["coverage"]),
-                color=COLOURS[k % len(COLOURS)],
-                ls=STYLES[k // len(COLOURS) % len(STYLES)],
+                color=COLORS[k % len(COLORS)],
+                ls=STYLES[k // len(COLORS) % len(STYLES)],
                 marker="o",
                 ms=3,
                 lw=1.3,

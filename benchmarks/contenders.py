@@ -1,6 +1,6 @@
 """Other ways to fill in a matrix, for accuracy.py: plain and from scratch.
 
-A rival is a function of a `Split` that gives its predictions for the hidden entries.
+A baseline is a function of a `Split` that gives its predictions for the hidden entries.
 `RIVALS` names them. Those of scikit-learn and of this package run with their defaults,
 or with the settings that the name says.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ncarl import NCARL
-from ncarl.centering import fit_centre
-from ncarl.observed import Observed
+from ncarl.centering import fit_centering
+from ncarl.observations import Observations
 
 #: Strengths of the nuclear norm that are tried, as shares of the largest useful one.
 PATH = np.geomspace(1.0, 1e-3, 25)
@@ -20,19 +20,19 @@ PATH = np.geomspace(1.0, 1e-3, 25)
 def two_way_means(split):
     """Row and column effects with learned ridges, and nothing else."""
     dense = isinstance(split.X, np.ndarray)
-    observed = (Observed.from_dense if dense else Observed.from_sparse)(split.X)
-    centre = fit_centre(observed, "two-way", scaled=False)
-    effects = centre.row_effects(observed)
-    return centre.mean + effects[split.rows] + centre.columns[split.cols]
+    observed = (Observations.from_dense if dense else Observations.from_sparse)(split.X)
+    center = fit_centering(observed, "two-way", scaled=False)
+    effects = center.row_effects(observed)
+    return center.mean + effects[split.rows] + center.column_effects[split.cols]
 
 
 def ncarl(**settings):
     """This package's other method."""
 
-    def rival(split):
+    def baseline(split):
         return NCARL(**settings).fit(split.X).predict(split.rows, split.cols)
 
-    return rival
+    return baseline
 
 
 def knn(split):
@@ -89,8 +89,8 @@ def shrink(Z, strength):
 def nuclear_path(X, strengths, refit_effects, max_iter=1000, tol=1e-5):
     """Completions by falling strengths, each started from the one before.
 
-    Minimises half the squared error on observed entries plus the strength times the
-    nuclear norm of L, for X about effects + L. Effects are unpenalised; without
+    Minimizes half the squared error on observed entries plus the strength times the
+    nuclear norm of L, for X about effects + L. Effects are unpenalized; without
     ``refit_effects`` they are taken off once, before L is fitted.
     """
     seen = ~np.isnan(X)
@@ -113,7 +113,7 @@ def nuclear_path(X, strengths, refit_effects, max_iter=1000, tol=1e-5):
 def nuclear(refit_effects, splits=5, share=0.1):
     """Nuclear norm with its strength chosen on observed entries hidden at random."""
 
-    def rival(split):
+    def baseline(split):
         X = split.X
         seen = ~np.isnan(X)
         E = Effects(seen)(np.where(seen, X, 0.0))
@@ -130,11 +130,11 @@ def nuclear(refit_effects, splits=5, share=0.1):
             last = filled
         return last[split.rows, split.cols]
 
-    return rival
+    return baseline
 
 
 def two_way_effects(split):
-    """Unpenalised row and column effects: differences in differences."""
+    """Unpenalized row and column effects: differences in differences."""
     seen = ~np.isnan(split.X)
     return Effects(seen)(np.where(seen, split.X, 0.0))[split.rows, split.cols]
 

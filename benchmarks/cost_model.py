@@ -22,7 +22,7 @@ from common import print_table, versions, write_json
 from scipy.optimize import nnls
 
 from ncarl import NCARL
-from ncarl.observed import Observed
+from ncarl.observations import Observations
 
 #: (rows, columns, observed a row): along each axis, and off them to test the model.
 ALONG_ROWS = [(m, 500, 50) for m in (5_000, 10_000, 20_000, 40_000, 80_000)]
@@ -44,8 +44,8 @@ def drawn(m, n, r, seed=0):
         values = np.einsum("ik,kij->ij", rng.standard_normal((rows, 5)), V[:, columns])
         values += 0.1 * rng.standard_normal(values.shape)
         indptr = np.arange(0, rows * r + 1, r)
-        parts.append(Observed(indptr, columns.ravel(), values.ravel(), (rows, n)))
-    return Observed.stacked(parts).to_csr()
+        parts.append(Observations(indptr, columns.ravel(), values.ravel(), (rows, n)))
+    return Observations.vstack(parts).to_csr()
 
 
 def measured(m, n, r, engine):
@@ -130,10 +130,10 @@ def draw(path, files):
     }
     names = ("rows", "columns", "observed")
     figure, panels = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
-    colours = ("#1b6ca8", "#c05621", "#4a7c59")
+    colors = ("#1b6ca8", "#c05621", "#4a7c59")
     for panel, (label, fixed) in zip(panels, axes.items(), strict=True):
         free = fixed.index(None)
-        for result, colour in zip(found, colours, strict=False):
+        for result, color in zip(found, colors, strict=False):
             points = [x for x in result["lines"] if on_axis(x, fixed, names)]
             x = [p[names[free]] for p in points]
             y = [p["row_seconds"] + p["kernel_seconds"] for p in points]
@@ -141,14 +141,14 @@ def draw(path, files):
             line = np.geomspace(min(x) / 1.5, most, 60)
             at = [[v if f is None else f for f in fixed] for v in line]
             curve = [predicted(result["constants"], *a) for a in at]
-            panel.plot(line, curve, color=colour, lw=1.4)
-            panel.plot(x, y, "o", color=colour, ms=5, label=name_of(result))
-        for result, colour in zip(streamed if free == 0 else [], colours, strict=False):
+            panel.plot(line, curve, color=color, lw=1.4)
+            panel.plot(x, y, "o", color=color, ms=5, label=name_of(result))
+        for result, color in zip(streamed if free == 0 else [], colors, strict=False):
             lines = [x for x in result["lines"] if x["way"] == "csr.npz"]
             lines = [x for x in lines if x["model"] == "NCARL"]
             x, y = [[p[k] for p in lines] for k in ("rows", "best_step_seconds")]
             said = f"{name_of(result)}, streamed from disk"
-            panel.plot(x, y, "o", color=colour, ms=7, mfc="none", label=said)
+            panel.plot(x, y, "o", color=color, ms=7, mfc="none", label=said)
         panel.set(xscale="log", yscale="log", xlabel=label)
         rest = [f"{f:,} {k}" for f, k in zip(fixed, names, strict=True) if f]
         panel.set_title(", ".join(rest), fontsize=10, loc="left")

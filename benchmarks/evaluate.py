@@ -21,8 +21,8 @@ from common import print_table, versions, write_json
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
 from ncarl import BayesianNCARL
+from ncarl.evaluation import evaluate
 from ncarl.metrics import coverage, rmse
-from ncarl.study.evaluate import evaluate
 
 TABLES = {
     "wine": load_wine,
@@ -58,17 +58,17 @@ def measured(truth, gaps, seed):
     """What was said and what is true, of one table."""
     X = np.where(gaps, np.nan, truth)
     found = evaluate(X, scale="columns", others=(), random_state=seed)
-    held = next(one.held for one in found.levels if one.level == 0.9)
-    i, j = np.nonzero(gaps & (found.spreads > 0.0))
+    held = next(one.coverage for one in found.levels if one.level == 0.9)
+    i, j = np.nonzero(gaps & (found.column_stds > 0.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = BayesianNCARL(scale="columns", random_state=seed).fit(X)
-    spread = found.spreads[j]
+    spread = found.column_stds[j]
     guess, was = np.asarray(model.predict(i, j)), truth[i, j]
     low, high = model.predict_interval(i, j, level=0.9)
     return (
-        found.error_in_spreads[0],
-        found.error_on_gaps,
+        found.standardized_error[0],
+        found.error_on_missing,
         rmse(was / spread, guess / spread),
         rmse(was / spread, np.nanmean(X, axis=0)[j] / spread),
         held,

@@ -19,17 +19,17 @@ from common import data_folder, paper_like, print_table, versions, write_json
 from fit import ratings
 from sklearn.datasets import load_sample_image
 
-import ncarl.fitting
+import ncarl.fitting.ncarl
 from ncarl import NCARL
-from ncarl.core.weights import Floor
+from ncarl.core.weights import FloorWeights
 from ncarl.metrics import relative_rmse
 
 
-class ConstantFloor(Floor):
+class ConstantFloor(FloorWeights):
     """``f = c / n`` whatever the spectrum."""
 
     def floor(self, lam, step):
-        return self.share / lam.shape[0]
+        return self.relative_floor / lam.shape[0]
 
 
 def low_rank(law, rank, missing, seed, shape=(250, 150)):
@@ -42,7 +42,7 @@ def low_rank(law, rank, missing, seed, shape=(250, 150)):
 
 
 def photograph(name, seed):
-    """A bundled photograph, grey, half its size, half of its pixels hidden."""
+    """A bundled photograph, gray, half its size, half of its pixels hidden."""
     truth = load_sample_image(name).mean(axis=2)[::2, ::2] / 255.0
     hidden = np.random.default_rng(seed).random(truth.shape) < 0.5
     return truth, np.where(hidden, np.nan, truth), hidden
@@ -50,7 +50,9 @@ def photograph(name, seed):
 
 def error(data, rule, settings):
     """Error of one fit; ``rule`` is "pinv", "constant" or "rule"."""
-    ncarl.fitting.Floor = ConstantFloor if rule == "constant" else Floor
+    ncarl.fitting.ncarl.FloorWeights = (
+        ConstantFloor if rule == "constant" else FloorWeights
+    )
     weights = "pinv" if rule == "pinv" else "floor"
     truth, X, hidden = data
     filled = NCARL(weights=weights, tol=0, **settings).fit_transform(X)
@@ -59,7 +61,9 @@ def error(data, rule, settings):
 
 def movielens_error(rule, settings):
     """The same on MovieLens-100K, half of the ratings hidden."""
-    ncarl.fitting.Floor = ConstantFloor if rule == "constant" else Floor
+    ncarl.fitting.ncarl.FloorWeights = (
+        ConstantFloor if rule == "constant" else FloorWeights
+    )
     weights = "pinv" if rule == "pinv" else "floor"
     X, users, items, truth = ratings("ml-100k", (943, 1682))
     model = NCARL(weights=weights, tol=0, **settings).fit(X)

@@ -168,7 +168,7 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     rate = matmul_rate(options.device, 512 if options.device == "cpu" else 8192)
-    chosen = cases(options.small)
+    chosen = cases(options.low_rank_core)
     lines = []
     for name in options.cases or chosen:
         for dtype in options.dtypes:

@@ -18,7 +18,7 @@ NAMES = {
     "rows": "rows",
     "gram": "Gram matrix",
 }
-COLOURS = ("#35618f", "#8fb3d9", "#d98f3f", "#b8b8b8")
+COLORS = ("#35618f", "#8fb3d9", "#d98f3f", "#b8b8b8")
 
 
 def main():
@@ -28,10 +28,10 @@ def main():
     figure, axes = plt.subplots(figsize=(7.2, 2.6), layout="constrained")
     for k, line in enumerate(reversed(lines)):
         left = 0.0
-        for part, colour in zip(PARTS, COLOURS, strict=True):
+        for part, color in zip(PARTS, COLORS, strict=True):
             width = 1e3 * line[f"{part}_s"] / line["steps"]
             label = NAMES[part] if k == 0 else None
-            axes.barh(k, width, left=left, color=colour, label=label, height=0.62)
+            axes.barh(k, width, left=left, color=color, label=label, height=0.62)
             left += width
         seconds = f"{left:.0f} ms; {line['steps']} steps {line['steps_s']:.2g} s"
         axes.text(left + 1.5, k, seconds, va="center", fontsize=8)

@@ -3,7 +3,7 @@
 Usage: python benchmarks/gpu_parts.py [--device cuda] [--small] [--json results/FILE]
 
 - Batches of systems of size 32 to 1200, as many as fill 4 GB: gathered by indexing and
-  by our kernel; factorised by ``torch.linalg.cholesky_ex`` and by blocks, with
+  by our kernel; factorized by ``torch.linalg.cholesky_ex`` and by blocks, with
   PyTorch's and with our kernel for the smallest ones; solved for one right-hand side.
 - n x n work: eigendecomposition; inverse by PyTorch and by ours; and the least time
   that the weights would take without an eigendecomposition, by composed minimax
@@ -24,7 +24,8 @@ import torch
 from common import print_table, versions, write_json
 from gpu import matmul_rate, wait
 
-from ncarl.core import factor_torch, linalg_torch
+from ncarl.core import cuda as factor_torch
+from ncarl.core import linalg_torch
 
 #: Distance from the floor, as a part of it, from which directions are told apart.
 NEAREST = 1e-6
@@ -46,13 +47,13 @@ def seconds(work, device, repeats=3):
 
 
 def with_library_leaf(A):
-    """Our factorisation with PyTorch's own kernel for the smallest blocks."""
-    kernels = factor_torch.gpu_kernels
-    factor_torch.gpu_kernels = lambda: None
+    """Our factorization with PyTorch's own kernel for the smallest blocks."""
+    kernels = factor_torch.load_triton_kernels
+    factor_torch.load_triton_kernels = lambda: None
     try:
-        return factor_torch.factorise(A)
+        return factor_torch.batched_cholesky(A)
     finally:
-        factor_torch.gpu_kernels = kernels
+        factor_torch.load_triton_kernels = kernels
 
 
 def batch_line(p, K, device, rate, room):
@@ -63,20 +64,21 @@ def batch_line(p, K, device, rate, room):
     columns = columns[:, :p].sort(dim=1).values
     columns = columns.repeat(-(-count // len(columns)), 1)[:count].int()
     right = torch.randn(count, p, 1, dtype=K.dtype, device=device)
-    A = factor_torch.gathered(K, columns)
+    A = factor_torch.gather_submatrices(K, columns)
     long = columns.long()
     by_indexing = lambda: K[long[:, :, None], long[:, None, :]]  # noqa: E731
     copy = seconds(lambda: A.clone(), device)
     full = by_indexing()
-    ours = seconds(lambda: factor_torch.factorise(A.clone()), device) - copy
+    ours = seconds(lambda: factor_torch.batched_cholesky(A.clone()), device) - copy
     library = seconds(lambda: with_library_leaf(A.clone()), device) - copy
-    factor = factor_torch.factorise(A.clone())
+    factor = factor_torch.batched_cholesky(A.clone())
     flops = count * p**3 / 3.0
     return {
         "p": p,
         "systems": count,
         "gather_torch_ms": 1e3 * seconds(by_indexing, device),
-        "gather_ms": 1e3 * seconds(lambda: factor_torch.gathered(K, columns), device),
+        "gather_ms": 1e3
+        * seconds(lambda: factor_torch.gather_submatrices(K, columns), device),
         "cholesky_torch_ms": 1e3
         * seconds(lambda: torch.linalg.cholesky_ex(full), device),
         "blocked_ms": 1e3 * library,
@@ -164,10 +166,14 @@ def main():
     options = parser.parse_args()
     device = options.device
     torch.manual_seed(0)
-    rate = matmul_rate(device, 512 if options.small else 8192)
-    sizes = (32, 64) if options.small else (32, 64, 128, 256, 384, 608, 800, 1200)
-    squares = (100, 300) if options.small else (500, 1000, 2000, 3000, 3619, 6000)
-    n, room = (200, 1e6) if options.small else (3000, 4e9)
+    rate = matmul_rate(device, 512 if options.low_rank_core else 8192)
+    sizes = (
+        (32, 64) if options.low_rank_core else (32, 64, 128, 256, 384, 608, 800, 1200)
+    )
+    squares = (
+        (100, 300) if options.low_rank_core else (500, 1000, 2000, 3000, 3619, 6000)
+    )
+    n, room = (200, 1e6) if options.low_rank_core else (3000, 4e9)
     X = torch.randn(n + 200, n, dtype=torch.float64, device=device)
     K = X.T @ X / n + torch.eye(n, dtype=torch.float64, device=device)
     batches = [batch_line(p, K, device, rate, room) for p in sizes]

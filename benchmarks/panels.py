@@ -43,8 +43,12 @@ from sklearn.impute import KNNImputer
 from ncarl import BayesianNCARL, masks
 from ncarl.metrics import coverage, rmse
 from ncarl.panel import GapFiller, counterfactual
-from ncarl.panel.placebo import Placebos, entry_scores, group_scores
-from ncarl.panel.placebo import block_deviation as deviation_of
+from ncarl.panel.model import (
+    Placebos,
+    entry_scores,
+    group_scores,
+)
+from ncarl.panel.model import mean_effect_std as deviation_of
 
 LEVELS = (0.5, 0.8, 0.95)
 
@@ -148,18 +152,18 @@ def panel_coverage(X, start, runs):
         found["means"].append(float(np.mean(means)))
     # A copy of the first unit is treated; the runs of all units are what is wanted.
     placebos = counterfactual(np.vstack([X[:1], X]), 0, start=start).placebos
-    courses = placebos.courses[0]
+    courses = placebos.trajectories[0]
     for level in LEVELS:
         inside, means = [], []
         for unit, course in enumerate(courses):
             others = [c for k, c in enumerate(courses) if k != unit]
             units = np.delete(placebos.units, unit)
-            down, up = entry_scores(Placebos(units, [others], placebos.factors)).reach(
-                level
-            )
+            down, up = entry_scores(
+                Placebos(units, [others], placebos.std_factors)
+            ).quantiles(level)
             z = course.errors / course.deviations
             inside.append(np.mean((z >= -down) & (z <= up)))
-            down, up = group_scores([[c] for c in others], len(others)).reach(level)
+            down, up = group_scores([[c] for c in others], len(others)).quantiles(level)
             z = np.mean(course.errors) / deviation_of([course])
             means.append(-down <= z <= up)
         found["entries with placebos"].append(float(np.mean(inside)))
@@ -239,7 +243,7 @@ def by_yesterday(X, period):
     return by_season(filled, period)
 
 
-def by_neighbours(X, period):
+def by_neighbors(X, period):
     """scikit-learn's imputer: the mean over the most similar times."""
     return KNNImputer(keep_empty_features=True).fit_transform(X)
 
@@ -248,7 +252,7 @@ WAYS = {
     "linear": by_line,
     "same time, nearest day": by_yesterday,
     "mean of the time of day": by_season,
-    "KNNImputer": by_neighbours,
+    "KNNImputer": by_neighbors,
 }
 
 

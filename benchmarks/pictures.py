@@ -4,8 +4,8 @@ Usage: NCARL_DATA=... python benchmarks/pictures.py [--pictures all] [--masks al
        [--matrix] [--json results/pictures.json] [--figures docs/images]
 
 Seven photographs of MSRC-v2 (320 x 240) and the two of scikit-learn (reduced to
-320 x 213), in colour. Masks are the same for all methods: 30, 50 and 70% of the pixels
-at random, text all over, twelve squares of 20 x 20. The rival is scikit-image's
+320 x 213), in color. Masks are the same for all methods: 30, 50 and 70% of the pixels
+at random, text all over, twelve squares of 20 x 20. The baseline is scikit-image's
 ``inpaint_biharmonic``. PSNR and SSIM are over the whole picture, known pixels included,
 of values between 0 and 1 (results are rounded to 8 bits for all methods). Nothing was
 chosen on these pictures: settings of ``inpaint`` were settled on pictures that come
@@ -27,7 +27,7 @@ import numpy as np
 from common import data_folder, print_table, versions, write_json
 
 from ncarl import masks
-from ncarl.cli.inpaint_gaps import lettering, squares
+from ncarl.cli.inpaint import random_squares_mask, text_mask
 from ncarl.datasets import load_image_folder
 from ncarl.images import inpaint
 from ncarl.metrics import psnr, ssim
@@ -46,7 +46,7 @@ def photographs():
     found = {}
     folder = data_folder()
     if folder is not None and (folder / "msrc_v2").is_dir():
-        read = load_image_folder(folder / "msrc_v2", grey=False)
+        read = load_image_folder(folder / "msrc_v2", gray=False)
         found |= {name: np.rint(255 * x).astype(np.uint8) for name, x in read.items()}
     else:
         print("the photographs of MSRC-v2 are left out: not in NCARL_DATA")
@@ -60,7 +60,7 @@ def mask_of(kind, shape):
     """What is missing."""
     if kind.startswith("random"):
         return masks.random(shape, int(kind[7:-1]) / 100, rng=0)
-    return lettering(shape) if kind == "text" else squares(shape, 20, 0)
+    return text_mask(shape) if kind == "text" else random_squares_mask(shape, 20, 0)
 
 
 def biharmonic(picture, hidden):

@@ -23,9 +23,9 @@ import numpy as np
 from common import paper_like, print_table, versions, write_json
 
 from ncarl import NCARL, NCARLCV
-from ncarl.centering import fit_centre
+from ncarl.centering import fit_centering
 from ncarl.metrics import relative_rmse
-from ncarl.observed import Observed
+from ncarl.observations import Observations
 
 PAPER = {
     (500, 0.8): 0.0344,
@@ -41,10 +41,10 @@ SIZES = {
 
 def bias_model(X):
     """Row and column effects, and nothing else."""
-    observed = Observed.from_dense(X)
-    centre = fit_centre(observed, "two-way", scaled=False)
-    rows = centre.row_effects(observed)
-    return centre.mean + rows[:, None] + centre.columns[None, :]
+    observed = Observations.from_dense(X)
+    center = fit_centering(observed, "two-way", scaled=False)
+    rows = center.row_effects(observed)
+    return center.mean + rows[:, None] + center.column_effects[None, :]
 
 
 def measure(size, missing, noise, seeds):

@@ -34,7 +34,13 @@ import numpy as np
 from accuracy_sets import machine, read_sets, warm_up
 from common import data_folder, print_table, write_json
 
-from ncarl import BayesianNCARL, from_triplets, ranking
+from ncarl import (
+    BayesianNCARL,
+    from_triplets,
+)
+from ncarl import (
+    metrics as ranking,
+)
 from ncarl.metrics import rmse
 from ncarl.ratings import Recommender
 
@@ -78,11 +84,11 @@ def list_figures(model, scores, test):
     liked = {}
     for user, item, stars in zip(*test, strict=True):
         place = model.items_.find(item)
-        if stars >= GOOD and place is not None and user in model.people_:
+        if stars >= GOOD and place is not None and user in model.user_store_:
             liked.setdefault(user, []).append(place)
     rows = []
     for user, mine in liked.items():
-        seen, _ = model.people_.look_up(user)
+        seen, _ = model.user_store_.look_up(user)
         allowed, relevant = scores.copy(), np.zeros(len(scores))
         allowed[seen.indices] = -np.inf
         relevant[mine] = 1.0
@@ -177,10 +183,10 @@ def newcomers(model, rows):
     figures = model.evaluate(test, n=N, good=GOOD).as_dict()
     means, own = item_means(model), {}
     for user in shown:
-        row, _ = model.people_.look_up(user)
+        row, _ = model.user_store_.look_up(user)
         off = row.values - means[row.indices]
         own[user] = off.sum() / (len(off) + 5.0)
-    plain = means[model.items_.codes(test[1])]
+    plain = means[model.items_.encode(test[1])]
     levels = plain + [own[user] for user in test[0]]
     return {
         "protocol": f"ml-1m, {NEW_USERS} users not in the fit, 20% of theirs hidden",
@@ -213,7 +219,9 @@ def timed(work, arguments):
 def speed(model, rows):
     """Times of single calls."""
     some = np.random.default_rng(2).choice(
-        np.array(model.people_.ids.values, dtype=object), NEW_USERS, replace=False
+        np.array(model.user_store_.vocabulary.values, dtype=object),
+        NEW_USERS,
+        replace=False,
     )
     clean = {
         user: {i: r for i, r in rated.items() if model.items_.find(i) is not None}
@@ -229,7 +237,7 @@ def speed(model, rows):
     best = {user: model.recommend(user, 1)[0].item for user in rows}
     return {
         "items": len(model.items),
-        "users": len(model.people_.ids),
+        "users": len(model.user_store_.vocabulary),
         "ratings_of_a_new_user": float(np.median([len(r) for r in clean.values()])),
         "load": os.getloadavg()[0],
         "add_user + recommend": together,
@@ -286,11 +294,11 @@ def draw(results, path):
     figure = Figure(figsize=(6.6, 3.0), layout="constrained")
     axes = figure.subplots()
     ways = list(results[sets[0]]["lists"])
-    colours = ("#08519c", "#4292c6", "#9ecae1", "#8c8c8c", "#cccccc")
-    for k, (way, colour) in enumerate(zip(ways, colours, strict=True)):
+    colors = ("#08519c", "#4292c6", "#9ecae1", "#8c8c8c", "#cccccc")
+    for k, (way, color) in enumerate(zip(ways, colors, strict=True)):
         heights = [results[name]["lists"][way]["ndcg"] for name in sets]
         places = np.arange(len(sets)) + 0.17 * (k - 2.0)
-        axes.bar(places, heights, 0.16, color=colour, label=way)
+        axes.bar(places, heights, 0.16, color=color, label=way)
     axes.set_xticks(range(len(sets)), [titles[name] for name in sets])
     axes.set_ylabel("NDCG@10")
     axes.spines[["top", "right"]].set_visible(False)
@@ -322,7 +330,7 @@ def main():
             results["speed"] = speed(model, rows)
             if seconds is not None:
                 results["speed"]["fit_seconds"] = seconds
-            model.people_.added.clear()
+            model.user_store_.added.clear()
         if "new" in parts:
             results["new"] = newcomers(model, rows)
         write_json(options.json, {"sets": results})

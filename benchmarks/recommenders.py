@@ -69,7 +69,7 @@ def surprise(name):
 
 
 def cmf(**settings):
-    """Collective matrix factorisation of cmfrec."""
+    """Collective matrix factorization of cmfrec."""
 
     def prepare(split):
         from cmfrec import CMF
@@ -143,7 +143,7 @@ def in_own_process(contender, name):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def about_rivals():
+def about_baselines():
     """Versions of the other libraries."""
     about = {}
     for package in ("scikit-surprise", "cmfrec"):
@@ -167,7 +167,7 @@ def main():
         print(json.dumps(run_one(*options.one)))
         return
     asked = options.sets.split(",") if options.sets else list(SETS)[: 2 + options.large]
-    contenders = options.contenders.split(",") if options.contenders else CONTENDERS
+    contenders = options.methods.split(",") if options.methods else CONTENDERS
     results, table = read_sets(options.json), []
     for name in asked:
         file = f"{name[: name.rindex('-')]}.npz"
@@ -185,7 +185,7 @@ def main():
         base = [line["seconds"] for line in lines if line["contender"] == "svdpp"]
         for line in lines:
             line["x SVD++"] = base[0] / line["seconds"] if base else None
-        results[name] = {"machine": {**machine(), **about_rivals()}, "lines": lines}
+        results[name] = {"machine": {**machine(), **about_baselines()}, "lines": lines}
         write_json(options.json, {"sets": results})
         table += lines
     if table:

@@ -18,13 +18,12 @@ import numpy as np
 from common import print_table, versions, write_json
 from threadpoolctl import threadpool_limits
 
-from ncarl.blocks import cut
-from ncarl.core.lapack_calls import call5, lapack_addresses
+from ncarl.blocks import cut_blocks
 from ncarl.core.rows import row_duals
-from ncarl.core.rows_numba import LETTERS
+from ncarl.core.rows_numba import LAPACK_FLAGS, call5, lapack_addresses
 from ncarl.core.types import Kernel
-from ncarl.engines import available_cores
-from ncarl.observed import Observed
+from ncarl.engines.base import available_cores
+from ncarl.observations import Observations
 
 TARGETS = {20: 4.0, 50: 2.5, 100: 2.5, 200: 1.6, 500: 1.6, 1000: 1.6}
 
@@ -56,7 +55,7 @@ def potrf_seconds(A, count, factor):
     share = -(-count // available_cores())
 
     def job(_):
-        factor_many(A.ravel(), np.empty(r * r), r, share, LETTERS, potrf, factor)
+        factor_many(A.ravel(), np.empty(r * r), r, share, LAPACK_FLAGS, potrf, factor)
 
     return on_all_cores(job, range(available_cores())) / (share * available_cores())
 
@@ -74,8 +73,8 @@ def measure(r, n, repeats, rng):
     pattern = np.argpartition(rng.random((rows, n)), r, axis=1)[:, :r]
     indices = np.sort(pattern, axis=1).astype(np.int32).ravel()
     indptr = np.arange(rows + 1, dtype=np.int64) * r
-    data = Observed(indptr, indices, rng.standard_normal(rows * r), (rows, n))
-    blocks = cut(data, n_blocks=4 * available_cores())
+    data = Observations(indptr, indices, rng.standard_normal(rows * r), (rows, n))
+    blocks = cut_blocks(data, n_blocks=4 * available_cores())
     kernel = Kernel(K, None, 0.0)
     resident = np.ascontiguousarray(K[:r, :r])
     row_duals(blocks[0], kernel=kernel, kind="numba")

@@ -25,8 +25,8 @@ import numpy as np
 from common import print_table, versions, write_json
 
 from ncarl import NCARL, BayesianNCARL, open_rows
-from ncarl.bayes import cuts
-from ncarl.study.memory import own_memory_gb
+from ncarl.bayes import selection as cuts
+from ncarl.evaluation.measure import peak_memory_gb
 
 COLUMNS, OBSERVED, RANK, NOISE = 500, 50, 5, 0.1
 ROWS = [10_000 * 2**k for k in range(7)] + [1_000_000]
@@ -117,7 +117,9 @@ def one_fit(way, folder, model, engine):
     options["engine"] = engine
     options |= MODELS[model]
     if model == "BayesianNCARL":
-        cuts.MANY_ENTRIES = 0  # streamed at every size, not only beyond 20 million
+        cuts.ROW_SAMPLING_THRESHOLD = (
+            0  # streamed at every size, not only beyond 20 million
+        )
         BayesianNCARL(sides="columns", center="mean", **options).fit(source)
     else:
         NCARL(orientation="columns", **options).fit(source)
@@ -126,7 +128,7 @@ def one_fit(way, folder, model, engine):
         "step_seconds": float(np.median(steps)),
         "best_step_seconds": float(np.min(steps)),
         "before_seconds": float(marks[0] - start - np.median(steps)),
-        "peak_gb": own_memory_gb(),
+        "peak_gb": peak_memory_gb(),
     }
 
 

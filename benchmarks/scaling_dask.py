@@ -21,13 +21,13 @@ from operator import iadd
 import numpy as np
 from common import print_table, versions, write_json
 
-from ncarl.blocks import cut
-from ncarl.core.rows import gram_of_duals
+from ncarl.blocks import cut_blocks
+from ncarl.core.rows import dual_gram
 from ncarl.core.types import Kernel
-from ncarl.dask_engine import Dask
-from ncarl.engines import Threads
-from ncarl.homes import blas_threads
-from ncarl.observed import Observed
+from ncarl.engines.base import limit_blas_threads
+from ncarl.engines.dask import Dask
+from ncarl.engines.threads import Threads
+from ncarl.observations import Observations
 
 TARGET = 0.85
 
@@ -39,7 +39,7 @@ def dask_share(rows=100_000, columns=500, observed=50, workers=2, steps=3, repea
     plain, dask, threads = [], [], []
     here = Threads(workers)
     with Dask("processes", n_workers=workers, device="cpu") as engine:
-        blocks = cut(entries, engine.blocks_wanted(rows, columns))
+        blocks = cut_blocks(entries, engine.choose_n_blocks(rows, columns))
         placed = engine.place(blocks)
         with PlainProcesses(
             [blocks[k::workers] for k in range(workers)], kernel
@@ -77,7 +77,7 @@ def random_entries(rows, columns, observed):
         parts.append(np.sort(chosen, axis=1).astype(np.int32).ravel())
     indptr = observed * np.arange(rows + 1, dtype=np.int64)
     values = rng.standard_normal(rows * observed)
-    return Observed(indptr, np.concatenate(parts), values, (rows, columns))
+    return Observations(indptr, np.concatenate(parts), values, (rows, columns))
 
 
 def some_kernel(columns):
@@ -90,7 +90,7 @@ def _engine_seconds(engine, placed, kernel, steps):
     """Seconds of a step by an engine."""
     start = time.perf_counter()
     for _ in range(steps):
-        engine.total(gram_of_duals, placed, kernel=kernel)
+        engine.total(dual_gram, placed, kernel=kernel)
     return (time.perf_counter() - start) / steps
 
 
@@ -127,10 +127,10 @@ class PlainProcesses:
 
 def _serve(pipe, blocks, kernel):
     """Steps on the blocks, as many as the pipe says; 0 ends it."""
-    with blas_threads(1):
+    with limit_blas_threads(1):
         while steps := pipe.recv():
             for _ in range(steps):
-                reduce(iadd, (gram_of_duals(b, kernel=kernel) for b in blocks))
+                reduce(iadd, (dual_gram(b, kernel=kernel) for b in blocks))
             pipe.send(True)
 
 

@@ -4,7 +4,7 @@ Three tables of scikit-learn (breast cancer, wine, diabetes) lose 20% or 40% of 
 cells at random, in the rows that are learned from and in those that are predicted. In
 every fold of a five-fold cross-validation, eight times over with other holes and folds,
 an imputer is fitted to the training rows and fills both; a linear predictor (logistic
-or ridge regression, columns standardised) and a random forest are fitted to the filled
+or ridge regression, columns standardized) and a random forest are fitted to the filled
 training rows and scored on the filled test rows (accuracy, or R2). All imputers see the
 same holes and folds and have their defaults. Then the same tables with some columns cut
 into categories: how many of the filled ones are right.
@@ -110,7 +110,7 @@ def measure(name, missing, seeds):
 
 
 def summary(results, seeds):
-    """Means over all folds, sd over the repetitions, and differences to the rival."""
+    """Means over all folds, sd over repetitions, differences to the baseline."""
     by_run = np.arange(len(results)) // FOLDS
     found = {}
     for name in IMPUTERS:
@@ -119,12 +119,12 @@ def summary(results, seeds):
         for key in keys:
             values = np.array([line[name][key] for line in results])
             runs = [values[by_run == k].mean() for k in range(seeds)]
-            rival = np.array([line[RIVAL][key] for line in results])
-            gaps = [(values - rival)[by_run == k].mean() for k in range(seeds)]
+            baseline = np.array([line[RIVAL][key] for line in results])
+            gaps = [(values - baseline)[by_run == k].mean() for k in range(seeds)]
             lines[key] = {
                 "mean": float(np.mean(runs)),
                 "sd": float(np.std(runs, ddof=1)) if seeds > 1 else 0.0,
-                "more than rival": float(np.mean(gaps)),
+                "more than baseline": float(np.mean(gaps)),
                 "standard error": (
                     float(np.std(gaps, ddof=1) / np.sqrt(seeds)) if seeds > 1 else 0.0
                 ),
@@ -136,11 +136,11 @@ def summary(results, seeds):
 
 
 def verdict(found):
-    """Ours against the rival: score by score, in errors and in seconds."""
+    """Ours against the baseline: score by score, in errors and in seconds."""
     ours = found[OURS]
     words = []
     for key in ("linear", "forest"):
-        gap, error = ours[key]["more than rival"], ours[key]["standard error"]
+        gap, error = ours[key]["more than baseline"], ours[key]["standard error"]
         better = "better" if gap > error else "as good" if gap >= -error else "worse"
         words.append(f"{key} {better}")
     faster = found[RIVAL]["seconds"]["mean"] / ours["seconds"]["mean"]
@@ -220,8 +220,10 @@ def categories(name, missing, seeds):
             for j in np.flatnonzero(text)
         ]
         shares[OURS].append(np.mean(np.concatenate(right)))
-        rival = right_by_codes(IterativeImputer(random_state=0), frame, holey, hidden)
-        shares[f"{RIVAL} on codes"].append(np.mean(np.concatenate(rival)))
+        baseline = right_by_codes(
+            IterativeImputer(random_state=0), frame, holey, hidden
+        )
+        shares[f"{RIVAL} on codes"].append(np.mean(np.concatenate(baseline)))
         mode = SimpleImputer(strategy="most_frequent")
         usual = right_by_codes(mode, frame, holey, hidden)
         shares["most frequent"].append(np.mean(np.concatenate(usual)))
@@ -231,28 +233,28 @@ def categories(name, missing, seeds):
     }
 
 
-COLOURS = {"TableImputer": "#0072B2", "KNNImputer": "#E69F00"}
-COLOURS |= {"SimpleImputer": "#999999", "IterativeImputer": "#D55E00"}
+COLORS = {"TableImputer": "#0072B2", "KNNImputer": "#E69F00"}
+COLORS |= {"SimpleImputer": "#999999", "IterativeImputer": "#D55E00"}
 
 
 def draw(results, path):
-    """Scores over those behind the rival, with standard errors; seconds."""
+    """Scores over those behind the baseline, with standard errors; seconds."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(9.6, 3.4), layout="constrained")
     names = [name.replace("_", " ") for name in results]
     places = np.arange(len(names))[::-1]
     for axes, key in zip(panels, ("linear", "forest", "seconds"), strict=True):
-        for k, (imputer, colour) in enumerate(COLOURS.items()):
+        for k, (imputer, color) in enumerate(COLORS.items()):
             parts = [found[imputer][key] for found in results.values()]
             at = places + 0.18 * (1.5 - k)
             if key == "seconds":
-                axes.plot([p["mean"] for p in parts], at, "o", color=colour, ms=5)
+                axes.plot([p["mean"] for p in parts], at, "o", color=color, ms=5)
                 continue
-            gaps = [p["more than rival"] for p in parts]
+            gaps = [p["more than baseline"] for p in parts]
             errors = [p["standard error"] for p in parts]
             axes.errorbar(
-                gaps, at, xerr=errors, fmt="o", color=colour, ms=5, label=imputer
+                gaps, at, xerr=errors, fmt="o", color=color, ms=5, label=imputer
             )
         axes.set_yticks(places, names if axes is panels[0] else [""] * len(names))
         axes.spines[["top", "right"]].set_visible(False)

@@ -18,7 +18,7 @@ from typing import Any
 
 import typer.main
 
-from ncarl.cli.app import app
+from ncarl.cli.app import COMMANDS, app, load_command
 
 PAGE = Path(__file__).with_name("cli.md")
 #: What a part stands between; ``ncarl`` alone is the part of no command.
@@ -31,7 +31,7 @@ PART = re.compile(r"<!-- ncarl ?([a-z-]*) -->\n.*?<!-- / -->", flags=re.DOTALL)
 
 def commands() -> dict[str, Any]:
     """Commands by name, in the order of ``ncarl --help``."""
-    return dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    return {name: load_command(name) for name in COMMANDS}
 
 
 def kind_of(command: Any, parameter: Any) -> Any:
@@ -62,7 +62,7 @@ def value_of(command: Any, parameter: Any) -> str:
     return {int: "INT", float: "FLOAT", Path: "PATH"}.get(kind, "TEXT")
 
 
-def spelt(command: Any, parameter: Any) -> str:
+def spelled(command: Any, parameter: Any) -> str:
     """How a parameter is written on the command line."""
     value = value_of(command, parameter)
     if not any(flag.startswith("-") for flag in parameter.opts):
@@ -117,7 +117,7 @@ def row_of(command: Any, parameter: Any) -> str:
     listed = choices_of(kind_of(command, parameter))
     if listed:
         told += " One of " + ", ".join(f"`{one}`" for one in listed) + "."
-    name = spelt(command, parameter).replace("|", "\\|")
+    name = spelled(command, parameter).replace("|", "\\|")
     return f"| {name} | {told}{default_of(parameter)} |"
 
 

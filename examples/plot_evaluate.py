@@ -17,16 +17,20 @@ import numpy as np
 from sklearn.datasets import load_wine
 
 from ncarl import plots
-from ncarl.study.evaluate import evaluate
-from ncarl.study.evaluate_figure import draw_columns, draw_reliability, draw_residuals
+from ncarl.evaluation import evaluate
+from ncarl.evaluation.outputs import (
+    draw_columns,
+    draw_reliability,
+    draw_residuals,
+)
 
 table = load_wine(as_frame=True).data
 X = table.mask(np.random.default_rng(0).random(table.shape) < 0.1)
 found = evaluate(X, method="bayes", repeats=2, scale="columns", others=())
 
-own, mean = found.error_in_spreads
-print(f"off by {own:.2f} of a column's spread; the column's mean by {mean:.2f}")
-print(f"that is {found.explained:.0%} of the squared error gone")
+own, mean = found.standardized_error
+print(f"RMSE {own:.2f} standard deviations of the column; its mean: {mean:.2f}")
+print(f"that is {found.explained_fraction:.0%} of the squared error explained")
 
 # %%
 # Column by column
@@ -39,9 +43,9 @@ for one in found.columns[:3]:
     print(f"{one.name}: {one.hidden} cells hidden, {one.explained:.0%} explained")
 
 # %%
-# Do intervals hold what they promise?
-# ------------------------------------
+# Nominal and actual coverage of the intervals
+# --------------------------------------------
 
 for one in found.levels:
-    print(f"{one.level:.0%} intervals held {one.held:.0%}")
+    print(f"nominal coverage {one.level:.0%}, actual coverage {one.coverage:.0%}")
 plots.show(draw_reliability(found), draw_residuals(found))

@@ -34,7 +34,7 @@ X = np.where(seen, truth + 0.5 * rng.standard_normal(truth.shape), np.nan)
 # ---------------
 # The kernel ``K`` has one line and one column for every column of the matrix. It says
 # how much two hours vary together. Nobody told the model that hours have an order: that
-# neighbours are alike, and that noon differs from midnight, was learned from the days.
+# neighbors are alike, and that noon differs from midnight, was learned from the days.
 
 model = BayesianNCARL().fit(X)
 K = model.kernel_

@@ -23,7 +23,7 @@ from ncarl.datasets import load_sample_image
 from ncarl.images import inpaint
 from ncarl.metrics import psnr
 
-photo = load_sample_image("china", grey=False, step=10)
+photo = load_sample_image("china", gray=False, step=10)
 lost = masks.random(photo.shape[:2], 0.5)
 filled, std = inpaint(photo, lost, return_std=True)
 
@@ -55,7 +55,7 @@ show({"error bars": std.mean(axis=2), "errors": error})
 # A mask may have any shape. A wide hole is filled from its rim inwards: what is smooth
 # goes on, but nobody can know what stood in its middle.
 
-flower = load_sample_image("flower", grey=False, step=10)
+flower = load_sample_image("flower", gray=False, step=10)
 height, width = flower.shape[:2]
 y, x = np.mgrid[:height, :width]
 scratched = (np.abs(y - 0.5 * x - 5) < 1) | (np.abs(x + 0.3 * y - 42) < 1)

@@ -91,9 +91,9 @@ amounts, words = zip(*why.lines(), strict=True)
 ends = np.cumsum(amounts)
 starts = ends - amounts
 starts[0] = 1.0
-colours = ["#9e9e9e", *("#2c7fb8" if x > 0 else "#d95f0e" for x in amounts[1:])]
+colors = ["#9e9e9e", *("#2c7fb8" if x > 0 else "#d95f0e" for x in amounts[1:])]
 rows = np.arange(len(amounts))[::-1]
-right.barh(rows, ends - starts, left=starts, color=colours)
+right.barh(rows, ends - starts, left=starts, color=colors)
 right.axvline(why.value, color="0.3", linewidth=1, linestyle=":")
 right.set_yticks(rows, words)
 right.set(xlim=(1, 5.1), xlabel="stars", title=f"why {why.item} gets {why.value:.1f}")

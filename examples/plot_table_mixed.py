@@ -58,7 +58,7 @@ for name in ("strength", "rich in ash", "grape"):
 # the grapes where the grape was lost; a cross marks the grape that it was.
 
 low, high = imputer.predict_interval(gappy, level=0.9)
-chances = imputer.transform_proba(gappy)["grape"]
+chances = imputer.predict_proba(gappy)["grape"]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
 name = "color_intensity"
@@ -68,14 +68,14 @@ place = np.arange(len(rows))
 left.vlines(place, low[name].iloc[rows], high[name].iloc[rows], color="#9ec3e6", lw=3)
 left.plot(place, filled[name].iloc[rows], "o", color="#2f6db3", ms=4, label="filled in")
 left.plot(place, table[name].iloc[rows], "x", color="#d1495b", ms=4, label="was there")
-left.set(title="colour intensity", xlabel="lost cells, smallest first")
+left.set(title="color intensity", xlabel="lost cells, smallest first")
 left.legend(fontsize=8, frameon=False, loc="upper left")
 
 rows = np.flatnonzero(lost[:, table.columns.get_loc("grape")])[::2]
 bottom = np.zeros(len(rows))
-for label, colour in zip(chances, ("#2f6db3", "#9ec3e6", "#e6c79e"), strict=True):
+for label, color in zip(chances, ("#2f6db3", "#9ec3e6", "#e6c79e"), strict=True):
     part = chances[label].to_numpy()[rows]
-    right.bar(np.arange(len(rows)), part, 0.85, bottom, color=colour, label=label)
+    right.bar(np.arange(len(rows)), part, 0.85, bottom, color=color, label=label)
     was = (table["grape"].iloc[rows] == label).to_numpy()
     right.plot(np.flatnonzero(was), (bottom + part / 2)[was], "kx", ms=4)
     bottom += part

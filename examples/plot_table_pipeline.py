@@ -47,8 +47,8 @@ for share in shares:
     print(f"{share:.0%} lost:", *(f"{k} {v[-1]:.3f}" for k, v in scores.items()))
 
 figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
-for (name, found), colour in zip(scores.items(), ("#2f6db3", "#d1495b"), strict=True):
-    axes.plot(100 * np.array(shares), found, "o-", color=colour, label=name)
+for (name, found), color in zip(scores.items(), ("#2f6db3", "#d1495b"), strict=True):
+    axes.plot(100 * np.array(shares), found, "o-", color=color, label=name)
 axes.set(xlabel="cells lost, %", ylabel="accuracy, 3-fold")
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)

@@ -70,7 +70,10 @@ def no_gpu_by_itself() -> Iterator[None]:
     Tests of the GPU name its engine.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ncarl.engines.gpu_trouble", lambda: "not used by these tests")
+        patch.setattr(
+            "ncarl.engines.gpu_unavailable_reason",
+            lambda: "not used by these tests",
+        )
         yield
 
 
@@ -81,7 +84,7 @@ def few_cuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     Tests of the Bayesian model itself, of faults and of pages have as many as users.
     """
     if not {"bayes", "faults", "docs"} & set(request.path.parts):
-        monkeypatch.setattr("ncarl.bayes.cuts.MOST_CUTS", 2)
+        monkeypatch.setattr("ncarl.bayes.selection.MAX_SPLITS", 2)
 
 
 @pytest.fixture
@@ -114,3 +117,17 @@ def one_blas_thread() -> Iterator[None]:
     """BLAS on one thread: more of them cost small matrices more than they give."""
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+@pytest.fixture
+def truth(rng: np.random.Generator) -> np.ndarray:
+    """24 x 9, nearly of rank three."""
+    return rng.random((24, 3)) @ rng.random((3, 9)) + 0.01 * rng.random((24, 9))
+
+
+@pytest.fixture(name="X")
+def gappy(rng: np.random.Generator, truth: np.ndarray) -> np.ndarray:
+    """`truth` with 40% gaps; no row or column is empty."""
+    seen = rng.random(truth.shape) < 0.6
+    seen[np.arange(24), np.arange(24) % 9] = True
+    return np.where(seen, truth, np.nan)

@@ -1,4 +1,4 @@
-"""Masks hide what they say they hide."""
+"""Masks: shape, number and place of hidden entries."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def test_blocks_stand_where_they_are_put():
     hidden = masks.block((6, 9), (2, 3), at=(4, 6))
     assert hidden[4:, 6:].all()
     assert hidden.sum() == 6
-    centre = masks.block((6, 9), (2, 3), at="centre")
-    assert centre[2:4, 3:6].all()
-    assert centre.sum() == 6
+    center = masks.block((6, 9), (2, 3), at="center")
+    assert center[2:4, 3:6].all()
+    assert center.sum() == 6
 
 
 def test_random_blocks_reach_every_place():

@@ -18,36 +18,36 @@ __version__ = "0.1.0"
 
 # Public name -> module that holds it; imported on first use, so that
 # ``import ncarl`` costs next to nothing.
-_HOMES = {
+_LAZY_IMPORTS = {
     "BayesianNCARL": "ncarl.estimators.bayesian",
-    "BiasModel": "ncarl.estimators.bias",
-    "Checkpoint": "ncarl.checkpoint",
-    "Dask": "ncarl.dask_engine",
-    "FGSR": "ncarl.estimators.fgsr",
-    "FactoredNuclear": "ncarl.estimators.factored_nuclear",
-    "LRFD": "ncarl.estimators.lrfd",
+    "BiasModel": "ncarl.estimators.other_baselines",
+    "Checkpoint": "ncarl.fitting.checkpoint",
+    "Dask": "ncarl.engines.dask",
+    "FGSR": "ncarl.estimators.low_rank",
+    "FactoredNuclear": "ncarl.estimators.low_rank",
+    "LRFD": "ncarl.estimators.other_baselines",
     "NCARL": "ncarl.estimators.ncarl",
-    "NCARLCV": "ncarl.estimators.search",
-    "Nuclear": "ncarl.estimators.nuclear",
-    "RegL1": "ncarl.estimators.regl1",
-    "S3LR": "ncarl.estimators.s3lr",
-    "SchattenP": "ncarl.estimators.schatten",
-    "SoftImpute": "ncarl.estimators.soft_impute",
-    "StepInfo": "ncarl.loop",
+    "NCARLCV": "ncarl.estimators.ncarl_cv",
+    "Nuclear": "ncarl.estimators.low_rank",
+    "RegL1": "ncarl.estimators.other_baselines",
+    "S3LR": "ncarl.estimators.other_baselines",
+    "SchattenP": "ncarl.estimators.low_rank",
+    "SoftImpute": "ncarl.estimators.low_rank",
+    "StepInfo": "ncarl.fitting.loop",
     "TableImputer": "ncarl.tables",
-    "Threads": "ncarl.engines",
-    "Torch": "ncarl.torch_engine",
-    "WNNM": "ncarl.estimators.wnnm",
+    "Threads": "ncarl.engines.threads",
+    "Torch": "ncarl.engines.torch",
+    "WNNM": "ncarl.estimators.low_rank",
     "WideNCARL": "ncarl.estimators.wide",
-    "available_methods": "ncarl.methods",
+    "available_methods": "ncarl.registry",
     "datasets": "ncarl",
-    "from_triplets": "ncarl.observed",
+    "from_triplets": "ncarl.observations",
     "images": "ncarl",
-    "load": "ncarl.saving",
-    "make": "ncarl.methods",
+    "load": "ncarl.estimators.persistence",
+    "make": "ncarl.registry",
     "masks": "ncarl",
     "metrics": "ncarl",
-    "open_rows": "ncarl.sources",
+    "open_rows": "ncarl.io",
     "panel": "ncarl",
     "plots": "ncarl",
     "ratings": "ncarl",
@@ -65,30 +65,29 @@ if TYPE_CHECKING:
         ratings,
         tables,
     )
-    from ncarl.checkpoint import Checkpoint
-    from ncarl.dask_engine import Dask
-    from ncarl.engines import Threads
+    from ncarl.engines.dask import Dask
+    from ncarl.engines.threads import Threads
+    from ncarl.engines.torch import Torch
     from ncarl.estimators.bayesian import BayesianNCARL
-    from ncarl.estimators.bias import BiasModel
-    from ncarl.estimators.factored_nuclear import FactoredNuclear
-    from ncarl.estimators.fgsr import FGSR
-    from ncarl.estimators.lrfd import LRFD
+    from ncarl.estimators.low_rank import (
+        FGSR,
+        WNNM,
+        FactoredNuclear,
+        Nuclear,
+        SchattenP,
+        SoftImpute,
+    )
     from ncarl.estimators.ncarl import NCARL
-    from ncarl.estimators.nuclear import Nuclear
-    from ncarl.estimators.regl1 import RegL1
-    from ncarl.estimators.s3lr import S3LR
-    from ncarl.estimators.schatten import SchattenP
-    from ncarl.estimators.search import NCARLCV
-    from ncarl.estimators.soft_impute import SoftImpute
+    from ncarl.estimators.ncarl_cv import NCARLCV
+    from ncarl.estimators.other_baselines import LRFD, S3LR, BiasModel, RegL1
+    from ncarl.estimators.persistence import load
     from ncarl.estimators.wide import WideNCARL
-    from ncarl.estimators.wnnm import WNNM
-    from ncarl.loop import StepInfo
-    from ncarl.methods import available_methods, make
-    from ncarl.observed import from_triplets
-    from ncarl.saving import load
-    from ncarl.sources import open_rows
+    from ncarl.fitting.checkpoint import Checkpoint
+    from ncarl.fitting.loop import StepInfo
+    from ncarl.io import open_rows
+    from ncarl.observations import from_triplets
+    from ncarl.registry import available_methods, make
     from ncarl.tables import TableImputer
-    from ncarl.torch_engine import Torch
 
 __all__ = [
     "FGSR",
@@ -129,11 +128,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module 'ncarl' has no attribute {name!r}")
-    if _HOMES[name] == "ncarl":
+    if _LAZY_IMPORTS[name] == "ncarl":
         return importlib.import_module(f"ncarl.{name}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_LAZY_IMPORTS[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from ncarl.core.plan import PIECE, missing_cost, observed_cost
+from ncarl.core.rows import (
+    MAX_PIECE_ENTRIES,
+    covariance_form_cost,
+    precision_form_cost,
+)
 from ncarl.core.types import Array, Block
-from ncarl.observed import Observed
+from ncarl.observations import Observations
 
 #: No more blocks than this: enough for the cores of one machine, in equal shares.
-MOST_BLOCKS = 64
+MAX_BLOCKS = 64
 
 
-def mask_groups(observed: Observed) -> tuple[Array, Array]:
-    """An order of the rows with equal masks adjacent, and where the groups begin.
+def mask_groups(observed: Observations) -> tuple[Array, Array]:
+    """Order of the rows with equal masks adjacent, and the starts of the groups.
 
     Rows get a random fingerprint of their observed columns, are sorted by it, and
-    neighbours are then compared entry by entry: a collision can cost a shared
-    factorisation, never a wrong one.
+    neighbors are then compared entry by entry: a collision can cost a shared
+    factorization, never a wrong one.
 
     Returns
     -------
     order : array of int64, shape (m,)
-        Rows, those of equal mask side by side.
+        Rows, those with equal masks adjacent.
     starts : array of int64, shape (groups + 1,)
         Group ``g`` is ``order[starts[g]:starts[g + 1]]``.
     """
@@ -39,23 +43,23 @@ def mask_groups(observed: Observed) -> tuple[Array, Array]:
     alike = (np.diff(fingerprint[order]) == 0) & (np.diff(sizes[order]) == 0)
     pairs = np.flatnonzero(alike) + 1
     fresh[pairs] = ~_equal_rows(observed, order[pairs], order[pairs - 1])
-    # Groups stay small enough for their rows to be completed at once.
-    room = max(1, PIECE // max(1, n))
-    places = np.arange(m)
-    since = places - np.maximum.accumulate(np.where(fresh, places, 0))
-    fresh |= since % room == 0
+    # Groups are split so that all rows of one can be completed at once.
+    max_rows = max(1, MAX_PIECE_ENTRIES // max(1, n))
+    positions = np.arange(m)
+    since = positions - np.maximum.accumulate(np.where(fresh, positions, 0))
+    fresh |= since % max_rows == 0
     starts = np.append(np.flatnonzero(fresh), m).astype(np.int64)
     return order, starts
 
 
-def _equal_rows(observed: Observed, these: Array, those: Array) -> Array:
+def _equal_rows(observed: Observations, rows_a: Array, rows_b: Array) -> Array:
     """Whether rows with equally many entries have them in the same columns."""
-    equal = np.ones(len(these), dtype=bool)
-    widest = int(observed.row_counts[these].max(initial=1))
-    step = max(1, PIECE // max(1, widest))
-    for first in range(0, len(these), step):
+    equal = np.ones(len(rows_a), dtype=bool)
+    widest = int(observed.row_counts[rows_a].max(initial=1))
+    step = max(1, MAX_PIECE_ENTRIES // max(1, widest))
+    for first in range(0, len(rows_a), step):
         part = slice(first, first + step)
-        one, other = observed.take_rows(these[part]), observed.take_rows(those[part])
+        one, other = observed.take_rows(rows_a[part]), observed.take_rows(rows_b[part])
         differing = np.flatnonzero(one.indices != other.indices)
         rows = np.searchsorted(one.indptr, differing, side="right") - 1
         equal[first + rows] = False
@@ -63,52 +67,55 @@ def _equal_rows(observed: Observed, these: Array, those: Array) -> Array:
 
 
 def group_costs(sizes: Array, counts: Array, n: int) -> Array:
-    """Work of each group in flops: one factorisation, then one solve a row."""
-    factor = np.minimum(observed_cost(sizes), missing_cost(sizes, n))
+    """Flops of each group: one factorization, then one solve per row."""
+    factor = np.minimum(covariance_form_cost(sizes), precision_form_cost(sizes, n))
     each = 4.0 * np.asarray(sizes, dtype=np.float64) ** 2 + 200.0
     return factor + counts * each
 
 
-def cut(observed: Observed, n_blocks: int | None = None) -> list[Block]:
-    """Blocks of about equal work; their number does not depend on the machine.
+def cut_blocks(observed: Observations, n_blocks: int | None = None) -> list[Block]:
+    """Cut rows into blocks of about equal work.
+
+    The number of blocks does not depend on the machine.
 
     Parameters
     ----------
-    observed : Observed
+    observed : Observations
         The matrix.
     n_blocks : int, optional
-        Blocks wanted. By default as many as keep the cost of adding up one n x n
-        matrix a block small beside the work in it.
+        Number of blocks; by default as many as keep the cost of adding one n x n
+        matrix per block small compared with the work in it.
     """
     order, starts = mask_groups(observed)
     n = observed.shape[1]
     sizes = np.diff(observed.indptr)[order[starts[:-1]]]
     costs = group_costs(sizes, np.diff(starts), n)
     if n_blocks is None:
-        n_blocks = _usual_number(float(costs.sum()), n)
+        n_blocks = _default_n_blocks(float(costs.sum()), n)
     n_blocks = min(n_blocks, len(costs))
-    # Deal the groups out like cards, so that every block gets rows of every size.
+    # Groups are dealt out in turn, so that every block gets rows of every size.
     return [
-        _block(observed, order, starts, np.arange(k, len(costs), n_blocks))
+        _make_block(observed, order, starts, np.arange(k, len(costs), n_blocks))
         for k in range(n_blocks)
     ]
 
 
-def _usual_number(work: float, n: int) -> int:
-    """Blocks for so much work: enough for all cores, few enough to add up cheaply.
+def _default_n_blocks(work: float, n: int) -> int:
+    """Number of blocks for ``work`` flops: enough for all cores, few enough to add.
 
     Making and adding one n x n matrix costs about as much as 50 flops an entry; a
     tenth of the work may go into that, and a few blocks are worth it all the same.
     """
-    if work < 2e7:  # over before a second thread has begun
+    if work < 2e7:  # done before a second thread has started
         return 1
     cheap = work / (500.0 * n * n)
     some = min(4.0, max(2.0, work / (200.0 * n * n)))
-    return int(min(MOST_BLOCKS, max(cheap, some)))
+    return int(min(MAX_BLOCKS, max(cheap, some)))
 
 
-def _block(observed: Observed, order: Array, starts: Array, chosen: Array) -> Block:
-    """The chosen groups as one block."""
+def _make_block(
+    observed: Observations, order: Array, starts: Array, chosen: Array
+) -> Block:
     counts = np.diff(starts)[chosen]
     groups = np.concatenate([[0], np.cumsum(counts)])
     within = np.arange(groups[-1]) - np.repeat(groups[:-1], counts)

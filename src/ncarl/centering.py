@@ -1,86 +1,710 @@
-"""The additive part of a matrix, learned from its entries."""
+"""Centering, scaling and value bounds: what is done to values before and after a model.
+
+A value is modeled as ``mean + column_j + scale_j * (row_i + residual_ij)``; the kernel
+is fitted to the residuals. The effect of a row is estimated from that row alone, so
+rows that were not in the fit get theirs too. `Centering` is this additive part,
+`Scaler` the units of the Bayesian model, `ValueBounds` the range and the levels of
+completed values.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 
-from ncarl.centre import Centre, over_counts
-from ncarl.core.types import Array
-from ncarl.observed import Observed
-from ncarl.surveys import Entries, Sums
-from ncarl.two_way import two_way_columns
+from ncarl.blocks import cut_blocks
+from ncarl.core.types import Array, Block
+from ncarl.dataset import Dataset, DataSummary, PassSums
+from ncarl.observations import Observations
+
+#: Maximal number of sweeps over row and column effects, and the relative change of the
+#: column effects that ends them.
+MAX_SWEEPS, SWEEP_TOL = 200, 1e-10
+#: An extreme value is a bound if this share of the entries, and at least two, equal it.
+BOUND_SHARE = 1e-3
+#: Maximal number of distinct values that are collected for rounding.
+MAX_LEVELS = 1_000_000
+#: Columns have units of their own if their standard deviations differ by more than
+#: this factor.
+MAX_SPREAD_RATIO = 5.0
+#: Columns with fewer entries are left out of that comparison.
+MIN_ENTRIES_FOR_SPREAD = 20
 
 
-def fit_centre(entries: Entries, mode: str, scaled: bool) -> Centre:
-    """The additive part of a matrix.
+def fit_centering(dataset: Dataset, mode: str, scaled: bool) -> Centering:
+    """Fit the additive part of a matrix.
 
     Parameters
     ----------
-    entries : Entries
+    dataset : Dataset
         The observed entries.
     mode : {"none", "mean", "columns", "rows", "two-way"}
-        Which effects to take off.
+        Which effects to subtract.
     scaled : bool
-        Whether to divide each column by the spread of its residuals.
+        Whether to divide each column by the root mean square of its residuals.
     """
-    counts = entries.survey.column_counts
-    nothing, ones = np.zeros(len(counts)), np.ones(len(counts))
-    mean = 0.0 if mode == "none" else mean_value(entries)
-    columns, spreads, row_ridge = nothing, ones, None
+    counts = dataset.summary.column_counts
+    zeros, ones = np.zeros(len(counts)), np.ones(len(counts))
+    mean = 0.0 if mode == "none" else overall_mean(dataset)
+    columns, scales, row_ridge = zeros, ones, None
     if mode == "columns" or (mode == "two-way" and scaled):
-        about = Centre(mean, nothing, None, ones)
-        (sums,) = entries.total(column_sums, centre=about).added
-        columns = over_counts(sums, counts, 0.0)
+        centered = Centering(mean, zeros, None, ones)
+        (sums,) = dataset.total(column_sums, centering=centered).sums
+        columns = divide_by_counts(sums, counts, 0.0)
     if scaled:
-        spreads = fit_spreads(entries, Centre(mean, columns, None, ones))
+        scales = fit_column_scales(dataset, Centering(mean, columns, None, ones))
     if mode == "rows":
         row_ridge = 0.0
     elif mode == "two-way":
-        # Effects of rows add up over columns, so columns of other units come scaled.
-        found = two_way_columns(entries, Centre(mean, columns, None, spreads))
-        columns, row_ridge = columns + spreads * found.columns, found.row_ridge
-    return Centre(mean, columns, row_ridge, spreads)
+        # Row effects add up over columns, so columns of other units are scaled first.
+        effects = fit_two_way_effects(dataset, Centering(mean, columns, None, scales))
+        columns, row_ridge = (
+            columns + scales * effects.column_effects,
+            effects.row_ridge,
+        )
+    return Centering(mean, columns, row_ridge, scales)
 
 
-def mean_value(entries: Entries) -> float:
+@dataclass(frozen=True)
+class Centering:
+    """Mean, column effects and column scales of a matrix, and how rows get effects.
+
+    Attributes
+    ----------
+    mean : float
+        Added everywhere.
+    column_effects : array of shape (n,)
+        Effect of each column.
+    row_ridge : float or None
+        Ridge of a row's effect; None where rows have no effect.
+    column_scales : array of shape (n,)
+        What each column is divided by; row effects and residuals are in these units.
+        0 if a column is constant: it has no residuals and is filled with its value.
+    """
+
+    mean: float
+    column_effects: Array
+    row_ridge: float | None
+    column_scales: Array
+
+    def row_effects(self, observed: Observations) -> Array:
+        """Effect of each row, from its own observed entries; 0 without any."""
+        if self.row_ridge is None:
+            return np.zeros(observed.shape[0])
+        left = self.subtract_column_effects(observed)
+        return shrunk_means(left, observed.rows, observed.row_counts, self.row_ridge)
+
+    def residuals(self, observed: Observations, row_effects: Array) -> Array:
+        """Observed values without all effects, in units of the column scales."""
+        left = self.subtract_column_effects(observed)
+        left -= np.repeat(row_effects, observed.row_counts)
+        return left
+
+    def subtract_column_effects(self, observed: Observations) -> Array:
+        """Observed values without mean and column effects, in column scales."""
+        columns = observed.indices
+        # Without effects there is no need to look them up for every entry.
+        effects = self.column_effects[columns] if self.column_effects.any() else 0.0
+        left: Array = observed.values - (self.mean + effects)
+        if bool((self.column_scales == 1.0).all()):
+            return left
+        scales = self.column_scales[columns]
+        return np.divide(left, scales, out=np.zeros_like(left), where=scales > 0.0)
+
+
+def overall_mean(dataset: Dataset) -> float:
     """Mean of all values."""
-    (total,) = entries.total(value_sum).added
-    return float(total / entries.survey.n_observed)
+    (total,) = dataset.total(value_sum).sums
+    return float(total / dataset.summary.n_observed)
 
 
-def value_sum(observed: Observed) -> Sums:
+def value_sum(observed: Observations) -> PassSums:
     """Sum of the values."""
-    return Sums((observed.values.sum(),))
+    return PassSums((observed.values.sum(),))
 
 
-def column_sums(observed: Observed, *, centre: Centre) -> Sums:
-    """Sum of what is left of each column's values without a centre."""
-    left = centre.without_columns(observed)
+def column_sums(observed: Observations, *, centering: Centering) -> PassSums:
+    """Sum of the values of each column without mean and column effects."""
+    left = centering.subtract_column_effects(observed)
     n = observed.shape[1]
-    return Sums((np.bincount(observed.indices, weights=left, minlength=n),))
+    return PassSums((np.bincount(observed.indices, weights=left, minlength=n),))
 
 
-def square_sum(observed: Observed, *, centre: Centre) -> Sums:
-    """Sum of the squares that are left without a centre, and of the values'."""
-    left, values = centre.without_columns(observed), observed.values
-    return Sums((float(left @ left), float(values @ values)))
+def square_sum(observed: Observations, *, centering: Centering) -> PassSums:
+    """Sums of squares: without mean and column effects, and of the values."""
+    left, values = centering.subtract_column_effects(observed), observed.values
+    return PassSums((float(left @ left), float(values @ values)))
 
 
-def fit_spreads(entries: Entries, centre: Centre) -> Array:
-    """Root mean square of each column about a centre; 0 where it does not vary."""
-    found = entries.total(spread_sums, centre=centre)
-    (squares,), (sizes,) = found.added, found.largest
-    counts = entries.survey.column_counts
-    spreads = np.sqrt(squares / np.maximum(counts, 1))
-    # What a constant column leaves is the rounding of its own sums, not a spread.
+def fit_column_scales(dataset: Dataset, centering: Centering) -> Array:
+    """Root mean square of each column about its center; 0 if it is constant."""
+    totals = dataset.total(column_scale_sums, centering=centering)
+    (squares,), (sizes,) = totals.sums, totals.maxima
+    counts = dataset.summary.column_counts
+    scales = np.sqrt(squares / np.maximum(counts, 1))
+    # A constant column leaves nothing but the rounding errors of its sums.
     rounding = np.finfo(np.float64).eps * (counts + 16) * sizes
-    return np.where(counts == 0, 1.0, np.where(spreads > rounding, spreads, 0.0))
+    return np.where(counts == 0, 1.0, np.where(scales > rounding, scales, 0.0))
 
 
-def spread_sums(observed: Observed, *, centre: Centre) -> Sums:
-    """Squares of each column about a centre, and the largest of its values."""
-    left, n = centre.without_columns(observed), observed.shape[1]
+def column_scale_sums(observed: Observations, *, centering: Centering) -> PassSums:
+    """Sum of squares of each column about its center, and its largest magnitude."""
+    left, n = centering.subtract_column_effects(observed), observed.shape[1]
     squares = np.bincount(observed.indices, weights=left**2, minlength=n)
-    sizes = np.full(n, abs(centre.mean))
+    sizes = np.full(n, abs(centering.mean))
     np.maximum.at(sizes, observed.indices, np.abs(observed.values))
-    return Sums((squares,), (sizes,))
+    return PassSums((squares,), (sizes,))
+
+
+def fit_two_way_effects(dataset: Dataset, centering: Centering) -> TwoWayColumnEffects:
+    """Column effects and the ridge of the row effects, by random-effects EM.
+
+    The ridges are ratios of variances (residual over effect), learned from the data:
+    large if rows have few entries and differ little, small if they differ much. Row
+    effects are computed again in every pass, so that none is stored.
+    """
+    summary = dataset.summary
+    effects = TwoWayColumnEffects(
+        np.zeros(len(centering.column_effects)), 1.0, 1.0, 0.0
+    )
+    for _ in range(MAX_SWEEPS):
+        before = effects.column_effects
+        sums = dataset.total(
+            sweep_sums, centering=centering, columns=before, ridge=effects.row_ridge
+        )
+        total = sums.sums[0] / summary.n_observed
+        if total <= 0.0:
+            break
+        effects = effects.update(summary, *sums.sums)
+        if (
+            float(np.max(np.abs(effects.column_effects - before)))
+            <= SWEEP_TOL * total**0.5
+        ):
+            break
+    return effects
+
+
+@dataclass(frozen=True)
+class TwoWayColumnEffects:
+    """Column effects and ridges of a two-way model; row effects are not stored.
+
+    Attributes
+    ----------
+    column_effects : array of shape (n,)
+        Effects of the columns.
+    row_ridge, column_ridge : float
+        Ratios of variances, residual over effect: the ridges of the effects.
+    sum_squares : float
+        Sum of squared residuals.
+    """
+
+    column_effects: Array
+    row_ridge: float
+    column_ridge: float
+    sum_squares: float
+
+    def update(
+        self, summary: DataSummary, values: float, squares: float, by_column: Array,
+        a_sum: float, a_squares: float, row_uncertainty: float,
+    ) -> TwoWayColumnEffects:  # fmt: skip
+        """Effects and ridges after a sweep, from the `sweep_sums` of all rows."""
+        counts, rows, b = (
+            summary.column_counts,
+            summary.n_observed_rows,
+            self.column_effects,
+        )
+        seen = counts > 0
+        new = divide_by_counts(by_column + counts * b, counts, self.column_ridge)
+        # Squared residuals of the new effects, from those of the old ones.
+        step = new - b
+        left = squares - 2.0 * float(step @ by_column) + float(counts @ step**2)
+        # Alternating updates move a constant between rows and columns only slowly.
+        pull = self.column_ridge * float(new[seen].sum()) - self.row_ridge * a_sum
+        weight = self.row_ridge * rows + self.column_ridge * int(seen.sum())
+        shift = pull / weight
+        new = new - shift * seen
+        noise = max(left, 1e-12 * values) / summary.n_observed
+        row_squares = a_squares + 2.0 * shift * a_sum + shift**2 * rows
+        row_variance = max((row_squares + noise * row_uncertainty) / rows, 1e-9 * noise)
+        column_ridge = noise / effect_variance(new, counts, self.column_ridge, noise)
+        return TwoWayColumnEffects(
+            new, noise / row_variance, column_ridge, max(left, 0.0)
+        )
+
+
+def sweep_sums(
+    observed: Observations, *, centering: Centering, columns: Array, ridge: float
+) -> PassSums:
+    """Sums over some rows that `TwoWayColumnEffects.update` needs.
+
+    In this order: squared values; squared residuals and, by column, residuals, with the
+    row effects that belong to the old column effects; row effects; their squares; their
+    posterior variances over the noise variance.
+    """
+    v, counts = centering.subtract_column_effects(observed), observed.row_counts
+    left = v - columns[observed.indices]
+    a = shrunk_means(left, observed.rows, counts, ridge)
+    left -= np.repeat(a, counts)
+    n, some = observed.shape[1], counts[counts > 0]
+    by_column = np.bincount(observed.indices, weights=left, minlength=n)
+    uncertainty = float(np.sum(1.0 / (some + ridge)))
+    squares, row_squares = float(left @ left), float(a @ a)
+    return PassSums(
+        (float(v @ v), squares, by_column, float(a.sum()), row_squares, uncertainty)
+    )
+
+
+@dataclass(frozen=True)
+class TwoWayEffects:
+    """Row and column effects of entries in memory, with their ridges.
+
+    Attributes
+    ----------
+    row_effects : array of shape (m,)
+        Effects of the rows.
+    column_effects : array of shape (n,)
+        Effects of the columns.
+    row_ridge, column_ridge : float
+        Ratios of variances, residual over effect.
+    """
+
+    row_effects: Array
+    column_effects: Array
+    row_ridge: float = 1.0
+    column_ridge: float = 1.0
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, int]) -> TwoWayEffects:
+        """Effects that are all zero."""
+        return cls(np.zeros(shape[0]), np.zeros(shape[1]))
+
+    def sweep(
+        self, observed: Observations, *, learn_row_ridge: bool, learn_column_ridge: bool
+    ) -> TwoWayEffects:
+        """Update row effects, then column effects, and the ridges to be learned.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = Observations.from_dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        >>> TwoWayEffects.zeros((2, 2)).sweep(
+        ...     X, learn_row_ridge=False, learn_column_ridge=False
+        ... ).row_effects.shape
+        (2,)
+        """
+        owner_a, owner_b, v = observed.rows, observed.indices, observed.values
+        counts_a, counts_b = observed.row_counts, observed.column_counts
+        a = shrunk_means(
+            v - self.column_effects[owner_b], owner_a, counts_a, self.row_ridge
+        )
+        b = shrunk_means(v - a[owner_a], owner_b, counts_b, self.column_ridge)
+        if self.row_ridge + self.column_ridge > 0.0:
+            seen = (counts_a > 0, counts_b > 0)
+            a, b = _rebalance_constant(a, b, self.row_ridge, self.column_ridge, *seen)
+        left = v - a[owner_a] - b[owner_b]
+        total = float(v @ v) / len(v)
+        noise = max(float(left @ left) / len(v), 1e-12 * total)
+        ridge_a, ridge_b = self.row_ridge, self.column_ridge
+        if learn_row_ridge and noise > 0.0:
+            ridge_a = noise / effect_variance(a, counts_a, ridge_a, noise)
+        if learn_column_ridge and noise > 0.0:
+            ridge_b = noise / effect_variance(b, counts_b, ridge_b, noise)
+        return TwoWayEffects(a, b, ridge_a, ridge_b)
+
+
+def _rebalance_constant(
+    a: Array, b: Array, ridge_a: float, ridge_b: float, seen_a: Array, seen_b: Array
+) -> tuple[Array, Array]:
+    """Shift a constant between ``a`` and ``b`` to where the ridges are optimal.
+
+    The sums ``a_i + b_j`` stay the same; alternating updates move a constant between
+    the two only slowly.
+    """
+    pull = ridge_b * float(b[seen_b].sum()) - ridge_a * float(a[seen_a].sum())
+    shift = pull / (ridge_a * int(seen_a.sum()) + ridge_b * int(seen_b.sum()))
+    return a + shift * seen_a, b - shift * seen_b
+
+
+def effect_variance(effects: Array, counts: Array, ridge: float, noise: float) -> float:
+    """Variance of effects: mean square plus mean posterior variance."""
+    seen = counts > 0
+    second_moments = effects[seen] ** 2 + noise / (counts[seen] + ridge)
+    # Floored so that the ridge stays finite where the effects vanish.
+    return max(float(second_moments.mean()), 1e-9 * noise)
+
+
+def shrunk_means(left: Array, owner: Array, counts: Array, ridge: float) -> Array:
+    """Sum of ``left`` by owner, divided by count plus ridge; 0 without entries."""
+    sums = np.bincount(owner, weights=left, minlength=len(counts))
+    return divide_by_counts(sums, counts, ridge)
+
+
+def divide_by_counts(sums: Array, counts: Array, ridge: float) -> Array:
+    """Sums divided by counts plus ridge; 0 without entries."""
+    weights = counts + ridge
+    return np.divide(sums, weights, out=np.zeros(len(counts)), where=weights > 0)
+
+
+@dataclass(frozen=True)
+class CenterRows:
+    """Subtract the additive part from observations, and drop empty columns.
+
+    Attributes
+    ----------
+    centering : Centering
+        What is subtracted.
+    kept_columns : array of int
+        The columns that are kept, in order.
+    dtype : str
+        Precision of the row work.
+    """
+
+    centering: Centering
+    kept_columns: Array
+    dtype: str
+
+    def transform(self, observed: Observations) -> Observations:
+        """Residuals in the kept columns."""
+        effects = self.centering.row_effects(observed)
+        residuals = self.centering.residuals(observed, effects)
+        left = observed.with_values(residuals.astype(self.dtype, copy=False))
+        return select_columns(left, self.kept_columns)
+
+    def __call__(self, chunk: Observations) -> Block:
+        """Residuals of a chunk as one block."""
+        return as_one_block(self.transform(chunk))
+
+
+def select_columns(observed: Observations, kept_columns: Array) -> Observations:
+    """Observations in some columns only; the others must have no entries."""
+    m, n = observed.shape
+    if len(kept_columns) == n:
+        return observed
+    new_indices = np.zeros(n, dtype=observed.indices.dtype)
+    new_indices[kept_columns] = np.arange(len(kept_columns))
+    columns = new_indices[observed.indices]
+    return Observations(
+        observed.indptr, columns, observed.values, (m, len(kept_columns))
+    )
+
+
+def as_one_block(rows: Observations) -> Block:
+    """Rows as one block, those with equal masks adjacent."""
+    (block,) = cut_blocks(rows, 1)
+    return block
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Divide values by a unit."""
+
+    unit: float
+
+    def __call__(self, observed: Observations) -> Observations:
+        """Observations in the unit."""
+        return observed.with_values(observed.values / self.unit)
+
+
+def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
+    """Fit the unit of a matrix, and mean and scale of each column if ``per_column``."""
+    unit, counts = dataset.summary.unit, dataset.summary.column_counts
+    n = len(counts)
+    plain = Centering(0.0, np.zeros(n), None, np.ones(n))
+    if not per_column:
+        return Scaler(unit, plain)
+    inner = dataset.map_values(Rescale(unit))
+    # Without subtracting a common mean first: columns of tiny units would be lost.
+    (sums,) = inner.total(column_sums, centering=plain).sums
+    overall = sums.sum() / dataset.summary.n_observed
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), overall)
+    scales = fit_column_scales(inner, replace(plain, column_effects=means))
+    return Scaler(unit, Centering(0.0, means, None, scales))
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Transforms values to and from about unit size.
+
+    Attributes
+    ----------
+    unit : float
+        What all values are divided by first.
+    centering : Centering
+        Mean and scale of each column, applied after that; no row effects.
+    """
+
+    unit: float
+    centering: Centering
+
+    def transform(self, observed: Observations) -> Observations:
+        """Observations in the units of the model."""
+        inner = observed.with_values(observed.values / self.unit)
+        return inner.with_values(self.centering.subtract_column_effects(inner))
+
+    def inverse_transform(self, values: Array, columns: Any = slice(None)) -> Array:
+        """Values of some columns in the units of the data."""
+        center = self.centering
+        inner = (
+            values * center.column_scales[columns]
+            + (center.mean + center.column_effects)[columns]
+        )
+        return _rescale_and_clip(inner, self.unit)
+
+    def inverse_transform_std(self, values: Array, columns: Any = slice(None)) -> Array:
+        """Standard deviations of some columns in the units of the data."""
+        return _rescale_and_clip(
+            values * self.centering.column_scales[columns], self.unit
+        )
+
+    @property
+    def error_unit(self) -> float:
+        """Factor from errors of the model to errors that are reported.
+
+        If columns are scaled, errors are reported in units of the column scales.
+        """
+        return self.unit if bool(np.all(self.centering.column_scales == 1.0)) else 1.0
+
+    def log_density_shift(self, counts: Array) -> float:
+        """Log density of the entries in the units of the data, less that of the model.
+
+        ``counts`` are the observed entries of each column.
+        """
+        scales = self.centering.column_scales
+        logs = np.log(scales, out=np.zeros_like(scales), where=scales > 0.0)
+        return -float(counts @ logs) - int(counts.sum()) * float(np.log(self.unit))
+
+
+def _rescale_and_clip(values: Array, unit: float) -> Array:
+    """``values * unit``, overflow clipped to the largest float."""
+    with np.errstate(over="ignore"):
+        return clip_to_float_range(values * unit)
+
+
+def units_differ(dataset: Dataset) -> bool:
+    """Whether the columns seem to have units of their own."""
+    return compare_column_units(dataset)[0]
+
+
+def compare_column_units(dataset: Dataset) -> tuple[bool, float | None]:
+    """Whether the columns seem to have units of their own, and the ratio behind it.
+
+    The ratio is that of the 90th to the 10th percentile of the columns' standard
+    deviations; units differ if it exceeds `MAX_SPREAD_RATIO`. It is None, and units
+    are taken to be the same, unless at least two columns, and half of them, vary and
+    have `MIN_ENTRIES_FOR_SPREAD` observed entries.
+    """
+    counts = dataset.summary.column_counts
+    enough, least = counts >= MIN_ENTRIES_FOR_SPREAD, max(2, len(counts) / 2)
+    if enough.sum() < least:
+        return False, None
+    scales = fit_scaler(dataset, per_column=True).centering.column_scales
+    usable = enough & (scales > 0.0)
+    if usable.sum() < least:
+        return False, None
+    low, high = np.percentile(scales[usable], (10, 90))
+    return bool(high > MAX_SPREAD_RATIO * low), float(high) / float(low)
+
+
+def fit_value_bounds(
+    dataset: Dataset, clip: Any, *, rounded: bool, by_column: bool
+) -> ValueBounds:
+    """Find the bounds and levels of a matrix.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Entries in the user's units.
+    clip : {"auto", None} or pair of float
+        "auto" clips at an end of the observed range that several entries reach.
+    rounded : bool
+        Whether completed values are rounded to observed levels.
+    by_column : bool
+        Whether each column has a range and levels of its own.
+    """
+    counts = dataset.summary.column_counts
+    n = len(counts)
+    low, high = np.full(n, -np.inf), np.full(n, np.inf)
+    if clip is not None and not isinstance(clip, str):
+        low[:], high[:] = clip
+    elif clip == "auto":
+        extremes: Extremes = dataset.total(column_extremes)
+        if not by_column:
+            extremes = extremes.pool_columns()
+            counts = np.asarray([dataset.summary.n_observed])
+        low[:], high[:] = extremes.bounds(counts)
+    if not rounded:
+        return ValueBounds(low, high, np.empty(0), np.zeros((n, 2), dtype=np.int64))
+    levels: ObservedLevels = dataset.total(find_levels, by_column=by_column)
+    parts = [
+        _levels_within(part, *bounds)
+        for part, *bounds in zip(levels.columns, low, high, strict=False)
+    ]
+    stops = np.cumsum([len(part) for part in parts])
+    ends = np.stack([np.append(0, stops[:-1]), stops], axis=1)
+    return ValueBounds(
+        low, high, np.concatenate(parts), np.broadcast_to(ends, (n, 2)).copy()
+    )
+
+
+@dataclass(frozen=True)
+class ValueBounds:
+    """Range and levels of completed values.
+
+    Attributes
+    ----------
+    low, high : arrays of shape (n,)
+        Bounds of each column, infinite for none.
+    levels : array
+        Observed levels of one column after the other, or of all columns together.
+    ends : array of int, shape (n, 2)
+        Column ``j`` has ``levels[ends[j, 0]:ends[j, 1]]``; empty without rounding.
+    """
+
+    low: Array
+    high: Array
+    levels: Array
+    ends: Array
+
+    def clip(self, values: Array, columns: Any = slice(None)) -> Array:
+        """Clip values of some columns to the bounds."""
+        return np.clip(values, self.low[columns], self.high[columns])
+
+    def clip_and_round(self, values: Array, columns: Array) -> Array:
+        """Clip values of single entries, and round them to the levels if any."""
+        clipped = self.clip(values, columns)
+        if len(self.levels) == 0:
+            return clipped
+        for j in np.unique(columns):
+            levels = self.levels[slice(*self.ends[j])]
+            if len(levels):
+                here = columns == j
+                clipped[here] = _round_to_levels(levels, clipped[here])
+        return clipped
+
+    def clip_and_round_rows(self, values: Array) -> Array:
+        """Clip and round whole rows."""
+        clipped = self.clip(values)
+        for j in range(values.shape[1]) if len(self.levels) else ():
+            levels = self.levels[slice(*self.ends[j])]
+            if len(levels):
+                clipped[:, j] = _round_to_levels(levels, clipped[:, j])
+        return clipped
+
+
+def _round_to_levels(levels: Array, values: Array) -> Array:
+    """Level nearest to each value; ``levels`` must increase."""
+    middles = (levels[1:] + levels[:-1]) / 2.0
+    return levels[np.searchsorted(middles, values)]
+
+
+def _levels_within(levels: Array, low: float, high: float) -> Array:
+    return levels[(levels >= low) & (levels <= high)]
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """Smallest and largest values of columns, and how many entries equal them."""
+
+    low: Array
+    high: Array
+    n_low: Array
+    n_high: Array
+
+    def __iadd__(self, other: Extremes) -> Extremes:
+        """Extremes of the entries of both."""
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Extremes(
+            low,
+            high,
+            self.n_low * (self.low == low) + other.n_low * (other.low == low),
+            self.n_high * (self.high == high) + other.n_high * (other.high == high),
+        )
+
+    def pool_columns(self) -> Extremes:
+        """Extremes of all columns together."""
+        low, high = self.low.min(keepdims=True), self.high.max(keepdims=True)
+        n_low = np.sum(self.n_low * (self.low == low), keepdims=True)
+        n_high = np.sum(self.n_high * (self.high == high), keepdims=True)
+        return Extremes(low, high, n_low, n_high)
+
+    def bounds(self, counts: Array) -> tuple[Array, Array]:
+        """Ends of each range that are bounds; infinite for the others."""
+        least = np.maximum(2.0, BOUND_SHARE * counts)
+        varied = self.low < self.high  # a constant says nothing about its range
+        low = np.where(varied & (self.n_low >= least), self.low, -np.inf)
+        return low, np.where(varied & (self.n_high >= least), self.high, np.inf)
+
+
+def column_extremes(observed: Observations) -> Extremes:
+    """Extremes of each column; infinite in columns without entries."""
+    columns, values, n = observed.indices, observed.values, observed.shape[1]
+    low, high = np.full(n, np.inf), np.full(n, -np.inf)
+    np.minimum.at(low, columns, values)
+    np.maximum.at(high, columns, values)
+    counts = [
+        np.bincount(columns, weights=values == end[columns], minlength=n)
+        for end in (low, high)
+    ]
+    return Extremes(low, high, *counts)
+
+
+@dataclass(frozen=True)
+class ObservedLevels:
+    """Distinct values in increasing order, of each column or of all together."""
+
+    columns: tuple[Array, ...]
+
+    def __iadd__(self, other: ObservedLevels) -> ObservedLevels:
+        """Levels of the entries of both."""
+        pairs = zip(self.columns, other.columns, strict=True)
+        joined = ObservedLevels(tuple(np.union1d(*pair) for pair in pairs))
+        if sum(map(len, joined.columns)) > MAX_LEVELS:
+            raise ValueError(
+                "rounding='observed' is for values of few levels; X has more than "
+                f"{MAX_LEVELS}. Use rounding=None"
+            )
+        return joined
+
+
+def find_levels(observed: Observations, *, by_column: bool) -> ObservedLevels:
+    """Distinct values of each column, or of all entries."""
+    if not by_column:
+        return ObservedLevels((np.unique(observed.values),))
+    order = np.argsort(observed.indices, kind="stable")
+    cuts = np.cumsum(observed.column_counts)[:-1]
+    parts = np.split(observed.values[order], cuts)
+    return ObservedLevels(tuple(np.unique(part) for part in parts))
+
+
+def power_of_two_unit(values: Array) -> float:
+    """Largest power of two up to the largest magnitude; 1 if there is none."""
+    magnitudes = np.abs(values[~np.isnan(values)])
+    largest = float(magnitudes.max()) if magnitudes.size else 0.0
+    return float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
+
+
+def clip_to_float_range(values: Array) -> Array:
+    """Values with infinities replaced by the largest float of either sign."""
+    largest = np.finfo(np.float64).max
+    return np.clip(values, -largest, largest)
+
+
+def root_mean_square(values: Array) -> float:
+    """Root mean square of the values that are not NaN, without overflow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> root_mean_square(np.array([3e300, np.nan, 3e300]))
+    3e+300
+    """
+    unit = power_of_two_unit(values)
+    return float(np.sqrt(np.nanmean(np.square(values / unit)))) * unit
+
+
+def overflow_safe_mean(values: Array) -> float:
+    """Mean of values whose sum may overflow."""
+    unit = power_of_two_unit(values)
+    return float(np.mean(values / unit)) * unit

@@ -1,4 +1,4 @@
-"""Containers at the edges: read any of them, and give the same kind back filled."""
+"""Containers of the user: validate them as input, and return the same kind filled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from ncarl.core.types import Array
-from ncarl.observed import Observed
-from ncarl.sources import RowSource, open_rows
-from ncarl.sources.frames import (
+from ncarl.io import RowSource, open_rows
+from ncarl.io.base import (
     dense_values,
     float_dtype,
     frame_values,
@@ -21,17 +20,18 @@ from ncarl.sources.frames import (
     is_polars,
     library_of,
 )
+from ncarl.observations import Observations
 
 
-def read(
+def validate_observations(
     estimator: Any,
     X: Any,
     *,
     reset: bool,
     same_columns: bool = True,
     name: str = "X",
-) -> Observed:
-    """Observed entries of any supported container.
+) -> Observations:
+    """Validate any supported container and return its observed entries.
 
     Parameters
     ----------
@@ -45,10 +45,10 @@ def read(
     same_columns : bool
         Whether the columns must be those of the fit.
     name : str
-        What errors call ``X``.
+        Name of ``X`` in error messages.
     """
     try:
-        return _read(estimator, X, reset, same_columns)
+        return _validate_container(estimator, X, reset, same_columns)
     except (ValueError, TypeError) as error:
         words = str(error).split("\n")[0].replace(":", " ").split()
         if name == "X" and "X" in words:
@@ -57,15 +57,15 @@ def read(
 
 
 def as_source(X: Any) -> RowSource | None:
-    """``X`` as a source of rows, if it is not a matrix in memory.
+    """``X`` as a source of rows; None if it is a matrix in memory.
 
-    Sources as they are; Dask arrays and delayed blocks; lists and other collections of
-    row blocks.
+    Sources are returned as they are; Dask arrays, delayed blocks, lists and other
+    collections of row blocks are opened.
 
     Raises
     ------
     TypeError
-        If blocks come from an iterator, which can be gone through only once.
+        If ``X`` is a path, or an iterator, which can be read only once.
     """
     if isinstance(X, RowSource):
         return X
@@ -81,12 +81,12 @@ def as_source(X: Any) -> RowSource | None:
             "every step; pass a list of blocks, or ncarl.open_rows(function) with a "
             "function that makes a new iterator"
         )
-    if library_of(X) == "dask" or _are_blocks(X):
+    if library_of(X) == "dask" or _is_block_collection(X):
         return open_rows(X)
     return None
 
 
-def _are_blocks(X: Any) -> bool:
+def _is_block_collection(X: Any) -> bool:
     """Whether ``X`` is a collection of row blocks, not a matrix itself."""
     if isinstance(X, list | tuple):
         return bool(len(X)) and (
@@ -97,9 +97,10 @@ def _are_blocks(X: Any) -> bool:
     return hasattr(X, "__iter__") and not plain and not matrix
 
 
-def _read(estimator: Any, X: Any, reset: bool, same_columns: bool) -> Observed:
-    """Observed entries of a container, whatever its kind."""
-    _refuse_odd_kinds(X)
+def _validate_container(
+    estimator: Any, X: Any, reset: bool, same_columns: bool
+) -> Observations:
+    _check_dtype_kind(X)
     checks = {
         "reset": reset,
         "ensure_all_finite": "allow-nan",
@@ -107,23 +108,23 @@ def _read(estimator: Any, X: Any, reset: bool, same_columns: bool) -> Observed:
     }
     if not same_columns:
         checks["reset"] = True
-        estimator = _Witness(estimator)
+        estimator = _EstimatorStub(estimator)
     if sparse.issparse(X):
-        return _read_sparse(estimator, X, checks)
+        return _validate_sparse(estimator, X, checks)
     if is_frame(X):
-        # Names and count come from the frame, numbers from its checked columns.
+        # Column names and count are checked on the frame, numbers on its array.
         validate_data(estimator, X, reset=checks["reset"], skip_check_array=True)
         X = frame_values(X)
         checks["reset"] = True
-        estimator = _Witness(estimator)
+        estimator = _EstimatorStub(estimator)
     elif isinstance(X, np.ma.MaskedArray):
         X = dense_values(X)
-    values = _validated(estimator, X, dtype=(np.float64, np.float32), **checks)
-    return Observed.from_dense(values)
+    values = _validate_array(estimator, X, dtype=(np.float64, np.float32), **checks)
+    return Observations.from_dense(values)
 
 
-class _Witness:
-    """Stands in for an estimator where only the array itself is to be checked."""
+class _EstimatorStub:
+    """Stands in for an estimator whose feature names and count are to be left alone."""
 
     def __init__(self, estimator: Any) -> None:
         self.tags = estimator.__sklearn_tags__()
@@ -132,19 +133,19 @@ class _Witness:
         return self.tags
 
 
-def _read_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observed:
-    """Stored entries of a sparse matrix."""
+def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observations:
+    """Validate a sparse matrix and return its stored entries."""
     if not np.issubdtype(X.dtype, np.number) and X.dtype != bool:
         raise ValueError(f"X must hold numbers, got dtype {X.dtype}")
     if X.ndim != 2:
         raise ValueError(f"X must have two axes, got a sparse array of {X.ndim}")
-    observed = Observed.from_sparse(X)
-    _validated(estimator, observed.to_csr(), accept_sparse=True, **checks)
+    observed = Observations.from_sparse(X)
+    _validate_array(estimator, observed.to_csr(), accept_sparse=True, **checks)
     return observed
 
 
-def _validated(estimator: Any, X: Any, **checks: Any) -> Any:
-    """The checked matrix; an error about infinity says where it is."""
+def _validate_array(estimator: Any, X: Any, **checks: Any) -> Any:
+    """``validate_data``, with the position of an infinite entry in the error."""
     try:
         return validate_data(estimator, X, **checks)
     except ValueError as error:
@@ -154,23 +155,23 @@ def _validated(estimator: Any, X: Any, **checks: Any) -> Any:
 
 
 def _first_infinity(X: Any) -> str:
-    """Where the first infinite entry is, and what to put there."""
-    way = "put NaN where an entry is missing"
+    """Position of the first infinite entry, and what to do about it."""
+    hint = "put NaN where an entry is missing"
     if sparse.issparse(X):
         entry = int(np.argmax(np.isinf(X.data)))
         i, j = int(np.searchsorted(X.indptr, entry, side="right")) - 1, X.indices[entry]
-        return f": {float(X.data[entry])} at row {i}, column {j} (both from 0); {way}"
-    # Row by row: a mask of the whole matrix may be more than there is room for.
+        return f": {float(X.data[entry])} at row {i}, column {j} (both from 0); {hint}"
+    # Row by row: a mask of the whole matrix may not fit into memory.
     for i, row in enumerate(np.asarray(X)):
         infinite = np.flatnonzero(np.isinf(np.asarray(row, dtype=np.float64)))
         if len(infinite):
             j = infinite[0]
-            return f": {float(row[j])} at row {i}, column {j} (both from 0); {way}"
-    return f"; {way}"
+            return f": {float(row[j])} at row {i}, column {j} (both from 0); {hint}"
+    return f"; {hint}"
 
 
-def _refuse_odd_kinds(X: Any) -> None:
-    """Raise for complex numbers and dates, which floats cannot stand for."""
+def _check_dtype_kind(X: Any) -> None:
+    """Raise for complex numbers and dates."""
     kind = getattr(getattr(X, "dtype", None), "kind", "")
     if kind == "c":
         raise ValueError(
@@ -181,55 +182,58 @@ def _refuse_odd_kinds(X: Any) -> None:
         raise ValueError(f"X must hold numbers, got dtype {X.dtype}")
 
 
-def give_back(X: Any, filled: Array, *, keep_observed: bool, plain: bool) -> Any:
-    """``filled`` in the container of ``X``, observed entries bit for bit.
+def restore_container(
+    X: Any, filled: Array, *, keep_observed: bool, as_array: bool
+) -> Any:
+    """Return ``filled`` in the container of ``X``, observed entries unchanged.
 
     Parameters
     ----------
     X : container
-        What the user gave.
+        The input of the user.
     filled : array of shape (m, n)
         The completed matrix.
     keep_observed : bool
-        Keep the user's own values where there are any.
-    plain : bool
-        Give a NumPy array whatever the container (``set_output`` does the rest).
+        Keep the observed values of ``X`` bit for bit.
+    as_array : bool
+        Return a NumPy array whatever the container (``set_output`` does the rest).
     """
     if sparse.issparse(X):
-        return _sparse_back(X, filled, keep_observed)
+        return _restore_sparse(X, filled, keep_observed)
     values = dense_values(X)
-    if is_frame(X) and not plain:
-        back = _polars_back if is_polars(X) else _pandas_back
+    if is_frame(X) and not as_array:
+        back = _restore_polars if is_polars(X) else _restore_pandas
         return back(X, values, filled, keep_observed)
-    out = _column(values, filled, float_dtype(X), keep_observed)
+    out = _fill_column(values, filled, float_dtype(X), keep_observed)
     return np.ma.MaskedArray(out) if isinstance(X, np.ma.MaskedArray) else out
 
 
-def _sparse_back(X: Any, filled: Array, keep_observed: bool) -> Array:
-    """A dense array of the dtype of the sparse matrix, its stored entries kept."""
-    out = held(filled, float_dtype(X))
+def _restore_sparse(X: Any, filled: Array, keep_observed: bool) -> Array:
+    """Dense array in the float dtype of a sparse matrix."""
+    out = clip_to_float_range(filled, float_dtype(X))
     if keep_observed:
-        observed = Observed.from_sparse(X)
+        observed = Observations.from_sparse(X)
         out[observed.rows, observed.indices] = observed.values
     return out
 
 
-def _polars_back(X: Any, values: Array, filled: Array, keep_observed: bool) -> Any:
-    """A polars frame like ``X``; columns without a gap are the user's own."""
+def _restore_polars(X: Any, values: Array, filled: Array, keep_observed: bool) -> Any:
+    """Polars frame like ``X``; complete columns are not copied."""
     import polars as pl
 
     small = [np.float32 if kind == pl.Float32 else np.float64 for kind in X.dtypes]
     return X.with_columns(
         pl.Series(
-            name, _column(values[:, j], filled[:, j], np.dtype(small[j]), keep_observed)
+            name,
+            _fill_column(values[:, j], filled[:, j], np.dtype(small[j]), keep_observed),
         )
         for j, name in enumerate(X.columns)
         if not keep_observed or np.isnan(values[:, j]).any()
     )
 
 
-def _pandas_back(X: Any, values: Array, filled: Array, keep_observed: bool) -> Any:
-    """A pandas frame like ``X``; columns without a gap are the user's own."""
+def _restore_pandas(X: Any, values: Array, filled: Array, keep_observed: bool) -> Any:
+    """Pandas frame like ``X``; complete columns keep their dtype."""
     import pandas as pd
 
     out = X.copy()
@@ -238,13 +242,13 @@ def _pandas_back(X: Any, values: Array, filled: Array, keep_observed: bool) -> A
             continue
         small = kind.kind == "f" and kind.itemsize <= 4
         dtype = np.dtype(np.float32 if small else np.float64)
-        column = _column(values[:, j], filled[:, j], dtype, keep_observed)
-        out.isetitem(j, pd.array(column, dtype=_pandas_float(kind, dtype)))
+        column = _fill_column(values[:, j], filled[:, j], dtype, keep_observed)
+        out.isetitem(j, pd.array(column, dtype=_pandas_float_dtype(kind, dtype)))
     return out
 
 
-def _pandas_float(kind: Any, dtype: np.dtype[Any]) -> Any:
-    """The float type of a result, nullable or Arrow if the column was."""
+def _pandas_float_dtype(kind: Any, dtype: np.dtype[Any]) -> Any:
+    """Float type of a completed column, nullable or Arrow if the column was."""
     text = str(kind)
     if text.endswith("[pyarrow]"):
         return kind if kind.kind == "f" else "double[pyarrow]"
@@ -253,17 +257,17 @@ def _pandas_float(kind: Any, dtype: np.dtype[Any]) -> Any:
     return dtype
 
 
-def _column(
+def _fill_column(
     values: Array, filled: Array, dtype: np.dtype[Any], keep_observed: bool
 ) -> Array:
-    """``filled`` in a float dtype, the user's values where there are any."""
-    out = held(filled, dtype)
+    """``filled`` in a float dtype, with the observed ``values`` if they are kept."""
+    out = clip_to_float_range(filled, dtype)
     if keep_observed:
         np.copyto(out, values, where=~np.isnan(values), casting="unsafe")
     return out
 
 
-def held(filled: Array, dtype: np.dtype[Any]) -> Array:
-    """A copy in another dtype, overflow held at its largest number."""
+def clip_to_float_range(filled: Array, dtype: np.dtype[Any]) -> Array:
+    """Copy in another float dtype, overflow clipped to its largest number."""
     limit = float(np.finfo(dtype).max)
     return np.clip(filled, -limit, limit).astype(dtype, copy=False)

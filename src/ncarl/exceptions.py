@@ -1,4 +1,4 @@
-"""Errors and warnings that a user may want to catch by name."""
+"""Errors and warnings of the package."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 
 
 class NotPositiveDefiniteError(np.linalg.LinAlgError):
-    """A kernel block could not be factorised, even with jitter on its diagonal."""
+    """A kernel block could not be factorized, even with jitter on its diagonal."""
 
 
 class DeviceMemoryError(MemoryError):
-    """The kernel does not fit into the memory of a device, whatever the batches."""
+    """The kernel does not fit into the memory of a device, whatever the batch size."""
 
 
 class BrokenFileError(ValueError):
-    """A model or checkpoint file is foreign, truncated or damaged."""
+    """A data, model or checkpoint file is foreign, truncated or damaged."""
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written; the one before it is untouched."""
+    """A checkpoint could not be written; the previous one is untouched."""
 
 
 class CheckpointMismatchError(ValueError):
@@ -26,8 +26,20 @@ class CheckpointMismatchError(ValueError):
 
 
 class NumericalWarning(RuntimeWarning):
-    """Something was repaired on the way, such as a near-singular block."""
+    """A numerical problem was repaired, such as a nearly singular block."""
 
 
 class KernelMemoryError(MemoryError):
-    """A kernel that is larger than the memory of the machine."""
+    """The kernel is larger than the memory of the machine."""
+
+
+class DataNotFoundError(FileNotFoundError):
+    """A data set was not found in any of the folders searched."""
+
+
+class TermsNotAcceptedError(DataNotFoundError):
+    """A data set could be downloaded, but its terms were not accepted."""
+
+
+class DownloadError(OSError):
+    """A download failed, or its content is not the expected one."""

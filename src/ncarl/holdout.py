@@ -1,173 +1,195 @@
-"""Hide some observed entries, to be predicted from the rest.
+"""Splits of observed entries into training entries and held-out ones.
 
-What is learned from hidden entries holds for gaps that lie as they do. Where gaps come
-in blocks (a sensor down for a day, the last years of a panel) entries are hidden in
-such blocks too, by giving rows the gaps of others.
+Errors on held-out entries are representative of missing entries that are distributed in
+the same way. If these come in blocks (a sensor down for a day, the last years of a
+panel), entries are held out in such blocks too, by giving rows the missing pattern of
+others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.observed import Observed
+from ncarl.dataset import Dataset, PassSums
+from ncarl.observations import Observations, row_hashes, splitmix64
+
+#: The missing entries of two rows overlap by chance with a variance of about the mean;
+#: they come in blocks if the variance exceeds it by this factor.
+BLOCK_OVERLAP_RATIO = 3.0
+#: Pairs of rows whose missing patterns are compared.
+N_ROW_PAIRS = 2000
+#: Numbers that a comparison of rows may hold at a time.
+MAX_COMPARE_SIZE = 5_000_000
+#: Borrowing by rows or by columns is used alone if it is closer to the missing pattern
+#: by this factor.
+CLOSER_FACTOR = 0.75
+#: If less than this share is observed, single entries are held out.
+MIN_DENSITY = 0.5
+#: `hash_split` hides entries in rows that have about this many entries together.
+SAMPLED_ENTRIES = 2_000_000
+#: Make the choice of rows independent of the choice of entries in them.
+ROW_SALT, ENTRY_SALT = 0x5851F42D4C957F2D, 0x14057B7EF767814F
+#: Hidden entries that `structured_split` returns to be predicted.
+MAX_HELD_OUT = 20_000
+#: Share of the entries that `structured_split` hides if none is missing.
+DEFAULT_HOLDOUT_FRACTION = 0.05
 
 
-def hold_out(
-    observed: Observed, share: float, rng: np.random.Generator
-) -> tuple[Observed, Observed]:
+def random_split(
+    observed: Observations, share: float, rng: np.random.Generator
+) -> tuple[Observations, Observations]:
     """Split observed entries at random into kept and hidden ones.
 
     No row and no column loses its last entry: one entry of each is set aside first
-    and never hidden. Fewer than asked for are hidden where that leaves no choice.
+    and never hidden. Fewer than ``share`` are hidden if that leaves no choice.
 
     Returns
     -------
-    kept, hidden : Observed
-        Two matrices of the same shape that share the entries between them.
+    kept, hidden : Observations
+        Two matrices of the same shape; each entry is in one of them.
     """
     total = observed.n_observed
     order = rng.permutation(total)
     free = np.ones(total, dtype=bool)
     for owner in (observed.rows, observed.indices):
-        free[order[_first_of_each(owner[order])]] = False
+        free[order[_first_index_per_owner(owner[order])]] = False
     candidates = order[free[order]]
     chosen = candidates[: round(share * total)]
     hidden = np.zeros(total, dtype=bool)
     hidden[chosen] = True
-    return observed.without(hidden), observed.without(~hidden)
+    return observed.drop_entries(hidden), observed.drop_entries(~hidden)
 
 
-#: Gaps of two rows overlap by chance with a variance of about their mean; this many
-#: times that is no chance.
-MORE_THAN_CHANCE = 3.0
-#: Pairs of rows whose gaps are compared.
-PAIRS = 2000
-#: Numbers that a comparison of rows may hold at a time.
-ROOM = 5_000_000
-#: One way to hide entries is taken alone if it is nearer to the gaps by this factor.
-NEARER = 0.75
-#: Where less than this is observed, gaps are the rule and single entries are hidden.
-MOSTLY_OBSERVED = 0.5
+def missing_pattern_split(
+    observed: Observations, share: float, rng: np.random.Generator
+) -> tuple[Observations, Observations]:
+    """Split observed entries into kept and hidden ones, hidden as others are missing.
 
-
-def hold_out_alike(
-    observed: Observed, share: float, rng: np.random.Generator
-) -> tuple[Observed, Observed]:
-    """Split observed entries into kept ones and hidden ones that lie as the gaps do.
-
-    Entries are hidden at random, unless the gaps lie in blocks: then some rows and
-    some columns get the gaps of others. No row and no column loses its last entry.
+    Entries are hidden at random, unless missing ones come in blocks: then some rows and
+    columns get the missing pattern of others. No row and no column loses its last
+    entry.
     """
     density = observed.n_observed / (observed.shape[0] * observed.shape[1])
-    turned = observed.transposed()
-    if density < MOSTLY_OBSERVED or not (
-        gaps_in_blocks(observed, rng) or gaps_in_blocks(turned, rng)
+    transposed = observed.transpose()
+    if density < MIN_DENSITY or not (
+        has_block_missingness(observed, rng) or has_block_missingness(transposed, rng)
     ):
-        return hold_out(observed, share, rng)
-    wanted = round(share * observed.n_observed)
-    by_rows = _borrowed_gaps(observed, wanted, rng)
-    there = observed.with_values(np.arange(observed.n_observed)).transposed().values
+        return random_split(observed, share, rng)
+    n_hidden = round(share * observed.n_observed)
+    by_rows = _borrow_missing_patterns(observed, n_hidden, rng)
+    positions = observed.with_values(np.arange(observed.n_observed)).transpose().values
     by_columns = np.zeros_like(by_rows)
-    by_columns[there[_borrowed_gaps(turned, wanted, rng)]] = True
-    chosen = _nearer(observed, by_rows, by_columns, rng)
+    by_columns[positions[_borrow_missing_patterns(transposed, n_hidden, rng)]] = True
+    chosen = _choose_closer_split(observed, by_rows, by_columns, rng)
     order = rng.permutation(observed.n_observed)
     for owner in (observed.rows, observed.indices):
-        chosen[order[_first_of_each(owner[order])]] = False
+        chosen[order[_first_index_per_owner(owner[order])]] = False
     if not chosen.any():
-        return hold_out(observed, share, rng)
-    return observed.without(chosen), observed.without(~chosen)
+        return random_split(observed, share, rng)
+    return observed.drop_entries(chosen), observed.drop_entries(~chosen)
 
 
-def _nearer(
-    observed: Observed, one: Array, other: Array, rng: np.random.Generator
+def _choose_closer_split(
+    observed: Observations, by_rows: Array, by_columns: Array, rng: np.random.Generator
 ) -> Array:
-    """The hidden entries that are placed more as gaps are; half of both if neither.
+    """Hidden entries that are more like the missing ones; half of both if neither is.
 
-    Gaps of a panel's last years are one row's; a row that lacks another's gaps is like
-    that, a column that does is not.
+    The missing last years of a panel, for example, belong to rows: a row with the
+    missing pattern of another is like that, a column is not.
     """
-    far_one, far_other = _unlike_gaps(observed, one), _unlike_gaps(observed, other)
-    if far_one < NEARER * far_other:
-        return one
-    if far_other < NEARER * far_one:
-        return other
-    # Rows (columns) that lose their gaps lose all of them, or none.
+    row_distance = _missing_pattern_distance(observed, by_rows)
+    column_distance = _missing_pattern_distance(observed, by_columns)
+    if row_distance < CLOSER_FACTOR * column_distance:
+        return by_rows
+    if column_distance < CLOSER_FACTOR * row_distance:
+        return by_columns
+    # A row (column) gets the whole missing pattern of another, or nothing of it.
     some_rows = rng.random(observed.shape[0]) < 0.5
     some_columns = rng.random(observed.shape[1]) < 0.5
-    half: Array = one & some_rows[observed.rows]
-    return half | (other & some_columns[observed.indices])
+    half: Array = by_rows & some_rows[observed.rows]
+    return half | (by_columns & some_columns[observed.indices])
 
 
-def _unlike_gaps(observed: Observed, hidden: Array) -> float:
-    """How differently filled the rows and columns of hidden entries and of gaps are."""
+def _missing_pattern_distance(observed: Observations, hidden: Array) -> float:
+    """Difference in density of the rows and columns of hidden and missing entries."""
     if not hidden.any():
         return float("inf")
-    (m, n), kept = observed.shape, observed.without(hidden)
+    (m, n), kept = observed.shape, observed.drop_entries(hidden)
     rows = kept.row_counts[observed.rows[hidden]].mean()
     columns = kept.column_counts[observed.indices[hidden]].mean()
-    gap_rows = np.average(observed.row_counts, weights=n - observed.row_counts)
-    gap_columns = np.average(observed.column_counts, weights=m - observed.column_counts)
-    return float(abs(rows - gap_rows) / n + abs(columns - gap_columns) / m)
+    missing_rows = np.average(observed.row_counts, weights=n - observed.row_counts)
+    missing_columns = np.average(
+        observed.column_counts, weights=m - observed.column_counts
+    )
+    return float(abs(rows - missing_rows) / n + abs(columns - missing_columns) / m)
 
 
-def gaps_in_blocks(observed: Observed, rng: np.random.Generator) -> bool:
-    """Whether the gaps of pairs of rows overlap more, and less, than chance has it."""
+def has_block_missingness(observed: Observations, rng: np.random.Generator) -> bool:
+    """Whether the overlaps of missing entries of row pairs vary more than by chance."""
     n = observed.shape[1]
-    gaps = n - observed.row_counts
-    some = np.flatnonzero((gaps > 0) & (gaps < n))
+    n_missing = n - observed.row_counts
+    some = np.flatnonzero((n_missing > 0) & (n_missing < n))
     if len(some) < 2:
         return False
-    one, other = rng.choice(some, PAIRS), rng.choice(some, PAIRS)
+    one, other = rng.choice(some, N_ROW_PAIRS), rng.choice(some, N_ROW_PAIRS)
     apart = one != other
     one, other = one[apart], other[apart]
-    shared = _shared(observed, one, other)
+    shared = _count_shared_columns(observed, one, other)
     overlap = n - observed.row_counts[one] - observed.row_counts[other] + shared
-    expected = gaps[one] * gaps[other] / n
-    surprise = np.mean((overlap - expected) ** 2 / expected)
-    return bool(surprise > MORE_THAN_CHANCE)
+    expected = n_missing[one] * n_missing[other] / n
+    ratio = np.mean((overlap - expected) ** 2 / expected)
+    return bool(ratio > BLOCK_OVERLAP_RATIO)
 
 
-def _shared(observed: Observed, one: Array, other: Array) -> Array:
-    """How many columns each row of ``one`` has in common with its row of ``other``.
+def _count_shared_columns(
+    observed: Observations, rows_a: Array, rows_b: Array
+) -> Array:
+    """Number of columns that each row of ``rows_a`` shares with its row of ``rows_b``.
 
-    Few rows are compared all with all, some columns at a time; of many rows, which
-    are short then, only the pairs that are asked for.
+    Few rows are compared all with all, some columns at a time; many rows, which are
+    short then, pair by pair.
     """
-    rows, places = np.unique(np.concatenate([one, other]), return_inverse=True)
-    if len(rows) ** 2 > ROOM // 10:
+    rows, places = np.unique(np.concatenate([rows_a, rows_b]), return_inverse=True)
+    if len(rows) ** 2 > MAX_COMPARE_SIZE // 10:
         seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
         longest = max(1, int(observed.row_counts[rows].max()))
-        step = max(1, ROOM // longest)
+        step = max(1, MAX_COMPARE_SIZE // longest)
         parts = [
-            seen[one[k : k + step]].multiply(seen[other[k : k + step]]).sum(axis=1)
-            for k in range(0, len(one), step)
+            seen[rows_a[k : k + step]].multiply(seen[rows_b[k : k + step]]).sum(axis=1)
+            for k in range(0, len(rows_a), step)
         ]
         return np.concatenate([np.asarray(part).ravel() for part in parts])
     some = observed.take_rows(rows)
     common = np.zeros((len(rows), len(rows)))
-    step = max(1, ROOM // len(rows))
+    step = max(1, MAX_COMPARE_SIZE // len(rows))
     for first in range(0, observed.shape[1], step):
         here = (some.indices >= first) & (some.indices < first + step)
         seen = np.zeros((len(rows), min(step, observed.shape[1] - first)))
         seen[some.rows[here], some.indices[here] - first] = 1.0
         common += seen @ seen.T
-    pairs: Array = common[places[: len(one)], places[len(one) :]]
+    pairs: Array = common[places[: len(rows_a)], places[len(rows_a) :]]
     return pairs
 
 
-def _borrowed_gaps(observed: Observed, wanted: int, rng: np.random.Generator) -> Array:
-    """Which entries are hidden when rows get the gaps of others, till enough are.
+def _borrow_missing_patterns(
+    observed: Observations, n_hidden: int, rng: np.random.Generator
+) -> Array:
+    """Mask of entries hidden by giving rows the missing pattern of others.
 
-    All rows look equally far down for their gaps, so that a block stays a block.
+    Rows are taken until ``n_hidden`` entries are hidden. The donor of a row is always
+    the same number of rows distance, so that a block stays a block.
     """
     m = observed.shape[0]
-    away, start = (int(k) for k in rng.integers(1, max(2, m), size=2))
+    distance, start = (int(k) for k in rng.integers(1, max(2, m), size=2))
     hidden, count = np.zeros(observed.n_observed, dtype=bool), 0
     for k in range(m):
-        if count >= wanted:
+        if count >= n_hidden:
             break
-        row, donor = (start + k) % m, (start + k + away) % m
+        row, donor = (start + k) % m, (start + k + distance) % m
         entries = slice(int(observed.indptr[row]), int(observed.indptr[row + 1]))
         there = np.isin(observed.indices[entries], observed.row_columns(donor))
         hidden[entries] = ~there
@@ -175,6 +197,127 @@ def _borrowed_gaps(observed: Observed, wanted: int, rng: np.random.Generator) ->
     return hidden
 
 
-def _first_of_each(owner: Array) -> Array:
-    """Position of the first entry of every owner."""
+def _first_index_per_owner(owner: Array) -> Array:
+    """Index of the first entry of every owner."""
     return np.unique(owner, return_index=True)[1]
+
+
+def hash_split(dataset: Dataset, share: float, seed: int) -> HashSplit:
+    """Split that hides entries in a sample of rows; no column loses its last entry."""
+    summary = dataset.summary
+    n = len(summary.column_counts)
+    rows = SAMPLED_ENTRIES / max(1, summary.n_observed)
+    split = HashSplit(seed, rows, share, np.zeros(n, dtype=bool))
+    (hidden,) = dataset.total(hidden_counts, split=split).sums
+    return replace(split, protected_columns=hidden >= summary.column_counts)
+
+
+@dataclass(frozen=True)
+class HashSplit:
+    """Split of entries by hashes of their rows, the same in every pass over the data.
+
+    Attributes
+    ----------
+    seed : int
+        Random seed.
+    row_fraction : float
+        Share of the rows in which entries are hidden.
+    entry_fraction : float
+        Share of the entries of such a row that are hidden.
+    protected_columns : array of bool, shape (n,)
+        Columns that lose nothing.
+    """
+
+    seed: int
+    row_fraction: float
+    entry_fraction: float
+    protected_columns: Array
+
+    def mask(self, observed: Observations) -> Array:
+        """Mask of hidden entries; no row loses all its entries."""
+        counts = observed.row_counts
+        hashes = splitmix64(row_hashes(observed) ^ np.uint64(self.seed % 2**64))
+        chosen = _hash_below(hashes ^ np.uint64(ROW_SALT), self.row_fraction)
+        columns = splitmix64(observed.indices.astype(np.uint64) ^ np.uint64(ENTRY_SALT))
+        hidden = _hash_below(np.repeat(hashes, counts) ^ columns, self.entry_fraction)
+        hidden &= np.repeat(chosen, counts)
+        some = np.flatnonzero(counts)
+        if len(some):
+            firsts = observed.indptr[some]
+            lost = np.add.reduceat(hidden.astype(np.int64), firsts) == counts[some]
+            hidden[firsts[lost]] = False
+        # Last: otherwise protecting an entry could hide the first one of its row.
+        return hidden & ~self.protected_columns[observed.indices]
+
+    def __call__(self, observed: Observations) -> Observations:
+        """Entries that are kept."""
+        return observed.drop_entries(self.mask(observed))
+
+
+def _hash_below(hashes: Array, share: float) -> Array:
+    """Select a share of 64-bit hashes, mixed once more."""
+    return splitmix64(hashes) < np.uint64(min(share, 1.0) * (2.0**64 - 2048.0))
+
+
+def hidden_counts(observed: Observations, *, split: HashSplit) -> PassSums:
+    """Number of hidden entries in each column."""
+    columns = observed.indices[split.mask(observed)]
+    return PassSums((np.bincount(columns, minlength=observed.shape[1]),))
+
+
+def hash_split_rows(
+    observed: Observations,
+    *,
+    split: HashSplit,
+    transform: Callable[[Observations], Observations],
+) -> HoldoutRows:
+    """Transformed rows of a chunk in which entries are hidden."""
+    mask = split.mask(observed)
+    hidden = observed.drop_entries(~mask)
+    rows = np.flatnonzero(hidden.row_counts)
+    kept = observed.drop_entries(mask).take_rows(rows)
+    return HoldoutRows((transform(kept),), (transform(hidden.take_rows(rows)),))
+
+
+@dataclass(frozen=True)
+class HoldoutRows:
+    """Kept and hidden entries of the rows in which entries are hidden."""
+
+    kept: tuple[Observations, ...]
+    hidden: tuple[Observations, ...]
+
+    def __iadd__(self, other: HoldoutRows) -> HoldoutRows:
+        """These rows followed by the others."""
+        return HoldoutRows(self.kept + other.kept, self.hidden + other.hidden)
+
+
+def structured_split(
+    observed_mask: Array, rng: np.random.Generator
+) -> tuple[Array, tuple[Array, Array]]:
+    """Mask of entries to hide, shifted in time from the missing ones; and a sample.
+
+    All of them are hidden together; the sample, indices of at most `MAX_HELD_OUT` of
+    them, is to be predicted.
+    """
+    steps = len(observed_mask)
+    shift = int(rng.integers(1, steps)) if steps > 1 else 0
+    hidden = np.roll(~observed_mask, shift, axis=0) & observed_mask
+    if not hidden.any():
+        hidden = observed_mask & (
+            rng.random(observed_mask.shape) < DEFAULT_HOLDOUT_FRACTION
+        )
+    if not hidden.any():
+        # A short log without missing entries: one entry of each sensor.
+        hidden[np.argmax(observed_mask, axis=0), np.arange(observed_mask.shape[1])] = (
+            observed_mask.any(axis=0)
+        )
+    # A sensor keeps at least half of its entries.
+    most = observed_mask.sum(axis=0) // 2
+    for lost in np.flatnonzero(hidden.sum(axis=0) > most):
+        kept = rng.permutation(np.flatnonzero(hidden[:, lost]))[most[lost] :]
+        hidden[kept, lost] = False
+    t, j = np.nonzero(hidden)
+    if len(t) > MAX_HELD_OUT:
+        some = np.sort(rng.choice(len(t), MAX_HELD_OUT, replace=False))
+        t, j = t[some], j[some]
+    return hidden, (t, j)

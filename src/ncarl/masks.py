@@ -1,4 +1,4 @@
-"""Which entries to hide: boolean arrays, True where an entry is hidden.
+"""Masks that hide entries: boolean arrays, True where an entry is hidden.
 
 >>> from ncarl import masks
 >>> int(masks.random((4, 5), 0.5).sum())
@@ -16,9 +16,9 @@ import numpy as np
 
 from ncarl.core.types import Array
 
-Seed = int | np.random.Generator
-
 __all__ = ["block", "cross", "per_row", "random", "time_gaps"]
+
+Seed = int | np.random.Generator
 
 
 def random(
@@ -29,7 +29,7 @@ def random(
     known: Any = None,
     rng: Seed = 0,
 ) -> Array:
-    """A mask with hidden entries anywhere.
+    """Mask that hides entries at random.
 
     Parameters
     ----------
@@ -40,11 +40,11 @@ def random(
         Share to hide.
     exact : bool, default=True
         Hide exactly ``floor(missing * size)`` entries, the first of a random
-        permutation; otherwise each entry on its own with this probability.
+        permutation; otherwise each entry independently with this probability.
     known : boolean array of this shape, optional
         Only these may be hidden, and ``missing`` is a share of them.
     rng : int or numpy.random.Generator, default=0
-        Seed, or where random numbers come from.
+        Seed or random generator.
 
     Examples
     --------
@@ -53,9 +53,9 @@ def random(
     >>> int(hidden.sum()), bool(hidden[0, 1])
     (1, False)
     """
-    size = _shape(shape)
-    share, draw = _share("missing", missing), _generator(rng)
-    pool = np.flatnonzero(_known(known, size))
+    size = _check_shape(shape)
+    share, draw = _check_fraction("missing", missing), _check_rng(rng)
+    pool = np.flatnonzero(_check_known(known, size))
     hidden = np.zeros(math.prod(size), dtype=bool)
     if exact:
         hidden[draw.permutation(pool)[: math.floor(share * len(pool))]] = True
@@ -71,7 +71,7 @@ def block(
     at: Sequence[int] | str | None = None,
     rng: Seed = 0,
 ) -> Array:
-    """A mask with one hidden rectangle.
+    """Mask that hides one rectangle.
 
     Parameters
     ----------
@@ -79,10 +79,10 @@ def block(
         Shape of the mask.
     size : two int, default=(50, 50)
         Height and width of the rectangle.
-    at : two int, "centre" or None, default=None
+    at : two int, "center" or None, default=None
         Row and column of its top left corner; None is a random place.
     rng : int or numpy.random.Generator, default=0
-        Seed, or where random numbers come from.
+        Seed or random generator.
 
     Examples
     --------
@@ -92,19 +92,19 @@ def block(
            [0, 0, 0, 1, 1],
            [0, 0, 0, 0, 0]])
     """
-    draw = _generator(rng)
-    outer, inner = _shape(shape, 2), _shape(size, 2, "size")
+    draw = _check_rng(rng)
+    outer, inner = _check_shape(shape, 2), _check_shape(size, 2, "size")
     room = tuple(whole - part for whole, part in zip(outer, inner, strict=True))
     if min(room) < 0:
         raise ValueError(f"size must fit into shape {outer}, got {inner}")
-    top, left = _corner(at, room, draw)
+    top, left = _resolve_corner(at, room, draw)
     hidden = np.zeros(outer, dtype=bool)
     hidden[top : top + inner[0], left : left + inner[1]] = True
     return hidden
 
 
 def cross(shape: Sequence[int], rows: float, columns: float, *, rng: Seed = 0) -> Array:
-    """A mask that hides where some random rows meet some random columns.
+    """Mask that hides the entries that random rows and random columns have in common.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def cross(shape: Sequence[int], rows: float, columns: float, *, rng: Seed = 0) -
         How many rows and columns: a whole number is a count, a float between 0 and 1
         (both excluded) a share, rounded and at least one.
     rng : int or numpy.random.Generator, default=0
-        Seed, or where random numbers come from.
+        Seed or random generator.
 
     Examples
     --------
@@ -122,10 +122,10 @@ def cross(shape: Sequence[int], rows: float, columns: float, *, rng: Seed = 0) -
     >>> int(hidden.any(axis=1).sum()), int(hidden.any(axis=0).sum())
     (2, 4)
     """
-    draw = _generator(rng)
-    m, n = _shape(shape, 2)
-    chosen_rows = draw.permutation(m)[: _count("rows", rows, m)]
-    chosen_columns = draw.permutation(n)[: _count("columns", columns, n)]
+    draw = _check_rng(rng)
+    m, n = _check_shape(shape, 2)
+    chosen_rows = draw.permutation(m)[: _resolve_count("rows", rows, m)]
+    chosen_columns = draw.permutation(n)[: _resolve_count("columns", columns, n)]
     hidden = np.zeros((m, n), dtype=bool)
     hidden[np.ix_(chosen_rows, chosen_columns)] = True
     return hidden
@@ -134,7 +134,7 @@ def cross(shape: Sequence[int], rows: float, columns: float, *, rng: Seed = 0) -
 def per_row(
     shape: Sequence[int], share: float, *, known: Any = None, rng: Seed = 0
 ) -> Array:
-    """A mask that hides the same share of every row.
+    """Mask that hides the same share of every row.
 
     Parameters
     ----------
@@ -145,16 +145,16 @@ def per_row(
     known : boolean array of this shape, optional
         Only these may be hidden, and only these are counted.
     rng : int or numpy.random.Generator, default=0
-        Seed, or where random numbers come from.
+        Seed or random generator.
 
     Examples
     --------
     >>> per_row((3, 10), 0.25).sum(axis=1)
     array([2, 2, 2])
     """
-    size = _shape(shape, 2)
-    part, draw = _share("share", share), _generator(rng)
-    free = _known(known, size)
+    size = _check_shape(shape, 2)
+    part, draw = _check_fraction("share", share), _check_rng(rng)
+    free = _check_known(known, size)
     # Random keys rank the entries of a row; those that may not be hidden come last.
     order = np.argsort(np.where(free, draw.random(size), np.inf), axis=1)
     counts = np.floor(part * free.sum(axis=1))
@@ -167,9 +167,9 @@ def per_row(
 def time_gaps(
     shape: Sequence[int], *, length: int, share: float, axis: int = 0, rng: Seed = 0
 ) -> Array:
-    """A mask of gaps in time: runs of steps, in each series at places of its own.
+    """Mask of gaps in time: runs of steps, at random places in each series.
 
-    As many runs as come nearest to ``share`` in all are dealt out evenly, so that two
+    The number of runs that comes nearest to ``share`` is divided evenly, so that two
     series differ by one run at most. Runs of a series do not overlap, but may touch; a
     series has room for ``steps // length`` of them, even if ``share`` asks for more.
 
@@ -184,19 +184,19 @@ def time_gaps(
     axis : 0 or 1, default=0
         Along which time runs: 0 if rows are the steps, 1 if columns are.
     rng : int or numpy.random.Generator, default=0
-        Seed, or where random numbers come from.
+        Seed or random generator.
 
     Examples
     --------
     >>> time_gaps((6, 2), length=3, share=0.5).sum(axis=0)
     array([3, 3])
     """
-    size = _shape(shape, 2)
-    part, draw = _share("share", share), _generator(rng)
+    size = _check_shape(shape, 2)
+    part, draw = _check_fraction("share", share), _check_rng(rng)
     if axis not in (0, 1):
         raise ValueError(f"axis must be 0 or 1, got {axis!r}")
     steps, series = size if axis == 0 else size[::-1]
-    run = _integer("length", length)
+    run = _check_integer("length", length)
     if not 1 <= run <= steps:
         raise ValueError(f"length must be 1 to {steps} (the steps), got {length!r}")
     total = min(round(part * steps * series / run), series * (steps // run))
@@ -205,30 +205,31 @@ def time_gaps(
     counts[draw.permutation(series)[:more]] += 1
     hidden = np.zeros((series, steps), dtype=bool)
     for one, count in zip(hidden, counts, strict=True):
-        one[_runs(steps, run, int(count), draw)] = True
+        one[_place_runs(steps, run, int(count), draw)] = True
     return hidden.T.copy() if axis == 0 else hidden
 
 
-def _runs(steps: int, run: int, count: int, draw: np.random.Generator) -> Array:
-    """Places in ``count`` runs that do not overlap, every arrangement as likely."""
-    # Take runs for single steps, choose among those, then give them their length.
+def _place_runs(steps: int, run: int, count: int, draw: np.random.Generator) -> Array:
+    """Steps of ``count`` runs without overlap, all arrangements equally likely."""
+    # Choose places for runs of length one, then extend them to their length.
     places = np.sort(draw.permutation(steps - count * (run - 1))[:count])
     starts = places + np.arange(count) * (run - 1)
     return (starts[:, None] + np.arange(run)).ravel()
 
 
-def _generator(rng: Any) -> np.random.Generator:
-    """Random numbers from a seed or a generator, or an error that names ``rng``."""
+def _check_rng(rng: Any) -> np.random.Generator:
+    """Random generator of a seed; a generator is returned as it is."""
     if isinstance(rng, np.random.Generator):
         return rng
-    seed = _integer("rng", rng, "a whole number from 0 or a numpy.random.Generator")
+    seed = _check_integer(
+        "rng", rng, "a whole number from 0 or a numpy.random.Generator"
+    )
     if seed < 0:
         raise ValueError(f"rng must be a whole number from 0, got {rng!r}")
     return np.random.default_rng(seed)
 
 
-def _integer(name: str, value: Any, expected: str = "a whole number") -> int:
-    """A whole number, or an error that names it."""
+def _check_integer(name: str, value: Any, expected: str = "a whole number") -> int:
     try:
         if not isinstance(value, bool | np.bool_):
             return operator.index(value)
@@ -237,26 +238,28 @@ def _integer(name: str, value: Any, expected: str = "a whole number") -> int:
     raise ValueError(f"{name} must be {expected}, got {value!r}")
 
 
-def _shape(shape: Any, ndim: int | None = None, name: str = "shape") -> tuple[int, ...]:
-    """Whole numbers of at least 1, as many as there are to be dimensions."""
+def _check_shape(
+    shape: Any, ndim: int | None = None, name: str = "shape"
+) -> tuple[int, ...]:
+    """Check a shape: ``ndim`` whole numbers of at least 1."""
     sizes = shape if np.iterable(shape) else (shape,)
-    whole = tuple(_integer(f"each part of {name}", size) for size in sizes)
+    whole = tuple(_check_integer(f"each part of {name}", size) for size in sizes)
     if len(whole) != (ndim or len(whole)) or min(whole, default=0) < 1:
         number = ndim or "some"
         raise ValueError(f"{name} must be {number} numbers above 0, got {shape!r}")
     return whole
 
 
-def _share(name: str, value: Any) -> float:
-    """A number between 0 and 1, ends included, or an error that names it."""
+def _check_fraction(name: str, value: Any) -> float:
+    """Check a number between 0 and 1, both included."""
     number = isinstance(value, int | float | np.integer | np.floating)
     if not number or not 0 <= value <= 1:
         raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}")
     return float(value)
 
 
-def _count(name: str, value: Any, most: int) -> int:
-    """A count from a count or a share, or an error that names it."""
+def _resolve_count(name: str, value: Any, most: int) -> int:
+    """Count given as a whole number, or as a share of ``most``."""
     if isinstance(value, float | np.floating):
         if 0.0 < value < 1.0:
             return max(1, round(float(value) * most))
@@ -264,14 +267,14 @@ def _count(name: str, value: Any, most: int) -> int:
             f"{name} must be a share between 0 and 1 (excluded) if it is a float, got "
             f"{value!r}; give a count as a whole number"
         )
-    count = _integer(name, value)
+    count = _check_integer(name, value)
     if not 0 <= count <= most:
         raise ValueError(f"{name} must be 0 to {most}, got {value!r}")
     return count
 
 
-def _known(known: Any, size: tuple[int, ...]) -> Array:
-    """Entries that may be hidden, or an error about their shape or type."""
+def _check_known(known: Any, size: tuple[int, ...]) -> Array:
+    """Mask of the entries that may be hidden; all by default."""
     if known is None:
         return np.ones(size, dtype=bool)
     array = np.asarray(known)
@@ -283,17 +286,17 @@ def _known(known: Any, size: tuple[int, ...]) -> Array:
     return array
 
 
-def _corner(
+def _resolve_corner(
     at: Any, room: tuple[int, ...], draw: np.random.Generator
 ) -> tuple[int, int]:
-    """Top left corner of a block that has ``room`` to move."""
+    """Top left corner of a block that can be moved by up to ``room``."""
     if at is None:
         return int(draw.integers(room[0] + 1)), int(draw.integers(room[1] + 1))
-    if isinstance(at, str) and at == "centre":
+    if isinstance(at, str) and at == "center":
         return room[0] // 2, room[1] // 2
     if isinstance(at, str) or not np.iterable(at) or len(tuple(at)) != 2:
-        raise ValueError(f"at must be two numbers, 'centre' or None, got {at!r}")
-    corner = tuple(_integer("each part of at", part) for part in at)
+        raise ValueError(f"at must be two numbers, 'center' or None, got {at!r}")
+    corner = tuple(_check_integer("each part of at", part) for part in at)
     if any(not 0 <= place <= free for place, free in zip(corner, room, strict=True)):
         raise ValueError(f"at must be from (0, 0) to {room} for this size, got {at!r}")
     return corner[0], corner[1]

@@ -1,4 +1,4 @@
-"""Errors on entries that were hidden."""
+"""Metrics of predictions: errors, image quality, coverage of intervals, ranking."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 
 from ncarl.core.types import Array
 
-#: The largest float: errors beyond it are held there.
-MOST = float(np.finfo(np.float64).max)
-#: Side and standard deviation of the window of `ssim`, in pixels.
-WINDOW, WINDOW_SD = 11, 1.5
+#: Errors that overflow are clipped to the largest float.
+MAX_FLOAT = float(np.finfo(np.float64).max)
+#: Side length and standard deviation of the Gaussian window of `ssim`, in pixels.
+SSIM_WINDOW, SSIM_WINDOW_STD = 11, 1.5
 
 
 def relative_rmse(truth: Any, guess: Any) -> float:
     """``||truth - guess|| / ||truth||`` over the entries given.
 
-    This is what the paper calls mean-squared error.
+    The paper calls this the mean-squared error.
 
     Examples
     --------
     >>> round(relative_rmse([3.0, 4.0], [3.0, 4.5]), 6)
     0.1
     """
-    t, g = _pair(truth, guess)
+    t, g = _check_pair(truth, guess)
     largest = float(max(np.max(np.abs(t)), np.max(np.abs(g)), 1e-300))
     size = float(np.linalg.norm(t / largest))
     error = float(np.linalg.norm(t / largest - g / largest))
@@ -41,14 +41,14 @@ def rmse(truth: Any, guess: Any) -> float:
     >>> rmse([1.0, 2.0], [1.0, 4.0])
     1.4142135623730951
     """
-    t, g = _pair(truth, guess)
+    t, g = _check_pair(truth, guess)
     with np.errstate(over="ignore"):
         error = float(np.sqrt(np.mean((t - g) ** 2)))
     if np.isfinite(error):
         return error
     largest = float(np.max(np.abs(t / 2.0 - g / 2.0)))
     small = (t / 2.0 - g / 2.0) / largest
-    return min(2.0 * float(np.sqrt(np.mean(small**2))) * largest, MOST)
+    return min(2.0 * float(np.sqrt(np.mean(small**2))) * largest, MAX_FLOAT)
 
 
 def mae(truth: Any, guess: Any) -> float:
@@ -59,12 +59,12 @@ def mae(truth: Any, guess: Any) -> float:
     >>> mae([1.0, 2.0], [1.0, 4.0])
     1.0
     """
-    t, g = _pair(truth, guess)
+    t, g = _check_pair(truth, guess)
     return float(np.mean(np.abs(t - g)))
 
 
 def psnr(truth: Any, guess: Any, peak: float = 1.0) -> float:
-    """Peak signal-to-noise ratio in decibels; infinite where the two are equal.
+    """Peak signal-to-noise ratio in decibels; infinite if the two are equal.
 
     Examples
     --------
@@ -76,19 +76,19 @@ def psnr(truth: Any, guess: Any, peak: float = 1.0) -> float:
 
 
 def ssim(truth: Any, guess: Any, peak: float = 1.0) -> float:
-    """Structural similarity of two pictures; 1 where they are equal.
+    """Structural similarity of two images; 1 if they are equal.
 
     As in Wang, Bovik, Sheikh and Simoncelli, Image quality assessment, IEEE
     Transactions on Image Processing 13(4), 2004: a Gaussian window of 11 by 11 pixels
-    with standard deviation 1.5, constants 0.01 and 0.03, the mean over all places
-    where the window fits into the picture and over the channels.
+    with standard deviation 1.5, constants 0.01 and 0.03, the mean over all positions
+    where the window fits into the image and over the channels.
 
     Parameters
     ----------
     truth, guess : arrays of shape (height, width) or (height, width, channels)
-        Two pictures, at least 11 pixels on each side.
+        Two images, at least 11 pixels on each side.
     peak : float, default=1.0
-        Largest value that a pixel can have.
+        Largest possible value of a pixel.
 
     Examples
     --------
@@ -97,35 +97,50 @@ def ssim(truth: Any, guess: Any, peak: float = 1.0) -> float:
     >>> ssim(picture, picture), round(ssim(picture, 1.0 - picture), 3)
     (1.0, -0.546)
     """
-    t, g = _pair(truth, guess)
-    if t.ndim not in (2, 3) or min(t.shape[:2]) < WINDOW:
+    t, g = _check_pair(truth, guess)
+    if t.ndim not in (2, 3) or min(t.shape[:2]) < SSIM_WINDOW:
         raise ValueError(
-            f"truth must be a picture of at least {WINDOW} x {WINDOW} pixels, grey or "
-            f"with channels last, got shape {t.shape}"
+            f"truth must be a picture of at least {SSIM_WINDOW} x {SSIM_WINDOW} "
+            f"pixels, gray or with channels last, got shape {t.shape}"
         )
     if not peak > 0.0:
         raise ValueError(f"peak must be above 0, got {peak!r}")
     # In units of the peak, so that neither constant can overflow.
     t, g = t / peak, g / peak
-    mean_t, mean_g = _windowed(t), _windowed(g)
-    spread = (_windowed(t * t) - mean_t**2) + (_windowed(g * g) - mean_g**2)
-    shared = _windowed(t * g) - mean_t * mean_g
-    bright, contrast = 0.01**2, 0.03**2
-    above = (2.0 * mean_t * mean_g + bright) * (2.0 * shared + contrast)
-    below = (mean_t**2 + mean_g**2 + bright) * (spread + contrast)
-    return float(np.mean(above / below))
+    mean_t, mean_g = _gaussian_filter(t), _gaussian_filter(g)
+    var_t = _gaussian_filter(t * t) - mean_t**2
+    var_g = _gaussian_filter(g * g) - mean_g**2
+    covariance = _gaussian_filter(t * g) - mean_t * mean_g
+    luminance, contrast = 0.01**2, 0.03**2
+    numerator = (2.0 * mean_t * mean_g + luminance) * (2.0 * covariance + contrast)
+    denominator = (mean_t**2 + mean_g**2 + luminance) * (var_t + var_g + contrast)
+    return float(np.mean(numerator / denominator))
+
+
+def _gaussian_filter(picture: Array) -> Array:
+    """Gaussian-weighted means of an image wherever the whole window fits."""
+    offsets = np.arange(SSIM_WINDOW) - SSIM_WINDOW // 2
+    weights = np.exp(-0.5 * (offsets / SSIM_WINDOW_STD) ** 2)
+    weights /= weights.sum()
+    # The window is separable: filter rows, then columns.
+    for axis in (0, 1):
+        views = np.lib.stride_tricks.sliding_window_view(
+            picture, SSIM_WINDOW, axis=axis
+        )
+        picture = views @ weights
+    return picture
 
 
 def coverage(truth: Any, low: Any, high: Any) -> float:
-    """Part of the truths that lie in their intervals, ends included.
+    """Share of the true values that lie in their intervals, ends included.
 
     Examples
     --------
     >>> coverage([1.0, 2.0], [0.0, 3.0], [1.0, 4.0])
     0.5
     """
-    t, lower = _pair(truth, low)
-    _, upper = _pair(truth, high)
+    t, lower = _check_pair(truth, low)
+    _, upper = _check_pair(truth, high)
     return float(np.mean((t >= lower) & (t <= upper)))
 
 
@@ -137,24 +152,12 @@ def interval_width(low: Any, high: Any) -> float:
     >>> interval_width([0.0, 1.0], [1.0, 4.0])
     2.0
     """
-    upper, lower = _pair(high, low)
+    upper, lower = _check_pair(high, low)
     return float(np.mean(upper - lower))
 
 
-def _windowed(picture: Array) -> Array:
-    """Gaussian means of a picture wherever the whole window fits."""
-    offsets = np.arange(WINDOW) - WINDOW // 2
-    weights = np.exp(-0.5 * (offsets / WINDOW_SD) ** 2)
-    weights /= weights.sum()
-    # The window is a product of two, so rows and columns are smoothed in turn.
-    for axis in (0, 1):
-        views = np.lib.stride_tricks.sliding_window_view(picture, WINDOW, axis=axis)
-        picture = views @ weights
-    return picture
-
-
-def _pair(truth: Any, guess: Any) -> tuple[Array, Array]:
-    """Both as float arrays of one shape, or an error that says what differs."""
+def _check_pair(truth: Any, guess: Any) -> tuple[Array, Array]:
+    """Both arguments as float arrays of the same, nonempty shape."""
     t, g = np.asarray(truth, dtype=np.float64), np.asarray(guess, dtype=np.float64)
     if t.shape != g.shape:
         raise ValueError(
@@ -163,3 +166,131 @@ def _pair(truth: Any, guess: Any) -> tuple[Array, Array]:
     if t.size == 0:
         raise ValueError("truth holds no entry to score")
     return t, g
+
+
+def top_n(scores: Any, n: int) -> Array:
+    """Indices of the ``n`` highest scores, in decreasing order of score.
+
+    Fewer if there are fewer; of equal scores the first is taken. Items with a score of
+    minus infinity are never returned.
+
+    Examples
+    --------
+    >>> top_n([0.1, 0.9, 0.5, 0.9], 3).tolist()
+    [1, 3, 2]
+    """
+    values = _check_vector("scores", scores)
+    count = min(_check_n(n), int(np.count_nonzero(values > -np.inf)))
+    if count == 0:
+        return np.empty(0, dtype=np.int64)
+    threshold = np.partition(values, len(values) - count)[len(values) - count]
+    # All that reach the threshold, so that the first of equal scores can be taken.
+    some = np.flatnonzero(values >= threshold)
+    order: Array = some[np.argsort(-values[some], kind="stable")][:count]
+    return order
+
+
+def ndcg(gains: Any, scores: Any, n: int = 10) -> float:
+    """Normalized discounted cumulative gain of the first ``n``; 1 for the best order.
+
+    Parameters
+    ----------
+    gains : array-like of shape (items,)
+        Relevance of each item, at least 0 and not all 0.
+    scores : array-like of shape (items,)
+        Scores that rank the items.
+    n : int
+        Length of the list. The item at rank ``k`` has the weight
+        ``1 / log2(k + 1)``.
+
+    Examples
+    --------
+    >>> round(ndcg([0, 1, 0, 1], [0.9, 0.8, 0.1, 0.2], n=3), 4)
+    0.6934
+    """
+    worth, values = _check_ranking_pair(gains, scores)
+    if (worth < 0.0).any():
+        raise ValueError("gains must be at least 0")
+    ideal = np.sort(worth)[::-1][: _check_n(n)]
+    if ideal[0] == 0.0:
+        raise ValueError("gains must hold an item that is worth something")
+    found = worth[top_n(values, n)]
+    return float(found @ _discounts(len(found)) / (ideal @ _discounts(len(ideal))))
+
+
+def _discounts(count: int) -> Array:
+    """Weights of the first ranks."""
+    return 1.0 / np.log2(np.arange(2.0, count + 2.0))
+
+
+def recall(relevant: Any, scores: Any, n: int = 10) -> float:
+    """Share of the relevant items that are among the first ``n``.
+
+    Examples
+    --------
+    >>> recall([True, False, True], [0.1, 0.5, 0.9], n=1)
+    0.5
+    """
+    counts, values = _check_ranking_pair(relevant, scores)
+    return float(counts[top_n(values, n)].sum() / _check_relevant(counts).sum())
+
+
+def precision(relevant: Any, scores: Any, n: int = 10) -> float:
+    """Share of the first ``n`` ranks that have a relevant item.
+
+    Examples
+    --------
+    >>> precision([True, False, True], [0.1, 0.5, 0.9], n=2)
+    0.5
+    """
+    counts, values = _check_ranking_pair(relevant, scores)
+    return float(_check_relevant(counts)[top_n(values, n)].sum() / _check_n(n))
+
+
+def hit(relevant: Any, scores: Any, n: int = 10) -> float:
+    """1 if a relevant item is among the first ``n``, else 0.
+
+    Examples
+    --------
+    >>> hit([True, False, True], [0.1, 0.5, 0.9], n=1)
+    1.0
+    """
+    counts, values = _check_ranking_pair(relevant, scores)
+    return float(_check_relevant(counts)[top_n(values, n)].any())
+
+
+def _check_relevant(relevant: Array) -> Array:
+    """Return relevances, or raise unless they are 0 or 1 and not all 0."""
+    if not np.isin(relevant, (0.0, 1.0)).all():
+        raise ValueError("relevant must be True or False for each item")
+    if not relevant.any():
+        raise ValueError("relevant must be True for at least one item")
+    return relevant
+
+
+def _check_ranking_pair(worth: Any, scores: Any) -> tuple[Array, Array]:
+    """Relevances and scores as float arrays of the same length."""
+    one = _check_vector("gains and relevant", worth)
+    other = _check_vector("scores", scores)
+    if len(one) != len(other) or len(one) == 0:
+        raise ValueError(
+            f"there must be one score for each item, got {len(other)} scores for "
+            f"{len(one)} items"
+        )
+    return one, other
+
+
+def _check_vector(name: str, values: Any) -> Array:
+    """One-dimensional float array without NaN."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or np.isnan(array).any():
+        raise ValueError(
+            f"{name} must be a list of numbers without NaN, got shape {array.shape}"
+        )
+    return array
+
+
+def _check_n(n: Any) -> int:
+    if isinstance(n, bool) or int(n) != n or n < 1:
+        raise ValueError(f"n must be a whole number of at least 1, got {n!r}")
+    return int(n)

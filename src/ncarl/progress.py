@@ -1,4 +1,4 @@
-"""A progress bar for long fits: rich where it is installed, a plain line elsewhere."""
+"""Progress bars for long work: rich where it is installed, plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+#: Steps of the bar of `percent_bar`.
+PERCENT_STEPS = 100
+
+
 Advance = Callable[[str], None]
-#: Steps of a bar for work whose size is known.
-HUNDRED = 100
 
 
 @contextlib.contextmanager
-def progress_bar(shown: bool, total: int, label: str) -> Iterator[Advance]:
-    """A function that moves the bar by one and shows a short text beside it."""
-    if not shown:
-        yield _silent
+def progress_bar(enabled: bool, total: int, label: str) -> Iterator[Advance]:
+    """Yield a function that advances the bar by one and shows a short text."""
+    if not enabled:
+        yield _no_op
         return
     try:
         import rich.console
         import rich.progress as rich_progress
     except ImportError:
-        with _plain_line(total, label) as advance:
+        with _plain_text_bar(total, label) as advance:
             yield advance
         return
     columns = (
@@ -31,39 +33,39 @@ def progress_bar(shown: bool, total: int, label: str) -> Iterator[Advance]:
         rich_progress.TimeElapsedColumn(),
         rich_progress.TextColumn("{task.fields[note]}"),
     )
-    # Like the plain line, on the error stream: output may be piped.
+    # On the error stream, as output may be piped.
     console = rich.console.Console(stderr=True)
     with rich_progress.Progress(*columns, console=console) as bar:
         task = bar.add_task(label, total=total, note="")
         yield lambda note: bar.update(task, advance=1, note=note)
-        # A fit may end sooner than its most steps: what was done is all there was.
+        # A fit may end before its last allowed step: the bar is complete then too.
         bar.update(task, total=bar.tasks[0].completed)
 
 
 @contextlib.contextmanager
-def hundred_steps(
-    shown: bool, total: int, label: str
+def percent_bar(
+    enabled: bool, total: int, label: str
 ) -> Iterator[Callable[[int], None]]:
-    """A function that says how much of ``total`` is done, to a bar of hundred steps."""
+    """Yield a function that sets how much of ``total`` is done, shown in percent."""
     done = 0
-    with progress_bar(shown, HUNDRED, label) as advance:
+    with progress_bar(enabled, PERCENT_STEPS, label) as advance:
 
-        def reached(count: int) -> None:
+        def update(count: int) -> None:
             nonlocal done
-            due = HUNDRED * count // max(1, total)
+            due = PERCENT_STEPS * count // max(1, total)
             for _ in range(done, due):
                 advance("")
             done = max(done, due)
 
-        yield reached
+        yield update
 
 
-def _silent(note: str) -> None:
-    """Show nothing."""
+def _no_op(note: str) -> None:
+    pass
 
 
 @contextlib.contextmanager
-def _plain_line(total: int, label: str) -> Iterator[Advance]:
+def _plain_text_bar(total: int, label: str) -> Iterator[Advance]:
     """One line on the error stream, rewritten at each step."""
     done = 0
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from ncarl.bayes.em import NOISE_COUNT, Rows
-from ncarl.blocks import cut
-from ncarl.engines import Threads
-from ncarl.observed import Observed
+from ncarl.bayes.em import NOISE_PSEUDO_COUNT, EMData
+from ncarl.blocks import cut_blocks
+from ncarl.engines.threads import Threads
+from ncarl.observations import Observations
 
 
 def conditional(v, K, noise, mean):
@@ -53,7 +53,9 @@ def em_step(X, K, noise, mean, *, learn_noise, learn_mean, Psi=None, nu=0.0):
         new_noise = np.full(n, squares.sum() / counts.sum())
     if learn_noise == "per-column":
         usual = 1.0 / np.mean(1.0 / noise)
-        new_noise = (squares + NOISE_COUNT * usual) / (counts + NOISE_COUNT)
+        new_noise = (squares + NOISE_PSEUDO_COUNT * usual) / (
+            counts + NOISE_PSEUDO_COUNT
+        )
     return spread / (m + nu), new_noise, new_mean
 
 
@@ -92,16 +94,16 @@ def rows_of():
     """A function that makes the rows of a matrix ready for EM."""
 
     def make(X, *, missing_side=False, engine=None, n_blocks=1, least_noise=1e-12):
-        observed = Observed.from_dense(X)
+        observed = Observations.from_dense(X)
         engine = engine or Threads(1)
-        return Rows(
+        return EMData(
             engine=engine,
-            blocks=engine.place(cut(observed, n_blocks)),
+            blocks=engine.place(cut_blocks(observed, n_blocks)),
             counts=observed.column_counts.astype(float),
             n_rows=int((observed.row_counts > 0).sum()),
             n_observed=observed.n_observed,
-            missing_side=missing_side,
-            least_noise=least_noise,
+            needs_precision=missing_side,
+            min_noise=least_noise,
         )
 
     return make

@@ -15,8 +15,15 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
 from ncarl.bayes import em
-from ncarl.bayes.em import Belief, Climb, State, assess, em_iterates, stretched
-from ncarl.engines import Threads
+from ncarl.bayes.em import (
+    EMState,
+    GaussianParams,
+    Prior,
+    e_step,
+    em_iterates,
+    over_relax,
+)
+from ncarl.engines.threads import Threads
 from ncarl.exceptions import NotPositiveDefiniteError
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -38,7 +45,7 @@ def on_missing_side(monkeypatch):
         if name == "numba":
             pytest.importorskip("numba")
         monkeypatch.setattr(
-            f"ncarl.core.evidence_{name}.missing_side_pays",
+            f"ncarl.core.rows_{name}.use_precision_form",
             lambda r, n: np.ones(len(r), dtype=bool),
         )
 
@@ -48,10 +55,10 @@ def assert_state(state, expected, tol=1e-11):
         assert_allclose(found, wanted, rtol=0, atol=tol * np.abs(wanted).max())
 
 
-def belief_and_step(Psi, nu, noise, learn_mean):
-    """A belief, and what the textbook's step is to be told of it."""
-    told = {"learn_noise": noise, "learn_mean": learn_mean, "Psi": Psi, "nu": nu}
-    return Belief(Psi, nu, noise, learn_mean), told
+def prior_and_textbook_step(Psi, nu, noise, learn_mean):
+    """A prior, and the same as arguments of the textbook step."""
+    arguments = {"learn_noise": noise, "learn_mean": learn_mean, "Psi": Psi, "nu": nu}
+    return Prior(Psi, nu, noise, learn_mean), arguments
 
 
 class TestOneStep:
@@ -68,21 +75,23 @@ class TestOneStep:
         X = mixed(rng)
         K, Psi, mean = covariance(rng, 7), covariance(rng, 7), rng.standard_normal(7)
         level = rng.random(7) + 0.1 if noise != "learn" else np.full(7, 0.4)
-        belief, told = belief_and_step(Psi, nu, noise, learn_mean)
-        engine = Threads(1, rows=kind)
+        prior, arguments = prior_and_textbook_step(Psi, nu, noise, learn_mean)
+        engine = Threads(1, kernel=kind)
         rows = rows_of(X, missing_side=side == "missing", engine=engine, n_blocks=3)
-        found = assess(rows, belief, State(K, level, mean)).following
-        assert_state(found, dense.em_step(X, K, level, mean, **told))
+        found = e_step(rows, prior, GaussianParams(K, level, mean)).next_params
+        assert_state(found, dense.em_step(X, K, level, mean, **arguments))
 
     @pytest.mark.parametrize("learn_mean", [False, True])
     def test_without_noise_is_that_of_the_textbook(
         self, learn_mean, rng, dense, rows_of, covariance
     ):
         X, K, mean = mixed(rng), covariance(rng, 7), rng.standard_normal(7)
-        belief, told = belief_and_step(np.eye(7), 3.0, None, learn_mean)
-        state = State(K, np.zeros(7), mean, noisy=False)
-        found = assess(rows_of(X), belief, state)
-        assert_state(found.following, dense.em_step(X, K, np.zeros(7), mean, **told))
+        prior, arguments = prior_and_textbook_step(np.eye(7), 3.0, None, learn_mean)
+        state = GaussianParams(K, np.zeros(7), mean, noisy=False)
+        found = e_step(rows_of(X), prior, state)
+        assert_state(
+            found.next_params, dense.em_step(X, K, np.zeros(7), mean, **arguments)
+        )
         assert found.evidence == pytest.approx(
             dense.log_evidence(X, K, np.zeros(7), mean), rel=1e-12
         )
@@ -101,11 +110,17 @@ class TestOneStep:
         rng, n = np.random.default_rng(seed), seen.shape[1]
         X = np.where(seen, rng.standard_normal(seen.shape), np.nan)
         K, mean, level = covariance(rng, n), rng.standard_normal(n), np.full(n, 0.3)
-        belief, told = belief_and_step(covariance(rng, n), 2.0, noise, learn_mean)
-        found = assess(
-            rows_of(X, missing_side=missing_side), belief, State(K, level, mean)
+        prior, arguments = prior_and_textbook_step(
+            covariance(rng, n), 2.0, noise, learn_mean
         )
-        assert_state(found.following, dense.em_step(X, K, level, mean, **told), 1e-10)
+        found = e_step(
+            rows_of(X, missing_side=missing_side),
+            prior,
+            GaussianParams(K, level, mean),
+        )
+        assert_state(
+            found.next_params, dense.em_step(X, K, level, mean, **arguments), 1e-10
+        )
         assert found.evidence == pytest.approx(
             dense.log_evidence(X, K, level, mean), rel=1e-10, abs=1e-9
         )
@@ -117,8 +132,10 @@ class TestOneStep:
         # density of the column, and of its inverse-gamma prior about the usual noise.
         X, K, mean = mixed(rng), covariance(rng, 7), np.zeros(7)
         level = rng.random(7) + 0.1
-        belief = Belief(np.eye(7), 0.0, "per-column", False)
-        found = assess(rows_of(X), belief, State(K, level, mean)).following.noise
+        prior = Prior(np.eye(7), 0.0, "per-column", False)
+        found = e_step(
+            rows_of(X), prior, GaussianParams(K, level, mean)
+        ).next_params.noise
         usual = 1.0 / np.mean(1.0 / level)
         for j in range(7):
             squares, count = 0.0, 0
@@ -129,28 +146,30 @@ class TestOneStep:
 
             def loss(log_s, squares=squares, count=count):
                 s = np.exp(log_s)
-                prior = em.NOISE_COUNT * (np.log(s) + usual / s)
-                return count * np.log(s) + squares / s + prior
+                penalty = em.NOISE_PSEUDO_COUNT * (np.log(s) + usual / s)
+                return count * np.log(s) + squares / s + penalty
 
             best = np.exp(minimize_scalar(loss, bracket=(-3.0, 1.0), tol=1e-12).x)
             assert found[j] == pytest.approx(best, rel=1e-6)
 
     def test_noise_stays_above_the_least(self, rng, rows_of):
         X = np.outer(rng.standard_normal(30), np.ones(4))
-        state = State(np.ones((4, 4)) + np.eye(4), np.full(4, 0.1), np.zeros(4))
+        state = GaussianParams(
+            np.ones((4, 4)) + np.eye(4), np.full(4, 0.1), np.zeros(4)
+        )
         for how in ("learn", "per-column"):
             rows = rows_of(X, least_noise=0.5)
-            after = assess(rows, Belief(np.eye(4), 0.0, how), state).following
+            after = e_step(rows, Prior(np.eye(4), 0.0, how), state).next_params
             assert_allclose(after.noise, 0.5)
 
     def test_an_endless_prior_keeps_the_kernel_in_proportion(
         self, rng, rows_of, covariance
     ):
         Psi = covariance(rng, 7)
-        belief = Belief(Psi, 1e9, "learn", True)
-        state = State(2.0 * Psi, np.full(7, 0.4), np.zeros(7))
-        for found in islice(em_iterates(rows_of(mixed(rng)), belief, Climb(state)), 5):
-            K = found.found.state.K
+        prior = Prior(Psi, 1e9, "learn", True)
+        state = GaussianParams(2.0 * Psi, np.full(7, 0.4), np.zeros(7))
+        for found in islice(em_iterates(rows_of(mixed(rng)), prior, EMState(state)), 5):
+            K = found.estep.params.K
             assert_allclose(K, Psi * (K[0, 0] / Psi[0, 0]), rtol=1e-6, atol=1e-7)
 
 
@@ -162,32 +181,34 @@ class TestEvidence:
     ):
         X, K, mean = mixed(rng), covariance(rng, 7), rng.standard_normal(7)
         level = rng.random(7) + 0.1
-        found = assess(
+        found = e_step(
             rows_of(X, missing_side=missing_side),
-            Belief(np.eye(7), 0.0, noise),
-            State(K, level, mean),
+            Prior(np.eye(7), 0.0, noise),
+            GaussianParams(K, level, mean),
         )
         expected = dense.log_evidence(X, K, level, mean)
         assert found.evidence == pytest.approx(expected, rel=1e-12)
         if noise == "learn":
-            assert found.penalised == found.evidence
+            assert found.penalized == found.evidence
 
     def test_penalty_is_that_of_the_two_priors(self, rng, dense, rows_of, covariance):
         X, K, Psi = mixed(rng), covariance(rng, 7), covariance(rng, 7)
         level = rng.random(7) + 0.1
-        state = State(K, level, np.zeros(7))
-        found = assess(rows_of(X), Belief(Psi, 4.5, "per-column"), state)
+        state = GaussianParams(K, level, np.zeros(7))
+        found = e_step(rows_of(X), Prior(Psi, 4.5, "per-column"), state)
         usual = 1.0 / np.mean(1.0 / level)
-        of_noise = em.NOISE_COUNT / 2 * np.sum(np.log(level / usual) + usual / level)
+        of_noise = (
+            em.NOISE_PSEUDO_COUNT / 2 * np.sum(np.log(level / usual) + usual / level)
+        )
         expected = found.evidence - dense.penalty(K, Psi, 4.5) - of_noise
-        assert found.penalised == pytest.approx(expected, rel=1e-12)
+        assert found.penalized == pytest.approx(expected, rel=1e-12)
 
     def test_a_kernel_that_is_none_has_no_evidence(self, rng, rows_of):
         K = np.array([[1.0, 2.0], [2.0, 1.0]])
-        state = State(K, np.ones(2), np.zeros(2))
+        state = GaussianParams(K, np.ones(2), np.zeros(2))
         rows = rows_of(rng.standard_normal((5, 2)))
-        found = assess(rows, Belief(np.eye(2), 1.0), state, doubtful=True)
-        assert np.isnan(found.penalised)
+        found = e_step(rows, Prior(np.eye(2), 1.0), state, check_definite=True)
+        assert np.isnan(found.penalized)
 
 
 @st.composite
@@ -201,9 +222,9 @@ def matrices(draw):
     return np.where(seen, values, np.nan)
 
 
-def climbed(rows, belief, start, count):
+def run_em(rows, prior, start, count):
     """The start and the first iterates."""
-    iterates = list(islice(em_iterates(rows, belief, Climb(start)), count))
+    iterates = list(islice(em_iterates(rows, prior, EMState(start)), count))
     assert [it.step for it in iterates] == [*range(1, count + 1)]
     return iterates
 
@@ -215,7 +236,7 @@ def rises(values):
 
 
 def start_of(n):
-    return State(np.eye(n) * 0.5, np.full(n, 0.5), np.zeros(n))
+    return GaussianParams(np.eye(n) * 0.5, np.full(n, 0.5), np.zeros(n))
 
 
 class TestClimb:
@@ -224,9 +245,9 @@ class TestClimb:
     def test_evidence_never_falls(self, dense, rows_of, X, noise, mean):
         n = X.shape[1]
         rows = rows_of(X, least_noise=1e-4)
-        belief, start = Belief(np.eye(n), 0.0, noise, mean), start_of(n)
-        found = [it.found for it in climbed(rows, belief, start, 12)]
-        states = [start, *(f.state for f in found)]
+        prior, start = Prior(np.eye(n), 0.0, noise, mean), start_of(n)
+        found = [it.estep for it in run_em(rows, prior, start, 12)]
+        states = [start, *(f.params for f in found)]
         wanted = [dense.log_evidence(X, s.K, s.noise, s.mean) for s in states]
         assert_allclose([f.evidence for f in found], wanted[1:], rtol=1e-8, atol=1e-8)
         assert rises(wanted)
@@ -238,101 +259,101 @@ class TestClimb:
         nu=st.sampled_from([0.1, 2.0, 50.0]),
         seed=st.integers(0, 99),
     )
-    def test_penalised_evidence_never_falls(
+    def test_penalized_evidence_never_falls(
         self, dense, rows_of, covariance, X, noise, nu, seed
     ):
         n = X.shape[1]
         Psi = covariance(np.random.default_rng(seed), n)
-        rows, belief = rows_of(X, least_noise=1e-4), Belief(Psi, nu, noise)
-        iterates = climbed(rows, belief, start_of(n), 12)
-        found = [it.found for it in iterates]
-        assert rises([f.penalised for f in found])
+        rows, prior = rows_of(X, least_noise=1e-4), Prior(Psi, nu, noise)
+        iterates = run_em(rows, prior, start_of(n), 12)
+        found = [it.estep for it in iterates]
+        assert rises([f.penalized for f in found])
         if noise != "per-column":
             for f in found[::4]:
-                expected = f.evidence - dense.penalty(f.state.K, Psi, nu)
-                assert f.penalised == pytest.approx(expected, rel=1e-8, abs=1e-8)
-        assert [it.objective for it in iterates] == [-f.penalised for f in found]
+                expected = f.evidence - dense.penalty(f.params.K, Psi, nu)
+                assert f.penalized == pytest.approx(expected, rel=1e-8, abs=1e-8)
+        assert [it.objective for it in iterates] == [-f.penalized for f in found]
 
     def test_change_is_the_gain_of_an_entry(self, rng, rows_of):
         X = mixed(rng)
-        rows, belief = rows_of(X), Belief(np.eye(7), 1.0)
-        before = assess(rows, belief, start_of(7)).penalised
-        for it in climbed(rows, belief, start_of(7), 4):
-            gain = (it.found.penalised - before) / np.count_nonzero(~np.isnan(X))
+        rows, prior = rows_of(X), Prior(np.eye(7), 1.0)
+        before = e_step(rows, prior, start_of(7)).penalized
+        for it in run_em(rows, prior, start_of(7), 4):
+            gain = (it.estep.penalized - before) / np.count_nonzero(~np.isnan(X))
             assert it.change == pytest.approx(gain, rel=1e-9)
-            before = it.found.penalised
+            before = it.estep.penalized
 
     def test_the_first_step_is_one_of_em(self, rng, rows_of):
-        rows, belief = rows_of(mixed(rng)), Belief(np.eye(7), 1.0)
-        plain = assess(rows, belief, start_of(7)).following
-        (first,) = climbed(rows, belief, start_of(7), 1)
-        assert_allclose(first.found.state.K, plain.K, rtol=1e-13)
+        rows, prior = rows_of(mixed(rng)), Prior(np.eye(7), 1.0)
+        plain = e_step(rows, prior, start_of(7)).next_params
+        (first,) = run_em(rows, prior, start_of(7), 1)
+        assert_allclose(first.estep.params.K, plain.K, rtol=1e-13)
 
     @pytest.mark.parametrize("noise", ["learn", "per-column"])
     def test_longer_steps_get_further(self, noise, rng, rows_of, monkeypatch, low_rank):
         rows = rows_of(low_rank(rng, noise=0.05, seen=0.5))
-        belief, start = Belief(np.eye(8), 1.0, noise), start_of(8)
-        fast = climbed(rows, belief, start, 40)
-        monkeypatch.setattr(em, "GROWTH", 1.0)
-        slow = climbed(rows, belief, start, 40)
-        assert all(it.climb.plain is None for it in slow)
+        prior, start = Prior(np.eye(8), 1.0, noise), start_of(8)
+        fast = run_em(rows, prior, start, 40)
+        monkeypatch.setattr(em, "STEP_GROWTH", 1.0)
+        slow = run_em(rows, prior, start, 40)
+        assert all(it.em_state.unrelaxed_params is None for it in slow)
         gained = [
-            it.found.penalised - slow[0].found.penalised for it in (fast[-1], slow[-1])
+            it.estep.penalized - slow[0].estep.penalized for it in (fast[-1], slow[-1])
         ]
         assert gained[0] > gained[1] + 0.5
 
     def test_plain_em_is_the_textbook_repeated(self, rng, dense, rows_of, monkeypatch):
-        monkeypatch.setattr(em, "GROWTH", 1.0)
+        monkeypatch.setattr(em, "STEP_GROWTH", 1.0)
         X, Psi = mixed(rng), np.eye(7) + 0.2
-        belief, told = belief_and_step(Psi, 3.0, "learn", True)
+        prior, arguments = prior_and_textbook_step(Psi, 3.0, "learn", True)
         state = start_of(7)
         expected = (state.K, state.noise, state.mean)
-        for it in climbed(rows_of(X), belief, state, 6):
-            expected = dense.em_step(X, *expected, **told)
-            assert_state(it.found.state, expected, 1e-10)
+        for it in run_em(rows_of(X), prior, state, 6):
+            expected = dense.em_step(X, *expected, **arguments)
+            assert_state(it.estep.params, expected, 1e-10)
 
     @pytest.mark.parametrize("growth", [5.0, 1e6])
     @pytest.mark.parametrize("nu", [0.0, 3.0])
     def test_a_step_too_far_is_taken_back(
         self, growth, nu, rng, dense, rows_of, monkeypatch
     ):
-        monkeypatch.setattr(em, "GROWTH", growth)
-        X, belief = mixed(rng), Belief(np.eye(7), nu)
+        monkeypatch.setattr(em, "STEP_GROWTH", growth)
+        X, prior = mixed(rng), Prior(np.eye(7), nu)
         rows, tried = rows_of(X, least_noise=1e-3), []
-        usual = em.assess
+        usual = em.e_step
 
         def noted(*given, **options):
-            tried.append(options["doubtful"])
+            tried.append(options["check_definite"])
             return usual(*given, **options)
 
-        monkeypatch.setattr(em, "assess", noted)
-        iterates = climbed(rows, belief, start_of(7), 10)
-        assert rises([it.found.penalised for it in iterates])
+        monkeypatch.setattr(em, "e_step", noted)
+        iterates = run_em(rows, prior, start_of(7), 10)
+        assert rises([it.estep.penalized for it in iterates])
         # Some bold steps failed: more states were looked at than were taken.
         assert len(tried) > 11
         assert sum(tried) >= len(tried) - 11
 
     def test_a_climb_goes_on_to_the_same_bits(self, rng, rows_of):
-        rows, belief = rows_of(mixed(rng)), Belief(np.eye(7), 2.0)
-        whole = climbed(rows, belief, start_of(7), 9)
-        again = list(islice(em_iterates(rows, belief, whole[3].climb, 4), 5))
+        rows, prior = rows_of(mixed(rng)), Prior(np.eye(7), 2.0)
+        whole = run_em(rows, prior, start_of(7), 9)
+        again = list(islice(em_iterates(rows, prior, whole[3].em_state, 4), 5))
         for one, other in zip(whole[4:], again, strict=True):
             assert one.step == other.step
-            np.testing.assert_array_equal(one.found.state.K, other.found.state.K)
+            np.testing.assert_array_equal(one.estep.params.K, other.estep.params.K)
 
 
 def test_stretching_is_straight_for_kernels_and_by_factors_for_noise():
-    old = State(np.eye(2), np.array([1.0, 1.0]), np.zeros(2))
-    new = State(2 * np.eye(2), np.array([0.5, 2.0]), np.ones(2))
-    far = stretched(old, new, 2.0, least_noise=0.3)
+    old = GaussianParams(np.eye(2), np.array([1.0, 1.0]), np.zeros(2))
+    new = GaussianParams(2 * np.eye(2), np.array([0.5, 2.0]), np.ones(2))
+    far = over_relax(old, new, 2.0, min_noise=0.3)
     assert_allclose(far.K, 3 * np.eye(2))
     assert_allclose(far.noise, [0.3, 4.0])
     assert_allclose(far.mean, [2.0, 2.0])
-    given_noise = State(np.eye(2), old.noise * 0.1, np.ones(2))
-    same = State(2 * np.eye(2), given_noise.noise, np.ones(2))
-    assert_allclose(stretched(given_noise, same, 2.0, 0.3).noise, 0.1)
-    silent = State(np.eye(2), np.zeros(2), np.zeros(2), noisy=False)
-    assert_allclose(stretched(silent, silent, 2.0, 0.3).noise, 0.0)
+    given_noise = GaussianParams(np.eye(2), old.noise * 0.1, np.ones(2))
+    same = GaussianParams(2 * np.eye(2), given_noise.noise, np.ones(2))
+    assert_allclose(over_relax(given_noise, same, 2.0, 0.3).noise, 0.1)
+    silent = GaussianParams(np.eye(2), np.zeros(2), np.zeros(2), noisy=False)
+    assert_allclose(over_relax(silent, silent, 2.0, 0.3).noise, 0.0)
 
 
 class TestRunningOutOfDigits:
@@ -347,31 +368,31 @@ class TestRunningOutOfDigits:
 
             def spoiled(*args, **kwargs):
                 calls.append(1)
-                found = assess(*args, **kwargs)
+                found = e_step(*args, **kwargs)
                 if len(calls) not in numbers:
                     return found
                 if how == "raise":
                     raise NotPositiveDefiniteError
-                return replace(found, penalised=math.nan)
+                return replace(found, penalized=math.nan)
 
-            monkeypatch.setattr(em, "assess", spoiled)
+            monkeypatch.setattr(em, "e_step", spoiled)
 
         return fail
 
     @pytest.fixture
     def climb(self, rng, rows_of, covariance):
         rows = rows_of(mixed(rng))
-        start = State(covariance(rng, 7), np.full(7, 0.5), np.zeros(7))
-        return lambda: em_iterates(rows, Belief(np.eye(7), 2.0), Climb(start))
+        start = GaussianParams(covariance(rng, 7), np.full(7, 0.5), np.zeros(7))
+        return lambda: em_iterates(rows, Prior(np.eye(7), 2.0), EMState(start))
 
     @pytest.mark.parametrize("how", ["raise", "nan"])
     def test_a_stretched_step_gives_way_to_a_plain_one(self, climb, failing, how):
-        whole = [it.found for it in islice(climb(), 3)]
+        whole = [it.estep for it in islice(climb(), 3)]
         failing({3}, how)  # the start, the first step, the first stretched one
-        found = [it.found for it in islice(climb(), 3)]
-        assert found[0].penalised == whole[0].penalised
-        assert_allclose(found[1].state.K, whole[0].following.K)
-        assert found[1].penalised >= found[0].penalised
+        found = [it.estep for it in islice(climb(), 3)]
+        assert found[0].penalized == whole[0].penalized
+        assert_allclose(found[1].params.K, whole[0].next_params.K)
+        assert found[1].penalized >= found[0].penalized
 
     @pytest.mark.parametrize("how", ["raise", "nan"])
     def test_a_plain_step_that_fails_is_the_end(self, climb, failing, how):
@@ -386,7 +407,7 @@ class TestRunningOutOfDigits:
         assert (only.step, only.change) == (1, 0.0)
         failing(set(), how)
         first = next(climb())
-        assert_allclose(only.found.following.K, first.found.state.K)
+        assert_allclose(only.estep.next_params.K, first.estep.params.K)
 
     @pytest.mark.parametrize("how", ["raise", "nan"])
     def test_no_start_is_an_error_that_says_what_to_do(self, climb, failing, how):

@@ -16,13 +16,13 @@ PLAIN = {
 }
 HELD_OUT = {name: PLAIN[name] for name in ("clip", "tol", "noise", "prior_strength")}
 HELD_OUT["max_iter"] = 5
-WAYS = {
+OPTIONS = {
     "usual": {},
     "per-column": {"noise": "per-column"},
     "given noise": {"noise": 0.4},
     "columns": {"center": "columns"},
     "mean": {"center": "mean"},
-    "no centre": {"center": None},
+    "no center": {"center": None},
     "scaled": {"scale": "columns"},
     "scaled per-column": {"scale": "columns", "noise": "per-column"},
     "identity": {"prior": "identity"},
@@ -30,15 +30,17 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=OPTIONS)
 def model(request, X):
-    return BayesianNCARL(**{**PLAIN, **WAYS[request.param]}).fit(X)
+    return BayesianNCARL(**{**PLAIN, **OPTIONS[request.param]}).fit(X)
 
 
 def parameters(model):
     """Kernel, noise variances and means of a fitted model, in the user's units."""
     n = len(model.kernel_)
-    mean = model.model_.standard.outward(model.model_.columns.centre.columns)
+    mean = model.model_.scaler.inverse_transform(
+        model.model_.columns.centering.column_effects
+    )
     return model.kernel_, np.broadcast_to(model.noise_, n) ** 2, mean
 
 
@@ -57,32 +59,32 @@ class TestEvidence:
     @pytest.mark.parametrize("factor", [1000.0, 1e-7])
     @pytest.mark.parametrize("name", ["usual", "scaled"])
     def test_shifts_with_the_unit(self, X, factor, name):
-        one = BayesianNCARL(**{**PLAIN, **WAYS[name]}).fit(X)
-        other = BayesianNCARL(**{**PLAIN, **WAYS[name]}).fit(factor * X)
+        one = BayesianNCARL(**{**PLAIN, **OPTIONS[name]}).fit(X)
+        other = BayesianNCARL(**{**PLAIN, **OPTIONS[name]}).fit(factor * X)
         count = np.count_nonzero(~np.isnan(X))
         shift = -count * np.log(factor)
-        for column in ("log_evidence", "penalised_evidence"):
+        for column in ("log_evidence", "penalized_evidence"):
             expected = one.history_[column] + shift
             assert_allclose(other.history_[column], expected, rtol=1e-9)
         assert_allclose(
-            other.history_["objective"], -other.history_["penalised_evidence"]
+            other.history_["objective"], -other.history_["penalized_evidence"]
         )
 
     @pytest.mark.parametrize("strength", [0.05, 2.0])
-    def test_penalised_is_without_the_penalty_of_the_prior(self, X, dense, strength):
-        ways = {"prior": "identity", "center": "columns", "prior_strength": strength}
+    def test_penalized_is_without_the_penalty_of_the_prior(self, X, dense, strength):
+        options = {"prior": "identity", "center": "columns", "prior_strength": strength}
         for steps in (1, 4):
-            model = BayesianNCARL(**{**PLAIN, **ways, "max_iter": steps}).fit(X)
+            model = BayesianNCARL(**{**PLAIN, **options, "max_iter": steps}).fit(X)
             cost = dense.penalty(model.kernel_, np.eye(8), strength * 40)
             expected = model.log_evidence_ - cost
-            assert model.history_["penalised_evidence"][-1] == pytest.approx(expected)
-        assert (np.diff(model.history_["penalised_evidence"]) > 0).all()
+            assert model.history_["penalized_evidence"][-1] == pytest.approx(expected)
+        assert (np.diff(model.history_["penalized_evidence"]) > 0).all()
         assert model.prior_strength_ == strength
 
     def test_columns_of_other_units_are_the_density_of_the_values_too(self, X, dense):
         Z = X * 3.0 ** np.arange(8)
         model = BayesianNCARL(**PLAIN).fit(Z)
-        assert (model.model_.standard.centre.spreads != 1.0).all()
+        assert (model.model_.scaler.centering.column_scales != 1.0).all()
         expected = dense.log_evidence(Z, *parameters(model))
         assert model.log_evidence_ == pytest.approx(expected, rel=1e-9)
 
@@ -161,17 +163,17 @@ def test_one_step_on_complete_data_is_the_sample_covariance(rng, covariance):
 
 def test_an_endless_prior_keeps_the_kernel_in_proportion(X, rng, covariance):
     Psi = covariance(rng, 8)
-    ways = {"prior": Psi, "center": "columns", "prior_strength": 1e9}
-    K = BayesianNCARL(**{**PLAIN, **ways}).fit(X).kernel_
+    options = {"prior": Psi, "center": "columns", "prior_strength": 1e9}
+    K = BayesianNCARL(**{**PLAIN, **options}).fit(X).kernel_
     assert_allclose(K / K[0, 0], Psi / Psi[0, 0], atol=1e-6)
-    free = BayesianNCARL(**{**PLAIN, **ways, "prior_strength": 0}).fit(X).kernel_
+    free = BayesianNCARL(**{**PLAIN, **options, "prior_strength": 0}).fit(X).kernel_
     assert np.abs(free / free[0, 0] - Psi / Psi[0, 0]).max() > 0.1
 
 
 class TestDraws:
     @pytest.fixture(params=["usual", "per-column", "scaled", "columns"])
     def tiny(self, request, X):
-        model = BayesianNCARL(**{**PLAIN, **WAYS[request.param]}).fit(X[:, :4])
+        model = BayesianNCARL(**{**PLAIN, **OPTIONS[request.param]}).fit(X[:, :4])
         rows = X[:3, :4].copy()
         rows[0] = [1.0, np.nan, np.nan, 0.5]
         rows[1] = np.nan
@@ -210,7 +212,9 @@ class TestDraws:
 
     def test_rows_are_drawn_apart_in_parts(self, X, monkeypatch):
         model = BayesianNCARL(**PLAIN).fit(X)
-        monkeypatch.setattr(models, "DRAW_ROOM", 200 * 8 * 3)  # three rows at a time
+        monkeypatch.setattr(
+            models, "SAMPLE_CHUNK_SIZE", 200 * 8 * 3
+        )  # three rows at a time
         draws = model.sample(200, random_state=2)
         std = model.transform(X, return_std=True)[1]
         gaps = np.isnan(X)

@@ -14,18 +14,28 @@ import pytest
 from rich.console import Console
 from scipy import sparse
 
-from ncarl.cli import compare_report
-from ncarl.cli.choices import Method, Scale
-from ncarl.cli.compare import READING, compare, scales
-from ncarl.cli.compare_report import next_command, print_report, results_table
+from ncarl.cli.compare import (
+    READ_OPTION_NAMES,
+    compare,
+    comparison_footnote,
+    decide_scales,
+    next_command,
+    print_comparison,
+    results_table,
+)
 from ncarl.cli.complete import complete
-from ncarl.cli.files import ReadOptions, read_table
-from ncarl.study import compare as machinery
-from ncarl.study.cells import FAILED, OVER
-from ncarl.study.compare import Comparison
-from ncarl.study.compare_advice import recommend
-from ncarl.study.compare_lines import Fit, lines_of
-from ncarl.study.compare_plan import DEFAULT, Plan
+from ncarl.cli.options import MethodChoice, ScaleChoice
+from ncarl.evaluation import comparison as machinery
+from ncarl.evaluation.comparison import (
+    DEFAULT_METHODS,
+    Comparison,
+    ComparisonPlan,
+    FitOutcome,
+    recommend_method,
+    summarize_fits,
+)
+from ncarl.evaluation.measure import FAILED, OVER_BUDGET
+from ncarl.io.tables import ReadOptions, read_table
 
 HOSTILE = ["[bold]x[/bold]", '"a;""b"""', "=1+1", "../../up", "ünï\u202ecode", "[/]"]
 
@@ -51,7 +61,7 @@ def no_fit(monkeypatch):
     """Nothing is fitted; what would have been is listed."""
     asked = []
     monkeypatch.setattr(
-        machinery, "fits_of", lambda wanted, jobs, heard: asked.extend(wanted) or []
+        machinery, "run_fits", lambda wanted, jobs, heard: asked.extend(wanted) or []
     )
     return asked
 
@@ -86,9 +96,9 @@ def test_a_table_is_compared_and_the_advice_can_be_followed(ncarl, hostile, tmp_
 
 def test_the_default_methods_are_those_of_the_library():
     given = inspect.signature(compare).parameters
-    assert given["methods"].default == ",".join(DEFAULT)
+    assert given["methods"].default == ",".join(DEFAULT_METHODS)
     assert (given["hide"].default, given["repeats"].default) == (0.1, 3)
-    plan = Plan()
+    plan = ComparisonPlan()
     for name in ("hide", "repeats", "pattern", "budget", "jobs", "engine"):
         assert given[name].default == getattr(plan, name)
 
@@ -96,7 +106,7 @@ def test_the_default_methods_are_those_of_the_library():
 def test_files_are_read_with_the_options_of_complete(ncarl):
     theirs = get_type_hints(complete, include_extras=True)
     ours = get_type_hints(compare, include_extras=True)
-    for name in READING:
+    for name in READ_OPTION_NAMES:
         kind, option = get_args(ours[name])
         same_kind, same = get_args(theirs[name])
         assert kind == same_kind
@@ -119,7 +129,7 @@ def test_matrices_of_every_format_are_read(ncarl, tmp_path, rng, no_fit, kind):
 
         io.mmwrite(path, sparse.coo_array(X))
     said = ncarl("compare", path, expect=1).stdout
-    assert "20 x 9, 0 missing" in said and "18 of 180 known entries, 3 times" in said
+    assert "20 x 9, 0 missing" in said and "18 of 180 observed entries, 3 times" in said
     assert len(no_fit) == 15
     # Where nothing was fitted there is nothing to go on with.
     assert "no method was done" in said and "go on" not in said
@@ -131,21 +141,21 @@ def test_scales_are_those_that_complete_would_choose(tmp_path, rng):
     np.savetxt(path, wide, delimiter=",", header=",".join(f"c{j}" for j in range(1001)),
                comments="")  # fmt: skip
     table = read_table(path, ReadOptions())
-    plan = Plan("all")
-    found = scales(plan, Scale.AUTO, table)
-    assert set(found) == {str(method) for method in Method}
+    plan = ComparisonPlan("all")
+    found = decide_scales(plan, ScaleChoice.AUTO, table)
+    assert set(found) == {str(method) for method in MethodChoice}
     assert [name for name, scale in found.items() if scale is None] == [
         *("ncarl-cv", "ncarl")
     ]
-    assert set(scales(plan, Scale.NONE, table).values()) == {None}
-    assert set(scales(plan, Scale.COLUMNS, table).values()) == {"columns"}
+    assert set(decide_scales(plan, ScaleChoice.NONE, table).values()) == {None}
+    assert set(decide_scales(plan, ScaleChoice.COLUMNS, table).values()) == {"columns"}
 
 
 @pytest.mark.parametrize(
     "options, words",
     [
         (("--methods", "bayes,sofd-impute"), "did you mean 'soft-impute'?"),
-        (("--methods", "mean"), "at least one besides the yardstick"),
+        (("--methods", "mean"), "at least one besides the baseline"),
         (("--hide", "1.5"), "hide must be between 0 and 1, got 1.5"),
         (("--hide", "0.01"), "hide a larger share"),
         (("--repeats", "0"), "repeats must be a whole number of at least 1"),
@@ -187,18 +197,22 @@ def test_names_that_are_not_known_are_wrong_usage(ncarl, csv):
 def found():
     """A made-up comparison with every kind of line."""
     fits = [
-        Fit("bayes", 0, error=0.5, seconds=12.0, coverage=0.91, settled=True),
-        Fit("bayes", 1, error=0.6, seconds=14.0, coverage=0.89, settled=False),
-        Fit("ncarl-cv", 0, error=0.51, seconds=1.0, memory_gb=0.3, settled=True),
-        Fit("ncarl-cv", 1, error=0.595, seconds=1.0, memory_gb=0.4, settled=True),
-        Fit("nuclear", 0, OVER, error=0.7, message="stopped after 120 s"),
-        Fit("fgsr", 0, FAILED, message="ValueError: [bold]no[/bold]"),
-        Fit("mean", 0, error=1.0),
-        Fit("mean", 1, error=1.1),
+        FitOutcome("bayes", 0, error=0.5, seconds=12.0, coverage=0.91, converged=True),
+        FitOutcome("bayes", 1, error=0.6, seconds=14.0, coverage=0.89, converged=False),
+        FitOutcome(
+            "ncarl-cv", 0, error=0.51, seconds=1.0, memory_gb=0.3, converged=True
+        ),
+        FitOutcome(
+            "ncarl-cv", 1, error=0.595, seconds=1.0, memory_gb=0.4, converged=True
+        ),
+        FitOutcome("nuclear", 0, OVER_BUDGET, error=0.7, message="stopped after 120 s"),
+        FitOutcome("fgsr", 0, FAILED, message="ValueError: [bold]no[/bold]"),
+        FitOutcome("mean", 0, error=1.0),
+        FitOutcome("mean", 1, error=1.1),
     ]
-    lines = lines_of(fits)
-    advice = recommend(lines, by_column=False)
-    return Comparison(Plan(repeats=2), (30, 8), 190, (19, 20), lines, advice)
+    lines = summarize_fits(fits)
+    advice = recommend_method(lines, by_column=False)
+    return Comparison(ComparisonPlan(repeats=2), (30, 8), 190, (19, 20), lines, advice)
 
 
 def test_the_table_names_what_happened(found):
@@ -217,18 +231,21 @@ def test_the_table_names_what_happened(found):
 
 def test_words_of_others_are_printed_as_they_are(found, hostile, capsys):
     table = read_table(hostile, ReadOptions(na=["gone"]))
-    print_report(found, table, "ncarl complete [x]")
+    print_comparison(found, table, "ncarl complete [x]")
     printed = capsys.readouterr()
     assert "fgsr: failed: ValueError: [bold]no[/bold]" in printed.out
-    assert "19 to 20 of 190 known entries, 2 times, as the gaps lie" in printed.out
+    assert (
+        "19 to 20 of 190 observed entries, 2 times, in the pattern of the missing"
+        in printed.out
+    )
     assert "ncarl-cv is not worse beyond chance and 13 times faster" in printed.out
     assert "ncarl complete [x]" in printed.out
-    assert "warning: 1 of 2 fits of bayes did not settle" in printed.err
+    assert "warning: 1 of 2 fits of bayes did not converge" in printed.err
 
 
 def test_a_plain_terminal_gets_plain_signs(found, csv, capsys, monkeypatch):
     monkeypatch.setattr(Console, "encoding", property(lambda self: "ascii"))
-    print_report(found, read_table(csv, ReadOptions()), "ncarl complete ü.csv")
+    print_comparison(found, read_table(csv, ReadOptions()), "ncarl complete ü.csv")
     out = capsys.readouterr().out
     assert "(+/- 0.071)" in out and "ncarl complete ?.csv" in out
 
@@ -240,7 +257,7 @@ def test_the_command_says_all_that_was_said_here(found):
     reading = ReadOptions(("-99", "n a"), ("the id",), False, ";", None)
     plan = replace(found.plan, random_state=7, engine="threads")
     text = next_command(
-        Path("-my data.csv.gz"), reading, replace(found, plan=plan), Scale.NONE
+        Path("-my data.csv.gz"), reading, replace(found, plan=plan), ScaleChoice.NONE
     )
     assert shlex.split(text) == [
         *("ncarl", "complete", "./-my data.csv.gz", "-o", "./-my data-filled.csv.gz"),
@@ -248,11 +265,13 @@ def test_the_command_says_all_that_was_said_here(found):
         *("--scale", "none", "--na=-99", "--na=n a", "--label=the id", "--no-header"),
         "--delimiter=;",
     ]
-    plain = next_command(Path("a/X.NPZ"), ReadOptions(array="X"), found, Scale.AUTO)
+    plain = next_command(
+        Path("a/X.NPZ"), ReadOptions(array="X"), found, ScaleChoice.AUTO
+    )
     assert plain == "ncarl complete a/X.NPZ -o a/X-filled.NPZ --method bayes --array=X"
 
 
 def test_without_advice_there_is_no_command(found):
-    nothing = replace(found, recommendation=recommend([], by_column=False))
-    assert next_command(Path("a.csv"), ReadOptions(), nothing, Scale.AUTO) is None
-    assert compare_report.footnote(nothing).startswith("Errors are root mean squares")
+    nothing = replace(found, recommendation=recommend_method([], by_column=False))
+    assert next_command(Path("a.csv"), ReadOptions(), nothing, ScaleChoice.AUTO) is None
+    assert comparison_footnote(nothing).startswith("Errors are root mean squares")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -13,11 +12,14 @@ from scipy import io as scipy_io
 from scipy import sparse
 
 import ncarl as package
-from ncarl.cli.choices import Method, Scale
-from ncarl.cli.models import ModelOptions, decide_scale, spread_factor
-from ncarl.estimators.base import Completer
+from ncarl.centering import compare_column_units
+from ncarl.cli.models import ModelOptions, decide_scale
+from ncarl.cli.options import MethodChoice, ScaleChoice
+from ncarl.dataset import InMemoryDataset
+from ncarl.estimators.base import BaseCompleter
 from ncarl.estimators.bayesian import BayesianNCARL
-from ncarl.estimators.search import NCARLCV
+from ncarl.estimators.ncarl_cv import NCARLCV
+from ncarl.observations import Observations
 
 FAST = ("--method", "ncarl", "--alpha", "1")
 SEARCH = ("--method", "ncarl-cv")
@@ -67,7 +69,9 @@ def test_the_engine_and_its_precision_can_be_named(ncarl, csv, tmp_path):
 
 def test_a_gpu_that_is_not_there_costs_one_line(ncarl, csv, tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr("ncarl.engines.gpu_trouble", lambda: "it is in the drawer")
+    monkeypatch.setattr(
+        "ncarl.engines.gpu_unavailable_reason", lambda: "it is in the drawer"
+    )
     out = tmp_path / "out.csv"
     result = ncarl("complete", csv, "-o", out, *FAST, "--engine", "torch")
     assert result.stderr.count("\n") == 1
@@ -180,7 +184,9 @@ def test_columns_of_unlike_spread_are_scaled(ncarl, tmp_path, rng):
     X[4, 2] = np.nan
     pd.DataFrame(X).to_csv(tmp_path / "in.csv", index=False, header=list("abcd"))
     result = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv")
-    assert "columns (spreads of columns differ by a factor of" in result.stdout
+    assert (
+        "columns (standard deviations of columns differ by a factor of" in result.stdout
+    )
     options = ("--scale", "none", "--overwrite")
     result = ncarl(
         "complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv", *options
@@ -188,24 +194,85 @@ def test_columns_of_unlike_spread_are_scaled(ncarl, tmp_path, rng):
     assert "none (as asked)" in result.stdout
 
 
-def test_the_factor_of_spreads_skips_columns_that_tell_nothing(rng):
+@pytest.mark.parametrize("rows", [15, 40])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--method", "bayes"),
+        ("--method", "bayes", "--stream"),
+        ("--method", "ncarl"),
+        ("--method", "ncarl", "--stream"),
+        ("--method", "nuclear"),
+    ],
+)
+def test_the_estimator_and_the_command_scale_by_one_rule(
+    ncarl, tmp_path, rng, rows, options
+):
+    X = rng.standard_normal((rows, 4)) * [1, 10, 100, 1000]
+    X[4, 2] = np.nan
+    source, saved = tmp_path / "in.csv", tmp_path / "model.ncarl"
+    pd.DataFrame(X).to_csv(source, index=False, header=list("abcd"))
+    said = ncarl(
+        *("complete", source, "-o", tmp_path / "out.csv", *options),
+        *("--max-iter", 2, "--tol", 0, "--save-model", saved),
+    ).stdout
+    scaled, ratio = compare_column_units(InMemoryDataset(Observations.from_dense(X)))
+    assert scaled == (rows == 40)
+    est = BayesianNCARL(max_iter=2, tol=0, scale="auto", sides="columns").fit(X)
+    assert (est.model_.scaler.centering.column_scales != 1).all() == scaled
+    assert package.load(saved).scale == ("columns" if scaled else None)
+    line = next(text for text in said.splitlines() if text.startswith("scale"))
+    assert line.split(maxsplit=1)[1] == (
+        f"columns (standard deviations of columns differ by a factor of {ratio:.3g})"
+        if scaled
+        else "none (too few columns vary and have 20 observed entries)"
+    )
+
+
+def test_the_rule_for_scaling_skips_columns_that_say_nothing(rng):
     X = rng.standard_normal((50, 4)) * [1, 1, 20, 20]
     idle = np.column_stack([X, np.full(50, 3.0), np.full(50, np.nan)])
     idle[0, 5] = 1e9
-    assert spread_factor(idle) == spread_factor(X) > 5
-    assert spread_factor(X[:, :1]) is None
+    reasons = {decide_scale(ModelOptions(), table, True) for table in (X, idle)}
+    ((scale, reason),) = reasons
+    assert scale == "columns" and float(reason.split()[-1]) > 5
+    alone = decide_scale(ModelOptions(), X[:, :1], True)
+    assert alone == (None, "too few columns vary and have 20 observed entries")
+
+
+def test_a_known_noise_is_in_the_units_of_the_table(ncarl, tmp_path, rng):
+    X = rng.standard_normal((30, 4)) * [1, 10, 100, 1000]
+    X[4, 2] = np.nan
+    pd.DataFrame(X).to_csv(tmp_path / "in.csv", index=False, header=list("abcd"))
+    command = ("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv")
+    said = ncarl(*command, "--noise", 0.5, "--max-iter", 2, "--tol", 0).stdout
+    assert "none (--noise is in the units of the values)" in said
+
+
+def test_scaling_is_decided_without_a_copy_of_the_table(rng, monkeypatch):
+    monkeypatch.setattr("ncarl.cli.models.CHUNK_ENTRIES", 10_000)
+    values = rng.standard_normal((25_000, 40)) * np.linspace(1, 100, 40)
+    decide_scale(ModelOptions(), values[:1000], True)
+    tracemalloc.start()
+    try:
+        assert decide_scale(ModelOptions(), values, True)[0] == "columns"
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < values.nbytes / 2
 
 
 def test_scaling_is_left_alone_where_it_cannot_work(rng):
     wide = rng.standard_normal((20, 1001)) * np.linspace(1, 100, 1001)
-    assert decide_scale(ModelOptions(method=Method.NCARL), wide, True)[0] is None
+    assert decide_scale(ModelOptions(method=MethodChoice.NCARL), wide, True)[0] is None
     assert decide_scale(ModelOptions(), wide, True)[0] == "columns"
     assert decide_scale(ModelOptions(), wide.T, True)[0] is None
     narrow = wide[:, ::50]
     assert decide_scale(ModelOptions(), narrow, True)[0] == "columns"
     assert decide_scale(ModelOptions(), narrow, False)[0] is None
     assert (
-        decide_scale(ModelOptions(scale=Scale.COLUMNS), narrow, False)[0] == "columns"
+        decide_scale(ModelOptions(scale=ScaleChoice.COLUMNS), narrow, False)[0]
+        == "columns"
     )
 
 
@@ -332,17 +399,17 @@ def test_empty_rows_and_columns_are_filled_and_named(ncarl, csv, tmp_path):
     lines.insert(3, "nobody,NA,NA,NA,NA,NA,NA")
     csv.write_text("\n".join(lines))
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *FAST)
-    assert "columns with nothing observed, filled by the centre: ghost" in result.stdout
-    assert "rows with nothing observed, filled by the centre: 3" in result.stdout
+    assert "columns with nothing observed, filled by the center: ghost" in result.stdout
+    assert "rows with nothing observed, filled by the center: 3" in result.stdout
     assert np.isfinite([float(row[6]) for row in cells(tmp_path / "out.csv")[1:]]).all()
 
 
-def test_an_unsettled_fit_is_one_friendly_line(ncarl, csv, tmp_path):
+def test_a_fit_that_did_not_converge_is_one_friendly_line(ncarl, csv, tmp_path):
     options = (*FAST, "--max-iter", 1, "--tol", 1e-12)
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options)
-    assert result.stderr.startswith("warning: not settled after 1 steps")
+    assert result.stderr.startswith("warning: not converged after 1 steps")
     assert "--max-iter" in result.stderr and result.stderr.count("\n") == 1
-    assert "not settled" in result.stdout
+    assert "not converged" in result.stdout
 
 
 def test_quiet_prints_nothing(ncarl, csv, tmp_path):
@@ -356,7 +423,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    owner = BayesianNCARL if where == "fit" else Completer
+    owner = BayesianNCARL if where == "fit" else BaseCompleter
     monkeypatch.setattr(owner, where, stop)
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", expect=130)
     assert "stopped" in result.stderr and "Traceback" not in result.output
@@ -373,7 +440,7 @@ def test_an_interrupt_while_writing_keeps_the_old_file(
         yield "half a li"
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ncarl.cli.delimited.DelimitedTable._lines", stop)
+    monkeypatch.setattr("ncarl.io.csv.DelimitedTable._lines", stop)
     ncarl("complete", csv, "-o", out, *FAST, "--overwrite", expect=130)
     assert out.read_text() == "mine"
     assert names_in(tmp_path) == ["in.csv", "out.csv"]
@@ -403,45 +470,6 @@ def test_the_search_keeps_its_state_too(ncarl, csv, tmp_path):
     assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
 
 
-def test_version_and_help(ncarl):
-    assert ncarl("--version").stdout == f"ncarl {package.__version__}\n"
-    for command in ("complete", "demo"):
-        assert command in ncarl("--help").stdout
-        assert "Usage" in ncarl(command, "--help").stdout
-
-
-def test_the_package_runs_as_the_command():
-    done = subprocess.run(
-        [sys.executable, "-m", "ncarl", "--version"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout == f"ncarl {package.__version__}\n"
-
-
-def test_help_loads_no_numerical_library():
-    code = (
-        "import sys; from ncarl.cli.app import app\n"
-        "try: app(['complete', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = ('numpy', 'scipy', 'sklearn', 'pandas', 'matplotlib')\n"
-        "print([name for name in heavy if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize("absent", ["typer", "rich"])
-def test_without_its_packages_the_command_says_what_to_install(absent):
-    code = (
-        f"import sys; sys.modules[{absent!r}] = None; import ncarl.cli as c; c.main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "the command line needs: pip install 'ncarl[cli]'\n"
-
-
 def test_columns_of_zeros_do_not_upset_the_search_of_a_scaled_table(ncarl, tmp_path):
     # With this seed the sums of the zeros, less the mean, are rounded.
     rng = np.random.default_rng(1)
@@ -454,7 +482,7 @@ def test_columns_of_zeros_do_not_upset_the_search_of_a_scaled_table(ncarl, tmp_p
         "complete", tmp_path / "in.npy", "-o", tmp_path / "out.npy", *options
     )
     error = next(line for line in result.stdout.splitlines() if "held out" in line)
-    assert "of a column's spread" in error
+    assert "of a column's standard deviation" in error
     assert float(error.split()[1]) < 2
 
 

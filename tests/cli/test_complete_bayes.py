@@ -8,9 +8,14 @@ import pytest
 from scipy import sparse
 
 import ncarl as package
-from ncarl.cli.bayes_summary import model_words, noise_words
-from ncarl.cli.filling import check_size, gaps_of, mean_deviation, units_of
-from ncarl.cli.outputs import Outputs
+from ncarl.cli.complete_report import describe_bayesian_model, describe_noise
+from ncarl.cli.complete_run import (
+    check_imputations_size,
+    column_units,
+    mean_missing_std,
+    missing_mask,
+)
+from ncarl.cli.console import OutputOptions
 from ncarl.estimators.bayesian import BayesianNCARL
 
 
@@ -47,9 +52,9 @@ def test_it_is_the_default_and_says_what_it_did(ncarl, csv, tmp_path, gappy):
         numbers(tmp_path / "out.csv"), est.transform(X), rtol=1e-8
     )
     missing = int(np.isnan(gappy).sum())
-    assert f"method    bayes: {model_words(est)}" in result.stdout
-    assert f"filled    {missing} entries, standard deviation " in result.stdout
-    assert f"noise     {noise_words(est, '')}" in result.stdout
+    assert f"method    bayes: {describe_bayesian_model(est)}" in result.stdout
+    assert f"filled    {missing} entries, mean standard deviation " in result.stdout
+    assert f"noise     {describe_noise(est, '')}" in result.stdout
     alone = [f"{e:.3g} by {side}" for side, e in est.side_errors_.items()]
     words = f"{est.held_out_error_:.3g} ({' and '.join(alone)} alone)"
     assert f"error     {words}, on" in result.stdout
@@ -92,16 +97,18 @@ def test_rounding_gives_observed_values_within_the_bounds(ncarl, tmp_path, rng):
     assert filled.min() >= 2 and filled.max() <= 4
 
 
-def test_columns_of_unlike_units_are_counted_in_spreads(ncarl, tmp_path, rng):
+def test_errors_of_columns_of_unlike_units_are_in_their_standard_deviations(
+    ncarl, tmp_path, rng
+):
     X = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 4))
     X = (X + 0.3 * rng.standard_normal(X.shape)) * [1, 10, 100, 1000]
     X[rng.random(X.shape) < 0.15] = np.nan
     pd.DataFrame(X).to_csv(tmp_path / "in.csv", index=False, header=list("abcd"))
     said = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv").stdout
-    assert "columns (spreads of columns differ by a factor of" in said
+    assert "columns (standard deviations of columns differ by a factor of" in said
     lines = {line[:10].strip(): line[10:] for line in said.splitlines()}
     for name in ("filled", "noise", "error"):
-        assert "of a column's spread" in lines[name]
+        assert "of a column's standard deviation" in lines[name]
     assert 0.0 < float(lines["error"].split()[0]) < 2.0
     assert 0.0 < float(lines["noise"].split()[0]) < 2.0
 
@@ -156,13 +163,13 @@ def test_draws_are_tables_that_agree_where_something_was_seen(
     ncarl, csv, tmp_path, gappy
 ):
     out, drawn = tmp_path / "out.csv", tmp_path / "draws.NPZ"
-    options = ("--draws", 4, "--draws-out", drawn, "--sides", "columns")
+    options = ("--imputations", 4, "--imputations-out", drawn, "--sides", "columns")
     said = ncarl("complete", csv, "-o", out, *options).stdout
     assert "draws.NPZ (draws, 4 completed tables)" in said
     assert names_in(tmp_path) == ["draws.NPZ", "in.csv", "out.csv"]
     gaps, X = np.isnan(gappy), numbers(csv)
     with np.load(drawn) as archive:
-        draws = archive["draws"]
+        draws = archive["imputations"]
         assert archive["columns"].tolist() == list("abcde")
     assert draws.shape == (4, 14, 5)
     for draw in draws:
@@ -170,13 +177,13 @@ def test_draws_are_tables_that_agree_where_something_was_seen(
     assert (draws.std(axis=0)[gaps] > 0).all()
     ncarl("complete", csv, "-o", out, *options, "--overwrite", "--seed", 1)
     with np.load(drawn) as archive:
-        assert not np.array_equal(archive["draws"], draws)
+        assert not np.array_equal(archive["imputations"], draws)
 
 
 def test_draws_that_fill_the_memory_are_refused():
-    check_size((100, 100), Outputs("o", draws=1000))
-    with pytest.raises(ValueError, match=r"--draws 200000 .* 16 GB"):
-        check_size((100, 100), Outputs("o", draws=200_000))
+    check_imputations_size((100, 100), OutputOptions("o", n_imputations=1000))
+    with pytest.raises(ValueError, match=r"--imputations 200000 .* 16 GB"):
+        check_imputations_size((100, 100), OutputOptions("o", n_imputations=200_000))
 
 
 @pytest.mark.usefixtures("no_fit")
@@ -201,8 +208,8 @@ def test_options_of_the_paper_are_refused(fails, csv, tmp_path, options):
     [
         *(("--sides", "auto"), ("--prior-strength", "auto"), ("--noise", "learn")),
         *(("--clip", "none"), ("--round",), ("--lower", "l.csv")),
-        *(("--upper", "u.csv"), ("--level", "0.5"), ("--draws", "2")),
-        ("--draws-out", "d.npz"),
+        *(("--upper", "u.csv"), ("--level", "0.5"), ("--imputations", "2")),
+        ("--imputations-out", "d.npz"),
     ],
 )
 def test_the_other_methods_refuse_its_options(fails, csv, tmp_path, method, options):
@@ -225,17 +232,29 @@ def test_a_single_fit_holds_nothing_out(fails, csv, tmp_path):
         (["--noise", "0", "--std", "s.csv"], "--std needs a model of the noise"),
         (["--noise", "0", "--lower", "s.csv"], "--lower needs a model of the noise"),
         (["--level", "0.8"], "--level needs --lower or --upper"),
-        (["--draws", "3"], "--draws and --draws-out go together"),
-        (["--draws-out", "d.npz"], "--draws and --draws-out go together"),
-        (["--draws", "3", "--draws-out", "d.csv"], "must end in .npz"),
-        (["--draws", "3", "--draws-out", "d.npz", "--sides", "rows"], "of the columns"),
+        (["--imputations", "3"], "--imputations and --imputations-out go together"),
+        (
+            ["--imputations-out", "d.npz"],
+            "--imputations and --imputations-out go together",
+        ),
+        (["--imputations", "3", "--imputations-out", "d.csv"], "must end in .npz"),
+        (
+            ["--imputations", "3", "--imputations-out", "d.npz", "--sides", "rows"],
+            "of the columns",
+        ),
         (["--lower", "l.npy"], "--lower must have the format of the input"),
         (["--upper", "out.csv"], "OUT and --upper name one file"),
         (["--lower", "l.csv", "--upper", "l.csv"], "--lower and --upper name one file"),
         (["--lower", "in.csv"], "--lower 'in.csv' is the input itself"),
         (["--upper", "mine.csv"], "--upper 'mine.csv' exists"),
-        (["--draws", "3", "--draws-out", "mine.npz"], "--draws-out 'mine.npz' exists"),
-        (["--draws", "3", "--draws-out", "no/d.npz"], "--draws-out: the folder"),
+        (
+            ["--imputations", "3", "--imputations-out", "mine.npz"],
+            "--imputations-out 'mine.npz' exists",
+        ),
+        (
+            ["--imputations", "3", "--imputations-out", "no/d.npz"],
+            "--imputations-out: the folder",
+        ),
         (["--std", "c.rows.csv", "--checkpoint", "no/c"], "--checkpoint: the folder"),
     ],
 )
@@ -256,7 +275,12 @@ def test_misuse_fails_before_the_fit(
     "options",
     [
         *(("--clip", "5,1"), ("--clip", "a,b"), ("--clip", "1"), ("--clip", "1,2,3")),
-        *(("--level", "1"), ("--level", "0"), ("--level", "much"), ("--draws", "0")),
+        *(
+            ("--level", "1"),
+            ("--level", "0"),
+            ("--level", "much"),
+            ("--imputations", "0"),
+        ),
         *(("--noise", "much"), ("--prior-strength", "much"), ("--sides", "left")),
         ("--method", "magic"),
     ],
@@ -289,8 +313,19 @@ def test_an_interrupt_after_the_fit_writes_nothing(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BayesianNCARL, where, stop)
-    ncarl("complete", csv, "-o", tmp_path / "o.csv", "--lower", tmp_path / "l.csv",
-          "--draws", 2, "--draws-out", tmp_path / "d.npz", expect=130)  # fmt: skip
+    ncarl(
+        "complete",
+        csv,
+        "-o",
+        tmp_path / "o.csv",
+        "--lower",
+        tmp_path / "l.csv",
+        "--imputations",
+        2,
+        "--imputations-out",
+        tmp_path / "d.npz",
+        expect=130,
+    )
     assert names_in(tmp_path) == ["in.csv"]
 
 
@@ -305,7 +340,7 @@ def test_an_interrupt_while_draws_are_written_keeps_the_old_file(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(np, "savez", stop)
-    options = ("--draws", 2, "--draws-out", drawn, "--overwrite")
+    options = ("--imputations", 2, "--imputations-out", drawn, "--overwrite")
     ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, expect=130)
     assert drawn.read_text() == "mine"
     assert names_in(tmp_path) == ["d.npz", "in.csv", "out.csv"]
@@ -332,12 +367,14 @@ def test_the_parts_of_a_checkpoint_are_no_outputs(fails, csv, tmp_path, part):
     assert f"its part for the {part}" in said and "name one file" in said
 
 
-def test_an_unsettled_fit_is_one_friendly_line(ncarl, csv, tmp_path):
+def test_a_fit_that_did_not_converge_is_one_friendly_line(ncarl, csv, tmp_path):
     options = ("--max-iter", 2, "--tol", 1e-12)
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options)
-    assert result.stderr.startswith("warning: not settled after 2 steps, the best one")
+    assert result.stderr.startswith(
+        "warning: not converged after 2 steps, the best one"
+    )
     assert result.stderr.count("\n") == 1
-    assert "not settled" in result.stdout
+    assert "not converged" in result.stdout
 
 
 def test_nothing_held_out_says_nothing_of_it(ncarl, csv, tmp_path):
@@ -352,9 +389,9 @@ def test_one_noise_or_those_of_the_columns_in_words(gappy):
     est = BayesianNCARL(scale=None, noise="per-column", max_iter=5, tol=0).fit(gappy)
     low, high = est.noise_.min(), est.noise_.max()
     words = f"{low:.2g} to {high:.2g}, learned for each column"
-    assert noise_words(est, "") == words
+    assert describe_noise(est, "") == words
     est = BayesianNCARL(scale=None, noise=0.25, max_iter=5, tol=0).fit(gappy)
-    assert noise_words(est, "") == "0.25, as given"
+    assert describe_noise(est, "") == "0.25, as given"
 
 
 def test_errors_and_deviations_have_the_units_of_the_table(gappy):
@@ -362,21 +399,25 @@ def test_errors_and_deviations_have_the_units_of_the_table(gappy):
     for factor in (1.0, 1000.0):
         est = BayesianNCARL(scale=None, sides="columns").fit(gappy * factor)
         errors.append(est.side_errors_["columns"])
-        means.append(mean_deviation(est, gappy, gaps_of(gappy), None))
-        assert (units_of(est) == 1).all()
+        means.append(mean_missing_std(est, gappy, missing_mask(gappy), None))
+        assert (column_units(est) == 1).all()
     assert errors[1] == pytest.approx(1000 * errors[0], rel=1e-6)
     assert means[1] == pytest.approx(1000 * means[0], rel=1e-6)
     std = est.transform(gappy * factor, return_std=True)[1]
-    assert mean_deviation(est, gappy, gaps_of(gappy), std) == pytest.approx(means[1])
-    assert mean_deviation(est, gappy, np.zeros_like(gaps_of(gappy)), None) is None
+    assert mean_missing_std(est, gappy, missing_mask(gappy), std) == pytest.approx(
+        means[1]
+    )
+    assert (
+        mean_missing_std(est, gappy, np.zeros_like(missing_mask(gappy)), None) is None
+    )
 
 
-def test_some_gaps_stand_for_many(gappy, monkeypatch):
-    monkeypatch.setattr("ncarl.cli.filling.SAMPLED", 5)
+def test_some_missing_entries_stand_for_many(gappy, monkeypatch):
+    monkeypatch.setattr("ncarl.cli.complete_run.STD_SAMPLE_SIZE", 5)
     est = BayesianNCARL(scale=None, sides="columns").fit(gappy)
     asked, predict = [], est.predict
     est.predict = lambda i, j, **o: asked.append(len(i)) or predict(i, j, **o)
-    assert mean_deviation(est, gappy, gaps_of(gappy), None) > 0
+    assert mean_missing_std(est, gappy, missing_mask(gappy), None) > 0
     assert asked == [5]
 
 

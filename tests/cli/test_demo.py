@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ncarl.cli import demo_cases
+from ncarl.cli import demo
 from ncarl.plots import (
-    Panel,
+    ImagePanel,
     before_after,
     convergence,
     error_bars,
     save_figure,
     similarity_map,
 )
-from ncarl.plots.style import GAP
+from ncarl.plots.style import MISSING_COLOR
 
 FILES = {
     "photo-half.png",
@@ -69,49 +69,49 @@ def case():
     truth = np.array([[1.0, 1000.0], [2.0, 3000.0], [3.0, 5000.0], [4.0, 7000.0]])
     hidden = np.zeros((4, 2), dtype=bool)
     hidden[0, 0] = hidden[3, 1] = True
-    return demo_cases.Case("t", "t", truth, hidden, ["a", "b"])
+    return demo.DemoCase("t", "t", truth, hidden, ["a", "b"])
 
 
 def test_errors_count_hidden_entries_in_units_of_their_columns(case):
     # Spreads of the seen entries: 2, 3, 4 and 1000, 3000, 5000.
     a, b = np.std([2, 3, 4]), np.std([1000, 3000, 5000])
     wrong_where_seen = np.where(case.hidden, case.truth, 1e9)
-    assert demo_cases.error_on_hidden(case, wrong_where_seen) == 0.0
+    assert demo.hidden_rmse(case, wrong_where_seen) == 0.0
     off = case.truth + np.array([2 * a, 0.5 * b])
     expected = np.sqrt((2**2 + 0.5**2) / 2)
-    assert demo_cases.error_on_hidden(case, off) == pytest.approx(expected)
+    assert demo.hidden_rmse(case, off) == pytest.approx(expected)
 
 
 def test_yardsticks_see_no_hidden_entry(case):
     changed = np.where(case.hidden, -77.0, case.truth)
-    other = demo_cases.Case("t", "t", changed, case.hidden, ["a", "b"])
-    for fill in (demo_cases.mean_fill, demo_cases.two_way_fill):
+    other = demo.DemoCase("t", "t", changed, case.hidden, ["a", "b"])
+    for fill in (demo.mean_fill, demo.two_way_fill):
         np.testing.assert_array_equal(fill(case), fill(other))
-    np.testing.assert_allclose(demo_cases.mean_fill(case)[0], [3.0, 3000.0])
+    np.testing.assert_allclose(demo.mean_fill(case)[0], [3.0, 3000.0])
 
 
 def test_the_table_does_not_depend_on_the_size_of_the_photo():
-    quick, full = demo_cases.cases(True, 1), demo_cases.cases(False, 1)
+    quick, full = demo.make_cases(True, 1), demo.make_cases(False, 1)
     np.testing.assert_array_equal(quick[2].hidden, full[2].hidden)
     assert full[0].truth.shape == (213, 320) and full[1].hidden.sum() == 50 * 50
-    assert not np.array_equal(full[0].hidden, demo_cases.cases(False, 2)[0].hidden)
+    assert not np.array_equal(full[0].hidden, demo.make_cases(False, 2)[0].hidden)
 
 
-def test_gaps_of_a_picture_have_a_colour_of_their_own(tmp_path):
+def test_gaps_of_a_picture_have_a_color_of_their_own(tmp_path):
     image = np.full((20, 30), 0.5)
     image[:, 15:] = np.nan
-    path = save_figure(before_after([Panel(image, "t")]), tmp_path / "p.png")
+    path = save_figure(before_after([ImagePanel(image, "t")]), tmp_path / "p.png")
     with Image.open(path) as picture:
-        colours = {c: n for n, c in picture.convert("RGB").getcolors(1 << 20)}
-    gap = tuple(int(GAP[k : k + 2], 16) for k in (1, 3, 5))
-    # Whole dots per pixel: both halves have the same area, and no colour is blended.
-    assert colours[gap] == colours[(127, 127, 127)] == 300 * 400
+        colors = {c: n for n, c in picture.convert("RGB").getcolors(1 << 20)}
+    gap = tuple(int(MISSING_COLOR[k : k + 2], 16) for k in (1, 3, 5))
+    # Whole dots per pixel: both halves have the same area, and no color is blended.
+    assert colors[gap] == colors[(127, 127, 127)] == 300 * 400
 
 
-def test_colour_pictures_are_drawn_too():
+def test_color_pictures_are_drawn_too():
     image = np.random.default_rng(0).random((8, 9, 3))
     image[2, 3, 1] = np.nan
-    (ax,) = before_after([Panel(image, "t")]).axes
+    (ax,) = before_after([ImagePanel(image, "t")]).axes
     painted = ax.images[0].get_array()
     np.testing.assert_array_equal(painted[0, 0], image[0, 0])
     assert np.isfinite(np.asarray(painted)).all()
@@ -141,7 +141,7 @@ def test_a_map_with_two_signs_is_white_at_zero():
 
 def test_a_map_without_signs_ends_where_it_is_told():
     S = np.array([[1.0, 0.2], [0.2, 1.0]])
-    image = similarity_map(S, title="t", most=1.0).axes[0].images[0]
+    image = similarity_map(S, title="t", vmax=1.0).axes[0].images[0]
     assert image.get_clim() == (0.0, 1.0)
 
 

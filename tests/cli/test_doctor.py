@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 import ncarl as package
-from ncarl import gpu
-from ncarl.cli import checkup, devices
-from ncarl.cli.report import public
-from ncarl.engines import Threads, available_cores
+from ncarl.cli import doctor
+from ncarl.cli.doctor import strip_paths
+from ncarl.engines import base
+from ncarl.engines.base import available_cores
+from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
 
 SECTIONS = ["Versions", "Machine", "GPU", "Engines", "Self-test"]
@@ -41,8 +42,9 @@ def gpu_is(monkeypatch):
         def found():
             return trouble
 
-        monkeypatch.setattr("ncarl.gpu.gpu_trouble", found)
-        monkeypatch.setattr("ncarl.engines.gpu_trouble", found)
+        monkeypatch.setattr("ncarl.cli.doctor.gpu_unavailable_reason", found)
+        monkeypatch.setattr("ncarl.engines.base.gpu_unavailable_reason", found)
+        monkeypatch.setattr("ncarl.engines.gpu_unavailable_reason", found)
 
     return patch
 
@@ -120,18 +122,18 @@ def test_json_is_all_there_is_on_stdout(ncarl, gpu_is):
     assert report["versions"]["ncarl"] == package.__version__
     assert report["versions"]["python"].startswith(platform.python_version())
     found = {p["name"]: p["version"] for p in report["packages"]}
-    assert set(found) == {names[0] for names, _ in checkup.PACKAGES}
+    assert set(found) == {names[0] for names, _ in doctor.PACKAGES}
     assert found["numpy"] == np.__version__
     assert report["host"]["cores"] == available_cores()
     assert all(blas["threads"] >= 1 for blas in report["host"]["blas"])
-    assert report["gpu"]["trouble"] == "no GPU driver is installed"
+    assert report["gpu"]["unavailable_reason"] == "no GPU driver is installed"
     assert [engine["name"] for engine in report["engines"]] == [
         *("auto", "threads", "torch", "dask")
     ]
     threads, cuda, *_ = report["self_test"]
     assert all(check["passed"] for check in threads["checks"])
     assert 0 < threads["step_seconds"] < threads["seconds"]
-    assert cuda["skipped"] == "no GPU driver is installed" and not cuda["checks"]
+    assert cuda["skip_reason"] == "no GPU driver is installed" and not cuda["checks"]
 
 
 def off_where_hidden(est, filled):
@@ -182,15 +184,19 @@ def test_wrong_results_fail_the_self_test(
 
 
 def test_the_self_test_solves_rows_from_both_sides():
-    from ncarl.cli.selftest import problem
-    from ncarl.observed import Observed
-    from ncarl.surveys import Survey
+    from ncarl.cli.doctor import make_problem
+    from ncarl.dataset import DataSummary
+    from ncarl.observations import Observations
 
-    given = problem()
+    given = make_problem()
     assert given.hidden.mean() == pytest.approx(0.4, abs=0.01)
-    few, many = given.seen[:30], given.seen[-30:]
-    assert Survey.of(Observed.from_dense(few)).missing_side(few.shape[1])
-    assert not Survey.of(Observed.from_dense(many)).missing_side(many.shape[1])
+    few, many = given.observed_matrix[:30], given.observed_matrix[-30:]
+    assert DataSummary.from_observations(Observations.from_dense(few)).needs_precision(
+        few.shape[1]
+    )
+    assert not DataSummary.from_observations(
+        Observations.from_dense(many)
+    ).needs_precision(many.shape[1])
 
 
 def test_full_tries_torch_on_the_processor_and_compares(ncarl, gpu_is, results_are):
@@ -210,7 +216,7 @@ def test_full_tries_torch_on_the_processor_and_compares(ncarl, gpu_is, results_a
 
 
 def test_torch_on_the_processor_is_not_loaded_unasked():
-    if gpu._driver_found() or importlib.util.find_spec("torch") is None:
+    if base._has_gpu_driver() or importlib.util.find_spec("torch") is None:
         pytest.skip("here PyTorch is loaded, or is not there")
     code = (
         "import sys; from ncarl.cli.app import app\n"
@@ -224,7 +230,7 @@ def test_torch_on_the_processor_is_not_loaded_unasked():
 
 def test_a_broken_gpu_is_one_line_and_no_failure(ncarl, gpu_is, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr(devices, "nvidia_driver", lambda: None)
+    monkeypatch.setattr(doctor, "nvidia_driver_version", lambda: None)
     gpu_is("the GPU does not work (CUDA error: it is on fire)")
     text = ncarl("doctor").stdout
     (line,) = section(text, "GPU")
@@ -237,7 +243,7 @@ def test_a_broken_gpu_is_one_line_and_no_failure(ncarl, gpu_is, monkeypatch):
 
 
 def test_what_torch_warns_of_while_it_looks_is_shown(ncarl, gpu_is, monkeypatch):
-    monkeypatch.setattr(devices, "nvidia_driver", lambda: "470.1")
+    monkeypatch.setattr(doctor, "nvidia_driver_version", lambda: "470.1")
 
     @cache  # like the real one, which looks once
     def look():
@@ -245,7 +251,7 @@ def test_what_torch_warns_of_while_it_looks_is_shown(ncarl, gpu_is, monkeypatch)
         return "PyTorch sees no GPU"
 
     gpu_is("PyTorch sees no GPU")
-    monkeypatch.setattr("ncarl.gpu.gpu_trouble", look)
+    monkeypatch.setattr("ncarl.cli.doctor.gpu_unavailable_reason", look)
     assert section(ncarl("doctor").stdout, "GPU") == [
         "not used  PyTorch sees no GPU",
         "driver    470.1",
@@ -259,8 +265,8 @@ def test_a_gpu_that_fails_its_test_fails_the_run(ncarl, gpu_is):
         pytest.skip("the GPU works")
     gpu_is(None)
     report = read(ncarl("doctor", "--json", expect=1))
-    assert report["gpu"]["trouble"].startswith("the GPU does not work (")
-    assert "cannot be used" in report["engines"][2]["runs"]
+    assert report["gpu"]["unavailable_reason"].startswith("the GPU does not work (")
+    assert "cannot be used" in report["engines"][2]["description"]
     assert report["engines"][2]["note"]
     threads, cuda = report["self_test"]
     assert all(check["passed"] for check in threads["checks"])
@@ -269,14 +275,16 @@ def test_a_gpu_that_fails_its_test_fails_the_run(ncarl, gpu_is):
 
 def test_a_working_gpu_is_described(ncarl, gpu_is, monkeypatch):
     torch = pytest.importorskip("torch")
-    from ncarl import torch_engine
+    from ncarl.engines import torch as torch_engine
 
     gpu_is(None)
     card = SimpleNamespace(name="Abacus 3000", major=9, minor=1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(devices, "triton_kernels", lambda: (False, "no C compiler"))
-    monkeypatch.setattr(devices, "nvidia_driver", lambda: "580.1")
+    monkeypatch.setattr(
+        doctor, "check_triton_kernels", lambda: (False, "no C compiler")
+    )
+    monkeypatch.setattr(doctor, "nvidia_driver_version", lambda: "580.1")
     monkeypatch.setattr(torch_engine, "device_memory", lambda _: (64 * 10**8, 10**10))
     # Everything but the name of the device is that of the processor.
     on_processor = torch_engine.Torch(device="cpu")
@@ -295,30 +303,35 @@ def test_a_working_gpu_is_described(ncarl, gpu_is, monkeypatch):
 
 
 def test_a_gpu_that_is_here_passes(ncarl, monkeypatch):
-    gpu.gpu_trouble.cache_clear()
-    monkeypatch.setattr("ncarl.engines.gpu_trouble", gpu.gpu_trouble)
-    if (trouble := gpu.gpu_trouble()) is not None:
+    base.gpu_unavailable_reason.cache_clear()
+    monkeypatch.setattr(
+        "ncarl.engines.gpu_unavailable_reason", base.gpu_unavailable_reason
+    )
+    if (trouble := base.gpu_unavailable_reason()) is not None:
         pytest.skip(f"needs a GPU: {trouble}")
     report = read(ncarl("doctor", "--json"))
     found = report["gpu"]
     assert found["name"] and found["devices"] >= 1 and found["kernels"] is not None
     assert 0 < found["memory_free"] <= found["memory_total"]
     auto, _, torch = report["engines"]
-    assert auto["runs"].startswith("torch") and torch["largest_kernel"] > 1000
+    assert auto["description"].startswith("torch") and torch["largest_kernel"] > 1000
     _, cuda = report["self_test"]
     assert len(cuda["checks"]) == 3 and cuda["step_seconds"] > 0
 
 
 def test_why_triton_does_not_run_is_heard(monkeypatch, capfd):
-    factor_torch = pytest.importorskip("ncarl.core.factor_torch")
+    factor_torch = pytest.importorskip("ncarl.core.cuda")
 
     def kernels():
         logging.getLogger("ncarl").info("Triton does not run (%s)", "no C compiler")
 
-    monkeypatch.setattr(factor_torch, "gpu_kernels", kernels)
-    assert devices.triton_kernels() == (False, "Triton does not run (no C compiler)")
-    monkeypatch.setattr(factor_torch, "gpu_kernels", lambda: factor_torch)
-    assert devices.triton_kernels() == (True, None)
+    monkeypatch.setattr(factor_torch, "load_triton_kernels", kernels)
+    assert doctor.check_triton_kernels() == (
+        False,
+        "Triton does not run (no C compiler)",
+    )
+    monkeypatch.setattr(factor_torch, "load_triton_kernels", lambda: factor_torch)
+    assert doctor.check_triton_kernels() == (True, None)
     assert logging.getLogger("ncarl").level == logging.NOTSET
     assert capfd.readouterr() == ("", "")
 
@@ -358,7 +371,7 @@ def test_the_extras_that_are_named_bring_the_packages():
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("ncarl is on the path, not installed")
     required = [line.replace('"', "'") for line in required]
-    for (name, *_), how in checkup.PACKAGES:
+    for (name, *_), how in doctor.PACKAGES:
         if "ncarl[" in how:
             extra = how.split("[")[1].split("]")[0]
             ours = [r for r in required if r.endswith(f"extra == '{extra}'")]
@@ -379,44 +392,44 @@ def test_the_build_of_torch_is_read_from_its_file(tmp_path, monkeypatch, line, s
     (tmp_path / "torch" / "version.py").write_text(f"__all__ = ['cuda']\n{line}\n")
     found = SimpleNamespace(locate_file=lambda path: tmp_path / path)
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: found)
-    assert checkup.torch_build() == said
+    assert doctor.torch_build() == said
     (tmp_path / "torch" / "version.py").unlink()
-    assert checkup.torch_build() == "CUDA version unknown"
+    assert doctor.torch_build() == "CUDA version unknown"
 
 
 def test_memory_is_what_a_container_allows(monkeypatch):
-    total, available = checkup.host_memory()
+    total, available = doctor.host_memory()
     assert total is None or available is None or 0 < available <= total
-    monkeypatch.setattr(checkup, "_limits", lambda: iter([10**6]))
-    monkeypatch.setattr(checkup, "_pages", lambda name: 10**9)
-    assert checkup.host_memory() == (10**6, 10**6)
+    monkeypatch.setattr(doctor, "_cgroup_limits", lambda: iter([10**6]))
+    monkeypatch.setattr(doctor, "_sysconf_bytes", lambda name: 10**9)
+    assert doctor.host_memory() == (10**6, 10**6)
 
 
 def test_limits_are_read_where_there_are_any(tmp_path):
-    assert list(checkup._limits(tmp_path)) == []
+    assert list(doctor._cgroup_limits(tmp_path)) == []
     (tmp_path / "memory.max").write_text("max\n")
-    assert list(checkup._limits(tmp_path)) == []
+    assert list(doctor._cgroup_limits(tmp_path)) == []
     (tmp_path / "memory.max").write_text("4096\n")
-    assert list(checkup._limits(tmp_path)) == [4096]
+    assert list(doctor._cgroup_limits(tmp_path)) == [4096]
 
 
 def test_unknown_memory_is_called_so(ncarl, gpu_is, monkeypatch):
     gpu_is("no GPU driver is installed")
     monkeypatch.delattr(os, "sysconf", raising=False)
-    monkeypatch.setattr(checkup, "_reclaimable", lambda: None)
-    monkeypatch.setattr(checkup, "_limits", lambda: iter(()))
+    monkeypatch.setattr(doctor, "_available_memory", lambda: None)
+    monkeypatch.setattr(doctor, "_cgroup_limits", lambda: iter(()))
     text = ncarl("doctor").stdout
     assert rows(text, "Machine")["memory"] == "memory  unknown"
     assert "memory for a kernel" not in text
 
 
 def test_the_largest_kernel_fits_into_memory():
-    arrays = devices.HOST_ARRAYS + 4
-    assert devices.largest_kernel(Threads(4), 8 * arrays * 1000**2) == 1000
-    torch_engine = pytest.importorskip("ncarl.torch_engine")
+    arrays = doctor.HOST_ARRAYS + 4
+    assert doctor.estimate_largest_kernel(Threads(4), 8 * arrays * 1000**2) == 1000
+    torch_engine = pytest.importorskip("ncarl.engines.torch")
     engine = torch_engine.Torch(device="cpu")
-    free, _ = torch_engine.device_memory(engine.home.device)
-    columns = devices.largest_kernel(engine, None)
+    free, _ = torch_engine.device_memory(engine.compute_device.torch_device)
+    columns = doctor.estimate_largest_kernel(engine, None)
     assert 0.99 < columns**2 * 8 * torch_engine.KERNEL_ARRAYS / free <= 1.0
 
 
@@ -442,7 +455,7 @@ def test_neither_user_nor_computer_is_named(ncarl, gpu_is, monkeypatch):
     ],
 )
 def test_paths_become_names_and_other_slashes_stay(text, shown):
-    assert public(({"key": text},)) == ({"key": shown},)
+    assert strip_paths(({"key": text},)) == ({"key": shown},)
 
 
 def test_the_command_is_listed_and_has_an_example(ncarl):

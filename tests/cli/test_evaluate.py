@@ -8,18 +8,32 @@ import shlex
 import numpy as np
 import pytest
 
-from ncarl.cli.choices import Scale
-from ncarl.cli.compare_report import next_command
-from ncarl.cli.evaluate_report import VERDICTS, verdict, warnings_of
-from ncarl.cli.files import ReadOptions
-from ncarl.study import compare as comparing
-from ncarl.study import evaluate as machinery
-from ncarl.study.compare_draws import draws_of
-from ncarl.study.compare_fit import fit_one, usual
-from ncarl.study.compare_lines import fit_of
-from ncarl.study.compare_plan import Plan
-from ncarl.study.evaluate import Asked, carry_out_evaluation, evaluate, observed_of
-from ncarl.study.evaluate_scores import LEVELS, Evaluation, Tried
+from ncarl.cli.compare import next_command
+from ncarl.cli.evaluate import (
+    VERDICTS,
+    describe_accuracy,
+    evaluation_warnings,
+)
+from ncarl.cli.options import ScaleChoice
+from ncarl.evaluation import comparison as comparing
+from ncarl.evaluation import evaluation as machinery
+from ncarl.evaluation.comparison import (
+    ComparisonPlan,
+    FitOutcome,
+    default_parameters,
+    draw_holdout_masks,
+    fit_one,
+)
+from ncarl.evaluation.evaluation import (
+    INTERVAL_LEVELS,
+    Evaluation,
+    EvaluationRequest,
+    SplitPredictions,
+    as_observations,
+    evaluate,
+    run_evaluation,
+)
+from ncarl.io.tables import ReadOptions
 
 HOSTILE = ["[bold]a", "<script>", "$x$", "n" * 300, "e"]
 
@@ -40,10 +54,10 @@ def found(matrix):
 
     def quickly(method, **asked):
         few = {"prior_strength": 0.1, "sides": "columns", "max_iter": 10, "tol": 0.0}
-        return {**usual(method, **asked), **few}
+        return {**default_parameters(method, **asked), **few}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machinery, "usual", quickly)
+        patch.setattr(machinery, "default_parameters", quickly)
         return evaluate(
             matrix, hide=0.15, repeats=2, scale="columns", others=(), names=HOSTILE
         )
@@ -65,12 +79,12 @@ def in_process(monkeypatch):
     """Fits of a comparison happen here and now; starting processes takes its time."""
 
     def fits_of(wanted, jobs, heard):
-        fits = [fit_of(fit_one(payload)) for payload in wanted]
+        fits = [FitOutcome(**fit_one(payload)) for payload in wanted]
         for fit in fits:
             heard(fit)
         return fits
 
-    monkeypatch.setattr(comparing, "fits_of", fits_of)
+    monkeypatch.setattr(comparing, "run_fits", fits_of)
 
 
 @pytest.fixture
@@ -82,18 +96,18 @@ def quick(monkeypatch, found):
         asked.append(what)
         return found
 
-    monkeypatch.setattr(machinery, "carry_out_evaluation", give)
+    monkeypatch.setattr("ncarl.cli.evaluate.run_evaluation", give)
     return asked
 
 
 def test_errors_are_those_of_entries_that_the_method_did_not_see(matrix, found):
-    plan = Plan(["bayes"], 0.15, 2, scale="columns")
-    observed = observed_of(matrix)
-    masks = draws_of(plan, observed, np.ones(5))
+    plan = ComparisonPlan(["bayes"], 0.15, 2, scale="columns")
+    observed = as_observations(matrix)
+    masks = draw_holdout_masks(plan, observed, np.ones(5))
     spread = np.nanstd(matrix, axis=0)
-    np.testing.assert_allclose(found.spreads, spread)
+    np.testing.assert_allclose(found.column_stds, spread)
     errors, means = [], []
-    for part, mask in zip(found.tried, masks, strict=True):
+    for part, mask in zip(found.split_predictions, masks, strict=True):
         i, j = observed.rows[mask], observed.indices[mask]
         np.testing.assert_array_equal(part.truth, matrix[i, j])
         seen = matrix.copy()
@@ -101,36 +115,36 @@ def test_errors_are_those_of_entries_that_the_method_did_not_see(matrix, found):
         np.testing.assert_allclose(part.mean, np.nanmean(seen, axis=0)[j])
         errors.append(np.sqrt(np.mean(((part.guess - part.truth) / spread[j]) ** 2)))
         means.append(np.sqrt(np.mean(((part.mean - part.truth) / spread[j]) ** 2)))
-    own, usual = found.error_in_spreads
+    own, usual = found.standardized_error
     assert own == pytest.approx(np.mean(errors))
     assert usual == pytest.approx(np.mean(means))
-    assert found.variation == pytest.approx(np.std(errors, ddof=1))
-    assert found.explained == pytest.approx(1 - (own / usual) ** 2)
+    assert found.standardized_error_std == pytest.approx(np.std(errors, ddof=1))
+    assert found.explained_fraction == pytest.approx(1 - (own / usual) ** 2)
 
 
 def test_a_changed_hidden_entry_changes_no_guess(matrix):
     first = evaluate(matrix, "bias", repeats=1, others=())
-    (part,) = first.tried
+    (part,) = first.split_predictions
     changed = matrix.copy()
     changed[part.rows, part.columns] += 1000.0
-    (again,) = evaluate(changed, "bias", repeats=1, others=()).tried
+    (again,) = evaluate(changed, "bias", repeats=1, others=()).split_predictions
     np.testing.assert_array_equal(part.guess, again.guess)
     np.testing.assert_array_equal(part.mean, again.mean)
 
 
 def test_columns_can_count_as_often_as_they_have_gaps(matrix, found):
     gaps = np.isnan(matrix).sum(axis=0)
-    np.testing.assert_array_equal(found.gaps, gaps)
-    by_column = {one.column: one.error_in_spreads for one in found.columns}
+    np.testing.assert_array_equal(found.n_missing, gaps)
+    by_column = {one.column: one.standardized_error for one in found.columns}
     squares = [by_column[j] ** 2 for j, count in enumerate(gaps) for _ in range(count)]
-    assert found.error_on_gaps == pytest.approx(np.sqrt(np.mean(squares)))
+    assert found.error_on_missing == pytest.approx(np.sqrt(np.mean(squares)))
     full = evaluate(np.nan_to_num(matrix), "bias", repeats=1, others=())
-    assert full.error_on_gaps is None
+    assert full.error_on_missing is None
 
 
 def test_columns_are_scored_one_by_one_the_worst_first(found):
-    whole = found.all
-    errors = [one.error_in_spreads for one in found.columns]
+    whole = found.pooled_predictions
+    errors = [one.standardized_error for one in found.columns]
     assert errors == sorted(errors, reverse=True)
     assert found.columns[0].name == "e"  # it says nothing, nothing says it
     assert found.columns[0].explained < 0.3 < 0.8 < found.columns[-1].explained
@@ -142,31 +156,33 @@ def test_columns_are_scored_one_by_one_the_worst_first(found):
         assert one.error == pytest.approx(np.sqrt(np.mean(off**2)))
         expected = 1 - np.sum(off**2) / np.sum(mean_off**2)
         assert one.explained == pytest.approx(expected)
-        low, high = whole.ends[0.9]
+        low, high = whole.intervals[0.9]
         inside = (whole.truth >= low) & (whole.truth <= high)
-        assert one.held == pytest.approx(inside[some].mean())
+        assert one.coverage == pytest.approx(inside[some].mean())
 
 
 def test_intervals_are_counted_and_measured(found):
-    assert tuple(one.level for one in found.levels) == LEVELS
-    held = [one.held for one in found.levels]
-    widths = [one.width_in_spreads for one in found.levels]
+    assert tuple(one.level for one in found.levels) == INTERVAL_LEVELS
+    held = [one.coverage for one in found.levels]
+    widths = [one.standardized_width for one in found.levels]
     assert held == sorted(held) and widths == sorted(widths)
-    whole = found.all
+    whole = found.pooled_predictions
     for one in found.levels:
-        low, high = whole.ends[one.level]
-        assert one.held == np.mean((whole.truth >= low) & (whole.truth <= high))
-        wide = (high - low) / found.spreads[whole.columns]
-        assert one.width_in_spreads == pytest.approx(wide.mean())
+        low, high = whole.intervals[one.level]
+        assert one.coverage == np.mean((whole.truth >= low) & (whole.truth <= high))
+        wide = (high - low) / found.column_stds[whole.columns]
+        assert one.standardized_width == pytest.approx(wide.mean())
     assert abs(held[2] - 0.9) < 0.12
 
 
 def test_the_method_is_held_against_others_on_the_same_entries(matrix, in_process):
-    asked = Asked(Plan(["bias"], 0.1, 1, scale=None, jobs=2), ("bias", "nuclear"))
+    asked = EvaluationRequest(
+        ComparisonPlan(["bias"], 0.1, 1, scale=None, jobs=2), ("bias", "nuclear")
+    )
     heard = []
-    found = carry_out_evaluation(asked, observed_of(matrix[:, [0, 1, 3]]), heard.append)
-    lines = {line.method: line for line in found.comparison.lines}
-    assert set(lines) == {"bias", "nuclear", "mean"} and len(heard) == asked.fits == 2
+    found = run_evaluation(asked, as_observations(matrix[:, [0, 1, 3]]), heard.append)
+    lines = {line.method: line for line in found.comparison.summaries}
+    assert set(lines) == {"bias", "nuclear", "mean"} and len(heard) == asked.n_fits == 2
     assert lines["bias"].error == pytest.approx(found.error[0])
     # Columns are multiples of each other, with both signs: effects say nothing.
     assert found.comparison.recommendation.method == "nuclear"
@@ -179,15 +195,15 @@ def test_the_command_prints_the_answer_and_leaves_the_table(ncarl, table, tmp_pa
     result = ncarl("evaluate", table, "--method", "bias", "--no-compare", "--repeats",
                    2, "--hide", 0.15, "--json", out, "--report", page)  # fmt: skip
     said = result.stdout
-    for part in ("60 x 5", "hidden", "2 times", "bias", "of a column's spread",
+    for part in ("60 x 5", "hidden", "2 times", "bias", "standard deviation",
                  "worst columns", "explained", "[bold]a", "only bias was tried",
                  "go on", "ncarl complete", "--method bias", "e.html"):  # fmt: skip
         assert part in said
-    assert "intervals" not in said  # bias has none
+    assert "coverage" not in said  # bias has none
     assert table.read_bytes() == before
     content = json.loads(out.read_text(encoding="utf-8"))
     assert content["method"] == "bias" and content["intervals"] == []
-    assert content["errors"]["rmse_in_spreads"]["method"] > 0
+    assert content["errors"]["standardized_rmse"]["method"] > 0
     assert {one["name"] for one in content["columns"]} == set(HOSTILE)
     words = shlex.split(content["next"])
     assert words[:2] == ["ncarl", "complete"] and words[2] == str(table)
@@ -203,7 +219,7 @@ def test_the_page_gives_the_answer_first_and_every_column(
     assert result.stdout == ""
     html = page.read_text(encoding="utf-8")
     lead = html.split('<p class="lead">')[1].split("</p>")[0]
-    assert "Hidden entries can be told" in lead and "promise 90% held" in lead
+    assert "Hidden entries can be predicted" in lead and "coverage 90% covered" in lead
     assert html.count("<figure>") == 3
     assert html.index("lead") < html.index("<figure>") < html.index("All columns")
     assert "&lt;script&gt;" in html and "<script" not in html
@@ -217,8 +233,8 @@ def test_options_reach_the_plan(ncarl, table, quick):
     plan = asked.plan
     assert (plan.hide, plan.repeats, plan.pattern) == (0.2, 5, "random")
     assert (plan.random_state, plan.budget, plan.engine) == (7, 9.0, "threads")
-    assert asked.method == "nuclear" and "nuclear" not in asked.rivals
-    assert not plan.by_column and asked.names == HOSTILE
+    assert asked.method == "nuclear" and "nuclear" not in asked.baselines
+    assert not plan.by_column and asked.column_names == HOSTILE
     ncarl("evaluate", table)
     assert quick[1].plan.by_column  # units differ, as ncarl complete would find
 
@@ -249,15 +265,15 @@ def test_a_table_that_is_too_small_is_refused_in_a_sentence(fails, tmp_path):
     path = tmp_path / "small.csv"
     path.write_text("a,b\n1,2\n2,\n3,4\n")
     said = fails("evaluate", path)
-    assert said.startswith("--hide 0.1 hides 0 of 5 known entries")
-    assert "fewer than 10 tell nothing" in said and "more known entries" in said
+    assert said.startswith("--hide 0.1 hides 0 of 5 observed entries")
+    assert "fewer than 10 tell nothing" in said and "more observed entries" in said
 
 
 def made(truth, guess, mean, columns, spreads, ends=None):
     """An evaluation of a single draw, by hand."""
     arrays = [np.asarray(v, dtype=float) for v in (truth, guess, mean)]
     j = np.asarray(columns)
-    part = Tried(np.arange(len(j)), j, *arrays, None, ends or {}, 1.0)
+    part = SplitPredictions(np.arange(len(j)), j, *arrays, None, ends or {}, 1.0)
     template = evaluate(np.eye(12) + 1.0, "bias", repeats=1, others=())
     return Evaluation("bias", (part,), np.asarray(spreads), None, template.comparison)
 
@@ -265,42 +281,42 @@ def made(truth, guess, mean, columns, spreads, ends=None):
 def test_a_column_that_does_not_vary_has_no_share_of_its_spread():
     found = made([1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [0, 1], [2.0, 0.0])
     first, second = found.columns
-    assert (first.error, first.error_in_spreads, first.explained) == (1.0, 0.5, 0.75)
-    assert second.error_in_spreads is None and second.explained is None
-    assert found.error_in_spreads == (0.5, 1.0) and found.explained == 0.75
+    assert (first.error, first.standardized_error, first.explained) == (1.0, 0.5, 0.75)
+    assert second.standardized_error is None and second.explained is None
+    assert found.standardized_error == (0.5, 1.0) and found.explained_fraction == 0.75
     # Rounding may put the mean beside the only value there is.
     nearly = made([1.0, 5.0], [2.0, 5.0], [3.0, 5.0 + 1e-15], [0, 1], [2.0, 0.0])
     assert nearly.columns[1].explained is None
     flat = made([5.0], [5.0], [5.0], [0], [0.0])
-    assert flat.error_in_spreads is None and flat.explained is None
-    assert verdict(flat) == ""
-    json.dumps(flat.record(), allow_nan=False)
+    assert flat.standardized_error is None and flat.explained_fraction is None
+    assert describe_accuracy(flat) == ""
+    json.dumps(flat.to_dict(), allow_nan=False)
 
 
 def test_intervals_of_columns_that_do_not_vary_count_only_alone():
     ends = {0.9: (np.array([0.0, 3.0, 5.0]), np.array([2.0, 4.0, 5.0]))}
     values = [1.0, 1.0, 5.0]
     found = made(values, values, values, [0, 0, 1], [2.0, 0.0], ends)
-    assert found.levels[0].held == 0.5
-    assert found.levels[0].width_in_spreads == 0.75
+    assert found.levels[0].coverage == 0.5
+    assert found.levels[0].standardized_width == 0.75
     last = {0.9: tuple(end[2:] for end in ends[0.9])}
     alone = made(values[2:], values[2:], values[2:], [0], [0.0], last)
-    assert alone.levels[0].held == 1.0
-    assert alone.levels[0].width_in_spreads is None
+    assert alone.levels[0].coverage == 1.0
+    assert alone.levels[0].standardized_width is None
 
 
 @pytest.mark.parametrize("part", [0.95, 0.8, 0.5, 0.2, 0.0, -3.0])
 def test_words_follow_the_figures(part):
     off = np.sqrt(1.0 - part)
     found = made([0.0], [off], [1.0], [0], [1.0])
-    assert found.explained == pytest.approx(part)
+    assert found.explained_fraction == pytest.approx(part)
     least = max(least for least, _ in VERDICTS if part >= least - 1e-9)
-    assert dict(VERDICTS)[least] in verdict(found)
-    worse = [line for line in warnings_of(found) if "worse than by" in line]
+    assert dict(VERDICTS)[least] in describe_accuracy(found)
+    worse = [line for line in evaluation_warnings(found) if "worse than by" in line]
     assert bool(worse) == (part < 0.0)
 
 
 def test_the_command_to_go_on_with_keeps_how_the_file_was_read(found, tmp_path):
     reading = ReadOptions(na=["gone"], header=True)
-    said = next_command(tmp_path / "x.csv", reading, found.comparison, Scale.AUTO)
+    said = next_command(tmp_path / "x.csv", reading, found.comparison, ScaleChoice.AUTO)
     assert "--na=gone" in said and "--header" in said and "--method bayes" in said

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ncarl.cli import inpaint_files, inpaint_gaps, inpaint_work
-from ncarl.cli.inpaint_files import read_picture_file
+from ncarl.cli.inpaint import random_squares_mask, read_picture_file
 from ncarl.images import inpaint
 
 MAGENTA = (255, 0, 255)
@@ -19,9 +18,9 @@ MAGENTA = (255, 0, 255)
 def scene(height=18, width=24, channels=3):
     """A smooth picture as bytes."""
     y, x = np.mgrid[:height, :width]
-    grey = 128 + 60 * np.sin(y / 4.0) + 60 * np.cos(x / 5.0)
-    colours = np.stack([grey, 0.8 * grey, 255 - grey, 100 + 0 * grey], axis=2)
-    return colours[:, :, :channels].astype(np.uint8)
+    gray = 128 + 60 * np.sin(y / 4.0) + 60 * np.cos(x / 5.0)
+    colors = np.stack([gray, 0.8 * gray, 255 - gray, 100 + 0 * gray], axis=2)
+    return colors[:, :, :channels].astype(np.uint8)
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_a_picture_is_filled_where_the_mask_is_light(
     result = ncarl("inpaint", photo, "--mask", mask, "-o", out, "--report", page,
                    "--before-after", drawn)  # fmt: skip
     assert (pixels(out) == inpaint(scene(), lost)).all()
-    for part in ("24 x 18", "colour, 8 bits", f"{lost.sum()} pixels", "mask.png",
+    for part in ("24 x 18", "color, 8 bits", f"{lost.sum()} pixels", "mask.png",
                  "by patches"):  # fmt: skip
         assert part in result.stdout
     assert "PSNR" not in result.stdout
@@ -66,7 +65,7 @@ def test_a_picture_is_filled_where_the_mask_is_light(
     assert pixels(drawn).ndim == 3
 
 
-def test_pixels_of_a_colour_are_missing(ncarl, photo, lost, tmp_path):
+def test_pixels_of_a_color_are_missing(ncarl, photo, lost, tmp_path):
     marked = scene()
     marked[lost] = MAGENTA
     Image.fromarray(marked).save(photo)
@@ -81,7 +80,7 @@ def test_pixels_of_a_colour_are_missing(ncarl, photo, lost, tmp_path):
     assert (pixels(out) == inpaint(marked, lost)).all()
 
 
-def test_pixels_that_are_nearly_of_the_colour_are_told_of(ncarl, photo, tmp_path):
+def test_pixels_that_are_nearly_of_the_color_are_told_of(ncarl, photo, tmp_path):
     marked, out = scene(), tmp_path / "out.png"
     marked[4:7, 3:20] = MAGENTA
     marked[3, 3:20] = marked[7, 3:20] = (230, 30, 225)  # as a JPEG smears it
@@ -89,9 +88,9 @@ def test_pixels_that_are_nearly_of_the_colour_are_told_of(ncarl, photo, tmp_path
     Image.fromarray(marked).save(photo)
     asked = ("inpaint", photo, "--mask-color", "magenta", "-o", out, "--overwrite")
     said = " ".join(ncarl(*asked).stdout.split())
-    assert "34 pixels beside them are nearly of that colour" in said
+    assert "34 pixels beside them are nearly of that color" in said
     assert "--tolerance 60" in said
-    assert "of that colour" not in ncarl(*asked, "--tolerance", 60).stdout
+    assert "of that color" not in ncarl(*asked, "--tolerance", 60).stdout
 
 
 @pytest.mark.parametrize("missing", ["random:0.3", "block:6", "text"])
@@ -131,22 +130,22 @@ def test_masks_of_ones_and_of_shades_are_understood(ncarl, photo, mask, lost, tm
 
 def saved(tmp_path, kind):
     """A file of a kind, and the pixels to expect of it."""
-    colour, path = scene(), tmp_path / f"{kind}.png"
-    grey = colour[:, :, 0]
-    if kind == "grey16":
-        deep = grey.astype(np.uint16) * 257
+    color, path = scene(), tmp_path / f"{kind}.png"
+    gray = color[:, :, 0]
+    if kind == "gray16":
+        deep = gray.astype(np.uint16) * 257
         Image.fromarray(deep).save(path)
         return path, deep
     if kind == "float":
         path = path.with_suffix(".tif")
-        Image.fromarray(grey.astype(np.float32) / 255).save(path)
-        return path, grey.astype(np.float32) / 255
+        Image.fromarray(gray.astype(np.float32) / 255).save(path)
+        return path, gray.astype(np.float32) / 255
     if kind == "palette":
-        image = Image.fromarray(colour).quantize(16)
+        image = Image.fromarray(color).quantize(16)
         image.save(path)
         return path, np.asarray(image.convert("RGB"))
-    array = {"grey": grey, "clear": scene(channels=4), "greyclear": colour[:, :, :2]}
-    mode = {"greyclear": "LA"}.get(kind)
+    array = {"gray": gray, "clear": scene(channels=4), "grayclear": color[:, :, :2]}
+    mode = {"grayclear": "LA"}.get(kind)
     image = Image.fromarray(array[kind])
     assert mode is None or image.mode == mode
     image.save(path)
@@ -154,7 +153,7 @@ def saved(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["grey", "grey16", "float", "palette", "clear", "greyclear"]
+    "kind", ["gray", "gray16", "float", "palette", "clear", "grayclear"]
 )
 def test_kinds_of_pictures_come_out_as_they_went_in(ncarl, tmp_path, mask, lost, kind):
     path, expected = saved(tmp_path, kind)
@@ -185,7 +184,7 @@ def test_a_picture_on_its_side_is_turned_upright(ncarl, tmp_path, photo):
 def test_jpeg_is_written_with_a_word_of_warning(ncarl, photo, mask, tmp_path):
     out = tmp_path / "out.jpg"
     said = ncarl("inpaint", photo, "--mask", mask, "-o", out).stdout
-    assert "JPEG changes known pixels" in said
+    assert "JPEG changes observed pixels" in said
     assert np.abs(pixels(out).astype(int) - scene()).mean() < 5
 
 
@@ -206,7 +205,7 @@ def test_a_stop_leaves_no_file_behind(ncarl, photo, mask, tmp_path, monkeypatch)
     def stopped(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(inpaint_work, "inpaint", stopped)
+    monkeypatch.setattr("ncarl.cli.inpaint.inpaint_image", stopped)
     there = sorted(tmp_path.iterdir())
     result = ncarl("inpaint", photo, "--mask", mask, "-o", tmp_path / "out.png",
                    expect=130)  # fmt: skip
@@ -220,8 +219,8 @@ MISUSE = [
     (("--missing", "random:2"), "--missing must be"),
     (("--missing", "block:x"), "--missing must be"),
     (("--missing", "block:18"), "smaller than the picture"),
-    (("--mask-color", "nocolour"), "must be a colour"),
-    (("--mask-color", "#ff00ff", "-o", "x.png"), "no pixel has this colour"),
+    (("--mask-color", "nocolor"), "must be a color"),
+    (("--mask-color", "#ff00ff", "-o", "x.png"), "no pixel has this color"),
     (("--mask-color", "red"), "with -o"),
     (("--missing", "text", "--tolerance", 3), "goes with --mask-color"),
     (("--mask-color", "red", "--tolerance", 300, "-o", "x.png"), "0 to 255"),
@@ -300,7 +299,7 @@ def test_kinds_that_would_not_come_out_as_they_were_are_refused(fails, photo, tm
     assert "hold transparency" in why
 
 
-def test_sixteen_bits_in_colour_are_refused_rather_than_halved(fails, photo):
+def test_sixteen_bits_in_color_are_refused_rather_than_halved(fails, photo):
     def chunk(kind, data):
         crc = struct.pack(">I", zlib.crc32(kind + data))
         return struct.pack(">I", len(data)) + kind + data + crc
@@ -315,7 +314,7 @@ def test_sixteen_bits_in_colour_are_refused_rather_than_halved(fails, photo):
 
 
 def deep_tiff(bits):
-    """A TIFF in colour of 4 x 4 pixels with so many bits a channel."""
+    """A TIFF in color of 4 x 4 pixels with so many bits a channel."""
     entries = [(256, 3, 1, 4), (257, 3, 1, 4), (258, 3, 3, 122), (259, 3, 1, 1),
                (262, 3, 1, 2), (273, 4, 1, 128), (277, 3, 1, 3), (278, 3, 1, 4),
                (279, 4, 1, 48 * bits // 8)]  # fmt: skip
@@ -334,9 +333,7 @@ def deep_tiff(bits):
     ],
     ids=["tiff", "ppm", "ppm of 10 bits", "plain ppm"],
 )
-def test_other_files_with_many_bits_in_colour_are_refused_too(
-    fails, photo, deep, plain
-):
+def test_other_files_with_many_bits_in_color_are_refused_too(fails, photo, deep, plain):
     photo.write_bytes(plain)
     assert read_picture_file(photo, 99).mode == "RGB"
     photo.write_bytes(deep)
@@ -344,7 +341,7 @@ def test_other_files_with_many_bits_in_colour_are_refused_too(
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_a_colour_that_stands_for_transparency_stays_transparent(
+def test_a_color_that_stands_for_transparency_stays_transparent(
     ncarl, tmp_path, mask, mode
 ):
     path, out = tmp_path / "named.png", tmp_path / "out.png"
@@ -376,14 +373,13 @@ def test_filling_what_cannot_be_seen_is_noted(ncarl, tmp_path, mask, lost):
 
 
 def test_squares_do_not_touch_and_leave_most_of_the_picture(rng):
-    hidden = inpaint_gaps.squares((60, 60), 9, 3)
+    hidden = random_squares_mask((60, 60), 9, 3)
     assert hidden.sum() % 81 == 0
     assert 81 <= hidden.sum() <= 0.3 * 3600
-    assert (hidden == inpaint_gaps.squares((60, 60), 9, 3)).all()
+    assert (hidden == random_squares_mask((60, 60), 9, 3)).all()
 
 
 def test_reading_leaves_the_limit_of_pillow_as_it_was(photo):
     before = Image.MAX_IMAGE_PIXELS
     assert (read_picture_file(photo, 10**6).pixels == scene()).all()
     assert before == Image.MAX_IMAGE_PIXELS
-    assert inpaint_files.ENDINGS[".png"] == "PNG"

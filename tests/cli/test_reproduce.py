@@ -14,15 +14,17 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from ncarl.cli import reproduce_watch
-from ncarl.cli.reproduce import chosen_plans
-from ncarl.cli.reproduce_watch import progress_table, watching
-from ncarl.study import conduct
-from ncarl.study.agenda import Task
-from ncarl.study.cells import Cell, Problem, Result
-from ncarl.study.conduct import Course
-from ncarl.study.plan import NAMES
-from ncarl.study.publish import QUICK
+from ncarl.cli import reproduce
+from ncarl.cli.reproduce import load_plans, progress_table, show_progress
+from ncarl.reproduce import run as conduct
+from ncarl.reproduce.plan import (
+    STUDY_NAMES,
+    Cell,
+    CellResult,
+    ProblemSpec,
+)
+from ncarl.reproduce.report import QUICK_NOTE
+from ncarl.reproduce.run import RunProgress, ScheduledCell
 
 FAKE = """
 import os, time
@@ -86,11 +88,11 @@ def study(monkeypatch, tmp_path):
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(conduct, "MEASURE", "fakes:measure")
-    monkeypatch.setattr(conduct, "gpu_trouble", lambda: "not here")
+    monkeypatch.setattr(conduct, "CELL_FUNCTION", "fakes:measure")
+    monkeypatch.setattr(conduct, "gpu_unavailable_reason", lambda: "not here")
     (tmp_path / "methods.toml").write_text(BOOK)
     (tmp_path / "table1.toml").write_text(PLAN)
-    monkeypatch.setattr("ncarl.study.plan.plan_folder", lambda: tmp_path)
+    monkeypatch.setattr("ncarl.reproduce.plan.plan_folder", lambda: tmp_path)
     return "table1"
 
 
@@ -125,7 +127,7 @@ def test_a_run_prints_verdicts_and_what_it_wrote(ncarl, study, tmp_path, fits):
     for name in ("report.html", "results.csv", "results.json", "figures/table1.png"):
         assert name in said
         assert (out / name).is_file()
-    assert QUICK not in " ".join(said.split())
+    assert QUICK_NOTE not in " ".join(said.split())
     assert "time limit" not in said
     assert fits() == 10
     # A second run has nothing to do and says the same.
@@ -142,7 +144,7 @@ def test_quick_has_a_budget_of_its_own_and_says_what_it_is_worth(
 ):
     out = tmp_path / "out"
     said = ncarl("reproduce", study, "--quick", "--out", out, "--jobs", 2).stdout
-    assert QUICK in " ".join(said.split())
+    assert QUICK_NOTE in " ".join(said.split())
     found = [json.loads(x) for x in (out / "cells.jsonl").read_text().splitlines()]
     assert {one["facts"]["budget"] for one in found} == {20.0}
     assert {one["cell"]["problem"]["options"].get("m") for one in found} == {5}
@@ -170,7 +172,7 @@ def test_damaged_lines_are_told(ncarl, study, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "cells.jsonl").write_text("one\ntwo\n")
     said = ncarl("reproduce", study, "--out", tmp_path / "out", "--no-run").stdout
-    assert "2 damaged lines of cells.jsonl are passed over" in said
+    assert "2 damaged lines of cells.jsonl are skipped" in said
 
 
 def test_a_larger_budget_runs_again_what_overran_and_retry_what_failed(
@@ -269,20 +271,27 @@ def test_a_plan_that_is_none_is_refused(fails, tmp_path):
 
 def test_all_is_every_study_and_none_comes_twice():
     def names(*studies):
-        plans = chosen_plans(studies, quick=True, methods=None)
+        plans = load_plans(studies, quick=True, methods=None)
         return [plan.name for plan in plans]
 
-    assert names("all") == list(NAMES)
+    assert names("all") == list(STUDY_NAMES)
     assert names("fig3", "table1", "fig3") == ["fig3", "table1"]
-    assert names("fig2", "all") == ["fig2", *(name for name in NAMES if name != "fig2")]
+    assert names("fig2", "all") == [
+        "fig2",
+        *(name for name in STUDY_NAMES if name != "fig2"),
+    ]
 
 
-COURSE = Course(
-    total={"table1": 10, "fig4": 3},
+COURSE = RunProgress(
+    totals={"table1": 10, "fig4": 3},
     statuses={"table1": {"done": 4, "failed": 2, "over budget": 1, "no data": 5}},
-    running=[Task(Cell(Problem("x"), "fgsr", "fgsr", {}), "fig4", "col [0]", False)],
-    latest=Result(
-        Cell(Problem("x"), "wnnm", "wnnm", {}), "done", error=0.25, seconds=2.0
+    running=[
+        ScheduledCell(
+            Cell(ProblemSpec("x"), "fgsr", "fgsr", {}), "fig4", "col [0]", False
+        )
+    ],
+    latest=CellResult(
+        Cell(ProblemSpec("x"), "wnnm", "wnnm", {}), "done", error=0.25, seconds=2.0
     ),
 )
 
@@ -301,15 +310,15 @@ def test_the_table_shows_how_far_every_study_is():
     assert ["fig4", "3"] in rows
     assert "running: fgsr (fig4, col [0])" in said
     assert said.endswith("last: wnnm, done, error 0.2500, 2.0 s")
-    failed = Course(latest=Result(COURSE.latest.cell, "failed"))
+    failed = RunProgress(latest=CellResult(COURSE.latest.cell, "failed"))
     assert drawn(failed).endswith("last: wnnm, failed")
     assert "running" not in drawn(failed)
-    assert "last" not in drawn(Course())
+    assert "last" not in drawn(RunProgress())
 
 
 def test_the_table_shows_names_as_they_are():
-    assert "[bold]mine" in drawn(Course(total={"[bold]mine": 2}))
-    assert "a[/]" in drawn(Course(total={"a[/]": 2}))
+    assert "[bold]mine" in drawn(RunProgress(totals={"[bold]mine": 2}))
+    assert "a[/]" in drawn(RunProgress(totals={"a[/]": 2}))
 
 
 def test_names_of_files_are_printed_as_they_are(ncarl, study, tmp_path):
@@ -323,17 +332,15 @@ def test_names_of_files_are_printed_as_they_are(ncarl, study, tmp_path):
 
 def test_a_log_has_a_line_at_times(monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(
-        reproduce_watch, "time", SimpleNamespace(monotonic=lambda: clock.now)
-    )
-    with watching() as watch:
+    monkeypatch.setattr(reproduce, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    with show_progress() as watch:
         for clock.now in (1.0, 29.0, 31.0, 40.0, 62.0):
             watch(COURSE)
     assert capsys.readouterr().out == 2 * "12 of 13 fits are there\n"
 
 
 def test_a_terminal_has_a_live_table(monkeypatch):
-    monkeypatch.setattr(reproduce_watch, "on_terminal", lambda: True)
+    monkeypatch.setattr(reproduce, "is_interactive", lambda: True)
     updates = []
 
     class Live:
@@ -347,7 +354,7 @@ def test_a_terminal_has_a_live_table(monkeypatch):
             return None
 
     monkeypatch.setattr("rich.live.Live", Live)
-    with watching() as watch:
+    with show_progress() as watch:
         watch(COURSE)
         watch(COURSE)
     assert [table.row_count for table in updates] == [2, 2]
@@ -363,8 +370,8 @@ def test_ctrl_c_ends_the_run_and_its_workers(study, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(PLAN.replace('"nuclear", ', '"slow", "nuclear", '))
     script = (
-        "from ncarl.study import conduct\n"
-        "conduct.MEASURE = 'fakes:measure'\n"
+        "from ncarl.reproduce import run\n"
+        "run.CELL_FUNCTION = 'fakes:measure'\n"
         "from ncarl.cli import main\n"
         "main()\n"
     )
@@ -396,18 +403,18 @@ def test_the_whole_paper_at_a_glance_takes_less_than_five_minutes(tmp_path):
         timeout=300, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    for name in NAMES:
+    for name in STUDY_NAMES:
         for end in ("png", "svg"):
             assert (out / "figures" / f"{name}.{end}").stat().st_size > 1000
     content = json.loads((out / "results.json").read_text(encoding="utf-8"))
     studies = {entry["study"] for entry in content["entries"]}
-    assert studies == {n for n in NAMES if n not in ("fig1", "fig2", "fig8")}
+    assert studies == {n for n in STUDY_NAMES if n not in ("fig1", "fig2", "fig8")}
     assert {entry["status"] for entry in content["entries"]} == {"done"}
     assert len(content["verdicts"]) >= 17
     found = [json.loads(x) for x in (out / "cells.jsonl").read_text().splitlines()]
     assert {one["status"] for one in found} <= {"done", "over budget"}
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert QUICK in page
+    assert QUICK_NOTE in page
     assert "://" not in page
-    assert QUICK in " ".join(ended.stdout.split())
+    assert QUICK_NOTE in " ".join(ended.stdout.split())
     assert "Traceback" not in ended.stderr

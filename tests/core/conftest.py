@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncarl.observed import Observed
+from ncarl.observations import Observations
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def masked():
     """A function that makes observed entries from values and a mask."""
 
     def make(values, seen):
-        observed = Observed.from_dense(np.where(seen, values, np.nan))
+        observed = Observations.from_dense(np.where(seen, values, np.nan))
         return observed.with_values(observed.values.astype(values.dtype))
 
     return make

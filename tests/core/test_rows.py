@@ -1,4 +1,4 @@
-"""The row step: two sides, two kernels, one answer."""
+"""The row step: two forms and two backends give the same rows."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import ncarl.blocks
-import ncarl.core.plan
-from ncarl.blocks import cut, mask_groups
+import ncarl.core.rows
+from ncarl.blocks import cut_blocks, mask_groups
 from ncarl.core.linalg import spd_inverse
-from ncarl.core.plan import duals_matrix, missing_side_pays, pieces
 from ncarl.core.rows import (
     complete_rows,
+    dual_gram,
+    duals_to_csr,
     entry_variances,
-    first_gram,
-    gram_of_duals,
-    gram_of_rows,
+    observed_gram,
     outer_sum,
+    pieces,
+    row_backend,
     row_duals,
-    row_module,
+    row_gram,
     row_variances,
+    use_precision_form,
 )
 from ncarl.core.types import Kernel, RowSums
+from ncarl.dataset import DataSummary
 from ncarl.exceptions import NotPositiveDefiniteError
-from ncarl.observed import Observed
-from ncarl.surveys import Survey
+from ncarl.observations import Observations
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 SIDES = ["observed", "missing", "cheaper"]
@@ -59,17 +61,17 @@ def masks(draw, most_rows=9, most_columns=9):
 
 @contextmanager
 def solved_on(side, kind):
-    """Take the side of every row that is asked for, whatever it costs."""
+    """Force the form that every row is solved in, whatever it costs."""
     if side == "missing":
         every = lambda r, n: np.ones(len(r), dtype=bool)  # noqa: E731
-        with patch.object(row_module(kind), "missing_side_pays", every):
+        with patch.object(row_backend(kind), "use_precision_form", every):
             yield
     else:
         yield
 
 
 def kernel_for(K, s, side):
-    """The kernel, with what the missing side needs where it is asked for."""
+    """The kernel, with its precision matrix unless only the covariance form is used."""
     if side == "observed":
         return Kernel(K, None, s)
     return Kernel(K, np.linalg.inv(K + s * np.eye(len(K))).astype(K.dtype), s)
@@ -89,7 +91,7 @@ def dense(block, X, Y):
     """Rows and duals of a block in the order of the matrix."""
     rows, duals = np.full(X.shape, np.nan), np.full(X.shape, np.nan)
     rows[block.rows] = X
-    duals[block.rows] = duals_matrix(block, Y).toarray()
+    duals[block.rows] = duals_to_csr(block, Y).toarray()
     return rows, duals
 
 
@@ -100,7 +102,7 @@ def test_rows_and_duals_are_those_of_the_formula(
 ):
     rng = np.random.default_rng(seed)
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
-    (block,) = cut(masked(V, seen), 1)
+    (block,) = cut_blocks(masked(V, seen), 1)
     with solved_on(side, kind):
         kernel = kernel_for(K, s, side)
         X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
@@ -121,7 +123,7 @@ def test_rows_are_those_of_the_full_size_formula(
     # A second route that inverts n x n matrices and never a block of K.
     rng = np.random.default_rng(seed)
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
-    (block,) = cut(masked(V, seen), 1)
+    (block,) = cut_blocks(masked(V, seen), 1)
     with solved_on(side, kind):
         X, _, _ = complete_rows(block, kernel=kernel_for(K, s, side), kind=kind)
     expected = np.empty_like(X)
@@ -144,7 +146,7 @@ def test_single_precision_gives_single_precision_rows(
     seen = rng.random((30, 40)) < 0.5
     V = rng.standard_normal(seen.shape).astype("float32")
     K = well_conditioned(rng, 40, "float32")
-    (block,) = cut(masked(V, seen), 1)
+    (block,) = cut_blocks(masked(V, seen), 1)
     with solved_on(side, kind):
         X, Y, _ = complete_rows(block, kernel=kernel_for(K, s, side), kind=kind)
     assert X.dtype == Y.dtype == np.float32
@@ -163,7 +165,7 @@ def test_large_rows_take_the_lapack_route_to_the_same_answer(
     seen = rng.random((5, 320)) < share
     seen[3] = seen[4]
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 320)
-    (block,) = cut(masked(V, seen), 1)
+    (block,) = cut_blocks(masked(V, seen), 1)
     with solved_on(side, kind):
         X, Y, _ = complete_rows(block, kernel=kernel_for(K, 0.1, side), kind=kind)
     rows, duals = dense(block, X, Y)
@@ -177,7 +179,7 @@ def test_exact_rows_keep_observed_values_bit_for_bit(
 ):
     seen = rng.random((20, 15)) < 0.6
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 15)
-    (block,) = cut(masked(V, seen), 1)
+    (block,) = cut_blocks(masked(V, seen), 1)
     for side in SIDES:
         with solved_on(side, kind):
             X, _, _ = complete_rows(block, kernel=kernel_for(K, 0.0, side), kind=kind)
@@ -193,15 +195,15 @@ def test_sums_do_not_depend_on_how_rows_are_cut(
     observed = masked(V, seen)
     kernel = kernel_for(K, 0.3, "cheaper")
     X, Y = naive(V, seen, K, 0.3)
-    blocks = cut(observed, n_blocks)
+    blocks = cut_blocks(observed, n_blocks)
     assert sorted(np.concatenate([b.rows for b in blocks])) == list(range(len(seen)))
-    rows = [gram_of_rows(b, kernel=kernel, kind=kind) for b in blocks]
-    duals = [gram_of_duals(b, kernel=kernel, kind=kind) for b in blocks]
+    rows = [row_gram(b, kernel=kernel, kind=kind) for b in blocks]
+    duals = [dual_gram(b, kernel=kernel, kind=kind) for b in blocks]
     close = {"rtol": 1e-10, "atol": 1e-10}
     np.testing.assert_allclose(sum(r.gram for r in rows), X.T @ X, **close)
     np.testing.assert_allclose(sum(d.gram for d in duals), Y.T @ Y, **close)
     np.testing.assert_allclose(
-        sum(first_gram(b, kind=kind) for b in blocks),
+        sum(observed_gram(b, kind=kind) for b in blocks),
         (V * seen).T @ (V * seen),
         **close,
     )
@@ -217,10 +219,10 @@ def test_gram_of_rows_is_the_gram_of_duals_between_kernels(
     # One share makes sparse outer sums pay, the other dense ones.
     seen = rng.random((60, 80)) < share
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 80)
-    (block,) = cut(masked(V, seen), 1)
+    (block,) = cut_blocks(masked(V, seen), 1)
     kernel = kernel_for(K, s, "observed")
-    G = gram_of_rows(block, kernel=kernel, kind=kind).gram
-    YtY = gram_of_duals(block, kernel=kernel, kind=kind).gram
+    G = row_gram(block, kernel=kernel, kind=kind).gram
+    YtY = dual_gram(block, kernel=kernel, kind=kind).gram
     np.testing.assert_allclose(K @ YtY @ K, G, rtol=0, atol=1e-10 * np.abs(G).max())
     np.testing.assert_array_equal(YtY, YtY.T)
     np.testing.assert_array_equal(G, G.T)
@@ -230,15 +232,15 @@ def test_pieces_add_up_to_the_block(kind, rng, masked, well_conditioned, monkeyp
     seen = rng.random((40, 12)) < 0.5
     seen[:15] = seen[0]
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 12)
-    (block,) = cut(masked(V, seen), 1)
+    (block,) = cut_blocks(masked(V, seen), 1)
     kernel = kernel_for(K, 0.5, "cheaper")
-    whole = gram_of_rows(block, kernel=kernel, kind=kind)
+    whole = row_gram(block, kernel=kernel, kind=kind)
     total = outer_sum(block, block.values, kind)
-    monkeypatch.setattr(ncarl.core.plan, "PIECE", 12 * 4)
+    monkeypatch.setattr(ncarl.core.rows, "MAX_PIECE_ENTRIES", 12 * 4)
     parts = list(pieces(block))
     assert len(parts) > 5
     assert [i for part in parts for i in part.rows] == list(block.rows)
-    cut_up = gram_of_rows(block, kernel=kernel, kind=kind)
+    cut_up = row_gram(block, kernel=kernel, kind=kind)
     np.testing.assert_allclose(cut_up.gram, whole.gram, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(outer_sum(block, block.values, kind), total, rtol=1e-12)
     assert cut_up.fit == pytest.approx(whole.fit)
@@ -249,12 +251,12 @@ def test_sums_add_up_and_remember_the_worst_jitter():
     total += RowSums(np.ones((2, 2)), 3.0, 1e-12, ((1.0, 1.2, 1.5),))
     np.testing.assert_array_equal(total.gram, [[2, 1], [1, 2]])
     assert (total.fit, total.jitter) == (4.0, 1e-8)
-    assert total.spans == ((0.0, 0.1, 0.3), (1.0, 1.2, 1.5))
+    assert total.timestamps == ((0.0, 0.1, 0.3), (1.0, 1.2, 1.5))
 
 
 @given(seen=masks(most_rows=20, most_columns=4))
 def test_groups_hold_exactly_the_rows_of_equal_mask(seen):
-    observed = Observed.from_dense(np.where(seen, 1.0, np.nan))
+    observed = Observations.from_dense(np.where(seen, 1.0, np.nan))
     order, starts = mask_groups(observed)
     assert sorted(order) == list(range(len(seen)))
     found = [seen[order[a:b]] for a, b in itertools.pairwise(starts)]
@@ -265,8 +267,8 @@ def test_groups_hold_exactly_the_rows_of_equal_mask(seen):
 
 
 def test_groups_grow_no_larger_than_a_piece(monkeypatch):
-    monkeypatch.setattr(ncarl.blocks, "PIECE", 3 * 4)
-    observed = Observed.from_dense(np.ones((11, 3)))
+    monkeypatch.setattr(ncarl.blocks, "MAX_PIECE_ENTRIES", 3 * 4)
+    observed = Observations.from_dense(np.ones((11, 3)))
     _, starts = mask_groups(observed)
     assert np.diff(starts).max() == 4
     assert starts[-1] == 11
@@ -276,7 +278,7 @@ def test_groups_grow_no_larger_than_a_piece(monkeypatch):
 def test_variances_are_those_of_the_textbook(masked, well_conditioned, seen, s, seed):
     rng = np.random.default_rng(seed)
     K = well_conditioned(rng, seen.shape[1])
-    (block,) = cut(masked(np.ones(seen.shape), seen), 1)
+    (block,) = cut_blocks(masked(np.ones(seen.shape), seen), 1)
     kernel = Kernel(K, None, s)
     found = row_variances(block, kernel=kernel)
     i = np.sort(rng.integers(0, len(seen), 2 * len(seen)))  # some twice, some never
@@ -291,12 +293,12 @@ def test_variances_are_those_of_the_textbook(masked, well_conditioned, seen, s, 
 
 
 def test_the_cheaper_side_is_taken():
-    assert not missing_side_pays([1, 10], 100).any()
-    assert missing_side_pays([90, 100], 100).all()
-    few = Observed.from_dense(np.where(np.eye(60) > 0, 1.0, np.nan))
-    many = Observed.from_dense(np.where(np.eye(60) > 0, np.nan, 1.0))
-    assert not Survey.of(few).missing_side(few.shape[1])
-    assert Survey.of(many).missing_side(many.shape[1])
+    assert not use_precision_form([1, 10], 100).any()
+    assert use_precision_form([90, 100], 100).all()
+    few = Observations.from_dense(np.where(np.eye(60) > 0, 1.0, np.nan))
+    many = Observations.from_dense(np.where(np.eye(60) > 0, np.nan, 1.0))
+    assert not DataSummary.from_observations(few).needs_precision(few.shape[1])
+    assert DataSummary.from_observations(many).needs_precision(many.shape[1])
 
 
 SIZES = [8, 40]  # below and above the limit of the plain Cholesky
@@ -312,12 +314,12 @@ def test_near_singular_blocks_are_repaired_and_recorded(
     seen[0, ::2] = False
     if several:
         seen = np.repeat(seen, 3, axis=0)
-    (block,) = cut(masked(rng.standard_normal(seen.shape), seen), 1)
+    (block,) = cut_blocks(masked(rng.standard_normal(seen.shape), seen), 1)
     singular = np.ones((n, n))
     kernel = Kernel(singular, singular if side == "missing" else None, 0.0)
     with solved_on(side, kind):
         X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
-        recorded = gram_of_rows(block, kernel=kernel, kind=kind).jitter
+        recorded = row_gram(block, kernel=kernel, kind=kind).jitter
     assert 0.0 < jitter <= 1e-4
     assert recorded == jitter
     assert np.isfinite(X).all()
@@ -335,7 +337,7 @@ def test_hopeless_kernels_raise_and_name_the_way_out(
     seen[0, ::2] = False
     if several:
         seen = np.repeat(seen, 3, axis=0)
-    (block,) = cut(masked(np.ones(seen.shape), seen), 1)
+    (block,) = cut_blocks(masked(np.ones(seen.shape), seen), 1)
     indefinite = np.diag(np.where(np.arange(n) % 4 < 2, 1.0, bad))
     kernel = Kernel(indefinite, indefinite if side == "missing" else None, 0.0)
     with (
@@ -370,13 +372,13 @@ def test_numpy_takes_over_where_numba_does_not_load(monkeypatch, caplog):
             raise RuntimeError("no locator available")
         return real(name)
 
-    row_module.cache_clear()
+    row_backend.cache_clear()
     monkeypatch.setattr(importlib, "import_module", refuse)
     try:
-        assert row_module("auto").__name__ == "ncarl.core.rows_numpy"
+        assert row_backend("auto").__name__ == "ncarl.core.rows_numpy"
         assert "no locator available" in caplog.text
     finally:
-        row_module.cache_clear()
+        row_backend.cache_clear()
 
 
 @pytest.mark.parametrize("piece", [10, 1_000_000])
@@ -391,8 +393,8 @@ def test_masks_with_one_fingerprint_are_told_apart(monkeypatch, piece):
     for row, first in enumerate(np.tile([0, 0, 1, 2, 2, 2, 3, 1], 5)):
         X[row, first : first + 2] = 1.0
     monkeypatch.setattr(ncarl.blocks.np.random, "default_rng", lambda _: Same())
-    monkeypatch.setattr(ncarl.blocks, "PIECE", piece)
-    observed = Observed.from_dense(X)
+    monkeypatch.setattr(ncarl.blocks, "MAX_PIECE_ENTRIES", piece)
+    observed = Observations.from_dense(X)
     order, starts = mask_groups(observed)
     assert sorted(order) == list(range(40))
     grouped = 0
@@ -400,5 +402,5 @@ def test_masks_with_one_fingerprint_are_told_apart(monkeypatch, piece):
         masks = {tuple(observed.row_columns(i)) for i in order[top:bottom]}
         assert len(masks) == 1
         grouped += bottom - top > 1
-    # Neighbours with equal masks are still found; a tiny piece holds two rows.
+    # Neighbors with equal masks are still found; a tiny piece holds two rows.
     assert grouped > 0

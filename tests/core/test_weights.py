@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ncarl.core.weights import (
-    Floor,
-    PseudoInverse,
-    ShiftedInverse,
-    Smooth,
-    shares,
+    FloorWeights,
+    PseudoInverseWeights,
+    ShiftedInverseWeights,
+    SmoothWeights,
+    singular_value_shares,
     spectrum,
 )
 
-RULES = [Floor(4), Smooth(), PseudoInverse()]
+RULES = [FloorWeights(4), SmoothWeights(), PseudoInverseWeights()]
 LATE = 10**6  # a step by which every schedule has ended
 
 spectra = arrays(
@@ -27,7 +27,7 @@ spectra = arrays(
 
 @given(eigenvalues=spectra)
 def test_shares_sum_to_one(eigenvalues):
-    lam = shares(eigenvalues)
+    lam = singular_value_shares(eigenvalues)
     assert lam.sum() == pytest.approx(1.0)
     assert (lam >= 0).all()
 
@@ -39,7 +39,7 @@ def test_weights_do_not_depend_on_scale(rule, eigenvalues, exponent):
     np.testing.assert_array_equal(scaled, rule(eigenvalues, 2))
 
 
-@pytest.mark.parametrize("rule", [Floor(4), Smooth()], ids=repr)
+@pytest.mark.parametrize("rule", [FloorWeights(4), SmoothWeights()], ids=repr)
 @given(eigenvalues=spectra)
 def test_smaller_directions_are_punished_no_less(rule, eigenvalues):
     weights = rule(eigenvalues, 2)
@@ -49,8 +49,8 @@ def test_smaller_directions_are_punished_no_less(rule, eigenvalues):
 
 @given(eigenvalues=spectra, q=st.integers(0, 15))
 def test_floor_judges_by_their_own_size_at_most_q_directions(eigenvalues, q):
-    rule = Floor(directions=q)
-    lam = shares(eigenvalues)
+    rule = FloorWeights(identifiable_rank=q)
+    lam = singular_value_shares(eigenvalues)
     n = len(lam)
     largest_first = np.sort(lam)[::-1]
     tail = largest_first[min(q, n - 1)]
@@ -63,43 +63,43 @@ def test_floor_judges_by_their_own_size_at_most_q_directions(eigenvalues, q):
 
 def test_floor_falls_with_the_tail_of_low_rank_data():
     low_rank = np.array([1e-16, 1e-16, 1e-16, 1.0, 4.0])
-    assert Floor(2)(low_rank, LATE)[0] == pytest.approx(3e8, rel=1e-6)
+    assert FloorWeights(2)(low_rank, LATE)[0] == pytest.approx(3e8, rel=1e-6)
     full_rank = np.array([1.0, 1.0, 1.0, 1.0, 1.0])
-    assert Floor(2)(full_rank, LATE)[0] == pytest.approx(5.0)
+    assert FloorWeights(2)(full_rank, LATE)[0] == pytest.approx(5.0)
 
 
 @given(eigenvalues=spectra, q=st.integers(0, 15), step=st.integers(1, 60))
 def test_floor_never_punishes_more_in_an_earlier_step(eigenvalues, q, step):
-    rule = Floor(directions=q)
+    rule = FloorWeights(identifiable_rank=q)
     assert (rule(eigenvalues, step) <= rule(eigenvalues, step + 1)).all()
     assert (rule(eigenvalues, step) <= rule(eigenvalues, LATE)).all()
 
 
 def test_pseudo_inverse_forgives_what_falls_under_the_cutoff():
     eigenvalues = np.array([0.0, (0.9e-5) ** 2, (1.1e-5) ** 2, 1.0])
-    weights = PseudoInverse()(eigenvalues, 1)
+    weights = PseudoInverseWeights()(eigenvalues, 1)
     assert weights[0] == weights[1] == 0.0
     assert weights[2] == pytest.approx(1 / 1.1e-5, rel=1e-4)
 
 
 def test_smooth_falls_step_by_step_to_its_lowest():
-    rule = Smooth()
+    rule = SmoothWeights()
     steps = [rule.epsilon(t) for t in range(1, 400)]
     assert np.all(np.diff(steps) <= 0)
     assert steps[0] == pytest.approx(0.9)
-    assert steps[-1] == rule.lowest
+    assert steps[-1] == rule.min_epsilon
     eigenvalues = np.array([1.0, 4.0, 9.0])
-    lam = shares(eigenvalues)
+    lam = singular_value_shares(eigenvalues)
     np.testing.assert_allclose(rule(eigenvalues, 500), 1 / lam, rtol=1e-12)
     np.testing.assert_allclose(
         rule(eigenvalues, 3), 1 / np.sqrt(lam**2 + 0.9**6), rtol=1e-12
     )
 
 
-def test_shifted_inverse_is_the_inverse_of_the_normalised_root(rng):
+def test_shifted_inverse_is_the_inverse_of_the_normalized_root(rng):
     X = rng.standard_normal((5, 8))
     basis = spectrum(X.T @ X)
-    w = ShiftedInverse(1e-3)(basis.eigenvalues, 1)
+    w = ShiftedInverseWeights(1e-3)(basis.eigenvalues, 1)
     values, vectors = np.linalg.eigh(X.T @ X + 1e-3 * np.eye(8))
     A = vectors @ np.diag(np.sqrt(values)) @ vectors.T
     D = basis.vectors @ np.diag(w) @ basis.vectors.T
@@ -112,7 +112,7 @@ def test_spectrum_of_a_rank_deficient_gram_has_no_negative_value(rng):
     assert spectrum(X.T @ X).eigenvalues.min() == 0.0
 
 
-@pytest.mark.parametrize("rule", [*RULES, ShiftedInverse(1e-6)], ids=repr)
+@pytest.mark.parametrize("rule", [*RULES, ShiftedInverseWeights(1e-6)], ids=repr)
 def test_a_zero_matrix_punishes_all_directions_alike(rule):
     weights = rule(np.zeros(5), 1)
     np.testing.assert_allclose(weights, weights[0])

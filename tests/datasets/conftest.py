@@ -16,7 +16,7 @@ def cache(monkeypatch, tmp_path):
     monkeypatch.delenv("NCARL_DATA", raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("ncarl.datasets.download.open_url", _no_network)
+    monkeypatch.setattr("ncarl.datasets.files.open_url", _no_network)
     return tmp_path / "cache" / "ncarl"
 
 

@@ -11,11 +11,11 @@ import pytest
 from ncarl.datasets import (
     DataNotFoundError,
     TermsNotAcceptedError,
+    files,
     load_movielens,
     load_movielens_split,
-    official,
 )
-from ncarl.datasets.releases import RELEASES
+from ncarl.datasets.movielens import RELEASES
 from ncarl.exceptions import BrokenFileError
 
 #: user, item, rating, timestamp
@@ -124,7 +124,7 @@ def test_entries_must_fit_the_list(entries, tmp_path):
 @pytest.mark.parametrize("size", [1, 7, 20, 33, 1000])
 @pytest.mark.parametrize("end", ["", "\n\n"])
 def test_chunks_may_end_anywhere(size, end, tmp_path, monkeypatch):
-    monkeypatch.setattr(official, "CHUNK", size)
+    monkeypatch.setattr(files, "PARSE_CHUNK_BYTES", size)
     for name, (member, text, rows) in FILES.items():
         unpack(tmp_path, {member: text.rstrip("\n") + end})
         assert triples(load_movielens(name, source=tmp_path)) == rows

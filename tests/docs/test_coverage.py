@@ -16,8 +16,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 API = (DOCS / "api.md").read_text(encoding="utf-8")
 LISTED = sorted(set(re.findall(r"^   (ncarl\.[\w.]+)$", API, flags=re.MULTILINE)))
 MODULES = (
-    *("datasets", "images", "masks", "metrics", "panel", "plots", "ranking"),
-    *("ratings", "sinks", "sources", "tables"),
+    *("datasets", "evaluation", "images", "io", "masks", "metrics", "panel", "plots"),
+    *("ratings", "tables"),
 )
 
 

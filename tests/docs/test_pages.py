@@ -123,7 +123,7 @@ def run_block(kind: str, block: str, where: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of its own for a page, and a terminal of 80 columns without colours."""
+    """A folder of its own for a page, and a terminal of 80 columns without colors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")

@@ -30,10 +30,11 @@ def die_at(call, times):
 
 def set_trap(name, times):
     """Die in the middle of writing a file, or before or after it takes its place."""
-    from ncarl import storage, temporaries
+    from ncarl.io import files as storage
+    from ncarl.io import files as temporaries
 
     if name == "write":
-        storage._Hashed.write = die_at(storage._Hashed.write, times)
+        storage._HashingWriter.write = die_at(storage._HashingWriter.write, times)
     elif name == "sync":
         os.fsync = die_at(os.fsync, times)
     elif name == "move":

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from ncarl.storage import read_archive
+from ncarl.io.files import read_archive
 
 RUN = {"max_iter": 40, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 BAYES = {"max_iter": 12, "tol": 0, "prior_strength": 0.1, "validation": 0,

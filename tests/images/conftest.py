@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncarl.images.field import Field
-from ncarl.images.gaussians import make_gaussians
+from ncarl.images.patches import PatchField, make_mixture
 
 
 @pytest.fixture(scope="session")
 def photo():
-    """A part of a photograph, 32 x 36 in colour, as bytes."""
+    """A part of a photograph, 32 x 36 in color, as bytes."""
     pytest.importorskip("PIL")
     from sklearn.datasets import load_sample_image
 
@@ -26,7 +25,7 @@ def field(rng):
     known[:, :8, :8] = False
     known[:, 4:, 6:] = True
     values = rng.standard_normal((2, 12 * 14)).astype(np.float32)
-    return Field(values, known.ravel(), (1, 12, 14))
+    return PatchField(values, known.ravel(), (1, 12, 14))
 
 
 @pytest.fixture
@@ -35,4 +34,4 @@ def gaussians(rng):
     A = rng.standard_normal((3, 64, 70))
     K = A @ A.transpose(0, 2, 1) / 70.0
     scales = np.array([[1.0, 0.5], [1.0, 2.0], [1.0, 1.0]])
-    return make_gaussians(K, scales, np.array([5.0, 10.0, 1.0]), 0.01)
+    return make_mixture(K, scales, np.array([5.0, 10.0, 1.0]), 0.01)

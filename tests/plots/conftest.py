@@ -1,4 +1,4 @@
-"""A fit that all figures can be drawn from."""
+"""Fits that all figures are drawn from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ["a $\\frac{$ b", "<script>", "n" * 10_000, "d", "e", "f\n\u202eg"]
 
 @pytest.fixture(scope="session")
 def table():
-    """Two groups of columns, (truth, table with gaps); nothing is known of row 5."""
+    """Two groups of columns, (truth, table with missing entries); row 5 is empty."""
     rng = np.random.default_rng(0)
     base = rng.standard_normal((40, 2))
     truth = base[:, [0, 1, 0, 1, 0, 1]] + 0.2 * rng.standard_normal((40, 6))
@@ -42,6 +42,6 @@ def paper(table):
 
 
 @pytest.fixture(scope="session")
-def rival(table):
-    """A fit that is a completed matrix."""
+def baseline(table):
+    """A baseline whose fit is a completed matrix."""
     return Nuclear(max_iter=50, tol=0.0).fit(table[1])

@@ -14,18 +14,36 @@ from PIL import Image
 from scipy import sparse
 
 from ncarl import BayesianNCARL, plots
-from ncarl.plots.course import EVIDENCE, GRAM, STEP
-from ncarl.plots.graph import free_places, groups_of, strong_pairs
-from ncarl.plots.layout import placed
-from ncarl.plots.learned import correlation, spreads_of, ties_of, variances_of
-from ncarl.plots.similarity import similar_order, strongest
-from ncarl.plots.style import LONGEST, MOST_NAMES, name_ticks, plain, write_png
+from ncarl.plots.fit import (
+    EVIDENCE_LABEL,
+    GRAM_LABEL,
+    STEP_LABEL,
+    column_affinity,
+    column_stds,
+    correlation,
+    model_variances,
+)
+from ncarl.plots.similarity import (
+    cluster_labels,
+    cluster_order,
+    place_labels,
+    spring_layout,
+    strongest_columns,
+    strongest_edges,
+)
+from ncarl.plots.style import (
+    MAX_LABEL_LENGTH,
+    MAX_TICK_LABELS,
+    format_label,
+    set_tick_labels,
+    write_png,
+)
 
 from .conftest import NAMES, quick_bayes
 
 
 def drawn(figure):
-    """A figure as an array of colours; drawing it must not warn."""
+    """A figure as an array of colors; drawing it must not warn."""
     assert isinstance(figure, Figure)
     figure.set_layout_engine("none")  # it draws everything twice
     stream = io.BytesIO()
@@ -39,8 +57,8 @@ def drawn(figure):
 def test_a_name_is_short_and_no_formula_whatever_it_holds(name):
     from matplotlib.text import Text
 
-    text = plain(name)
-    assert len(text.replace(r"\$", "$")) <= LONGEST + 1
+    text = format_label(name)
+    assert len(text.replace(r"\$", "$")) <= MAX_LABEL_LENGTH + 1
     assert "\n" not in text and "\u202e" not in text
     # What matplotlib would take for a formula, it would parse.
     shown, is_math = Text(text=text)._preprocess_math(text)
@@ -48,19 +66,19 @@ def test_a_name_is_short_and_no_formula_whatever_it_holds(name):
 
 
 def test_a_short_name_stays_as_it_is():
-    assert plain("mean radius") == "mean radius"
-    assert plain("naïve 名前") == "naïve 名前"
+    assert format_label("mean radius") == "mean radius"
+    assert format_label("naïve 名前") == "naïve 名前"
 
 
 @pytest.mark.parametrize("count", [5, 40, 41, 300])
 def test_names_along_an_axis_are_thinned_until_they_can_be_read(count):
     ax = Figure().add_subplot()
     names = [f"c{j}" for j in range(count)]
-    name_ticks(ax, names, "x")
+    set_tick_labels(ax, names, "x")
     shown = [label.get_text() for label in ax.get_xticklabels()]
-    assert len(shown) <= MOST_NAMES and shown[0] == "c0"
+    assert len(shown) <= MAX_TICK_LABELS and shown[0] == "c0"
     assert [names[int(place)] for place in ax.get_xticks()] == shown
-    assert len(shown) == count or count > MOST_NAMES
+    assert len(shown) == count or count > MAX_TICK_LABELS
 
 
 def test_every_figure_can_be_drawn_of_hostile_names(bayes, table):
@@ -108,8 +126,12 @@ def test_a_figure_is_handed_over_to_pyplot_to_be_shown(monkeypatch):
 # --- convergence and spectrum ---------------------------------------------------------
 
 
-def test_convergence_takes_a_fit_and_says_what_is_measured(bayes, paper, rival):
-    for fit, words in ((bayes, EVIDENCE), (paper, GRAM), (rival, STEP)):
+def test_convergence_takes_a_fit_and_says_what_is_measured(bayes, paper, baseline):
+    for fit, words in (
+        (bayes, EVIDENCE_LABEL),
+        (paper, GRAM_LABEL),
+        (baseline, STEP_LABEL),
+    ):
         (ax,) = plots.convergence(fit).axes
         assert ax.get_ylabel() == words and ax.get_legend() is None
         changes = fit.history_["change"]
@@ -141,7 +163,7 @@ def test_a_matrix_has_the_spectrum_of_its_covariance():
 
 def test_units_of_columns_do_not_show_in_the_spectrum_of_a_fit(bayes):
     # One column is a hundred times larger; two groups of columns need two directions.
-    values = variances_of(bayes)
+    values = model_variances(bayes)
     assert values[:2].sum() / values.sum() > 0.8 > values[0] / values.sum()
 
 
@@ -154,9 +176,9 @@ def test_what_is_no_spectrum_is_refused(bad):
 # --- similarity -----------------------------------------------------------------------
 
 
-def test_similar_columns_become_neighbours(bayes, paper, rival):
-    for fit in (bayes, rival):
-        order = similar_order(np.asarray(ties_of(fit)))
+def test_similar_columns_become_neighbors(bayes, paper, baseline):
+    for fit in (bayes, baseline):
+        order = cluster_order(np.asarray(column_affinity(fit)))
         groups = [int(j) % 2 for j in order]
         assert groups in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
     labels = plots.similarity(bayes, names=list("abcdef")).axes[0].get_yticklabels()
@@ -165,7 +187,7 @@ def test_similar_columns_become_neighbours(bayes, paper, rival):
     assert [t.get_text() for t in labels.get_yticklabels()] == list("abcdef")
     drawn(plots.similarity(paper))
     numbers = plots.similarity(bayes).axes[0].get_yticklabels()
-    order = similar_order(np.asarray(ties_of(bayes)))
+    order = cluster_order(np.asarray(column_affinity(bayes)))
     assert [t.get_text() for t in numbers] == [str(j + 1) for j in order]
 
 
@@ -173,16 +195,18 @@ def test_the_order_does_not_depend_on_that_of_the_columns():
     rng = np.random.default_rng(3)
     C = np.corrcoef(rng.standard_normal((20, 9)), rowvar=False)
     shuffled = rng.permutation(9)
-    one = similar_order(C)
-    other = shuffled[similar_order(C[np.ix_(shuffled, shuffled)])]
+    one = cluster_order(C)
+    other = shuffled[cluster_order(C[np.ix_(shuffled, shuffled)])]
     assert one.tolist() in (other.tolist(), other[::-1].tolist())
 
 
 def test_of_too_many_columns_those_with_ties_are_shown():
     S = sparse.eye_array(50, format="lil")
     S[7, 9] = S[9, 7] = S[9, 30] = S[30, 9] = 0.5
-    assert strongest(S.tocsr(), 3).tolist() == [7, 9, 30]
-    figure = plots.similarity(S.tocsr(), names=[f"c{j}" for j in range(50)], most=3)
+    assert strongest_columns(S.tocsr(), 3).tolist() == [7, 9, 30]
+    figure = plots.similarity(
+        S.tocsr(), names=[f"c{j}" for j in range(50)], max_columns=3
+    )
     labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     assert sorted(labels) == ["c30", "c7", "c9"]
     assert "the 3 with the strongest ties" in figure.axes[0].get_title()
@@ -207,17 +231,17 @@ def test_lines_join_the_strongest_ties_of_either_end():
     T = np.zeros((4, 4))
     for i, j, tie in ((0, 1, 0.9), (1, 2, -0.8), (2, 3, 0.5), (0, 3, 0.02)):
         T[i, j] = T[j, i] = tie
-    assert strong_pairs(T, 1).tolist() == [[0, 1], [1, 2], [2, 3]]
-    assert strong_pairs(np.zeros((3, 3)), 2).shape == (0, 2)
+    assert strongest_edges(T, 1).tolist() == [[0, 1], [1, 2], [2, 3]]
+    assert strongest_edges(np.zeros((3, 3)), 2).shape == (0, 2)
 
 
 def test_a_layout_is_the_same_each_time_and_keeps_dots_apart():
     rng = np.random.default_rng(0)
     T = np.abs(np.corrcoef(rng.standard_normal((12, 30)), rowvar=False))
     np.fill_diagonal(T, 0.0)
-    pairs = strong_pairs(T, 3)
-    places = placed(T, pairs)
-    np.testing.assert_array_equal(places, placed(T.copy(), pairs))
+    pairs = strongest_edges(T, 3)
+    places = spring_layout(T, pairs)
+    np.testing.assert_array_equal(places, spring_layout(T.copy(), pairs))
     assert np.abs(places).max() <= 1.0 + 1e-12
     apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
     assert apart[~np.eye(30, dtype=bool)].min() > 0.02
@@ -232,7 +256,9 @@ def test_even_the_smallest_graphs_are_drawn(n):
 
 def test_no_name_of_a_graph_covers_another():
     places = np.zeros((3, 2))
-    found = free_places(places, ["one", "two", "three"], np.array([3.0, 2.0, 1.0]), 9.0)
+    found = place_labels(
+        places, ["one", "two", "three"], np.array([3.0, 2.0, 1.0]), 9.0
+    )
     assert [place for place, _ in found] == [0, 1]
     assert found[0][1] > 0 > found[1][1]
 
@@ -241,21 +267,23 @@ def test_groups_are_numbered_by_their_size():
     T = np.kron(np.diag([1.0, 1.0]), np.ones((5, 5)))
     T = np.pad(T, (0, 2))
     T[10:, 10:] = 1.0
-    groups = groups_of(T)
+    groups = cluster_labels(T)
     assert len(set(groups[:5])) == len(set(groups[5:10])) == 1
     assert groups[0] != groups[5] and groups[10] == 2
 
 
-# --- trust ----------------------------------------------------------------------------
+# --- reliability and residuals --------------------------------------------------------
 
 
 def test_reliability_of_a_fit_counts_its_held_out_errors(bayes):
     figure = plots.reliability(bayes)
+    assert figure.axes[0].get_xlabel() == "nominal coverage"
+    assert figure.axes[0].get_ylabel() == "actual coverage"
     (line,) = (li for li in figure.axes[0].lines if li.get_marker() == "o")
     level, held = line.get_data()
     from scipy.stats import norm
 
-    scores = bayes.blended_scores_.ranked
+    scores = bayes.blended_scores_.sorted_scores
     k = 9
     reach = norm.ppf(0.5 + level[k] / 2)
     assert held[k] == np.mean([abs(score) <= reach for score in scores])
@@ -282,15 +310,15 @@ def test_residuals_of_a_fit_are_those_of_entries_it_did_not_see(bayes, table):
         plots.residuals(X, bayes)
 
 
-def test_residuals_without_deviations_are_errors_as_they_are(rival, table):
+def test_residuals_without_deviations_are_errors_as_they_are(baseline, table):
     ax = plots.residuals([1.0, 2.0], [1.5, 1.0], unit="kg").axes[0]
     assert ax.get_ylabel() == "error (kg)"
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [-1.0, 0.5][::-1])
-    drawn(plots.residuals(table[0], rival))
+    drawn(plots.residuals(table[0], baseline))
     drawn(plots.residuals([1.0], [1.0]))
 
 
-# --- what cannot be known -------------------------------------------------------------
+# --- missing entries ------------------------------------------------------------------
 
 
 def test_rows_and_columns_without_entries_are_marked_and_counted():
@@ -300,7 +328,7 @@ def test_rows_and_columns_without_entries_are_marked_and_counted():
     X[4, 1:] = np.nan
     figure = plots.identifiability(X)
     assert figure.get_suptitle() == (
-        "45.8% missing; nothing known of 1 row and 1 column, too little of 1 row"
+        "45.8% missing; no observed entry in 1 row and 1 column, too few in 1 row"
     )
     main = figure.axes[0]
     marked = {(tuple(li.get_xdata()), tuple(li.get_ydata())) for li in main.lines}
@@ -318,7 +346,7 @@ def test_margins_show_how_uncertain_rows_and_columns_are(bayes, table):
     part = std / np.nanstd(X, axis=0)[j]
     dots = right.lines[0]
     assert dots.get_xdata()[5] == pytest.approx(part[i == 5].mean(), rel=1e-6)
-    # A row of which nothing is known is no better off than with the mean.
+    # A row without observed entries is no better off than with the mean.
     assert dots.get_xdata()[5] > 0.8 > np.nanmean(dots.get_xdata())
     assert below.lines[0].get_ydata()[2] == pytest.approx(part[j == 2].mean(), rel=1e-6)
 
@@ -339,9 +367,9 @@ def test_uncertainty_has_a_bar_for_every_column_with_gaps(bayes, table):
     np.testing.assert_allclose(again.get_xdata(), medians, rtol=1e-6)
 
 
-def test_uncertainty_needs_error_bars(rival):
+def test_uncertainty_needs_error_bars(baseline):
     with pytest.raises(ValueError, match="no filled entry with a standard deviation"):
-        plots.uncertainty(rival)
+        plots.uncertainty(baseline)
 
 
 def test_a_table_before_and_after_keeps_its_known_cells(bayes, table):
@@ -349,14 +377,16 @@ def test_a_table_before_and_after_keeps_its_known_cells(bayes, table):
     _, X = table
     frame = pd.DataFrame(X, columns=list("abcdef"))
     figure = plots.completion(frame, quick_bayes().fit(frame))
-    before, after, doubt = (ax.images[0].get_array() for ax in figure.axes[:3])
+    before, after, std = (ax.images[0].get_array() for ax in figure.axes[:3])
     known = ~np.isnan(X)
     np.testing.assert_array_equal(np.ma.getmaskarray(before), ~known)
     np.testing.assert_allclose(after[known], before.compressed())
     assert not np.ma.getmaskarray(after).any()
-    np.testing.assert_array_equal(np.ma.getmaskarray(doubt), known)
+    np.testing.assert_array_equal(np.ma.getmaskarray(std), known)
     labels = [t.get_text() for t in figure.axes[0].get_xticklabels()]
     assert labels == list("abcdef")
-    from ncarl.observed import Observed
+    from ncarl.observations import Observations
 
-    np.testing.assert_allclose(spreads_of(Observed.from_dense(X)), np.nanstd(X, axis=0))
+    np.testing.assert_allclose(
+        column_stds(Observations.from_dense(X)), np.nanstd(X, axis=0)
+    )

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ncarl import BayesianNCARL
-from ncarl.bayes.intervals import Scores
-from ncarl.bayes.near import NearChoice
+from ncarl.bayes.model import ConformalScores, NeighborCorrection
 from ncarl.ratings import Recommender
 
 USERS, ITEMS = 60, 14
@@ -48,7 +47,7 @@ def both(triples):
     """A recommender with kernels of users and items."""
     found = fitted(triples, "both", validation=0.0, max_iter=8, tol=0.0)
     # Errors as if some had been held out: wider above, and others than of one side.
-    found.model_.blended_scores_ = Scores(np.linspace(-1.5, 3.0, 60), 60.0)
+    found.model_.blended_scores_ = ConformalScores(np.linspace(-1.5, 3.0, 60), 60.0)
     return again(found)
 
 
@@ -67,7 +66,9 @@ def own(single):
 def again(model):
     """The same recommender once more, without the users added to it."""
     new = Recommender(model.model)
-    new._take_up(model.model_, model.people_.ids, model.items_, "plain")
+    new._set_fitted_attributes(
+        model.model_, model.user_store_.vocabulary, model.items_, "plain"
+    )
     return new
 
 
@@ -82,9 +83,11 @@ def near(both):
     """The same with a model that hears similar users."""
     new = again(both)
     est = copy(both.model_)
-    est.model_ = replace(est.model_, near=NearChoice(5, 0.7, 0.9))
-    est.near_ = {"count": 5, "weight": 0.7, "sharper": 0.9}
-    new._take_up(est, both.people_.ids, both.items_, "plain")
+    est.model_ = replace(
+        est.model_, neighbor_correction=NeighborCorrection(5, 0.7, 0.9)
+    )
+    est.neighbor_correction_ = {"count": 5, "weight": 0.7, "sharper": 0.9}
+    new._set_fitted_attributes(est, both.user_store_.vocabulary, both.items_, "plain")
     return new
 
 
@@ -108,11 +111,11 @@ def raw():
 
     def of(model, user):
         est = model.model_
-        u = model.people_.ids.place(user)
+        u = model.user_store_.vocabulary.position_of(user)
         i, j = np.full(ITEMS, u), np.arange(ITEMS)
         x, _ = est.model_.predict(
-            est.training_, i, j, est._engine(), std=None, both=True
+            est.training_, i, j, est._resolve_engine(), std=None, transductive=True
         )
-        return est.model_.standard.outward(x, j)
+        return est.model_.scaler.inverse_transform(x, j)
 
     return of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ncarl import NCARL, BayesianNCARL, Nuclear, WideNCARL, from_triplets
 from ncarl.ratings import Recommender, UnknownIdError
-from ncarl.ratings.ids import Ids
+from ncarl.ratings.data import Vocabulary
 
 USERS, ITEMS = 60, 14
 
@@ -63,18 +63,18 @@ def test_one_pair_gives_one_number(single):
 
 def test_all_items_at_once_are_the_single_entries(model, raw):
     for user in ("u00", "u17", "u59"):
-        row, place = model.people_.look_up(user)
-        values, _ = model.people_.server.all_items(row, place)
+        row, place = model.user_store_.look_up(user)
+        values, _ = model.user_store_.scorer.predict_all_items(row, place)
         np.testing.assert_allclose(values, raw(model, user), rtol=0, atol=1e-12)
 
 
 def test_deviations_of_all_items_are_those_of_single_entries(model):
-    row, place = model.people_.look_up("u05")
-    server = model.people_.server
-    _, spread = server.all_items(row, place, "latent")
+    row, place = model.user_store_.look_up("u05")
+    scorer = model.user_store_.scorer
+    _, spread = scorer.predict_all_items(row, place, "latent")
     i, j = np.full(ITEMS, place), np.arange(ITEMS)
-    both = server.blends
-    _, wanted = server.entries(server.training, i, j, "latent", both=both)
+    both = scorer.is_blended
+    _, wanted = scorer.predict_entries(scorer.training, i, j, "latent", both=both)
     np.testing.assert_allclose(spread, wanted, rtol=1e-12)
 
 
@@ -102,17 +102,19 @@ def test_tastes_are_found(single):
 
 
 def test_strangers_are_average_and_items_drawn_at_random(single):
-    server = single.people_.server
-    average, spread = server.all_items(server.one_row([], []), None, "observed")
+    scorer = single.user_store_.scorer
+    average, spread = scorer.predict_all_items(
+        scorer.make_row([], []), None, "observed"
+    )
     assert single.predict("nobody", "i03") == pytest.approx(average[3])
-    row, place = single.people_.look_up("u07")
-    values, deviations = server.all_items(row, place, "observed")
+    row, place = single.user_store_.look_up("u07")
+    values, deviations = scorer.predict_all_items(row, place, "observed")
     found = single.predict("u07", "new item")
     assert found == pytest.approx(values.mean())
     low, high = single.predict_interval("u07", "new item", 0.5)
     # An item drawn at random: within items, and between them.
     total = np.sqrt((deviations**2).mean() + values.var())
-    down, up = server.scores.reach(0.5)
+    down, up = scorer.conformal_scores.quantiles(0.5)
     assert found - low == pytest.approx(down * total)
     assert high - found == pytest.approx(up * total)
     assert single.predict("nobody", "nothing") == pytest.approx(average.mean())
@@ -120,7 +122,7 @@ def test_strangers_are_average_and_items_drawn_at_random(single):
 
 
 def test_strangers_can_be_refused(single, own):
-    own.unknown = "error"
+    own.handle_unknown = "error"
     for pair in (("nobody", "i03"), ("u00", "nothing"), (None, "i03")):
         with pytest.raises(UnknownIdError, match="is not known"):
             own.predict(*pair)
@@ -156,11 +158,11 @@ def test_lists_can_be_narrowed(single, triples):
     least = sorted(counts.values())[ITEMS // 2]
     many = single.recommend("u03", n=ITEMS, exclude_seen=False, min_ratings=least)
     assert {row.item for row in many} == {k for k, c in counts.items() if c >= least}
-    some = single.recommend("u03", exclude_seen=False, among=["i01", "i02"])
+    some = single.recommend("u03", exclude_seen=False, candidates=["i01", "i02"])
     assert {row.item for row in some} == {"i01", "i02"}
     assert single.recommend("u03", min_ratings=10**6) == []
     with pytest.raises(UnknownIdError, match="'none'"):
-        single.recommend("u03", among=["none"])
+        single.recommend("u03", candidates=["none"])
 
 
 def test_intervals_of_a_list_are_those_of_its_items(model):
@@ -179,15 +181,15 @@ def one_star_item(triples, quick):
     return Recommender(quick).fit(lifted)
 
 
-def test_careful_lists_are_ranked_by_what_is_sure(one_star_item):
-    server = one_star_item.people_.server
-    row, place = one_star_item.people_.look_up("u09")
-    values, spread = server.all_items(row, place, "latent")
+def test_penalized_lists_are_ranked_by_what_is_sure(one_star_item):
+    scorer = one_star_item.user_store_.scorer
+    row, place = one_star_item.user_store_.look_up("u09")
+    values, spread = scorer.predict_all_items(row, place, "latent")
     seen = set(row.indices.tolist())
-    for careful in (0.5, 3.0):
-        score = values - careful * spread
+    for penalty in (0.5, 3.0):
+        score = values - penalty * spread
         wanted = sorted(set(range(ITEMS + 1)) - seen, key=lambda k: -score[k])
-        found = one_star_item.recommend("u09", n=20, careful=careful)
+        found = one_star_item.recommend("u09", n=20, uncertainty_penalty=penalty)
         items = one_star_item.items
         assert [r.item for r in found] == [items[k] for k in wanted]
     rare = one_star_item.items.index("rare")
@@ -197,13 +199,13 @@ def test_careful_lists_are_ranked_by_what_is_sure(one_star_item):
         found = one_star_item.recommend("u09", n=20, exclude_seen=False, **how)
         return [r.item for r in found].index("rare")
 
-    assert rank(careful=3.0) > rank()
+    assert rank(uncertainty_penalty=3.0) > rank()
     assert rank(popularity=1.0) > rank()
 
 
 def test_popularity_adds_its_stars_for_ten_times_as_many_ratings(one_star_item):
-    row, place = one_star_item.people_.look_up("u09")
-    values, _ = one_star_item.people_.server.all_items(row, place)
+    row, place = one_star_item.user_store_.look_up("u09")
+    values, _ = one_star_item.user_store_.scorer.predict_all_items(row, place)
     counts = one_star_item.model_.training_.column_counts
     score = values + 2.0 * np.log10(counts)
     found = one_star_item.recommend("u09", 20, exclude_seen=False, popularity=2.0)
@@ -213,16 +215,16 @@ def test_popularity_adds_its_stars_for_ten_times_as_many_ratings(one_star_item):
 
 def test_nobody_in_particular_gets_what_most_like(single):
     found = single.recommend(None, n=ITEMS)
-    server = single.people_.server
-    levels, _ = server.all_items(server.one_row([], []), None)
+    scorer = single.user_store_.scorer
+    levels, _ = scorer.predict_all_items(scorer.make_row([], []), None)
     assert [r.item for r in found] == [single.items[k] for k in np.argsort(-levels)]
 
 
 def test_similar_items_are_correlated_once_generosity_is_off(single):
     K = single.model_.kernel_
-    centred = K - K.mean(0) - K.mean(1)[:, None] + K.mean()
-    spread = np.sqrt(np.diag(centred))
-    correlation = centred / np.outer(spread, spread)
+    centered = K - K.mean(0) - K.mean(1)[:, None] + K.mean()
+    spread = np.sqrt(np.diag(centered))
+    correlation = centered / np.outer(spread, spread)
     for item in (0, 5, 13):
         found = single.similar_items(single.items[item], n=ITEMS)
         others = [k for k in np.argsort(-correlation[item]) if k != item]
@@ -238,7 +240,10 @@ def test_similar_items_are_correlated_once_generosity_is_off(single):
     "options, words",
     [
         ({"n": 0}, "n must be a whole number of at least 1"),
-        ({"careful": -1}, "careful must be a finite number of at least 0"),
+        (
+            {"uncertainty_penalty": -1},
+            "uncertainty_penalty must be a finite number of at least 0",
+        ),
         ({"popularity": -1}, "popularity must be a finite number"),
         ({"min_ratings": 0.5}, "min_ratings must be a whole number"),
         ({"level": 1.0}, "level must be below 1"),
@@ -305,7 +310,7 @@ def test_ids_keep_their_type(triples, quick, kind, library):
     table = found.recommend(named("u00"), n=3)
     assert all(type(item) is kind for item in table["item"].to_list())
     seen = found.ratings_of(named("u00"))["item"].to_list()
-    empty = found.recommend(named("u00"), among=seen)
+    empty = found.recommend(named("u00"), candidates=seen)
     assert len(empty) == 0 and list(empty.columns) == list(table.columns)
     assert list(empty.dtypes) == list(table.dtypes)
     new = found.add_user({found.items[0]: 5})
@@ -346,7 +351,7 @@ def test_what_cannot_be_fitted_is_told(triples):
     with pytest.raises(ValueError, match="duplicates must be one of 'error'"):
         Recommender(duplicates="first").fit(triples)
     with pytest.raises(ValueError, match="unknown must be one of"):
-        Recommender(unknown="zero").fit(triples)
+        Recommender(handle_unknown="zero").fit(triples)
     for wrong in (Nuclear(), WideNCARL(), BayesianNCARL, "bayes"):
         with pytest.raises(TypeError, match="model must be a BayesianNCARL, NCARL or"):
             Recommender(wrong).fit(triples)
@@ -373,12 +378,16 @@ def test_the_papers_model_serves_too(triples):
     exact = Recommender(NCARL(tol=0, max_iter=2)).fit(triples)
     with pytest.raises(ValueError, match="level needs a model of the noise"):
         exact.predict_interval("u00", "i03")
-    with pytest.raises(ValueError, match="careful needs a model of the noise"):
-        exact.recommend("u00", careful=1.0)
+    with pytest.raises(
+        ValueError, match="uncertainty_penalty needs a model of the noise"
+    ):
+        exact.recommend("u00", uncertainty_penalty=1.0)
 
 
 def test_too_many_items_are_told_before_the_fit(triples, monkeypatch):
-    monkeypatch.setattr("ncarl.ratings.models.chosen_sides", lambda *_: (False, True))
+    monkeypatch.setattr(
+        "ncarl.ratings.recommender.select_sides", lambda *_: (False, True)
+    )
     with pytest.raises(ValueError, match="14 items are too many"):
         Recommender().fit(triples)
 
@@ -391,4 +400,4 @@ def test_ids_of_a_fit_that_never_was_are_not_to_be_had():
             getattr(Recommender(), ask)
     with pytest.raises(NotFittedError):
         Recommender().recommend("u00")
-    assert isinstance(Ids("user", "str", ()).stranger("x"), str)
+    assert isinstance(Vocabulary("user", "str", ()).unknown_message("x"), str)

@@ -12,7 +12,7 @@ TIGHT = {"tol": 1e-13, "max_iter": 20_000}
 
 
 def effects(m=60, n=25, row_sd=1.0, column_sd=0.7, noise=0.5, share=0.5, seed=0):
-    """A mean, random row and column effects and noise, with gaps."""
+    """A mean, random row and column effects and noise, with missing entries."""
     rng = np.random.default_rng(seed)
     X = 3.0 + rng.normal(0, row_sd, (m, 1)) + rng.normal(0, column_sd, (1, n))
     X = X + rng.normal(0, noise, (m, n))
@@ -20,7 +20,7 @@ def effects(m=60, n=25, row_sd=1.0, column_sd=0.7, noise=0.5, share=0.5, seed=0)
 
 
 def dense_ridge(X, row_ridge, column_ridge):
-    """Penalised least squares with the mean fixed, by one dense solve."""
+    """Penalized least squares with the mean fixed, by one dense solve."""
     seen = ~np.isnan(X)
     i, j = np.nonzero(seen)
     m, n = X.shape
@@ -165,7 +165,7 @@ def test_scaled_columns_are_undone():
     assert_allclose(model.transform(X) / units, other.transform(effects()), rtol=1e-7)
     assert_allclose(model.row_effects_, other.row_effects_, atol=1e-7)
     a, known = model.row_effects_, model.mean_ + model.column_effects_
-    spreads = model.model_.centre.spreads * model.model_.unit
+    spreads = model.model_.centering.column_scales * model.model_.unit
     found = model.transform(X, keep_observed=False)
     assert_allclose(found, known + a[:, None] * spreads, rtol=1e-9)
 

@@ -10,40 +10,43 @@ from sklearn.exceptions import ConvergenceWarning
 import ncarl
 from ncarl import FactoredNuclear, Nuclear, SoftImpute
 from ncarl.engines import pick_engine
-from ncarl.observed import Observed
+from ncarl.observations import Observations
+from ncarl.solvers.admm import ResidualBalancing
+from ncarl.solvers.base import DenseProblem, run_solver
 from ncarl.solvers.factored import (
-    Factored,
-    group_shrink,
+    FactoredADMM,
+    default_rank,
+    group_soft_threshold,
     product_rank,
     ridge_left,
     ridge_right,
-    usual_rank,
 )
-from ncarl.solvers.problem import Problem
-from ncarl.solvers.run import run
-from ncarl.solvers.split import Balanced
 
 
 def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
-    """A matrix of some rank, and the same with gaps."""
+    """A matrix of some rank, and the same with missing entries."""
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
     truth += noise * rng.standard_normal((m, n))
     return truth, np.where(rng.random((m, n)) < keep, truth, np.nan)
 
 
-def settled(X, rank, tol=1e-7):
-    """The last step of the solver on a matrix with gaps."""
-    problem = Problem.of(Observed.from_dense(X), pick_engine("auto").home)
-    solver = Factored(problem, rank, Balanced(5.0 / problem.top, relaxation=1.0))
-    return run(solver, max_iter=3000, tol=tol).last
+def last_step(X, rank, tol=1e-7):
+    """The last step of the solver on an incomplete matrix."""
+    problem = DenseProblem.from_observations(
+        Observations.from_dense(X), pick_engine("auto").compute_device
+    )
+    solver = FactoredADMM(
+        problem, rank, ResidualBalancing(5.0 / problem.spectral_norm, relaxation=1.0)
+    )
+    return run_solver(solver, max_iter=3000, tol=tol).last
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_factors_are_balanced_and_their_norms_are_the_nuclear_norm_of_the_product(
     noise,
 ):
-    last = settled(low_rank(noise=noise)[1], 20)
+    last = last_step(low_rank(noise=noise)[1], 20)
     A, B = last.state.A, last.state.B
     assert_allclose(A.T @ A, B @ B.T, atol=1e-4 * np.linalg.norm(A) ** 2)
     assert_allclose(last.objective, np.linalg.norm(A @ B, "nuc"), rtol=1e-5)
@@ -104,13 +107,13 @@ def test_fewer_columns_than_the_nuclear_norm_needs_still_agree_with_the_entries(
 def test_a_slow_multiplier_is_not_slowed_down_further():
     rng = np.random.default_rng(0)
     X = np.where(rng.random((12, 9)) < 0.6, rng.standard_normal((12, 9)), np.nan)
-    model = FactoredNuclear().fit(X)  # warns if it does not settle
+    model = FactoredNuclear().fit(X)  # warns if it does not converge
     assert_allclose(model.objective_, Nuclear().fit(X).objective_, rtol=1e-5)
 
 
-def test_too_few_columns_are_told_of():
+def test_too_few_columns_give_a_warning():
     _, X = low_rank(noise=1.0)
-    with pytest.warns(ConvergenceWarning, match="did not settle"):
+    with pytest.warns(ConvergenceWarning, match="did not converge"):
         filled = FactoredNuclear(rank=2, max_iter=300).fit_transform(X)
     assert np.isfinite(filled).all()
 
@@ -143,13 +146,13 @@ def test_ridge_updates_solve_their_normal_equations(rng):
     assert_allclose(ridge_left(W.T, A.T, 0.3), B.T)
 
 
-def test_shrinking_columns_minimises_what_it_says(rng):
+def test_shrinking_columns_minimizes_what_it_says(rng):
     A = rng.standard_normal((4, 6))
 
     def value(Z):
         return np.sum((Z - A) ** 2) / 2 + 1.5 * np.linalg.norm(Z, axis=0).sum()
 
-    Z = group_shrink(A, 1.5)
+    Z = group_soft_threshold(A, 1.5)
     gone = ~Z.any(axis=0)
     assert gone.any() and not gone.all()
     for j in range(6):
@@ -172,10 +175,10 @@ def test_the_rank_of_a_product_is_that_of_the_matrix(rng):
 def test_default_columns_leave_out_what_is_empty():
     X = np.full((50, 40), np.nan)
     X[:6, :5] = 1.0
-    assert usual_rank(Observed.from_dense(X)) == 5
-    full = Observed.from_dense(np.ones((50, 40)))
-    assert usual_rank(full) == 40
-    assert usual_rank(Observed.from_dense(np.ones((1, 3)))) == 1
+    assert default_rank(Observations.from_dense(X)) == 5
+    full = Observations.from_dense(np.ones((50, 40)))
+    assert default_rank(full) == 40
+    assert default_rank(Observations.from_dense(np.ones((1, 3)))) == 1
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""LRFD: facts of its model, checked by other ways to the same matrix."""
+"""LRFD: properties of its model, checked against other computations."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class TestTheModel:
         assert relative_error(LRFD("columns").fit_transform(X), plain) > 1e-2
 
 
-class TestThePenalisedForm:
+class TestThePenalizedForm:
     def test_its_residuals_prove_it(self):
         rng = np.random.default_rng(4)
         X, hidden = hidden_part(
@@ -141,14 +141,14 @@ class TestThePenalisedForm:
         loss = np.sum((X - found)[~hidden] ** 2) / 2.0
         value = np.linalg.norm(Z, "nuc") + loss / lam
         assert model.objective_ == pytest.approx(value, rel=1e-6)
-        assert model.penalised_ and model.lam_ == pytest.approx(lam)
+        assert model.penalized_ and model.lam_ == pytest.approx(lam)
 
     def test_it_takes_over_where_the_dictionary_cannot_meet_the_entries(self):
         X, hidden = hidden_part(low_rank(20, 15, 3), 0.3, seed=1)
         model = LRFD(low_rank(20, 2, 2, seed=7))
-        with pytest.warns(UserWarning, match="cannot meet"):
+        with pytest.warns(UserWarning, match="cannot fit"):
             model.fit(X)
-        assert model.penalised_ and model.lam_ > 0.0
+        assert model.penalized_ and model.lam_ > 0.0
         assert 0.1 < model.residual_ < 1.0
         assert_array_equal(model.transform(X)[~hidden], X[~hidden])
 
@@ -158,8 +158,8 @@ class TestThePenalisedForm:
             low_rank(20, 15, 2) + 0.1 * rng.standard_normal((20, 15)), 0.2, seed=1
         )
         with pytest.warns(UserWarning, match="Lower rank_tol"):
-            assert LRFD(rank_tol=0.2).fit(X).penalised_
-        assert not LRFD(rank_tol=1e-6).fit(X).penalised_
+            assert LRFD(rank_tol=0.2).fit(X).penalized_
+        assert not LRFD(rank_tol=1e-6).fit(X).penalized_
 
 
 class TestTheLearnedDictionary:
@@ -224,7 +224,7 @@ class TestTheRun:
             again = ncarl.load(tmp_path / "m")
             assert_array_equal(again.transform(X), model.transform(X))
             assert_array_equal(again.dictionary_, model.dictionary_)
-            assert again.penalised_ is False and again.rank_ == model.rank_
+            assert again.penalized_ is False and again.rank_ == model.rank_
 
 
 ODD = {

@@ -1,4 +1,4 @@
-"""Penalties on singular values: their maps are minimisers, their thresholds exact."""
+"""Penalties on singular values: their maps are minimizers, their thresholds exact."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from ncarl.core.singular import triplets
-from ncarl.homes import HostMemory
-from ncarl.observed import Observed
-from ncarl.penalties import (
+from ncarl.core.svd import full_svd
+from ncarl.engines.base import HostDevice
+from ncarl.observations import Observations
+from ncarl.solvers.admm import ADMM, ResidualBalancing
+from ncarl.solvers.base import DenseProblem, run_solver
+from ncarl.solvers.penalties import (
     LogNuclear,
     NuclearNorm,
     SchattenNorm,
     TruncatedNuclear,
     WeightedNuclear,
 )
-from ncarl.solvers.gradient import Gradient
-from ncarl.solvers.problem import Problem
-from ncarl.solvers.run import run
-from ncarl.solvers.split import Balanced, Split
+from ncarl.solvers.proximal import ProximalGradient
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
-#: Penalties whose map is the exact minimiser.
+#: Penalties whose map is the exact minimizer.
 EXACT = [
     NuclearNorm(),
     SchattenNorm(0.5),
@@ -69,8 +68,8 @@ class TestExactMaps:
 
     def test_no_other_matrix_is_better(self, penalty, rng):
         W, tau = rng.standard_normal((5, 4)), 0.4
-        found = triplets(W)
-        Z = found.product(penalty.prox(found.s, tau))
+        found = full_svd(W)
+        Z = found.reconstruct(penalty.prox(found.s, tau))
 
         def value(X):
             s = np.linalg.svd(X, compute_uv=False)
@@ -173,25 +172,31 @@ class TestOthersInTheSolvers:
     def problem(self, rng):
         truth = rng.standard_normal((16, 3)) @ rng.standard_normal((3, 12))
         X = np.where(rng.random(truth.shape) < 0.7, truth, np.nan)
-        return Problem.of(Observed.from_dense(X), HostMemory(1))
+        return DenseProblem.from_observations(Observations.from_dense(X), HostDevice(1))
 
     def test_equal_weights_complete_as_the_nuclear_norm_does(self, problem):
         found = [
-            run(Split(problem, penalty, Balanced(0.1)), max_iter=300, tol=1e-9)
+            run_solver(
+                ADMM(problem, penalty, ResidualBalancing(0.1)), max_iter=300, tol=1e-9
+            )
             for penalty in (NuclearNorm(), WeightedNuclear(np.ones(12)))
         ]
         assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-6)
 
     def test_nothing_truncated_smooths_as_the_nuclear_norm_does(self, problem):
         found = [
-            run(Gradient(problem, penalty, 0.5), max_iter=500, tol=1e-9)
+            run_solver(ProximalGradient(problem, penalty, 0.5), max_iter=500, tol=1e-9)
             for penalty in (NuclearNorm(), TruncatedNuclear(0))
         ]
         assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-9)
 
     def test_a_truncated_norm_lets_its_first_directions_be(self, problem):
-        found = run(Gradient(problem, TruncatedNuclear(3), 0.5), max_iter=800, tol=1e-9)
-        shrunk = run(Gradient(problem, NuclearNorm(), 0.5), max_iter=800, tol=1e-9)
+        found = run_solver(
+            ProximalGradient(problem, TruncatedNuclear(3), 0.5), max_iter=800, tol=1e-9
+        )
+        shrunk = run_solver(
+            ProximalGradient(problem, NuclearNorm(), 0.5), max_iter=800, tol=1e-9
+        )
         residuals = [
             problem.residual(result.last.state.X) for result in (found, shrunk)
         ]

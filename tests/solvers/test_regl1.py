@@ -11,13 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 import ncarl
 from ncarl import Nuclear, RegL1
 from ncarl.engines import pick_engine
-from ncarl.observed import Observed
-from ncarl.solvers.problem import Problem
-from ncarl.solvers.regl1 import AbsoluteResiduals
+from ncarl.observations import Observations
+from ncarl.solvers.base import DenseProblem
+from ncarl.solvers.regl1 import RegL1Solver
 
 
 def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
-    """A matrix of some rank, and the same with gaps."""
+    """A matrix of some rank, and the same with missing entries."""
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
     truth += noise * rng.standard_normal((m, n))
@@ -25,8 +25,10 @@ def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
 
 
 def solver_of(X, **options):
-    problem = Problem.of(Observed.from_dense(X), pick_engine("auto").home)
-    return AbsoluteResiduals(problem, **{"lam": 1e-3, "rank": 20, **options})
+    problem = DenseProblem.from_observations(
+        Observations.from_dense(X), pick_engine("auto").compute_device
+    )
+    return RegL1Solver(problem, **{"lam": 1e-3, "rank": 20, **options})
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
@@ -68,7 +70,7 @@ def test_columns_of_the_left_factor_are_orthonormal(rank):
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_the_lagrangian_falls_within_a_step(nonnegative):
     solver = solver_of(low_rank(noise=1.0)[1], lam=2.0, rank=5, nonnegative=nonnegative)
-    M, seen = solver.problem.M, solver.problem.seen
+    M, seen = solver.problem.M, solver.problem.mask
 
     def lagrangian(s):
         Z = s.U @ s.V
@@ -79,12 +81,12 @@ def test_the_lagrangian_falls_within_a_step(nonnegative):
             + s.mu / 2.0 * np.sum((s.E - Z) ** 2)
         )
 
-    state = solver.begin()
+    state = solver.initial_state()
     for _, step in zip(range(40), solver.steps(state, 0), strict=False):
         state = replace(step.state)
         values = []
         for _ in range(6):
-            state = solver.turn(state)
+            state = solver.inner_step(state)
             values.append(lagrangian(state))
         assert np.all(np.diff(values) <= 1e-9 * np.abs(values[0]))
         assert values[-1] < values[0] or values[-1] == pytest.approx(values[0])
@@ -93,8 +95,8 @@ def test_the_lagrangian_falls_within_a_step(nonnegative):
 def test_the_factors_of_a_turn_are_the_best_for_their_copy():
     rng = np.random.default_rng(0)
     solver = solver_of(low_rank(noise=1.0)[1], lam=3.0, rank=4)
-    state = replace(solver.begin(), mu=1.0)
-    new = solver.turn(state)
+    state = replace(solver.initial_state(), mu=1.0)
+    new = solver.inner_step(state)
 
     def value(U, V):
         off = state.E - U @ V

@@ -1,7 +1,9 @@
-"""S3LR: facts of its model, checked by other ways to the same numbers."""
+"""S3LR: properties of its model, checked against other computations."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 
@@ -13,11 +15,14 @@ from sklearn.linear_model import Lasso
 
 import ncarl
 from ncarl import S3LR, Nuclear
+from ncarl.core.svd import (
+    NORM_MARGIN,
+    initial_probe,
+    spectral_norm_bound,
+)
 from ncarl.engines import pick_engine
-from ncarl.matrix_model import Ready
-from ncarl.solvers.clusters import groups_of, shrunk_by_group
-from ncarl.solvers.power import MARGIN, first_probe, norm_bound
-from ncarl.solvers.s3lr import shrunk_rest
+from ncarl.fitting.matrix_model import PreprocessedData
+from ncarl.solvers.s3lr import shrink_by_cluster, shrink_errors, spectral_clustering
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -132,9 +137,9 @@ def plain_steps(X, labels, solver, count):
     mu, eye = 1.25 / np.linalg.norm(M, 2), np.eye(n)
     groups = [np.full(n, True)] if solver.relax else [labels == k for k in (0, 1)]
     strengths = solver.g0 + solver.G * (labels[:, None] != labels[None, :])
-    probes = [first_probe(n), first_probe(n)]
+    probes = [initial_probe(n), initial_probe(n)]
     for _ in range(count):
-        norm, probes[0] = norm_bound(eye - C, probes[0])
+        norm, probes[0] = spectral_norm_bound(eye - C, probes[0])
         eta = norm**2 + 1.01
         slope = seen * (X - M - Y1 / mu) + (X - X @ C - E + Y2 / mu) @ (eye - C).T
         W, X = X - slope / eta, np.empty_like(X)
@@ -142,7 +147,7 @@ def plain_steps(X, labels, solver, count):
             X[:, own] = nuclear_shrunk(W[:, own], 1.0 / (mu * eta))
         W = X - X @ C + Y2 / mu
         E = np.sign(W) * np.maximum(np.abs(W) - solver.lam / mu, 0.0)
-        norm, probes[1] = norm_bound(X, probes[1])
+        norm, probes[1] = spectral_norm_bound(X, probes[1])
         W = C - X.T @ (X @ C + E - X - Y2 / mu) / norm**2
         C = np.sign(W) * np.maximum(np.abs(W) - strengths / (mu * norm**2), 0.0)
         np.fill_diagonal(C, 0.0)
@@ -157,10 +162,10 @@ class TestTheParts:
     def test_steps_are_those_that_are_written_down(self, relax):
         X, _ = hidden_part(subspaces(12, 2, 7), 0.3, seed=1)
         model = S3LR(2, 0.3, 0.02, 0.2, relax, tol=0, max_iter=1).fit(X)
-        ready = Ready.of(model.training_, None, False)
-        solver = model._solver(ready, model.training_, pick_engine("threads"), {})
+        ready = PreprocessedData.from_observations(model.training_, None, False)
+        solver = model._make_solver(ready, model.training_, pick_engine("threads"), {})
         labels = np.arange(14) % 2
-        steps = solver.steps(replace(solver.begin(), labels=labels), 0)
+        steps = solver.steps(replace(solver.initial_state(), labels=labels), 0)
         last = [next(steps) for _ in range(40)][-1].state
         X, C = plain_steps(X / ready.unit, labels, solver, 40)
         assert np.abs(C).max() > 0.1
@@ -170,20 +175,20 @@ class TestTheParts:
     def test_shrinking_by_group_is_shrinking_each_group(self):
         rng = np.random.default_rng(0)
         W, labels = rng.standard_normal((9, 14)), rng.integers(0, 3, 14)
-        found, s = shrunk_by_group(W, labels, 0.8)
+        found, s = shrink_by_cluster(W, labels, 0.8)
         for k in range(3):
             own = labels == k
             assert_allclose(found[:, own], nuclear_shrunk(W[:, own], 0.8), atol=1e-12)
         norms = [np.linalg.norm(found[:, labels == k], "nuc") for k in range(3)]
         assert s.sum() == pytest.approx(sum(norms))
-        whole, _ = shrunk_by_group(W, labels[:0], 0.8)
+        whole, _ = shrink_by_cluster(W, labels[:0], 0.8)
         assert_allclose(whole, nuclear_shrunk(W, 0.8), atol=1e-12)
 
     @pytest.mark.parametrize("norm", ["l1", "l21", "squared"])
     def test_what_is_left_is_shrunk_to_the_least(self, norm):
         rng = np.random.default_rng(0)
         W, lam, mu = rng.standard_normal((5, 4)), 0.9, 0.7
-        E = shrunk_rest(W, norm, lam / mu)
+        E = shrink_errors(W, norm, lam / mu)
 
         def value(E):
             size = {
@@ -201,25 +206,25 @@ class TestTheParts:
     def test_the_norm_has_a_bound_that_is_not_far_above_it(self):
         rng = np.random.default_rng(1)
         for shape in [(30, 20), (20, 30), (1, 5), (5, 1)]:
-            A, probe = rng.standard_normal(shape), first_probe(shape[1])
+            A, probe = rng.standard_normal(shape), initial_probe(shape[1])
             for _ in range(3):
                 A = A + 0.01 * rng.standard_normal(shape)
-                bound, probe = norm_bound(A, probe)
+                bound, probe = spectral_norm_bound(A, probe)
             top = np.linalg.norm(A, 2)
-            assert top <= bound <= MARGIN * top * (1.0 + 1e-12)
+            assert top <= bound <= NORM_MARGIN * top * (1.0 + 1e-12)
 
     def test_groups_follow_blocks_of_coefficients_and_their_number_the_gap(self):
         rng = np.random.default_rng(0)
         order = rng.permutation(24)
         blocks = np.repeat([0, 1, 2], 8)[order]
         C = rng.random((24, 24)) * (blocks[:, None] == blocks[None, :])
-        labels, k = groups_of(C + 0.01 * rng.random((24, 24)), 0, 0)
+        labels, k = spectral_clustering(C + 0.01 * rng.random((24, 24)), 0, 0)
         assert k == 3
         together = labels[:, None] == labels[None, :]
         assert_array_equal(together, blocks[:, None] == blocks[None, :])
 
     def test_no_coefficients_make_one_group(self):
-        labels, k = groups_of(np.zeros((5, 5)), 0, 0)
+        labels, k = spectral_clustering(np.zeros((5, 5)), 0, 0)
         assert k == 1 and not labels.any()
 
 
@@ -326,3 +331,11 @@ class TestOddInput:
     def test_parameters_that_make_no_sense_are_refused(self, options, message):
         with pytest.raises(ValueError, match=message):
             S3LR(**options).fit(ODD["tiny"])
+
+
+def test_clustering_is_imported_when_it_is_needed():
+    code = (
+        "import sys, ncarl.estimators.other_baselines; "
+        "assert 'sklearn.cluster' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,17 +10,24 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl import Nuclear, SoftImpute
-from ncarl.core import singular
-from ncarl.homes import HostMemory
-from ncarl.loop import Result
-from ncarl.matrix_model import MatrixModel, Ready, row_factors
-from ncarl.observed import Observed
-from ncarl.solvers import path, soft
-from ncarl.solvers.als import Alternating, FactorState, distance
-from ncarl.solvers.entries import Entries
-from ncarl.solvers.problem import Ending, Step
-from ncarl.solvers.run import run
-from ncarl.solvers.soft import SoftThresholding
+from ncarl.core import svd
+from ncarl.engines.base import HostDevice
+from ncarl.estimators import baselines
+from ncarl.fitting.loop import FitResult
+from ncarl.fitting.matrix_model import (
+    MatrixModel,
+    PreprocessedData,
+    row_factors,
+)
+from ncarl.observations import Observations
+from ncarl.solvers import soft_impute
+from ncarl.solvers.base import SolverResult, SolverStep, SparseEntries, run_solver
+from ncarl.solvers.soft_impute import (
+    SoftImputeALS,
+    SoftImputeState,
+    SoftImputeSVD,
+    factored_distance,
+)
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -132,11 +139,13 @@ class TestOptimum:
 
     @pytest.mark.parametrize("lam", [0.1, 1.0])
     def test_the_objective_never_rises_at_one_strength(self, solver, lam):
-        entries = Entries(Observed.from_dense(gappy(30, 20, 3, 0.5)), HostMemory(1))
-        kind = Alternating if solver == "als" else SoftThresholding
+        entries = SparseEntries(
+            Observations.from_dense(gappy(30, 20, 3, 0.5)), HostDevice(1)
+        )
+        kind = SoftImputeALS if solver == "als" else SoftImputeSVD
         steps = kind(entries, lam, 20).steps
         before, compared = None, 0
-        for step in steps(kind(entries, lam, 20).begin(), 0):
+        for step in steps(kind(entries, lam, 20).initial_state(), 0):
             state = step.state
             # Directions that come in cost something at first.
             wider = before and len(state.s) > len(before.state.s)
@@ -209,14 +218,14 @@ class TestLanczos:
     @pytest.fixture
     def counts(self, monkeypatch):
         """How many triplets were asked of Lanczos; few is twenty."""
-        asked, real = [], singular.svds
+        asked, real = [], svd.svds
 
         def spy(*args, k, **kwargs):
             asked.append(k)
             return real(*args, k=k, **kwargs)
 
-        monkeypatch.setattr(soft, "FEW", 20)
-        monkeypatch.setattr(singular, "svds", spy)
+        monkeypatch.setattr(soft_impute, "LANCZOS_MIN_SIZE", 20)
+        monkeypatch.setattr(svd, "svds", spy)
         return asked
 
     @pytest.mark.parametrize("shape", [(90, 70), (70, 90)])
@@ -237,7 +246,7 @@ class TestLanczos:
         def refuse(*args):
             raise AssertionError("the dense way was taken")
 
-        monkeypatch.setattr(soft, "leading", refuse)
+        monkeypatch.setattr(soft_impute, "svd_above", refuse)
         X = gappy(90, 70, 12, 0.6)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -257,29 +266,31 @@ class TestFactors:
     def test_short_distances_are_told_from_none(self, rng, size):
         U = np.linalg.qr(rng.standard_normal((30, 3)))[0]
         Vt = np.linalg.qr(rng.standard_normal((20, 3)))[0].T
-        one = FactorState(U, np.array([9.0, 4.0, 1.0]), Vt, None, 1.0)
-        other = FactorState(U, np.array([9.0 + size, 4.0, 1.0]), Vt, None, 1.0)
-        assert distance(one, other) == pytest.approx(size, rel=0.1, abs=0.0)
+        one = SoftImputeState(U, np.array([9.0, 4.0, 1.0]), Vt, None, 1.0)
+        other = SoftImputeState(U, np.array([9.0 + size, 4.0, 1.0]), Vt, None, 1.0)
+        assert factored_distance(one, other) == pytest.approx(size, rel=0.1, abs=0.0)
 
     def test_they_are_orthonormal_with_sizes_that_fall(self):
         X = gappy(30, 20, 3, 0.5)
-        entries = Entries(Observed.from_dense(X), HostMemory(1))
-        state = run(Alternating(entries, 1.0, 20), max_iter=60, tol=0).last.state
+        entries = SparseEntries(Observations.from_dense(X), HostDevice(1))
+        state = run_solver(
+            SoftImputeALS(entries, 1.0, 20), max_iter=60, tol=0
+        ).last.state
         d = len(state.s)
         assert_allclose(state.U.T @ state.U, np.eye(d), atol=1e-7)
         assert_allclose(state.Vt @ state.Vt.T, np.eye(d), atol=1e-7)
         assert (np.diff(state.s) <= 0.0).all()
         Z = (state.U * state.s) @ state.Vt
-        assert_allclose(state.left, (X - Z)[~np.isnan(X)], atol=1e-10)
+        assert_allclose(state.residuals, (X - Z)[~np.isnan(X)], atol=1e-10)
 
     def test_there_are_as_many_directions_as_survive(self):
         X = gappy(30, 20, 16, 0.9)
-        entries = Entries(Observed.from_dense(X), HostMemory(1))
+        entries = SparseEntries(Observations.from_dense(X), HostDevice(1))
         # At once at its strength, where far more survive than were tried before.
-        solver = Alternating(entries, 0.5, 20, fall=1e-3)
-        result = run(solver, max_iter=2000, tol=1e-6)
+        solver = SoftImputeALS(entries, 0.5, 20, lam_decay=1e-3)
+        result = run_solver(solver, max_iter=2000, tol=1e-6)
         expected = plain(X, 0.5, 1000)
-        A, B = solver.end(result.last).factors
+        A, B = solver.finalize(result.last).factors
         assert result.converged
         assert A.shape[1] == np.linalg.matrix_rank(expected, tol=1e-6) > 12
         assert relative(A @ B, expected) < 1e-4
@@ -294,12 +305,12 @@ class TestFactors:
 
     def test_the_distance_of_two_states_is_that_of_their_matrices(self, rng):
         X = gappy(30, 20, 3, 0.5)
-        entries = Entries(Observed.from_dense(X), HostMemory(1))
-        solver = Alternating(entries, 1.0, 20)
-        states = [run(solver, max_iter=k, tol=0).last.state for k in (3, 9)]
+        entries = SparseEntries(Observations.from_dense(X), HostDevice(1))
+        solver = SoftImputeALS(entries, 1.0, 20)
+        states = [run_solver(solver, max_iter=k, tol=0).last.state for k in (3, 9)]
         one, other = ((state.U * state.s) @ state.Vt for state in states)
-        assert distance(*states) == pytest.approx(np.linalg.norm(one - other))
-        assert distance(states[0], states[0]) == pytest.approx(0.0, abs=1e-6)
+        assert factored_distance(*states) == pytest.approx(np.linalg.norm(one - other))
+        assert factored_distance(states[0], states[0]) == pytest.approx(0.0, abs=1e-6)
 
     def test_another_seed_leads_to_the_same_optimum(self):
         X = gappy(30, 20, 3, 0.5)
@@ -340,7 +351,7 @@ class TestNewRows:
         X = rng.standard_normal((7, 12))
         for i, count in enumerate((0, 1, 2, 4, 5, 9, 12)):
             X[i, rng.permutation(12)[count:]] = np.nan
-        A = row_factors(Observed.from_dense(X), B, ridge)
+        A = row_factors(Observations.from_dense(X), B, ridge)
         for i, row in enumerate(X):
             o = ~np.isnan(row)
             C = B[:, o].T
@@ -348,7 +359,7 @@ class TestNewRows:
             assert_allclose(A[i], expected, atol=1e-9)
 
     def test_no_factors_need_no_regression(self):
-        A = row_factors(Observed.from_dense(np.ones((3, 2))), np.zeros((0, 2)), 1.0)
+        A = row_factors(Observations.from_dense(np.ones((3, 2))), np.zeros((0, 2)), 1.0)
         assert A.shape == (3, 0)
 
 
@@ -357,23 +368,31 @@ class TestModel:
     @pytest.mark.parametrize("scaled", [False, True])
     def test_single_entries_are_those_of_the_whole(self, rng, kind, scaled):
         X = gappy(8, 6, 2, 0.8) * 50.0 + 3.0
-        ready = Ready.of(Observed.from_dense(X), "two-way", scaled)
+        ready = PreprocessedData.from_observations(
+            Observations.from_dense(X), "two-way", scaled
+        )
         inner = rng.standard_normal((8, 2)), rng.standard_normal((2, 6))
         whole = inner[0] @ inner[1]
         given = (whole, None) if kind == "dense" else (None, inner)
         model = ready.model(*given, None)
-        c = ready.centre
-        expected = (whole + ready.effects[:, None]) * c.spreads + c.mean + c.columns
+        c = ready.centering
+        expected = (
+            (whole + ready.effects[:, None]) * c.column_scales
+            + c.mean
+            + c.column_effects
+        )
         assert_allclose(model.complete(), expected * ready.unit, rtol=1e-12)
         i, j = np.indices((8, 6)).reshape(2, -1)
         assert_allclose(model.predict(i, j), model.complete().ravel(), rtol=1e-12)
-        assert not model.new_rows
-        again = MatrixModel.restored(*model.state())
+        assert not model.supports_new_rows
+        again = MatrixModel.from_state(*model.to_state())
         assert_array_equal(again.complete(), model.complete())
 
     def test_residuals_and_what_was_taken_off_give_the_values_back(self):
         X = gappy(8, 6, 2, 0.8) * 50.0 + 3.0
-        ready = Ready.of(Observed.from_dense(X), "columns", True)
+        ready = PreprocessedData.from_observations(
+            Observations.from_dense(X), "columns", True
+        )
         M = np.zeros(X.shape)
         M[~np.isnan(X)] = ready.residuals.values
         model = ready.model(M, None, None)
@@ -383,13 +402,17 @@ class TestModel:
 
     def test_completing_twice_gives_the_same(self):
         X = gappy(8, 6, 2, 0.8)
-        ready = Ready.of(Observed.from_dense(X), "mean", False)
+        ready = PreprocessedData.from_observations(
+            Observations.from_dense(X), "mean", False
+        )
         model = ready.model(np.ones((8, 6)), None, None)
         first = model.complete().copy()
         assert_array_equal(model.complete(), first)
 
     def test_overflow_is_held_at_the_largest_number(self):
-        ready = Ready.of(Observed.from_dense(np.full((2, 2), 1e308)), None, False)
+        ready = PreprocessedData.from_observations(
+            Observations.from_dense(np.full((2, 2), 1e308)), None, False
+        )
         model = ready.model(np.array([[1e10, -1e10], [0.0, 1.0]]), None, None)
         largest = np.finfo(float).max
         assert_array_equal(model.complete()[0], [largest, -largest])
@@ -410,7 +433,7 @@ class TestChosenStrength:
         total = int((~np.isnan(X)).sum())
         more = np.sqrt(total / (total - round(0.1 * total)))
         assert one.lam_ == pytest.approx(lams[errors.argmin()] * more)
-        assert len(errors) - 1 - errors.argmin() == path.PATIENCE
+        assert len(errors) - 1 - errors.argmin() == baselines.RANK_PATIENCE
         assert {"lam", "error", "steps", "rank"} == set(one.path_[0])
 
     def test_it_is_near_the_best_there_is(self):
@@ -468,25 +491,25 @@ class TestWalk:
                 self.strength = strength
                 made.append(strength)
 
-            def begin(self):
+            def initial_state(self):
                 begun.append(self.strength)
                 return "nothing"
 
-            def resume(self, state):
+            def warm_start(self, state):
                 resumed.append((self.strength, state))
                 return state
 
-            def end(self, last):
-                return Ending(None, None, 0.0, len(made))
+            def finalize(self, last):
+                return SolverResult(None, None, 0.0, len(made))
 
         def ran(solver, *, max_iter, tol, state):
-            return Result(Step(4, f"after {solver.strength}", 0.0, 0.0), {})
+            return FitResult(SolverStep(4, f"after {solver.strength}", 0.0, 0.0), {})
 
-        monkeypatch.setattr(path, "run", ran)
+        monkeypatch.setattr(baselines, "run_solver", ran)
         errors = iter(errors)
         told = []
-        table, best = path.walk(
-            Told, 10.0, lambda ending: next(errors), tol=0.1, tried=told.append
+        table, best = baselines.fit_path(
+            Told, 10.0, lambda ending: next(errors), tol=0.1, on_point=told.append
         )
         assert told == table
         least = min(table, key=lambda one: one.error)
@@ -508,24 +531,24 @@ class TestWalk:
 
     def test_strengths_that_let_nothing_in_do_not_count(self):
         def tried(*ranks):
-            return [path.Tried(1.0, 1.0, 1, rank) for rank in ranks]
+            return [baselines.PathPoint(1.0, 1.0, 1, rank) for rank in ranks]
 
-        assert not path._enough(tried(1))
-        assert not path._enough(tried(1, 1, 1, 1, 2, 2))
-        assert path._enough(tried(1, 1, 1, 1, 2, 2, 3))
-        assert path._enough(tried(1, 4, 5))
-        assert path._enough(tried(*[1] * 9))
-        assert not path._enough(tried(*[1] * 8))
-        worse = path.Tried(1.0, 1.06, 1, 1)
-        assert not path._enough([*tried(1, 1), worse])
-        assert path._enough([*tried(1, 2), worse])
+        assert not baselines._should_stop(tried(1))
+        assert not baselines._should_stop(tried(1, 1, 1, 1, 2, 2))
+        assert baselines._should_stop(tried(1, 1, 1, 1, 2, 2, 3))
+        assert baselines._should_stop(tried(1, 4, 5))
+        assert baselines._should_stop(tried(*[1] * 9))
+        assert not baselines._should_stop(tried(*[1] * 8))
+        worse = baselines.PathPoint(1.0, 1.06, 1, 1)
+        assert not baselines._should_stop([*tried(1, 1), worse])
+        assert baselines._should_stop([*tried(1, 2), worse])
 
     def test_a_small_error_is_enough(self):
-        entries = Entries(Observed.from_dense(np.eye(3)), HostMemory(1))
+        entries = SparseEntries(Observations.from_dense(np.eye(3)), HostDevice(1))
         errors = iter([5.0, 1.0, 0.5, 0.25, 0.1])
-        table, _ = path.walk(
-            lambda lam: SoftThresholding(entries, lam, 3), 1.0,
-            lambda ending: next(errors), tol=0.1, small=0.5,
+        table, _ = baselines.fit_path(
+            lambda lam: SoftImputeSVD(entries, lam, 3), 1.0,
+            lambda ending: next(errors), tol=0.1, target_error=0.5,
         )  # fmt: skip
         assert [one.error for one in table] == [5.0, 1.0, 0.5]
 
@@ -535,12 +558,12 @@ class TestWalk:
 
     def test_an_interruption_goes_on(self, monkeypatch):
         def ran(solver, **_):
-            return Result(Step(1, "here", 0.0, 0.0), {}, interrupted=True)
+            return FitResult(SolverStep(1, "here", 0.0, 0.0), {}, interrupted=True)
 
-        monkeypatch.setattr(path, "run", ran)
-        entries = Entries(Observed.from_dense(np.eye(3)), HostMemory(1))
+        monkeypatch.setattr(baselines, "run_solver", ran)
+        entries = SparseEntries(Observations.from_dense(np.eye(3)), HostDevice(1))
         with pytest.raises(KeyboardInterrupt):
-            path.walk(
-                lambda lam: SoftThresholding(entries, lam, 3), 1.0,
+            baselines.fit_path(
+                lambda lam: SoftImputeSVD(entries, lam, 3), 1.0,
                 lambda ending: 0.0, tol=0.1,
             )  # fmt: skip

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from ncarl.observed import Observed
-from ncarl.sources import open_rows
+from ncarl.io import open_rows
+from ncarl.observations import Observations
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def npy(X, folder):
 
 
 def npz(X, folder, compressed=False):
-    sp.save_npz(folder / "x.npz", Observed.from_dense(X).to_csr(), compressed)
+    sp.save_npz(folder / "x.npz", Observations.from_dense(X).to_csr(), compressed)
     return open_rows(folder / "x.npz", rows_per_chunk=31)
 
 
@@ -73,7 +73,7 @@ def delayed_blocks(X, folder):
 
 def list_of_blocks(X, folder):
     parts = np.array_split(X, 5)
-    return [parts[0], Observed.from_dense(parts[1]).to_csr(), *parts[2:]]
+    return [parts[0], Observations.from_dense(parts[1]).to_csr(), *parts[2:]]
 
 
 def function(X, folder):

@@ -11,13 +11,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 from ncarl import NCARL
-from ncarl.observed import Observed
+from ncarl.observations import Observations
 
 torch = pytest.importorskip("torch")
 
-from ncarl import torch_stream  # noqa: E402
-from ncarl.torch_engine import Torch  # noqa: E402
-from ncarl.torch_stream import in_order  # noqa: E402
+from ncarl.engines import torch as torch_engine  # noqa: E402
+from ncarl.engines.torch import Torch, map_ordered  # noqa: E402
 
 RUN = {"max_iter": 4, "tol": 0, "alpha": 1.0}
 
@@ -39,12 +38,12 @@ class Counted:
 
     def load(self, k):
         self.reads[k] = self.reads.get(k, 0) + 1
-        return Observed.from_dense(self.X[10 * k : 10 * k + 10])
+        return Observations.from_dense(self.X[10 * k : 10 * k + 10])
 
     def __iter__(self):
         return (self.load(k) for k in range(len(self.X) // 10))
 
-    def parts(self):
+    def chunk_loaders(self):
         if not self.anywhere:
             return None
         return [lambda k=k: self.load(k) for k in range(len(self.X) // 10)]
@@ -52,7 +51,7 @@ class Counted:
 
 @pytest.fixture(autouse=True)
 def one_thread(one_torch_thread, monkeypatch):
-    monkeypatch.setattr(torch_stream, "ENTRIES", 150)  # two chunks together
+    monkeypatch.setattr(torch_engine, "ENTRIES_PER_BLOCK", 150)  # two chunks together
 
 
 @pytest.mark.parametrize("anywhere", [True, False])
@@ -85,10 +84,10 @@ def test_threads_keep_the_order_and_errors_come_out():
             raise RuntimeError("no such rows")
         return k
 
-    assert list(in_order(work, iter(range(12)), 4)) == list(range(12))
+    assert list(map_ordered(work, iter(range(12)), 4)) == list(range(12))
     with pytest.raises(RuntimeError, match="no such rows"):
-        list(in_order(work, iter(range(30)), 4))
-    made = in_order(work, iter(range(12)), 4)
+        list(map_ordered(work, iter(range(30)), 4))
+    made = map_ordered(work, iter(range(12)), 4)
     assert next(made) == 0
     made.close()
     names = [thread.name for thread in threading.enumerate()]

@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import ncarl
 from ncarl import NCARL, NCARLCV, BayesianNCARL, Nuclear, SoftImpute, open_rows
-from ncarl.bayes import cuts
+from ncarl.bayes import selection as cuts
 from ncarl.exceptions import CheckpointMismatchError
-from ncarl.observed import Observed
+from ncarl.observations import Observations
 
 RUN = {"max_iter": 5, "tol": 0}
 
@@ -46,13 +46,13 @@ class TestFiles:
 
 def whole(path):
     """A file that was written, as an array."""
-    rows = Observed.stacked(list(open_rows(path)))
+    rows = Observations.vstack(list(open_rows(path)))
     assert rows.n_observed == rows.shape[0] * rows.shape[1]
     return rows.to_csr().toarray()
 
 
 def test_what_is_too_large_for_memory_is_written_row_by_row(gappy, noisy, tmp_path):
-    sparse = Observed.from_dense(gappy).to_csr()
+    sparse = Observations.from_dense(gappy).to_csr()
     with pytest.raises(ValueError, match=r"transform\(X, out='filled.npy'\)"):
         noisy.transform(sparse, max_dense_gb=1e-6)
     out = noisy.transform(sparse, max_dense_gb=1e-6, out=tmp_path / "filled.npy")
@@ -288,7 +288,7 @@ def engine(request):
 def test_a_killed_fit_of_a_source_goes_on_to_the_same_bits(
     model, engine, opened, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(cuts, "MANY_ENTRIES", 0)
+    monkeypatch.setattr(cuts, "ROW_SAMPLING_THRESHOLD", 0)
     source = opened("npz")
     options = {**model.get_params(), "engine": engine}
     undisturbed = type(model)(**options).fit(source)

@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ncarl import NCARL, BayesianNCARL
-from ncarl.bayes import cuts
-from ncarl.engines import Threads
-from ncarl.sources import open_rows
+from ncarl.bayes import selection as cuts
+from ncarl.engines.threads import Threads
+from ncarl.io import open_rows
 
 READERS = (
     *("npy", "npz", "squeezed_npz", "parquet", "csv", "zarr", "dask_array"),
@@ -22,7 +22,7 @@ MODELS = {
     "smooth": NCARL(**RUN, weights="smooth", alpha=1.0),
     "noisy": NCARL(**RUN, gamma=0.1),
     "noisy pinv": NCARL(**{**RUN, "max_iter": 5}, gamma=0.1, weights="pinv"),
-    "centred": NCARL(**RUN, center="two-way"),
+    "centered": NCARL(**RUN, center="two-way"),
     "scaled": NCARL(**RUN, center="columns", scale="columns"),
     "scaled two-way": NCARL(**RUN, center="two-way", scale="columns"),
     "fixed graph": NCARL(**RUN, center="mean", graph="fixed"),
@@ -50,7 +50,7 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 @pytest.fixture(autouse=True)
 def always_streamed(monkeypatch):
     """Nothing is so small that it is read into memory instead."""
-    monkeypatch.setattr(cuts, "MANY_ENTRIES", 0)
+    monkeypatch.setattr(cuts, "ROW_SAMPLING_THRESHOLD", 0)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def in_memory(gappy):
     def fitted(name):
         if name not in known:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(cuts, "MANY_ENTRIES", 0)
+                patch.setattr(cuts, "ROW_SAMPLING_THRESHOLD", 0)
                 model = again(name, Threads(2)).fit(gappy)
             known[name] = model, model.transform(gappy)
         return known[name]
@@ -88,7 +88,7 @@ def assert_same_model(found, known):
     assert found.training_ is None
 
 
-@pytest.mark.filterwarnings("ignore:.*did not settle")
+@pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize(("reader", "name"), PAIRS)
 def test_every_reader_gives_the_answer_in_memory(
     reader, name, opened, in_memory, gappy
@@ -104,7 +104,7 @@ def test_every_reader_gives_the_answer_in_memory(
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore:.*did not settle")
+@pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize(
     ("reader", "name"), [pair for pair in PAIRS if pair[0] in ("npy", "npz")]
 )
@@ -130,7 +130,7 @@ def dask_threads():
         yield engine
 
 
-@pytest.mark.filterwarnings("ignore:.*did not settle")
+@pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize(
     ("reader", "name"),
     [
@@ -149,14 +149,14 @@ def test_dask_gives_the_answer_of_threads_in_memory(
     assert_allclose(np.asarray(found.transform(source)), filled, **CLOSE)
 
 
-@pytest.mark.filterwarnings("ignore:.*did not settle")
+@pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize("rows", ["numba", "numpy"])
 def test_both_row_kernels_read_sources(rows, gappy, in_memory):
     if rows == "numba":
         pytest.importorskip("numba")
     _, filled = in_memory("floor")
     for threads in (1, 3):
-        engine = Threads(threads, rows=rows)
+        engine = Threads(threads, kernel=rows)
         found = again("floor", engine).fit(open_rows(gappy, rows_per_chunk=9))
         assert_allclose(found.transform(gappy), filled, **CLOSE)
 
@@ -169,7 +169,7 @@ def test_float32_work_reads_sources_too(gappy, opened):
 
 
 def test_a_small_source_is_fitted_as_a_matrix_in_memory_is(gappy, monkeypatch, opened):
-    monkeypatch.setattr(cuts, "MANY_ENTRIES", 10**6)
+    monkeypatch.setattr(cuts, "ROW_SAMPLING_THRESHOLD", 10**6)
     known = BayesianNCARL(sides="columns").fit(gappy)
     found = BayesianNCARL().fit(opened("npz"))
     assert_array_equal(found.kernel_, known.kernel_)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ncarl.blocks import cut
+from ncarl.blocks import cut_blocks
 from ncarl.core.rows import complete_rows
 from ncarl.core.types import Kernel
-from ncarl.observed import Observed
+from ncarl.observations import Observations
 
 
 def nuclear_norm(X):
@@ -46,7 +46,7 @@ def nuclear_completion(M, gap=1e-6, max_iter=20000):
 
 
 def soft_impute(M, threshold, steps=5000):
-    """Minimiser of ``||Pi(X) - M||^2 / 2 + threshold ||X||_*``."""
+    """Minimizer of ``||Pi(X) - M||^2 / 2 + threshold ||X||_*``."""
     seen = ~np.isnan(M)
     X = np.zeros(M.shape)
     for _ in range(steps):
@@ -102,7 +102,7 @@ def row_step(M, Q, noisy=False):
 
 def library_row_step(M, Q, s=0.0):
     """The rows and dense duals that the package makes of ``K = Q^-1``."""
-    (block,) = cut(Observed.from_dense(M), 1)
+    (block,) = cut_blocks(Observations.from_dense(M), 1)
     X, Y, _ = complete_rows(block, kernel=Kernel(np.linalg.inv(Q), None, s))
     rows, duals = np.empty(M.shape), np.zeros(M.shape)
     rows[block.rows] = X

@@ -55,7 +55,7 @@ def naive_ncarl(M, naive, *, alpha, k, rule, steps, gamma=None, delta=1e-6):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 100.0])
 def test_the_exact_model_is_the_algorithm_written_naively(M, naive, kind, alpha, rule):
-    found = smoothed(M, alpha=alpha, weights=rule, engine=Threads(rows=kind))
+    found = smoothed(M, alpha=alpha, weights=rule, engine=Threads(kernel=kind))
     expected = naive_ncarl(M, naive, alpha=alpha, k=4, rule=rule, steps=4)
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
@@ -74,7 +74,7 @@ def test_the_floor_falls_with_the_tail_where_the_matrix_becomes_low_rank(rng, na
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_the_noisy_model_is_the_algorithm_written_naively(M, naive, kind, alpha, rule):
     found = smoothed(
-        M, alpha=alpha, weights=rule, gamma=0.05, engine=Threads(rows=kind)
+        M, alpha=alpha, weights=rule, gamma=0.05, engine=Threads(kernel=kind)
     )
     expected = naive_ncarl(M, naive, alpha=alpha, k=4, rule=rule, steps=4, gamma=0.05)
     np.testing.assert_allclose(found, expected, atol=1e-7)
@@ -82,7 +82,7 @@ def test_the_noisy_model_is_the_algorithm_written_naively(M, naive, kind, alpha,
 
 @pytest.mark.parametrize("rule", ["floor", "smooth"])
 @pytest.mark.parametrize("gamma", [None, 0.05])
-def test_one_neighbour_is_no_graph(M, rule, gamma):
+def test_one_neighbor_is_no_graph(M, rule, gamma):
     one = smoothed(M, alpha=100.0, n_neighbors=1, weights=rule, gamma=gamma)
     none = smoothed(M, alpha=0.0, weights=rule, gamma=gamma)
     np.testing.assert_allclose(one, none, atol=1e-8)
@@ -166,7 +166,7 @@ def test_the_change_recorded_is_that_of_the_gram_matrix(M):
 
 
 @pytest.mark.parametrize("gamma", [None, 0.05])
-def test_the_objective_recorded_is_what_the_step_minimises(M, gamma):
+def test_the_objective_recorded_is_what_the_step_minimizes(M, gamma):
     est = NCARL(max_iter=3, tol=0, n_neighbors=4, gamma=gamma).fit(M)
     X = est.transform(M, keep_observed=False)
     value = np.trace(X @ np.linalg.inv(est.kernel_) @ X.T) + np.nansum((X - M) ** 2)

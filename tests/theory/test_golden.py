@@ -18,7 +18,7 @@ import pytest
 from ncarl import NCARL, Threads
 from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.linalg import congruence
-from ncarl.core.weights import ShiftedInverse, spectrum
+from ncarl.core.weights import ShiftedInverseWeights, spectrum
 
 CASES = ["tall", "wide", "sparse", "dense"]
 STEPS = [1, 2, 5, 15]
@@ -43,7 +43,7 @@ def fitted(M, steps, kind="auto", **parameters):
         n_neighbors=5,
         tol=0,
         max_iter=steps,
-        engine=Threads(rows=kind),
+        engine=Threads(kernel=kind),
         **parameters,
     ).fit(M)
 
@@ -111,7 +111,7 @@ def test_noisy_objective_is_the_published_one(golden, case, steps):
     M = matrix(golden, case)
     X = noisy_fit(M, steps)
     basis = spectrum(X.T @ X)
-    D = congruence(basis.vectors, ShiftedInverse(1e-6)(basis.eigenvalues, steps))
+    D = congruence(basis.vectors, ShiftedInverseWeights(1e-6)(basis.eigenvalues, steps))
     L = laplacian(similarity(squared_distances(X.T @ X), 5, shift=1e-6))
     ours = np.nansum((X - M) ** 2) + np.trace(X @ (0.01 * D + L) @ X.T)
     published = golden[f"{case}_noisy_g0p01_a1_k5_it15_obj"][steps - 1]

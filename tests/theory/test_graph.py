@@ -14,7 +14,7 @@ seeds = st.integers(0, 999)
 
 @st.composite
 def columns_and_k(draw):
-    """Random columns, all distances distinct, and a number of neighbours."""
+    """Random columns, all distances distinct, and a number of neighbors."""
     n = draw(st.integers(2, 9))
     X = np.random.default_rng(draw(seeds)).standard_normal((6, n))
     return X, draw(st.integers(1, n - 1))
@@ -133,7 +133,7 @@ def test_identical_columns_share_their_weight_equally(n, copies, seed, data):
     same = S[:copies, :copies]
     np.testing.assert_allclose(same, same[0, 0], rtol=1e-9)
     if k < copies:
-        # More equals than neighbours: uniform on all of them, none left out.
+        # More equals than neighbors: uniform on all of them, none left out.
         np.testing.assert_allclose(same, 1 / copies)
         assert not S[:copies, copies:].any()
 
@@ -179,7 +179,7 @@ def test_ties_away_from_zero_are_treated_alike():
     np.testing.assert_allclose(S.sum(axis=1), 1.0)
 
 
-def test_one_neighbour_is_the_column_itself(rng):
+def test_one_neighbor_is_the_column_itself(rng):
     X = rng.standard_normal((6, 5))
     S = similarity(squared_distances(X.T @ X), 1)
     np.testing.assert_array_equal(S, np.eye(5))
@@ -198,8 +198,8 @@ def test_the_graph_term_is_twice_the_trace(drawn):
     assert np.sum(S * far) == pytest.approx(2 * trace, abs=1e-10)
 
 
-def test_symmetrising_takes_row_sums_away_from_one(rng):
-    # So the symmetrised graph is not what the step for S minimises over.
+def test_symmetrizing_takes_row_sums_away_from_one(rng):
+    # So the symmetrized graph is not what the step for S minimizes over.
     X = rng.standard_normal((6, 9))
     S = similarity(squared_distances(X.T @ X), 3)
     sums = ((S + S.T) / 2).sum(axis=1)

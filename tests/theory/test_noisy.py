@@ -9,14 +9,18 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from ncarl import NCARL
-from ncarl.blocks import cut
-from ncarl.core.kernel import Penalty, column_kernel
+from ncarl.blocks import cut_blocks
+from ncarl.core.kernel import QuadraticPenalty, column_kernel
 from ncarl.core.linalg import congruence
 from ncarl.core.rows import complete_rows
-from ncarl.core.weights import Smooth, Spectrum
-from ncarl.engines import Threads
-from ncarl.observed import Observed
-from ncarl.solver import Recipe, kernel_iterates, zero_filled_gram
+from ncarl.core.weights import SmoothWeights, Spectrum
+from ncarl.engines.threads import Threads
+from ncarl.fitting.ncarl import (
+    IterationConfig,
+    kernel_iterates,
+    zero_filled_gram,
+)
+from ncarl.observations import Observations
 
 GAMMAS = [1e-4, 1e-2, 1.0]
 
@@ -35,7 +39,7 @@ def surrogate(rng):
 
 
 def complete(M, kernel):
-    (block,) = cut(Observed.from_dense(M), 1)
+    (block,) = cut_blocks(Observations.from_dense(M), 1)
     X, _, _ = complete_rows(block, kernel=kernel)
     return X[np.argsort(block.rows)]
 
@@ -45,7 +49,7 @@ def complete(M, kernel):
 def test_the_gradient_vanishes_at_the_step(M, D, gamma, missing_side):
     delta = 1e-3
     kernel = column_kernel(
-        *D, None, Penalty(0.0, delta, gamma), missing_side=missing_side
+        *D, None, QuadraticPenalty(0.0, delta, gamma), needs_precision=missing_side
     )
     X = complete(M, kernel)
     residual = np.where(np.isnan(M), 0.0, X - M)
@@ -57,8 +61,8 @@ def test_the_gradient_vanishes_at_the_step(M, D, gamma, missing_side):
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_the_gradient_vanishes_with_a_graph_too(M, D, naive, gamma):
     L = naive.graph_laplacian(np.nan_to_num(M), 3)
-    penalty = Penalty(2.0, 1e-6, gamma)
-    X = complete(M, column_kernel(*D, L, penalty, missing_side=False))
+    penalty = QuadraticPenalty(2.0, 1e-6, gamma)
+    X = complete(M, column_kernel(*D, L, penalty, needs_precision=False))
     residual = np.where(np.isnan(M), 0.0, X - M)
     hat = congruence(D[0].vectors, D[1]) + 1e-6 * np.eye(10)
     gradient = residual + X @ (gamma * hat + 2.0 * L)
@@ -66,11 +70,13 @@ def test_the_gradient_vanishes_with_a_graph_too(M, D, naive, gamma):
 
 
 def test_the_step_tends_to_the_exact_one_as_gamma_falls(M, D):
-    exact = complete(M, column_kernel(*D, None, Penalty(0.0, 1e-3), missing_side=False))
+    exact = complete(
+        M, column_kernel(*D, None, QuadraticPenalty(0.0, 1e-3), needs_precision=False)
+    )
     errors = []
     for gamma in (1e-2, 1e-4, 1e-6, 1e-8):
-        penalty = Penalty(0.0, 1e-3, gamma)
-        X = complete(M, column_kernel(*D, None, penalty, missing_side=False))
+        penalty = QuadraticPenalty(0.0, 1e-3, gamma)
+        X = complete(M, column_kernel(*D, None, penalty, needs_precision=False))
         errors.append(np.abs(X - exact).max())
     ratios = np.array(errors[:-1]) / errors[1:]
     assert (ratios > 50).all()  # the error is proportional to gamma
@@ -84,12 +90,15 @@ def test_the_fitted_noisy_model_tends_to_the_exact_one(M):
     np.testing.assert_allclose(noisy, exact, atol=1e-5)
 
 
-def test_the_step_maximises_the_posterior_for_fixed_weights(M, D, rng):
+def test_the_step_maximizes_the_posterior_for_fixed_weights(M, D, rng):
     # Matrix-normal prior with column covariance (2 gamma D)^-1, noise variance 1/2
     # (the paper's unit variance would halve the loss).
     gamma = 0.05
     X = complete(
-        M, column_kernel(*D, None, Penalty(0.0, 0.0, gamma), missing_side=False)
+        M,
+        column_kernel(
+            *D, None, QuadraticPenalty(0.0, 0.0, gamma), needs_precision=False
+        ),
     )
     covariance = congruence(D[0].vectors, 1 / (2 * gamma * D[1]))
     prior = multivariate_normal(np.zeros(10), covariance)
@@ -113,12 +122,16 @@ def test_the_step_maximises_the_posterior_for_fixed_weights(M, D, rng):
 def surrogate_limit(M, gamma, decay, steps):
     """Where the smoothed surrogate goes when its smoothing falls slowly."""
     engine = Threads(n_jobs=1)
-    blocks = engine.place(cut(Observed.from_dense(M)))
+    blocks = engine.place(cut_blocks(Observations.from_dense(M)))
     start = zero_filled_gram(engine, blocks)
-    recipe = Recipe(
-        Penalty(0.0, 0.0, gamma), Smooth(decay=decay), 0, None, keep_digits=True
+    config = IterationConfig(
+        QuadraticPenalty(0.0, 0.0, gamma),
+        SmoothWeights(decay=decay),
+        0,
+        None,
+        always_form_rows=True,
     )
-    run = kernel_iterates(engine, blocks, recipe, start, start)
+    run = kernel_iterates(engine, blocks, config, start, start)
     (last,) = itertools.islice(run, steps - 1, steps)
     return complete(M, last.kernel)
 

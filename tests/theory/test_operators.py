@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
-from ncarl.core.linalg import congruence, factorised
+from ncarl.core.linalg import cholesky_with_jitter, congruence
 from ncarl.core.weights import spectrum
 
 masks = st.integers(1, 8).flatmap(lambda n: arrays(bool, n))
@@ -28,10 +28,10 @@ def test_p_plus_inverts_what_the_mask_keeps_and_is_zero_elsewhere(naive, p, seed
 
 
 @given(p=masks, seed=seeds)
-def test_every_principal_block_of_a_kernel_factorises_without_jitter(naive, p, seed):
+def test_every_principal_block_of_a_kernel_factorizes_without_jitter(naive, p, seed):
     # Lemma 1; with a single entry it says that diagonals are positive (Lemma 5).
     Q = naive.positive_definite(np.random.default_rng(seed), len(p), smallest=1e-6)
-    factor, jitter = factorised(Q, np.flatnonzero(p), 0.0)
+    factor, jitter = cholesky_with_jitter(Q, np.flatnonzero(p), 0.0)
     assert jitter == 0.0
     np.testing.assert_allclose(factor @ factor.T, Q[np.ix_(p, p)], atol=1e-12)
     assert (Q.diagonal() > 0).all()
@@ -76,7 +76,7 @@ def test_a_row_solves_the_missing_block(naive, p, seed):
 
 
 @given(p=masks, seed=st.integers(0, 9))
-def test_a_row_solves_the_quadratic_programme(naive, p, seed):
+def test_a_row_solves_the_quadratic_program(naive, p, seed):
     rng = np.random.default_rng(seed)
     Q = naive.positive_definite(rng, len(p))
     m = rng.standard_normal(len(p))

@@ -10,13 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncarl import NCARL
-from ncarl.blocks import cut
-from ncarl.core.kernel import Penalty
+from ncarl.blocks import cut_blocks
+from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.linalg import congruence
-from ncarl.core.weights import PseudoInverse, Smooth, shares, spectrum
-from ncarl.engines import Threads
-from ncarl.observed import Observed
-from ncarl.solver import Recipe, kernel_iterates, zero_filled_gram
+from ncarl.core.weights import (
+    PseudoInverseWeights,
+    SmoothWeights,
+    singular_value_shares,
+    spectrum,
+)
+from ncarl.engines.threads import Threads
+from ncarl.fitting.ncarl import (
+    IterationConfig,
+    kernel_iterates,
+    zero_filled_gram,
+)
+from ncarl.observations import Observations
 
 seeds = st.integers(0, 999)
 
@@ -28,7 +37,7 @@ def orthogonal(rng, n):
 def surrogate(X):
     """The D of Thm 3 as the package makes it."""
     basis = spectrum(X.T @ X)
-    return congruence(basis.vectors, PseudoInverse()(basis.eigenvalues, 1))
+    return congruence(basis.vectors, PseudoInverseWeights()(basis.eigenvalues, 1))
 
 
 @given(rank=st.integers(1, 5), seed=seeds)
@@ -135,10 +144,12 @@ def test_d_has_a_zero_on_its_diagonal_exactly_where_x_has_a_zero_column(seed, da
 def iterates(M, rule, steps, delta=0.0, gamma=None):
     """Gram matrices of the zero-filled input and of every step after it."""
     engine = Threads(n_jobs=1)
-    blocks = engine.place(cut(Observed.from_dense(M)))
+    blocks = engine.place(cut_blocks(Observations.from_dense(M)))
     start = zero_filled_gram(engine, blocks)
-    recipe = Recipe(Penalty(0.0, delta, gamma), rule, 0, None, keep_digits=True)
-    run = kernel_iterates(engine, blocks, recipe, start, start)
+    config = IterationConfig(
+        QuadraticPenalty(0.0, delta, gamma), rule, 0, None, always_form_rows=True
+    )
+    run = kernel_iterates(engine, blocks, config, start, start)
     return [start, *(it.gram for it in itertools.islice(run, steps))]
 
 
@@ -146,7 +157,7 @@ def iterates(M, rule, steps, delta=0.0, gamma=None):
 def test_each_step_lowers_the_smoothed_nuclear_norm(rng, naive, e):
     # The step that starts at X lowers sum sqrt(sigma^2 + (e ||X||_*)^2).
     M = naive.hide(rng, naive.picture(rng, 20, 14), 0.5)
-    grams = iterates(M, Smooth(start=e, decay=1.0), 25)
+    grams = iterates(M, SmoothWeights(initial_epsilon=e, decay=1.0), 25)
 
     def smoothed(G, size):
         return np.sum(np.sqrt(spectrum(G).eigenvalues + size**2))
@@ -205,12 +216,14 @@ def test_the_recoverable_matrix_is_recovered(instances):
 def test_the_limit_weights_are_those_of_the_surrogate(rng):
     X = rng.standard_normal((9, 5))
     eigenvalues = spectrum(X.T @ X).eigenvalues
-    lam = shares(eigenvalues)
-    np.testing.assert_allclose(Smooth()(eigenvalues, 10**4), 1 / lam, rtol=1e-9)
-    np.testing.assert_allclose(PseudoInverse()(eigenvalues, 1), 1 / lam, rtol=1e-9)
+    lam = singular_value_shares(eigenvalues)
+    np.testing.assert_allclose(SmoothWeights()(eigenvalues, 10**4), 1 / lam, rtol=1e-9)
+    np.testing.assert_allclose(
+        PseudoInverseWeights()(eigenvalues, 1), 1 / lam, rtol=1e-9
+    )
 
 
-def test_an_unobserved_column_is_zero_in_the_nuclear_minimiser(naive):
+def test_an_unobserved_column_is_zero_in_the_nuclear_minimizer(naive):
     # Lemma 12, for the certified solution.
     rng = np.random.default_rng(2)
     M = naive.hide(rng, naive.picture(rng, 16, 12), 0.4)

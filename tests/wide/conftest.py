@@ -1,17 +1,21 @@
+"""A matrix, its blocks and kernels for the tests of wide kernels."""
+
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from ncarl.blocks import cut
-from ncarl.observed import Observed
-from ncarl.wide.fitting import WideThreads
+from ncarl.blocks import cut_blocks
+from ncarl.observations import Observations
 from ncarl.wide.kernel import WideKernel
+from ncarl.wide.solver import WideThreads
 
 
 @pytest.fixture(scope="session")
 def threads(kind):
     """Two threads with every row kernel at hand."""
-    return WideThreads(n_jobs=2, rows=kind)
+    return WideThreads(n_jobs=2, kernel=kind)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,7 @@ def gappy(truth):
 
 @pytest.fixture(scope="module")
 def blocks(X):
-    return cut(Observed.from_dense(X), 3)
+    return cut_blocks(Observations.from_dense(X), 3)
 
 
 @pytest.fixture(scope="module", params=["hub", "no hub"])

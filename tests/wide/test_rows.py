@@ -12,11 +12,11 @@ from ncarl.core.types import Block, Kernel
 from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.wide import rows
 from ncarl.wide.kernel import WideKernel
-from ncarl.wide.products import (
+from ncarl.wide.rows import (
     GramOperator,
-    outer_product,
-    rows_of_duals,
-    with_duals,
+    apply_dual_gram,
+    make_dual_blocks,
+    rows_from_duals,
 )
 
 
@@ -33,7 +33,7 @@ def noisy(kernel, s):
 def test_duals_are_those_of_the_dense_kernel(blocks, kernel, kind, s, iterate):
     wide = noisy(kernel, s)
     for block in blocks:
-        Y, jitter = rows.row_duals(block, kernel=wide, kind=kind, iterate=iterate)
+        Y, jitter = rows.row_duals(block, kernel=wide, kind=kind, force_cg=iterate)
         wanted, _ = core_rows.row_duals(block, kernel=dense(wide), kind="numpy")
         assert_allclose(Y, wanted, rtol=0, atol=1e-10 * np.abs(wanted).max())
         assert jitter == 0.0
@@ -46,7 +46,7 @@ def test_rows_of_one_mask_and_empty_rows(kernel, kind, iterate):
     indptr = np.array([0, 0, 3, 6, 9])
     groups = np.array([0, 1, 4])
     block = Block(indptr, np.tile(o, 3), values, groups, np.arange(4), 45)
-    Y, _ = rows.row_duals(block, kernel=kernel, kind=kind, iterate=iterate)
+    Y, _ = rows.row_duals(block, kernel=kernel, kind=kind, force_cg=iterate)
     A = dense(kernel).K[np.ix_(o, o)]
     assert_allclose(Y, np.linalg.solve(A, values.reshape(3, 3).T).T.ravel())
 
@@ -57,7 +57,7 @@ def test_iteration_that_does_not_settle_is_done_directly(blocks, kernel, kind):
     A = rng.standard_normal((45, 45))
     T = A @ A.T + 1e-7 * np.eye(45)
     hard = WideKernel(kernel.F, csr_array(T), 0.0)
-    Y, _ = rows.row_duals(blocks[0], kernel=hard, kind=kind, iterate=True)
+    Y, _ = rows.row_duals(blocks[0], kernel=hard, kind=kind, force_cg=True)
     wanted, _ = core_rows.row_duals(blocks[0], kernel=dense(hard), kind="numpy")
     assert_allclose(Y, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
@@ -76,22 +76,22 @@ def test_preconditioner_makes_a_hard_row_settle(kind, monkeypatch):
     def refuse(*args):
         raise AssertionError("solved directly")
 
-    monkeypatch.setattr(rows, "factorised", refuse)
+    monkeypatch.setattr(rows, "cholesky_with_jitter", refuse)
     if kind == "numba":
         compiled = pytest.importorskip("ncarl.wide.rows_numba")
         monkeypatch.setattr(compiled, "jitter_steps", lambda dtype: np.zeros(0))
-    Y, _ = rows.row_duals(block, kernel=hard, kind=kind, iterate=True)
+    Y, _ = rows.row_duals(block, kernel=hard, kind=kind, force_cg=True)
     assert_allclose(dense(hard).K @ Y, v, atol=1e-7)
 
 
 def test_single_precision(blocks, kernel, kind):
     block = replace(blocks[0], values=blocks[0].values.astype(np.float32))
-    small = noisy(kernel.moved(lambda a: a.astype(np.float32)), 1.0)
+    small = noisy(kernel.map_arrays(lambda a: a.astype(np.float32)), 1.0)
     wanted, _ = core_rows.row_duals(
         blocks[0], kernel=dense(noisy(kernel, 1.0)), kind="numpy"
     )
     for iterate in (False, True):
-        Y, _ = rows.row_duals(block, kernel=small, kind=kind, iterate=iterate)
+        Y, _ = rows.row_duals(block, kernel=small, kind=kind, force_cg=iterate)
         assert Y.dtype == np.float32
         assert_allclose(Y, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
 
@@ -99,12 +99,12 @@ def test_single_precision(blocks, kernel, kind):
 def test_kernel_that_is_no_kernel_is_refused(blocks, kernel, kind):
     wrong = WideKernel(0.0 * kernel.F, csr_array(-kernel.T), 0.0)
     with pytest.raises(NotPositiveDefiniteError):
-        rows.row_duals(blocks[0], kernel=wrong, kind=kind, iterate=False)
+        rows.row_duals(blocks[0], kernel=wrong, kind=kind, force_cg=False)
 
 
 def test_long_rows_iterate_and_short_ones_do_not():
     r = np.array([1, 20, 50, 100, 300, 1000, 10_000])
-    paid = rows.iterations_pay(r, 64)
+    paid = rows.use_conjugate_gradients(r, 64)
     assert not paid[:3].any() and paid[-2:].all()
     assert (np.diff(paid.astype(int)) >= 0).all()
 
@@ -112,7 +112,7 @@ def test_long_rows_iterate_and_short_ones_do_not():
 def test_parts_and_diagonal_of_a_kernel(kernel):
     K = dense(kernel).K
     i, j = np.array([3, 7, 7]), np.array([0, 44])
-    assert_allclose(kernel.part(i, j), K[np.ix_(i, j)])
+    assert_allclose(kernel.submatrix(i, j), K[np.ix_(i, j)])
     assert_allclose(kernel.diagonal(), np.diag(K))
     V = np.random.default_rng(0).standard_normal((45, 3))
     assert_allclose(kernel @ V, K @ V)
@@ -120,7 +120,7 @@ def test_parts_and_diagonal_of_a_kernel(kernel):
 
 def test_columns_left_out_stand_alone(kernel):
     kept = np.delete(np.arange(48), [0, 20, 47])
-    K = dense(kernel.expanded(kept, 48, 2.5)).K
+    K = dense(kernel.embed_columns(kept, 48, 2.5)).K
     wanted = 2.5 * np.eye(48)
     wanted[np.ix_(kept, kept)] = dense(kernel).K
     assert_allclose(K, wanted)
@@ -130,7 +130,7 @@ def test_columns_left_out_stand_alone(kernel):
 def operator(blocks, kernel, threads):
     rng = np.random.default_rng(0)
     duals = [rng.standard_normal(len(block.values)) for block in blocks]
-    return GramOperator(threads, with_duals(blocks, duals), kernel)
+    return GramOperator(threads, make_dual_blocks(blocks, duals), kernel)
 
 
 @pytest.fixture
@@ -148,33 +148,33 @@ def gram(operator, kernel):
 def test_products_with_the_gram_matrix(operator, gram):
     V = np.random.default_rng(1).standard_normal((45, 4))
     assert_allclose(operator @ V, gram @ V, rtol=1e-10, atol=1e-9)
-    assert_allclose(operator.whole(), gram, rtol=1e-10, atol=1e-9)
+    assert_allclose(operator.to_dense(), gram, rtol=1e-10, atol=1e-9)
     assert_allclose(operator.diagonal(), np.diag(gram), rtol=1e-10)
 
 
 def test_diagonal_without_factors(blocks, threads):
     identity = WideKernel.identity(45, "float64")
     operator = GramOperator(threads, blocks, identity)
-    assert_allclose(operator.diagonal(), np.diag(operator.whole()))
+    assert_allclose(operator.diagonal(), np.diag(operator.to_dense()))
 
 
 def test_both_kinds_of_product_agree(blocks):
     pytest.importorskip("numba")
     V = np.random.default_rng(1).standard_normal((45, 4))
-    one, other = (outer_product(blocks[0], V=V, kind=k) for k in ("numpy", "numba"))
+    one, other = (apply_dual_gram(blocks[0], V=V, kind=k) for k in ("numpy", "numba"))
     assert_allclose(one, other, atol=1e-12)
 
 
 def test_completed_rows_and_variances(blocks, kernel, kind):
     wide = noisy(kernel, 0.7)
     for std in (None, "observed", "latent"):
-        X, spread = rows.completed_block(blocks[0], kernel=wide, std=std, kind=kind)
+        X, spread = rows.complete_block(blocks[0], kernel=wide, std=std, kind=kind)
         wanted, Y, _ = core_rows.complete_rows(
             blocks[0], kernel=dense(wide), kind="numpy"
         )
         assert_allclose(X, wanted, atol=1e-10)
         duals = replace(blocks[0], values=Y)
-        assert_allclose(rows_of_duals(duals, wide), wanted, atol=1e-10)
+        assert_allclose(rows_from_duals(duals, wide), wanted, atol=1e-10)
         if std is None:
             assert spread is None
             continue

@@ -8,22 +8,20 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from ncarl.core import graph as core_graph
-from ncarl.core.kernel import Penalty, column_kernel
-from ncarl.core.weights import Floor, Spectrum, shares
-from ncarl.wide import graph as wide_graph
-from ncarl.wide.graph import wide_similarity
-from ncarl.wide.inverse import Graph
-from ncarl.wide.kernel import wide_kernel
-from ncarl.wide.solver import weigh
+from ncarl.core.kernel import QuadraticPenalty, column_kernel
+from ncarl.core.weights import FloorWeights, Spectrum, singular_value_shares
+from ncarl.wide.kernel import ColumnGraph, wide_kernel
+from ncarl.wide.solver import spectral_weights
 from ncarl.wide.spectrum import (
     LANCZOS_STEPS,
     WideGram,
-    block_size,
+    chebyshev_subspace_iteration,
     exact_gram,
-    leading_pairs,
     relative_change,
-    summarised,
-    tail_density,
+    subspace_size,
+    summarize_gram,
+    tail_spectral_density,
+    wide_similarity,
 )
 
 
@@ -53,12 +51,12 @@ def low_rank(n, seed=0):
 
 
 def in_short(G, rank):
-    return summarised(Matrix(G), np.diag(G).copy(), rank, None, "float64")
+    return summarize_gram(Matrix(G), np.diag(G).copy(), rank, None, "float64")
 
 
 def test_leading_pairs_are_those_of_the_matrix():
     G = low_rank(90)
-    values, V = leading_pairs(
+    values, V = chebyshev_subspace_iteration(
         Matrix(G), np.random.default_rng(0).standard_normal((90, 14)), 4
     )
     assert_allclose(values[:4], np.linalg.eigvalsh(G)[::-1][:4], rtol=1e-8)
@@ -76,10 +74,10 @@ def test_pairs_of_the_step_before_make_it_quick():
             return super().__matmul__(V)
 
     start = np.random.default_rng(0).standard_normal((90, 14))
-    _, V = leading_pairs(Counted(G), start, 4)
+    _, V = chebyshev_subspace_iteration(Counted(G), start, 4)
     cold = len(seen)
     seen.clear()
-    leading_pairs(Counted(G), V, 4)
+    chebyshev_subspace_iteration(Counted(G), V, 4)
     assert len(seen) < cold
 
 
@@ -87,15 +85,15 @@ def test_matrix_of_low_rank_has_nothing_left():
     X = np.random.default_rng(0).standard_normal((50, 3)) @ np.eye(3, 40)
     gram = in_short(X.T @ X, 5)
     assert_allclose(gram.values[:3], np.linalg.svd(X)[1][:3] ** 2, rtol=1e-10)
-    assert gram.singular_sum() == pytest.approx(np.linalg.svd(X)[1][:3].sum(), rel=1e-5)
+    assert gram.nuclear_norm() == pytest.approx(np.linalg.svd(X)[1][:3].sum(), rel=1e-5)
 
 
 def test_matrix_of_zeros():
     gram = in_short(np.zeros((40, 40)), 5)
-    assert gram.singular_sum() == 0.0
-    weights = weigh(gram, Floor(3), 1)
+    assert gram.nuclear_norm() == 0.0
+    weights = spectral_weights(gram, FloorWeights(3), 1)
     assert_allclose(weights.leading, 40.0)
-    assert weights.rest == pytest.approx(40.0)
+    assert weights.tail == pytest.approx(40.0)
     assert relative_change(gram, gram) == pytest.approx(0.0, abs=1e-14)
 
 
@@ -103,7 +101,7 @@ def test_matrix_of_zeros():
 def test_sum_of_singular_values_is_near(seed, decay):
     values = 1.0 / np.arange(1.0, 151.0) ** decay
     gram = in_short(matrix(values**2, seed), 12)
-    assert gram.singular_sum() == pytest.approx(values.sum(), rel=3e-2)
+    assert gram.nuclear_norm() == pytest.approx(values.sum(), rel=3e-2)
     assert gram.masses.sum() == pytest.approx(150 - 12)
     trace = gram.values[:12].sum() + gram.masses @ gram.nodes
     assert trace == pytest.approx((values**2).sum())
@@ -115,7 +113,7 @@ def test_density_is_exact_where_lanczos_sees_all():
     G = matrix(values)
     assert len(np.unique(values)) < LANCZOS_STEPS
     U = np.linalg.eigh(G)[1][:, -20:]
-    nodes, masses = tail_density(Matrix(G), U, float(values[20:].sum()))
+    nodes, masses = tail_spectral_density(Matrix(G), U, float(values[20:].sum()))
     heavy = nodes[masses > 1e-6]
     scale = heavy.max() / 4.0  # all are scaled to the trace
     nearest = np.abs(heavy[:, None] / scale - [4.0, 1.0, 0.25]).min(axis=1)
@@ -131,8 +129,8 @@ def test_repeated_to_the_last_bit():
 
 @pytest.mark.parametrize("n", [3, 20, 100])
 def test_all_columns_are_taken_where_they_are_few(n):
-    assert block_size(64, n) == (n if n < 73 else 72)
-    assert block_size(n, n) == n
+    assert subspace_size(64, n) == (n if n < 73 else 72)
+    assert subspace_size(n, n) == n
 
 
 def test_change_is_that_of_the_dense_matrices():
@@ -156,25 +154,25 @@ def test_change_is_that_of_the_dense_matrices():
 @pytest.mark.parametrize("steep", [False, True])
 def test_weights_of_all_directions_are_those_of_the_rule(step, directions, steep):
     G = matrix(np.arange(1.0, 41.0) ** -8) if steep else low_rank(40)
-    gram, rule = exact_gram(G), Floor(directions)
-    found = weigh(gram, rule, step)
+    gram, rule = exact_gram(G), FloorWeights(directions)
+    found = spectral_weights(gram, rule, step)
     values = gram.values[::-1]
     assert_allclose(found.leading, rule(values, step)[::-1])
-    assert found.settled == bool(np.all(rule.settled(values, step)))
+    assert found.is_stationary == bool(np.all(rule.is_stationary(values, step)))
     if steep and directions == 6:
-        assert found.settled == (step >= 30)
+        assert found.is_stationary == (step >= 30)
 
 
 def test_the_rest_weighs_as_its_mean_share():
     G = matrix(np.linspace(1.0, 3.0, 60) ** 2)
-    gram, rule = in_short(G, 10), Floor(4)
-    found = weigh(gram, rule, 30)
-    lam = shares(np.linalg.eigvalsh(G))
+    gram, rule = in_short(G, 10), FloorWeights(4)
+    found = spectral_weights(gram, rule, 30)
+    lam = singular_value_shares(np.linalg.eigvalsh(G))
     floor = float(rule.floor(lam, 30)[0])
-    assert 1.0 / found.rest == pytest.approx(
+    assert 1.0 / found.tail == pytest.approx(
         np.maximum(lam[:50], floor).mean(), rel=2e-2
     )
-    assert (found.leading <= found.rest).all()
+    assert (found.leading <= found.tail).all()
 
 
 @pytest.mark.parametrize("gamma", [None, 0.2])
@@ -188,12 +186,14 @@ def test_kernel_is_the_inverse_of_the_quadratic_form(alpha, gamma):
     )
     S = np.where(rng.random((n, n)) < 0.1, rng.random((n, n)), 0.0)
     S /= np.maximum(S.sum(axis=1, keepdims=True), 1.0)
-    penalty = Penalty(alpha, 1e-6, gamma)
+    penalty = QuadraticPenalty(alpha, 1e-6, gamma)
     wanted = column_kernel(
         Spectrum(np.arange(n), U), weights, core_graph.laplacian(S.copy()), penalty,
-        missing_side=False,
+        needs_precision=False,
     )  # fmt: skip
-    found = wide_kernel(U[:, :p], weights[:p], 130.0, Graph.of(csr_array(S)), penalty)
+    found = wide_kernel(
+        U[:, :p], weights[:p], 130.0, ColumnGraph.from_similarity(csr_array(S)), penalty
+    )
     assert_allclose(found.T.toarray() + found.F @ found.F.T, wanted.K, atol=1e-12)
     assert found.F.shape[1] == p - 1  # one weighs as much as the rest
     assert found.s == wanted.s
@@ -208,8 +208,8 @@ def test_graph_is_that_of_the_core(threads, k):
 
 
 def test_graph_of_many_columns_is_found_in_single_precision(threads, monkeypatch):
-    monkeypatch.setattr(wide_graph, "MANY", 10)
-    monkeypatch.setattr(wide_graph, "STRIP", 16)
+    monkeypatch.setattr("ncarl.wide.spectrum.FLOAT32_MIN_COLUMNS", 10)
+    monkeypatch.setattr("ncarl.wide.spectrum.COLUMNS_PER_STRIP", 16)
     G = low_rank(60)
     G += 1e10  # a common part, in which single precision would drown
     found = wide_similarity(exact_gram(G), 5, threads)
@@ -227,5 +227,7 @@ def test_equal_columns_share_evenly(threads):
 
 def test_points_and_remainder_make_the_diagonal():
     gram = in_short(low_rank(50), 6)
-    assert_allclose((gram.points() ** 2).sum(axis=1) + gram.remainder(), gram.diagonal)
+    assert_allclose(
+        (gram.points() ** 2).sum(axis=1) + gram.residual_diagonal(), gram.diagonal
+    )
     assert isinstance(gram, WideGram)

@@ -1,267 +1,713 @@
-"""EM on kernel, noise and column means: one pass over the rows a step.
+"""EM for kernel, noise and column means of one side of a matrix.
 
-A row is a draw ``x ~ N(mean, K)`` of which ``v = x_o + noise`` is seen. With
-``A = K_oo + s I`` and ``y = A^-1 (v - mean_o)`` all that a step needs of the rows is
+A row is a draw ``x ~ N(mean, K)`` of which ``v = x_o + noise`` is observed. With
+``A = K_oo + s I`` and ``y = A^-1 (v - mean_o)``, one pass over the rows gives
 
-    B = sum scatter(A^-1 - y y^T),   pull = sum scatter(y),
+    B = sum scatter(A^-1 - y y^T),   sum_y = sum scatter(y),
 
 and then ``K <- (m S + nu tau Psi) / (m + nu)`` with ``S = K - K B K / m - d d^T``,
-``d = K pull / m``, ``mean <- mean + d`` and ``s <- s - s^2 B_jj / count_j``. Rows are
+``d = K sum_y / m``, ``mean <- mean + d`` and ``s <- s - s^2 B_jj / count_j``. Rows are
 solved in units of the noise, where ``s = 1``.
+
+`EMProblem` prepares a dataset, starts from `prior_correlation` and runs `em_iterates`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace, device, is_numpy_array
 
-from ncarl.bayes.state import Assessed, Belief, Climb, Iterate, Rows, State
+from ncarl.blocks import group_costs
+from ncarl.centering import (
+    Centering,
+    as_one_block,
+    fit_two_way_effects,
+    overall_mean,
+    square_sum,
+)
 from ncarl.core.linalg import (
-    LAST_JITTER,
+    MAX_JITTER,
     add_diagonal,
+    identity_like,
     mean_diagonal,
     sandwich,
     spd_inverse,
+    spd_log_det,
+    spd_log_det_and_trace,
+    symmetrize,
 )
-from ncarl.core.log_det import spd_log_det, spd_log_det_and_trace
-from ncarl.core.rows import evidence_of_rows
-from ncarl.core.types import Array, EvidenceSums, Kernel
+from ncarl.core.rows import observed_gram, row_likelihood
+from ncarl.core.types import Array, Block, Kernel, LikelihoodSums
+from ncarl.dataset import Dataset, DataSummary
+from ncarl.engines.base import Engine, seconds_between
 from ncarl.exceptions import NotPositiveDefiniteError
-from ncarl.homes import seconds_between
+from ncarl.fitting.kernel_model import KernelModel
+from ncarl.fitting.loop import FitResult, History, drive
+from ncarl.observations import Observations
 
-#: A step is made longer by this factor after every one that raised the evidence.
-GROWTH = 1.2
-#: Noise of a column counts as if so many entries had the usual noise.
-NOISE_COUNT = 50.0
-#: What rounding may take from the evidence, as a part of it, by the type of the work.
-ROUNDING = {"float64": 2e-11, "float32": 1e-5}
-#: What is said where not even the kernel at the start is one.
-NO_START = (
+#: Over-relaxation grows by this factor after every step that raised the evidence.
+STEP_GROWTH = 1.2
+#: Pseudo-entries with the common noise, toward which the noise of a column is shrunk.
+NOISE_PSEUDO_COUNT = 50.0
+#: Relative rounding error of the evidence, by the type of the work.
+EVIDENCE_RTOL = {"float64": 2e-11, "float32": 1e-5}
+#: The error if the initial kernel is not positive definite.
+INDEFINITE_START_MESSAGE = (
     "the prior and the noise make no kernel that can be worked with; use "
     "noise='per-column', dtype='float64', or another prior"
 )
 
+#: Rows of the co-observation kernel are weighted by ``(entries + this) ** -1/2``.
+ROW_RIDGE = 10.0
+#: Weight of the identity in the prior correlation.
+IDENTITY_SHARE = 0.5
+#: Columns with a smaller centered variance are observed in every row.
+MIN_VARIANCE = 1e-9
+
+#: Initial kernel and noise as fractions of the variance about the effects. They need
+#: not add up to 1; the variance of the kernel grows in the first steps.
+KERNEL_SHARE, NOISE_SHARE = 0.3, 0.8
+#: Least noise as a fraction of the variance, because of rounding.
+MIN_NOISE_RATIO = 1e-8
+#: Least noise as a fraction of the squares about the column means, which a kernel with
+#: row effects contains too, and in units in the last place of the values.
+MIN_NOISE_TO_SQUARES, MIN_NOISE_ULPS = 1e-10, 8.0
+#: Least variance, for constant data, as a fraction of the mean square.
+MIN_VARIANCE_RATIO = 1e-12
+
+
+@dataclass(frozen=True)
+class GaussianParams:
+    """Parameters of the model, as arrays on the engine's device."""
+
+    K: Array  # covariance of the columns, (n, n)
+    noise: Array  # noise variance of each column, (n,); all 0 without noise
+    mean: Array  # mean of each column, (n,)
+    noisy: bool = True  # whether the model has noise
+
+    def map_arrays(self, func: Callable[[Any], Any]) -> GaussianParams:
+        """The parameters with ``func`` applied to every array."""
+        return GaussianParams(
+            func(self.K), func(self.noise), func(self.mean), self.noisy
+        )
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The prior, and which parameters are learned."""
+
+    Psi: Array  # prior correlation of the columns, (n, n)
+    pseudo_rows: float  # rows that the prior counts as (nu)
+    learn_noise: str | None = "learn"  # or "per-column"; None keeps the noise
+    learn_mean: bool = True
+
+
+@dataclass(frozen=True)
+class EMData:
+    """The rows as an engine placed them, and their numbers of entries."""
+
+    engine: Engine
+    blocks: Any
+    counts: Array  # observed entries of each column, on the device
+    n_rows: int
+    n_observed: int
+    needs_precision: bool  # whether some row solves for its missing entries
+    min_noise: float
+
+
+@dataclass(frozen=True)
+class EStep:
+    """The result of a pass over the rows with given parameters."""
+
+    params: GaussianParams  # those of the pass
+    next_params: GaussianParams  # after the M-step
+    evidence: float  # log evidence of params
+    penalized: float  # the same minus the penalty of the prior
+    jitter: float  # largest relative jitter of the pass
+    seconds: dict[str, float]  # by part
+    kernel: Kernel | None = None  # in units of the noise; None if K is indefinite
+    scales: Array | None = None  # (n,): factors from values to units of the noise
+
+
+@dataclass(frozen=True)
+class EMState:
+    """State of the iteration, from which it can be resumed."""
+
+    params: GaussianParams  # of the next E-step
+    unrelaxed_params: GaussianParams | None = None  # EM's own, if params are beyond
+    step_length: float = 1.0  # of the step that led to params; 1 is EM's own
+    penalized: float = -math.inf  # penalized evidence before that step
+
+
+@dataclass(frozen=True)
+class EMIterate:
+    """A step of EM, for `ncarl.fitting.loop.drive`."""
+
+    step: int
+    estep: EStep
+    change: float
+    em_state: EMState
+    may_stop: bool = True
+    notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def objective(self) -> float:
+        """Minus the penalized evidence."""
+        return -self.estep.penalized
+
+    @property
+    def jitter(self) -> float:
+        """Largest relative jitter of this step."""
+        return self.estep.jitter
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of this step by part."""
+        return self.estep.seconds
+
 
 def em_iterates(
-    rows: Rows, belief: Belief, climb: Climb, step: int = 0
-) -> Iterator[Iterate]:
-    """Yield better and better states; the penalised evidence never falls.
+    rows: EMData, prior: Prior, em_state: EMState, step: int = 0
+) -> Iterator[EMIterate]:
+    """Yield steps of EM; the penalized evidence never decreases.
 
-    Steps are stretched, a little more each time. Where that goes too far the step of
-    ordinary length is taken instead, which fails only where digits run out: that is
-    the end of it.
+    Steps are over-relaxed, by a factor that grows from step to step. If the evidence
+    decreases, EM's own step is taken instead, which fails only at the limits of
+    floating-point resolution: the iteration ends there.
     """
-    first, last = climb.penalised == -math.inf, None
+    first, last = em_state.penalized == -math.inf, None
     while True:
-        bold = climb.plain is not None
-        found = _assessed_or_none(rows, belief, climb.state, bold)
-        if bold and (found is None or not _risen(found, climb.penalised)):
-            climb = Climb(climb.plain or climb.state, None, 1.0, climb.penalised)
+        relaxed = em_state.unrelaxed_params is not None
+        estep = _e_step_or_none(rows, prior, em_state.params, relaxed)
+        if relaxed and (
+            estep is None or not _evidence_increased(estep, em_state.penalized)
+        ):
+            em_state = EMState(
+                em_state.unrelaxed_params or em_state.params,
+                None,
+                1.0,
+                em_state.penalized,
+            )
             continue
-        if found is None:
-            # Rounding has the last word: data without noise, fitted to all digits.
+        if estep is None:
+            # Noise-free data: further steps are below floating-point resolution.
             if step == 0:
                 if last is None:
-                    raise NotPositiveDefiniteError(NO_START)
-                yield Iterate(1, last, 0.0, climb, notes=_notes(last))
+                    raise NotPositiveDefiniteError(INDEFINITE_START_MESSAGE)
+                yield EMIterate(1, last, 0.0, em_state, notes=_notes(last))
             return
-        gain = (found.penalised - climb.penalised) / rows.n_observed
-        length = 1.0 if first else climb.length * GROWTH
-        climb, last = _onward(rows, found, length), found
+        gain = (estep.penalized - em_state.penalized) / rows.n_observed
+        length = 1.0 if first else em_state.step_length * STEP_GROWTH
+        em_state, last = _extrapolate(rows, estep, length), estep
         if not first:
             step += 1
-            yield Iterate(step, found, abs(gain), climb, notes=_notes(found))
+            yield EMIterate(step, estep, abs(gain), em_state, notes=_notes(estep))
         first = False
 
 
-def _assessed_or_none(
-    rows: Rows, belief: Belief, state: State, doubtful: bool
-) -> Assessed | None:
-    """The state assessed; None where its kernel is none any more."""
+def _e_step_or_none(
+    rows: EMData, prior: Prior, params: GaussianParams, check_definite: bool
+) -> EStep | None:
+    """E-step at ``params``; None if ``K`` is no longer positive definite."""
     try:
-        found = assess(rows, belief, state, doubtful=doubtful)
+        estep = e_step(rows, prior, params, check_definite=check_definite)
     except NotPositiveDefiniteError:
         return None
-    return found if math.isfinite(found.penalised) else None
+    return estep if math.isfinite(estep.penalized) else None
 
 
-def _risen(found: Assessed, before: float) -> bool:
-    """Whether the evidence has not fallen; it is NaN where a kernel is not one."""
-    rounding = ROUNDING[str(found.state.K.dtype).split(".")[-1]]
-    return found.penalised >= before - rounding * abs(before)
+def _evidence_increased(estep: EStep, previous: float) -> bool:
+    """Whether the evidence has not decreased, up to rounding; False for NaN."""
+    rounding = EVIDENCE_RTOL[str(estep.params.K.dtype).split(".")[-1]]
+    return estep.penalized >= previous - rounding * abs(previous)
 
 
-def _onward(rows: Rows, found: Assessed, length: float) -> Climb:
-    """The next point: as far beyond EM's own as the length says."""
-    if length <= 1.0:
-        return Climb(found.following, None, length, found.penalised)
-    far = stretched(found.state, found.following, length, rows.least_noise)
-    return Climb(far, found.following, length, found.penalised)
+def _extrapolate(rows: EMData, estep: EStep, step_length: float) -> EMState:
+    """The next state, over-relaxed if ``step_length`` is above 1."""
+    if step_length <= 1.0:
+        return EMState(estep.next_params, None, step_length, estep.penalized)
+    far = over_relax(estep.params, estep.next_params, step_length, rows.min_noise)
+    return EMState(far, estep.next_params, step_length, estep.penalized)
 
 
-def _notes(found: Assessed) -> dict[str, float]:
-    """What the history keeps of a step besides the usual."""
-    return {"log_evidence": found.evidence, "penalised_evidence": found.penalised}
+def _notes(estep: EStep) -> dict[str, float]:
+    """Further columns of the history."""
+    return {"log_evidence": estep.evidence, "penalized_evidence": estep.penalized}
 
 
-def stretched(old: State, new: State, length: float, least_noise: float) -> State:
-    """The point ``length`` times as far from ``old`` as ``new``; noise by factors."""
+def over_relax(
+    old: GaussianParams, new: GaussianParams, step_length: float, min_noise: float
+) -> GaussianParams:
+    """``old + step_length * (new - old)``; for the noise, the same of its logarithm."""
     noise = new.noise
-    if noise is not old.noise:  # which it is where it is given
-        noise = old.noise * (new.noise / old.noise) ** length
-        noise = array_namespace(noise).clip(noise, least_noise, None)
-    K = old.K + (new.K - old.K) * length
-    mean = old.mean + (new.mean - old.mean) * length
-    return State(K, noise, mean, new.noisy)
+    if noise is not old.noise:  # it is the same array if it is not learned
+        noise = old.noise * (new.noise / old.noise) ** step_length
+        noise = array_namespace(noise).clip(noise, min_noise, None)
+    K = old.K + (new.K - old.K) * step_length
+    mean = old.mean + (new.mean - old.mean) * step_length
+    return GaussianParams(K, noise, mean, new.noisy)
 
 
-def assess(
-    rows: Rows, belief: Belief, state: State, *, doubtful: bool = False
-) -> Assessed:
-    """Evidence of a state, and the state that EM goes to from there.
+def e_step(
+    rows: EMData, prior: Prior, params: GaussianParams, *, check_definite: bool = False
+) -> EStep:
+    """Evidence of parameters, and the parameters after the M-step.
 
-    The evidence is NaN where the kernel is not positive definite; ``doubtful`` asks
-    for a look at that first.
+    The evidence is NaN if ``K`` is not positive definite; ``check_definite`` checks
+    that before the pass over the rows.
     """
-    engine, n = rows.engine, state.K.shape[0]
-    home = engine.home
-    start = home.mark()
-    with home.work(n):
-        penalty, tau = _prior_penalty(belief, state.K, checked=doubtful)
-        # Where work is queued NaN is found in the end: looking means waiting.
-        if doubtful and not home.queued and np.isnan(penalty):
-            return Assessed(state, state, math.nan, math.nan, 0.0, {})
-        kernel, scales = in_noise_units(state, missing_side=rows.missing_side)
-    ready = home.mark()
+    engine, n = rows.engine, params.K.shape[0]
+    compute_device = engine.compute_device
+    start = compute_device.timestamp()
+    with compute_device.compute_context(n):
+        penalty, tau = _prior_penalty(prior, params.K, checked=check_definite)
+        # On an asynchronous device NaN is found at the end: reading it now would wait.
+        if check_definite and not compute_device.is_async and np.isnan(penalty):
+            return EStep(params, params, math.nan, math.nan, 0.0, {})
+        kernel, scales = kernel_in_noise_units(
+            params, with_precision=rows.needs_precision
+        )
+    ready = compute_device.timestamp()
     sums = engine.total(
-        evidence_of_rows, rows.blocks, kernel=kernel, offsets=state.mean,
-        scales=scales, checked=not home.queued,
-    )  # fmt: skip
-    done = home.mark()
-    with home.work(n):
-        B, log_det = _both_sides(sums, kernel)
-        fit = _log_evidence(rows, sums, state, log_det)
-        following = _following(rows, belief, state, kernel, scales, sums, B, tau)
-        penalty = penalty + _noise_penalty(belief, state)
-        end = home.mark()
-        evidence, cost = (float(x) for x in home.read(fit, penalty))
+        row_likelihood,
+        rows.blocks,
+        kernel=kernel,
+        offsets=params.mean,
+        scales=scales,
+        checked=not compute_device.is_async,
+    )
+    done = compute_device.timestamp()
+    with compute_device.compute_context(n):
+        B, log_det = _add_precision_form(sums, kernel)
+        fit = _log_evidence(rows, sums, params, log_det)
+        next_params = _m_step(rows, prior, params, kernel, scales, sums, B, tau)
+        penalty = penalty + _noise_penalty(prior, params)
+        end = compute_device.timestamp()
+        evidence, cost = (float(x) for x in compute_device.read_back(fit, penalty))
     seconds = {
         "kernel": seconds_between(start, ready) + seconds_between(done, end),
         "rows": seconds_between(ready, done),
     }
-    penalised = evidence - cost
-    return Assessed(
-        state, following, evidence, penalised, sums.jitter, seconds, kernel, scales
+    penalized = evidence - cost
+    return EStep(
+        params, next_params, evidence, penalized, sums.jitter, seconds, kernel, scales
     )
 
 
-def in_noise_units(state: State, *, missing_side: bool) -> tuple[Kernel, Array | None]:
-    """The kernel in units of the columns' noise, and what values are multiplied by."""
-    if not state.noisy:
-        return Kernel(state.K, None, 0.0), None
-    scales = 1.0 / array_namespace(state.noise).sqrt(state.noise)
+def kernel_in_noise_units(
+    params: GaussianParams, *, with_precision: bool
+) -> tuple[Kernel, Array | None]:
+    """The kernel in units of the columns' noise, and the factors to these units."""
+    if not params.noisy:
+        return Kernel(params.K, None, 0.0), None
+    scales = 1.0 / array_namespace(params.noise).sqrt(params.noise)
     K = scales[:, None] * scales[None, :]
-    K *= state.K
-    P = spd_inverse(add_diagonal(K, 1.0), checked=False) if missing_side else None
+    K *= params.K
+    P = spd_inverse(add_diagonal(K, 1.0), checked=False) if with_precision else None
     return Kernel(K, P, 1.0), scales
 
 
-def _both_sides(sums: EvidenceSums, kernel: Kernel) -> tuple[Array, Any]:
-    """``B`` and ``sum log|A|`` with what rows solved on their missing side add."""
-    if sums.missing is None or sums.n_missing == 0:
+def _add_precision_form(sums: LikelihoodSums, kernel: Kernel) -> tuple[Array, Any]:
+    """``B`` and ``sum log|A|``, with the terms of rows solved for missing entries."""
+    if sums.missing_inverse_sum is None or sums.n_precision_rows == 0:
         return sums.B, sums.log_det
     P: Array = kernel.P
-    B = sums.B + P * float(sums.n_missing) - sandwich(P, sums.missing)
-    return B, sums.log_det - sums.n_missing * spd_log_det(P)
+    B = (
+        sums.B
+        + P * float(sums.n_precision_rows)
+        - sandwich(P, sums.missing_inverse_sum)
+    )
+    return B, sums.log_det - sums.n_precision_rows * spd_log_det(P)
 
 
-def _log_evidence(rows: Rows, sums: EvidenceSums, state: State, log_det: Any) -> Any:
-    """Log density of all that is observed."""
+def _log_evidence(
+    rows: EMData, sums: LikelihoodSums, params: GaussianParams, log_det: Any
+) -> Any:
+    """Log density of the observed entries."""
     total = sums.fit + log_det + rows.n_observed * math.log(2.0 * math.pi)
-    if state.noisy:
-        xp = array_namespace(state.noise)
-        total = total + xp.sum(xp.log(state.noise) * rows.counts)
+    if params.noisy:
+        xp = array_namespace(params.noise)
+        total = total + xp.sum(xp.log(params.noise) * rows.counts)
     return -0.5 * total
 
 
-def _following(
-    rows: Rows, belief: Belief, state: State, kernel: Kernel, scales: Array | None,
-    sums: EvidenceSums, B: Array, tau: Any,
-) -> State:  # fmt: skip
-    """The state that EM goes to."""
+def _m_step(
+    rows: EMData,
+    prior: Prior,
+    params: GaussianParams,
+    kernel: Kernel,
+    scales: Array | None,
+    sums: LikelihoodSums,
+    B: Array,
+    tau: Any,
+) -> GaussianParams:
+    """Parameters after the M-step."""
     m = float(rows.n_rows)
-    # In place where it can be: n x n arrays are what time is made of here.
+    # In place where possible: passes over n x n arrays dominate the time.
     S = sandwich(kernel.K, B)
     S *= -1.0 / m
     S += kernel.K
-    mean = state.mean
-    if belief.learn_mean:
-        d = _product(kernel.K, sums.pull) * (1.0 / m)
+    mean = params.mean
+    if prior.learn_mean:
+        d = _matvec(kernel.K, sums.sum_y) * (1.0 / m)
         S -= d[:, None] * d[None, :]
         mean = mean + (d if scales is None else d / scales)
-    share = belief.strength / (m + belief.strength)
+    share = prior.pseudo_rows / (m + prior.pseudo_rows)
     if scales is None:
         S *= 1.0 - share
     else:
         # As one product, which is symmetric to the last bit.
         S *= (1.0 - share) / (scales[:, None] * scales[None, :])
-    if belief.strength > 0.0:
-        S += belief.Psi * (tau * share)
-    noise = _noise(rows, belief, state, array_namespace(B).linalg.diagonal(B))
-    return State(S, noise, mean, state.noisy)
+    if prior.pseudo_rows > 0.0:
+        S += prior.Psi * (tau * share)
+    noise = _update_noise(rows, prior, params, array_namespace(B).linalg.diagonal(B))
+    return GaussianParams(S, noise, mean, params.noisy)
 
 
-def _product(K: Array, y: Array) -> Array:
+def _matvec(K: Array, y: Array) -> Array:
     """``K y``, not through NumPy's BLAS: see `ncarl.core.linalg` on idle threads."""
     return np.einsum("ij,j->i", K, y) if is_numpy_array(K) else K @ y
 
 
-def _prior_penalty(belief: Belief, K: Array, *, checked: bool) -> tuple[Any, Any]:
-    """``nu/2 (log|K| + tau tr(Psi K^-1) - n log tau)`` at its smallest, and tau.
+def _prior_penalty(prior: Prior, K: Array, *, checked: bool) -> tuple[Any, Any]:
+    """``min over tau of nu/2 (log|K| + tau tr(Psi K^-1) - n log tau)``, and tau.
 
-    NaN where ``K`` is not positive definite. Without a prior there is nothing to pay,
-    and only ``checked`` asks for a look at ``K``.
+    NaN if ``K`` is not positive definite. Without a prior the penalty is 0, and ``K``
+    is checked only with ``checked``.
     """
     xp, n = array_namespace(K), K.shape[0]
-    if belief.strength == 0.0:
+    if prior.pseudo_rows == 0.0:
         return (0.0 * spd_log_det(K) if checked else 0.0), 0.0
-    log_det, trace = spd_log_det_and_trace(K, belief.Psi)
+    log_det, trace = spd_log_det_and_trace(K, prior.Psi)
     if not checked and is_numpy_array(K) and np.isnan(log_det):
-        # Nothing but rounding can have made it so.
-        K = add_diagonal(K, LAST_JITTER * mean_diagonal(K))
-        log_det, trace = spd_log_det_and_trace(K, belief.Psi)
+        # Only rounding can have made it indefinite.
+        K = add_diagonal(K, MAX_JITTER * mean_diagonal(K))
+        log_det, trace = spd_log_det_and_trace(K, prior.Psi)
     size = log_det + n + n * xp.log(trace / n)
-    return 0.5 * belief.strength * size, n / trace
+    return 0.5 * prior.pseudo_rows * size, n / trace
 
 
-def _usual_noise(noise: Array) -> Any:
-    """The noise that the columns' are about: where it is likeliest, given them."""
+def _harmonic_mean(noise: Array) -> Any:
+    """The common noise: its most likely value given that of the columns."""
     return noise.shape[0] / array_namespace(noise).sum(1.0 / noise)
 
 
-def _noise_penalty(belief: Belief, state: State) -> Any:
-    """What the inverse-gamma prior of the columns' noise takes off the evidence."""
-    if belief.learn_noise != "per-column" or not state.noisy:
+def _noise_penalty(prior: Prior, params: GaussianParams) -> Any:
+    """Penalty of the inverse-gamma prior of the columns' noise."""
+    if prior.learn_noise != "per-column" or not params.noisy:
         return 0.0
-    xp, usual = array_namespace(state.noise), _usual_noise(state.noise)
-    logs = xp.log(state.noise / usual) + usual / state.noise
-    return 0.5 * NOISE_COUNT * xp.sum(logs)
+    xp, common = array_namespace(params.noise), _harmonic_mean(params.noise)
+    logs = xp.log(params.noise / common) + common / params.noise
+    return 0.5 * NOISE_PSEUDO_COUNT * xp.sum(logs)
 
 
-def _noise(rows: Rows, belief: Belief, state: State, diagonal: Array) -> Array:
+def _update_noise(
+    rows: EMData, prior: Prior, params: GaussianParams, diagonal: Array
+) -> Array:
     """Noise of the columns after a step; ``diagonal`` is that of ``B``."""
-    xp, old = array_namespace(diagonal), state.noise
-    if belief.learn_noise is None or not state.noisy:
+    xp, old = array_namespace(diagonal), params.noise
+    if prior.learn_noise is None or not params.noisy:
         return old
-    # Squared noise that the entries of each column are expected to hold.
+    # Expected squared noise of the entries of each column.
     squares = old * (rows.counts - diagonal)
-    if belief.learn_noise == "learn":
+    if prior.learn_noise == "learn":
         noise = xp.ones_like(old) * (xp.sum(squares) / rows.n_observed)
     else:
-        noise = squares + NOISE_COUNT * _usual_noise(old)
-        noise = noise / (rows.counts + NOISE_COUNT)
-    return xp.clip(noise, rows.least_noise, None)
+        noise = squares + NOISE_PSEUDO_COUNT * _harmonic_mean(old)
+        noise = noise / (rows.counts + NOISE_PSEUDO_COUNT)
+    return xp.clip(noise, rows.min_noise, None)
+
+
+def prior_correlation(dataset: Dataset, prior: Any, engine: Engine) -> Array:
+    """The prior correlation of the columns, on the engine's device.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The entries.
+    prior : {"co-observation", "identity"} or array
+        The co-observation kernel; none; features of the columns, shape (n, d), used
+        together with that kernel; or the correlation itself, shape (n, n).
+    engine : Engine
+        Runs the work on rows.
+    """
+    n, compute_device = len(dataset.summary.column_counts), engine.compute_device
+    if isinstance(prior, str) and prior == "identity":
+        return compute_device.from_numpy(np.eye(n))
+    if not isinstance(prior, str) and prior.shape[0] == prior.shape[1]:
+        return compute_device.from_numpy(prior / prior.diagonal().mean())
+    C = co_observation_kernel(dataset, engine)
+    with compute_device.compute_context(n):
+        if not isinstance(prior, str):
+            C = (C + compute_device.from_numpy(feature_correlation(prior))) * 0.5
+        return C * (1.0 - IDENTITY_SHARE) + identity_like(C) * IDENTITY_SHARE
+
+
+@dataclass(frozen=True)
+class MaskWeights:
+    """Replaces values by a weight of their row, which falls with its entries."""
+
+    def transform(self, observed: Observations) -> Observations:
+        """The weights of the entries."""
+        weights = (observed.row_counts + ROW_RIDGE) ** -0.25
+        return observed.with_values(np.repeat(weights, observed.row_counts))
+
+    def __call__(self, chunk: Observations) -> Block:
+        """The weights of a chunk as one block."""
+        return as_one_block(self.transform(chunk))
+
+
+def co_observation_kernel(dataset: Dataset, engine: Engine) -> Array:
+    """Correlation of the columns' patterns of observed entries, doubly centered."""
+    A = engine.total(observed_gram, dataset.place_blocks(engine, MaskWeights()))
+    summary = dataset.summary
+    observed = summary.column_counts > 0
+    n_observed = int(observed.sum())
+    with engine.compute_device.compute_context(len(observed)):
+        active = engine.compute_device.from_numpy(observed.astype(np.float64))
+        C = _unit_diagonal(_double_center(_unit_diagonal(A), active))
+        return _shrink_chance_correlation(C, summary.n_observed_rows, n_observed)
+
+
+def _double_center(A: Array, active: Array) -> Array:
+    """``A`` minus the means of its rows and columns, over active ones."""
+    xp = array_namespace(A)
+    count = xp.sum(active)
+    both = active[:, None] * active[None, :]
+    A = A * both
+    means = xp.sum(A, axis=0) / count
+    return (A - means[:, None] - means[None, :] + xp.sum(means) / count) * both
+
+
+def _unit_diagonal(A: Array) -> Array:
+    """``A`` scaled to a diagonal of ones; columns without variance are uncorrelated."""
+    xp = array_namespace(A)
+    variances = xp.linalg.diagonal(A)
+    varies = variances > MIN_VARIANCE
+    ones, zeros = xp.ones_like(variances), 0.0 * xp.ones_like(variances)
+    scales = xp.where(varies, 1.0 / xp.sqrt(xp.where(varies, variances, ones)), zeros)
+    A = A * scales[:, None] * scales[None, :]
+    constant = identity_like(A) * xp.where(varies, zeros, ones)[:, None]
+    return symmetrize(A + constant)
+
+
+def _shrink_chance_correlation(C: Array, m: int, n: int) -> Array:
+    """Shrink correlations by their expected size if entries are missing at random.
+
+    Independent patterns of ``m`` rows have correlations of about ``m ** -1/2``, and
+    ``n`` centered ones of ``-1 / (n - 1)``; correlations no larger than that vanish.
+    """
+    xp = array_namespace(C)
+    if n < 2:
+        return C
+    eye = identity_like(C)
+    off = C - eye
+    size = xp.sum(off * off) / (n * (n - 1.0))
+    least = xp.asarray(1e-300, dtype=C.dtype, device=device(C))
+    chance = 1.0 / m + 1.0 / (n - 1.0) ** 2
+    share = xp.clip(1.0 - chance / xp.maximum(size, least), 0.0, 1.0)
+    return eye + off * share
+
+
+def feature_correlation(features: Array) -> Array:
+    """Correlation of columns by their standardized features."""
+    std = features.std(axis=0)
+    Z = (features - features.mean(axis=0)) / np.where(std > 0.0, std, 1.0)
+    return _unit_diagonal(Z @ Z.T)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model of one side."""
+
+    prior: Any = "co-observation"  # of the columns; see `prior_correlation`
+    #: "none", "mean", "columns" or "two-way"; the last has column means, and row
+    #: effects as part of the kernel.
+    center: str = "two-way"
+    noise: Any = "learn"  # or "per-column", or its standard deviation
+    dtype: str = "float64"  # or "float32": precision of the work
+
+
+class EMProblem:
+    """A matrix prepared for EM with a kernel of its columns.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Values of about unit size.
+    config : ModelConfig
+        The model.
+    engine : Engine
+        Runs the work on rows.
+    """
+
+    def __init__(self, dataset: Dataset, config: ModelConfig, engine: Engine) -> None:
+        self.dataset, self.config, self.engine = dataset, config, engine
+        summary = dataset.summary
+        self.n = n = len(summary.column_counts)
+        engine.compute_device.check_memory(n, np.dtype(config.dtype).itemsize)
+        self.needs_precision = summary.needs_precision(n) and config.noise != 0.0
+        mean, row_variance, variance = self._estimate_effects()
+        self.min_noise = self._compute_min_noise(mean, variance)
+        dataset.release()
+        counts = summary.column_counts.astype(config.dtype)
+        self.rows = EMData(
+            engine=engine,
+            blocks=dataset.place_blocks(engine, CastRows(config.dtype)),
+            counts=engine.compute_device.from_numpy(counts),
+            n_rows=summary.n_observed_rows,
+            n_observed=summary.n_observed,
+            needs_precision=self.needs_precision,
+            min_noise=self.min_noise,
+        )
+        self._moments = (mean, row_variance, variance)
+
+    def _compute_min_noise(self, mean: Array, variance: float) -> float:
+        """The least noise variance that is above rounding errors."""
+        count = self.dataset.summary.n_observed
+        sums = self.dataset.total(square_sum, centering=_centering_at(mean)).sums
+        about_mean, squares = sums
+        resolution = MIN_NOISE_ULPS * float(np.finfo(self.config.dtype).eps)
+        return max(
+            MIN_NOISE_RATIO * variance,
+            MIN_NOISE_TO_SQUARES * float(about_mean) / count,
+            resolution**2 * float(squares) / count,
+        )
+
+    def _estimate_effects(self) -> tuple[Array, float, float]:
+        """Column means, variance of the row effects, and residual variance."""
+        dataset, center, n = self.dataset, self.config.center, self.n
+        count = dataset.summary.n_observed
+        overall = 0.0 if center == "none" else overall_mean(dataset)
+        mean, ridge = np.full(n, overall), np.inf
+        if center in ("columns", "two-way"):
+            effects = fit_two_way_effects(dataset, _centering_at(mean))
+            mean, ridge = overall + effects.column_effects, effects.row_ridge
+        sums = dataset.total(square_sum, centering=_centering_at(mean)).sums
+        residual, squares = sums
+        if center == "two-way":
+            residual = effects.sum_squares
+        total = max(squares / count, MIN_VARIANCE_RATIO)
+        variance = max(residual / count, MIN_VARIANCE_RATIO * total)
+        return mean, variance / ridge if center == "two-way" else 0.0, variance
+
+    @cached_property
+    def prior_matrix(self) -> Array:
+        """Prior correlation plus the part of the row effects."""
+        _, row_variance, variance = self._moments
+        psi = prior_correlation(self.dataset, self.config.prior, self.engine)
+        with self.engine.compute_device.compute_context(self.n):
+            psi = psi + row_variance / (KERNEL_SHARE * variance)
+        return self._cast(psi)
+
+    def _cast(self, array: Array) -> Array:
+        """An array of the device in the precision of the work."""
+        if self.config.dtype == "float64":
+            return array
+        device = self.engine.compute_device
+        return device.from_numpy(device.to_numpy(array).astype(self.config.dtype))
+
+    def initial_params(self) -> GaussianParams:
+        """Parameters from which EM starts."""
+        mean, _, variance = self._moments
+        given, dtype, n = self.config.noise, self.config.dtype, self.n
+        level = NOISE_SHARE * variance if isinstance(given, str) else float(given) ** 2
+        compute_device = self.engine.compute_device
+        with compute_device.compute_context(n):
+            K = self.prior_matrix * (KERNEL_SHARE * variance)
+        return GaussianParams(
+            K,
+            compute_device.from_numpy(np.full(n, level, dtype=dtype)),
+            compute_device.from_numpy(mean.astype(dtype)),
+            level > 0.0,
+        )
+
+    def make_prior(self, strength: float) -> Prior:
+        """The prior, worth ``strength`` times the longer side in rows."""
+        learned = self.config.noise if isinstance(self.config.noise, str) else None
+        learn_mean = self.config.center in ("columns", "two-way")
+        pseudo_rows = strength * max(self.rows.n_rows, self.n)
+        return Prior(self.prior_matrix, pseudo_rows, learned, learn_mean)
+
+    def run(
+        self,
+        strength: float,
+        *,
+        max_iter: int,
+        tol: float,
+        observers: list[Any],
+        resume_from: tuple[EMState, int, History] | None = None,
+    ) -> FitResult[EMIterate]:
+        """Run EM from the start, or from a state with its step and history."""
+        if resume_from is None:
+            resume_from = EMState(self.initial_params()), 0, History()
+        em_state, step, history = resume_from
+        return drive(
+            em_iterates(self.rows, self.make_prior(strength), em_state, step),
+            max_iter=max_iter,
+            tol=tol,
+            observers=observers,
+            history=history,
+        )
+
+    def model(self, params: GaussianParams, *, to_host: bool = True) -> KernelModel:
+        """The fitted model with given parameters; its kernel may stay on the device."""
+        compute_device, n = self.engine.compute_device, self.n
+        with compute_device.compute_context(n):
+            kernel, scales = kernel_in_noise_units(
+                params, with_precision=self.needs_precision
+            )
+        to_numpy = compute_device.to_numpy
+        mean = to_numpy(params.mean).astype(np.float64)
+        column_scales = np.ones(n)
+        if scales is not None:
+            column_scales = 1.0 / to_numpy(scales).astype(np.float64)
+        return KernelModel(
+            kernel=kernel.map_arrays(to_numpy) if to_host else kernel,
+            centering=Centering(0.0, mean, None, column_scales),
+            unit=1.0,
+            sigma=1.0,
+            empty_columns=np.zeros(n, dtype=bool),
+            fallback=np.zeros(n),
+            dtype=self.config.dtype,
+        )
+
+
+def model_covariance(model: KernelModel) -> Array:
+    """The kernel of a model in the units of its values, as a NumPy array."""
+    scales = model.centering.column_scales
+    K: Array = model.kernel.K * scales[:, None] * scales[None, :]
+    return K
+
+
+def em_step_flops(summary: DataSummary) -> float:
+    """Approximate flops of a step with the kernel on the columns."""
+    histogram, n = summary.row_count_histogram, len(summary.column_counts)
+    costs = group_costs(np.arange(n + 1), np.ones(n + 1), n)
+    return 3.0 * float(histogram @ costs) + 6.0 * n**3
+
+
+def _centering_at(mean: Array) -> Centering:
+    """A centering by column means alone."""
+    return Centering(0.0, mean, None, np.ones(len(mean)))
+
+
+@dataclass(frozen=True)
+class CastRows:
+    """Casts values to the precision of the row work."""
+
+    dtype: str
+
+    def transform(self, observed: Observations) -> Observations:
+        """The entries in that precision."""
+        return observed.with_values(observed.values.astype(self.dtype, copy=False))
+
+    def __call__(self, chunk: Observations) -> Block:
+        """A chunk of rows as one block."""
+        return as_one_block(self.transform(chunk))

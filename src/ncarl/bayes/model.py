@@ -1,169 +1,319 @@
-"""A fitted model of one or both sides of a matrix, apart from any estimator."""
+"""`TwoSidedModel`: fitted kernels of the columns and rows of a matrix.
+
+Also in this module: the nearest-neighbor correction of its residuals (`RowNeighbors`),
+draws from its posterior, and conformal intervals (`ConformalScores`).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import cholesky
+from scipy.sparse import csr_array
+from scipy.stats import norm
+from threadpoolctl import threadpool_limits
 
-from ncarl.bayes.near import Near, NearChoice, nearest
-from ncarl.bayes.range import Range
-from ncarl.bayes.standard import Standard
-from ncarl.centre import Centre
+from ncarl.centering import Centering, Scaler, ValueBounds
 from ncarl.core.linalg import add_diagonal, jitter_steps, mean_diagonal
 from ncarl.core.types import Array
-from ncarl.engines import Engine
+from ncarl.engines.base import Engine
 from ncarl.exceptions import NotPositiveDefiniteError
-from ncarl.model import KernelModel
-from ncarl.observed import Observed
+from ncarl.fitting.kernel_model import KernelModel
+from ncarl.observations import Observations
 
-#: Draws are made so many numbers at a time.
-DRAW_ROOM = 20_000_000
+#: Numbers of nearest rows that are tried.
+N_NEIGHBORS_GRID = (5, 10, 20)
+#: Errors of 0 added to those of the nearest rows before their mean is taken.
+SHRINKAGE_COUNT = 1.0
+#: Rows are not compared if that takes more flops, or the completed matrix is larger.
+MAX_FLOPS, MAX_ENTRIES = 5e11, 1e8
+#: Least mean number of the nearest rows (of the largest grid value) that must have
+#: observed an entry: in a sparse matrix (MovieLens has 5% of its entries) they do not
+#: help.
+MIN_OBSERVED_NEIGHBORS = 2.0
+#: Least ``1 - c / s`` of an entry with a leave-one-out error; below it rounding
+#: dominates.
+MIN_LOO_DENOMINATOR = 1e-4
+#: Entries whose neighbor corrections are computed at a time.
+NEIGHBOR_CHUNK_SIZE = 20_000_000
+#: Numbers that are drawn at a time.
+SAMPLE_CHUNK_SIZE = 20_000_000
+#: Scores that are kept; more would not change the quantiles.
+MAX_SCORES = 100_000
+#: Largest tail probability from which intervals are extrapolated.
+MAX_TAIL = 1.0 / 3.0
+#: Tolerance of a rank below the next integer.
+RANK_EPS = 1e-9
 
 
 @dataclass(frozen=True)
-class TwoSided:
-    """Kernels of columns and rows, and how much each of them says.
+class NeighborCorrection:
+    """Correction of predictions by the mean error of the nearest rows."""
 
-    Attributes
-    ----------
-    standard : Standard
-        Units of the values.
-    range : Range
-        Where filled values may lie.
-    columns, rows : KernelModel or None
-        The sides; that of the rows works on the transposed matrix.
-    weight : float
-        Part of the column side in the entries of the matrix of the fit.
-    near : NearChoice or None
-        How the nearest rows are heard about entries of that matrix.
+    n_neighbors: int
+    weight: float  # of the mean error
+    std_factor: float  # of the standard deviations of corrected predictions
+
+    def correct(
+        self, mean_errors: Array, x: Array, std: Array | None
+    ) -> tuple[Array, Array | None]:
+        """Corrected predictions; unchanged where ``mean_errors`` is NaN."""
+        unchanged = np.isnan(mean_errors)
+        x = x + self.weight * np.where(unchanged, 0.0, mean_errors)
+        if std is not None:
+            std = std * np.where(unchanged, 1.0, self.std_factor)
+        return x, std
+
+
+@dataclass(frozen=True)
+class RowNeighbors:
+    """The nearest rows of every row of a matrix, and the errors of their entries."""
+
+    neighbors: Array  # (m, count), the nearest first; arbitrary for an empty row
+    loo_errors: Observations  # of entries predicted from the others of their row
+
+    def mean_errors(self, rows: Array, n_neighbors: int) -> Array:
+        """Mean errors of the nearest rows of some rows, in all columns.
+
+        NaN at observed entries and in empty rows.
+        """
+        m = self.loo_errors.shape[0]
+        nearest = self.neighbors[rows, :n_neighbors]
+        indptr = nearest.shape[1] * np.arange(len(rows) + 1)
+        chosen = csr_array(
+            (np.ones(nearest.size), nearest.ravel(), indptr), shape=(len(rows), m)
+        )
+        ones = self.loo_errors.with_values(np.ones(self.loo_errors.n_observed))
+        sums: Array = (chosen @ self.loo_errors.to_csr()).toarray()
+        sums /= (chosen @ ones.to_csr()).toarray() + SHRINKAGE_COUNT
+        own = self.loo_errors.take_rows(rows)
+        sums[own.rows, own.indices] = np.nan
+        sums[own.row_counts == 0] = np.nan
+        return sums
+
+    def iter_mean_errors(self, n_neighbors: int) -> Iterator[tuple[slice, Array]]:
+        """Mean errors for all rows, a slice of rows at a time."""
+        m, n = self.loo_errors.shape
+        step = max(1, NEIGHBOR_CHUNK_SIZE // n)
+        for first in range(0, m, step):
+            rows = slice(first, min(first + step, m))
+            yield rows, self.mean_errors(np.arange(rows.start, rows.stop), n_neighbors)
+
+    def mean_errors_at(self, i: Array, j: Array, n_neighbors: int) -> Array:
+        """Mean errors at single entries."""
+        distinct, position = np.unique(i, return_inverse=True)
+        order = np.argsort(position, kind="stable")
+        errors = np.empty(len(i))
+        step = max(1, NEIGHBOR_CHUNK_SIZE // self.loo_errors.shape[1])
+        for first in range(0, len(distinct), step):
+            part = self.mean_errors(distinct[first : first + step], n_neighbors)
+            ends = np.searchsorted(position[order], [first, first + step])
+            entries = order[slice(*ends)]
+            errors[entries] = part[position[entries] - first, j[entries]]
+        return errors
+
+
+def can_compare_rows(observed: Observations) -> bool:
+    """Whether comparing all rows is affordable, and neighbors share enough columns."""
+    m = int(np.count_nonzero(observed.row_counts))
+    n = int(np.count_nonzero(observed.column_counts))
+    affordable = 2.0 * m * m * n <= MAX_FLOPS and m * n <= MAX_ENTRIES
+    neighbors = N_NEIGHBORS_GRID[-1] * observed.n_observed / max(1, m * n)
+    return (
+        affordable
+        and m > 2 * N_NEIGHBORS_GRID[0]
+        and neighbors >= MIN_OBSERVED_NEIGHBORS
+    )
+
+
+def find_row_neighbors(
+    model: KernelModel, observed: Observations, engine: Engine, n_neighbors: int
+) -> RowNeighbors | None:
+    """Nearest completed rows of each row; None for a model without noise."""
+    from sklearn.neighbors import NearestNeighbors  # takes half a second to import
+
+    errors = leave_one_out_errors(model, observed, engine)
+    if errors is None:
+        return None
+    X, _ = model.complete(observed, engine)
+    nonempty = np.flatnonzero(observed.row_counts)
+    n_neighbors = min(n_neighbors, len(nonempty) - 1)
+    search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute")
+    rows = np.zeros((len(X), n_neighbors), dtype=np.int64)
+    threads = getattr(engine.compute_device, "n_jobs", None)
+    with threadpool_limits(threads, user_api="openmp"):
+        nearest = search.fit(X[nonempty]).kneighbors(return_distance=False)
+    rows[nonempty] = nonempty[nearest]
+    return RowNeighbors(rows, errors)
+
+
+def leave_one_out_errors(
+    model: KernelModel, observed: Observations, engine: Engine
+) -> Observations | None:
+    """Errors of the entries, each predicted from the others of its row.
+
+    With latent variance ``c`` and noise ``s``, an entry contributes ``c / s`` of itself
+    to its own prediction, so that its leave-one-out error is its residual over
+    ``1 - c / s``. None for a model without noise.
     """
+    if model.kernel.s == 0.0:
+        return None
+    j = observed.indices.astype(np.int64)
+    x, std = model.predict(observed, observed.rows, j, engine, std="latent")
+    assert std is not None
+    noise = model.kernel.s * model.centering.column_scales[j] ** 2
+    denominator = 1.0 - std**2 / noise
+    valid = denominator > MIN_LOO_DENOMINATOR
+    residuals = np.where(valid, observed.values - x, 0.0)
+    return observed.with_values(residuals / np.where(valid, denominator, 1.0))
 
-    standard: Standard
-    range: Range
+
+@dataclass(frozen=True)
+class TwoSidedModel:
+    """Kernel models of columns and rows, and how their predictions are combined."""
+
+    scaler: Scaler  # units of the values
+    bounds: ValueBounds  # of filled values
     columns: KernelModel | None
-    rows: KernelModel | None
-    weight: float
-    near: NearChoice | None = None
-    #: The nearest rows of the matrix of the fit, once they have been asked for.
-    found: list[Near] = field(
+    rows: KernelModel | None  # of the transposed matrix
+    weight: float  # of the column side in entries of the matrix of the fit
+    neighbor_correction: NeighborCorrection | None = None  # of entries of that matrix
+    #: The nearest rows of the matrix of the fit, once they have been computed.
+    neighbor_cache: list[RowNeighbors] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
 
     def complete(
-        self, observed: Observed, engine: Engine, *, std: str | None, both: bool
+        self,
+        observed: Observations,
+        engine: Engine,
+        *,
+        std: str | None,
+        transductive: bool,
     ) -> tuple[Array, Array | None]:
-        """All entries as the model sees them, and their standard deviations.
+        """All entries in the units of the model, and their standard deviations.
 
-        ``both`` asks for all that is known of the matrix of the fit, and only of that:
-        both sides, and the nearest rows.
+        ``transductive`` uses both sides and the nearest rows; ``observed`` must then
+        be the matrix of the fit.
         """
-        inner = self.standard.inward(observed)
-        answers = []
-        for side, share in self._shares(both):
-            turned = inner.transposed() if side is self.rows else inner
-            X, spread = side.complete(turned, engine, std=std)
+        inner = self.scaler.transform(observed)
+        predictions = []
+        for side, weight in self._side_weights(transductive):
+            oriented = inner.transpose() if side is self.rows else inner
+            X, deviations = side.complete(oriented, engine, std=std)
             if side is self.rows:
-                X, spread = X.T, None if spread is None else spread.T
-            answers.append((share, X, spread))
-        X, spread = _mixed(answers)
-        if both and self.near is not None:
-            near = self._near(inner, engine)
-            for rows, terms in near.strips(self.near.count):
-                part = None if spread is None else spread[rows]
-                X[rows], part = self.near.corrected(terms, X[rows], part)
-                if spread is not None:
-                    spread[rows] = part
-        return X, spread
+                X, deviations = X.T, None if deviations is None else deviations.T
+            predictions.append((weight, X, deviations))
+        X, deviations = _average_predictions(predictions)
+        correction = self.neighbor_correction
+        if transductive and correction is not None:
+            neighbors = self._row_neighbors(inner, engine)
+            for rows, errors in neighbors.iter_mean_errors(correction.n_neighbors):
+                part = None if deviations is None else deviations[rows]
+                X[rows], part = correction.correct(errors, X[rows], part)
+                if deviations is not None:
+                    deviations[rows] = part
+        return X, deviations
 
     def predict(
-        self, observed: Observed, i: Array, j: Array, engine: Engine, *,
-        std: str | None, both: bool,
+        self, observed: Observations, i: Array, j: Array, engine: Engine, *,
+        std: str | None, transductive: bool,
     ) -> tuple[Array, Array | None]:  # fmt: skip
-        """Single entries as the model sees them, and their standard deviations."""
-        inner = self.standard.inward(observed)
-        answers = []
-        for side, share in self._shares(both):
+        """Single entries in the units of the model, and their standard deviations."""
+        inner = self.scaler.transform(observed)
+        predictions = []
+        for side, weight in self._side_weights(transductive):
             if side is self.rows:
-                x, spread = side.predict(inner.transposed(), j, i, engine, std=std)
+                x, deviations = side.predict(inner.transpose(), j, i, engine, std=std)
             else:
-                x, spread = side.predict(inner, i, j, engine, std=std)
-            answers.append((share, x, spread))
-        x, spread = _mixed(answers)
-        if both and self.near is not None:
-            terms = self._near(inner, engine).terms_at(i, j, self.near.count)
-            x, spread = self.near.corrected(terms, x, spread)
-        return x, spread
+                x, deviations = side.predict(inner, i, j, engine, std=std)
+            predictions.append((weight, x, deviations))
+        x, deviations = _average_predictions(predictions)
+        correction = self.neighbor_correction
+        if transductive and correction is not None:
+            neighbors = self._row_neighbors(inner, engine)
+            errors = neighbors.mean_errors_at(i, j, correction.n_neighbors)
+            x, deviations = correction.correct(errors, x, deviations)
+        return x, deviations
 
-    def _near(self, inner: Observed, engine: Engine) -> Near:
-        """The nearest rows of the matrix of the fit; they are looked for once."""
-        if not self.found:
+    def _row_neighbors(self, inner: Observations, engine: Engine) -> RowNeighbors:
+        """The nearest rows of the matrix of the fit, which are computed once."""
+        if not self.neighbor_cache:
             assert self.columns is not None
-            assert self.near is not None
-            near = nearest(self.columns, inner, engine, self.near.count)
-            assert near is not None  # chosen by a model with noise
-            self.found.append(near)
-        return self.found[0]
+            assert self.neighbor_correction is not None
+            neighbors = find_row_neighbors(
+                self.columns, inner, engine, self.neighbor_correction.n_neighbors
+            )
+            assert neighbors is not None  # the correction needs a model with noise
+            self.neighbor_cache.append(neighbors)
+        return self.neighbor_cache[0]
 
-    def _shares(self, both: bool) -> Iterator[tuple[KernelModel, float]]:
-        """The sides that have a say, and how much."""
+    def _side_weights(self, transductive: bool) -> Iterator[tuple[KernelModel, float]]:
+        """The sides that are used, and their weights."""
         if self.columns is None or self.rows is None:
             only = self.columns or self.rows
             assert only is not None
             yield only, 1.0
-        elif not both:
+        elif not transductive:
             yield self.columns, 1.0
         else:
             yield self.columns, self.weight
             yield self.rows, 1.0 - self.weight
 
-    def draws(
-        self, observed: Observed, count: int, rng: np.random.Generator, engine: Engine
+    def sample_posterior(
+        self,
+        observed: Observations,
+        n_draws: int,
+        rng: np.random.Generator,
+        engine: Engine,
     ) -> Array:
-        """Completed matrices as they might be, shape (count, m, n).
+        """Draws of the completed matrix, shape (n_draws, m, n).
 
-        A draw of the prior is corrected by what the entries say against it: rows are
-        completed from the difference. All draws of a row share its factorisation.
+        A draw of the prior is added to the completion of the entries minus that draw
+        (Matheron's rule). All draws of a row share its factorization.
         """
         assert self.columns is not None
         m, n = observed.shape
         model = self.columns
-        inner, _ = model.prepare(self.standard.inward(observed))
-        plain = replace(model, centre=_no_centre(n))
-        root = _root(model.kernel.K)
-        drawn = np.empty((count, m, n))
-        step = max(1, DRAW_ROOM // max(1, count * n))
+        inner, _ = model.prepare(self.scaler.transform(observed))
+        uncentered = replace(model, centering=_identity_centering(n))
+        factor = _jittered_cholesky(model.kernel.K)
+        drawn = np.empty((n_draws, m, n))
+        step = max(1, SAMPLE_CHUNK_SIZE // max(1, n_draws * n))
         for first in range(0, m, step):
             part = inner.take_rows(np.arange(first, min(first + step, m)))
-            X = _posterior_draws(part, count, rng, plain, root, engine)
-            rows = X * model.centre.spreads + (model.centre.mean + model.centre.columns)
-            rows = self.range.settled_rows(self.standard.outward(rows))
-            drawn[:, first : first + step] = rows.reshape(count, -1, n)
+            X = _sample_posterior_rows(part, n_draws, rng, uncentered, factor, engine)
+            rows = X * model.centering.column_scales + (
+                model.centering.mean + model.centering.column_effects
+            )
+            rows = self.bounds.clip_and_round_rows(self.scaler.inverse_transform(rows))
+            drawn[:, first : first + step] = rows.reshape(n_draws, -1, n)
         drawn[:, observed.rows, observed.indices] = observed.values
         return drawn
 
 
-def _posterior_draws(
-    part: Observed, count: int, rng: np.random.Generator, model: KernelModel,
-    root: Array, engine: Engine,
+def _sample_posterior_rows(
+    observed: Observations, n_draws: int, rng: np.random.Generator, model: KernelModel,
+    cholesky_factor: Array, engine: Engine,
 ) -> Array:  # fmt: skip
-    """Draws of some rows as they would be observed, one below the other."""
-    m, n = part.shape
-    many = part.take_rows(np.tile(np.arange(m), count))
-    prior = rng.standard_normal((count * m, n)) @ root.T
-    spread = np.sqrt(model.kernel.s)
-    noise = spread * rng.standard_normal(many.n_observed)
-    against = many.values - prior[many.rows, many.indices] - noise
-    correction, _ = model.complete(many.with_values(against), engine)
-    further = spread * rng.standard_normal(prior.shape)
-    drawn: Array = prior + correction + further
+    """Draws of some rows with noise, shape (n_draws * m, n)."""
+    m, n = observed.shape
+    repeated = observed.take_rows(np.tile(np.arange(m), n_draws))
+    prior = rng.standard_normal((n_draws * m, n)) @ cholesky_factor.T
+    noise_std = np.sqrt(model.kernel.s)
+    noise = noise_std * rng.standard_normal(repeated.n_observed)
+    differences = repeated.values - prior[repeated.rows, repeated.indices] - noise
+    correction, _ = model.complete(repeated.with_values(differences), engine)
+    new_noise = noise_std * rng.standard_normal(prior.shape)
+    drawn: Array = prior + correction + new_noise
     return drawn
 
 
-def _root(K: Array) -> Array:
-    """Lower factor of the kernel, which may be all but singular."""
+def _jittered_cholesky(K: Array) -> Array:
+    """Lower Cholesky factor of the kernel, which may be nearly singular."""
     for jitter in jitter_steps(K.dtype):
         try:
             return cholesky(add_diagonal(K, jitter * mean_diagonal(K)), lower=True)
@@ -172,20 +322,92 @@ def _root(K: Array) -> Array:
     raise NotPositiveDefiniteError("the kernel has no root: it is not a covariance")
 
 
-def _no_centre(n: int) -> Centre:
-    """A centre that changes nothing."""
-    return Centre(0.0, np.zeros(n), None, np.ones(n))
+def _identity_centering(n: int) -> Centering:
+    """A centering that changes nothing."""
+    return Centering(0.0, np.zeros(n), None, np.ones(n))
 
 
-def _mixed(
-    answers: list[tuple[float, Array, Array | None]],
+def _average_predictions(
+    predictions: list[tuple[float, Array, Array | None]],
 ) -> tuple[Array, Array | None]:
     """Weighted mean of values, and of variances."""
-    if len(answers) == 1:
-        _, x, spread = answers[0]
-        return x, spread
-    values = sum(share * x for share, x, _ in answers)
-    if answers[0][2] is None:
+    if len(predictions) == 1:
+        _, x, std = predictions[0]
+        return x, std
+    values = sum(weight * x for weight, x, _ in predictions)
+    if predictions[0][2] is None:
         return values, None
-    squares = sum(share * s**2 for share, _, s in answers if s is not None)
-    return values, np.sqrt(squares)
+    variances = sum(weight * s**2 for weight, _, s in predictions if s is not None)
+    return values, np.sqrt(variances)
+
+
+@dataclass(frozen=True)
+class ConformalScores:
+    """Errors on held-out entries over their standard deviations."""
+
+    sorted_scores: Array  # increasing; empty if no entry was held out
+    effective_size: float  # number of independent errors that they are worth
+
+    @classmethod
+    def from_errors(
+        cls, errors: Array, deviations: Array, rows: Array, columns: Array
+    ) -> ConformalScores:
+        """Scores of the errors whose standard deviation is not 0."""
+        valid = deviations > 0.0
+        scores = errors[valid] / deviations[valid]
+        size = effective_sample_size(scores, rows[valid], columns[valid])
+        ordered = np.sort(scores)
+        if len(ordered) > MAX_SCORES:
+            positions = np.linspace(0, len(ordered) - 1, MAX_SCORES).round()
+            ordered = ordered[positions.astype(np.int64)]
+        return cls(ordered, min(size, float(len(ordered))))
+
+    def quantiles(self, level: float) -> tuple[float, float]:
+        """Lengths of an interval below and above, in standard deviations.
+
+        Both tails have the same probability. If there are too few scores for such a
+        rank, the outermost ones are extrapolated by a normal distribution; without
+        scores its quantiles are returned.
+        """
+        tail = (1.0 - level) / 2.0
+        normal = float(norm.ppf(1.0 - tail))
+        if len(self.sorted_scores) < 2:
+            return normal, normal
+        n, count = len(self.sorted_scores), self.effective_size
+        # The smallest tail that the scores determine: beyond one independent score.
+        smallest = min((2.0 - count / n) / (count + 1.0), MAX_TAIL)
+        used = max(tail, smallest)
+        # (n + 1) tail - 1 scores beyond it, were they independent.
+        beyond = n * (used - (1.0 - used) / count)
+        rank = max(0, math.floor(beyond + RANK_EPS))
+        low = -float(self.sorted_scores[rank])
+        high = float(self.sorted_scores[-1 - rank])
+        if used == tail:
+            return low, high
+        factor = max(1.0, normal / float(norm.ppf(1.0 - smallest)))
+        # An outermost score on the wrong side of 0 does not determine its tail.
+        return max(low, 1.0) * factor, max(high, 1.0) * factor
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the scores: 1 if the standard deviations are right."""
+        if len(self.sorted_scores) == 0:
+            return float("nan")
+        return float(np.sqrt(np.mean(self.sorted_scores**2)))
+
+
+def effective_sample_size(errors: Array, rows: Array, columns: Array) -> float:
+    """Number of independent errors that correlated errors are worth.
+
+    The squared sum of ``k`` independent errors is about the sum of their squares; if
+    the errors of a row are all the same, it is ``k`` times as much. The inflation is
+    the larger one of rows and columns.
+    """
+    total = float(errors @ errors)
+    if total == 0.0:
+        return float(len(errors))
+    inflation = 1.0
+    for owner in (rows, columns):
+        sums = np.bincount(owner, errors)
+        inflation = max(inflation, float(sums @ sums) / total)
+    return max(1.0, len(errors) / inflation)

@@ -1,24 +1,33 @@
-"""The command line, ``ncarl``."""
+"""The command line, ``ncarl``.
+
+Read `app` first (the commands, loaded when they are called, and their errors), then
+`options` and `console` (what commands share), `models` (from options to an estimator)
+and one module for each command: `complete` with `complete_run` and `complete_report`,
+`evaluate`, `compare`, `recommend`, `inpaint`, `demo`, `doctor` and `reproduce`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 
-NEEDED = ("typer", "click", "rich")
+__all__ = ["main"]
+
+#: Packages of the extra ``cli``.
+REQUIRED_PACKAGES = ("typer", "click", "rich")
 
 
 def main() -> None:
     """Run the command line on the arguments of the process."""
-    # Threads of OpenBLAS spin for a while after each call, in the way of the row work;
-    # this asks them to sleep sooner. It is read when NumPy and SciPy load.
+    # Threads of OpenBLAS spin for a while after each call and slow down the row work;
+    # this lets them sleep sooner. It is read when NumPy and SciPy load.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     try:
         import rich  # noqa: F401
 
         from ncarl.cli.app import app
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in NEEDED:
+        if (error.name or "").split(".")[0] not in REQUIRED_PACKAGES:
             raise
         sys.stderr.write("the command line needs: pip install 'ncarl[cli]'\n")
         sys.exit(1)

@@ -1,43 +1,75 @@
-"""The application: its commands, and what happens to errors."""
+"""The application: its commands, loaded when they are called, and their errors."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ncarl import __version__
-from ncarl.cli.compare import EXAMPLES as COMPARE
-from ncarl.cli.compare import compare
-from ncarl.cli.complete import EXAMPLES as COMPLETE
-from ncarl.cli.complete import complete
-from ncarl.cli.demo import EXAMPLES as DEMO
-from ncarl.cli.demo import demo
-from ncarl.cli.doctor import EXAMPLES as DOCTOR
-from ncarl.cli.doctor import doctor
-from ncarl.cli.evaluate import EXAMPLES as EVALUATE
-from ncarl.cli.evaluate import evaluate
-from ncarl.cli.inpaint import EXAMPLES as INPAINT
-from ncarl.cli.inpaint import inpaint
-from ncarl.cli.recommend import EXAMPLES as RECOMMEND
-from ncarl.cli.recommend import recommend
-from ncarl.cli.reproduce import EXAMPLES as REPRODUCE
-from ncarl.cli.reproduce import reproduce
 
-#: A parameter at the beginning of a sentence that says what is wrong with it.
-PARAMETER = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs)\b|=)")
-#: Parameters that commands call by another name.
-ALIASES = {"random_state": "seed"}
-#: What a user can cause; anything else is a bug, and shows its traceback.
-EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError)
+#: The commands in the order of the help, each with the first sentence of its own help,
+#: so that ``ncarl --help`` need not import the modules of the commands.
+COMMANDS = {
+    "complete": "Fill the missing entries of a table, and leave the others as they "
+    "are.",
+    "evaluate": "Find out how far the filled values of a table can be trusted.",
+    "compare": "Find out which method fills the missing entries of a table best.",
+    "recommend": "Recommend items to users, and say why.",
+    "inpaint": "Fill in the missing pixels of a picture: scratches, text, dead pixels, "
+    "holes.",
+    "demo": "Complete a photograph and a table with known truth, and draw the results.",
+    "doctor": "Show versions, machine and engines, and test each engine on a small "
+    "matrix.",
+    "reproduce": "Run the paper's tables and figures again, and say what holds.",
+}
+#: A parameter at the beginning of an error message about it.
+PARAMETER_PATTERN = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs)\b|=)")
+#: Parameters that have another name in commands.
+PARAMETER_ALIASES = {"random_state": "seed"}
+#: Errors that a user can cause; any other is a bug, and shows its traceback.
+USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
-class Commands(TyperGroup):
-    """The commands; expected errors become one sentence and exit code 1."""
+def load_command(name: str) -> Any:
+    """A command with its options, from the module ``ncarl.cli.<name>``."""
+    module = importlib.import_module(f"ncarl.cli.{name}")
+    function = getattr(module, name)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(
+        name,
+        help=unwrap_paragraphs(inspect.getdoc(function) or ""),
+        # Old versions of typer let only empty lines survive.
+        epilog="\n\n".join(["Examples:", *module.EXAMPLES]),
+    )(function)
+    return typer.main.get_command(single)
+
+
+class CommandGroup(TyperGroup):
+    """The commands; errors of the user become one sentence and exit code 1.
+
+    A command is loaded when it is called; until then only its summary is known.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name, summary in COMMANDS.items():
+            self.commands[name] = TyperCommand(name, help=summary)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name, with its options."""
+        if args and args[0] in COMMANDS:
+            self.commands[args[0]] = load_command(args[0])
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Read the arguments; ``--debug`` may stand anywhere before a ``--``."""
@@ -56,18 +88,18 @@ class Commands(TyperGroup):
             raise typer.Exit(130) from None
         except BrokenPipeError:
             raise
-        except EXPECTED as error:
+        except USER_ERRORS as error:
             if ctx.params.get("debug"):
                 raise
             typer.secho("error: ", fg="red", err=True, nl=False)
-            used = self.commands.get(ctx.invoked_subcommand or "")
-            said = with_options(sentence(error), used.params if used else ())
-            typer.echo(said, err=True)
+            command = self.commands.get(ctx.invoked_subcommand or "")
+            params = command.params if command else ()
+            typer.echo(use_option_names(format_error(error), params), err=True)
             raise typer.Exit(1) from None
 
 
-def sentence(error: BaseException) -> str:
-    """What went wrong, on one line."""
+def format_error(error: BaseException) -> str:
+    """The message of an error, on one line."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
     if isinstance(error, MemoryError):
@@ -77,69 +109,51 @@ def sentence(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def with_options(text: str, parameters: Sequence[Any]) -> str:
-    """A sentence that begins with an option, not with the parameter that it sets.
+def use_option_names(text: str, parameters: Sequence[Any]) -> str:
+    """A message that begins with an option, not with the parameter that it sets.
 
     Examples
     --------
     >>> from types import SimpleNamespace
     >>> option = SimpleNamespace(name="max_iter", opts=["--max-iter"])
-    >>> with_options("max_iter must be at least 1, got 0", [option])
+    >>> use_option_names("max_iter must be at least 1, got 0", [option])
     '--max-iter must be at least 1, got 0'
-    >>> with_options("alpha must be at least 0, got -1", [option])
+    >>> use_option_names("alpha must be at least 0, got -1", [option])
     'alpha must be at least 0, got -1'
     """
-    found = PARAMETER.match(text)
-    if found is None:
+    match = PARAMETER_PATTERN.match(text)
+    if match is None:
         return text
-    name = ALIASES.get(found[0], found[0])
+    name = PARAMETER_ALIASES.get(match[0], match[0])
     for parameter in parameters:
         flags = [flag for flag in parameter.opts if flag.startswith("--")]
         if parameter.name == name and flags:
-            return f"{max(flags, key=len)}{text[found.end() :]}"
+            return f"{max(flags, key=len)}{text[match.end() :]}"
     return text
 
 
-def unwrapped(text: str) -> str:
+def unwrap_paragraphs(text: str) -> str:
     """A text whose paragraphs are one line each, for terminals of any width."""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-#: The commands in the order of the help, and what to type for a start.
-COMMANDS = (
-    (complete, COMPLETE),
-    (evaluate, EVALUATE),
-    (compare, COMPARE),
-    (recommend, RECOMMEND),
-    (inpaint, INPAINT),
-    (demo, DEMO),
-    (doctor, DOCTOR),
-    (reproduce, REPRODUCE),
-)
-for command, examples in COMMANDS:
-    app.command(
-        help=unwrapped(inspect.getdoc(command) or ""),
-        # Old versions of typer let only empty lines survive.
-        epilog="\n\n".join(["Examples:", *examples]),
-    )(command)
 
 
-def _show_version(wanted: bool) -> None:
-    """Print the version and end, if asked for."""
-    if wanted:
+def _show_version(show: bool) -> None:
+    if show:
         typer.echo(f"ncarl {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def top(
+def global_options(
     version: Annotated[
         bool,
         typer.Option(

@@ -1,91 +1,372 @@
-"""From the options of a command to an estimator."""
+"""Model options of the commands: their checks, the scaling, and the estimator."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
-from ncarl.cli.choices import (
-    Center,
-    FitEngine,
-    Method,
-    Orientation,
-    Precision,
-    Scale,
-    Sides,
-    Weights,
+from ncarl.centering import MIN_ENTRIES_FOR_SPREAD, compare_column_units
+from ncarl.cli.console import OutputOptions
+from ncarl.cli.options import (
+    BASELINE_METHODS,
+    CenterChoice,
+    DtypeChoice,
+    FitEngineChoice,
+    MethodChoice,
+    OrientationChoice,
+    ScaleChoice,
+    SidesChoice,
+    WeightsChoice,
 )
+from ncarl.core.types import Array
+from ncarl.dataset import Dataset, StreamedDataset
+from ncarl.engines.threads import Threads
+from ncarl.estimators.base import BaseCompleter
+from ncarl.estimators.bayesian import BayesianNCARL
+from ncarl.estimators.ncarl import NCARL
+from ncarl.estimators.ncarl_cv import NCARLCV
+from ncarl.fitting.checkpoint import Checkpoint
+from ncarl.io.base import MemoryRows, float_dtype
+from ncarl.io.tables import ReadOptions
+from ncarl.observations import Observations
+from ncarl.registry import make, parameter_names
 
-if TYPE_CHECKING:
-    from ncarl.core.types import Array
-    from ncarl.estimators.base import Completer
-
-#: Spreads of columns that differ by more than this factor are brought to one scale.
-UNITS_DIFFER = 5.0
 #: With ncarl and ncarl-cv, scaling puts the kernel on the columns; a wide table beyond
 #: this is too costly.
-WIDEST_SCALED = 1000
+MAX_SCALED_COLUMNS = 1000
+#: Entries in a chunk of a table in memory. Several chunks are held at a time, so they
+#: have to be small for memory to be saved.
+CHUNK_ENTRIES = 1_000_000
+PAPER_METHODS = (MethodChoice.NCARL, MethodChoice.NCARL_CV)
+BAYES_METHODS = (MethodChoice.BAYES,)
+#: Options that not every method has: field of `ModelOptions`, flag, methods.
+MODEL_OPTION_METHODS = (
+    ("alpha", "--alpha", PAPER_METHODS),
+    ("n_neighbors", "--n-neighbors", PAPER_METHODS),
+    ("gamma", "--gamma", PAPER_METHODS),
+    ("weights", "--weights", PAPER_METHODS),
+    ("orientation", "--orientation", PAPER_METHODS),
+    ("sides", "--sides", BAYES_METHODS),
+    ("prior_strength", "--prior-strength", BAYES_METHODS),
+    ("noise", "--noise", BAYES_METHODS),
+    ("clip", "--clip", BAYES_METHODS),
+    ("rounding", "--round", BAYES_METHODS),
+    (
+        "validation",
+        "--validation",
+        (*BAYES_METHODS, MethodChoice.NCARL_CV, MethodChoice.SOFT_IMPUTE),
+    ),
+    ("settings", "--set", BASELINE_METHODS),
+    (
+        "center",
+        "--center",
+        tuple(m for m in MethodChoice if m is not MethodChoice.BIAS),
+    ),
+)
+#: The same for fields of `OutputOptions`.
+BAYES_OUTPUT_OPTIONS = (
+    ("lower", "--lower"),
+    ("upper", "--upper"),
+    ("level", "--level"),
+    ("n_imputations", "--imputations"),
+    ("imputations_path", "--imputations-out"),
+)
+#: Methods that learn from a table that is never in memory as a whole.
+STREAMING_METHODS = (MethodChoice.BAYES, MethodChoice.NCARL)
+DROP_STREAM_HINT = "leave out --stream"
+#: What --stream cannot do, and what to do instead: fields of `ReadOptions` and of
+#: `OutputOptions`, flags, remedies.
+UNSTREAMABLE_READ_OPTIONS = (
+    (
+        "na",
+        "--na",
+        f"write missing cells as NA or leave them empty, or {DROP_STREAM_HINT}",
+    ),
+    ("labels", "--label", "name the columns to use with --columns, which become OUT"),
+    (
+        "header",
+        "--header/--no-header",
+        "a first line with a name in it is a header; "
+        f"add or remove it, or {DROP_STREAM_HINT}",
+    ),
+    (
+        "delimiter",
+        "--delimiter",
+        "commas, semicolons and tabs are found out; use one "
+        f"of them in the file, or {DROP_STREAM_HINT}",
+    ),
+    (
+        "decimal",
+        "--decimal",
+        f"decimals need a point; write them so in the file, or {DROP_STREAM_HINT}",
+    ),
+    ("array", "--array", f"write that array to an NPY file, or {DROP_STREAM_HINT}"),
+)
+UNSTREAMABLE_OUTPUT_OPTIONS = (
+    *((name, flag, f"ask for --std, or {DROP_STREAM_HINT}")
+      for name, flag in (("lower", "--lower"), ("upper", "--upper"),
+                         ("level", "--level"))),
+    ("n_imputations", "--imputations", DROP_STREAM_HINT),
+    ("imputations_path", "--imputations-out", DROP_STREAM_HINT),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What the user asked of the model; None leaves it to the estimator.
+    """Options of the model; None leaves a parameter to the estimator."""
 
-    Attributes
-    ----------
-    gamma : float, "none" or None
-        "none" asks for the exact model.
-    clip : pair of float, "auto", "none" or None
-        Bounds of filled values.
-    rounding : bool
-        Whether filled values are rounded to observed ones.
-    std : bool
-        Whether standard deviations will be asked for.
-    settings : tuple of pairs
-        Names and values of parameters of a rival.
-    """
-
-    method: Method = Method.BAYES
+    method: MethodChoice = MethodChoice.BAYES
     alpha: float | None = None
     n_neighbors: int | None = None
-    gamma: float | str | None = None
-    center: Center | None = None
-    weights: Weights | None = None
+    gamma: float | str | None = None  # "none" is the exact model
+    center: CenterChoice | None = None
+    weights: WeightsChoice | None = None
     max_iter: int | None = None
     tol: float | None = None
-    orientation: Orientation | None = None
-    sides: Sides | None = None
+    orientation: OrientationChoice | None = None
+    sides: SidesChoice | None = None
     prior_strength: float | str | None = None
     noise: float | str | None = None
-    clip: tuple[float, float] | str | None = None
-    rounding: bool = False
+    clip: tuple[float, float] | str | None = None  # bounds of filled values
+    rounding: bool = False  # round filled values to observed ones
     validation: float | None = None
     seed: int = 0
     checkpoint: Path | None = None
-    scale: Scale = Scale.AUTO
-    std: bool = False
-    engine: FitEngine = FitEngine.AUTO
-    dtype: Precision = Precision.FLOAT64
-    settings: tuple[tuple[str, Any], ...] = ()
+    scale: ScaleChoice = ScaleChoice.AUTO
+    needs_std: bool = False  # whether standard deviations will be written
+    engine: FitEngineChoice = FitEngineChoice.AUTO
+    dtype: DtypeChoice = DtypeChoice.FLOAT64
+    settings: tuple[tuple[str, Any], ...] = ()  # parameters of a baseline
+
+
+def check_stream_options(
+    model: ModelOptions, outputs: OutputOptions, reading: ReadOptions
+) -> None:
+    """Raise if an option was given that a stream of rows cannot honor."""
+    if model.method not in STREAMING_METHODS:
+        raise ValueError(
+            f"--method {model.method} needs the table in memory, which --stream never "
+            f"holds; give --method {' or '.join(STREAMING_METHODS)}, or "
+            f"{DROP_STREAM_HINT}"
+        )
+    for options, unstreamable in (
+        (reading, UNSTREAMABLE_READ_OPTIONS),
+        (outputs, UNSTREAMABLE_OUTPUT_OPTIONS),
+    ):
+        for name, flag, remedy in unstreamable:
+            if getattr(options, name) not in (None, (), []):
+                raise ValueError(f"{flag} cannot be had with --stream; {remedy}")
+    if model.orientation is OrientationChoice.ROWS:
+        _reject_row_kernel("--orientation rows", "--orientation columns")
+    if model.sides in (SidesChoice.ROWS, SidesChoice.BOTH):
+        _reject_row_kernel(f"--sides {model.sides}", "--sides columns")
+
+
+def _reject_row_kernel(given: str, instead: str) -> None:
+    raise ValueError(
+        f"{given} needs all rows in memory, which --stream never holds; give "
+        f"{instead}, or {DROP_STREAM_HINT}"
+    )
+
+
+def check_complete_options(model: ModelOptions, outputs: OutputOptions) -> None:
+    """Raise if the options contradict each other."""
+    for flag, methods in _unsupported_options(model, outputs):
+        names = " or ".join(methods)
+        raise ValueError(
+            f"{flag} belongs to --method {names}, not to {model.method}; leave it out, "
+            "or change --method"
+        )
+    if model.method is MethodChoice.BAYES:
+        _check_bayes_noise(model, outputs)
+    elif model.method in BASELINE_METHODS:
+        _check_baseline_options(model, outputs)
+    elif outputs.std is not None:
+        _check_gamma(model)
+    if outputs.level is not None and not outputs.needs_intervals:
+        raise ValueError("--level needs --lower or --upper, the ends of intervals")
+    _check_imputations(model, outputs)
+
+
+def _unsupported_options(
+    model: ModelOptions, outputs: OutputOptions
+) -> Iterator[tuple[str, tuple[MethodChoice, ...]]]:
+    """Flags that were given and do not apply to the method, and methods they do."""
+    for name, flag, methods in MODEL_OPTION_METHODS:
+        given = getattr(model, name)
+        if given not in (None, False, ()) and model.method not in methods:
+            yield flag, methods
+    if model.dtype is DtypeChoice.FLOAT32 and model.method in BASELINE_METHODS:
+        yield "--dtype float32", (*BAYES_METHODS, *PAPER_METHODS)
+    if model.engine is FitEngineChoice.DASK and model.method in BASELINE_METHODS:
+        yield "--engine dask", (*BAYES_METHODS, *PAPER_METHODS)
+    for name, flag in BAYES_OUTPUT_OPTIONS:
+        if getattr(outputs, name) is not None and model.method not in BAYES_METHODS:
+            yield flag, BAYES_METHODS
+
+
+def _check_bayes_noise(model: ModelOptions, outputs: OutputOptions) -> None:
+    """Raise if error bars are asked of a model without noise."""
+    for name, flag in (("std", "--std"), ("lower", "--lower"), ("upper", "--upper")):
+        if getattr(outputs, name) is not None and model.noise == 0.0:
+            raise ValueError(
+                f"{flag} needs a model of the noise, and --noise 0 has none; give it a "
+                "positive number, or leave it out"
+            )
+
+
+def _check_baseline_options(model: ModelOptions, outputs: OutputOptions) -> None:
+    """Raise if a baseline is asked for error bars, or `--set` for what has a flag."""
+    if outputs.std is not None:
+        raise ValueError(
+            f"--std needs a model of the noise, and {model.method} has none; use "
+            "--method bayes"
+        )
+    flags = ("center", "scale", "max_iter", "tol", "engine", "checkpoint", "validation")
+    names = [name for name, _ in model.settings]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--set {name}=... is given twice; give it once")
+        if name in flags:
+            raise ValueError(f"--set {name}=...: give --{name.replace('_', '-')}")
+        if name in ("progress", "callback", "random_state"):
+            raise ValueError(f"--set {name}=...: cannot be set here; see --help")
+
+
+def _check_gamma(model: ModelOptions) -> None:
+    """Raise if standard deviations are asked of a model without noise."""
+    single = model.method is MethodChoice.NCARL
+    if model.gamma == "none" or (single and model.gamma is None):
+        raise ValueError(
+            "--std needs a model of the noise; give --gamma a positive number"
+            + ("" if single else ", or leave it out")
+        )
+
+
+def _check_imputations(model: ModelOptions, outputs: OutputOptions) -> None:
+    """Raise if the options of draws are incomplete, or no draws can be made."""
+    if (outputs.n_imputations is None) != (outputs.imputations_path is None):
+        raise ValueError(
+            "--imputations and --imputations-out go together: how many completed "
+            "tables to draw, and the .npz file for them"
+        )
+    if outputs.imputations_path is None:
+        return
+    if not outputs.imputations_path.name.lower().endswith(".npz"):
+        raise ValueError(
+            "--imputations-out must end in .npz, whatever IN is, got "
+            f"{str(outputs.imputations_path)!r}"
+        )
+    if model.sides is SidesChoice.ROWS:
+        raise ValueError(
+            "--imputations needs a kernel of the columns; give --sides columns or both"
+        )
+
+
+def decide_scale(
+    options: ModelOptions, values: Any, mixed_units: bool
+) -> tuple[str | None, str]:
+    """The scaling of a table in memory, None or "columns", and the reason.
+
+    Parameters
+    ----------
+    options : ModelOptions
+        The model.
+    values : array or sparse matrix
+        The table, NaN in missing entries.
+    mixed_units : bool
+        Whether its columns may have units of their own.
+    """
+    decided = scale_from_options(options, mixed_units)
+    if decided is not None:
+        return decided
+    if options.method in PAPER_METHODS:
+        # There scaling puts the kernel on the columns.
+        if options.orientation is OrientationChoice.ROWS:
+            return None, "the kernel is to sit on the rows"
+        m, n = values.shape
+        if n > max(m, MAX_SCALED_COLUMNS):
+            return None, f"{n} columns are too many for it"
+    rows = chunk_table(values)
+    return scale_from_units(
+        StreamedDataset.from_source(rows, Threads(), with_fingerprint=False)
+    )
+
+
+def scale_from_options(
+    options: ModelOptions, mixed_units: bool
+) -> tuple[str | None, str] | None:
+    """The scaling and the reason where neither depends on the values; else None."""
+    if options.scale is not ScaleChoice.AUTO:
+        return (None if options.scale is ScaleChoice.NONE else "columns"), "as asked"
+    if not mixed_units:
+        return None, "a matrix file has one unit"
+    known_noise = isinstance(options.noise, float) and options.noise != 0.0
+    if options.method is MethodChoice.BAYES and known_noise:
+        return None, "--noise is in the units of the values"
+    return None
+
+
+def scale_from_units(dataset: Dataset) -> tuple[str | None, str]:
+    """The scaling that ``BayesianNCARL(scale="auto")`` chooses, and the reason."""
+    scaled, ratio = compare_column_units(dataset)
+    if ratio is None:
+        least = MIN_ENTRIES_FOR_SPREAD
+        return None, f"too few columns vary and have {least} observed entries"
+    reason = f"standard deviations of columns differ by a factor of {ratio:.3g}"
+    return ("columns" if scaled else None), reason
+
+
+def chunk_table(values: Array) -> MemoryTrimmingRows:
+    """A table in memory as a source of rows, of which no copy as a whole is made."""
+    rows_per_chunk = max(1, CHUNK_ENTRIES // values.shape[1])
+    return MemoryTrimmingRows(values, float_dtype(values), rows_per_chunk)
+
+
+class MemoryTrimmingRows(MemoryRows):
+    """Rows of a matrix in memory; memory used for a chunk is given back after it."""
+
+    def __iter__(self) -> Iterator[Observations]:
+        """Chunks of rows in order."""
+        for chunk in super().__iter__():
+            yield chunk
+            # Otherwise the heaps of several threads keep freed memory in fragments
+            # too small to be used again: half as much again as is in use.
+            trim = load_malloc_trim()
+            if trim is not None:
+                trim(0)
+
+
+@cache
+def load_malloc_trim() -> Callable[[int], int] | None:
+    """The C function that returns freed memory to the system; None without glibc."""
+    try:
+        function = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    function.argtypes = [ctypes.c_size_t]
+    return cast(Callable[[int], int], function)
 
 
 @contextlib.contextmanager
-def engine_of(options: ModelOptions) -> Iterator[Any]:
+def open_engine(options: ModelOptions) -> Iterator[Any]:
     """The engine that the options name, for as long as it is needed.
 
     Workers of Dask are those of the scheduler that Dask is configured for
     (``DASK_SCHEDULER_ADDRESS``), or threads of this process.
     """
-    if options.engine is not FitEngine.DASK:
+    if options.engine is not FitEngineChoice.DASK:
         yield str(options.engine)
         return
     try:
         import dask
 
-        from ncarl.dask_engine import Dask, LostWorkersError
+        from ncarl.engines.dask import Dask, LostWorkersError
     except ImportError as error:
         raise ImportError(
             "--engine dask needs Dask; install it with pip install 'ncarl[dask]'"
@@ -104,21 +385,21 @@ def engine_of(options: ModelOptions) -> Iterator[Any]:
             raise ConnectionError(f"--engine dask: {error}") from error
 
 
-def build(
+def build_estimator(
     options: ModelOptions, *, scale: str | None, progress: bool, engine: Any = None
 ) -> Any:
-    """The estimator that the options ask for.
+    """The estimator that the options describe.
 
     Parameters
     ----------
     options : ModelOptions
-        What the user asked for.
+        The model.
     scale : {None, "columns"}
-        The scaling, decided.
+        The scaling, as `decide_scale` chose it.
     progress : bool
         Whether to show a progress bar.
     engine : str or Engine, optional
-        The engine, if it has been made already (`engine_of`).
+        The engine, if it has been made already (`open_engine`).
     """
     shared: dict[str, Any] = {
         "weights": options.weights and str(options.weights),
@@ -131,41 +412,36 @@ def build(
     given |= {"scale": scale, "progress": progress}
     given["engine"] = str(options.engine) if engine is None else engine
     given["dtype"] = str(options.dtype)
-    make = {
-        Method.BAYES: _bayesian,
-        Method.NCARL_CV: _search,
-        Method.NCARL: _one_fit,
+    builders = {
+        MethodChoice.BAYES: _build_bayesian,
+        MethodChoice.NCARL_CV: _build_ncarl_cv,
+        MethodChoice.NCARL: _build_ncarl,
     }
-    return make.get(options.method, _rival)(options, given)
+    return builders.get(options.method, _build_baseline)(options, given)
 
 
-def _rival(options: ModelOptions, given: dict[str, Any]) -> Completer:
-    """A model of the rivals, with the parameters that were set."""
-    from ncarl.checkpoint import Checkpoint
-    from ncarl.methods import make, parameters_of
-
-    if "checkpoint" in given:  # as large as the table: not after every step
-        given["checkpoint"] = Checkpoint(given["checkpoint"], every=2.0)
+def _build_baseline(options: ModelOptions, params: dict[str, Any]) -> BaseCompleter:
+    """A baseline, with the parameters that were set."""
+    if "checkpoint" in params:  # as large as the table: not after every step
+        params["checkpoint"] = Checkpoint(params["checkpoint"], every=2.0)
 
     name = str(options.method)
-    known = parameters_of(name)
+    accepted = parameter_names(name)
     own: dict[str, Any] = {
         "random_state": options.seed,
         "validation": options.validation,
     }
     if options.center is not None:
-        own["center"] = _center(options.center)
-    elif given["scale"] == "columns" and not dict(options.settings).get("nonnegative"):
-        own["center"] = "columns"  # one mean for columns of many units says nothing
-    given |= {name: value for name, value in own.items() if value is not None}
-    usable = {key: value for key, value in given.items() if key in known}
+        own["center"] = _center_parameter(options.center)
+    elif params["scale"] == "columns" and not dict(options.settings).get("nonnegative"):
+        own["center"] = "columns"  # one mean of columns in many units means nothing
+    params |= {name: value for name, value in own.items() if value is not None}
+    usable = {key: value for key, value in params.items() if key in accepted}
     return make(name, **usable | dict(options.settings))  # type: ignore[no-any-return]
 
 
-def _bayesian(options: ModelOptions, given: dict[str, Any]) -> Completer:
-    """The model with learned noise, a prior and error bars."""
-    from ncarl.estimators.bayesian import BayesianNCARL
-
+def _build_bayesian(options: ModelOptions, params: dict[str, Any]) -> BaseCompleter:
+    """`BayesianNCARL`: learned noise, a prior and error bars."""
     own: dict[str, Any] = {
         "sides": options.sides and str(options.sides),
         "prior_strength": options.prior_strength,
@@ -173,116 +449,49 @@ def _bayesian(options: ModelOptions, given: dict[str, Any]) -> Completer:
         "validation": options.validation,
         "rounding": "observed" if options.rounding else None,
     }
-    given |= {name: value for name, value in own.items() if value is not None}
+    params |= {name: value for name, value in own.items() if value is not None}
     if options.clip is not None:
-        given["clip"] = None if options.clip == "none" else options.clip
+        params["clip"] = None if options.clip == "none" else options.clip
     if options.center is not None:
-        given["center"] = _center(options.center)
-    return BayesianNCARL(random_state=options.seed, **given)
+        params["center"] = _center_parameter(options.center)
+    return BayesianNCARL(random_state=options.seed, **params)
 
 
-def _one_fit(options: ModelOptions, given: dict[str, Any]) -> Completer:
-    """One fit with given parameters."""
-    from ncarl.estimators.ncarl import NCARL
-
+def _build_ncarl(options: ModelOptions, params: dict[str, Any]) -> BaseCompleter:
+    """`NCARL` with given parameters."""
     if options.alpha is not None:
-        given["alpha"] = options.alpha
+        params["alpha"] = options.alpha
     if options.n_neighbors is not None:
-        given["n_neighbors"] = options.n_neighbors
+        params["n_neighbors"] = options.n_neighbors
     if options.gamma is not None:
-        given["gamma"] = _gamma(options.gamma)
+        params["gamma"] = _gamma_parameter(options.gamma)
     if options.center is not None:
-        given["center"] = _center(options.center)
-    elif given["scale"] == "columns":
-        given["center"] = "columns"  # one mean for columns of many units says nothing
-    return NCARL(**given)
+        params["center"] = _center_parameter(options.center)
+    elif params["scale"] == "columns":
+        params["center"] = "columns"  # one mean of columns in many units means nothing
+    return NCARL(**params)
 
 
-def _search(options: ModelOptions, given: dict[str, Any]) -> Completer:
-    """A search on held-out entries; what the user fixed is a grid of one value."""
-    from ncarl.estimators.search import NCARLCV
-
+def _build_ncarl_cv(options: ModelOptions, params: dict[str, Any]) -> BaseCompleter:
+    """`NCARLCV`; a parameter that the user fixed is a grid of one value."""
     if options.alpha is not None:
-        given["alphas"] = (options.alpha,)
+        params["alphas"] = (options.alpha,)
     if options.n_neighbors is not None:
-        given["n_neighbors"] = (options.n_neighbors,)
+        params["n_neighbors"] = (options.n_neighbors,)
     if options.gamma is not None:
-        given["gammas"] = (_gamma(options.gamma),)
-    elif options.std:
-        given["gammas"] = tuple(g for g in NCARLCV().gammas if g is not None)
+        params["gammas"] = (_gamma_parameter(options.gamma),)
+    elif options.needs_std:
+        params["gammas"] = tuple(g for g in NCARLCV().gammas if g is not None)
     if options.center is not None:
-        given["centers"] = (_center(options.center),)
+        params["centers"] = (_center_parameter(options.center),)
     if options.validation is not None:
-        given["validation"] = options.validation
-    return NCARLCV(random_state=options.seed, **given)
+        params["validation"] = options.validation
+    return NCARLCV(random_state=options.seed, **params)
 
 
-def _gamma(gamma: float | str) -> float | None:
-    """The noise level as the estimators write it."""
+def _gamma_parameter(gamma: float | str) -> float | None:
     return None if gamma == "none" else float(gamma)
 
 
-def _center(center: Center) -> str | None:
-    """The centring as the estimators write it."""
-    return None if center is Center.NONE else str(center)
-
-
-def decide_scale(
-    options: ModelOptions, values: Any, mixed_units: bool
-) -> tuple[str | None, str]:
-    """Whether to bring columns to one scale, and the reason."""
-    decided = scale_without_looking(options, mixed_units)
-    if decided is not None:
-        return decided
-    if options.method in (Method.NCARL, Method.NCARL_CV):
-        # There scaling puts the kernel on the columns.
-        if options.orientation is Orientation.ROWS:
-            return None, "the kernel is to sit on the rows"
-        m, n = values.shape
-        if n > max(m, WIDEST_SCALED):
-            return None, f"{n} columns are too many for it"
-    return scale_by(spread_factor(values))
-
-
-def scale_without_looking(
-    options: ModelOptions, mixed_units: bool
-) -> tuple[str | None, str] | None:
-    """The scaling and the reason, where neither depends on the values; else None."""
-    if options.scale is not Scale.AUTO:
-        return (None if options.scale is Scale.NONE else "columns"), "as asked"
-    return None if mixed_units else (None, "a matrix file has one unit")
-
-
-def scale_by(factor: float | None) -> tuple[str | None, str]:
-    """The scaling for columns whose spreads differ by so much, and the reason."""
-    if factor is None:
-        return None, "too few columns vary"
-    reason = f"spreads of columns differ by a factor of {factor:.3g}"
-    return ("columns" if factor > UNITS_DIFFER else None), reason
-
-
-def spread_factor(values: Array) -> float | None:
-    """Ratio of the 90th to the 10th percentile of the columns' standard deviations.
-
-    Columns with fewer than two observed values, or that do not vary, do not count;
-    None where fewer than two are left.
-    """
-    import numpy as np
-
-    enough = (~np.isnan(values)).sum(axis=0) >= 2
-    # Infinite entries are for the estimator to refuse, in its own words.
-    with np.errstate(invalid="ignore"):
-        # One column after the other: a copy of a large table would cost too much.
-        deviations = [np.nanstd(values[:, j]) for j in np.flatnonzero(enough)]
-    return factor_between(np.array(deviations))
-
-
-def factor_between(deviations: Array) -> float | None:
-    """Ratio of the 90th to the 10th percentile of those that are positive."""
-    import numpy as np
-
-    positive = deviations[deviations > 0.0]
-    if len(positive) < 2:
-        return None
-    low, high = np.percentile(positive, (10, 90))
-    return float(high / low)
+def _center_parameter(center: CenterChoice) -> str | None:
+    return None if center is CenterChoice.NONE else str(center)

@@ -1,38 +1,52 @@
-"""``ncarl reproduce``: the paper's tables and figures, run again."""
+"""``ncarl reproduce``: run the paper's tables and figures again, and judge them."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ncarl.cli.choices import EngineName
-from ncarl.cli.reporting import ReportOption, check_report, copy_page, say_written
+from ncarl.cli.console import is_interactive
+from ncarl.cli.options import (
+    EngineChoice,
+    ReportOption,
+    check_report_path,
+    copy_page,
+    print_report_path,
+)
+from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
+from ncarl.reproduce.plan import NO_DATA
+from ncarl.reproduce.run import ProgressCallback, RunProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from rich.table import Table
 
-    from ncarl.study.plan import Plan
-    from ncarl.study.publish import Published
-
-#: Seconds a fit may take, unless told otherwise.
-BUDGET = 600.0
-
-
-class Protocol(StrEnum):
-    """Ways to choose parameters."""
-
-    PAPER = "paper"
-    HONEST = "honest"
-    BOTH = "both"
-
+    from ncarl.reproduce.plan import StudyPlan
+    from ncarl.reproduce.report import PublishedStudy
 
 EXAMPLES = (
     "ncarl reproduce table1 --quick",
     "ncarl reproduce all",
 )
+#: Seconds a fit may take by default.
+DEFAULT_BUDGET = 600.0
+#: Seconds between lines of progress that go to a log.
+LOG_INTERVAL = 30.0
+#: Columns of the table of progress.
+STATUSES = (DONE, OVER_BUDGET, FAILED, NO_DATA)
+
+
+class ProtocolChoice(StrEnum):
+    """How parameters are chosen."""
+
+    PAPER = "paper"
+    HONEST = "honest"
+    BOTH = "both"
 
 
 def reproduce(
@@ -44,36 +58,36 @@ def reproduce(
         ),
     ],
     protocol: Annotated[
-        Protocol,
+        ProtocolChoice,
         typer.Option(
             help="How parameters are chosen: 'paper' on the test error, as the "
             "authors' code does, 'honest' on held-out observed entries."
         ),
-    ] = Protocol.BOTH,
+    ] = ProtocolChoice.BOTH,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Reduced sizes, made-up ratings; minutes."),
     ] = False,
     methods: Annotated[
         str | None,
-        typer.Option(help="Rows to run, parted by commas (names of methods.toml)."),
+        typer.Option(help="Rows to run, separated by commas (names of methods.toml)."),
     ] = None,
     engine: Annotated[
-        EngineName,
+        EngineChoice,
         typer.Option(help="'auto' gives large matrices to a GPU, if there is one."),
-    ] = EngineName.AUTO,
+    ] = EngineChoice.AUTO,
     budget: Annotated[
         float | None,
         typer.Option(
-            help=f"Seconds a fit may take ({BUDGET:g}; 20 with --quick); a fit that "
-            "takes longer is shown as over budget."
+            help=f"Seconds a fit may take ({DEFAULT_BUDGET:g}; 20 with --quick); a fit "
+            "that takes longer is shown as over budget."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             help="Folder of results (ncarl-reproduce; with --quick "
-            "ncarl-reproduce-quick); a run there is gone on with. The report is on the "
+            "ncarl-reproduce-quick); a run there is continued. The report is on the "
             "studies of the last command."
         ),
     ] = None,
@@ -97,85 +111,139 @@ def reproduce(
 ) -> None:
     """Run the paper's tables and figures again, and say what holds.
 
-    Every finished fit is kept in the folder at once; a run that was stopped or killed
-    goes on where it was. The report shows our value, the printed one and by how much
-    they differ.
+    Every finished fit is stored in the folder at once; a run that was stopped or
+    killed continues from there. The report shows our value, the printed one and by how
+    much they differ.
     """
-    from ncarl.study.conduct import Terms, conduct
-    from ncarl.study.entries import PROTOCOLS
-    from ncarl.study.plan import QUICK_BUDGET
-    from ncarl.study.publish import publish
-    from ncarl.study.store import Store
+    from ncarl.reproduce.plan import PROTOCOLS, QUICK_BUDGET
+    from ncarl.reproduce.report import publish
+    from ncarl.reproduce.run import ResultStore, RunOptions, run_plans
 
-    check_report(report)
-    protocols = PROTOCOLS if protocol is Protocol.BOTH else (str(protocol),)
-    plans = chosen_plans(studies, quick=quick, methods=methods)
+    check_report_path(report)
+    protocols = PROTOCOLS if protocol is ProtocolChoice.BOTH else (str(protocol),)
+    plans = load_plans(studies, quick=quick, methods=methods)
     if budget is not None and not 0 < budget < float("inf"):
         raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
     out = out or Path("ncarl-reproduce-quick" if quick else "ncarl-reproduce")
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
-    store = Store(out)
-    if store.broken:
-        typer.echo(f"{store.broken} damaged lines of {store.path.name} are passed over")
+    store = ResultStore(out)
+    if store.n_corrupt_lines:
+        typer.echo(
+            f"{store.n_corrupt_lines} damaged lines of {store.path.name} are skipped"
+        )
     if not no_run:
-        from ncarl.cli.reproduce_watch import watching
-
-        usual = QUICK_BUDGET if quick else BUDGET
-        terms = Terms(
+        default = QUICK_BUDGET if quick else DEFAULT_BUDGET
+        options = RunOptions(
             protocols=protocols,
             engine=str(engine),
-            budget=usual if budget is None else budget,
+            budget=default if budget is None else budget,
             jobs=jobs,
             gpu_jobs=gpu_jobs,
-            limit=time_limit,
+            time_limit=time_limit,
             retry=retry,
         )
-        with watching() as watch:
-            course = conduct(plans, store, terms, watch)
-        if course.stopped:
+        with show_progress() as callback:
+            progress = run_plans(plans, store, options, callback)
+        if progress.time_limit_reached:
             typer.echo("the time limit is up; the same command goes on from here")
     published = publish(plans, store, protocols, quick=quick)
-    show(published, quick=quick)
+    print_verdicts(published, quick=quick)
     if report is not None:
-        copy_page(published.report, report)
-        say_written(report)
+        copy_page(published.report_path, report)
+        print_report_path(report)
 
 
-def chosen_plans(
+def load_plans(
     studies: Sequence[str], *, quick: bool, methods: str | None
-) -> list[Plan]:
-    """The plans of the studies that were named, each once."""
-    from ncarl.study.plan import NAMES, load_plan
+) -> list[StudyPlan]:
+    """The plans of the named studies, each once."""
+    from ncarl.reproduce.plan import STUDY_NAMES, load_plan
 
     names: list[str] = []
     for study in studies:
-        names += NAMES if study == "all" else [study]
+        names += STUDY_NAMES if study == "all" else [study]
     rows = [name.strip() for name in methods.split(",")] if methods else []
     unique = dict.fromkeys(names)
     return [load_plan(name, quick=quick, methods=rows) for name in unique]
 
 
-def show(published: Published, *, quick: bool) -> None:
+@contextlib.contextmanager
+def show_progress() -> Iterator[ProgressCallback]:
+    """A callback that shows the progress of studies: a live table, or lines."""
+    from rich.console import Console
+    from rich.live import Live
+
+    if not is_interactive():
+        yield _LogProgress()
+        return
+    with Live(console=Console(), refresh_per_second=4, transient=True) as live:
+        yield lambda progress: live.update(progress_table(progress))
+
+
+class _LogProgress:
+    """Prints a line of progress from time to time, for logs."""
+
+    def __init__(self) -> None:
+        self.last_printed = time.monotonic()
+
+    def __call__(self, progress: RunProgress) -> None:
+        if time.monotonic() - self.last_printed >= LOG_INTERVAL:
+            self.last_printed = time.monotonic()
+            print(_progress_line(progress), flush=True)
+
+
+def _progress_line(progress: RunProgress) -> str:
+    finished = sum(sum(s.values()) for s in progress.statuses.values())
+    return f"{finished} of {sum(progress.totals.values())} fits are there"
+
+
+def progress_table(progress: RunProgress) -> Table:
+    """Fits of every study by status, and those that are running."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("study")
+    for name in ("fits", *STATUSES):
+        table.add_column(name, justify="right")
+    for study, total in progress.totals.items():
+        counts = progress.statuses.get(study, {})
+        cells = [str(counts.get(status, "")) for status in STATUSES]
+        table.add_row(Text(study), str(total), *cells)
+    running = [f"{t.cell.method} ({t.study}, {t.setting})" for t in progress.running]
+    caption = Text("running: " + ", ".join(running)) if running else Text("")
+    latest = progress.latest
+    if latest is not None:
+        error = "" if latest.error is None else f", error {latest.error:.4f}"
+        seconds = "" if latest.seconds is None else f", {latest.seconds:.1f} s"
+        last = f"\nlast: {latest.cell.method}, {latest.status}{error}{seconds}"
+        caption.append(last)
+    table.caption, table.caption_justify = caption, "left"
+    return table
+
+
+def print_verdicts(published: PublishedStudy, *, quick: bool) -> None:
     """Print the verdicts and what was written."""
     from rich.console import Console
     from rich.text import Text
 
-    from ncarl.study.publish import QUICK
+    from ncarl.reproduce.report import QUICK_NOTE
 
     console = Console(markup=False)
-    colours = {"holds": "green", "holds with changes": "yellow"}
+    colors = {"holds": "green", "holds with changes": "yellow"}
     for one in published.verdicts:
-        colour = colours.get(one.state, "red" if "not hold" in one.state else "dim")
-        line = Text(f"{one.state}: ", style=f"bold {colour}")
+        color = colors.get(one.state, "red" if "not hold" in one.state else "dim")
+        line = Text(f"{one.state}: ", style=f"bold {color}")
         line.append(f"{one.claim} ({one.where})", style="not bold default")
         console.print(line)
         console.print(Text(f"  {one.evidence}", style="dim"))
-    for status, count in published.unfinished.items():
+    for status, count in published.unfinished_counts.items():
         console.print(f"\n{count} cells of tables: {status}", highlight=False)
     if quick:
-        console.print(f"\n{QUICK}", highlight=False)
-    folder = published.report.parent
+        console.print(f"\n{QUICK_NOTE}", highlight=False)
+    folder = published.report_path.parent
     console.print(f"\nwritten to {folder}:", highlight=False, soft_wrap=True)
     for path in published.files:
         place = path.relative_to(folder).as_posix()

@@ -1,22 +1,22 @@
-"""The learned graph: distances between columns, k-sparse similarity, Laplacian."""
+"""The learned graph: squared distances of columns, k-sparse similarity, Laplacian."""
 
 from __future__ import annotations
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
-from ncarl.core.linalg import positive_part, smallest, symmetrised, with_diagonal
+from ncarl.core.linalg import k_smallest, positive_part, set_diagonal, symmetrize
 from ncarl.core.types import Array
 
-#: Few enough rows of distances to stay in the cache.
-ROWS_AT_A_TIME = 32
+#: Rows of distances computed at a time, few enough to stay in the cache.
+ROWS_PER_CHUNK = 32
 
 
 def squared_distances(G: Array) -> Array:
     """Squared distances ``l_ij = G_ii + G_jj - 2 G_ij`` between the columns.
 
-    Differences that are nothing but rounding count as 0, so that equal columns
-    are at distance 0 exactly.
+    Differences within rounding error count as 0, so that equal columns have distance
+    exactly 0.
 
     Examples
     --------
@@ -30,18 +30,18 @@ def squared_distances(G: Array) -> Array:
     xp = array_namespace(G)
     norms = xp.linalg.diagonal(G)
     if not is_numpy_array(G):
-        return with_diagonal(_distances_from(norms, norms, G), 0.0)
+        return set_diagonal(_distances_from(norms, norms, G), 0.0)
     distances = np.empty_like(G)
-    for first in range(0, G.shape[0], ROWS_AT_A_TIME):
-        rows = slice(first, first + ROWS_AT_A_TIME)
+    for first in range(0, G.shape[0], ROWS_PER_CHUNK):
+        rows = slice(first, first + ROWS_PER_CHUNK)
         distances[rows] = _distances_from(norms[rows], norms, G[rows])
-    return with_diagonal(distances, 0.0)
+    return set_diagonal(distances, 0.0)
 
 
-def _distances_from(some: Array, norms: Array, G: Array) -> Array:
-    """Squared distances of some columns (norms and rows of ``G``) from all."""
+def _distances_from(row_norms: Array, norms: Array, G: Array) -> Array:
+    """Squared distances of some columns, given their rows of ``G``, from all."""
     xp = array_namespace(G)
-    largest = some[:, None] + norms[None, :]
+    largest = row_norms[:, None] + norms[None, :]
     distances = largest - 2.0 * G
     largest *= 8.0 * float(xp.finfo(G.dtype).eps)
     return xp.where(distances > largest, distances, xp.zeros_like(distances))
@@ -53,18 +53,18 @@ def similarity(distances: Array, k: int, *, shift: float = 0.0) -> Array:
     Row ``i`` is the Euclidean projection of ``-l_i / (2 mu^2)`` on the simplex with
     the largest ``mu`` that leaves ``k`` entries:
     ``S_ij = (t - l_ij)_+ / sum_v (t - l_iv)``, where ``t`` is the (k+1)-th smallest
-    distance and the sum runs over the ``k`` smallest. The column itself counts among
-    its ``k``.
+    distance and the sum runs over the ``k`` smallest. Each column counts among its own
+    ``k`` neighbors.
 
     Parameters
     ----------
     distances : array of shape (n, n)
         Squared distances.
     k : int
-        Neighbours kept in each row, ``1 <= k <= n - 1``.
+        Neighbors kept in each row, ``1 <= k <= n - 1``.
     shift : float
         Added to ``t`` (the authors' code adds 1e-6). With 0, a row whose ``k + 1``
-        nearest are all at distance 0 gets uniform weights on them.
+        smallest distances are all 0 gets uniform weights on them.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def similarity(distances: Array, k: int, *, shift: float = 0.0) -> Array:
            [0.25, 0.  , 0.75]])
     """
     xp = array_namespace(distances)
-    nearest = smallest(distances, k + 1)
+    nearest = k_smallest(distances, k + 1)
     threshold = nearest[:, k:] + shift
     total = xp.sum(threshold - nearest[:, :k], axis=1, keepdims=True)
     S = positive_part(threshold - distances)
@@ -90,7 +90,7 @@ def similarity(distances: Array, k: int, *, shift: float = 0.0) -> Array:
 
 
 def laplacian(S: Array) -> Array:
-    """Laplacian ``diag(W 1) - W`` of the symmetrised similarity ``W``.
+    """Laplacian ``diag(W 1) - W`` of the symmetrized similarity ``W``.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def laplacian(S: Array) -> Array:
            [-0.5,  0.5]])
     """
     xp = array_namespace(S)
-    L = symmetrised(S)
+    L = symmetrize(S)
     degrees = xp.sum(L, axis=1) - xp.linalg.diagonal(L)
     L *= -1.0
-    return with_diagonal(L, degrees)
+    return set_diagonal(L, degrees)

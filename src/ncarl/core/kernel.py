@@ -1,4 +1,4 @@
-"""From the Gram matrix of the rows to the kernel that completes them."""
+"""The column kernel ``K = Q^-1`` from spectral weights and the graph Laplacian."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from ncarl.core.weights import Spectrum
 
 
 @dataclass(frozen=True)
-class Penalty:
-    """The quadratic form that a completed row pays, ``x Q x^T``.
+class QuadraticPenalty:
+    """Quadratic penalty ``x Q x^T`` on a completed row.
 
-    Exact model: ``Q = D + alpha L + delta I``. Noisy model, against a squared loss of
-    weight one: ``Q = gamma (D + delta I) + alpha L``; the authors' code leaves delta
-    outside the bracket (``bare_delta``).
+    Exact model: ``Q = D + alpha L + delta I``. Noisy model, with a squared loss of
+    weight one: ``Q = gamma (D + delta I) + alpha L``; the authors' code has delta
+    outside the parentheses (``unscaled_delta``).
     """
 
     alpha: float
     delta: float
     gamma: float | None = None
-    bare_delta: bool = False
+    unscaled_delta: bool = False
 
     @property
-    def noise(self) -> float:
+    def noise_variance(self) -> float:
         """``s``: 1 in the noisy model, 0 in the exact one."""
         return 0.0 if self.gamma is None else 1.0
 
-    def spectral(self, weights: Array) -> Array:
+    def spectral_eigenvalues(self, weights: Array) -> Array:
         """Eigenvalues of ``Q`` without its graph term."""
         if self.gamma is None:
             return weights + self.delta
-        if self.bare_delta:
+        if self.unscaled_delta:
             return self.gamma * weights + self.delta
         return self.gamma * (weights + self.delta)
 
@@ -41,43 +41,43 @@ def column_kernel(
     basis: Spectrum,
     weights: Array,
     L: Array | None,
-    penalty: Penalty,
+    penalty: QuadraticPenalty,
     *,
-    missing_side: bool,
+    needs_precision: bool,
     checked: bool = True,
 ) -> Kernel:
-    """Kernel ``K = Q^-1`` of the columns, and what the missing side needs.
+    """Kernel ``K = Q^-1`` of the columns, with the precision matrix if needed.
 
     Parameters
     ----------
     basis : Spectrum
         Eigenvectors of the Gram matrix.
     weights : array of shape (n,)
-        Weights of its directions.
+        Weights of the eigenvectors.
     L : array of shape (n, n) or None
         Laplacian of the graph.
-    penalty : Penalty
-        How weights and graph make ``Q``.
-    missing_side : bool
-        Whether some row is cheaper to solve for its missing entries; then
-        ``P = (K + s I)^-1`` is formed too.
+    penalty : QuadraticPenalty
+        How weights and Laplacian are combined into ``Q``.
+    needs_precision : bool
+        Whether some row is solved in the precision form; then ``P = (K + s I)^-1`` is
+        computed as well.
     checked : bool
-        Whether to make sure of each inverse; see `ncarl.core.linalg.spd_inverse`.
+        Whether to check each inverse; see `ncarl.core.linalg.spd_inverse`.
     """
-    U, eigenvalues = basis.vectors, penalty.spectral(weights)
-    s = penalty.noise
-    del basis  # n x n arrays are freed as soon as they have served
+    U, eigenvalues = basis.vectors, penalty.spectral_eigenvalues(weights)
+    s = penalty.noise_variance
+    del basis  # free n x n arrays as early as possible
     if L is None or penalty.alpha == 0.0:
-        # Without a graph Q and K share the basis: no inverse, no loss of digits.
+        # Without a graph Q and K have the same eigenvectors: no inverse is needed.
         K = congruence(U, 1.0 / eigenvalues)
-        P = congruence(U, 1.0 / (1.0 / eigenvalues + s)) if missing_side else None
+        P = congruence(U, 1.0 / (1.0 / eigenvalues + s)) if needs_precision else None
         return Kernel(K, P, s)
     Q = congruence(U, eigenvalues)
     del U
     Q += penalty.alpha * L
     del L
     K = spd_inverse(Q, checked=checked)
-    if not missing_side:
+    if not needs_precision:
         return Kernel(K, None, s)
     if s == 0.0:
         return Kernel(K, Q, s)

@@ -1,4 +1,4 @@
-"""Three small GPU kernels in Triton, where what PyTorch has was measured to be slow."""
+"""Triton kernels that gather, scatter and invert batches of small matrices."""
 
 # mypy: disallow-untyped-decorators=False
 
@@ -12,8 +12,58 @@ from ncarl.core.types import Array
 
 #: Side of the square tiles that one program gathers or scatters.
 TILE = 16
-#: Most programs along the last axis of a launch.
-MOST = 65535
+#: Largest number of programs along the last axis of a launch.
+MAX_GRID_Z = 65535
+
+
+def gather_blocks(K: Array, columns: Array, out: Array) -> None:
+    """Copy the lower halves of ``K[columns[b]][:, columns[b]]`` to ``out``."""
+    batch, p = columns.shape
+    tiles = triton.cdiv(p, TILE)
+    for first in range(0, batch, MAX_GRID_Z):
+        last = min(first + MAX_GRID_Z, batch)
+        _gather[(tiles, tiles, last - first)](
+            K,
+            K.stride(0),
+            columns[first:last],
+            out[first:last],
+            p,
+            TILE=TILE,
+            num_warps=2,
+        )
+
+
+def scatter_blocks(blocks: Array, columns: Array, total: Array, n: int) -> None:
+    """Add ``blocks[b]`` to ``total`` at ``columns[b]``, below the diagonal.
+
+    Columns increase within a block; those from ``n`` on are padding and ignored.
+    """
+    batch, p = columns.shape
+    tiles = triton.cdiv(p, TILE)
+    for first in range(0, batch, MAX_GRID_Z):
+        last = min(first + MAX_GRID_Z, batch)
+        _scatter[(tiles, tiles, last - first)](
+            blocks[first:last],
+            columns[first:last],
+            total,
+            total.stride(0),
+            n,
+            p,
+            TILE=TILE,
+            num_warps=2,
+        )
+
+
+def invert_factors(A: Array, failed: Array) -> None:
+    """Replace each block of a stack by the inverse of its lower Cholesky factor.
+
+    ``A`` has shape (batch, p, p) with p a power of two of at least 16; blocks that
+    are not positive definite are marked in ``failed``.
+    """
+    marks = failed.view(dtype=torch.uint8)  # Triton does not store booleans
+    _invert_factor[(A.shape[0],)](
+        A, A.stride(0), A.stride(1), marks, P=A.shape[-1], num_warps=1
+    )
 
 
 @triton.jit
@@ -54,7 +104,7 @@ def _invert_factor(A, stride_b, stride_r, failed, P: tl.constexpr):  # type: ign
     r = tl.arange(0, P)
     i, j = r[:, None], r[None, :]
     place = A + b * stride_b + i * stride_r + j
-    # The lower half, mirrored: row k of what is left is then its column k.
+    # Mirror the lower half, so that row k of the remainder is its column k.
     low = tl.load(place, mask=i >= j, other=0.0)
     high = tl.load(A + b * stride_b + j * stride_r + i, mask=i < j, other=0.0)
     left = low + high
@@ -75,53 +125,3 @@ def _invert_factor(A, stride_b, stride_r, failed, P: tl.constexpr):  # type: ign
     tl.store(place, inverse)
     if sound == 0:
         tl.store(failed + b, 1)
-
-
-def gather_blocks(K: Array, columns: Array, out: Array) -> None:
-    """Lower halves of ``K[columns[b]][:, columns[b]]``, into ``out`` (batch, p, p)."""
-    batch, p = columns.shape
-    tiles = triton.cdiv(p, TILE)
-    for first in range(0, batch, MOST):
-        last = min(first + MOST, batch)
-        _gather[(tiles, tiles, last - first)](
-            K,
-            K.stride(0),
-            columns[first:last],
-            out[first:last],
-            p,
-            TILE=TILE,
-            num_warps=2,
-        )
-
-
-def scatter_blocks(blocks: Array, columns: Array, total: Array, n: int) -> None:
-    """Add ``blocks[b]`` to ``total`` at ``columns[b]``, below the diagonal.
-
-    Columns increase within a block; those from ``n`` on are padding and left out.
-    """
-    batch, p = columns.shape
-    tiles = triton.cdiv(p, TILE)
-    for first in range(0, batch, MOST):
-        last = min(first + MOST, batch)
-        _scatter[(tiles, tiles, last - first)](
-            blocks[first:last],
-            columns[first:last],
-            total,
-            total.stride(0),
-            n,
-            p,
-            TILE=TILE,
-            num_warps=2,
-        )
-
-
-def invert_factors(A: Array, failed: Array) -> None:
-    """Replace each block of a stack by the inverse of its lower Cholesky factor.
-
-    ``A`` has shape (batch, p, p) with p a power of two of at least 16; blocks that
-    are not positive definite are marked in ``failed``.
-    """
-    marks = failed.view(dtype=torch.uint8)  # a kernel writes no booleans
-    _invert_factor[(A.shape[0],)](
-        A, A.stride(0), A.stride(1), marks, P=A.shape[-1], num_warps=1
-    )

@@ -1,10 +1,9 @@
-"""What the array standard lacks: symmetric inverses, order statistics, shortcuts.
+"""Linear algebra that the array API standard lacks: inverses, products, diagonals.
 
-Each function has an agnostic form that follows the array API standard; a shortcut for
-NumPy arrays or torch tensors stands in front of it where a measurement asked for one.
-Those for NumPy call BLAS and LAPACK through SciPy only: NumPy usually ships a BLAS of
-its own, and the idle threads of one library, which spin for a while, slow the other
-down threefold.
+Each function has a generic form that follows the array API standard, and a fast path
+for NumPy arrays or torch tensors where measurements showed a need. The NumPy paths call
+BLAS and LAPACK through SciPy only: NumPy usually ships a BLAS of its own, and the idle
+threads of one library, which spin for a while, slow the other down threefold.
 """
 
 from __future__ import annotations
@@ -26,41 +25,281 @@ from ncarl.core.types import Array
 from ncarl.exceptions import NotPositiveDefiniteError
 
 #: Jitter starts at this many machine epsilons of the mean diagonal, grows tenfold
-#: and gives up past ``LAST_JITTER`` (relative to the same diagonal).
-FIRST_JITTER = 64.0
-LAST_JITTER = 1e-4
+#: and gives up past ``MAX_JITTER`` (relative to the same diagonal).
+MIN_JITTER_EPS = 64.0
+MAX_JITTER = 1e-4
 #: Side of the tiles in which matrices are transposed.
-TILE = 256
-#: Products of symmetric outcome are taken in strips of at least so many rows.
-STRIP = 256
+TILE_SIZE = 256
+#: Fewest rows of the strips in which products with a symmetric result are formed.
+MIN_STRIP_ROWS = 256
 
 
-def _torch() -> Any:
-    """The shortcuts for torch tensors; torch is there if a tensor is."""
+def _linalg_torch() -> Any:
+    """`ncarl.core.linalg_torch`, imported late because PyTorch is optional."""
     from ncarl.core import linalg_torch
 
     return linalg_torch
 
 
+def spd_inverse(A: Array, *, checked: bool = True) -> Array:
+    """Inverse of a symmetric positive definite matrix, symmetric to the last bit.
+
+    With ``checked=False`` a tensor that does not factorize gives NaN instead of jitter
+    or an error, so that nothing waits for the device.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If ``A`` does not factorize with any jitter up to `MAX_JITTER`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spd_inverse(np.diag([2.0, 4.0]))
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]])
+    """
+    if is_torch_array(A) and not checked:
+        return _linalg_torch().spd_inverse(A)
+    for jitter in jitter_steps(A.dtype):
+        shifted = add_diagonal(A, jitter * mean_diagonal(A)) if jitter else A
+        inverse = _try_spd_inverse(shifted)
+        if inverse is not None:
+            return inverse
+    raise NotPositiveDefiniteError(
+        f"the {A.shape[0]} x {A.shape[0]} kernel matrix is not positive definite even "
+        f"with {MAX_JITTER:g} of its diagonal added; raise delta, or lower alpha"
+    )
+
+
+def _try_spd_inverse(A: Array) -> Array | None:
+    """Inverse of ``A``, or None if its Cholesky factorization fails."""
+    if is_numpy_array(A):
+        factor = lapack_cholesky_or_none(A)
+        if factor is None:
+            return None
+        (potri,) = get_lapack_funcs(("potri",), (factor,))
+        lower, failed = potri(factor, lower=True, overwrite_c=True)
+        if failed or not np.isfinite(lower.trace()):
+            return None
+        return symmetrize_from_lower(lower)
+    if is_torch_array(A):
+        inverse = _linalg_torch().spd_inverse(A)
+        return inverse if math.isfinite(mean_diagonal(inverse)) else None
+    xp = array_namespace(A)
+    try:
+        factor = xp.linalg.cholesky(A)
+    except Exception:  # each library has its own error for a failed factorization
+        return None
+    half = xp.linalg.solve(factor, identity_like(A))
+    inverse = xp.linalg.matmul(half.T, half)
+    # Some libraries let NaN through in silence.
+    return inverse if math.isfinite(mean_diagonal(inverse)) else None
+
+
+def spd_log_det(A: Array) -> Array:
+    """``log|A|`` of a symmetric matrix; NaN if it is not positive definite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(float(spd_log_det(np.diag([1.0, np.e]))), 9)
+    1.0
+    """
+    if is_torch_array(A):
+        return _linalg_torch().spd_log_det(A)
+    factor = lapack_cholesky_or_none(A)
+    return np.float64(np.nan) if factor is None else _log_det_from_cholesky(factor)
+
+
+def spd_log_det_and_trace(A: Array, W: Array) -> tuple[Array, Array]:
+    """``log|A|`` and ``tr(W A^-1)``; NaN if ``A`` is not positive definite.
+
+    For NumPy arrays and torch tensors; ``W`` is symmetric.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> both = spd_log_det_and_trace(np.diag([1.0, np.e]), np.eye(2))
+    >>> [round(float(x), 4) for x in both]
+    [1.0, 1.3679]
+    """
+    if is_torch_array(A):
+        fast = _linalg_torch()
+        return fast.spd_log_det(A), (fast.spd_inverse(A) * W).sum()
+    factor = lapack_cholesky_or_none(A)
+    if factor is None:
+        return np.float64(np.nan), np.float64(np.nan)
+    log_det = _log_det_from_cholesky(factor)
+    (potri,) = get_lapack_funcs(("potri",), (factor,))
+    lower, _ = potri(factor, lower=True, overwrite_c=True)
+    return log_det, np.einsum("ij,ij->", symmetrize_from_lower(lower), W)
+
+
+def _log_det_from_cholesky(factor: Array) -> Array:
+    return 2.0 * np.sum(np.log(factor.diagonal()))
+
+
+def lapack_cholesky_or_none(A: Array) -> Array | None:
+    """Lower Cholesky factor of a NumPy array, or None if the factorization fails."""
+    (potrf,) = get_lapack_funcs(("potrf",), (A,))
+    factor, failed = potrf(A, lower=True)
+    # LAPACK does not report NaN; it always reaches the last pivot.
+    return None if failed or not np.isfinite(factor[-1, -1]) else factor
+
+
+def cholesky_with_jitter(A: Array, indices: Array, s: float) -> tuple[Array, float]:
+    """Lower Cholesky factor of ``A[indices, indices] + s I``, and the jitter used.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If the submatrix does not factorize with any jitter up to `MAX_JITTER`.
+    """
+    block = A[np.ix_(indices, indices)]
+    scale = mean_diagonal(block) + s
+    for jitter in jitter_steps(A.dtype):
+        factor = batched_cholesky_or_none(add_diagonal(block, s + jitter * scale))
+        if factor is not None:
+            return factor, jitter
+    raise not_positive_definite_error(len(indices))
+
+
+def batched_cholesky_or_none(A: Array) -> Array | None:
+    """Lower Cholesky factors of a stack of matrices, or None if one fails.
+
+    LAPACK does not report NaN; it always reaches the last pivot.
+    """
+    try:
+        factor = np.linalg.cholesky(A)
+    except np.linalg.LinAlgError:
+        return None
+    return factor if np.isfinite(factor[..., -1:, -1:]).all() else None
+
+
 def jitter_steps(dtype: object) -> list[float]:
-    """Relative jitters to try in turn, the first of them 0.
+    """Relative jitters to try in turn, starting with 0.
 
     Examples
     --------
     >>> steps = jitter_steps("float64")
-    >>> steps[0], steps[-1] <= LAST_JITTER
+    >>> steps[0], steps[-1] <= MAX_JITTER
     (0.0, True)
     """
     steps = [0.0]
-    jitter = FIRST_JITTER * float(np.finfo(np.dtype(str(dtype).split(".")[-1])).eps)
-    while jitter <= LAST_JITTER:
+    jitter = MIN_JITTER_EPS * float(np.finfo(np.dtype(str(dtype).split(".")[-1])).eps)
+    while jitter <= MAX_JITTER:
         steps.append(jitter)
         jitter *= 10.0
     return steps
 
 
+def not_positive_definite_error(size: int) -> NotPositiveDefiniteError:
+    """Error for a row whose kernel submatrix cannot be factorized."""
+    return NotPositiveDefiniteError(
+        f"the kernel block of a row ({size} x {size}) is not positive definite even "
+        f"with {MAX_JITTER:g} of its diagonal added; raise delta, set gamma to model "
+        "the noise, or use weights='floor'"
+    )
+
+
+def symmetric_eigen(A: Array, *, overwrite: bool = False) -> tuple[Array, Array]:
+    """Eigenvalues (increasing) and eigenvectors of a symmetric matrix.
+
+    ``overwrite`` allows ``A`` to be overwritten.
+    """
+    if is_numpy_array(A):
+        # Symmetric, so the transposed view is the same matrix in Fortran order.
+        return eigh(A.T, driver="evd", check_finite=False, overwrite_a=overwrite)  # type: ignore[no-any-return]
+    xp = array_namespace(A)
+    values, vectors = xp.linalg.eigh(A)
+    return values, vectors
+
+
+def gram_matrix(X: Array) -> Array:
+    """``X^T X``, symmetric to the last bit (NumPy calls ``syrk`` for it)."""
+    return _linalg_torch().gram_matrix(X) if is_torch_array(X) else X.T @ X
+
+
+def congruence(U: Array, weights: Array) -> Array:
+    """``U diag(weights) U^T`` for nonnegative weights.
+
+    Computed as ``A A^T``, which is symmetric to the last bit and half the work.
+    """
+    if is_torch_array(U):
+        return _linalg_torch().congruence(U, weights)
+    xp = array_namespace(U)
+    A = U * xp.sqrt(weights)[None, :]
+    if is_numpy_array(A):
+        (syrk,) = get_blas_funcs(("syrk",), (A,))
+        lower = syrk(1.0, A, lower=True)
+        del A  # n x n arrays dominate the memory of a fit
+        return symmetrize_from_lower(lower)
+    return A @ A.T
+
+
+def sandwich(K: Array, B: Array) -> Array:
+    """``K B K`` for symmetric ``K`` and ``B``, symmetric to the last bit."""
+    if is_numpy_array(K):
+        return _sandwich_in_strips(K, B)
+    return symmetrize(K @ B @ K)
+
+
+def _sandwich_in_strips(K: Array, B: Array) -> Array:
+    """``K B K`` of NumPy arrays, computing little more than the lower half."""
+    (gemm,) = get_blas_funcs(("gemm",), (K, B))
+    n = K.shape[0]
+    whole = np.empty((n, n), dtype=K.dtype)
+    # Symmetric, so the transposed views are the same matrices in Fortran order, whose
+    # strips of columns BLAS takes as they are.
+    half, step = gemm(1.0, B.T, K.T), max(MIN_STRIP_ROWS, -(-n // 4))
+    for first in range(0, n, step):
+        last = min(first + step, n)
+        strip = gemm(1.0, K.T[:, first:last], half[:, :last], trans_a=True)
+        square = strip[:, first:last]
+        whole[first:last, :first] = strip[:, :first]
+        whole[:first, first:last] = strip[:, :first].T
+        whole[first:last, first:last] = (square + square.T) * 0.5
+    return whole
+
+
+def symmetrize(A: Array) -> Array:
+    """``(A + A^T) / 2``."""
+    if is_numpy_array(A):
+        B = np.empty(A.shape, dtype=A.dtype)
+        for rows, columns in _lower_tiles(A.shape[0]):
+            tile = A[rows, columns] + A[columns, rows].T
+            tile *= 0.5
+            B[rows, columns] = tile
+            B[columns, rows] = tile.T
+        return B
+    return (A + A.T) * 0.5
+
+
+def symmetrize_from_lower(lower: Array) -> Array:
+    """Symmetric matrix with the given lower half, which is overwritten."""
+    for rows, columns in _lower_tiles(lower.shape[0]):
+        if rows != columns:
+            lower[columns, rows] = lower[rows, columns].T
+        else:
+            tile = np.tril(lower[rows, rows])
+            lower[rows, rows] = tile + np.tril(tile, -1).T
+    # Symmetric, so the transposed view is the same matrix in C order.
+    return np.ascontiguousarray(lower.T)
+
+
+def _lower_tiles(n: int) -> Iterator[tuple[slice, slice]]:
+    """Tiles of the lower half of an n x n matrix.
+
+    Transposing tile by tile stays in the cache and is several times faster.
+    """
+    for top in range(0, n, TILE_SIZE):
+        for left in range(0, top + 1, TILE_SIZE):
+            yield slice(top, top + TILE_SIZE), slice(left, left + TILE_SIZE)
+
+
 def identity_like(A: Array) -> Array:
-    """The identity of the size, dtype and device of the square matrix ``A``."""
+    """Identity matrix of the size, dtype and device of the square matrix ``A``."""
     xp = array_namespace(A)
     return xp.eye(A.shape[0], dtype=A.dtype, device=device(A))
 
@@ -72,17 +311,17 @@ def add_diagonal(A: Array, value: float) -> Array:
         B.flat[:: A.shape[0] + 1] += value
         return B
     if is_torch_array(A):
-        return _torch().add_diagonal(A, value)
+        return _linalg_torch().add_diagonal(A, value)
     return A + value * identity_like(A)
 
 
-def with_diagonal(A: Array, diagonal: Array | float) -> Array:
-    """``A`` with another diagonal; the array given may be changed and given back."""
+def set_diagonal(A: Array, diagonal: Array | float) -> Array:
+    """``A`` with its diagonal replaced, possibly in place."""
     if is_numpy_array(A):
         np.fill_diagonal(A, diagonal)
         return A
     if is_torch_array(A):
-        return _torch().with_diagonal(A, diagonal)
+        return _linalg_torch().set_diagonal(A, diagonal)
     xp = array_namespace(A)
     eye = identity_like(A)
     wanted = diagonal if isinstance(diagonal, float) else diagonal[:, None]
@@ -96,140 +335,21 @@ def mean_diagonal(A: Array) -> float:
     return trace / max(1, int(A.shape[0]))
 
 
-def spd_inverse(A: Array, *, checked: bool = True) -> Array:
-    """Inverse of a symmetric positive definite matrix, symmetric to the last bit.
+def embed_submatrix(A: Array, indices: Array, n: int, diagonal: Array | float) -> Array:
+    """Matrix (n x n) with ``A`` at rows and columns ``indices``, diagonal elsewhere.
 
-    ``checked=False`` allows NaN in place of an error and of jitter, where work is
-    queued and asking whether it has gone well means waiting for it.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If no jitter up to `LAST_JITTER` of the diagonal makes ``A`` factorise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> spd_inverse(np.diag([2.0, 4.0]))
-    array([[0.5 , 0.  ],
-           [0.  , 0.25]])
+    For NumPy arrays and torch tensors; ``indices`` is a NumPy array.
     """
-    if is_torch_array(A) and not checked:
-        return _torch().spd_inverse(A)
-    for jitter in jitter_steps(A.dtype):
-        shifted = add_diagonal(A, jitter * mean_diagonal(A)) if jitter else A
-        inverse = _try_spd_inverse(shifted)
-        if inverse is not None:
-            return inverse
-    raise NotPositiveDefiniteError(
-        f"the {A.shape[0]} x {A.shape[0]} kernel matrix is not positive definite even "
-        f"with {LAST_JITTER:g} of its diagonal added; raise delta, or lower alpha"
-    )
-
-
-def _try_spd_inverse(A: Array) -> Array | None:
-    """Inverse of ``A``, or None where its Cholesky factorisation fails."""
-    if is_numpy_array(A):
-        factor = factor_or_none(A)
-        if factor is None:
-            return None
-        (potri,) = get_lapack_funcs(("potri",), (factor,))
-        lower, failed = potri(factor, lower=True, overwrite_c=True)
-        if failed or not np.isfinite(lower.trace()):
-            return None
-        return mirrored(lower)
-    if is_torch_array(A):
-        inverse = _torch().spd_inverse(A)
-        return inverse if math.isfinite(mean_diagonal(inverse)) else None
     xp = array_namespace(A)
-    try:
-        factor = xp.linalg.cholesky(A)
-    except Exception:  # each library has its own error for a failed factorisation
-        return None
-    half = xp.linalg.solve(factor, identity_like(A))
-    inverse = xp.linalg.matmul(half.T, half)
-    # Some libraries let NaN through in silence.
-    return inverse if math.isfinite(mean_diagonal(inverse)) else None
+    whole = xp.zeros((n, n), dtype=A.dtype, device=device(A))
+    whole[indices[:, None], indices[None, :]] = A
+    others = np.setdiff1d(np.arange(n), indices)
+    whole[others, others] = diagonal
+    return whole
 
 
-def factor_or_none(A: Array) -> Array | None:
-    """Lower Cholesky factor of a NumPy array; None where it has none."""
-    (potrf,) = get_lapack_funcs(("potrf",), (A,))
-    factor, failed = potrf(A, lower=True)
-    # NaN can pass a factorisation in silence; it always reaches the last pivot.
-    return None if failed or not np.isfinite(factor[-1, -1]) else factor
-
-
-def factorised(A: Array, chosen: Array, s: float) -> tuple[Array, float]:
-    """Lower Cholesky factor of ``A[chosen, chosen] + s I``, and the jitter it took.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If no jitter up to `LAST_JITTER` of the diagonal makes the block factorise.
-    """
-    block = A[np.ix_(chosen, chosen)]
-    scale = mean_diagonal(block) + s
-    for jitter in jitter_steps(A.dtype):
-        factor = cholesky_or_none(add_diagonal(block, s + jitter * scale))
-        if factor is not None:
-            return factor, jitter
-    raise not_factorised(len(chosen))
-
-
-def cholesky_or_none(A: Array) -> Array | None:
-    """Lower Cholesky factors of a stack of matrices; None where one has none.
-
-    LAPACK lets NaN through in silence; it always reaches the last pivot.
-    """
-    try:
-        factor = np.linalg.cholesky(A)
-    except np.linalg.LinAlgError:
-        return None
-    return factor if np.isfinite(factor[..., -1:, -1:]).all() else None
-
-
-def not_factorised(size: int) -> NotPositiveDefiniteError:
-    """The error for a row whose block cannot be factorised."""
-    return NotPositiveDefiniteError(
-        f"the kernel block of a row ({size} x {size}) is not positive definite even "
-        f"with {LAST_JITTER:g} of its diagonal added; raise delta, set gamma to model "
-        "the noise, or use weights='floor'"
-    )
-
-
-def smallest(A: Array, count: int) -> Array:
-    """The ``count`` smallest entries of each row, the largest of them last.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> smallest(np.array([[3.0, 1.0, 2.0]]), 2)
-    array([[1., 2.]])
-    """
-    if is_numpy_array(A):
-        return np.partition(A, count - 1, axis=1)[:, :count].copy()
-    if is_torch_array(A):
-        return _torch().smallest(A, count)
-    xp = array_namespace(A)
-    return xp.sort(A, axis=1)[:, :count]
-
-
-def symmetric_eigen(A: Array, *, overwrite: bool = False) -> tuple[Array, Array]:
-    """Eigenvalues (increasing) and eigenvectors of a symmetric matrix.
-
-    ``overwrite`` allows the work to be done in the memory of ``A``.
-    """
-    if is_numpy_array(A):
-        # Symmetric, so the transposed view is the same matrix in Fortran order.
-        return eigh(A.T, driver="evd", check_finite=False, overwrite_a=overwrite)  # type: ignore[no-any-return]
-    xp = array_namespace(A)
-    values, vectors = xp.linalg.eigh(A)
-    return values, vectors
-
-
-def bordered_by_identity(U: Array, order: Array) -> Array:
-    """``diag(I, U)`` with its row ``i`` moved to row ``order[i]``."""
+def pad_with_identity(U: Array, order: Array) -> Array:
+    """``diag(I, U)`` with row ``i`` moved to row ``order[i]``."""
     n, count = order.shape[0], order.shape[0] - U.shape[0]
     if is_numpy_array(U):
         whole = np.zeros((n, n), dtype=U.dtype, order="F")
@@ -243,104 +363,26 @@ def bordered_by_identity(U: Array, order: Array) -> Array:
     return xp.take(whole, xp.argsort(order), axis=0)
 
 
-def congruence(U: Array, weights: Array) -> Array:
-    """``U diag(weights) U^T`` for weights that are not negative.
-
-    Written as ``A A^T``, which is symmetric to the last bit and half the work.
-    """
-    if is_torch_array(U):
-        return _torch().congruence(U, weights)
-    xp = array_namespace(U)
-    A = U * xp.sqrt(weights)[None, :]
-    if is_numpy_array(A):
-        (syrk,) = get_blas_funcs(("syrk",), (A,))
-        lower = syrk(1.0, A, lower=True)
-        del A  # n x n arrays are what memory is made of here
-        return mirrored(lower)
-    return A @ A.T
-
-
-def expanded(A: Array, kept: Array, n: int, diagonal: Array | float) -> Array:
-    """``A`` as the rows and columns ``kept`` of an n x n matrix that is else diagonal.
-
-    For NumPy arrays and torch tensors; ``kept`` is a NumPy array of positions.
-    """
-    xp = array_namespace(A)
-    whole = xp.zeros((n, n), dtype=A.dtype, device=device(A))
-    whole[kept[:, None], kept[None, :]] = A
-    others = np.setdiff1d(np.arange(n), kept)
-    whole[others, others] = diagonal
-    return whole
-
-
-def gram_matrix(X: Array) -> Array:
-    """``X^T X``, symmetric to the last bit (NumPy calls ``syrk`` for it)."""
-    return _torch().gram(X) if is_torch_array(X) else X.T @ X
-
-
-def sandwich(K: Array, B: Array) -> Array:
-    """``K B K`` for symmetric ``K`` and ``B``, symmetric to the last bit."""
-    if is_numpy_array(K):
-        return _sandwich_in_strips(K, B)
-    return symmetrised(K @ B @ K)
-
-
-def _sandwich_in_strips(K: Array, B: Array) -> Array:
-    """The same for NumPy arrays, without most of the half that mirrors the other."""
-    (gemm,) = get_blas_funcs(("gemm",), (K, B))
-    n = K.shape[0]
-    whole = np.empty((n, n), dtype=K.dtype)
-    # Symmetric, so the transposed views are the same matrices in Fortran order, whose
-    # strips of columns BLAS takes as they are.
-    half, step = gemm(1.0, B.T, K.T), max(STRIP, -(-n // 4))
-    for first in range(0, n, step):
-        last = min(first + step, n)
-        strip = gemm(1.0, K.T[:, first:last], half[:, :last], trans_a=True)
-        square = strip[:, first:last]
-        whole[first:last, :first] = strip[:, :first]
-        whole[:first, first:last] = strip[:, :first].T
-        whole[first:last, first:last] = (square + square.T) * 0.5
-    return whole
-
-
-def mirrored(lower: Array) -> Array:
-    """The symmetric matrix whose lower half is given, in the same memory."""
-    for rows, columns in _tile_pairs(lower.shape[0]):
-        if rows != columns:
-            lower[columns, rows] = lower[rows, columns].T
-        else:
-            tile = np.tril(lower[rows, rows])
-            lower[rows, rows] = tile + np.tril(tile, -1).T
-    # Symmetric, so the transposed view is the same matrix in C order.
-    return np.ascontiguousarray(lower.T)
-
-
-def _tile_pairs(n: int) -> Iterator[tuple[slice, slice]]:
-    """Tiles of the lower half of an n x n matrix.
-
-    A transposed copy is several times faster tile by tile, in the cache.
-    """
-    for top in range(0, n, TILE):
-        for left in range(0, top + 1, TILE):
-            yield slice(top, top + TILE), slice(left, left + TILE)
-
-
 def positive_part(A: Array) -> Array:
-    """``max(A, 0)``; the array given may be changed and given back."""
+    """``max(A, 0)``, possibly in place."""
     if is_numpy_array(A):
         return np.maximum(A, 0.0, out=A)
     xp = array_namespace(A)
     return xp.clip(A, 0.0, None)
 
 
-def symmetrised(A: Array) -> Array:
-    """``(A + A^T) / 2``."""
+def k_smallest(A: Array, k: int) -> Array:
+    """The ``k`` smallest entries of each row, the k-th smallest last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> k_smallest(np.array([[3.0, 1.0, 2.0]]), 2)
+    array([[1., 2.]])
+    """
     if is_numpy_array(A):
-        B = np.empty(A.shape, dtype=A.dtype)
-        for rows, columns in _tile_pairs(A.shape[0]):
-            tile = A[rows, columns] + A[columns, rows].T
-            tile *= 0.5
-            B[rows, columns] = tile
-            B[columns, rows] = tile.T
-        return B
-    return (A + A.T) * 0.5
+        return np.partition(A, k - 1, axis=1)[:, :k].copy()
+    if is_torch_array(A):
+        return _linalg_torch().k_smallest(A, k)
+    xp = array_namespace(A)
+    return xp.sort(A, axis=1)[:, :k]

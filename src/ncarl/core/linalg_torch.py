@@ -1,7 +1,7 @@
-"""Shortcuts of `ncarl.core.linalg` for torch tensors, where the agnostic form is slow.
+"""Fast paths of `ncarl.core.linalg` for torch tensors.
 
-Nothing here waits for the device. A factorisation that fails gives NaN, which the
-caller finds when it reads the result.
+No function waits for the device. A factorization that fails gives NaN, which callers
+see when they read the result.
 """
 
 from __future__ import annotations
@@ -10,44 +10,33 @@ import torch
 
 from ncarl.core.types import Array
 
-#: Triangular blocks up to this size are inverted by the library.
-LEAF = 64
-#: Products of symmetric outcome are taken in pieces of at least so many columns.
-STRIP = 512
-
-
-def congruence(U: Array, weights: Array) -> Array:
-    """``U diag(weights) U^T`` for weights that are not negative, exactly symmetric."""
-    return gram(U.mT * weights.sqrt()[:, None])
+#: Triangular blocks up to this size are inverted by PyTorch.
+LEAF_SIZE = 64
+#: Fewest columns of the strips in which products with a symmetric result are formed.
+MIN_STRIP_COLUMNS = 512
 
 
 def spd_inverse(A: Array) -> Array:
-    """Inverse of a symmetric positive definite matrix, exactly symmetric; else NaN.
+    """Inverse of a symmetric matrix, exactly symmetric; NaN if not positive definite.
 
     The matrix is padded to ``leaf * 2^k`` with the identity, which makes triangular
     factors easy to halve.
     """
     n, doublings = A.shape[0], 0
-    while n > LEAF * 2**doublings:
+    while n > LEAF_SIZE * 2**doublings:
         doublings += 1
     leaf = -(-n // 2**doublings)
     padded = torch.eye(leaf * 2**doublings, dtype=A.dtype, device=A.device)
     padded[:n, :n] = A
     factor, info = torch.linalg.cholesky_ex(padded)
     inverse = _triangular_inverse(factor.contiguous(), leaf)[:n, :n]
-    return gram(inverse, lower=True).masked_fill_(info != 0, torch.nan)
-
-
-def spd_log_det(A: Array) -> Array:
-    """``log|A|`` of a symmetric matrix; NaN where it is not positive definite."""
-    factor, info = torch.linalg.cholesky_ex(A)
-    return (2.0 * factor.diagonal().log().sum()).masked_fill(info != 0, torch.nan)
+    return gram_matrix(inverse, lower=True).masked_fill_(info != 0, torch.nan)
 
 
 def _triangular_inverse(L: Array, leaf: int) -> Array:
     """Inverse of a lower triangular matrix, all blocks of one size at a time.
 
-    Diagonal blocks of size ``leaf`` are inverted in one batch, then neighbours joined:
+    Diagonal blocks of size ``leaf`` are inverted in one batch, then joined in pairs:
     ``[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]]``.
     """
     inverse, size = torch.zeros_like(L), leaf
@@ -74,14 +63,20 @@ def _diagonal_blocks(
     return A.as_strided((N // period, side, side), strides, top * N + left)
 
 
-def gram(A: Array, *, lower: bool = False) -> Array:
-    """``A^T A``, exactly symmetric; ``lower`` says that ``A`` is lower triangular.
+def spd_log_det(A: Array) -> Array:
+    """``log|A|`` of a symmetric matrix; NaN if it is not positive definite."""
+    factor, info = torch.linalg.cholesky_ex(A)
+    return (2.0 * factor.diagonal().log().sum()).masked_fill(info != 0, torch.nan)
 
-    Only blocks below the diagonal are computed.
+
+def gram_matrix(A: Array, *, lower: bool = False) -> Array:
+    """``A^T A``, exactly symmetric; ``lower`` means that ``A`` is lower triangular.
+
+    Only blocks on and below the diagonal are computed.
     """
     n = A.shape[1]
     product = A.new_empty((n, n))
-    step = max(STRIP, -(-n // 4))
+    step = max(MIN_STRIP_COLUMNS, -(-n // 4))
     for first in range(0, n, step):
         last = min(first + step, n)
         rows = A[first:] if lower else A
@@ -93,6 +88,11 @@ def gram(A: Array, *, lower: bool = False) -> Array:
     return product
 
 
+def congruence(U: Array, weights: Array) -> Array:
+    """``U diag(weights) U^T`` for nonnegative weights, exactly symmetric."""
+    return gram_matrix(U.mT * weights.sqrt()[:, None])
+
+
 def add_diagonal(A: Array, value: float) -> Array:
     """``A + value I`` as a new tensor."""
     shifted = A.clone()
@@ -100,8 +100,8 @@ def add_diagonal(A: Array, value: float) -> Array:
     return shifted
 
 
-def with_diagonal(A: Array, diagonal: Array | float) -> Array:
-    """``A`` with another diagonal, in its own memory."""
+def set_diagonal(A: Array, diagonal: Array | float) -> Array:
+    """``A`` with its diagonal replaced in place."""
     if isinstance(diagonal, float):
         A.fill_diagonal_(diagonal)
     else:
@@ -109,6 +109,6 @@ def with_diagonal(A: Array, diagonal: Array | float) -> Array:
     return A
 
 
-def smallest(A: Array, count: int) -> Array:
-    """The ``count`` smallest entries of each row, in increasing order."""
-    return torch.topk(A, count, dim=1, largest=False, sorted=True).values
+def k_smallest(A: Array, k: int) -> Array:
+    """The ``k`` smallest entries of each row, in increasing order."""
+    return torch.topk(A, k, dim=1, largest=False, sorted=True).values

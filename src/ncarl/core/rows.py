@@ -1,15 +1,15 @@
-"""The row step: complete rows given a kernel, and add them up.
+"""The row step: complete rows given a kernel, and sum over them.
 
-A row with observed columns ``o`` (values ``v``) and missing columns ``u`` is
+A row with observed columns ``o`` (values ``v``) and missing columns ``u`` is solved in
 
-- on its observed side ``y = (K_oo + s I)^-1 v``, ``x = y K_o:``, or
-- on its missing side, with ``P = (K + s I)^-1``, ``x_u = -P_uu^-1 P_uo v`` and
+- the covariance form, ``y = (K_oo + s I)^-1 v``, ``x = y K_o:``, or
+- the precision form, with ``P = (K + s I)^-1``, ``x_u = -P_uu^-1 P_uo v`` and
   ``y = (P [v; x_u])_o``.
 
-Both give the same row and the same dual ``y``; the cheaper one is taken. On observed
-columns ``x_o = v - s y``. Three modules do the work behind one signature: Numba where
-it is installed, NumPy elsewhere, and PyTorch for blocks that an engine has placed on a
-device.
+Both give the same row ``x`` and the same dual ``y``; the cheaper one is used. On
+observed columns ``x_o = v - s y``. Three backends have the same functions: Numba if it
+is installed, NumPy otherwise, and PyTorch for blocks that an engine has placed on a
+device. The second half of this module holds what the two host backends share.
 """
 
 from __future__ import annotations
@@ -17,40 +17,51 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, reduce
 from operator import iadd
 from typing import Any
 
-from ncarl.core.linalg import gram_matrix
-from ncarl.core.types import Array, Block, EvidenceSums, Kernel, RowSums
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.sparse import csr_array
+
+from ncarl.core.linalg import cholesky_with_jitter, gram_matrix
+from ncarl.core.types import Array, Block, Kernel, LikelihoodSums, RowSums
 
 log = logging.getLogger("ncarl")
+#: Completed rows are computed in pieces of at most this many numbers.
+MAX_PIECE_ENTRIES = 2_000_000
+#: Smaller arrays are scanned by NumPy before Numba would even be loaded.
+NUMBA_SCAN_MIN_SIZE = 200_000
 
 
 @cache
-def row_module(name: str = "auto") -> Any:
-    """The module that solves rows: "numba", "numpy", "torch", or the one for here.
+def row_backend(name: str = "auto") -> Any:
+    """Module that solves rows: "numba", "numpy", "torch", or "auto" for the host.
 
-    Each has ``solve_rows(block, kernel, *, checked)``, which fills rows of
-    ``new_rows(block)`` if it is given them, or else ``complete_rows`` with the same
-    arguments; ``variances(block, kernel)``, ``dense_duals(block, Y)``,
-    ``pieces(block)``, ``mark(block)``, ``shifted(block, offsets, scales)``, and for
-    results that leave for the host ``parts_to_fetch(block)`` and ``fetched(array)``;
-    it may have ``variances_at(block, kernel, i, j)``,
-    ``entries_from_duals(block, K, Y, i, j)`` and ``sparse_outer_sum(block, Y)`` with
-    ``scatter_pays(block)``.
+    Every backend has ``solve_rows(block, kernel, *, checked)``,
+    ``likelihood_sums(block, kernel, offsets, scales, *, checked)``,
+    ``variances(block, kernel)``, ``dense_duals(block, Y)``, ``pieces(block)``,
+    ``shift_and_scale(block, offsets, scales)``, ``timestamp(block)``, and for results
+    that are copied to the host ``transfer_pieces(block)`` and ``to_numpy(array)``. It
+    has either ``allocate_rows(block)``, whose result ``solve_rows`` fills, or
+    ``complete_rows(block, kernel, *, checked)``. Optional are
+    ``variances_at(block, kernel, i, j)``, ``entries_from_duals(block, K, Y, i, j)``,
+    and ``sparse_outer_sum(block, Y)`` with ``use_scatter(block)``.
     """
     if name != "auto":
         return importlib.import_module(f"ncarl.core.rows_{name}")
     if importlib.util.find_spec("numba") is None:
-        return row_module("numpy")
+        return row_backend("numpy")
     try:
-        return row_module("numba")
+        return row_backend("numba")
     except (ImportError, RuntimeError) as error:
-        # Numba of another age than NumPy, or no folder to cache compiled code in.
+        # Numba does not support this NumPy, or has no folder to cache compiled code.
         log.warning("Numba does not load (%s); rows are solved by NumPy", error)
-        return row_module("numpy")
+        return row_backend("numpy")
 
 
 def complete_rows(
@@ -58,8 +69,8 @@ def complete_rows(
 ) -> tuple[Array, Array, float]:
     """Completed rows, their duals, and the jitter that was needed.
 
-    ``checked=False`` allows a row whose block does not factorise to come out as NaN:
-    where work is queued, asking whether it has gone well means waiting for it.
+    With ``checked=False`` a row whose system does not factorize may be NaN: on an
+    asynchronous device a check would wait for all work before it.
 
     Returns
     -------
@@ -68,11 +79,11 @@ def complete_rows(
     Y : array of shape (entries,)
         Duals, aligned with ``block.values``.
     jitter : float
-        Largest relative jitter added to a block; 0 in a healthy fit.
+        Largest relative jitter added to the system of a row; usually 0.
     """
-    module = row_module(kind)
-    if hasattr(module, "new_rows"):
-        X = module.new_rows(block)
+    module = row_backend(kind)
+    if hasattr(module, "allocate_rows"):
+        X = module.allocate_rows(block)
         Y, jitter = module.solve_rows(block, kernel, X, checked=checked)
         return X, Y, jitter
     completed: tuple[Array, Array, float]
@@ -84,7 +95,7 @@ def row_duals(
     block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
 ) -> tuple[Array, float]:
     """Duals ``y`` aligned with ``block.values``, and the jitter that was needed."""
-    module = row_module(kind)
+    module = row_backend(kind)
     duals: tuple[Array, float] = module.solve_rows(block, kernel, checked=checked)
     return duals
 
@@ -92,8 +103,8 @@ def row_duals(
 def row_entries(
     block: Block, i: Array, j: Array, *, kernel: Kernel, kind: str = "auto"
 ) -> Array:
-    """Smoothed values at rows ``i`` (in increasing order) and columns ``j``."""
-    module = row_module(kind)
+    """Smoothed values at rows ``i`` (increasing) and columns ``j``."""
+    module = row_backend(kind)
     if kernel.P is None and hasattr(module, "entries_from_duals"):
         Y, _ = row_duals(block, kernel=kernel, kind=kind)
         return module.entries_from_duals(block, kernel.K, Y, i, j)
@@ -102,56 +113,57 @@ def row_entries(
 
 
 def row_variances(block: Block, *, kernel: Kernel, kind: str = "auto") -> Array:
-    """Variance of every entry of every row as it would be observed, given the row.
+    """Predictive variance of every entry, noise included, given the row.
 
-    ``k_jj - k_jo (K_oo + s I)^-1 k_oj + s``, also at columns that are observed (where
-    it is the variance of a second, independent reading).
+    ``k_jj - k_jo (K_oo + s I)^-1 k_oj + s``; at observed columns it is the variance of
+    a second, independent measurement.
     """
-    return row_module(kind).variances(block, kernel)
+    return row_backend(kind).variances(block, kernel)
 
 
 def entry_variances(
     block: Block, i: Array, j: Array, *, kernel: Kernel, kind: str = "auto"
 ) -> Array:
-    """The same at rows ``i`` (in increasing order) and columns ``j`` alone."""
-    module = row_module(kind)
+    """Predictive variances at rows ``i`` (increasing) and columns ``j``."""
+    module = row_backend(kind)
     if hasattr(module, "variances_at"):
         return module.variances_at(block, kernel, i, j)
     return module.variances(block, kernel)[i, j]
 
 
-def gram_of_rows(
+def row_gram(
     block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
 ) -> RowSums:
-    """Sums over a block with ``gram = X^T X`` from completed rows (keeps digits)."""
-    module = row_module(kind)
+    """Sums over a block with ``gram = X^T X``, the accurate form."""
+    module = row_backend(kind)
     parts = module.pieces(block)
-    return reduce(iadd, (_piece_of_rows(p, kernel, kind, checked) for p in parts))
+    return reduce(iadd, (_row_gram_of_piece(p, kernel, kind, checked) for p in parts))
 
 
-def _piece_of_rows(block: Block, kernel: Kernel, kind: str, checked: bool) -> RowSums:
-    """Sums over a block small enough to be completed in memory."""
-    mark = row_module(kind).mark
-    start = mark(block)
+def _row_gram_of_piece(
+    block: Block, kernel: Kernel, kind: str, checked: bool
+) -> RowSums:
+    timestamp = row_backend(kind).timestamp
+    start = timestamp(block)
     X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind, checked=checked)
-    middle = mark(block)
+    middle = timestamp(block)
     gram = gram_matrix(X)
-    return RowSums(gram, block.values @ Y, jitter, ((start, middle, mark(block)),))
+    return RowSums(gram, block.values @ Y, jitter, ((start, middle, timestamp(block)),))
 
 
-def gram_of_duals(
+def dual_gram(
     block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
 ) -> RowSums:
-    """Sums over a block with ``gram = Y^T Y``; the caller multiplies by ``K``."""
-    mark = row_module(kind).mark
-    start = mark(block)
+    """Sums over a block with ``gram = Y^T Y``; callers form ``K gram K``."""
+    timestamp = row_backend(kind).timestamp
+    start = timestamp(block)
     Y, jitter = row_duals(block, kernel=kernel, kind=kind, checked=checked)
-    middle = mark(block)
+    middle = timestamp(block)
     gram = outer_sum(block, Y, kind)
-    return RowSums(gram, block.values @ Y, jitter, ((start, middle, mark(block)),))
+    return RowSums(gram, block.values @ Y, jitter, ((start, middle, timestamp(block)),))
 
 
-def evidence_of_rows(
+def row_likelihood(
     block: Block,
     *,
     kernel: Kernel,
@@ -159,41 +171,217 @@ def evidence_of_rows(
     scales: Array | None = None,
     kind: str = "auto",
     checked: bool = True,
-) -> EvidenceSums:
-    """Sums over a block that the evidence of a kernel and its gradient are made of.
+) -> LikelihoodSums:
+    """Row terms of the log marginal likelihood of a kernel and of its gradient.
 
-    Values count as ``(v - offsets) * scales``, with one offset and scale a column; None
-    leaves them as they are.
+    Values are ``(v - offsets) * scales``, with one offset and one scale per column.
     """
-    work = _evidence_module(kind).evidence
-    sums: EvidenceSums = work(block, kernel, offsets, scales, checked=checked)
+    work = row_backend(kind).likelihood_sums
+    sums: LikelihoodSums = work(block, kernel, offsets, scales, checked=checked)
     return sums
 
 
-@cache
-def _evidence_module(name: str) -> Any:
-    """The module for ``evidence_of_rows`` that goes with a module that solves rows."""
-    solver = row_module(name).__name__
-    return importlib.import_module(solver.replace("rows_", "evidence_"))
-
-
-def first_gram(block: Block, *, kind: str = "auto") -> Array:
-    """``M^T M`` of the block with zeros in its gaps."""
+def observed_gram(block: Block, *, kind: str = "auto") -> Array:
+    """``M^T M`` of the block with its missing entries set to 0."""
     return outer_sum(block, block.values, kind)
 
 
 def outer_sum(block: Block, Y: Array, kind: str = "auto") -> Array:
     """Sum of ``y y^T`` over the rows, shape (n, n)."""
-    module = row_module(kind)
-    if hasattr(module, "sparse_outer_sum") and module.scatter_pays(block):
+    module = row_backend(kind)
+    if hasattr(module, "sparse_outer_sum") and module.use_scatter(block):
         return module.sparse_outer_sum(block, Y)
-    return reduce(iadd, _products(module, block, Y))
+    return reduce(iadd, _piece_grams(module, block, Y))
 
 
-def _products(module: Any, block: Block, Y: Array) -> Iterator[Array]:
-    """``Y^T Y`` of one piece of the block after the other."""
+def _piece_grams(module: Any, block: Block, Y: Array) -> Iterator[Array]:
     first = 0
     for part in module.pieces(block):
         size = len(part.values)
         yield gram_matrix(module.dense_duals(part, Y[first : first + size]))
         first += size
+
+
+def covariance_form_cost(r: Array) -> Array:
+    """Flops of the covariance form of a row with ``r`` observed entries."""
+    r = np.asarray(r, dtype=np.float64)
+    return r**3 / 3 + 12.0 * r**2 + 200.0
+
+
+def precision_form_cost(r: Array, n: int) -> Array:
+    """Flops of the precision form of a row with ``r`` of ``n`` entries observed."""
+    r = np.asarray(r, dtype=np.float64)
+    u = n - r
+    return u**3 / 3 + 12.0 * u**2 + 8.0 * r * u + 4.0 * r * n + 200.0
+
+
+def use_precision_form(r: Array, n: int) -> Array:
+    """Whether the precision form is cheaper for ``r`` of ``n`` entries observed.
+
+    Examples
+    --------
+    >>> use_precision_form([5, 95], 100).tolist()
+    [False, True]
+    """
+    cheaper: Array = precision_form_cost(r, n) < covariance_form_cost(r)
+    return cheaper
+
+
+def pieces(block: Block) -> Iterator[Block]:
+    """Split a block into pieces whose completed rows fit into memory."""
+    # Each piece is reduced to an n x n matrix, so it may be about that large.
+    room = max(1, MAX_PIECE_ENTRIES // max(1, block.n_columns), block.n_columns // 4)
+    first, n_groups = 0, len(block.groups) - 1
+    while first < n_groups:
+        last = int(np.searchsorted(block.groups, block.groups[first] + room, "right"))
+        last = min(max(last - 1, first + 1), n_groups)
+        yield block.slice_groups(first, last)
+        first = last
+
+
+def allocate_rows(block: Block) -> Array:
+    """Zero array for the completed rows."""
+    return np.zeros((block.n_rows, block.n_columns), dtype=block.values.dtype)
+
+
+def duals_to_csr(block: Block, Y: Array) -> Any:
+    """Duals as a SciPy CSR array with the pattern of the block."""
+    shape = (block.n_rows, block.n_columns)
+    return csr_array((Y, block.indices, block.indptr), shape=shape)
+
+
+def dense_duals(block: Block, Y: Array) -> Array:
+    """Duals as a dense array of shape (rows, n)."""
+    dense: Array = duals_to_csr(block, Y).toarray()
+    return dense
+
+
+def use_scatter(block: Block) -> bool:
+    """Whether summing pairs of duals is faster than a product of dense rows."""
+    pairs = float(np.sum(np.diff(block.indptr).astype(np.float64) ** 2))
+    n = block.n_columns
+    # Measured: a scattered pair costs about as much as 150 numbers of a matrix product.
+    return 150 * pairs < block.n_rows * n * (n + 25)
+
+
+def shift_and_scale(block: Block, offsets: Array | None, scales: Array | None) -> Block:
+    """Block with the values ``(v - offsets) * scales``, each given per column."""
+    values = block.values
+    if offsets is not None:
+        values = values - np.asarray(offsets, dtype=values.dtype)[block.indices]
+    if scales is not None:
+        values = values * np.asarray(scales, dtype=values.dtype)[block.indices]
+    return replace(block, values=values)
+
+
+def subtract_outer_sum(B: Array, block: Block, Y: Array, rows: Array) -> None:
+    """Subtract ``y y^T`` of some nearly complete rows from ``B``."""
+    duals = duals_to_csr(block, Y)
+    step = max(1, MAX_PIECE_ENTRIES // block.n_columns)
+    for first in range(0, len(rows), step):
+        B -= gram_matrix(duals[rows[first : first + step]].toarray())
+
+
+def entries_from_duals(block: Block, K: Array, Y: Array, i: Array, j: Array) -> Array:
+    """``y_i K_oj`` for rows ``i`` (increasing) and columns ``j``."""
+    values = np.empty(len(i), dtype=K.dtype)
+    bounds = np.searchsorted(i, np.arange(block.n_rows + 1))
+    for row in np.unique(i):
+        entries = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
+        queries = slice(int(bounds[row]), int(bounds[row + 1]))
+        o = block.indices[entries]
+        values[queries] = Y[entries] @ K[np.ix_(o, j[queries])]
+    return values
+
+
+def variances(block: Block, kernel: Kernel) -> Array:
+    """Predictive variance of every entry, noise included."""
+    K, s, n = kernel.K, kernel.s, block.n_columns
+    result = np.empty((block.n_rows, n), dtype=K.dtype)
+    diagonal = K.diagonal() + s
+    for g in range(len(block.groups) - 1):
+        top, bottom = int(block.groups[g]), int(block.groups[g + 1])
+        o = block.indices[block.indptr[top] : block.indptr[top + 1]]
+        factor, _ = cholesky_with_jitter(K, o, s)
+        half = solve_triangular(factor, K[o], lower=True, check_finite=False)
+        explained = np.einsum("ij,ij->j", half, half)
+        result[top:bottom] = np.maximum(diagonal - explained, s)
+    return result
+
+
+def variances_at(block: Block, kernel: Kernel, i: Array, j: Array) -> Array:
+    """Predictive variances at rows ``i`` (increasing) and columns ``j``."""
+    K, s = kernel.K, kernel.s
+    result = K[j, j] + s
+    bounds = np.searchsorted(i, np.arange(block.n_rows + 1))
+    for g in range(len(block.groups) - 1):
+        top, bottom = int(block.groups[g]), int(block.groups[g + 1])
+        queries = slice(int(bounds[top]), int(bounds[bottom]))
+        if queries.start == queries.stop:
+            continue
+        o = block.indices[block.indptr[top] : block.indptr[top + 1]]
+        factor, _ = cholesky_with_jitter(K, o, s)
+        right = K[np.ix_(o, j[queries])]
+        half = solve_triangular(factor, right, lower=True, check_finite=False)
+        remaining = result[queries] - np.einsum("ij,ij->j", half, half)
+        result[queries] = np.maximum(remaining, s)
+    return result
+
+
+def transfer_pieces(block: Block) -> list[Block]:
+    """The whole block: its results are in host memory already."""
+    return [block]
+
+
+def to_numpy(array: Array) -> Array:
+    """Return the array, which is a NumPy array already."""
+    return array
+
+
+def timestamp(block: Block) -> float:
+    """Current time in seconds."""
+    return time.perf_counter()
+
+
+def observed_entries(rows: Array) -> tuple[Array, Array, Array]:
+    """Entries per row, their columns (int32) and their values (float64).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> observed_entries(np.array([[1.0, np.nan], [0.0, 2.0]]))[1]
+    array([0, 0, 1], dtype=int32)
+    """
+    compact = _numba_compact() if rows.size >= NUMBA_SCAN_MIN_SIZE else None
+    if compact is None or rows.dtype.kind != "f" or rows.dtype.itemsize < 4:
+        return observed_entries_numpy(rows)
+    counts = np.empty(len(rows), dtype=np.int64)
+    # One more: every number after the last entry is written to the same place.
+    columns = np.empty(rows.size + 1, dtype=np.int32)
+    values = np.empty(rows.size + 1)
+    size = compact(np.ascontiguousarray(rows), counts, columns, values)
+    return counts, columns[:size].copy(), values[:size].copy()
+
+
+def observed_entries_numpy(rows: Array) -> tuple[Array, Array, Array]:
+    """NumPy version of `observed_entries`."""
+    observed = ~np.isnan(rows)
+    # Flat positions are found several times faster than pairs of indices.
+    places = np.flatnonzero(observed)
+    counts = np.count_nonzero(observed, axis=1)
+    starts = np.repeat(np.arange(len(rows)) * rows.shape[1], counts)
+    columns = (places - starts).astype(np.int32)
+    return counts, columns, rows.ravel()[places].astype(np.float64, copy=False)
+
+
+@cache
+def _numba_compact() -> Callable[..., Any] | None:
+    """Compiled scan, or None if Numba is not installed or does not load."""
+    if importlib.util.find_spec("numba") is None:
+        return None
+    try:
+        module = importlib.import_module("ncarl.core.rows_numba")
+    except (ImportError, RuntimeError):  # `row_backend` logs what is wrong
+        return None
+    compact: Callable[..., Any] = module.compact_observed_entries
+    return compact

@@ -1,8 +1,8 @@
-"""The row step as a Numba kernel: gather, factor and solve without leaving the cache.
+"""The row step as a Numba kernel: gather, factorize and solve within the cache.
 
-Small blocks get a plain Cholesky whose inner loops run along columns, so that the
-compiler can use vector instructions; larger ones go to the LAPACK that SciPy ships,
-called by address.
+Small systems use a simple Cholesky factorization whose inner loops run along columns,
+so that the compiler can vectorize them; larger ones call the LAPACK of SciPy by
+address. The log marginal likelihood and the scan for observed entries are here too.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
@@ -11,24 +11,232 @@ called by address.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numba as nb
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import get_cython_function_address, intrinsic
 
-from ncarl.core.lapack_calls import call5, call8, lapack_addresses
-from ncarl.core.linalg import jitter_steps, not_factorised
-from ncarl.core.plan import missing_side_pays
-from ncarl.core.rows_host import *  # noqa: F403
-from ncarl.core.types import Array, Block, Kernel
+from ncarl.core.linalg import jitter_steps, not_positive_definite_error
+from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backend`
+    allocate_rows,
+    dense_duals,
+    entries_from_duals,
+    pieces,
+    shift_and_scale,
+    subtract_outer_sum,
+    timestamp,
+    to_numpy,
+    transfer_pieces,
+    use_precision_form,
+    use_scatter,
+    variances,
+    variances_at,
+)
+from ncarl.core.types import Array, Block, Kernel, LikelihoodSums
 
-#: Blocks up to this size are factorised here, larger ones by LAPACK.
-PLAIN_LIMIT = 24
-#: The letters that LAPACK is told by, one after the other.
-LETTERS = np.frombuffer(b"LNT", dtype=np.uint8)
+#: Systems up to this size are factorized by compiled loops, larger ones by LAPACK.
+UNBLOCKED_MAX_SIZE = 24
+#: The flags L (lower), N (no transpose) and T (transpose) of LAPACK, in this order.
+LAPACK_FLAGS = np.frombuffer(b"LNT", dtype=np.uint8)
+
+
+def solve_rows(
+    block: Block, kernel: Kernel, X: Array | None = None, *, checked: bool = True
+) -> tuple[Array, float]:
+    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given.
+
+    ``checked`` is ignored: every factorization is checked.
+    """
+    Y = np.zeros_like(block.values)
+    sizes = np.diff(block.indptr)[block.groups[:-1]]
+    counts = np.diff(block.groups)
+    if len(sizes) == 0:
+        return Y, 0.0
+    has_precision = kernel.P is not None
+    missing = np.zeros(len(sizes), dtype=bool)
+    if has_precision:
+        missing = use_precision_form(sizes, block.n_columns)
+    solved = np.where(missing, block.n_columns - sizes, sizes)
+    worst = _solve_groups(
+        block.indptr, block.indices.view(np.uint32), block.values, block.groups,
+        missing,
+        kernel.K, kernel.P if has_precision else kernel.K, kernel.s,
+        Y, np.zeros((1, 1), Y.dtype) if X is None else X, X is not None,
+        int(solved.max()), int((solved * counts).max()),
+        np.asarray(jitter_steps(Y.dtype)), LAPACK_FLAGS, lapack_addresses(str(Y.dtype)),
+    )  # fmt: skip
+    if worst < 0.0:
+        raise not_positive_definite_error(int(-worst))
+    return Y, float(worst)
+
+
+@nb.njit(nogil=True, cache=True)
+def _solve_groups(
+    indptr,
+    indices,
+    values,
+    groups,
+    precision_form,
+    K,
+    P,
+    s,
+    Y,
+    X,
+    want_rows,
+    max_size,
+    max_rhs_size,
+    jitters,
+    letters,
+    calls,
+):
+    """Solve all groups; returns the largest jitter, or minus the size that failed."""
+    n = K.shape[0]
+    A = np.empty(max_size * max_size, K.dtype)
+    right = np.empty(max_rhs_size, K.dtype)
+    B = np.empty(max_rhs_size, K.dtype)
+    u_buffer = np.empty(n, np.uint32)
+    full = np.empty(n, K.dtype)
+    numbers = np.empty(4, np.int32)
+    worst = 0.0
+    for g in range(len(groups) - 1):
+        top, bottom = groups[g], groups[g + 1]
+        lo, hi = indptr[top], indptr[bottom]
+        r, count = indptr[top + 1] - lo, bottom - top
+        if r == 0:
+            continue
+        o = indices[lo : lo + r]
+        V = values[lo:hi]
+        if precision_form[g]:
+            size = n - r
+            used = solve_precision_group(
+                P,
+                o,
+                V,
+                count,
+                u_buffer,
+                full,
+                A,
+                B,
+                right,
+                jitters,
+                numbers,
+                letters,
+                calls,
+            )
+            for c in range(count):
+                full[:] = 0.0
+                add_weighted_rows(V[c * r : (c + 1) * r], o, P, full)
+                add_weighted_rows(
+                    B[c * size : (c + 1) * size], u_buffer[:size], P, full
+                )
+                for a in range(r):
+                    Y[lo + c * r + a] = full[o[a]]
+                if want_rows:
+                    for a in range(size):
+                        X[top + c, u_buffer[a]] = B[c * size + a]
+        else:
+            used = solve_with_jitter(
+                K,
+                o,
+                s,
+                A,
+                Y[lo:hi],
+                V,
+                count,
+                jitters,
+                numbers,
+                letters,
+                calls,
+            )
+            if want_rows:
+                for c in range(count):
+                    add_weighted_rows(
+                        Y[lo + c * r : lo + (c + 1) * r], o, K, X[top + c]
+                    )
+        if used < 0.0:
+            return -float(r)
+        worst = max(worst, used)
+        if want_rows:
+            for c in range(count):
+                for a in range(r):
+                    e = lo + c * r + a
+                    X[top + c, o[a]] = values[e] - s * Y[e]
+    return worst
+
+
+@nb.njit(nogil=True, cache=True)
+def solve_precision_group(
+    P, o, V, count, u_buffer, full, A, B, right, jitters, numbers, letters, calls
+):
+    """Solve for ``x_u`` of ``count`` rows with one mask; returns the jitter, or -1.
+
+    The solution is written to ``B``; ``full`` is scratch of length n that holds
+    ``v P_o:`` of one row at a time.
+    """
+    n, r = len(full), len(o)
+    size = _complement(o, n, u_buffer)
+    u = u_buffer[:size]
+    for c in range(count):
+        full[:] = 0.0
+        add_weighted_rows(V[c * r : (c + 1) * r], o, P, full)
+        for a in range(size):
+            right[c * size + a] = -full[u[a]]
+    return solve_with_jitter(
+        P, u, 0.0, A, B, right, count, jitters, numbers, letters, calls
+    )
+
+
+@nb.njit(nogil=True, cache=True)
+def solve_with_jitter(M, o, s, A, B, right, count, jitters, numbers, letters, calls):
+    """Solve ``(M_oo + s I) y = b`` and return the jitter needed, -1 if it fails."""
+    r = len(o)
+    mean = s
+    for a in range(r):
+        mean += M[o[a], o[a]] / r
+    for jitter in jitters:
+        _gather(M, o, s + jitter * mean, A)
+        B[: r * count] = right[: r * count]
+        if _factor_and_solve(A, r, B, count, numbers, letters, calls):
+            return jitter
+    return -1.0
+
+
+@nb.njit(nogil=True, cache=True)
+def _factor_and_solve(A, r, B, count, numbers, letters, calls):
+    """Factorize ``A`` and solve for ``B`` in place; False if it does not factorize.
+
+    ``numbers`` is int32 scratch: size, right-hand sides, info, one.
+    """
+    if r <= UNBLOCKED_MAX_SIZE:
+        if not _plain_cholesky(A, r):
+            return False
+        _plain_solve(A, r, B, count)
+        return True
+    numbers[0], numbers[1], numbers[2], numbers[3] = r, count, 0, 1
+    size = numbers.ctypes.data
+    right, info, one = size + 4, size + 8, size + 12
+    lower = letters.ctypes.data
+    plain, transposed = lower + 1, lower + 2
+    a, b = A.ctypes.data, B.ctypes.data
+    call5(calls[0], lower, size, a, size, info)
+    if numbers[2] != 0:
+        return False
+    if count == 1:
+        # For one right-hand side two triangular solves take half the time of potrs.
+        call8(calls[2], lower, plain, plain, size, a, size, b, one)
+        call8(calls[2], lower, transposed, plain, size, a, size, b, one)
+        return True
+    call8(calls[1], lower, size, right, a, size, b, size, info)
+    return numbers[2] == 0
 
 
 @nb.njit(nogil=True, cache=True)
 def _gather(K, o, shift, A):
-    """Lower half of ``K[o, o] + shift I`` into ``A``, column after column."""
+    """Copy the lower half of ``K[o, o] + shift I`` to ``A``, column after column."""
     r = len(o)
     for b in range(r):
         row = K[o[b]]
@@ -40,7 +248,7 @@ def _gather(K, o, shift, A):
 
 @nb.njit(nogil=True, cache=True)
 def _plain_cholesky(A, r):
-    """Factorise the lower half in place; False where a pivot is not positive."""
+    """Factorize the lower half in place; False if a pivot is not positive."""
     for j in range(r):
         target = A[j * r : (j + 1) * r]
         q = 0
@@ -88,52 +296,8 @@ def _plain_solve(A, r, B, count):
 
 
 @nb.njit(nogil=True, cache=True)
-def _factor_and_solve(A, r, B, count, numbers, letters, calls):
-    """Factorise ``A`` and solve for ``B`` in place; False where it does not factorise.
-
-    ``numbers`` is int32 scratch: size, right-hand sides, info, one.
-    """
-    if r <= PLAIN_LIMIT:
-        if not _plain_cholesky(A, r):
-            return False
-        _plain_solve(A, r, B, count)
-        return True
-    numbers[0], numbers[1], numbers[2], numbers[3] = r, count, 0, 1
-    size = numbers.ctypes.data
-    right, info, one = size + 4, size + 8, size + 12
-    lower = letters.ctypes.data
-    plain, turned = lower + 1, lower + 2
-    a, b = A.ctypes.data, B.ctypes.data
-    call5(calls[0], lower, size, a, size, info)
-    if numbers[2] != 0:
-        return False
-    if count == 1:
-        # For one right-hand side two triangular solves take half the time of potrs.
-        call8(calls[2], lower, plain, plain, size, a, size, b, one)
-        call8(calls[2], lower, turned, plain, size, a, size, b, one)
-        return True
-    call8(calls[1], lower, size, right, a, size, b, size, info)
-    return numbers[2] == 0
-
-
-@nb.njit(nogil=True, cache=True)
-def solve_with_jitter(M, o, s, A, B, right, count, jitters, numbers, letters, calls):
-    """Solve ``(M_oo + s I) y = b``, raising jitter till it factorises; -1 if never."""
-    r = len(o)
-    mean = s
-    for a in range(r):
-        mean += M[o[a], o[a]] / r
-    for jitter in jitters:
-        _gather(M, o, s + jitter * mean, A)
-        B[: r * count] = right[: r * count]
-        if _factor_and_solve(A, r, B, count, numbers, letters, calls):
-            return jitter
-    return -1.0
-
-
-@nb.njit(nogil=True, cache=True)
 def _complement(o, n, u):
-    """Columns not in the increasing list ``o``, into ``u``; returns their number."""
+    """Write the columns not in the sorted ``o`` to ``u``; returns their number."""
     count, position = 0, 0
     for j in range(n):
         if position < len(o) and o[position] == j:
@@ -145,7 +309,7 @@ def _complement(o, n, u):
 
 
 @nb.njit(nogil=True, cache=True)
-def add_rows(weights, o, K, x):
+def add_weighted_rows(weights, o, K, x):
     """``x += weights @ K[o]``, four rows of ``K`` at a time."""
     r, n = len(o), len(x)
     a = 0
@@ -162,115 +326,12 @@ def add_rows(weights, o, K, x):
         a += 1
 
 
-@nb.njit(nogil=True, cache=True)
-def missing_group(
-    P, o, V, count, u_buffer, full, A, B, right, jitters, numbers, letters, calls
-):
-    """``x_u`` of ``count`` rows with one mask into ``B``; the jitter, or -1.
-
-    ``full`` is scratch of length n that holds ``v P_o:`` of one row at a time.
-    """
-    n, r = len(full), len(o)
-    size = _complement(o, n, u_buffer)
-    u = u_buffer[:size]
-    for c in range(count):
-        full[:] = 0.0
-        add_rows(V[c * r : (c + 1) * r], o, P, full)
-        for a in range(size):
-            right[c * size + a] = -full[u[a]]
-    return solve_with_jitter(
-        P, u, 0.0, A, B, right, count, jitters, numbers, letters, calls
-    )
-
-
-@nb.njit(nogil=True, cache=True)
-def _solve_groups(
-    indptr,
-    indices,
-    values,
-    groups,
-    missing,
-    K,
-    P,
-    s,
-    Y,
-    X,
-    want_rows,
-    widest,
-    tallest,
-    jitters,
-    letters,
-    calls,
-):
-    """All groups in turn; the largest jitter, or minus the size that failed."""
-    n = K.shape[0]
-    A = np.empty(widest * widest, K.dtype)
-    right = np.empty(tallest, K.dtype)
-    B = np.empty(tallest, K.dtype)
-    u_buffer = np.empty(n, np.uint32)
-    full = np.empty(n, K.dtype)
-    numbers = np.empty(4, np.int32)
-    worst = 0.0
-    for g in range(len(groups) - 1):
-        top, bottom = groups[g], groups[g + 1]
-        lo, hi = indptr[top], indptr[bottom]
-        r, count = indptr[top + 1] - lo, bottom - top
-        if r == 0:
-            continue
-        o = indices[lo : lo + r]
-        V = values[lo:hi]
-        if missing[g]:
-            size = n - r
-            used = missing_group(
-                P,
-                o,
-                V,
-                count,
-                u_buffer,
-                full,
-                A,
-                B,
-                right,
-                jitters,
-                numbers,
-                letters,
-                calls,
-            )
-            for c in range(count):
-                full[:] = 0.0
-                add_rows(V[c * r : (c + 1) * r], o, P, full)
-                add_rows(B[c * size : (c + 1) * size], u_buffer[:size], P, full)
-                for a in range(r):
-                    Y[lo + c * r + a] = full[o[a]]
-                if want_rows:
-                    for a in range(size):
-                        X[top + c, u_buffer[a]] = B[c * size + a]
-        else:
-            used = solve_with_jitter(
-                K,
-                o,
-                s,
-                A,
-                Y[lo:hi],
-                V,
-                count,
-                jitters,
-                numbers,
-                letters,
-                calls,
-            )
-            if want_rows:
-                for c in range(count):
-                    add_rows(Y[lo + c * r : lo + (c + 1) * r], o, K, X[top + c])
-        if used < 0.0:
-            return -float(r)
-        worst = max(worst, used)
-        if want_rows:
-            for c in range(count):
-                for a in range(r):
-                    e = lo + c * r + a
-                    X[top + c, o[a]] = values[e] - s * Y[e]
-    return worst
+def sparse_outer_sum(block: Block, Y: Array) -> Array:
+    """Sum of ``y y^T`` over the rows, shape (n, n), one pair of entries at a time."""
+    total = np.zeros((block.n_columns, block.n_columns), dtype=Y.dtype)
+    _outer_sum(block.indptr, block.indices.view(np.uint32), Y, total)
+    mirror_lower(total)
+    return total
 
 
 @nb.njit(nogil=True, cache=True)
@@ -285,7 +346,7 @@ def _outer_sum(indptr, indices, Y, total):
 
 
 @nb.njit(nogil=True, cache=True)
-def mirror(A):
+def mirror_lower(A):
     """Copy the lower half of ``A`` to its upper half, tile by tile."""
     n, tile = A.shape[0], 64
     for top in range(0, n, tile):
@@ -295,39 +356,208 @@ def mirror(A):
                     A[j, i] = A[i, j]
 
 
-def solve_rows(
-    block: Block, kernel: Kernel, X: Array | None = None, *, checked: bool = True
-) -> tuple[Array, float]:
-    """Duals of the rows and the jitter needed; fills ``X`` with the rows if given.
-
-    Every factorisation is checked here, whether that was asked for or not.
-    """
-    Y = np.zeros_like(block.values)
+def likelihood_sums(
+    block: Block,
+    kernel: Kernel,
+    offsets: Array | None,
+    scales: Array | None,
+    *,
+    checked: bool = True,
+) -> LikelihoodSums:
+    """Row terms of the log marginal likelihood; ``checked`` is ignored, as above."""
+    start = timestamp(block)
+    block = shift_and_scale(block, offsets, scales)
+    n, Y = block.n_columns, np.zeros_like(block.values)
+    has_precision = kernel.P is not None
     sizes = np.diff(block.indptr)[block.groups[:-1]]
     counts = np.diff(block.groups)
-    if len(sizes) == 0:
-        return Y, 0.0
-    has_missing_side = kernel.P is not None
     missing = np.zeros(len(sizes), dtype=bool)
-    if has_missing_side:
-        missing = missing_side_pays(sizes, block.n_columns)
-    solved = np.where(missing, block.n_columns - sizes, sizes)
-    worst = _solve_groups(
+    if has_precision:
+        missing = use_precision_form(sizes, n) & (sizes > 0)
+    solved = np.where(missing, n - sizes, sizes)
+    B = np.zeros((n, n), Y.dtype)
+    C = np.zeros((n, n) if has_precision else (1, 1), Y.dtype)
+    jitter, log_det = _likelihood_of_groups(
         block.indptr, block.indices.view(np.uint32), block.values, block.groups,
-        missing,
-        kernel.K, kernel.P if has_missing_side else kernel.K, kernel.s,
-        Y, np.zeros((1, 1), Y.dtype) if X is None else X, X is not None,
-        int(solved.max()), int((solved * counts).max()),
-        np.asarray(jitter_steps(Y.dtype)), LETTERS, lapack_addresses(str(Y.dtype)),
+        missing, kernel.K, kernel.P if has_precision else kernel.K, kernel.s, Y, B, C,
+        int(solved.max(initial=0)), int((solved * counts).max(initial=0)),
+        np.asarray(jitter_steps(Y.dtype)), LAPACK_FLAGS, lapack_addresses(str(Y.dtype)),
     )  # fmt: skip
-    if worst < 0.0:
-        raise not_factorised(int(-worst))
-    return Y, float(worst)
+    if jitter < 0.0:
+        raise not_positive_definite_error(int(-jitter))
+    middle = timestamp(block)
+    for total in (B, C):
+        mirror_lower(total.T)
+    rows = np.flatnonzero(np.repeat(missing, counts))
+    subtract_outer_sum(B, block, Y, rows)
+    return LikelihoodSums(
+        B=B,
+        missing_inverse_sum=C if has_precision else None,
+        n_precision_rows=len(rows),
+        sum_y=np.bincount(block.indices, Y, n).astype(Y.dtype),
+        fit=block.values @ Y,
+        log_det=log_det,
+        jitter=float(jitter),
+        timestamps=((start, middle, timestamp(block)),),
+    )
 
 
-def sparse_outer_sum(block: Block, Y: Array) -> Array:
-    """Sum of ``y y^T`` over the rows, shape (n, n), one pair of entries at a time."""
-    total = np.zeros((block.n_columns, block.n_columns), dtype=Y.dtype)
-    _outer_sum(block.indptr, block.indices.view(np.uint32), Y, total)
-    mirror(total)
-    return total
+@nb.njit(nogil=True, cache=True)
+def _likelihood_of_groups(
+    indptr, indices, values, groups, precision_form, K, P, s,
+    Y, B, C, max_size, max_rhs_size, jitters, letters, calls,
+):  # fmt: skip
+    """Largest jitter (or minus the size that failed) and ``log|A|`` of all groups.
+
+    Writes the duals to ``Y`` and adds the inverses of the covariance form to ``B``, of
+    the precision form to ``C``.
+    """
+    n = K.shape[0]
+    A, full = np.empty(max_size * max_size, K.dtype), np.empty(n, K.dtype)
+    X, right = np.empty(max_rhs_size, K.dtype), np.empty(max_rhs_size, K.dtype)
+    u_buffer, numbers = np.empty(n, np.uint32), np.empty(4, np.int32)
+    worst, log_det = 0.0, 0.0
+    for g in range(len(groups) - 1):
+        top, bottom = groups[g], groups[g + 1]
+        lo, hi = indptr[top], indptr[bottom]
+        r, count = indptr[top + 1] - lo, bottom - top
+        if r == 0:
+            continue
+        o, V = indices[lo : lo + r], values[lo:hi]
+        if precision_form[g]:
+            used = solve_precision_group(
+                P, o, V, count, u_buffer, full, A, X, right,
+                jitters, numbers, letters, calls,
+            )  # fmt: skip
+            solved, total, pairs = u_buffer[: n - r], C, Y[:0]
+            _precision_form_duals(P, o, V, solved, X, full, Y[lo:hi])
+        else:
+            used = solve_with_jitter(
+                K, o, s, A, Y[lo:hi], V, count, jitters, numbers, letters, calls
+            )
+            solved, total, pairs = o, B, Y[lo:hi]
+        if used < 0.0:
+            return -float(r), log_det
+        worst = max(worst, used)
+        log_det += count * _log_det_from_cholesky(A, len(solved))
+        _invert_from_cholesky(A, len(solved), numbers, letters, calls)
+        _scatter_add(A, solved, count, pairs, total)
+    return worst, log_det
+
+
+@nb.njit(nogil=True, cache=True)
+def _precision_form_duals(P, o, V, u, X, full, Y):
+    """Compute the duals ``Y`` of rows with observed ``V`` and missing ``X``."""
+    r, size = len(o), len(u)
+    for c in range(len(V) // r):
+        full[:] = 0.0
+        add_weighted_rows(V[c * r : (c + 1) * r], o, P, full)
+        add_weighted_rows(X[c * size : (c + 1) * size], u, P, full)
+        for a in range(r):
+            Y[c * r + a] = full[o[a]]
+
+
+@nb.njit(nogil=True, cache=True)
+def _log_det_from_cholesky(A, r):
+    total = 0.0
+    for a in range(r):
+        total += np.log(A[a * r + a])
+    return 2.0 * total
+
+
+@nb.njit(nogil=True, cache=True)
+def _invert_from_cholesky(A, r, numbers, letters, calls):
+    """Replace the lower factor by the lower half of the inverse.
+
+    Unlike for the factorization, LAPACK is faster even at a size of 8.
+    """
+    if r == 0:
+        return
+    numbers[0], numbers[2] = r, 0
+    size, info = numbers.ctypes.data, numbers.ctypes.data + 8
+    call5(calls[3], letters.ctypes.data, size, A.ctypes.data, size, info)
+
+
+@nb.njit(nogil=True, cache=True)
+def _scatter_add(A, o, count, Y, total):
+    """Add ``count A - sum y y^T`` to the upper half of ``total`` at rows ``o``.
+
+    ``Y`` holds the duals of ``count`` rows, one row after the other, or nothing.
+    """
+    r = len(o)
+    for b in range(r):
+        column, row = A[b * r : (b + 1) * r], total[o[b]]
+        if count > 1:
+            for a in range(b, r):
+                column[a] *= count
+        for first in range(0, len(Y), r):
+            y = Y[first : first + r]
+            value = y[b]
+            for a in range(b, r):
+                column[a] -= value * y[a]
+        for a in range(b, r):
+            row[o[a]] += column[a]
+
+
+@nb.njit(nogil=True, cache=True)
+def compact_observed_entries(
+    rows: Array, counts: Array, columns: Array, values: Array
+) -> int:
+    """Write the columns and values of all numbers that are not NaN; their number.
+
+    Branch-free: every number is written to the next place, which moves on only after
+    an entry. Mispredicted branches would cost more.
+    """
+    k = 0
+    for i in range(rows.shape[0]):
+        start = k
+        for j in range(rows.shape[1]):
+            value = rows[i, j]
+            columns[k] = j
+            values[k] = value
+            k += value == value
+        counts[i] = k - start
+    return k
+
+
+@cache
+def lapack_addresses(dtype: str) -> tuple[int, int, int, int]:
+    """Addresses of potrf, potrs, trsv and potri for "float64" or "float32"."""
+    letter = {"float64": "d", "float32": "s"}[dtype]
+    lapack, blas = "scipy.linalg.cython_lapack", "scipy.linalg.cython_blas"
+    return (
+        get_cython_function_address(lapack, letter + "potrf"),
+        get_cython_function_address(lapack, letter + "potrs"),
+        get_cython_function_address(blas, letter + "trsv"),
+        get_cython_function_address(lapack, letter + "potri"),
+    )
+
+
+def _pointer_call(arity: int) -> Any:
+    """Intrinsic that calls a C function by address with pointer arguments."""
+
+    def call(typingctx: Any, address: Any, *pointers: Any) -> Any:
+        signature = types.void(types.intp, *[types.intp] * arity)
+
+        def codegen(context: Any, builder: Any, _: Any, args: Any) -> Any:
+            void_pointer = cgutils.voidptr_t
+            function = ir.FunctionType(ir.VoidType(), [void_pointer] * arity)
+            target = builder.inttoptr(args[0], function.as_pointer())
+            builder.call(target, [builder.inttoptr(a, void_pointer) for a in args[1:]])
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return call
+
+
+@intrinsic
+def call5(typingctx, address, a, b, c, d, e):
+    """Call ``void f(void *a, ..., void *e)`` at ``address``."""
+    return _pointer_call(5)(typingctx, address, a, b, c, d, e)
+
+
+@intrinsic
+def call8(typingctx, address, a, b, c, d, e, f, g, h):
+    """Call ``void f(void *a, ..., void *h)`` at ``address``."""
+    return _pointer_call(8)(typingctx, address, a, b, c, d, e, f, g, h)

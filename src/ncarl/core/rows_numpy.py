@@ -1,21 +1,35 @@
-"""The row step in plain NumPy: rows of equal size are solved in one batch."""
+"""The row step in NumPy: rows with equally many observed entries form one batch."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve
 
-from ncarl.core.linalg import cholesky_or_none, factorised
-from ncarl.core.plan import duals_matrix, missing_side_pays
-from ncarl.core.rows_host import *  # noqa: F403
-from ncarl.core.types import Array, Block, Kernel
+from ncarl.core.linalg import batched_cholesky_or_none, cholesky_with_jitter, symmetrize
+from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backend`
+    allocate_rows,
+    dense_duals,
+    duals_to_csr,
+    entries_from_duals,
+    pieces,
+    shift_and_scale,
+    subtract_outer_sum,
+    timestamp,
+    to_numpy,
+    transfer_pieces,
+    use_precision_form,
+    variances,
+    variances_at,
+)
+from ncarl.core.types import Array, Block, Kernel, LikelihoodSums
 
-#: Past this size LAPACK outweighs the call overhead that batching saves.
-BATCH_SIZE_LIMIT = 256
-#: Numbers gathered into one batch of blocks.
-BATCH_ROOM = 2_000_000
+#: Largest system that is solved in a batch; beyond it LAPACK calls dominate.
+BATCH_MAX_SIZE = 256
+#: Numbers gathered into one batch of systems.
+MAX_BATCH_ENTRIES = 2_000_000
 
 
 def solve_rows(
@@ -23,41 +37,43 @@ def solve_rows(
 ) -> tuple[Array, float]:
     """Duals of the rows and the jitter needed; fills ``X`` with the rows if given.
 
-    Every factorisation is checked here, whether that was asked for or not.
+    ``checked`` is ignored: every factorization is checked.
     """
     Y = np.zeros_like(block.values)
     starts = block.groups[:-1]
     sizes = np.diff(block.indptr)[starts]
     counts = np.diff(block.groups)
     missing = (
-        missing_side_pays(sizes, block.n_columns)
+        use_precision_form(sizes, block.n_columns)
         if kernel.P is not None
         else np.zeros(len(sizes), dtype=bool)
     )
-    single = ~missing & (counts == 1) & (sizes > 0) & (sizes <= BATCH_SIZE_LIMIT)
+    single = ~missing & (counts == 1) & (sizes > 0) & (sizes <= BATCH_MAX_SIZE)
     jitter = 0.0
     for size in np.unique(sizes[single]):
         rows = starts[single & (sizes == size)]
-        room = max(1, BATCH_ROOM // int(size) ** 2)
+        room = max(1, MAX_BATCH_ENTRIES // int(size) ** 2)
         for first in range(0, len(rows), room):
-            used = _batch(block, kernel, rows[first : first + room], int(size), Y)
+            used = _solve_batch(block, kernel, rows[first : first + room], int(size), Y)
             jitter = max(jitter, used)
     for g in np.flatnonzero(~single & (sizes > 0)):
-        side = _missing_side if missing[g] else _observed_side
+        side = _solve_precision_form if missing[g] else _solve_covariance_form
         jitter = max(jitter, side(block, kernel, int(g), Y, X))
     if X is not None:
-        _fill(block, kernel, Y, X, np.repeat(missing, counts))
+        _fill_rows(block, kernel, Y, X, np.repeat(missing, counts))
     return Y, jitter
 
 
-def _batch(block: Block, kernel: Kernel, rows: Array, size: int, Y: Array) -> float:
-    """Observed side of rows that all have ``size`` observed entries."""
+def _solve_batch(
+    block: Block, kernel: Kernel, rows: Array, size: int, Y: Array
+) -> float:
+    """Covariance form of rows that all have ``size`` observed entries."""
     entries = block.indptr[rows][:, None] + np.arange(size)
     o = block.indices[entries]
     A = kernel.K[o[:, :, None], o[:, None, :]]
     diagonal = np.arange(size)
     A[:, diagonal, diagonal] += kernel.s
-    factor = cholesky_or_none(A)
+    factor = batched_cholesky_or_none(A)
     if factor is None:
         used = [_solve_one(block, kernel, int(i), Y) for i in rows]
         return max(used)
@@ -78,32 +94,32 @@ def _substitute(factor: Array, v: Array) -> Array:
     return y
 
 
-def row_group(block: Block, g: int) -> tuple[slice, Array, Array]:
-    """Entries of group ``g``, its observed columns, its values (rows, columns)."""
-    top, bottom = block.groups[g], block.groups[g + 1]
-    entries = slice(int(block.indptr[top]), int(block.indptr[bottom]))
-    o = block.indices[block.indptr[top] : block.indptr[top + 1]]
-    return entries, o, block.values[entries].reshape(bottom - top, len(o))
+def _solve_one(block: Block, kernel: Kernel, row: int, Y: Array) -> float:
+    """Covariance form of one row whose batch did not factorize."""
+    entries = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
+    factor, jitter = cholesky_with_jitter(kernel.K, block.indices[entries], kernel.s)
+    Y[entries] = cho_solve((factor, True), block.values[entries], check_finite=False)
+    return jitter
 
 
-def _observed_side(
+def _solve_covariance_form(
     block: Block, kernel: Kernel, g: int, Y: Array, X: Array | None
 ) -> float:
-    """One factorisation of ``K_oo + s I`` for all rows of the group."""
+    """Solve all rows of a group with one factorization of ``K_oo + s I``."""
     entries, o, V = row_group(block, g)
-    factor, jitter = factorised(kernel.K, o, kernel.s)
+    factor, jitter = cholesky_with_jitter(kernel.K, o, kernel.s)
     Y[entries] = cho_solve((factor, True), V.T, check_finite=False).T.ravel()
     return jitter
 
 
-def _missing_side(
+def _solve_precision_form(
     block: Block, kernel: Kernel, g: int, Y: Array, X: Array | None
 ) -> float:
-    """One factorisation of ``P_uu`` for all rows of the group."""
+    """Solve all rows of a group with one factorization of ``P_uu``."""
     entries, o, V = row_group(block, g)
     P: Any = kernel.P
     u = np.setdiff1d(np.arange(block.n_columns), o, assume_unique=True)
-    factor, jitter = factorised(P, u, 0.0)
+    factor, jitter = cholesky_with_jitter(P, u, 0.0)
     right = -(V @ P[np.ix_(o, u)])
     x_u = cho_solve((factor, True), right.T, check_finite=False).T
     Y[entries] = (V @ P[np.ix_(o, o)] + x_u @ P[np.ix_(u, o)]).ravel()
@@ -112,17 +128,151 @@ def _missing_side(
     return jitter
 
 
-def _solve_one(block: Block, kernel: Kernel, row: int, Y: Array) -> float:
-    """Observed side of one row whose batch did not factorise."""
-    entries = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
-    factor, jitter = factorised(kernel.K, block.indices[entries], kernel.s)
-    Y[entries] = cho_solve((factor, True), block.values[entries], check_finite=False)
-    return jitter
-
-
-def _fill(block: Block, kernel: Kernel, Y: Array, X: Array, missing: Array) -> None:
-    """Rows of the observed side, and the observed entries of all rows."""
-    observed = ~missing
-    X[observed] = duals_matrix(block, Y)[observed] @ kernel.K
+def _fill_rows(
+    block: Block, kernel: Kernel, Y: Array, X: Array, precision_form: Array
+) -> None:
+    """Fill in the rows in covariance form, and the observed entries of all rows."""
+    observed = ~precision_form
+    X[observed] = duals_to_csr(block, Y)[observed] @ kernel.K
     row_of_entry = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
     X[row_of_entry, block.indices] = block.values - kernel.s * Y
+
+
+def likelihood_sums(
+    block: Block,
+    kernel: Kernel,
+    offsets: Array | None,
+    scales: Array | None,
+    *,
+    checked: bool = True,
+) -> LikelihoodSums:
+    """Row terms of the log marginal likelihood; ``checked`` is ignored, as above."""
+    start = timestamp(block)
+    block = shift_and_scale(block, offsets, scales)
+    n, sizes = block.n_columns, np.diff(block.indptr)[block.groups[:-1]]
+    counts = np.diff(block.groups)
+    missing, C = np.zeros(len(sizes), dtype=bool), None
+    if kernel.P is not None:
+        missing = use_precision_form(sizes, n) & (sizes > 0)
+        C = np.zeros((n, n), dtype=block.values.dtype)
+    B = np.zeros((n, n), dtype=block.values.dtype)
+    sums = _LikelihoodAccumulator(np.zeros_like(block.values), B, C)
+    _add_rows(sums, block, kernel, sizes, missing)
+    middle = timestamp(block)
+    rows = np.flatnonzero(np.repeat(missing, counts))
+    subtract_outer_sum(B, block, sums.Y, rows)
+    return LikelihoodSums(
+        B=symmetrize(B),
+        missing_inverse_sum=None if C is None else symmetrize(C),
+        n_precision_rows=len(rows),
+        sum_y=np.bincount(block.indices, sums.Y, n).astype(B.dtype),
+        fit=block.values @ sums.Y,
+        log_det=sums.log_det,
+        jitter=sums.jitter,
+        timestamps=((start, middle, timestamp(block)),),
+    )
+
+
+@dataclass
+class _LikelihoodAccumulator:
+    """Running sums over the rows; ``Y`` collects the duals."""
+
+    Y: Array
+    B: Array
+    missing_inverse_sum: Array | None
+    log_det: float = 0.0
+    jitter: float = 0.0
+
+    def add_and_invert(self, factor: Array, count: int, jitter: float) -> Array:
+        """Add the log-determinant for ``count`` rows and return the inverse."""
+        self.log_det += count * _log_det_from_cholesky(factor)
+        self.jitter = max(self.jitter, jitter)
+        eye = np.eye(len(factor), dtype=factor.dtype)
+        return cho_solve((factor, True), eye, check_finite=False)
+
+
+def _add_rows(
+    sums: _LikelihoodAccumulator,
+    block: Block,
+    kernel: Kernel,
+    sizes: Array,
+    precision_form: Array,
+) -> None:
+    """Add all rows; those with a mask of their own in batches of equal size."""
+    single = ~precision_form & (np.diff(block.groups) == 1)
+    single &= (sizes > 0) & (sizes <= BATCH_MAX_SIZE)
+    alone = [*np.flatnonzero(~single & (sizes > 0))]
+    for size in np.unique(sizes[single]):
+        groups = np.flatnonzero(single & (sizes == size))
+        room = max(1, MAX_BATCH_ENTRIES // int(size) ** 2)
+        for first in range(0, len(groups), room):
+            some = groups[first : first + room]
+            if not _add_batch(sums, block, kernel, block.groups[some], int(size)):
+                alone += [*some]
+    for g in alone:
+        side = _add_precision_form if precision_form[g] else _add_covariance_form
+        side(sums, block, kernel, int(g))
+
+
+def _add_batch(
+    sums: _LikelihoodAccumulator, block: Block, kernel: Kernel, rows: Array, size: int
+) -> bool:
+    """Add rows of one size; returns False, adding nothing, if one needs jitter."""
+    entries = block.indptr[rows][:, None] + np.arange(size)
+    o = block.indices[entries].astype(np.int64)
+    places = o[:, :, None] * block.n_columns + o[:, None, :]
+    A = kernel.K.ravel()[places]
+    diagonal = np.arange(size)
+    A[:, diagonal, diagonal] += kernel.s
+    factor = batched_cholesky_or_none(A)
+    if factor is None:
+        return False
+    half = np.linalg.inv(factor)
+    inverse = np.swapaxes(half, 1, 2) @ half
+    y = np.einsum("bij,bj->bi", inverse, block.values[entries])
+    sums.Y[entries] = y
+    sums.log_det += _log_det_from_cholesky(factor)
+    inverse -= y[:, :, None] * y[:, None, :]
+    np.add.at(sums.B.reshape(-1), places.ravel(), inverse.ravel())
+    return True
+
+
+def _add_covariance_form(
+    sums: _LikelihoodAccumulator, block: Block, kernel: Kernel, g: int
+) -> None:
+    """Add a group with one inverse of ``K_oo + s I``."""
+    entries, o, V = row_group(block, g)
+    factor, jitter = cholesky_with_jitter(kernel.K, o, kernel.s)
+    inverse = sums.add_and_invert(factor, len(V), jitter)
+    Y = cho_solve((factor, True), V.T, check_finite=False).T
+    sums.Y[entries] = Y.ravel()
+    sums.B[np.ix_(o, o)] += len(V) * inverse - Y.T @ Y
+
+
+def _add_precision_form(
+    sums: _LikelihoodAccumulator, block: Block, kernel: Kernel, g: int
+) -> None:
+    """Add a group with one inverse of ``P_uu``; `subtract_outer_sum` adds its duals."""
+    entries, o, V = row_group(block, g)
+    P: Any = kernel.P
+    total: Any = sums.missing_inverse_sum
+    u = np.setdiff1d(np.arange(block.n_columns), o, assume_unique=True)
+    factor, jitter = cholesky_with_jitter(P, u, 0.0)
+    inverse = sums.add_and_invert(factor, len(V), jitter)
+    x_u = -(V @ P[np.ix_(o, u)]) @ inverse
+    sums.Y[entries] = (V @ P[np.ix_(o, o)] + x_u @ P[np.ix_(u, o)]).ravel()
+    total[np.ix_(u, u)] += len(V) * inverse
+
+
+def _log_det_from_cholesky(factor: Array) -> float:
+    """``log|L L^T|`` of a factor, or of all factors in a stack."""
+    diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
+    return 2.0 * float(np.sum(np.log(diagonal), dtype=np.float64))
+
+
+def row_group(block: Block, g: int) -> tuple[slice, Array, Array]:
+    """Entries of group ``g``, its observed columns and its values (rows, columns)."""
+    top, bottom = block.groups[g], block.groups[g + 1]
+    entries = slice(int(block.indptr[top]), int(block.indptr[bottom]))
+    o = block.indices[block.indptr[top] : block.indptr[top + 1]]
+    return entries, o, block.values[entries].reshape(bottom - top, len(o))

@@ -1,4 +1,4 @@
-"""Made-up matrices of low rank with gaps and noise."""
+"""Random low-rank matrices with missing entries and noise."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from ncarl import masks
 from ncarl.core.types import Array
 
-#: Standard deviation of "tiny" noise, over the mean absolute entry.
-TINY = 0.01
-NUMBERS = (int, float, np.integer, np.floating)
+#: Standard deviation of "tiny" noise, relative to the mean absolute entry.
+TINY_NOISE = 0.01
+NUMBER_TYPES = (int, float, np.integer, np.floating)
 
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """A matrix of low rank as it is seen, and as it is.
+    """A random low-rank matrix, with and without missing entries.
 
     Attributes
     ----------
     X : array of shape (m, n)
-        What is seen: noisy where noise was asked for, NaN where hidden.
+        Observed matrix with noise; NaN where an entry is missing.
     truth : array of shape (m, n)
-        The whole matrix without noise.
+        Complete matrix without noise.
     hidden : boolean array of shape (m, n)
-        Where the gaps are.
+        Mask of the missing entries.
     """
 
     X: Array
@@ -45,9 +45,9 @@ def make_low_rank(
     noisy_share: float = 0.2,
     random_state: int | np.random.Generator = 0,
 ) -> LowRank:
-    """A random matrix ``A @ B`` of given rank with gaps.
+    """Make a random matrix ``A @ B`` of given rank with missing entries.
 
-    The same seed gives the same matrix and the same gaps whatever the noise.
+    The same seed gives the same matrix and the same mask for any noise.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def make_low_rank(
     noise : float or "tiny", default=0.0
         Standard deviation of Gaussian noise; "tiny" is 1% of the mean absolute entry.
     noisy_share : float between 0 and 1, default=0.2
-        Share of the observed entries that get noise, rounded to a count.
+        Fraction of the observed entries with noise, rounded to a count.
     random_state : int or numpy.random.Generator, default=0
-        Seed, or where random numbers come from.
+        Seed or generator.
 
     Returns
     -------
@@ -85,23 +85,22 @@ def make_low_rank(
             f"rank must be 1 to min(m, n), got rank={rank!r} for m={m!r}, n={n!r}"
         )
     rng = np.random.default_rng(random_state)
-    A, B = _factor(factors, (m, rank), rng), _factor(factors, (rank, n), rng)
+    A, B = _draw_factor(factors, (m, rank), rng), _draw_factor(factors, (rank, n), rng)
     truth: Array = A @ B
     hidden = masks.random((m, n), missing, rng=rng)
-    sd = _noise(noise, truth)
+    sd = _noise_std(noise, truth)
     X = np.where(hidden, np.nan, truth)
-    if not isinstance(noisy_share, NUMBERS) or not 0.0 <= noisy_share <= 1.0:
+    if not isinstance(noisy_share, NUMBER_TYPES) or not 0.0 <= noisy_share <= 1.0:
         raise ValueError(
             f"noisy_share must be a number between 0 and 1, got {noisy_share!r}"
         )
-    seen = np.flatnonzero(~hidden)
-    noisy = rng.permutation(seen)[: round(noisy_share * len(seen))]
+    observed = np.flatnonzero(~hidden)
+    noisy = rng.permutation(observed)[: round(noisy_share * len(observed))]
     X.flat[noisy] += sd * rng.standard_normal(len(noisy))
     return LowRank(X=X, truth=truth, hidden=hidden)
 
 
-def _factor(kind: Any, shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    """One factor of random entries."""
+def _draw_factor(kind: Any, shape: tuple[int, int], rng: np.random.Generator) -> Array:
     if kind == "uniform":
         return rng.random(shape)
     if kind == "gaussian":
@@ -109,10 +108,10 @@ def _factor(kind: Any, shape: tuple[int, int], rng: np.random.Generator) -> Arra
     raise ValueError(f"factors must be 'uniform' or 'gaussian', got {kind!r}")
 
 
-def _noise(noise: Any, truth: Array) -> float:
+def _noise_std(noise: Any, truth: Array) -> float:
     """The standard deviation that ``noise`` means for this matrix."""
     if isinstance(noise, str) and noise == "tiny":
-        return TINY * float(np.mean(np.abs(truth)))
-    if not isinstance(noise, NUMBERS) or not 0.0 <= noise < np.inf:
+        return TINY_NOISE * float(np.mean(np.abs(truth)))
+    if not isinstance(noise, NUMBER_TYPES) or not 0.0 <= noise < np.inf:
         raise ValueError(f"noise must be a number from 0 or 'tiny', got {noise!r}")
     return float(noise)

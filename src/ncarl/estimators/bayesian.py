@@ -1,4 +1,4 @@
-"""The model past the paper: learned noise, a prior correlation, error bars."""
+"""`BayesianNCARL`: learned noise, a prior correlation of the columns, error bars."""
 
 from __future__ import annotations
 
@@ -6,75 +6,103 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from typing import Any, Self
 
+import numpy as np
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
-from ncarl.bayes.fit import Fit, Fitted, Plan, ways_of_sides
-from ncarl.bayes.model import TwoSided
-from ncarl.bayes.range import fit_range
-from ncarl.bayes.standard import fit_standard, units_differ
-from ncarl.checkpoint import Checkpoint
-from ncarl.engines import Engine, pick_engine
-from ncarl.estimators.bayesian_base import BayesianEstimator
-from ncarl.estimators.bayesian_checks import (
-    checked_clip,
-    checked_noise,
-    checked_plan,
-    checked_prior,
+from ncarl.bayes.em import model_covariance
+from ncarl.bayes.model import ConformalScores, TwoSidedModel
+from ncarl.bayes.selection import (
+    BayesianFit,
+    BayesianFitResult,
+    FitConfig,
+    is_read_into_memory,
+    make_model_configs,
 )
-from ncarl.estimators.parameters import digest
-from ncarl.estimators.watching import watchers
-from ncarl.loop import StepInfo
-from ncarl.surveys import Entries
+from ncarl.centering import fit_scaler, fit_value_bounds, units_differ
+from ncarl.containers import as_source
+from ncarl.core.types import Array
+from ncarl.dataset import Dataset, InMemoryDataset
+from ncarl.engines import pick_engine
+from ncarl.engines.base import Engine
+from ncarl.estimators.base import MAX_DENSE_GB, OutputColumns, progress_callbacks
+from ncarl.estimators.ncarl import KernelEstimator, TrainingData
+from ncarl.estimators.persistence import two_sided_from_state, two_sided_state
+from ncarl.estimators.validation import (
+    check_clip,
+    check_dense_size,
+    check_integer,
+    check_missing_values,
+    check_noise,
+    check_number,
+    check_positions,
+    check_prior,
+    digest,
+    make_fit_config,
+    mark_missing,
+)
+from ncarl.fitting.checkpoint import Checkpoint
+from ncarl.fitting.loop import StepInfo
+from ncarl.observations import Observations
+
+#: Correlations kept for every column, and the smallest that is kept.
+N_STRONGEST, MIN_CORRELATION = 10, 0.05
 
 
-class BayesianNCARL(BayesianEstimator):
+class BayesianNCARL(KernelEstimator):
     r"""Matrix completion with learned noise, a prior correlation and error bars.
 
-    Rows are draws :math:`x \sim N(\mu, K)` of which some entries are seen through
-    noise. Kernel, noise and means are learned by EM, from a prior that takes columns
-    which are observed together to be alike. Rows that are most similar correct what
-    one kernel for all rows misses. There is nothing to tune: a tenth of the entries is
-    held out to find out how strong the prior is to be, when to stop, how to weigh the
-    two sides and similar rows, and how wide intervals are; then all entries are fitted.
+    Rows are draws :math:`x \sim N(\mu, K)` of which some entries are observed with
+    noise. Kernel, noise and means are learned by EM, with a prior under which columns
+    that are observed together are correlated. The residuals of the most similar rows
+    correct what one kernel for all rows misses. There is nothing to tune: a tenth of
+    the entries is held out to choose the strength of the prior, the number of steps,
+    the weights of the two sides and of similar rows, and the width of intervals; then
+    all entries are fitted.
 
     Parameters
     ----------
     prior : {"co-observation", "identity"} or array, default="co-observation"
-        Prior correlation of the columns: by who has what; none; a correlation matrix
-        of shape (n, n); or features of the columns, shape (n, d), which are used
-        beside who has what.
+        Prior correlation of the columns: from the pattern of observed entries; none;
+        a correlation matrix of shape (n, n); or features of the columns, shape (n, d),
+        which are used together with the pattern.
     prior_strength : "auto" or float, default="auto"
-        How many rows the prior counts as, over the longer side of the matrix.
+        Pseudo-rows that the prior counts as, over the longer side of the matrix.
     center : {"two-way", "columns", "mean", None}, default="two-way"
-        What the kernel describes deviations from. With "two-way" column means and row
-        effects are part of the model and learned with it.
+        Mean of the model, about which the kernel is the covariance. With "two-way"
+        column means and row effects are part of the model and learned with it.
     noise : {"per-column", "learn"} or float, default="per-column"
-        A noise for each column, learned about a usual one; one for all columns; or its
-        standard deviation. 0 is a model without noise, which has no error bars.
+        A noise variance for each column, shrunk toward a common one; one for all
+        columns; or the standard deviation of the noise. 0 is a model without noise,
+        which has no error bars.
     sides : {"auto", "columns", "rows", "both"}, default="auto"
         Which sides of the matrix carry a kernel. Entries of the matrix of the fit are
-        filled from both where that is affordable and pays; new rows always from the
-        columns. "auto" also takes off the mean error of the most similar rows where
-        that pays, and takes the rows alone where columns are too many for a kernel.
+        filled from both where that is affordable and lowers the held-out error; new
+        rows always from the columns. "auto" also subtracts the mean error of the most
+        similar rows where that lowers the held-out error, and uses the rows alone
+        where columns are too many for a kernel.
     max_iter : int, default=100
         Most steps of a run.
     tol : float, default=1e-5
         A run ends once a step raises the log evidence by less than this for every
         observed entry.
     clip : "auto", None or (low, high), default="auto"
-        Where filled values may lie; "auto" holds them at an end of the observed range
-        that is reached again and again, as in ratings.
+        Bounds of filled values; "auto" clips them to an end of the observed range that
+        many entries have, as in ratings.
     rounding : {None, "observed"}, default=None
         "observed" rounds filled values to levels that were observed.
     scale : {"auto", None, "columns"}, default="auto"
-        "columns" divides every column by its spread first, which tables with columns
-        of different units need; "auto" does so if spreads differ by a factor of 5.
+        "columns" divides every column by its standard deviation first, which tables
+        with columns of different units need; "auto" does so if these differ by a
+        factor of 5.
     validation : float, default=0.1
-        Part of the entries that is held out first. 0 holds out none: EM then runs
-        until it settles, with ``prior_strength`` 0.1 unless given, both sides count
-        alike, similar rows are not heard, and intervals are those of a normal
+        Fraction of the entries that is held out first. 0 holds out none: EM then runs
+        until it converges, with ``prior_strength`` 0.1 unless given, both sides weigh
+        the same, similar rows are not used, and intervals are those of a normal
         distribution.
     random_state : int, default=0
         Seed of the held-out entries.
@@ -90,6 +118,17 @@ class BayesianNCARL(BayesianEstimator):
     checkpoint : path or Checkpoint, optional
         File that keeps finished stages, and beside it (``.columns``, ``.rows``) the
         state of the last runs. If they exist, the fit goes on from them.
+    missing_values : number, np.nan, None or pandas.NA, default=np.nan
+        A number marks missing entries in the input of all methods, besides those that
+        are NaN, null, masked or (in a sparse matrix) not stored, which are missing
+        in any case. Of a sparse matrix it is looked for among the stored entries.
+    add_indicator : bool, default=False
+        Append the columns of a `sklearn.impute.MissingIndicator` to the result of
+        ``transform``: 1 where an entry is missing, for every column that had missing
+        entries in the fit.
+    keep_empty_features : bool, default=True
+        Whether columns with nothing observed in the fit, which are filled with what
+        the model expects of any column, are part of the result of ``transform``.
 
     Attributes
     ----------
@@ -104,33 +143,35 @@ class BayesianNCARL(BayesianEstimator):
         effects, which all columns share, are left out.
     history_ : dict of arrays
         Per step of the last run of the columns: ``log_evidence``,
-        ``penalised_evidence``, ``objective`` (minus the latter), ``change``, seconds.
+        ``penalized_evidence``, ``objective`` (minus the latter), ``change``, seconds.
     prior_strength_ : float
         Strength of the prior that was used.
     n_iter_ : int
         Steps made.
     converged_ : bool
-        Whether the runs ended by themselves.
+        Whether the runs converged.
     sides_ : {"columns", "rows", "both"}
         Sides that carry a kernel.
     weight_ : float
-        Part of the column side in the entries of the matrix of the fit.
-    near_ : dict or None
-        How the most similar rows are heard about entries of the matrix of the fit, if
-        they are: their ``count``, the ``weight`` of their mean error, and the factor
-        of standard deviations that comes with it (``sharper``).
+        Weight of the column side in the entries of the matrix of the fit.
+    neighbor_correction_ : dict or None
+        How the most similar rows correct entries of the matrix of the fit, if they
+        do: ``n_neighbors``, the ``weight`` of their mean error, and the factor of
+        standard deviations that comes with it (``std_factor``).
     search_ : list of dict
         The trials on held-out entries: side, strength, steps, error.
     calibration_ : float
         Root mean square of held-out errors over their standard deviations; 1 if these
         are right, NaN if nothing was held out.
     held_out_error_ : float
-        Root mean square error on the held-out entries, in spreads of the columns if
-        these were brought to one scale.
+        Root mean square error on the held-out entries, in standard deviations of the
+        columns if these were scaled.
     side_errors_ : dict of float
         The same of each side alone, without similar rows.
     unidentified_rows_, unidentified_columns_ : arrays of int
         Rows and columns with nothing observed.
+    indicator_ : sklearn.impute.MissingIndicator or None
+        The indicator of missing entries; None if ``add_indicator`` is False.
     engine_ : str
         The engine that ran, and why.
 
@@ -139,7 +180,7 @@ class BayesianNCARL(BayesianEstimator):
     With :math:`A = K_{oo} + s I` and :math:`y = A^{-1} (v - \mu_o)` for each row, a
     step takes :math:`B = \sum A^{-1} - y y^T` (scattered) from one pass over the rows,
     and :math:`K \leftarrow (m S + \nu \tau \Psi) / (m + \nu)` with
-    :math:`S = K - K B K / m - d d^T`. Steps are stretched as long as the penalised
+    :math:`S = K - K B K / m - d d^T`. Steps are over-relaxed as long as the penalized
     evidence rises. Entries that a sparse matrix does not store are missing, never zero.
 
     Examples
@@ -155,6 +196,29 @@ class BayesianNCARL(BayesianEstimator):
     True
     >>> low, high = model.predict_interval([0, 1], [3, 5], level=0.9)
     """
+
+    model_: TwoSidedModel
+    scores_: ConformalScores
+    blended_scores_: ConformalScores
+    _saved_scalars = (
+        "n_iter_",
+        "converged_",
+        "transposed_",
+        "engine_",
+        "sides_",
+        "weight_",
+        "neighbor_correction_",
+        "log_evidence_",
+        "prior_strength_",
+        "calibration_",
+        "held_out_error_",
+        "side_errors_",
+        "search_",
+        "training_fingerprint_",
+    )
+    _requires_same_columns = True  # each has its own unit and bounds
+    _columns_hint = "sides='columns' or 'both'"
+    _noise_hint = "noise=0 has none; use noise='learn'"
 
     def __init__(
         self,
@@ -175,6 +239,9 @@ class BayesianNCARL(BayesianEstimator):
         progress: bool = False,
         callback: Callable[[StepInfo], object] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        missing_values: Any = np.nan,
+        add_indicator: bool = False,
+        keep_empty_features: bool = True,
     ) -> None:
         self.prior = prior
         self.prior_strength = prior_strength
@@ -193,6 +260,9 @@ class BayesianNCARL(BayesianEstimator):
         self.progress = progress
         self.callback = callback
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
+        self.add_indicator = add_indicator
+        self.keep_empty_features = keep_empty_features
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn kernel, noise and means of ``X``.
@@ -200,53 +270,225 @@ class BayesianNCARL(BayesianEstimator):
         Parameters
         ----------
         X : array, masked array, frame, sparse matrix or source of rows
-            Matrix with gaps: NaN, masked, null, or not stored. A source
-            (`ncarl.open_rows`), a Dask array or a collection of row blocks gets a
-            kernel of its columns alone; past 5 million entries it is read once in
-            every step and never held as a whole.
+            Matrix with missing entries: NaN, masked, null, not stored, or equal to
+            ``missing_values``. A source (`ncarl.open_rows`), a Dask array or a
+            collection of row blocks gets a kernel of its columns alone; past 5 million
+            entries it is read once in every step and never held as a whole.
         y : ignored
             For scikit-learn's interface.
         """
-        plan, noise = checked_plan(self), checked_noise(self.noise)
-        clip = checked_clip(self.clip)
-        engine = pick_engine(self.engine, given=X)
-        begun, plan = self._begin_sides(X, engine, plan)
-        entries = begun.entries
-        n, rows_only = entries.survey.shape[1], self.sides == "rows"
-        prior = checked_prior(self.prior, n, rows_only=rows_only)
-        scaled = self._scaled(entries, noise)
-        standard = fit_standard(entries, scaled=scaled)
+        config, noise = make_fit_config(self), check_noise(self.noise)
+        clip = check_clip(self.clip)
+        engine = pick_engine(self.engine, data=X)
+        data, config = self._load_data_and_sides(self._mark_missing(X), engine, config)
+        dataset = data.dataset
+        n, rows_only = dataset.summary.shape[1], self.sides == "rows"
+        prior = check_prior(self.prior, n, rows_only=rows_only)
+        scaled = self._should_scale_columns(dataset, noise)
+        scaler = fit_scaler(dataset, per_column=scaled)
         if not isinstance(noise, str):
-            noise = noise / standard.unit
-        ways = ways_of_sides(
+            noise = noise / scaler.unit
+        model_configs = make_model_configs(
             prior=prior, center=self.center or "none", noise=noise, dtype=self.dtype
         )
-        kept = self.checkpoint
-        checkpoint = None if kept is None else Checkpoint.of(kept)
-        owner = {} if checkpoint is None else self._owner(entries, plan, prior, scaled)
-        fitted = Fit(
-            entries, standard.inward, plan, ways, engine, watch=self._watch,
-            checkpoint=checkpoint, owner=owner,
-        ).run()  # fmt: skip
-        limits = fit_range(
-            entries, clip, rounded=self.rounding is not None, by_column=scaled
+        checkpoint, owner = None, {}
+        if self.checkpoint is not None:
+            checkpoint = Checkpoint.coerce(self.checkpoint)
+            owner = self._checkpoint_owner(dataset, config, prior, scaled)
+        result = BayesianFit(
+            dataset,
+            scaler.transform,
+            config,
+            model_configs,
+            engine,
+            make_observers=self._make_observers,
+            checkpoint=checkpoint,
+            owner=owner,
+        ).run()
+        bounds = fit_value_bounds(
+            dataset, clip, rounded=self.rounding is not None, by_column=scaled
         )
-        self.model_ = TwoSided(
-            standard,
-            limits,
-            None if fitted.columns is None else fitted.columns.model,
-            None if fitted.rows is None else fitted.rows.model,
-            fitted.parts.weight,
-            fitted.parts.near,
+        self.model_ = TwoSidedModel(
+            scaler,
+            bounds,
+            None if result.columns is None else result.columns.model,
+            None if result.rows is None else result.rows.model,
+            result.blend.weight,
+            result.blend.neighbor_correction,
         )
         self.engine_ = engine.describe()
-        self._take_up(begun, fitted)
-        return self._checked_end(fitted)
+        self._set_fitted_attributes(data, result)
+        return self._check_convergence(result)
 
-    def _scaled(self, entries: Entries, noise: str | float) -> bool:
-        """Whether columns are brought to one scale."""
+    @property
+    def kernel_(self) -> Array:
+        """Covariance of the columns (of the rows if ``transposed_``), (n, n)."""
+        check_is_fitted(self)
+        unit = self.model_.scaler.unit
+        with np.errstate(over="ignore"):
+            return self._kernel_in_internal_unit() * unit * unit
+
+    @property
+    def noise_(self) -> Any:
+        """Standard deviation of the noise; one a column (row) if these differ."""
+        check_is_fitted(self)
+        side, scaler = self._main_model(), self.model_.scaler
+        stds = side.centering.column_scales * np.sqrt(side.kernel.s) * scaler.unit
+        if not self.transposed_:
+            stds = stds * scaler.centering.column_scales
+        return float(stds[0]) if bool(np.all(stds == stds[0])) else stds
+
+    def predict_interval(
+        self, rows: Any, cols: Any = None, level: float = 0.9, *, X: Any = None
+    ) -> tuple[Array, Array]:
+        """Lower and upper ends of prediction intervals of entries.
+
+        They are calibrated on held-out entries (split conformal prediction): about
+        ``level`` of the entries that are missing in the same way, observed with their
+        noise, lie in their intervals, whatever the distribution of the errors.
+
+        Parameters
+        ----------
+        rows, cols : array-like of int, shape (entries,)
+            Positions, counted from 0. Without ``cols``, ``rows`` is a matrix and every
+            entry of it gets an interval.
+        level : float
+            Fraction of the entries to be covered, between 0 and 1.
+        X : container, optional
+            The matrix that the positions refer to; by default that of the fit.
+
+        Returns
+        -------
+        low, high : arrays of shape (entries,), or (m, n) for a matrix
+            Ends of the intervals.
+        """
+        check_is_fitted(self)
+        _check_in_memory(rows if cols is None else X, "predict_interval")
+        part = check_number("level", level, low=0.0, strict=True)
+        if part >= 1.0:
+            raise ValueError(f"level must be below 1, got {level!r}")
+        if self._noise_level() == 0.0:
+            raise ValueError(
+                f"intervals need a model of the noise, and {self._noise_hint}"
+            )
+        if cols is None:
+            observed = self._read_rows(self._mark_missing(rows))
+            check_dense_size(observed.shape, MAX_DENSE_GB)
+            j: Any = slice(None)
+            transductive = self._is_training(observed)
+            x, std = self.model_.complete(
+                observed,
+                self._resolve_engine(),
+                std="observed",
+                transductive=transductive,
+            )
+        else:
+            observed = self._entries_to_predict(X)
+            i, j = check_positions(rows, cols, observed.shape)
+            if len(i) == 0:
+                return np.empty(0), np.empty(0)
+            transductive = self._is_training(observed)
+            x, std = self.model_.predict(
+                observed,
+                i,
+                j,
+                self._resolve_engine(),
+                std="observed",
+                transductive=transductive,
+            )
+        assert std is not None
+        scores = self.blended_scores_ if transductive else self.scores_
+        down, up = scores.quantiles(part)
+        bounds, scaler = self.model_.bounds, self.model_.scaler
+        low = bounds.clip(scaler.inverse_transform(x - down * std, j), j)
+        high = bounds.clip(scaler.inverse_transform(x + up * std, j), j)
+        return low, high
+
+    def sample(
+        self, n_draws: int = 1, random_state: int = 0, *, X: Any = None
+    ) -> Array:
+        """Draw completed matrices from the posterior, for multiple imputation.
+
+        Parameters
+        ----------
+        n_draws : int
+            Number of draws.
+        random_state : int
+            Seed.
+        X : container, optional
+            Rows to complete; by default the matrix of the fit.
+
+        Returns
+        -------
+        array of shape (n_draws, m, n)
+            Observed entries as they are; the missing entries of a row are drawn
+            jointly from their posterior under the column side, noise included.
+        """
+        check_is_fitted(self)
+        _check_in_memory(X, "sample")
+        count = check_integer("n_draws", n_draws, low=1)
+        seed = check_integer("random_state", random_state, low=0)
+        if self.transposed_:
+            raise ValueError(
+                "sample draws from the kernel of the columns; fit with sides='columns' "
+                "or 'both'"
+            )
+        observed = self._entries_to_predict(X)
+        m, n = observed.shape
+        check_dense_size((count * m, n), MAX_DENSE_GB)
+        rng = np.random.default_rng(seed)
+        draws: Array = self.model_.sample_posterior(
+            observed, count, rng, self._resolve_engine()
+        )
+        return draws
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Names of the columns of the result of ``transform``.
+
+        Parameters
+        ----------
+        input_features : array-like of str, optional
+            Names of the columns of the fit, where these had none.
+
+        Returns
+        -------
+        array of str objects
+            Names of the kept columns, then of the indicators of missing entries.
+        """
+        names = super().get_feature_names_out(input_features)
+        columns = self._output_columns()
+        if columns is None:
+            return names
+        return np.asarray(columns.names(names), dtype=object)
+
+    def _load_data_and_sides(
+        self, X: Any, engine: Engine, config: FitConfig
+    ) -> tuple[TrainingData, FitConfig]:
+        """Read ``X`` for a fit; a source is fitted with the kernel on the columns.
+
+        A small source is read into memory.
+        """
+        source = as_source(X)
+        if source is None:
+            observed = self._read_training_matrix(X)
+            return TrainingData(observed, InMemoryDataset(observed)), config
+        if config.sides in ("rows", "both"):
+            raise ValueError(
+                f"sides={config.sides!r} needs the matrix in memory; a source of rows "
+                "is fitted with sides='columns', which 'auto' means for it"
+            )
+        config = replace(config, sides="columns")
+        dataset: Dataset = self._make_streamed_dataset(
+            source, engine, with_fingerprint=self.checkpoint is not None
+        )
+        if is_read_into_memory(dataset.summary):
+            dataset = InMemoryDataset(Observations.vstack(list(source)))
+        return TrainingData(None, dataset), config
+
+    def _should_scale_columns(self, dataset: Dataset, noise: str | float) -> bool:
+        """Whether every column is divided by its standard deviation."""
         if isinstance(noise, str) or noise == 0.0:
-            wanted = self.scale == "auto" and units_differ(entries)
+            wanted = self.scale == "auto" and units_differ(dataset)
             return wanted or self.scale == "columns"
         if self.scale == "columns":
             raise ValueError(
@@ -257,45 +499,258 @@ class BayesianNCARL(BayesianEstimator):
         return False
 
     @contextlib.contextmanager
-    def _watch(self, label: str) -> Iterator[list[Any]]:
+    def _make_observers(self, label: str) -> Iterator[list[Any]]:
         """Progress bar and callback of one run."""
         most = int(self.max_iter)
-        with watchers(self.progress, self.callback, most, label) as seen:
+        with progress_callbacks(self.progress, self.callback, most, label) as seen:
             yield list(seen)
 
-    def _owner(
-        self, entries: Entries, plan: Plan, prior: Any, scaled: bool
+    def _checkpoint_owner(
+        self, dataset: Dataset, config: FitConfig, prior: Any, scaled: bool
     ) -> dict[str, Any]:
-        """What a checkpoint must share, as JSON can hold it."""
+        """Data and parameters that a checkpoint must share, as JSON can hold them."""
         noise = self.noise if isinstance(self.noise, str) else float(self.noise)
         return {
             "class": type(self).__name__,
             "prior": digest(prior),
-            "prior_strength": "auto" if plan.strength is None else plan.strength,
+            "prior_strength": "auto" if config.strength is None else config.strength,
             "center": self.center,
             "noise": noise,
-            "sides": plan.sides,
-            "validation": plan.validation,
-            "random_state": plan.seed,
+            "sides": config.sides,
+            "validation": config.validation,
+            "random_state": config.seed,
             "scaled": scaled,
             "dtype": self.dtype,
-            "tol": plan.tol,
-            "max_iter": plan.max_iter,
-            "shape": list(entries.survey.shape),
-            "data": entries.fingerprint(),
+            "tol": config.tol,
+            "max_iter": config.max_iter,
+            "shape": list(dataset.summary.shape),
+            "data": dataset.fingerprint(),
         }
 
-    def _checked_end(self, fitted: Fitted) -> Self:
-        """The estimator, if no run was interrupted; a warning if one did not settle."""
-        sides = [side for side in (fitted.columns, fitted.rows) if side is not None]
+    def _set_fitted_attributes(
+        self, data: TrainingData, result: BayesianFitResult
+    ) -> None:
+        """Set the fitted attributes; ``model_`` is set already."""
+        main = result.columns or result.rows
+        assert main is not None
+        self.transposed_ = result.columns is None
+        both = result.columns is not None and result.rows is not None
+        self.sides_ = "both" if both else "rows" if self.transposed_ else "columns"
+        self._set_selection_attributes(result)
+        self.training_ = data.observed
+        transductive = both or result.blend.neighbor_correction is not None
+        self.training_fingerprint_ = data.dataset.fingerprint() if transductive else ""
+        summary = data.dataset.summary
+        shift = self.model_.scaler.log_density_shift(summary.column_counts)
+        self.history_ = {k: np.asarray(v) for k, v in main.history.items()}
+        for name in ("log_evidence", "penalized_evidence"):
+            self.history_[name] = self.history_[name] + shift
+        self.history_["objective"] = self.history_["objective"] - shift
+        self.log_evidence_ = main.evidence + shift
+        self.n_iter_ = main.steps
+        self.prior_strength_ = main.strength
+        self.similarity_ = strongest_correlations(
+            self._kernel_in_internal_unit(), remove_common=self.center == "two-way"
+        )
+        self.unidentified_rows_ = summary.empty_rows
+        self.unidentified_columns_ = np.flatnonzero(summary.column_counts == 0)
+        missing = summary.column_counts < summary.shape[0]
+        self.indicator_ = (
+            _make_missing_indicator(missing, self.missing_values)
+            if self.add_indicator
+            else None
+        )
+        self._engine_picked = True
+
+    def _set_selection_attributes(self, result: BayesianFitResult) -> None:
+        """Set the attributes of the search on held-out entries and of the blend."""
+        blend, unit = result.blend, self.model_.scaler.error_unit
+        sides = [side for side in (result.columns, result.rows) if side is not None]
+        self.converged_ = all(side.converged for side in sides)
+        self.weight_ = blend.weight
+        correction = blend.neighbor_correction
+        self.neighbor_correction_ = None if correction is None else asdict(correction)
+        self.scores_, self.blended_scores_ = blend.scores, blend.blended_scores
+        self.calibration_ = blend.blended_scores.rms
+        self.held_out_error_ = blend.error * unit
+        self.side_errors_ = {side: e * unit for side, e in blend.side_errors.items()}
+        self.search_ = [{**t, "error": t["error"] * unit} for t in result.trials]
+
+    def _check_convergence(self, result: BayesianFitResult) -> Self:
+        """Raise if a run was interrupted, and warn if one did not converge."""
+        sides = [side for side in (result.columns, result.rows) if side is not None]
         if any(side.interrupted for side in sides):
             raise KeyboardInterrupt
         if not self.converged_ and float(self.tol) > 0.0:
             warnings.warn(
-                f"BayesianNCARL did not settle in max_iter={self.max_iter} steps; the "
-                "best step is kept. Raise max_iter or tol, or set tol=0 to run a fixed "
-                "number of steps.",
+                f"BayesianNCARL did not converge in max_iter={self.max_iter} steps; "
+                "the best step is kept. Raise max_iter or tol, or set tol=0 to run a "
+                "fixed number of steps.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         return self
+
+    def _complete(
+        self, observed: Observations, std: str | None, *, inductive: bool = False
+    ) -> tuple[Array, Array | None]:
+        """Completed matrix within its bounds, and standard deviations."""
+        transductive = not inductive and self._is_training(observed)
+        x, deviations = self.model_.complete(
+            observed, self._resolve_engine(), std=std, transductive=transductive
+        )
+        scaler = self.model_.scaler
+        filled = self.model_.bounds.clip_and_round_rows(scaler.inverse_transform(x))
+        if deviations is None:
+            return filled, None
+        return filled, scaler.inverse_transform_std(deviations)
+
+    def _predict_entries(
+        self, observed: Observations, i: Array, j: Array, std: str | None, *,
+        inductive: bool = False,
+    ) -> tuple[Array, Array | None]:  # fmt: skip
+        """Single entries within their bounds, and standard deviations."""
+        transductive = not inductive and self._is_training(observed)
+        x, deviations = self.model_.predict(
+            observed, i, j, self._resolve_engine(), std=std, transductive=transductive
+        )
+        scaler = self.model_.scaler
+        values = self.model_.bounds.clip_and_round(scaler.inverse_transform(x, j), j)
+        if deviations is None:
+            return values, None
+        return values, scaler.inverse_transform_std(deviations, j)
+
+    def _mark_missing(self, X: Any) -> Any:
+        """``X`` with NaN (or nothing stored) where it is ``missing_values``."""
+        return mark_missing(X, self.missing_values)
+
+    def _entries_to_predict(self, X: Any) -> Observations:
+        """Entries of ``X``, or of the fit if it is None."""
+        if X is None:
+            return self._training_entries()
+        return self._read_rows(self._mark_missing(X))
+
+    def _output_columns(self) -> OutputColumns | None:
+        """Columns of the result of ``transform``; None if they are those of ``X``."""
+        if self.keep_empty_features and not self.add_indicator:
+            return None
+        kept = np.arange(self.n_features_in_)
+        if not self.keep_empty_features:
+            kept = np.setdiff1d(kept, self.unidentified_columns_)
+        if not self.add_indicator:
+            return OutputColumns(kept, np.empty(0, dtype=np.int64))
+        if self.indicator_ is None:
+            raise ValueError(
+                "add_indicator=True was set after the fit, which kept no indicator; "
+                "fit again"
+            )
+        return OutputColumns(kept, self.indicator_.features_)
+
+    def _is_training(self, observed: Observations) -> bool:
+        """Whether this is the matrix of the fit and predictions depend on that."""
+        if self.sides_ != "both" and self.neighbor_correction_ is None:
+            return False
+        if observed is self.training_:
+            return True
+        same: bool = observed.fingerprint() == self.training_fingerprint_
+        return same
+
+    def _completes_row_by_row(self, observed: Observations) -> bool:
+        """Whether these rows are completed from the columns alone."""
+        return not (self.transposed_ or self._is_training(observed))
+
+    def _main_model(self) -> Any:
+        """The kernel model of the columns, or of the rows if there is no other."""
+        return self.model_.rows if self.transposed_ else self.model_.columns
+
+    def _kernel_in_internal_unit(self) -> Array:
+        """The kernel before it is multiplied by the common unit of all values."""
+        K = model_covariance(self._main_model())
+        if not self.transposed_:
+            scales = self.model_.scaler.centering.column_scales
+            K *= scales[:, None] * scales[None, :]
+        return K
+
+    def _kernel_size(self) -> int:
+        """Number of columns (rows, if ``transposed_``) of the kernel."""
+        return int(self._main_model().kernel.K.shape[0])
+
+    def _noise_level(self) -> float:
+        """Noise variance in the units of the kernel; 0 without noise."""
+        return float(self._main_model().kernel.s)
+
+    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The model as what JSON can hold, and arrays."""
+        header, arrays = two_sided_state(self.model_)
+        for name in ("scores", "blended_scores"):
+            scores = getattr(self, f"{name}_")
+            arrays[name] = scores.sorted_scores
+            header[f"{name}_count"] = scores.effective_size
+        if self.indicator_ is not None:
+            arrays["indicator"] = self.indicator_.features_
+        return header, arrays
+
+    def _set_model_state(
+        self, header: dict[str, Any], arrays: dict[str, Array]
+    ) -> None:
+        """Set the model that `_model_state` described."""
+        self.model_ = two_sided_from_state(header, arrays)
+        for name in ("scores", "blended_scores"):
+            scores = ConformalScores(arrays[name], header[f"{name}_count"])
+            setattr(self, f"{name}_", scores)
+        self.indicator_ = None
+        if "indicator" in arrays:
+            missing = np.zeros(len(arrays["standard/columns"]), dtype=bool)
+            missing[arrays["indicator"]] = True
+            self.indicator_ = _make_missing_indicator(missing, self.missing_values)
+
+
+def strongest_correlations(K: Array, *, remove_common: bool) -> Any:
+    """The strongest correlations of each column with others, as a sparse graph.
+
+    ``remove_common`` removes what all columns have in common, the row effects.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> K = np.array([[4.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> strongest_correlations(K, remove_common=False).toarray()[0].tolist()
+    [0.0, 0.5, 0.0]
+    """
+    n = K.shape[0]
+    if remove_common and n > 2:
+        means = K.mean(axis=0)
+        K = K - means[:, None] - means[None, :] + means.mean()
+    stds = np.sqrt(np.maximum(K.diagonal(), 0.0))
+    safe = np.where(stds > 0.0, stds, 1.0)
+    C = K / safe[:, None] / safe[None, :]
+    np.fill_diagonal(C, 0.0)
+    count = min(N_STRONGEST, n - 1)
+    if count < 1:
+        return csr_array((n, n))
+    columns = np.argpartition(-np.abs(C), count - 1, axis=1)[:, :count]
+    rows = np.repeat(np.arange(n), count)
+    values = C[rows, columns.ravel()]
+    kept = np.abs(values) >= MIN_CORRELATION
+    positions = (rows[kept], columns.ravel()[kept])
+    return csr_array((values[kept], positions), shape=(n, n))
+
+
+def _make_missing_indicator(missing: Array, missing_values: Any) -> Any:
+    """scikit-learn's indicator of the columns where ``missing`` is true."""
+    from sklearn.impute import MissingIndicator  # slow to import
+
+    number = check_missing_values(missing_values)
+    marker = np.nan if number is None else number
+    row = np.where(missing, marker, 1.0 if marker == 0.0 else 0.0)[None, :]
+    return MissingIndicator(missing_values=marker, error_on_new=False).fit(row)
+
+
+def _check_in_memory(X: Any, method: str) -> None:
+    """Raise if the rows given to ``method`` are not in memory."""
+    if X is not None and as_source(X) is not None:
+        raise TypeError(
+            f"{method} takes a matrix in memory, got a source of rows; ask for some of "
+            "its rows at a time, or for transform(source, return_std=True, out=..., "
+            "out_std=...)"
+        )

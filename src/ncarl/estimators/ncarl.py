@@ -1,38 +1,259 @@
-"""NCARL and NCARL-noisy, the systems of the paper."""
+"""`NCARL` (NCARL and NCARL-noisy of the paper), and the base of kernel estimators."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
-from ncarl.engines import Engine, pick_engine
-from ncarl.estimators.base import CENTERS
-from ncarl.estimators.kernel_base import KernelEstimator
-from ncarl.estimators.parameters import (
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ncarl.containers import as_source, validate_observations
+from ncarl.core.types import Array
+from ncarl.dataset import Dataset, InMemoryDataset, StreamedDataset
+from ncarl.engines import pick_engine
+from ncarl.engines.base import Engine
+from ncarl.estimators.base import (
+    CENTERS,
+    BaseCompleter,
+    progress_callbacks,
+    set_feature_names,
+    warn_if_not_converged,
+)
+from ncarl.estimators.persistence import kernel_model_from_state, kernel_model_state
+from ncarl.estimators.validation import (
+    ORIENTATIONS,
     check_choice,
     check_graph_size,
     check_run_options,
-    checked_settings,
-    run_owner,
+    checkpoint_owner,
+    make_settings,
+    no_entries_message,
 )
-from ncarl.estimators.watching import watchers
-from ncarl.fitting import Settings, Workspace, checkpoint_for
-from ncarl.loop import StepInfo
+from ncarl.fitting.kernel_model import KernelModel
+from ncarl.fitting.loop import FitResult, StepInfo
+from ncarl.fitting.ncarl import (
+    KernelIterate,
+    KernelProblem,
+    Settings,
+    make_kernel_checkpoint,
+)
+from ncarl.io import RowSource
+from ncarl.observations import Observations
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A matrix read for a fit."""
+
+    observed: Observations | None  # entries as they were given, if in memory
+    dataset: Dataset  # the same in the orientation of the kernel
+
+    @property
+    def oriented_entries(self) -> Observations:
+        """The entries in memory, in the orientation of the kernel."""
+        assert isinstance(self.dataset, InMemoryDataset)
+        return self.dataset.observed
+
+
+class KernelEstimator(BaseCompleter):
+    """Base of `NCARL`, `NCARLCV`, `WideNCARL` and `BayesianNCARL`.
+
+    Subclasses store their parameters and implement ``fit``; ``model_`` is a
+    `KernelModel` unless they override what reads it.
+    """
+
+    _saved_scalars: tuple[str, ...] = (
+        "n_iter_",
+        "converged_",
+        "n_neighbors_",
+        "transposed_",
+        "engine_",
+    )
+    _has_graph = True
+    #: Whether the columns must be those of the fit even with a kernel of the rows.
+    _requires_same_columns = False
+    #: Hint of errors: the parameter that puts the kernel on the columns.
+    _columns_hint = "orientation='columns'"
+    _noise_hint = "gamma=None has none; set gamma to a positive number"
+
+    @property
+    def kernel_(self) -> Array:
+        """Covariance of the columns (of the rows if ``transposed_``), (n, n)."""
+        check_is_fitted(self)
+        K = self.model_.kernel.K.view()
+        K.flags.writeable = False  # the model works with it
+        return K
+
+    def _complete(
+        self, observed: Observations, std: str | None, *, inductive: bool = False
+    ) -> tuple[Array, Array | None]:
+        """Smoothed matrix and its standard deviations."""
+        oriented = observed.transpose() if self.transposed_ else observed
+        filled, deviations = self.model_.complete(
+            oriented, self._resolve_engine(), std=std
+        )
+        if not self.transposed_:
+            return filled, deviations
+        filled = np.ascontiguousarray(filled.T)
+        return filled, None if deviations is None else np.array(deviations.T, order="C")
+
+    def _predict_entries(
+        self, observed: Observations, i: Array, j: Array, std: str | None, *,
+        inductive: bool = False,
+    ) -> tuple[Array, Array | None]:  # fmt: skip
+        """Smoothed values at single entries, and their standard deviations."""
+        if self.transposed_:
+            observed, i, j = observed.transpose(), j, i
+        model: KernelModel = self.model_
+        return model.predict(observed, i, j, self._resolve_engine(), std=std)
+
+    def _noise_level(self) -> float:
+        """Noise variance in the units of the kernel; 0 without noise."""
+        return float(self.model_.kernel.s)
+
+    def _kernel_size(self) -> int:
+        """Number of columns (rows, if ``transposed_``) of the kernel."""
+        return int(self.model_.kernel.K.shape[0])
+
+    def _read_rows(self, X: Any) -> Observations:
+        """Entries of a matrix that the fitted kernel can complete."""
+        same = self._requires_same_columns or not self.transposed_
+        observed = validate_observations(self, X, reset=False, same_columns=same)
+        wanted = self._kernel_size()
+        if self.transposed_ and observed.shape[0] != wanted:
+            raise ValueError(
+                f"the kernel sits on the rows, so X must have the {wanted} rows of the "
+                f"fit, got {observed.shape[0]}; fit with {self._columns_hint} to "
+                "complete new rows"
+            )
+        return observed
+
+    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The model as what JSON can hold, and arrays."""
+        return kernel_model_state(self.model_)
+
+    def _set_model_state(
+        self, header: dict[str, Any], arrays: dict[str, Array]
+    ) -> None:
+        """Set the model that `_model_state` described."""
+        self.model_ = kernel_model_from_state(header, arrays)
+
+    def _load_training_data(
+        self, X: Any, engine: Engine, *, with_fingerprint: bool
+    ) -> TrainingData:
+        """Read ``X`` for a fit; ``with_fingerprint`` also hashes a source.
+
+        Matrices in memory are hashed when their fingerprint is needed.
+        """
+        source = as_source(X)
+        if source is None:
+            return self._load_in_memory(X)
+        if check_choice("orientation", self.orientation, ORIENTATIONS) == "rows":
+            raise ValueError(
+                "orientation='rows' needs the matrix in memory; a source of rows is "
+                "fitted with the kernel on the columns"
+            )
+        self.transposed_ = False
+        return TrainingData(
+            None,
+            self._make_streamed_dataset(
+                source, engine, with_fingerprint=with_fingerprint
+            ),
+        )
+
+    def _load_in_memory(self, X: Any) -> TrainingData:
+        """Read a matrix for a fit, and choose the side that carries the kernel."""
+        observed = self._read_training_matrix(X)
+        orientation = check_choice("orientation", self.orientation, ORIENTATIONS)
+        wide = observed.shape[0] < observed.shape[1]
+        self.transposed_ = orientation == "rows" or (
+            orientation == "auto" and wide and not self._requires_column_kernel()
+        )
+        oriented = observed.transpose() if self.transposed_ else observed
+        return TrainingData(observed, InMemoryDataset(oriented))
+
+    def _make_streamed_dataset(
+        self, source: RowSource, engine: Engine, *, with_fingerprint: bool
+    ) -> StreamedDataset:
+        """Entries of a source, summarized in a first pass."""
+        set_feature_names(self, source)
+        dataset = StreamedDataset.from_source(
+            source, engine, with_fingerprint=with_fingerprint
+        )
+        if dataset.summary.n_observed == 0:
+            raise ValueError(no_entries_message(dataset.summary.shape))
+        return dataset
+
+    def _completes_row_by_row(self, observed: Observations) -> bool:
+        """Whether the columns carry the kernel."""
+        return not self.transposed_
+
+    def _check_row_by_row(self, what: str) -> None:
+        """Raise if the kernel is that of the rows; ``what`` goes row by row."""
+        if self.transposed_:
+            raise ValueError(
+                f"the kernel sits on the rows, and {what} is completed row by row; fit "
+                f"with {self._columns_hint}"
+            )
+
+    def _keep_empty_columns(self) -> bool:
+        """Whether columns without observed entries take part in the fit."""
+        given = self.graph is not None and not isinstance(self.graph, str)
+        return self.weights == "pinv" or given
+
+    def _requires_column_kernel(self) -> bool:
+        """Whether the parameters need the kernel on the columns."""
+        return getattr(self, "scale", None) == "columns"
+
+    def _center_mode(self, center: Any) -> str:
+        """The name of the centering in the orientation of the kernel."""
+        check_choice("center", center, CENTERS)
+        if center == "columns" and self.transposed_:
+            return "rows"
+        return center or "none"
+
+    def _finalize_fit(
+        self,
+        data: TrainingData,
+        problem: KernelProblem,
+        settings: Settings,
+        result: FitResult[KernelIterate],
+    ) -> Self:
+        """Set the fitted attributes from a run."""
+        self.model_ = problem.model(settings, result)
+        self.training_ = data.observed
+        self.history_ = {name: np.asarray(col) for name, col in result.history.items()}
+        self.n_iter_ = int(result.last.step)
+        self.converged_ = result.converged
+        self.n_neighbors_ = problem.effective_n_neighbors(settings)
+        self.engine_ = problem.engine.describe()
+        self._engine_picked = True
+        self.similarity_ = problem.similarity(result)
+        summary = data.dataset.summary
+        empty = summary.empty_rows, np.flatnonzero(summary.column_counts == 0)
+        rows, columns = empty[::-1] if self.transposed_ else empty
+        self.unidentified_rows_, self.unidentified_columns_ = rows, columns
+        if result.interrupted:
+            raise KeyboardInterrupt
+        warn_if_not_converged(type(self).__name__, settings, result)
+        return self
 
 
 class NCARL(KernelEstimator):
     r"""Matrix completion by a non-convex surrogate and adaptive correlation learning.
 
-    Every row is an incomplete draw whose columns correlate. The kernel ``K = Q^-1`` of
-    the columns and the completed rows are improved in turn.
+    Every row is an incomplete draw whose columns are correlated. The kernel
+    ``K = Q^-1`` of the columns and the completed rows are updated in turn.
 
     Parameters
     ----------
     alpha : float, default=100.0
         Weight of the graph; 0 leaves the rank surrogate alone.
     n_neighbors : int, default=10
-        Neighbours of a column in the graph, itself counted; lowered to one less than
+        Neighbors of a column in the graph, itself counted; lowered to one less than
         the number of columns where it is larger.
     gamma : float or None, default=None
         None for the exact model, which keeps observed values. A positive number for
@@ -41,14 +262,14 @@ class NCARL(KernelEstimator):
         Similarity of the columns: learned in every step, learned once from the
         zero-filled input, none, or given (dense or sparse, not negative).
     weights : {"floor", "pinv", "smooth"}, default="floor"
-        How small singular values are treated: held at a floor that follows from the
-        degrees of freedom; cut off, as the authors' code does; or smoothed less and
-        less, which tends to the nuclear norm.
+        How small singular values are treated: clipped to a floor that follows from
+        the degrees of freedom; cut off, as the authors' code does; or smoothed by a
+        parameter that decreases from step to step, which tends to the nuclear norm.
     delta : float, default=1e-6
         Added to the diagonal of ``Q``.
     center : {None, "mean", "columns", "two-way"}, default=None
-        What to take off before and put back after: nothing, the mean of all observed
-        entries, column means, or row and column effects.
+        What is subtracted before and added back after: nothing, the mean of all
+        observed entries, column means, or row and column effects.
     orientation : {"auto", "columns", "rows"}, default="auto"
         Which side carries the kernel; "auto" takes the shorter one. New rows can be
         completed only if the columns carry it.
@@ -72,8 +293,8 @@ class NCARL(KernelEstimator):
         File that keeps the state after each step, or less often (`Checkpoint`). If it
         exists, the fit goes on from it, to the same numbers as if it had never stopped.
     scale : {None, "columns"}, default=None
-        "columns" divides every column by its spread first: for tables whose columns
-        have different units. The kernel then sits on the columns.
+        "columns" divides every column by its standard deviation first: for tables
+        whose columns have different units. The kernel is then that of the columns.
 
     Attributes
     ----------
@@ -88,9 +309,9 @@ class NCARL(KernelEstimator):
     converged_ : bool
         Whether the change fell below ``tol``.
     n_neighbors_ : int
-        Neighbours used; 0 where one column leaves no graph.
+        Neighbors used; 0 where one column leaves no graph.
     unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns with nothing observed; they get the centre.
+        Rows and columns with nothing observed; they get the center.
     transposed_ : bool
         Whether the kernel sits on the rows.
     engine_ : str
@@ -98,7 +319,7 @@ class NCARL(KernelEstimator):
 
     Notes
     -----
-    Minimises :math:`\mathrm{tr}\, X (D + \alpha L) X^T` subject to the observed
+    Minimizes :math:`\mathrm{tr}\, X (D + \alpha L) X^T` subject to the observed
     entries, where ``D`` weighs the directions of ``X`` by their singular values and
     ``L`` is the Laplacian of a k-sparse similarity of its columns. In the noisy model
     the constraint becomes a squared loss against
@@ -164,35 +385,44 @@ class NCARL(KernelEstimator):
         Parameters
         ----------
         X : array, masked array, frame, sparse matrix or source of rows
-            Matrix with gaps: NaN, masked, null, or not stored. A source
+            Matrix with missing entries: NaN, masked, null, or not stored. A source
             (`ncarl.open_rows`), a Dask array or a collection of row blocks is read
             once in every step and never held as a whole.
         y : ignored
             For scikit-learn's interface.
         """
         settings = self._settings()
-        engine = pick_engine(self.engine, given=X)
-        begun = self._begin(X, engine, named=self.checkpoint is not None)
-        entries = begun.entries
+        engine = pick_engine(self.engine, data=X)
+        data = self._load_training_data(
+            X, engine, with_fingerprint=self.checkpoint is not None
+        )
+        dataset = data.dataset
         if settings.graph is not None and not isinstance(settings.graph, str):
-            check_graph_size(settings.graph, entries.survey.shape[1])
-        center = self._center_mode(self.center)
-        workspace = Workspace(
-            entries, center, self.scale == "columns", self.dtype, engine,
-            keep_empty=self._keeps_empty(),
-        )  # fmt: skip
+            check_graph_size(settings.graph, dataset.summary.shape[1])
+        problem = KernelProblem(
+            dataset,
+            self._center_mode(self.center),
+            self.scale == "columns",
+            self.dtype,
+            engine,
+            keep_empty=self._keep_empty_columns(),
+        )
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = checkpoint_for(self.checkpoint, entries, self._owner())
-        with watchers(self.progress, self.callback, settings.max_iter, "NCARL") as seen:
-            result = workspace.run(settings, checkpoint=checkpoint, observers=seen)
-        return self._finish(begun, workspace, settings, result)
+            checkpoint = make_kernel_checkpoint(
+                self.checkpoint, dataset, self._checkpoint_owner()
+            )
+        with progress_callbacks(
+            self.progress, self.callback, settings.max_iter, "NCARL"
+        ) as observers:
+            result = problem.run(settings, checkpoint=checkpoint, observers=observers)
+        return self._finalize_fit(data, problem, settings, result)
 
     def _settings(self) -> Settings:
-        """The parameters, checked."""
+        """The checked parameters."""
         check_choice("center", self.center, CENTERS)
         check_run_options(self)
-        return checked_settings(
+        return make_settings(
             alpha=self.alpha,
             n_neighbors=self.n_neighbors,
             gamma=self.gamma,
@@ -203,12 +433,12 @@ class NCARL(KernelEstimator):
             tol=self.tol,
         )
 
-    def _owner(self) -> dict[str, Any]:
+    def _checkpoint_owner(self) -> dict[str, Any]:
         """Parameters that a checkpoint must share, as JSON can hold them."""
         return {
             "alpha": float(self.alpha),
             "n_neighbors": int(self.n_neighbors),
             "gamma": None if self.gamma is None else float(self.gamma),
             "center": self.center,
-            **run_owner(self),
+            **checkpoint_owner(self),
         }

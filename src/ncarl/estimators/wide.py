@@ -1,4 +1,4 @@
-"""NCARL and NCARL-noisy for very many columns."""
+"""WideNCARL: NCARL and NCARL-noisy for more columns than an n x n kernel allows."""
 
 from __future__ import annotations
 
@@ -7,109 +7,118 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn, Self, cast
 
+import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from ncarl.checkpoint import Checkpoint
-from ncarl.core.types import Array
-from ncarl.engines import Engine
-from ncarl.estimators.asked import position_pair
-from ncarl.estimators.base import CENTERS
-from ncarl.estimators.kernel_base import Begun, KernelEstimator
-from ncarl.estimators.parameters import (
+from ncarl.core.types import Array, Kernel
+from ncarl.dataset import InMemoryDataset
+from ncarl.engines.base import Engine
+from ncarl.estimators.base import CENTERS, progress_callbacks
+from ncarl.estimators.ncarl import KernelEstimator, TrainingData
+from ncarl.estimators.persistence import kernel_model_from_state, kernel_model_state
+from ncarl.estimators.validation import (
     DTYPES,
     check_callback,
     check_checkpoint,
     check_choice,
     check_flag,
     check_graph_size,
-    check_whole,
-    checked_settings,
+    check_integer,
+    check_positions,
     digest,
+    make_settings,
 )
-from ncarl.estimators.watching import watchers
-from ncarl.fitting import Settings
-from ncarl.loop import StepInfo
-from ncarl.observed import Observed
-from ncarl.surveys import InMemory
-from ncarl.wide.fitting import WideWorkspace, wide_threads
-from ncarl.wide.given import given_graph
-from ncarl.wide.keeping import WideFile
-from ncarl.wide.kernel import WideKernel
-from ncarl.wide.saving import model_from, model_parts
-from ncarl.wide.solver import WideRecipe
+from ncarl.fitting.checkpoint import Checkpoint
+from ncarl.fitting.kernel_model import KernelModel
+from ncarl.fitting.loop import StepInfo
+from ncarl.fitting.ncarl import Settings
+from ncarl.observations import Observations
+from ncarl.wide.kernel import WideKernel, validate_graph
+from ncarl.wide.solver import (
+    WideCheckpointFile,
+    WideIterationConfig,
+    WideKernelProblem,
+    make_wide_threads,
+    wide_kernel_from_state,
+    wide_kernel_state,
+)
+
+#: Placeholder with which `kernel_model_state` saves all of a model but its kernel.
+EMPTY_KERNEL = Kernel(np.zeros((0, 0)), None, 0.0)
 
 
 class WideNCARL(KernelEstimator):
     r"""`NCARL` for more columns than an n x n kernel allows: 50,000 and more.
 
     The kernel is kept as a sparse matrix plus thin factors, ``K = T + F F^T``, and all
-    steps work with products only. Memory grows with the columns times ``rank``, the
-    edges of the graph, and the observed entries.
+    steps only multiply by it. Memory grows with the columns times ``rank``, the edges
+    of the graph, and the observed entries.
 
     Parameters
     ----------
     alpha : float, default=100.0
         Weight of the graph; 0 leaves the rank surrogate alone.
     n_neighbors : int, default=10
-        Neighbours of a column in the graph, itself counted; lowered to one less than
-        the number of columns where it is larger.
+        Number of neighbors of a column in the graph, including itself; at most one
+        less than the number of columns.
     gamma : float or None, default=None
         None for the exact model, which keeps observed values. A positive number for
-        the noisy one, which smooths them; larger is smoother.
+        the noisy model, which smooths them; larger is smoother.
     graph : {"adaptive", "fixed", None} or sparse array (n, n), default="adaptive"
         Similarity of the columns: learned in every step, learned once from the
-        zero-filled input, none, or given (not negative).
+        zero-filled input, none, or given (nonnegative).
     delta : float, default=1e-6
         Added to the diagonal of ``Q``.
     rank : int or None, default=None
-        Directions that get a weight of their own; all others share one, which keeps
-        their part in the trace of the kernel. With as many as columns the model is
-        that of `NCARL`. None takes 32 more than the data can pin down, and at least
-        128; fewer than the data can pin down are never taken.
+        Number of directions with a weight of their own; all others share one weight,
+        which preserves their part of the trace of the kernel. With as many directions
+        as columns the model is that of `NCARL`. None is 32 more than the data can
+        determine, and at least 128; a smaller number than the data can determine is
+        raised to that.
     center : {None, "mean", "columns", "two-way"}, default=None
-        What to take off before and put back after: nothing, the mean of all observed
+        What to subtract before and add back after: nothing, the mean of all observed
         entries, column means, or row and column effects.
     max_iter : int, default=50
-        Most steps.
+        Maximum number of steps.
     tol : float, default=1e-4
-        Stop once the Gram matrix changes by less than this, relatively; 0 runs all
+        Stop once the relative change of the Gram matrix is below this; 0 runs all
         steps. The change is that of its leading part and its diagonal.
     engine : {"auto", "threads"} or Threads, default="auto"
-        Threads of this machine, which both names mean; `Threads` has options.
+        Both names mean threads on this machine; `Threads` has options.
     dtype : {"float64", "float32"}, default="float64"
-        Precision of the work; results have the float type of the input.
+        Precision of the computation; results have the float type of the input.
     progress : bool, default=False
         Show a progress bar.
     callback : callable, optional
         Called with a `StepInfo` after each step; returning True ends the fit.
     checkpoint : path or Checkpoint, optional
-        File that keeps the state after each step. If it exists, the fit goes on from
-        it, to the same numbers as if it had never stopped.
+        File that keeps the state after each step. If it exists, the fit resumes from
+        it, with the same result as if it had never stopped.
     scale : {None, "columns"}, default=None
-        "columns" divides every column by its spread first.
+        "columns" divides every column by its standard deviation first.
 
     Attributes
     ----------
     kernel_factors_ : pair of csr_array (n, n) and array (n, p)
         ``T`` and ``F``; the kernel of the columns is ``T + F F^T``.
     kernel_error_ : float
-        Bound on the relative error of ``T``, from entries left out of it.
+        Bound on the relative error of ``T``, from entries dropped from it.
     rank_ : int
-        Directions with a weight of their own.
+        Number of directions with a weight of their own.
     similarity_ : scipy.sparse.csr_array of shape (n, n)
         The graph that made the kernel; rows sum to one.
     history_, n_iter_, converged_, n_neighbors_, engine_
         As in `NCARL`; seconds are those of graph, kernel, rows and Gram matrix.
     unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns with nothing observed; they get the centre.
+        Rows and columns without observed entries; they get the center.
 
     Notes
     -----
-    Weights are those of ``NCARL(weights="floor")``: directions below a floor all weigh
-    the same, and only those above it need to be known. Where more than ``rank`` lie
-    above it (data with a flat spectrum, and the first steps of any fit) the model is
-    an approximation of that of `NCARL`; the docs say how near it comes.
+    Weights are those of ``NCARL(weights="floor")``: directions below a floor all have
+    the same weight, and only those above it need to be computed. If more than ``rank``
+    lie above it (data with a flat spectrum, and the first steps of any fit) the model
+    approximates that of `NCARL`; the docs say how well.
 
     Examples
     --------
@@ -123,7 +132,7 @@ class WideNCARL(KernelEstimator):
     True
     """
 
-    _scalars = (*KernelEstimator._scalars, "rank_")
+    _saved_scalars = (*KernelEstimator._saved_scalars, "rank_")
 
     def __init__(
         self,
@@ -165,35 +174,41 @@ class WideNCARL(KernelEstimator):
         Parameters
         ----------
         X : array, masked array, frame or sparse matrix of shape (m, n)
-            Matrix with gaps: NaN, masked, null, or not stored.
+            Matrix with missing entries: NaN, masked, null, or not stored.
         y : ignored
             For scikit-learn's interface.
         """
         settings, rank = self._settings()
-        engine = self._engine()
-        observed = self._read_fit(X)
-        begun = Begun(observed, InMemory(observed))
+        engine = self._resolve_engine()
+        observed = self._read_training_matrix(X)
+        training = TrainingData(observed, InMemoryDataset(observed))
         self.transposed_ = False
         given = settings.graph is not None and not isinstance(settings.graph, str)
         if given:
             check_graph_size(settings.graph, observed.shape[1])
-        workspace = WideWorkspace(
-            begun.entries, self.center or "none", self.scale == "columns",
-            self.dtype, engine, keep_empty=given,
-        )  # fmt: skip
-        recipe = workspace.wide_recipe(settings, rank)
-        file = self._file(observed, settings, recipe)
+        problem = WideKernelProblem(
+            training.dataset,
+            self.center or "none",
+            self.scale == "columns",
+            self.dtype,
+            engine,
+            keep_empty=given,
+        )
+        config = problem.wide_config(settings, rank)
+        file = self._open_checkpoint(observed, settings, config)
         name = type(self).__name__
-        with watchers(self.progress, self.callback, settings.max_iter, name) as seen:
-            result = workspace.run_wide(
-                settings, recipe, checkpoint=file, observers=seen
+        with progress_callbacks(
+            self.progress, self.callback, settings.max_iter, name
+        ) as observers:
+            result = problem.run_wide(
+                settings, config, checkpoint=file, observers=observers
             )
-        self.rank_ = recipe.rank
-        return self._finish(begun, workspace, settings, cast(Any, result))
+        self.rank_ = config.rank
+        return self._finalize_fit(training, problem, settings, cast(Any, result))
 
     @property
     def kernel_(self) -> NoReturn:
-        """Not there: see ``kernel_factors_`` and ``kernel(rows, cols)``."""
+        """Not available: see ``kernel_factors_`` and ``kernel(rows, cols)``."""
         check_is_fitted(self)
         raise AttributeError(
             f"{type(self).__name__} never forms its n x n kernel; take parts of it by "
@@ -203,15 +218,15 @@ class WideNCARL(KernelEstimator):
     @property
     def kernel_factors_(self) -> tuple[Any, Array]:
         """Sparse part ``T`` and thin factor ``F`` of the kernel ``T + F F^T``."""
-        kernel = self._kernel()
+        kernel = self._fitted_kernel()
         F = kernel.F.view()
-        F.flags.writeable = False  # the model works with it
+        F.flags.writeable = False  # it is the array of the model
         return kernel.T.copy(), F
 
     @property
     def kernel_error_(self) -> float:
         """Bound on the relative error of the sparse part."""
-        return self._kernel().error
+        return self._fitted_kernel().error
 
     def kernel(self, rows: Any, cols: Any) -> Array:
         """Covariances of some columns with others.
@@ -224,30 +239,28 @@ class WideNCARL(KernelEstimator):
         Returns
         -------
         array of shape (len(rows), len(cols))
-            The part of the n x n kernel at these rows and columns of it.
+            These rows and columns of the n x n kernel.
         """
-        found = self._kernel()
-        n = len(found.F)
-        i, _ = position_pair(rows, rows, (n, n))
-        j, _ = position_pair(cols, cols, (n, n))
-        return found.part(i, j)
+        kernel = self._fitted_kernel()
+        n = len(kernel.F)
+        i, _ = check_positions(rows, rows, (n, n))
+        j, _ = check_positions(cols, cols, (n, n))
+        return kernel.submatrix(i, j)
 
-    def _kernel(self) -> WideKernel:
-        """The fitted kernel."""
+    def _fitted_kernel(self) -> WideKernel:
         check_is_fitted(self)
         kernel: WideKernel = self.model_.kernel
         return kernel
 
-    def _engine(self) -> Engine:
-        """Threads, as the parameter asks for them."""
-        return wide_threads(self.engine)
+    def _resolve_engine(self) -> Engine:
+        return make_wide_threads(self.engine)
 
     def _kernel_size(self) -> int:
-        """Columns that the kernel has."""
-        return len(self._kernel().F)
+        """Number of columns of the kernel."""
+        return len(self._fitted_kernel().F)
 
     def _settings(self) -> tuple[Settings, int | None]:
-        """The parameters, checked."""
+        """Check the parameters; the settings and the rank."""
         check_choice("center", self.center, CENTERS)
         check_choice("dtype", self.dtype, DTYPES)
         check_choice("scale", self.scale, (None, "columns"))
@@ -256,9 +269,9 @@ class WideNCARL(KernelEstimator):
         check_checkpoint(self.checkpoint)
         rank = self.rank
         if rank is not None:
-            rank = check_whole("rank", rank, low=1, hint="; None chooses one")
+            rank = check_integer("rank", rank, low=1, hint="; None chooses one")
         named = self.graph is None or isinstance(self.graph, str)
-        settings = checked_settings(
+        settings = make_settings(
             alpha=self.alpha,
             n_neighbors=self.n_neighbors,
             gamma=self.gamma,
@@ -269,13 +282,13 @@ class WideNCARL(KernelEstimator):
             tol=self.tol,
         )
         if not named:
-            settings = replace(settings, graph=given_graph(self.graph))
+            settings = replace(settings, graph=validate_graph(self.graph))
         return settings, rank
 
-    def _file(
-        self, observed: Observed, settings: Settings, recipe: WideRecipe
-    ) -> WideFile | None:
-        """The checkpoint of a fit of these data, if one is asked for."""
+    def _open_checkpoint(
+        self, observed: Observations, settings: Settings, config: WideIterationConfig
+    ) -> WideCheckpointFile | None:
+        """The checkpoint of a fit of these data; None if there is none."""
         if self.checkpoint is None:
             return None
         graph = settings.graph
@@ -288,21 +301,37 @@ class WideNCARL(KernelEstimator):
             "gamma": settings.gamma,
             "graph": graph,
             "delta": settings.delta,
-            "rank": recipe.rank,
+            "rank": config.rank,
             "center": self.center,
             "scale": self.scale,
             "dtype": self.dtype,
             "shape": list(observed.shape),
             "data": observed.fingerprint(),
         }
-        return WideFile(Checkpoint.of(self.checkpoint), owner)
+        return WideCheckpointFile(Checkpoint.coerce(self.checkpoint), owner)
 
     def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The model as a saved file holds it."""
-        return model_parts(self.model_)
+        """Header and arrays of the model for a saved file."""
+        return wide_model_state(self.model_)
 
     def _set_model_state(
         self, header: dict[str, Any], arrays: dict[str, Array]
     ) -> None:
-        """Take up the model that a saved file holds."""
-        self.model_ = model_from(header, arrays)
+        """Restore the model from a saved file."""
+        self.model_ = wide_model_from_state(header, arrays)
+
+
+def wide_model_state(model: KernelModel) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Split a model into a JSON header and arrays."""
+    header, arrays = kernel_model_state(replace(model, kernel=EMPTY_KERNEL))
+    del arrays["K"]
+    kernel_header, factors = wide_kernel_state(cast(Any, model.kernel))
+    return {**header, **kernel_header}, {**arrays, **factors}
+
+
+def wide_model_from_state(
+    header: dict[str, Any], arrays: dict[str, Array]
+) -> KernelModel:
+    """Rebuild the model from the output of `wide_model_state`."""
+    model = kernel_model_from_state(header, {**arrays, "K": EMPTY_KERNEL.K})
+    return replace(model, kernel=cast(Any, wide_kernel_from_state(header, arrays)))

@@ -1,20 +1,46 @@
-"""`inpaint`: missing pixels filled in."""
+"""`inpaint`: read an image and its mask, fill missing pixels, calibrate the variances.
+
+Two methods: patches (`ncarl.images.patches`) on standardized, decorrelated channels,
+and matrix completion of each channel by `NCARL`.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.images.matrix import filled_as_matrix
-from ncarl.images.patch_mode import patch_mode, trial
-from ncarl.images.picture import Picture, absent, put_back, read_picture
+from ncarl.estimators.ncarl import NCARL
+from ncarl.images.patches import ImagePlanes, count_stages, fill_planes
 from ncarl.progress import progress_bar
 
 METHODS = ("patches", "matrix")
-#: Channels with gaps of their own beyond this number are filled one by one.
-MOST_LAYERS = 4
+#: Largest integer below which every integer is a float64.
+MAX_EXACT_INTEGER = 2**53
+#: Pillow modes whose numbers are palette indices or inks.
+UNSUPPORTED_PIL_MODES = ("P", "PA", "CMYK")
+#: Standard deviation, relative to the peak, below which an image counts as constant.
+CONSTANT_TOL = 1e-12
+#: Observed pixels that channel means and covariances are estimated from.
+MAX_SAMPLED_PIXELS = 1_000_000
+#: More channels than this with masks of their own are filled one by one.
+MAX_JOINT_CHANNELS = 4
+#: Least number of pixels observed in all channels to estimate their covariance.
+MIN_JOINT_PIXELS = 50
+#: Parameters of `NCARL` for photographs (``method="matrix"``).
+ALPHA, N_NEIGHBORS, MAX_ITER = 100.0, 10, 20
+#: Pixels up to which the whole image is used to calibrate variances, and the fraction
+#: of observed pixels that is held out.
+MAX_CALIBRATION_PIXELS, HELD_OUT_FRACTION = 192 * 192, 0.1
+#: Larger images are calibrated on ``2**WINDOW_SPLITS`` windows of this side, less a
+#: seam, since patches across the border of two windows are not part of the image.
+WINDOW_SPLITS, WINDOW_SIDE, SEAM_WIDTH = 3, 64, 8
+#: With fewer held-out pixels than this, variances are not calibrated.
+MIN_HELD_OUT_PIXELS = 20
 
 
 @overload
@@ -49,40 +75,41 @@ def inpaint(
     random_state: int | None = 0,
     progress: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """The picture with its missing pixels filled in, all others bit for bit.
+    """Fill the missing pixels of an image; observed pixels are kept bit for bit.
 
     Parameters
     ----------
     image : array of shape (height, width) or (height, width, channels)
-        Grey or colour, of whole numbers (8 or 16 bits, ...) or floats; any size.
+        Gray or color, of integers (8 or 16 bits, ...) or floats; any size.
     mask : array of bool, optional
         True where a pixel is missing: one for all channels, (height, width), or in
-        the shape of the image. Whole numbers count as missing unless they are 0. NaN
-        in an image of floats and what a masked array hides is missing too, and all
-        that is without a mask.
+        the shape of the image. Integers count as missing unless they are 0. NaN in an
+        image of floats and masked entries of a masked array are missing too; without
+        a mask, only these are.
     method : {"patches", "matrix"}, default="patches"
-        "patches" learns how small patches of this picture look and fills each gap
-        from the patches around it. "matrix" completes each channel as one matrix, as
-        in the paper; it is far less exact on photographs.
+        "patches" learns a Gaussian mixture of the small patches of this image and
+        fills missing pixels from the patches around them. "matrix" completes each
+        channel as one matrix, as in the paper; it is far less accurate on photographs.
     alpha : bool, optional
-        Whether the last channel is transparency: it stays as it is where ``mask`` has
-        no channels, and is filled on its own elsewhere. By default so if there are two
-        or four channels.
+        Whether the last channel is transparency: it is left as it is where ``mask``
+        has no channels, and is filled on its own otherwise. By default True for images
+        with two or four channels.
     return_std : bool, default=False
-        Whether to give standard deviations too (``method="patches"``). This hides
-        some known pixels to see how far off filled ones are, and takes longer.
+        Whether to return standard deviations too (``method="patches"``). They are
+        calibrated on observed pixels that are held out, which takes longer.
     random_state : int or None, default=0
-        Seed of which patches to learn from; None for another one each time.
+        Seed of the sample of patches to learn from; None for a random seed.
     progress : bool, default=False
         Show a progress bar.
 
     Returns
     -------
     filled : array
-        In the shape and dtype of ``image``. Filled pixels lie within the range of what
-        is known of their channel.
+        In the shape and dtype of ``image``. Filled pixels lie within the range of the
+        observed pixels of their channel.
     std : array of float, same shape
-        How far off filled pixels may be, 0 at known ones; only if ``return_std``.
+        Standard deviations of filled pixels, 0 at observed ones; only with
+        ``return_std``.
 
     Examples
     --------
@@ -98,37 +125,39 @@ def inpaint(
         raise ValueError(f"method must be 'patches' or 'matrix', got {method!r}")
     if return_std and method == "matrix":
         raise ValueError("return_std needs method='patches', got method='matrix'")
-    pixels, gaps = read_picture(image, mask)
+    pixels, missing_mask = read_image(image, mask)
     shape = pixels.shape
-    planes, missing = _first(pixels), _first(gaps).copy()
-    transparent = _transparent(len(planes), alpha)
-    if transparent and (mask is None or np.ndim(mask) == 2 or np.shape(mask)[2] == 1):
-        # Such a mask is about colours, and leaves transparency as it is.
-        missing[-1] = _first(absent(image))[-1]
-    groups = _groups(missing, transparent)
-    jobs = [(g, Picture(planes[g], missing[g])) for g in groups if missing[g].any()]
+    planes, missing = _channels_first(pixels), _channels_first(missing_mask).copy()
+    has_alpha = _has_alpha(len(planes), alpha)
+    if has_alpha and (mask is None or np.ndim(mask) == 2 or np.shape(mask)[2] == 1):
+        # A mask without channels applies to colors only, not to transparency.
+        missing[-1] = _channels_first(missing_in_image(image))[-1]
+    groups = _channel_groups(missing, has_alpha)
+    jobs = [(g, MaskedImage(planes[g], missing[g])) for g in groups if missing[g].any()]
     for group, picture in jobs:
-        _check_known(picture, group, shape)
+        _check_observed(picture, group, shape)
     filled, std = planes.copy(), np.zeros(planes.shape if return_std else (0,))
     rng = np.random.default_rng(random_state)
-    way = _by_patches if method == "patches" else _as_matrix
+    fill = _fill_by_patches if method == "patches" else _fill_as_matrix
     for group, picture in jobs:
-        values, deviation = way(picture, rng, return_std, progress)
-        filled[group] = put_back(picture.pixels, picture.gaps, values)
+        values, deviation = fill(picture, rng, return_std, progress)
+        filled[group] = insert_missing_values(
+            picture.pixels, picture.missing_mask, values
+        )
         if deviation is not None:
-            std[group] = np.where(picture.gaps, deviation, 0.0)
+            std[group] = np.where(picture.missing_mask, deviation, 0.0)
     if return_std:
-        return _last(filled, shape), _last(std, shape)
-    return _last(filled, shape)
+        return _channels_last(filled, shape), _channels_last(std, shape)
+    return _channels_last(filled, shape)
 
 
-def _first(array: Array) -> Array:
-    """An image with its channels first, of which there is at least one."""
+def _channels_first(array: Array) -> Array:
+    """View of an image of two or three axes with shape (channels, height, width)."""
     return array[None] if array.ndim == 2 else np.moveaxis(array, 2, 0)
 
 
-def _last(planes: Array, shape: tuple[int, ...]) -> Array:
-    """Channels in their old place."""
+def _channels_last(planes: Array, shape: tuple[int, ...]) -> Array:
+    """Inverse of `_channels_first` for an image of this shape."""
     return (
         planes[0]
         if len(shape) == 2
@@ -136,28 +165,28 @@ def _last(planes: Array, shape: tuple[int, ...]) -> Array:
     )
 
 
-def _transparent(channels: int, alpha: bool | None) -> bool:
-    """Whether the last channel is transparency."""
+def _has_alpha(channels: int, alpha: bool | None) -> bool:
+    """Whether the last channel is transparency; by default with 2 or 4 channels."""
     if alpha and channels < 2:
         raise ValueError(f"alpha=True needs at least two channels, got {channels}")
     return channels in (2, 4) if alpha is None else bool(alpha)
 
 
-def _groups(missing: Array, transparent: bool) -> list[slice]:
-    """Channels to be filled together."""
+def _channel_groups(missing: Array, has_alpha: bool) -> list[slice]:
+    """Slices of the channels that are filled together."""
     channels = len(missing)
-    colours = channels - transparent
-    first = missing[:colours]
-    apart = colours > MOST_LAYERS and not bool((first == first[:1]).all())
-    groups = [slice(0, colours)]
+    colors = channels - has_alpha
+    first = missing[:colors]
+    apart = colors > MAX_JOINT_CHANNELS and not bool((first == first[:1]).all())
+    groups = [slice(0, colors)]
     if apart:
-        groups = [slice(k, k + 1) for k in range(colours)]
-    return [*groups, slice(colours, channels)] if transparent else groups
+        groups = [slice(k, k + 1) for k in range(colors)]
+    return [*groups, slice(colors, channels)] if has_alpha else groups
 
 
-def _check_known(picture: Picture, group: slice, shape: tuple[int, ...]) -> None:
-    """Raise if there is nothing to learn from in a channel."""
-    empty = picture.gaps.all(axis=(1, 2))
+def _check_observed(picture: MaskedImage, group: slice, shape: tuple[int, ...]) -> None:
+    """Raise if a channel has no observed pixel."""
+    empty = picture.missing_mask.all(axis=(1, 2))
     if not empty.any():
         return
     if empty.all() and group.start == 0:
@@ -172,25 +201,406 @@ def _check_known(picture: Picture, group: slice, shape: tuple[int, ...]) -> None
     )
 
 
-def _by_patches(
-    picture: Picture, rng: np.random.Generator, return_std: bool, progress: bool
+def _fill_by_patches(
+    picture: MaskedImage, rng: np.random.Generator, return_std: bool, progress: bool
 ) -> tuple[list[Array], Array | None]:
-    """Values of the gaps and, if wanted, standard deviations, by patches."""
-    mode = patch_mode(picture)
-    with progress_bar(progress, mode.stages + return_std, "inpaint") as advance:
-        planes, variance = mode.fill(rng, advance)
-        values = mode.units.back(planes, picture.gaps)
+    """Values of missing pixels, and standard deviations if asked for, by patches."""
+    inpainter = make_patch_inpainter(picture)
+    transform = inpainter.channel_transform
+    with progress_bar(progress, inpainter.n_stages + return_std, "inpaint") as advance:
+        planes, variance = inpainter.fill(rng, advance)
+        values = transform.inverse_transform(planes, picture.missing_mask)
         if not return_std:
             return values, None
-        factor = trial(mode, rng)
+        factor = calibrate_variance(inpainter, rng)
         advance("error bars")
-    return values, mode.units.back_deviation(variance * factor[:, None, None])
+    return values, transform.inverse_transform_std(variance * factor[:, None, None])
 
 
-def _as_matrix(
-    picture: Picture, rng: np.random.Generator, return_std: bool, progress: bool
+def _fill_as_matrix(
+    picture: MaskedImage, rng: np.random.Generator, return_std: bool, progress: bool
 ) -> tuple[list[Array], Array | None]:
-    """Values of the gaps by the paper's model, channel by channel."""
+    """Values of missing pixels by `NCARL`, channel by channel."""
     with progress_bar(progress, len(picture.pixels), "inpaint") as advance:
-        filled = filled_as_matrix(picture.pixels, ~picture.gaps, advance)
-    return [f[gaps] for f, gaps in zip(filled, picture.gaps, strict=True)], None
+        filled = complete_channels(picture.pixels, ~picture.missing_mask, advance)
+    return [f[m] for f, m in zip(filled, picture.missing_mask, strict=True)], None
+
+
+def read_image(image: Any, mask: Any) -> tuple[Array, Array]:
+    """An image as an array, and the mask of its missing pixels in the same shape.
+
+    Parameters
+    ----------
+    image : array of shape (height, width) or (height, width, channels)
+        Integers or floats.
+    mask : array or None
+        True where a pixel is missing, with or without channels; NaN and masked entries
+        of a masked array are missing too.
+    """
+    if getattr(image, "mode", None) in UNSUPPORTED_PIL_MODES:
+        raise ValueError(
+            f"image is a Pillow image of mode {image.mode!r}, whose numbers are not "
+            "gray or red, green and blue; give image.convert('RGB')"
+        )
+    pixels = np.asarray(image)
+    if pixels.ndim not in (2, 3) or pixels.size == 0:
+        raise ValueError(
+            "image must have shape (height, width) or (height, width, channels), none "
+            f"of them 0, got {pixels.shape}"
+        )
+    if pixels.dtype.kind not in "uif":
+        raise ValueError(
+            f"image must hold whole numbers or floats, got dtype {pixels.dtype}"
+        )
+    if mask is None and pixels.dtype.kind != "f" and not np.ma.isMaskedArray(image):
+        raise ValueError(
+            "mask must be given: an image of whole numbers has no NaN that could "
+            "stand for a missing pixel"
+        )
+    missing_mask = _broadcast_mask(pixels.shape, mask) | missing_in_image(image)
+    observed = pixels[~missing_mask]
+    if pixels.dtype.kind == "f" and not np.isfinite(observed).all():
+        raise ValueError(
+            "image must be finite where it is known, got infinite pixels; mark them "
+            "in mask"
+        )
+    ends = (int(observed.min()), int(observed.max())) if observed.size else (0, 0)
+    if pixels.dtype.kind != "f" and max(map(abs, ends)) > MAX_EXACT_INTEGER:
+        raise ValueError(
+            "image must hold whole numbers of at most 2**53, got larger ones; divide "
+            "them, or give floats"
+        )
+    return pixels, missing_mask
+
+
+def missing_in_image(image: Any) -> Array:
+    """Mask of the pixels that are NaN, or masked in a masked array."""
+    pixels = np.asarray(image)
+    none = np.broadcast_to(np.False_, pixels.shape)
+    nan = np.isnan(pixels) if pixels.dtype.kind == "f" else none
+    return nan | np.ma.getmaskarray(image) if np.ma.isMaskedArray(image) else nan
+
+
+def _broadcast_mask(shape: tuple[int, ...], mask: Any) -> Array:
+    """The mask as booleans, broadcast to the shape of the image."""
+    if mask is None:
+        return np.broadcast_to(np.False_, shape)
+    marks = np.asarray(mask)
+    if marks.dtype.kind not in "bui":
+        raise ValueError(
+            "mask must be boolean, or whole numbers that are not 0 where a pixel is "
+            f"missing, got dtype {marks.dtype}"
+        )
+    if marks.shape not in {shape[:2], (*shape[:2], 1), shape}:
+        raise ValueError(
+            f"mask must have the image's shape, {shape}, or its height and width, "
+            f"{shape[:2]}, got {marks.shape}"
+        )
+    if marks.ndim < len(shape):
+        marks = marks[:, :, None]
+    if marks.ndim > len(shape):
+        marks = marks[:, :, 0]
+    return np.broadcast_to(marks != 0, shape)
+
+
+def insert_missing_values(
+    pixels: Array, missing_mask: Array, values: list[Array]
+) -> Array:
+    """A copy of ``pixels`` with missing ones replaced, clipped to the observed range.
+
+    Parameters
+    ----------
+    pixels : array of shape (channels, height, width)
+        The image.
+    missing_mask : array of bool of the same shape
+        Pixels to replace.
+    values : list of arrays of float
+        Values of the missing pixels of each channel; rounded for an image of integers.
+    """
+    result = pixels.copy()
+    for channel, missing, guess in zip(result, missing_mask, values, strict=True):
+        if len(guess) == 0:
+            continue
+        observed = channel[~missing]
+        clipped = np.clip(guess, float(observed.min()), float(observed.max()))
+        if result.dtype.kind != "f":
+            clipped = np.rint(clipped)
+        channel[missing] = clipped.astype(result.dtype)
+    return result
+
+
+@dataclass(frozen=True)
+class MaskedImage:
+    """Pixels and mask of an image, both of shape (channels, height, width)."""
+
+    pixels: Array  # as given; anything at missing pixels
+    missing_mask: Array  # True where a pixel is missing in a channel
+
+    @property
+    def shares_mask(self) -> bool:
+        """Whether all channels have the same mask."""
+        return bool((self.missing_mask == self.missing_mask[:1]).all())
+
+    def crop(self, rows: slice, columns: slice) -> MaskedImage:
+        """A rectangle of the image."""
+        return MaskedImage(
+            self.pixels[:, rows, columns], self.missing_mask[:, rows, columns]
+        )
+
+
+@dataclass(frozen=True)
+class ChannelTransform:
+    """Centering, rotation and scaling of the channels of an image.
+
+    Attributes
+    ----------
+    peak : float
+        The largest observed absolute value, or 1.
+    mean : array of shape (channels,)
+        Means of the observed pixels, divided by the peak.
+    rotation : array of shape (channels, channels)
+        Columns are the directions of the transformed channels.
+    scale : float
+        Standard deviation of the first transformed channel; 0 for a constant image.
+    """
+
+    peak: float
+    mean: Array
+    rotation: Array
+    scale: float
+
+    def transform(self, picture: MaskedImage) -> Array:
+        """Transformed pixels, 0 at missing ones; float32, (channels, height, width)."""
+        scaled = np.zeros(picture.pixels.shape, dtype=np.float32)
+        for k, (channel, missing) in enumerate(
+            zip(picture.pixels, picture.missing_mask, strict=True)
+        ):
+            # In place, and one channel at a time: photographs can be large.
+            observed = channel[~missing] / self.peak - self.mean[k]
+            scaled[k, ~missing] = observed / self.scale
+        rotated: Array = np.tensordot(
+            self.rotation.T.astype(np.float32), scaled, axes=1
+        )
+        return rotated
+
+    def inverse_transform(self, values: Array, missing_mask: Array) -> list[Array]:
+        """Values of the missing pixels of each channel, in the units of the image."""
+        result = []
+        for weights, missing, mean in zip(
+            self.rotation, missing_mask, self.mean, strict=True
+        ):
+            channel = sum(
+                w * plane[missing].astype(np.float64)
+                for w, plane in zip(weights, values, strict=True)
+            )
+            result.append((channel * self.scale + mean) * self.peak)
+        return result
+
+    def inverse_transform_std(self, variance: Array) -> Array:
+        """Standard deviations in the units of the image, from transformed variances."""
+        summed = np.tensordot(self.rotation**2, variance.astype(np.float64), axes=1)
+        return np.sqrt(np.maximum(summed, 0.0)) * self.scale * self.peak
+
+
+def fit_channel_transform(
+    picture: MaskedImage, *, decorrelate: bool
+) -> ChannelTransform:
+    """Channel transform that gives the first channel mean 0 and variance 1.
+
+    Parameters
+    ----------
+    picture : MaskedImage
+        At least one pixel of every channel is observed.
+    decorrelate : bool
+        Whether to rotate the channels to their principal components.
+    """
+    channels = len(picture.pixels)
+    observed = [
+        p[~m] for p, m in zip(picture.pixels, picture.missing_mask, strict=True)
+    ]
+    ends = [(float(values.min()), float(values.max())) for values in observed]
+    peak = max(max(-low, high) for low, high in ends) or 1.0
+    sample = [
+        v[:: max(1, len(v) // MAX_SAMPLED_PIXELS)].astype(np.float64) / peak
+        for v in observed
+    ]
+    mean = np.array([np.mean(values) for values in sample])
+    variances = np.array([np.var(values) for values in sample])
+    rotation, variance = np.eye(channels), float(variances.mean())
+    if decorrelate and channels > 1:
+        colors = np.stack(sample) - mean[:, None]
+        values, vectors = np.linalg.eigh(colors @ colors.T / colors.shape[1])
+        # Fix the sign of each eigenvector, so that results do not depend on LAPACK.
+        signs = np.where(vectors.sum(axis=0) < 0.0, -1.0, 1.0)
+        rotation = vectors[:, ::-1] * signs[::-1]
+        variance = float(values[-1])
+    scale = float(np.sqrt(max(variance, 0.0)))
+    return ChannelTransform(
+        peak, mean, rotation, scale if scale > CONSTANT_TOL else 0.0
+    )
+
+
+@dataclass(frozen=True)
+class PatchInpainter:
+    """An image with its channel transform and transformed planes."""
+
+    picture: MaskedImage  # every channel has an observed pixel
+    channel_transform: ChannelTransform
+    planes: ImagePlanes  # pixels of the picture, transformed
+
+    @property
+    def n_stages(self) -> int:
+        """Number of stages that `fill` reports."""
+        return count_stages(self.planes.observed)
+
+    def fill(
+        self, rng: np.random.Generator, advance: Callable[[str], None]
+    ) -> tuple[Array, Array]:
+        """Completed planes and variances of filled pixels, in transformed units."""
+        shape = self.picture.pixels.shape
+        if self.channel_transform.scale == 0.0:
+            flat = np.zeros(shape)
+            return flat, flat
+        values, variance = fill_planes(self.planes, rng, advance)
+        return values.reshape(shape), np.broadcast_to(variance, shape)
+
+
+def make_patch_inpainter(picture: MaskedImage) -> PatchInpainter:
+    """Fit the channel transform of an image and transform its planes."""
+    transform = fit_channel_transform(picture, decorrelate=picture.shares_mask)
+    return PatchInpainter(picture, transform, make_planes(transform, picture))
+
+
+def make_planes(
+    channel_transform: ChannelTransform, picture: MaskedImage
+) -> ImagePlanes:
+    """Planes of an image: channels with one mask as channels, others as layers."""
+    observed = ~picture.missing_mask
+    if channel_transform.scale == 0.0:
+        empty = np.zeros(picture.pixels.shape)
+        return ImagePlanes(empty[None], observed, np.eye(len(observed)))
+    values = channel_transform.transform(picture)
+    if picture.shares_mask:
+        return ImagePlanes(values[:, None], observed[:1], np.eye(1))
+    return ImagePlanes(values[None], observed, _channel_covariance(values, observed))
+
+
+def _channel_covariance(values: Array, observed: Array) -> Array:
+    """Covariance of channels where all are observed; diagonal if that is rare."""
+    variances = np.array(
+        [
+            np.mean(v[k].astype(np.float64) ** 2)
+            for v, k in zip(values, observed, strict=True)
+        ]
+    )
+    diagonal = np.diag(np.maximum(variances, 1e-3))
+    joint = observed.all(axis=0)
+    if joint.sum() < MIN_JOINT_PIXELS:
+        return diagonal
+    pixels = values[:, joint].astype(np.float64)
+    # Shrinkage keeps it positive definite where channels repeat each other.
+    return 0.99 * (pixels @ pixels.T / pixels.shape[1]) + 0.01 * diagonal
+
+
+def calibrate_variance(inpainter: PatchInpainter, rng: np.random.Generator) -> Array:
+    """Factors by which to multiply the variances of the planes; (channels,).
+
+    Some observed pixels of parts of the image are held out and filled from the rest;
+    the factor is their mean squared error over their mean model variance.
+    """
+    channels = len(inpainter.picture.pixels)
+    if inpainter.channel_transform.scale == 0.0:
+        return np.ones(channels)
+    part, inside = _calibration_windows(inpainter.picture)
+    # A separate stream: the mask may have been drawn from the same seed.
+    rng = rng.spawn(1)[0]
+    hidden = (
+        (rng.random(inside.shape) < HELD_OUT_FRACTION)
+        & inside
+        & ~part.missing_mask.any(axis=0)
+    )
+    harder = MaskedImage(part.pixels, part.missing_mask | hidden)
+    if hidden.sum() < MIN_HELD_OUT_PIXELS or harder.missing_mask.all(axis=(1, 2)).any():
+        return np.ones(channels)
+    values, variance = fill_planes(
+        make_planes(inpainter.channel_transform, harder), rng, lambda note: None
+    )
+    shape = part.pixels.shape
+    error = (
+        values.reshape(shape)[:, hidden]
+        - inpainter.channel_transform.transform(part)[:, hidden]
+    )
+    expected = np.broadcast_to(variance, shape)[:, hidden]
+    ratio: Array = np.mean(error**2, axis=1) / np.mean(expected, axis=1)
+    return ratio
+
+
+def _calibration_windows(picture: MaskedImage) -> tuple[MaskedImage, Array]:
+    """Windows around missing pixels side by side, and the mask of pixels off the seams.
+
+    Several windows, since a single one could lie in a flat part of the image.
+    """
+    height, width = picture.missing_mask.shape[1:]
+    if height * width <= MAX_CALIBRATION_PIXELS:
+        return picture, np.ones((height, width), dtype=bool)
+    places = _bisect_centers(
+        np.argwhere(picture.missing_mask.any(axis=0)), WINDOW_SPLITS
+    )
+    cuts = [picture.crop(*_window_slices(at, (height, width))) for at in places]
+    inside = np.ones(cuts[0].missing_mask.shape[1:], dtype=bool)
+    inside[:, :SEAM_WIDTH] = inside[:, -SEAM_WIDTH:] = False
+    pixels = np.concatenate([cut.pixels for cut in cuts], axis=2)
+    missing = np.concatenate([cut.missing_mask for cut in cuts], axis=2)
+    return MaskedImage(pixels, missing), np.tile(inside, len(cuts))
+
+
+def _bisect_centers(places: Array, splits: int) -> list[Array]:
+    """Medians of groups of places, bisected ``splits`` times along the longer side."""
+    if splits == 0 or len(places) < 2:
+        return [np.median(places, axis=0).astype(np.int64)]
+    longer = int(np.argmax(np.ptp(places, axis=0)))
+    order = np.argsort(places[:, longer], kind="stable")
+    halves = np.array_split(places[order], 2)
+    return [center for half in halves for center in _bisect_centers(half, splits - 1)]
+
+
+def _window_slices(center: Array, shape: tuple[int, int]) -> tuple[slice, slice]:
+    """Rows and columns of a window around a place, inside the image."""
+    slices = []
+    for at, size in zip(center, shape, strict=True):
+        first = max(0, min(int(at) - WINDOW_SIDE // 2, size - WINDOW_SIDE))
+        slices.append(slice(first, min(size, first + WINDOW_SIDE)))
+    return slices[0], slices[1]
+
+
+def complete_channels(
+    values: Array, observed: Array, advance: Callable[[str], None]
+) -> Array:
+    """Complete every channel by `NCARL` on its own; (channels, height, width).
+
+    Parameters
+    ----------
+    values : array of shape (channels, height, width)
+        Values of the observed pixels; anything elsewhere.
+    observed : array of bool, shape (channels, height, width)
+        Mask of the observed pixels.
+    advance : callable
+        Called with a text after each channel.
+    """
+    result = values.astype(np.float64)
+    for k, (channel, mask) in enumerate(zip(result, observed, strict=True)):
+        if not mask.all():
+            channel[:] = _complete_channel(np.where(mask, channel, np.nan))
+        advance(f"channel {k + 1}")
+    return result
+
+
+def _complete_channel(X: Array) -> Array:
+    model = NCARL(
+        alpha=ALPHA, n_neighbors=N_NEIGHBORS, max_iter=MAX_ITER, engine="threads"
+    )
+    with warnings.catch_warnings():
+        # Rows without an observed pixel get the mean; 20 steps need not converge.
+        warnings.simplefilter("ignore")
+        filled: Array = model.fit(X).transform(X)
+    return filled

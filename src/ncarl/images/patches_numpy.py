@@ -1,7 +1,7 @@
-"""Work on patches in plain NumPy: the answers of the Numba kernels, more slowly.
+"""Patch kernels in NumPy: the results of `patches_numba`, more slowly.
 
-Missing pixels stand as rows and columns of the identity in blocks of full size, so
-that many patches are factorised in one batch.
+Missing pixels are rows and columns of the identity in blocks of full size, so that many
+patches are factorized in one batch.
 """
 
 from __future__ import annotations
@@ -12,132 +12,205 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.images.field import Field, Sums
-from ncarl.images.gaussians import Gaussians
+from ncarl.images.patches import (
+    MIN_VARIANCE_RATIO,
+    PatchField,
+    PatchGaussianMixture,
+    PixelSums,
+)
 
-#: Numbers in a batch of blocks.
-ROOM = 2_000_000
-#: A conditional variance is never taken for less than this part of the noise.
-LEAST = 1e-3
+#: Most elements of a batch of blocks.
+BATCH_ELEMENTS = 2_000_000
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Some patches: their number among all, known pixels (1 or 0), values or 0."""
+class PatchBatch:
+    """Some of the patches."""
 
-    some: slice
-    known: Array
-    values: Array
-
-
-def batches(field: Field, places: Array) -> Iterator[Batch]:
-    """Patches, as many at a time as there is room for."""
-    size = max(1, ROOM // len(field.offsets) ** 2)
-    for first in range(0, len(places), size):
-        some = slice(first, first + size)
-        at = places[some, None] + field.offsets
-        known = field.known[at]
-        values = np.where(known, field.values[:, at].astype(np.float64), 0.0)
-        yield Batch(some, known.astype(np.float64), values.swapaxes(0, 1))
+    patch_slice: slice  # their places among all
+    observed: Array  # 1 at observed pixels, else 0; shape (patches, n)
+    values: Array  # 0 at missing pixels; shape (patches, channels, n)
 
 
-def inverses(K: Array, noise: float, known: Array) -> tuple[Array, Array]:
-    """Inverses of ``K_oo + s I``, zero elsewhere, and their log determinants.
+@dataclass(frozen=True)
+class PatchPrediction:
+    """Conditional means and variances of the pixels of patches."""
 
-    ``K`` is one matrix, or one for each patch.
-    """
-    pairs = known[:, :, None] * known[:, None, :]
-    A = K * pairs
-    diagonal = np.arange(A.shape[1])
-    A[:, diagonal, diagonal] += np.where(known > 0.0, noise, 1.0)
-    factor = np.linalg.cholesky(A)
-    half = np.linalg.inv(factor)
-    volume = 2.0 * np.log(factor[:, diagonal, diagonal]).sum(axis=1)
-    return (np.swapaxes(half, 1, 2) @ half) * pairs, volume
-
-
-def spread(K: Array, noise: float, inverse: Array) -> Array:
-    """Covariances of all pixels as they would be seen, given the known ones."""
-    return K + noise * np.eye(K.shape[-1]) - K @ inverse @ K
+    observed: Array  # 1 at observed pixels, else 0; shape (patches, n)
+    means: Array  # shape (patches, channels, n)
+    variance: Array  # shape (patches, n)
 
 
 def assign(
-    field: Field, places: Array, gaussians: Gaussians, sums: Sums | None = None
+    field: PatchField,
+    places: Array,
+    gaussians: PatchGaussianMixture,
+    sums: PixelSums | None = None,
 ) -> tuple[Array, Array]:
-    """Energies (patches, Gaussians, channels) and likeliest Gaussians of patches.
+    """Energies (patches, components, channels) and most likely components of patches.
 
-    What the patches say of missing pixels is added to ``sums`` if these are given.
+    Predictions of missing pixels are added to ``sums`` if given.
     """
-    shape = (len(places), gaussians.count)
-    fit, score = np.empty((*shape, len(field.values))), np.empty(shape)
+    shape = (len(places), gaussians.n_components)
+    energies, scores = np.empty((*shape, len(field.values))), np.empty(shape)
     scales, channels = gaussians.scales, len(field.values)
-    for batch in batches(field, places):
-        counts = batch.known.sum(axis=1)
-        for g in range(gaussians.count):
-            inverse, volume = inverses(gaussians.K[g], gaussians.noise, batch.known)
+    for batch in iter_batches(field, places):
+        counts = batch.observed.sum(axis=1)
+        for g in range(gaussians.n_components):
+            inverse, log_det = observed_inverses(
+                gaussians.K[g], gaussians.noise, batch.observed
+            )
             energy = np.sum((batch.values @ inverse) * batch.values, axis=2)
-            total = np.sum(energy / scales[g], axis=1) + channels * volume
+            total = np.sum(energy / scales[g], axis=1) + channels * log_det
             total += counts * np.log(scales[g]).sum()
-            fit[batch.some, g] = energy
-            score[batch.some, g] = gaussians.log_share[g] - 0.5 * total
-    labels: Array = np.argmax(score, axis=1)
+            energies[batch.patch_slice, g] = energy
+            scores[batch.patch_slice, g] = gaussians.log_weights[g] - 0.5 * total
+    labels: Array = np.argmax(scores, axis=1)
     if sums is not None:
-        _fill(field, places, labels, gaussians, sums)
-    return fit, labels
+        _accumulate_missing(field, places, labels, gaussians, sums)
+    return energies, labels
 
 
 def second_moments(
-    field: Field, places: Array, labels: Array, gaussians: Gaussians
+    field: PatchField, places: Array, labels: Array, gaussians: PatchGaussianMixture
 ) -> tuple[Array, Array]:
-    """Sums of ``E[x x^T]`` over the patches of each Gaussian, channels averaged.
+    """Sums of ``E[x x^T]`` over the patches of each component, channels averaged.
 
     Also the patches with their missing pixels filled in, (patches, channels, n).
     """
     S, channels = np.zeros_like(gaussians.K), len(field.values)
     patches = np.empty((len(places), channels, len(field.offsets)))
-    for batch in batches(field, places):
-        mine = labels[batch.some]
-        K = gaussians.K[mine]
-        inverse, _ = inverses(K, gaussians.noise, batch.known)
+    for batch in iter_batches(field, places):
+        components = labels[batch.patch_slice]
+        K = gaussians.K[components]
+        inverse, _ = observed_inverses(K, gaussians.noise, batch.observed)
         guess = batch.values @ inverse @ K
-        z = np.where(batch.known[:, None] > 0.0, batch.values, guess)
-        patches[batch.some] = z
-        scaled = z / (channels * gaussians.scales[mine][:, :, None])
-        lost = 1.0 - batch.known
-        both = spread(K, gaussians.noise, inverse) * lost[:, :, None] * lost[:, None, :]
-        np.add.at(S, mine, both + np.swapaxes(scaled, 1, 2) @ z)
+        z = np.where(batch.observed[:, None] > 0.0, batch.values, guess)
+        patches[batch.patch_slice] = z
+        scaled = z / (channels * gaussians.scales[components][:, :, None])
+        missing = 1.0 - batch.observed
+        covariance = (
+            conditional_covariances(K, gaussians.noise, inverse)
+            * missing[:, :, None]
+            * missing[:, None, :]
+        )
+        np.add.at(S, components, covariance + np.swapaxes(scaled, 1, 2) @ z)
     return S, patches
 
 
-def _fill(
-    field: Field, places: Array, labels: Array, gaussians: Gaussians, sums: Sums
+def refine(
+    field: PatchField,
+    places: Array,
+    labels: Array,
+    gaussians: PatchGaussianMixture,
+    estimate: Array,
+    radius: int,
+    max_patches: int,
+    prior_count: float,
+    sums: PixelSums,
 ) -> None:
-    """Add what patches say of missing pixels, each by its Gaussian."""
-    least = LEAST * gaussians.noise
-    for batch in batches(field, places):
-        K = gaussians.K[labels[batch.some]]
-        inverse, _ = inverses(K, gaussians.noise, batch.known)
+    """Add predictions of missing pixels by similar patches to ``sums``."""
+    channels, least = len(field.values), MIN_VARIANCE_RATIO * gaussians.noise
+    for batch in iter_batches(field, places):
+        K, means = [], []
+        for place, label in zip(
+            places[batch.patch_slice], labels[batch.patch_slice], strict=True
+        ):
+            close = nearest_patches(field, estimate, place, radius, max_patches)
+            Z = estimate[:, close[:, None] + field.offsets].astype(np.float64)
+            mean = Z.mean(axis=1)
+            Z = (Z - mean[:, None]).reshape(-1, len(field.offsets))
+            total = Z.T @ Z / channels + prior_count * gaussians.K[label]
+            K.append(total / (len(close) + prior_count))
+            means.append(mean)
+        center, kernels = np.stack(means), np.stack(K)
+        inverse, _ = observed_inverses(kernels, gaussians.noise, batch.observed)
+        residuals = (batch.values - center) * batch.observed[:, None]
+        guess = center + residuals @ inverse @ kernels
+        covariance = conditional_covariances(kernels, gaussians.noise, inverse)
+        variance = np.diagonal(covariance, axis1=1, axis2=2)
+        prediction = PatchPrediction(batch.observed, guess, np.maximum(variance, least))
+        accumulate_pixels(field, places[batch.patch_slice], prediction, sums)
+
+
+def nearest_patches(
+    field: PatchField, estimate: Array, place: int, radius: int, max_patches: int
+) -> Array:
+    """Places of the patches most similar to one, itself included."""
+    _, height, width = field.size
+    tall, wide = field.patch_shape
+    y, x = divmod(int(place), width)
+    rows = np.arange(max(0, y - radius), min(height - tall, y + radius) + 1)
+    columns = np.arange(max(0, x - radius), min(width - wide, x + radius) + 1)
+    around = (rows[:, None] * width + columns).ravel()
+    others = estimate[:, around[:, None] + field.offsets]
+    here = estimate[:, None, place + field.offsets]
+    distances = np.sum((others - here).astype(np.float64) ** 2, axis=(0, 2))
+    size = min(max_patches, len(distances))
+    limit = np.partition(distances, size - 1)[size - 1]
+    close: Array = around[np.flatnonzero(distances <= limit)[:size]]
+    return close
+
+
+def _accumulate_missing(
+    field: PatchField,
+    places: Array,
+    labels: Array,
+    gaussians: PatchGaussianMixture,
+    sums: PixelSums,
+) -> None:
+    """Add predictions of missing pixels, by the component of each patch."""
+    least = MIN_VARIANCE_RATIO * gaussians.noise
+    for batch in iter_batches(field, places):
+        K = gaussians.K[labels[batch.patch_slice]]
+        inverse, _ = observed_inverses(K, gaussians.noise, batch.observed)
         guess = batch.values @ inverse @ K
-        variance = np.diagonal(spread(K, gaussians.noise, inverse), axis1=1, axis2=2)
-        found = Found(batch.known, guess, np.maximum(variance, least))
-        add_pixels(field, places[batch.some], found, sums)
+        variance = np.diagonal(
+            conditional_covariances(K, gaussians.noise, inverse), axis1=1, axis2=2
+        )
+        prediction = PatchPrediction(batch.observed, guess, np.maximum(variance, least))
+        accumulate_pixels(field, places[batch.patch_slice], prediction, sums)
 
 
-@dataclass(frozen=True)
-class Found:
-    """What patches say: known pixels (1 or 0), values of all channels, variances."""
-
-    known: Array
-    guess: Array
-    variance: Array
-
-
-def add_pixels(field: Field, places: Array, found: Found, sums: Sums) -> None:
-    """Add the missing pixels of patches to the sums, the surer the heavier."""
-    weight = 1.0 / found.variance
-    patch, pixel = np.nonzero(found.known == 0.0)
+def accumulate_pixels(
+    field: PatchField, places: Array, prediction: PatchPrediction, sums: PixelSums
+) -> None:
+    """Add the missing pixels of patches to the sums, weighted by their precision."""
+    weight = 1.0 / prediction.variance
+    patch, pixel = np.nonzero(prediction.observed == 0.0)
     at = places[patch] + field.offsets[pixel] - sums.first
     np.add.at(sums.den[0], at, weight[patch, pixel])
     np.add.at(sums.den[1], at, 1.0)
     for c, num in enumerate(sums.num):
-        np.add.at(num, at, (weight * found.guess[:, c])[patch, pixel])
+        np.add.at(num, at, (weight * prediction.means[:, c])[patch, pixel])
+
+
+def iter_batches(field: PatchField, places: Array) -> Iterator[PatchBatch]:
+    """Batches of patches of at most `BATCH_ELEMENTS`."""
+    size = max(1, BATCH_ELEMENTS // len(field.offsets) ** 2)
+    for first in range(0, len(places), size):
+        part = slice(first, first + size)
+        at = places[part, None] + field.offsets
+        observed = field.observed[at]
+        values = np.where(observed, field.values[:, at].astype(np.float64), 0.0)
+        yield PatchBatch(part, observed.astype(np.float64), values.swapaxes(0, 1))
+
+
+def observed_inverses(K: Array, noise: float, observed: Array) -> tuple[Array, Array]:
+    """Inverses of ``K_oo + s I``, zero elsewhere, and their log determinants.
+
+    ``K`` is one matrix, or one for each patch.
+    """
+    pairs = observed[:, :, None] * observed[:, None, :]
+    A = K * pairs
+    diagonal = np.arange(A.shape[1])
+    A[:, diagonal, diagonal] += np.where(observed > 0.0, noise, 1.0)
+    factor = np.linalg.cholesky(A)
+    half = np.linalg.inv(factor)
+    log_det = 2.0 * np.log(factor[:, diagonal, diagonal]).sum(axis=1)
+    return (np.swapaxes(half, 1, 2) @ half) * pairs, log_det
+
+
+def conditional_covariances(K: Array, noise: float, inverse: Array) -> Array:
+    """Covariances of all pixels, noise included, given the observed ones."""
+    return K + noise * np.eye(K.shape[-1]) - K @ inverse @ K

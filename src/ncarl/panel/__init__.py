@@ -1,19 +1,25 @@
-"""Panels and sensor logs: what would have been, and what was not recorded.
+"""Panel data: effects of treatments, and missing entries of sensor logs.
 
-`counterfactual` says what would have become of treated units without their treatment;
-`fill_gaps` fills the gaps of sensor logs from neighbours, the hours around and the days
-before and after.
+`counterfactual` estimates what treated units would have been without their treatment;
+`fill_gaps` and `GapFiller` fill missing entries of sensor logs from other sensors and
+from nearby times.
+
+Files in reading order:
+
+- ``data.py``: `Panel`, read from frames and arrays, and masks of treated entries;
+- ``effects.py``: `counterfactual` and its result, with summary and figures;
+- ``model.py``: the completion model of a panel, its selection, and placebos;
+- ``gap_filler.py``: `GapFiller`, reading of logs, and seasonality;
+- ``kriging.py``, ``kriging_numba.py``: predictions from a space-time covariance.
 """
 
-from ncarl.panel.average import Average
 from ncarl.panel.data import Panel
-from ncarl.panel.effects import counterfactual
-from ncarl.panel.gaps import GapFiller, fill_gaps
-from ncarl.panel.placebo import PlaceboTest
-from ncarl.panel.result import Counterfactual
+from ncarl.panel.effects import AverageEffect, Counterfactual, counterfactual
+from ncarl.panel.gap_filler import GapFiller, fill_gaps
+from ncarl.panel.model import PlaceboTest
 
 __all__ = [
-    "Average",
+    "AverageEffect",
     "Counterfactual",
     "GapFiller",
     "Panel",

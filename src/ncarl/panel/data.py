@@ -1,50 +1,68 @@
-"""Panels: one number for each unit and time, read from frames, lists and arrays."""
+"""`Panel`, a table of units and times, its readers, and masks of treated entries.
+
+Panels are read from wide or long frames and from arrays; times are put in order; the
+treated entries are given as units with a start, or as a boolean table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import difflib
+import re
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.panel.naming import listed, unknown_unit
-from ncarl.panel.times import increasing, refuse_unordered
-from ncarl.sources.frames import dense_values, is_frame, is_polars
+from ncarl.io.base import dense_values, is_frame, is_polars
+
+#: Least number of values that a treated unit needs from before its treatment.
+MIN_PRE_TREATMENT = 2
+#: Most labels that a message lists.
+MAX_LISTED = 10
+#: Most suggestions for a misspelled label, and their least similarity to it.
+MAX_SUGGESTIONS, MIN_SIMILARITY = 3, 0.5
+NUMBER_PATTERN = re.compile(r"\d+")
+#: Of several numbers in a text, the first must be a year: "2020-09", not "9/2020".
+YEAR_FIRST_PATTERN = re.compile(r"\d{4}(?!\d)")
+#: Text that may be a date: a year with something beside it, or three numbers and a time
+#: of day. "7", "10:30" and "1.2.3" are names of rows, not times.
+YEAR_REGEX = r"(?<!\d)(?:1[89]|20)\d\d"
+DATE_PATTERN = re.compile(
+    rf"{YEAR_REGEX}[-/. ]\w|\w[-/., ]+{YEAR_REGEX}(?!\d)|{YEAR_REGEX}\d{{4}}T\d|"
+    r"\d+\D\d+\D\d+\D+\d+:\d"
+)
+#: Most labels that are parsed as dates, which is slow.
+MAX_PARSED_LABELS = 1000
 
 
 @dataclass(frozen=True)
-class Given:
-    """How the numbers of a panel lay where they came from.
+class InputLayout:
+    """Layout of the table that a panel was read from."""
 
-    Attributes
-    ----------
-    order : tuple of int
-        Where each time of the panel stood.
-    turned : bool
-        Whether units were columns.
-    """
-
-    order: tuple[int, ...]
-    turned: bool = False
+    time_order: tuple[int, ...]  # position of each time of the panel in the table
+    units_as_columns: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Numbers of units over time.
+    """Values of units over time.
 
     Make one with `from_long` or `from_wide`, or from arrays.
 
     Attributes
     ----------
     values : array of shape (units, times)
-        The numbers; NaN where there is none.
+        The values; NaN where one is missing.
     units, times : tuples
-        Names of the rows and of the columns; times in increasing order. Texts go by
-        their numbers ("week 9", "week 10"); texts without any ("Jan") stay as given.
+        Labels of the rows and of the columns; times in increasing order. Texts are
+        ordered by their numbers ("week 9", "week 10"); texts without any ("Jan") stay
+        in the order given.
     library : {"numpy", "pandas", "polars"}
-        Where the panel came from, and what frames of results are made with.
+        Library that the panel came from, which is used for frames of results.
 
     Examples
     --------
@@ -59,10 +77,10 @@ class Panel:
     units: tuple[Any, ...]
     times: tuple[Any, ...]
     library: str = "numpy"
-    given: Given = field(init=False, repr=False)
+    input_layout: InputLayout = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse names that do not fit or come twice; put times in order."""
+        """Check values and labels; sort the times."""
         values = np.array(dense_values(self.values), ndmin=2, dtype=np.float64)
         if np.isinf(values).any():
             raise ValueError("values must be finite, or NaN where there is none")
@@ -73,28 +91,28 @@ class Panel:
                 f"{values.shape}"
             )
         for name in ("units", "times"):
-            _refuse_twice(name, getattr(self, name))
-        order = increasing(self.times)
-        object.__setattr__(self, "given", Given(tuple(order)))
+            _check_unique(name, getattr(self, name))
+        order = argsort_times(self.times)
+        object.__setattr__(self, "input_layout", InputLayout(tuple(order)))
         object.__setattr__(self, "values", values[:, order])
         object.__setattr__(self, "units", tuple(self.units))
         object.__setattr__(self, "times", tuple(self.times[k] for k in order))
 
     @classmethod
     def from_long(cls, frame: Any, *, unit: str, time: str, value: str) -> Self:
-        """A panel from a frame with one line for each unit and time.
+        """A panel from a long frame, with one row for each unit and time.
 
         Parameters
         ----------
         frame : pandas or polars frame
-            Lines in any order; what is not there, or null, is a gap.
+            Rows in any order; entries without a row, or null, are missing.
         unit, time, value : str
             Names of its columns.
 
         Raises
         ------
         ValueError
-            If a unit has two lines for one time, or a line names no unit or time.
+            If a unit has two rows for one time, or a row has no unit or time.
 
         Examples
         --------
@@ -127,11 +145,11 @@ class Panel:
             if name not in names:
                 raise ValueError(
                     f"{role} must be a column of the frame, got {name!r}; it has "
-                    f"{listed(names, most=20)}"
+                    f"{format_labels(names, max_labels=20)}"
                 )
-        units, rows = _numbered("unit", _labels(frame, unit))
-        times, columns = _numbered("time", _labels(frame, time))
-        refuse_unordered(time, times)
+        units, rows = _factorize_labels("unit", _labels(frame, unit))
+        times, columns = _factorize_labels("time", _labels(frame, time))
+        check_time_order(time, times)
         numbers = _numbers(frame, value)
         place = rows * len(times) + columns
         first, counts = np.unique(place, return_index=True, return_counts=True)[1:]
@@ -144,8 +162,8 @@ class Panel:
             )
         values = np.full((len(units), len(times)), np.nan)
         values[rows, columns] = numbers
-        order = increasing(times)
-        # Lines have no columns in any order, so the order given is that of the times.
+        order = argsort_times(times)
+        # A long frame has no order of its times, so that of the panel is the given one.
         times, values = tuple(times[k] for k in order), values[:, order]
         return cls(values, units, times, "polars" if is_polars(frame) else "pandas")
 
@@ -153,7 +171,7 @@ class Panel:
     def from_wide(
         cls, table: Any, *, units: str = "rows", labels: str | None = None
     ) -> Self:
-        """A panel from a table with units along one side and times along the other.
+        """A panel from a wide table, with units on one axis and times on the other.
 
         Parameters
         ----------
@@ -161,10 +179,10 @@ class Panel:
             Labels of a pandas frame are its index and columns. Rows and columns of an
             array are numbered from 0.
         units : {"rows", "columns"}, default="rows"
-            The side on which the units are.
+            The axis of the units.
         labels : str, optional
-            The column that names the rows; the first one of a polars frame, the index
-            of a pandas frame.
+            The column with the labels of the rows; by default the first one of a
+            polars frame, the index of a pandas frame.
 
         Examples
         --------
@@ -175,34 +193,36 @@ class Panel:
         """
         if units not in ("rows", "columns"):
             raise ValueError(f"units must be 'rows' or 'columns', got {units!r}")
-        rows, columns, values = _sides(table, labels)
+        rows, columns, values = _parse_wide(table, labels)
         library = "numpy"
         if is_frame(table):
             library = "polars" if is_polars(table) else "pandas"
         if units == "columns":
             rows, columns, values = columns, rows, values.T
         panel = cls(values, rows, columns, library)
-        given = Given(panel.given.order, turned=units == "columns")
-        object.__setattr__(panel, "given", given)
+        layout = InputLayout(
+            panel.input_layout.time_order, units_as_columns=units == "columns"
+        )
+        object.__setattr__(panel, "input_layout", layout)
         return panel
 
     def position(self, unit: Any) -> int:
-        """The row of a unit, or an error that names those there are."""
+        """Row of a unit; an error with suggestions if there is no such unit."""
         for k, name in enumerate(self.units):
             if name is unit or name == unit:
                 return k
-        turned = self.given.turned
-        raise ValueError(unknown_unit(unit, self.units, self.times, turned))
+        as_columns = self.input_layout.units_as_columns
+        raise ValueError(unknown_unit_message(unit, self.units, self.times, as_columns))
 
     def value(self, unit: Any, time: Any) -> float:
-        """The number of one unit at one time."""
+        """Value of one unit at one time."""
         return float(self.values[self.position(unit), self.times.index(time)])
 
 
 def as_panel(
     data: Any, unit: str | None, time: str | None, value: str | None, units: str
 ) -> Panel:
-    """A panel from whatever was given: a panel, lines with three names, or a table."""
+    """A panel from a `Panel`, a long frame with three column names, or a wide table."""
     named = [name for name in (unit, time, value) if name is not None]
     if isinstance(data, Panel):
         if named:
@@ -216,15 +236,15 @@ def as_panel(
             f"unit={unit!r}, time={time!r}, value={value!r}. A wide one needs none."
         )
     if not is_frame(data) and hasattr(data, "outcome") and hasattr(data, "years"):
-        # What ncarl.datasets.load_panel gives.
+        # The result of `ncarl.datasets.load_panel`.
         return Panel(data.outcome, data.units, tuple(data.years.tolist()))
     return Panel.from_wide(data, units=units)
 
 
-def _sides(
+def _parse_wide(
     table: Any, labels: str | None
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], Array]:
-    """Names of rows and columns, and the numbers."""
+    """Labels of rows and columns, and the values."""
     if not is_frame(table):
         values = dense_values(table)
         if values.ndim != 2:
@@ -246,35 +266,35 @@ def _sides(
 
 
 def _labels(frame: Any, name: str) -> list[Any]:
-    """A column of a frame as Python values."""
+    """A column of a frame as Python objects."""
     column = frame[name]
-    found: list[Any] = column.to_list() if is_polars(frame) else column.tolist()
-    return found
+    values: list[Any] = column.to_list() if is_polars(frame) else column.tolist()
+    return values
 
 
 def _numbers(frame: Any, name: str) -> Array:
-    """A column of a frame as floats, NaN in gaps."""
-    return dense_values(frame[[name]] if not is_polars(frame) else frame.select(name))[
-        :, 0
-    ]
+    """A column of a frame as floats, NaN where one is missing."""
+    column = frame.select(name) if is_polars(frame) else frame[[name]]
+    return dense_values(column)[:, 0]
 
 
-def _numbered(role: str, labels: Sequence[Any]) -> tuple[tuple[Any, ...], Array]:
-    """Different labels in the order in which they come, and the number of each line."""
+def _factorize_labels(
+    role: str, labels: Sequence[Any]
+) -> tuple[tuple[Any, ...], Array]:
+    """Distinct labels in order of appearance, and the code of each row."""
     numbers: dict[Any, int] = {}
-    found = np.empty(len(labels), dtype=np.int64)
+    codes = np.empty(len(labels), dtype=np.int64)
     for line, label in enumerate(labels):
         if label is None or label != label:
             raise ValueError(
                 f"every line must name a {role}, and line {line} (from 0) has none; "
                 "drop such lines"
             )
-        found[line] = numbers.setdefault(label, len(numbers))
-    return tuple(numbers), found
+        codes[line] = numbers.setdefault(label, len(numbers))
+    return tuple(numbers), codes
 
 
-def _refuse_twice(name: str, labels: Sequence[Any]) -> None:
-    """Raise where a label comes twice."""
+def _check_unique(name: str, labels: Sequence[Any]) -> None:
     seen = set()
     for label in labels:
         if label in seen:
@@ -283,3 +303,388 @@ def _refuse_twice(name: str, labels: Sequence[Any]) -> None:
                 "long, name its columns unit, time and value"
             )
         seen.add(label)
+
+
+def treatment_mask(
+    panel: Panel, treated: Any, start: Any, layout: InputLayout | None = None
+) -> Array:
+    """Mask of the treated entries, shape (units, times), checked for identifiability.
+
+    Parameters
+    ----------
+    panel : Panel
+        The panel.
+    treated : name, list of names, mapping or boolean table
+        See `ncarl.panel.counterfactual`.
+    start : label of a time or None
+        The first treated time, if ``treated`` does not have it.
+    layout : InputLayout, optional
+        Layout of a boolean array; that of the panel itself by default.
+    """
+    mask = _parse_treated(
+        panel, treated, start, layout or InputLayout(tuple(range(len(panel.times))))
+    )
+    _check_identifiable(panel, mask)
+    return mask
+
+
+def _parse_treated(
+    panel: Panel, treated: Any, start: Any, layout: InputLayout
+) -> Array:
+    """Mask of the treated entries, from any form of ``treated``."""
+    if isinstance(treated, Mapping):
+        if start is not None:
+            raise ValueError(
+                "start must be None where treated gives each unit its own start, got "
+                f"{start!r}"
+            )
+        return _mask_from_starts(panel, treated)
+    if is_frame(treated) or (isinstance(treated, np.ndarray) and treated.ndim == 2):
+        if start is not None:
+            raise ValueError(
+                f"start must be None where treated is a table, got {start!r}"
+            )
+        return mask_from_table(panel, treated, layout)
+    if start is None:
+        raise ValueError(
+            "start must say when treatment began: the first treated time, such as "
+            f"start={panel.times[-1]!r}; or give treated as {{unit: start}}"
+        )
+    names = _treated_units(treated)
+    if not names:
+        raise ValueError("treated must name at least one unit, got none")
+    return _mask_from_starts(panel, dict.fromkeys(names, start))
+
+
+def _treated_units(treated: Any) -> list[Any]:
+    """Labels of the treated units, from a collection or a single label."""
+    if isinstance(treated, list | tuple | set | frozenset):
+        return list(treated)
+    # An array, the index of a frame or one of its columns.
+    if getattr(treated, "ndim", 0) == 1 or type(treated).__name__ == "Series":
+        return list(treated.tolist() if hasattr(treated, "tolist") else treated)
+    return [treated]
+
+
+def _mask_from_starts(panel: Panel, starts: Mapping[Any, Any]) -> Array:
+    """Mask of all entries of the units from their starts on."""
+    mask = np.zeros(panel.values.shape, dtype=bool)
+    for unit, start in starts.items():
+        row = panel.position(unit)
+        try:
+            after = post_treatment_mask(panel.times, start)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"start must be a time like those of the panel ({panel.times[0]!r} to "
+                f"{panel.times[-1]!r}), got {start!r}; take one of panel.times, "
+                "written as it is there"
+            ) from None
+        if not after.any():
+            raise ValueError(
+                f"start must lie in the panel, whose times end with "
+                f"{panel.times[-1]!r}, got {start!r} for {unit!r}"
+            )
+        mask[row] = after
+    return mask
+
+
+def _check_identifiable(panel: Panel, mask: Array) -> None:
+    """Raise if the counterfactual of a treated unit or time cannot be estimated."""
+    observed = ~np.isnan(panel.values)
+    units = np.flatnonzero(mask.any(axis=1))
+    if len(units) == 0:
+        raise ValueError("treated must mark at least one entry, got none")
+    controls = ~mask.any(axis=1) & observed.any(axis=1)
+    if not controls.any():
+        raise ValueError(
+            "there are no control units: every unit is treated at some time. At least "
+            "one must never be, to say what would have been"
+        )
+    before = (observed & ~mask).sum(axis=1)
+    for unit in units:
+        if before[unit] < MIN_PRE_TREATMENT:
+            raise ValueError(
+                f"{panel.units[unit]!r} has {before[unit]} numbers from before its "
+                f"treatment, and {MIN_PRE_TREATMENT} are needed at least; a later "
+                "start, or leave this unit out"
+            )
+        if not (observed & mask)[unit].any():
+            raise ValueError(
+                f"{panel.units[unit]!r} has no number from when it is treated, so that "
+                "no effect can be seen; leave this unit out"
+            )
+    times = np.flatnonzero(mask.any(axis=0))
+    silent = [panel.times[t] for t in times if not observed[controls][:, t].any()]
+    if silent:
+        raise ValueError(
+            f"no control unit has a number at {silent[0]!r}, when others are treated "
+            f"({len(silent)} such times); leave these times out"
+        )
+
+
+def mask_from_table(panel: Panel, table: Any, layout: InputLayout) -> Array:
+    """Mask of the treated entries, shape (units, times), from a boolean table.
+
+    Frames are aligned by their labels. Arrays have the layout of the data that the
+    panel was read from.
+
+    Parameters
+    ----------
+    panel : Panel
+        The panel.
+    table : frame or array
+        True and False, or 1 and 0.
+    layout : InputLayout
+        Order of the times, and whether units are columns.
+    """
+    rows, columns, values = _parse_mask_table(table)
+    if not np.isin(values, (0, 1)).all():
+        raise ValueError("a table of treated entries must hold True and False only")
+    mask = np.asarray(values).astype(bool)
+    sides = "(units, times)"
+    if layout.units_as_columns:
+        rows, columns, mask, sides = columns, rows, mask.T, "(times, units)"
+    if mask.shape != panel.values.shape:
+        shape = (
+            panel.values.shape[::-1] if layout.units_as_columns else panel.values.shape
+        )
+        got = mask.shape[::-1] if layout.units_as_columns else mask.shape
+        raise ValueError(
+            "a table of treated entries must have the shape of the panel, "
+            f"{shape} {sides}, got {got}"
+        )
+    units = _align_labels("units", panel.units, rows, range(len(panel.units)))
+    times = _align_labels("times", panel.times, columns, layout.time_order)
+    return mask[np.ix_(units, times)]
+
+
+def _parse_mask_table(
+    table: Any,
+) -> tuple[Sequence[Any] | None, Sequence[Any] | None, Array]:
+    """Labels of rows and columns, None if there are none, and the values."""
+    if not is_frame(table):
+        return None, None, np.asarray(table)
+    if not is_polars(table):
+        return table.index.tolist(), list(table.columns), dense_values(table)
+    first = table.columns[0]
+    kind = table.schema[first]
+    if kind.is_numeric() or str(kind) == "Boolean":
+        numbers = table[first].to_list()
+        if all(number in (0, 1) for number in numbers):
+            return None, list(table.columns), dense_values(table)
+    inner = table.drop(first)
+    return table[first].to_list(), list(inner.columns), dense_values(inner)
+
+
+def _align_labels(
+    side: str,
+    names: Sequence[Any],
+    labels: Sequence[Any] | None,
+    default_order: Sequence[int],
+) -> list[int]:
+    """Position of each unit or time of the panel in the table."""
+    if labels is None:
+        return list(default_order)
+    position = {label: k for k, label in enumerate(labels)}
+    if len(position) == len(names) and all(name in position for name in names):
+        return [position[name] for name in names]
+    if list(labels) == list(range(len(names))):
+        # Rows and columns that are merely numbered have no labels to align by.
+        return list(default_order)
+    known = set(names)
+    odd = [label for label in labels if label not in known]
+    odd = odd or [name for name in names if name not in position]
+    raise ValueError(
+        f"a table of treated entries must have the {side} of the panel as labels, and "
+        f"{format_labels(odd, max_labels=5)} {'does' if len(odd) == 1 else 'do'} not "
+        f"match {format_labels(names, max_labels=5)}; give it the same labels, or pass "
+        "a plain array that lies as the data"
+    )
+
+
+def treatment_patterns(treated: Array) -> tuple[list[Array], list[int]]:
+    """Distinct masks of treated times, and the index of that of each treated unit."""
+    rows = treated[treated.any(axis=1)]
+    different, which = np.unique(rows, axis=0, return_inverse=True)
+    return list(different), [int(k) for k in np.ravel(which)]
+
+
+def argsort_times(times: Sequence[Any]) -> list[int]:
+    """Positions of the times in increasing order; texts without numbers keep theirs."""
+    places = range(len(times))
+    if all_strings(times):
+        keys = numeric_sort_keys(times)
+        return list(places) if keys is None else sorted(places, key=keys.__getitem__)
+    try:
+        return sorted(places, key=lambda k: times[k])
+    except TypeError:
+        kinds = sorted({type(time).__name__ for time in times})
+        raise ValueError(
+            f"times must be comparable with each other, got {' and '.join(kinds)}; "
+            "name a column of labels with Panel.from_wide(table, labels=...)"
+        ) from None
+
+
+def check_time_order(name: str, times: Sequence[Any]) -> None:
+    """Raise if the times of a long frame are texts without an order."""
+    if not all_strings(times) or numeric_sort_keys(times) is not None:
+        return
+    if list(times) != sorted(times):
+        raise ValueError(
+            f"times must have an order, and column {name!r} holds texts such as "
+            f"{times[0]!r}; turn them into numbers or dates (pandas.to_datetime, "
+            "polars str.to_date) first, or give a wide table with its columns in order"
+        )
+
+
+def all_strings(times: Sequence[Any]) -> bool:
+    """Whether there are times and all of them are texts."""
+    return len(times) > 0 and all(isinstance(time, str) for time in times)
+
+
+def numeric_sort_keys(times: Sequence[str]) -> list[tuple[float, ...]] | None:
+    """Keys to sort texts by their numbers; None if these do not give an order.
+
+    Examples
+    --------
+    >>> numeric_sort_keys(["week 9", "week 10"])
+    [(9.0,), (10.0,)]
+    >>> numeric_sort_keys(["2020-09", "2020-10"])
+    [(2020.0, 9.0), (2020.0, 10.0)]
+    >>> numeric_sort_keys(["Jan", "Feb"]) is None
+    True
+    """
+    try:
+        numbers: list[tuple[float, ...]] = [(float(time),) for time in times]
+    except ValueError:
+        pass
+    else:
+        return numbers if np.isfinite(numbers).all() else None
+    if len({NUMBER_PATTERN.sub("#", time) for time in times}) != 1:
+        return None
+    keys = [tuple(map(float, NUMBER_PATTERN.findall(time))) for time in times]
+    several = len(keys[0]) > 1
+    if not keys[0] or (several and not all(map(YEAR_FIRST_PATTERN.match, times))):
+        return None
+    return keys
+
+
+def post_treatment_mask(times: Sequence[Any], start: Any) -> Array:
+    """Mask of the times from a start on, shape (times,).
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the start cannot be compared with the times.
+    """
+    if not all_strings(times):
+        first = _coerce_start(times[0], start)
+        return np.array([bool(time >= first) for time in times])
+    if start in times:
+        return np.arange(len(times)) >= times.index(start)
+    keys = numeric_sort_keys([*times, start]) if isinstance(start, str) else None
+    if keys is None:
+        raise ValueError("no such time")
+    return np.array([key >= keys[-1] for key in keys[:-1]])
+
+
+def _coerce_start(time: Any, start: Any) -> Any:
+    """The start as a date if it is a text and the times are dates."""
+    if isinstance(start, str) and isinstance(time, datetime.date):
+        zone = getattr(time, "tzinfo", None)
+        date = _date(type(time), start)
+        if zone is not None and date.tzinfo is None:
+            # A start without a time zone is taken to be in that of the panel.
+            localize = getattr(date, "tz_localize", None)
+            return localize(zone) if localize else date.replace(tzinfo=zone)
+        return date
+    return start
+
+
+def _date(kind: Any, text: str) -> Any:
+    """A date from text; the first day of a year or month alone."""
+    if re.fullmatch(r"\d{4}", text):
+        text += "-01"
+    if re.fullmatch(r"\d{4}-\d{2}", text):
+        text += "-01"
+    return kind.fromisoformat(text)
+
+
+def labels_are_dates(labels: Any) -> bool:
+    """Whether the labels of a pandas index are dates, or texts that all are dates.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> labels_are_dates(pd.Index(["2024-03-28 00:00", "2024-03-28 01:00"]))
+    True
+    >>> labels_are_dates(pd.Index(["a", "b"])) or labels_are_dates(pd.RangeIndex(2))
+    False
+    """
+    import pandas as pd
+
+    present = labels.dropna().tolist() if labels.nlevels == 1 else []
+    if present and all(isinstance(label, datetime.date) for label in present):
+        return True
+    if not all_strings(present) or not all(map(DATE_PATTERN.search, present)):
+        return False
+    with warnings.catch_warnings():
+        # Pandas warns if the day may come before the month, which is no matter here.
+        warnings.simplefilter("ignore")
+        sample = present[:: -(-len(present) // MAX_PARSED_LABELS)]
+        dates = pd.to_datetime(sample, errors="coerce", format="mixed", utc=True)
+    return bool(dates.notna().all())
+
+
+def unknown_unit_message(
+    unit: Any, units: Sequence[Any], times: Sequence[Any], units_as_columns: bool
+) -> str:
+    """Message for a label that is no unit of a panel, with suggestions.
+
+    Parameters
+    ----------
+    unit : label
+        The unknown unit.
+    units, times : sequences of labels
+        Units and times of the panel.
+    units_as_columns : bool
+        Whether units were the columns of the table that the panel was read from.
+    """
+    begin = f"treated must name units of the panel, got {format_label(unit)}"
+    alike = [name for name in units if str(name) == str(unit)]
+    if alike:
+        kind, other = type(unit).__name__, type(alike[0]).__name__
+        return f"{begin} ({kind}); did you mean {format_label(alike[0])} ({other})"
+    if any(name is unit or name == unit for name in times):
+        side = "rows" if units_as_columns else "columns"
+        return (
+            f'{begin}, which is one of its times; say units="{side}" if the units are '
+            f"the {side} of a wide table, or swap unit and time of a long one"
+        )
+    texts = [str(name) for name in units]
+    near = difflib.get_close_matches(str(unit), texts, MAX_SUGGESTIONS, MIN_SIMILARITY)
+    if near:
+        suggestions = format_labels([units[texts.index(name)] for name in near])
+        return f"{begin}; did you mean {suggestions}"
+    return f"{begin}; there are {format_labels(units)}"
+
+
+def format_labels(labels: Sequence[Any], max_labels: int = MAX_LISTED) -> str:
+    """The first labels as `format_label` writes them, with dots if there are more.
+
+    Examples
+    --------
+    >>> format_labels((2008, 2009, "later"), max_labels=2)
+    '2008, 2009 ...'
+    >>> format_labels(("a", "b"))
+    "'a', 'b'"
+    """
+    return ", ".join(map(format_label, labels[:max_labels])) + (
+        " ..." if labels[max_labels:] else ""
+    )
+
+
+def format_label(label: Any) -> str:
+    """``repr`` of a label, of a NumPy scalar as a Python number or text."""
+    plain = label.item() if type(label).__module__ == "numpy" else label
+    return repr(plain)

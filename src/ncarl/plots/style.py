@@ -1,4 +1,4 @@
-"""What figures share: colours, names that can be read, and how they are saved."""
+"""Shared by all figures: colors, labels, axes, and how figures are saved and shown."""
 
 from __future__ import annotations
 
@@ -12,60 +12,61 @@ from typing import IO, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ncarl.storage import replacing
+from ncarl.io.files import atomic_write
 
-#: Where a pixel is missing; no grey, so that it is not taken for one.
-GAP = "#e8a33d"
+#: Color of missing entries; not a gray, which could be a value.
+MISSING_COLOR = "#e8a33d"
 INK = "#333333"
-#: What is drawn to be compared with, and words beside it.
-GREY, SOFT = "#999999", "#777777"
-#: Intervals that hold the truth, and those that do not.
-HELD, MISSED = "#2f6db3", "#d1495b"
+#: Reference lines and axes, and annotations.
+GRAY, DARK_GRAY = "#999999", "#777777"
+#: Main color, and color of what stands out, such as intervals that miss the truth.
+BLUE, RED = "#2f6db3", "#d1495b"
 #: Dots per inch of saved figures.
 DPI = 120
-#: More names than this along an axis cannot be read.
-MOST_NAMES = 40
+#: Most names along an axis.
+MAX_TICK_LABELS = 40
 #: Longer names are shortened in the middle.
-LONGEST = 24
+MAX_LABEL_LENGTH = 24
 
 
-def plain(name: object, most: int = LONGEST) -> str:
-    r"""A name as a figure can show it: short, on one line, no formula.
+def format_label(name: object, max_length: int = MAX_LABEL_LENGTH) -> str:
+    r"""A name as a label of a figure: short, on one line, not parsed as a formula.
 
     Parameters
     ----------
     name : object
-        What it is called.
-    most : int
-        Letters to show.
+        The name.
+    max_length : int
+        Most characters to show.
 
     Examples
     --------
-    >>> print(plain("price in $, net of $"))
+    >>> print(format_label("price in $, net of $"))
     price in \$, net of \$
-    >>> print(plain("a very long name of a column of a table"))
+    >>> print(format_label("a very long name of a column of a table"))
     a very long na…of a table
     """
-    text = "".join(_shown(letter) for letter in str(name)[: 50 * most])
+    text = "".join(_printable(letter) for letter in str(name)[: 50 * max_length])
     text = " ".join(text.split())
-    if len(text) > most:
-        ahead = max(1, round(0.6 * most))
-        text = f"{text[:ahead].rstrip()}…{text[len(text) - (most - ahead) :].lstrip()}"
-    # Matplotlib takes what stands between two dollars for a formula.
+    if len(text) > max_length:
+        head = max(1, round(0.6 * max_length))
+        tail = len(text) - (max_length - head)
+        text = f"{text[:head].rstrip()}…{text[tail:].lstrip()}"
+    # Matplotlib parses text between two dollar signs as a formula.
     return text.replace("$", r"\$")
 
 
-def _shown(letter: str) -> str:
-    """A letter, or a space for what is none: control characters, turns of direction."""
+def _printable(letter: str) -> str:
+    """A character, or a space in place of control and direction characters."""
     return " " if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co") else letter
 
 
-def names_of(names: Sequence[object] | None, count: int) -> list[str]:
-    """Names fit to be shown; numbers from 1 where there are none.
+def axis_labels(names: Sequence[object] | None, count: int) -> list[str]:
+    """Names as labels of a figure; numbers from 1 if there are none.
 
     Examples
     --------
-    >>> names_of(None, 2), names_of(["a", "b"], 2)
+    >>> axis_labels(None, 2), axis_labels(["a", "b"], 2)
     (['1', '2'], ['a', 'b'])
     """
     if names is None:
@@ -75,14 +76,14 @@ def names_of(names: Sequence[object] | None, count: int) -> list[str]:
             f"names must have one for each of the {count} columns, got {len(names)}; "
             "leave names out to have them numbered"
         )
-    return [plain(name) for name in names]
+    return [format_label(name) for name in names]
 
 
-def name_ticks(
+def set_tick_labels(
     ax: Any, names: Sequence[str], which: str = "xy", first: int = 0
 ) -> None:
-    """Write names along axes, every second or third only where they are many."""
-    step = -(-len(names) // MOST_NAMES)
+    """Write at most `MAX_TICK_LABELS` of the names along axes."""
+    step = -(-len(names) // MAX_TICK_LABELS)
     shown = names[:: max(step, 1)]
     places = [first + place for place in range(0, len(names), max(step, 1))]
     size = 8 if len(places) <= 30 else 7
@@ -92,26 +93,26 @@ def name_ticks(
         ax.set_yticks(places, shown, fontsize=size)
 
 
-def light(ax: Any, *, grid: str = "") -> None:
-    """Take off an axis what carries no news."""
+def despine(ax: Any, *, grid: str = "") -> None:
+    """Remove the top and right spines; add a light grid along ``grid``."""
     ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(color=GREY, labelcolor=INK)
+    ax.tick_params(color=GRAY, labelcolor=INK)
     for side in ("left", "bottom"):
-        ax.spines[side].set_color(GREY)
+        ax.spines[side].set_color(GRAY)
     if grid:
         ax.grid(axis=grid, color="#e8e8e8", linewidth=0.8)
         ax.set_axisbelow(True)
 
 
-def thinned(count: int, most: int) -> Any:
-    """Some of so many places, evenly spread; all where they are few."""
-    if count <= most:
+def spaced_indices(count: int, max_count: int) -> Any:
+    """Indices below ``count``, evenly spaced if there are more than ``max_count``."""
+    if count <= max_count:
         return np.arange(count)
-    return np.linspace(0, count - 1, most).round().astype(np.int64)
+    return np.linspace(0, count - 1, max_count).round().astype(np.int64)
 
 
 def write_png(figure: Figure, stream: str | Path | IO[bytes], dpi: int) -> None:
-    """Write a figure as PNG; letters that no font has are boxes, not warnings."""
+    """Write a figure as PNG, without warnings for characters that no font has."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not")
@@ -122,14 +123,14 @@ def write_png(figure: Figure, stream: str | Path | IO[bytes], dpi: int) -> None:
 def save_figure(
     figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI
 ) -> Path:
-    """The file that a figure was written to as PNG; it is whole or absent.
+    """Write a figure to a PNG file atomically, and return its path.
 
     Parameters
     ----------
     figure : Figure
-        What to write.
+        The figure.
     path : path
-        Where to; a file that is there is replaced.
+        The file; an existing one is replaced.
     dpi : int
         Dots per inch.
 
@@ -142,6 +143,32 @@ def save_figure(
     's.png'
     """
     target = Path(path)
-    with replacing(target) as temporary:
+    with atomic_write(target) as temporary:
         write_png(figure, temporary, dpi)
     return target
+
+
+def show(*figures: Figure) -> None:
+    """Show figures in windows, or below the cell of a notebook.
+
+    The functions of `ncarl.plots` do not use pyplot; this passes their figures to it.
+
+    Parameters
+    ----------
+    *figures : Figure
+        The figures.
+
+    Examples
+    --------
+    >>> from ncarl import plots
+    >>> figure = plots.spectrum([8.0, 1.0, 1.0])
+    >>> plots.show(figure)  # doctest: +SKIP
+    """
+    from matplotlib import pyplot as plt
+
+    for figure in figures:
+        manager = plt.figure(figsize=figure.get_size_inches()).canvas.manager
+        assert manager is not None
+        manager.canvas.figure = figure
+        figure.set_canvas(manager.canvas)
+    plt.show()

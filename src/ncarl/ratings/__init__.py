@@ -1,4 +1,7 @@
-"""Ratings: who gave what how many stars, and what to recommend to whom.
+"""Recommendations from ratings of items by users.
+
+Read in this order: `recommender` (the estimator), `scoring` (predictions for one user,
+for added users and for pairs), `data` (ids, tables in and out, result types).
 
 >>> from ncarl.ratings import Recommender
 >>> ratings = [("ann", "tea", 5), ("bob", "tea", 4), ("bob", "milk", 5)]
@@ -6,24 +9,24 @@
 True
 """
 
-from ncarl.ratings.answers import (
+from ncarl.ratings.data import (
     Explanation,
-    Rated,
+    RatedItem,
     Reason,
-    Recommended,
+    RecommendedItem,
+    RecommenderEvaluation,
     SimilarItem,
+    UnknownIdError,
 )
-from ncarl.ratings.evaluating import Evaluation
-from ncarl.ratings.ids import UnknownIdError
 from ncarl.ratings.recommender import Recommender
 
 __all__ = [
-    "Evaluation",
     "Explanation",
-    "Rated",
+    "RatedItem",
     "Reason",
-    "Recommended",
+    "RecommendedItem",
     "Recommender",
+    "RecommenderEvaluation",
     "SimilarItem",
     "UnknownIdError",
 ]

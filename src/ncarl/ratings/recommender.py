@@ -1,59 +1,119 @@
-"""Ratings in, recommendations out: the front door for users, items and stars."""
+"""`Recommender`: learns from ratings, predicts ratings and recommends items."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from typing import Any, Self
+from uuid import UUID
 
 import numpy as np
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from ncarl.bayes.selection import select_sides
+from ncarl.centering import ValueBounds
 from ncarl.core.types import Array
-from ncarl.estimators.parameters import check_choice, check_flag
-from ncarl.observed import Observed, from_triplets
-from ncarl.ratings import saving
-from ncarl.ratings.asking import Answering
-from ncarl.ratings.ids import Ids, plain_ids
-from ncarl.ratings.models import ready, served
-from ncarl.ratings.people import People
-from ncarl.ratings.reading import DUPLICATES, merged, numbers, read_columns, read_rated
+from ncarl.dataset import InMemoryDataset
+from ncarl.estimators.bayesian import BayesianNCARL
+from ncarl.estimators.ncarl import NCARL
+from ncarl.estimators.ncarl_cv import NCARLCV
+from ncarl.estimators.persistence import estimator_from_state, estimator_state
+from ncarl.estimators.validation import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+)
+from ncarl.exceptions import BrokenFileError
+from ncarl.io.files import read_archive, write_archive
+from ncarl.metrics import (
+    coverage,
+    hit,
+    interval_width,
+    mae,
+    ndcg,
+    precision,
+    recall,
+    rmse,
+    top_n,
+)
+from ncarl.observations import Observations, from_triplets
+from ncarl.ratings.data import (
+    DUPLICATES,
+    ID_TYPES,
+    Explanation,
+    RatedItem,
+    Reason,
+    RecommendedItem,
+    RecommenderEvaluation,
+    SimilarItem,
+    Vocabulary,
+    as_table,
+    merge_duplicates,
+    normalize_ids,
+    parse_ratings,
+    read_columns,
+    read_pairs,
+    read_user_ratings,
+)
+from ncarl.ratings.scoring import (
+    UserStore,
+    build_scorer,
+    check_known_ids,
+    clip_to_bounds,
+    predict_pairs,
+)
 
-UNKNOWN = ("average", "error")
-#: Times the largest rating of the fit that a rating may be; sums cannot overflow then.
-FAR = 1e6
-#: Columns that tables of answers have besides the items.
-RESERVED = ("predicted", "n_ratings", "low", "high", "similarity")
+HANDLE_UNKNOWN = ("average", "error")
+#: Ways to decompose a prediction into parts.
+DECOMPOSITIONS = ("ratings", "kernel")
+#: Columns that the returned tables have besides the items.
+RESERVED_COLUMNS = ("predicted", "n_ratings", "low", "high", "similarity")
+#: A new rating may be at most this many times the largest one of the fit, so that sums
+#: cannot overflow.
+MAX_RATING_FACTOR = 1e6
+#: Metrics of the first entries of a list, by the name that an evaluation has for them.
+RANKING_METRICS = {
+    "ndcg": ndcg,
+    "recall": recall,
+    "precision": precision,
+    "hit_rate": hit,
+}
+#: Kind of the archive that `Recommender.save` writes.
+ARCHIVE_KIND = "recommender"
+#: Parameters that the archive holds.
+SAVED_PARAMETERS = ("user", "item", "rating", "duplicates", "handle_unknown")
 
 
-class Recommender(Answering):
-    """Predicts ratings, recommends items, and says why.
+class Recommender(BaseEstimator):
+    """Recommender that predicts ratings, ranks items and explains predictions.
 
     Parameters
     ----------
     model : estimator, optional
-        A `BayesianNCARL` (the default), `NCARL` or `NCARLCV`; it is copied, not
-        changed.
+        A `BayesianNCARL` (the default), `NCARL` or `NCARLCV`; a clone of it is fitted.
     user, item, rating : str
-        What the columns of tables are called.
+        Names of the columns of tables.
     duplicates : {"error", "last", "mean"}, default="error"
-        What becomes of ratings that one user gave to one item more than once.
-    unknown : {"average", "error"}, default="average"
-        What `predict` makes of users and items that it does not know: an average
-        user, an item drawn at random; or an error.
+        What to do with several ratings of one item by one user: raise an error, keep
+        the last one, or take their mean.
+    handle_unknown : {"average", "error"}, default="average"
+        What `predict` does with users and items that the fit has not seen: take them
+        for an average user and for an item drawn at random, or raise an error.
 
     Attributes
     ----------
     model_ : estimator
         The fitted model; rows are users and columns are items.
     users, items : list
-        Ids of the users and items that are known.
+        Ids of the known users and items.
 
     Notes
     -----
-    Ids are whole numbers, text or UUIDs, those of users of one kind and those of items
-    of one kind. Tables come back in the library that the ratings of the fit came in:
-    pandas, polars, or else a list of named tuples.
+    Ids are integers, text or UUIDs; all users have ids of one kind, and so have all
+    items. Tables are returned in the library of the ratings that were fitted: pandas,
+    polars, or else a list of named tuples.
 
     Examples
     --------
@@ -62,73 +122,264 @@ class Recommender(Answering):
     ...            ("bob", "milk", 5), ("cid", "coffee", 5), ("cid", "tea", 1),
     ...            ("dan", "coffee", 4), ("dan", "milk", 2), ("eve", "tea", 5)]
     >>> model = Recommender().fit(ratings)
-    >>> [found.item for found in model.recommend("eve", n=2)]
+    >>> [row.item for row in model.recommend("eve", n=2)]
     ['milk', 'coffee']
     >>> new = model.add_user({"coffee": 5, "tea": 1})
     >>> model.predict(new, "milk") < model.predict("eve", "milk")
     True
     """
 
+    model_: Any
+    items_: Vocabulary
+    user_store_: UserStore
+    library_: str
+
     def __init__(
-        self, model: Any = None, *, user: str = "user", item: str = "item",
-        rating: str = "rating", duplicates: str = "error", unknown: str = "average",
-    ) -> None:  # fmt: skip
+        self,
+        model: Any = None,
+        *,
+        user: str = "user",
+        item: str = "item",
+        rating: str = "rating",
+        duplicates: str = "error",
+        handle_unknown: str = "average",
+    ) -> None:
         self.model = model
         self.user = user
         self.item = item
         self.rating = rating
         self.duplicates = duplicates
-        self.unknown = unknown
+        self.handle_unknown = handle_unknown
 
     def fit(self, ratings: Any, y: Any = None) -> Self:
-        """Learn from ratings.
+        """Fit the model to ratings.
 
         Parameters
         ----------
         ratings : frame, mapping or tuple of columns, `Ratings`, or rows
             A pandas or polars frame, or a mapping, with the columns that ``user``,
             ``item`` and ``rating`` name; a tuple of three columns; or a list of rows
-            (user, item, rating). What is not in it is not known, never zero.
+            (user, item, rating). Pairs that are not in it are missing, never zero.
         y : ignored
-            For scikit-learn's interface.
+            Present for API consistency with scikit-learn.
         """
         rule = check_choice("duplicates", self.duplicates, DUPLICATES)
-        check_choice("unknown", self.unknown, UNKNOWN)
-        if self.item in RESERVED:
+        check_choice("handle_unknown", self.handle_unknown, HANDLE_UNKNOWN)
+        if self.item in RESERVED_COLUMNS:
             raise ValueError(
-                f"item must not be a name that answers have a column of, "
-                f"{', '.join(RESERVED)}, got {self.item!r}; rename the column first"
+                "item must not be a name that answers have a column of, "
+                f"{', '.join(RESERVED_COLUMNS)}, got {self.item!r}; rename the column "
+                "first"
             )
         read = read_columns(ratings, (self.user, self.item, self.rating))
-        values = numbers(read.columns[2], self.rating)
+        values = parse_ratings(read.columns[2], self.rating)
         if len(values) == 0:
             raise ValueError("ratings holds no rating; nothing can be learned from it")
-        users, u = Ids.of("user", read.columns[0])
-        items, i = Ids.of("item", read.columns[1])
-        u, i, values, fault = merged(u, i, values, len(items), rule)
+        users, u = Vocabulary.from_column("user", read.columns[0])
+        items, i = Vocabulary.from_column("item", read.columns[1])
+        u, i, values, fault = merge_duplicates(u, i, values, len(items), rule)
         if fault is not None:
             raise ValueError(
                 f"user {read.columns[0][fault]!r} rated item {read.columns[1][fault]!r}"
                 " more than once; say which rating holds: duplicates='last' or 'mean'"
             )
         X = from_triplets(u, i, values, shape=(len(users), len(items)))
-        model = ready(self.model, Observed.from_sparse(X)).fit(X)
-        self._take_up(model, users, items, read.library)
+        model = _prepare_model(self.model, Observations.from_sparse(X)).fit(X)
+        self._set_fitted_attributes(model, users, items, read.library)
         return self
 
+    def _set_fitted_attributes(
+        self, model: Any, users: Vocabulary, items: Vocabulary, library: str
+    ) -> None:
+        self.model_ = model
+        self.items_ = items
+        self.library_ = library
+        self.user_store_ = UserStore(build_scorer(model), users)
+
+    @property
+    def users(self) -> list[Any]:
+        """Ids of all users: those of the fit, then those added later."""
+        check_is_fitted(self)
+        return list(self.user_store_)
+
+    @property
+    def items(self) -> list[Any]:
+        """Ids of all items."""
+        check_is_fitted(self)
+        return list(self.items_.values)
+
+    def predict(self, users: Any, items: Any) -> Any:
+        """Predict the ratings that users would give to items.
+
+        Parameters
+        ----------
+        users, items : ids, or lists of ids of one length
+            The pairs; a single id is paired with every id of the other list. An
+            unknown id stands for an average user, or for an item drawn at random from
+            all items, unless ``handle_unknown="error"``.
+
+        Returns
+        -------
+        float, or array of shape (pairs,)
+            Predictions within the bounds of ratings. For an item that the user has
+            rated, the rating without its noise.
+        """
+        user_ids, item_ids, single = self._resolve_pairs(users, items)
+        pairs = predict_pairs(self.user_store_, self.items_, user_ids, item_ids, None)
+        values = clip_to_bounds(
+            pairs, self._value_bounds, pairs.values, round_values=True
+        )
+        return float(values[0]) if single else values
+
+    def _resolve_pairs(
+        self, users: Any, items: Any
+    ) -> tuple[list[Any], list[Any], bool]:
+        """Ids as two lists of one length, and whether both were single ids."""
+        check_is_fitted(self)
+        user_ids, item_ids, single = read_pairs(users, items)
+        if self.handle_unknown == "error":
+            check_known_ids(self.user_store_, self.items_, user_ids, item_ids)
+        return user_ids, item_ids, single
+
+    def recommend(
+        self,
+        user: Any,
+        n: int = 10,
+        exclude_seen: bool = True,
+        *,
+        uncertainty_penalty: float = 0.0,
+        popularity: float = 0.0,
+        min_ratings: int = 1,
+        candidates: Any = None,
+        level: float | None = None,
+    ) -> Any:
+        """Recommend the ``n`` items with the highest predicted ratings, as a table.
+
+        Parameters
+        ----------
+        user : id or None
+            The user; None for an anonymous user without ratings.
+        n : int
+            Number of items; the table is shorter if fewer items are allowed.
+        exclude_seen : bool
+            Leave out items that the user has rated.
+        uncertainty_penalty : float
+            Number of standard deviations that are subtracted from a prediction before
+            items are ranked: at 1 or 2, an uncertain item needs a higher prediction.
+        popularity : float
+            Stars that are added for ten times as many ratings. People choose among
+            items that they have heard of: at 1 or 2, lists hold more of what they pick
+            next, and less that they would not have found by themselves.
+        min_ratings : int
+            Leave out items with fewer ratings in the fit.
+        candidates : list of ids, optional
+            Items to choose from.
+        level : float, optional
+            Add prediction intervals of this level.
+
+        Returns
+        -------
+        frame, or list of `RecommendedItem`
+            Items, the best first, with the ``predicted`` rating and ``n_ratings``, the
+            number of users who rated the item; with ``level`` also ``low`` and
+            ``high``.
+        """
+        check_is_fitted(self)
+        scores, values = self._score_items(
+            user,
+            exclude_seen=exclude_seen,
+            uncertainty_penalty=uncertainty_penalty,
+            popularity=popularity,
+            min_ratings=min_ratings,
+            candidates=candidates,
+        )
+        best = top_n(scores, check_integer("n", n, low=1))
+        ids = [self.items_.values[j] for j in best]
+        columns: dict[str, Any] = {
+            self.item: ids,
+            "predicted": self._value_bounds.clip_and_round(values[best], best),
+            "n_ratings": self._item_counts[best],
+        }
+        if level is not None:
+            low, high = self._predict_pair_intervals([user] * len(ids), ids, level)
+            columns |= {"low": low, "high": high}
+        return as_table(columns, self.library_, RecommendedItem, self._id_kinds)
+
+    def _score_items(
+        self,
+        user: Any,
+        *,
+        exclude_seen: bool = True,
+        uncertainty_penalty: float = 0.0,
+        popularity: float = 0.0,
+        min_ratings: int = 1,
+        candidates: Any = None,
+    ) -> tuple[Array, Array]:
+        """Scores of all items, minus infinity where not allowed, and predictions."""
+        row, position = self.user_store_.look_up(user)
+        penalty = check_number("uncertainty_penalty", uncertainty_penalty, low=0.0)
+        if penalty > 0.0:
+            self._check_noise("uncertainty_penalty")
+        kind = "latent" if penalty > 0.0 else None
+        values, std = self.user_store_.scorer.predict_all_items(row, position, kind)
+        scores = values.copy() if std is None else values - penalty * std
+        bonus = check_number("popularity", popularity, low=0.0)
+        scores += bonus * np.log10(np.maximum(self._item_counts, 1))
+        least = check_integer("min_ratings", min_ratings, low=0)
+        scores[self._item_counts < least] = -np.inf
+        if check_flag("exclude_seen", exclude_seen):
+            scores[row.indices] = -np.inf
+        if candidates is not None:
+            allowed = np.zeros(len(scores), dtype=bool)
+            allowed[[self.items_.position_of(item) for item in candidates]] = True
+            scores[~allowed] = -np.inf
+        return scores, values
+
+    def similar_items(self, item: Any, n: int = 10, *, min_ratings: int = 1) -> Any:
+        """List the ``n`` items most similar to an item, as a table.
+
+        Parameters
+        ----------
+        item : id
+            The item.
+        n : int
+            Number of items.
+        min_ratings : int
+            Leave out items with fewer ratings in the fit.
+
+        Returns
+        -------
+        frame, or list of `SimilarItem`
+            Items, the most similar first. ``similarity`` is the correlation of the
+            ratings of both items after the users' general levels are removed: 1 is
+            the same taste, 0 none in common.
+        """
+        check_is_fitted(self)
+        position = self.items_.position_of(item)
+        similarities = self.user_store_.scorer.similarities(position)
+        allowed = self._item_counts >= check_integer("min_ratings", min_ratings, low=0)
+        allowed[position] = False
+        scores = np.where(allowed, similarities, -np.inf)
+        best = top_n(scores, check_integer("n", n, low=1))
+        columns = {
+            self.item: [self.items_.values[j] for j in best],
+            "similarity": similarities[best],
+            "n_ratings": self._item_counts[best],
+        }
+        return as_table(columns, self.library_, SimilarItem, self._id_kinds)
+
     def add_user(self, ratings: Any, user: Any = None, *, replace: bool = False) -> Any:
-        """The id of a user who is known from now on; nothing is fitted again.
+        """Add a user, or ratings of a known user, without fitting again.
 
         Parameters
         ----------
         ratings : mapping, frame, tuple of two columns, or rows
-            What the user rated: ``{item: rating}``, a frame or rows of both.
+            The user's ratings: ``{item: rating}``, or a table of both columns.
         user : id, optional
-            Who it is; a new id is made up otherwise. Of a user that is known already,
-            ratings are added to those of before, and a rating of the same item takes
-            the place of the one of before.
+            The user; a new id is made up by default. The ratings of a known user are
+            added to the previous ones, and replace those of the same items.
         replace : bool
-            Forget the ratings of before.
+            Discard the previous ratings.
 
         Returns
         -------
@@ -137,60 +388,63 @@ class Recommender(Answering):
 
         Notes
         -----
-        What is said of such a user comes from the user's own ratings and the kernel of
-        the items. Items that the fit has not seen say nothing: they are left out with
-        a warning, or refused if ``unknown="error"``. Ratings outside the bounds that
-        the model was given (``clip=(1, 5)``) are refused.
+        Predictions for such a user depend on the user's own ratings and the kernel of
+        the items. Items that the fit has not seen carry no information: they are left
+        out with a warning, or refused if ``handle_unknown="error"``. Ratings outside
+        the bounds that the model was given (``clip=(1, 5)``) are refused.
         """
         check_is_fitted(self)
         check_flag("replace", replace)
-        columns = read_rated(ratings, (self.item, self.rating))
-        values = numbers(columns[1], self.rating)
+        item_ids, column = read_user_ratings(ratings, (self.item, self.rating))
+        values = parse_ratings(column, self.rating)
         if user is None:
-            user = self.people_.new_id()
-        (user,), kind = plain_ids("user", [user])
-        if kind != self.people_.ids.kind:
+            user = self.user_store_.new_id()
+        (user,), kind = normalize_ids("user", [user])
+        if kind != self.user_store_.vocabulary.kind:
             raise TypeError(
-                f"user must be of the kind of the other ids, {self.people_.ids.kind}, "
-                f"got {user!r}"
+                "user must be of the kind of the other ids, "
+                f"{self.user_store_.vocabulary.kind}, got {user!r}"
             )
-        places = self._known_items(columns[0])
-        known = places >= 0
-        self._check_bounds(values[known])
-        rule = str(self.duplicates)
-        _, i, kept, fault = merged(
-            np.zeros(int(known.sum()), dtype=np.int64), places[known], values[known],
-            len(self.items_), rule,
-        )  # fmt: skip
-        if fault is not None:
-            again = self.items_.values[places[known][fault]]
+        positions = self._item_positions(item_ids)
+        known = positions >= 0
+        positions, values = positions[known], values[known]
+        self._check_bounds(values)
+        _, i, kept, duplicate = merge_duplicates(
+            np.zeros(len(positions), dtype=np.int64),
+            positions,
+            values,
+            len(self.items_),
+            str(self.duplicates),
+        )
+        if duplicate is not None:
             raise ValueError(
-                f"item {again!r} is rated more than once; say which rating holds: "
-                "duplicates='last' or 'mean'"
+                f"item {self.items_.values[positions[duplicate]]!r} is rated more than "
+                "once; say which rating holds: duplicates='last' or 'mean'"
             )
-        self.people_.take(user, i, kept, replace=replace)
+        self.user_store_.add_ratings(user, i, kept, replace=replace)
         return user
 
-    def _known_items(self, items: list[Any]) -> Array:
-        """Places of items, -1 for those that are not known, which are told of."""
-        places = self.items_.codes(items)
-        strange = np.flatnonzero(places < 0)
-        if len(strange) == 0:
-            return places
-        first = self.items_.stranger(items[int(strange[0])])
-        if self.unknown == "error":
-            self.items_.place(items[int(strange[0])])
+    def _item_positions(self, items: list[Any]) -> Array:
+        """Positions of items, -1 for unknown ones, of which a warning tells."""
+        positions = self.items_.encode(items)
+        unknown = np.flatnonzero(positions < 0)
+        if len(unknown) == 0:
+            return positions
+        first = items[int(unknown[0])]
+        if self.handle_unknown == "error":
+            self.items_.position_of(first)  # raises
         warnings.warn(
-            f"{len(strange)} of {len(items)} ratings are left out: {first}",
+            f"{len(unknown)} of {len(items)} ratings are left out: "
+            f"{self.items_.unknown_message(first)}",
             UserWarning,
             stacklevel=3,
         )
-        return places
+        return positions
 
     def _check_bounds(self, values: Array) -> None:
-        """Raise if ratings lie outside a scale that was given, or of all proportion."""
-        largest = float(np.max(np.abs(self.people_.server.training.values)))
-        beyond = values[np.abs(values) / FAR > (largest or 1.0)]
+        """Raise if ratings are outside the given scale or out of all proportion."""
+        largest = float(np.max(np.abs(self.user_store_.scorer.training.values)))
+        beyond = values[np.abs(values) / MAX_RATING_FACTOR > (largest or 1.0)]
         if len(beyond):
             raise ValueError(
                 f"{self.rating} must be on the scale of the fit, whose ratings are up "
@@ -198,7 +452,7 @@ class Recommender(Answering):
             )
         clip = getattr(self.model_, "clip", None)
         if clip is None or isinstance(clip, str):
-            return  # bounds that were found in ratings do not tell where a scale ends
+            return  # bounds inferred from ratings do not tell where the scale ends
         low, high = clip
         outside = values[(values < low) | (values > high)]
         if len(outside):
@@ -207,23 +461,321 @@ class Recommender(Answering):
                 f"{high:g}), got {outside[0]:g}"
             )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file that `load` reads, without pickle.
+    def ratings_of(self, user: Any) -> Any:
+        """List the ratings of a user, the highest first, as a table."""
+        check_is_fitted(self)
+        row, _ = self.user_store_.look_up(user)
+        order = np.argsort(-row.values, kind="stable")
+        ids = [self.items_.values[k] for k in row.indices[order]]
+        columns = {self.item: ids, self.rating: row.values[order]}
+        return as_table(columns, self.library_, RatedItem, self._id_kinds)
 
-        The ratings and ids are in it: it is as private as they are, and readable by
-        its owner only.
+    def explain(
+        self, user: Any, item: Any, *, decomposition: str = "ratings"
+    ) -> Explanation:
+        """Decompose a prediction into parts that add up to it.
+
+        Parameters
+        ----------
+        user, item : id
+            The pair.
+        decomposition : {"ratings", "kernel"}, default="ratings"
+            Contribution of a rating: its deviation from the usual rating of its item
+            times a weight; or ``y_j K_jc``, the dual variable of the rating times the
+            kernel, where parts are larger and cancel each other.
         """
         check_is_fitted(self)
-        saving.save(self, path)
+        choice = check_choice("decomposition", decomposition, DECOMPOSITIONS)
+        row, position = self.user_store_.look_up(user)
+        j = self.items_.position_of(item)
+        parts = self.user_store_.scorer.decompose(
+            row, position, j, by_kernel=choice == "kernel"
+        )
+        ids = [self.items_.values[k] for k in row.indices]
+        reasons = tuple(
+            Reason(ids[k], float(row.values[k]), float(parts.contributions[k]))
+            for k in np.argsort(-np.abs(parts.contributions), kind="stable")
+        )
+        (predicted,) = self._value_bounds.clip_and_round(
+            np.array([parts.value]), np.array([j])
+        )
+        return Explanation(
+            user,
+            item,
+            float(predicted),
+            parts.item_level,
+            parts.user_level,
+            reasons,
+            parts.similar_users,
+        )
+
+    def predict_interval(
+        self, users: Any, items: Any, level: float = 0.9
+    ) -> tuple[Any, Any]:
+        """Predict intervals that hold the ratings with a given probability.
+
+        Parameters
+        ----------
+        users, items : ids, or lists of ids of one length
+            As in `predict`.
+        level : float
+            Fraction of the ratings that are to lie in their intervals.
+
+        Returns
+        -------
+        low, high : floats, or arrays of shape (pairs,)
+            Ends of the intervals.
+        """
+        user_ids, item_ids, single = self._resolve_pairs(users, items)
+        low, high = self._predict_pair_intervals(user_ids, item_ids, level)
+        return (float(low[0]), float(high[0])) if single else (low, high)
+
+    def _predict_pair_intervals(
+        self, user_ids: list[Any], item_ids: list[Any], level: float
+    ) -> tuple[Array, Array]:
+        part = check_number("level", level, low=0.0, strict=True)
+        if part >= 1.0:
+            raise ValueError(f"level must be below 1, got {level!r}")
+        self._check_noise("level")
+        pairs = predict_pairs(
+            self.user_store_, self.items_, user_ids, item_ids, "observed"
+        )
+        scorer = self.user_store_.scorer
+        blended = scorer.blended_conformal_scores.quantiles(part)
+        single_sided = scorer.conformal_scores.quantiles(part)
+        down, up = (
+            np.where(pairs.is_blended, b, s)
+            for b, s in zip(blended, single_sided, strict=True)
+        )
+        low, high = (
+            clip_to_bounds(pairs, self._value_bounds, end, round_values=False)
+            for end in (
+                pairs.values - down * pairs.deviations,
+                pairs.values + up * pairs.deviations,
+            )
+        )
+        return low, high
+
+    def _check_noise(self, parameter: str) -> None:
+        """Raise if ``parameter`` needs a noise model and there is none."""
+        if not self._has_noise_model():
+            raise ValueError(
+                f"{parameter} needs a model of the noise, and {self.model_._noise_hint}"
+            )
+
+    def _has_noise_model(self) -> bool:
+        return float(self.model_._noise_level()) > 0.0
+
+    def evaluate(
+        self,
+        test: Any,
+        n: int = 10,
+        *,
+        good: float | None = None,
+        level: float = 0.9,
+        uncertainty_penalty: float = 0.0,
+        popularity: float = 0.0,
+        min_ratings: int = 1,
+    ) -> RecommenderEvaluation:
+        """Evaluate predictions, intervals and lists on held-out ratings.
+
+        Parameters
+        ----------
+        test : frame, mapping or tuple of columns, or rows
+            Ratings as in `fit`; none of them may have been fitted or added.
+        n : int
+            Length of the lists.
+        good : float, optional
+            Least rating that counts as good; by default the mean rating of the fit.
+        level : float
+            Level of the intervals.
+        uncertainty_penalty, popularity, min_ratings
+            How lists are ranked, as in `recommend`.
+        """
+        check_is_fitted(self)
+        read = read_columns(test, (self.user, self.item, self.rating), "test")
+        users, items, column = read.columns
+        truth = parse_ratings(column, self.rating)
+        if len(truth) == 0:
+            raise ValueError("test holds no rating")
+        fitted_values = self.user_store_.scorer.training.values
+        least = float(fitted_values.mean()) if good is None else float(good)
+        length = check_integer("n", n, low=1)
+        self._check_not_in_training(users, items)
+        errors = self._evaluate_predictions(users, items, truth, level)
+        liked: dict[Any, list[int]] = {}  # positions of good items, by user
+        positions = self.items_.encode(items)
+        for user, position, value in zip(users, positions, truth, strict=True):
+            if value >= least and position >= 0 and user in self.user_store_:
+                liked.setdefault(user, []).append(int(position))
+        ranking = self._evaluate_rankings(
+            liked,
+            length,
+            uncertainty_penalty=uncertainty_penalty,
+            popularity=popularity,
+            min_ratings=min_ratings,
+        )
+        return RecommenderEvaluation(
+            **errors,
+            **ranking,
+            level=level,
+            n=length,
+            good=least,
+            n_ratings=len(truth),
+            n_users=len(liked),
+            unknown_users=sum(user not in self.user_store_ for user in users),
+            unknown_items=int((positions < 0).sum()),
+        )
+
+    def _check_not_in_training(self, users: list[Any], items: list[Any]) -> None:
+        """Raise if a held-out rating was fitted or added."""
+        rated: dict[Any, set[int]] = {}
+        for row, (user, item) in enumerate(zip(users, items, strict=True)):
+            if user not in self.user_store_:
+                continue
+            if user not in rated:
+                rated[user] = set(self.user_store_.look_up(user)[0].indices.tolist())
+            if self.items_.find(item) in rated[user]:
+                raise ValueError(
+                    f"test must hold ratings that were not fitted, and row {row} (user "
+                    f"{user!r}, item {item!r}) was; split first, fit on one part"
+                )
+
+    def _evaluate_predictions(
+        self, users: list[Any], items: list[Any], truth: Array, level: float
+    ) -> dict[str, float]:
+        """Errors of predictions, and coverage and width of intervals."""
+        predicted = np.asarray(self.predict(users, items))
+        errors = {"rmse": rmse(truth, predicted), "mae": mae(truth, predicted)}
+        if not self._has_noise_model():
+            return {**errors, "coverage": float("nan"), "width": float("nan")}
+        low, high = self.predict_interval(users, items, level)
+        return {
+            **errors,
+            "coverage": coverage(truth, low, high),
+            "width": interval_width(low, high),
+        }
+
+    def _evaluate_rankings(
+        self, liked: dict[Any, list[int]], n: int, **options: Any
+    ) -> dict[str, float]:
+        """Means over users of the metrics of their first ``n`` recommendations."""
+        rows = []
+        for user, positions in liked.items():
+            scores, _ = self._score_items(user, **options)
+            relevant = np.zeros(len(scores))
+            relevant[positions] = 1.0
+            rows.append(
+                [metric(relevant, scores, n) for metric in RANKING_METRICS.values()]
+            )
+        means = np.mean(rows, axis=0) if rows else np.full(len(RANKING_METRICS), np.nan)
+        return {
+            name: float(mean) for name, mean in zip(RANKING_METRICS, means, strict=True)
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the recommender to one file that `load` reads, without pickle.
+
+        The file holds the ratings and ids: it is as private as they are, and readable
+        by its owner only.
+        """
+        check_is_fitted(self)
+        store = self.user_store_
+        header, arrays = estimator_state(self.model_, training_data=True)
+        users, rows = list(store.added), list(store.added.values())
+        own = {
+            "parameters": {name: getattr(self, name) for name in SAVED_PARAMETERS},
+            "library": self.library_,
+            "users": store.vocabulary.to_json(),
+            "items": self.items_.to_json(),
+            "added": [str(u) if isinstance(u, UUID) else u for u in users],
+        }
+        ends = np.cumsum([0, *(row.n_observed for row in rows)])
+        arrays["added/ends"] = ends.astype(np.int64)
+        arrays["added/items"] = _concatenate([row.indices for row in rows], np.int32)
+        arrays["added/values"] = _concatenate([row.values for row in rows], np.float64)
+        header = {**header, "kind": ARCHIVE_KIND, "recommender": own}
+        write_archive(path, header, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The recommender that `save` wrote, with the users added to it."""
-        return saving.load(cls, path)
+        """Read a recommender that `save` wrote, with the users added to it."""
+        header, arrays = read_archive(path, ARCHIVE_KIND)
+        try:
+            own = header["recommender"]
+            model = estimator_from_state(header, arrays)
+            users = Vocabulary.from_json("user", own["users"])
+            items = Vocabulary.from_json("item", own["items"])
+            recommender = cls(model, **own["parameters"])
+            recommender._set_fitted_attributes(model, users, items, own["library"])
+            store, id_type = recommender.user_store_, ID_TYPES[users.kind]
+            ends = arrays["added/ends"]
+            for k, user in enumerate(own["added"]):
+                part = slice(int(ends[k]), int(ends[k + 1]))
+                store.added[id_type(user)] = store.scorer.make_row(
+                    arrays["added/items"][part], arrays["added/values"][part]
+                )
+        except KeyError as error:
+            raise BrokenFileError(
+                f"path {str(path)!r} is damaged: it lacks {error}"
+            ) from error
+        return recommender
 
-    def _take_up(self, model: Any, users: Ids, items: Ids, library: str) -> None:
-        """Set the fitted attributes."""
-        self.model_ = model
-        self.items_ = items
-        self.library_ = library
-        self.people_ = People(served(model), users)
+    @property
+    def _id_kinds(self) -> dict[str, str]:
+        """Kinds of ids, by the columns of returned tables that hold them."""
+        return {self.item: self.items_.kind}
+
+    @property
+    def _value_bounds(self) -> ValueBounds:
+        return self.user_store_.scorer.model.bounds
+
+    @property
+    def _item_counts(self) -> Array:
+        """Number of ratings of each item in the fit."""
+        return self.user_store_.scorer.training.column_counts
+
+
+def _prepare_model(model: Any, observed: Observations) -> Any:
+    """Clone a model, set up so that it learns a kernel of the items.
+
+    Raises
+    ------
+    TypeError
+        If the class of the model has no such kernel.
+    ValueError
+        If its parameters, or the number of items, rule one out.
+    """
+    if model is None:
+        model = BayesianNCARL()
+    if not isinstance(model, BayesianNCARL | NCARL | NCARLCV):
+        given = model if isinstance(model, type) else type(model)
+        raise TypeError(
+            "model must be a BayesianNCARL, NCARL or NCARLCV, which learn how items go "
+            "together and so can serve new users and say why, got "
+            f"{'the class ' if isinstance(model, type) else ''}{given.__name__}"
+        )
+    copy = clone(model)
+    if not isinstance(copy, BayesianNCARL):
+        if copy.orientation == "rows":
+            raise ValueError(
+                "model must have its kernel on the items, got orientation='rows'; use "
+                "orientation='columns'"
+            )
+        return copy.set_params(orientation="columns")
+    if copy.sides == "rows":
+        raise ValueError(
+            "model must have a kernel of the items, got sides='rows'; use 'auto', "
+            "'columns' or 'both'"
+        )
+    if copy.sides == "auto" and not select_sides("auto", InMemoryDataset(observed))[0]:
+        raise ValueError(
+            f"{observed.shape[1]} items are too many for a kernel of the items; leave "
+            "out those with few ratings, or insist with "
+            "model=BayesianNCARL(sides='columns')"
+        )
+    return copy
+
+
+def _concatenate(parts: list[Array], dtype: Any) -> Array:
+    return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype)

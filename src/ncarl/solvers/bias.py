@@ -1,4 +1,4 @@
-"""Row and column effects by turns, as a solver like the others."""
+"""Row and column effects with ridge penalties, by alternating sweeps."""
 
 from __future__ import annotations
 
@@ -7,66 +7,83 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncarl.core.singular import frobenius
+from ncarl.centering import TwoWayEffects
+from ncarl.core.svd import frobenius_norm
 from ncarl.core.types import Array
-from ncarl.observed import Observed
-from ncarl.solvers.problem import Clock, Ending, Step, ratio
-from ncarl.two_way import TwoWay
+from ncarl.observations import Observations
+from ncarl.solvers.base import (
+    SolverResult,
+    SolverStep,
+    Timer,
+    ratio,
+)
 
 
 @dataclass(frozen=True)
-class Sweeps:
-    """The solver; its state is a `TwoWay`.
+class BiasSolver:
+    """Solver of the two-way effects model; its state is a `TwoWayEffects`.
 
     Attributes
     ----------
-    observed : Observed
-        The entries.
+    observed : Observations
+        The observed entries.
     row_ridge, column_ridge : float or None
-        Ridges of the effects; None learns them.
+        Ridge penalties of the effects; None learns them.
     """
 
-    observed: Observed
+    observed: Observations
     row_ridge: float | None
     column_ridge: float | None
     degree: float = 2.0
 
-    def begin(self) -> TwoWay:
-        """No effects."""
-        none = TwoWay.nothing(self.observed.shape)
+    def initial_state(self) -> TwoWayEffects:
+        """Effects of 0, with the given ridges or 1."""
+        zeros = TwoWayEffects.zeros(self.observed.shape)
         given = (self.row_ridge, self.column_ridge)
         ridges = [1.0 if ridge is None else ridge for ridge in given]
-        return TwoWay(none.a, none.b, *ridges)
+        return TwoWayEffects(zeros.row_effects, zeros.column_effects, *ridges)
 
-    def steps(self, state: TwoWay, step: int) -> Iterator[Step]:
-        """Turns for ever."""
-        clock = Clock()
+    def steps(self, state: TwoWayEffects, step: int) -> Iterator[SolverStep]:
+        """Yield sweeps over both sides from ``state`` on."""
+        timer = Timer()
         o = self.observed
-        rms = frobenius(o.values) / np.sqrt(o.n_observed)
+        rms = frobenius_norm(o.values) / np.sqrt(o.n_observed)
         while True:
             step += 1
-            learned = (self.row_ridge is None, self.column_ridge is None)
-            new = state.swept(o, rows=learned[0], columns=learned[1])
-            moved = max(_largest(new.a - state.a), _largest(new.b - state.b))
-            left = o.values - new.a[o.rows] - new.b[o.indices]
-            objective = float(
-                left @ left + new.ridge_a * new.a @ new.a + new.ridge_b * new.b @ new.b
+            new = state.sweep(
+                o,
+                learn_row_ridge=self.row_ridge is None,
+                learn_column_ridge=self.column_ridge is None,
             )
-            notes = {"row_ridge": new.ridge_a, "column_ridge": new.ridge_b}
-            change = ratio(moved, float(rms))
-            yield Step(step, new, objective / 2.0, change, notes, clock.look())
+            largest = max(
+                _max_abs(new.row_effects - state.row_effects),
+                _max_abs(new.column_effects - state.column_effects),
+            )
+            residuals = _residuals(o, new)
+            objective = float(
+                residuals @ residuals
+                + new.row_ridge * new.row_effects @ new.row_effects
+                + new.column_ridge * new.column_effects @ new.column_effects
+            )
+            notes = {"row_ridge": new.row_ridge, "column_ridge": new.column_ridge}
+            change = ratio(largest, float(rms))
+            yield SolverStep(step, new, objective / 2.0, change, notes, timer.lap())
             state = new
 
-    def end(self, last: Step) -> Ending:
-        """The effects; nothing is left for factors."""
-        found: TwoWay = last.state
+    def finalize(self, last: SolverStep) -> SolverResult:
+        """The effects, and empty factors."""
+        effects: TwoWayEffects = last.state
         o = self.observed
-        left = o.values - found.a[o.rows] - found.b[o.indices]
-        residual = ratio(frobenius(left), frobenius(o.values))
-        nothing = (np.zeros((o.shape[0], 0)), np.zeros((0, o.shape[1])))
-        return Ending(None, nothing, residual, 0, {"effects_": found})
+        residuals = _residuals(o, effects)
+        residual = ratio(frobenius_norm(residuals), frobenius_norm(o.values))
+        empty = (np.zeros((o.shape[0], 0)), np.zeros((0, o.shape[1])))
+        return SolverResult(None, empty, residual, 0, {"effects_": effects})
 
 
-def _largest(values: Array) -> float:
-    """Largest absolute value; 0 of none."""
+def _residuals(o: Observations, effects: TwoWayEffects) -> Array:
+    """Observed values minus their row and column effects."""
+    return o.values - effects.row_effects[o.rows] - effects.column_effects[o.indices]
+
+
+def _max_abs(values: Array) -> float:
     return float(np.max(np.abs(values), initial=0.0))

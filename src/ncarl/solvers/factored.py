@@ -1,16 +1,29 @@
-r"""Completion by two factors of small norm, and what factored models share.
+r"""Completion by a product of two factors: the nuclear norm and FGSR.
 
-``min 1/2 ||A||^2 + 1/2 ||B||^2`` such that ``X = A B`` agrees with the observed
-entries, by ADMM:
+`FactoredADMM` solves ``min 1/2 ||A||^2 + 1/2 ||B||^2`` such that ``X = A B`` agrees
+with the observed entries:
 
 .. code-block:: text
 
     B <- argmin of the ridge problem given A, then A given B
-    X <- observed values, A B - Y / mu in the gaps
+    X <- observed values, and A B - Y / mu at missing entries
     Y <- Y + mu (X - A B)
 
-The least value for a product is its nuclear norm, so enough columns make this the
-nuclear norm's completion without a singular value decomposition a step.
+The minimum over all factors of a product is its nuclear norm, so with enough columns
+this is nuclear norm completion without a singular value decomposition a step.
+
+FGSR (factor group-sparse regularization) uses other regularizers,
+
+.. code-block:: text
+
+    p = 2/3:  sum of the norms of A's columns + a/2 ||B||^2
+    p = 1/2:  sum of the norms of A's columns + a times that of B's rows
+
+whose minima for a product are ``3/2 a^(1/3) sum s^(2/3)`` and ``2 a^(1/2) sum s^(1/2)``
+of its singular values s. `GroupSparseADMM` is a linearized ADMM with observed entries
+fixed: the update of A is a proximal gradient step, that of B a ridge solution (p = 2/3)
+or another such step (p = 1/2). `GroupSparsePALM` allows for noise and makes a proximal
+gradient step in each factor (PALM).
 """
 
 from __future__ import annotations
@@ -22,40 +35,423 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace
 
-from ncarl.core.singular import Triplets, frobenius, like, triplets
-from ncarl.core.types import Array
-from ncarl.observed import Observed
-from ncarl.solvers.problem import (
-    Clock,
-    Ending,
-    Problem,
-    Step,
-    change_of,
-    ratio,
-    steps_of,
+from ncarl.core.svd import (
+    SVDResult,
+    asarray_like,
+    frobenius_norm,
+    full_svd,
+    to_numpy,
 )
-from ncarl.solvers.split import Balanced
+from ncarl.core.types import Array
+from ncarl.observations import Observations
+from ncarl.solvers.admm import ResidualBalancing
+from ncarl.solvers.base import (
+    DenseProblem,
+    SolverResult,
+    SolverStep,
+    Timer,
+    iterate_steps,
+    ratio,
+    relative_change,
+)
+from ncarl.solvers.penalties import SchattenNorm
 
-#: Singular values below this part of the largest do not count for a rank.
-RANK_SHARE = 1e-5
-#: Once ``mu`` has been balanced it moves by this factor each time that so many steps
-#: have not brought the residuals below this part of what they were.
-GROWTH, PATIENCE, PROGRESS = 1.5, 50, 0.8
+#: Singular values below this fraction of the largest do not count for a rank.
+RANK_TOL = 1e-5
+#: Columns whose squared norm is below this fraction of the largest are dropped.
+PRUNE_TOL = 1e-10
+#: Triplets below this fraction of the largest are left out of initial factors.
+ZERO_TOL = 1e-10
+#: `FactoredADMM`: after the balancing ``mu`` changes by this factor each time that this
+#: many steps have not lowered the residuals to this fraction.
+MU_FACTOR, MU_PATIENCE, MU_PROGRESS = 1.5, 50, 0.8
+
+#: `GroupSparseADMM`: initial threshold of singular values relative to the largest, for
+#: p = 2/3 and p = 1/2.
+INITIAL_THRESHOLD, INITIAL_THRESHOLD_HALF = 0.05, 0.15
+#: With missing entries the threshold is at least this fraction of that.
+MIN_THRESHOLD_RATIO = 0.2
+#: Growth of ``mu`` in a step in which X changes by less than this fraction of its
+#: distance to the product, and in every step after this many.
+MU_GROWTH, MU_GROWTH_RATIO, MU_GROWTH_AFTER = 1.02, 0.3, 400
+#: ``mu`` falls by this factor at this interval, up to this step, while X changes by
+#: more than this multiple of its distance to the product.
+MU_DECAY, MU_DECAY_INTERVAL, MU_DECAY_UNTIL, MU_DECAY_RATIO = 1.5, 15, 200, 10.0
+#: Dropped columns are restored if, late in the run, this many steps have not lowered
+#: the distance between X and the product to this fraction.
+RESTART_INTERVAL, RESTART_PROGRESS = 50, 0.8
 
 
-def usual_rank(observed: Observed) -> int:
-    """Columns with which factors can reach the least nuclear norm.
+@dataclass(frozen=True, eq=False)
+class FactoredState:
+    """State of `FactoredADMM`."""
 
-    There is a minimiser whose rank r satisfies ``r (r + 1) / 2 <= entries``, and with
+    A: Array  # left factor (m, d)
+    B: Array  # right factor (d, n)
+    X: Array  # completed matrix (m, n), with the observed values
+    Y: Array  # multipliers (m, n), 0 at missing entries
+    mu: float  # penalty parameter of the constraint X = A B
+    residual: float = 1.0  # ||P(A B - M)|| / ||M||
+    reference_residual: float = math.inf  # larger residual when last compared
+
+
+@dataclass(frozen=True)
+class FactoredADMM:
+    """Solver of ``min 1/2 ||A||^2 + 1/2 ||B||^2`` with observed entries fixed.
+
+    Attributes
+    ----------
+    problem : DenseProblem
+        The matrix to complete.
+    rank : int
+        Number of columns of A.
+    schedule : ResidualBalancing
+        Initial ``mu``, and its update in the first steps.
+    """
+
+    problem: DenseProblem
+    rank: int
+    schedule: ResidualBalancing
+    degree: float = 1.0
+
+    def initial_state(self) -> FactoredState:
+        """Balanced factors of the zero-filled matrix, rescaled by its density."""
+        svd = spectral_init(self.problem, self.rank, 1.0 / self.problem.density)
+        A, B = factors_from_svd(svd, 0.5)
+        Y = array_namespace(A).zeros_like(self.problem.M)
+        return FactoredState(
+            A, B, self.problem.fill_missing(A @ B), Y, self.schedule.initial_mu()
+        )
+
+    def steps(self, state: FactoredState, step: int) -> Iterator[SolverStep]:
+        """Yield the ADMM steps from ``state`` on."""
+        return iterate_steps(self._step, state, step, self.problem)
+
+    def _step(self, state: FactoredState, step: int, timer: Timer) -> SolverStep:
+        mu, Y = state.mu, state.Y
+        W = state.X + Y / mu
+        B = ridge_right(state.A, W, 1.0 / mu)
+        A = ridge_left(W, B, 1.0 / mu)
+        Z = A @ B
+        X = self.problem.fill_missing(Z - Y / mu)
+        Y = Y + mu * (X - Z)
+        primal = relative_change(X, Z)
+        dual = ratio(mu * frobenius_norm(X - state.X), frobenius_norm(Y))
+        change = max(primal, dual)
+        notes = {"primal": primal, "dual": dual, "mu": mu}
+        mu, reference = self._next_mu(state, step, primal, dual)
+        new = FactoredState(A, B, X, Y, mu, self.problem.residual(Z), reference)
+        value = (frobenius_norm(A) ** 2 + frobenius_norm(B) ** 2) / 2.0
+        return SolverStep(step, new, value, change, notes, timer.lap())
+
+    def _next_mu(
+        self, state: FactoredState, step: int, primal: float, dual: float
+    ) -> tuple[float, float]:
+        """The next ``mu``, and the residual to compare later ones with.
+
+        With fewer columns than the rank of the nuclear norm's completion the problem
+        is nonconvex, and with a small ``mu`` the iteration can cycle; a larger one
+        ends that.
+        """
+        if step <= self.schedule.max_steps:
+            return self.schedule.next_mu(state.mu, step, primal, dual), math.inf
+        if step % MU_PATIENCE:
+            return state.mu, state.reference_residual
+        now = max(primal, dual)
+        if now < MU_PROGRESS * state.reference_residual:
+            return state.mu, now
+        # A larger mu would only slow down the dual residual.
+        grows = self.schedule.imbalance * primal > dual
+        return state.mu * (MU_FACTOR if grows else 1.0 / MU_FACTOR), now
+
+    def finalize(self, last: SolverStep) -> SolverResult:
+        """The completed matrix, with the observed values."""
+        state: FactoredState = last.state
+        rank = product_rank(state.A, state.B)
+        X = self.problem.compute_device.to_numpy(state.X)
+        return SolverResult(X, None, state.residual, rank)
+
+
+@dataclass(frozen=True)
+class GroupSparseRegularizer:
+    """Factor group-sparse regularizer of two factors.
+
+    Attributes
+    ----------
+    half : bool
+        Whether p is 1/2 instead of 2/3.
+    a : float
+        Weight of B; it only moves scale from one factor to the other.
+    """
+
+    half: bool
+    a: float = 1.0
+
+    @property
+    def penalty(self) -> SchattenNorm:
+        """Its minimum for a product, up to the factor `weight`."""
+        return SchattenNorm(0.5 if self.half else 2.0 / 3.0)
+
+    @property
+    def weight(self) -> float:
+        """The factor between the minimum for a product and `penalty`."""
+        return float(2.0 * self.a**0.5 if self.half else 1.5 * self.a ** (1.0 / 3.0))
+
+    def value(self, A: Array, B: Array) -> float:
+        """Value of the regularizer at two factors."""
+        xp = array_namespace(A)
+        left = float(xp.sum(column_norms(A)))
+        if self.half:
+            return left + self.a * float(xp.sum(column_norms(B.T)))
+        return left + self.a / 2.0 * frobenius_norm(B) ** 2
+
+    def best_factors(self, svd: SVDResult) -> tuple[Array, Array]:
+        """The factors of a product that minimize the regularizer, from its SVD."""
+        rank = int(np.count_nonzero(svd.s > ZERO_TOL * svd.s[0]))
+        A, B = factors_from_svd(
+            truncate_svd(svd, rank), 0.5 if self.half else 2.0 / 3.0
+        )
+        shift = self.a**0.5 if self.half else self.a ** (1.0 / 3.0)
+        return shift * A, B / shift
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSparseADMMState:
+    """State of `GroupSparseADMM`; the number of columns d decreases."""
+
+    A: Array  # left factor (m, d)
+    B: Array  # right factor (d, n)
+    X: Array  # completed matrix (m, n), with the observed values
+    Y: Array  # multipliers (m, n), 0 at missing entries
+    mu: float  # penalty parameter of the constraint X = A B
+    residual: float = 1.0  # ||P(A B - M)|| / ||M||
+    reference_residual: float = math.inf  # primal residual when last compared
+
+
+@dataclass(frozen=True)
+class GroupSparseADMM:
+    """Solver of ``min regularizer(A, B)`` with observed entries fixed.
+
+    Attributes
+    ----------
+    problem : DenseProblem
+        The matrix to complete.
+    regularizer : GroupSparseRegularizer
+        The regularizer.
+    rank : int
+        Initial number of columns.
+    mu : float, optional
+        Initial penalty parameter of the constraint ``X = A B``. By default so large
+        that singular values above 0.05 (p = 1/2: 0.15) of the largest pass the
+        threshold, and smaller ones too if the initial matrix has them.
+    growth : float
+        Growth of ``mu``; slower growth balances the factors better.
+    """
+
+    problem: DenseProblem
+    regularizer: GroupSparseRegularizer
+    rank: int
+    mu: float | None = None
+    growth: float = MU_GROWTH
+
+    @property
+    def degree(self) -> float:
+        """Degree of the Schatten penalty."""
+        return self.regularizer.penalty.degree
+
+    def initial_state(self) -> GroupSparseADMMState:
+        """The best factors of the zero-filled matrix.
+
+        They are not rescaled by the density: what that adds to the small singular
+        values takes many steps to remove.
+        """
+        svd = spectral_init(self.problem, self.rank)
+        A, B = self.regularizer.best_factors(svd)
+        Y = array_namespace(A).zeros_like(self.problem.M)
+        mu = self._default_mu(svd.s) if self.mu is None else self.mu
+        return GroupSparseADMMState(A, B, self.problem.fill_missing(A @ B), Y, mu)
+
+    def _default_mu(self, s: Array) -> float:
+        s = s[s > ZERO_TOL * s[0]]
+        if len(s) == 0:
+            return 1.0
+        usual = (
+            INITIAL_THRESHOLD_HALF if self.regularizer.half else INITIAL_THRESHOLD
+        ) * float(s[0])
+        threshold = min(usual, float(s[-1]))
+        if self.problem.density < 1.0:
+            # With missing entries smaller values are noise, and slow to converge.
+            threshold = max(threshold, MIN_THRESHOLD_RATIO * usual)
+        return self.regularizer.weight / self.regularizer.penalty.strength(threshold)
+
+    def steps(self, state: GroupSparseADMMState, step: int) -> Iterator[SolverStep]:
+        """Yield the ADMM steps from ``state`` on."""
+        return iterate_steps(self._step, state, step, self.problem)
+
+    def _step(self, state: GroupSparseADMMState, step: int, timer: Timer) -> SolverStep:
+        mu, Y = state.mu, state.Y
+        W = state.X + Y / mu
+        A, B = self._update_factors(state.A, state.B, W, mu)
+        Z = A @ B
+        X = self.problem.fill_missing(Z - Y / mu)
+        Y = Y + mu * (X - Z)
+        primal, x_change = relative_change(X, Z), relative_change(X, state.X)
+        residual, reference = self.problem.residual(Z), state.reference_residual
+        value = self.regularizer.value(A, B)
+        notes = {"primal": primal, "rank": float(A.shape[1]), "mu": mu}
+        if step > MU_GROWTH_AFTER and step % RESTART_INTERVAL == 0:
+            if primal > RESTART_PROGRESS * reference and A.shape[1] < self.rank:
+                A, B, Y = self._restart(X)
+            reference = primal
+        mu = self._next_mu(mu, step, primal, x_change)
+        new = GroupSparseADMMState(A, B, X, Y, mu, residual, reference)
+        change = max(primal, x_change)
+        return SolverStep(step, new, value, change, notes, timer.lap())
+
+    def _restart(self, X: Array) -> tuple[Array, Array, Array]:
+        """Factors of X with all columns, and multipliers of 0.
+
+        Needed if so many columns were dropped that no product agrees with the entries.
+        """
+        A, B = self.regularizer.best_factors(truncate_svd(full_svd(X), self.rank))
+        return A, B, array_namespace(X).zeros_like(X)
+
+    def _next_mu(self, mu: float, step: int, primal: float, x_change: float) -> float:
+        """The next ``mu``.
+
+        If it is too large X changes too little, and if it is too small columns that
+        are needed are dropped; so it starts large and falls while the product keeps
+        up. Earlier growth would freeze the iteration at a larger regularizer.
+        """
+        if (
+            step <= MU_DECAY_UNTIL
+            and step % MU_DECAY_INTERVAL == 0
+            and x_change > MU_DECAY_RATIO * primal
+        ):
+            return mu / MU_DECAY
+        grows = x_change < MU_GROWTH_RATIO * primal or step > MU_GROWTH_AFTER
+        return self.growth * mu if grows else mu
+
+    def _update_factors(
+        self, A: Array, B: Array, W: Array, mu: float
+    ) -> tuple[Array, Array]:
+        """The next factors for ``W = X + Y / mu``."""
+        if self.regularizer.half:
+            # Gradient steps do not solve the subproblems, so make two of them.
+            for _ in range(2):
+                A = prox_step_left(A, W @ B.T, B @ B.T, 1.0 / mu)
+                B = prox_step_left(B.T, W.T @ A, A.T @ A, self.regularizer.a / mu).T
+            return prune_columns(A, B)
+        A = prox_step_left(A, W @ B.T, B @ B.T, 1.0 / mu)
+        if A.shape[1]:
+            B = ridge_right(A, W, self.regularizer.a / mu)
+        return prune_columns(A, B)
+
+    def finalize(self, last: SolverStep) -> SolverResult:
+        """The completed matrix, with the observed values."""
+        state: GroupSparseADMMState = last.state
+        rank = product_rank(state.A, state.B)
+        return SolverResult(
+            self.problem.compute_device.to_numpy(state.X), None, state.residual, rank
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSparsePALMState:
+    """State of `GroupSparsePALM`; the number of columns d decreases."""
+
+    A: Array  # left factor (m, d)
+    B: Array  # right factor (d, n)
+
+
+@dataclass(frozen=True)
+class GroupSparsePALM:
+    """Solver of ``min 1/2 ||P(A B) - M||^2 + lam regularizer(A, B)`` by PALM.
+
+    Attributes
+    ----------
+    problem : DenseProblem
+        The matrix to complete.
+    regularizer : GroupSparseRegularizer
+        The regularizer.
+    lam : float
+        Its strength.
+    rank : int
+        Initial number of columns.
+    """
+
+    problem: DenseProblem
+    regularizer: GroupSparseRegularizer
+    lam: float
+    rank: int
+    degree: float = 2.0
+
+    def initial_state(self) -> GroupSparsePALMState:
+        """The best factors of the zero-filled matrix, rescaled by its density."""
+        svd = spectral_init(self.problem, self.rank, 1.0 / self.problem.density)
+        return GroupSparsePALMState(*self.regularizer.best_factors(svd))
+
+    def warm_start(self, state: GroupSparsePALMState) -> GroupSparsePALMState:
+        """Start from the product found with another strength.
+
+        Dropped columns never return, so the factors are computed again, from the
+        observed values with missing entries filled from the product.
+        """
+        svd = full_svd(self.problem.fill_missing(state.A @ state.B))
+        return GroupSparsePALMState(
+            *self.regularizer.best_factors(truncate_svd(svd, self.rank))
+        )
+
+    def steps(self, state: GroupSparsePALMState, step: int) -> Iterator[SolverStep]:
+        """Yield the PALM steps from ``state`` on."""
+        return iterate_steps(self._step, state, step, self.problem)
+
+    def _step(self, state: GroupSparsePALMState, step: int, timer: Timer) -> SolverStep:
+        """A proximal gradient step in each factor."""
+        A, B, regularizer = state.A, state.B, self.regularizer
+        old = A @ B
+        # With missing entries filled from the product, residuals are W - A B.
+        W = self.problem.fill_missing(old)
+        A = prox_step_left(A, W @ B.T, B @ B.T, self.lam)
+        G = A.T @ A
+        W = self.problem.fill_missing(A @ B)
+        if regularizer.half:
+            B = prox_step_left(B.T, W.T @ A, G, self.lam * regularizer.a).T
+        else:
+            bound = gram_norm(G)
+            target = bound * B + A.T @ W - G @ B
+            B = target / (bound + self.lam * regularizer.a)
+        A, B = prune_columns(A, B)
+        new = A @ B
+        loss = (self.problem.residual(new) * self.problem.observed_norm) ** 2 / 2.0
+        value = loss + self.lam * regularizer.value(A, B)
+        notes = {"rank": float(A.shape[1])}
+        change = relative_change(new, old)
+        return SolverStep(
+            step, GroupSparsePALMState(A, B), value, change, notes, timer.lap()
+        )
+
+    def finalize(self, last: SolverStep) -> SolverResult:
+        """The factors and the rank of their product."""
+        A, B = last.state.A, last.state.B
+        fetch = self.problem.compute_device.to_numpy
+        residual = self.problem.residual(A @ B)
+        return SolverResult(None, (fetch(A), fetch(B)), residual, product_rank(A, B))
+
+
+def default_rank(observed: Observations) -> int:
+    """Number of columns with which factors can attain the minimum nuclear norm.
+
+    There is a minimizer whose rank r satisfies ``r (r + 1) / 2 <= entries``, and with
     one column more than that no local minimum is worse than the global one. Rows and
-    columns with nothing observed need none.
+    columns without observed entries need none.
 
     Examples
     --------
     >>> import numpy as np
-    >>> usual_rank(Observed.from_dense(np.ones((9, 4))))
+    >>> default_rank(Observations.from_dense(np.ones((9, 4))))
     4
-    >>> usual_rank(Observed.from_dense(np.where(np.eye(9) > 0.0, 1.0, np.nan)))
+    >>> default_rank(Observations.from_dense(np.where(np.eye(9) > 0.0, 1.0, np.nan)))
     4
     """
     rows = int(np.count_nonzero(observed.row_counts))
@@ -64,22 +460,32 @@ def usual_rank(observed: Observed) -> int:
     return max(1, min(rows, columns, enough))
 
 
-def spectral_start(problem: Problem, rank: int, factor: float = 1.0) -> Triplets:
-    """The leading triplets of the zero-filled matrix, the values times ``factor``."""
-    with problem.home.work(min(problem.shape)):
-        found = first_of(triplets(problem.M), rank)
-    return found._replace(s=factor * found.s)
+def spectral_init(problem: DenseProblem, rank: int, factor: float = 1.0) -> SVDResult:
+    """Leading triplets of the zero-filled matrix, with values scaled by ``factor``."""
+    with problem.compute_device.compute_context(min(problem.shape)):
+        svd = truncate_svd(full_svd(problem.M), rank)
+    return svd._replace(s=factor * svd.s)
 
 
-def first_of(found: Triplets, rank: int) -> Triplets:
-    """The largest of some triplets."""
-    return Triplets(found.U[:, :rank], found.s[:rank], found.Vt[:rank])
+def truncate_svd(svd: SVDResult, rank: int) -> SVDResult:
+    """The ``rank`` largest triplets."""
+    return SVDResult(svd.U[:, :rank], svd.s[:rank], svd.Vt[:rank])
 
 
-def spread_over(found: Triplets, left: float) -> tuple[Array, Array]:
-    """Factors ``U s^left`` and ``s^(1 - left) Vt`` of a matrix."""
-    A = found.U * like(found.U, found.s**left)
-    return A, like(found.Vt, found.s ** (1.0 - left))[:, None] * found.Vt
+def factors_from_svd(svd: SVDResult, left_power: float) -> tuple[Array, Array]:
+    """Factors ``U s^left_power`` and ``s^(1 - left_power) Vt`` of a matrix."""
+    A = svd.U * asarray_like(svd.U, svd.s**left_power)
+    return A, asarray_like(svd.Vt, svd.s ** (1.0 - left_power))[:, None] * svd.Vt
+
+
+def product_rank(A: Array, B: Array) -> int:
+    """Numerical rank of ``A B``, from the triangular factors of both."""
+    xp = array_namespace(A)
+    if A.shape[1] == 0:
+        return 0
+    R = xp.linalg.qr(A)[1] @ xp.linalg.qr(B.T)[1].T
+    s = full_svd(R).s
+    return int(np.count_nonzero(s > RANK_TOL * s[0]))
 
 
 def ridge_right(A: Array, W: Array, ridge: float) -> Array:
@@ -102,138 +508,59 @@ def ridge_left(W: Array, B: Array, ridge: float) -> Array:
     return ridge_right(B.T, W.T, ridge).T
 
 
-def column_norms(A: Array) -> Array:
-    """Length of each column."""
-    xp = array_namespace(A)
-    return xp.sqrt(xp.sum(A * A, axis=0))
+def prox_step_left(A: Array, right: Array, G: Array, threshold: float) -> Array:
+    """Proximal gradient step in A for ``1/2 ||A B - W||^2 + threshold sum_j |a_j|``.
+
+    ``right`` is ``W B^T`` and ``G`` is ``B B^T``, whose largest eigenvalue bounds the
+    curvature, so that the objective never increases.
+    """
+    bound = gram_norm(G)
+    if bound == 0.0:  # the other factor is 0, and so is the best A
+        return 0.0 * A
+    return group_soft_threshold(A + (right - A @ G) / bound, threshold / bound)
 
 
-def group_shrink(A: Array, cut: float) -> Array:
-    """``argmin 1/2 ||Z - A||^2 + cut sum_j |z_j|``: each column shortened by ``cut``.
+def gram_norm(G: Array) -> float:
+    """Largest eigenvalue of a Gram matrix; 0 if it is empty."""
+    if G.shape[0] == 0:
+        return 0.0
+    return max(float(array_namespace(G).linalg.eigvalsh(G)[-1]), 0.0)
+
+
+def group_soft_threshold(A: Array, threshold: float) -> Array:
+    """Shorten each column by ``threshold``, at most to 0.
+
+    The proximal operator of ``threshold`` times the sum of the norms of the columns.
 
     Examples
     --------
     >>> import numpy as np
-    >>> group_shrink(np.array([[3.0, 0.5], [4.0, 0.0]]), 1.0)
+    >>> group_soft_threshold(np.array([[3.0, 0.5], [4.0, 0.0]]), 1.0)
     array([[2.4, 0. ],
            [3.2, 0. ]])
     """
     xp = array_namespace(A)
-    lengths = column_norms(A)
-    long = lengths > cut
-    safe = xp.where(long, lengths, xp.ones_like(lengths))
-    return A * xp.where(long, 1.0 - cut / safe, xp.zeros_like(lengths))
+    norms = column_norms(A)
+    kept = norms > threshold
+    safe = xp.where(kept, norms, xp.ones_like(norms))
+    return A * xp.where(kept, 1.0 - threshold / safe, xp.zeros_like(norms))
 
 
-def product_rank(A: Array, B: Array) -> int:
-    """Rank of ``A B``, small values left out, from two small triangles."""
+def column_norms(A: Array) -> Array:
+    """Euclidean norm of each column."""
     xp = array_namespace(A)
-    if A.shape[1] == 0:
-        return 0
-    R = xp.linalg.qr(A)[1] @ xp.linalg.qr(B.T)[1].T
-    s = triplets(R).s
-    return int(np.count_nonzero(s > RANK_SHARE * s[0]))
+    return xp.sqrt(xp.sum(A * A, axis=0))
 
 
-@dataclass(frozen=True, eq=False)
-class FactoredState:
-    """Where the solver stands.
-
-    Attributes
-    ----------
-    A, B : arrays of shape (m, d) and (d, n)
-        The factors.
-    X : array of shape (m, n)
-        The completed matrix; it has the observed values.
-    Y : array of shape (m, n)
-        Multipliers; 0 in the gaps.
-    mu : float
-        Weight of the distance between X and ``A B``.
-    residual : float
-        ``||P(A B - M)|| / ||M||``.
-    mark : float
-        The larger residual when it was last looked at whether they fall.
-    """
-
-    A: Array
-    B: Array
-    X: Array
-    Y: Array
-    mu: float
-    residual: float = 1.0
-    mark: float = math.inf
-
-
-@dataclass(frozen=True)
-class Factored:
-    """The solver.
-
-    Attributes
-    ----------
-    problem : Problem
-        The matrix to complete.
-    rank : int
-        Columns of A.
-    schedule : Balanced
-        The first ``mu``, and how it is balanced early.
-    """
-
-    problem: Problem
-    rank: int
-    schedule: Balanced
-    degree: float = 1.0
-
-    def begin(self) -> FactoredState:
-        """Balanced factors of the zero-filled matrix, as large as a full one is."""
-        found = spectral_start(self.problem, self.rank, 1.0 / self.problem.density)
-        A, B = spread_over(found, 0.5)
-        Y = array_namespace(A).zeros_like(self.problem.M)
-        return FactoredState(A, B, self.problem.filled(A @ B), Y, self.schedule.first())
-
-    def steps(self, state: FactoredState, step: int) -> Iterator[Step]:
-        """Steps for ever."""
-        return steps_of(self._step, state, step, self.problem)
-
-    def _step(self, state: FactoredState, step: int, clock: Clock) -> Step:
-        """One step."""
-        mu, Y = state.mu, state.Y
-        W = state.X + Y / mu
-        B = ridge_right(state.A, W, 1.0 / mu)
-        A = ridge_left(W, B, 1.0 / mu)
-        Z = A @ B
-        X = self.problem.filled(Z - Y / mu)
-        Y = Y + mu * (X - Z)
-        primal = change_of(X, Z)
-        dual = ratio(mu * frobenius(X - state.X), frobenius(Y))
-        change = max(primal, dual)
-        after, mark = self._after(state, step, primal, dual)
-        kept = FactoredState(A, B, X, Y, after, self.problem.residual(Z), mark)
-        value = (frobenius(A) ** 2 + frobenius(B) ** 2) / 2.0
-        notes = {"primal": primal, "dual": dual, "mu": mu}
-        return Step(step, kept, value, change, notes, clock.look())
-
-    def _after(
-        self, state: FactoredState, step: int, primal: float, dual: float
-    ) -> tuple[float, float]:
-        """The next ``mu``, and the residual to compare later ones with.
-
-        With fewer columns than the nuclear norm's completion has the problem is not
-        convex and a small ``mu`` can circle for ever; a larger one ends that.
-        """
-        if step <= self.schedule.steps:
-            return self.schedule.after(state.mu, step, primal, dual), math.inf
-        if step % PATIENCE:
-            return state.mu, state.mark
-        now = max(primal, dual)
-        if now < PROGRESS * state.mark:
-            return state.mu, now
-        # A larger one would only slow down what the other residual is waiting for.
-        grows = self.schedule.apart * primal > dual
-        return state.mu * (GROWTH if grows else 1.0 / GROWTH), now
-
-    def end(self, last: Step) -> Ending:
-        """The matrix with its observed values."""
-        state: FactoredState = last.state
-        rank = product_rank(state.A, state.B)
-        X = self.problem.home.fetch(state.X)
-        return Ending(X, None, state.residual, rank)
+def prune_columns(A: Array, B: Array) -> tuple[Array, Array]:
+    """Drop the columns that are numerically 0 in either factor."""
+    left, right = to_numpy(column_norms(A)), to_numpy(column_norms(B.T))
+    if len(left) == 0:
+        return A, B
+    kept = (left**2 > PRUNE_TOL * left.max() ** 2) & (
+        right**2 > PRUNE_TOL * right.max() ** 2
+    )
+    if kept.all():
+        return A, B
+    columns = array_namespace(A).asarray(np.flatnonzero(kept), device=A.device)
+    return A[:, columns], B[columns]

@@ -1,9 +1,8 @@
-r"""A low-rank matrix with a small sum of absolute residuals: RegL1.
+r"""RegL1: robust low-rank factorization with absolute residuals.
 
-``min ||P(M - U V)||_1 + lam ||V||_*`` with ``U^T U = I``, by augmented Lagrangians on
-``E = U V``. The steps in U and in V are taken at once: together they keep the leading
-singular triplets of ``E + Y / mu``, shrunk by ``lam / mu``, where taking them in turn
-would only approach these.
+``min ||P(M - U V)||_1 + lam ||V||_*`` with ``U^T U = I``, by an augmented Lagrangian
+for the constraint ``E = U V``. U and V are updated together, which has a closed form:
+the leading singular triplets of ``E + Y / mu``, shrunk by ``lam / mu``.
 """
 
 from __future__ import annotations
@@ -14,140 +13,143 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import array_namespace
 
-from ncarl.core.singular import frobenius, leading, like
+from ncarl.core.svd import (
+    asarray_like,
+    frobenius_norm,
+    svd_above,
+)
 from ncarl.core.types import Array
-from ncarl.solvers.problem import Clock, Ending, Problem, Step, ratio, steps_of
+from ncarl.solvers.base import (
+    DenseProblem,
+    SolverResult,
+    SolverStep,
+    Timer,
+    iterate_steps,
+    ratio,
+)
 
-#: Largest ``mu`` times the largest singular value: by then E is the product.
-MOST_MU = 1e20
-#: The first threshold of singular values is the largest of them over this.
-FIRST = 3.0
+#: Maximum of ``mu`` times the largest singular value, where E equals the product.
+MAX_MU = 1e20
+#: The initial threshold is the largest singular value divided by this.
+INITIAL_THRESHOLD_DIVISOR = 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class RegL1State:
-    """Where the solver stands.
+    """State of `RegL1Solver`."""
 
-    Attributes
-    ----------
-    E : array of shape (m, n)
-        The copy that the residuals see.
-    U, V : arrays of shape (m, k) and (k, n)
-        The factors; as many columns as are not 0.
-    Y : array of shape (m, n)
-        Multipliers; 0 in the gaps unless E is held at 0 or above.
-    mu : float
-        Weight of the distance between E and ``U V``.
-    """
-
-    E: Array
-    U: Array
-    V: Array
-    Y: Array
-    mu: float
+    E: Array  # copy (m, n) of the product that the residuals are measured at
+    U: Array  # left factor (m, k), orthonormal columns
+    V: Array  # right factor (k, n), without zero rows
+    Y: Array  # multipliers (m, n), 0 at missing entries unless E must be nonnegative
+    mu: float  # penalty parameter of the constraint E = U V
 
 
 @dataclass(frozen=True)
-class AbsoluteResiduals:
-    """The solver.
+class RegL1Solver:
+    """Augmented Lagrangian solver of RegL1.
 
     Attributes
     ----------
-    problem : Problem
+    problem : DenseProblem
         The matrix to complete.
     lam : float
         Strength of the nuclear norm against the sum of absolute residuals.
     rank : int
-        Most columns of U.
+        Maximum number of columns of U.
     growth : float
-        Growth of ``mu`` from step to step.
+        Factor by which ``mu`` grows in each step.
     inner : int
-        How often factors and E are found in turn in one step.
+        Number of alternating updates of the factors and E in one step.
     nonnegative : bool
-        Whether E is held at 0 or above.
-    first : float, optional
-        The first ``mu``; by default the first threshold is a third of the largest
-        singular value, or what makes that of the entries their largest.
+        Whether E is constrained to be nonnegative.
+    mu_init : float, optional
+        Initial ``mu``; by default such that the threshold of singular values is a
+        third of the largest one, or smaller such that the threshold of the entries is
+        at least the largest of them.
     """
 
-    problem: Problem
+    problem: DenseProblem
     lam: float
     rank: int
     growth: float = 1.05
     inner: int = 1
     nonnegative: bool = False
-    first: float | None = None
+    mu_init: float | None = None
     degree: float = 1.0
 
-    def begin(self) -> RegL1State:
-        """The observed values with zeros in the gaps, and no factors."""
+    def initial_state(self) -> RegL1State:
+        """The zero-filled matrix, and empty factors."""
         M = self.problem.M
-        mu = self._usual() if self.first is None else self.first
+        mu = self._default_mu() if self.mu_init is None else self.mu_init
         zero = array_namespace(M).zeros_like(M)
         return RegL1State(M, M[:, :0], M[:0], zero, mu)
 
-    def _usual(self) -> float:
-        """A first ``mu`` with which both thresholds let values be moved.
+    def _default_mu(self) -> float:
+        """Initial ``mu`` with which both thresholds are effective.
 
-        That of entries is at least the largest of them, so that with a strong norm all
-        can be given up before a growing ``mu`` holds them.
+        The threshold of the entries is at least the largest of them, so that with a
+        strong norm all can become residuals before a growing ``mu`` fixes them.
         """
         values = self.problem.observed.values
         largest = float(np.max(np.abs(values), initial=0.0)) or 1.0
-        return min(FIRST * self.lam / self.problem.top, 1.0 / largest)
+        return min(
+            INITIAL_THRESHOLD_DIVISOR * self.lam / self.problem.spectral_norm,
+            1.0 / largest,
+        )
 
-    def steps(self, state: RegL1State, step: int) -> Iterator[Step]:
-        """Steps for ever."""
-        return steps_of(self._step, state, step, self.problem)
+    def steps(self, state: RegL1State, step: int) -> Iterator[SolverStep]:
+        """Yield the augmented Lagrangian steps from ``state`` on."""
+        return iterate_steps(self._step, state, step, self.problem)
 
-    def _step(self, state: RegL1State, step: int, clock: Clock) -> Step:
-        """Factors and E in turn, then the multipliers."""
-        inside = state
+    def _step(self, state: RegL1State, step: int, timer: Timer) -> SolverStep:
+        """Update the factors and E in turn, then the multipliers."""
+        inner = state
         for _ in range(self.inner):
-            inside = self.turn(inside)
-        Z = inside.U @ inside.V
-        Y = state.Y + state.mu * (inside.E - Z)
-        size = self.problem.size
-        primal = ratio(frobenius(inside.E - Z), size)
-        moved = ratio(frobenius(inside.E - state.E), size)
-        value, rank = self.value(inside.V, Z), inside.V.shape[0]
-        after = min(state.mu * self.growth, MOST_MU / self.problem.top)
-        kept = RegL1State(inside.E, inside.U, inside.V, Y, after)
-        notes = {"primal": primal, "rank": float(rank), "mu": state.mu}
-        return Step(step, kept, value, max(primal, moved), notes, clock.look())
+            inner = self.inner_step(inner)
+        E, U, V = inner.E, inner.U, inner.V
+        Z = U @ V
+        Y = state.Y + state.mu * (E - Z)
+        size = self.problem.observed_norm
+        primal = ratio(frobenius_norm(E - Z), size)
+        change = max(primal, ratio(frobenius_norm(E - state.E), size))
+        mu = min(state.mu * self.growth, MAX_MU / self.problem.spectral_norm)
+        new = RegL1State(E, U, V, Y, mu)
+        notes = {"primal": primal, "rank": float(V.shape[0]), "mu": state.mu}
+        return SolverStep(step, new, self.objective(V, Z), change, notes, timer.lap())
 
-    def turn(self, state: RegL1State) -> RegL1State:
+    def inner_step(self, state: RegL1State) -> RegL1State:
         """The best factors for E, then the best E for the factors."""
         mu, Y = state.mu, state.Y
-        cut = self.lam / mu
+        threshold = self.lam / mu
         expected = state.V.shape[0] if state.V.shape[0] else None
-        found = leading(state.E + Y / mu, cut, expected)
-        s = found.s[: self.rank] - cut
-        U = found.U[:, : self.rank]
-        V = like(U, s)[:, None] * found.Vt[: self.rank]
+        svd = svd_above(state.E + Y / mu, threshold, expected)
+        s = svd.s[: self.rank] - threshold
+        U = svd.U[:, : self.rank]
+        V = asarray_like(U, s)[:, None] * svd.Vt[: self.rank]
         xp = array_namespace(U)
-        free = U @ V - Y / mu
-        off = self.problem.M - free
-        # What is left of the residual once 1 / mu is taken off stays a residual.
-        pulled = self.problem.M - (off - xp.clip(off, -1.0 / mu, 1.0 / mu))
-        E = xp.where(self.problem.seen, pulled, free)
+        target = U @ V - Y / mu
+        residuals = self.problem.M - target
+        # Soft thresholding of the residuals at 1 / mu.
+        shrunk = residuals - xp.clip(residuals, -1.0 / mu, 1.0 / mu)
+        E = xp.where(self.problem.mask, self.problem.M - shrunk, target)
         if self.nonnegative:
             E = xp.clip(E, 0.0, None)
         return RegL1State(E, U, V, Y, mu)
 
-    def value(self, V: Array, Z: Array) -> float:
-        """The objective of a product ``Z = U V``."""
+    def objective(self, V: Array, Z: Array) -> float:
+        """Objective at a product ``Z = U V``."""
         xp = array_namespace(Z)
-        off = xp.where(self.problem.seen, Z - self.problem.M, xp.zeros_like(Z))
-        # Rows of V are orthogonal, so that their lengths are its singular values.
-        lengths = xp.sqrt(xp.sum(V * V, axis=1))
-        return float(xp.sum(xp.abs(off))) + self.lam * float(xp.sum(lengths))
+        residuals = xp.where(self.problem.mask, Z - self.problem.M, xp.zeros_like(Z))
+        # The rows of V are orthogonal, so their norms are its singular values.
+        s = xp.sqrt(xp.sum(V * V, axis=1))
+        return float(xp.sum(xp.abs(residuals))) + self.lam * float(xp.sum(s))
 
-    def end(self, last: Step) -> Ending:
-        """The factors, the columns of U orthonormal to the last digit."""
+    def finalize(self, last: SolverStep) -> SolverResult:
+        """The factors, with U orthonormalized to machine precision."""
         state: RegL1State = last.state
         residual = self.problem.residual(state.U @ state.V)
         Q, R = array_namespace(state.U).linalg.qr(state.U)
-        fetch = self.problem.home.fetch
+        fetch = self.problem.compute_device.to_numpy
         rank = state.V.shape[0]
-        return Ending(None, (fetch(Q), fetch(R @ state.V)), residual, rank)
+        return SolverResult(None, (fetch(Q), fetch(R @ state.V)), residual, rank)

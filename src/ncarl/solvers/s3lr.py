@@ -1,128 +1,112 @@
-r"""Columns from several subspaces, completed and grouped in turns.
+r"""S3LR: joint completion and subspace clustering of columns.
 
 ``min sum_j ||X_j||_* + g0 |C|_1 + G |T o C|_1 + lam |E|`` such that ``X = X C + E``,
-``diag(C) = 0`` and X agrees with the observed entries. ``X_j`` are the columns of group
-j, and T is 1 where two columns belong to different groups. A round is a linearised
-ADMM with groups held, whose ``mu`` grows:
+``diag(C) = 0`` and X agrees with the observed entries. ``X_j`` are the columns of
+cluster j, and T is 1 where two columns belong to different clusters. A round is a
+linearized ADMM with fixed clusters and a growing ``mu``:
 
 .. code-block:: text
 
-    X <- shrink by group (X - (P(X - M - Y1/mu) + (X - XC - E + Y2/mu)(I - C)^T) / eta)
+    X <- shrink by cluster
+         (X - (P(X - M - Y1/mu) + (X - XC - E + Y2/mu)(I - C)^T) / eta)
     E <- shrink (X - XC + Y2/mu)
     C <- shrink (C - X^T (XC + E - X - Y2/mu) / xi), 0 on the diagonal
     Y1 <- Y1 + mu P(M - X),  Y2 <- Y2 + mu (X - XC - E),  mu <- rho mu
 
-with ``eta >= 1 + ||I - C||^2`` and ``xi >= ||X||^2``; then columns are grouped anew.
+with ``eta >= 1 + ||I - C||^2`` and ``xi >= ||X||^2``; then spectral clustering of
+``|C| + |C|^T`` gives new clusters.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
+from sklearn.exceptions import ConvergenceWarning
 
-from ncarl.core.singular import frobenius
+from ncarl.core.svd import frobenius_norm, initial_probe, spectral_norm_bound, svd_above
 from ncarl.core.types import Array
-from ncarl.solvers.clusters import apart, groups_of, shrunk_by_group
-from ncarl.solvers.power import first_probe, norm_bound
-from ncarl.solvers.problem import (
-    Clock,
-    Ending,
-    Problem,
-    Step,
-    change_of,
+from ncarl.solvers.base import (
+    DenseProblem,
+    SolverResult,
+    SolverStep,
+    Timer,
+    iterate_steps,
     ratio,
-    steps_of,
+    relative_change,
 )
 
 #: Factor by which ``mu`` may grow in a round.
-MOST_GROWTH = 1e6
-#: Steps after which a round is ended if it has not settled.
-MOST_STEPS = 300
-#: Rounds are over when less than this part of the coefficients is between groups, or
-#: when groups stay and X changes by less than so much: from there on ``mu``, which
-#: starts anew in each round, makes X drift and nothing better of it.
-STRAY, SAME = 1.5e-3, 1e-2
+MAX_MU_GROWTH = 1e6
+#: Maximum number of steps of a round.
+MAX_ROUND_STEPS = 300
+#: No further round is made if less than this fraction of the coefficients is between
+#: clusters, or if the clusters stay the same and X changes by less than this: ``mu``
+#: restarts in each round, so further rounds only make X drift.
+BETWEEN_CLUSTER_TOL, ROUND_CHANGE_TOL = 1.5e-3, 1e-2
+#: Maximum number of clusters that the eigengap may select.
+MAX_CLUSTERS = 10
+#: Number of k-means initializations.
+N_INIT = 20
 
 
 @dataclass(frozen=True, eq=False)
 class S3LRState:
-    """Where the solver stands.
+    """State of `S3LRSolver`."""
 
-    Attributes
-    ----------
-    X, E, Y1, Y2 : arrays of shape (m, n)
-        The matrix, its part that columns do not make up, and the multipliers.
-    C : array of shape (n, n)
-        Coefficients.
-    before : array of shape (m, n)
-        X at the end of the last round.
-    labels : array of int, shape (n,)
-        Group of each column.
-    own_probe, probe : arrays of shape (n, probes)
-        Vectors that ``I - C`` and X stretch most, for their norms.
-    mu : float
-        Weight of the constraints.
-    clusters : int
-        Number of groups; 0 as long as it is not known.
-    round, begun : int
-        The round, from 1, and the step before its first.
-    rank : int
-        Rank of X, summed over the groups.
-    """
-
-    X: Array
-    E: Array
-    Y1: Array
-    Y2: Array
-    C: Array
-    before: Array
-    labels: Array
-    own_probe: Array
-    probe: Array
-    mu: float
-    clusters: int
+    X: Array  # matrix (m, n)
+    E: Array  # errors (m, n): the part of X that X C does not explain
+    Y1: Array  # multipliers (m, n) of the observed entries
+    Y2: Array  # multipliers (m, n) of the constraint X = X C + E
+    C: Array  # coefficients (n, n)
+    X_last_round: Array  # X at the end of the last round
+    labels: Array  # cluster of each column (n,)
+    C_probe: Array  # probe vectors (n, probes) for the norm of I - C
+    X_probe: Array  # probe vectors (n, probes) for the norm of X
+    mu: float  # penalty parameter of the constraints
+    n_clusters: int  # number of clusters; 0 before it is selected
     round: int = 1
-    begun: int = 0
-    rank: int = 0
+    round_start: int = 0  # step before the first of the round
+    rank: int = 0  # rank of X, summed over the clusters
 
 
 @dataclass(frozen=True)
 class S3LRSolver:
-    """The solver.
+    """Solver of S3LR.
 
     Attributes
     ----------
-    problem : Problem
+    problem : DenseProblem
         The matrix to complete.
     lam, g0, G : float
         Strengths in the solver's units.
     norm : {"l1", "l21", "squared"}
-        How E is measured.
+        Norm of E.
     relax : bool
-        Whether all columns are shrunk together whatever the groups.
-    clusters : int
-        Number of groups; 0 finds it after the first round.
+        Whether to shrink all columns together, regardless of the clusters.
+    n_clusters : int
+        Number of clusters; 0 selects it after the first round.
     rounds : int
-        Most rounds.
+        Maximum number of rounds.
     rho : float
-        Growth of ``mu``.
+        Factor by which ``mu`` grows in each step.
     tol : float
-        What residuals and the change of X must fall below for a round to end.
+        A round ends once the residuals and the change of X are below this.
     seed : int
-        Seed of the grouping.
+        Seed of the clustering.
     """
 
-    problem: Problem
+    problem: DenseProblem
     lam: float
     g0: float
     G: float
     norm: str
     relax: bool
-    clusters: int
+    n_clusters: int
     rounds: int
     rho: float
     tol: float
@@ -130,167 +114,279 @@ class S3LRSolver:
     degree: float = 1.0
 
     @property
-    def first_mu(self) -> float:
+    def initial_mu(self) -> float:
         """``mu`` at the start of a round."""
-        return 1.25 / self.problem.top
+        return 1.25 / self.problem.spectral_norm
 
-    def begin(self) -> S3LRState:
-        """Zeros in the gaps, no coefficients, one group."""
-        M, send = self.problem.M, self.problem.home.send
+    def initial_state(self) -> S3LRState:
+        """The zero-filled matrix, no coefficients, one cluster."""
+        M, send = self.problem.M, self.problem.compute_device.from_numpy
         n = self.problem.shape[1]
-        zero = 0.0 * M
-        labels = send(np.zeros(n, dtype=np.int64))
-        probe = first_probe(n)
+        zeros = 0.0 * M
+        probe = initial_probe(n)
         return S3LRState(
-            M, zero, zero, zero, send(np.zeros((n, n))), M, labels, send(probe),
-            send(probe), self.first_mu, self.clusters,
-        )  # fmt: skip
+            X=M,
+            E=zeros,
+            Y1=zeros,
+            Y2=zeros,
+            C=send(np.zeros((n, n))),
+            X_last_round=M,
+            labels=send(np.zeros(n, dtype=np.int64)),
+            C_probe=send(probe),
+            X_probe=send(probe),
+            mu=self.initial_mu,
+            n_clusters=self.n_clusters,
+        )
 
-    def steps(self, state: S3LRState, step: int) -> Iterator[Step]:
-        """Steps for ever."""
-        return steps_of(self._step, state, step, self.problem)
+    def steps(self, state: S3LRState, step: int) -> Iterator[SolverStep]:
+        """Yield the steps of all rounds from ``state`` on."""
+        return iterate_steps(self._step, state, step, self.problem)
 
-    def _step(self, state: S3LRState, step: int, clock: Clock) -> Step:
-        """One step of a round, and new groups where it ends the round."""
-        X, s, own_probe = self._shrunk_columns(state)
-        pull = X - X @ state.C + state.Y2 / state.mu
-        E = shrunk_rest(pull, self.norm, self.lam / state.mu)
-        C, probe = self._shrunk_coefficients(state, X, E - pull)
-        left = X - X @ C
+    def _step(self, state: S3LRState, step: int, timer: Timer) -> SolverStep:
+        """One step of a round, and new clusters if it ends the round."""
+        X, s, C_probe = self._update_columns(state)
+        W = X - X @ state.C + state.Y2 / state.mu
+        E = shrink_errors(W, self.norm, self.lam / state.mu)
+        C, X_probe = self._update_coefficients(state, X, E - W)
+        errors = X - X @ C
         xp = array_namespace(X)
-        off = xp.where(self.problem.seen, self.problem.M - X, xp.zeros_like(X))
-        observed = ratio(frobenius(off), self.problem.size)
-        made = ratio(frobenius(left - E), frobenius(X))
-        change = max(observed, made, change_of(X, state.X))
+        misfit = xp.where(self.problem.mask, self.problem.M - X, xp.zeros_like(X))
+        observed_residual = ratio(frobenius_norm(misfit), self.problem.observed_norm)
+        model_residual = ratio(frobenius_norm(errors - E), frobenius_norm(X))
+        change = max(observed_residual, model_residual, relative_change(X, state.X))
         notes = {
-            "observed": observed,
-            "made": made,
+            "observed": observed_residual,
+            "made": model_residual,
             "round": float(state.round),
-            "clusters": float(state.clusters),
+            "clusters": float(state.n_clusters),
             "rank": float(len(s)),
             "mu": state.mu,
         }
-        value = self._value(state, C, E, s)
+        value = self._objective(state, C, E, s)
         new = replace(
             state,
             X=X,
             C=C,
             E=E,
-            Y1=state.Y1 + state.mu * off,
-            Y2=state.Y2 + state.mu * (left - E),
-            own_probe=own_probe,
-            probe=probe,
-            mu=min(self.rho * state.mu, MOST_GROWTH * self.first_mu),
+            Y1=state.Y1 + state.mu * misfit,
+            Y2=state.Y2 + state.mu * (errors - E),
+            C_probe=C_probe,
+            X_probe=X_probe,
+            mu=min(self.rho * state.mu, MAX_MU_GROWTH * self.initial_mu),
             rank=len(s),
         )
-        settled, last = change < self.tol, state.round >= self.rounds
+        converged, is_last = change < self.tol, state.round >= self.rounds
         may_stop = False
-        if settled or (not last and step - state.begun >= MOST_STEPS):
-            new, done = self._regrouped(new, step)
-            may_stop = settled and (done or last)
-        return Step(step, new, value, change, notes, clock.look(), may_stop)
+        if converged or (not is_last and step - state.round_start >= MAX_ROUND_STEPS):
+            new, done = self._next_round(new, step)
+            may_stop = converged and (done or is_last)
+        return SolverStep(step, new, value, change, notes, timer.lap(), may_stop)
 
     # --- the parts of a step ---------------------------------------------------------
 
-    def _shrunk_columns(self, state: S3LRState) -> tuple[Array, Any, Array]:
-        """The next X, its singular values group by group, and the probe of I - C."""
+    def _update_columns(self, state: S3LRState) -> tuple[Array, Any, Array]:
+        """The next X, its singular values by cluster, and the probe of I - C."""
         X, C, mu = state.X, state.C, state.mu
         xp = array_namespace(X)
         eye = xp.eye(C.shape[0], dtype=C.dtype, device=getattr(C, "device", None))
-        norm, probe = norm_bound(eye - C, state.own_probe)
+        norm, probe = spectral_norm_bound(eye - C, state.C_probe)
         eta = norm**2 + 1.01
-        off = xp.where(
-            self.problem.seen, X - self.problem.M - state.Y1 / mu, xp.zeros_like(X)
+        misfit = xp.where(
+            self.problem.mask, X - self.problem.M - state.Y1 / mu, xp.zeros_like(X)
         )
-        rest = X - X @ C - state.E + state.Y2 / mu
-        W = X - (off + rest - rest @ C.T) / eta
+        errors = X - X @ C - state.E + state.Y2 / mu
+        W = X - (misfit + errors - errors @ C.T) / eta
         labels = state.labels[:0] if self.relax else state.labels
-        new, s = shrunk_by_group(W, self.problem.home.fetch(labels), 1.0 / (mu * eta))
+        new, s = shrink_by_cluster(
+            W, self.problem.compute_device.to_numpy(labels), 1.0 / (mu * eta)
+        )
         return new, s, probe
 
-    def _shrunk_coefficients(
-        self, state: S3LRState, X: Array, off: Array
+    def _update_coefficients(
+        self, state: S3LRState, X: Array, residual: Array
     ) -> tuple[Array, Array]:
-        """The next C from how far X C is off, and the probe of X."""
+        """The next C, given the residual of ``X C``, and the probe of X."""
         C, mu = state.C, state.mu
         xp = array_namespace(C)
-        norm, probe = norm_bound(X, state.probe)
-        # Any larger value is as safe; this one is above 0 where X is not.
-        xi = max(norm, 1e-3 * self.problem.top) ** 2
-        W = C - X.T @ off / xi
-        strength = self.g0 + self.G * xp.astype(apart(state.labels), C.dtype)
+        norm, probe = spectral_norm_bound(X, state.X_probe)
+        # A larger bound is safe too; this one is positive even if X is 0.
+        xi = max(norm, 1e-3 * self.problem.spectral_norm) ** 2
+        W = C - X.T @ residual / xi
+        strength = self.g0 + self.G * xp.astype(
+            between_cluster_mask(state.labels), C.dtype
+        )
         t = strength / (mu * xi)
         W = W - xp.maximum(-t, xp.minimum(W, t))
         eye = xp.eye(W.shape[0], dtype=xp.bool, device=getattr(W, "device", None))
         return xp.where(eye, xp.zeros_like(W), W), probe
 
-    def _value(self, state: S3LRState, C: Array, E: Array, s: Any) -> float:
-        """The objective."""
+    def _objective(self, state: S3LRState, C: Array, E: Array, s: Any) -> float:
         xp = array_namespace(C)
         sizes = xp.abs(C)
-        across = xp.where(apart(state.labels), sizes, xp.zeros_like(sizes))
+        between = xp.where(
+            between_cluster_mask(state.labels), sizes, xp.zeros_like(sizes)
+        )
         if self.norm == "l1":
-            rest = float(xp.sum(xp.abs(E)))
+            error = float(xp.sum(xp.abs(E)))
         elif self.norm == "l21":
-            rest = float(xp.sum(xp.linalg.vector_norm(E, axis=0)))
+            error = float(xp.sum(xp.linalg.vector_norm(E, axis=0)))
         else:
-            rest = frobenius(E) ** 2 / 2.0
-        part = self.g0 * float(xp.sum(sizes)) + self.G * float(xp.sum(across))
-        return float(s.sum()) + part + self.lam * rest
+            error = frobenius_norm(E) ** 2 / 2.0
+        sparsity = self.g0 * float(xp.sum(sizes)) + self.G * float(xp.sum(between))
+        return float(s.sum()) + sparsity + self.lam * error
 
     # --- rounds ----------------------------------------------------------------------
 
-    def _regrouped(self, state: S3LRState, step: int) -> tuple[S3LRState, bool]:
-        """The start of the next round, or the same state if no round is needed."""
-        grouped = self._grouped(state)
+    def _next_round(self, state: S3LRState, step: int) -> tuple[S3LRState, bool]:
+        """Assign new clusters and start a round; whether no further round is needed."""
+        new = replace(self._assign_clusters(state), round_start=step)
         xp = array_namespace(state.C)
-        zero = xp.zeros_like(state.C)
-        across = xp.where(apart(grouped.labels), state.C, zero)
-        stray = ratio(frobenius(across), frobenius(state.C))
-        kept = not bool(xp.any(grouped.labels != state.labels))
-        same = kept and change_of(state.X, state.before) < SAME
-        if stray < STRAY or same or state.round >= self.rounds:
-            return replace(grouped, begun=step), stray < STRAY or same
-        return replace(
-            grouped,
+        zeros = xp.zeros_like(state.C)
+        between = xp.where(between_cluster_mask(new.labels), state.C, zeros)
+        fraction = ratio(frobenius_norm(between), frobenius_norm(state.C))
+        same_labels = not bool(xp.any(new.labels != state.labels))
+        done = fraction < BETWEEN_CLUSTER_TOL or (
+            same_labels
+            and relative_change(state.X, state.X_last_round) < ROUND_CHANGE_TOL
+        )
+        if done or state.round >= self.rounds:
+            return new, done
+        new = replace(
+            new,
             E=state.X - state.X @ state.C,
             Y1=0.0 * state.Y1,
             Y2=0.0 * state.Y2,
-            before=state.X,
-            mu=self.first_mu,
+            X_last_round=state.X,
+            mu=self.initial_mu,
             round=state.round + 1,
-            begun=step,
-        ), False
+        )
+        return new, False
 
-    def _grouped(self, state: S3LRState) -> S3LRState:
-        """The state with columns grouped by its coefficients."""
-        home = self.problem.home
-        labels, k = groups_of(home.fetch(state.C), state.clusters, self.seed)
-        return replace(state, labels=home.send(labels), clusters=k)
+    def _assign_clusters(self, state: S3LRState) -> S3LRState:
+        """Cluster the columns by the coefficients of a state."""
+        device = self.problem.compute_device
+        labels, k = spectral_clustering(
+            device.to_numpy(state.C), state.n_clusters, self.seed
+        )
+        return replace(state, labels=device.from_numpy(labels), n_clusters=k)
 
-    def end(self, last: Step) -> Ending:
-        """The matrix with its observed values, the coefficients and the groups."""
+    def finalize(self, last: SolverStep) -> SolverResult:
+        """The completed matrix, the coefficients and the clusters."""
         state: S3LRState = last.state
         if state.round == 1:
-            state = self._grouped(state)
-        fetch = self.problem.home.fetch
+            state = self._assign_clusters(state)
+        fetch = self.problem.compute_device.to_numpy
         extras = {
             "labels_": np.asarray(fetch(state.labels)),
             "coefficients_": fetch(state.C),
-            "n_clusters_": state.clusters,
+            "n_clusters_": state.n_clusters,
             "rounds_": state.round,
         }
-        X = fetch(self.problem.filled(state.X))
-        return Ending(X, None, self.problem.residual(state.X), state.rank, extras)
+        X = fetch(self.problem.fill_missing(state.X))
+        return SolverResult(X, None, self.problem.residual(state.X), state.rank, extras)
 
 
-def shrunk_rest(W: Array, norm: str, t: float) -> Array:
-    """``argmin 1/2 ||E - W||^2 + t |E|`` for a norm by name."""
+def shrink_by_cluster(W: Array, labels: Any, tau: float) -> tuple[Array, Any]:
+    """Soft-threshold the singular values of each cluster; the matrix and the values.
+
+    Without labels all columns are one cluster.
+    """
+    xp = array_namespace(W)
+    parts, values = [], []
+    clusters = [np.flatnonzero(labels == k) for k in np.unique(labels)]
+    if len(clusters) < 2:
+        clusters = [np.arange(W.shape[1])]
+    for columns in clusters:
+        own = W
+        if len(clusters) > 1:
+            own = xp.take(W, _index_array(W, columns), axis=1)
+        svd = svd_above(own, tau)
+        s = svd.s - tau
+        parts.append(svd.reconstruct(s))
+        values.append(s)
+    if len(parts) == 1:
+        return parts[0], values[0]
+    order = np.argsort(np.concatenate(clusters))
+    joined = xp.take(xp.concat(parts, axis=1), _index_array(W, order), axis=1)
+    return joined, np.concatenate(values)
+
+
+def _index_array(A: Array, indices: Any) -> Array:
+    """Indices as an array on the device of ``A``."""
+    return array_namespace(A).asarray(indices, device=getattr(A, "device", None))
+
+
+def shrink_errors(W: Array, norm: str, t: float) -> Array:
+    """``argmin_E 1/2 ||E - W||^2 + t |E|`` for a norm by name."""
     xp = array_namespace(W)
     if norm == "squared":
         return W / (1.0 + t)
     if norm == "l1":
         return W - xp.clip(W, -t, t)
-    lengths = xp.linalg.vector_norm(W, axis=0)
-    safe = xp.where(lengths > t, lengths, xp.ones_like(lengths))
-    return W * xp.where(lengths > t, 1.0 - t / safe, 0.0 * lengths)
+    norms = xp.linalg.vector_norm(W, axis=0)
+    safe = xp.where(norms > t, norms, xp.ones_like(norms))
+    return W * xp.where(norms > t, 1.0 - t / safe, 0.0 * norms)
+
+
+def between_cluster_mask(labels: Array) -> Array:
+    """True where two columns belong to different clusters."""
+    return labels[:, None] != labels[None, :]
+
+
+def spectral_clustering(C: Any, n_clusters: int, seed: int) -> tuple[Any, int]:
+    """Cluster the columns by ``|C| + |C|^T``; their labels and the number of clusters.
+
+    Parameters
+    ----------
+    C : numpy array of shape (n, n)
+        Coefficients that express each column by the others.
+    n_clusters : int
+        Number of clusters; 0 selects it by the largest eigengap.
+    seed : int
+        Seed of k-means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spectral_clustering(np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3)), 0, 0)
+    (array([0, 0, 0, 1, 1, 1]), 2)
+    """
+    from sklearn.cluster import KMeans  # slow to import, and needed here only
+
+    values, vectors = _laplacian_eigenpairs(np.abs(C) + np.abs(C.T))
+    k = _eigengap_count(values) if n_clusters == 0 else n_clusters
+    if k == 1:
+        return np.zeros(len(C), dtype=np.int64), 1
+    points = vectors[:, :k]
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    points = points / np.where(lengths > 0.0, lengths, 1.0)
+    with warnings.catch_warnings():
+        # With fewer distinct columns than clusters some clusters stay empty.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        labels = KMeans(k, n_init=N_INIT, random_state=seed).fit(points).labels_
+    return _relabel(labels), k
+
+
+def _laplacian_eigenpairs(A: Array) -> tuple[Any, Any]:
+    """Eigenvalues, smallest first, and eigenvectors of the normalized Laplacian."""
+    degrees = A.sum(axis=1)
+    # An isolated column is a component of its own, with eigenvalue 0.
+    isolated = degrees <= np.finfo(np.float64).eps * degrees.max(initial=0.0)
+    roots = np.sqrt(np.where(isolated, 1.0, degrees))
+    L = np.diag(1.0 - isolated) - A / roots / roots[:, None]
+    values, vectors = np.linalg.eigh((L + L.T) / 2.0)
+    return values, vectors
+
+
+def _eigengap_count(values: Array) -> int:
+    """Number of eigenvalues below the largest gap; 1 if there is none."""
+    gaps = np.diff(values[: MAX_CLUSTERS + 1])
+    if len(gaps) == 0 or values[-1] <= 0.0:
+        return 1
+    return int(np.argmax(gaps)) + 1
+
+
+def _relabel(labels: Array) -> Any:
+    """Renumber clusters in the order of their first columns."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse].astype(np.int64)

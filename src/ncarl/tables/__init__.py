@@ -1,6 +1,8 @@
-"""Tables with gaps: numbers, yes/no and categories in, the same table filled out."""
+"""Imputation of tables of numbers, categories and yes/no.
 
-from __future__ import annotations
+Read in this order: `imputer` (the estimator and its joint normal distribution),
+`encoding` (columns as coordinates), `frames` (pandas, polars and NumPy tables).
+"""
 
 from ncarl.tables.imputer import TableImputer
 

@@ -1,6 +1,6 @@
-"""A kernel as a sparse matrix plus thin factors, and how the weights make it.
+"""The wide kernel, a sparse matrix plus thin factors, and the sparse graph inverse.
 
-With all but ``p`` directions weighing the same, the quadratic form of a row is
+With equal weights for all but ``p`` directions the penalty matrix of a row is
 ``Q = S - U C U^T`` with ``S = base I + alpha L`` sparse, so that by Woodbury's identity
 ``K = Q^-1 = T + F F^T``, ``T = S^-1``.
 """
@@ -13,40 +13,39 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array, vstack
 
-from ncarl.core.kernel import Penalty
+from ncarl.core.kernel import QuadraticPenalty
+from ncarl.core.linalg import spd_inverse
 from ncarl.core.types import Array
-from ncarl.wide.inverse import Graph, graph_inverse
 
-#: Directions whose weight is that of the rest, up to this, need no factor.
-ALIKE = 1e-12
+#: Directions whose weight equals that of the tail up to this need no factor.
+EQUAL_WEIGHT_TOL = 1e-12
+#: Up to this many columns the graph inverse is always dense, and up to the second
+#: number if it is not sparse: a few megabytes.
+DENSE_MAX_COLUMNS, DENSE_FALLBACK_MAX_COLUMNS = 256, 2000
+#: Errors to try, relative to ``1 / base``, until the inverse is sparse enough.
+TOLERANCES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+#: Most entries per column of the inverse on average.
+MAX_ENTRIES_PER_COLUMN = 256
+#: Most terms of the Neumann series, most multiplications in a term, and at a time.
+MAX_TERMS, MAX_WORK, WORK_PER_CHUNK = 400, 4e9, 2e7
+#: A column with more edges than this is a hub; most hubs that are eliminated.
+HUB_MIN_EDGES, MAX_HUBS = 128, 64
 
 
 @dataclass(frozen=True)
 class WideKernel:
-    """``K = T + F F^T``, and the noise.
+    """Column covariance ``K = T + F F^T`` and noise variance."""
 
-    Attributes
-    ----------
-    F : array of shape (n, p)
-        Thin factor.
-    T : csr_array of shape (n, n)
-        Sparse part, symmetric, rows sorted.
-    s : float
-        Noise variance in the units of ``K``; 0 in the exact model.
-    error : float
-        Bound on the relative error of ``T``.
-    """
-
-    F: Array
-    T: Any
-    s: float
-    error: float = 0.0
+    F: Array  # (n, p): thin factor
+    T: Any  # csr_array (n, n): sparse part, symmetric, sorted indices
+    s: float  # noise variance in the units of K; 0 in the exact model
+    error: float = 0.0  # bound on the relative error of T
 
     @classmethod
     def identity(cls, n: int, dtype: str) -> WideKernel:
-        """The kernel under which completed rows are those filled with zeros."""
+        """Identity kernel, which completes rows with zeros."""
         ones = np.ones(n, dtype=dtype)
         places = np.arange(n + 1, dtype=np.int32)
         T = csr_array((ones, places[:-1], places), shape=(n, n))
@@ -70,77 +69,323 @@ class WideKernel:
         """Diagonal of ``K``."""
         return self.T.diagonal() + np.einsum("jp,jp->j", self.F, self.F)
 
-    def easy_diagonal(self) -> Array:
-        """Diagonal of ``T``, with something in the place of a hub's nothing."""
+    def preconditioner_diagonal(self) -> Array:
+        """Diagonal of ``T``, with a positive value for hubs, whose entry is 0."""
         diagonal: Array = self.T.diagonal()
-        usual = diagonal.mean() or 1.0
-        return np.where(diagonal > 0.0, diagonal, 0.1 * usual).astype(self.F.dtype)
+        mean = diagonal.mean() or 1.0
+        return np.where(diagonal > 0.0, diagonal, 0.1 * mean).astype(self.F.dtype)
 
-    def part(self, rows: Array, columns: Array) -> Array:
+    def submatrix(self, rows: Array, columns: Array) -> Array:
         """``K[rows][:, columns]`` as a dense array."""
         dense: Array = self.T[rows][:, columns].toarray()
         dense += self.F[rows] @ self.F[columns].T
         return dense
 
-    def expanded(self, kept: Array, n: int, variance: float) -> WideKernel:
-        """The kernel of ``n`` columns; those not kept stand alone, with a variance."""
-        if len(kept) == n:
+    def embed_columns(self, kept_columns: Array, n: int, variance: float) -> WideKernel:
+        """Kernel of ``n`` columns; those not kept are independent of the others."""
+        if len(kept_columns) == n:
             return self
         F = np.zeros((n, self.F.shape[1]), dtype=self.F.dtype)
-        F[kept] = self.F
+        F[kept_columns] = self.F
         T = self.T.tocoo()
-        alone = np.setdiff1d(np.arange(n), kept, assume_unique=True)
-        rows = np.concatenate([kept[T.coords[0]], alone])
-        columns = np.concatenate([kept[T.coords[1]], alone])
+        alone = np.setdiff1d(np.arange(n), kept_columns, assume_unique=True)
+        rows = np.concatenate([kept_columns[T.coords[0]], alone])
+        columns = np.concatenate([kept_columns[T.coords[1]], alone])
         data = np.concatenate([T.data, np.full(len(alone), variance, T.dtype)])
         whole = csr_array((data, (rows, columns)), shape=(n, n))
         whole.sort_indices()
         return WideKernel(F, whole, self.s, self.error)
 
-    def moved(self, move: Callable[[Any], Any]) -> WideKernel:
-        """The kernel with its arrays changed in the same way."""
+    def map_arrays(self, func: Callable[[Any], Any]) -> WideKernel:
+        """Kernel with ``func`` applied to its arrays."""
         shape = self.T.shape
-        T = csr_array((move(self.T.data), self.T.indices, self.T.indptr), shape=shape)
-        return WideKernel(move(self.F), T, self.s, self.error)
+        T = csr_array((func(self.T.data), self.T.indices, self.T.indptr), shape=shape)
+        return WideKernel(func(self.F), T, self.s, self.error)
 
 
 def wide_kernel(
     vectors: Array,
     weights: Array,
-    rest: float,
-    graph: Graph | None,
-    penalty: Penalty,
+    tail_weight: float,
+    graph: ColumnGraph | None,
+    penalty: QuadraticPenalty,
 ) -> WideKernel:
-    """Kernel of the columns.
+    """Wide kernel ``K = Q^-1`` of the columns.
 
     Parameters
     ----------
     vectors : array of shape (n, p)
         Leading directions, orthonormal.
     weights : array of shape (p,)
-        Their weights.
-    rest : float
-        Weight of all other directions, none below it.
-    graph : Graph or None
+        Weights of the leading directions.
+    tail_weight : float
+        Weight of all other directions, at least that of the leading ones.
+    graph : ColumnGraph or None
         Graph of the columns.
-    penalty : Penalty
-        How weights and graph make ``Q``.
+    penalty : QuadraticPenalty
+        How weights and graph are combined into ``Q``.
     """
-    levels = penalty.spectral(np.asarray(weights, dtype=np.float64))
-    base = float(penalty.spectral(np.asarray(rest)))
+    levels = penalty.spectral_eigenvalues(np.asarray(weights, dtype=np.float64))
+    base = float(penalty.spectral_eigenvalues(np.asarray(tail_weight)))
     inverse = graph_inverse(base, penalty.alpha, graph, len(vectors))
-    own = base - levels > ALIKE * base
-    U = vectors[:, own].astype(np.float64, copy=False)
+    distinct = base - levels > EQUAL_WEIGHT_TOL * base
+    U = vectors[:, distinct].astype(np.float64, copy=False)
     # C^-1 - U^T T U = N / base; as a difference it would lose the digits of N.
-    N = np.diag(levels[own] / (base - levels[own]))
+    N = np.diag(levels[distinct] / (base - levels[distinct]))
     W = inverse @ U
     if graph is not None and penalty.alpha > 0.0:
-        bent = penalty.alpha * (U.T @ graph.laplacian(W))
-        N += 0.5 * (bent + bent.T)
+        product = penalty.alpha * (U.T @ graph.apply_laplacian(W))
+        N += 0.5 * (product + product.T)
     F = W
     if U.shape[1]:
         root = cholesky(N, lower=True)
         F = solve_triangular(root, W.T, lower=True).T
     F = np.hstack([np.sqrt(base) * F, inverse.E])
-    found = WideKernel(F, inverse.T, penalty.noise, inverse.error)
-    return found.moved(lambda array: array.astype(vectors.dtype, copy=False))
+    kernel = WideKernel(F, inverse.T, penalty.noise_variance, inverse.error)
+    return kernel.map_arrays(lambda array: array.astype(vectors.dtype, copy=False))
+
+
+@dataclass(frozen=True)
+class ColumnGraph:
+    """Weighted graph of the columns."""
+
+    edges: Any  # csr_array (n, n): symmetric, nonnegative, zero diagonal
+    degrees: Array  # (n,): row sums of the edges
+
+    @classmethod
+    def from_similarity(cls, similarity: Any) -> ColumnGraph:
+        """Graph of a similarity matrix, symmetrized.
+
+        Examples
+        --------
+        >>> from scipy.sparse import csr_array
+        >>> ColumnGraph.from_similarity(csr_array([[0.5, 0.5], [0.0, 1.0]])).degrees
+        array([0.25, 0.25])
+        """
+        both = csr_array(0.5 * (similarity + similarity.T))
+        edges = csr_array(both - diags_array(both.diagonal()))
+        edges.eliminate_zeros()
+        edges.sort_indices()
+        return cls(edges, np.asarray(edges.sum(axis=1)).ravel())
+
+    def apply_laplacian(self, V: Array) -> Array:
+        """``L V``."""
+        return self.degrees[:, None] * V - self.edges @ V
+
+
+def validate_graph(graph: Any) -> Any:
+    """Convert a similarity matrix to a CSR array, or raise if it is invalid."""
+    try:
+        S = csr_array(graph, dtype=np.float64, copy=True)
+    except (TypeError, ValueError):
+        S = None
+    if S is None or S.ndim != 2 or S.shape[0] != S.shape[1]:
+        what = getattr(graph, "shape", type(graph).__name__)
+        raise ValueError(
+            "graph must be 'adaptive', 'fixed', None or a square similarity matrix, "
+            f"got {what}"
+        )
+    if not np.isfinite(S.data).all() or (S.data < 0).any():
+        raise ValueError(
+            "graph must be a similarity matrix with finite entries of at least 0"
+        )
+    S.sum_duplicates()
+    return S
+
+
+@dataclass(frozen=True)
+class SparseLowRankInverse:
+    """Inverse as a sparse matrix plus a thin factor, ``T + E E^T``."""
+
+    T: Any  # csr_array (n, n): symmetric, sorted indices, empty rows for hubs
+    E: Array  # (n, hubs): contribution of the hubs
+    error: float  # bound on the norm of the error of T, relative to 1 / base
+
+    def __matmul__(self, V: Array) -> Array:
+        """Inverse times ``V``."""
+        product: Array = self.T @ V
+        if self.E.shape[1]:
+            product += self.E @ (self.E.T @ V)
+        return product
+
+
+def graph_inverse(
+    base: float, alpha: float, graph: ColumnGraph | None, n: int
+) -> SparseLowRankInverse:
+    """Sparse inverse of ``base I + alpha L``, as accurate as sparsity allows.
+
+    Raises
+    ------
+    ValueError
+        If ``alpha`` is so large that no sparse matrix approximates the inverse.
+
+    Examples
+    --------
+    >>> graph_inverse(2.0, 1.0, None, 3).T.diagonal()
+    array([0.5, 0.5, 0.5])
+    """
+    if graph is None or alpha == 0.0 or graph.edges.nnz == 0:
+        T = csr_array(diags_array(np.full(n, 1.0 / base)))
+        return SparseLowRankInverse(T, np.zeros((n, 0)), 0.0)
+    if n <= DENSE_MAX_COLUMNS:
+        return dense_inverse(base, alpha, graph)
+    hubs = find_hubs(graph)
+    for tolerance in TOLERANCES:
+        inverse = inverse_with_hubs(base, alpha, graph, hubs, tolerance)
+        if inverse is not None:
+            return inverse
+    if n <= DENSE_FALLBACK_MAX_COLUMNS:
+        return dense_inverse(base, alpha, graph)
+    raise ValueError(
+        f"alpha={alpha:g} is too large for a graph of {n} columns: the inverse of the "
+        "graph term is not sparse; lower alpha or n_neighbors, or set graph=None"
+    )
+
+
+def dense_inverse(
+    base: float, alpha: float, graph: ColumnGraph
+) -> SparseLowRankInverse:
+    """Inverse of ``base I + alpha L`` with all its entries."""
+    S = -alpha * graph.edges.toarray()
+    n = len(S)
+    S.flat[:: n + 1] += base + alpha * graph.degrees
+    return SparseLowRankInverse(csr_array(spd_inverse(S)), np.zeros((n, 0)), 0.0)
+
+
+def find_hubs(graph: ColumnGraph) -> Array:
+    """Columns with more than `HUB_MIN_EDGES` edges, at most `MAX_HUBS` of them."""
+    counts = np.diff(graph.edges.indptr)
+    most = np.argsort(-counts, kind="stable")[:MAX_HUBS]
+    return np.sort(most[counts[most] > HUB_MIN_EDGES])
+
+
+def inverse_with_hubs(
+    base: float, alpha: float, graph: ColumnGraph, hubs: Array, tolerance: float
+) -> SparseLowRankInverse | None:
+    """Inverse up to a tolerance, or None if that cannot be reached.
+
+    With ``H`` the hubs, ``R`` the other columns and ``T`` the inverse of ``S_RR``,
+    ``S^-1 = T + E E^T``, where ``E`` is ``[-T S_RH; I]`` times a root of the inverse of
+    the Schur complement ``S_HH - S_HR T S_RH``.
+    """
+    n = len(graph.degrees)
+    kept = np.setdiff1d(np.arange(n), hubs)
+    diagonal = base + alpha * graph.degrees
+    inner = csr_array(alpha * graph.edges[kept][:, kept])
+    inverse = neumann_inverse(diagonal[kept], inner, tolerance)
+    if inverse is None:
+        return None
+    T, error = inverse
+    if len(hubs) == 0:
+        return SparseLowRankInverse(T, np.zeros((n, 0)), base * error)
+    links = alpha * graph.edges[hubs].toarray()
+    E = np.zeros((n, len(hubs)))
+    E[kept] = T @ links[:, kept].T
+    E[hubs] = np.eye(len(hubs))
+    schur = np.diag(diagonal[hubs]) - links @ E
+    # E is the identity at the hubs, so this has subtracted the links between them.
+    root = cholesky(0.5 * (schur + schur.T), lower=True)
+    E = np.ascontiguousarray(solve_triangular(root, E.T, lower=True).T)
+    T = T.tocoo()
+    places = (kept[T.coords[0]], kept[T.coords[1]])
+    whole = csr_array((T.data, places), shape=(n, n))
+    whole.sort_indices()
+    return SparseLowRankInverse(whole, E, base * error)
+
+
+def neumann_inverse(
+    diagonal: Array, links: Any, tolerance: float
+) -> tuple[Any, float] | None:
+    """Neumann series ``sum (D^-1 A)^k D^-1`` for the inverse of ``D - A``.
+
+    Entries far below the tolerance are dropped in each term.
+
+    Parameters
+    ----------
+    diagonal : array of shape (n,)
+        ``D``; larger than the row sums of ``A``.
+    links : csr_array of shape (n, n)
+        ``A``; symmetric and nonnegative.
+    tolerance : float
+        Error, relative to the norm of the inverse.
+
+    Returns
+    -------
+    T : csr_array of shape (n, n)
+        Symmetric, with sorted indices.
+    error : float
+        Bound on the norm of the error. None in place of both if the inverse has too
+        many entries, or if the tolerance cannot be reached.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> A = csr_array([[0.0, 0.1], [0.1, 0.0]])
+    >>> T, error = neumann_inverse(np.array([1.1, 1.1]), A, 1e-6)
+    >>> T.toarray().round(3).tolist(), error < 1e-5
+    ([[0.917, 0.083], [0.083, 0.917]], True)
+    """
+    # The inverse times these row sums is 1; the smallest of them bounds its norm.
+    sums = diagonal - np.asarray(links.sum(axis=1)).ravel()
+    start = csr_array(diags_array(1.0 / diagonal))
+    iteration_matrix = csr_array(diags_array(1.0 / diagonal) @ links)
+    # With a few hundred entries per row, those dropped sum to about a tenth of it.
+    drop = 1e-3 * tolerance / float(diagonal.max())
+    T = _neumann_series(start, iteration_matrix, sums, tolerance, drop)
+    if T is None:
+        return None
+    T = csr_array(0.5 * (T + T.T))
+    T.sort_indices()
+    residual = float(np.max(np.abs(1.0 - T @ sums)))
+    # Relative to the smallest eigenvalue of the inverse: T must stay definite.
+    limit = float(sums.min()) / float(np.max(2.0 * diagonal - sums))
+    if residual > min(10.0 * tolerance, 0.1 * limit):
+        return None
+    return T, residual / float(sums.min())
+
+
+def _neumann_series(
+    diagonal_inverse: Any,
+    iteration_matrix: Any,
+    sums: Array,
+    tolerance: float,
+    drop_tolerance: float,
+) -> Any | None:
+    """Sum of the series up to the tolerance; None if it has too many entries."""
+    T, residual = diagonal_inverse, np.inf
+    for _ in range(MAX_TERMS):
+        T = _neumann_step(diagonal_inverse, iteration_matrix, T, drop_tolerance)
+        if T is None or T.nnz > MAX_ENTRIES_PER_COLUMN * len(sums):
+            return None
+        before, residual = residual, float(np.max(1.0 - T @ sums))
+        if residual <= tolerance or residual > 0.999 * before:
+            break
+    return T
+
+
+def _neumann_step(
+    diagonal_inverse: Any, iteration_matrix: Any, T: Any, drop_tolerance: float
+) -> Any | None:
+    """``diagonal_inverse + iteration_matrix T`` without its smallest entries.
+
+    None if it takes too many multiplications.
+    """
+    work = np.asarray(
+        iteration_matrix.astype(bool).astype(np.float64) @ np.diff(T.indptr)
+    )
+    ends = np.cumsum(work)
+    if len(ends) and ends[-1] > MAX_WORK:
+        return None
+    parts, first, n = [], 0, len(work)
+    while first < n:
+        done = ends[first - 1] if first else 0.0
+        last = int(np.searchsorted(ends, done + WORK_PER_CHUNK, "right"))
+        last = min(max(last, first + 1), n)
+        part = csr_array(
+            diagonal_inverse[first:last] + iteration_matrix[first:last] @ T
+        )
+        part.data[part.data < drop_tolerance] = 0.0
+        part.eliminate_zeros()
+        parts.append(part)
+        first = last
+    return csr_array(vstack(parts, format="csr"))

@@ -1,66 +1,67 @@
 """The row step under a wide kernel: ``(K_oo + s I) y = v`` with ``K = T + F F^T``.
 
-Short rows form their system and factorise it. Long ones are solved by conjugate
-gradients that only apply it, with ``diag(T_oo) + s I + F_o F_o^T`` as preconditioner,
-inverted by Woodbury's identity; ``T`` is all but diagonal, so that few iterations do.
+Systems of short rows are formed and factorized. Long rows are solved by conjugate
+gradients, with ``diag(T_oo) + s I + F_o F_o^T`` as preconditioner, inverted by
+Woodbury's identity; ``T`` is nearly diagonal, so that few iterations are enough. The
+duals of all rows make up the Gram matrix of the completed rows, `GramOperator`.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import iadd
+from typing import Any
+
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from ncarl.core.linalg import factorised
-from ncarl.core.plan import duals_matrix, pieces
+from ncarl.core.linalg import cholesky_with_jitter
+from ncarl.core.rows import (
+    MAX_PIECE_ENTRIES,
+    duals_to_csr,
+    pieces,
+    row_backend,
+)
 from ncarl.core.types import Array, Block
+from ncarl.engines.base import Engine
 from ncarl.wide.kernel import WideKernel
-from ncarl.wide.products import numba_rows, rows_of_duals
 
-#: Conjugate gradients end when the residual has fallen by this factor, or give up.
-TOLERANCE = {"float64": 1e-13, "float32": 1e-6}
-MOST_ITERATIONS = 200
-#: What an iteration costs beside its products, and how many are usual.
-USUAL_ITERATIONS = 8
-
-
-def iterations_pay(r: Array, p: int) -> Array:
-    """Whether rows of ``r`` entries are solved by iteration under ``p`` factors.
-
-    Examples
-    --------
-    >>> iterations_pay(np.array([50, 5000]), 64).tolist()
-    [False, True]
-    """
-    r = np.asarray(r, dtype=np.float64)
-    direct = r**2 * p + r**3 / 3
-    # Gathered products run at a third of the speed of a factorisation.
-    iterated = r * p**2 + p**3 / 3 + USUAL_ITERATIONS * (4 * r * p + 40 * r)
-    answer: Array = 3.0 * iterated < direct
-    return answer
+#: Factor by which conjugate gradients reduce the residual, and their most iterations.
+CG_TOLERANCE = {"float64": 1e-13, "float32": 1e-6}
+CG_MAX_ITERATIONS = 200
+#: Typical number of iterations, to estimate their cost.
+CG_TYPICAL_ITERATIONS = 8
 
 
 def row_duals(
-    block: Block, *, kernel: WideKernel, kind: str = "auto", iterate: bool | None = None
+    block: Block,
+    *,
+    kernel: WideKernel,
+    kind: str = "auto",
+    force_cg: bool | None = None,
 ) -> tuple[Array, float]:
     """Duals ``y`` aligned with ``block.values``, and the jitter that was needed.
 
-    ``iterate`` forces one way to solve a row on all of them.
+    ``force_cg`` overrides the choice of `use_conjugate_gradients` for all rows.
     """
     sizes = np.diff(block.indptr)[block.groups[:-1]]
-    chosen = iterations_pay(sizes, kernel.F.shape[1])
-    if iterate is not None:
-        chosen = np.full(len(sizes), iterate)
-    compiled = numba_rows(kind)
+    chosen = use_conjugate_gradients(sizes, kernel.F.shape[1])
+    if force_cg is not None:
+        chosen = np.full(len(sizes), force_cg)
+    compiled = numba_backend(kind)
     if compiled is not None:
-        found: tuple[Array, float] = compiled.solve_rows(block, kernel, chosen)
-        return found
+        duals: tuple[Array, float] = compiled.solve_rows(block, kernel, chosen)
+        return duals
     return _solve_rows(block, kernel, chosen)
 
 
-def _solve_rows(block: Block, kernel: WideKernel, chosen: Array) -> tuple[Array, float]:
-    """The same by NumPy, one group of rows with equal masks after the other."""
+def _solve_rows(block: Block, kernel: WideKernel, use_cg: Array) -> tuple[Array, float]:
+    """NumPy version of `row_duals`, one group of rows after the other."""
     Y = np.zeros_like(block.values)
-    worst, easy = 0.0, kernel.easy_diagonal()
+    worst, diagonal = 0.0, kernel.preconditioner_diagonal()
     for g in range(len(block.groups) - 1):
         top, bottom = block.groups[g], block.groups[g + 1]
         lo, hi = int(block.indptr[top]), int(block.indptr[bottom])
@@ -68,46 +69,73 @@ def _solve_rows(block: Block, kernel: WideKernel, chosen: Array) -> tuple[Array,
         if len(o) == 0:
             continue
         V = block.values[lo:hi].reshape(-1, len(o)).T
-        solved = _iterated(kernel, easy, o, V) if chosen[g] else None
+        solved = _conjugate_gradients(kernel, diagonal, o, V) if use_cg[g] else None
         if solved is None:
-            A = kernel.part(o, o)
-            factor, jitter = factorised(A, np.arange(len(o)), kernel.s)
+            A = kernel.submatrix(o, o)
+            factor, jitter = cholesky_with_jitter(A, np.arange(len(o)), kernel.s)
             solved = cho_solve((factor, True), V, check_finite=False)
             worst = max(worst, jitter)
         Y[lo:hi] = solved.T.ravel()
     return Y, worst
 
 
-def _iterated(kernel: WideKernel, easy: Array, o: Array, V: Array) -> Array | None:
-    """Conjugate gradients for some right-hand sides; None if they do not settle."""
+def _conjugate_gradients(
+    kernel: WideKernel, preconditioner_diagonal: Array, o: Array, V: Array
+) -> Array | None:
+    """Conjugate gradients for several right-hand sides; None if not converged."""
     F, T = kernel.F[o], kernel.T[o][:, o]
-    diagonal = easy[o] + kernel.s
+    diagonal = preconditioner_diagonal[o] + kernel.s
     scaled = F / diagonal[:, None]
     inner = scaled.T @ F
     inner.flat[:: len(inner) + 1] += 1.0
     factor = cho_factor(inner, check_finite=False)
 
-    def eased(R: Array) -> Array:
-        even = R / diagonal[:, None]
-        return even - scaled @ cho_solve(factor, F.T @ even, check_finite=False)
+    def precondition(R: Array) -> Array:
+        Z = R / diagonal[:, None]
+        return Z - scaled @ cho_solve(factor, F.T @ Z, check_finite=False)
 
     Y, R = np.zeros_like(V), V.copy()
-    Z = eased(R)
+    Z = precondition(R)
     P, size = Z.copy(), np.einsum("rc,rc->c", R, Z)
-    goal = TOLERANCE[str(V.dtype)] ** 2 * size
-    for _ in range(MOST_ITERATIONS):
+    goal = CG_TOLERANCE[str(V.dtype)] ** 2 * size
+    for _ in range(CG_MAX_ITERATIONS):
         if (size <= goal).all():
             return Y
         AP = T @ P + F @ (F.T @ P) + kernel.s * P
-        curve = np.einsum("rc,rc->c", P, AP)
-        step = np.divide(size, curve, out=np.zeros_like(size), where=curve > 0.0)
+        curvature = np.einsum("rc,rc->c", P, AP)
+        step = np.divide(
+            size, curvature, out=np.zeros_like(size), where=curvature > 0.0
+        )
         Y += step * P
         R -= step * AP
-        Z = eased(R)
+        Z = precondition(R)
         before, size = size, np.einsum("rc,rc->c", R, Z)
-        turn = np.divide(size, before, out=np.zeros_like(size), where=before > 0.0)
-        P = Z + turn * P
+        beta = np.divide(size, before, out=np.zeros_like(size), where=before > 0.0)
+        P = Z + beta * P
     return None
+
+
+def use_conjugate_gradients(r: Array, p: int) -> Array:
+    """Whether conjugate gradients are faster for ``r`` entries and ``p`` factors.
+
+    Examples
+    --------
+    >>> use_conjugate_gradients(np.array([50, 5000]), 64).tolist()
+    [False, True]
+    """
+    r = np.asarray(r, dtype=np.float64)
+    direct = r**2 * p + r**3 / 3
+    # Gathered products run at a third of the speed of a factorization.
+    iterated = r * p**2 + p**3 / 3 + CG_TYPICAL_ITERATIONS * (4 * r * p + 40 * r)
+    faster: Array = 3.0 * iterated < direct
+    return faster
+
+
+def numba_backend(kind: str) -> Any:
+    """`ncarl.wide.rows_numba`, or None if the backend is NumPy."""
+    if not row_backend(kind).__name__.endswith("numba"):
+        return None
+    return importlib.import_module("ncarl.wide.rows_numba")
 
 
 def duals_and_fit(
@@ -118,33 +146,36 @@ def duals_and_fit(
     return Y, float(block.values @ Y), jitter
 
 
-def completed_rows(block: Block, kernel: WideKernel, kind: str) -> Array:
+def complete_rows(block: Block, kernel: WideKernel, kind: str) -> Array:
     """Smoothed rows; equal to the observed values there in the exact model."""
     Y, _ = row_duals(block, kernel=kernel, kind=kind)
-    X = rows_of_duals(_with(block, Y), kernel)
+    X = rows_from_duals(_dual_block(block, Y), kernel)
     row_of_entry = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
     X[row_of_entry, block.indices] = block.values - kernel.s * Y
     return X
 
 
-def completed_block(
+def complete_block(
     block: Block, *, kernel: WideKernel, std: str | None, kind: str = "auto"
 ) -> tuple[Array, Array | None]:
-    """Completed rows of a block, and the variances of their entries if asked for."""
+    """Completed rows of a block, and the variances of their entries or None.
+
+    The counterpart of `ncarl.fitting.kernel_model.complete_block`.
+    """
     parts = list(pieces(block))
-    rows = [completed_rows(part, kernel, kind) for part in parts]
+    rows = [complete_rows(part, kernel, kind) for part in parts]
     if std is None:
         return np.concatenate(rows), None
     noise = kernel.s if std == "latent" else 0.0
-    every = np.arange(block.n_columns)
-    found = [
-        variances(part, kernel, [every] * part.n_rows).reshape(part.n_rows, -1)
+    columns = np.arange(block.n_columns)
+    parts_variances = [
+        variances(part, kernel, [columns] * part.n_rows).reshape(part.n_rows, -1)
         for part in parts
     ]
-    return np.concatenate(rows), np.concatenate(found) - noise
+    return np.concatenate(rows), np.concatenate(parts_variances) - noise
 
 
-def entry_terms(
+def predict_block_entries(
     block: Block,
     *,
     kernel: WideKernel,
@@ -153,50 +184,154 @@ def entry_terms(
     std: str | None,
     kind: str = "auto",
 ) -> tuple[Array, Array, Array]:
-    """``y_i K_oj`` for the columns asked of each row, as `ncarl.model.entry_terms`."""
+    """Predictions ``y_i K_oj`` and their variances at the requested columns.
+
+    The counterpart of `ncarl.fitting.kernel_model.predict_block_entries`.
+    """
     counts = (bounds[1:] - bounds[:-1])[block.rows]
     i = np.repeat(np.arange(block.n_rows), counts)
     within = np.arange(len(i)) - np.repeat(np.cumsum(counts) - counts, counts)
     places = bounds[block.rows][i] + within
     j = columns[places]
     Y, _ = row_duals(block, kernel=kernel, kind=kind)
-    matrix = duals_matrix(block, Y)
+    matrix = duals_to_csr(block, Y)
     Z = matrix @ kernel.F
     sums = np.einsum("ep,ep->e", Z[i], kernel.F[j])
     if len(j):
         sums += np.asarray((matrix @ kernel.T)[i, j]).ravel()
     if std is None:
         return places, sums, np.zeros(len(j))
-    asked = np.split(j, np.cumsum(counts)[:-1])
+    columns_per_row = np.split(j, np.cumsum(counts)[:-1])
     noise = kernel.s if std == "latent" else 0.0
-    return places, sums, variances(block, kernel, asked) - noise
+    return places, sums, variances(block, kernel, columns_per_row) - noise
 
 
-def variances(block: Block, kernel: WideKernel, asked: list[Array]) -> Array:
-    """``k_jj - k_jo (K_oo + s I)^-1 k_oj + s`` at the columns asked of each row."""
+def variances(block: Block, kernel: WideKernel, columns_per_row: list[Array]) -> Array:
+    """``k_jj - k_jo (K_oo + s I)^-1 k_oj + s`` at the requested columns of each row."""
     diagonal = kernel.diagonal() + kernel.s
-    found = []
+    parts = []
     for g in range(len(block.groups) - 1):
         top, bottom = int(block.groups[g]), int(block.groups[g + 1])
         o = block.indices[int(block.indptr[top]) : int(block.indptr[top + 1])]
         factor = None
-        for j in asked[top:bottom]:
+        for j in columns_per_row[top:bottom]:
             if len(o) == 0 or len(j) == 0:
-                found.append(diagonal[j])
+                parts.append(diagonal[j])
                 continue
             if factor is None:
-                A = kernel.part(o, o)
-                factor, _ = factorised(A, np.arange(len(o)), kernel.s)
+                A = kernel.submatrix(o, o)
+                factor, _ = cholesky_with_jitter(A, np.arange(len(o)), kernel.s)
             half = solve_triangular(
-                factor, kernel.part(o, j), lower=True, check_finite=False
+                factor, kernel.submatrix(o, j), lower=True, check_finite=False
             )
-            known = np.einsum("ij,ij->j", half, half)
-            found.append(np.maximum(diagonal[j] - known, kernel.s))
-    return np.concatenate(found) if found else np.zeros(0)
+            explained = np.einsum("ij,ij->j", half, half)
+            parts.append(np.maximum(diagonal[j] - explained, kernel.s))
+    return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _with(block: Block, Y: Array) -> Block:
-    """The block with duals in the place of its values."""
-    return Block(
-        block.indptr, block.indices, Y, block.groups, block.rows, block.n_columns
+def rows_from_duals(block: Block, kernel: WideKernel) -> Array:
+    """Completed rows ``Y K`` of a block of duals."""
+    Y = duals_to_csr(block, block.values)
+    X: Array = (Y @ kernel.T).toarray()
+    X += (Y @ kernel.F) @ kernel.F.T
+    return X
+
+
+@dataclass(frozen=True)
+class GramOperator:
+    """Gram matrix ``G = K Y^T Y K`` of the completed rows, as a linear operator."""
+
+    engine: Engine
+    duals: list[Block]  # Y, in blocks
+    kernel: WideKernel
+
+    @property
+    def n(self) -> int:
+        """Number of columns."""
+        return int(self.kernel.F.shape[0])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Float type of the work."""
+        kind: np.dtype[Any] = self.kernel.F.dtype
+        return kind
+
+    def __matmul__(self, V: Array) -> Array:
+        """``G V``."""
+        with self.engine.compute_device.compute_context(self.n):
+            inner = np.ascontiguousarray(self.kernel @ V)
+        middle = self.engine.total(apply_dual_gram, self.duals, V=inner)
+        with self.engine.compute_device.compute_context(self.n):
+            return self.kernel @ middle
+
+    def to_dense(self) -> Array:
+        """``G`` as an n x n array, from completed rows."""
+        return self.engine.total(dense_gram, self.duals, kernel=self.kernel)
+
+    def diagonal(self) -> Array:
+        """Diagonal of ``G``, as the sum of the contributions of ``T`` and ``F``."""
+        F, T = self.kernel.F, self.kernel.T
+        diagonal = self.engine.total(sparse_gram_diagonal, self.duals, T=T)
+        p = F.shape[1]
+        if p == 0:
+            return diagonal
+        both = self.engine.total(dual_factor_products, self.duals, F=F)
+        diagonal += 2.0 * np.einsum("jp,jp->j", T @ both[p:], F)
+        diagonal += np.einsum("jp,jp->j", F @ both[:p], F)
+        return np.maximum(diagonal, 0.0)
+
+
+def apply_dual_gram(block: Block, *, V: Array, kind: str = "auto") -> Array:
+    """``Y^T Y V`` of one block of duals."""
+    compiled = numba_backend(kind)
+    product: Array
+    if compiled is not None:
+        product = compiled.apply_dual_gram(block, V)
+        return product
+    Y = duals_to_csr(block, block.values)
+    product = Y.T @ (Y @ V)
+    return product
+
+
+def dense_gram(block: Block, *, kernel: WideKernel, kind: str = "auto") -> Array:
+    """``X^T X`` of one block of duals, for few columns."""
+    return reduce(iadd, (_dense_gram_of_piece(part, kernel) for part in pieces(block)))
+
+
+def _dense_gram_of_piece(block: Block, kernel: WideKernel) -> Array:
+    X = rows_from_duals(block, kernel)
+    return X.T @ X
+
+
+def sparse_gram_diagonal(block: Block, *, T: Any, kind: str = "auto") -> Array:
+    """Diagonal of ``T Y^T Y T`` of one block of duals."""
+    n = block.n_columns
+    total = np.zeros(n)
+    step = max(
+        1, MAX_PIECE_ENTRIES // max(1, T.nnz // n) // max(1, _mean_row_size(block))
     )
+    Y = duals_to_csr(block, block.values)
+    for first in range(0, block.n_rows, step):
+        rows = Y[first : first + step] @ T
+        total += np.bincount(rows.indices, weights=rows.data**2, minlength=n)
+    return total
+
+
+def _mean_row_size(block: Block) -> int:
+    return len(block.values) // max(1, block.n_rows)
+
+
+def dual_factor_products(block: Block, *, F: Array, kind: str = "auto") -> Array:
+    """``(Y F)^T (Y F)`` stacked on ``Y^T (Y F)``, of one block of duals."""
+    Y = duals_to_csr(block, block.values)
+    Z = Y @ F
+    return np.concatenate([Z.T @ Z, Y.T @ Z])
+
+
+def make_dual_blocks(blocks: Sequence[Block], duals: Sequence[Array]) -> list[Block]:
+    """Blocks with duals in place of their values."""
+    return [_dual_block(block, Y) for block, Y in zip(blocks, duals, strict=True)]
+
+
+def _dual_block(block: Block, Y: Array) -> Block:
+    return replace(block, values=Y)

@@ -1,4 +1,4 @@
-"""The row step under a wide kernel, and products with duals, as Numba kernels."""
+"""The row step under a wide kernel, and products with duals, compiled by Numba."""
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
 # mypy: disallow-untyped-calls=False, check-untyped-defs=False
@@ -9,29 +9,125 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from ncarl.core.lapack_calls import call5, call8, lapack_addresses
-from ncarl.core.linalg import jitter_steps, not_factorised
-from ncarl.core.rows_numba import LETTERS, solve_with_jitter
+from ncarl.core.linalg import jitter_steps, not_positive_definite_error
+from ncarl.core.rows_numba import (
+    LAPACK_FLAGS,
+    call5,
+    call8,
+    lapack_addresses,
+    solve_with_jitter,
+)
 from ncarl.core.types import Array, Block
 from ncarl.wide.kernel import WideKernel
-
-#: As in `ncarl.wide.rows`.
-TOLERANCE = {"float64": 1e-13, "float32": 1e-6}
-MOST_ITERATIONS = 200
+from ncarl.wide.rows import CG_MAX_ITERATIONS, CG_TOLERANCE
 
 
-@nb.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _dot(a, b):
-    """Inner product of two vectors."""
-    total = a[0] * b[0]
-    for k in range(1, len(a)):
-        total += a[k] * b[k]
-    return total
+def solve_rows(block: Block, kernel: WideKernel, use_cg: Array) -> tuple[Array, float]:
+    """Duals of the rows and the jitter needed; conjugate gradients where ``use_cg``."""
+    Y = np.zeros_like(block.values)
+    sizes = np.diff(block.indptr)[block.groups[:-1]]
+    counts = np.diff(block.groups)
+    if len(sizes) == 0:
+        return Y, 0.0
+    formed = np.where(use_cg, 0, sizes)
+    worst = _solve_groups(
+        block.indptr, block.indices.view(np.uint32), block.values, block.groups,
+        use_cg, kernel.F, kernel.preconditioner_diagonal(), kernel.T.indptr,
+        kernel.T.indices, kernel.T.data,
+        Y.dtype.type(kernel.s), Y, max(1, int(sizes.max())),
+        max(1, int((formed * counts).max())), max(1, int(formed.max())),
+        Y.dtype.type(CG_TOLERANCE[str(Y.dtype)]),
+        np.asarray(jitter_steps(Y.dtype)), LAPACK_FLAGS, lapack_addresses(str(Y.dtype)),
+    )  # fmt: skip
+    if worst < 0.0:
+        raise not_positive_definite_error(int(-worst))
+    return Y, float(worst)
+
+
+@nb.njit(nogil=True, cache=True)
+def _solve_groups(
+    indptr,
+    indices,
+    values,
+    groups,
+    use_cg,
+    F,
+    preconditioner_diagonal,
+    Tp,
+    Ti,
+    Td,
+    s,
+    Y,
+    max_size,
+    max_rhs_size,
+    max_direct_size,
+    tolerance,
+    jitters,
+    letters,
+    calls,
+):
+    """Solve all groups; returns the largest jitter, or minus the size that failed."""
+    n, p = F.shape
+    G = np.empty((p, max_size), F.dtype)
+    C = np.empty(p * p, F.dtype)
+    small = np.empty(max(1, p), F.dtype)
+    work = np.empty((4, max_size), F.dtype)
+    diagonal = np.empty(max_size, F.dtype)
+    A = np.empty((max_direct_size, max_direct_size), F.dtype)
+    L = np.empty(max_direct_size * max_direct_size, F.dtype)
+    B = np.empty(max_rhs_size, F.dtype)
+    every = np.arange(max_size).astype(np.uint32)
+    places = np.full(n, -1, np.int32)
+    numbers = np.empty(4, np.int32)
+    worst = 0.0
+    for g in range(len(groups) - 1):
+        top, bottom = groups[g], groups[g + 1]
+        lo, hi = indptr[top], indptr[bottom]
+        r, count = indptr[top + 1] - lo, bottom - top
+        if r == 0:
+            continue
+        o = indices[lo : lo + r]
+        _gather(F, o, G)
+        for a in range(r):
+            places[o[a]] = a
+        done = False
+        if use_cg[g]:
+            for a in range(r):
+                diagonal[a] = s + preconditioner_diagonal[o[a]]
+            done = _factor_woodbury(
+                G, p, r, diagonal, C, work[0], numbers, letters, calls
+            )
+            for c in range(count):
+                at = lo + c * r
+                done = done and _conjugate_gradients(
+                    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, numbers,
+                    letters, calls, values[at : at + r], Y[at : at + r], work,
+                    tolerance,
+                )  # fmt: skip
+        if not done:
+            if r > max_direct_size:
+                A = np.empty((r, r), F.dtype)
+                L = np.empty(r * r, F.dtype)
+                max_direct_size = r
+            if r * count > len(B):
+                B = np.empty(r * count, F.dtype)
+            _form_system(G, p, r, o, Tp, Ti, Td, places, A)
+            used = solve_with_jitter(
+                A, every[:r], s, L, B, values[lo:hi], count, jitters, numbers,
+                letters, calls,
+            )  # fmt: skip
+            if used < 0.0:
+                return -float(r)
+            worst = max(worst, used)
+            Y[lo:hi] = B[: r * count]
+        for a in range(r):
+            places[o[a]] = -1
+    return worst
 
 
 @nb.njit(nogil=True, cache=True)
 def _gather(F, o, G):
-    """Rows ``o`` of ``F`` as columns of ``G``, (p, r)."""
+    """Copy rows ``o`` of ``F`` to the columns of ``G`` (p, r)."""
     for a in range(len(o)):
         row = F[o[a]]
         for q in range(len(row)):
@@ -39,8 +135,8 @@ def _gather(F, o, G):
 
 
 @nb.njit(nogil=True, cache=True)
-def _form(G, p, r, o, Tp, Ti, Td, places, A):
-    """Upper half of ``T_oo + F_o F_o^T`` into ``A``."""
+def _form_system(G, p, r, o, Tp, Ti, Td, places, A):
+    """Write the upper half of ``T_oo + F_o F_o^T`` to ``A``."""
     for b in range(r):
         row = A[b]
         row[b:r] = 0.0
@@ -63,8 +159,54 @@ def _form(G, p, r, o, Tp, Ti, Td, places, A):
 
 
 @nb.njit(nogil=True, cache=True)
-def _apply(G, p, r, o, s, Tp, Ti, Td, places, x, out):
-    """``(T_oo + F_o F_o^T + s I) x`` into ``out``."""
+def _conjugate_gradients(
+    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, numbers, letters, calls,
+    v, y, work, tolerance,
+):  # fmt: skip
+    """Conjugate gradients for one row; False if they do not converge."""
+    residual, preconditioned, direction, product = work[0], work[1], work[2], work[3]
+    residual[:r] = v
+    y[:r] = 0.0
+    _apply_preconditioner(
+        G, p, r, diagonal, C, small, numbers, letters, calls, residual, preconditioned
+    )
+    direction[:r] = preconditioned[:r]
+    size = _dot(residual[:r], preconditioned[:r])
+    goal = tolerance * tolerance * size
+    for _ in range(CG_MAX_ITERATIONS):
+        if size <= goal:
+            return True
+        _apply_system(G, p, r, o, s, Tp, Ti, Td, places, direction, product)
+        curvature = _dot(direction[:r], product[:r])
+        if not curvature > 0.0:
+            return False
+        step = size / curvature
+        for a in range(r):
+            y[a] += step * direction[a]
+            residual[a] -= step * product[a]
+        _apply_preconditioner(
+            G,
+            p,
+            r,
+            diagonal,
+            C,
+            small,
+            numbers,
+            letters,
+            calls,
+            residual,
+            preconditioned,
+        )
+        before, size = size, _dot(residual[:r], preconditioned[:r])
+        beta = size / before
+        for a in range(r):
+            direction[a] = preconditioned[a] + beta * direction[a]
+    return False
+
+
+@nb.njit(nogil=True, cache=True)
+def _apply_system(G, p, r, o, s, Tp, Ti, Td, places, x, out):
+    """Write ``(T_oo + F_o F_o^T + s I) x`` to ``out``."""
     for a in range(r):
         total = s * x[a]
         for e in range(Tp[o[a]], Tp[o[a] + 1]):
@@ -80,13 +222,13 @@ def _apply(G, p, r, o, s, Tp, Ti, Td, places, x, out):
 
 
 @nb.njit(nogil=True, cache=True)
-def _ease(G, p, r, diagonal, C, small, numbers, letters, calls, x, out):
-    """The inverse of ``diagonal + F_o F_o^T`` times ``x`` into ``out``."""
+def _apply_preconditioner(G, p, r, diagonal, C, small, numbers, letters, calls, x, out):
+    """Write ``(diagonal + F_o F_o^T)^-1 x`` to ``out``."""
     for a in range(r):
         out[a] = x[a] / diagonal[a]
     for q in range(p):
         small[q] = _dot(G[q][:r], out[:r])
-    _solve_small(C, p, small, numbers, letters, calls)
+    _solve_woodbury(C, p, small, numbers, letters, calls)
     for q in range(p):
         g, f = G[q], small[q]
         for a in range(r):
@@ -94,8 +236,8 @@ def _ease(G, p, r, diagonal, C, small, numbers, letters, calls, x, out):
 
 
 @nb.njit(nogil=True, cache=True)
-def _factor_small(G, p, r, diagonal, C, work, numbers, letters, calls):
-    """Factorise ``I + F_o^T diagonal^-1 F_o``; False where that fails."""
+def _factor_woodbury(G, p, r, diagonal, C, work, numbers, letters, calls):
+    """Factorize ``I + F_o^T diagonal^-1 F_o``; False if that fails."""
     for q in range(p):
         for a in range(r):
             work[a] = G[q][a] / diagonal[a]
@@ -109,8 +251,8 @@ def _factor_small(G, p, r, diagonal, C, work, numbers, letters, calls):
 
 
 @nb.njit(nogil=True, cache=True)
-def _solve_small(C, p, x, numbers, letters, calls):
-    """Solve with the factor of `_factor_small`, in place."""
+def _solve_woodbury(C, p, x, numbers, letters, calls):
+    """Solve with the factor of `_factor_woodbury`, in place."""
     if p == 0:
         return
     numbers[0], numbers[3] = p, 1
@@ -121,126 +263,23 @@ def _solve_small(C, p, x, numbers, letters, calls):
     call8(calls[2], lower, lower + 2, lower + 1, size, c, size, b, one)
 
 
-@nb.njit(nogil=True, cache=True)
-def _iterate(
-    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, numbers, letters, calls,
-    v, y, work, tolerance,
-):  # fmt: skip
-    """Conjugate gradients for one row; False where they do not settle."""
-    left, eased, way, pulled = work[0], work[1], work[2], work[3]
-    left[:r] = v
-    y[:r] = 0.0
-    _ease(G, p, r, diagonal, C, small, numbers, letters, calls, left, eased)
-    way[:r] = eased[:r]
-    size = _dot(left[:r], eased[:r])
-    goal = tolerance * tolerance * size
-    for _ in range(MOST_ITERATIONS):
-        if size <= goal:
-            return True
-        _apply(G, p, r, o, s, Tp, Ti, Td, places, way, pulled)
-        curve = _dot(way[:r], pulled[:r])
-        if not curve > 0.0:
-            return False
-        step = size / curve
-        for a in range(r):
-            y[a] += step * way[a]
-            left[a] -= step * pulled[a]
-        _ease(G, p, r, diagonal, C, small, numbers, letters, calls, left, eased)
-        before, size = size, _dot(left[:r], eased[:r])
-        turn = size / before
-        for a in range(r):
-            way[a] = eased[a] + turn * way[a]
-    return False
+@nb.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _dot(a, b):
+    total = a[0] * b[0]
+    for k in range(1, len(a)):
+        total += a[k] * b[k]
+    return total
+
+
+def apply_dual_gram(block: Block, V: Array) -> Array:
+    """``Y^T Y V`` of a block of duals."""
+    out = np.zeros_like(V)
+    _apply_dual_gram(block.indptr, block.indices.view(np.uint32), block.values, V, out)
+    return out
 
 
 @nb.njit(nogil=True, cache=True)
-def _solve_groups(
-    indptr, indices, values, groups, iterated, F, easy, Tp, Ti, Td, s, Y, widest,
-    tallest, shortest, tolerance, jitters, letters, calls,
-):  # fmt: skip
-    """All groups in turn; the largest jitter, or minus the size that failed."""
-    n, p = F.shape
-    G = np.empty((p, widest), F.dtype)
-    C = np.empty(p * p, F.dtype)
-    small = np.empty(max(1, p), F.dtype)
-    work = np.empty((4, widest), F.dtype)
-    diagonal = np.empty(widest, F.dtype)
-    A = np.empty((shortest, shortest), F.dtype)
-    L = np.empty(shortest * shortest, F.dtype)
-    B = np.empty(tallest, F.dtype)
-    every = np.arange(widest).astype(np.uint32)
-    places = np.full(n, -1, np.int32)
-    numbers = np.empty(4, np.int32)
-    worst = 0.0
-    for g in range(len(groups) - 1):
-        top, bottom = groups[g], groups[g + 1]
-        lo, hi = indptr[top], indptr[bottom]
-        r, count = indptr[top + 1] - lo, bottom - top
-        if r == 0:
-            continue
-        o = indices[lo : lo + r]
-        _gather(F, o, G)
-        for a in range(r):
-            places[o[a]] = a
-        done = False
-        if iterated[g]:
-            for a in range(r):
-                diagonal[a] = s + easy[o[a]]
-            done = _factor_small(G, p, r, diagonal, C, work[0], numbers, letters, calls)
-            for c in range(count):
-                at = lo + c * r
-                done = done and _iterate(
-                    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, numbers,
-                    letters, calls, values[at : at + r], Y[at : at + r], work,
-                    tolerance,
-                )  # fmt: skip
-        if not done:
-            if r > shortest:
-                A = np.empty((r, r), F.dtype)
-                L = np.empty(r * r, F.dtype)
-                shortest = r
-            if r * count > len(B):
-                B = np.empty(r * count, F.dtype)
-            _form(G, p, r, o, Tp, Ti, Td, places, A)
-            used = solve_with_jitter(
-                A, every[:r], s, L, B, values[lo:hi], count, jitters, numbers,
-                letters, calls,
-            )  # fmt: skip
-            if used < 0.0:
-                return -float(r)
-            worst = max(worst, used)
-            Y[lo:hi] = B[: r * count]
-        for a in range(r):
-            places[o[a]] = -1
-    return worst
-
-
-def solve_rows(
-    block: Block, kernel: WideKernel, iterated: Array
-) -> tuple[Array, float]:
-    """Duals of the rows and the jitter needed; groups ``iterated`` by gradients."""
-    Y = np.zeros_like(block.values)
-    sizes = np.diff(block.indptr)[block.groups[:-1]]
-    counts = np.diff(block.groups)
-    if len(sizes) == 0:
-        return Y, 0.0
-    formed = np.where(iterated, 0, sizes)
-    worst = _solve_groups(
-        block.indptr, block.indices.view(np.uint32), block.values, block.groups,
-        iterated, kernel.F, kernel.easy_diagonal(), kernel.T.indptr,
-        kernel.T.indices, kernel.T.data,
-        Y.dtype.type(kernel.s), Y, max(1, int(sizes.max())),
-        max(1, int((formed * counts).max())), max(1, int(formed.max())),
-        Y.dtype.type(TOLERANCE[str(Y.dtype)]),
-        np.asarray(jitter_steps(Y.dtype)), LETTERS, lapack_addresses(str(Y.dtype)),
-    )  # fmt: skip
-    if worst < 0.0:
-        raise not_factorised(int(-worst))
-    return Y, float(worst)
-
-
-@nb.njit(nogil=True, cache=True)
-def _outer_product(indptr, indices, Y, V, out):
+def _apply_dual_gram(indptr, indices, Y, V, out):
     """``out += Y^T Y V``, row after row."""
     width = V.shape[1]
     row = np.empty(width, V.dtype)
@@ -257,16 +296,16 @@ def _outer_product(indptr, indices, Y, V, out):
                 target[c] += y * row[c]
 
 
-def outer_product(block: Block, V: Array) -> Array:
-    """``Y^T Y V`` of a block of duals."""
-    out = np.zeros_like(V)
-    _outer_product(block.indptr, block.indices.view(np.uint32), block.values, V, out)
-    return out
+def k_smallest_indices(scores: Array, count: int) -> Array:
+    """Indices of the ``count`` smallest numbers of each row."""
+    found = np.empty((len(scores), count), dtype=np.int64)
+    _k_smallest_indices(scores, count, found)
+    return found
 
 
 @nb.njit(nogil=True, cache=True)
-def _smallest_places(scores, count, found):
-    """Places of the smallest numbers of each row, kept in a short sorted list."""
+def _k_smallest_indices(scores, count, found):
+    """Write the indices of the smallest numbers of each row to ``found``, sorted."""
     best = np.empty(count, scores.dtype)
     for i in range(scores.shape[0]):
         row, places, held = scores[i], found[i], 0
@@ -281,10 +320,3 @@ def _smallest_places(scores, count, found):
                 at -= 1
             best[at], places[at] = score, j
             held = min(held + 1, count)
-
-
-def smallest_places(scores: Array, count: int) -> Array:
-    """Places of the ``count`` smallest numbers of each row."""
-    found = np.empty((len(scores), count), dtype=np.int64)
-    _smallest_places(scores, count, found)
-    return found

@@ -1,65 +1,172 @@
-"""The iteration that learns a wide kernel: the steps of `ncarl.solver`, matrix-free."""
+"""The iteration that learns a wide kernel, its engine and its checkpoints.
+
+The steps are those of `ncarl.fitting.ncarl`, without n x n arrays.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from ncarl.core.kernel import Penalty
+from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.types import Array, Block
-from ncarl.core.weights import Floor
-from ncarl.engines import Engine
-from ncarl.wide.graph import wide_similarity
-from ncarl.wide.inverse import Graph
-from ncarl.wide.kernel import WideKernel, wide_kernel
-from ncarl.wide.products import GramOperator, with_duals
-from ncarl.wide.rows import duals_and_fit
+from ncarl.core.weights import FloorWeights
+from ncarl.engines import pick_engine
+from ncarl.engines.base import Engine, HostDevice
+from ncarl.engines.threads import Threads
+from ncarl.fitting import kernel_model
+from ncarl.fitting.checkpoint import (
+    Checkpoint,
+    CheckpointContents,
+    CheckpointFile,
+    truncate_history,
+)
+from ncarl.fitting.kernel_model import KernelModel
+from ncarl.fitting.loop import FitResult, History, drive
+from ncarl.fitting.ncarl import KernelProblem, Settings
+from ncarl.wide import rows
+from ncarl.wide.kernel import ColumnGraph, WideKernel, wide_kernel
+from ncarl.wide.rows import GramOperator, duals_and_fit, make_dual_blocks
 from ncarl.wide.spectrum import (
     WideGram,
-    block_size,
     exact_gram,
     relative_change,
-    summarised,
+    subspace_size,
+    summarize_gram,
+    wide_similarity,
 )
+
+R = TypeVar("R")
+Observer = Callable[[Any, History], object]
+#: Smallest default rank, and its margin over the rank that the data can determine.
+MIN_RANK, EXTRA_RANK = 128, 32
+#: Number of blocks, each of which sums an n x p array, and the largest matrix that is a
+#: single block.
+N_BLOCKS, SINGLE_BLOCK_MAX_ENTRIES = 16, 20_000
+CHECKPOINT_KIND = "checkpoint"
+GRAM_FIELDS = ("values", "vectors", "diagonal", "nodes", "masses")
+#: Row functions of a dense kernel and their counterparts for a wide one.
+WIDE_ROW_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    kernel_model.complete_block: rows.complete_block,
+    kernel_model.predict_block_entries: rows.predict_block_entries,
+}
+
+
+class WideKernelProblem(KernelProblem):
+    """Prepared matrix for fits with a wide kernel."""
+
+    def wide_config(self, settings: Settings, rank: int | None) -> WideIterationConfig:
+        """Parameters of the iteration for these settings."""
+        rule = self._weight_rule(settings, 0.0)
+        assert isinstance(rule, FloorWeights)
+        n = len(self.kept_columns)
+        graph = settings.graph if settings.alpha > 0.0 else None
+        if rank is None:
+            rank = default_rank(rule.identifiable_rank, n)
+        return WideIterationConfig(
+            penalty=QuadraticPenalty(settings.alpha, settings.delta, settings.gamma),
+            rule=rule,
+            # The rule needs the first share beyond the identifiable rank.
+            rank=min(n, max(rank, rule.identifiable_rank + 1)),
+            n_neighbors=self.effective_n_neighbors(settings),
+            graph=graph,
+            dtype=self.dtype,
+        )
+
+    def run_wide(
+        self,
+        settings: Settings,
+        config: WideIterationConfig,
+        *,
+        checkpoint: WideCheckpointFile | None,
+        observers: list[Observer],
+    ) -> FitResult[WideIterate]:
+        """Learn a kernel, from the checkpoint if there is one."""
+        kept = checkpoint.load_iterate() if checkpoint else None
+        history, step, similarity = History(), 0, None
+        if kept is not None:
+            last, history = kept
+            converged = last.may_stop and last.change < settings.tol
+            if converged or last.step >= settings.max_iter:
+                return FitResult(last, history.columns, converged)
+            step, gram, similarity = last.step, last.gram, last.similarity
+        else:
+            gram = initial_gram(self.engine, self.blocks, config)
+        savers: list[Observer] = (
+            [] if checkpoint is None else [checkpoint.maybe_save_iterate]
+        )
+        result = drive(
+            wide_iterates(self.engine, self.blocks, config, gram, similarity, step),
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            observers=savers + observers,
+            history=history,
+            scale=min(self.unit * self.unit, 1e300),
+        )
+        if checkpoint is not None:
+            checkpoint.maybe_save_iterate(result.last, history, last=True)
+        return result
+
+    def model(
+        self, settings: Settings, result: Any, *, to_host: bool = True
+    ) -> KernelModel:
+        """Fitted model of a run; its kernel is always in host memory."""
+        noisy = settings.gamma is not None
+        sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
+        n, kernel = self.shape[1], result.last.kernel
+        mean_variance = float(np.mean(kernel.diagonal()))
+        return KernelModel(
+            kernel=cast(Any, kernel.embed_columns(self.kept_columns, n, mean_variance)),
+            centering=self.centering,
+            unit=self.unit,
+            sigma=sigma,
+            empty_columns=self.empty_columns,
+            fallback=np.zeros(n) if self.is_centered else self.fallback_values,
+            dtype=self.dtype,
+        )
+
+    def similarity(self, result: Any) -> Any:
+        """Similarity matrix of a run as a SciPy array; empty without a graph."""
+        n, S = self.shape[1], result.last.similarity
+        if S is None:
+            return csr_array((n, n))
+        kernel = WideKernel(np.zeros((len(self.kept_columns), 0)), S, 0.0)
+        return kernel.embed_columns(self.kept_columns, n, 1.0).T
+
+
+def default_rank(identifiable_rank: int, n: int) -> int:
+    """Default number of directions with a weight of their own.
+
+    Examples
+    --------
+    >>> default_rank(33, 50_000), default_rank(400, 50_000), default_rank(5, 30)
+    (128, 432, 30)
+    """
+    return min(n, max(MIN_RANK, identifiable_rank + EXTRA_RANK))
 
 
 @dataclass(frozen=True)
-class WideRecipe:
-    """Everything about a fit that does not change from step to step.
+class WideIterationConfig:
+    """Parameters of a fit, which do not change from step to step."""
 
-    Attributes
-    ----------
-    penalty : Penalty
-        How weights and graph make the quadratic form of a row.
-    rule : Floor
-        How a direction is punished.
-    rank : int
-        Directions with a weight of their own.
-    n_neighbors : int
-        Neighbours of a column, itself counted; 0 for no graph.
-    graph : {"adaptive", "fixed"} or csr_array of shape (n, n) or None
-        Learned each step, learned once, given, or none.
-    dtype : str
-        Precision of the work.
-    """
-
-    penalty: Penalty
-    rule: Floor
-    rank: int
-    n_neighbors: int
-    graph: Any
-    dtype: str
+    penalty: QuadraticPenalty
+    rule: FloorWeights
+    rank: int  # number of directions with a weight of their own
+    n_neighbors: int  # neighbors of a column, itself included; 0 for no graph
+    graph: Any  # "adaptive", "fixed", a similarity as a csr_array, or None
+    dtype: str  # float type of the computation
 
 
 @dataclass(frozen=True)
 class WideIterate:
-    """The state after a step, and what is worth recording of it."""
+    """State after a step, and its entries in the history."""
 
     step: int
     gram: WideGram
@@ -73,147 +180,289 @@ class WideIterate:
     may_stop: bool = True
 
 
-@dataclass(frozen=True)
-class Weights:
-    """Weights of the directions of a Gram matrix.
-
-    Attributes
-    ----------
-    leading : array of shape (p,)
-        Of the leading directions.
-    rest : float
-        Of all others: that of their mean share, so that the trace of the kernel, as
-        far as it is theirs, is kept.
-    settled : bool
-        Whether later steps would weigh the same spectrum in the same way.
-    """
-
-    leading: Array
-    rest: float
-    settled: bool
-
-
-def weigh(gram: WideGram, rule: Floor, step: int) -> Weights:
-    """Weights by the rule of `ncarl.core.weights.Floor`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> gram = exact_gram(np.diag([9.0, 1.0]))
-    >>> weigh(gram, Floor(1), 30).leading.round(3).tolist()
-    [1.333, 4.0]
-    """
-    n = len(gram.diagonal)
-    total = gram.singular_sum()
-    own, others = np.sqrt(gram.leading[0]), np.sqrt(gram.nodes)
-    if total > 0.0:
-        own, others = own / total, others / total
-    else:
-        own, others = np.full_like(own, 1.0 / n), np.full_like(others, 1.0 / n)
-    # The rule looks at one place only, which is among the leading directions.
-    padded = np.zeros(n)
-    padded[n - len(own) :] = own[::-1]
-    floor = float(rule.floor(padded, step)[0])
-    settled = floor == float(rule.floor(padded, rule.trusted_after)[0])
-    shares = np.maximum(own, floor)
-    rest = floor
-    if len(others):
-        mass = float(gram.masses.sum())
-        rest = float(gram.masses @ np.maximum(others, floor)) / mass
-    # A tail of Ritz values may lie above the last one that counts.
-    return Weights(1.0 / np.maximum(shares, rest), 1.0 / rest, settled)
-
-
-def gram_of(operator: GramOperator, rank: int, start: Array | None) -> WideGram:
-    """The Gram matrix of completed rows; whole for few columns, else in short."""
-    n = operator.n
-    if block_size(rank, n) >= n:
-        G = operator.whole()
-        with operator.engine.home.work(n):
-            return exact_gram(G)
-    return summarised(operator, operator.diagonal(), rank, start, str(operator.dtype))
-
-
-def first_gram(engine: Engine, blocks: list[Block], recipe: WideRecipe) -> WideGram:
-    """Gram matrix of the zero-filled matrix: where a fit begins."""
-    identity = WideKernel.identity(blocks[0].n_columns, recipe.dtype)
-    return gram_of(GramOperator(engine, blocks, identity), recipe.rank, None)
+def initial_gram(
+    engine: Engine, blocks: list[Block], config: WideIterationConfig
+) -> WideGram:
+    """Gram matrix of the zero-filled matrix, where a fit begins."""
+    identity = WideKernel.identity(blocks[0].n_columns, config.dtype)
+    return compute_gram(GramOperator(engine, blocks, identity), config.rank, None)
 
 
 def wide_iterates(
     engine: Engine,
     blocks: list[Block],
-    recipe: WideRecipe,
+    config: WideIterationConfig,
     gram: WideGram,
     similarity: Any,
     step: int = 0,
 ) -> Iterator[WideIterate]:
-    """Yield iterates for ever: Gram matrix to kernel, kernel to rows, rows to Gram.
+    """Yield iterates forever: from Gram matrix to kernel, to rows, to Gram matrix.
 
-    ``similarity`` is the graph of the step before, which a fixed one goes on with.
+    ``similarity`` is that of the previous step, which a fixed graph keeps.
     """
-    turn = _Turn(engine, blocks, recipe)
+    stepper = _WideIterationStep(engine, blocks, config)
     while True:
         step += 1
-        iterate = turn.run(gram, similarity, step)
+        iterate = stepper.run(gram, similarity, step)
         yield iterate
         gram, similarity = iterate.gram, iterate.similarity
 
 
 @dataclass(frozen=True)
-class _Turn:
-    """One step, to be run on a Gram matrix."""
+class _WideIterationStep:
+    """One step of the iteration."""
 
     engine: Engine
     blocks: list[Block]
-    recipe: WideRecipe
+    config: WideIterationConfig
 
     def run(self, gram: WideGram, similarity: Any, step: int) -> WideIterate:
-        """The state after the step."""
-        engine, recipe = self.engine, self.recipe
-        marks = [time.perf_counter()]
+        """State after the step."""
+        engine, config = self.engine, self.config
+        times = [time.perf_counter()]
         similarity = self._similarity(gram, similarity)
-        marks.append(time.perf_counter())
-        weights = weigh(gram, recipe.rule, step)
-        graph = None if similarity is None else Graph.of(similarity)
-        with engine.home.work(len(gram.diagonal)):
+        times.append(time.perf_counter())
+        weights = spectral_weights(gram, config.rule, step)
+        graph = None if similarity is None else ColumnGraph.from_similarity(similarity)
+        with engine.compute_device.compute_context(len(gram.diagonal)):
             kernel = wide_kernel(
-                gram.leading[1], weights.leading, weights.rest, graph, recipe.penalty
+                gram.leading[1], weights.leading, weights.tail, graph, config.penalty
             )
-        marks.append(time.perf_counter())
-        found = list(engine.map(duals_and_fit, self.blocks, kernel=kernel))
-        marks.append(time.perf_counter())
-        duals = with_duals(self.blocks, [Y for Y, _, _ in found])
+        times.append(time.perf_counter())
+        results = list(engine.map(duals_and_fit, self.blocks, kernel=kernel))
+        times.append(time.perf_counter())
+        duals = make_dual_blocks(self.blocks, [Y for Y, _, _ in results])
         operator = GramOperator(engine, duals, kernel)
-        new = gram_of(operator, recipe.rank, gram.vectors)
-        fit = reduce(add, (part for _, part, _ in found))
-        marks.append(time.perf_counter())
+        new = compute_gram(operator, config.rank, gram.vectors)
+        fit = reduce(add, (part for _, part, _ in results))
+        times.append(time.perf_counter())
         return WideIterate(
             step=step,
             gram=new,
             kernel=kernel,
             similarity=similarity,
-            objective=fit,  # with s = 1 loss and penalty of a row add up to v.y
+            objective=fit,  # with s = 1 the loss and penalty of a row sum to v.y
             fit=fit,
             change=relative_change(new, gram),
-            jitter=max(jitter for _, _, jitter in found),
-            seconds=_by_part(marks),
-            may_stop=weights.settled,
+            jitter=max(jitter for _, _, jitter in results),
+            seconds=_seconds_by_part(times),
+            may_stop=weights.is_stationary,
         )
 
-    def _similarity(self, gram: WideGram, before: Any) -> Any:
-        """The graph of this step, given that of the step before."""
-        graph, k = self.recipe.graph, self.recipe.n_neighbors
+    def _similarity(self, gram: WideGram, previous: Any) -> Any:
+        """Similarity of this step, given that of the previous one."""
+        graph, k = self.config.graph, self.config.n_neighbors
         if graph is None or k == 0:
             return None
         if not isinstance(graph, str):
             return graph
-        if graph == "fixed" and before is not None:
-            return before
+        if graph == "fixed" and previous is not None:
+            return previous
         return wide_similarity(gram, k, self.engine)
 
 
-def _by_part(marks: list[float]) -> dict[str, float]:
-    """Seconds of a step by part."""
+def _seconds_by_part(times: list[float]) -> dict[str, float]:
     parts = ("graph", "kernel", "rows", "gram")
-    return dict(zip(parts, np.diff(marks).tolist(), strict=True))
+    return dict(zip(parts, np.diff(times).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class SpectralWeights:
+    """Weights of the eigenvectors of a Gram matrix.
+
+    The tail has the weight of its mean share, which keeps its part of the trace of the
+    kernel.
+    """
+
+    leading: Array  # (p,): weights of the leading eigenvectors
+    tail: float  # weight of all others
+    is_stationary: bool  # whether later steps would give the same weights
+
+
+def spectral_weights(gram: WideGram, rule: FloorWeights, step: int) -> SpectralWeights:
+    """Weights of a Gram matrix by the rule of `ncarl.core.weights.FloorWeights`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gram = exact_gram(np.diag([9.0, 1.0]))
+    >>> spectral_weights(gram, FloorWeights(1), 30).leading.round(3).tolist()
+    [1.333, 4.0]
+    """
+    n = len(gram.diagonal)
+    total = gram.nuclear_norm()
+    own, others = np.sqrt(gram.leading[0]), np.sqrt(gram.nodes)
+    if total > 0.0:
+        own, others = own / total, others / total
+    else:
+        own, others = np.full_like(own, 1.0 / n), np.full_like(others, 1.0 / n)
+    # The rule reads only one share, which is among the leading ones.
+    padded = np.zeros(n)
+    padded[n - len(own) :] = own[::-1]
+    floor = float(rule.floor(padded, step)[0])
+    is_stationary = floor == float(rule.floor(padded, rule.warmup_steps)[0])
+    shares = np.maximum(own, floor)
+    rest = floor
+    if len(others):
+        mass = float(gram.masses.sum())
+        rest = float(gram.masses @ np.maximum(others, floor)) / mass
+    # The mean share of the tail may exceed the smallest leading one.
+    return SpectralWeights(1.0 / np.maximum(shares, rest), 1.0 / rest, is_stationary)
+
+
+def compute_gram(operator: GramOperator, rank: int, start: Array | None) -> WideGram:
+    """Gram matrix of the completed rows; exact for few columns, else summarized."""
+    n = operator.n
+    if subspace_size(rank, n) >= n:
+        G = operator.to_dense()
+        with operator.engine.compute_device.compute_context(n):
+            return exact_gram(G)
+    return summarize_gram(
+        operator, operator.diagonal(), rank, start, str(operator.dtype)
+    )
+
+
+@dataclass(frozen=True)
+class WideThreads(Threads):
+    """Threads for a wide kernel: few blocks, and its own row functions.
+
+    `KernelModel` maps the row functions of a dense kernel over the blocks; `map`
+    replaces them by their counterparts in `WIDE_ROW_FUNCTIONS`.
+    """
+
+    @property
+    def compute_device(self) -> WideHostDevice:
+        """Memory of this process, without a check for n x n arrays."""
+        return WideHostDevice(self.n_jobs)
+
+    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
+        """Few blocks, as many on every machine, so that sums are the same."""
+        return N_BLOCKS if rows * columns > SINGLE_BLOCK_MAX_ENTRIES else 1
+
+    def map(
+        self, function: Callable[..., R], blocks: Any, **shared: Any
+    ) -> Iterator[R]:
+        """``function(block, **shared)`` for every block, in block order."""
+        counterpart: Callable[..., Any] = WIDE_ROW_FUNCTIONS.get(function, function)
+        return super().map(counterpart, blocks, **shared)
+
+
+@dataclass(frozen=True)
+class WideHostDevice(HostDevice):
+    """Memory of this process, for fits without n x n arrays."""
+
+    def check_memory(self, n: int, itemsize: int) -> None:
+        """Accept any size: there are only thin and sparse arrays."""
+
+
+def make_wide_threads(engine: str | Engine) -> WideThreads:
+    """Threads for an engine or its name; other engines raise an error.
+
+    Examples
+    --------
+    >>> make_wide_threads("auto").n_jobs is None
+    True
+    """
+    if isinstance(engine, str) and engine in ("auto", "threads"):
+        return WideThreads()
+    picked = pick_engine(engine, quiet=True)
+    if not isinstance(picked, Threads):
+        raise ValueError(
+            "engine must be 'auto', 'threads' or a Threads object: wide kernels work "
+            f"on threads only, got {engine!r}"
+        )
+    return WideThreads(picked.n_jobs, picked.kernel, picked.reason)
+
+
+class WideCheckpointFile(CheckpointFile):
+    """Checkpoint file of a fit of a wide kernel.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        The file, and how often it is written.
+    owner : mapping
+        Description of the fit; see `CheckpointFile`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, owner: Mapping[str, Any]) -> None:
+        super().__init__(checkpoint, CHECKPOINT_KIND, owner)
+
+    def maybe_save_iterate(
+        self, iterate: WideIterate, history: History, last: bool = False
+    ) -> None:
+        """Write the state after a step if it is due or ``last``."""
+        self.maybe_save(
+            f"step {iterate.step}",
+            lambda: _pack_wide_iterate(iterate, history),
+            last=last,
+        )
+
+    def load_iterate(self) -> tuple[WideIterate, History] | None:
+        """State in the file, or None if there is no file."""
+        return self.load_step(_unpack_wide_iterate)
+
+
+def _pack_wide_iterate(iterate: WideIterate, history: History) -> CheckpointContents:
+    """JSON header and arrays of a step."""
+    header, arrays = wide_kernel_state(iterate.kernel)
+    more = {f"gram/{name}": getattr(iterate.gram, name) for name in GRAM_FIELDS}
+    if iterate.similarity is not None:
+        more |= csr_to_arrays("similarity", iterate.similarity)
+    own = {
+        "history": truncate_history(history, iterate.step),
+        "rank": iterate.gram.rank,
+        "fit": iterate.fit,
+        "may_stop": iterate.may_stop,
+    }
+    return {**header, **own}, {**arrays, **more}
+
+
+def _unpack_wide_iterate(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], history: History
+) -> WideIterate:
+    """Iterate from the header and arrays of a checkpoint."""
+    columns = history.columns
+    # In C order, as they were: sums in another order differ in the last bits.
+    kept = {name: np.ascontiguousarray(arrays[f"gram/{name}"]) for name in GRAM_FIELDS}
+    graph = "similarity/data" in arrays
+    return WideIterate(
+        step=int(columns["step"][-1]),
+        gram=WideGram(int(header["rank"]), **kept),
+        kernel=wide_kernel_from_state(header, arrays),
+        similarity=csr_from_arrays("similarity", arrays) if graph else None,
+        objective=columns["objective"][-1],
+        fit=float(header["fit"]),
+        change=columns["change"][-1],
+        jitter=columns["jitter"][-1],
+        seconds={},
+        may_stop=bool(header["may_stop"]),
+    )
+
+
+def wide_kernel_state(kernel: WideKernel) -> CheckpointContents:
+    """JSON header and arrays of a kernel."""
+    header = {"noise": kernel.s, "error": kernel.error}
+    return header, {"F": kernel.F, **csr_to_arrays("T", kernel.T)}
+
+
+def wide_kernel_from_state(
+    header: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> WideKernel:
+    """Kernel from the header and arrays of `wide_kernel_state`."""
+    F = np.ascontiguousarray(arrays["F"])
+    s, error = float(header["noise"]), float(header["error"])
+    return WideKernel(F, csr_from_arrays("T", arrays), s, error)
+
+
+def csr_to_arrays(name: str, matrix: Any) -> dict[str, Array]:
+    """Named arrays of a CSR array."""
+    kept = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    return {f"{name}/{part}": array for part, array in kept.items()}
+
+
+def csr_from_arrays(name: str, arrays: Mapping[str, Array]) -> Any:
+    """Square CSR array from the arrays of `csr_to_arrays`."""
+    parts = tuple(arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
+    n = len(parts[2]) - 1
+    return csr_array(parts, shape=(n, n))

@@ -1,8 +1,8 @@
-"""What a step has to know of a Gram matrix that is too large to be formed.
+"""Eigenpairs, spectral density and graph of a Gram matrix too large to be formed.
 
 The leading eigenpairs come from subspace iteration with a Chebyshev filter, the density
-of the other eigenvalues from Lanczos runs on random vectors; both start from fixed
-random numbers, or from the step before, so that a fit can be repeated to the last bit.
+of the other eigenvalues from Lanczos runs on random vectors. Both start from fixed
+random numbers or from the previous step, so that fits are reproducible to the last bit.
 """
 
 from __future__ import annotations
@@ -12,22 +12,31 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import eigh, qr
+from scipy.sparse import csr_array
 
 from ncarl.core.types import Array
 from ncarl.core.weights import spectrum
+from ncarl.engines.base import Engine
+from ncarl.wide.rows import numba_backend
 
 #: Degree of the filter, and how often it is applied at most: to the vectors of the
-#: step before, and to random ones.
-DEGREE, ROUNDS, COLD_ROUNDS = 4, 4, 6
-#: The iteration ends when the sum of the leading singular values changes by less.
-SETTLED = 1e-4
-#: Lanczos steps on each random vector, and how many vectors: together about so many
-#: random numbers, within limits.
-LANCZOS_STEPS, PROBE_NUMBERS, FEWEST_PROBES, MOST_PROBES = 24, 60_000, 6, 100
+#: previous step, and to random ones.
+FILTER_DEGREE, WARM_ROUNDS, COLD_ROUNDS = 4, 4, 6
+#: Relative change of the sum of the leading singular values at which it stops.
+SUBSPACE_TOL = 1e-4
+#: Lanczos steps on each random vector, total entries of the vectors, and their fewest
+#: and most number.
+LANCZOS_STEPS, PROBE_ENTRIES, MIN_PROBES, MAX_PROBES = 24, 60_000, 6, 100
+#: Columns whose neighbors are searched at a time.
+COLUMNS_PER_STRIP = 256
+#: More columns than this are searched in single precision.
+FLOAT32_MIN_COLUMNS = 4096
+#: Candidates beyond the neighbors wanted; all distances to them are in float64.
+EXTRA_CANDIDATES = 8
 
 
-class Operator(Protocol):
-    """A positive semi-definite matrix that can be applied."""
+class SymmetricOperator(Protocol):
+    """Positive semi-definite matrix as a linear operator."""
 
     @property
     def n(self) -> int:
@@ -35,38 +44,24 @@ class Operator(Protocol):
         ...
 
     def __matmul__(self, V: Array) -> Array:
-        """The product with some vectors."""
+        """Product with the columns of ``V``."""
         ...
 
 
 @dataclass(frozen=True)
 class WideGram:
-    """A Gram matrix as its leading eigenpairs, its diagonal and the rest in short.
+    """Gram matrix as leading eigenpairs, diagonal, and density of the tail."""
 
-    Attributes
-    ----------
-    rank : int
-        How many of the eigenpairs count as leading.
-    values : array of shape (b,)
-        Eigenvalues, the largest first; those past ``rank`` only serve the next step.
-    vectors : array of shape (n, b)
-        Their eigenvectors.
-    diagonal : array of shape (n,)
-        Diagonal of the matrix.
-    nodes, masses : arrays of shape (nodes,)
-        The other eigenvalues in short: so many (``masses``) near each of ``nodes``.
-    """
-
-    rank: int
-    values: Array
-    vectors: Array
-    diagonal: Array
-    nodes: Array
-    masses: Array
+    rank: int  # number of leading eigenpairs
+    values: Array  # (b,): eigenvalues, descending; those past rank start the next step
+    vectors: Array  # (n, b): their eigenvectors
+    diagonal: Array  # (n,): diagonal of the matrix
+    nodes: Array  # (q,): values that represent the other eigenvalues
+    masses: Array  # (q,): number of eigenvalues near each node
 
     @property
     def leading(self) -> tuple[Array, Array]:
-        """The eigenpairs that count."""
+        """Leading eigenvalues and eigenvectors."""
         return self.values[: self.rank], self.vectors[:, : self.rank]
 
     def points(self) -> Array:
@@ -74,65 +69,68 @@ class WideGram:
         values, vectors = self.leading
         return vectors * np.sqrt(values)
 
-    def remainder(self) -> Array:
-        """What the diagonal has besides the leading part."""
+    def residual_diagonal(self) -> Array:
+        """Diagonal without the leading part."""
         values, vectors = self.leading
         return np.maximum(self.diagonal - (vectors * vectors) @ values, 0.0)
 
-    def singular_sum(self) -> float:
+    def nuclear_norm(self) -> float:
         """Sum of all singular values of the completed rows."""
         own = float(np.sqrt(self.leading[0]).sum())
         return own + float(self.masses @ np.sqrt(self.nodes))
 
 
-def block_size(rank: int, n: int) -> int:
-    """Vectors to iterate with, some more than are wanted; all for few columns."""
-    wanted = rank + max(8, rank // 8)
-    return wanted if wanted < n else n
-
-
 def exact_gram(G: Array) -> WideGram:
-    """The Gram matrix of few columns, all of it leading."""
+    """Gram matrix of few columns, with all eigenpairs leading."""
     basis = spectrum(G)
-    values, vectors = basis.eigenvalues[::-1], basis.vectors[:, ::-1]
-    nothing = np.zeros(0)
-    vectors = np.ascontiguousarray(vectors)
-    return WideGram(len(G), values.copy(), vectors, G.diagonal().copy(), nothing,
-                    nothing)  # fmt: skip
+    return WideGram(
+        rank=len(G),
+        values=basis.eigenvalues[::-1].copy(),
+        vectors=np.ascontiguousarray(basis.vectors[:, ::-1]),
+        diagonal=G.diagonal().copy(),
+        nodes=np.zeros(0),
+        masses=np.zeros(0),
+    )
 
 
-def summarised(
-    G: Operator, diagonal: Array, rank: int, start: Array | None, dtype: str
+def summarize_gram(
+    G: SymmetricOperator, diagonal: Array, rank: int, start: Array | None, dtype: str
 ) -> WideGram:
-    """The Gram matrix in short.
+    """Leading eigenpairs and tail density of a Gram matrix.
 
     Parameters
     ----------
-    G : Operator
+    G : SymmetricOperator
         The matrix.
     diagonal : array of shape (n,)
         Its diagonal.
     rank : int
-        Eigenpairs wanted, fewer than columns.
+        Number of leading eigenpairs, fewer than columns.
     start : array of shape (n, b) or None
-        Vectors to begin with: eigenvectors of the step before.
+        Start vectors: eigenvectors of the previous step.
     dtype : str
-        Float type of the work.
+        Float type of the computation.
     """
     n = G.n
-    rounds = ROUNDS if start is not None else COLD_ROUNDS
+    rounds = WARM_ROUNDS if start is not None else COLD_ROUNDS
     if start is None:
-        shape = (n, block_size(rank, n))
+        shape = (n, subspace_size(rank, n))
         start = np.random.default_rng(0).standard_normal(shape).astype(dtype)
-    values, V = leading_pairs(G, start, rank, rounds)
-    nodes, masses = tail_density(
+    values, V = chebyshev_subspace_iteration(G, start, rank, rounds)
+    nodes, masses = tail_spectral_density(
         G, V[:, :rank], float(diagonal.sum()) - float(values[:rank].sum())
     )
     return WideGram(rank, values, V, diagonal, nodes, masses)
 
 
-def leading_pairs(
-    G: Operator, start: Array, rank: int, rounds: int = COLD_ROUNDS
+def subspace_size(rank: int, n: int) -> int:
+    """Number of vectors to iterate with: the rank and a margin, at most ``n``."""
+    wanted = rank + max(8, rank // 8)
+    return wanted if wanted < n else n
+
+
+def chebyshev_subspace_iteration(
+    G: SymmetricOperator, start: Array, rank: int, rounds: int = COLD_ROUNDS
 ) -> tuple[Array, Array]:
     """Leading eigenvalues, the largest first, and their eigenvectors.
 
@@ -144,23 +142,23 @@ def leading_pairs(
     ...     def __matmul__(self, V):
     ...         return V / (1.0 + np.arange(50.0))[:, None]
     >>> start = np.random.default_rng(0).standard_normal((50, 6))
-    >>> leading_pairs(Diagonal(), start, 2)[0][:2].round(3).tolist()
+    >>> chebyshev_subspace_iteration(Diagonal(), start, 2)[0][:2].round(3).tolist()
     [1.0, 0.5]
     """
-    values, V, GV = _rotated(G, start)
+    values, V, GV = _rayleigh_ritz(G, start)
     total = float(np.sqrt(values[:rank]).sum())
     for _ in range(rounds):
         if values[0] <= 0.0:
-            break  # there is nothing to find
-        values, V, GV = _rotated(G, _filtered(G, V, GV, values))
+            break  # the matrix is 0
+        values, V, GV = _rayleigh_ritz(G, _chebyshev_filter(G, V, GV, values))
         before, total = total, float(np.sqrt(values[:rank]).sum())
-        if abs(total - before) <= SETTLED * total:
+        if abs(total - before) <= SUBSPACE_TOL * total:
             break
     return values, V
 
 
-def _rotated(G: Operator, V: Array) -> tuple[Array, Array, Array]:
-    """Ritz values of the space of some vectors, Ritz vectors, and ``G`` times those."""
+def _rayleigh_ritz(G: SymmetricOperator, V: Array) -> tuple[Array, Array, Array]:
+    """Ritz values and vectors of the span of ``V``, and ``G`` times the vectors."""
     V = np.asarray(qr(V, mode="economic", check_finite=False)[0])
     GV = G @ V
     H = (V.T @ GV).astype(np.float64)
@@ -169,58 +167,64 @@ def _rotated(G: Operator, V: Array) -> tuple[Array, Array, Array]:
     return np.maximum(values[::-1], 0.0), V @ rotation, GV @ rotation
 
 
-def _filtered(G: Operator, V: Array, GV: Array, values: Array) -> Array:
-    """A Chebyshev polynomial of ``G`` times ``V``, large where values are large.
+def _chebyshev_filter(
+    G: SymmetricOperator, V: Array, GV: Array, values: Array
+) -> Array:
+    """Chebyshev polynomial of ``G`` times ``V``, which amplifies large eigenvalues.
 
-    It stays below one up to the smallest of the values and is scaled so that it is
-    near one at the largest.
+    The polynomial is bounded up to the smallest of ``values`` and scaled to about 1 at
+    the largest.
     """
-    # What lies this far down is nothing but rounding: no need to tell it apart.
+    # Values below this are rounding errors and need not be resolved.
     half = 0.5 * float(max(values[-1], 1e-8 * values[0]))
     first = half / (float(values[0]) - half)
     ratio = first
     W = (GV - half * V) * (ratio / half)
-    for _ in range(DEGREE - 1):
+    for _ in range(FILTER_DEGREE - 1):
         following = 1.0 / (2.0 / first - ratio)
-        turn = (G @ W - half * W) * (2.0 * following / half) - (ratio * following) * V
-        V, W, ratio = W, turn, following
+        new = (G @ W - half * W) * (2.0 * following / half) - (ratio * following) * V
+        V, W, ratio = W, new, following
     return W
 
 
-def tail_density(G: Operator, U: Array, trace: float) -> tuple[Array, Array]:
-    """Nodes and masses that stand for the eigenvalues besides the leading ones.
+def tail_spectral_density(
+    G: SymmetricOperator, U: Array, trace: float
+) -> tuple[Array, Array]:
+    """Nodes and masses that represent the eigenvalues besides the leading ones.
 
     Parameters
     ----------
-    G : Operator
+    G : SymmetricOperator
         The matrix.
     U : array of shape (n, p)
         Leading eigenvectors.
     trace : float
-        Sum of the other eigenvalues; the nodes are scaled to add up to it.
+        Sum of the other eigenvalues, to which the nodes are scaled.
     """
     n, p = U.shape
-    count = min(MOST_PROBES, max(FEWEST_PROBES, -(-PROBE_NUMBERS // n)))
+    count = min(MAX_PROBES, max(MIN_PROBES, -(-PROBE_ENTRIES // n)))
     probes = np.random.default_rng(1).choice([-1.0, 1.0], size=(n, count))
-    diagonals, betweens = _lanczos(G, U, probes.astype(U.dtype))
+    diagonals, betweens = _lanczos_tridiagonals(G, U, probes.astype(U.dtype))
     small = np.zeros((count, len(diagonals), len(diagonals)))
     at = np.arange(len(diagonals))
     small[:, at, at] = diagonals.T
     small[:, at[1:], at[:-1]] = betweens[:-1].T  # eigh reads the lower half
     values, vectors = np.linalg.eigh(small)
-    found = np.maximum(values, 0.0).ravel()
-    weights = (vectors[:, 0] ** 2 * ((n - p) / count)).ravel()
-    size = float(found @ weights)
-    if trace <= 0.0 or size <= 0.0:
-        return np.zeros_like(found), weights
-    return found * (trace / size), weights
+    nodes = np.maximum(values, 0.0).ravel()
+    masses = (vectors[:, 0] ** 2 * ((n - p) / count)).ravel()
+    total = float(nodes @ masses)
+    if trace <= 0.0 or total <= 0.0:
+        return np.zeros_like(nodes), masses
+    return nodes * (trace / total), masses
 
 
-def _lanczos(G: Operator, U: Array, V: Array) -> tuple[Array, Array]:
-    """Diagonals of the tridiagonal matrices of Lanczos runs, one for each vector.
+def _lanczos_tridiagonals(
+    G: SymmetricOperator, U: Array, V: Array
+) -> tuple[Array, Array]:
+    """Diagonals and off-diagonals of the Lanczos matrices, one run per column of ``V``.
 
-    The runs stay orthogonal to ``U``. One that has seen all there is goes on with
-    zeros, which have no weight.
+    The runs stay orthogonal to ``U``. A run whose Krylov space is exhausted continues
+    with zeros, which have no weight.
     """
     steps = min(LANCZOS_STEPS, U.shape[0] - U.shape[1])
     main, beside = np.zeros((2, steps, V.shape[1]))
@@ -247,47 +251,148 @@ def relative_change(new: WideGram, old: WideGram) -> float:
     """``||new - old||_F / ||new||_F`` of leading part and diagonal.
 
     The difference is formed in a basis of both leading parts, in double precision:
-    inner products of the two would have to cancel.
+    differences of inner products would suffer from cancellation.
     """
-    nothing = WideDifference.of(new, None).norm
-    gap = WideDifference.of(new, old).norm
-    if nothing <= 0.0:
-        return float("inf") if gap > 0.0 else 0.0
-    return gap / nothing
+    size = WideGramDifference.between(new, None).norm
+    change = WideGramDifference.between(new, old).norm
+    if size <= 0.0:
+        return float("inf") if change > 0.0 else 0.0
+    return change / size
 
 
 @dataclass(frozen=True)
-class WideDifference:
-    """A low-rank matrix plus a diagonal.
+class WideGramDifference:
+    """Difference of two Gram matrices, a low-rank matrix plus a diagonal one."""
 
-    Attributes
-    ----------
-    small : array of shape (k, k)
-        The low-rank part in an orthonormal basis.
-    its_diagonal : array of shape (n,)
-        The diagonal of that part.
-    diagonal : array of shape (n,)
-        What is added to it.
-    """
-
-    small: Array
-    its_diagonal: Array
-    diagonal: Array
+    low_rank_core: Array  # (k, k): the low-rank part in an orthonormal basis
+    low_rank_diagonal: Array  # (n,): diagonal of the low-rank part
+    diagonal: Array  # (n,): the diagonal part
 
     @classmethod
-    def of(cls, new: WideGram, old: WideGram | None) -> WideDifference:
-        """``new - old``; ``new`` itself without an old one."""
+    def between(cls, new: WideGram, old: WideGram | None) -> WideGramDifference:
+        """``new - old``, or ``new`` if ``old`` is None."""
         signs = [(new, 1.0)] if old is None else [(new, 1.0), (old, -1.0)]
         parts = [(gram.leading, sign) for gram, sign in signs]
         weights = np.concatenate([sign * a for (a, _), sign in parts], dtype=float)
         U = np.concatenate([u.astype(np.float64) for (_, u), _ in parts], axis=1)
         R: Any = np.linalg.qr(U, mode="r")
-        diagonal = sum(sign * g.remainder().astype(np.float64) for g, sign in signs)
+        diagonal = sum(
+            sign * g.residual_diagonal().astype(np.float64) for g, sign in signs
+        )
         return cls((R * weights) @ R.T, (U * U) @ weights, np.asarray(diagonal))
 
     @property
     def norm(self) -> float:
         """Frobenius norm."""
-        cross = 2.0 * float(self.its_diagonal @ self.diagonal)
-        square = float(np.sum(self.small**2)) + cross + float(np.sum(self.diagonal**2))
+        cross = 2.0 * float(self.low_rank_diagonal @ self.diagonal)
+        square = (
+            float(np.sum(self.low_rank_core**2))
+            + cross
+            + float(np.sum(self.diagonal**2))
+        )
         return float(np.sqrt(max(square, 0.0)))
+
+
+def wide_similarity(gram: WideGram, k: int, engine: Engine) -> Any:
+    """k-sparse similarity of the columns, rows summing to one.
+
+    The formula is that of `ncarl.core.graph.similarity`; ties go to the first columns.
+    """
+    points = ColumnPoints.from_gram(gram)
+    n = len(points.Z)
+    search_points = points.Z.astype(np.float32) if n > FLOAT32_MIN_COLUMNS else points.Z
+    norms = points.norms.astype(search_points.dtype)
+    strips = [
+        slice(a, min(a + COLUMNS_PER_STRIP, n)) for a in range(0, n, COLUMNS_PER_STRIP)
+    ]
+    parts = list(
+        engine.map(
+            _strip_neighbors,
+            strips,
+            points=points,
+            search_points=search_points,
+            norms=norms,
+            count=k + 1,
+        )
+    )
+    others = np.concatenate([part[0] for part in parts])
+    weights = np.concatenate([part[1] for part in parts])
+    rows = np.repeat(np.arange(n), weights.shape[1])
+    S = csr_array((weights.ravel(), (rows, others.ravel())), shape=(n, n))
+    S.eliminate_zeros()
+    S.sort_indices()
+    return S
+
+
+@dataclass(frozen=True)
+class ColumnPoints:
+    """Columns as points in the leading directions, centered, with squared norms."""
+
+    Z: Array  # (n, p): the points
+    norms: Array  # (n,): squared norms after centering, tail included
+    uncentered_norms: Array  # (n,): those before, the scale of rounding errors
+
+    @classmethod
+    def from_gram(cls, gram: WideGram) -> ColumnPoints:
+        """Points whose Gram matrix is the one given."""
+        Z = gram.points().astype(np.float64)
+        Z -= Z.mean(axis=0)
+        norms = gram.residual_diagonal() + np.einsum("jp,jp->j", Z, Z)
+        return cls(Z, norms, np.asarray(gram.diagonal, dtype=np.float64))
+
+    def distances(self, rows: slice, candidates: Array) -> Array:
+        """Squared distances of some columns from the candidates of each."""
+        own = np.arange(len(self.Z))[rows, None]
+        inner = np.einsum("ip,icp->ic", self.Z[rows], self.Z[candidates])
+        squares = self.norms[rows, None] + self.norms[candidates] - 2.0 * inner
+        # Differences within rounding error count as 0, as in `ncarl.core.graph`.
+        largest = self.uncentered_norms[rows, None] + self.uncentered_norms[candidates]
+        squares[squares <= 8.0 * np.finfo(np.float64).eps * largest] = 0.0
+        squares[candidates == own] = 0.0
+        return squares
+
+
+def _strip_neighbors(
+    rows: slice,
+    *,
+    points: ColumnPoints,
+    search_points: Array,
+    norms: Array,
+    count: int,
+    kind: str = "auto",
+) -> tuple[Array, Array]:
+    """Nearest columns of some columns, and their similarities."""
+    scores = search_points[rows] @ search_points.T
+    scores *= -2.0
+    scores += norms
+    own = np.arange(len(search_points))[rows]
+    scores[np.arange(len(own)), own] = -np.inf  # a column is its own first neighbor
+    wanted = min(count + EXTRA_CANDIDATES, len(search_points))
+    compiled = numba_backend(kind)
+    if compiled is not None:
+        others = compiled.k_smallest_indices(scores, wanted)
+    else:
+        others = np.argpartition(scores, wanted - 1, axis=1)[:, :wanted]
+    others = np.sort(others, axis=1)
+    distances = points.distances(rows, others)
+    # Among those at distance 0 the column itself comes first.
+    keys = np.where(others == own[:, None], -1.0, distances)
+    order = np.argsort(keys, axis=1, kind="stable")[:, :count]
+    near = np.take_along_axis(others, order, axis=1)
+    return near, neighbor_similarities(np.take_along_axis(distances, order, axis=1))
+
+
+def neighbor_similarities(nearest: Array) -> Array:
+    """Similarities from the k + 1 smallest distances, in increasing order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> neighbor_similarities(np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]])).round(2)
+    array([[0.67, 0.33, 0.  ],
+           [0.33, 0.33, 0.33]])
+    """
+    slack = nearest[:, -1:] - nearest
+    total = slack.sum(axis=1, keepdims=True)
+    uniform = np.full_like(slack, 1.0 / slack.shape[1])
+    return np.where(total > 0.0, slack / np.where(total > 0.0, total, 1.0), uniform)

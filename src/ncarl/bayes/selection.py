@@ -1,0 +1,1099 @@
+"""The whole fit of `BayesianNCARL`: selection on held-out entries, then EM on all.
+
+`BayesianFit` is the fit. Below it: `ValidationSplit` (held-out entries),
+`StrengthSearch` (strength of the prior and number of steps), `HeldOutPredictor` and
+`Blend` (weights of the sides and of the nearest rows), `StageCheckpointFile`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ncarl.bayes.em import (
+    EMIterate,
+    EMProblem,
+    EMState,
+    EStep,
+    GaussianParams,
+    ModelConfig,
+    em_step_flops,
+)
+from ncarl.bayes.model import (
+    N_NEIGHBORS_GRID,
+    ConformalScores,
+    NeighborCorrection,
+    can_compare_rows,
+    effective_sample_size,
+    find_row_neighbors,
+)
+from ncarl.blocks import cut_blocks
+from ncarl.core.linalg import mean_diagonal
+from ncarl.core.rows import row_backend
+from ncarl.core.types import Array, Block, Kernel
+from ncarl.dataset import Dataset, DataSummary, InMemoryDataset
+from ncarl.engines.base import Engine
+from ncarl.fitting.checkpoint import (
+    Checkpoint,
+    CheckpointContents,
+    CheckpointFile,
+    truncate_history,
+)
+from ncarl.fitting.kernel_model import KernelModel, predict_block_entries
+from ncarl.fitting.loop import FitResult, History, NoStepError
+from ncarl.holdout import (
+    HoldoutRows,
+    hash_split,
+    hash_split_rows,
+    missing_pattern_split,
+)
+from ncarl.observations import Observations
+
+#: A small matrix is split again until so many entries have been held out.
+MIN_HELD_OUT, MAX_SPLITS = 2000, 5
+#: Of more entries, only those of a sample of rows are held out.
+ROW_SAMPLING_THRESHOLD = 20_000_000
+#: A source with fewer entries is read into memory.
+MAX_ENTRIES_IN_MEMORY = 5_000_000
+
+#: With sides="auto" the rows get a kernel only if a step of EM takes fewer flops: about
+#: a quarter of a minute on two cores.
+MAX_STEP_FLOPS = 5e11
+#: And at most so many times those of the columns: tall tables gain little by it.
+MAX_COST_RATIO = 100.0
+#: And not if its steps are expensive and the nearest rows reduce errors below this.
+SUFFICIENT_STD_FACTOR = 0.98
+#: Steps if no entry can be held out: EM soon overfits such a small matrix.
+UNVALIDATED_STEPS = 10
+
+#: Strength of the prior: first trial, factor between trials, and bounds.
+FIRST_STRENGTH, STRENGTH_FACTOR = 0.1, 3.0
+MIN_STRENGTH, MAX_STRENGTH = 1e-3, 30.0
+#: Least relative decrease of the error that counts as one.
+MIN_ERROR_GAIN = 1e-3
+#: Steps of more flops are expensive (some tenths of a second on two cores): no other
+#: strength is tried if the first one overfits.
+EXPENSIVE_STEP_FLOPS = 5e9
+#: Expensive trials run in single precision, unless the noise of some column is below
+#: this fraction of the kernel's mean diagonal, which needs more digits.
+MIN_NOISE_FOR_FLOAT32 = 0.02
+#: Steps without a new least error that end a run, and the tolerance of "new".
+PATIENCE, IMPROVEMENT_RTOL = 4, 3e-4
+#: Relative rise of the error that ends a run of expensive steps.
+EARLY_STOP_RISE = 5e-3
+
+#: A side with a smaller weight is dropped.
+MIN_WEIGHT = 0.02
+#: The nearest rows are used if they reduce the squared error by this fraction, and by
+#: so many times what is expected by chance.
+MIN_NEIGHBOR_GAIN, CHANCE_FACTOR = 4e-3, 6.0
+
+STAGES_KIND = "stages"
+PARAM_NAMES = ("K", "noise", "mean")
+
+ArrayDict = dict[str, Any]
+#: Makes the observers of a run from its label.
+ObserverFactory = Callable[[str], AbstractContextManager[list[object]]]
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Checked parameters of a fit."""
+
+    sides: str  # that carry a kernel: "auto", "columns", "rows" or "both"
+    strength: float | None  # of the prior; None to choose it
+    validation: float  # fraction of the entries that is held out
+    seed: int  # of the held-out entries
+    max_iter: int  # most steps of a run
+    tol: float  # gain of evidence per entry that ends a run
+
+
+@dataclass(frozen=True)
+class FittedSide:
+    """The fit of one side."""
+
+    model: KernelModel
+    strength: float
+    evidence: float
+    history: dict[str, list[float]]
+    steps: int
+    converged: bool
+    interrupted: bool
+
+
+@dataclass(frozen=True)
+class BayesianFitResult:
+    """The result of `BayesianFit.run`."""
+
+    trials: list[dict[str, Any]]  # on held-out entries
+    columns: FittedSide | None
+    rows: FittedSide | None
+    blend: Blend
+
+
+def is_read_into_memory(summary: DataSummary) -> bool:
+    """Whether a source with this summary is small enough to be read into memory."""
+    return summary.n_observed <= min(MAX_ENTRIES_IN_MEMORY, ROW_SAMPLING_THRESHOLD)
+
+
+def select_sides(sides: str, dataset: Dataset) -> tuple[bool, bool]:
+    """Whether the columns, and whether the rows carry a kernel.
+
+    The rows can only if all of them are in memory.
+    """
+    if sides != "auto":
+        return sides in ("columns", "both"), sides in ("rows", "both")
+    if not isinstance(dataset, InMemoryDataset):
+        return True, False
+    columns, rows = (
+        em_step_flops(dataset.summary),
+        em_step_flops(_transpose(dataset).summary),
+    )
+    if columns > MAX_STEP_FLOPS and rows < columns:
+        return columns <= 4.0 * MAX_STEP_FLOPS, True
+    return True, rows <= min(MAX_STEP_FLOPS, MAX_COST_RATIO * columns)
+
+
+def _transpose(dataset: Dataset) -> InMemoryDataset:
+    """The transposed matrix."""
+    assert isinstance(dataset, InMemoryDataset)
+    return InMemoryDataset(dataset.observed.transpose())
+
+
+class BayesianFit:
+    """The fit of one matrix.
+
+    Parameters
+    ----------
+    raw : Dataset
+        Values as they were given.
+    transform : callable
+        Scales entries to values of about unit size.
+    config : FitConfig
+        Parameters of the fit.
+    model_configs : mapping
+        The model of each side, by its name.
+    engine : Engine
+        Runs the work on rows.
+    make_observers : callable
+        Makes the observers of a run from its label.
+    checkpoint : Checkpoint or None
+        The file that keeps the state.
+    owner : mapping
+        Data and parameters that a checkpoint must share.
+    """
+
+    def __init__(
+        self,
+        raw: Dataset,
+        transform: Callable[[Observations], Observations],
+        config: FitConfig,
+        model_configs: Mapping[str, ModelConfig],
+        engine: Engine,
+        *,
+        make_observers: ObserverFactory,
+        checkpoint: Checkpoint | None,
+        owner: Mapping[str, Any],
+    ) -> None:
+        self.raw, self.transform = raw, transform
+        self.config, self.model_configs = config, model_configs
+        self.dataset = raw.map_values(transform)
+        self.engine, self.make_observers = engine, make_observers
+        self.checkpoint, self.owner = checkpoint, owner
+        self.stage_checkpoint = StageCheckpointFile(checkpoint, owner)
+
+    def run(self) -> BayesianFitResult:
+        """Choose on held-out entries, then fit to all of them."""
+        columns, rows = select_sides(self.config.sides, self.dataset)
+        sides = [name for name, on in (("columns", columns), ("rows", rows)) if on]
+        splits = []
+        if self.config.validation > 0.0:
+            fraction, seed = self.config.validation, self.config.seed
+            splits = make_validation_splits(self.raw, self.transform, fraction, seed)
+        best, errors_by_side, trials = self._run_searches(sides, splits)
+        if splits:
+            sides = list(best)
+        blend = self._fit_blend(errors_by_side, splits, sides)
+        if self._is_auto and blend.weight == 1.0:
+            sides = ["columns"]
+        fitted: dict[str, FittedSide] = {}
+        for name in sides:
+            fitted[name] = self._fit_side(name, best.get(name))
+            if fitted[name].interrupted:
+                break
+        weight = blend.weight if "rows" in fitted else 1.0
+        return BayesianFitResult(
+            trials,
+            fitted.get("columns"),
+            fitted.get("rows"),
+            replace(blend, weight=weight),
+        )
+
+    @property
+    def _is_auto(self) -> bool:
+        """Whether parts that do not lower the held-out error are dropped."""
+        return self.config.sides == "auto"
+
+    def _run_searches(
+        self, sides: list[str], splits: list[ValidationSplit]
+    ) -> tuple[
+        dict[str, StrengthTrial], dict[str, list[HeldOutErrors]], list[dict[str, Any]]
+    ]:
+        """The best trial of each side, its held-out errors by split, and all trials."""
+        best: dict[str, StrengthTrial] = {}
+        errors_by_side: dict[str, list[HeldOutErrors]] = {}
+        trials: list[dict[str, Any]] = []
+        for name in sides if splits else ():
+            if name == "rows" and self._can_skip_rows(errors_by_side, splits):
+                continue
+            # One search at a time, as each has its own copy of the data.
+            search = self._make_search(name, splits)
+            best[name] = search.select(self.config.strength)
+            errors_by_side[name] = search.held_out_errors(best[name])
+            trials += [{"side": name, **asdict(trial)} for trial in search.trials]
+        return best, errors_by_side, trials
+
+    def _fit_blend(
+        self,
+        errors_by_side: Mapping[str, list[HeldOutErrors]],
+        splits: list[ValidationSplit],
+        sides: list[str],
+    ) -> Blend:
+        """Weights of the sides and of the nearest rows, from the calibration splits."""
+        used = [splits[k] for k in calibration_splits(splits)]
+        held_out = {}
+        for name, parts in errors_by_side.items():
+            if name == "rows":
+                parts = [
+                    part.reorder_from_transpose(split)
+                    for part, split in zip(parts, used, strict=True)
+                ]
+            held_out[name] = concatenate_errors(parts)
+        return fit_blend(held_out, used, sides, may_drop_rows=self._is_auto)
+
+    def _can_skip_rows(
+        self,
+        errors_by_side: Mapping[str, list[HeldOutErrors]],
+        splits: list[ValidationSplit],
+    ) -> bool:
+        """Whether the nearest rows make an expensive kernel of the rows unnecessary."""
+        if not self._is_auto or not errors_by_side:
+            return False
+        if em_step_flops(_transpose(self.dataset).summary) < EXPENSIVE_STEP_FLOPS:
+            return False
+        blend = self._fit_blend(errors_by_side, splits, ["columns"])
+        correction = blend.neighbor_correction
+        return correction is not None and correction.std_factor < SUFFICIENT_STD_FACTOR
+
+    def _make_search(self, name: str, splits: list[ValidationSplit]) -> StrengthSearch:
+        """The search of a side."""
+        columns = name == "columns"
+        oriented = splits if columns else [split.transpose() for split in splits]
+        with_neighbors = self._is_auto and columns and self._can_compare_rows()
+        return StrengthSearch(
+            name,
+            oriented,
+            self.model_configs[name],
+            self.engine,
+            max_iter=self.config.max_iter,
+            tol=self.config.tol,
+            stage_checkpoint=self.stage_checkpoint,
+            make_observers=self.make_observers,
+            n_neighbors_grid=N_NEIGHBORS_GRID if with_neighbors else (),
+        )
+
+    def _can_compare_rows(self) -> bool:
+        """Whether rows can be compared with each other."""
+        dataset = self.dataset
+        return isinstance(dataset, InMemoryDataset) and can_compare_rows(
+            dataset.observed
+        )
+
+    def _fit_side(self, name: str, trial: StrengthTrial | None) -> FittedSide:
+        """Fit a side to all entries, with the strength and steps of its trial."""
+        data = self.dataset if name == "columns" else _transpose(self.dataset)
+        problem = EMProblem(data, self.model_configs[name], self.engine)
+        given, steps = self.config.strength, self.config.max_iter
+        strength = FIRST_STRENGTH if given is None else given
+        unvalidated = trial is None and self.config.validation > 0.0
+        if unvalidated:
+            steps = min(steps, UNVALIDATED_STEPS)
+        if trial is not None:
+            strength, steps = trial.strength, trial.steps
+        result, params, evidence = self._run_em(problem, name, strength, steps)
+        converged = result.converged or result.last.step < steps
+        return FittedSide(
+            model=problem.model(params),
+            strength=strength,
+            evidence=evidence,
+            history=result.history,
+            steps=result.last.step,
+            converged=trial.converged if trial else converged or unvalidated,
+            interrupted=result.interrupted,
+        )
+
+    def _run_em(
+        self, problem: EMProblem, name: str, strength: float, steps: int
+    ) -> tuple[Any, GaussianParams, float]:
+        """Run EM for a side, resumed from its checkpoint; parameters and evidence."""
+        device, file = self.engine.compute_device, None
+        if self.checkpoint is not None:
+            file = StageCheckpointFile(self.checkpoint.for_part(name), self.owner)
+        resume_from = None
+        if file is not None and "climb" in file.stages:
+            arrays = file.stages["climb"]
+            em_state, step, history, params, evidence = em_state_from_arrays(
+                arrays, device.from_numpy
+            )
+            done = bool(arrays["done"])
+            if step >= steps or done:
+                result = _result_from_checkpoint(step, history, converged=done)
+                return result, params, evidence
+            resume_from = em_state, step, history
+
+        def save(iterate: EMIterate, history: History, last: bool = False) -> None:
+            def make_arrays() -> ArrayDict:
+                state = em_state_to_arrays(iterate, history, device.to_numpy)
+                return {**state, "done": iterate.change < self.config.tol}
+
+            if file is not None:
+                file.maybe_save_stage("climb", iterate.step, make_arrays, last=last)
+
+        try:
+            with self.make_observers(name) as observers:
+                result = problem.run(
+                    strength,
+                    max_iter=steps,
+                    tol=self.config.tol,
+                    observers=[save, *observers],
+                    resume_from=resume_from,
+                )
+        except NoStepError:
+            if resume_from is None:
+                raise
+            # The state in the file was at the limit of floating-point resolution.
+            result = _result_from_checkpoint(step, history, converged=True)
+            return result, params, evidence
+        save(result.last, History(result.history), last=True)
+        estep = result.last.estep
+        return result, estep.params, estep.evidence
+
+
+@dataclass(frozen=True)
+class _LastStep:
+    step: int
+
+
+def _result_from_checkpoint(
+    step: int, history: History, *, converged: bool
+) -> FitResult[Any]:
+    """The result of a run whose last step is in a checkpoint."""
+    return FitResult(_LastStep(step), history.columns, converged=converged)
+
+
+def make_model_configs(
+    *, prior: Any, center: str, noise: Any, dtype: str
+) -> dict[str, ModelConfig]:
+    """The model of each side; a given prior of the columns does not hold for rows."""
+    columns = ModelConfig(prior, center, noise, dtype)
+    rows_prior = prior if isinstance(prior, str) else "co-observation"
+    rows_center = "two-way" if center == "columns" else center
+    rows = replace(columns, prior=rows_prior, center=rows_center)
+    return {"columns": columns, "rows": rows}
+
+
+@dataclass(frozen=True)
+class ValidationSplit:
+    """Training entries and held-out entries."""
+
+    train: Dataset  # entries to learn from
+    test_rows: Observations  # training entries of rows with held-out entries
+    hidden: Observations  # held-out entries, in the same rows
+
+    @classmethod
+    def from_observations(
+        cls, train: Observations, hidden: Observations
+    ) -> ValidationSplit:
+        """A split of a matrix in memory."""
+        return cls(InMemoryDataset(train), train, hidden)
+
+    def transpose(self) -> ValidationSplit:
+        """The split of the transposed matrix; held-out entries are reordered."""
+        return ValidationSplit.from_observations(
+            self.test_rows.transpose(), self.hidden.transpose()
+        )
+
+
+def make_validation_splits(
+    raw: Dataset,
+    transform: Callable[[Observations], Observations],
+    fraction: float,
+    seed: int,
+) -> list[ValidationSplit]:
+    """Splits of the entries; empty if none can be held out.
+
+    A small matrix is split several times for selection, and again as often for the
+    blend and the calibration. With many entries one split serves for both.
+
+    Parameters
+    ----------
+    raw : Dataset
+        Values as they were given.
+    transform : callable
+        Scales entries to values of about unit size.
+    fraction : float
+        Fraction of the entries to hold out.
+    seed : int
+        Seed.
+    """
+    if raw.summary.n_observed > ROW_SAMPLING_THRESHOLD or not isinstance(
+        raw, InMemoryDataset
+    ):
+        return _split_sampled_rows(raw, transform, fraction, seed)
+    rng = np.random.default_rng(seed)
+    observed = transform(raw.observed)
+    first = ValidationSplit.from_observations(
+        *missing_pattern_split(observed, fraction, rng)
+    )
+    hidden = first.hidden.n_observed
+    if hidden == 0 or first.test_rows.n_observed == 0:
+        return []
+    count = min(MAX_SPLITS, math.ceil(MIN_HELD_OUT / hidden))
+    n_more = 0 if count == 1 else 2 * count - 1
+    more = (missing_pattern_split(observed, fraction, rng) for _ in range(n_more))
+    return [first, *(ValidationSplit.from_observations(*pair) for pair in more)]
+
+
+def _split_sampled_rows(
+    raw: Dataset,
+    transform: Callable[[Observations], Observations],
+    fraction: float,
+    seed: int,
+) -> list[ValidationSplit]:
+    """One split, which holds out entries of a sample of rows."""
+    split = hash_split(raw, fraction, seed)
+    rows: HoldoutRows = raw.total(hash_split_rows, split=split, transform=transform)
+    test_rows, hidden = Observations.vstack(rows.kept), Observations.vstack(rows.hidden)
+    if hidden.n_observed == 0:
+        return []
+    train = raw.filter_entries(split).map_values(transform)
+    return [ValidationSplit(train, test_rows, hidden)]
+
+
+def count_selection_splits(splits: list[ValidationSplit]) -> int:
+    """Number of splits that are used for selection: the first ones."""
+    return max(1, len(splits) // 2)
+
+
+def calibration_splits(splits: list[ValidationSplit]) -> range:
+    """Positions of the splits that are used for weights and intervals."""
+    return range(count_selection_splits(splits) if len(splits) > 1 else 0, len(splits))
+
+
+@dataclass
+class _ValidationRun:
+    """Observes a run: the squared error on the held-out entries after every step."""
+
+    predictor: HeldOutPredictor
+    stop_on_rise: bool = False
+    curve: list[float] = field(default_factory=list)
+    best_params: GaussianParams | None = None
+
+    def __call__(self, iterate: EMIterate, history: History) -> bool:
+        """Record the error after a step; True ends the run."""
+        errors = self.predictor.errors(iterate.estep)
+        self.curve.append(float(errors @ errors))
+        if self.best_step == len(self.curve):
+            self.best_params = iterate.estep.params
+        least = self.curve[self.best_step - 1]
+        if self.stop_on_rise and self.curve[-1] > least * (1.0 + 2 * EARLY_STOP_RISE):
+            return True
+        bound = least * (1.0 + 2 * IMPROVEMENT_RTOL)
+        reached = next(k for k, error in enumerate(self.curve, 1) if error <= bound)
+        return len(self.curve) - reached >= PATIENCE
+
+    @property
+    def float32_suffices(self) -> bool:
+        """Whether the noise of the best step is large enough for single precision."""
+        assert self.best_params is not None
+        noise, K = self.best_params.noise, self.best_params.K
+        return float(noise.min()) >= MIN_NOISE_FOR_FLOAT32 * mean_diagonal(K)
+
+    @property
+    def best_step(self) -> int:
+        """The step with the least error."""
+        return int(np.argmin(self.curve)) + 1
+
+
+@dataclass(frozen=True)
+class StrengthTrial:
+    """The result of a trial with one strength of the prior."""
+
+    strength: float
+    error: float  # root mean square error on the held-out entries of all splits
+    steps: int  # after which it was least
+    overfit: bool  # whether it has risen again since
+    converged: bool  # whether the runs ended before their last allowed step
+
+
+class StrengthSearch:
+    """Search for the strength of the prior and the number of steps of one side.
+
+    Parameters
+    ----------
+    name : {"columns", "rows"}
+        The side.
+    splits : list of ValidationSplit
+        In the orientation of the side.
+    config : ModelConfig
+        The model.
+    engine : Engine
+        Runs the work on rows.
+    max_iter, tol
+        Most steps of a run, and the gain that ends it.
+    stage_checkpoint : StageCheckpointFile
+        The file that keeps results.
+    make_observers : callable
+        Makes the observers of a run from its label.
+    n_neighbors_grid : tuple of int
+        Numbers of nearest rows whose mean errors are computed at held-out entries.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        splits: list[ValidationSplit],
+        config: ModelConfig,
+        engine: Engine,
+        *,
+        max_iter: int,
+        tol: float,
+        stage_checkpoint: StageCheckpointFile,
+        make_observers: ObserverFactory,
+        n_neighbors_grid: tuple[int, ...] = (),
+    ) -> None:
+        self.name, self.splits, self.config, self.engine = name, splits, config, engine
+        self.max_iter, self.tol = max_iter, tol
+        self.stage_checkpoint, self.make_observers = stage_checkpoint, make_observers
+        self.n_neighbors_grid = n_neighbors_grid
+        # The rows usually get the smaller weight and are expensive: one split.
+        self.n_selection_splits = (
+            count_selection_splits(splits) if name == "columns" else 1
+        )
+        self.expensive = em_step_flops(splits[0].train.summary) > EXPENSIVE_STEP_FLOPS
+        self.use_float32 = self.expensive and _float32_allowed(config, engine)
+        self.predictors: dict[int, HeldOutPredictor] = {}
+        self.runs: list[_ValidationRun] = []
+        self.trials: list[StrengthTrial] = []
+
+    def select(self, strength: float | None) -> StrengthTrial:
+        """The best trial; a given strength is the only one that is tried."""
+        best = self.evaluate_strength(FIRST_STRENGTH if strength is None else strength)
+        if strength is not None or (best.overfit and self.expensive):
+            return best
+        for factor in (1.0 / STRENGTH_FACTOR, STRENGTH_FACTOR):
+            improved = False
+            while MIN_STRENGTH <= best.strength * factor <= MAX_STRENGTH:
+                trial = self.evaluate_strength(best.strength * factor)
+                if trial.error >= best.error * (1.0 - MIN_ERROR_GAIN):
+                    break
+                best, improved = trial, True
+            if improved:
+                break
+        return best
+
+    def evaluate_strength(self, strength: float) -> StrengthTrial:
+        """Run the splits for selection with one strength."""
+        label = f"{self.name} {strength:.3g}"
+        arrays = self.stage_checkpoint(
+            f"trial {label}", lambda: self._run_trial(strength, label)
+        )
+        self.use_float32 = bool(arrays["single"])
+        trial = StrengthTrial(
+            strength,
+            error=float(arrays["error"]),
+            steps=int(arrays["steps"]),
+            overfit=bool(arrays["turned"]),
+            converged=bool(arrays["settled"]),
+        )
+        self.trials.append(trial)
+        return trial
+
+    def _run_trial(self, strength: float, label: str) -> ArrayDict:
+        """Sum the error curves of the splits; the trial as arrays of a checkpoint."""
+        converged = self._run_splits(strength, label)
+        if self.use_float32 and not all(run.float32_suffices for run in self.runs):
+            self.use_float32 = False
+            self.predictors.clear()
+            converged = self._run_splits(strength, label)
+        length = max(len(run.curve) for run in self.runs)
+        curves = [
+            np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs
+        ]
+        hidden = sum(run.predictor.hidden.n_observed for run in self.runs)
+        curve = np.sqrt(np.sum(curves, axis=0) / hidden)
+        steps = int(np.argmin(curve)) + 1
+        error = curve[steps - 1]
+        return {  # names as in files of earlier versions
+            "error": error,
+            "steps": steps,
+            "turned": curve[-1] > error * (1.0 + MIN_ERROR_GAIN),
+            "settled": converged | (steps < length),  # passed its least error
+            "single": self.use_float32,
+        }
+
+    def _run_splits(self, strength: float, label: str) -> bool:
+        """Whether the runs of all splits ended before their last allowed step."""
+        self.runs = [self._make_run(k) for k in range(self.n_selection_splits)]
+        ended = [self._run_split(run, strength, label) for run in self.runs]
+        return all(ended)
+
+    def _make_run(self, k: int) -> _ValidationRun:
+        """A run of one split, whose data are prepared once."""
+        split = self.splits[k]
+        if k not in self.predictors:
+            dtype = "float32" if self.use_float32 else self.config.dtype
+            config = replace(self.config, dtype=dtype)
+            problem = EMProblem(split.train, config, self.engine)
+            self.predictors[k] = HeldOutPredictor(
+                problem, split.test_rows, split.hidden
+            )
+        return _ValidationRun(self.predictors[k], stop_on_rise=self.expensive)
+
+    def _run_split(self, run: _ValidationRun, strength: float, label: str) -> bool:
+        """Whether a run, observed by itself, ended before its last allowed step."""
+        result = self._run_em(run, strength, self.max_iter, [run], label)
+        return result.converged or result.last.step < self.max_iter
+
+    def _run_em(
+        self,
+        run: _ValidationRun,
+        strength: float,
+        steps: int,
+        observers: list[Any],
+        label: str,
+    ) -> FitResult[EMIterate]:
+        """Run EM on the training entries of a split."""
+        with self.make_observers(label) as more:
+            result = run.predictor.problem.run(
+                strength, max_iter=steps, tol=self.tol, observers=[*observers, *more]
+            )
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def held_out_errors(self, trial: StrengthTrial) -> list[HeldOutErrors]:
+        """Errors of the side on the held-out entries of each calibration split."""
+        arrays = self.stage_checkpoint(
+            f"held out {self.name}", lambda: self._compute_held_out_errors(trial)
+        )
+        return [
+            HeldOutErrors(
+                arrays[f"errors {k}"],
+                arrays[f"deviations {k}"],
+                {
+                    count: arrays[f"near {count} {k}"]
+                    for count in self.n_neighbors_grid
+                    if f"near {count} {k}" in arrays
+                },
+            )
+            for k in calibration_splits(self.splits)
+        ]
+
+    def _compute_held_out_errors(self, trial: StrengthTrial) -> ArrayDict:
+        """Held-out errors as arrays, from runs with the steps of the trial."""
+        arrays: ArrayDict = {}
+        last_runs = self.runs if self.trials[-1] == trial else []
+        for k in calibration_splits(self.splits):
+            run = last_runs[k] if k < len(last_runs) else self._make_run(k)
+            reusable = run.curve and run.best_step == trial.steps
+            params = run.best_params if reusable else None
+            if params is None:
+                label = f"{self.name} again"
+                result = self._run_em(run, trial.strength, trial.steps, [], label)
+                params = result.last.estep.params
+            errors, stds = run.predictor.errors_and_stds(params)
+            arrays |= {f"errors {k}": errors, f"deviations {k}": stds}
+            by_count = run.predictor.neighbor_errors(params, self.n_neighbors_grid)
+            arrays |= {f"near {count} {k}": e for count, e in by_count.items()}
+        return arrays
+
+
+def _float32_allowed(config: ModelConfig, engine: Engine) -> bool:
+    """Whether single precision may suffice for a trial, and is faster.
+
+    A given prior may be nearly singular. A GPU with enough memory is as fast in double
+    precision.
+    """
+    named, noisy = isinstance(config.prior, str), config.noise != 0.0
+    return (
+        config.dtype == "float64"
+        and named
+        and noisy
+        and not engine.compute_device.is_async
+    )
+
+
+class HeldOutPredictor:
+    """Predicts the held-out entries of a split after every step of EM.
+
+    Parameters
+    ----------
+    problem : EMProblem
+        The training entries.
+    test_rows : Observations
+        Training entries of rows with held-out entries.
+    hidden : Observations
+        The held-out entries, in the same rows.
+    """
+
+    def __init__(
+        self, problem: EMProblem, test_rows: Observations, hidden: Observations
+    ) -> None:
+        self.problem, self.hidden = problem, hidden
+        self.test_rows = test_rows.with_values(
+            test_rows.values.astype(problem.config.dtype)
+        )
+        engine = problem.engine
+        distinct, position = np.unique(hidden.rows, return_inverse=True)
+        self.columns = hidden.indices.astype(np.int64)
+        # Entries of a matrix are in the order of its rows.
+        self.bounds = np.searchsorted(position, np.arange(len(distinct) + 1))
+        rows = self.test_rows.take_rows(distinct)
+        self.blocks = engine.place(
+            cut_blocks(rows, engine.choose_n_blocks(*rows.shape))
+        )
+
+    def errors(self, estep: EStep) -> Array:
+        """Errors of the predictions with the parameters of an E-step."""
+        to_numpy = self.problem.engine.compute_device.to_numpy
+        guess = np.empty(len(self.columns))
+        predictions = self.problem.engine.map(
+            predict_centered_entries,
+            self.blocks,
+            kernel=estep.kernel,
+            offsets=estep.params.mean,
+            scales=estep.scales,
+            columns=self.columns,
+            bounds=self.bounds,
+        )
+        for places, sums in predictions:
+            guess[places] = sums
+        if estep.scales is not None:
+            guess /= to_numpy(estep.scales)[self.columns]
+        guess += to_numpy(estep.params.mean)[self.columns]
+        return self.hidden.values - guess
+
+    def errors_and_stds(self, params: GaussianParams) -> tuple[Array, Array]:
+        """Errors and standard deviations of predictions; these are 0 without noise."""
+        i, engine = self.hidden.rows, self.problem.engine
+        model = self.problem.model(params, to_host=False)
+        kind = "observed" if params.noisy else None
+        guess, std = model.predict(self.test_rows, i, self.columns, engine, std=kind)
+        return self.hidden.values - guess, np.zeros(len(i)) if std is None else std
+
+    def neighbor_errors(
+        self, params: GaussianParams, n_neighbors_grid: tuple[int, ...]
+    ) -> dict[int, Array]:
+        """Mean errors of the nearest rows at the entries, by the number of rows."""
+        if not n_neighbors_grid:
+            return {}
+        model = self.problem.model(params, to_host=False)
+        neighbors = find_row_neighbors(
+            model, self.test_rows, self.problem.engine, max(n_neighbors_grid)
+        )
+        if neighbors is None:
+            return {}
+        i = self.hidden.rows
+        return {
+            count: neighbors.mean_errors_at(i, self.columns, count)
+            for count in n_neighbors_grid
+        }
+
+
+def predict_centered_entries(
+    block: Block, *, kernel: Kernel, offsets: Array, scales: Array | None,
+    columns: Array, bounds: Array, kind: str = "auto",
+) -> tuple[Array, Array]:  # fmt: skip
+    """Positions in ``columns`` of the rows of a block, and ``y_i K_oj`` there."""
+    block = row_backend(kind).shift_and_scale(block, offsets, scales)
+    places, sums, _ = predict_block_entries(
+        block, kernel=kernel, columns=columns, bounds=bounds, std=None, kind=kind
+    )
+    return places, sums
+
+
+@dataclass(frozen=True)
+class HeldOutErrors:
+    """Errors of the predictions of one side on held-out entries."""
+
+    errors: Array
+    deviations: Array  # predicted standard deviations
+    #: Mean errors of the nearest rows at the entries, by the number of rows.
+    neighbor_errors: Mapping[int, Array] = field(default_factory=dict)
+
+    def reorder_from_transpose(self, split: ValidationSplit) -> HeldOutErrors:
+        """Entries of the transposed split in the order of ``split``."""
+        positions = np.arange(split.hidden.n_observed)
+        transposed = split.hidden.with_values(positions).transpose().values
+        inverse = np.empty_like(transposed)
+        inverse[transposed] = positions
+        return HeldOutErrors(self.errors[inverse], self.deviations[inverse])
+
+
+@dataclass(frozen=True)
+class Blend:
+    """How the sides and the nearest rows are combined, and the held-out errors."""
+
+    weight: float  # of the columns
+    neighbor_correction: NeighborCorrection | None
+    error: float  # root mean square error of the blend; NaN if nothing was held out
+    side_errors: Mapping[str, float]  # of each side alone, on the same entries
+    scores: ConformalScores  # of the column side, or the only one
+    blended_scores: ConformalScores
+
+
+def concatenate_errors(parts: list[HeldOutErrors]) -> HeldOutErrors:
+    """The held-out errors of all splits, one after the other."""
+    neighbor_errors = {
+        count: np.concatenate([part.neighbor_errors[count] for part in parts])
+        for count in parts[0].neighbor_errors
+    }
+    return HeldOutErrors(
+        np.concatenate([part.errors for part in parts]),
+        np.concatenate([part.deviations for part in parts]),
+        neighbor_errors,
+    )
+
+
+def fit_blend(
+    errors_by_side: Mapping[str, HeldOutErrors],
+    splits: list[ValidationSplit],
+    sides: list[str],
+    *,
+    may_drop_rows: bool,
+) -> Blend:
+    """Weights of the sides and of the nearest rows that minimize the squared error.
+
+    ``may_drop_rows`` allows a small weight of the rows to be rounded to 0.
+    """
+    weight = column_weight(errors_by_side, sides)
+    if may_drop_rows and weight > 1.0 - MIN_WEIGHT:
+        weight = 1.0
+    if not errors_by_side:
+        none = ConformalScores(np.empty(0), 0.0)
+        return Blend(weight, None, float("nan"), {}, none, none)
+    rows = np.concatenate([split.hidden.rows for split in splits])
+    columns = np.concatenate([split.hidden.indices for split in splits])
+    single = errors_by_side["columns" if "columns" in errors_by_side else "rows"]
+    whole = (
+        _blend_errors(errors_by_side, weight)
+        if len(errors_by_side) > 1 and weight < 1.0
+        else single
+    )
+    correction = select_neighbor_correction(
+        whole.errors, single.neighbor_errors, (rows, columns)
+    )
+    if correction is not None:
+        # What is added to a prediction is subtracted from its error.
+        mean_errors = single.neighbor_errors[correction.n_neighbors]
+        errors, stds = correction.correct(-mean_errors, whole.errors, whole.deviations)
+        assert stds is not None
+        whole = HeldOutErrors(errors, stds)
+    by_side = {name: _rms(side.errors) for name, side in errors_by_side.items()}
+    error = _rms(whole.errors)
+    scores = ConformalScores.from_errors(
+        single.errors, single.deviations, rows, columns
+    )
+    if whole is single:
+        return Blend(weight, correction, error, by_side, scores, scores)
+    blended = ConformalScores.from_errors(whole.errors, whole.deviations, rows, columns)
+    return Blend(weight, correction, error, by_side, scores, blended)
+
+
+def _rms(errors: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def column_weight(
+    errors_by_side: Mapping[str, HeldOutErrors], sides: list[str]
+) -> float:
+    """Weight of the columns that minimizes the squared error of the blend."""
+    if len(sides) == 1:
+        return 1.0 if sides == ["columns"] else 0.0
+    if not errors_by_side:
+        return 0.5
+    row_errors = errors_by_side["rows"].errors
+    difference = errors_by_side["columns"].errors - row_errors
+    square = float(difference @ difference)
+    best = -float(difference @ row_errors) / square if square > 0.0 else 1.0
+    return min(1.0, max(0.0, best))
+
+
+def _blend_errors(
+    errors_by_side: Mapping[str, HeldOutErrors], weight: float
+) -> HeldOutErrors:
+    """Errors of both sides combined as in `TwoSidedModel`."""
+    columns, rows = errors_by_side["columns"], errors_by_side["rows"]
+    errors = weight * columns.errors + (1.0 - weight) * rows.errors
+    variances = weight * columns.deviations**2 + (1.0 - weight) * rows.deviations**2
+    return HeldOutErrors(errors, np.sqrt(variances))
+
+
+def select_neighbor_correction(
+    errors: Array, neighbor_errors: Mapping[int, Array], positions: tuple[Array, Array]
+) -> NeighborCorrection | None:
+    """The correction that reduces the errors most; None if it does so by too little."""
+    before = float(errors @ errors)
+    least, best = before, None
+    for count, mean_errors in neighbor_errors.items():
+        square = float(mean_errors @ mean_errors)
+        weight = float(mean_errors @ errors) / square if square > 0.0 else 0.0
+        weight = min(1.0, max(0.0, weight))
+        corrected = errors - weight * mean_errors
+        after = float(corrected @ corrected)
+        if after < least:
+            least = after
+            best = NeighborCorrection(count, weight, float(np.sqrt(after / before)))
+    chance = CHANCE_FACTOR / effective_sample_size(errors, *positions)
+    enough = before - least > before * max(MIN_NEIGHBOR_GAIN, chance)
+    return best if enough else None
+
+
+class StageCheckpointFile:
+    """Checkpoint file with arrays by stage; a stage in the file is not recomputed.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint or None
+        The file, and how often an unfinished stage is written; None for no file.
+    owner : mapping
+        Data and parameters of the fit; see `CheckpointFile`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None, owner: Mapping[str, Any]) -> None:
+        self.file = (
+            None
+            if checkpoint is None
+            else CheckpointFile(checkpoint, STAGES_KIND, owner)
+        )
+        self.stages: dict[str, ArrayDict] = {}
+        kept = None if self.file is None else self.file.load()
+        if self.file is not None and kept is not None:
+            for name, array in kept[1].items():
+                stage, _, part = name.rpartition(":")
+                self.stages.setdefault(stage, {})[part] = array
+            with self.file.corrupt_on_error():
+                self.file.position = _describe_progress(self.stages)
+
+    def __call__(self, stage: str, compute: Callable[[], ArrayDict]) -> ArrayDict:
+        """The arrays of a stage, from the file or from ``compute``."""
+        if stage not in self.stages:
+            self.stages[stage] = _as_arrays(compute())
+            if self.file is not None:
+                self.file.save(
+                    _describe_progress(self.stages), {}, _flatten(self.stages)
+                )
+        return self.stages[stage]
+
+    def maybe_save_stage(
+        self,
+        stage: str,
+        step: int,
+        compute: Callable[[], ArrayDict],
+        *,
+        last: bool = False,
+    ) -> None:
+        """Write an unfinished stage if that is due, or if it is the last step.
+
+        Parameters
+        ----------
+        stage : str
+            The stage.
+        step : int
+            Steps made so far.
+        compute : callable
+            Returns the arrays, one of which is ``step``.
+        last : bool
+            Whether the stage ends here.
+        """
+
+        def make_contents() -> CheckpointContents:
+            self.stages.pop(stage, None)  # frees its arrays
+            return {}, _flatten({**self.stages, stage: _as_arrays(compute())})
+
+        if self.file is not None:
+            self.file.maybe_save(f"step {step}", make_contents, last=last)
+
+
+def _as_arrays(values: ArrayDict) -> ArrayDict:
+    """Arrays and numbers, all as arrays."""
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+def _flatten(stages: Mapping[str, ArrayDict]) -> ArrayDict:
+    """The arrays of all stages by the names they have in a file."""
+    return {
+        f"{stage}:{name}": array
+        for stage, arrays in stages.items()
+        for name, array in arrays.items()
+    }
+
+
+def _describe_progress(stages: Mapping[str, ArrayDict]) -> str:
+    """The position of a fit with these stages, for messages."""
+    stage = list(stages)[-1]
+    step = stages[stage].get("step")
+    return f"the stage {stage!r}" if step is None else f"step {int(step)}"
+
+
+def em_state_to_arrays(
+    iterate: EMIterate, history: History, fetch: Callable[[Any], Array]
+) -> ArrayDict:
+    """A step of EM as arrays, from which it can be resumed."""
+    em_state, columns = iterate.em_state, truncate_history(history, iterate.step)
+    arrays: ArrayDict = {"step": iterate.step, "noisy": em_state.params.noisy}
+    arrays |= {"length": em_state.step_length, "penalized": em_state.penalized}
+    params_by_name = {
+        "next": em_state.params,
+        "plain": em_state.unrelaxed_params,
+        "here": iterate.estep.params,
+    }
+    for name, params in params_by_name.items():
+        if params is not None:
+            arrays |= {f"{name}/{a}": fetch(getattr(params, a)) for a in PARAM_NAMES}
+    arrays["evidence"] = iterate.estep.evidence
+    return arrays | {f"history/{name}": column for name, column in columns.items()}
+
+
+def em_state_from_arrays(
+    arrays: Mapping[str, Any], send: Callable[[Array], Any]
+) -> tuple[EMState, int, History, GaussianParams, float]:
+    """EM state, steps made, history, parameters of the last step, their evidence."""
+
+    def load_params(name: str) -> GaussianParams | None:
+        if f"{name}/K" not in arrays:
+            return None
+        K, noise, mean = (
+            send(np.ascontiguousarray(arrays[f"{name}/{a}"])) for a in PARAM_NAMES
+        )
+        return GaussianParams(K, noise, mean, bool(arrays["noisy"]))
+
+    following, params = load_params("next"), load_params("here")
+    assert following is not None
+    assert params is not None
+    length, penalized = float(arrays["length"]), float(arrays["penalized"])
+    history = History(
+        {
+            name.removeprefix("history/"): np.asarray(column).tolist()
+            for name, column in arrays.items()
+            if name.startswith("history/")
+        }
+    )
+    em_state = EMState(following, load_params("plain"), length, penalized)
+    return em_state, int(arrays["step"]), history, params, float(arrays["evidence"])

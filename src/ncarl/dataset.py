@@ -1,0 +1,421 @@
+"""Datasets of observed entries, in memory or streamed, and their summary statistics.
+
+A pass sums the results of a function over the entries: over all at once if they are in
+memory, or over the chunks of a source, wherever an engine reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from ncarl.blocks import cut_blocks
+from ncarl.core.rows import use_precision_form
+from ncarl.core.types import Array
+from ncarl.engines.base import Engine, identity
+from ncarl.io import RowSource
+from ncarl.observations import Fingerprint, Observations
+
+
+@dataclass(frozen=True)
+class PassSums:
+    """Results of a pass: some are added up, of others the maximum is taken."""
+
+    sums: tuple[Any, ...]
+    maxima: tuple[Any, ...] = ()
+
+    def __iadd__(self, other: PassSums) -> PassSums:
+        """Combined results of two parts of the entries."""
+        added = zip(self.sums, other.sums, strict=True)
+        largest = zip(self.maxima, other.maxima, strict=True)
+        return PassSums(
+            tuple(one + another for one, another in added),
+            tuple(np.maximum(one, another) for one, another in largest),
+        )
+
+
+class Dataset(Protocol):
+    """Observed entries over which any number of passes can be made."""
+
+    @property
+    def summary(self) -> DataSummary:
+        """Summary statistics of the entries."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Hash of shape, pattern and values."""
+        ...
+
+    def total(self, function: Callable[..., Any], **shared: Any) -> Any:
+        """Sum of ``function(entries, **shared)`` over all entries."""
+        ...
+
+    def map_values(self, transform: Callable[[Observations], Observations]) -> Dataset:
+        """The same entries with other values; the summary is not updated."""
+        ...
+
+    def filter_entries(
+        self, transform: Callable[[Observations], Observations]
+    ) -> Dataset:
+        """Fewer entries, with a summary of their own."""
+        ...
+
+    def release(self) -> None:
+        """Free memory held for further passes, which remain possible."""
+        ...
+
+    def place_blocks(self, engine: Engine, preprocessor: RowPreprocessor) -> Any:
+        """Preprocessed blocks of the entries, placed where an engine works on them."""
+        ...
+
+
+class RowPreprocessor(Protocol):
+    """Prepares rows for the row step."""
+
+    def transform(self, observed: Observations) -> Observations:
+        """Entries as the row step needs them."""
+        ...
+
+    def __call__(self, chunk: Observations) -> Any:
+        """One block of the transformed entries."""
+        ...
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """Summary statistics of all entries, from one pass.
+
+    Attributes
+    ----------
+    n_rows, n_observed : int
+        Numbers of rows and of observed entries.
+    column_counts : array of int, shape (n,)
+        Observed entries of each column.
+    row_count_histogram : array of int, shape (n + 1,)
+        Number of rows with 0, 1, ..., n observed entries.
+    magnitude : float
+        A power of two near the largest absolute value.
+    sum_squares : float
+        Sum of the squared values, each divided by ``magnitude``.
+    empty_row_parts : tuple of arrays
+        Indices of rows without entries, in parts.
+    fingerprint : Fingerprint or None
+        Hash of the entries, if it was computed.
+    """
+
+    n_rows: int
+    n_observed: int
+    column_counts: Array
+    row_count_histogram: Array
+    magnitude: float
+    sum_squares: float
+    empty_row_parts: tuple[Array, ...]
+    fingerprint: Fingerprint | None = None
+
+    @classmethod
+    def from_observations(
+        cls, observed: Observations, *, with_fingerprint: bool = False
+    ) -> DataSummary:
+        """Summarize entries in memory; the fingerprint takes extra time."""
+        size, squares = _scaled_squares(observed.values)
+        empty = np.flatnonzero(observed.row_counts == 0)
+        fingerprint = None
+        if with_fingerprint:
+            fingerprint = Fingerprint.from_observations(observed)
+        return cls(
+            n_rows=observed.shape[0],
+            n_observed=observed.n_observed,
+            column_counts=observed.column_counts,
+            row_count_histogram=np.bincount(
+                observed.row_counts, minlength=observed.shape[1] + 1
+            ),
+            magnitude=size,
+            sum_squares=squares,
+            empty_row_parts=(empty,) if len(empty) else (),
+            fingerprint=fingerprint,
+        )
+
+    def __iadd__(self, other: DataSummary) -> DataSummary:
+        """Summary of these rows followed by the others."""
+        size, fingerprint = max(self.magnitude, other.magnitude), None
+        if self.fingerprint is not None and other.fingerprint is not None:
+            fingerprint = self.fingerprint + other.fingerprint
+        return DataSummary(
+            self.n_rows + other.n_rows,
+            self.n_observed + other.n_observed,
+            self.column_counts + other.column_counts,
+            self.row_count_histogram + other.row_count_histogram,
+            size,
+            self.sum_squares * (self.magnitude / size) ** 2
+            + other.sum_squares * (other.magnitude / size) ** 2,
+            self.empty_row_parts
+            + tuple(rows + self.n_rows for rows in other.empty_row_parts),
+            fingerprint,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrix."""
+        return self.n_rows, len(self.column_counts)
+
+    @property
+    def n_observed_rows(self) -> int:
+        """Number of rows with at least one observed entry."""
+        return int(self.n_rows - self.row_count_histogram[0])
+
+    @property
+    def empty_rows(self) -> Array:
+        """Indices of rows without entries."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *self.empty_row_parts])
+
+    @property
+    def unit(self) -> float:
+        """Power of two nearest to the root mean square of the values; 1 if they are 0.
+
+        Dividing by a power of two loses no bit, so results scale exactly with the
+        input.
+        """
+        return _unit_from_squares(self.magnitude, self.sum_squares, self.n_observed)
+
+    def needs_precision(self, n: int) -> bool:
+        """Whether the precision form is cheaper for some row of ``n`` columns."""
+        sizes = np.flatnonzero(self.row_count_histogram[: n + 1])
+        return bool(use_precision_form(sizes[sizes > 0], n).any())
+
+
+def rms_unit(values: Array) -> float:
+    """Power of two nearest to the root mean square of the values; 1 if they are 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rms_unit(np.array([3.0, 5.0])), rms_unit(np.zeros(2))
+    (4.0, 1.0)
+    """
+    return _unit_from_squares(*_scaled_squares(values), len(values))
+
+
+def _unit_from_squares(magnitude: float, sum_squares: float, count: int) -> float:
+    """Unit of ``count`` values, from `_scaled_squares`."""
+    if sum_squares == 0.0:
+        return 1.0
+    exponent = np.log2(magnitude) + 0.5 * np.log2(sum_squares / count)
+    return float(np.ldexp(1.0, int(np.clip(np.round(exponent), -1000, 1000))))
+
+
+def _scaled_squares(values: Array) -> tuple[float, float]:
+    """Power of two near the largest magnitude, and the sum of squares in this unit."""
+    largest = float(np.max(np.abs(values), initial=0.0))
+    if largest == 0.0:
+        return 1.0, 0.0
+    size = float(np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 1, -1000)))
+    scaled = values / size
+    return size, float(scaled @ scaled)
+
+
+@dataclass(frozen=True)
+class InMemoryDataset:
+    """Entries in memory."""
+
+    observed: Observations
+    known_summary: DataSummary | None = None
+
+    @cached_property
+    def summary(self) -> DataSummary:
+        """Summary statistics of the entries."""
+        return self.known_summary or DataSummary.from_observations(self.observed)
+
+    def fingerprint(self) -> str:
+        """Hash of shape, pattern and values."""
+        return self.observed.fingerprint()
+
+    def total(self, function: Callable[..., Any], **shared: Any) -> Any:
+        """Result of a function for all entries at once."""
+        return function(self.observed, **shared)
+
+    def map_values(
+        self, transform: Callable[[Observations], Observations]
+    ) -> InMemoryDataset:
+        """The same entries with other values."""
+        return InMemoryDataset(transform(self.observed), self.summary)
+
+    def filter_entries(
+        self, transform: Callable[[Observations], Observations]
+    ) -> InMemoryDataset:
+        """Fewer entries, with a summary of their own."""
+        return InMemoryDataset(transform(self.observed))
+
+    def release(self) -> None:
+        """Do nothing: entries stay in memory."""
+
+    def place_blocks(self, engine: Engine, preprocessor: RowPreprocessor) -> Any:
+        """Blocks of about equal work."""
+        rows = preprocessor.transform(self.observed)
+        return engine.place(cut_blocks(rows, engine.choose_n_blocks(*rows.shape)))
+
+
+@dataclass(frozen=True)
+class StreamedDataset:
+    """Entries of a source that are read again in every pass.
+
+    Attributes
+    ----------
+    engine : Engine
+        Makes the passes.
+    source : RowSource
+        Source of the entries.
+    chunks : list
+        The chunks as the engine streams them, as the only element; empty after
+        `release`, until the next pass. Shared by all datasets of the same source.
+    summary : DataSummary
+        Summary of the entries; that of the source unless entries were filtered.
+    transforms : tuple of callable
+        Applied to every chunk in this order.
+    """
+
+    engine: Engine
+    source: RowSource
+    chunks: list[Any]
+    summary: DataSummary
+    transforms: tuple[Callable[[Observations], Observations], ...] = ()
+
+    @classmethod
+    def from_source(
+        cls, source: RowSource, engine: Engine, *, with_fingerprint: bool
+    ) -> StreamedDataset:
+        """Make a dataset of a source, with a first pass for the summary."""
+        chunks = engine.stream(source, identity)
+        summary = engine.total(
+            summarize_chunk, chunks, with_fingerprint=with_fingerprint
+        )
+        checked = _ConsistencyCheck(source, summary.n_rows, summary.n_observed)
+        if getattr(chunks, "source", None) is source:  # read again in every pass
+            chunks = engine.stream(checked, identity)
+        return cls(engine, checked, [chunks], summary)
+
+    def fingerprint(self) -> str:
+        """Hash of shape, pattern and values, if the summary has it."""
+        assert self.summary.fingerprint is not None
+        return self.summary.fingerprint.hexdigest(self.source.n_columns)
+
+    def total(self, function: Callable[..., Any], **shared: Any) -> Any:
+        """Sum of the results of a function over the chunks."""
+        if not self.chunks:
+            self.chunks.append(self.engine.stream(self.source, identity))
+        return self.engine.total(
+            transform_and_apply,
+            self.chunks[0],
+            apply=function,
+            transforms=self.transforms,
+            shared=shared,
+        )
+
+    def map_values(
+        self, transform: Callable[[Observations], Observations]
+    ) -> StreamedDataset:
+        """The same entries, transformed in every pass."""
+        return replace(self, transforms=(*self.transforms, transform))
+
+    def filter_entries(
+        self, transform: Callable[[Observations], Observations]
+    ) -> StreamedDataset:
+        """Fewer entries, with a summary from another pass."""
+        fewer = self.map_values(transform)
+        return replace(fewer, summary=fewer.total(DataSummary.from_observations))
+
+    def release(self) -> None:
+        """Drop the chunks, so that workers hold only the blocks made of them.
+
+        This holds for all datasets of the same source.
+        """
+        self.chunks.clear()
+
+    def place_blocks(self, engine: Engine, preprocessor: RowPreprocessor) -> Any:
+        """Chunks of the source, preprocessed when they are used."""
+        return engine.stream(self.source, _Pipeline(self.transforms, preprocessor))
+
+
+def summarize_chunk(
+    chunk: Observations, *, with_fingerprint: bool, kind: str = "auto"
+) -> DataSummary:
+    """Summary of a chunk; ``kind``, which engines pass, is ignored."""
+    return DataSummary.from_observations(chunk, with_fingerprint=with_fingerprint)
+
+
+def transform_and_apply(
+    chunk: Observations,
+    *,
+    apply: Callable[..., Any],
+    transforms: tuple[Callable[[Observations], Observations], ...],
+    shared: dict[str, Any],
+    kind: str = "auto",
+) -> Any:
+    """Result of a function for a transformed chunk; ``kind`` is ignored."""
+    for transform in transforms:
+        chunk = transform(chunk)
+    return apply(chunk, **shared)
+
+
+@dataclass(frozen=True)
+class _ConsistencyCheck:
+    """A source that must give as many rows and entries as in the first pass."""
+
+    source: RowSource
+    n_rows: int
+    n_observed: int
+
+    def __iter__(self) -> Iterator[Observations]:
+        """Chunks of rows; raises at the end if their numbers changed."""
+        rows = entries = 0
+        for chunk in self.source:
+            rows, entries = rows + chunk.shape[0], entries + chunk.n_observed
+            yield chunk
+        if (rows, entries) != (self.n_rows, self.n_observed):
+            raise ValueError(
+                "X must give the same rows in every pass; it gave "
+                f"{self.n_rows} rows with {self.n_observed} observed entries first, "
+                f"and now {rows} with {entries}"
+            )
+
+    def __getattr__(self, name: str) -> Any:
+        """Other attributes of the source."""
+        if name.startswith("__") or name == "source":
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns."""
+        return self.source.n_columns
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns."""
+        return self.source.names
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Float type of results."""
+        return self.source.dtype
+
+    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
+        """Loaders of the chunks."""
+        return self.source.chunk_loaders()
+
+
+@dataclass(frozen=True)
+class _Pipeline:
+    """Transforms followed by a preprocessor."""
+
+    transforms: tuple[Callable[[Observations], Observations], ...]
+    preprocessor: RowPreprocessor
+
+    def __call__(self, chunk: Observations) -> Any:
+        """Block of a chunk."""
+        for transform in self.transforms:
+            chunk = transform(chunk)
+        return self.preprocessor(chunk)

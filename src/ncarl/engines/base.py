@@ -1,0 +1,352 @@
+"""The `Engine` and `Device` protocols, the memory of the host, and GPU detection.
+
+An engine runs the row work; its device stores and computes the n x n arrays of a fit
+between two passes over the rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from scipy.sparse import csr_array
+from threadpoolctl import OpenBLASController, ThreadpoolController
+
+from ncarl.core.types import Array, Block
+from ncarl.exceptions import KernelMemoryError
+from ncarl.io import RowSource, prefetch
+from ncarl.observations import Observations
+
+R = TypeVar("R")
+
+#: Smallest n from which n x n work uses all cores.
+BLAS_THREADS_MIN_COLUMNS = 600
+#: Number of n x n arrays that every fit holds at once.
+MIN_KERNEL_ARRAYS = 3
+#: Driver libraries, one of which every GPU needs: without them the import of PyTorch,
+#: which takes seconds, is skipped.
+GPU_DRIVERS = ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so")
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Runs a function on every block and yields the results in block order.
+
+    The block is the only positional argument of the function. Arguments that all blocks
+    share are passed by name, so that an engine can upload or scatter them once.
+    """
+
+    @property
+    def compute_device(self) -> Device:
+        """Device that stores and computes the n x n arrays of a fit."""
+        ...
+
+    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
+        """Number of blocks to cut a matrix into; None for the default number."""
+        ...
+
+    def place(self, blocks: Iterable[Block]) -> Any:
+        """Move the blocks to where the row work runs."""
+        ...
+
+    def stream(self, source: RowSource, prepare: Callable[[Observations], Any]) -> Any:
+        """Chunks of a source in place of blocks, each prepared before its use."""
+        ...
+
+    def map(
+        self, function: Callable[..., R], blocks: Any, **shared: Any
+    ) -> Iterator[R]:
+        """``function(block, **shared)`` for every block, in block order."""
+        ...
+
+    def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
+        """Sum (by ``+=``) of the results of `map`, in a fixed order."""
+        ...
+
+    def describe(self) -> str:
+        """One-line description of the engine and why it was picked."""
+        ...
+
+
+class Device(Protocol):
+    """Memory that stores the n x n arrays of a fit, and how to compute with them."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether work is queued, so that reading a number waits for all of it.
+
+        A solver then reads all results of a step at once, at its end.
+        """
+        ...
+
+    def compute_context(self, n: int) -> AbstractContextManager[Any]:
+        """Context for n x n work."""
+        ...
+
+    def check_memory(self, n: int, itemsize: int) -> None:
+        """Raise if a fit of n columns with numbers of ``itemsize`` bytes cannot fit."""
+        ...
+
+    def from_numpy(self, array: Any) -> Any:
+        """Copy a NumPy array to the device."""
+        ...
+
+    def to_numpy(self, array: Any) -> Any:
+        """Copy an array of the device to a NumPy array; None stays None."""
+        ...
+
+    def to_scipy(self, array: Any) -> Any:
+        """Copy a mostly zero array of the device to a SciPy CSR array."""
+        ...
+
+    def read_back(self, *arrays: Any) -> list[Any]:
+        """Copy small arrays of the device to NumPy arrays in one transfer."""
+        ...
+
+    def timestamp(self) -> Any:
+        """Time at this point of the work, for `seconds_between`."""
+        ...
+
+
+@dataclass(frozen=True)
+class HostDevice:
+    """Memory and cores of this process."""
+
+    n_jobs: int | None = None  # most threads for n x n work; None for all cores
+    is_async: bool = False
+
+    def compute_context(self, n: int) -> AbstractContextManager[Any]:
+        """Limit BLAS to one thread for small n, to ``n_jobs`` for large n.
+
+        BLAS threads keep spinning for a while after each call and slow the row work
+        down; for small n they cost more than they gain.
+        """
+        if n >= BLAS_THREADS_MIN_COLUMNS and self.n_jobs is None:
+            return nullcontext()
+        return limit_blas_threads(
+            1 if n < BLAS_THREADS_MIN_COLUMNS else self.n_jobs or 1
+        )
+
+    def check_memory(self, n: int, itemsize: int) -> None:
+        """Raise if not even the smallest memory need of a fit fits into the machine.
+
+        Closer to the limit nothing is predicted, since hosts can overcommit and swap.
+        """
+        total = host_memory()
+        if total is None or MIN_KERNEL_ARRAYS * itemsize * n * n <= total:
+            return
+        size = itemsize * n * n / 1e9
+        raise KernelMemoryError(
+            f"a kernel of {n} columns takes {size:.3g} GB and a fit holds at least "
+            f"{MIN_KERNEL_ARRAYS} such arrays; this machine has {total / 1e9:.3g} GB. "
+            "Use ncarl.WideNCARL, which never forms it, or orientation='auto', which "
+            "puts the kernel on the shorter side"
+        )
+
+    def from_numpy(self, array: Any) -> Any:
+        """Return the array unchanged."""
+        return array
+
+    def to_numpy(self, array: Any) -> Any:
+        """Return the array unchanged."""
+        return array
+
+    def to_scipy(self, array: Any) -> Any:
+        """Convert the array to a SciPy CSR array."""
+        return csr_array(array)
+
+    def read_back(self, *arrays: Any) -> list[Array]:
+        """Return the arrays, numbers as arrays."""
+        return [np.asarray(array) for array in arrays]
+
+    def timestamp(self) -> float:
+        """Current time in seconds."""
+        return time.perf_counter()
+
+
+@contextmanager
+def limit_blas_threads(threads: int) -> Iterator[None]:
+    """Limit BLAS to ``threads`` threads until the last such context ends."""
+    _blas_limit.acquire(threads)
+    try:
+        yield
+    finally:
+        _blas_limit.release()
+
+
+class _BlasThreadLimit:
+    """Limit on BLAS threads, which is global to the process.
+
+    The first user sets it and the last one removes it. If each restored the previous
+    limit, overlapping fits would leave each other's limit in place.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.n_users = 0
+        self.limiter: Any = None
+
+    def acquire(self, threads: int) -> None:
+        with self.lock:
+            if self.n_users == 0:
+                _release_blas()
+                self.limiter = _blas_controller().limit(limits=threads, user_api="blas")
+            self.n_users += 1
+
+    def release(self) -> None:
+        with self.lock:
+            self.n_users -= 1
+            if self.n_users == 0:
+                _release_blas()
+                self.limiter.restore_original_limits()
+                _release_blas()
+
+
+_blas_limit = _BlasThreadLimit()
+
+
+@cache
+def _blas_controller() -> ThreadpoolController:
+    """The BLAS libraries of this process, which are slow to find."""
+    return ThreadpoolController()
+
+
+def _release_blas() -> None:
+    """Let any thread change the limits of OpenBLAS.
+
+    Since threadpoolctl 3.8 only the thread that set a limit may change it, but the last
+    context may end in another thread than the first began in.
+    """
+    release = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+
+
+def host_memory() -> int | None:
+    """Bytes of memory of this machine; None if unknown."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def available_cores() -> int:
+    """Number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def seconds_between(first: Any, last: Any) -> float:
+    """Seconds between two timestamps of a device, both of them in the past."""
+    if isinstance(first, float):
+        return float(last - first)
+    return float(first.elapsed_time(last)) / 1e3
+
+
+@dataclass(frozen=True)
+class LazyBlocks:
+    """Chunks of a row source, each prepared when a pass needs it."""
+
+    source: RowSource
+    prepare: Callable[[Observations], Any]  # from a chunk to, usually, a block
+
+    @contextmanager
+    def chunks(self) -> Iterator[Iterator[Observations]]:
+        """One pass over the unprepared chunks with rows, read ahead by a thread."""
+        nonempty = (chunk for chunk in self.source if chunk.shape[0])
+        with closing(prefetch(nonempty)) as chunks:
+            yield chunks
+
+
+def identity(chunk: Observations) -> Observations:
+    """Return the chunk: a pass without preparation."""
+    return chunk
+
+
+def prepare_and_apply(
+    chunk: Observations,
+    *,
+    work: Callable[..., R],
+    prepare: Callable[[Observations], Any],
+    **shared: Any,
+) -> R:
+    """Result of a function on a chunk after its preparation."""
+    return work(prepare(chunk), **shared)
+
+
+def reduce_sum(results: Iterator[R]) -> R:
+    """Sum (by ``+=``) of results in order.
+
+    Raises
+    ------
+    ValueError
+        If there is no result, because there are no rows.
+    """
+    for total in results:
+        for result in results:
+            total += result  # type: ignore[operator]
+        return total
+    raise ValueError("X has no rows; nothing can be learned from it")
+
+
+@cache
+def gpu_unavailable_reason() -> str | None:
+    """Why PyTorch cannot use a GPU here, in a few words; None if it can."""
+    if not torch_installed():
+        return "PyTorch is not installed"
+    if "torch" not in sys.modules and not _has_gpu_driver():
+        return "no GPU driver is installed"
+    fails = "PyTorch does not load"
+    try:
+        import torch
+
+        if torch.version.cuda is None and torch.version.hip is None:
+            return "this build of PyTorch has no GPU support"
+        fails = "the GPU does not work"
+        if not torch.cuda.is_available():
+            return "PyTorch sees no GPU"
+        from ncarl.engines.torch import check_device
+
+        check_device("cuda")
+    except Exception as error:  # libraries, drivers and GPUs fail in many ways
+        return f"{fails} ({first_line(error)})"
+    return None
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child cannot use the GPU of its parent.
+    os.register_at_fork(after_in_child=gpu_unavailable_reason.cache_clear)
+
+
+def torch_installed() -> bool:
+    """Whether PyTorch is installed."""
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except ValueError:  # a module without a specification, such as a mock
+        return False
+
+
+def _has_gpu_driver() -> bool:
+    for name in GPU_DRIVERS:
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

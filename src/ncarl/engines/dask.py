@@ -1,0 +1,1035 @@
+"""The `Dask` engine: row work on workers of this machine or of a cluster.
+
+From top to bottom: the engine, the connection to a cluster, blocks held by workers,
+passes over them, the tasks that workers run, and lazy completion of Dask arrays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import copy
+import math
+import numbers
+import os
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import cloudpickle
+import dask
+import distributed
+import numpy as np
+from dask.delayed import delayed
+
+from ncarl import __version__
+from ncarl.core.rows import row_backend
+from ncarl.core.types import Array, Block, Kernel, LikelihoodSums, RowSums
+from ncarl.engines.base import (
+    Device,
+    HostDevice,
+    available_cores,
+    gpu_unavailable_reason,
+    limit_blas_threads,
+)
+from ncarl.io import RowSource
+from ncarl.observations import Observations
+
+__all__ = ["Dask", "LostWorkersError", "complete_dask_array"]
+
+R = TypeVar("R")
+
+#: Seconds between two checks for workers.
+POLL_SECONDS = 1.0
+#: Seconds that workers of a local cluster have to shut down by themselves.
+SHUTDOWN_SECONDS = 5.0
+#: Attempts at a pass before it fails.
+MAX_ATTEMPTS = 4
+#: Servers of a local cluster must not be reachable from other machines.
+LOCALHOST = "127.0.0.1"
+#: Number of partial sums that one task adds.
+SUM_FAN_IN = 8
+#: Shared arguments up to this size travel with each task; larger ones are sent once.
+MAX_INLINE_BYTES = 20_000
+#: Blocks per thread, for load balancing.
+BLOCKS_PER_THREAD = 4
+#: Fewest rows per task, and how many more per entry of the n x n sum of a task.
+MIN_ROWS_PER_TASK, ROWS_PER_SUM_ENTRY = 500, 0.01
+#: Entries of the matrix, missing ones included, that always justify another thread.
+ENTRIES_PER_THREAD = 20_000
+
+
+class LostWorkersError(RuntimeError):
+    """No worker is left, or workers were lost too many times."""
+
+
+class LostDataError(Exception):
+    """Data on a worker was lost; it can be recreated."""
+
+
+@dataclass(frozen=True)
+class Dask:
+    """Row work on workers of Dask; n x n work in this process.
+
+    Workers that the engine starts end with it: by `close`, at the end of a ``with``
+    block, when it is garbage-collected, or with the process. Copies made by
+    scikit-learn share the connection.
+
+    Workers run code that they are sent: connect only to clusters that you trust.
+
+    Parameters
+    ----------
+    cluster : str, distributed.Client or cluster object, optional
+        "threads" or "processes" for new workers on this machine, the address of a
+        scheduler such as "tcp://host:8786", a client, or a cluster object. By default
+        the default client of this process, or threads.
+    n_workers : int, optional
+        Number of new workers, by default one per core, each with one thread; or how
+        many workers of a cluster to wait for.
+    kernel : {"auto", "numba", "numpy"}
+        Backend of the row step on workers; "auto" takes Numba if it is installed.
+    device : str, optional
+        A torch device for n x n work, or "cpu" for the memory of the host; by default
+        a GPU of this machine if one works.
+    timeout : float
+        Seconds to wait for a worker if there is none.
+    reason : str
+        Why the engine was picked, for `describe`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl import NCARL
+    >>> X = np.array([[1.0, 2.0, np.nan], [2.0, np.nan, 6.0], [3.0, 6.0, 9.0]])
+    >>> with Dask("threads", n_workers=2) as engine:
+    ...     model = NCARL(engine=engine).fit(X)
+    ...     print(model.transform(X).shape)
+    (3, 3)
+    """
+
+    cluster: Any = None
+    n_workers: int | None = None
+    kernel: str = "auto"
+    device: str | None = None
+    timeout: float = 30.0
+    reason: str = field(default="", repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        factory = partial(connect, self.cluster, self.n_workers, float(self.timeout))
+        connection = LazyConnection(factory)
+        object.__setattr__(self, "_connection", connection)
+        # `_close_all` closes it at the end of the process.
+        weakref.finalize(self, connection.close).atexit = False
+
+    def _check(self) -> None:
+        """Raise if a parameter is invalid."""
+        _check_cluster(self.cluster)
+        whole = isinstance(self.n_workers, int) and not isinstance(self.n_workers, bool)
+        if self.n_workers is not None and not (whole and self.n_workers >= 1):
+            raise ValueError(
+                "n_workers must be a whole number of at least 1, or None for one a "
+                f"core, got {self.n_workers!r}"
+            )
+        if self.kernel not in ("auto", "numba", "numpy"):
+            raise ValueError(
+                f"kernel must be 'auto', 'numba' or 'numpy', got {self.kernel!r}"
+            )
+        if not (self.device is None or isinstance(self.device, str)):
+            raise ValueError(
+                "device must be the name of a torch device, 'cpu' for the memory of "
+                f"the host, or None for what is here, got {self.device!r}"
+            )
+        number = isinstance(self.timeout, numbers.Real)
+        if not (number and 0.0 < self.timeout < float("inf")) or self.timeout is True:
+            raise ValueError(f"timeout must be a positive number, got {self.timeout!r}")
+
+    @property
+    def link(self) -> ClusterLink:
+        """Connection to the cluster, made on first use."""
+        connection: LazyConnection = vars(self)["_connection"]
+        return connection.get()
+
+    def close(self) -> None:
+        """Shut down workers that the engine has started; it cannot be used any more."""
+        connection: LazyConnection = vars(self)["_connection"]
+        connection.close()
+
+    def __enter__(self) -> Dask:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dask:
+        """Return the engine itself: copies by scikit-learn share the connection."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the parameters, a cluster by the address of its scheduler."""
+        cluster = self.cluster
+        if not (cluster is None or isinstance(cluster, str)):
+            client = isinstance(cluster, distributed.Client)
+            cluster = (
+                scheduler_address(cluster) if client else cluster.scheduler_address
+            )
+        fields = (cluster, self.n_workers, self.kernel, self.device, self.timeout)
+        return type(self), (*fields, self.reason)
+
+    @cached_property
+    def compute_device(self) -> Device:
+        """Memory of this process, or of its GPU."""
+        device = self.device
+        if device is None:
+            device = "cpu" if gpu_unavailable_reason() else "cuda"
+        if device == "cpu":
+            return HostDevice()
+        from ncarl.engines.torch import Torch
+
+        return Torch(device).compute_device
+
+    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
+        """Several blocks per thread, unless their sums cost more than they save."""
+        threads = self.link.n_threads
+        several = rows / (MIN_ROWS_PER_TASK + ROWS_PER_SUM_ENTRY * columns * columns)
+        one = min(threads, rows * columns / ENTRIES_PER_THREAD)
+        wanted = min(BLOCKS_PER_THREAD * threads, max(one, several))
+        return max(1, min(rows, int(wanted)))
+
+    def place(self, blocks: Iterable[Block]) -> WorkerBlocks:
+        """Send the blocks to the workers, in equal shares."""
+        return place_blocks(self.link, blocks)
+
+    def stream(
+        self, source: RowSource, prepare: Callable[[Observations], Any]
+    ) -> WorkerBlocks:
+        """Chunks of a source, prepared and held by the workers."""
+        return stream_chunks(self.link, source, prepare)
+
+    def map(
+        self, function: Callable[..., R], blocks: WorkerBlocks, **shared: Any
+    ) -> Iterator[R]:
+        """``function(block, **shared)`` for every block, in block order."""
+        yield from map_in_order(blocks, function, self.kernel, self._to_host(shared))
+
+    def total(
+        self, function: Callable[..., R], blocks: WorkerBlocks, **shared: Any
+    ) -> R:
+        """Sum (by ``+=``) of the results of `map`, in a fixed order."""
+        part = tree_sum(blocks, function, self.kernel, self._to_host(shared))
+        with self.compute_device.compute_context(1):
+            sums: R = workers_to_device(part, self.compute_device)
+        return sums
+
+    def _to_host(self, shared: dict[str, Any]) -> dict[str, Any]:
+        """Shared arguments with NumPy arrays, ready to be sent."""
+        return {
+            name: device_to_workers(value, self.compute_device)
+            for name, value in shared.items()
+        }
+
+    def describe(self) -> str:
+        """One-line description of the engine and why it was picked."""
+        link = self.link
+        address = scheduler_address(link.client)
+        kind = row_backend(self.kernel).__name__.rsplit("_", 1)[-1]
+        workers = len(link.client.nthreads())
+        device = getattr(self.compute_device, "torch_device", None)
+        place = "" if device is None else f", n x n work on {device}"
+        return (
+            f"dask: {link.description} at {address}, {workers} workers with "
+            f"{link.n_threads} threads, {kind} rows{place}{self.reason}"
+        )
+
+
+def _check_cluster(cluster: Any) -> None:
+    """Raise if ``cluster`` is not a valid parameter of `Dask`."""
+    if isinstance(cluster, str):
+        if cluster in ("threads", "processes") or ":" in cluster:
+            return
+    elif isinstance(cluster, distributed.Client):
+        if not cluster.asynchronous:
+            return
+        raise ValueError(
+            "cluster must be a client that waits for results, got one made with "
+            "asynchronous=True; pass the address of its scheduler"
+        )
+    elif cluster is None or hasattr(cluster, "scheduler_address"):
+        return
+    raise ValueError(
+        "cluster must be 'threads', 'processes', an address such as "
+        "'tcp://host:8786', a Client, a cluster object, or None for the client in use, "
+        f"got {cluster!r}"
+    )
+
+
+class LazyConnection:
+    """Link that ``factory`` makes on first use, and that is closed once."""
+
+    def __init__(self, factory: Callable[[], ClusterLink]) -> None:
+        self.factory = factory
+        self.lock = threading.Lock()
+        self.link: ClusterLink | None = None
+        self.closed = False
+        self.owner_pid = os.getpid()
+        _connections.add(self)
+
+    def get(self) -> ClusterLink:
+        """Return the link, made on the first call."""
+        _check_not_in_task()
+        if self.owner_pid != os.getpid():
+            raise RuntimeError(
+                "this Dask engine belongs to the process that this one was forked "
+                "from; make an engine of its own here, or use engine='threads'"
+            )
+        with self.lock:
+            if self.closed:
+                raise RuntimeError(
+                    "this Dask engine is closed; make another one, or use "
+                    "engine='threads' (set_params(engine='threads') of an estimator)"
+                )
+            if self.link is None:
+                self.link = self.factory()
+            return self.link
+
+    def close(self) -> None:
+        """Close the link if one was made in this process."""
+        if self.owner_pid != os.getpid():
+            return  # it belongs to the parent process
+        with self.lock:
+            link, self.link, self.closed = self.link, None, True
+        if link is None:
+            return
+        if link.client.loop.asyncio_loop is _running_loop():
+            # Garbage-collected in the very thread that has to do the closing.
+            threading.Thread(target=link.close, daemon=True).start()
+        else:
+            link.close()
+
+
+#: Connections to close at the end of the process.
+_connections: weakref.WeakSet[LazyConnection] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close all connections; registered after Dask's own exit handler to run before."""
+    for connection in list(_connections):
+        connection.close()
+
+
+def _running_loop() -> Any:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _check_not_in_task() -> None:
+    """Raise inside a Dask task, where waiting for other tasks can deadlock."""
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return
+    raise RuntimeError(
+        "a Dask engine cannot be used inside a task of Dask; use engine='threads' there"
+    )
+
+
+def connect(cluster: Any, n_workers: int | None, timeout: float) -> ClusterLink:
+    """Connect to ``cluster``; see the parameters of `Dask`."""
+    if cluster is None:
+        cluster = _default_client() or "threads"
+    kind = "a cluster"
+    owned: tuple[Any, ...] = ()
+    started = cluster in ("threads", "processes")
+    if started:
+        kind = f"{cluster} of this machine"
+        owned = _start_local_cluster(cluster, n_workers)
+    elif not isinstance(cluster, distributed.Client):
+        owned = (_connect_client(cluster, timeout),)
+    client = owned[0] if owned else cluster
+    link = ClusterLink(client, kind, 0, timeout, owned, direct_to_workers=started)
+    try:
+        threads = _wait_for_workers(link, n_workers or 1)
+        if not started:
+            _check_worker_versions(client)
+        return replace(link, n_threads=threads)
+    except BaseException:
+        link.close()
+        raise
+
+
+def _connect_client(cluster: Any, timeout: float) -> Any:
+    """New client of an existing cluster."""
+    try:
+        return distributed.Client(cluster, set_as_default=False, timeout=timeout)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise LostWorkersError(
+            f"no Dask scheduler answers at cluster={cluster!r} ({error}); check the "
+            "address, or use cluster='processes' for workers on this machine"
+        ) from error
+
+
+def _wait_for_workers(link: ClusterLink, n_workers: int) -> int:
+    """Wait for ``n_workers`` workers and return the threads of all of them."""
+    start = time.monotonic()
+    while len(set(names := link.worker_addresses())) < n_workers:
+        if time.monotonic() - start > link.timeout:
+            raise LostWorkersError(
+                f"n_workers={n_workers} workers were asked for, but "
+                f"{scheduler_address(link.client)} has {len(set(names))} after "
+                f"{link.timeout:g} seconds; start more, or ask for fewer"
+            )
+        time.sleep(0.05)
+    return len(names)
+
+
+def _check_worker_versions(client: Any) -> None:
+    """Raise if a worker has no ncarl, or another version."""
+
+    def version() -> str | None:  # pickled by value: workers may have no ncarl
+        try:
+            import ncarl
+        except ImportError:
+            return None
+        return ncarl.__version__
+
+    for worker, installed in client.run(version).items():
+        if installed != __version__:
+            there = "no ncarl" if installed is None else f"ncarl {installed}"
+            raise RuntimeError(
+                f"the Dask worker {worker} has {there}, here is {__version__}; install "
+                "the same version on all workers"
+            )
+
+
+def _default_client() -> Any:
+    """Default client of this process, or None."""
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+def _start_local_cluster(kind: str, n_workers: int | None) -> tuple[Any, ...]:
+    """Client and cluster of new workers on this machine."""
+    processes = kind == "processes"
+    # Threads share the memory of this process, most of which is not theirs: they spill
+    # blocks by the size of those, and never pause for the memory of the process.
+    memory = {"target": 0.5, "spill": False, "pause": False}
+    settings = {f"distributed.worker.memory.{k}": v for k, v in memory.items()}
+    with dask.config.set({} if processes else settings):
+        cluster = distributed.LocalCluster(
+            n_workers=n_workers or available_cores(),
+            threads_per_worker=1,
+            processes=processes,
+            host=LOCALHOST if processes else None,
+            dashboard_address=None,
+            # Without an address these would listen on all interfaces.
+            scheduler_kwargs={"dashboard_address": f"{LOCALHOST}:0"},
+            worker_dashboard_address=f"{LOCALHOST}:0",
+        )
+    return distributed.Client(cluster, set_as_default=False), cluster
+
+
+@dataclass(frozen=True)
+class ClusterLink:
+    """Dask client with retries and timeouts.
+
+    Attributes
+    ----------
+    client : distributed.Client
+        The connection.
+    description : str
+        What the workers are, in words.
+    n_threads : int
+        Threads of all workers when the connection was made. The number of blocks
+        depends on it even if workers come and go, so that results are reproducible.
+    timeout : float
+        Seconds to wait for a worker if there is none.
+    owned : tuple
+        Clients and clusters to close with the link, in order.
+    direct_to_workers : bool
+        Whether the client can reach the workers, not only their scheduler.
+    """
+
+    client: Any
+    description: str
+    n_threads: int
+    timeout: float
+    owned: tuple[Any, ...]
+    direct_to_workers: bool
+
+    def worker_addresses(self) -> list[str]:
+        """Addresses of the workers, each repeated for each of its threads.
+
+        Raises
+        ------
+        LostWorkersError
+            If there is no worker within the timeout, or no scheduler.
+        """
+        start = time.monotonic()
+        while True:
+            threads = self._threads_per_worker()
+            if threads:
+                return [name for name in sorted(threads) for _ in range(threads[name])]
+            if time.monotonic() - start > self.timeout:
+                raise LostWorkersError(
+                    f"no Dask worker is left at {scheduler_address(self.client)}, and "
+                    f"none came within {self.timeout:g} seconds; start workers, or use "
+                    "engine='threads'"
+                )
+            time.sleep(min(0.1, self.timeout))
+
+    def check_open(self) -> None:
+        """Raise if the client is closed."""
+        if self.client.status in ("closing", "closed"):
+            raise LostWorkersError(
+                "the Dask client is closed, or its scheduler is gone; make another "
+                "engine, or use engine='threads'"
+            )
+
+    def _threads_per_worker(self) -> dict[str, int]:
+        self.check_open()
+        try:
+            return dict(self.client.nthreads())
+        except OSError as error:
+            raise LostWorkersError(
+                f"the Dask scheduler at {scheduler_address(self.client)} does not "
+                f"answer ({error}); connect to another, or use engine='threads'"
+            ) from error
+
+    def wait(self, future: Any) -> None:
+        """Wait until a future has succeeded or failed, as long as there are workers."""
+        while not future.done():
+            try:
+                future.exception(timeout=POLL_SECONDS)
+            except TimeoutError:
+                self.worker_addresses()
+
+    def result(self, future: Any) -> Any:
+        """Result of a future.
+
+        Raises
+        ------
+        LostDataError
+            If it was lost, through no fault of the task.
+        """
+        self.wait(future)
+        timeout = max(POLL_SECONDS, self.timeout)
+        while True:
+            try:
+                return future.result(timeout=timeout)
+            except distributed.KilledWorker as error:
+                raise LostDataError(str(error)) from error
+            except Exception as error:
+                if future.status == "error":
+                    raise  # an error of the task itself
+                if not isinstance(error, TimeoutError):
+                    raise LostDataError(str(error)) from error
+            self.worker_addresses()
+            timeout *= 2  # a large result, or a slow network
+
+    def retry(self, attempt: Callable[[], R], recover: Callable[[], None]) -> R:
+        """Result of ``attempt``, repeated after ``recover`` if data was lost."""
+        self.check_open()
+        for count in range(MAX_ATTEMPTS):
+            if count:
+                self.worker_addresses()
+                time.sleep(0.1 * count)  # until it is known which data was lost
+            try:
+                if count:
+                    recover()
+                return attempt()
+            except LostDataError as error:
+                trouble = error
+        raise LostWorkersError(
+            f"Dask workers were lost {MAX_ATTEMPTS} times in the same piece of work "
+            f"({trouble}); if they run out of memory, give them more of it or smaller "
+            "blocks (more workers, or chunks of fewer rows)"
+        ) from trouble
+
+    def scatter(self, data: list[Any], worker: str) -> list[Any]:
+        """Send data to one worker and return its futures.
+
+        Never to all workers at once: Dask would try forever to reach one that dies
+        meanwhile. Other workers fetch the data from this one.
+
+        Raises
+        ------
+        LostDataError
+            If the worker is gone.
+        """
+        coroutine = self.client.scatter(
+            data, workers=[worker], hash=False, timeout=self.timeout, asynchronous=True,
+            direct=self.direct_to_workers or None,  # None: as Dask is configured
+        )  # fmt: skip
+        loop = self.client.loop.asyncio_loop
+        sending = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            while True:
+                done, _ = concurrent.futures.wait([sending], timeout=POLL_SECONDS)
+                if done:
+                    futures: list[Any] = sending.result()
+                    return futures
+                if worker not in self.worker_addresses():
+                    raise LostDataError(f"the worker {worker} is gone")
+        except (OSError, KeyError, ValueError, distributed.CancelledError) as error:
+            raise LostDataError(
+                f"the worker {worker} took no data: {error!r}"
+            ) from error
+        finally:
+            sending.cancel()
+
+    def close(self) -> None:
+        """Close owned clients and clusters; workers first, or they log errors."""
+        for owned in self.owned:
+            if hasattr(owned, "scale"):
+                owned.scale(0)
+                deadline = time.monotonic() + SHUTDOWN_SECONDS
+                while owned.scheduler.workers and time.monotonic() < deadline:
+                    time.sleep(0.01)
+            owned.close()
+
+
+def scheduler_address(client: Any) -> str:
+    """Address of the scheduler of a client."""
+    return str(client.scheduler.address) if client.scheduler else "its scheduler"
+
+
+@dataclass(frozen=True)
+class WorkerBlocks:
+    """Blocks held by workers."""
+
+    link: ClusterLink
+    futures: list[Any]  # the blocks, in order
+    recreate: Callable[[list[int]], list[Any]]  # new futures of the blocks given
+
+    def __len__(self) -> int:
+        return len(self.futures)
+
+    def recover(self) -> None:
+        """Recreate lost blocks, except those that Dask recomputes by itself."""
+        lost = [k for k, future in enumerate(self.futures) if _is_lost(future)]
+        if lost:
+            for k, future in zip(lost, self.recreate(lost), strict=True):
+                self.futures[k] = future
+
+
+def _is_lost(future: Any) -> bool:
+    """Whether the data of a future is gone for good."""
+    if future.status == "error":
+        return isinstance(future.exception(), distributed.KilledWorker)
+    return future.status in ("cancelled", "lost")
+
+
+def assign_to_workers(workers: list[str], count: int) -> list[tuple[str, range]]:
+    """Assign ``count`` blocks to workers, neighbors to the same one.
+
+    The sums of neighbors are then added without communication.
+
+    Examples
+    --------
+    >>> assign_to_workers(["a", "b", "b"], 7)
+    [('a', range(0, 3)), ('b', range(3, 7))]
+    """
+    owners = [workers[k * len(workers) // count] for k in range(count)]
+    firsts = [owners.index(worker) for worker in dict.fromkeys(owners)]
+    ends = [*firsts[1:], count]
+    return [
+        (owners[first], range(first, end))
+        for first, end in zip(firsts, ends, strict=True)
+    ]
+
+
+def place_blocks(link: ClusterLink, blocks: Iterable[Any]) -> WorkerBlocks:
+    """Send blocks to the workers; the originals are kept to replace lost ones."""
+    originals = list(blocks)
+
+    def send(numbers: list[int]) -> list[Any]:
+        futures: list[Any] = []
+        for worker, some in assign_to_workers(link.worker_addresses(), len(numbers)):
+            data = [originals[numbers[k]] for k in some]
+            futures += _scatter_with_retry(link, data, worker)
+        return futures
+
+    return WorkerBlocks(link, send(list(range(len(originals)))), send)
+
+
+def _scatter_with_retry(link: ClusterLink, data: list[Any], worker: str) -> list[Any]:
+    """Send data to a worker, or to another one if that is gone."""
+    target = [worker]
+
+    def change_target() -> None:
+        target[:] = link.worker_addresses()[:1]
+
+    return link.retry(lambda: link.scatter(data, target[0]), change_target)
+
+
+def stream_chunks(
+    link: ClusterLink, source: RowSource, prepare: Callable[[Observations], Any]
+) -> WorkerBlocks:
+    """Prepared chunks of a source, held by the workers.
+
+    If the source has loaders or delayed chunks, the workers load them, and Dask
+    recomputes lost ones. Other sources are read in this process, again for lost ones.
+    """
+    delayed_chunks = getattr(source, "delayed_chunks", None)
+    if delayed_chunks is not None:
+        return _place_delayed(link, list(delayed_chunks), prepare)
+    loaders = source.chunk_loaders()
+    if loaders is not None:
+        return _place_loaders(link, list(loaders), prepare)
+    return _place_from_source(link, source, prepare)
+
+
+def _place_delayed(
+    link: ClusterLink, chunks: list[Any], prepare: Callable[[Observations], Any]
+) -> WorkerBlocks:
+    """Prepare chunks that are `dask.delayed` objects."""
+    task = delayed(partial(prepare_chunk, prepare=prepare), pure=False)
+    prepared = [task(chunk) for chunk in chunks]
+
+    def compute(numbers: list[int]) -> list[Any]:
+        return list(link.client.compute([prepared[k] for k in numbers]))
+
+    return WorkerBlocks(link, compute(list(range(len(prepared)))), compute)
+
+
+def _place_loaders(
+    link: ClusterLink,
+    loaders: list[Callable[[], Observations]],
+    prepare: Callable[[Observations], Any],
+) -> WorkerBlocks:
+    """Load and prepare chunks on the workers.
+
+    Dask chooses the workers: a chunk assigned to one that has died is never recomputed
+    if there is no other worker at that moment.
+    """
+
+    def load(numbers: list[int]) -> list[Any]:
+        some = [loaders[k] for k in numbers]
+        return list(
+            link.client.map(load_and_prepare, some, prepare=prepare, pure=False)
+        )
+
+    return WorkerBlocks(link, load(list(range(len(loaders)))), load)
+
+
+def _place_from_source(
+    link: ClusterLink, source: RowSource, prepare: Callable[[Observations], Any]
+) -> WorkerBlocks:
+    """Read chunks in this process and prepare them on the workers."""
+
+    def send(numbers: list[int] | None) -> list[Any]:
+        futures: list[Any] = []
+        workers = link.worker_addresses()
+        ahead = 2 * len(workers)
+        for k, chunk in enumerate(source):
+            if numbers is not None and len(futures) == len(numbers):
+                break
+            if numbers is not None and k != numbers[len(futures)]:
+                continue
+            if len(futures) >= ahead:  # send only a few at a time
+                link.wait(futures[-ahead])
+            (raw,) = _scatter_with_retry(
+                link, [chunk], workers[len(futures) % len(workers)]
+            )
+            futures.append(link.client.submit(prepare_chunk, raw, prepare, pure=False))
+        return futures
+
+    return WorkerBlocks(link, send(None), send)
+
+
+def tree_sum(
+    placed: WorkerBlocks,
+    function: Callable[..., Any],
+    kind: str,
+    shared: dict[str, Any],
+) -> PartialSum:
+    """Sum over all blocks, added by the workers in a tree.
+
+    The shape of the tree depends on the number of blocks alone, so that the sum is the
+    same to the last bit whichever worker does what.
+    """
+    link = placed.link
+
+    def attempt() -> PartialSum:
+        with share_with_workers(link, shared) as arguments:
+            root = _submit_tree_sum(placed, function, kind, arguments)
+            try:
+                part: PartialSum = link.result(root)
+            except BaseException:  # Ctrl-C too
+                _cancel_futures(link, [root])
+                raise
+            return part
+
+    return link.retry(attempt, placed.recover)
+
+
+def _submit_tree_sum(
+    placed: WorkerBlocks, function: Callable[..., Any], kind: str, shared: Any
+) -> Any:
+    """Future of the sum; Dask frees the intermediate results."""
+    client, name = placed.link.client, _task_name(function)
+    level: list[Any] = client.map(
+        partial_sum_on_block,
+        placed.futures,
+        shared=shared,
+        function=function,
+        kind=kind,
+        key=[f"{name}-{k}" for k in range(len(placed))],
+        pure=False,
+    )
+    depth = 0
+    while len(level) > 1:
+        depth += 1
+        level = [
+            client.submit(
+                add_partial_sums,
+                level[k : k + SUM_FAN_IN],
+                key=f"sum_of_{name}-{depth}-{k}",
+                priority=depth,  # before more blocks: waiting sums take memory
+            )
+            for k in range(0, len(level), SUM_FAN_IN)
+        ]
+    return level[0]
+
+
+def map_in_order(
+    placed: WorkerBlocks,
+    function: Callable[..., Any],
+    kind: str,
+    shared: dict[str, Any],
+) -> Iterator[Any]:
+    """Results for all blocks in order, with few of them in memory at a time."""
+    n_done = 0
+    runs: list[Generator[Any, None, None]] = []
+
+    def start() -> None:
+        left = placed.futures[n_done:]
+        runs[:] = [_iter_results(placed.link, left, function, kind, shared)]
+
+    def restart() -> None:
+        placed.recover()
+        start()
+
+    start()
+    try:
+        while n_done < len(placed):
+            yield placed.link.retry(lambda: next(runs[0]), restart)
+            n_done += 1
+    finally:
+        runs[0].close()
+
+
+def _iter_results(
+    link: ClusterLink,
+    blocks: list[Any],
+    function: Callable[..., Any],
+    kind: str,
+    shared: dict[str, Any],
+) -> Generator[Any, None, None]:
+    """Results for some blocks in order, until data is lost."""
+    name = _task_name(function)
+    waiting: deque[Any] = deque()
+    with share_with_workers(link, shared) as arguments:
+        try:
+            for k, block in enumerate(blocks):
+                if len(waiting) > 2 * link.n_threads:
+                    yield link.result(waiting.popleft())
+                waiting.append(
+                    link.client.submit(
+                        run_on_block,
+                        block,
+                        arguments,
+                        function,
+                        kind,
+                        key=f"{name}-{k}",
+                    )
+                )
+            while waiting:
+                yield link.result(waiting.popleft())
+        finally:
+            _cancel_futures(link, waiting)
+
+
+@contextmanager
+def share_with_workers(link: ClusterLink, shared: dict[str, Any]) -> Iterator[Any]:
+    """Shared arguments, or their future on the workers, until the context ends."""
+    if pickled_size(shared) <= MAX_INLINE_BYTES:
+        yield shared
+        return
+    (future,) = link.scatter([SharedArguments(shared)], link.worker_addresses()[0])
+    try:
+        yield future
+    finally:
+        future.release()
+
+
+class SharedArguments(dict[str, Any]):
+    """Dictionary that Dask sends as a whole, not item by item."""
+
+
+def pickled_size(value: Any) -> int:
+    """Pickled size of a value in bytes, without copies of its arrays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pickled_size({"K": np.zeros((100, 100))}) > 80_000
+    True
+    """
+    arrays: list[Any] = []
+    rest = cloudpickle.dumps(value, protocol=5, buffer_callback=arrays.append)
+    return int(len(rest) + sum(array.raw().nbytes for array in arrays))
+
+
+def _task_name(function: Callable[..., Any]) -> str:
+    """Key prefix for the tasks of one pass; Dask learns the duration of each kind."""
+    word = getattr(function, "__name__", type(function).__name__)
+    return f"ncarl_{word}-{uuid.uuid4().hex}"
+
+
+def _cancel_futures(link: ClusterLink, futures: Iterable[Any]) -> None:
+    """Cancel running tasks, so that the workers are free for other work."""
+    futures = list(futures)
+    if futures and link.client.status == "running":
+        link.client.cancel(futures)
+
+
+@dataclass(frozen=True)
+class PartialSum:
+    """Sum of the results for some blocks."""
+
+    value: Any  # None if no chunk had rows
+    from_solved_rows: bool  # whether the results are of blocks, not of raw chunks
+
+
+_import_lock = threading.Lock()
+
+
+def run_on_block(
+    block: Any, shared: dict[str, Any], function: Callable[..., R], kind: str
+) -> R:
+    """``function(block, **shared)``, with BLAS limited to one thread."""
+    with _import_lock:  # import once, not in all threads of a worker at once
+        row_backend(kind)
+    with limit_blas_threads(1):
+        return function(block, kind=kind, **shared)
+
+
+def partial_sum_on_block(
+    block: Any, shared: dict[str, Any], function: Callable[..., Any], kind: str
+) -> PartialSum:
+    """Result for a block as a part of a sum; None for a chunk without rows."""
+    if block is None:
+        return PartialSum(None, False)
+    return PartialSum(
+        run_on_block(block, shared, function, kind), isinstance(block, Block)
+    )
+
+
+def add_partial_sums(parts: list[PartialSum]) -> PartialSum:
+    """Sum (by ``+=``) of some parts, in their order.
+
+    The first one is copied: Dask needs it again if this sum is lost.
+    """
+    nonempty = [part for part in parts if part.value is not None]
+    if not nonempty:
+        return PartialSum(None, False)
+    total = copy.deepcopy(nonempty[0].value)
+    for part in nonempty[1:]:
+        total += part.value
+    return PartialSum(total, nonempty[0].from_solved_rows)
+
+
+def load_and_prepare(
+    load: Callable[[], Observations], prepare: Callable[[Observations], Any]
+) -> Any:
+    """Load a chunk of a source on a worker and prepare it."""
+    return prepare_chunk(load(), prepare)
+
+
+def prepare_chunk(chunk: Observations, prepare: Callable[[Observations], Any]) -> Any:
+    """Prepare a chunk on a worker; None for one without rows."""
+    if isinstance(chunk, Observations) and chunk.shape[0] == 0:
+        return None
+    with limit_blas_threads(1):
+        return prepare(chunk)
+
+
+def device_to_workers(value: Any, device: Device) -> Any:
+    """Copy the arrays of a value from the device to NumPy arrays."""
+    if isinstance(value, Kernel):
+        return value.map_arrays(device.to_numpy)
+    return device.to_numpy(value)
+
+
+def workers_to_device(part: PartialSum, device: Device) -> Any:
+    """Sum with its arrays copied to the device of the n x n work.
+
+    Only sums over solved rows are used there; results of raw chunks stay NumPy arrays,
+    as with the other engines.
+    """
+    value = part.value
+    if not (part.from_solved_rows and device.is_async):
+        return value
+    if isinstance(value, np.ndarray):
+        return device.from_numpy(value)
+    if isinstance(value, RowSums):
+        return replace(value, gram=device.from_numpy(value.gram), fit=float(value.fit))
+    if isinstance(value, LikelihoodSums):
+        return replace(
+            value,
+            B=device.from_numpy(value.B),
+            missing_inverse_sum=device.from_numpy(value.missing_inverse_sum),
+            sum_y=device.from_numpy(value.sum_y),
+            fit=float(value.fit),
+            log_det=float(value.log_det),
+        )
+    return value
+
+
+def complete_dask_array(
+    array: Any, complete: Callable[[Array], Array], dtype: Any = np.float64
+) -> Any:
+    """Apply ``complete`` lazily to each block of whole rows of a Dask array.
+
+    Parameters
+    ----------
+    array : dask.array.Array of shape (m, n)
+        Incomplete rows. The number of rows of a block need not be known.
+    complete : callable
+        From rows to as many rows; it is pickled and runs where the blocks are.
+    dtype : dtype
+        Type of the result.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np
+    >>> rows = da.from_array(np.array([[1.0, np.nan], [2.0, 4.0]]), chunks=(1, 1))
+    >>> complete_dask_array(rows, np.nan_to_num).compute(scheduler="synchronous")
+    array([[1., 0.],
+           [2., 4.]])
+    """
+    if array.ndim != 2:
+        raise ValueError(f"array must have 2 dimensions, got {array.ndim}")
+    if any(math.isnan(size) for size in array.chunks[1]):
+        raise ValueError(
+            "array must have a known number of columns, got unknown ones; call "
+            "array.compute_chunk_sizes() first"
+        )
+    if len(array.chunks[1]) > 1:
+        array = array.rechunk({1: -1})
+    meta = np.empty((0, 0), dtype=dtype)  # without it Dask would call the function
+    return array.map_blocks(complete, dtype=np.dtype(dtype), meta=meta)

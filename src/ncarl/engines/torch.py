@@ -1,0 +1,447 @@
+"""The `Torch` engine: one GPU (or the CPU) through PyTorch, its memory and streams."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+
+from ncarl.core import cuda
+from ncarl.core.rows_torch import DeviceBlock, MemoryBudget, device_timestamp
+from ncarl.core.types import Array, Block, Kernel
+from ncarl.engines.base import first_line, host_memory, reduce_sum
+from ncarl.exceptions import DeviceMemoryError
+from ncarl.io import RowSource, prefetch
+from ncarl.observations import Observations
+
+R = TypeVar("R")
+
+#: Part of the free memory for one batch of systems, and the most bytes: larger batches
+#: were not faster.
+BATCH_MEMORY_FRACTION, MAX_BATCH_BYTES = 0.25, 8 * 2**30
+#: Number of n x n arrays at the peak of a step, eigensolver workspace included.
+KERNEL_ARRAYS = 8
+#: Chunks of a source are joined until they have about this many entries: small blocks
+#: leave a GPU idle, and one core prepares fewer rows than it can solve.
+ENTRIES_PER_BLOCK = 2_000_000
+#: Most chunks to join: the first one, whose size decides, may be unusually sparse.
+MAX_CHUNKS_PER_BLOCK = 64
+#: Threads that read and prepare chunks of a source with `chunk_loaders`.
+N_READERS = 4
+
+
+@dataclass(frozen=True)
+class Torch:
+    """PyTorch on one device: rows in padded batches, nothing read back within a step.
+
+    Parameters
+    ----------
+    device : str, optional
+        A torch device; by default "cuda". "cpu" runs the same code on the CPU, where
+        the threads engine is faster.
+    memory_gb : float, optional
+        Memory for one batch of rows; by default a quarter of the free memory, at most
+        8.6 GB. It is reduced automatically if memory runs out.
+    reason : str
+        Why the engine was picked, for `describe`.
+    """
+
+    device: str = "cuda"
+    memory_gb: float | None = None
+    reason: str = field(default="", repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _ = self.compute_device
+        size = self.memory_gb
+        number = isinstance(size, numbers.Real) and not isinstance(size, bool)
+        if size is not None and not (number and 0.0 < size < float("inf")):
+            raise ValueError(
+                "memory_gb must be a positive number, or None for a quarter of what "
+                f"is free, got {size!r}"
+            )
+
+    @cached_property
+    def budget(self) -> MemoryBudget:
+        """Memory for one batch of rows on the device."""
+        if self.memory_gb is not None:
+            return MemoryBudget(int(self.memory_gb * 1e9))
+        free, _ = device_memory(self.compute_device.torch_device)
+        return MemoryBudget(int(min(MAX_BATCH_BYTES, BATCH_MEMORY_FRACTION * free)))
+
+    @cached_property
+    def placed_blocks(self) -> list[weakref.ref[DeviceBlock]]:
+        """Blocks on the device that are still in use."""
+        return []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the parameters only: nothing on the device is copied."""
+        return _unpickle_engine, (self.device, self.memory_gb, self.reason)
+
+    @cached_property
+    def compute_device(self) -> TorchDevice:
+        """Memory of the device, which is checked first."""
+        check_device(self.device)
+        return TorchDevice(torch.device(self.device))
+
+    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
+        """Enough blocks to keep the completed rows of each within the budget."""
+        dense = 8.0 * rows * columns
+        return max(1, int(np.ceil(4.0 * dense / max(1, self.budget.bytes))))
+
+    def place(self, blocks: Iterable[Block]) -> Sequence[DeviceBlock]:
+        """Copy the blocks to the device."""
+        blocks = list(blocks)
+        # CUDA graphs keep their memory, so only a single block gets one.
+        single = len(blocks) == 1 and self.compute_device.torch_device.type == "cuda"
+        return self._place_blocks(blocks, use_cuda_graph=single)
+
+    def _place_blocks(
+        self, blocks: list[Block], *, use_cuda_graph: bool
+    ) -> list[DeviceBlock]:
+        device = self.compute_device.torch_device
+        try:
+            placed = [
+                DeviceBlock.from_block(b, device, self.budget, use_cuda_graph)
+                for b in blocks
+            ]
+        except torch.cuda.OutOfMemoryError as error:
+            size = sum(b.values.nbytes + b.indices.nbytes for b in blocks)
+            raise DeviceMemoryError(
+                f"the {sum(len(b.values) for b in blocks)} observed entries take "
+                f"{size / 1e9:.1f} GB on {device}, which has less; engine='threads' "
+                "works in the memory of the host"
+            ) from error
+        alive = [ref for ref in self.placed_blocks if ref() is not None]
+        self.placed_blocks[:] = alive
+        self.placed_blocks.extend(weakref.ref(block) for block in placed)
+        return placed
+
+    def stream(
+        self, source: RowSource, prepare: Callable[[Observations], Any]
+    ) -> DeviceStream:
+        """Chunks that every pass copies to the device, unless there is room to stay."""
+
+        def place(block: Block) -> DeviceBlock:
+            return self._place_blocks([block], use_cuda_graph=False)[0]
+
+        return DeviceStream(source, prepare, place, self._has_room)
+
+    def _has_room(self) -> bool:
+        """Whether blocks of a source may stay: on a GPU with half of its memory free.
+
+        The other half is for the rest of the fit.
+        """
+        if self.compute_device.torch_device.type != "cuda":
+            return False
+        free, total = device_memory(self.compute_device.torch_device)
+        return free > total // 2
+
+    def map(
+        self, function: Callable[..., R], blocks: Any, **shared: Any
+    ) -> Iterator[R]:
+        """``function(block, **shared)`` for every block, in block order."""
+        for name, value in shared.items():
+            if isinstance(value, Kernel):
+                shared[name] = value.map_arrays(self.compute_device.from_numpy)
+        if isinstance(blocks, DeviceStream):
+            blocks = blocks.blocks()
+        for block in blocks:
+            yield self._run_within_memory(function, block, shared)
+
+    def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
+        """Sum (by ``+=``) of the results of `map`, in block order."""
+        return reduce_sum(self.map(function, blocks, **shared))
+
+    def _run_within_memory(
+        self, function: Callable[..., R], block: DeviceBlock, shared: dict[str, Any]
+    ) -> R:
+        """Result for a block, with a smaller budget each time memory runs out."""
+        while True:
+            try:
+                with device_context(self.compute_device.torch_device):
+                    return function(block, kind="torch", **shared)
+            except torch.cuda.OutOfMemoryError as error:
+                if not self.budget.halve():
+                    raise rows_too_large_error(block, self.compute_device) from error
+            for ref in self.placed_blocks:
+                if (placed := ref()) is not None:
+                    placed.plans.clear()  # they are for larger batches, and use memory
+            torch.cuda.empty_cache()
+
+    def describe(self) -> str:
+        """One-line description of the engine and why it was picked."""
+        device = self.compute_device.torch_device
+        name = "processor"
+        if device.type == "cuda":
+            name = torch.cuda.get_device_name(device)
+        _, total = device_memory(device)
+        return (
+            f"torch {torch.__version__}: {name} ({device}, {total / 1e9:.0f} GB), "
+            f"batches of {self.budget.bytes / 1e9:.1f} GB{self.reason}"
+        )
+
+
+def _unpickle_engine(device: str, memory_gb: float | None, reason: str) -> Torch:
+    """Restore an engine without a check: its device may be missing on this machine."""
+    engine = object.__new__(Torch)
+    for name, value in (
+        ("device", device),
+        ("memory_gb", memory_gb),
+        ("reason", reason),
+    ):
+        object.__setattr__(engine, name, value)
+    return engine
+
+
+@dataclass(frozen=True)
+class TorchDevice:
+    """Memory of a torch device; CUDA work is queued, so reading waits for it."""
+
+    torch_device: torch.device
+    # Bytes that were free when the last fit began; empty before the first.
+    free_at_start: list[int] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def is_async(self) -> bool:
+        """True on every torch device: nothing is read back inside a step."""
+        return True
+
+    @contextmanager
+    def compute_context(self, n: int) -> Iterator[None]:
+        """Context for n x n work that explains how to avoid running out of memory."""
+        try:
+            with device_context(self.torch_device):
+                yield
+        except torch.cuda.OutOfMemoryError as error:
+            raise kernel_too_large_error(n, self) from error
+
+    def check_memory(self, n: int, itemsize: int) -> None:
+        """Raise if a fit of n columns with numbers of ``itemsize`` bytes cannot fit."""
+        free, total = device_memory(self.torch_device)
+        self.free_at_start[:] = [free]
+        if KERNEL_ARRAYS * itemsize * n * n > total:
+            raise kernel_too_large_error(n, self)
+
+    def available_for_fit(self) -> int:
+        """Bytes that a fit can use, including those that it has taken already."""
+        return max(device_memory(self.torch_device)[0], *self.free_at_start, 0)
+
+    def from_numpy(self, array: Any) -> Any:
+        """Copy a NumPy array to the device; a tensor is returned as it is."""
+        if isinstance(array, np.ndarray):
+            with self.compute_context(array.shape[-1]):
+                return torch.tensor(array, device=self.torch_device)
+        return array
+
+    def to_numpy(self, array: Any) -> Any:
+        """Copy a tensor to a NumPy array; anything else is returned as it is."""
+        if isinstance(array, torch.Tensor):
+            return array.cpu().numpy()
+        return array
+
+    def to_scipy(self, array: Any) -> Any:
+        """Copy a mostly zero tensor to a SciPy CSR array."""
+        if not isinstance(array, torch.Tensor):
+            return csr_array(array)
+        rows, columns = array.nonzero(as_tuple=True)
+        values = array[rows, columns]
+        where = (rows.cpu().numpy(), columns.cpu().numpy())
+        return csr_array((values.cpu().numpy(), where), shape=tuple(array.shape))
+
+    def read_back(self, *arrays: Any) -> list[Array]:
+        """Copy small tensors and numbers to NumPy arrays in one transfer."""
+        tensors = [
+            torch.as_tensor(a, dtype=torch.float64, device=self.torch_device)
+            for a in arrays
+        ]
+        values = torch.cat([a.reshape(-1) for a in tensors]).cpu().numpy()
+        parts = np.split(values, np.cumsum([a.numel() for a in tensors])[:-1])
+        return [p.reshape(a.shape) for p, a in zip(parts, tensors, strict=True)]
+
+    def timestamp(self) -> Any:
+        """Time, or a CUDA event, at this point of the work."""
+        return device_timestamp(self.torch_device)
+
+
+def check_device(name: str) -> None:
+    """Raise if a device does not exist or does not work.
+
+    Raises
+    ------
+    ValueError
+        If it is not the name of a torch device.
+    RuntimeError
+        If it cannot be used, with the reason of PyTorch.
+    """
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"device must be a torch device such as 'cuda', 'cuda:1' or 'cpu', got "
+            f"{name!r}"
+        ) from error
+    try:
+        probe = torch.eye(16, dtype=torch.float64, device=device)
+        sound = float(torch.linalg.cholesky_ex(probe + probe @ probe)[0].sum()) > 0.0
+    except Exception as error:  # drivers and GPUs fail in many ways
+        raise RuntimeError(
+            f"the device {name!r} cannot be used: {first_line(error)}. "
+            "engine='threads' needs none, and engine='auto' picks what works"
+        ) from error
+    if not sound:
+        raise RuntimeError(f"the device {name!r} gives wrong results")
+
+
+def device_memory(device: torch.device) -> tuple[int, int]:
+    """Free and total bytes of a device's memory."""
+    if device.type == "cuda":
+        _, total = torch.cuda.mem_get_info(device)
+        with device_context(device):
+            return cuda.available_memory() + cuda.cached_memory(), total
+    total = host_memory()
+    if total is None:  # Windows: a guess that any machine satisfies
+        return 2**31, 2**32
+    return total // 2, total
+
+
+def device_context(device: torch.device) -> AbstractContextManager[Any]:
+    """Context in which kernels are launched on the device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def max_kernel_columns(free: int) -> int:
+    """Approximate number of columns of the largest float64 kernel that fits."""
+    return math.isqrt(free // (8 * KERNEL_ARRAYS))
+
+
+def kernel_too_large_error(n: int, memory: TorchDevice) -> DeviceMemoryError:
+    """Error for a kernel that does not fit, with the largest one that would."""
+    device, free = memory.torch_device, memory.available_for_fit()
+    _, total = device_memory(device)
+    needed = KERNEL_ARRAYS * 8 * n * n
+    return DeviceMemoryError(
+        f"a kernel of {n} columns takes about {needed / 1e9:.2g} GB on {device} (half "
+        f"with dtype='float32'), beside the entries and the rows at work; "
+        f"{free / 1e9:.3g} of {total / 1e9:.3g} GB are free for a fit, enough for "
+        f"about {max_kernel_columns(free)} columns. "
+        "engine='threads' works in the memory of the host; orientation='auto' puts the "
+        "kernel on the shorter side"
+    )
+
+
+def rows_too_large_error(block: DeviceBlock, memory: TorchDevice) -> DeviceMemoryError:
+    """Error for rows that do not fit, however few are taken at a time."""
+    device = memory.torch_device
+    free, _ = device_memory(device)
+    if block.n_columns > max_kernel_columns(free):
+        return kernel_too_large_error(block.n_columns, memory)
+    most = int((block.groups[1:] - block.groups[:-1]).max())
+    return DeviceMemoryError(
+        f"{most} rows of {block.n_columns} columns with the same mask, which are "
+        f"completed together, do not fit into the {free / 1e9:.3g} GB that are free on "
+        f"{device}; engine='threads' works in the memory of the host"
+    )
+
+
+@dataclass
+class DeviceStream:
+    """Blocks made of chunks of a source, kept on the device while there is room."""
+
+    source: RowSource
+    prepare: Callable[[Observations], Any]  # from a chunk to a block
+    place: Callable[[Block], Any]  # copies a block to the device
+    has_room: Callable[[], bool]  # whether another block may stay there
+    resident_blocks: list[Any] = field(default_factory=list)  # the first blocks
+    chunks_per_block: int = 0  # chunks that are joined; 0 before the first pass
+    all_resident: bool = False  # whether all blocks stay on the device
+
+    def blocks(self) -> Iterator[Any]:
+        """One pass over all blocks, in order."""
+        yield from self.resident_blocks
+        if self.all_resident:
+            return
+        keeping = True
+        with self._remaining_blocks() as remaining:
+            for block in remaining:
+                if block is None:
+                    continue
+                if isinstance(block, Block):
+                    block = self.place(block)
+                    keeping = keeping and self.has_room()
+                else:
+                    keeping = False
+                if keeping:
+                    self.resident_blocks.append(block)
+                yield block
+        self.all_resident = keeping
+
+    @contextmanager
+    def _remaining_blocks(self) -> Iterator[Iterator[Any]]:
+        """Prepared blocks that are not resident, made ahead by threads."""
+        loaders = self.source.chunk_loaders()
+        if not self.chunks_per_block:
+            self.chunks_per_block = self._choose_chunks_per_block()
+        if loaders is None:
+            chunks = (chunk for chunk in self.source if chunk.shape[0])
+            groups = _iter_groups(chunks, self.chunks_per_block)
+            rest = itertools.islice(groups, len(self.resident_blocks), None)
+            ahead = prefetch(self.prepare(_vstack_chunks(group)) for group in rest)
+            with closing(ahead) as blocks:
+                yield blocks
+            return
+        groups = _iter_groups(iter(loaders), self.chunks_per_block)
+        rest = itertools.islice(groups, len(self.resident_blocks), None)
+        ahead = map_ordered(self._load_and_prepare, rest, N_READERS)
+        with closing(ahead) as blocks:
+            yield blocks
+
+    def _choose_chunks_per_block(self) -> int:
+        """Number of chunks to join, by the size of the first one."""
+        first = next(iter(self.source), None)
+        size = 0 if first is None else first.n_observed
+        return min(MAX_CHUNKS_PER_BLOCK, max(1, ENTRIES_PER_BLOCK // max(1, size)))
+
+    def _load_and_prepare(self, loaders: list[Callable[[], Observations]]) -> Any:
+        """Block of some chunks; None if they have no rows."""
+        rows = _vstack_chunks([load() for load in loaders])
+        return self.prepare(rows) if rows.shape[0] else None
+
+
+def _iter_groups(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    """Items in lists of ``size``, the last one possibly shorter."""
+    while group := list(itertools.islice(items, size)):
+        yield group
+
+
+def _vstack_chunks(chunks: Sequence[Observations]) -> Observations:
+    return chunks[0] if len(chunks) == 1 else Observations.vstack(chunks)
+
+
+def map_ordered(
+    work: Callable[[Any], Any], items: Iterator[Any], threads: int
+) -> Generator[Any]:
+    """``work(item)`` for every item, in order, computed ahead in threads."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="ncarl-read") as pool:
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

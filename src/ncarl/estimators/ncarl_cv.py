@@ -1,0 +1,557 @@
+"""`NCARLCV`: a grid search over the parameters of `NCARL` on held-out entries."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from ncarl.centering import fit_centering
+from ncarl.core.types import Array
+from ncarl.dataset import InMemoryDataset
+from ncarl.engines import pick_engine
+from ncarl.engines.base import Engine
+from ncarl.estimators.base import CENTERS, progress_callbacks
+from ncarl.estimators.ncarl import KernelEstimator
+from ncarl.estimators.persistence import to_builtin
+from ncarl.estimators.validation import (
+    as_list,
+    check_choice,
+    check_graph_size,
+    check_integer,
+    check_number,
+    check_run_options,
+    checkpoint_owner,
+    make_settings,
+)
+from ncarl.fitting.checkpoint import Checkpoint, CheckpointFile
+from ncarl.fitting.loop import StepInfo
+from ncarl.fitting.ncarl import KernelProblem, Settings, make_kernel_checkpoint
+from ncarl.holdout import random_split
+from ncarl.metrics import relative_rmse
+from ncarl.observations import Observations
+from ncarl.progress import progress_bar
+
+SEARCH_KIND = "search"
+#: A small matrix is split again until so many held-out entries have been scored.
+MIN_HELD_OUT, MAX_SPLITS = 50, 10
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """One point of the grid."""
+
+    center: str | None
+    gamma: float | None
+    n_neighbors: int
+    alpha: float
+
+    def same_path(self, other: GridPoint) -> bool:
+        """Whether the two differ in alpha only."""
+        return (self.center, self.gamma, self.n_neighbors) == (
+            other.center,
+            other.gamma,
+            other.n_neighbors,
+        )
+
+
+@dataclass
+class GridResults:
+    """Scores of the points fitted so far."""
+
+    errors: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    grams: Sequence[Array] | None = None  # of the last fit, one for each split
+
+    def with_point(
+        self, error: float, steps: int, seconds: float, grams: Sequence[Array]
+    ) -> GridResults:
+        """The results with one point more; a copy, as a fit may be interrupted."""
+        return GridResults(
+            [*self.errors, error],
+            [*self.steps, steps],
+            [*self.seconds, seconds],
+            grams,
+        )
+
+    def cv_results(self, points: list[GridPoint]) -> dict[str, Any]:
+        """The results as columns, as ``cv_results_`` of scikit-learn's searches."""
+        errors = np.asarray(self.errors)
+        columns: dict[str, Any] = {"params": [asdict(point) for point in points]}
+        for name in ("alpha", "n_neighbors", "gamma", "center"):
+            values = [getattr(point, name) for point in points]
+            columns[f"param_{name}"] = np.asarray(values, dtype=object)
+        order = np.argsort(errors, kind="stable")
+        ranks = np.empty(len(points), dtype=np.int64)
+        ranks[order] = np.arange(1, len(points) + 1)
+        return columns | {
+            "error": errors,
+            "mean_test_score": -errors,
+            "rank_test_score": ranks,
+            "n_iter": np.asarray(self.steps),
+            "seconds": np.asarray(self.seconds),
+        }
+
+
+def make_grid(
+    centers: Iterable[str | None],
+    gammas: Iterable[float | None],
+    n_neighbors: Iterable[int],
+    alphas: Iterable[float],
+) -> list[GridPoint]:
+    """Points of the grid in the order they are fitted: alpha falls along each path.
+
+    A strong graph gives a smooth matrix, and warm starts from smooth to rough need
+    fewer steps than the other way round.
+    """
+    decreasing = sorted(set(alphas), reverse=True)
+    paths = itertools.product(centers, gammas, n_neighbors)
+    return [
+        GridPoint(center, gamma, k, alpha)
+        for (center, gamma, k) in paths
+        for alpha in decreasing
+    ]
+
+
+#: Fits a point, warm-started from one Gram matrix for each split if these are given;
+#: returns the error, the number of steps and the Gram matrices.
+PointScorer = Callable[
+    [GridPoint, Sequence[Array] | None], tuple[float, int, Sequence[Array]]
+]
+
+
+def fit_grid(
+    points: list[GridPoint],
+    score_point: PointScorer,
+    *,
+    on_point: Callable[[GridPoint, float], None],
+    checkpoint: SearchCheckpointFile | None,
+) -> GridResults:
+    """Fit every point, warm-started from the one before it on its path."""
+    table = checkpoint.load_results() if checkpoint else GridResults()
+    try:
+        for k in range(len(table.errors), len(points)):
+            point = points[k]
+            warm = k > 0 and point.same_path(points[k - 1])
+            start = time.perf_counter()
+            error, steps, grams = score_point(point, table.grams if warm else None)
+            table = table.with_point(error, steps, time.perf_counter() - start, grams)
+            if checkpoint:
+                checkpoint.maybe_save_results(table)
+            on_point(point, error)
+    except KeyboardInterrupt:
+        if checkpoint:
+            checkpoint.maybe_save_results(table, last=True)
+        raise
+    if checkpoint:
+        checkpoint.maybe_save_results(table, last=True)
+    return table
+
+
+class SearchCheckpointFile(CheckpointFile):
+    """Checkpoint file of a grid search.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        The file, and how often it is written.
+    owner : mapping
+        Data and parameters of the search; see `CheckpointFile`.
+    fetch : callable
+        Copies an array to a NumPy array.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        owner: Mapping[str, Any],
+        fetch: Callable[[Array], Array],
+    ) -> None:
+        super().__init__(checkpoint, SEARCH_KIND, owner)
+        self.fetch = fetch
+
+    def load_results(self) -> GridResults:
+        """The results in the file; empty ones without a file."""
+        kept = self.load()
+        if kept is None:
+            return GridResults()
+        header, arrays = kept
+        with self.corrupt_on_error():
+            columns = header["table"]
+            # Files of earlier versions have all Gram matrices in one array.
+            names = [f"gram/{k}" for k in range(len(arrays))]
+            grams = arrays["gram"] if "gram" in arrays else [arrays[n] for n in names]
+            table = GridResults(**columns, grams=grams)
+        self.position = _describe_progress(table)
+        return table
+
+    def maybe_save_results(self, results: GridResults, *, last: bool = False) -> None:
+        """Write the results if that is due, or if the search ends here."""
+        if results.errors and self.is_due(_describe_progress(results), last=last):
+            self.save_results(results)
+
+    def save_results(self, results: GridResults) -> None:
+        """Write the results in place of the earlier ones."""
+        columns = {
+            "errors": results.errors,
+            "steps": results.steps,
+            "seconds": results.seconds,
+        }
+        grams = enumerate(results.grams or ())
+        arrays = {f"gram/{k}": self.fetch(gram) for k, gram in grams}
+        self.save(_describe_progress(results), {"table": columns}, arrays)
+
+
+def _describe_progress(results: GridResults) -> str:
+    """The position of a search, for messages."""
+    return f"point {len(results.errors)} of the search"
+
+
+def make_splits(
+    observed: Observations, share: float, rng: np.random.Generator
+) -> list[tuple[Observations, Observations]]:
+    """Pairs of kept and held-out entries; empty if no entry can be spared."""
+    first = random_split(observed, share, rng)
+    hidden = first[1].n_observed
+    if hidden == 0:
+        return []
+    count = min(MAX_SPLITS, math.ceil(MIN_HELD_OUT / hidden))
+    return [first, *(random_split(observed, share, rng) for _ in range(count - 1))]
+
+
+@dataclass
+class HoldoutScorer:
+    """Fits points of a grid and scores them on the held-out entries of all splits."""
+
+    splits: list[tuple[Observations, Observations]]  # kept and held-out entries
+    make_problem: Callable[[Observations, str | None], KernelProblem]  # by centering
+    make_settings: Callable[[GridPoint], Settings]
+    scaled: bool  # whether columns are standardized for the score
+    engine: Engine
+    problems: dict[str | None, list[KernelProblem]] = field(default_factory=dict)
+
+    def __call__(
+        self, point: GridPoint, grams: Sequence[Array] | None
+    ) -> tuple[float, int, list[Array]]:
+        """Error, steps (the most of all splits) and Gram matrices at a point."""
+        if point.center not in self.problems:
+            self.problems = {
+                point.center: [
+                    self.make_problem(kept, point.center) for kept, _ in self.splits
+                ]
+            }
+        truths, guesses, steps, ends = [], [], 0, []
+        for k, problem in enumerate(self.problems[point.center]):
+            settings = self.make_settings(point)
+            result = problem.run(settings, gram=None if grams is None else grams[k])
+            if result.interrupted:
+                raise KeyboardInterrupt
+            kept, hidden = self.splits[k]
+            i, j = hidden.rows, hidden.indices.astype(np.int64)
+            model = problem.model(settings, result, to_host=False)
+            guess, _ = model.predict(kept, i, j, self.engine)
+            truths.append(self._to_score_units(kept, j, hidden.values))
+            guesses.append(self._to_score_units(kept, j, guess))
+            steps = max(steps, result.last.step)
+            ends.append(result.last.gram)
+        error = relative_rmse(np.concatenate(truths), np.concatenate(guesses))
+        return error, steps, ends
+
+    def _to_score_units(
+        self, kept: Observations, columns: Array, values: Array
+    ) -> Array:
+        """Values in the units of the score: standardized if columns are scaled."""
+        if not self.scaled:
+            return values
+        centering = fit_centering(InMemoryDataset(kept), "columns", scaled=True)
+        scales = centering.column_scales
+        safe = np.where(scales > 0.0, scales, 1.0)
+        means = centering.mean + centering.column_effects
+        return (values - means[columns]) / safe[columns]
+
+
+class NCARLCV(KernelEstimator):
+    """NCARL with alpha, n_neighbors, gamma and center chosen on held-out entries.
+
+    A fraction of the observed entries is held out (entries, not rows; no row or column
+    loses its last one), every point of the grid is fitted to the rest, and the point
+    with the smallest error on the held-out entries is fitted to all of them. Along
+    alpha each fit is warm-started from the one before.
+
+    Parameters
+    ----------
+    alphas : sequence of float
+        Weights of the graph to try; 0 is the rank surrogate alone.
+    n_neighbors : int or sequence of int
+        Neighbors to try.
+    gammas : sequence of float or None
+        Noise levels to try; None is the exact model.
+    centers : "auto" or sequence of {None, "mean", "columns", "two-way"}
+        Centerings to try; "auto" tries None and "two-way", and "columns" in place of
+        None where columns are scaled.
+    validation : float, default=0.1
+        Fraction of the observed entries that is held out. Small matrices are split
+        several times, until some fifty held-out entries have been scored.
+    search_iter : int, default=15
+        Most steps at a point of the grid.
+    search_tol : float, default=1e-3
+        Tolerance at a point of the grid.
+    random_state : int, default=0
+        Seed of the split.
+    graph, weights, delta, orientation, max_iter, tol, engine, dtype
+        As in `NCARL`.
+    progress, callback, checkpoint, scale
+        As in `NCARL`; ``max_iter``, ``tol`` and ``callback`` belong to the final fit.
+        The search keeps its state in the checkpoint file too.
+
+    Attributes
+    ----------
+    alpha_, gamma_, center_ : float, float or None, str or None
+        The choice; ``n_neighbors_`` and ``best_params_`` belong to it.
+    best_error_ : float
+        Relative error on the held-out entries there; with scaled columns 1 is the
+        error of the column means.
+    cv_results_ : dict
+        The whole table: ``params``, ``param_alpha``, ``param_n_neighbors``,
+        ``param_gamma``, ``param_center``, ``error``, ``mean_test_score`` (minus the
+        error), ``rank_test_score``, ``n_iter`` and ``seconds``.
+
+    See Also
+    --------
+    NCARL : One fit with given parameters; describes the other attributes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl import NCARLCV
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 30))
+    >>> X = np.where(rng.random(truth.shape) < 0.6, truth, np.nan)
+    >>> search = NCARLCV(alphas=(0, 100), gammas=(None,), centers=(None,)).fit(X)
+    >>> search.best_params_["alpha"]
+    0.0
+    """
+
+    def __init__(
+        self,
+        alphas: Sequence[float] = (0.0, 10.0, 100.0, 1000.0),
+        n_neighbors: int | Sequence[int] = (10,),
+        gammas: Sequence[float | None] = (None, 0.01, 0.1),
+        centers: str | Sequence[str | None] = "auto",
+        validation: float = 0.1,
+        search_iter: int = 15,
+        search_tol: float = 1e-3,
+        random_state: int = 0,
+        graph: Any = "adaptive",
+        weights: str = "floor",
+        delta: float = 1e-6,
+        orientation: str = "auto",
+        max_iter: int = 50,
+        tol: float = 1e-4,
+        engine: str | Engine = "auto",
+        dtype: str = "float64",
+        progress: bool = False,
+        callback: Callable[[StepInfo], object] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        scale: str | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.n_neighbors = n_neighbors
+        self.gammas = gammas
+        self.centers = centers
+        self.validation = validation
+        self.search_iter = search_iter
+        self.search_tol = search_tol
+        self.random_state = random_state
+        self.graph = graph
+        self.weights = weights
+        self.delta = delta
+        self.orientation = orientation
+        self.max_iter = max_iter
+        self.tol = tol
+        self.engine = engine
+        self.dtype = dtype
+        self.progress = progress
+        self.callback = callback
+        self.checkpoint = checkpoint
+        self.scale = scale
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Choose parameters on held-out entries of ``X``, then fit all of it.
+
+        Parameters
+        ----------
+        X : array, masked array, frame or sparse matrix of shape (m, n)
+            Matrix with missing entries: NaN, masked, null, or not stored.
+        y : ignored
+            For scikit-learn's interface.
+        """
+        points = self._make_grid()
+        engine = pick_engine(self.engine)
+        data = self._load_in_memory(X)
+        observed = data.oriented_entries
+        graph = self._settings(points[0]).graph
+        if graph is not None and not isinstance(graph, str):
+            check_graph_size(graph, observed.shape[1])
+        best = self._select_point(points, observed, engine)
+        settings = self._settings(best)
+        problem = self._make_problem(observed, best.center, engine)
+        checkpoint = None
+        if self.checkpoint is not None:
+            part = Checkpoint.coerce(self.checkpoint).for_part("fit")
+            checkpoint = make_kernel_checkpoint(
+                part, data.dataset, self._checkpoint_owner([best])
+            )
+        with progress_callbacks(
+            self.progress, self.callback, settings.max_iter, "fit"
+        ) as observers:
+            result = problem.run(settings, checkpoint=checkpoint, observers=observers)
+        return self._finalize_fit(data, problem, settings, result)
+
+    def _select_point(
+        self, points: list[GridPoint], observed: Observations, engine: Engine
+    ) -> GridPoint:
+        """Fit all points on held-out entries and set the attributes of the search."""
+        rng = np.random.default_rng(int(self.random_state))
+        splits = make_splits(observed, float(self.validation), rng)
+        if not splits:
+            warnings.warn(
+                "X has too few observed entries to hold some of them out; the first "
+                "point of the grid is taken without a search",
+                UserWarning,
+                stacklevel=3,
+            )
+            self._set_search_attributes(
+                points[:1], GridResults([float("nan")], [0], [0.0])
+            )
+            return points[0]
+        file = None
+        if self.checkpoint is not None:
+            data = {"shape": list(observed.shape), "data": observed.fingerprint()}
+            owner = {**self._checkpoint_owner(points), **data}
+            fetch = engine.compute_device.to_numpy
+            file = SearchCheckpointFile(
+                Checkpoint.coerce(self.checkpoint), owner, fetch
+            )
+        scorer = HoldoutScorer(
+            splits,
+            lambda kept, center: self._make_problem(kept, center, engine),
+            self._search_settings,
+            self.scale == "columns",
+            engine,
+        )
+        with progress_bar(self.progress, len(points), "search") as advance:
+            table = fit_grid(
+                points,
+                scorer,
+                on_point=lambda point, error: advance(f"error {error:.4f}"),
+                checkpoint=file,
+            )
+        return self._set_search_attributes(points, table)
+
+    def _set_search_attributes(
+        self, points: list[GridPoint], results: GridResults
+    ) -> GridPoint:
+        """Set the attributes of the search and return the best point."""
+        self.cv_results_ = results.cv_results(points)
+        position = int(np.argmin(results.errors))
+        best = points[position]
+        self.best_index_ = position
+        self.best_error_ = results.errors[position]
+        self.best_params_ = asdict(best)
+        self.alpha_, self.gamma_, self.center_ = best.alpha, best.gamma, best.center
+        return best
+
+    def _make_problem(
+        self, data: Observations, center: str | None, engine: Engine
+    ) -> KernelProblem:
+        """The data prepared for fits with one centering."""
+        mode = self._center_mode(center)
+        scaled, keep = self.scale == "columns", self._keep_empty_columns()
+        entries = InMemoryDataset(data)
+        return KernelProblem(entries, mode, scaled, self.dtype, engine, keep_empty=keep)
+
+    def _make_grid(self) -> list[GridPoint]:
+        """The points of the grid; raise if a parameter is invalid."""
+        share = check_number("validation", self.validation, low=0.0, strict=True)
+        if share >= 1.0:
+            raise ValueError(f"validation must be below 1, got {self.validation!r}")
+        check_integer("search_iter", self.search_iter, low=1)
+        check_number("search_tol", self.search_tol, low=0.0)
+        check_integer("random_state", self.random_state, low=0)
+        check_run_options(self)
+        alphas = [
+            check_number("alphas", a, low=0.0) for a in self._grid_values("alphas")
+        ]
+        points = make_grid(
+            self._center_grid(),
+            self._grid_values("gammas"),
+            self._grid_values("n_neighbors"),
+            alphas,
+        )
+        for point in points:
+            check_choice("centers", point.center, CENTERS)
+            self._settings(point)
+        return points
+
+    def _grid_values(self, name: str) -> list[Any]:
+        """The values that a parameter of the grid lists, as plain Python."""
+        return [to_builtin(value) for value in as_list(name, getattr(self, name))]
+
+    def _center_grid(self) -> list[Any]:
+        """Centerings of the grid."""
+        if isinstance(self.centers, str) and self.centers == "auto":
+            return ["columns" if self.scale == "columns" else None, "two-way"]
+        return self._grid_values("centers")
+
+    def _settings(self, point: GridPoint) -> Settings:
+        """Settings of the final fit at a point."""
+        return make_settings(
+            alpha=point.alpha,
+            n_neighbors=point.n_neighbors,
+            gamma=point.gamma,
+            graph=self.graph,
+            weights=self.weights,
+            delta=self.delta,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+
+    def _search_settings(self, point: GridPoint) -> Settings:
+        """Settings of a trial at a point."""
+        return replace(
+            self._settings(point),
+            max_iter=int(self.search_iter),
+            tol=float(self.search_tol),
+        )
+
+    def _checkpoint_owner(self, points: list[GridPoint]) -> dict[str, Any]:
+        """Parameters that a checkpoint must share, as JSON can hold them."""
+        return {
+            "grid": [asdict(point) for point in points],
+            "validation": float(self.validation),
+            "search_iter": int(self.search_iter),
+            "search_tol": float(self.search_tol),
+            "random_state": int(self.random_state),
+            **checkpoint_owner(self),
+        }
+
+    def _extra_state(self) -> dict[str, Any]:
+        """The search as JSON can hold it, for a saved model."""
+        table = {k: to_builtin(v) for k, v in self.cv_results_.items()}
+        return {"cv_results": table, "best_index": self.best_index_}
+
+    def _set_extra_state(self, state: dict[str, Any]) -> None:
+        """Set the attributes of the search from a saved model."""
+        columns = state["cv_results"]
+        points = [GridPoint(**params) for params in columns["params"]]
+        table = GridResults(columns["error"], columns["n_iter"], columns["seconds"])
+        self._set_search_attributes(points, table)

@@ -1,0 +1,594 @@
+"""Checks of parameters and input: errors name the parameter, its value and a remedy."""
+
+from __future__ import annotations
+
+import hashlib
+import numbers
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ncarl.bayes.selection import FitConfig
+from ncarl.containers import as_source, validate_observations
+from ncarl.core.types import Array
+from ncarl.fitting.ncarl import Settings
+from ncarl.io import RowSource
+from ncarl.io.base import float_dtype, is_frame, is_polars
+from ncarl.observations import Observations
+
+WEIGHTS = ("floor", "pinv", "smooth")
+DTYPES = ("float64", "float32")
+ORIENTATIONS = ("auto", "columns", "rows")
+BAYESIAN_CENTERS = ("two-way", "columns", "mean", None)
+SIDES = ("auto", "columns", "rows", "both")
+PRIORS = ("co-observation", "identity")
+#: Beyond this the squares in a fit would overflow.
+MAX_NUMBER = 1e100
+#: Relative asymmetry that a given correlation matrix may have.
+ASYMMETRY = 1e-8
+GRAPH_HINT = "; set graph=None or alpha=0 to switch the graph off"
+
+
+def check_number(
+    name: str, value: Any, *, low: float, strict: bool = False, hint: str = ""
+) -> float:
+    """``value`` as a float of at least (or above) ``low``, at most `MAX_NUMBER`."""
+    wanted = (
+        f"{name} must be a finite number {'above' if strict else 'of at least'} {low:g}"
+    )
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{wanted}, got {value!r}{hint}")
+    number = _as_float(value)
+    if not np.isfinite(number) or number < low or (strict and number == low):
+        raise ValueError(f"{wanted}, got {value!r}{hint}")
+    if number > MAX_NUMBER:
+        raise ValueError(f"{name} must be at most {MAX_NUMBER:g}, got {value!r}{hint}")
+    return number
+
+
+def check_integer(name: str, value: Any, *, low: int, hint: str = "") -> int:
+    """``value`` as a whole number of at least ``low``."""
+    wanted = f"{name} must be a whole number of at least {low}"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{wanted}, got {value!r}{hint}")
+    number = _as_float(value)
+    if not number.is_integer() or number < low:
+        raise ValueError(f"{wanted}, got {value!r}{hint}")
+    return int(number)
+
+
+def _as_float(value: Any) -> float:
+    """``value`` as a float, infinite where it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+
+
+def as_list(name: str, values: Any) -> list[Any]:
+    """A parameter that may be one value or several, as a list that is not empty."""
+    if values is None or isinstance(values, str) or not hasattr(values, "__iter__"):
+        return [values]
+    items = list(values)
+    if not items:
+        raise ValueError(f"{name} must hold at least one value, got {values!r}")
+    return items
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
+    """``value`` if it is one of the choices."""
+    allowed = tuple(choices)
+    if not isinstance(value, str | None) or value not in allowed:
+        listed = ", ".join(repr(choice) for choice in allowed)
+        raise ValueError(f"{name} must be one of {listed}, got {value!r}")
+    return value
+
+
+def check_graph(graph: Any) -> Any:
+    """``graph`` as a name, None, or a dense similarity matrix without negatives."""
+    if graph is None or isinstance(graph, str):
+        return check_choice("graph", graph, ("adaptive", "fixed", None))
+    dense = graph.toarray() if sparse.issparse(graph) else graph
+    try:
+        S = np.asarray(dense)
+        S = S.astype(np.float64, casting="safe" if S.dtype.kind == "c" else "unsafe")
+    except (TypeError, ValueError):
+        raise TypeError(
+            "graph must be 'adaptive', 'fixed', None or a square similarity matrix, "
+            f"got {type(graph).__name__}"
+        ) from None
+    if S.ndim != 2 or S.shape[0] != S.shape[1]:
+        raise ValueError(
+            f"graph must be a square similarity matrix, got shape {S.shape}"
+        )
+    if not np.isfinite(S).all() or (S < 0).any():
+        raise ValueError(
+            "graph must be a similarity matrix with finite entries of at least 0"
+        )
+    return S
+
+
+def check_graph_size(S: Array, n: int) -> Array:
+    """The given similarity matrix if it has the size of the kernel."""
+    if S.shape[0] != n:
+        raise ValueError(
+            f"graph must be {n} x {n} to match the side that carries the kernel, got "
+            f"{S.shape[0]} x {S.shape[1]}; set orientation to choose the side"
+        )
+    return S
+
+
+def check_callback(callback: Any) -> Any:
+    """``callback`` if it is None or can be called."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be None or callable, got {callback!r}")
+    return callback
+
+
+def check_checkpoint(checkpoint: Any) -> None:
+    """Raise early if a checkpoint could not be written after the first step."""
+    if checkpoint is None:
+        return
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise TypeError(
+            f"checkpoint must be None or a path, got {checkpoint!r}; an "
+            "ncarl.Checkpoint says how often to write too"
+        )
+    path = Path(checkpoint)
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"checkpoint must be a file, and {str(path)!r} is a folder"
+        )
+    if path.exists() and not path.is_file():
+        raise ValueError(f"checkpoint must be a file, and {str(path)!r} is a device")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"checkpoint: the folder {str(path.parent)!r} does not exist"
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(
+            f"checkpoint: the folder {str(path.parent)!r} cannot be written to"
+        )
+
+
+def check_local_engine(engine: Any, name: str) -> Any:
+    """``engine`` unless it is Dask, which models of one whole matrix cannot use."""
+    if engine == "dask" or type(engine).__name__ == "Dask":
+        raise ValueError(
+            f"engine must be 'auto', 'threads' or 'torch' for {name}, which works on "
+            f"its matrix as a whole, got {engine!r}; NCARL, NCARLCV and BayesianNCARL "
+            "spread their rows over workers of Dask"
+        )
+    return engine
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """``value`` if it is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_run_options(estimator: Any) -> None:
+    """Check the parameters of a run that `NCARL` and `NCARLCV` share."""
+    check_choice("orientation", estimator.orientation, ORIENTATIONS)
+    check_choice("dtype", estimator.dtype, DTYPES)
+    check_choice("scale", estimator.scale, (None, "columns"))
+    if estimator.scale == "columns" and estimator.orientation == "rows":
+        raise ValueError(
+            "scale='columns' needs the kernel on the columns, got orientation='rows'"
+        )
+    check_flag("progress", estimator.progress)
+    check_callback(estimator.callback)
+    check_checkpoint(estimator.checkpoint)
+
+
+def digest(value: Any) -> Any:
+    """A parameter as JSON can hold it; an array is replaced by its hash."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [digest(item) for item in value]
+    dense = value.toarray() if sparse.issparse(value) else value
+    content = np.ascontiguousarray(dense).tobytes()
+    return f"given, sha256 {hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def checkpoint_owner(estimator: Any) -> dict[str, Any]:
+    """Parameters of `NCARL` and `NCARLCV` that a checkpoint must share."""
+    graph = check_graph(estimator.graph)
+    return {
+        "class": type(estimator).__name__,
+        "graph": digest(graph),
+        "weights": estimator.weights,
+        "delta": float(estimator.delta),
+        "scale": estimator.scale,
+        "orientation": "rows" if estimator.transposed_ else "columns",
+        "dtype": estimator.dtype,
+    }
+
+
+def make_settings(
+    *, alpha: Any, n_neighbors: Any, gamma: Any, graph: Any, weights: Any,
+    delta: Any, max_iter: Any, tol: Any,
+) -> Settings:  # fmt: skip
+    """The checked parameters of a fit of a kernel."""
+    if gamma is not None:
+        gamma = check_number(
+            "gamma", gamma, low=0.0, strict=True, hint="; None is the exact model"
+        )
+    check_choice("weights", weights, WEIGHTS)
+    return Settings(
+        alpha=check_number("alpha", alpha, low=0.0),
+        n_neighbors=check_integer("n_neighbors", n_neighbors, low=1, hint=GRAPH_HINT),
+        gamma=gamma,
+        graph=check_graph(graph),
+        weights=weights,
+        delta=check_number("delta", delta, low=0.0, strict=weights == "pinv"),
+        max_iter=check_integer("max_iter", max_iter, low=1),
+        tol=check_number("tol", tol, low=0.0),
+    )
+
+
+def resolve_return_std(return_std: Any, noise: float, hint: str) -> str | None:
+    """``return_std`` as "observed", "latent" or None.
+
+    ``hint`` is the end of the error for a model without noise.
+    """
+    flag = isinstance(return_std, bool | np.bool_)
+    if flag and not return_std:
+        return None
+    if not flag and not (isinstance(return_std, str) and return_std == "latent"):
+        raise ValueError(
+            f"return_std must be True, False or 'latent', got {return_std!r}"
+        )
+    if noise == 0.0:
+        raise ValueError(f"return_std needs a model of the noise, and {hint}")
+    return "observed" if flag else "latent"
+
+
+def check_dense_size(shape: tuple[int, ...], max_dense_gb: Any) -> None:
+    """Raise if a dense result would be larger than allowed."""
+    check_number("max_dense_gb", max_dense_gb, low=0.0)
+    size = float(np.prod(shape, dtype=np.float64)) * 8 / 1e9
+    if size > max_dense_gb:
+        raise ValueError(
+            f"the completed {shape[0]} x {shape[-1]} matrix takes {size:.3g} GB, more "
+            f"than max_dense_gb={max_dense_gb:g}. Use predict(rows, cols) for the "
+            "entries you need, transform(X, out='filled.npy') to write it to a file "
+            "block by block, or raise max_dense_gb."
+        )
+
+
+def no_entries_message(shape: tuple[int, int]) -> str:
+    """The error message for a matrix without observed entries."""
+    return (
+        f"X has no observed entry (all {shape[0]} x {shape[1]} are missing); nothing "
+        "can be learned from it"
+    )
+
+
+def check_positions(
+    rows: Any, cols: Any, shape: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Row and column positions as int64 arrays of one length."""
+    i, j = (
+        _check_axis_positions("rows", rows, shape[0]),
+        _check_axis_positions("cols", cols, shape[1]),
+    )
+    if len(i) != len(j):
+        raise ValueError(
+            f"rows and cols must have one length, got {len(i)} and {len(j)}"
+        )
+    return i, j
+
+
+def _check_axis_positions(name: str, values: Any, bound: int) -> Array:
+    """Positions as int64 within ``0 .. bound - 1``."""
+    array = np.atleast_1d(np.asarray(values))
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"{name} must be a list of whole numbers, got dtype {array.dtype}, shape "
+            f"{array.shape}"
+        )
+    if array.size and (array.min() < 0 or array.max() >= bound):
+        raise ValueError(
+            f"{name} must lie between 0 and {bound - 1}, got {array.min()} to "
+            f"{array.max()}"
+        )
+    return array.astype(np.int64)
+
+
+def is_matrix(y: Any) -> bool:
+    """Whether ``y`` is a matrix, not a target vector that is to be ignored."""
+    return bool(len(getattr(y, "shape", np.shape(y))) == 2)
+
+
+def heldout_truth(estimator: Any, observed: Observations, y: Any) -> Observations:
+    """Entries of ``y`` that are missing in ``observed``."""
+    truth = validate_observations(
+        estimator, y, reset=False, same_columns=False, name="y"
+    )
+    if truth.shape != observed.shape:
+        raise ValueError(
+            f"y must have the shape of X, {observed.shape}, got {truth.shape}"
+        )
+    n = observed.shape[1]
+    seen = observed.rows * n + observed.indices
+    return truth.drop_entries(np.isin(truth.rows * n + truth.indices, seen))
+
+
+def heldout_truth_rows(
+    estimator: Any, observed: Observations, y: Any, first_row: int
+) -> Observations:
+    """Entries of some rows of ``y``, from ``first_row`` on, missing in ``observed``."""
+    rows = slice(first_row, first_row + observed.shape[0])
+    part = y.iloc[rows] if hasattr(y, "iloc") else y[rows]
+    return heldout_truth(estimator, observed, part)
+
+
+def check_output_paths(
+    out: Any, out_std: Any, std: str | None
+) -> tuple[Path | None, Path | None]:
+    """Paths of the results; raise if one of them is lacking."""
+    for name, path in (("out", out), ("out_std", out_std)):
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise TypeError(f"{name} must be a path, got {path!r}")
+    if out_std is not None and (out is None or std is None):
+        raise ValueError("out_std goes with out=... and return_std=True")
+    if out is not None and std is not None and out_std is None:
+        raise ValueError(
+            "out_std must say where to write the standard deviations that "
+            "return_std asks for"
+        )
+    paths = [None if path is None else Path(path) for path in (out, out_std)]
+    if paths[0] and paths[1] and paths[0].resolve() == paths[1].resolve():
+        raise ValueError(f"out and out_std must differ, got {out!r} for both")
+    return paths[0], paths[1]
+
+
+def make_fit_config(estimator: Any) -> FitConfig:
+    """The checked parameters of a fit of `BayesianNCARL`."""
+    check_choice("sides", estimator.sides, SIDES)
+    check_choice("center", estimator.center, BAYESIAN_CENTERS)
+    check_choice("dtype", estimator.dtype, DTYPES)
+    check_choice("scale", estimator.scale, ("auto", None, "columns"))
+    check_choice("rounding", estimator.rounding, (None, "observed"))
+    check_flag("progress", estimator.progress)
+    check_callback(estimator.callback)
+    check_checkpoint(estimator.checkpoint)
+    check_missing_values(estimator.missing_values)
+    check_flag("add_indicator", estimator.add_indicator)
+    check_flag("keep_empty_features", estimator.keep_empty_features)
+    strength = estimator.prior_strength
+    if not (isinstance(strength, str) and strength == "auto"):
+        strength = check_number(
+            "prior_strength", strength, low=0.0, hint="; 'auto' chooses it"
+        )
+    fraction = check_number("validation", estimator.validation, low=0.0)
+    if fraction >= 1.0:
+        raise ValueError(f"validation must be below 1, got {estimator.validation!r}")
+    return FitConfig(
+        sides=estimator.sides,
+        strength=None if isinstance(strength, str) else strength,
+        validation=fraction,
+        seed=check_integer("random_state", estimator.random_state, low=0),
+        max_iter=check_integer("max_iter", estimator.max_iter, low=1),
+        tol=check_number("tol", estimator.tol, low=0.0),
+    )
+
+
+def check_noise(noise: Any) -> str | float:
+    """``noise`` as the name of a way to learn it, or as a standard deviation."""
+    if isinstance(noise, str):
+        return str(check_choice("noise", noise, ("learn", "per-column")))
+    hint = "; 'learn' and 'per-column' learn it"
+    return check_number("noise", noise, low=0.0, hint=hint)
+
+
+def check_clip(clip: Any) -> Any:
+    """``clip`` as "auto", None or a pair of numbers."""
+    if clip is None or (isinstance(clip, str) and clip == "auto"):
+        return clip
+    try:
+        low, high = (float(end) for end in clip)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"clip must be 'auto', None or a pair (low, high), got {clip!r}"
+        ) from None
+    if not low < high:
+        raise ValueError(f"clip must be (low, high) with low < high, got {clip!r}")
+    return low, high
+
+
+def check_prior(prior: Any, n: int, *, rows_only: bool) -> Any:
+    """``prior`` as a name, a correlation of n columns, or features of them."""
+    if isinstance(prior, str):
+        return check_choice("prior", prior, PRIORS)
+    if rows_only:
+        raise ValueError(
+            "prior describes the columns, and sides='rows' has no kernel for them; "
+            "use sides='columns' or 'both'"
+        )
+    dense = prior.toarray() if sparse.issparse(prior) else prior
+    try:
+        given = np.array(dense, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            "prior must be 'co-observation', 'identity', a correlation matrix of the "
+            f"columns or features of them, got {type(prior).__name__}"
+        ) from None
+    if given.ndim != 2 or given.shape[0] != n:
+        raise ValueError(
+            f"prior must have one row for each of the {n} columns of X, got shape "
+            f"{given.shape}"
+        )
+    if not np.isfinite(given).all():
+        raise ValueError("prior must be finite, got NaN or infinite entries")
+    return _check_correlation(given) if given.shape[1] == n else given
+
+
+def _check_correlation(given: Array) -> Array:
+    """A given matrix, made exactly symmetric; raise if it is no correlation."""
+    size = float(np.abs(given).max())
+    if float(np.abs(given - given.T).max()) > ASYMMETRY * size:
+        raise ValueError(
+            "prior is square but not symmetric; a correlation of the columns is, and "
+            "features must not be as many as columns"
+        )
+    given = (given + given.T) / 2.0
+    try:
+        np.linalg.cholesky(given)
+    except np.linalg.LinAlgError:
+        raise ValueError(
+            "prior must be positive definite; add a multiple of the identity to it"
+        ) from None
+    return given
+
+
+def check_missing_values(missing_values: Any) -> float | None:
+    """The number that marks missing entries; None for NaN, None and ``pandas.NA``."""
+    if missing_values is None or is_pandas_na(missing_values):
+        return None
+    wanted = "missing_values must be a finite number, np.nan, None or pandas.NA"
+    if isinstance(missing_values, bool | np.bool_) or not isinstance(
+        missing_values, numbers.Real
+    ):
+        raise TypeError(f"{wanted}, got {missing_values!r}")
+    number = _as_float(missing_values)
+    if np.isinf(number):
+        raise ValueError(f"{wanted}, got {missing_values!r}")
+    return None if np.isnan(number) else number
+
+
+def is_pandas_na(value: Any) -> bool:
+    """Whether ``value`` is ``pandas.NA``."""
+    return type(value).__name__ == "NAType"
+
+
+def mark_missing(X: Any, missing_values: Any) -> Any:
+    """``X`` with entries equal to ``missing_values`` missing.
+
+    Dense containers get NaN, nulls or masks there, sparse matrices lose these entries,
+    sources of rows are wrapped. Anything that is no valid input is returned as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mark_missing(np.array([[1, -1], [2, 3]]), -1).tolist()
+    [[1.0, nan], [2.0, 3.0]]
+    """
+    number = check_missing_values(missing_values)
+    if number is None:
+        return X
+    if hasattr(X, "map_blocks"):  # a Dask array
+        dtype = float_dtype(X)
+        mark = partial(mark_missing, missing_values=number)
+        return X.map_blocks(mark, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
+    source = as_source(X)
+    if source is not None:
+        return _MarkedRows(source, number)
+    if sparse.issparse(X):
+        return _drop_stored(X, number)
+    if is_polars(X):
+        return _mark_polars(X, number)
+    if is_frame(X):
+        return X.mask(X.eq(number))
+    if isinstance(X, np.ma.MaskedArray):
+        return np.ma.masked_where(np.ma.getdata(X) == number, X)
+    try:
+        array = np.asarray(X)
+    except ValueError:  # rows of different lengths
+        return X
+    if array.ndim != 2 or array.dtype.kind not in "biufO":
+        return X
+    marked = array.astype(np.float64) if array.dtype.kind in "biu" else array.copy()
+    marked[array == number] = np.nan
+    return marked
+
+
+def _drop_stored(X: Any, number: float) -> Any:
+    """A sparse matrix without the stored entries that equal a number."""
+    if X.ndim != 2:
+        return X
+    coo = X.tocoo()
+    kept = coo.data != number
+    entries = coo.data[kept], (coo.row[kept], coo.col[kept])
+    return type(coo)(entries, shape=coo.shape)
+
+
+def _mark_polars(X: Any, number: float) -> Any:
+    """A polars frame with nulls where numeric columns equal a number."""
+    import polars as pl
+
+    columns = [pl.col(name) for name, kind in X.schema.items() if kind.is_numeric()]
+    return X.with_columns(
+        pl.when(column == number).then(None).otherwise(column).name.keep()
+        for column in columns
+    )
+
+
+@dataclass(frozen=True)
+class _MarkedRows:
+    """A source of rows in which a number marks missing entries."""
+
+    source: RowSource
+    number: float
+
+    @property
+    def n_columns(self) -> int:
+        return self.source.n_columns
+
+    @property
+    def n_rows(self) -> int | None:
+        return self.source.n_rows
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        return self.source.names
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    def __iter__(self) -> Iterator[Observations]:
+        for chunk in self.source:
+            yield _drop_number(chunk, self._marker)
+
+    def chunk_loaders(self) -> list[Callable[[], Observations]] | None:
+        loaders = self.source.chunk_loaders()
+        if loaders is None:
+            return None
+        return [partial(_load_marked, load, self._marker) for load in loaders]
+
+    @property
+    def delayed_chunks(self) -> list[Any] | None:
+        chunks = getattr(self.source, "delayed_chunks", None)
+        if chunks is None:
+            return None
+        import dask
+
+        drop = dask.delayed(_drop_number, pure=True)
+        return [drop(chunk, self._marker) for chunk in chunks]
+
+    @property
+    def _marker(self) -> float:
+        """The number, rounded as values of this type are."""
+        return float(self.dtype.type(self.number))
+
+
+def _load_marked(load: Callable[[], Observations], number: float) -> Observations:
+    return _drop_number(load(), number)
+
+
+def _drop_number(observed: Observations, number: float) -> Observations:
+    """Observed entries without those that equal a number."""
+    return observed.drop_entries(observed.values == number)

@@ -1,0 +1,999 @@
+"""Compare completion methods on one matrix by hiding some of its observed entries.
+
+`compare` is the Python form of ``ncarl compare``. Every fit runs in a process of its
+own: its memory is measured separately, and a fit that crashes or does not end does not
+affect the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+import numbers
+import statistics
+import tempfile
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ncarl import __version__
+from ncarl.containers import validate_observations
+from ncarl.core.types import Array
+from ncarl.engines import ENGINE_NAMES, pick_engine
+from ncarl.engines.base import available_cores, torch_installed
+from ncarl.engines.threads import Threads
+from ncarl.evaluation.measure import (
+    DONE,
+    FAILED,
+    OVER_BUDGET,
+    peak_memory_gb,
+    timed_fit,
+)
+from ncarl.evaluation.pool import JobResult, PoolJob, WorkerGroup, WorkerPool
+from ncarl.holdout import missing_pattern_split, random_split
+from ncarl.io.files import jsonable
+from ncarl.metrics import coverage, relative_rmse, rmse
+from ncarl.observations import Observations
+from ncarl.registry import available_methods, make, parameter_names
+
+#: Nominal coverage of the prediction intervals.
+INTERVAL_LEVEL = 0.9
+#: Methods that are compared by default.
+DEFAULT_METHODS = ("bayes", "ncarl-cv", "soft-impute", "nuclear", "bias")
+#: Baseline that is always shown; not a method of the registry.
+MEAN_BASELINE = "mean"
+#: Row and column effects: a method, and a baseline.
+BIAS_BASELINE = "bias"
+#: Methods with error bars.
+WITH_ERROR_BARS = ("bayes",)
+#: Methods that choose their centering themselves.
+SELF_CENTERING_METHODS = ("bayes", "ncarl-cv")
+PATTERNS = ("alike", "random")
+SCALES = (None, "columns")
+#: Minimum number of scored hidden entries in a draw.
+MIN_HIDDEN = 10
+#: A smaller ratio of times is not mentioned.
+MIN_SPEEDUP = 1.5
+FIT_GROUP = "fits"
+#: A process is killed this long after the budget of its fit: a fraction of the budget,
+#: and seconds to start and to compile.
+GRACE_FRACTION, STARTUP_SECONDS = 0.1, 30.0
+
+
+@dataclass(frozen=True)
+class FitOutcome:
+    """Result of one method on one draw of hidden entries.
+
+    Attributes
+    ----------
+    method : str
+        Name of the method.
+    draw : int
+        Number of the draw, from 0.
+    status : str
+        "done", "over budget" (errors, if any, are those of the last step) or
+        "failed".
+    error : float or None
+        Root mean square error on the hidden entries, in `Comparison.error_unit`.
+    relative_error : float or None
+        ``||truth - prediction|| / ||truth||`` over them, the metric of the paper.
+    coverage : float or None
+        Fraction of the hidden entries inside their 90% intervals, for methods that
+        have intervals.
+    seconds : float or None
+        Time of the fit alone.
+    memory_gb : float or None
+        Peak memory of the process of the fit, Python included.
+    converged : bool or None
+        Whether the fit converged; None if that is unknown.
+    engine : str
+        Description of the engine.
+    message : str
+        Error message, or why the fit was stopped.
+    """
+
+    method: str
+    draw: int
+    status: str = DONE
+    error: float | None = None
+    relative_error: float | None = None
+    coverage: float | None = None
+    seconds: float | None = None
+    memory_gb: float | None = None
+    converged: bool | None = None
+    engine: str = ""
+    message: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        record: dict[str, Any] = jsonable(asdict(self))
+        return record
+
+
+#: Called with every finished fit.
+FitCallback = Callable[[FitOutcome], object]
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """Results of one method over all draws.
+
+    Attributes
+    ----------
+    method : str
+        Name of the method.
+    fits : tuple of FitOutcome
+        One for each draw, in order. A method that fails or exceeds its budget is not
+        tried on further draws.
+
+    Examples
+    --------
+    >>> first, second = (FitOutcome("bias", k, error=0.5 + 0.2 * k) for k in (0, 1))
+    >>> line = MethodSummary("bias", (first, second))
+    >>> round(line.error, 6), round(line.error_std, 6)
+    (0.6, 0.141421)
+    """
+
+    method: str
+    fits: tuple[FitOutcome, ...]
+
+    @property
+    def status(self) -> str:
+        """The worst status of its fits."""
+        statuses = {fit.status for fit in self.fits}
+        return next((one for one in (FAILED, OVER_BUDGET) if one in statuses), DONE)
+
+    @property
+    def errors(self) -> dict[int, float]:
+        """Errors by draw."""
+        return {fit.draw: fit.error for fit in self.fits if fit.error is not None}
+
+    @property
+    def error(self) -> float | None:
+        """Mean error."""
+        return self._mean("error")
+
+    @property
+    def error_std(self) -> float | None:
+        """Standard deviation of the errors; None for a single one."""
+        errors = [*self.errors.values()]
+        return statistics.stdev(errors) if len(errors) > 1 else None
+
+    @property
+    def relative_error(self) -> float | None:
+        """Mean relative error."""
+        return self._mean("relative_error")
+
+    @property
+    def coverage(self) -> float | None:
+        """Mean fraction of the hidden entries inside their intervals."""
+        return self._mean("coverage")
+
+    @property
+    def seconds(self) -> float | None:
+        """Mean time of a fit in seconds."""
+        return self._mean("seconds")
+
+    @property
+    def memory_gb(self) -> float | None:
+        """Largest peak memory of its fits."""
+        peaks = [fit.memory_gb for fit in self.fits if fit.memory_gb is not None]
+        return max(peaks, default=None)
+
+    @property
+    def converged_fraction(self) -> float | None:
+        """Fraction of the fits that converged, of those that report it."""
+        return self._mean("converged")
+
+    @property
+    def message(self) -> str:
+        """The first message of its fits."""
+        return next((fit.message for fit in self.fits if fit.message), "")
+
+    def _mean(self, name: str) -> float | None:
+        values = [getattr(fit, name) for fit in self.fits]
+        known = [float(value) for value in values if value is not None]
+        # Divide before adding up, so that the sum of large floats does not overflow.
+        return sum(value / len(known) for value in known) if known else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary and its fits as JSON values."""
+        figures = {
+            "error": self.error,
+            "error_std": self.error_std,
+            "relative_error": self.relative_error,
+            "coverage": self.coverage,
+            "seconds": self.seconds,
+            "memory_gb": self.memory_gb,
+            "converged": self.converged_fraction,
+        }
+        return {
+            "method": self.method,
+            "status": self.status,
+            **jsonable(figures),
+            "message": self.message,
+            "fits": [fit.to_dict() for fit in self.fits],
+        }
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The method to use, and why.
+
+    Attributes
+    ----------
+    method : str or None
+        Name of the method; None if no method finished all draws.
+    ties : tuple of str
+        Methods within one standard error of the best, the best first.
+    reason : str
+        Explanation in one or two sentences.
+    warnings : tuple of str
+        Reasons not to rely on it.
+    """
+
+    method: str | None
+    ties: tuple[str, ...]
+    reason: str
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        content = asdict(self)
+        return {**content, "ties": list(self.ties), "warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """Validated parameters of `compare`.
+
+    Examples
+    --------
+    >>> ComparisonPlan("all", hide=0.2).methods[:2]
+    ('bayes', 'ncarl-cv')
+    """
+
+    methods: Any = DEFAULT_METHODS
+    hide: float = 0.1
+    repeats: int = 3
+    pattern: str = "alike"
+    random_state: int = 0
+    engine: str = "auto"
+    budget: float = 120.0
+    scale: Any = None
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "methods", parse_methods(self.methods))
+        object.__setattr__(self, "hide", _check_positive("hide", self.hide, 1.0))
+        object.__setattr__(self, "budget", _check_positive("budget", self.budget))
+        for name, low in (("repeats", 1), ("random_state", 0), ("jobs", 1)):
+            object.__setattr__(
+                self, name, _check_integer(name, getattr(self, name), low)
+            )
+        _check_choice("pattern", self.pattern, PATTERNS)
+        _check_choice("engine", self.engine, ENGINE_NAMES)
+        if isinstance(self.scale, Mapping):
+            object.__setattr__(self, "scale", MappingProxyType(dict(self.scale)))
+            for method, scale in self.scale.items():
+                parse_methods([method])
+                _check_choice("scale", scale, SCALES)
+        else:
+            _check_choice("scale", self.scale, SCALES)
+
+    def scale_for(self, method: str) -> str | None:
+        """The scaling for one method."""
+        if isinstance(self.scale, Mapping):
+            own: str | None = self.scale.get(method)
+            return own
+        common: str | None = self.scale
+        return common
+
+    @property
+    def by_column(self) -> bool:
+        """Whether errors are given in standard deviations of the columns."""
+        if isinstance(self.scale, Mapping):
+            return "columns" in self.scale.values()
+        return bool(self.scale == "columns")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The parameters as JSON values."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        scales = {method: self.scale_for(method) for method in self.methods}
+        return {**content, "methods": list(self.methods), "scale": scales}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Result of `compare`.
+
+    Attributes
+    ----------
+    plan : ComparisonPlan
+        Parameters of the comparison.
+    shape : tuple of int
+        Shape of the matrix.
+    n_observed : int
+        Number of observed entries.
+    n_hidden : tuple of int
+        Number of hidden entries of each draw.
+    summaries : tuple of MethodSummary
+        Methods and the baseline "mean", the lowest error first.
+    recommendation : Recommendation
+        The method to use.
+    """
+
+    plan: ComparisonPlan
+    shape: tuple[int, int]
+    n_observed: int
+    n_hidden: tuple[int, ...]
+    summaries: tuple[MethodSummary, ...]
+    recommendation: Recommendation
+
+    @property
+    def error_unit(self) -> str:
+        """Unit of the errors, in words."""
+        scaled = self.plan.by_column
+        return "standard deviations of the column" if scaled else "the data's own units"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as JSON values."""
+        return {
+            "ncarl": __version__,
+            "plan": self.plan.to_dict(),
+            "shape": list(self.shape),
+            "observed": self.n_observed,
+            "hidden": list(self.n_hidden),
+            "error_unit": self.error_unit,
+            "interval_level": INTERVAL_LEVEL,
+            "recommendation": self.recommendation.to_dict(),
+            "lines": [line.to_dict() for line in self.summaries],
+        }
+
+
+def compare(
+    X: Any,
+    methods: str | Iterable[str] = DEFAULT_METHODS,
+    hide: float = 0.1,
+    repeats: int = 3,
+    pattern: str = "alike",
+    random_state: int = 0,
+    engine: str = "auto",
+    budget: float = 120.0,
+    scale: str | Mapping[str, str | None] | None = None,
+    jobs: int = 1,
+    progress: FitCallback | None = None,
+) -> Comparison:
+    """Compare how well methods predict entries that are hidden from them.
+
+    Parameters
+    ----------
+    X : array, masked array, frame or sparse matrix of shape (m, n)
+        Matrix; missing entries are NaN, masked, null, or not stored.
+    methods : iterable of str, or "all"
+        Names of `ncarl.available_methods`; the baseline "mean" is always included.
+    hide : float
+        Fraction of the observed entries to hide; no row or column loses its last one.
+    repeats : int
+        Number of draws; all methods see the same ones.
+    pattern : {"alike", "random"}
+        Hide entries in the pattern of the missing ones (in blocks if these are), or at
+        random.
+    random_state : int
+        Seed of the draws and of the methods.
+    engine : {"auto", "threads", "torch"}
+        Engine of the fits.
+    budget : float
+        Seconds that a fit may take. A method that exceeds it, or fails, is not tried
+        on the remaining draws.
+    scale : {None, "columns"}, or mapping of names of methods to these
+        Divide columns by their standard deviations, in which errors are given then.
+    jobs : int
+        Number of fits in parallel; with more than one, times are not comparable.
+    progress : callable, optional
+        Called with every `FitOutcome` when it is finished.
+
+    Returns
+    -------
+    Comparison
+        A summary for each method, and a recommendation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl.evaluation import compare
+    >>> X = np.add.outer(np.arange(12.0), np.arange(10.0))
+    >>> found = compare(X, methods=["bias"], repeats=1)
+    >>> found.recommendation.method, found.n_hidden
+    ('bias', (12,))
+    """
+    plan = ComparisonPlan(
+        methods, hide, repeats, pattern, random_state, engine, budget, scale, jobs
+    )
+    return run_comparison(plan, as_observations(X), progress)
+
+
+def run_comparison(
+    plan: ComparisonPlan, observed: Observations, progress: FitCallback | None = None
+) -> Comparison:
+    """Carry out a validated plan on the observed entries of a matrix."""
+    if plan.engine == "torch" and not torch_installed():
+        raise ImportError(
+            "engine='torch' needs PyTorch; install it with pip install 'ncarl[gpu]', "
+            "or use engine='threads'"
+        )
+    callback = progress or (lambda fit: None)
+    units = column_stds(observed) if plan.by_column else np.ones(observed.shape[1])
+    masks = draw_holdout_masks(plan, observed, units)
+    with tempfile.TemporaryDirectory(prefix="ncarl-compare-") as name:
+        folder = Path(name)
+        write_data(folder, observed, units)
+        for draw, mask in enumerate(masks):
+            write_mask(folder, draw, mask)
+        fits = [
+            score_mean_baseline(
+                read_split(folder, draw), draw, by_column=plan.by_column
+            )
+            for draw in range(plan.repeats)
+        ]
+        fits += run_fits(make_fit_payloads(plan, folder), plan.jobs, callback)
+    lines = summarize_fits(fits)
+    return Comparison(
+        plan,
+        observed.shape,
+        observed.n_observed,
+        tuple(int(np.count_nonzero(mask)) for mask in masks),
+        lines,
+        recommend_method(lines, by_column=plan.by_column),
+    )
+
+
+def as_observations(X: Any) -> Observations:
+    """The observed entries of any container that the estimators accept."""
+    from ncarl.estimators.other_baselines import BiasModel  # slow to import
+
+    return validate_observations(BiasModel(), X, reset=True)
+
+
+def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of methods without repetitions and without the baseline "mean".
+
+    Examples
+    --------
+    >>> parse_methods(["Bias", "mean", "bias", "nuclear"])
+    ('bias', 'nuclear')
+    """
+    known = available_methods()
+    if isinstance(methods, str):
+        names = known if methods.strip().lower() == "all" else methods.split(",")
+    else:
+        names = list(methods)
+    unique: dict[str, None] = {}
+    for given in names:
+        if not isinstance(given, str):
+            raise TypeError(f"methods must be names, got {given!r}")
+        name = given.strip().lower()
+        if name not in (*known, MEAN_BASELINE):
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            listed = ", ".join(known)
+            raise ValueError(
+                f"methods must be 'all' or some of {listed}, got {given!r}{hint}"
+            )
+        if name != MEAN_BASELINE:
+            unique[name] = None
+    if not unique:
+        raise ValueError(
+            f"methods must name at least one besides the baseline {MEAN_BASELINE!r}, "
+            f"got {methods!r}"
+        )
+    return tuple(unique)
+
+
+def _check_positive(name: str, value: Any, high: float = float("inf")) -> float:
+    """``value`` as a float above 0 and below ``high``."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not 0.0 < value < high:
+        wanted = "a finite number above 0" if high > 1.0 else "between 0 and 1"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return float(value)
+
+
+def _check_integer(name: str, value: Any, low: int) -> int:
+    """``value`` as an integer of at least ``low``."""
+    number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not number or value < low:
+        raise ValueError(
+            f"{name} must be a whole number of at least {low}, got {value!r}"
+        )
+    return int(value)
+
+
+def _check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
+    if value not in known:
+        listed = ", ".join(repr(one) for one in known)
+        raise ValueError(f"{name} must be one of {listed}, got {value!r}")
+
+
+def column_stds(observed: Observations) -> Array:
+    """Standard deviations of the observed entries of each column; 0 without any."""
+    counts = np.maximum(observed.column_counts, 1)
+    n = observed.shape[1]
+    # Divided by the largest, squares do not overflow and equal values give exactly 0.
+    largest = np.zeros(n)
+    np.maximum.at(largest, observed.indices, np.abs(observed.values))
+    largest[largest == 0.0] = 1.0
+    scaled = observed.values / largest[observed.indices]
+    means = np.bincount(observed.indices, scaled, minlength=n) / counts
+    squares = (scaled - means[observed.indices]) ** 2
+    variances = np.bincount(observed.indices, squares, minlength=n) / counts
+    stds: Array = np.sqrt(variances) * largest
+    return stds
+
+
+def draw_holdout_masks(
+    plan: ComparisonPlan, observed: Observations, units: Array
+) -> list[Array]:
+    """One boolean mask of hidden entries for each draw.
+
+    Raises
+    ------
+    ValueError
+        If a draw hides fewer than `MIN_HIDDEN` entries that can be scored.
+    """
+    if observed.n_observed == 0:
+        raise ValueError("X has no observed entry, so there is nothing to hide")
+    numbered = observed.with_values(np.arange(observed.n_observed))
+    split = random_split if plan.pattern == "random" else missing_pattern_split
+    masks = []
+    for draw in range(plan.repeats):
+        rng = np.random.default_rng([plan.random_state, draw])
+        mask = np.zeros(observed.n_observed, dtype=bool)
+        mask[split(numbered, plan.hide, rng)[1].values] = True
+        counted = int(np.count_nonzero(units[observed.indices[mask]] > 0.0))
+        if counted < MIN_HIDDEN:
+            raise ValueError(_too_few(plan, observed, units, counted))
+        masks.append(mask)
+    return masks
+
+
+def _too_few(
+    plan: ComparisonPlan, observed: Observations, units: Array, counted: int
+) -> str:
+    """Error message for too few hidden entries."""
+    _, most = random_split(observed, 1.0, np.random.default_rng(0))
+    enough = int(np.count_nonzero(units[most.indices] > 0.0)) >= MIN_HIDDEN
+    remedy = (
+        "hide a larger share"
+        if enough
+        else "no row or column may lose its last entry, so a matrix with more observed "
+        "entries is needed"
+    )
+    return (
+        f"hide={plan.hide:g} hides {counted} of {observed.n_observed} observed "
+        f"entries to score, and fewer than {MIN_HIDDEN} tell nothing; {remedy}"
+    )
+
+
+@dataclass(frozen=True)
+class HoldoutSplit:
+    """Training entries and hidden entries of one draw.
+
+    Attributes
+    ----------
+    kept, hidden : Observations
+        Training entries and held-out entries.
+    units : array of shape (n,)
+        Unit of the errors of each column; 0 for constant columns, whose entries are
+        not scored.
+    """
+
+    kept: Observations
+    hidden: Observations
+    units: Array
+
+    @property
+    def hidden_indices(self) -> tuple[Array, Array]:
+        """Rows and columns of the hidden entries."""
+        return self.hidden.rows, self.hidden.indices.astype(np.int64)
+
+    def scored_mask(self) -> Array:
+        """Which hidden entries are scored."""
+        counted: Array = self.units[self.hidden.indices] > 0.0
+        return counted
+
+    def errors(self, guess: Array) -> tuple[float, float]:
+        """RMSE of predictions in units of the columns, and relative error."""
+        if not np.isfinite(guess).all():
+            raise ValueError("the completed values are not finite numbers")
+        truth, some = self.hidden.values, self.scored_mask()
+        units = self.units[self.hidden.indices[some]]
+        error = rmse(truth[some] / units, guess[some] / units)
+        return error, relative_rmse(truth, guess)
+
+
+def write_data(folder: Path, observed: Observations, units: Array) -> None:
+    """Write the arrays that all fits share."""
+    np.savez(
+        folder / "data.npz",
+        allow_pickle=False,
+        indptr=observed.indptr,
+        indices=observed.indices,
+        values=observed.values,
+        shape=np.array(observed.shape),
+        units=units,
+    )
+
+
+def write_mask(folder: Path, draw: int, mask: Array) -> None:
+    """Write the mask of a draw."""
+    np.save(folder / f"draw-{draw}.npy", mask, allow_pickle=False)
+
+
+def read_split(folder: Path, draw: int) -> HoldoutSplit:
+    """Read the split of a draw, as written by `write_data` and `write_mask`."""
+    mask = np.load(folder / f"draw-{draw}.npy", allow_pickle=False)
+    with np.load(folder / "data.npz", allow_pickle=False) as data:
+        m, n = (int(size) for size in data["shape"])
+        observed = Observations(data["indptr"], data["indices"], data["values"], (m, n))
+        units = data["units"]
+    return HoldoutSplit(
+        observed.drop_entries(mask), observed.drop_entries(~mask), units
+    )
+
+
+def make_fit_payloads(plan: ComparisonPlan, folder: Path) -> list[dict[str, Any]]:
+    """Payloads of all fits of a plan, draw by draw."""
+    shared = {
+        "folder": str(folder),
+        "seed": plan.random_state,
+        "engine": plan.engine,
+        "threads": max(1, available_cores() // plan.jobs),
+        "budget": plan.budget,
+    }
+    return [
+        {**shared, "method": method, "draw": draw, "scale": plan.scale_for(method)}
+        for draw in range(plan.repeats)
+        for method in plan.methods
+    ]
+
+
+def run_fits(
+    payloads: Sequence[Mapping[str, Any]], jobs: int, progress: FitCallback
+) -> list[FitOutcome]:
+    """Run fits, each in a process of its own.
+
+    Once a fit of a method fails or exceeds its budget, its other fits are skipped.
+    """
+    waiting, outcomes, excluded = deque(payloads), list[FitOutcome](), set[str]()
+    threads = max((payload["threads"] for payload in payloads), default=1)
+    with WorkerPool(
+        [WorkerGroup(FIT_GROUP, jobs, threads)], process_per_job=True
+    ) as pool:
+        while waiting or pool.running:
+            while waiting and pool.has_room(FIT_GROUP):
+                payload = waiting.popleft()
+                if payload["method"] not in excluded:
+                    pool.submit(_job(payload))
+            for fit in _outcomes_from_answers(pool.wait()):
+                outcomes.append(fit)
+                if fit.status != DONE:
+                    excluded.add(fit.method)
+                progress(fit)
+    return outcomes
+
+
+def _job(payload: Mapping[str, Any]) -> PoolJob:
+    limit = payload["budget"] * (1.0 + GRACE_FRACTION) + STARTUP_SECONDS
+    return PoolJob(
+        "ncarl.evaluation.comparison:fit_one", dict(payload), FIT_GROUP, limit
+    )
+
+
+def _outcomes_from_answers(answers: Iterable[JobResult]) -> Iterator[FitOutcome]:
+    for answer in answers:
+        if answer.failure:
+            payload = answer.job.payload
+            yield FitOutcome(
+                payload["method"],
+                payload["draw"],
+                answer.failure,
+                message=answer.message,
+            )
+        else:
+            yield FitOutcome(**answer.value)
+
+
+def fit_one(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit one method on one draw; the `FitOutcome` as a dict.
+
+    Parameters
+    ----------
+    payload : mapping
+        "method", "draw", "folder" (of the data), "scale", "seed", "engine" (a name),
+        "threads" and "budget" (seconds).
+    """
+    split = read_split(Path(payload["folder"]), payload["draw"])
+    engine = make_engine(payload["engine"], payload["threads"])
+    method = payload["method"]
+    params = default_parameters(method, scale=payload["scale"], seed=payload["seed"])
+    warm_up(method, params, engine)
+    estimator = make(method, engine=engine, **params)
+    seconds, late = timed_fit(estimator, split.kept.to_csr(), payload["budget"])
+    guess = np.asarray(estimator.predict(*split.hidden_indices))
+    converged = getattr(estimator, "converged_", None)
+    return FitOutcome(
+        method,
+        payload["draw"],
+        OVER_BUDGET if late else DONE,
+        *split.errors(guess),
+        coverage=interval_coverage(estimator, split),
+        seconds=seconds,
+        memory_gb=peak_memory_gb(),
+        converged=None if converged is None or late else bool(converged),
+        engine=estimator.engine_,
+        message=f"stopped after {seconds:.3g} s" if late else "",
+    ).to_dict()
+
+
+def default_parameters(method: str, *, scale: str | None, seed: int) -> dict[str, Any]:
+    """The parameters that ``ncarl complete`` gives a method by default.
+
+    Examples
+    --------
+    >>> default_parameters("bias", scale="columns", seed=3)
+    {'scale': 'columns'}
+    """
+    wanted: dict[str, Any] = {"scale": scale, "random_state": seed}
+    if scale == "columns" and method not in SELF_CENTERING_METHODS:
+        wanted["center"] = "columns"  # columns with different units have no common mean
+    known = parameter_names(method)
+    return {name: value for name, value in wanted.items() if name in known}
+
+
+def make_engine(name: str, threads: int) -> Any:
+    """An engine by name, limited to ``threads`` if it uses the processor."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the engine is part of the result
+        engine = pick_engine(name, quiet=True)
+    if isinstance(engine, Threads):
+        return Threads(threads, reason=engine.reason)
+    return engine
+
+
+def warm_up(method: str, params: Mapping[str, Any], engine: Any) -> None:
+    """Import and compile what a method needs, so that its fit alone is timed."""
+    X = np.random.default_rng(0).standard_normal((12, 6))
+    X[0, 0] = X[3, 2] = np.nan
+    few = {"max_iter": 2, "search_iter": 1}
+    known = parameter_names(method)
+    steps = {name: value for name, value in few.items() if name in known}
+    # A method that fails will fail in its own fit too.
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")
+        make(method, engine=engine, **params, **steps).fit(X).predict([0], [0])
+
+
+def interval_coverage(estimator: Any, split: HoldoutSplit) -> float | None:
+    """Fraction of hidden entries inside their intervals; None without intervals."""
+    if not hasattr(estimator, "predict_interval") or estimator._noise_level() == 0.0:
+        return None
+    some = split.scored_mask()
+    low, high = estimator.predict_interval(*split.hidden_indices, level=INTERVAL_LEVEL)
+    return coverage(split.hidden.values[some], low[some], high[some])
+
+
+def score_mean_baseline(
+    split: HoldoutSplit, draw_index: int, *, by_column: bool
+) -> FitOutcome:
+    """Score the baseline: the mean of the kept entries, of each column or of all."""
+    kept = split.kept
+    # Divide before adding up, so that the sum of large floats does not overflow.
+    if by_column:
+        parts = kept.values / kept.column_counts[kept.indices]
+        means = np.bincount(kept.indices, parts, minlength=kept.shape[1])
+    else:
+        means = np.full(kept.shape[1], np.sum(kept.values / kept.n_observed))
+    return FitOutcome(
+        MEAN_BASELINE, draw_index, DONE, *split.errors(means[split.hidden.indices])
+    )
+
+
+def summarize_fits(fits: Iterable[FitOutcome]) -> tuple[MethodSummary, ...]:
+    """Summaries by method, the lowest error first and methods without one last."""
+    by_method: dict[str, list[FitOutcome]] = {}
+    for fit in sorted(fits, key=lambda fit: fit.draw):
+        by_method.setdefault(fit.method, []).append(fit)
+    lines = [MethodSummary(name, tuple(some)) for name, some in by_method.items()]
+    return tuple(sorted(lines, key=_error_sort_key))
+
+
+def _error_sort_key(line: MethodSummary) -> tuple[float, str]:
+    return (math.inf if line.error is None else line.error), line.method
+
+
+def recommend_method(
+    summaries: Sequence[MethodSummary], *, by_column: bool
+) -> Recommendation:
+    """Recommend a method.
+
+    The best method has the lowest mean error. Methods whose error is larger by at most
+    one standard error of the paired differences tie with it. Among ties, a method with
+    error bars is preferred, then the fastest.
+
+    Parameters
+    ----------
+    summaries : sequence of MethodSummary
+        One for each method; the baseline "mean" is never recommended.
+    by_column : bool
+        Whether that baseline is the mean of each column.
+    """
+    finished = [
+        line for line in summaries if line.status == DONE and line.error is not None
+    ]
+    candidates = [line for line in finished if line.method != MEAN_BASELINE]
+    if not candidates:
+        return Recommendation(None, (), "no method was done on all draws")
+    best = min(candidates, key=_error)
+    ties = sorted((line for line in candidates if _ties(line, best)), key=_error)
+    chosen = min(ties, key=_preference)
+    names = tuple(line.method for line in ties)
+    reason = _reason(chosen, best, ties)
+    # If a stopped method was ahead, the comparison with the baselines is open.
+    warnings = _budget_warnings(best, summaries) or _baseline_warnings(
+        best, finished, by_column
+    )
+    warnings += _reliability_warnings(chosen)
+    return Recommendation(chosen.method, names, reason, tuple(warnings))
+
+
+def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, float]:
+    """Mean difference of the errors of two methods, and its standard error.
+
+    Both are computed from the differences on the draws that both methods have; the
+    standard error is 0 for a single draw.
+
+    Examples
+    --------
+    >>> def summary(name, errors):
+    ...     fits = [FitOutcome(name, k, error=e) for k, e in enumerate(errors)]
+    ...     return MethodSummary(name, tuple(fits))
+    >>> one, other = summary("a", [1.0, 2.0]), summary("b", [0.5, 1.3])
+    >>> difference, standard_error = paired_difference(one, other)
+    >>> round(difference, 6), round(standard_error, 6)
+    (0.6, 0.1)
+    """
+    theirs = other.errors
+    differences = [e - theirs[draw] for draw, e in one.errors.items() if draw in theirs]
+    if not differences:
+        raise ValueError(f"{one.method} and {other.method} share no draw")
+    mean = sum(difference / len(differences) for difference in differences)
+    if len(differences) < 2:
+        return mean, 0.0
+    return mean, statistics.stdev(differences) / math.sqrt(len(differences))
+
+
+def _error(line: MethodSummary) -> float:
+    assert line.error is not None
+    return line.error
+
+
+def _ties(line: MethodSummary, best: MethodSummary) -> bool:
+    """Whether a method is within one standard error of the best."""
+    difference, chance = paired_difference(line, best)
+    return line is best or difference <= chance
+
+
+def _preference(line: MethodSummary) -> tuple[bool, float]:
+    """Sort key of tied methods: error bars, then speed."""
+    seconds = math.inf if line.seconds is None else line.seconds
+    return line.method not in WITH_ERROR_BARS, seconds
+
+
+def _reason(
+    chosen: MethodSummary, best: MethodSummary, ties: Sequence[MethodSummary]
+) -> str:
+    others = [line for line in ties if line is not chosen]
+    if chosen is not best:
+        gain = _times_faster(chosen, best)
+        virtue = "it gives error bars" if chosen.method in WITH_ERROR_BARS else "faster"
+        if virtue == "faster" and gain is not None:
+            virtue = f"{gain} times faster"
+        return (
+            f"{chosen.method}: error {_format_error(chosen)}, not worse beyond chance "
+            f"than {best.method} with {_format_error(best)}, and {virtue}."
+        )
+    first = f"{chosen.method}: least error {_format_error(chosen)}"
+    if not others:
+        return f"{first}."
+    quick = [line for line in others if _times_faster(line, chosen) is not None]
+    if not quick:
+        verb = "is" if len(others) == 1 else "are"
+        names = _join_names([line.method for line in others])
+        return f"{first}; {names} {verb} not worse beyond chance."
+    fastest = min(quick, key=lambda line: line.seconds or 0.0)
+    gain = _times_faster(fastest, chosen)
+    return (
+        f"{first}; {fastest.method} is not worse beyond chance and {gain} times faster."
+    )
+
+
+def _format_error(line: MethodSummary) -> str:
+    std = line.error_std
+    plus_minus = "" if std is None else f" (\N{PLUS-MINUS SIGN} {std:.2g})"
+    return f"{_error(line):.4g}{plus_minus}"
+
+
+def _times_faster(one: MethodSummary, other: MethodSummary) -> str | None:
+    """How many times faster one method is; None for less than `MIN_SPEEDUP`."""
+    if one.seconds is None or other.seconds is None:
+        return None
+    ratio = other.seconds / max(one.seconds, 1e-3)
+    if ratio < MIN_SPEEDUP:
+        return None
+    return f"{ratio:.1f}" if ratio < 3.0 else f"{ratio:.0f}"
+
+
+def _baseline_warnings(
+    best: MethodSummary, finished: Sequence[MethodSummary], by_column: bool
+) -> list[str]:
+    """A warning if the best method does not beat a baseline."""
+    mean = "the mean of each column" if by_column else "the mean of all entries"
+    names = {MEAN_BASELINE: mean, BIAS_BASELINE: "row and column effects (bias)"}
+    for name, words in names.items():
+        for baseline in (line for line in finished if line.method == name):
+            difference, chance = paired_difference(baseline, best)
+            if baseline is best or difference <= chance:
+                return [
+                    f"nothing here beats {words} beyond chance; the missing entries "
+                    "may not be predictable from the rest"
+                ]
+    return []
+
+
+def _budget_warnings(
+    best: MethodSummary, summaries: Sequence[MethodSummary]
+) -> list[str]:
+    """A warning for methods that were ahead when stopped at the budget."""
+    ahead = [
+        line.method
+        for line in summaries
+        if line.status == OVER_BUDGET
+        and line.error is not None
+        and line.error < _error(best)
+    ]
+    if not ahead:
+        return []
+    verb = "was" if len(ahead) == 1 else "were"
+    return [
+        f"{_join_names(ahead)} {verb} ahead when stopped at the budget; a larger "
+        "budget may change the advice"
+    ]
+
+
+def _reliability_warnings(chosen: MethodSummary) -> list[str]:
+    """Warnings about draws and convergence of the chosen method."""
+    warnings = []
+    if len(chosen.fits) < 2:
+        warnings.append(
+            "one draw cannot tell a difference from chance; use 3 repeats or more"
+        )
+    unconverged = sum(fit.converged is False for fit in chosen.fits)
+    if unconverged:
+        warnings.append(
+            f"{unconverged} of {len(chosen.fits)} fits of {chosen.method} did not "
+            "converge within the steps allowed; more steps may do better"
+        )
+    return warnings
+
+
+def _join_names(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,302 @@
+"""Checkpoint files: writing, reading, and checking that they belong to a fit."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import numbers
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from ncarl.core.types import Array
+from ncarl.exceptions import BrokenFileError, CheckpointError, CheckpointMismatchError
+from ncarl.fitting.loop import History
+from ncarl.io.files import DAMAGED_FILE_HINT, read_archive, write_archive
+
+#: Kinds of checkpoints, and the class that wrote one where the file does not say.
+DEFAULT_WRITERS = {
+    "checkpoint": "NCARL",
+    "search": "NCARLCV",
+    "stages": "BayesianNCARL",
+    "state of a solver": "another estimator",
+}
+#: Characters of the value of a parameter that errors show.
+MAX_SHOWN_CHARS = 80
+#: Remedies for a file that cannot be written, by the error of the system.
+ERRNO_HINTS = {
+    errno.ENOSPC: "Make room for {size} more there",
+    errno.EDQUOT: "Make room for {size} more there, or have your quota raised",
+    errno.EFBIG: "Raise the limit on the size of a file (ulimit -f) above {size}",
+    errno.EACCES: "Make its folder writable",
+    errno.EPERM: "Make its folder writable",
+    errno.EROFS: "Make its folder writable",
+}
+
+#: A header that JSON can hold, and arrays.
+CheckpointContents = tuple[Mapping[str, Any], Mapping[str, Array]]
+S = TypeVar("S", bound="_HasStep")
+
+
+class _HasStep(Protocol):
+    @property
+    def step(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A file that keeps the state of a fit, and how often it is written.
+
+    Estimators take one as ``checkpoint=``; a path alone is written at every step. If
+    the file exists, the fit resumes from it, and gives the same numbers as a fit that
+    was never stopped.
+
+    Parameters
+    ----------
+    path : path
+        The file. It is replaced as a whole, and readable by its owner only. Estimators
+        whose fits have parts keep some of them beside it: ``path.fit`` (`NCARLCV`),
+        ``path.columns`` and ``path.rows`` (`BayesianNCARL`).
+    every : float, default=0.0
+        Least number of seconds between two writes: no more than these and one step
+        are lost. The state is written at the end of a fit in any case: when it has
+        converged, has made its last step, was ended by a callback or by Ctrl-C.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from ncarl import NCARL, Checkpoint
+    >>> X = np.array([[1.0, 2.0, np.nan], [2.0, np.nan, 6.0], [3.0, 6.0, 9.0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kept = Checkpoint(f"{folder}/state", every=60.0)
+    ...     short = NCARL(max_iter=5, tol=0, checkpoint=kept).fit(X)
+    ...     longer = NCARL(max_iter=8, tol=0, checkpoint=kept).fit(X)
+    >>> whole = NCARL(max_iter=8, tol=0).fit(X)
+    >>> bool((longer.kernel_ == whole.kernel_).all())
+    True
+    """
+
+    path: str | os.PathLike[str]
+    every: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str | os.PathLike):
+            raise TypeError(f"path must be a path, got {self.path!r}")
+        every = self.every
+        wanted = "every must be a finite number of seconds, at least 0"
+        if isinstance(every, bool | np.bool_) or not isinstance(every, numbers.Real):
+            raise TypeError(f"{wanted}, got {every!r}")
+        if not 0.0 <= every < float("inf"):
+            raise ValueError(f"{wanted}, got {every!r}")
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    @classmethod
+    def coerce(cls, given: str | os.PathLike[str]) -> Checkpoint:
+        """``given`` if it is a `Checkpoint`, else one that is written at every step."""
+        return given if isinstance(given, cls) else cls(given)
+
+    def for_part(self, part: str) -> Checkpoint:
+        """The file for a part of the fit."""
+        return Checkpoint(f"{os.fspath(self)}.{part}", self.every)
+
+
+class CheckpointFile:
+    """The checkpoint file of one fit.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        The file, and how often it is written.
+    kind : str
+        What the file holds; one of `DEFAULT_WRITERS`.
+    owner : mapping
+        Shape and fingerprint of the data, the class of the estimator, and all
+        parameters that change the result; a file of another owner is refused.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, kind: str, owner: Mapping[str, Any]
+    ) -> None:
+        self.path, self.every = Path(checkpoint), float(checkpoint.every)
+        self.kind, self.owner = kind, dict(owner)
+        #: Position of the fit in the file, for messages; None without a file.
+        self.position: str | None = None
+        self.last_saved = time.monotonic()
+
+    def maybe_save(
+        self,
+        position: str,
+        make_contents: Callable[[], CheckpointContents],
+        *,
+        last: bool = False,
+    ) -> None:
+        """Write the state if that is due, or if it is the last one."""
+        if self.is_due(position, last=last):
+            self.save(position, *make_contents())
+
+    def is_due(self, position: str, *, last: bool = False) -> bool:
+        """Whether the state at a position is to be written, and not yet in the file."""
+        if position == self.position:
+            return False
+        return last or time.monotonic() - self.last_saved >= self.every
+
+    def save(
+        self, position: str, header: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> None:
+        """Write the state in place of the one before.
+
+        Raises
+        ------
+        CheckpointError
+            If it cannot be written; the earlier state is still there.
+        """
+        own = {"kind": self.kind, "owner": self.owner}
+        try:
+            write_archive(self.path, {**own, **header}, arrays)
+        except OSError as error:
+            size = sum(array.nbytes for array in arrays.values())
+            raise self._write_error(position, error, size) from error
+        self.position, self.last_saved = position, time.monotonic()
+
+    def _write_error(self, position: str, error: OSError, size: int) -> CheckpointError:
+        """The error for a state that could not be written."""
+        remedy = ERRNO_HINTS.get(error.errno or 0, "See to that")
+        if self.position is None:
+            left = "there was none before it"
+            then = "or name another file"
+        else:
+            left = f"the one before it is untouched and stands at {self.position}"
+            then = "and fit again to go on from there"
+        failure = CheckpointError(
+            f"checkpoint {str(self.path)!r} could not be written at {position} "
+            f"({error.strerror or error}); {left}. "
+            f"{remedy.format(size=f'{max(size / 1e6, 0.1):.1f} MB')}, {then}."
+        )
+        failure.errno = error.errno
+        return failure
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """Header and arrays of the file, or None where there is no file yet.
+
+        Raises
+        ------
+        BrokenFileError
+            If the file is foreign or damaged.
+        CheckpointMismatchError
+            If it belongs to another estimator, other data or other parameters.
+        """
+        if not self.path.exists():
+            return None
+        header, arrays = read_archive(self.path, self.kind, *DEFAULT_WRITERS)
+        with self.corrupt_on_error():
+            check_owner(self.path, header, self.kind, self.owner)
+        return header, arrays
+
+    def load_step(self, rebuild: Callable[..., S]) -> tuple[S, History] | None:
+        """The step in the file and the history up to it; None without a file.
+
+        Parameters
+        ----------
+        rebuild : callable
+            Makes the step from header, arrays and history.
+        """
+        kept = self.load()
+        if kept is None:
+            return None
+        with self.corrupt_on_error():
+            history = History(kept[0]["history"])
+            iterate = rebuild(*kept, history)
+        self.position = f"step {iterate.step}"
+        return iterate, history
+
+    @contextlib.contextmanager
+    def corrupt_on_error(self) -> Iterator[None]:
+        """Raise `BrokenFileError` for errors about contents that are lacking."""
+        try:
+            yield
+        except (LookupError, TypeError, AttributeError) as error:
+            raise BrokenFileError(
+                f"path {str(self.path)!r} is damaged: it lacks {error}; "
+                f"{DAMAGED_FILE_HINT}"
+            ) from error
+
+
+def check_owner(
+    path: Path, header: Mapping[str, Any], kind: str, owner: Mapping[str, Any]
+) -> None:
+    """Raise if a file was written by another fit."""
+    saved = header["owner"]
+    # Files of earlier versions lack the class and the shape.
+    here = owner.get("class", DEFAULT_WRITERS[kind])
+    there = saved.get("class", here if header["kind"] == kind else None)
+    if there != here or header["kind"] != kind:
+        writer = there or DEFAULT_WRITERS[header["kind"]]
+        raise CheckpointMismatchError(
+            f"checkpoint {str(path)!r} belongs to another estimator: it was written by "
+            f"{writer}, and this is {here}. Remove the file or name another one."
+        )
+    differences = [
+        text
+        for name, value in owner.items()
+        if name not in ("class", "shape", "data") and saved.get(name) != value
+        for text in _describe_differences(name, saved.get(name), value)
+    ]
+    if saved.get("data") != owner["data"]:
+        differences.append(
+            _describe_data_mismatch(saved.get("shape"), owner.get("shape"))
+        )
+    if differences:
+        raise CheckpointMismatchError(
+            f"checkpoint {str(path)!r} belongs to another fit; it differs in "
+            f"{', '.join(differences)}. Remove the file or name another one."
+        )
+
+
+def _describe_differences(name: str, saved: Any, current: Any) -> list[str]:
+    """How a parameter differs; of a grid, in the values of which parameters."""
+    there, here = _grid_columns(saved), _grid_columns(current)
+    if not there or not here or there == here:
+        return [f"{name} ({_shorten(saved)} there, {_shorten(current)} here)"]
+    return [
+        f"{name} of {key} ({_shorten(there.get(key))} there, {_shorten(value)} here)"
+        for key, value in here.items()
+        if there.get(key) != value
+    ]
+
+
+def _grid_columns(points: Any) -> dict[str, list[Any]]:
+    """The values of each parameter in a grid of points; empty if it is none."""
+    if not (isinstance(points, list) and all(isinstance(p, dict) for p in points)):
+        return {}
+    names = dict.fromkeys(name for point in points for name in point)
+    return {
+        name: list(dict.fromkeys(point.get(name) for point in points)) for name in names
+    }
+
+
+def _shorten(value: Any) -> str:
+    """A value as text that is not too long."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 3]}..."
+
+
+def _describe_data_mismatch(saved: Any, current: Any) -> str:
+    """How data differ, as far as their shapes tell."""
+    if saved is None or current is None or list(saved) == list(current):
+        return "the data (other values or other missing entries)"
+    sizes = [" x ".join(str(length) for length in shape) for shape in (saved, current)]
+    return f"the data ({sizes[0]} there, {sizes[1]} here)"
+
+
+def truncate_history(history: History, step: int) -> dict[str, list[float]]:
+    """The records up to ``step``: an interruption may have left a partial one."""
+    count = history.columns["step"].index(step) + 1
+    return {name: column[:count] for name, column in history.columns.items()}

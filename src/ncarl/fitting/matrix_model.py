@@ -1,0 +1,169 @@
+"""`MatrixModel`: a completed matrix, or its factors, as the model of a baseline."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ncarl.centering import Centering, fit_centering
+from ncarl.core.types import Array
+from ncarl.dataset import InMemoryDataset, rms_unit
+from ncarl.observations import Observations
+
+
+@dataclass(frozen=True)
+class PreprocessedData:
+    """Observed entries in the units of a solver."""
+
+    residuals: Observations  # entries without the additive part, of about unit size
+    unit: float  # what the user's values are divided by
+    centering: Centering  # the additive part, in these units
+    effects: Array  # shape (m,): effect of each row
+    scaled: bool = False  # whether columns were divided by their standard deviations
+
+    @classmethod
+    def from_observations(
+        cls, observed: Observations, center: str | None, scaled: bool
+    ) -> PreprocessedData:
+        """Divide entries by their unit and subtract the additive part."""
+        unit = rms_unit(observed.values)
+        inner = observed.with_values(observed.values / unit)
+        centering = fit_centering(InMemoryDataset(inner), center or "none", scaled)
+        effects = centering.row_effects(inner)
+        residuals = inner.with_values(centering.residuals(inner, effects))
+        return cls(residuals, unit, centering, effects, scaled)
+
+    def value_unit(self, degree: float = 1.0) -> float:
+        """One unit of the residuals in the units of the user, to the power ``degree``.
+
+        Residuals of scaled columns have no unit. Powers of 2 out of range are clipped.
+        """
+        power = 0.0 if self.scaled else degree * math.log2(self.unit)
+        return float(2.0 ** min(max(power, -1000.0), 1000.0))
+
+    def model(
+        self, X: Array | None, factors: tuple[Array, Array] | None, ridge: float | None
+    ) -> MatrixModel:
+        """The model whose completed residuals, or factors of them, are given."""
+        return MatrixModel(X, factors, self.unit, self.centering, self.effects, ridge)
+
+
+@dataclass(frozen=True)
+class MatrixModel:
+    """Completed residuals, with the centering and unit of the user's values."""
+
+    X: Array | None  # completed residuals, shape (m, n); None if there are factors
+    factors: tuple[Array, Array] | None  # (m, d) and (d, n), whose product they are
+    unit: float  # see `PreprocessedData`
+    centering: Centering
+    effects: Array
+    ridge: float | None  # of the factors of new rows; None if these are not possible
+
+    @property
+    def supports_new_rows(self) -> bool:
+        """Whether rows that were not in the fit can be completed."""
+        return self.ridge is not None
+
+    def complete(self) -> Array:
+        """The completed matrix in the user's units."""
+        if self.factors is not None:
+            X = self.factors[0] @ self.factors[1]
+        else:
+            assert self.X is not None
+            X = self.X.copy()
+        X += self.effects[:, None]
+        X *= self.centering.column_scales
+        X += self.centering.mean + self.centering.column_effects
+        return self._to_user_units(X)
+
+    def predict(self, i: Array, j: Array) -> Array:
+        """Completed values at single entries in the user's units."""
+        if self.factors is not None:
+            A, B = self.factors
+            values = np.einsum("ek,ek->e", A[i], B.T[j])
+        else:
+            assert self.X is not None
+            values = self.X[i, j]
+        inner = (values + self.effects[i]) * self.centering.column_scales[j]
+        return self._to_user_units(
+            inner + self.centering.mean + self.centering.column_effects[j]
+        )
+
+    def _to_user_units(self, inner: Array) -> Array:
+        """Values in the user's units, clipped to the range of floats."""
+        largest = np.finfo(np.float64).max
+        with np.errstate(over="ignore"):
+            inner *= self.unit
+        return np.clip(inner, -largest, largest, out=inner)
+
+    def fold_in(self, observed: Observations) -> MatrixModel:
+        """The model of new rows, fitted with the factors of the columns fixed."""
+        assert self.ridge is not None and self.factors is not None
+        inner = observed.with_values(observed.values / self.unit)
+        effects = self.centering.row_effects(inner)
+        values = self.centering.residuals(inner, effects)
+        B = self.factors[1]
+        A = row_factors(inner.with_values(values), B, self.ridge)
+        return replace(self, factors=(A, B), effects=effects)
+
+    def to_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The model as what JSON can hold, and arrays."""
+        header = {
+            "unit": self.unit,
+            "mean": self.centering.mean,
+            "row_ridge": self.centering.row_ridge,
+            "ridge": self.ridge,
+        }
+        arrays = {
+            "columns": self.centering.column_effects,
+            "spreads": self.centering.column_scales,
+            "effects": self.effects,
+        }
+        if self.X is not None:
+            arrays["X"] = self.X
+        if self.factors is not None:
+            arrays["A"], arrays["B"] = self.factors
+        return header, arrays
+
+    @classmethod
+    def from_state(
+        cls, header: dict[str, Any], arrays: dict[str, Array]
+    ) -> MatrixModel:
+        """The model that `to_state` described."""
+        centering = Centering(
+            header["mean"], arrays["columns"], header["row_ridge"], arrays["spreads"]
+        )
+        factors = (arrays["A"], arrays["B"]) if "A" in arrays else None
+        return cls(
+            arrays.get("X"), factors, header["unit"], centering, arrays["effects"],
+            header["ridge"],
+        )  # fmt: skip
+
+
+def row_factors(observed: Observations, B: Array, ridge: float) -> Array:
+    """``argmin_a 1/2 |v - a B_o|^2 + ridge/2 |a|^2`` for every row.
+
+    Rows without entries get 0.
+    """
+    d = B.shape[0]
+    A = np.zeros((observed.shape[0], d))
+    if d == 0:
+        return A
+    Bt = np.ascontiguousarray(B.T)
+    for i in np.flatnonzero(observed.row_counts):
+        entries = slice(int(observed.indptr[i]), int(observed.indptr[i + 1]))
+        C, v = Bt[observed.indices[entries]], observed.values[entries]
+        if ridge == 0.0:
+            A[i] = np.linalg.lstsq(C, v, rcond=None)[0]
+        elif len(v) < d:  # the smaller of two equivalent systems
+            gram = C @ C.T
+            gram.flat[:: len(v) + 1] += ridge
+            A[i] = C.T @ np.linalg.solve(gram, v)
+        else:
+            gram = C.T @ C
+            gram.flat[:: d + 1] += ridge
+            A[i] = np.linalg.solve(gram, C.T @ v)
+    return A

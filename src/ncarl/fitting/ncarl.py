@@ -1,0 +1,600 @@
+"""The NCARL iteration, which learns a kernel of the columns, and its checkpoints.
+
+`KernelProblem` prepares a dataset and runs fits; `kernel_iterates` is the iteration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+from scipy.sparse import csr_array
+
+from ncarl.centering import Centering, CenterRows, Rescale, fit_centering
+from ncarl.core.graph import laplacian, similarity, squared_distances
+from ncarl.core.kernel import QuadraticPenalty, column_kernel
+from ncarl.core.linalg import embed_submatrix, sandwich
+from ncarl.core.rows import dual_gram, observed_gram, row_gram
+from ncarl.core.types import Array, Kernel, RowSums
+from ncarl.core.weights import (
+    FloorWeights,
+    PseudoInverseWeights,
+    ShiftedInverseWeights,
+    SmoothWeights,
+    WeightRule,
+    spectrum,
+)
+from ncarl.dataset import Dataset
+from ncarl.engines.base import Engine, seconds_between
+from ncarl.fitting.checkpoint import (
+    Checkpoint,
+    CheckpointContents,
+    CheckpointFile,
+    truncate_history,
+)
+from ncarl.fitting.kernel_model import KernelModel
+from ncarl.fitting.loop import FitResult, History, drive
+
+KERNEL_KIND = "checkpoint"
+#: The Gram matrix of the duals loses about eps * cond(Q)^2 digits in the worst case
+#: (far fewer in practice); past this bound completed rows are formed instead.
+MAX_DUAL_GRAM_LOSS = 1e-6
+#: The authors' code adds this to a squared distance and to the Gram matrix.
+AUTHORS_SHIFT = 1e-6
+#: Least floor of the weights in the noisy model.
+MIN_NOISY_SHARE = 1e-5
+#: Steps that a warm start counts as.
+WARM_STEPS = 30
+
+Observer = Callable[["KernelIterate", History], object]
+
+
+@dataclass(frozen=True)
+class IterationConfig:
+    """What does not change from step to step."""
+
+    penalty: QuadraticPenalty  # the quadratic form of a row, from weights and graph
+    rule: WeightRule  # weights of the directions
+    n_neighbors: int  # of a column, itself counted; 0 for no graph
+    graph: Any  # "adaptive", "fixed", a similarity matrix of shape (n, n), or None
+    distance_shift: float = 0.0  # added to the (k+1)-th distance
+    needs_precision: bool = False  # whether some row solves for its missing entries
+    warm_steps: int = 0  # added to the step number that the weight rule sees
+    always_form_rows: bool = False  # never use the Gram matrix of the duals
+
+    @property
+    def learns_graph(self) -> bool:
+        """Whether the graph is learned anew in every step."""
+        named = isinstance(self.graph, str) and self.graph == "adaptive"
+        return named and self.n_neighbors > 0
+
+    def learn_similarity(self, G: Array) -> Array:
+        """Similarity of the columns whose Gram matrix is ``G``."""
+        return similarity(
+            squared_distances(G), self.n_neighbors, shift=self.distance_shift
+        )
+
+
+@dataclass(frozen=True)
+class KernelIterate:
+    """The state after a step, and its records; arrays are on the engine's device."""
+
+    step: int
+    gram: Array
+    kernel: Kernel
+    similarity: Array | None
+    objective: float
+    fit: float
+    change: float
+    jitter: float
+    seconds: dict[str, float]
+    may_stop: bool = True
+    zero_columns: Array | None = None  # NumPy: columns of the Gram matrix that vanish
+
+
+def zero_filled_gram(engine: Engine, blocks: Any) -> Array:
+    """Gram matrix of the zero-filled matrix, the start of a fit."""
+    gram: Array = engine.total(observed_gram, blocks)
+    return gram
+
+
+def kernel_iterates(
+    engine: Engine,
+    blocks: Any,
+    config: IterationConfig,
+    initial_gram: Array,
+    gram: Array,
+    step: int = 0,
+) -> Iterator[KernelIterate]:
+    """Yield iterates without end: Gram matrix to kernel to rows to Gram matrix.
+
+    Parameters
+    ----------
+    engine, blocks
+        The engine, and the rows as it placed them.
+    config : IterationConfig
+        What does not change from step to step.
+    initial_gram : array of shape (n, n)
+        Gram matrix of the zero-filled input; a fixed graph is learned from it.
+    gram : array of shape (n, n)
+        The state to continue from: ``initial_gram``, or that of an earlier fit.
+    step : int
+        Steps already made.
+    """
+    device = engine.compute_device
+    with device.compute_context(gram.shape[0]):
+        fixed_similarity = _fixed_similarity(config, initial_gram)
+        (norms,) = device.read_back(_diagonal(gram))
+    zero = norms <= 0.0
+    while True:
+        step += 1
+        iteration = _IterationStep(engine, blocks, config, fixed_similarity, step)
+        iterate = iteration.run(gram, zero, checked=not device.is_async)
+        if device.is_async and not math.isfinite(iterate.change):
+            # Some factorization failed: repeat the step with a check of each.
+            iterate = iteration.run(gram, zero, checked=True)
+        yield iterate
+        gram, zero = iterate.gram, iterate.zero_columns
+
+
+@dataclass(frozen=True)
+class _IterationStep:
+    """One step, to be run on a Gram matrix."""
+
+    engine: Engine
+    blocks: Any
+    config: IterationConfig
+    fixed_similarity: Array | None
+    step: int
+
+    def run(self, gram: Array, zero_columns: Array, *, checked: bool) -> KernelIterate:
+        """The state after the step; values are read back from the device at its end."""
+        device, config = self.engine.compute_device, self.config
+        start = device.timestamp()
+        with device.compute_context(gram.shape[0]):
+            basis = [spectrum(gram, zero_columns)]
+            effective_step = self.step + config.warm_steps
+            weights = config.rule(basis[0].eigenvalues, effective_step)
+            stationary = config.rule.is_stationary(basis[0].eigenvalues, effective_step)
+            weighed = device.timestamp()
+            S, *laplacians = self._similarity_and_laplacian(gram)
+            kernel = column_kernel(
+                basis.pop(),  # no reference is kept, so that it can be freed there
+                weights,
+                laplacians.pop(),
+                config.penalty,
+                needs_precision=config.needs_precision,
+                checked=checked,
+            )
+        ready = device.timestamp()
+        sums, new = self._next_gram(kernel, weights, checked)
+        done = device.timestamp()
+        with device.compute_context(gram.shape[0]):
+            fit, change, may_stop, norms = device.read_back(
+                sums.fit, relative_change(new, gram), stationary, _diagonal(new)
+            )
+        return KernelIterate(
+            step=self.step,
+            gram=new,
+            kernel=kernel,
+            similarity=S,
+            # With s = 1 the loss and the penalty of a row add up to v.y.
+            objective=float(fit),
+            fit=float(fit),
+            change=float(change),
+            jitter=sums.jitter,
+            seconds=_seconds_by_part((start, weighed, ready, done), sums),
+            may_stop=bool(may_stop),
+            zero_columns=norms <= 0.0,
+        )
+
+    def _similarity_and_laplacian(
+        self, gram: Array
+    ) -> tuple[Array | None, Array | None]:
+        """Similarity of the columns and its Laplacian; None without a graph."""
+        S = self.fixed_similarity
+        if self.config.learns_graph:
+            S = self.config.learn_similarity(gram)
+        return S, None if S is None else laplacian(S)
+
+    def _next_gram(
+        self, kernel: Kernel, weights: Array, checked: bool
+    ) -> tuple[RowSums, Array]:
+        """Sums of one pass over the rows, and the Gram matrix of completed rows."""
+        shared = {"kernel": kernel, "checked": checked}
+        if self._forms_rows(kernel, weights):
+            sums = self.engine.total(row_gram, self.blocks, **shared)
+            return sums, sums.gram
+        sums = self.engine.total(dual_gram, self.blocks, **shared)
+        with self.engine.compute_device.compute_context(kernel.K.shape[0]):
+            return sums, sandwich(kernel.K, sums.gram)
+
+    def _forms_rows(self, kernel: Kernel, weights: Array) -> bool:
+        """Whether completed rows are formed, not only their duals.
+
+        Where work is queued they always are: asking for the condition number would
+        mean waiting, and dense products are what such devices are good at.
+        """
+        if self.config.always_form_rows or self.engine.compute_device.is_async:
+            return True
+        spectral = self.config.penalty.spectral_eigenvalues(weights)
+        # Symmetrized similarity has row sums below n / k only; 4 bounds L in practice.
+        largest = float(spectral.max()) + 4.0 * self.config.penalty.alpha
+        condition = largest / float(spectral.min())
+        eps = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps)
+        # Infinite, not an error, past the range.
+        return bool(eps * condition * condition > MAX_DUAL_GRAM_LOSS)
+
+
+def _fixed_similarity(config: IterationConfig, initial_gram: Array) -> Array | None:
+    """The similarity that is the same in all steps; None if there is none."""
+    if config.graph is None or not isinstance(config.graph, str):
+        return config.graph
+    if config.graph == "fixed" and config.n_neighbors:
+        return config.learn_similarity(initial_gram)
+    return None
+
+
+def _diagonal(A: Array) -> Array:
+    """Diagonal of a square matrix of any array library."""
+    return array_namespace(A).linalg.diagonal(A)
+
+
+def relative_change(new: Array, old: Array) -> Array:
+    """``||new - old||_F / ||new||_F``, infinite where only ``new`` vanishes."""
+    xp, difference = array_namespace(new), new - old
+    if is_numpy_array(new):
+        # Not through BLAS: see ncarl.core.linalg on its idle threads.
+        distance = np.sqrt(np.einsum("ij,ij->", difference, difference))
+        norm = np.sqrt(np.einsum("ij,ij->", new, new))
+    else:
+        distance = xp.linalg.vector_norm(difference)
+        norm = xp.linalg.vector_norm(new)
+    safe = xp.where(norm > 0.0, norm, xp.ones_like(norm))
+    at_zero = xp.where(distance > 0.0, xp.full_like(norm, math.inf), distance)
+    return xp.where(norm > 0.0, distance / safe, at_zero)
+
+
+def _seconds_by_part(
+    marks: tuple[Any, Any, Any, Any], sums: RowSums
+) -> dict[str, float]:
+    """Seconds of a step by part; threads share the time of the pass over the rows."""
+    start, weighed, ready, done = marks
+    rows = sum(seconds_between(first, middle) for first, middle, _ in sums.timestamps)
+    gram = sum(seconds_between(middle, last) for _, middle, last in sums.timestamps)
+    share = rows / (rows + gram) if rows + gram > 0.0 else 1.0
+    passed = seconds_between(ready, done)
+    return {
+        "eigen": seconds_between(start, weighed),
+        "kernel": seconds_between(weighed, ready),
+        "rows": passed * share,
+        "gram": passed * (1.0 - share),
+    }
+
+
+class KernelCheckpointFile(CheckpointFile):
+    """Checkpoint file of a fit of a kernel.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        The file, and how often it is written.
+    owner : mapping
+        Data and parameters of the fit; see `CheckpointFile`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, owner: Mapping[str, Any]) -> None:
+        super().__init__(checkpoint, KERNEL_KIND, owner)
+
+    def maybe_save_iterate(
+        self,
+        iterate: KernelIterate,
+        history: History,
+        to_host: Callable[[KernelIterate], KernelIterate],
+        *,
+        last: bool = False,
+    ) -> None:
+        """Write the state after a step if that is due, or if it is the last one.
+
+        Parameters
+        ----------
+        iterate : KernelIterate
+            The step.
+        history : History
+            Records of the steps so far.
+        to_host : callable
+            Copies the arrays of the step to host memory.
+        last : bool
+            Whether the fit ends here.
+        """
+
+        def make_contents() -> CheckpointContents:
+            return _pack_kernel_iterate(to_host(iterate), history)
+
+        self.maybe_save(f"step {iterate.step}", make_contents, last=last)
+
+    def load_iterate(self) -> tuple[KernelIterate, History] | None:
+        """The step in the file and the history up to it; None without a file."""
+        return self.load_step(_unpack_kernel_iterate)
+
+
+def _pack_kernel_iterate(
+    iterate: KernelIterate, history: History
+) -> CheckpointContents:
+    """A step as what JSON can hold, and arrays."""
+    kernel = iterate.kernel
+    arrays = {"gram": iterate.gram, "K": kernel.K}
+    if kernel.P is not None:
+        arrays["P"] = kernel.P
+    if iterate.similarity is not None:
+        arrays["similarity"] = iterate.similarity
+    header = {
+        "history": truncate_history(history, iterate.step),
+        "noise": kernel.s,
+        "fit": iterate.fit,
+        "may_stop": iterate.may_stop,
+    }
+    return header, arrays
+
+
+def _unpack_kernel_iterate(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], history: History
+) -> KernelIterate:
+    """The iterate that a checkpoint holds."""
+    columns = history.columns
+    return KernelIterate(
+        step=int(columns["step"][-1]),
+        gram=np.ascontiguousarray(arrays["gram"]),
+        kernel=Kernel(arrays["K"], arrays.get("P"), float(header["noise"])),
+        similarity=arrays.get("similarity"),
+        objective=columns["objective"][-1],
+        fit=float(header["fit"]),
+        change=columns["change"][-1],
+        jitter=columns["jitter"][-1],
+        seconds={},
+        may_stop=bool(header["may_stop"]),
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked parameters of one fit; see the estimators for what they mean."""
+
+    alpha: float
+    n_neighbors: int
+    gamma: float | None
+    graph: Any
+    weights: str
+    delta: float
+    max_iter: int
+    tol: float
+
+
+class KernelProblem:
+    """A matrix prepared for fits: centered, scaled, cut into blocks and placed.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Observed entries, in the orientation of the kernel.
+    center : {"none", "mean", "columns", "rows", "two-way"}
+        Effects to subtract first.
+    scaled : bool
+        Whether columns are divided by the standard deviation of their residuals.
+    dtype : {"float64", "float32"}
+        Precision of the work.
+    engine : Engine
+        Runs the work on rows.
+    keep_empty : bool
+        Whether columns without observed entries take part in the fit. They do in the
+        authors' code, and where a given graph links them to others; else the kernel is
+        learned without them.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        center: str,
+        scaled: bool,
+        dtype: str,
+        engine: Engine,
+        *,
+        keep_empty: bool,
+    ) -> None:
+        summary = dataset.summary
+        self.shape = summary.shape
+        self.n_observed = summary.n_observed
+        self.n_observed_rows = summary.n_observed_rows
+        self.unit = summary.unit
+        inner = dataset.map_values(Rescale(self.unit))
+        # What an empty row gets without a center: the mean, by column where columns
+        # have units of their own.
+        means = fit_centering(inner, "columns" if scaled else "mean", scaled=False)
+        self.fallback_values = means.mean + means.column_effects
+        self.is_centered = center != "none"
+        self.centering: Centering = fit_centering(inner, center, scaled)
+        self.empty_columns = summary.column_counts == 0
+        self.kept_columns = np.flatnonzero(~self.empty_columns | keep_empty)
+        self.needs_precision = summary.needs_precision(len(self.kept_columns))
+        engine.compute_device.check_memory(
+            len(self.kept_columns), np.dtype(dtype).itemsize
+        )
+        self.engine = engine
+        self.dtype = dtype
+        prepare = CenterRows(self.centering, self.kept_columns, dtype)
+        dataset.release()
+        self.blocks = inner.place_blocks(engine, prepare)
+
+    @cached_property
+    def initial_gram(self) -> Array:
+        """Gram matrix of the zero-filled residuals."""
+        return zero_filled_gram(self.engine, self.blocks)
+
+    def effective_n_neighbors(self, settings: Settings) -> int:
+        """Neighbors that the graph can have at most; 0 for no graph."""
+        return min(settings.n_neighbors, len(self.kept_columns) - 1)
+
+    def iteration_config(
+        self, settings: Settings, *, warm: bool = False
+    ) -> IterationConfig:
+        """What does not change between the steps of a fit with these settings."""
+        faithful = settings.weights == "pinv"
+        # Clipped to where it still keeps an eigenvalue of 0 away from 0.
+        shift = min(max(AUTHORS_SHIFT / self.unit / self.unit, 1e-30), 1e300)
+        graph = settings.graph if settings.alpha > 0.0 else None
+        if graph is not None and not isinstance(graph, str):
+            graph = self.engine.compute_device.from_numpy(graph.astype(self.dtype))
+        return IterationConfig(
+            penalty=QuadraticPenalty(
+                settings.alpha, settings.delta, settings.gamma, unscaled_delta=faithful
+            ),
+            rule=self._weight_rule(settings, shift),
+            n_neighbors=self.effective_n_neighbors(settings),
+            graph=graph,
+            distance_shift=shift if faithful else 0.0,
+            needs_precision=self.needs_precision,
+            warm_steps=WARM_STEPS if warm else 0,
+            always_form_rows=faithful,
+        )
+
+    def _weight_rule(self, settings: Settings, shift: float) -> WeightRule:
+        """The weight rule that the settings name."""
+        if settings.weights == "smooth":
+            return SmoothWeights()
+        if settings.weights == "pinv":
+            return (
+                PseudoInverseWeights()
+                if settings.gamma is None
+                else ShiftedInverseWeights(shift)
+            )
+        # Directions that the data can determine; empty rows and columns do not count.
+        directions = self.n_observed // (self.n_observed_rows + len(self.kept_columns))
+        if settings.gamma is None:
+            return FloorWeights(directions)
+        # Smoothed rows are nearly of low rank, and shares near the square root of the
+        # machine epsilon are rounding errors, which would grow from step to step.
+        return FloorWeights(directions, min_floor=MIN_NOISY_SHARE)
+
+    def run(
+        self,
+        settings: Settings,
+        *,
+        gram: Array | None = None,
+        checkpoint: KernelCheckpointFile | None = None,
+        observers: list[Observer] | None = None,
+    ) -> FitResult[KernelIterate]:
+        """Learn a kernel; continue from ``gram`` or the checkpoint if there is one."""
+        config = self.iteration_config(settings, warm=gram is not None)
+        kept = checkpoint.load_iterate() if checkpoint else None
+        history, step = History(), 0
+        if kept is not None:
+            last, history = kept
+            converged = last.may_stop and last.change < settings.tol
+            if converged or last.step >= settings.max_iter:
+                return FitResult(last, history.columns, converged)
+            step, gram = last.step, last.gram
+            del last, kept  # frees its other arrays
+        gram = (
+            self.initial_gram
+            if gram is None
+            else self.engine.compute_device.from_numpy(gram)
+        )
+        savers: list[Observer] = []
+        if checkpoint is not None:
+            savers.append(
+                lambda i, h: checkpoint.maybe_save_iterate(i, h, self._to_host)
+            )
+        iterates = kernel_iterates(
+            self.engine, self.blocks, config, self.initial_gram, gram, step
+        )
+        result = drive(
+            iterates,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            observers=savers + (observers or []),
+            history=history,
+            scale=min(self.unit * self.unit, 1e300),
+        )
+        if checkpoint is not None:
+            checkpoint.maybe_save_iterate(
+                result.last, history, self._to_host, last=True
+            )
+        return result
+
+    def _to_host(self, iterate: KernelIterate) -> KernelIterate:
+        """The iterate with its arrays in host memory."""
+        fetch = self.engine.compute_device.to_numpy
+        return replace(
+            iterate,
+            gram=fetch(iterate.gram),
+            kernel=iterate.kernel.map_arrays(fetch),
+            similarity=fetch(iterate.similarity),
+        )
+
+    def model(
+        self,
+        settings: Settings,
+        result: FitResult[KernelIterate],
+        *,
+        to_host: bool = True,
+    ) -> KernelModel:
+        """The fitted model of a run; its kernel may stay on the device."""
+        noisy = settings.gamma is not None
+        sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
+        no_fallback = self.is_centered or settings.weights == "pinv"
+        device = self.engine.compute_device
+        with device.compute_context(self.shape[1]):
+            kernel = self._expand_kernel(result.last.kernel)
+        return KernelModel(
+            kernel=kernel.map_arrays(device.to_numpy) if to_host else kernel,
+            centering=self.centering,
+            unit=self.unit,
+            sigma=sigma,
+            empty_columns=self.empty_columns & (settings.weights != "pinv"),
+            fallback=np.zeros(self.shape[1]) if no_fallback else self.fallback_values,
+            dtype=self.dtype,
+        )
+
+    def similarity(self, result: FitResult[KernelIterate]) -> Any:
+        """The last graph of a run, as a SciPy array; without entries if none."""
+        n = self.shape[1]
+        if result.last.similarity is None:
+            return csr_array((n, n))
+        device = self.engine.compute_device
+        with device.compute_context(n):
+            S = device.to_scipy(result.last.similarity)
+        if len(self.kept_columns) == n:
+            return S
+        empty = np.flatnonzero(self.empty_columns)
+        S, ones = S.tocoo(), np.ones(len(empty), dtype=S.dtype)
+        rows = np.concatenate([self.kept_columns[S.coords[0]], empty])
+        columns = np.concatenate([self.kept_columns[S.coords[1]], empty])
+        values = np.concatenate([S.data, ones])
+        return csr_array((values, (rows, columns)), shape=(n, n))
+
+    def _expand_kernel(self, kernel: Kernel) -> Kernel:
+        """The kernel of all columns; empty ones get the mean variance of the others."""
+        n = self.shape[1]
+        if len(self.kept_columns) == n:
+            return kernel
+        # Summed on the host, so that a kernel from a checkpoint gives the same bits.
+        variances = self.engine.compute_device.to_numpy(_diagonal(kernel.K))
+        mean = float(np.mean(variances))
+        K = embed_submatrix(kernel.K, self.kept_columns, n, mean)
+        if kernel.P is None:
+            return Kernel(K, None, kernel.s)
+        P = embed_submatrix(kernel.P, self.kept_columns, n, 1.0 / (mean + kernel.s))
+        return Kernel(K, P, kernel.s)
+
+
+def make_kernel_checkpoint(
+    path: Any, dataset: Dataset, owner: dict[str, Any]
+) -> KernelCheckpointFile:
+    """The checkpoint at ``path`` for a fit of these data with these parameters."""
+    data = {"shape": list(dataset.summary.shape), "data": dataset.fingerprint()}
+    return KernelCheckpointFile(Checkpoint.coerce(path), {**owner, **data})

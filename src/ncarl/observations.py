@@ -1,0 +1,375 @@
+"""Observed entries of a matrix in CSR format, and their fingerprint."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ncarl.core.rows import observed_entries
+from ncarl.core.types import Array
+
+#: Rows of a dense array are scanned in pieces of about this many numbers.
+SCAN_SIZE = 4_000_000
+#: Largest number of columns, whose indices have 32 bits.
+MAX_COLUMNS = 2**31 - 1
+#: Odd multipliers of the two words of a fingerprint. Rows are weighted with powers of
+#: them, so that the order of rows matters.
+HASH_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+HASH_MODULUS = 2**64
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Observed entries as compressed sparse rows; what is not stored is missing.
+
+    Attributes
+    ----------
+    indptr : array of int64, shape (m + 1,)
+        Row ``i`` has the entries ``indptr[i]:indptr[i + 1]``.
+    indices : array of int32, shape (entries,)
+        Columns, increasing within a row, without duplicates.
+    values : array of float, shape (entries,)
+        Values of the entries; zeros are observed values.
+    shape : tuple of int
+        Shape of the matrix.
+    """
+
+    indptr: Array
+    indices: Array
+    values: Array
+    shape: tuple[int, int]
+
+    @classmethod
+    def from_dense(cls, X: Array) -> Observations:
+        """Observed entries of a dense array, NaN marking missing ones.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Observations.from_dense(np.array([[1.0, np.nan], [0.0, 2.0]])).n_observed
+        3
+        """
+        m, n = X.shape
+        step = max(1, SCAN_SIZE // max(1, n))
+        counts = [np.zeros(1, np.int64)]
+        columns, values = [np.empty(0, np.int32)], [np.empty(0)]
+        for first in range(0, m, step):
+            found = observed_entries(np.asarray(X[first : first + step]))
+            counts.append(found[0])
+            columns.append(found[1])
+            values.append(found[2])
+        indptr = np.cumsum(np.concatenate(counts))
+        return cls(indptr, np.concatenate(columns), np.concatenate(values), (m, n))
+
+    @classmethod
+    def from_sparse(cls, X: Any) -> Observations:
+        """Observed entries of a scipy.sparse matrix: those it stores, except NaN.
+
+        Raises
+        ------
+        ValueError
+            If there are duplicate entries.
+        """
+        if max(X.shape) > MAX_COLUMNS:
+            raise ValueError(
+                f"X must have at most {MAX_COLUMNS} rows and columns, got shape "
+                f"{X.shape}; number its rows and columns from 0 without gaps"
+            )
+        csr = _copy_as_csr(X)
+        if not csr.has_sorted_indices:
+            csr = csr.sorted_indices()
+        _refuse_duplicates(csr)
+        values = csr.data.astype(np.float64, copy=False)
+        found = cls(
+            csr.indptr.astype(np.int64, copy=False),
+            csr.indices.astype(np.int32, copy=False),
+            values,
+            (int(csr.shape[0]), int(csr.shape[1])),
+        )
+        gaps = np.isnan(values)
+        return found.drop_entries(gaps) if gaps.any() else found
+
+    @classmethod
+    def vstack(cls, parts: Sequence[Observations]) -> Observations:
+        """Rows of several matrices with the same columns, one below the other."""
+        counts = [part.row_counts for part in parts]
+        indptr = np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
+        return cls(
+            indptr,
+            np.concatenate([part.indices for part in parts]),
+            np.concatenate([part.values for part in parts]),
+            (len(indptr) - 1, parts[0].shape[1]),
+        )
+
+    @property
+    def n_observed(self) -> int:
+        """Number of observed entries."""
+        return len(self.values)
+
+    @property
+    def rows(self) -> Array:
+        """Row of each entry."""
+        counts = np.diff(self.indptr)
+        return np.repeat(np.arange(self.shape[0], dtype=np.int64), counts)
+
+    @property
+    def row_counts(self) -> Array:
+        """Observed entries in each row."""
+        return np.diff(self.indptr)
+
+    @cached_property
+    def column_counts(self) -> Array:
+        """Observed entries in each column."""
+        return np.bincount(self.indices, minlength=self.shape[1])
+
+    def row_columns(self, i: int) -> Array:
+        """Observed columns of row ``i``."""
+        return self.indices[self.indptr[i] : self.indptr[i + 1]]
+
+    def with_values(self, values: Array) -> Observations:
+        """The same pattern with other values."""
+        return Observations(self.indptr, self.indices, values, self.shape)
+
+    def transpose(self) -> Observations:
+        """The transposed matrix."""
+        transposed = self.to_csr().T.tocsr()
+        return Observations(
+            transposed.indptr.astype(np.int64, copy=False),
+            transposed.indices.astype(np.int32, copy=False),
+            transposed.data,
+            (self.shape[1], self.shape[0]),
+        )
+
+    def take_rows(self, rows: Array) -> Observations:
+        """Some rows, in the order given."""
+        small = self.n_observed <= MAX_COLUMNS  # SciPy uses one type for both
+        indptr = self.indptr.astype(np.int32) if small else self.indptr
+        chosen = sparse.csr_array((self.values, self.indices, indptr), self.shape)[rows]
+        return Observations(
+            chosen.indptr.astype(np.int64, copy=False),
+            chosen.indices.astype(np.int32, copy=False),
+            chosen.data,
+            chosen.shape,
+        )
+
+    def drop_entries(self, dropped: Array) -> Observations:
+        """All entries but those where the boolean array ``dropped`` is true."""
+        kept = ~dropped
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
+        return Observations(
+            before[self.indptr], self.indices[kept], self.values[kept], self.shape
+        )
+
+    def to_csr(self) -> Any:
+        """The entries as a scipy CSR array."""
+        return sparse.csr_array(
+            (self.values, self.indices, self.indptr), shape=self.shape
+        )
+
+    def fingerprint(self) -> str:
+        """Hash of shape, pattern and values."""
+        return Fingerprint.from_observations(self).hexdigest(self.shape[1])
+
+
+def _copy_as_csr(X: Any) -> Any:
+    """CSR copy of ``X`` with all entries it stores, zeros and duplicates included."""
+    if X.format == "dia":
+        # SciPy drops the zeros of a diagonal matrix when it converts one.
+        X = _dia_to_coo(X)
+    if X.format != "coo":
+        # A copy, so that later changes of X have no effect on a fitted model.
+        return X.tocsr(copy=True)
+    # SciPy sums the duplicates of a COO matrix when it converts one.
+    rows, cols = X.coords
+    order = np.lexsort((cols, rows))
+    counts = np.bincount(rows, minlength=X.shape[0])
+    indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return sparse.csr_array((X.data[order], cols[order], indptr), shape=X.shape)
+
+
+def _dia_to_coo(X: Any) -> Any:
+    """Diagonal matrix in COO format, stored zeros included."""
+    row_parts, col_parts, parts = [], [], []
+    for offset, diagonal in zip(X.offsets, X.data, strict=True):
+        cols = np.arange(max(0, offset), min(X.shape[0] + offset, len(diagonal)))
+        cols = cols[cols < X.shape[1]]
+        row_parts.append(cols - offset)
+        col_parts.append(cols)
+        parts.append(diagonal[cols])
+    if not parts:
+        return sparse.coo_array(X.shape)
+    places = (np.concatenate(row_parts), np.concatenate(col_parts))
+    return sparse.coo_array((np.concatenate(parts), places), shape=X.shape)
+
+
+def _refuse_duplicates(csr: Any) -> None:
+    """Raise if a sorted CSR matrix has duplicate entries."""
+    same = np.diff(csr.indices) == 0
+    ends = csr.indptr[1:-1]
+    same[ends[(ends > 0) & (ends < len(csr.indices))] - 1] = False
+    if same.any():
+        entry = int(np.flatnonzero(same)[0])
+        row = int(np.searchsorted(csr.indptr, entry, side="right")) - 1
+        raise ValueError(
+            f"X stores {int(same.sum())} entries twice, the first at row {row}, column "
+            f"{int(csr.indices[entry])}. Which value holds? Remove the duplicates, or "
+            "call X.sum_duplicates() if they are meant to be added."
+        )
+
+
+def from_triplets(
+    rows: Any, cols: Any, values: Any, shape: tuple[int, int] | None = None
+) -> Any:
+    """Sparse matrix of observed entries from their rows, columns and values.
+
+    Parameters
+    ----------
+    rows, cols : array-like of int, shape (entries,)
+        Indices, counted from 0.
+    values : array-like of float, shape (entries,)
+        Observed values; a zero is an observed value.
+    shape : tuple of int, optional
+        Shape of the matrix; by default the smallest that holds all indices.
+
+    Returns
+    -------
+    scipy.sparse.csr_array
+        Ready for ``fit``. Entries that are not stored are missing, not zero.
+
+    Examples
+    --------
+    >>> from ncarl import from_triplets
+    >>> from_triplets([0, 0, 1], [0, 2, 1], [5.0, 0.0, 3.0], shape=(2, 3)).nnz
+    3
+    """
+    positions = [_as_int_array(rows, "rows"), _as_int_array(cols, "cols")]
+    data = _as_float_array(values)
+    for name, array in (("rows", positions[0]), ("cols", positions[1])):
+        if array.ndim != 1 or data.ndim != 1 or len(array) != len(data):
+            raise ValueError(
+                "rows, cols and values must be one-dimensional and of one length, "
+                f"got shapes {positions[0].shape}, {positions[1].shape}, {data.shape}"
+            )
+        if len(array) and array.min() < 0:
+            raise ValueError(f"{name} must not be negative, got {array.min()}")
+    if not np.isfinite(data).all():
+        raise ValueError(
+            "values must be finite; leave out the triplets that are missing"
+        )
+    if shape is None:
+        shape = tuple(int(p.max()) + 1 if len(p) else 0 for p in positions)  # type: ignore[assignment]
+    size = _check_shape(shape)
+    for name, array, bound in zip(("rows", "cols"), positions, size, strict=True):
+        if len(array) and array.max() >= bound:
+            raise ValueError(
+                f"{name} holds {array.max()}, which is outside shape={size}"
+            )
+    coo = sparse.coo_array((data, tuple(positions)), shape=size)
+    return Observations.from_sparse(coo).to_csr()
+
+
+def _as_int_array(positions: Any, name: str) -> Array:
+    array = np.asarray(positions)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"{name} must be whole numbers, got dtype {array.dtype}")
+    return array.astype(np.int64)
+
+
+def _as_float_array(values: Any) -> Array:
+    array = np.asarray(values)
+    try:
+        if array.dtype.kind not in "cmM":
+            return array.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"values must be numbers, got dtype {array.dtype}")
+
+
+def _check_shape(shape: Any) -> tuple[int, int]:
+    try:
+        m, n = (operator.index(size) for size in shape)
+    except (TypeError, ValueError):
+        raise ValueError(f"shape must be two whole numbers, got {shape!r}") from None
+    if m < 1 or n < 1:
+        raise ValueError(f"shape must be at least (1, 1), got {shape!r}")
+    if max(m, n) > MAX_COLUMNS:
+        raise ValueError(
+            f"shape must be at most {MAX_COLUMNS} on each side, got {shape!r}; number "
+            "rows and columns from 0 without gaps"
+        )
+    return m, n
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Hash of some rows in two 64-bit words; those of consecutive rows can be added."""
+
+    n_rows: int
+    words: tuple[int, int]
+
+    @classmethod
+    def from_observations(cls, observed: Observations) -> Fingerprint:
+        """Fingerprint of some rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from ncarl.observations import Observations
+        >>> X = np.arange(6.0).reshape(3, 2)
+        >>> top, bottom, whole = (
+        ...     Fingerprint.from_observations(Observations.from_dense(rows))
+        ...     for rows in (X[:1], X[1:], X)
+        ... )
+        >>> top + bottom == whole
+        True
+        """
+        m = observed.shape[0]
+        words = []
+        for salt, factor in enumerate(HASH_MULTIPLIERS):
+            powers = np.full(m, factor, dtype=np.uint64)
+            powers[-1:] = 1
+            powers = np.multiply.accumulate(powers[::-1])[::-1]
+            words.append(int((row_hashes(observed, salt) * powers).sum()))
+        return cls(m, (words[0], words[1]))
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        """Fingerprint of these rows followed by the others."""
+        first, second = (
+            (mine * pow(factor, other.n_rows, HASH_MODULUS) + theirs) % HASH_MODULUS
+            for mine, theirs, factor in zip(
+                self.words, other.words, HASH_MULTIPLIERS, strict=True
+            )
+        )
+        return Fingerprint(self.n_rows + other.n_rows, (first, second))
+
+    def hexdigest(self, n_columns: int) -> str:
+        """The shape and the words as text."""
+        first, second = self.words
+        return f"{self.n_rows}x{n_columns}-{first:016x}{second:016x}"
+
+
+def row_hashes(observed: Observations, salt: int = 0) -> Array:
+    """64-bit hash of each row, from its columns and values."""
+    values = observed.values.astype(np.float64) + 0.0  # -0.0 becomes 0.0
+    columns = splitmix64(observed.indices.astype(np.uint64) + np.uint64(salt))
+    entries = splitmix64(values.view(np.uint64) ^ columns)
+    counts = observed.row_counts
+    hashes = counts.astype(np.uint64)
+    some = np.flatnonzero(counts)
+    if len(some):
+        hashes[some] += np.add.reduceat(entries, observed.indptr[some])
+    return splitmix64(hashes)
+
+
+def splitmix64(bits: Array) -> Array:
+    """Mix 64-bit words (SplitMix64): every output bit depends on all input bits."""
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

@@ -1,0 +1,589 @@
+"""Figures of missing entries: their pattern and the uncertainty of filled ones.
+
+Both are drawn from small summaries (`MissingPattern`, `ImputedEntries`), which can also
+be computed from matrices that are read in chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ncarl.core.types import Array
+from ncarl.observations import Observations
+from ncarl.plots.fit import (
+    as_observations,
+    column_stds,
+    find_column_names,
+    is_fitted_estimator,
+    predict_entries,
+)
+from ncarl.plots.style import (
+    BLUE,
+    DARK_GRAY,
+    GRAY,
+    INK,
+    MAX_TICK_LABELS,
+    MISSING_COLOR,
+    RED,
+    axis_labels,
+    despine,
+    set_tick_labels,
+)
+
+#: Most rows and columns of the image of a pattern; larger matrices are binned.
+MAX_CELLS = 300
+#: Missing entries that are sampled.
+MAX_SAMPLED_MISSING = 10_000
+#: Matrices with more entries than this are never made dense.
+MAX_DENSE_ENTRIES = 50_000_000
+#: Rows and columns with fewer observed entries are marked.
+MIN_OBSERVED = 2
+#: Most marked rows, and most marked columns, that are drawn.
+MAX_LINES = 300
+#: Observed entries light blue, missing ones white.
+OBSERVED_COLORMAP = LinearSegmentedColormap.from_list(
+    "observed", ["#ffffff", "#b5cce4"]
+)
+
+
+@dataclass(frozen=True)
+class MissingPattern:
+    """Pattern of the observed entries of a matrix.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the matrix.
+    image : array of shape (height, width)
+        Fraction of observed entries by bin; a bin is one entry if the matrix is small.
+    row_counts, column_counts : arrays of int
+        Observed entries of each row and each column.
+    """
+
+    shape: tuple[int, int]
+    image: Array
+    row_counts: Array
+    column_counts: Array
+
+    @property
+    def n_missing(self) -> int:
+        """Number of missing entries."""
+        return int(self.shape[0] * self.shape[1] - self.row_counts.sum())
+
+    def under_observed(self, min_observed: int) -> tuple[Array, Array]:
+        """Rows and columns with fewer observed entries than ``min_observed``."""
+        return (
+            np.flatnonzero(self.row_counts < min_observed),
+            np.flatnonzero(self.column_counts < min_observed),
+        )
+
+
+@dataclass(frozen=True)
+class ImputedEntries:
+    """Missing entries with their filled values and standard deviations.
+
+    Attributes
+    ----------
+    rows, columns : arrays of int, shape (entries,)
+        Their positions.
+    values : array of shape (entries,)
+        Filled values.
+    std : array of shape (entries,), or None
+        Standard deviations; None for a model without noise.
+    column_stds : array of shape (n,)
+        Standard deviation of each column over its observed entries; 0 for none.
+    """
+
+    rows: Array
+    columns: Array
+    values: Array
+    std: Array | None
+    column_stds: Array
+
+    @property
+    def relative_std(self) -> Array:
+        """Standard deviations over those of the columns; NaN for a constant column."""
+        scale = self.column_stds[self.columns]
+        if self.std is None:
+            return np.full(len(scale), np.nan)
+        safe = np.where(scale > 0.0, scale, 1.0)
+        relative: Array = np.where(scale > 0.0, self.std / safe, np.nan)
+        return relative
+
+
+def identifiability(
+    model: Any,
+    X: Any = None,
+    *,
+    names: Sequence[object] | None = None,
+    min_observed: int = MIN_OBSERVED,
+    title: str = "",
+) -> Figure:
+    """Pattern of missing entries, with rows and columns that cannot be identified.
+
+    Rows and columns without any observed entry are marked in red: they are filled by
+    means, whatever the model. Those with fewer observed entries than ``min_observed``
+    are marked in orange. The margins show the mean standard deviation of filled entries
+    by row and by column, relative to the standard deviation of the column: 1 is no
+    better than its mean. Without error bars they show the fraction of observed entries.
+
+    Parameters
+    ----------
+    model : fitted estimator, or a matrix with missing entries
+        The model; of a matrix alone the pattern is shown.
+    X : container of shape (m, n), optional
+        The matrix; by default that of the fit.
+    names : sequence of str, optional
+        Names of the columns; by default those of ``X`` or of the estimator.
+    min_observed : int
+        Observed entries that a row or a column needs.
+    title : str
+        Title of the figure; by default a description of the pattern.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, np.nan], [2.0, np.nan], [3.0, np.nan]])
+    >>> figure = identifiability(X)
+    >>> figure.get_suptitle()
+    '50.0% missing; no observed entry in 1 column, too few in 3 rows'
+    """
+    if is_fitted_estimator(model):
+        entries = resolve_observations(model, X)
+        imputed = sample_imputed_entries(model, entries, X=X)
+    else:
+        entries, imputed = as_observations(model if X is None else X), None
+    names = names if names is not None else find_column_names(X, model)
+    pattern = missing_pattern([entries], entries.shape)
+    return draw_pattern(
+        pattern, imputed, names=names, min_observed=min_observed, title=title
+    )
+
+
+def draw_pattern(
+    pattern: MissingPattern,
+    imputed: ImputedEntries | None,
+    *,
+    names: Sequence[object] | None = None,
+    min_observed: int = MIN_OBSERVED,
+    title: str = "",
+) -> Figure:
+    """The figure of `identifiability` from its summaries.
+
+    Parameters
+    ----------
+    pattern : MissingPattern
+        Pattern of the observed entries.
+    imputed : ImputedEntries or None
+        Missing entries with standard deviations, if there are any.
+    names : sequence of str, optional
+        Names of the columns.
+    min_observed : int
+        Observed entries that a row or a column needs.
+    title : str
+        Title of the figure; by default a description of the pattern.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl.observations import Observations
+    >>> X = Observations.from_dense(np.array([[1.0, np.nan], [2.0, 3.0]]))
+    >>> draw_pattern(missing_pattern([X], (2, 2)), None, min_observed=1).get_suptitle()
+    '25.0% missing; every row and every column has enough observed entries'
+    """
+    m, n = pattern.shape
+    figure = Figure(figsize=(8.0, 6.4), layout="constrained")
+    axes = figure.subplots(2, 2, width_ratios=(4, 1), height_ratios=(4, 1),
+                           sharex="col", sharey="row")  # fmt: skip
+    (main, right), (below, corner) = axes
+    corner.set_axis_off()
+    main.imshow(
+        pattern.image,
+        cmap=OBSERVED_COLORMAP,
+        vmin=0.0,
+        vmax=1.0,
+        aspect="auto",
+        interpolation="nearest",
+        extent=(0.5, n + 0.5, m + 0.5, 0.5),
+    )
+    marks = _mark_sparse_lines(main, pattern, min_observed)
+    _draw_margins(right, below, pattern, imputed)
+    main.set_ylabel("row")
+    main.tick_params(labelbottom=False)
+    shown = None if names is None else axis_labels(names, n)
+    if shown is not None:
+        set_tick_labels(below, shown, "x", first=1)
+    else:
+        below.set_xlabel("column")
+    if marks:
+        corner.legend(handles=marks, frameon=False, loc="center", fontsize=8.5)
+    figure.suptitle(
+        title or describe_pattern(pattern, min_observed), fontsize=11, color=INK
+    )
+    return figure
+
+
+def describe_pattern(pattern: MissingPattern, min_observed: int = MIN_OBSERVED) -> str:
+    """Fraction of missing entries, and numbers of rows and columns with too few.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl.observations import Observations
+    >>> X = Observations.from_dense(np.array([[1.0, np.nan], [2.0, 3.0]]))
+    >>> describe_pattern(missing_pattern([X], (2, 2)))
+    '25.0% missing; too few observed entries in 1 row and 1 column'
+    """
+    m, n = pattern.shape
+    missing = f"{pattern.n_missing / max(m * n, 1):.1%} missing"
+    counts = (pattern.row_counts, pattern.column_counts)
+    empty = _format_counts([int((c == 0).sum()) for c in counts])
+    sparse = _format_counts([int(((c > 0) & (c < min_observed)).sum()) for c in counts])
+    if empty and sparse:
+        return f"{missing}; no observed entry in {empty}, too few in {sparse}"
+    if empty:
+        return f"{missing}; no observed entry in {empty}"
+    if sparse:
+        return f"{missing}; too few observed entries in {sparse}"
+    return f"{missing}; every row and every column has enough observed entries"
+
+
+def _format_counts(counts: Sequence[int]) -> str:
+    """Numbers of rows and columns in words; empty if both are 0."""
+    parts = [
+        f"{count:,} {word}{'' if count == 1 else 's'}"
+        for count, word in zip(counts, ("row", "column"), strict=True)
+        if count
+    ]
+    return " and ".join(parts)
+
+
+def _mark_sparse_lines(
+    ax: Any, pattern: MissingPattern, min_observed: int
+) -> list[Line2D]:
+    """Draw lines over rows and columns with too few entries; return the legend."""
+    legend = []
+    kinds = (
+        (0, 1, RED, "none observed"),
+        (1, min_observed, MISSING_COLOR, f"fewer than {min_observed} observed"),
+    )
+    for low, high, color, label in kinds:
+        drawn = False
+        for counts, draw in ((pattern.row_counts, ax.axhline),
+                             (pattern.column_counts, ax.axvline)):  # fmt: skip
+            places = np.flatnonzero((counts >= low) & (counts < high))
+            drawn |= len(places) > 0
+            for place in places[:MAX_LINES]:
+                draw(place + 1, color=color, linewidth=1.4, alpha=0.75, zorder=2)
+        if drawn:
+            legend.append(Line2D([], [], color=color, linewidth=2, label=label))
+    return legend
+
+
+def _draw_margins(
+    right: Any, below: Any, pattern: MissingPattern, imputed: ImputedEntries | None
+) -> None:
+    """Draw standard deviations, or fractions observed, of rows and columns."""
+    m, n = pattern.shape
+    has_std = imputed is not None and imputed.std is not None
+    if imputed is not None and has_std:
+        rows = group_means(imputed.rows, imputed.relative_std, m)
+        columns = group_means(imputed.columns, imputed.relative_std, n)
+        label = "standard deviation\n(column = 1)"
+    else:
+        rows = pattern.row_counts / max(n, 1)
+        columns = pattern.column_counts / max(m, 1)
+        label = "fraction\nobserved"
+    size = 3.0 if max(m, n) <= 200 else 1.5
+    down, across = _bin_means(rows), _bin_means(columns)
+    right.plot(down[1], down[0], ".", color=BLUE, markersize=size + 1.5)
+    below.plot(*across, ".", color=BLUE, markersize=size + 1.5)
+    top = np.nanmax(np.concatenate([[1.0], rows, columns]))
+    right.set_xlim(0.0, 1.08 * float(top))
+    below.set_ylim(0.0, 1.08 * float(top))
+    if has_std:
+        right.axvline(1.0, color=GRAY, linestyle="--", linewidth=1)
+        below.axhline(1.0, color=GRAY, linestyle="--", linewidth=1)
+    right.xaxis.tick_top()
+    right.xaxis.set_label_position("top")
+    right.tick_params(labeltop=True, labelbottom=False)
+    right.set_xlabel(label, fontsize=9, color=DARK_GRAY)
+    below.set_ylabel(label, fontsize=9, color=DARK_GRAY)
+    despine(right)
+    despine(below)
+    right.spines["top"].set_visible(True)
+    right.spines["top"].set_color(GRAY)
+    right.spines["bottom"].set_visible(False)
+
+
+def _bin_means(values: Array, max_points: int = 1000) -> tuple[Array, Array]:
+    """Positions and values, averaged over bins if there are too many to draw."""
+    if len(values) <= max_points:
+        return np.arange(1, len(values) + 1), values
+    cell = np.arange(len(values)) * max_points // len(values)
+    places = group_means(cell, np.arange(1.0, len(values) + 1.0), max_points)
+    return places, group_means(cell, values, max_points)
+
+
+def uncertainty(
+    model: Any,
+    X: Any = None,
+    *,
+    names: Sequence[object] | None = None,
+    title: str = "Standard deviations of filled entries, by column",
+) -> Figure:
+    """Standard deviations of filled entries by column, the smallest on top.
+
+    A bar goes from the 5th to the 95th percentile of the standard deviations, its
+    broad part over the middle half, the dot is the median. All are relative to the
+    standard deviation of the column: 1 is no better than its mean.
+
+    Parameters
+    ----------
+    model : fitted estimator with error bars, or array of shape (m, n)
+        A fit; or standard deviations, NaN or 0 at observed entries.
+    X : container of shape (m, n), optional
+        The matrix; by default that of the fit. Needed with an array.
+    names : sequence of str, optional
+        Names of the columns; by default those of ``X`` or of the estimator.
+    title : str
+        Title of the figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, np.nan], [2.0, 4.0], [np.nan, 6.0]])
+    >>> std = np.array([[0.0, 0.8], [0.0, 0.0], [0.2, 0.0]])
+    >>> figure = uncertainty(std, X, names=["a", "b"])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['a', 'b']
+    """
+    if is_fitted_estimator(model):
+        entries = resolve_observations(model, X)
+        imputed = sample_imputed_entries(model, entries, X=X)
+    else:
+        if X is None:
+            raise ValueError("X, the matrix with its gaps, is needed beside an array")
+        imputed = _imputed_from_std(
+            np.asarray(model, dtype=np.float64), as_observations(X)
+        )
+    names = names if names is not None else find_column_names(X, model)
+    return draw_uncertainty(imputed, names=names, title=title)
+
+
+def _imputed_from_std(std: Array, entries: Observations) -> ImputedEntries:
+    """Imputed entries from an array of standard deviations."""
+    if std.shape != entries.shape:
+        raise ValueError(
+            f"standard deviations must have the shape of X, {entries.shape}, got "
+            f"{std.shape}"
+        )
+    i, j = sample_missing(entries, std.size)
+    values = np.full(len(i), np.nan)
+    return ImputedEntries(i, j, values, std[i, j], column_stds(entries))
+
+
+def draw_uncertainty(
+    imputed: ImputedEntries, *, names: Sequence[object] | None = None, title: str = ""
+) -> Figure:
+    """The figure of `uncertainty` from its summary.
+
+    Parameters
+    ----------
+    imputed : ImputedEntries
+        Missing entries and their standard deviations.
+    names : sequence of str, optional
+        Names of the columns.
+    title : str
+        Title of the figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows, columns, std = np.array([0, 1]), np.array([0, 0]), np.array([0.5, 0.7])
+    >>> imputed = ImputedEntries(rows, columns, np.zeros(2), std, np.array([1.0]))
+    >>> figure = draw_uncertainty(imputed, names=["a"])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['a']
+    """
+    relative, n = imputed.relative_std, len(imputed.column_stds)
+    valid = np.isfinite(relative)
+    if not valid.any():
+        raise ValueError(
+            "there is no filled entry with a standard deviation; use BayesianNCARL, "
+            "and a matrix with gaps"
+        )
+    columns, quantiles = _column_quantiles(imputed.columns[valid], relative[valid])
+    all_names = axis_labels(names, n)
+    height = 1.3 + 0.21 * min(len(columns), MAX_TICK_LABELS)
+    figure = Figure(figsize=(6.8, height), layout="constrained")
+    ax = figure.add_subplot()
+    _draw_quantile_bars(ax, quantiles)
+    set_tick_labels(ax, [all_names[j] for j in columns], "y")
+    ax.set_xlabel("standard deviation of filled entries / standard deviation of column")
+    ax.set_title(title, fontsize=11, color=INK)
+    despine(ax, grid="x")
+    return figure
+
+
+def _column_quantiles(columns: Array, values: Array) -> tuple[Array, Array]:
+    """Columns with values and their quantiles, by increasing median."""
+    order = np.lexsort((values, columns))
+    distinct, starts = np.unique(columns[order], return_index=True)
+    parts = np.split(values[order], starts[1:])
+    quantiles = np.array([np.quantile(p, (0.05, 0.25, 0.5, 0.75, 0.95)) for p in parts])
+    rank = np.argsort(quantiles[:, 2], kind="stable")
+    return distinct[rank], quantiles[rank]
+
+
+def _draw_quantile_bars(ax: Any, quantiles: Array) -> None:
+    """Draw a horizontal bar for each column."""
+    count = len(quantiles)
+    places = np.arange(count)
+    thick = 5.0 if count <= MAX_TICK_LABELS else max(0.8, 200.0 / count)
+    ax.hlines(places, quantiles[:, 0], quantiles[:, 4], color="#b9cbe0", linewidth=1.5)
+    ax.hlines(places, quantiles[:, 1], quantiles[:, 3], color="#8fb0d3",
+              linewidth=thick)  # fmt: skip
+    ax.plot(quantiles[:, 2], places, "o", color=BLUE, markersize=min(4.5, thick))
+    ax.axvline(1.0, color=GRAY, linestyle="--", linewidth=1)
+    ax.set_xlim(0.0, max(1.1, 1.05 * float(quantiles[:, 4].max())))
+    ax.set_ylim(count - 0.4, -0.6)
+
+
+def missing_pattern(
+    chunks: Iterable[Observations], shape: tuple[int, int]
+) -> MissingPattern:
+    """Pattern of a matrix whose rows come in chunks, in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = Observations.from_dense(np.array([[1.0, np.nan], [2.0, 3.0]]))
+    >>> missing_pattern([X], (2, 2)).image.tolist()
+    [[1.0, 0.0], [1.0, 1.0]]
+    """
+    m, n = shape
+    height, width = max(1, min(m, MAX_CELLS)), max(1, min(n, MAX_CELLS))
+    counts = np.zeros((height, width))
+    row_counts, column_counts = np.zeros(m, np.int64), np.zeros(n, np.int64)
+    first = 0
+    for chunk in chunks:
+        end = first + chunk.shape[0]
+        row_counts[first:end] = chunk.row_counts
+        column_counts += chunk.column_counts
+        down = (chunk.rows + first) * height // m
+        right = chunk.indices.astype(np.int64) * width // n
+        cells = np.bincount(down * width + right, minlength=height * width)
+        counts += cells.reshape(height, width)
+        first = end
+    tall = np.bincount(np.arange(m) * height // max(m, 1), minlength=height)
+    broad = np.bincount(np.arange(n) * width // max(n, 1), minlength=width)
+    return MissingPattern(
+        shape, counts / np.outer(tall, broad), row_counts, column_counts
+    )
+
+
+def resolve_observations(model: Any, X: Any) -> Any:
+    """Observed entries of ``X``, or of the matrix of the fit."""
+    if X is not None:
+        return as_observations(X)
+    kept = getattr(model, "training_", None)
+    if kept is None:
+        raise ValueError(
+            "the fit kept none of its entries (it was streamed, or loaded from a "
+            "file); give the matrix as X"
+        )
+    return kept
+
+
+def sample_imputed_entries(
+    model: Any,
+    entries: Observations,
+    *,
+    X: Any = None,
+    max_entries: int = MAX_SAMPLED_MISSING,
+) -> ImputedEntries:
+    """Predictions of missing entries, or of a sample if there are many.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The model.
+    entries : Observations
+        The observed entries.
+    X : container, optional
+        The matrix, if it is not that of the fit.
+    max_entries : int
+        Most missing entries to sample, evenly over the columns.
+    """
+    i, j = sample_missing(entries, max_entries)
+    stds = column_stds(entries)
+    if len(i) == 0:
+        return ImputedEntries(i, j, np.empty(0), None, stds)
+    return ImputedEntries(i, j, *predict_entries(model, i, j, X), stds)
+
+
+def sample_missing(entries: Observations, max_entries: int) -> tuple[Array, Array]:
+    """Rows and columns of about ``max_entries`` missing entries, sorted by row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = Observations.from_dense(np.array([[1.0, np.nan], [2.0, 3.0]]))
+    >>> [places.tolist() for places in sample_missing(X, 10)]
+    [[0], [1]]
+    """
+    (m, n), rng = entries.shape, np.random.default_rng(0)
+    if m * n > MAX_DENSE_ENTRIES:
+        return _sample_missing_large(entries, max_entries, rng)
+    missing = np.ones((m, n), dtype=bool)
+    missing[entries.rows, entries.indices] = False
+    i, j = np.nonzero(missing)
+    if len(i) > max_entries:
+        # Stratified by column, so that every column is represented.
+        share = max(1, max_entries // n)
+        order = rng.permutation(len(i))
+        order = order[np.argsort(j[order], kind="stable")]
+        starts = np.searchsorted(j[order], np.arange(n))
+        kept = np.sort(order[np.arange(len(order)) - starts[j[order]] < share])
+        i, j = i[kept], j[kept]
+    return i, j
+
+
+def _sample_missing_large(
+    entries: Observations, max_entries: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Missing entries among random positions, for matrices too large to be dense."""
+    m, n = entries.shape
+    keys = entries.rows * n + entries.indices
+    share = 1.0 - len(keys) / (m * n)
+    count = int(min(4 * max_entries / max(share, 1e-3), 1e6))
+    drawn = np.unique(rng.integers(0, m * n, count))
+    after = np.minimum(np.searchsorted(keys, drawn), max(len(keys) - 1, 0))
+    missing = drawn[keys[after] != drawn] if len(keys) else drawn
+    if len(missing) > max_entries:
+        missing = np.sort(rng.choice(missing, max_entries, replace=False))
+    return missing // n, missing % n
+
+
+def group_means(groups: Array, values: Array, n_groups: int) -> Array:
+    """Mean of the finite values of each group; NaN for groups without any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> group_means(np.array([0, 0, 2]), np.array([1.0, 3.0, 5.0]), 3).tolist()
+    [2.0, nan, 5.0]
+    """
+    some = np.isfinite(values)
+    counts = np.bincount(groups[some], minlength=n_groups)
+    sums = np.bincount(groups[some], values[some], minlength=n_groups)
+    means: Array = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    return means

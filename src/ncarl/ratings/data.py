@@ -1,0 +1,636 @@
+"""Ratings as tables: ids of users and items, columns read, results returned.
+
+`Vocabulary` maps ids to positions, `read_columns` and its relatives take ratings from
+frames, mappings and rows, and `as_table` makes tables of the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from ncarl.core.types import Array
+from ncarl.datasets.movielens import Ratings
+from ncarl.io.base import is_frame, is_polars, library_of
+
+#: Types of ids, by the name of their kind in saved files.
+ID_TYPES: dict[str, type] = {"int": int, "str": str, "uuid": UUID}
+#: One id of every kind, to give columns without rows their type.
+SAMPLE_IDS = {"int": 0, "str": "", "uuid": UUID(int=0)}
+#: Rules for several ratings of one item by one user.
+DUPLICATES = ("error", "last", "mean")
+#: Number of reasons that the text of an explanation lists one by one.
+MAX_REASONS = 5
+
+
+class UnknownIdError(LookupError, ValueError):
+    """A user or an item that the fit has not seen."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Ids of one kind, in increasing order, and their positions.
+
+    Examples
+    --------
+    >>> ids, codes = Vocabulary.from_column("item", ["b", "a", "b"])
+    >>> ids.values, codes.tolist(), ids.find("b"), ids.find("c")
+    (('a', 'b'), [1, 0, 1], 1, None)
+    """
+
+    name: str  # for messages: "user" or "item"
+    kind: str  # a key of `ID_TYPES`
+    values: tuple[Any, ...]
+
+    @classmethod
+    def from_column(cls, name: str, column: Sequence[Any]) -> tuple[Vocabulary, Array]:
+        """Vocabulary of a column, and the position of each of its entries."""
+        entries, kind = normalize_ids(name, column)
+        seen: dict[Any, int] = {}  # by first occurrence
+        codes = [seen.setdefault(entry, len(seen)) for entry in entries]
+        vocabulary = cls(name, kind, tuple(sorted(seen)))
+        order = np.array(
+            [vocabulary.positions[value] for value in seen], dtype=np.int64
+        )
+        return vocabulary, order[np.array(codes, dtype=np.int64)]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def positions(self) -> dict[Any, int]:
+        """Position of each id."""
+        return {value: position for position, value in enumerate(self.values)}
+
+    def find(self, value: Any) -> int | None:
+        """Position of an id, None if it is unknown."""
+        try:
+            # True equals 1 but is not an id.
+            return None if isinstance(value, bool) else self.positions.get(value)
+        except TypeError:  # it cannot be hashed
+            return None
+
+    def position_of(self, value: Any) -> int:
+        """Position of an id; raise `UnknownIdError` if it is unknown."""
+        position = self.find(value)
+        if position is None:
+            raise UnknownIdError(self.unknown_message(value))
+        return position
+
+    def encode(self, column: Iterable[Any]) -> Array:
+        """Position of each entry of a column, -1 for unknown ones."""
+        positions = (self.find(value) for value in column)
+        return np.array([-1 if k is None else k for k in positions], dtype=np.int64)
+
+    def unknown_message(self, value: Any) -> str:
+        """Error message for an unknown id."""
+        text = f"{self.name} {value!r} is not known"
+        other = self.parse(value)
+        if other is not None:
+            return f"{text}; did you mean {other!r} ({type(other).__name__})"
+        some = ", ".join(repr(known) for known in self.values[:3])
+        return f"{text}; there are {len(self)} {self.name}s, such as {some}"
+
+    def parse(self, value: Any) -> Any:
+        """The known id that is written like ``value``, None if there is none."""
+        try:
+            parsed = ID_TYPES[self.kind](str(value))
+        except ValueError:
+            return None
+        return parsed if parsed in self.positions else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to a JSON-serializable dict."""
+        plain = [str(v) if self.kind == "uuid" else v for v in self.values]
+        return {"kind": self.kind, "values": plain}
+
+    @classmethod
+    def from_json(cls, name: str, content: dict[str, Any]) -> Vocabulary:
+        """Vocabulary from the dict of `to_json`."""
+        kind = content["kind"]
+        return cls(name, kind, tuple(ID_TYPES[kind](v) for v in content["values"]))
+
+
+def normalize_ids(name: str, column: Sequence[Any]) -> tuple[list[Any], str]:
+    """Convert a column to plain Python ids of one kind; also return the kind.
+
+    Raises
+    ------
+    ValueError
+        If an id is missing, or ids of several kinds are mixed.
+    TypeError
+        If an id is neither an integer, nor text, nor a UUID.
+    """
+    entries = list(column)
+    kinds = {kind: _kind_of(kind) for kind in set(map(type, entries))}
+    if None in kinds.values():
+        _raise_invalid_id(name, entries, kinds)
+    present = sorted({kind for kind in kinds.values() if kind is not None})
+    if len(present) > 1:
+        some = [next(e for e in entries if kinds[type(e)] == kind) for kind in present]
+        listed = " and ".join(
+            f"{kind} ({e!r})" for kind, e in zip(present, some, strict=True)
+        )
+        raise ValueError(
+            f"{name} ids must be of one kind, got {listed}; make them all text first"
+        )
+    kind = present[0] if present else "str"
+    plain = ID_TYPES[kind]
+    if any(given is not plain for given in kinds):
+        # NumPy scalars, and subclasses such as enums.
+        entries = [e if type(e) is plain else _as_plain(plain, e) for e in entries]
+    return entries, kind
+
+
+def _as_plain(id_type: type, entry: Any) -> Any:
+    # UUID(UUID(...)) is an error; instances of subclasses stay as they are.
+    return entry if id_type is UUID else id_type(entry)
+
+
+def _kind_of(id_type: type) -> str | None:
+    """Kind of ids of a type, None if it cannot be one."""
+    if issubclass(id_type, bool | np.bool_):
+        return None
+    if issubclass(id_type, int | np.integer):
+        return "int"
+    if issubclass(id_type, str):
+        return "str"
+    return "uuid" if issubclass(id_type, UUID) else None
+
+
+def _raise_invalid_id(
+    name: str, entries: list[Any], kinds: dict[type, str | None]
+) -> None:
+    """Raise for the first entry that is not an id."""
+    row = next(k for k, entry in enumerate(entries) if kinds[type(entry)] is None)
+    entry = entries[row]
+    if is_missing(entry):
+        raise ValueError(
+            f"{name} is missing in row {row} (rows count from 0); leave such rows out"
+        )
+    whole = isinstance(entry, float | np.floating) and float(entry).is_integer()
+    hint = "whole numbers (int)" if whole else "text (str)"
+    raise TypeError(
+        f"{name} ids must be whole numbers, text or UUIDs, got {entry!r} of type "
+        f"{type(entry).__name__} in row {row}; make the column {hint} first"
+    )
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is None, NaN, ``pandas.NA`` or ``pandas.NaT``.
+
+    Examples
+    --------
+    >>> is_missing(None), is_missing(float("nan")), is_missing(0.0)
+    (True, True, False)
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+@dataclass(frozen=True)
+class RatingColumns:
+    """Columns of a table as plain Python values."""
+
+    columns: list[list[Any]]
+    library: str  # for results: "pandas", "polars" or "plain"
+
+
+def read_columns(
+    table: Any, names: Sequence[str], what: str = "ratings"
+) -> RatingColumns:
+    """Read columns of a frame, a mapping, a tuple of columns, or rows.
+
+    Parameters
+    ----------
+    table : frame, mapping, tuple of columns, `Ratings`, or rows
+        A pandas or polars frame or a mapping with columns of these names; a tuple of
+        that many columns; otherwise rows of that many values.
+    names : sequence of str
+        Names of the columns.
+    what : str
+        Name of the table in error messages.
+    """
+    if isinstance(table, Ratings):
+        ids = [table.user_ids[table.users], table.item_ids[table.items]]
+        columns = [*ids, table.ratings][-len(names) :]
+        return RatingColumns([_to_list(column) for column in columns], "plain")
+    if type(table).__name__ == "LazyFrame" and library_of(table) == "polars":
+        raise TypeError(f"{what} must be a DataFrame, got a LazyFrame; call collect()")
+    if is_frame(table):
+        _check_names(list(table.columns), names, what)
+        library = "polars" if is_polars(table) else "pandas"
+        return RatingColumns([_to_list(table[name]) for name in names], library)
+    if isinstance(table, Mapping):
+        _check_names(list(table), names, what)
+        columns = [_to_list(table[name]) for name in names]
+    elif isinstance(table, tuple) and len(table) == len(names):
+        columns = [_to_list(column) for column in table]
+    else:
+        columns = _from_rows(table, names, what)
+    if len({len(column) for column in columns}) > 1:
+        sizes = ", ".join(
+            f"{name} has {len(column)}"
+            for name, column in zip(names, columns, strict=True)
+        )
+        raise ValueError(f"columns of {what} must have one length: {sizes}")
+    return RatingColumns(columns, "plain")
+
+
+def read_user_ratings(table: Any, names: Sequence[str]) -> list[list[Any]]:
+    """Read items and ratings of one user from a mapping, a frame, columns or rows."""
+    if isinstance(table, Mapping) and not is_frame(table):
+        return [list(table), list(table.values())]
+    return read_columns(table, names).columns
+
+
+def read_pairs(users: Any, items: Any) -> tuple[list[Any], list[Any], bool]:
+    """User and item ids as lists of one length, and whether both were single ids."""
+    one_user, one_item = _is_single(users), _is_single(items)
+    user_ids = [users] if one_user else _to_list(users)
+    item_ids = [items] if one_item else _to_list(items)
+    if one_user and not one_item:
+        user_ids = user_ids * len(item_ids)
+    elif one_item and not one_user:
+        item_ids = item_ids * len(user_ids)
+    if len(user_ids) != len(item_ids):
+        raise ValueError(
+            "users and items must have one length, got "
+            f"{len(user_ids)} and {len(item_ids)}"
+        )
+    return user_ids, item_ids, one_user and one_item
+
+
+def _is_single(value: Any) -> bool:
+    """Whether a value is one id rather than a list of ids."""
+    if isinstance(value, str | bytes):
+        return True
+    return not (hasattr(value, "__len__") or hasattr(value, "__iter__"))
+
+
+def _check_names(present: list[Any], names: Sequence[str], what: str) -> None:
+    """Raise if a column is absent or not unique."""
+    for name in names:
+        if present.count(name) == 1:
+            continue
+        if name in present:
+            raise ValueError(f"{what} has {present.count(name)} columns named {name!r}")
+        listed = ", ".join(repr(other) for other in present[:8])
+        more = " and more" if len(present) > 8 else ""
+        raise ValueError(
+            f"{what} has no column {name!r}; its columns are {listed}{more}. Say which "
+            "is which: Recommender(user=..., item=..., rating=...)"
+        )
+
+
+def _to_list(column: Any) -> list[Any]:
+    for method in ("tolist", "to_list"):
+        if hasattr(column, method):
+            values = getattr(column, method)()
+            return values if isinstance(values, list) else [values]
+    if isinstance(column, str | bytes):
+        raise TypeError(f"a column must be a list of values, got {column!r}")
+    return list(column)
+
+
+def _from_rows(table: Any, names: Sequence[str], what: str) -> list[list[Any]]:
+    """Transpose a list of rows into columns."""
+    wanted = f"({', '.join(names)})"
+    forms = (
+        f"{what} must be a DataFrame, a mapping or tuple of columns, or a list of rows "
+        f"{wanted}"
+    )
+    if isinstance(table, str | bytes) or not hasattr(table, "__iter__"):
+        raise TypeError(f"{forms}, got {type(table).__name__}")
+    rows = _to_list(table)
+    for k, row in enumerate(rows):
+        if isinstance(row, str | bytes) or not hasattr(row, "__len__"):
+            raise TypeError(f"{forms}, got {row!r} as row {k}")
+        if len(row) != len(names):
+            raise ValueError(f"{forms}; row {k} has {len(row)} values: {row!r}")
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+
+
+def parse_ratings(column: Sequence[Any], name: str) -> Array:
+    """Convert ratings to floats; the error for an invalid one names its row."""
+    try:
+        values = np.array(column, dtype=np.float64)
+        if values.ndim == 1 and not {str, bytes} & set(map(type, column)):
+            _check_no_invalid_rows(np.flatnonzero(np.isnan(values)), name)
+            _check_no_invalid_rows(np.flatnonzero(np.isinf(values)), name, "infinite")
+            return values
+    except (TypeError, ValueError):
+        _check_no_invalid_rows(
+            [k for k, value in enumerate(column) if is_missing(value)], name
+        )
+        if all(isinstance(value, float | int) for value in column):
+            raise
+    row = next(k for k, v in enumerate(column) if not _is_number(v))
+    raise TypeError(
+        f"{name} must be numbers, got {column[row]!r} of type "
+        f"{type(column[row]).__name__} in row {row}; convert the column first"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, str | bytes)
+
+
+def _check_no_invalid_rows(rows: Any, name: str, problem: str = "missing") -> None:
+    if len(rows):
+        more = f", and in {len(rows) - 1} more" if len(rows) > 1 else ""
+        raise ValueError(
+            f"{name} is {problem} in row {int(rows[0])}{more} (rows count from 0); "
+            "leave such rows out: what is not rated is not in the table"
+        )
+
+
+def merge_duplicates(
+    users: Array, items: Array, values: Array, n_items: int, rule: str
+) -> tuple[Array, Array, Array, int | None]:
+    """Merge ratings of the same pair.
+
+    Parameters
+    ----------
+    users, items : int arrays
+        Positions of users and items.
+    values : array
+        Ratings.
+    n_items : int
+        Number of items.
+    rule : {"error", "last", "mean"}
+        Which rating a pair with several ratings gets.
+
+    Returns
+    -------
+    users, items, values : arrays
+        The ratings, each pair once.
+    duplicate : int or None
+        First row of a repeated pair if the rule is "error", else None.
+    """
+    keys = users * n_items + items
+    pairs, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    if len(pairs) == len(keys):
+        return users, items, values, None
+    if rule == "error":
+        repeated = np.flatnonzero(counts[inverse] > 1)
+        return users, items, values, int(repeated[0])
+    if rule == "mean":
+        merged = np.bincount(inverse, weights=values) / counts
+    else:
+        merged = np.empty(len(pairs))
+        merged[inverse] = values  # the last assignment wins
+    return pairs // n_items, pairs % n_items, merged, None
+
+
+class RecommendedItem(NamedTuple):
+    """A recommended item.
+
+    ``predicted`` is the predicted rating, ``n_ratings`` the number of users who rated
+    the item; ``low`` and ``high`` are the ends of the interval, if one was requested.
+    """
+
+    item: Any
+    predicted: float
+    n_ratings: int
+    low: float | None = None
+    high: float | None = None
+
+
+class SimilarItem(NamedTuple):
+    """An item similar to another: their correlation, and its number of ratings."""
+
+    item: Any
+    similarity: float
+    n_ratings: int
+
+
+class RatedItem(NamedTuple):
+    """An item and a user's rating of it."""
+
+    item: Any
+    rating: float
+
+
+class Reason(NamedTuple):
+    """A rating of a user and its contribution to a prediction, in stars."""
+
+    item: Any
+    rating: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Parts of a prediction; their sum is the prediction before it is clipped.
+
+    Attributes
+    ----------
+    user, item : id
+        The pair.
+    predicted : float
+        The prediction, within the bounds of ratings.
+    item_level : float
+        Prediction of the item for a user without ratings.
+    user_level : float
+        Deviation of the user from that, averaged over all items.
+    reasons : tuple of Reason
+        Contribution of each rating of the user beyond that: its deviation from the
+        usual rating of its item times a weight. The largest ones come first.
+    similar_users : float
+        Contribution of users with similar taste; 0 for users added after the fit.
+
+    Examples
+    --------
+    >>> why = (Reason("milk", 5, 0.6),)
+    >>> parts = Explanation("ann", "tea", 4.4, 3.9, -0.1, why, 0.0)
+    >>> print(parts)
+    4.40 for ann and tea
+      3.90  what tea gets from others
+     -0.10  you rate below average
+     +0.60  because you gave 5 to milk
+    """
+
+    user: Any
+    item: Any
+    predicted: float
+    item_level: float
+    user_level: float
+    reasons: tuple[Reason, ...]
+    similar_users: float
+
+    @property
+    def value(self) -> float:
+        """Sum of all parts: the prediction before it is clipped to the bounds."""
+        own = sum(reason.contribution for reason in self.reasons)
+        return self.item_level + self.user_level + own + self.similar_users
+
+    def lines(
+        self, names: Mapping[Any, str] | None = None, max_reasons: int = MAX_REASONS
+    ) -> list[tuple[float, str]]:
+        """The parts as pairs (amount, text); ``names`` are the titles of items."""
+        titles = names or {}
+        title = titles.get(self.item, self.item)
+        side = "below" if self.user_level < 0.0 else "above"
+        lines = [
+            (self.item_level, f"what {title} gets from others"),
+            (self.user_level, f"you rate {side} average"),
+        ]
+        # A single further reason takes no more room than the line that counts it.
+        max_reasons = (
+            len(self.reasons) if len(self.reasons) == max_reasons + 1 else max_reasons
+        )
+        for reason in self.reasons[:max_reasons]:
+            name = titles.get(reason.item, reason.item)
+            text = f"because you gave {reason.rating:g} to {name}"
+            lines.append((reason.contribution, text))
+        rest = self.reasons[max_reasons:]
+        if rest:
+            total = sum(reason.contribution for reason in rest)
+            lines.append((total, f"{len(rest)} other ratings of yours"))
+        if self.similar_users != 0.0:
+            lines.append((self.similar_users, "what users like you say"))
+        return lines
+
+    def __str__(self) -> str:
+        first = f"{self.predicted:.2f} for {self.user} and {self.item}"
+        (level, text), *others = self.lines()
+        rows = [
+            f"{level:6.2f}  {text}",
+            *(f"{format_signed(x):>6}  {t}" for x, t in others),
+        ]
+        return "\n".join([first, *rows])
+
+
+def format_signed(amount: float) -> str:
+    """Format an amount of stars with its sign.
+
+    Examples
+    --------
+    >>> format_signed(0.25), format_signed(-0.001)
+    ('+0.25', '+0.00')
+    """
+    return f"{round(amount, 2) + 0.0:+.2f}"
+
+
+def as_table(
+    columns: Mapping[str, Any],
+    library: str,
+    row_type: type[Any],
+    id_kinds: Mapping[str, str],
+) -> Any:
+    """Make a frame of columns in the library of the ratings, or a list of rows.
+
+    Parameters
+    ----------
+    columns : mapping
+        Columns by their names.
+    library : {"pandas", "polars", "plain"}
+        Library of the frame; "plain" for a list of named tuples.
+    row_type : type
+        Named tuple of a row, for "plain".
+    id_kinds : mapping of str to {"int", "str", "uuid"}
+        Kinds of ids, by the columns that hold them.
+    """
+    if library == "plain":
+        lists = [_cell_values(column) for column in columns.values()]
+        return [row_type(*cells) for cells in zip(*lists, strict=True)]
+    if any(len(column) for column in columns.values()):
+        return _frame(columns, library, id_kinds)
+    # Libraries infer the type of a column from its cells: without rows, use a sample.
+    samples = {
+        name: [SAMPLE_IDS[id_kinds[name]]]
+        if name in id_kinds
+        else np.zeros(1, column.dtype)
+        for name, column in columns.items()
+    }
+    return _frame(samples, library, id_kinds).head(0)
+
+
+def _frame(
+    columns: Mapping[str, Any], library: str, id_kinds: Mapping[str, str]
+) -> Any:
+    if library == "pandas":
+        import pandas as pd
+
+        return pd.DataFrame({name: _cell_values(col) for name, col in columns.items()})
+    import polars as pl
+
+    return pl.DataFrame(
+        [
+            pl.Series(
+                name, _cell_values(col), dtype=_polars_type(pl, col, name in id_kinds)
+            )
+            for name, col in columns.items()
+        ]
+    )
+
+
+def _cell_values(column: Array | list[Any]) -> list[Any]:
+    return column if isinstance(column, list) else list(column.tolist())
+
+
+def _polars_type(pl: Any, column: Any, is_id: bool) -> Any:
+    """Type of a column; None lets polars infer it."""
+    if not is_id:
+        whole = np.issubdtype(column.dtype, np.integer)
+        return pl.Int64 if whole else pl.Float64
+    if not isinstance(column[0], int | str):
+        return pl.Object
+    return None
+
+
+@dataclass(frozen=True)
+class RecommenderEvaluation:
+    """Errors of predictions and intervals, and quality of recommended lists.
+
+    Attributes
+    ----------
+    rmse, mae : float
+        Root mean square and mean absolute error of predicted ratings.
+    coverage, width, level : float
+        Fraction of the ratings inside their intervals, mean width of the intervals,
+        and their nominal level; coverage and width are NaN without a noise model.
+    ndcg, recall, precision, hit_rate : float
+        Ranking metrics of the first ``n`` recommendations, averaged over users. Items
+        that the user has not rated are ranked; those rated ``good`` or better in the
+        test are relevant. NaN if there are none.
+    n : int
+        Length of the lists.
+    good : float
+        Least rating that counts as good.
+    n_ratings, n_users : int
+        Number of test ratings, and of users with a relevant item.
+    unknown_users, unknown_items : int
+        Number of test ratings whose user, or item, the fit has not seen.
+    """
+
+    rmse: float
+    mae: float
+    coverage: float
+    width: float
+    level: float
+    ndcg: float
+    recall: float
+    precision: float
+    hit_rate: float
+    n: int
+    good: float
+    n_ratings: int
+    n_users: int
+    unknown_users: int
+    unknown_items: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert to a dict."""
+        return asdict(self)

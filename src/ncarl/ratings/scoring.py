@@ -1,0 +1,488 @@
+"""Predictions of a fitted model for one user, for all items, and for pairs.
+
+`Scorer` holds the model and the ratings of its fit, `UserStore` the ratings of all
+users, and `predict_pairs` combines both; nothing is fitted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from scipy.linalg import cho_solve
+from scipy.sparse import csr_array
+
+from ncarl.bayes.model import ConformalScores, TwoSidedModel
+from ncarl.blocks import cut_blocks
+from ncarl.centering import Centering, Scaler, ValueBounds
+from ncarl.core.linalg import cholesky_with_jitter
+from ncarl.core.rows import row_backend, row_duals
+from ncarl.core.types import Array, Block
+from ncarl.engines.base import Engine
+from ncarl.engines.threads import Threads
+from ncarl.fitting.kernel_model import KernelModel
+from ncarl.observations import Observations
+from ncarl.ratings.data import UnknownIdError, Vocabulary
+
+#: Engine for a single user, for whom threads do not pay.
+SINGLE_THREAD = Threads(n_jobs=1)
+
+
+@dataclass(frozen=True)
+class PredictionParts:
+    """Parts of a prediction, in stars; `Explanation` says what they mean."""
+
+    item_level: float
+    user_level: float
+    contributions: Array  # of each rating of the user, shape (rated,)
+    similar_users: float
+
+    @property
+    def value(self) -> float:
+        """Sum of the parts."""
+        own = float(self.contributions.sum())
+        return self.item_level + self.user_level + own + self.similar_users
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """A fitted model and the ratings of its fit."""
+
+    model: TwoSidedModel  # rows are users, columns are items
+    training: Observations  # ratings of the fit
+    engine: Engine  # for many predictions at once
+    conformal_scores: ConformalScores  # of users without a row in the fit
+    blended_conformal_scores: ConformalScores  # of users of the fit
+    separate_user_level: bool  # whether the user's general level is split from taste
+
+    @property
+    def item_model(self) -> KernelModel:
+        """Model of the item side."""
+        assert self.model.columns is not None
+        return self.model.columns
+
+    @property
+    def is_blended(self) -> bool:
+        """Whether predictions for users of the fit also depend on other users."""
+        return self.model.rows is not None or self.model.neighbor_correction is not None
+
+    def make_row(self, items: Any, values: Any) -> Observations:
+        """Ratings of one user; positions of items in increasing order."""
+        ends = np.array([0, len(items)], dtype=np.int64)
+        columns = np.asarray(items, dtype=np.int32)
+        shape = (1, self.training.shape[1])
+        return Observations(ends, columns, np.asarray(values, dtype=np.float64), shape)
+
+    def training_row(self, user: int) -> Observations:
+        """Ratings of the user at a position of the fit."""
+        part = slice(
+            int(self.training.indptr[user]), int(self.training.indptr[user + 1])
+        )
+        return self.make_row(self.training.indices[part], self.training.values[part])
+
+    def predict_all_items(
+        self, row: Observations, user: int | None, std: str | None = None
+    ) -> tuple[Array, Array | None]:
+        """Predictions of all items, not yet clipped, and their standard deviations.
+
+        ``user`` is the position in the fit of the user with these ratings, None for
+        users added later.
+        """
+        scaler = self.model.scaler
+        if user is None or not self.is_blended:
+            x, x_std = self.model.complete(
+                row, SINGLE_THREAD, std=std, transductive=False
+            )
+            x, x_std = x[0], None if x_std is None else x_std[0]
+        elif std is None:
+            x, x_std = self._predict_blended(row, user), None
+        else:
+            j = np.arange(self.training.shape[1])
+            x, x_std = self.model.predict(
+                self.training,
+                np.full(len(j), user),
+                j,
+                self.engine,
+                std=std,
+                transductive=True,
+            )
+        values = scaler.inverse_transform(x)
+        return values, None if x_std is None else scaler.inverse_transform_std(x_std)
+
+    def predict_entries(
+        self, observed: Observations, i: Array, j: Array, std: str | None, *, both: bool
+    ) -> tuple[Array, Array | None]:
+        """Predictions of single entries, not yet clipped, and standard deviations."""
+        x, x_std = self.model.predict(
+            observed, i, j, self.engine, std=std, transductive=both
+        )
+        scaler = self.model.scaler
+        values = scaler.inverse_transform(x, j)
+        return values, None if x_std is None else scaler.inverse_transform_std(x_std, j)
+
+    def _predict_blended(self, row: Observations, user: int) -> Array:
+        """Blend of both sides with the neighbor correction, in units of the model."""
+        model, correction = self.model, self.model.neighbor_correction
+        x, _ = model.complete(row, SINGLE_THREAD, std=None, transductive=False)
+        values: Array = x[0]
+        if model.rows is not None:
+            by_users = self._predict_from_users(user)
+            values = model.weight * values + (1.0 - model.weight) * by_users
+        if correction is not None:
+            scaled = model.scaler.transform(self.training)
+            neighbors = model._row_neighbors(scaled, self.engine)
+            terms = neighbors.mean_errors(np.array([user]), correction.n_neighbors)[0]
+            values, _ = correction.correct(terms, values, None)
+        return values
+
+    def _predict_from_users(self, user: int) -> Array:
+        """Predictions of all items by the user side."""
+        side = self.model.rows
+        assert side is not None
+        duals, effects = self.user_duals
+        # K is symmetric: a row, which is contiguous, stands for a column.
+        sums = duals @ np.asarray(side.kernel.K[user], dtype=np.float64)
+        center = side.centering
+        inner = (sums + effects) * center.column_scales[user]
+        inner += (
+            center.mean
+            + center.column_effects[user]
+            + side.fallback[user] * self._unrated_items
+        )
+        values: Array = inner * side.unit
+        return values
+
+    @cached_property
+    def _unrated_items(self) -> Array:
+        return self.training.column_counts == 0
+
+    @cached_property
+    def user_duals(self) -> tuple[Any, Array]:
+        """Dual variables of the user side (items x users, sparse) and item effects.
+
+        With them a user costs one sparse matrix-vector product instead of a
+        factorization for every item.
+        """
+        side = self.model.rows
+        assert side is not None
+        transposed = self.model.scaler.transform(self.training).transpose()
+        residuals, effects = side.prepare(transposed)
+        duals = np.empty(residuals.n_observed)
+        blocks = cut_blocks(residuals, self.engine.choose_n_blocks(*residuals.shape))
+        parts = self.engine.map(
+            block_duals, self.engine.place(blocks), kernel=side.kernel
+        )
+        for block, part in zip(blocks, parts, strict=True):
+            counts = np.diff(block.indptr)
+            starts = residuals.indptr[block.rows] - block.indptr[:-1]
+            duals[np.arange(len(part)) + np.repeat(starts, counts)] = part
+        csr = duals, residuals.indices, residuals.indptr
+        return csr_array(csr, shape=residuals.shape), effects
+
+    def decompose(
+        self, row: Observations, user: int | None, item: int, *, by_kernel: bool = False
+    ) -> PredictionParts:
+        """Decompose the prediction of one item for one user.
+
+        With ``by_kernel`` the contributions are ``y_j K_jc``; the user level is then
+        only the row effect that the model has besides the kernel.
+        """
+        side, scaler = self.item_model, self.model.scaler
+        residuals, (effect,) = side.prepare(scaler.transform(row))
+        o, z = residuals.indices, residuals.values.astype(np.float64)
+        scale = float(self.item_scales[item])
+        level = side.centering.mean + side.centering.column_effects[item]
+        if len(o) == 0:
+            level += side.fallback[item]
+        inner = np.array([level * side.unit])
+        item_level = float(scaler.inverse_transform(inner, [item])[0])
+        general = own = np.zeros(len(o))
+        if len(o):
+            covariance = scale * side.kernel.K[o, item]
+            if by_kernel:
+                own = self._solve_rows(o, z[None])[0] * covariance
+            else:
+                right = np.stack([self.user_level_covariance[o], covariance])
+                general, own = z * self._solve_rows(o, right)
+        user_level = float(general.sum() + scale * effect)
+        similar_users = 0.0
+        if user is not None and self.is_blended:
+            alone, _ = self.predict_all_items(row, None)
+            blended, _ = self.predict_all_items(row, user)
+            similar_users = float(blended[item] - alone[item])
+        return PredictionParts(item_level, user_level, own - general, similar_users)
+
+    def _solve_rows(self, o: Array, right: Array) -> Array:
+        """``right (K_oo + s I)^-1``, in float64."""
+        kernel = self.item_model.kernel
+        factor, _ = cholesky_with_jitter(kernel.K, o, kernel.s)
+        solved: Array = cho_solve((factor, True), right.T, check_finite=False).T
+        return solved.astype(np.float64)
+
+    @cached_property
+    def item_scales(self) -> Array:
+        """Stars per unit of the kernel, by item."""
+        scaler, side = self.model.scaler, self.item_model
+        units = side.unit * scaler.unit * scaler.centering.column_scales
+        scales: Array = units * side.centering.column_scales
+        return scales
+
+    @cached_property
+    def user_level_covariance(self) -> Array:
+        """Covariance of each item with the user's mean over all items."""
+        if not self.separate_user_level:
+            return np.zeros(len(self.item_scales))
+        level: Array = self.item_model.kernel.K @ (
+            self.item_scales / len(self.item_scales)
+        )
+        return level
+
+    def similarities(self, item: int) -> Array:
+        """Correlation of one item with all items, without the user level."""
+        # Correlations have no unit; with scales of at most 1 nothing can overflow.
+        unit = float(np.max(self.item_scales))
+        scales, K = self.item_scales / unit, self.item_model.kernel.K
+        shared = scales * (self.user_level_covariance / unit)
+        mean = float(shared.mean())
+        row = scales[item] * scales * K[item] - shared[item] - shared + mean
+        variances = scales * scales * K.diagonal() - 2.0 * shared + mean
+        std = np.sqrt(np.maximum(variances, 0.0))
+        norms = std[item] * std
+        correlations: Array = np.divide(
+            row, norms, out=np.zeros(len(row)), where=norms > 0.0
+        )
+        return np.clip(correlations, -1.0, 1.0)
+
+
+def block_duals(block: Block, *, kernel: Any, kind: str = "auto") -> Array:
+    """Dual variables of a block, aligned with its values."""
+    Y, _ = row_duals(block, kernel=kernel, kind=kind)
+    return row_backend(kind).to_numpy(Y)
+
+
+def build_scorer(model: Any) -> Scorer:
+    """`Scorer` of a fitted `BayesianNCARL`, `NCARL` or `NCARLCV`."""
+    if model.transposed_:
+        raise ValueError(
+            "model was fitted without a kernel of the items; use sides='columns'"
+        )
+    training: Observations = model.training_
+    none = ConformalScores(np.empty(0), 0.0)
+    return Scorer(
+        model=_as_two_sided(model.model_, training.shape[1]),
+        training=training,
+        engine=model._resolve_engine(),
+        conformal_scores=getattr(model, "scores_", none),
+        blended_conformal_scores=getattr(model, "blended_scores_", none),
+        separate_user_level=training.shape[1] > 2,
+    )
+
+
+def _as_two_sided(model: Any, n: int) -> TwoSidedModel:
+    """A model of the columns alone as a `TwoSidedModel` without a row side."""
+    if isinstance(model, TwoSidedModel):
+        return model
+    identity = Centering(0.0, np.zeros(n), None, np.ones(n))
+    unbounded = ValueBounds(
+        np.full(n, -np.inf),
+        np.full(n, np.inf),
+        np.empty(0),
+        np.zeros((n, 2), dtype=np.int64),
+    )
+    return TwoSidedModel(Scaler(1.0, identity), unbounded, model, None, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class UserStore:
+    """Users seen in fit, users added later, and the anonymous user (None)."""
+
+    scorer: Scorer
+    vocabulary: Vocabulary  # users of the fit
+    #: Ratings of users who were added, or given further ratings, after the fit.
+    added: dict[Any, Observations] = field(default_factory=dict)
+
+    def __contains__(self, user: Any) -> bool:
+        return self._is_added(user) or self.vocabulary.find(user) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.vocabulary.values
+        yield from (
+            user for user in self.added if user not in self.vocabulary.positions
+        )
+
+    def look_up(self, user: Any) -> tuple[Observations, int | None]:
+        """Ratings of a user, and the position in the fit (None if added later).
+
+        The user None has no ratings.
+        """
+        if user is None:
+            return self.scorer.make_row([], []), None
+        if self._is_added(user):
+            return self.added[user], None
+        position = self.vocabulary.find(user)
+        if position is None:
+            raise UnknownIdError(
+                f"{self.vocabulary.unknown_message(user)}; add_user(ratings, user) "
+                "makes one known, and None asks for nobody in particular"
+            )
+        return self.scorer.training_row(position), position
+
+    def _is_added(self, user: Any) -> bool:
+        try:
+            return not isinstance(user, bool) and user in self.added
+        except TypeError:  # it cannot be hashed
+            return False
+
+    def locate(self, users: Iterable[Any]) -> tuple[Array, list[Observations]]:
+        """Position of each user: a row of the fit, or one of the extra rows returned.
+
+        The k-th extra row has position ``-1 - k``. Unknown users share one row without
+        ratings.
+        """
+        extra_rows: list[Observations] = []
+        position_of: dict[Any, int] = {}
+        positions = []
+        for user in users:
+            known = user is not None and user in self
+            key = user if known else None
+            if key not in position_of:
+                row, position = self.look_up(key)
+                if position is None:
+                    extra_rows.append(row)
+                    position = -len(extra_rows)
+                position_of[key] = position
+            positions.append(position_of[key])
+        return np.array(positions, dtype=np.int64), extra_rows
+
+    def add_ratings(
+        self, user: Any, items: Array, values: Array, *, replace: bool
+    ) -> None:
+        """Add ratings to those of a user, or ``replace`` all of them."""
+        ratings = {}
+        if not replace and user in self:
+            row, _ = self.look_up(user)
+            ratings = dict(zip(row.indices.tolist(), row.values.tolist(), strict=True))
+        ratings |= dict(zip(items.tolist(), values.tolist(), strict=True))
+        order = sorted(ratings)
+        self.added[user] = self.scorer.make_row(order, [ratings[j] for j in order])
+
+    def new_id(self) -> Any:
+        """An unused id of the kind of the other ids."""
+        if self.vocabulary.kind == "uuid":
+            return uuid4()
+        if self.vocabulary.kind == "int":
+            return max([*self.vocabulary.values, *self.added], default=-1) + 1
+        count = len(self.added) + 1
+        while f"new user {count}" in self:
+            count += 1
+        return f"new user {count}"
+
+
+@dataclass(frozen=True)
+class PairPredictions:
+    """Predictions of pairs, not yet clipped; all arrays have shape (pairs,)."""
+
+    values: Array
+    deviations: Array  # standard deviations, 0 if not computed
+    item_positions: Array  # -1 for unknown items
+    is_blended: Array  # whether other users of the fit contribute
+
+
+def predict_pairs(
+    user_store: UserStore,
+    vocabulary: Vocabulary,
+    user_ids: list[Any],
+    item_ids: list[Any],
+    std: str | None,
+) -> PairPredictions:
+    """Predictions of pairs, not yet clipped.
+
+    An unknown user is one without ratings, an unknown item one drawn at random. ``std``
+    is the kind of the standard deviations, None for none.
+    """
+    scorer = user_store.scorer
+    i, extra_rows = user_store.locate(user_ids)
+    j = vocabulary.encode(item_ids)
+    fitted, added = (i >= 0) & (j >= 0), (i < 0) & (j >= 0)
+    predictions = PairPredictions(
+        np.empty(len(j)), np.zeros(len(j)), j, fitted & scorer.is_blended
+    )
+    if fitted.any():
+        answer = _predict_training_users(scorer, i[fitted], j[fitted], std)
+        _assign(predictions, fitted, *answer)
+    if added.any():
+        rows = Observations.vstack(extra_rows)
+        answer = scorer.predict_entries(rows, -1 - i[added], j[added], std, both=False)
+        _assign(predictions, added, *answer)
+    for position in np.unique(i[j < 0]):
+        user = None if position < 0 else int(position)
+        row = extra_rows[-1 - position] if user is None else scorer.training_row(user)
+        mask = (i == position) & (j < 0)
+        _assign(predictions, mask, *_predict_random_item(scorer, row, user, std))
+    return predictions
+
+
+def _predict_training_users(
+    scorer: Scorer, i: Array, j: Array, std: str | None
+) -> tuple[Array, Array | None]:
+    if scorer.is_blended:
+        return scorer.predict_entries(scorer.training, i, j, std, both=True)
+    # Predictions depend on the users' own ratings only: leave out all other rows.
+    users, position = np.unique(i, return_inverse=True)
+    rows = scorer.training.take_rows(users)
+    return scorer.predict_entries(rows, position, j, std, both=False)
+
+
+def _assign(
+    predictions: PairPredictions, mask: Array, values: Any, deviations: Any
+) -> None:
+    predictions.values[mask] = values
+    if deviations is not None:
+        predictions.deviations[mask] = deviations
+
+
+def _predict_random_item(
+    scorer: Scorer, row: Observations, user: int | None, std: str | None
+) -> tuple[float, float | None]:
+    """Mean and standard deviation of a user's rating of an item drawn at random."""
+    values, deviations = scorer.predict_all_items(row, user, std)
+    mean = float(np.mean(values))
+    if deviations is None:
+        return mean, None
+    # In units of the largest, whose square is 1, so that none can overflow.
+    unit = max(float(np.max(np.abs(values))), float(np.max(deviations))) or 1.0
+    within, between = np.mean((deviations / unit) ** 2), np.var(values / unit)
+    return mean, unit * float(np.sqrt(within + between))
+
+
+def check_known_ids(
+    user_store: UserStore,
+    vocabulary: Vocabulary,
+    user_ids: list[Any],
+    item_ids: list[Any],
+) -> None:
+    """Raise `UnknownIdError` if a user or an item is unknown."""
+    for user in user_ids:
+        if user is None or user not in user_store:
+            raise UnknownIdError(user_store.vocabulary.unknown_message(user))
+    for item in item_ids:
+        vocabulary.position_of(item)
+
+
+def clip_to_bounds(
+    predictions: PairPredictions,
+    bounds: ValueBounds,
+    values: Array,
+    *,
+    round_values: bool,
+) -> Array:
+    """Values within the bounds of their items, and rounded if the model does that."""
+    known = predictions.item_positions >= 0
+    clip = bounds.clip_and_round if round_values else bounds.clip
+    out = np.clip(values, np.min(bounds.low), np.max(bounds.high))
+    out[known] = clip(values[known], predictions.item_positions[known])
+    return out

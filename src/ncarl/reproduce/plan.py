@@ -1,0 +1,809 @@
+"""Plans of studies: cells (single fits), their data, and the values of the paper.
+
+`load_plan` reads the plan of a table or figure from a TOML file, `make_task` draws the
+data of a cell, and `paper_value` looks up what the paper prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncarl import masks
+from ncarl.core.types import Array
+from ncarl.datasets import (
+    load_image_folder,
+    load_movielens,
+    load_sample_image,
+    make_low_rank,
+)
+from ncarl.datasets.catalog import describe_search, find_file
+from ncarl.exceptions import DataNotFoundError
+from ncarl.holdout import random_split
+from ncarl.io.files import jsonable
+from ncarl.observations import Observations, from_triplets
+
+#: Tables and figures of the paper, in its order.
+STUDY_NAMES = (
+    *("table1", "table2", "table3", "table4"),
+    *("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8"),
+)
+#: Ways to show a study.
+STUDY_KINDS = (
+    *("table", "rates", "neighbors", "curves"),
+    *("spectrum", "gallery", "recovered", "noisy", "theory"),
+)
+#: Status of a cell whose data are not at hand; the others are in `evaluation.measure`.
+NO_DATA = "no data"
+#: Role of a cell: to choose parameters, or to be shown.
+SEARCH, FINAL = "search", "final"
+#: How parameters are chosen: by the error on the hidden entries, as the code of the
+#: authors does, or by the error on held-out observed entries.
+PAPER, HONEST = "paper", "honest"
+PROTOCOLS = (PAPER, HONEST)
+#: Protocol of studies without parameters to choose.
+GIVEN = "given"
+#: Descriptions of the protocols.
+PROTOCOL_LABELS = {
+    PAPER: "parameters picked on the test error (the paper's protocol)",
+    HONEST: "parameters picked on held-out observed entries; picking is timed",
+    GIVEN: "parameters given, none picked",
+}
+#: Kinds of data that are pictures.
+PICTURES = ("image", "photo")
+#: Fraction of the observed entries that a search cell holds out.
+VALIDATION_FRACTION = 0.1
+#: A parameter of this value becomes the rank that the paper gave to factored models.
+GIVEN_RANK = "@rank"
+#: With ``--quick``: seeds, values of each grid parameter, seconds of a fit.
+QUICK_SEEDS, QUICK_VALUES, QUICK_BUDGET = 2, 2, 20.0
+#: Fields of a ``[[group]]`` in a TOML file.
+GROUP_FIELDS = (
+    *("label", "printed", "data", "options", "missing", "mask", "channels", "rank"),
+    *("heavy", "seeds", "methods", "without", "params", "grid", "further", "quick"),
+)
+
+
+@dataclass(frozen=True)
+class ProblemSpec:
+    """Data, and which entries are hidden.
+
+    Attributes
+    ----------
+    data : str
+        Kind of data: one of `DATA_KINDS`.
+    options : mapping
+        Arguments of its loader.
+    missing : float
+        Fraction of the observed entries that is hidden.
+    mask : str
+        Pattern of the hidden entries: "random" or "block".
+    """
+
+    data: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    missing: float = 0.5
+    mask: str = "random"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {**asdict(self), "options": dict(self.options)}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fit of a study.
+
+    Attributes
+    ----------
+    problem : ProblemSpec
+        Data and hidden entries.
+    method : str
+        Name of the method in the study.
+    estimator : str
+        A name that `ncarl.make` accepts, or "mean".
+    params : mapping
+        Parameters of the estimator.
+    seed : int
+        Seed of the data and of the mask.
+    role : {"search", "final"}
+        A search cell also holds out a tenth of the observed entries for validation.
+    keep : {"", "curve", "picture"}
+        What is stored besides the scores: the objective of every step, or the
+        completed matrix.
+    """
+
+    problem: ProblemSpec
+    method: str
+    estimator: str
+    params: Mapping[str, Any]
+    seed: int = 0
+    role: str = FINAL
+    keep: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {
+            "problem": self.problem.to_dict(),
+            "method": self.method,
+            "estimator": self.estimator,
+            "params": dict(self.params),
+            "seed": self.seed,
+            "role": self.role,
+            "keep": self.keep,
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Cell:
+        """The inverse of `to_dict`."""
+        return cls(**{**record, "problem": ProblemSpec(**record["problem"])})
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of the fit, equal for equal fits.
+
+        The name of the method is left out, so that tables that give one fit two names
+        share its result.
+
+        Examples
+        --------
+        >>> problem = ProblemSpec("low-rank", {"m": 20, "n": 10, "rank": 2}, 0.5)
+        >>> one = Cell(problem, "NCARL", "ncarl", {"alpha": 1, "gamma": None})
+        >>> one.key == Cell(problem, "ours", "ncarl", {"gamma": None, "alpha": 1.0}).key
+        True
+        """
+        content = self.to_dict()
+        del content["method"]
+        text = json.dumps(_canonicalize(content), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _canonicalize(value: Any) -> Any:
+    """Make equal values identical: 1 and 1.0, tuples and lists."""
+    if isinstance(value, Mapping):
+        return {str(name): _canonicalize(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_canonicalize(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """Result of a cell.
+
+    Attributes
+    ----------
+    cell : Cell
+        The fit.
+    status : str
+        "done", "over budget" (scores, if any, are those of the last step), "failed"
+        or "no data".
+    version : str
+        `RESULTS_VERSION` of the code that ran it; see `ncarl.reproduce.run`.
+    error : float or None
+        Relative error on the hidden entries, the paper's metric.
+    validation : float or None
+        The same on the observed entries that a search cell holds out.
+    scores : mapping of str to float
+        Further scores on the hidden entries: "rmse", and "psnr" of pictures.
+    seconds : float or None
+        Time of the fit alone.
+    steps, converged : int or None, bool or None
+        ``n_iter_`` and ``converged_`` of the estimator.
+    facts : mapping
+        Further attributes of the estimator, such as ranks and chosen parameters.
+    curve : sequence of float or None
+        Objective of every step, if `Cell.keep` says so; None where it is not finite.
+    machine : str
+        Processor or GPU, and the number of fits in parallel.
+    message : str
+        Error message.
+    """
+
+    cell: Cell
+    status: str
+    version: str = ""
+    error: float | None = None
+    validation: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    steps: int | None = None
+    converged: bool | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    curve: tuple[float | None, ...] = ()
+    machine: str = ""
+    message: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and the key of the cell as JSON values."""
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        record: dict[str, Any] = jsonable({**content, "cell": self.cell.to_dict()})
+        return {**record, "key": self.cell.key}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> CellResult:
+        """The inverse of `to_dict`.
+
+        Unknown fields, written by an older or a later version, are ignored.
+        """
+        known = cls.__dataclass_fields__
+        content = {name: item for name, item in record.items() if name in known}
+        content["cell"] = Cell.from_dict(record["cell"])
+        content["curve"] = tuple(record.get("curve", ()))
+        return cls(**content)
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method: one row of a table.
+
+    Attributes
+    ----------
+    name, label : str
+        Its name in TOML files, and in tables.
+    estimator : str
+        A name that `ncarl.make` accepts, or "mean".
+    printed : str
+        Its name in the paper; "" if the paper does not have it.
+    params : mapping
+        Fixed parameters.
+    grid : mapping of str to sequence
+        Parameters to search, and their values.
+    """
+
+    name: str
+    label: str
+    estimator: str
+    printed: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def grid_points(self) -> list[dict[str, Any]]:
+        """All combinations of the grid, with the fixed parameters.
+
+        Examples
+        --------
+        >>> MethodSpec("a", "A", "ncarl", grid={"alpha": [1, 2]}).grid_points()
+        [{'alpha': 1}, {'alpha': 2}]
+        """
+        return [
+            {**self.params, **dict(zip(self.grid, values, strict=True))}
+            for values in itertools.product(*self.grid.values())
+        ]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A problem and its methods: one column of a table.
+
+    Attributes
+    ----------
+    label, group : str
+        Name of the column, and of its group of columns.
+    problem : ProblemSpec
+        Data and hidden entries.
+    printed : str
+        Name of the data set in the paper.
+    methods : tuple of MethodSpec
+        Rows, with the parameters of this setting.
+    heavy : bool
+        Whether to use a GPU if there is one.
+    seeds : int
+        Number of draws.
+    further : bool
+        Whether the paper does not have this column.
+    """
+
+    label: str
+    group: str
+    problem: ProblemSpec
+    printed: str
+    methods: tuple[MethodSpec, ...]
+    heavy: bool = False
+    seeds: int = 5
+    further: bool = False
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """Plan of a table or figure.
+
+    Attributes
+    ----------
+    name : str
+        "table1" to "fig8", or the name of the file.
+    kind : str
+        How it is shown: one of `STUDY_KINDS`.
+    title, text : str
+        Heading and introduction.
+    measure : {"error", "seconds"}
+        What its table shows.
+    printed : str
+        The table of the paper whose values are shown beside ours.
+    keep : str
+        What every fit stores; see `Cell`.
+    settings : tuple of Setting
+        Columns.
+    notes : tuple of str
+        Remarks below the table.
+    options : mapping
+        Options of figures with pictures: "photos" and "step".
+    is_builtin : bool
+        Whether it comes with the package; only these get verdicts.
+    has_all_methods : bool
+        Whether all of its rows are to be run.
+    """
+
+    name: str
+    kind: str
+    title: str
+    text: str = ""
+    measure: str = "error"
+    printed: str = ""
+    keep: str = ""
+    settings: tuple[Setting, ...] = ()
+    notes: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_builtin: bool = False
+    has_all_methods: bool = True
+
+
+def load_plan(
+    name: str | Path, *, quick: bool = False, methods: Sequence[str] = ()
+) -> StudyPlan:
+    """Read the plan of a table or figure.
+
+    Parameters
+    ----------
+    name : str or Path
+        "table1" to "fig8", or a TOML file. A file may lie beside a ``methods.toml``
+        of its own.
+    quick : bool
+        Reduced sizes, two seeds, two values of each parameter.
+    methods : sequence of str
+        Methods to run; all of the plan if empty.
+    """
+    path = plan_folder() / f"{name}.toml" if name in STUDY_NAMES else Path(name)
+    if not path.is_file():
+        known = ", ".join(STUDY_NAMES)
+        raise ValueError(f"a study must be one of {known} or a TOML file, got {name!r}")
+    content = _read_toml(path)
+    if "like" in content:  # the same fits, shown differently
+        content = _read_toml(path.with_name(f"{content.pop('like')}.toml")) | content
+    beside = path.with_name("methods.toml")
+    specs = _parse_method_specs(
+        _read_toml(beside if beside.is_file() else _default_methods_file())
+    )
+    try:
+        plan = _build_plan(path.stem, content, specs, quick, tuple(methods))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path.name} is not a plan: {error!r}") from error
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    return replace(plan, is_builtin=name in STUDY_NAMES)
+
+
+def plan_folder() -> Path:
+    """Folder of the plans: in the installed package, or in its repository."""
+    here = Path(__file__).resolve()
+    installed = here.parents[1] / "experiments"
+    return installed if installed.is_dir() else here.parents[3] / "experiments"
+
+
+def _default_methods_file() -> Path:
+    return plan_folder() / "methods.toml"
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Content of a TOML file."""
+    try:
+        with path.open("rb") as stream:
+            return {
+                name: _replace_none(value)
+                for name, value in tomllib.load(stream).items()
+            }
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a TOML file: {error}") from error
+
+
+def _replace_none(value: Any) -> Any:
+    """Replace "none" by None, which TOML lacks."""
+    if isinstance(value, dict):
+        return {name: _replace_none(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_replace_none(item) for item in value]
+    return None if value == "none" else value
+
+
+def _parse_method_specs(content: Mapping[str, Any]) -> dict[str, MethodSpec]:
+    return {name: MethodSpec(name=name, **spec) for name, spec in content.items()}
+
+
+def _build_plan(
+    name: str,
+    content: dict[str, Any],
+    specs: Mapping[str, MethodSpec],
+    quick: bool,
+    methods: tuple[str, ...],
+) -> StudyPlan:
+    groups = content.pop("group", [])
+    seeds, sweep = content.pop("seeds", 5), content.pop("sweep", {})
+    rows, notes = content.pop("methods", []), content.pop("notes", [])
+    plan = StudyPlan(name=name, notes=() if quick else tuple(notes), **content)
+    _check_plan(plan, sweep)
+    wanted = _select_methods(methods, rows, specs)
+    settings: list[Setting] = []
+    for group in groups:
+        if quick:
+            group = reduce_group(group)
+        if group is not None:
+            group = {"seeds": seeds, **group}
+            if quick:
+                group["seeds"] = min(group["seeds"], QUICK_SEEDS)
+            settings += expand_group(group, wanted, specs, sweep, quick)
+    return replace(
+        plan, settings=tuple(settings), has_all_methods=len(wanted) == len(rows)
+    )
+
+
+def _check_plan(plan: StudyPlan, sweep: Mapping[str, Any]) -> None:
+    fields = (
+        ("kind", plan.kind, STUDY_KINDS),
+        ("measure", plan.measure, ("error", "seconds")),
+        ("keep", plan.keep, ("", "curve", "picture")),
+    )
+    for name, value, known in fields:
+        if value not in known:
+            words = ", ".join(repr(word) for word in known)
+            raise ValueError(f"{name} must be one of {words}, got {value!r}")
+    varied = {"noisy": "gamma", "neighbors": "n_neighbors"}.get(plan.kind)
+    if len(sweep) > 1 or (varied is not None and list(sweep) != [varied]):
+        raise ValueError(
+            f"sweep must name one parameter{f', {varied},' if varied else ''} and its "
+            f"values for kind {plan.kind!r}, got {dict(sweep)!r}"
+        )
+    pictured = ("spectrum", "gallery", "recovered", "noisy")
+    if plan.kind in pictured and not {"photos", "step"} <= set(plan.options):
+        raise ValueError(
+            f"options must hold 'photos' and 'step' for kind {plan.kind!r}, got "
+            f"{dict(plan.options)!r}"
+        )
+    needed = {"recovered": "picture", "noisy": "picture", "curves": "curve"}
+    if plan.keep != needed.get(plan.kind, plan.keep):
+        raise ValueError(f"keep must be {needed[plan.kind]!r} for kind {plan.kind!r}")
+
+
+def _select_methods(
+    methods: Sequence[str], rows: Sequence[str], specs: Mapping[str, MethodSpec]
+) -> list[str]:
+    for name in (*methods, *rows):
+        if name not in specs:
+            raise ValueError(f"methods must be among {', '.join(specs)}, got {name!r}")
+    return [name for name in rows if not methods or name in methods]
+
+
+def reduce_group(group: dict[str, Any]) -> dict[str, Any] | None:
+    """A group at its reduced size; None if ``--quick`` leaves it out."""
+    quick = group.get("quick", {})
+    if quick is False:
+        return None
+    options = {**group.get("options", {}), **quick.get("options", {})}
+    if "data" in quick:  # other data: the options of the group do not apply
+        options = quick.get("options", {})
+    return {**group, "heavy": False, **quick, "options": options}
+
+
+def expand_group(
+    group: Mapping[str, Any],
+    names: Sequence[str],
+    specs: Mapping[str, MethodSpec],
+    sweep: Mapping[str, Sequence[Any]],
+    quick: bool,
+) -> Iterator[Setting]:
+    """The settings of a group, one for each missing rate."""
+    check_group(group, specs)
+    rows = [n for n in names if n in group.get("methods", names)]
+    rows = [n for n in rows if n not in group.get("without", ())]
+    methods: list[MethodSpec] = []
+    for name in rows:
+        one = _apply_group_overrides(specs[name], group, quick)
+        methods += _expand_sweep(one, sweep, quick)
+    for label, problem in _problems(group):
+        yield Setting(
+            label=label,
+            group=group["label"],
+            problem=problem,
+            printed=group.get("printed", ""),
+            methods=tuple(methods),
+            heavy=group.get("heavy", False),
+            seeds=group["seeds"],
+            further=group.get("further", False),
+        )
+
+
+def check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> None:
+    """Raise if a group has an unknown field, or lacks a required one."""
+    for name in group:
+        if name not in GROUP_FIELDS:
+            raise ValueError(
+                f"a group has the fields {', '.join(GROUP_FIELDS)}, not {name!r}"
+            )
+    for name in ("label", "data", "missing"):
+        if name not in group:
+            raise ValueError(f"a group needs the field {name!r}: {dict(group)!r}")
+    named = ("methods", "without")
+    for name in (name for kind in named for name in group.get(kind, ())):
+        if name not in specs:
+            raise ValueError(f"methods must be among {', '.join(specs)}, got {name!r}")
+    _check_data_and_mask(group["data"], group.get("mask", "random"))
+    if not isinstance(group["seeds"], int) or group["seeds"] < 1:
+        raise ValueError(f"seeds must be a whole number >= 1, got {group['seeds']!r}")
+
+
+def _problems(group: Mapping[str, Any]) -> Iterator[tuple[str, ProblemSpec]]:
+    """Label and problem for every missing rate and every channel."""
+    mask, options = group.get("mask", "random"), group.get("options", {})
+    for missing in group["missing"]:
+        many = len(group["missing"]) > 1
+        label = f"{group['label']}, {missing:g}" if many else group["label"]
+        if "channels" not in group:
+            yield label, ProblemSpec(group["data"], options, missing, mask)
+        for channel in group.get("channels", ()):
+            one = {**options, "channel": channel}
+            yield f"{label}, {channel}", ProblemSpec(group["data"], one, missing, mask)
+
+
+def _apply_group_overrides(
+    spec: MethodSpec, group: Mapping[str, Any], quick: bool
+) -> MethodSpec:
+    """A method with the parameters and the grid of a group."""
+    params = {**spec.params, **group.get("params", {}).get(spec.name, {})}
+    grid = {**spec.grid, **group.get("grid", {}).get(spec.name, {})}
+    grid = {name: values for name, values in grid.items() if name not in params}
+    if quick:
+        grid = {name: _middle_values(values) for name, values in grid.items()}
+    for name, value in params.items():
+        if value == GIVEN_RANK:
+            params[name] = group["rank"]
+    return replace(spec, params=params, grid=grid)
+
+
+def _middle_values(values: Sequence[Any]) -> list[Any]:
+    """The middle values of a grid, where the best one tends to be."""
+    start = max(0, (len(values) - QUICK_VALUES) // 2)
+    return list(values[start : start + QUICK_VALUES])
+
+
+def _expand_sweep(
+    spec: MethodSpec, sweep: Mapping[str, Sequence[Any]], quick: bool
+) -> list[MethodSpec]:
+    """A method for every value of the parameter that a figure varies."""
+    if not sweep:
+        return [spec]
+    ((param, values),) = sweep.items()
+    grid = {name: items for name, items in spec.grid.items() if name != param}
+    return [
+        replace(
+            spec,
+            name=f"{spec.name} {param}={_format_value(value)}",
+            label=f"{spec.label}, {param}={_format_value(value)}",
+            params={**spec.params, param: value},
+            grid=grid,
+        )
+        for value in (values[:3] if quick else values)
+    ]
+
+
+def _format_value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+@dataclass(frozen=True)
+class CompletionTask:
+    """A matrix with missing entries, and the truth of the hidden ones.
+
+    Attributes
+    ----------
+    X : array with NaN, or sparse matrix
+        Training data.
+    rows, cols, truth : arrays of shape (entries,)
+        Positions and true values of the hidden entries.
+    validation_entries : tuple of arrays or None
+        Positions and values of the observed entries that a search cell holds out.
+    is_picture : bool
+        Whether the values are gray levels between 0 and 1.
+    """
+
+    X: Any
+    rows: Array
+    cols: Array
+    truth: Array
+    validation_entries: tuple[Array, Array, Array] | None = None
+    is_picture: bool = False
+
+
+def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
+    """Draw the task of a problem and a seed.
+
+    Examples
+    --------
+    >>> problem = ProblemSpec("low-rank", {"m": 20, "n": 10, "rank": 2}, missing=0.3)
+    >>> make_task(problem, 0).truth.shape
+    (60,)
+    """
+    _check_data_and_mask(problem.data, problem.mask)
+    if problem.data == "low-rank":
+        drawn = make_low_rank(
+            **problem.options, missing=problem.missing, random_state=seed
+        )
+        rows, cols = np.nonzero(drawn.hidden)
+        return CompletionTask(drawn.X, rows, cols, drawn.truth[rows, cols])
+    whole = _load_matrix(problem.data, tuple(sorted(problem.options.items())))
+    if isinstance(whole, Observations):
+        return _hide_ratings(whole, problem.missing, seed)
+    return _hide_pixels(whole, problem, seed)
+
+
+def _check_data_and_mask(data: str, mask: str) -> None:
+    if data not in DATA_KINDS:
+        raise ValueError(f"data must be one of {', '.join(DATA_KINDS)}, got {data!r}")
+    patterns = ("random", "block") if data in PICTURES else ("random",)
+    if mask not in patterns:
+        raise ValueError(
+            f"mask must be one of {', '.join(patterns)} with data {data!r}, got "
+            f"{mask!r}"
+        )
+
+
+def hold_out_validation(task: CompletionTask, seed: int) -> CompletionTask:
+    """The task with a tenth of its observed entries held out for validation."""
+    sparse = not isinstance(task.X, np.ndarray)
+    observed = (Observations.from_sparse if sparse else Observations.from_dense)(task.X)
+    rng = np.random.default_rng([seed, 1])
+    kept, held_out = random_split(observed, VALIDATION_FRACTION, rng)
+    X = kept.to_csr() if sparse else task.X.copy()
+    if not sparse:
+        X[held_out.rows, held_out.indices] = np.nan
+    validation = (held_out.rows, held_out.indices.astype(np.int64), held_out.values)
+    return replace(task, X=X, validation_entries=validation)
+
+
+@lru_cache(maxsize=2)
+def _load_matrix(data: str, options: tuple[tuple[str, Any], ...]) -> Any:
+    """A whole matrix (array, or observations of ratings), cached for the next seed."""
+    return DATA_LOADERS[data](dict(options))
+
+
+def _hide_ratings(ratings: Observations, missing: float, seed: int) -> CompletionTask:
+    hidden = masks.random((ratings.n_observed,), missing, rng=seed)
+    test = ratings.drop_entries(~hidden)
+    X = ratings.drop_entries(hidden).to_csr()
+    return CompletionTask(X, test.rows, test.indices.astype(np.int64), test.values)
+
+
+def _hide_pixels(picture: Array, problem: ProblemSpec, seed: int) -> CompletionTask:
+    """Hide pixels of a picture at random, or a square."""
+    if problem.mask == "random":
+        hidden = masks.random(picture.shape, problem.missing, rng=seed)
+    else:
+        # A square whose area is the fraction to hide.
+        side = round((problem.missing * picture.size) ** 0.5)
+        hidden = masks.block(picture.shape, (side, side), at="center")
+    rows, cols = np.nonzero(hidden)
+    X = np.where(hidden, np.nan, picture)
+    return CompletionTask(X, rows, cols, picture[rows, cols], is_picture=True)
+
+
+def _movielens(options: Mapping[str, Any]) -> Observations:
+    ratings = load_movielens(options["name"], download=False)
+    return Observations.from_sparse(ratings.matrix())
+
+
+def _folder_image(options: Mapping[str, Any]) -> Array:
+    """A gray picture in a folder of the data sets."""
+    folder = find_file([options["folder"]])
+    if folder is None:
+        raise DataNotFoundError(describe_search([options["folder"]]))
+    (picture,) = load_image_folder(folder, names=[options["name"]]).values()
+    return picture
+
+
+def _photograph(options: Mapping[str, Any]) -> Array:
+    """A photograph of scikit-learn, in gray or one of its channels."""
+    channel = options.get("channel")
+    picture = load_sample_image(
+        options["name"], gray=channel is None, step=options.get("step", 1)
+    )
+    return np.asarray(picture if channel is None else picture[:, :, int(channel)])
+
+
+def _make_synthetic_ratings(options: Mapping[str, Any]) -> Observations:
+    """Synthetic ratings from 1 to 5: user and item means, low-rank tastes, popularity.
+
+    They replace MovieLens where it is not at hand.
+    """
+    users, items, each = options["users"], options["items"], options["each"]
+    rng = np.random.default_rng(0)
+    tastes = rng.standard_normal((users, 3)) @ rng.standard_normal((3, items)) / 3.0
+    means = 0.4 * rng.standard_normal((users, 1)) + 0.5 * rng.standard_normal(items)
+    noise = 0.8 * rng.standard_normal((users, items))
+    rating = np.clip(np.rint(3.6 + means + tastes + noise), 1.0, 5.0)
+    popular = rng.random(items) ** 2 + 0.05
+    places = [rng.choice(items, each, False, popular / popular.sum()) for _ in means]
+    rows = np.repeat(np.arange(users), each)
+    cols = np.concatenate(places)
+    shape = (users, items)
+    return Observations.from_sparse(
+        from_triplets(rows, cols, rating[rows, cols], shape=shape)
+    )
+
+
+#: Loaders of whole matrices, by kind of data.
+DATA_LOADERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "movielens": _movielens,
+    "image": _folder_image,
+    "photo": _photograph,
+    "like-ratings": _make_synthetic_ratings,
+}
+#: All kinds of data; "low-rank" is drawn anew for every seed.
+DATA_KINDS = ("low-rank", *DATA_LOADERS)
+
+
+@cache
+def load_paper_values() -> dict[str, Any]:
+    """All values printed in the paper, with their source.
+
+    Examples
+    --------
+    >>> load_paper_values()["tables"]["table1"]["500x300"]["0.8"]["error"]["NCARL"]
+    0.0344
+    """
+    text = (
+        files("ncarl.reproduce")
+        .joinpath("paper_values.json")
+        .read_text(encoding="utf-8")
+    )
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def paper_value(
+    table: str, name: str, missing: float, measure: str, method: str
+) -> float | str | None:
+    """One value printed in the paper: a number, a bound such as "> 3000", or None.
+
+    Parameters
+    ----------
+    table, name : str
+        Table ("table1", "table2", "table4", "fig4") and data set ("500x300",
+        "ML-100K").
+    missing : float
+        Fraction of hidden entries.
+    measure : {"error", "seconds"}
+        Which value.
+    method : str
+        Name of the method in the paper.
+
+    Examples
+    --------
+    >>> paper_value("table2", "ML-100K", 0.5, "error", "NCARL")
+    0.2787
+    """
+    content = load_paper_values()
+    known = content["tables"].get(table) or content["figures"].get(table, {})
+    value: float | str | None = (
+        known.get(name, {}).get(f"{missing:g}", {}).get(measure, {}).get(method)
+    )
+    return value

@@ -1,0 +1,646 @@
+"""Run the cells of a study in worker processes, and store every result at once.
+
+`run_plans` schedules the cells that have no result yet (`schedule_cells`), workers run
+them (`run_cell`), and a `ResultStore` keeps the results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncarl.core.types import Array
+from ncarl.engines.base import available_cores, gpu_unavailable_reason
+from ncarl.engines.threads import Threads
+from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET, timed_fit
+from ncarl.evaluation.pool import JobResult, PoolJob, WorkerGroup, WorkerPool
+from ncarl.exceptions import BrokenFileError
+from ncarl.io.files import atomic_write
+from ncarl.metrics import psnr, relative_rmse, rmse
+from ncarl.registry import make
+from ncarl.reproduce.plan import (
+    FINAL,
+    NO_DATA,
+    PAPER,
+    PROTOCOLS,
+    SEARCH,
+    Cell,
+    CellResult,
+    CompletionTask,
+    MethodSpec,
+    Setting,
+    StudyPlan,
+    hold_out_validation,
+    make_task,
+)
+
+#: Version of the results, raised by hand with every change that can alter them (data,
+#: masks, solvers, estimators, scores). Stored fits of another version are run again.
+RESULTS_VERSION = "1"
+#: File of the finished cells in the folder of a study.
+CELLS_FILE = "cells.jsonl"
+#: Folder of completed matrices, beside the file of results.
+ARRAYS_FOLDER = "arrays"
+#: What worker processes call.
+CELL_FUNCTION = "ncarl.reproduce.run:run_cell"
+#: Names of the worker groups.
+CPU, GPU = "cpu", "gpu"
+#: Seed of the search cells.
+SEARCH_SEED = 0
+#: Seconds between two scans for new cells, and a lower bound on this interval as a
+#: multiple of the time that a scan takes, which grows with the number of cells.
+SCAN_INTERVAL, SCAN_COST_FACTOR = 2.0, 30.0
+#: Attributes of an estimator that are stored with a result.
+RECORDED_ATTRIBUTES = (
+    *("rank_", "residual_", "gap_", "lam_", "weight_", "sides_", "best_params_"),
+    "engine_",
+)
+#: Singular values above this count for the rank, as in figure 5 of the paper.
+RANK_THRESHOLD = 1e-3
+#: Finished cells by key.
+Results = Mapping[str, CellResult]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of `run_plans`.
+
+    Attributes
+    ----------
+    protocols : tuple of str
+        How parameters are chosen.
+    engine : {"auto", "threads", "torch"}
+        "auto" uses the GPU for large matrices, if there is one.
+    budget : float or None
+        Seconds that a fit may take.
+    jobs : int or None
+        Number of parallel fits on the processor; by default one for each core.
+    gpu_jobs : int
+        Number of parallel fits on the GPU.
+    time_limit : float or None
+        Seconds after which no further fit is started.
+    retry : bool
+        Whether to run failed cells, and cells over their budget, again.
+    """
+
+    protocols: tuple[str, ...] = PROTOCOLS
+    engine: str = "auto"
+    budget: float | None = None
+    jobs: int | None = None
+    gpu_jobs: int = 1
+    time_limit: float | None = None
+    retry: bool = False
+
+    def worker_groups(self) -> list[WorkerGroup]:
+        """Groups of workers: processor, and GPU if it is used."""
+        cores = available_cores()
+        jobs = cores if self.jobs is None else self.jobs
+        groups = [WorkerGroup(CPU, jobs, max(1, cores // jobs))]
+        if self.engine == "threads":
+            return groups
+        reason = gpu_unavailable_reason()
+        if self.engine == "torch" and reason is not None:
+            raise ValueError(
+                f"engine 'torch' needs a GPU, and {reason}; use 'auto' or 'threads'"
+            )
+        if reason is None:
+            groups.append(
+                WorkerGroup(GPU, self.gpu_jobs, max(1, cores // (2 * self.gpu_jobs)))
+            )
+        return groups
+
+
+@dataclass
+class RunProgress:
+    """Progress of a run, passed to the callback.
+
+    Attributes
+    ----------
+    totals, statuses : dict
+        Number of scheduled cells by study, and of finished ones by study and status.
+    running : list of ScheduledCell
+        Cells in progress.
+    latest : CellResult or None
+        The last finished cell.
+    n_finished : int
+        Number of cells that this run has finished.
+    time_limit_reached : bool
+        Whether the run ended at its time limit.
+    """
+
+    totals: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str, dict[str, int]] = field(default_factory=dict)
+    running: list[ScheduledCell] = field(default_factory=list)
+    latest: CellResult | None = None
+    n_finished: int = 0
+    time_limit_reached: bool = False
+
+    def update_counts(self, tasks: Iterable[ScheduledCell], store: ResultStore) -> None:
+        """Count scheduled and finished cells anew."""
+        self.totals, self.statuses = {}, {}
+        for task in tasks:
+            self.totals[task.study] = self.totals.get(task.study, 0) + 1
+            result = store.results.get(task.cell.key)
+            if result is not None:
+                by_status = self.statuses.setdefault(task.study, {})
+                by_status[result.status] = by_status.get(result.status, 0) + 1
+
+
+ProgressCallback = Callable[[RunProgress], None]
+
+
+def run_plans(
+    plans: Sequence[StudyPlan],
+    store: ResultStore,
+    options: RunOptions,
+    callback: ProgressCallback = lambda progress: None,
+) -> RunProgress:
+    """Run every cell that has no result yet.
+
+    Parameters
+    ----------
+    plans : sequence of StudyPlan
+        Tables and figures.
+    store : ResultStore
+        Finished cells; new ones are added.
+    options : RunOptions
+        How to run.
+    callback : callable
+        Called with the progress after every change.
+    """
+    (store.folder / ARRAYS_FOLDER).mkdir(exist_ok=True)
+    groups = options.worker_groups()
+    with WorkerPool(groups) as pool:
+        return _Runner(plans, store, options, pool, groups).run(callback)
+
+
+class ResultStore:
+    """Results by key, in a file that survives a kill at any moment.
+
+    One line of JSON is appended for each finished cell. A line that was cut short is
+    ignored, and the next one begins on a line of its own.
+
+    Parameters
+    ----------
+    folder : path
+        Created if it does not exist.
+    version : str
+        Version of the results. `results` has those of this version only; `all_results`
+        falls back on older ones.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], version: str = RESULTS_VERSION
+    ) -> None:
+        self.folder, self.version = Path(folder), version
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.path = self.folder / CELLS_FILE
+        self._current: dict[str, CellResult] = {}
+        self._older: dict[str, CellResult] = {}
+        self.n_corrupt_lines = 0
+        for result in self._read_results():
+            self._index_result(result)
+
+    def _read_results(self) -> Iterator[CellResult]:
+        """Results in the file; other lines are counted as corrupt."""
+        if not self.path.exists():
+            return
+        text = self.path.read_bytes().decode("utf-8", errors="replace")
+        for line in text.split("\n"):
+            if not line.strip():
+                continue
+            try:
+                result = CellResult.from_dict(json.loads(line))
+                hash(result.cell.key)  # raises for a cell that has no key
+            except (ValueError, TypeError, KeyError, AttributeError):
+                self.n_corrupt_lines += 1
+            else:
+                yield result
+
+    def _index_result(self, result: CellResult) -> None:
+        """Index a result; a later one replaces an earlier one."""
+        by_key = self._current if result.version == self.version else self._older
+        by_key[result.cell.key] = result
+
+    @property
+    def results(self) -> Mapping[str, CellResult]:
+        """Results of this version by key; these cells are not run again."""
+        return self._current
+
+    @property
+    def all_results(self) -> Mapping[str, CellResult]:
+        """Results by key, with older versions where there is no other."""
+        return {**self._older, **self._current}
+
+    def add(self, result: CellResult) -> None:
+        """Append a result to the file, flushed to disk."""
+        text = json.dumps(result.to_dict(), allow_nan=False)
+        with self.path.open("ab") as stream:
+            # The last line may have been cut short.
+            stream.write(("" if self._ends_with_newline() else "\n").encode())
+            stream.write(text.encode() + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        self._index_result(result)
+
+    def _ends_with_newline(self) -> bool:
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            return True
+        with self.path.open("rb") as stream:
+            stream.seek(-1, os.SEEK_END)
+            return stream.read(1) == b"\n"
+
+
+@dataclass(frozen=True)
+class ScheduledCell:
+    """A cell, and the study and setting it belongs to.
+
+    Attributes
+    ----------
+    cell : Cell
+        The fit.
+    study, setting : str
+        Table or figure, and its column.
+    heavy : bool
+        Whether to use a GPU if there is one.
+    """
+
+    cell: Cell
+    study: str
+    setting: str
+    heavy: bool
+
+
+def schedule_cells(
+    plans: Sequence[StudyPlan], protocols: Iterable[str], results: Results
+) -> list[ScheduledCell]:
+    """All cells known so far, finished ones included, in the order to run.
+
+    Searches and the first seed of every method come first, then the second seed, so
+    that a study that is stopped early has results for every method.
+    """
+    wanted: dict[str, ScheduledCell] = {}
+    protocols = tuple(protocols)
+    for plan in plans:
+        for task in _schedule_plan(plan, protocols, results):
+            wanted.setdefault(task.cell.key, task)
+    return sorted(wanted.values(), key=lambda task: task.cell.seed)
+
+
+def _schedule_plan(
+    plan: StudyPlan, protocols: Sequence[str], results: Results
+) -> Iterator[ScheduledCell]:
+    for setting in plan.settings:
+        for one in setting.methods:
+            cells = search_cells(setting, one)
+            for protocol in protocols:
+                params = select_params(setting, one, protocol, results)
+                if params is not None:
+                    cells = [*cells, *final_cells(plan, setting, one, params)]
+            for cell in cells:
+                yield ScheduledCell(cell, plan.name, setting.label, setting.heavy)
+
+
+def search_cells(setting: Setting, spec: MethodSpec) -> list[Cell]:
+    """The cells that choose the parameters of a method; none for a single choice."""
+    points = spec.grid_points()
+    if len(points) < 2:
+        return []
+    return [_cell(setting, spec, params, SEARCH_SEED, SEARCH) for params in points]
+
+
+def final_cells(
+    plan: StudyPlan, setting: Setting, spec: MethodSpec, params: Mapping[str, Any]
+) -> list[Cell]:
+    """The cells that are shown: one for each seed."""
+    seeds = range(setting.seeds)
+    return [_cell(setting, spec, params, seed, FINAL, plan.keep) for seed in seeds]
+
+
+def _cell(
+    setting: Setting,
+    spec: MethodSpec,
+    params: Mapping[str, Any],
+    seed: int,
+    role: str,
+    keep: str = "",
+) -> Cell:
+    return Cell(setting.problem, spec.name, spec.estimator, params, seed, role, keep)
+
+
+def select_params(
+    setting: Setting, spec: MethodSpec, protocol: str, results: Results
+) -> dict[str, Any] | None:
+    """The parameters that a protocol chooses; None while they are not known.
+
+    ``paper`` chooses by the error on the hidden entries, ``honest`` by the error on the
+    observed entries that the search held out. Only finished fits are candidates.
+    """
+    searched = search_cells(setting, spec)
+    if not searched:
+        return spec.grid_points()[0]
+    if any(cell.key not in results for cell in searched):
+        return None
+    done = [r for r in (results[cell.key] for cell in searched) if r.status == DONE]
+    if not done:
+        return None
+    best = min(done, key=lambda r: _selection_error(r, protocol))
+    return dict(best.cell.params)
+
+
+def _selection_error(result: CellResult, protocol: str) -> float:
+    error = result.error if protocol == PAPER else result.validation
+    return float("inf") if error is None else error
+
+
+class _Runner:
+    """The loop of `run_plans`: start cells, collect results."""
+
+    def __init__(
+        self,
+        plans: Sequence[StudyPlan],
+        store: ResultStore,
+        options: RunOptions,
+        pool: WorkerPool,
+        worker_groups: Sequence[WorkerGroup],
+    ) -> None:
+        self.plans, self.store, self.options, self.pool = plans, store, options, pool
+        self.worker_groups = {group.name: group for group in worker_groups}
+        self.running: dict[int, ScheduledCell] = {}
+        self.started_keys: set[str] = set()
+        self.progress = RunProgress()
+        self.start_time = self.last_scan = time.monotonic()
+        self.scan_interval = SCAN_INTERVAL
+        self.pending: list[ScheduledCell] = []
+
+    def run(self, callback: ProgressCallback) -> RunProgress:
+        """Run until no cell is left, or the time limit is reached."""
+        self._scan_tasks()
+        while True:
+            self._start()
+            callback(self.progress)
+            if not self.running:
+                return self.progress
+            for answer in self.pool.wait(timeout=1.0):
+                self._store_answer(answer)
+            if (
+                time.monotonic() - self.last_scan > self.scan_interval
+                or not self.pending
+            ):
+                self._scan_tasks()
+
+    def _scan_tasks(self) -> None:
+        """Schedule cells, with the parameters chosen since the last scan."""
+        start = time.monotonic()
+        tasks = schedule_cells(self.plans, self.options.protocols, self.store.results)
+        self.pending = [task for task in tasks if self._needs_run(task)]
+        self.progress.update_counts(tasks, self.store)
+        self.last_scan = time.monotonic()
+        self.scan_interval = max(
+            SCAN_INTERVAL, SCAN_COST_FACTOR * (self.last_scan - start)
+        )
+
+    def _needs_run(self, task: ScheduledCell) -> bool:
+        key = task.cell.key
+        if key in self.started_keys:
+            return False
+        result = self.store.results.get(key)
+        if result is None or result.status == NO_DATA:
+            return True
+        if result.status == DONE:
+            return task.cell.keep == "picture" and not self._has_array(key)
+        return self.options.retry or (
+            result.status == OVER_BUDGET and self._has_larger_budget(result)
+        )
+
+    def _has_array(self, key: str) -> bool:
+        return (self.store.folder / ARRAYS_FOLDER / f"{key}.npz").exists()
+
+    def _has_larger_budget(self, result: CellResult) -> bool:
+        previous = result.facts.get("budget")
+        budget = self.options.budget
+        return previous is not None and (budget is None or budget > float(previous))
+
+    def _start(self) -> None:
+        """Start pending cells while workers are idle."""
+        limit = self.options.time_limit
+        if limit is not None and time.monotonic() - self.start_time > limit:
+            self.progress.time_limit_reached = bool(self.pending)
+            return
+        for task in list(self.pending):
+            group = self._choose_group(task)
+            if not any(map(self.pool.has_room, self.worker_groups)):
+                break
+            if not self.pool.has_room(group.name):
+                continue
+            self.pending.remove(task)
+            self.started_keys.add(task.cell.key)
+            job = self._job(task, group)
+            self.running[id(job)] = task
+            self.pool.submit(job)
+        self.progress.running = list(self.running.values())
+
+    def _choose_group(self, task: ScheduledCell) -> WorkerGroup:
+        gpu = self.worker_groups.get(GPU)
+        wanted = task.heavy or self.options.engine == "torch"
+        return gpu if gpu is not None and wanted else self.worker_groups[CPU]
+
+    def _job(self, task: ScheduledCell, group: WorkerGroup) -> PoolJob:
+        budget = self.options.budget
+        payload = {
+            "cell": task.cell.to_dict(),
+            "engine": "torch" if group.name == GPU else "threads",
+            "threads": group.threads,
+            "budget": budget,
+            "folder": str(self.store.folder / ARRAYS_FOLDER),
+            "machine": describe_machine(group),
+            "version": self.store.version,
+        }
+        # A fit stops itself after a step; the limit is for steps that do not end.
+        limit = None if budget is None else 1.25 * budget + 60.0
+        return PoolJob(CELL_FUNCTION, payload, group.name, limit)
+
+    def _store_answer(self, answer: JobResult) -> None:
+        """Store the result of a finished job."""
+        task = self.running.pop(id(answer.job))
+        if answer.failure:
+            status = OVER_BUDGET if answer.failure == OVER_BUDGET else FAILED
+            result = CellResult(
+                task.cell,
+                status,
+                self.store.version,
+                facts={"budget": self.options.budget} if self.options.budget else {},
+                machine=answer.job.payload["machine"],
+                message=answer.message,
+            )
+        else:
+            result = CellResult.from_dict(answer.value)
+        stored = self.store.results.get(task.cell.key)
+        if stored is None or result.status != NO_DATA or stored.status != NO_DATA:
+            self.store.add(result)
+        self.progress.latest = result
+        self.progress.n_finished += 1
+        self.progress.running = list(self.running.values())
+
+
+def describe_machine(group: WorkerGroup) -> str:
+    """Description of the processor or GPU and of the parallel fits."""
+    parallel = f"{group.workers} side by side" if group.workers > 1 else "one at a time"
+    if group.name == GPU:
+        return f"GPU, {parallel}"
+    threads = f"{group.threads} thread{'s' if group.threads > 1 else ''} each"
+    return f"{platform.machine()}, {os.cpu_count()} cores, {threads}, {parallel}"
+
+
+def run_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a cell in a worker process; its `CellResult` as a dict.
+
+    Parameters
+    ----------
+    payload : mapping
+        "cell" (a dict), "engine" (a name), "threads", "budget" (seconds or None),
+        "folder" (for completed matrices, or None), "machine" (a description) and
+        "version" (of the results).
+    """
+    cell = Cell.from_dict(payload["cell"])
+    try:
+        task = make_task(cell.problem, cell.seed)
+    except (OSError, BrokenFileError, ModuleNotFoundError) as error:
+        # The data, or the package that reads them, may be there next time.
+        message = " ".join(str(error).split())
+        return CellResult(cell, NO_DATA, payload["version"], message=message).to_dict()
+    return _fit_and_score(cell, task, payload).to_dict()
+
+
+def _fit_and_score(
+    cell: Cell, task: CompletionTask, payload: Mapping[str, Any]
+) -> CellResult:
+    if cell.role == SEARCH:
+        task = hold_out_validation(task, cell.seed)
+    warm_up(payload["engine"], payload["threads"])
+    estimator = build_estimator(
+        cell.estimator, cell.params, payload["engine"], payload["threads"]
+    )
+    seconds, late = timed_fit(estimator, task.X, payload["budget"])
+    guess = np.asarray(estimator.predict(task.rows, task.cols))
+    validation = None
+    if task.validation_entries is not None:
+        rows, cols, truth = task.validation_entries
+        validation = relative_rmse(truth, np.asarray(estimator.predict(rows, cols)))
+    facts = collect_fit_facts(estimator)
+    if cell.keep == "picture":
+        facts |= _save_completion(cell, task, estimator, payload["folder"])
+    history = getattr(estimator, "history_", {})
+    steps = getattr(estimator, "n_iter_", None)
+    converged = getattr(estimator, "converged_", None)
+    if payload["budget"] is not None:
+        facts["budget"] = payload["budget"]
+    curve = history.get("objective", ()) if cell.keep == "curve" else ()
+    error = finite_or_none(relative_rmse(task.truth, guess))
+    if error is None:
+        raise FloatingPointError("the completed values are not finite")
+    return CellResult(
+        cell,
+        OVER_BUDGET if late else DONE,
+        version=payload["version"],
+        error=error,
+        validation=finite_or_none(validation),
+        scores=extra_scores(task, guess),
+        seconds=seconds,
+        steps=None if steps is None else int(steps),
+        converged=None if converged is None else bool(converged),
+        facts=facts,
+        curve=tuple(float(value) for value in curve),
+        machine=payload["machine"],
+        message=f"stopped after {seconds:.0f} s" if late else "",
+    )
+
+
+def build_estimator(
+    name: str, params: Mapping[str, Any], engine: str, threads: int
+) -> Any:
+    """An estimator by name, on an engine."""
+    if name == "mean":
+        return MeanBaseline()
+    chosen: Any = Threads(threads) if engine == "threads" else engine
+    return make(name, **{**params, "engine": chosen})
+
+
+class MeanBaseline:
+    """Baseline: the mean of all observed entries."""
+
+    def fit(self, X: Any) -> MeanBaseline:
+        """Compute the mean."""
+        values = X[~np.isnan(X)] if isinstance(X, np.ndarray) else X.data
+        self.mean_ = float(np.mean(values))
+        return self
+
+    def predict(self, rows: Array, cols: Array) -> Array:
+        """The mean for every entry."""
+        return np.full(len(rows), self.mean_)
+
+
+@cache
+def warm_up(engine: str, threads: int) -> None:
+    """Fit tiny data, so that imports and compilation are not timed."""
+    X = np.random.default_rng(0).standard_normal((30, 12))
+    X[X > 1.0] = np.nan
+    for name in ("ncarl", "nuclear", "bayes", "soft-impute"):
+        timed_fit(build_estimator(name, {"max_iter": 2}, engine, threads), X, None)
+
+
+def extra_scores(task: CompletionTask, guess: Array) -> dict[str, float]:
+    """Further scores on the hidden entries."""
+    scores = {"rmse": finite_or_none(rmse(task.truth, guess))}
+    if task.is_picture:
+        scores["psnr"] = finite_or_none(psnr(task.truth, guess))
+    return {name: value for name, value in scores.items() if value is not None}
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """``value``, or None if it is not finite."""
+    return value if value is not None and np.isfinite(value) else None
+
+
+def collect_fit_facts(estimator: Any) -> dict[str, Any]:
+    """`RECORDED_ATTRIBUTES` of an estimator as JSON values."""
+    facts = {}
+    for name in RECORDED_ATTRIBUTES:
+        value = getattr(estimator, name, None)
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, Mapping):
+            value = {str(key): item for key, item in value.items()}
+        if isinstance(value, float):
+            value = finite_or_none(value)
+        if isinstance(value, (str, int, float, dict)):
+            facts[name.rstrip("_")] = value
+    return facts
+
+
+def _save_completion(
+    cell: Cell, task: CompletionTask, estimator: Any, folder: str | None
+) -> dict[str, Any]:
+    """Store the completed matrix; its rank as the paper counts it."""
+    smooth = np.asarray(estimator.transform(task.X, keep_observed=False))
+    filled = np.asarray(estimator.transform(task.X))
+    values = np.linalg.svd(smooth, compute_uv=False)
+    if folder is not None:
+        with atomic_write(Path(folder) / f"{cell.key}.npz") as temporary:
+            np.savez_compressed(
+                temporary,
+                seen=task.X,
+                filled=filled,
+                smooth=smooth,
+                allow_pickle=False,
+            )
+    return {"rank_above_1e-3": int(np.count_nonzero(values > RANK_THRESHOLD))}

@@ -1,1 +1,0 @@
-"""Studies: many fits on known data, kept as they finish, beside printed figures."""

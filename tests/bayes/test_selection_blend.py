@@ -1,0 +1,180 @@
+"""How sides and nearest rows are put together, by errors on held-out entries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from ncarl.bayes.model import NeighborCorrection
+from ncarl.bayes.selection import (
+    HeldOutErrors,
+    column_weight,
+    concatenate_errors,
+    fit_blend,
+    make_validation_splits,
+    select_neighbor_correction,
+)
+from ncarl.dataset import InMemoryDataset
+from ncarl.engines.base import identity
+from ncarl.observations import Observations
+
+BOTH = ["columns", "rows"]
+
+
+@pytest.fixture
+def cuts(X):
+    return make_validation_splits(
+        InMemoryDataset(Observations.from_dense(X)), identity, 0.1, 0
+    )
+
+
+def held(errors, deviations=None, near=None):
+    return HeldOutErrors(errors, np.ones(len(errors)) * (deviations or 1.0), near or {})
+
+
+def places(count):
+    """Rows and columns of entries that share none."""
+    return np.arange(count), np.arange(count)
+
+
+class TestEntries:
+    def test_turned_back_values_are_those_of_the_cut(self, cuts):
+        for cut in cuts:
+            there = cut.transpose().hidden.values
+            assert not np.array_equal(there, cut.hidden.values)
+            back = HeldOutErrors(there, 2.0 * there).reorder_from_transpose(cut)
+            assert_array_equal(back.errors, cut.hidden.values)
+            assert_array_equal(back.deviations, 2.0 * cut.hidden.values)
+
+    def test_cuts_are_joined_in_their_order(self):
+        parts = [
+            HeldOutErrors(np.full(k, k), np.ones(k), {5: np.full(k, -k)})
+            for k in (1, 2)
+        ]
+        whole = concatenate_errors(parts)
+        assert whole.errors.tolist() == [1, 2, 2]
+        assert whole.neighbor_errors[5].tolist() == [-1, -2, -2]
+        assert len(whole.deviations) == 3
+
+
+class TestSides:
+    @pytest.mark.parametrize("bias", [0.0, 0.5, 5.0])
+    def test_the_weight_is_the_best_of_a_grid(self, rng, bias):
+        shared = rng.standard_normal(500)
+        one = shared + rng.standard_normal(500)
+        other = shared + (1 + bias) * rng.standard_normal(500)
+        grid = np.linspace(0, 1, 10_001)
+        loss = [np.sum((w * one + (1 - w) * other) ** 2) for w in grid]
+        found = column_weight({"columns": held(one), "rows": held(other)}, BOTH)
+        assert found == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
+
+    def test_the_weight_stays_between_the_sides(self, rng):
+        e = rng.standard_normal(50)
+        for columns, rows, weight in ((1, 3, 1.0), (3, 1, 0.0), (1, 1, 1.0)):
+            sides = {"columns": held(columns * e), "rows": held(rows * e)}
+            assert column_weight(sides, BOTH) == weight
+        assert column_weight({}, BOTH) == 0.5
+        assert column_weight({}, ["columns"]) == 1.0
+        assert column_weight({}, ["rows"]) == 0.0
+
+    def test_the_whole_has_an_error_and_scores_of_its_own(self, cuts, rng):
+        count = sum(cut.hidden.n_observed for cut in cuts)
+        one, other = rng.standard_normal((2, count))
+        sides = {"columns": held(one, 2.0), "rows": held(other, 1.0)}
+        found = fit_blend(sides, cuts, BOTH, may_drop_rows=True)
+        w = found.weight
+        blend, spread = w * one + (1 - w) * other, np.sqrt(4.0 * w + (1 - w))
+        assert found.error == pytest.approx(np.sqrt(np.mean(blend**2)))
+        assert_allclose(found.blended_scores.sorted_scores, np.sort(blend / spread))
+        assert_allclose(found.scores.sorted_scores, np.sort(one / 2.0))
+
+    def test_rows_without_a_say_are_left_out_where_they_may_be(self, cuts, rng):
+        count = sum(cut.hidden.n_observed for cut in cuts)
+        one, other = rng.standard_normal((2, count))
+        # Errors that have nothing in common, those of the rows ten times as large.
+        other -= one * (one @ other) / (one @ one)
+        other *= 9.95 * np.linalg.norm(one) / np.linalg.norm(other)
+        sides = {"columns": held(one), "rows": held(other)}
+        kept = fit_blend(sides, cuts, BOTH, may_drop_rows=False)
+        assert kept.weight == pytest.approx(0.99, abs=1e-4)
+        left_out = fit_blend(sides, cuts, BOTH, may_drop_rows=True)
+        assert left_out.weight == 1.0
+        assert left_out.blended_scores is left_out.scores
+
+    def test_nothing_held_out_says_nothing(self):
+        found = fit_blend({}, [], BOTH, may_drop_rows=True)
+        assert np.isnan(found.error)
+        assert found.neighbor_correction is None
+        assert len(found.scores.sorted_scores) == 0
+
+
+class TestNearestRows:
+    def test_the_number_and_weight_that_leave_least_are_taken(self, rng):
+        errors = rng.standard_normal(3000)
+        near = {
+            5: 0.5 * errors + rng.standard_normal(3000),
+            10: 0.8 * errors + 0.3 * rng.standard_normal(3000),
+            20: rng.standard_normal(3000),
+        }
+        found = select_neighbor_correction(errors, near, places(3000))
+        grid = np.linspace(0, 1, 1001)
+        loss = [
+            (np.sum((errors - w * term) ** 2), k, w)
+            for k, term in near.items()
+            for w in grid
+        ]
+        least, count, weight = min(loss)
+        assert found.n_neighbors == count == 10
+        assert found.weight == pytest.approx(weight, abs=1e-3)
+        assert found.std_factor == pytest.approx(np.sqrt(least / (errors @ errors)))
+
+    def test_what_chance_explains_is_not_taken(self, rng):
+        for _ in range(50):
+            errors, term = rng.standard_normal((2, 60))
+            assert select_neighbor_correction(errors, {5: term}, places(60)) is None
+        # A gain that is sure, and too small to be worth it.
+        errors = rng.standard_normal(100_000)
+        term = 0.05 * errors + rng.standard_normal(100_000)
+        assert select_neighbor_correction(errors, {5: term}, places(100_000)) is None
+
+    def test_alike_errors_are_few(self, rng):
+        # Ten rows, each wrong by one number: what is right about one of them may be
+        # chance, though it is right about thirty entries.
+        rows, columns = np.repeat(np.arange(10), 30), np.tile(np.arange(30), 10)
+        errors = np.where(np.arange(10) % 2, 1.0, -1.0)[rows]
+        term = np.where(rows == 3, errors, 0.0)
+        assert (
+            select_neighbor_correction(errors, {5: term}, places(300)).std_factor < 0.95
+        )
+        assert select_neighbor_correction(errors, {5: term}, (rows, columns)) is None
+
+    def test_none_where_there_are_none(self, rng):
+        errors = rng.standard_normal(100)
+        assert select_neighbor_correction(errors, {}, places(100)) is None
+        assert (
+            select_neighbor_correction(errors, {5: np.zeros(100)}, places(100)) is None
+        )
+        # Terms that point the wrong way have no say.
+        assert select_neighbor_correction(errors, {5: -errors}, places(100)) is None
+
+    def test_they_are_heard_about_the_blend_and_make_it_sharper(self, cuts, rng):
+        count = sum(cut.hidden.n_observed for cut in cuts)
+        one, other = rng.standard_normal((2, count))
+        term = 0.5 * (one + other)
+        sides = {"columns": held(one, near={5: term}), "rows": held(other)}
+        found = fit_blend(sides, cuts, BOTH, may_drop_rows=True)
+        assert isinstance(found.neighbor_correction, NeighborCorrection)
+        left = (
+            found.weight * one
+            + (1 - found.weight) * other
+            - found.neighbor_correction.weight * term
+        )
+        assert found.error == pytest.approx(np.sqrt(np.mean(left**2)))
+        assert found.neighbor_correction.std_factor < 0.5
+        assert_allclose(
+            found.blended_scores.sorted_scores,
+            np.sort(left / found.neighbor_correction.std_factor),
+        )
+        # Those of the columns, for new rows, know nothing of it.
+        assert_allclose(found.scores.sorted_scores, np.sort(one))

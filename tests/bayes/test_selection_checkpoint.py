@@ -1,0 +1,220 @@
+"""A fit that was stopped goes on to the same bits; that of another is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from ncarl import BayesianNCARL, Checkpoint, Threads
+from ncarl.bayes import em
+from ncarl.bayes.em import e_step
+from ncarl.exceptions import CheckpointMismatchError, NotPositiveDefiniteError
+from ncarl.io.files import read_archive
+
+FEW = {"max_iter": 4, "tol": 0, "engine": Threads(1)}
+OPTIONS = {
+    "auto": {"sides": "both"},
+    "given": {"prior_strength": 0.1, "sides": "columns"},
+    "no validation": {"validation": 0, "sides": "both"},
+    "rows": {"prior_strength": 0.1, "sides": "rows"},
+    "per-column": {"prior_strength": 0.1, "noise": "per-column", "scale": "columns"},
+    "no noise": {"noise": 0, "validation": 0, "sides": "columns"},
+    "single": {"dtype": "float32", "prior_strength": 0.1, "sides": "columns"},
+}
+
+
+class Killer:
+    """Counts steps, and ends the fit at one of them."""
+
+    def __init__(self, at=None, error=KeyboardInterrupt):
+        self.at, self.error, self.calls = at, error, 0
+
+    def __call__(self, info):
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error("killed")
+
+
+def assert_same(one, other, X):
+    assert_array_equal(one.kernel_, other.kernel_)
+    assert_array_equal(one.noise_, other.noise_)
+    assert one.log_evidence_ == other.log_evidence_
+    assert (one.weight_, one.sides_) == (other.weight_, other.sides_)
+    assert one.search_ == other.search_
+    assert (one.n_iter_, one.converged_) == (other.n_iter_, other.converged_)
+    assert_array_equal(
+        one.blended_scores_.sorted_scores, other.blended_scores_.sorted_scores
+    )
+    assert_array_equal(one.transform(X), other.transform(X))
+    for name in ("objective", "log_evidence", "penalized_evidence", "change"):
+        assert_array_equal(one.history_[name], other.history_[name])
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_fit_that_was_killed_goes_on_to_the_same_bits(name, X, tmp_path):
+    counted = Killer()
+    whole = BayesianNCARL(**FEW, **OPTIONS[name], callback=counted).fit(X)
+    total = counted.calls
+    for at, error in (
+        (total // 2, KeyboardInterrupt),
+        (total - 6, KeyboardInterrupt),
+        (total - 2, RuntimeError),
+    ):
+        if at < 1:
+            continue
+        kept = {**FEW, **OPTIONS[name], "checkpoint": tmp_path / f"{error}{at}"}
+        killer = Killer(at, error)
+        with pytest.raises(error):
+            BayesianNCARL(**kept, callback=killer).fit(X)
+        assert killer.calls == at
+        after = Killer()
+        resumed = BayesianNCARL(**kept, callback=after).fit(X)
+        assert_same(whole, resumed, X)
+        # Trials begin again where they began; the last runs go on where they were.
+        assert after.calls <= total if at < total - 2 else after.calls < total
+        # All is there now: nothing is worked out again.
+        done = Killer()
+        again = BayesianNCARL(**kept, callback=done).fit(X)
+        assert done.calls == 0
+        assert_same(whole, again, X)
+
+
+def test_a_callback_that_says_stop_can_be_gone_on_from(X, tmp_path):
+    options = {**FEW, "validation": 0, "sides": "columns"}
+    whole = BayesianNCARL(**options).fit(X)
+    kept = {**options, "checkpoint": tmp_path / "state"}
+    stopped = BayesianNCARL(**kept, callback=lambda info: info.step == 2).fit(X)
+    assert stopped.n_iter_ == 2
+    steps = []
+    resumed = BayesianNCARL(**kept, callback=lambda i: steps.append(i.step)).fit(X)
+    assert steps == [3, 4]
+    assert_same(whole, resumed, X)
+
+
+def test_a_climb_that_ran_out_of_digits_is_not_gone_on_with(X, tmp_path, monkeypatch):
+    calls = []
+
+    def spoiled(*args, **kwargs):
+        calls.append(1)
+        if len(calls) > 3:
+            raise NotPositiveDefiniteError
+        return e_step(*args, **kwargs)
+
+    monkeypatch.setattr(em, "e_step", spoiled)
+    options = {**FEW, "max_iter": 9, "validation": 0, "sides": "columns"}
+    kept = {**options, "checkpoint": tmp_path / "state"}
+    whole = BayesianNCARL(**kept).fit(X)
+    assert whole.n_iter_ == 2
+    assert_same(whole, BayesianNCARL(**kept).fit(X), X)
+
+
+def test_a_fit_that_converged_is_not_continued(X, tmp_path):
+    options = {"max_iter": 200, "tol": 1e-3, "validation": 0, "sides": "columns"}
+    kept = {**options, "checkpoint": tmp_path / "state"}
+    whole = BayesianNCARL(**kept).fit(X)
+    assert whole.converged_
+    assert whole.n_iter_ < 200
+    done = Killer()
+    assert_same(whole, BayesianNCARL(**kept, callback=done).fit(X), X)
+    assert done.calls == 0
+
+
+def test_a_finished_fit_that_did_not_settle_says_so_again(X, tmp_path):
+    kept = {"max_iter": 3, "tol": 1e-9, "validation": 0, "sides": "columns"}
+    kept["checkpoint"] = tmp_path / "state"
+    for _ in range(2):
+        model = BayesianNCARL(**kept)
+        with pytest.warns(Warning, match="did not converge"):
+            model.fit(X)
+        assert not model.converged_
+
+
+OTHERS = {
+    "prior": "identity",
+    "prior_strength": 0.2,
+    "center": "columns",
+    "noise": 0.3,
+    "sides": "both",
+    "max_iter": 7,
+    "tol": 1e-9,
+    "scale": "columns",
+    "validation": 0.2,
+    "random_state": 1,
+    "dtype": "float32",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_state_of_other_parameters_is_refused(name, X, tmp_path):
+    options = {**FEW, **OPTIONS["given"], "checkpoint": tmp_path / "state"}
+    BayesianNCARL(**options).fit(X)
+    with pytest.raises(CheckpointMismatchError, match=name[:5]):
+        BayesianNCARL(**{**options, name: OTHERS[name]}).fit(X)
+
+
+def test_the_state_of_other_data_is_refused(X, tmp_path):
+    options = {**FEW, **OPTIONS["given"], "checkpoint": tmp_path / "state"}
+    BayesianNCARL(**options).fit(X)
+    other = X.copy()
+    other[0, 0] = 1.0 if np.isnan(X[0, 0]) else np.nan
+    for Z in (other, X * 2, X[1:]):
+        with pytest.raises(CheckpointMismatchError, match="data"):
+            BayesianNCARL(**options).fit(Z)
+    given = {**options, "prior": np.eye(8)}
+    with pytest.raises(CheckpointMismatchError, match="prior"):
+        BayesianNCARL(**given).fit(X)
+
+
+def test_what_changes_no_fit_may_change(X, tmp_path):
+    options = {**FEW, **OPTIONS["given"], "checkpoint": tmp_path / "state"}
+    one = BayesianNCARL(**options).fit(X)
+    done = Killer()
+    other = BayesianNCARL(
+        **options, clip=(0.0, 1.0), rounding="observed", callback=done
+    ).fit(X)
+    assert done.calls == 0
+    assert_array_equal(one.kernel_, other.kernel_)
+    assert other.predict(X).max() <= 1.0
+
+
+def test_folders_and_files_of_others_are_named(X, tmp_path):
+    with pytest.raises(IsADirectoryError, match="checkpoint"):
+        BayesianNCARL(checkpoint=tmp_path).fit(X)
+    with pytest.raises(FileNotFoundError, match="checkpoint"):
+        BayesianNCARL(checkpoint=tmp_path / "no" / "state").fit(X)
+
+
+@pytest.mark.parametrize("every", [0.0, 1e9])
+def test_the_end_of_every_part_is_kept_however_seldom_one_writes(X, tmp_path, every):
+    options = {**FEW, **OPTIONS["auto"]}
+    kept = {**options, "checkpoint": Checkpoint(tmp_path / "state", every)}
+    whole = BayesianNCARL(**options).fit(X)
+    assert_same(whole, BayesianNCARL(**kept).fit(X), X)
+    done = Killer()
+    assert_same(whole, BayesianNCARL(**kept, callback=done).fit(X), X)
+    assert done.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("every", "error", "left"),
+    [
+        (0.0, KeyboardInterrupt, 3),
+        (1e9, KeyboardInterrupt, 3),
+        (0.0, RuntimeError, 3),
+        (1e9, RuntimeError, None),
+    ],
+)
+def test_what_is_kept_of_a_run_under_way(X, tmp_path, every, error, left):
+    options = {**FEW, "max_iter": 6, "validation": 0, "sides": "columns"}
+    kept = {**options, "checkpoint": Checkpoint(tmp_path / "state", every)}
+    with pytest.raises(error):
+        BayesianNCARL(**kept, callback=Killer(3, error)).fit(X)
+    part = tmp_path / "state.columns"
+    assert part.exists() == (left is not None)
+    if left is not None:
+        assert read_archive(part, "stages")[1]["climb:step"] == left
+    after = Killer()
+    resumed = BayesianNCARL(**kept, callback=after).fit(X)
+    assert after.calls == 6 - (left or 0)
+    assert_same(BayesianNCARL(**options).fit(X), resumed, X)

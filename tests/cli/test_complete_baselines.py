@@ -1,0 +1,119 @@
+"""``ncarl complete --method``, for all methods besides the package's own."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import ncarl as package
+from ncarl.cli.models import ModelOptions, build_estimator
+from ncarl.cli.options import (
+    BASELINE_METHODS,
+    MethodChoice,
+    parse_setting,
+)
+
+
+def numbers(path):
+    """The numbers of a CSV file that has a column of names."""
+    return pd.read_csv(path).drop(columns="name").to_numpy()
+
+
+@pytest.mark.parametrize("method", BASELINE_METHODS)
+def test_every_baseline_fills_a_table(ncarl, csv, tmp_path, method):
+    out = tmp_path / "out.csv"
+    result = ncarl("complete", csv, "-o", out, "--method", method, "--max-iter", 30)
+    X, filled = numbers(csv), numbers(out)
+    seen = ~np.isnan(X)
+    assert_array_equal(filled[seen], X[seen])
+    assert np.isfinite(filled).all()
+    assert f"method    {method}: " in result.stdout
+    assert "residual  " in result.stdout
+    estimator = build_estimator(
+        ModelOptions(method=MethodChoice(method)), scale=None, progress=False
+    )
+    expected = estimator.set_params(max_iter=30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert_allclose(filled, expected.fit_transform(X), rtol=1e-6)
+
+
+def test_baselines_are_all_methods_but_our_own():
+    own = ["bayes", "ncarl-cv", "ncarl"]
+    assert [*own, *BASELINE_METHODS] == package.available_methods()
+
+
+def test_parameters_are_set_by_name(ncarl, csv, tmp_path):
+    result = ncarl(
+        "complete", csv, "-o", tmp_path / "out.csv", "--method", "schatten",
+        "--set", "p=0.7", "--set", "lam=auto", "--seed", 4, "--max-iter", 50,
+        "--save-model", tmp_path / "model",
+    )  # fmt: skip
+    model = package.load(tmp_path / "model")
+    assert (model.p, model.lam, model.random_state) == (0.7, "auto", 4)
+    assert "center none, lam auto, p 0.7" in result.stdout
+    assert "strength  lam " in result.stdout
+    assert "on held-out entries" in result.stdout
+
+
+def test_fractions_can_be_set():
+    assert parse_setting("p=2/3") == ("p", 2 / 3)
+    assert parse_setting("p=2/0") == ("p", "2/0")
+
+
+def test_non_negative_values_are_not_centered():
+    options = ModelOptions(method=MethodChoice.REGL1, settings=(("nonnegative", True),))
+    assert build_estimator(options, scale="columns", progress=False).center is None
+
+
+def test_the_proof_of_the_nuclear_norm_is_shown(ncarl, csv, tmp_path):
+    out = tmp_path / "out.csv"
+    result = ncarl("complete", csv, "-o", out, "--method", "nuclear")
+    assert "proof     within " in result.stdout
+
+
+def test_columns_of_many_units_are_scaled_and_centered(tmp_path, gappy):
+    options = ModelOptions(method=MethodChoice.NUCLEAR)
+    scaled = build_estimator(options, scale="columns", progress=False)
+    assert (scaled.scale, scaled.center) == ("columns", "columns")
+    assert build_estimator(options, scale=None, progress=False).center is None
+    bias = build_estimator(
+        ModelOptions(method=MethodChoice.BIAS), scale="columns", progress=False
+    )
+    assert bias.scale == "columns"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--method", "nuclear", "--set", "p=1"), "has no parameter 'p'; it has"),
+        (("--method", "nuclear", "--set", "tol=1"), "--set tol=...: give --tol"),
+        (("--method", "fgsr", "--set", "random_state=1"), "cannot be set here"),
+        (("--method", "fgsr", "--set", "a=1", "--set", "a=2"), "given twice"),
+        (("--method", "schatten", "--set", "p=2"), "p must be above 0 and at most 1"),
+        (("--set", "p=1"), "--set belongs to --method nuclear or"),
+        (("--method", "bias", "--center", "mean"), "--center belongs to"),
+        (("--method", "wnnm", "--gamma", "1"), "--gamma belongs to --method ncarl"),
+        (("--method", "wnnm", "--validation", "0.2"), "--validation belongs to"),
+        (("--method", "wnnm", "--std", "s.csv"), "--std needs a model of the noise"),
+        (("--method", "wnnm", "--lower", "s.csv"), "--lower belongs to --method bay"),
+        (("--method", "wnnm", "--dtype", "float32"), "--dtype float32 belongs to"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(fails, csv, tmp_path, options, words):
+    said = fails("complete", csv, "-o", tmp_path / "out.csv", *options)
+    assert words in said
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("text", ["p", "=1", "p="])
+def test_a_setting_needs_a_name_and_a_value(ncarl, csv, tmp_path, text):
+    out = tmp_path / "out.csv"
+    result = ncarl(
+        "complete", csv, "-o", out, "--method", "fgsr", "--set", text, expect=2
+    )
+    assert "must be NAME=VALUE" in result.output

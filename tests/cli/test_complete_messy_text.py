@@ -1,0 +1,331 @@
+"""Text tables as people have them: years for names, decimal commas, comments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from ncarl.io.tables import ReadOptions, read_table
+
+NAN = np.nan
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Write text to a file and read it as a table."""
+
+    def make(content, name="in.csv", **options):
+        path = tmp_path / name
+        path.write_text(content)
+        return read_table(path, ReadOptions(**options))
+
+    return make
+
+
+def lines(first, rows):
+    """A CSV text of a first line and rows of numbers."""
+    return "\n".join([first, *(",".join(f"{v:g}" for v in row) for row in rows)]) + "\n"
+
+
+def near_ten(rng, columns=5):
+    """Thirty rows of values near 10."""
+    return rng.normal(10.0, 1.0, (30, columns))
+
+
+class TestYearsAsNames:
+    """A first line of whole numbers."""
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            ",2008,2009,2010\nA,1.2,,3\nB,2,3,1\n",
+            ",2008,2009,2010\n1,1.2,2,3\n2,2,3,\n",
+            "NA,2008,2009,2010\n7,1.2,2,3\n5,2,3,\n",
+            ",2010,2009,2008\nA,1.2,,3\nB,2,3,1\n",
+            ",2001,2005,2011\nA,1.2,,3\nB,2,3,1\n",
+            # What pandas writes of a frame whose rows and columns are counted.
+            ",0,1,2\n0,0.5,,2.5\n1,-3,4,1\n2,2,0,\n",
+            '"","2008","2009"\n"A",1.5,\n"B",2,3\n',
+            '"2008","2009"\n1,5\n3,4\n',
+        ],
+    )
+    def test_above_rows_are_a_header(self, table, text):
+        found = table(text)
+        assert found.header
+        assert found.values.shape[0] == text.count("\n") - 1
+        assert found.notes == ["the first line was read as the header (else: "
+                               "--no-header)"]  # fmt: skip
+
+    @pytest.mark.parametrize(
+        "first",
+        [
+            "2001,2002,2003,2004,2005",
+            "2005,2004,2003,2002,2001",
+            "0,2001,2002,2003,2004",
+        ],
+    )
+    def test_unlike_all_values_below_are_a_header(self, table, rng, first):
+        found = table(lines(first, near_ten(rng)))
+        assert found.values.shape == (30, 5)
+        assert found.columns == first.split(",")
+
+    def test_above_columns_of_which_one_is_text_are_a_header(self, table, rng):
+        rows = [f"{','.join(f'{v:g}' for v in row)},word" for row in near_ten(rng, 3)]
+        assert table("\n".join(["2001,2002,2003,2004", *rows])).header
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "1,2,3\n2,4,1\n",
+            "1,2,3\n2,4,1\n3,1,2\n1,1,5\n",
+            # Every column rises: the first row lies outside of the others by one step.
+            "1,2,3\n2,4,5\n3,6,8\n4,7,10\n5,9,12\n",
+            "1,2,3\n10,20,30\n100,200,300\n1000,2000,3000\n",
+            # A row of stars that begins with a gap.
+            ",2,4\n5,1,5\n3,5,1\n1,3,3\n",
+            ",4\n5,1\n3,5\n",
+            "1,2,4\n90,95,91\n92,90,94\n91,93,92\n",
+            "1.5,2.5,3.5\n90,95,91\n92,90,94\n91,93,92\n",
+            "1,2,3\n",
+            # Counts that add up, the first of them unknown.
+            ",3,5,8,12,20\n2,4,5,9,13,19\n1,2,6,7,11,25\n",
+        ],
+    )
+    def test_rows_of_data_stay_data(self, table, text):
+        found = table(text)
+        assert not found.header
+        assert found.values.shape[0] == text.count("\n")
+        assert found.notes == ["no line was read as the header (else: --header)"]
+
+    def test_what_was_asked_for_is_not_noted(self, table):
+        assert table("1,2\n3,4\n", header=True).notes == []
+        assert table("a,2\nb,4\n", header=False).notes == []
+
+    def test_only_the_rows_at_the_top_are_looked_at(self, table, rng):
+        values = np.vstack([near_ten(rng), near_ten(rng), np.full((9, 5), 2003.0)])
+        assert table(lines("2001,2002,2003,2004,2005", values)).values.shape == (69, 5)
+
+    def test_are_written_back_as_they_are(self, ncarl, tmp_path, rng):
+        values = near_ten(rng, 3)
+        text = ",2008,2009,2010\n"
+        text += "".join(f"{i},{a:.3f},,{c:.3f}\n" if i % 5 == 0 else
+                        f"{i},{a:.3f},{b:.3f},{c:.3f}\n"
+                        for i, (a, b, c) in enumerate(values, 1))  # fmt: skip
+        source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+        source.write_text(text)
+        said = ncarl("complete", source, "-o", out, "--label", "1").stdout
+        assert "30 x 3" in said and "read as the header" in said
+        assert out.read_text().splitlines()[0] == ",2008,2009,2010"
+
+    def test_that_were_not_found_are_noted_by_every_command(self, ncarl, tmp_path, rng):
+        source = tmp_path / "in.csv"
+        values = near_ten(rng, 4)
+        values[::7, 2] = NAN
+        source.write_text(lines("9.5,10,9,10", values))
+        note = "no line was read as the header (else: --header)"
+        out = tmp_path / "out.csv"
+        assert note in ncarl("complete", source, "-o", out).stdout
+        few = ("--repeats", 1)
+        assert note in ncarl("evaluate", source, *few, "--no-compare").stdout
+        assert note in ncarl("compare", source, *few, "--methods", "bias").stdout
+
+
+class TestStreams:
+    """The first line as --stream reads it: by the same rule."""
+
+    @pytest.mark.parametrize(
+        ("first", "note"),
+        [("a,b,c", "the first line was read as the header\n"),
+         ("9.5,10,9", "no line was read as the header\n")],
+    )  # fmt: skip
+    def test_what_was_made_of_the_first_line_is_noted(
+        self, ncarl, tmp_path, rng, first, note
+    ):
+        source = tmp_path / "in.csv"
+        source.write_text(lines(first, near_ten(rng, 3)))
+        said = ncarl("complete", source, "-o", tmp_path / "out.csv", "--stream").stdout
+        assert note in said
+
+    def test_years_are_a_header_here_too(self, ncarl, tmp_path, rng):
+        source, values = tmp_path / "in.csv", near_ten(rng, 3)
+        values[::4, 1] = values[2::6, 2] = NAN
+        text = lines("2001,2002,2003", values).replace("nan", "")
+        source.write_text(text)
+        tables = []
+        for name, options in (("whole.csv", ()), ("streamed.csv", ("--stream",))):
+            out = tmp_path / name
+            said = ncarl("complete", source, "-o", out, *options).stdout
+            assert "30 x 3" in said and "the first line was read as the header" in said
+            tables.append(read_table(out, ReadOptions()))
+        whole, streamed = tables
+        assert streamed.columns == whole.columns == ["2001", "2002", "2003"]
+        np.testing.assert_allclose(streamed.values, whole.values, rtol=1e-9)
+
+
+GERMAN = "name;x;y;n\n" + "".join(
+    f"r{i};{'' if i == 4 else f'0,{i + 11}'};{i % 7},5;{i}\n" for i in range(40)
+)
+
+
+class TestDecimalCommas:
+    """Numbers such as 0,13."""
+
+    def test_are_read_and_written_where_asked_for(self, table, tmp_path):
+        found = table('n;x;y\na;0,5;\nb;"1,25";3\nc;?;-1,5e2\n', decimal=",")
+        np.testing.assert_array_equal(
+            found.values, [[0.5, NAN], [1.25, 3], [NAN, -150]]
+        )
+        found.write(tmp_path / "out.csv", np.full((3, 2), 9.5))
+        wanted = 'n;x;y\na;0,5;9,5\nb;"1,25";3\nc;9,5;-1,5e2\n'
+        assert (tmp_path / "out.csv").read_text() == wanted
+        assert found.read_warnings == []
+
+    @pytest.mark.parametrize(
+        "cell", ["1.5", "1.000,5", "1,000,5", "inf", "1_0,5", "0x1,8"]
+    )
+    def test_do_not_make_other_cells_numbers(self, table, cell):
+        with pytest.raises(ValueError, match=r"1 other cells, the first at line 3"):
+            table(f"x;y\n1,5;2\n{cell};6\n3,5;4\n", decimal=",")
+
+    def test_are_told_from_separators(self, table):
+        assert table("0,1;0,2;0,3\n1;2;3\n", decimal=",").values.shape == (2, 3)
+        assert table("0,1\n0,2\n1\n", decimal=",").values.shape == (3, 1)
+        assert table('"0,1"\n"0,2"\n', decimal=",").values.shape == (2, 1)
+        assert table("x\n0,2\n1\n", decimal=",").values.shape == (2, 1)
+        assert table("0,1\t5\n0,2\t6\n", "in.tsv", decimal=",").values[1, 0] == 0.2
+
+    @pytest.mark.parametrize(
+        ("text", "options", "message"),
+        [
+            ("x;y\n1;2\n", {"decimal": ";"}, r"--decimal must be '\.' or ',', got ';'"),
+            ("x;y\n1;2\n", {"decimal": ""}, r"--decimal must be '\.' or ',', got ''"),
+            ("x,y\n1,2\n", {"decimal": ","}, r"must differ.*both are ','.*first line"),
+            ("x,y\n1,2\n", {"decimal": ",", "delimiter": ","}, r"must differ.*both"),
+            ("x.y\n1.2\n", {"delimiter": "."}, r"must differ.*both are '\.'"),
+        ],
+    )
+    def test_that_cannot_be_are_refused(self, table, text, options, message):
+        with pytest.raises(ValueError, match=message):
+            table(text, **options)
+
+    def test_in_a_column_of_labels_are_warned_of(self, table):
+        found = table(GERMAN)
+        assert found.columns == ["n"] and found.n_missing_in_text == 1
+        (caution,) = found.read_warnings
+        assert "decimal comma" in caution and "x (1 gap left), y;" in caution
+        assert "--decimal ," in caution and "--label" in caution
+        assert table(GERMAN, labels=["x", "y"]).read_warnings == []
+
+    def test_in_quotes_between_commas_have_another_way_out(self, table):
+        (caution,) = table('x,y\n"0,5",1\n"1,5",2\n').read_warnings
+        assert "write them with '.'" in caution and "--decimal" not in caution
+
+    def test_asked_for_by_mistake_are_warned_of(self, table):
+        (caution,) = table("x;y\n0.5;1\n1.5;2\n", decimal=",").read_warnings
+        assert "decimal point" in caution and "--decimal ." in caution
+
+    def test_among_whole_numbers_are_named_in_the_error(self, table):
+        with pytest.raises(ValueError, match=r"'0,5'.*--decimal ,.*--na '0,5'"):
+            table("x;y\n1;2\n0,5;6\n3;4\n")
+        with pytest.raises(ValueError, match=r"no column holds numbers.*--decimal"):
+            table("x;y\n1,5;2,5\n")
+
+    def test_warnings_come_even_if_the_run_is_quiet(self, ncarl, tmp_path):
+        source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+        source.write_text(GERMAN)
+        quiet = ncarl("complete", source, "-o", out, "--quiet")
+        assert quiet.stderr.startswith("warning: columns that look like numbers")
+        said = ncarl("complete", source, "-o", out, "--overwrite").stdout
+        assert "kept, not used: name, x, y (1 gap left in them)" in said
+
+    def test_stay_in_one_notation_through_a_run(self, ncarl, tmp_path):
+        source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+        source.write_text(GERMAN)
+        run = ncarl("complete", source, "-o", out, "--decimal", ",")
+        assert "40 x 3, 1 missing" in run.stdout and not run.stderr
+        before, after = (p.read_text().splitlines() for p in (source, out))
+        changed = [k for k in range(41) if before[k] != after[k]]
+        assert changed == [5] and "." not in after[5] and "," in after[5].split(";")[1]
+
+    def test_reach_evaluate_and_compare_and_the_command_they_advise(
+        self, ncarl, tmp_path
+    ):
+        source = tmp_path / "in.csv"
+        source.write_text(GERMAN)
+        few = ("--repeats", 1)
+        for words in (("evaluate", source, *few, "--no-compare"),
+                      ("compare", source, *few, "--methods", "bias")):  # fmt: skip
+            said = ncarl(*words, "--decimal", ",").stdout
+            assert "40 x 3" in said and "--decimal=," in said
+            # What is left is one column, too little to hide anything of.
+            warned = ncarl(*words, expect=1).stderr
+            assert warned.startswith("warning: columns that look like numbers")
+
+    def test_are_refused_where_they_mean_nothing(self, fails, tmp_path):
+        np.save(tmp_path / "in.npy", np.eye(3))
+        out = tmp_path / "out.npy"
+        said = fails("complete", tmp_path / "in.npy", "-o", out, "--decimal", ",")
+        assert said == "--decimal means nothing for a NPY file; leave it out"
+        source = tmp_path / "in.csv"
+        source.write_text(GERMAN)
+        said = fails("complete", source, "-o", out, "--decimal", ",", "--stream")
+        assert said.startswith("--decimal cannot be had with --stream; ")
+
+
+def test_percentages_in_a_column_of_labels_are_warned_of(table):
+    (caution,) = table("p,q\n34%,1\n,2\n3.5 %,3\n").read_warnings
+    assert "percentages" in caution and "p (1 gap left)" in caution
+    assert table("p,q\nabout 34%,1\n,2\nwords,3\n").read_warnings == []
+
+
+def test_a_comment_above_the_table_is_named(table):
+    with pytest.raises(ValueError, match=r"ragged.*line 1 looks like a comment"):
+        table("# made by hand\na,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"no column.*first line if it is a comment"):
+        table("# made by hand\na;b\n1;2\n")
+    assert table("#a,b\n1,2\n").columns == ["#a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["evaluate", "IN", "--hide", 2], "--hide must be between 0 and 1, got 2.0"),
+        (["evaluate", "IN", "--repeats", 0], "--repeats must be"),
+        (["evaluate", "IN", "--seed", -1], "--seed must be"),
+        (["compare", "IN", "--methods", "foo"], "--methods must be 'all' or some of"),
+        (["complete", "IN", "-o", "OUT", "--max-iter", 0], "--max-iter must be"),
+        (["complete", "IN", "-o", "OUT", "--validation", 1], "--validation must be"),
+        # This one is a parameter of the method, and no option.
+        (["complete", "IN", "-o", "OUT", "--method", "schatten", "--set", "p=7"],
+         "p must be"),
+    ],
+)  # fmt: skip
+def test_errors_begin_with_the_option_not_with_the_parameter(
+    fails, csv, tmp_path, words, said
+):
+    places = {"IN": csv, "OUT": tmp_path / "out.csv"}
+    assert fails(*(places.get(word, word) for word in words)).startswith(said)
+
+
+def test_the_place_of_an_infinite_entry_is_named(fails, tmp_path, gappy):
+    gappy[5, 3] = np.inf
+    np.save(tmp_path / "in.npy", gappy)
+    sparse.save_npz(tmp_path / "in.npz", sparse.csr_array(np.nan_to_num(gappy, nan=0.0,
+                    posinf=-np.inf)))  # fmt: skip
+    for name, sign in (("in.npy", ""), ("in.npz", "-")):
+        said = fails("complete", tmp_path / name, "-o", tmp_path / f"out{name[2:]}")
+        assert f"infinity or a value too large for dtype('float64'): {sign}inf" in said
+        assert "at row 5, column 3 (both from 0); put NaN" in said
+
+
+def test_gaps_left_in_labels_of_parquet_are_counted(ncarl, tmp_path):
+    words = ["a", None, "b", None, None, "c"]
+    numbers = [1.0, 2.0, NAN, 4.0, 5.0, 6.0]
+    frame = pd.DataFrame({"w": words, "kept": words, "x": numbers, "y": numbers[::-1]})
+    frame.to_parquet(tmp_path / "in.parquet")
+    options = ("--label", "kept", "--method", "bias")
+    said = ncarl("complete", tmp_path / "in.parquet", "-o", tmp_path / "o.parquet",
+                 *options).stdout  # fmt: skip
+    assert "w, kept (3 gaps left in them)" in " ".join(said.split())

@@ -1,0 +1,508 @@
+"""``ncarl complete --stream``: the same answers, some rows at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+import ncarl as package
+from ncarl.cli.complete_run import ProgressRows
+from ncarl.cli.models import ModelOptions, open_engine
+from ncarl.cli.options import FitEngineChoice, parse_columns
+from ncarl.io import RowSource, open_rows
+from ncarl.io.numpy import _NpySink
+from ncarl.observations import Observations
+
+PAPER = ("--method", "ncarl", "--alpha", 1, "--gamma", 0.01, "--max-iter", 6)
+PAPER = (*PAPER, "--tol", 0)
+BAYES = ("--prior-strength", 0.1, "--max-iter", 4, "--tol", 0)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Tables of these tests come in blocks of four rows."""
+    few = partial(open_rows, rows_per_chunk=4)
+    monkeypatch.setattr("ncarl.cli.complete_run.open_rows", few)
+
+
+@pytest.fixture
+def plain(tmp_path, gappy):
+    """The matrix as a CSV file of numbers only, in full."""
+    path = tmp_path / "in.csv"
+    pd.DataFrame(gappy, columns=list("abcde")).to_csv(path, index=False, na_rep="NA")
+    return path
+
+
+@pytest.fixture
+def no_fit(monkeypatch):
+    """Fail if anything is fitted."""
+    for estimator in (package.BayesianNCARL, package.NCARL):
+        monkeypatch.setattr(estimator, "fit", lambda *_: pytest.fail("it was fitted"))
+
+
+def write(path, X):
+    """The matrix in a file of the kind that the name says."""
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    name = path.name
+    if name == "folder":
+        path.mkdir()
+        frame[:9].to_parquet(path / "1.parquet")
+        frame[9:].to_parquet(path / "2.pq")
+    elif name.endswith(".npz"):
+        seen = ~np.isnan(X)
+        S = sparse.coo_array((X[seen], np.nonzero(seen)), shape=X.shape)
+        sparse.save_npz(path, S.tocsr())
+    elif name.endswith(".npy"):
+        np.save(path, X)
+    elif name.endswith(".zarr"):
+        zarr = pytest.importorskip("zarr")
+        zarr.create_array(str(path), data=X, chunks=(3, 5))
+    elif name.endswith(".parquet"):
+        frame.to_parquet(path)
+    else:
+        sep = "\t" if ".tsv" in name else ","
+        frame.to_csv(path, index=False, sep=sep, na_rep="NA")
+
+
+def read(path):
+    """The matrix in a file, and the names of its columns if it has some."""
+    if path.suffix == ".npy":
+        return np.load(path), None
+    if path.suffix == ".zarr":
+        array = pytest.importorskip("zarr").open_array(str(path), mode="r")
+        return array[:], array.attrs.get("names")
+    if path.suffix == ".parquet":
+        frame = pd.read_parquet(path)
+    else:
+        frame = pd.read_csv(path, sep="\t" if ".tsv" in path.name else ",")
+    return frame.to_numpy(), list(frame.columns)
+
+
+def names_in(folder):
+    """Names of the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def line(said, name):
+    """What a line of the summary says."""
+    (found,) = (x[10:] for x in said.splitlines() if x[:10].strip() == name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "options", [PAPER, (*BAYES, "--sides", "columns")], ids=["ncarl", "bayes"]
+)
+def test_it_gives_what_the_command_gives_in_memory(
+    ncarl, plain, tmp_path, gappy, options
+):
+    whole, out = [tmp_path / name for name in ("1.csv", "1s.csv")], tmp_path / "2.csv"
+    std = tmp_path / "2s.csv"
+    said = ncarl("complete", plain, "-o", whole[0], "--std", whole[1], *options)
+    other = ncarl("complete", plain, "-o", out, "--std", std, *options, "--stream")
+    for one, two in ((whole[0], out), (whole[1], std)):
+        np.testing.assert_allclose(read(two)[0], read(one)[0], rtol=1e-7, atol=1e-12)
+        assert read(two)[1] == list("abcde")
+    seen = ~np.isnan(gappy)
+    np.testing.assert_array_equal(read(out)[0][seen], gappy[seen])
+    for name in ("method", "scale", "engine"):
+        assert line(other.stdout, name) == line(said.stdout, name)
+    missing = int((~seen).sum())
+    assert f"14 x 5, {missing} missing (" in line(other.stdout, "table")
+    assert "in chunks of rows" in line(other.stdout, "table")
+    for part in ("s in all", str(out), "2s.csv (standard deviations"):
+        assert part in other.stdout
+    assert not other.stderr
+
+
+@pytest.mark.parametrize(
+    ("came", "goes"),
+    [
+        ("in.npy", "out.npy"),
+        ("in.npz", "out.parquet"),
+        ("in.parquet", "out.tsv"),
+        ("folder", "out.csv.gz"),
+        ("in.csv", "out.zarr"),
+        ("in.tsv.gz", "out.parquet"),
+        ("in.zarr", "out.npy"),
+    ],
+)
+def test_every_format_can_be_read_and_written(ncarl, tmp_path, gappy, came, goes):
+    write(tmp_path / came, gappy)
+    out, std = tmp_path / goes, tmp_path / f"std-{goes}"
+    options = (*PAPER, "--std", std, "--stream", "--scale", "none")
+    ncarl("complete", tmp_path / came, "-o", out, *options)
+    model = package.NCARL(alpha=1, gamma=0.01, max_iter=6, tol=0).fit(gappy)
+    wanted = model.transform(gappy, return_std=True)
+    for path, values in zip((out, std), wanted, strict=True):
+        found, names = read(path)
+        np.testing.assert_allclose(found, values, rtol=1e-7, atol=1e-12)
+        named = came not in ("in.npy", "in.npz", "in.zarr")
+        unnamed = None if goes.endswith(("npy", "zarr")) else list("01234")
+        assert goes.endswith("npy") or names == (list("abcde") if named else unnamed)
+
+
+def test_the_table_is_never_whole(ncarl, tmp_path, gappy, monkeypatch):
+    heights, fitted = [], []
+    put, fit = _NpySink.write, package.NCARL.fit
+    monkeypatch.setattr(
+        _NpySink, "write", lambda s, rows: heights.append(len(rows)) or put(s, rows)
+    )
+    monkeypatch.setattr(
+        package.NCARL, "fit", lambda s, X: fitted.append(X) or fit(s, X)
+    )
+    write(tmp_path / "in.npy", gappy)
+    out = tmp_path / "out.npy"
+    ncarl("complete", tmp_path / "in.npy", "-o", out, *PAPER, "--stream")
+    assert heights == [4, 4, 4, 2]
+    assert isinstance(fitted[0], RowSource)
+
+
+def test_single_precision_stays_so(ncarl, tmp_path, gappy):
+    write(tmp_path / "in.npy", gappy.astype(np.float32))
+    out = tmp_path / "out.npy"
+    options = (*PAPER, "--dtype", "float32", "--engine", "threads", "--stream")
+    said = ncarl("complete", tmp_path / "in.npy", "-o", out, *options).stdout
+    assert np.load(out).dtype == np.float32
+    assert line(said, "engine").startswith("threads")
+
+
+def test_options_of_the_model_are_passed_on(ncarl, plain, tmp_path):
+    saved = tmp_path / "model"
+    options = ("--center", "columns", "--noise", "learn", "--clip", "0,9", "--seed", 4)
+    run = (*BAYES, "--validation", 0.2, "--round", "--save-model", saved, "--stream")
+    said = ncarl("complete", plain, "-o", tmp_path / "o.npy", *options, *run).stdout
+    est = package.load(saved)
+    assert (est.center, est.noise, est.clip) == ("columns", "learn", (0.0, 9.0))
+    assert (est.random_state, est.validation, est.rounding) == (4, 0.2, "observed")
+    assert (est.prior_strength, est.max_iter) == (0.1, 4)
+    assert "model (the model; read it with ncarl.load)" in said
+    assert "20% of the entries held out" in line(said, "error")
+
+
+@pytest.mark.parametrize("method", [("ncarl",), ("bayes", "--validation", 0)])
+def test_the_scaling_is_that_of_a_table_in_memory(ncarl, tmp_path, rng, method):
+    X = rng.standard_normal((30, 5)) * [1, 10, 100, 1000, 1] + 50
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[:, 4] = 3.0
+    for name in ("in.parquet", "in.npy"):
+        write(tmp_path / name, X)
+        options = ("--method", *method, "--max-iter", 2, "--tol", 0, "--overwrite")
+        command = ("complete", tmp_path / name, "-o", tmp_path / f"out-{name}")
+        one, two = ncarl(*command, *options), ncarl(*command, *options, "--stream")
+        assert line(two.stdout, "scale") == line(one.stdout, "scale")
+    said = ncarl(*command, *options, "--stream", "--scale", "columns").stdout
+    assert line(said, "scale") == "columns (as asked)"
+
+
+def test_columns_can_be_picked_and_text_leads_there(ncarl, fails, csv, tmp_path):
+    out = tmp_path / "out.csv"
+    said = fails("complete", csv, "-o", out, *PAPER, "--stream")
+    assert "'row 0' in column 'name'" in said and "with --columns a,b,c" in said
+    pd.read_csv(csv).to_parquet(tmp_path / "in.parquet")
+    said = fails("complete", tmp_path / "in.parquet", "-o", out, *PAPER, "--stream")
+    assert "'name'" in said and "with --columns a,b,c" in said
+    said = fails("complete", csv, "-o", out, "--stream", "--columns", "a,zz")
+    assert said.startswith("--columns names 'zz', which")
+    assert not out.exists()
+    ncarl("complete", csv, "-o", out, *PAPER, "--stream", "--columns", "e,a, c")
+    found, names = read(out)
+    assert names == ["e", "a", "c"]
+    X = pd.read_csv(csv)[names].to_numpy()
+    np.testing.assert_array_equal(found[~np.isnan(X)], X[~np.isnan(X)])
+    assert np.isfinite(found).all()
+
+
+def test_columns_need_names_and_a_stream(ncarl, fails, plain, tmp_path, gappy):
+    out = tmp_path / "out.npy"
+    write(tmp_path / "in.npy", gappy)
+    picked = ("--columns", "a,b")
+    said = fails("complete", tmp_path / "in.npy", "-o", out, *picked, "--stream")
+    assert said.startswith("--columns needs a file with names")
+    said = fails("complete", plain, "-o", tmp_path / "o.csv", *picked)
+    assert "--columns goes with --stream" in said and "--label" in said
+    command = ("complete", plain, "-o", out, "--stream", "--columns", "a,,b")
+    assert "separated by commas" in ncarl(*command, expect=2).stderr
+    assert parse_columns('a, "b, c"') == ("a", "b, c")
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    ("options", "refused", "way"),
+    [
+        (["--method", "ncarl-cv"], "--method ncarl-cv", "bayes or ncarl"),
+        (["--method", "nuclear"], "--method nuclear", "bayes or ncarl"),
+        (["--na", "x"], "--na", "as NA"),
+        (["--label", "a"], "--label", "--columns"),
+        (["--header"], "--header/--no-header", "leave out --stream"),
+        (["--no-header"], "--header/--no-header", "leave out --stream"),
+        (["--delimiter", ";"], "--delimiter", "leave out --stream"),
+        (["--array", "X"], "--array", "NPY"),
+        (["--lower", "l.npy"], "--lower", "--std"),
+        (["--upper", "u.npy"], "--upper", "--std"),
+        (["--level", "0.5"], "--level", "--std"),
+        (["--imputations", "2"], "--imputations", "leave out --stream"),
+        (["--imputations-out", "d.npz"], "--imputations-out", "leave out --stream"),
+        (["--sides", "both"], "--sides both", "--sides columns"),
+        (["--sides", "rows"], "--sides rows", "--sides columns"),
+        (
+            ["--method", "ncarl", "--orientation", "rows"],
+            "--orientation rows",
+            "--orientation columns",
+        ),
+        (["--alpha", "1"], "--alpha", "change --method"),
+        (["--noise", "0", "--std", "s.npy"], "--std", "--noise"),
+    ],
+)
+def test_what_a_stream_cannot_do_is_refused(
+    fails, plain, tmp_path, monkeypatch, options, refused, way
+):
+    monkeypatch.chdir(tmp_path)
+    said = fails("complete", plain, "-o", "out.npy", "--stream", *options)
+    assert said.startswith(refused) and way in said
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    ("came", "arguments", "message"),
+    [
+        ("in.csv", ["-o", "out.npz"], "OUT of --stream must end in one of .npy"),
+        ("in.csv", ["-o", "o.csv", "--std", "s.mtx"], "--std of --stream must end in"),
+        ("in.csv", ["-o", "nowhere/o.csv"], "OUT: the folder"),
+        ("in.csv", ["-o", "nowhere/o.zarr"], "OUT: the folder"),
+        ("in.csv", ["-o", "in.csv"], "OUT 'in.csv' is the input itself"),
+        ("in.zarr", ["-o", "in.zarr"], "OUT 'in.zarr' is the input itself"),
+        ("in.csv", ["-o", "in.zarr"], "OUT 'in.zarr' exists"),
+        ("in.csv", ["-o", "mine.csv"], "OUT 'mine.csv' exists"),
+        ("in.csv", ["-o", "a.csv", "--save-model", "mine.csv"], "--save-model"),
+        ("in.csv", ["-o", "a.csv", "--std", "mine.csv"], "--std 'mine.csv' exists"),
+        ("in.csv", ["-o", "a.zarr", "--std", "a.zarr"], "OUT and --std name one"),
+        ("in.csv", ["-o", "a.csv", "--checkpoint", "a.csv"], "name one file"),
+        ("in.csv", ["-o", "dir.zarr", "--overwrite"], "is no Zarr array"),
+        ("in.csv", ["-o", "dir.npy", "--overwrite"], "is a folder"),
+        ("folder", ["-o", "folder/o.csv"], "OUT 'folder/o.csv' lies in IN 'folder'"),
+        ("folder", ["-o", "o.csv", "--checkpoint", "folder/c"], "lies in IN"),
+        ("in.zarr/x.npy", ["-o", "in.zarr", "--overwrite"], "IN 'in.zarr/x.npy' lies"),
+        ("in.mtx", ["-o", "o.npy"], "--stream reads .npy, .npz"),
+        ("absent.npy", ["-o", "o.npy"], "there is no 'absent.npy'"),
+    ],
+)
+def test_files_are_checked_before_the_fit(
+    fails, tmp_path, gappy, monkeypatch, came, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("in.csv", "in.zarr", "folder"):
+        write(tmp_path / name, gappy)
+    (tmp_path / "mine.csv").write_text("mine")
+    (tmp_path / "dir.zarr").mkdir()
+    (tmp_path / "dir.npy").mkdir()
+    before = names_in(tmp_path)
+    said = fails("complete", came, *arguments, "--stream")
+    assert message in said
+    assert names_in(tmp_path) == before
+    assert (tmp_path / "mine.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.parquet", "in.npy", "in.zarr"])
+def test_the_input_is_replaced_only_when_told_to(ncarl, fails, tmp_path, gappy, name):
+    path = tmp_path / name
+    write(path, gappy)
+    fails("complete", path, "-o", path, *PAPER, "--stream")
+    np.testing.assert_array_equal(read(path)[0], gappy)
+    ncarl("complete", path, "-o", path, *PAPER, "--stream", "--overwrite")
+    seen = ~np.isnan(gappy)
+    np.testing.assert_array_equal(read(path)[0][seen], gappy[seen])
+    assert np.isfinite(read(path)[0]).all()
+    assert names_in(tmp_path) == [name]
+
+
+def test_a_link_leads_to_the_file_that_is_replaced(ncarl, plain, tmp_path):
+    real, link = tmp_path / "real.csv", tmp_path / "link.csv"
+    real.write_text("old")
+    link.symlink_to(real)
+    ncarl("complete", plain, "-o", link, *PAPER, "--stream", "--overwrite")
+    assert link.is_symlink() and real.read_text().startswith("a,b,c,d,e\n")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("name", ["o.npy", "o.csv", "o.parquet", "o.zarr"])
+def test_a_run_cut_short_leaves_the_old_file(
+    ncarl, plain, tmp_path, gappy, monkeypatch, name, error
+):
+    def cut_short(self):
+        yield next(iter(self.source))
+        raise error("pulled out")
+
+    out, std = tmp_path / name, tmp_path / f"s{name}"
+    write(out, gappy)
+    monkeypatch.setattr(ProgressRows, "__iter__", cut_short)
+    options = (*PAPER, "--std", std, "--save-model", tmp_path / "m", "--overwrite")
+    code = 130 if error is KeyboardInterrupt else 1
+    result = ncarl("complete", plain, "-o", out, *options, "--stream", expect=code)
+    assert ("stopped" if code == 130 else "pulled out") in result.stderr
+    assert "Traceback" not in result.output
+    np.testing.assert_array_equal(read(out)[0], gappy)
+    assert names_in(tmp_path) == sorted(["in.csv", name])
+
+
+@pytest.mark.parametrize("options", [PAPER[:-4], BAYES[:2]], ids=["ncarl", "bayes"])
+def test_an_interrupted_fit_goes_on_from_its_checkpoint(
+    ncarl, fails, plain, tmp_path, monkeypatch, options
+):
+    class Stopped(package.Threads):
+        """Threads that are stopped in the middle of a fit."""
+
+        passes = 0
+
+        def total(self, *arguments, **shared):
+            Stopped.passes += 1
+            if Stopped.passes > stop_after:
+                raise KeyboardInterrupt
+            return super().total(*arguments, **shared)
+
+    run = (*options, "--max-iter", 6, "--tol", 0, "--stream")
+    kept = (*run, "--checkpoint", tmp_path / "state")
+    with monkeypatch.context() as patch:
+        patch.setattr("ncarl.engines.Threads", Stopped)
+        stop_after = 10**6
+        ncarl("complete", plain, "-o", tmp_path / "1.npy", *run, "--engine", "threads")
+        whole, Stopped.passes = Stopped.passes, 0
+        stop_after = whole - 2
+        command = ("complete", plain, "-o", tmp_path / "2.npy", "--engine", "threads")
+        ncarl(*command, *kept, expect=130)
+        assert (tmp_path / "state").exists() and not (tmp_path / "2.npy").exists()
+        stop_after, Stopped.passes = 10**6, 0
+        ncarl(*command, *kept)
+        assert Stopped.passes < whole
+    assert (tmp_path / "1.npy").read_bytes() == (tmp_path / "2.npy").read_bytes()
+    other = (*kept, "--center", "mean", "--overwrite")
+    assert "belongs to another fit" in fails(*command, *other)
+
+
+@pytest.mark.usefixtures("no_fit")
+def test_a_table_without_gaps_is_copied(ncarl, tmp_path, rng):
+    X = rng.standard_normal((9, 5))
+    write(tmp_path / "in.parquet", X)
+    out = tmp_path / "out.zarr"
+    said = ncarl("complete", tmp_path / "in.parquet", "-o", out, "--stream").stdout
+    assert "nothing was missing" in said and "9 x 5, 0 missing" in said
+    found, names = read(out)
+    np.testing.assert_array_equal(found, X)
+    assert names == list("abcde")
+
+
+def test_a_table_with_nothing_observed_is_refused(fails, tmp_path):
+    write(tmp_path / "in.csv", np.full((3, 5), np.nan))
+    for method in ("bayes", "ncarl"):
+        options = ("--method", method, "--stream")
+        said = fails(
+            "complete", tmp_path / "in.csv", "-o", tmp_path / "o.csv", *options
+        )
+        assert "no observed entry" in said
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+def test_empty_rows_and_columns_are_named(ncarl, tmp_path, gappy):
+    gappy[7] = gappy[:, 3] = np.nan
+    write(tmp_path / "in.csv", gappy)
+    options = (*PAPER, "--stream")
+    said = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "o.npy", *options)
+    assert "columns with nothing observed, filled by the center: d" in said.stdout
+    assert "rows with nothing observed, filled by the center: 8" in said.stdout
+    assert np.isfinite(np.load(tmp_path / "o.npy")).all()
+
+
+def test_a_warning_is_one_line_and_quiet_is_quiet(ncarl, plain, tmp_path):
+    options = (*PAPER[:-4], "--max-iter", 1, "--tol", 1e-12, "--stream", "--quiet")
+    result = ncarl("complete", plain, "-o", tmp_path / "o.npy", *options)
+    assert result.stderr.startswith("warning: not converged after 1 steps")
+    assert result.stderr.count("\n") == 1 and not result.stdout
+
+
+def test_bars_show_the_fit_and_the_writing(ncarl, plain, tmp_path, monkeypatch):
+    monkeypatch.setattr("ncarl.cli.complete.is_interactive", lambda: True)
+    options = (*PAPER, "--stream")
+    result = ncarl("complete", plain, "-o", tmp_path / "o.npy", *options)
+    assert "NCARL" in result.stderr and "6/6" in result.stderr
+    assert "writing" in result.stderr and "100/100" in result.stderr
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(sum))
+def test_reading_moves_the_bar_from_nothing_to_all(heights):
+    blocks = [Observations.from_dense(np.ones((h, 2))) for h in heights if h]
+    source = open_rows([block.to_csr() for block in blocks])
+    total, moved, seen = sum(heights), [], []
+    for chunk in ProgressRows(source, total, moved.append):
+        assert moved[-1:] == ([sum(seen)] if seen else [])
+        seen.append(chunk.shape[0])
+    assert sum(seen) == moved[-1] == total
+
+
+def test_dask_works_where_its_configuration_says(monkeypatch):
+    dask = pytest.importorskip("dask")
+    pytest.importorskip("distributed")
+    options, made = ModelOptions(engine=FitEngineChoice.DASK), []
+
+    class Fake:
+        """Stands in for the engine."""
+
+        link = None
+
+        def __init__(self, cluster):
+            made.append(cluster)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            made.append("closed")
+
+    monkeypatch.setattr("ncarl.engines.dask.Dask", Fake)
+    address = "tcp://127.0.0.1:8786"
+    with (
+        dask.config.set({"scheduler-address": address}),
+        open_engine(options) as engine,
+    ):
+        assert isinstance(engine, Fake)
+    with open_engine(options):
+        pass
+    assert made == [address, "closed", None, "closed"]
+    from ncarl.engines.dask import LostWorkersError
+
+    with pytest.raises(ConnectionError, match="dask: all gone"), open_engine(options):
+        raise LostWorkersError("all gone")
+    with open_engine(ModelOptions()) as engine:
+        assert engine == "auto"
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+def test_workers_of_dask_give_the_same_table(
+    ncarl, plain, tmp_path, monkeypatch, stream
+):
+    pytest.importorskip("distributed")
+    from ncarl.engines import dask as engine
+
+    connected, connect = [], engine.connect
+    monkeypatch.setattr(
+        engine, "connect", lambda *which: connected.append(which) or connect(*which)
+    )
+    one, two = tmp_path / "1.csv", tmp_path / "2.csv"
+    options = (*PAPER, "--max-iter", 2, *stream)
+    ncarl("complete", plain, "-o", one, *options)
+    said = ncarl("complete", plain, "-o", two, *options, "--engine", "dask").stdout
+    assert line(said, "engine").startswith("dask: threads")
+    assert len(connected) == 1  # by the fit and all that follows
+    np.testing.assert_allclose(read(two)[0], read(one)[0], rtol=1e-9)
+
+
+def test_dask_is_for_fits_of_our_own(ncarl, fails, plain, tmp_path):
+    options = ("--method", "nuclear", "--engine", "dask")
+    said = fails("complete", plain, "-o", tmp_path / "o.csv", *options)
+    assert said.startswith("--engine dask belongs to --method bayes or")
+    ncarl("compare", plain, "--engine", "dask", expect=2)

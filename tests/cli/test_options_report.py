@@ -1,0 +1,288 @@
+"""``--report``: one page for every command, whatever the columns are called."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from ncarl.cli.complete_report import (
+    compute_overview,
+    compute_stream_overview,
+    held_out_error,
+    pooled_std,
+    predict_sample_uncertainty,
+    summarize_columns,
+)
+from ncarl.cli.demo import DemoCase, DemoResult, write_demo_page
+from ncarl.cli.doctor import DoctorReport, GpuInfo, HostInfo, write_doctor_page
+from ncarl.cli.options import check_report_path, command_line
+from ncarl.evaluation import comparison as comparing
+from ncarl.evaluation.comparison import FitOutcome
+from ncarl.html import Page
+from ncarl.observations import Observations
+from ncarl.plots import save_figure
+from ncarl.reproduce import report as publishing
+from ncarl.reproduce.report import PublishedStudy
+
+NAMES = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "$x$ and $\\frac{1}{0}$",
+    "n" * 10_000,
+    "שלום עולם",
+    "名前\u202eabc",
+]
+# fmt: off
+QUICK = ("--max-iter", "6", "--tol", "0", "--prior-strength", "0.1",
+         "--sides", "columns")
+# fmt: on
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    """A table of rank one with gaps; nothing is known of row 4."""
+    rng = np.random.default_rng(0)
+    X = np.outer(rng.standard_normal(40), [1.0, 2.0, -3.0, 4.0, 50.0, 6.0])
+    X += 0.2 * rng.standard_normal(X.shape)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[3] = np.nan
+    X[7, 1:] = np.nan
+    X[7, 0] = 1.0
+    return X
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory, matrix):
+    """The table as a file whose columns have names that mean mischief."""
+    quoted = ['"' + name.replace('"', '""') + '"' for name in NAMES]
+    lines = [",".join(quoted)]
+    for row in matrix:
+        lines.append(",".join("" if np.isnan(v) else f"{v:.5f}" for v in row))
+    path = tmp_path_factory.mktemp("data") / "a <b> & $c$.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+class Reader(HTMLParser):
+    """Checks that tags are closed in their turn, and that nothing runs."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.images = [], 0
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag not in ("script", "iframe", "link", "object", "b")
+        assert not [key for key, _ in attrs if key.startswith("on")]
+        if tag == "img":
+            self.images += 1
+            assert dict(attrs)["src"].startswith("data:image/png;base64,")
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def checked(path):
+    """The text of a page, and how many pictures it has."""
+    html = path.read_text(encoding="utf-8")
+    return html, Reader(html).images
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "pictures"),
+    [
+        ("bayes", QUICK, 7),
+        ("bayes", (*QUICK, "--stream"), 7),
+        ("ncarl", ("--max-iter", "4", "--tol", "0"), 5),
+        ("nuclear", ("--max-iter", "30", "--tol", "0"), 5),
+        ("bias", (), 5),
+    ],
+)
+def test_complete_writes_a_page_for_every_method(
+    ncarl, hostile, tmp_path, method, options, pictures
+):
+    page, out = tmp_path / "p.html", tmp_path / "out.csv"
+    result = ncarl("complete", hostile, "-o", out, "--method", method, *options,
+                   "--report", page)  # fmt: skip
+    assert "p.html" in result.stdout and out.exists()
+    html, found = checked(page)
+    assert found == pictures and "Not drawn" not in html
+    assert "a &lt;b&gt; &amp; $c$.csv, completed" in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "No entry is observed in 1 row (4)" in html
+    assert "Only one entry is observed in 1 row (8)" in html
+    assert html.index('class="lead"') < html.index("<figure>") < html.index("Details")
+    lead = html.split('class="lead">')[1].split("</p>")[0]
+    said = "ncarl evaluate measures them" in lead
+    assert said == (method != "bayes") and ("held out were predicted" in lead) != said
+
+
+def test_a_table_without_gaps_has_a_page_too(ncarl, tmp_path):
+    path, page = tmp_path / "x.csv", tmp_path / "p.html"
+    path.write_text("a,b\n1,2\n3,4\n")
+    ncarl("complete", path, "-o", tmp_path / "out.csv", "--report", page)
+    html, pictures = checked(page)
+    assert "Nothing was missing" in html and pictures == 0
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Pages without figures, which take their time."""
+    monkeypatch.setattr("ncarl.cli.complete_report._add_figures", lambda *_: None)
+
+
+def test_quiet_means_quiet_and_an_old_page_is_replaced(
+    ncarl, hostile, tmp_path, no_figures
+):
+    page = tmp_path / "p.html"
+    Page("old").save(page)
+    result = ncarl("complete", hostile, "-o", tmp_path / "o.csv", "--method", "bias",
+                   "--quiet", "--report", page)  # fmt: skip
+    assert result.stdout == "" and "<h1>old" not in page.read_text(encoding="utf-8")
+
+
+def test_a_page_that_cannot_be_written_is_found_out_first(fails, hostile, tmp_path):
+    out = tmp_path / "o.csv"
+    mine = tmp_path / "mine.html"
+    mine.write_text("<!DOCTYPE html>my notes")
+    for path, words in (
+        (tmp_path / "p.txt", "--report must end in .html"),
+        (mine, "exists and is no page"),
+        (tmp_path / "no" / "p.html", "does not exist; make it"),
+    ):
+        assert words in fails("complete", hostile, "-o", out, "--report", path)
+    assert not out.exists() and mine.read_text() == "<!DOCTYPE html>my notes"
+    check_report_path(None)
+
+
+def test_the_table_of_columns_says_what_was_filled(
+    ncarl, hostile, matrix, tmp_path, no_figures
+):
+    page, out, std = (tmp_path / name for name in ("p.html", "o.csv", "s.csv"))
+    ncarl("complete", hostile, "-o", out, "--std", std, *QUICK, "--report", page)
+    filled = np.loadtxt(out, delimiter=",", skiprows=1, comments=None)
+    deviations = np.loadtxt(std, delimiter=",", skiprows=1, comments=None)
+    gaps = np.isnan(matrix)
+    html, _ = checked(page)
+    rows = re.findall(r'class="row"[^>]*>(.*?)</th>((?:<td>.*?</td>)+)</tr>', html)
+    cells = {name: re.findall("<td>(.*?)</td>", rest) for name, rest in rows}
+    found = cells["&lt;script&gt;alert(1)&lt;/script&gt;"]
+    missing, known, mean, _, sd, _ = found
+    assert int(missing) == gaps[:, 0].sum()
+    assert float(known) == pytest.approx(np.nanmean(matrix[:, 0]), rel=1e-3)
+    assert float(mean) == pytest.approx(filled[gaps[:, 0], 0].mean(), rel=1e-3)
+    assert float(sd) == pytest.approx(deviations[gaps[:, 0], 0].mean(), rel=1e-3)
+
+
+def test_a_stream_is_seen_whole_and_sampled_evenly(matrix):
+    whole = Observations.from_dense(matrix)
+    chunks = [
+        Observations.from_dense(matrix[:13]),
+        Observations.from_dense(matrix[13:]),
+    ]
+    glance = compute_stream_overview(chunks, matrix.shape, max_rows=9)
+    assert glance.n_sampled_rows == 9 and not glance.covers_all_rows
+    np.testing.assert_array_equal(
+        glance.pattern.column_counts, (~np.isnan(matrix)).sum(axis=0)
+    )
+    rows = np.linspace(0, 39, 9).round().astype(int)
+    np.testing.assert_array_equal(glance.sample.values, whole.take_rows(rows).values)
+
+
+def test_usual_spread_is_what_the_means_of_the_columns_are_off_by(matrix):
+    off = (matrix - np.nanmean(matrix, axis=0))[~np.isnan(matrix)]
+    found = pooled_std(Observations.from_dense(matrix))
+    assert found == pytest.approx(np.sqrt(np.mean(off**2)))
+    assert pooled_std(Observations.from_dense(np.ones((3, 2)))) == 0.0
+
+
+def test_facts_of_columns_are_plain_means(matrix):
+    from ncarl import BiasModel
+
+    model = BiasModel().fit(matrix)
+    glance = compute_overview(matrix)
+    facts = summarize_columns(glance, predict_sample_uncertainty(glance, model))
+    filled, gaps = model.transform(matrix), np.isnan(matrix)
+    expected = [filled[gaps[:, j], j].mean() for j in range(6)]
+    np.testing.assert_allclose(facts.filled_mean, expected)
+    assert np.isnan(facts.std).all() and np.isnan(facts.relative_std).all()
+    np.testing.assert_allclose(facts.spread, np.nanstd(matrix, axis=0))
+
+
+def test_compare_writes_a_page(ncarl, hostile, tmp_path, monkeypatch):
+    fit = FitOutcome("bias", 0, error=0.5, seconds=0.1, message="<odd>")
+    monkeypatch.setattr(comparing, "run_fits", lambda wanted, jobs, heard: [fit])
+    page = tmp_path / "p.html"
+    result = ncarl("compare", hostile, "--methods", "bias", "--repeats", 1, "--report",
+                   page)  # fmt: skip
+    assert "p.html" in result.stdout
+    html, pictures = checked(page)
+    assert pictures == 1 and "Go on with bias" in html and "ncarl complete" in html
+    assert "Warning: one draw cannot tell" in html and "&lt;odd&gt;" in html
+
+
+def test_doctor_writes_a_page_of_all_that_it_found(tmp_path):
+    host = HostInfo(2, 4_000_000_000, None, ())
+    gpu = GpuInfo(unavailable_reason="no <GPU>")
+    report = DoctorReport(False, {"ncarl": "1"}, (), host, gpu, (), ())
+    path = tmp_path / "p.html"
+    write_doctor_page(report, path)
+    html, _ = checked(path)
+    assert "A self-test FAILED" in html and "no &lt;GPU&gt;" in html
+    assert "4.0 GB" in html
+
+
+def test_reproduce_writes_its_report_where_it_is_asked_to(ncarl, tmp_path, monkeypatch):
+    out, page = tmp_path / "study", tmp_path / "p.html"
+
+    def publish(plans, store, protocols, *, quick):
+        (store.folder / "report.html").write_text("<!DOCTYPE html>a study")
+        return PublishedStudy((store.folder / "report.html",), {}, [])
+
+    monkeypatch.setattr(publishing, "publish", publish)
+    result = ncarl("reproduce", "fig1", "--quick", "--no-run", "--out", out, "--report",
+                   page)  # fmt: skip
+    assert page.read_bytes() == (out / "report.html").read_bytes()
+    assert "p.html" in result.stdout
+
+
+def test_the_demo_page_shows_the_pictures_that_were_drawn(tmp_path):
+    from matplotlib.figure import Figure
+
+    class Fitted:
+        transposed_ = False
+
+    class Made:
+        estimator = Fitted()
+
+    case = DemoCase("t", "a <table>", np.eye(2), np.eye(2, dtype=bool), ["a", "b"])
+    errors = {"mean": 1.0, "two-way": 0.9, "ncarl-cv": 0.5, "bayes": 0.25}
+    ends = np.array([0.0, 2.0]), np.array([2.0, 3.0])
+    outcome = DemoResult(case, {"bayes": Made(), "ncarl-cv": Made()}, errors, *ends)
+    names = ("t-intervals.png", "t-correlation.png", "convergence.png")
+    files = [save_figure(Figure(figsize=(1, 1)), tmp_path / name) for name in names]
+    path = tmp_path / "p.html"
+    write_demo_page([outcome], [*files, tmp_path / "results.json"], path)
+    html, pictures = checked(path)
+    assert pictures == 3 and "25% of the error" in html and "a &lt;table&gt;" in html
+
+
+def test_the_command_is_shown_as_it_was_typed(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/usr/bin/ncarl", "complete", "my <a>.csv"])
+    assert command_line() == "ncarl complete 'my <a>.csv'"
+    monkeypatch.setattr("sys.argv", ["pytest", "secret"])
+    assert command_line() == ""
+
+
+def test_errors_of_a_fit_that_held_out_none_are_not_made_up():
+    class Plain:
+        held_out_error_ = float("nan")
+
+    assert held_out_error(Plain()) is None
+    assert held_out_error(object()) is None

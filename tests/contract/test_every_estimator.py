@@ -1,0 +1,458 @@
+"""What every estimator does, whatever its model: one class of tests for all of them."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import ncarl
+from ncarl import (
+    FGSR,
+    LRFD,
+    NCARL,
+    NCARLCV,
+    S3LR,
+    WNNM,
+    BayesianNCARL,
+    BiasModel,
+    FactoredNuclear,
+    Nuclear,
+    RegL1,
+    SchattenP,
+    SoftImpute,
+)
+from ncarl.exceptions import CheckpointMismatchError
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+#: Models that hold observed entries as they are, and those that smooth them.
+EXACT = [
+    Nuclear(),
+    Nuclear(solver="ialm"),
+    Nuclear(solver="svt"),
+    FactoredNuclear(rank=4),
+    SchattenP(),
+    SchattenP(p=2 / 3, start="nuclear"),
+    WNNM(),
+    FGSR(p=0.5, rank=4),
+    FGSR(p=2 / 3, rank=4),
+    LRFD(),
+    LRFD(dictionary="basis"),
+    S3LR(max_rounds=2),
+]
+SMOOTH = [
+    Nuclear(solver="apg", lam=0.5),
+    FactoredNuclear(lam=0.5),
+    SchattenP(p=0.5, lam=0.5),
+    WNNM(lam=0.1),
+    FGSR(p=0.5, lam=0.1, rank=4),
+    RegL1(rank=4),
+    SoftImpute(lam=0.5),
+    SoftImpute(lam=0.5, solver="svd"),
+    BiasModel(),
+]
+RIVALS = [*EXACT, *SMOOTH]
+#: The strength of these is chosen on held-out entries first.
+CHOSEN = [
+    Nuclear(solver="apg", lam="auto"),
+    FactoredNuclear(lam="auto", rank=4),
+    SchattenP(lam="auto"),
+    WNNM(lam="auto"),
+    FGSR(p=2 / 3, lam="auto", rank=4),
+    SoftImpute(),
+    SoftImpute(solver="svd"),
+]
+KERNELS = [
+    NCARL(),
+    NCARLCV(gammas=(None,)),
+    BayesianNCARL(sides="columns", validation=0),
+]
+EVERY = [*RIVALS, *KERNELS]
+
+
+def named(estimators):
+    return {"argvalues": estimators, "ids": [str(est) for est in estimators]}
+
+
+@pytest.fixture(autouse=True)
+def few_steps_may_not_settle():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+@pytest.fixture(scope="module")
+def truth():
+    rng = np.random.default_rng(1)
+    return rng.standard_normal((26, 3)) @ rng.standard_normal((3, 18)) + 0.5
+
+
+@pytest.fixture(scope="module", name="X")
+def gappy(truth):
+    rng = np.random.default_rng(2)
+    seen = rng.random(truth.shape) < 0.7
+    seen[np.arange(26), np.arange(26) % 18] = True
+    return np.where(seen, truth, np.nan)
+
+
+def rough(estimator, steps=40):
+    """A copy that makes some steps and does not wait until it has converged."""
+    return clone(estimator).set_params(max_iter=steps, tol=0)
+
+
+@pytest.mark.parametrize("estimator", **named(EVERY))
+class TestEveryEstimator:
+    def test_keeps_what_was_observed_and_leaves_no_gap(self, estimator, X):
+        filled = rough(estimator).fit_transform(X)
+        seen = ~np.isnan(X)
+        assert_array_equal(filled[seen], X[seen])
+        assert np.isfinite(filled).all()
+        assert filled.dtype == np.float64
+
+    def test_does_not_change_its_input(self, estimator, X):
+        given = X.copy()
+        rough(estimator, 3).fit_transform(given)
+        assert_array_equal(given, X)
+
+    def test_sparse_equals_dense(self, estimator, X):
+        seen = ~np.isnan(X)
+        rows, cols = np.nonzero(seen)
+        csr = sparse.csr_array((X[seen], (rows, cols)), shape=X.shape)
+        dense = rough(estimator, 20).fit_transform(X)
+        for given in (csr, csr.tocsc(), csr.tocoo()):
+            assert_array_equal(rough(estimator, 20).fit_transform(given), dense)
+
+    def test_frames_keep_their_labels(self, estimator, X):
+        index = [f"r{i}" for i in range(len(X))]
+        frame = pd.DataFrame(X, index, [f"c{j}" for j in range(X.shape[1])])
+        filled = rough(estimator, 10).fit_transform(frame)
+        assert isinstance(filled, pd.DataFrame)
+        assert list(filled.index) == index
+        assert list(filled.columns) == list(frame.columns)
+        assert_array_equal(filled.to_numpy(), rough(estimator, 10).fit_transform(X))
+
+    def test_same_input_same_bits(self, estimator, X):
+        first = rough(estimator, 15).fit_transform(X)
+        assert_array_equal(rough(estimator, 15).fit_transform(X), first)
+
+    def test_records_its_steps(self, estimator, X):
+        fitted = rough(estimator, 6).fit(X)
+        history = fitted.history_
+        assert {"step", "objective", "change"} <= set(history)
+        assert list(history["step"]) == list(range(1, fitted.n_iter_ + 1))
+        assert all(len(column) == fitted.n_iter_ for column in history.values())
+        assert np.isfinite(history["objective"]).all()
+        assert not fitted.converged_
+
+    def test_predicts_single_entries(self, estimator, X):
+        fitted = rough(estimator, 15).fit(X)
+        i, j = np.nonzero(np.isnan(X))
+        assert_allclose(fitted.predict(i, j), fitted.transform(X)[i, j], rtol=1e-9)
+        with pytest.raises(ValueError, match="rows must lie between 0 and 25"):
+            fitted.predict([26], [0])
+
+    def test_scores_hidden_entries(self, estimator, X, truth):
+        fitted = rough(estimator, 15).fit(X)
+        gaps = np.isnan(X)
+        left = fitted.transform(X)[gaps] - truth[gaps]
+        expected = -np.linalg.norm(left) / np.linalg.norm(truth[gaps])
+        assert_allclose(fitted.score(X, truth), expected, rtol=1e-9)
+        assert -2.0 < fitted.score(X) < 0.0
+
+    def test_a_callback_sees_every_step_and_can_end_the_fit(self, estimator, X):
+        seen = []
+
+        def third(info):
+            seen.append(info)
+            return info.step >= 3
+
+        rough(estimator, 30).set_params(callback=third).fit(X)
+        assert [info.step for info in seen][-3:] == [1, 2, 3]
+        assert all(np.isfinite(info.objective) for info in seen)
+
+    def test_an_interruption_leaves_the_last_whole_step(self, estimator, X):
+        def fourth(info):
+            if info.step == 4:
+                raise KeyboardInterrupt
+
+        broken = rough(estimator, 30).set_params(callback=fourth)
+        with pytest.raises(KeyboardInterrupt):
+            broken.fit(X)
+        assert broken.n_iter_ == 4
+        assert np.isfinite(broken.transform(X)).all()
+
+    def test_reports_progress_on_the_error_stream(self, estimator, X, capsys):
+        rough(estimator, 3).set_params(progress=True).fit(X)
+        heard = capsys.readouterr()
+        assert heard.out == ""
+        assert "3/3" in heard.err
+
+    @pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1), (2, 3)])
+    def test_tiny_matrices(self, estimator, shape):
+        X = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape)
+        if X.size > 2:
+            X[0, -1] = np.nan
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            filled = rough(estimator, 5).fit_transform(X)
+        assert np.isfinite(filled).all()
+
+    @pytest.mark.parametrize("value", [0.0, 7.0])
+    def test_a_constant_matrix(self, estimator, value):
+        X = np.full((8, 6), value)
+        X[2, 3] = X[5, 1] = np.nan
+        filled = rough(estimator, 200).fit_transform(X)
+        assert np.isfinite(filled).all()
+        if value == 0.0:
+            assert_allclose(filled, 0.0, atol=1e-12)
+
+    def test_nothing_missing(self, estimator, truth):
+        assert_array_equal(rough(estimator, 5).fit_transform(truth), truth)
+
+    def test_empty_rows_and_columns_are_filled_and_listed(self, estimator, X):
+        hollow = X.copy()
+        hollow[3], hollow[:, 5] = np.nan, np.nan
+        fitted = rough(estimator).fit(hollow)
+        assert np.isfinite(fitted.transform(hollow)).all()
+        assert list(fitted.unidentified_rows_) == [3]
+        assert list(fitted.unidentified_columns_) == [5]
+
+    @pytest.mark.parametrize("size", [1e-150, 1e150])
+    def test_extreme_sizes_give_finite_numbers(self, estimator, X, size):
+        filled = rough(estimator, 10).fit_transform(X * size)
+        assert np.isfinite(filled).all()
+
+    def test_all_missing_is_refused(self, estimator):
+        with pytest.raises(ValueError, match="no observed entry"):
+            clone(estimator).fit(np.full((3, 4), np.nan))
+
+    def test_wrong_parameters_are_named(self, estimator, X):
+        for name, value in (("tol", -1.0), ("max_iter", 0), ("engine", "gpu")):
+            with pytest.raises(ValueError, match=name):
+                clone(estimator).set_params(**{name: value}).fit(X)
+        with pytest.raises(TypeError, match="progress"):
+            clone(estimator).set_params(progress="yes").fit(X)
+
+
+ODD = {
+    "zero": np.where(np.eye(5, 4) > 0, np.nan, 0.0),
+    "row": np.array([[1.0, np.nan, 3.0, 2.0]]),
+    "column": np.array([[1.0], [np.nan], [2.0]]),
+    "single": np.array([[np.nan, np.nan], [np.nan, 3.0]]),
+    "full": np.arange(12.0).reshape(4, 3) ** 2,
+}
+
+
+@pytest.mark.parametrize("estimator", **named(RIVALS))
+class TestEveryRival:
+    @pytest.mark.parametrize("name", ODD)
+    def test_odd_matrices_are_completed_and_empty_lines_with_zeros(
+        self, estimator, name
+    ):
+        X = ODD[name]
+        filled = clone(estimator).fit_transform(X)
+        seen = np.isfinite(X)
+        assert_array_equal(filled[seen], X[seen])
+        assert np.isfinite(filled).all()
+        if not isinstance(estimator, BiasModel):  # which gives them the mean
+            empty = ~seen.any(axis=1)[:, None] | ~seen.any(axis=0)
+            assert_allclose(filled[empty], 0.0, atol=1e-12)
+
+    def test_scale_goes_through(self, estimator, X):
+        lam = getattr(estimator, "lam", None)
+        if isinstance(lam, float) and not isinstance(estimator, RegL1):
+            pytest.skip("a given strength has a unit")
+        if getattr(estimator, "solver", None) == "ialm":
+            pytest.skip("the paper's first mu has a unit")
+        filled = rough(estimator, 60).fit_transform(X)
+        large = rough(estimator, 60).fit_transform(1000.0 * X)
+        assert_allclose(large / 1000.0, filled, atol=2e-5)
+
+    def test_scaled_columns_leave_no_unit_behind(self, estimator, X):
+        if getattr(estimator, "solver", None) == "ialm":
+            pytest.skip("the paper's first mu has a unit")
+        one = rough(estimator, 40).set_params(scale="columns").fit(X)
+        filled, objective = one.transform(X), one.objective_
+        for factor in (1.7, 100.0):
+            other = rough(estimator, 40).set_params(scale="columns").fit(factor * X)
+            assert_allclose(other.transform(factor * X) / factor, filled, atol=1e-6)
+            assert_allclose(other.objective_, objective, rtol=1e-6)
+
+    @pytest.mark.parametrize("size", [1e-300, 1e300])
+    def test_even_more_extreme_sizes(self, estimator, X, size):
+        fitted = rough(estimator, 10).fit(X * size)
+        assert np.isfinite(fitted.transform(X * size)).all()
+        assert np.isfinite(fitted.objective_)
+
+    def test_weights_and_strengths_are_recorded_in_the_users_units(self, estimator, X):
+        params = estimator.get_params()
+        if estimator in SMOOTH and not isinstance(estimator, RegL1 | BiasModel):
+            fitted = rough(estimator, 400).set_params(lam=150.0).fit(300.0 * X)
+            lam = fitted.history_.get("lam", [150.0])
+            assert lam[-1] == pytest.approx(150.0)
+        elif "mu" in params and params.get("solver") != "svt":
+            given = rough(estimator, 1).set_params(mu=0.07).fit(300.0 * X)
+            assert given.history_["mu"][0] == pytest.approx(0.07)
+
+    def test_other_matrices_are_refused_or_completed(self, estimator, X):
+        fitted = rough(estimator, 10).fit(X)
+        if isinstance(estimator, SoftImpute | BiasModel) or (
+            isinstance(estimator, FactoredNuclear) and estimator.lam
+        ):
+            assert fitted.transform(X[:4]).shape == (4, 18)
+            return
+        with pytest.raises(ValueError, match="completes the matrix of its fit"):
+            fitted.transform(X[:4])
+        with pytest.raises(ValueError, match="18 features"):
+            fitted.transform(X[:, :4])
+
+    def test_standard_deviations_are_refused(self, estimator, X):
+        fitted = rough(estimator, 3).fit(X)
+        with pytest.raises(ValueError, match=r"return_std needs .* BayesianNCARL"):
+            fitted.transform(X, return_std=True)
+        with pytest.raises(ValueError, match="return_std needs"):
+            fitted.predict([0], [0], return_std=True)
+
+    def test_saved_and_loaded_it_is_the_same(self, estimator, X, tmp_path):
+        fitted = rough(estimator, 10).fit(X)
+        fitted.save(tmp_path / "model")
+        again = ncarl.load(tmp_path / "model")
+        assert again.get_params() == fitted.get_params()
+        assert_array_equal(again.transform(X), fitted.transform(X))
+        assert_array_equal(
+            again.predict([0, 3], [1, 2]), fitted.predict([0, 3], [1, 2])
+        )
+        for name in fitted._saved_scalars:
+            assert str(getattr(again, name)) == str(getattr(fitted, name))
+        for name in fitted._saved_arrays:
+            assert_array_equal(getattr(again, name), getattr(fitted, name))
+
+    def test_a_killed_fit_goes_on_to_the_same_numbers(self, estimator, X, tmp_path):
+        whole = rough(estimator, 30).fit(X)
+        path = tmp_path / "state"
+        if whole.n_iter_ < 30:
+            pytest.skip("ends by itself before")
+        rough(estimator, 11).set_params(checkpoint=path).fit(X)
+        resumed = rough(estimator, 30).set_params(checkpoint=path).fit(X)
+        assert_array_equal(resumed.transform(X), whole.transform(X))
+        assert_array_equal(resumed.history_["objective"], whole.history_["objective"])
+        with pytest.raises(CheckpointMismatchError, match="the data"):
+            rough(estimator, 30).set_params(checkpoint=path).fit(X + 1.0)
+
+    def test_centering_and_scaling_are_undone(self, estimator, X):
+        params = estimator.get_params()
+        for name, value in (("center", "two-way"), ("scale", "columns")):
+            if name in params:
+                fitted = rough(estimator, 30).set_params(**{name: value}).fit(X)
+                seen = ~np.isnan(X)
+                assert_array_equal(fitted.transform(X)[seen], X[seen])
+                if estimator in EXACT:
+                    smooth = fitted.transform(X, keep_observed=False)
+                    assert_allclose(smooth[seen], X[seen], rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def noisy(truth):
+    rng = np.random.default_rng(4)
+    seen = rng.random(truth.shape) < 0.7
+    return np.where(seen, truth + 0.3 * rng.standard_normal(truth.shape), np.nan)
+
+
+@pytest.mark.parametrize("estimator", **named(CHOSEN))
+@pytest.mark.thorough
+class TestChosenStrengths:
+    def test_the_best_trial_is_taken(self, estimator, noisy, truth):
+        fitted = clone(estimator).fit(noisy)
+        best = min(fitted.path_, key=lambda tried: tried["error"])
+        assert 1.0 <= fitted.lam_ / best["lam"] < 1.2  # for the entries that came back
+        # The fit goes on from the trial, not from the largest strength.
+        assert fitted.history_.get("lam", [fitted.lam_])[0] == pytest.approx(
+            fitted.lam_
+        )
+        gaps = np.isnan(noisy)
+        left = fitted.transform(noisy)[gaps] - truth[gaps]
+        assert np.sqrt(np.mean(left**2)) < 0.65 * np.std(truth[gaps])
+        assert 1 <= fitted.rank_ < 18
+
+    def test_scale_goes_through(self, estimator, noisy):
+        one = clone(estimator).fit(noisy)
+        other = clone(estimator).fit(1000.0 * noisy)
+        errors = [[tried["error"] for tried in est.path_[:3]] for est in (one, other)]
+        assert_allclose(np.array(errors[1]) / 1000.0, errors[0], rtol=1e-3)
+        assert_allclose(other.transform(noisy * 1000.0) / 1000.0, one.transform(noisy),
+                        atol=2e-3)  # fmt: skip
+
+    def test_a_killed_fit_goes_on_without_a_new_search(
+        self, estimator, noisy, tmp_path, monkeypatch
+    ):
+        whole = rough(estimator, 12).fit(noisy)
+        path = tmp_path / "state"
+        rough(estimator, 5).set_params(checkpoint=path).fit(noisy)
+        monkeypatch.setattr(
+            "ncarl.estimators.baselines.fit_path",
+            lambda *_, **__: pytest.fail("searched"),
+        )
+        resumed = rough(estimator, 12).set_params(checkpoint=path).fit(noisy)
+        assert_array_equal(resumed.transform(noisy), whole.transform(noisy))
+        assert resumed.lam_ == whole.lam_
+        assert resumed.path_ == whole.path_
+
+    @pytest.mark.parametrize("size", [1e-300, 1e300])
+    def test_extreme_sizes(self, estimator, noisy, size):
+        fitted = rough(estimator, 3).fit(noisy * size)
+        assert np.isfinite(fitted.transform(noisy * size)).all()
+
+    def test_one_huge_entry(self, estimator, noisy):
+        X = noisy.copy()
+        X[0, np.flatnonzero(~np.isnan(X[0]))[0]] = 1e200
+        assert np.isfinite(rough(estimator, 3).fit_transform(X)).all()
+
+    def test_an_interrupted_search_leaves_nothing(self, estimator, noisy, monkeypatch):
+        def broken(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("ncarl.estimators.baselines.fit_path", broken)
+        fitted = clone(estimator)
+        with pytest.raises(KeyboardInterrupt):
+            fitted.fit(noisy)
+        assert not hasattr(fitted, "model_")
+
+    def test_too_few_entries_to_hold_some_out(self, estimator):
+        X = np.array([[1.0, np.nan], [np.nan, 2.0]])
+        with pytest.warns(UserWarning, match="too few observed entries"):
+            filled = rough(estimator, 3).fit_transform(X)
+        assert np.isfinite(filled).all()
+
+
+@pytest.mark.parametrize("estimator", **named(EXACT))
+class TestExactModels:
+    def test_the_smoothed_matrix_has_the_observed_entries(self, estimator, X):
+        fitted = rough(estimator, 100).fit(X)
+        seen = ~np.isnan(X)
+        smooth = fitted.transform(X, keep_observed=False)
+        assert_allclose(smooth[seen], X[seen], rtol=1e-12)
+        assert 0.0 <= fitted.residual_ < 0.2
+
+    def test_an_easy_matrix_is_recovered(self, estimator, X, truth):
+        fitted = clone(estimator).fit(X)
+        error = np.linalg.norm(fitted.transform(X) - truth) / np.linalg.norm(truth)
+        assert error < (0.05 if estimator.get_params().get("solver") == "svt" else 5e-3)
+
+    def test_transposed_input_gives_the_transposed_matrix(self, estimator, X):
+        if isinstance(estimator, LRFD | S3LR):
+            pytest.skip("rows and columns have different parts in the model")
+        one = clone(estimator).fit_transform(X)
+        other = clone(estimator).fit_transform(X.T).T
+        assert_allclose(one, other, atol=3e-3)
+
+    def test_the_order_of_rows_and_columns_does_not_matter(self, estimator, X):
+        rng = np.random.default_rng(5)
+        rows, cols = rng.permutation(26), rng.permutation(18)
+        one = clone(estimator).fit_transform(X)[np.ix_(rows, cols)]
+        other = clone(estimator).fit_transform(X[np.ix_(rows, cols)])
+        assert_allclose(one, other, atol=3e-3)

@@ -1,0 +1,189 @@
+"""scikit-learn's own checks, and its tools around our estimators."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import (
+    check_estimator_sparse_array,
+    check_estimator_sparse_matrix,
+    parametrize_with_checks,
+)
+
+from ncarl import NCARL, NCARLCV, BayesianNCARL, Threads
+
+TINY = {"max_iter": 2, "tol": 0}
+TINY_GRID = {"alphas": (0.0, 10.0), "gammas": (None,), "centers": (None,)}
+
+TINY_BAYES = {**TINY, "prior_strength": 0.1}
+
+ESTIMATORS = [
+    NCARL(**TINY),
+    NCARLCV(**TINY, **TINY_GRID, search_iter=2),
+    BayesianNCARL(**TINY_BAYES),
+    BayesianNCARL(**TINY_BAYES, sides="columns"),
+]
+
+
+@pytest.fixture(autouse=True)
+def one_cut(monkeypatch):
+    """Small matrices are cut once, not ten times: no check here is about that."""
+    monkeypatch.setattr("ncarl.bayes.selection.MAX_SPLITS", 1)
+
+
+def expected_failures(estimator):
+    # These two ask predict(X) of a sparse X for a vector, one number a row. Ours gives
+    # one number an entry, as a completion must. The rest of what they check is
+    # checked below, on a class without predict.
+    reason = "predict(X) gives a matrix"
+    names = ("check_estimator_sparse_array", "check_estimator_sparse_matrix")
+    expected = dict.fromkeys(names, reason)
+    if isinstance(estimator, BayesianNCARL) and estimator.sides == "auto":
+        reason = "the matrix of the fit is filled from both sides, its parts from one"
+        names = ("check_methods_sample_order_invariance",)
+        expected |= dict.fromkeys((*names, "check_methods_subset_invariance"), reason)
+    return expected
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+class WithoutPredict(NCARL):
+    @property
+    def predict(self):
+        raise AttributeError("predict")
+
+
+class SearchWithoutPredict(NCARLCV):
+    predict = WithoutPredict.predict
+
+
+class BayesianWithoutPredict(BayesianNCARL):
+    predict = WithoutPredict.predict
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        WithoutPredict(**TINY),
+        SearchWithoutPredict(**TINY, **TINY_GRID, search_iter=2),
+        BayesianWithoutPredict(**TINY_BAYES),
+    ],
+)
+def test_sparse_contract_apart_from_predict(estimator):
+    check_estimator_sparse_array(type(estimator).__name__, estimator)
+    check_estimator_sparse_matrix(type(estimator).__name__, estimator)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=[*map(str, ESTIMATORS)])
+class TestEveryEstimator:
+    def test_clone_has_the_same_parameters_and_no_fit(self, estimator, X):
+        copy = clone(clone(estimator).fit(X))
+        assert copy.get_params() == estimator.get_params()
+        assert not hasattr(copy, "model_")
+
+    def test_parameters_can_be_set_by_name(self, estimator):
+        changed = clone(estimator).set_params(tol=0.5, max_iter=7)
+        assert changed.get_params()["tol"] == 0.5
+        assert changed.max_iter == 7
+        with pytest.raises(ValueError, match="nonsense"):
+            changed.set_params(nonsense=1)
+
+    def test_pickled_estimator_gives_the_same_bits(self, estimator, X):
+        fitted = clone(estimator).fit(X)
+        again = pickle.loads(pickle.dumps(fitted))
+        assert_array_equal(again.transform(X), fitted.transform(X))
+        assert_array_equal(
+            again.predict([0, 3], [1, 2]), fitted.predict([0, 3], [1, 2])
+        )
+
+    def test_engine_object_survives_clone_and_pickle(self, estimator, X):
+        engine = Threads(n_jobs=1, kernel="numpy")
+        fitted = clone(clone(estimator).set_params(engine=engine)).fit(X)
+        assert fitted.engine == engine
+        again = pickle.loads(pickle.dumps(fitted))
+        assert again.engine == engine
+        assert_array_equal(again.transform(X), fitted.transform(X))
+
+    def test_works_inside_a_pipeline(self, estimator, X):
+        pipe = make_pipeline(StandardScaler(), clone(estimator), PCA(2))
+        assert pipe.fit_transform(X).shape == (24, 2)
+        assert_array_equal(
+            pipe[:-1].transform(X), pipe[1].transform(pipe[0].transform(X))
+        )
+
+    def test_feature_names_out_are_those_that_went_in(self, estimator, X):
+        names = [f"c{j}" for j in range(9)]
+        fitted = clone(estimator).fit(pd.DataFrame(X, columns=names))
+        assert list(fitted.get_feature_names_out()) == names
+        plain = clone(estimator).fit(X)
+        assert list(plain.get_feature_names_out()) == [f"x{j}" for j in range(9)]
+
+    @pytest.mark.parametrize(
+        ("container", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame)]
+    )
+    def test_set_output_is_honored(self, estimator, X, container, kind):
+        plain = clone(estimator).fit(X)
+        asked = clone(estimator).set_output(transform=container).fit(X)
+        out = asked.transform(X)
+        assert isinstance(out, kind)
+        assert list(out.columns) == [f"x{j}" for j in range(9)]
+        assert_array_equal(out.to_numpy(), plain.transform(X))
+        assert isinstance(asked.fit_transform(pd.DataFrame(X).add_prefix("c")), kind)
+        with config_context(transform_output=container):
+            assert isinstance(plain.transform(X), kind)
+        assert isinstance(plain.transform(X), np.ndarray)
+
+
+def test_set_output_asks_for_one_container_whatever_came(X):
+    frame = pl.DataFrame(X, schema=[f"c{j}" for j in range(9)])
+    estimator = NCARL(**TINY).set_output(transform="pandas").fit(frame)
+    out = estimator.transform(frame)
+    assert isinstance(out, pd.DataFrame)
+    assert list(out.columns) == frame.columns
+    other = NCARL(**TINY).fit(frame)
+    with config_context(transform_output="pandas"):
+        pd.testing.assert_frame_equal(other.transform(frame), out)
+    assert isinstance(
+        estimator.set_output(transform="default").transform(frame), pl.DataFrame
+    )
+
+
+def test_set_output_keeps_standard_deviations_beside_the_frame(X):
+    estimator = NCARL(**TINY, gamma=0.1).set_output(transform="pandas").fit(X)
+    filled, std = estimator.transform(X, return_std=True)
+    assert isinstance(filled, pd.DataFrame)
+    assert isinstance(std, np.ndarray)
+
+
+def test_grid_search_over_alpha_uses_score(X):
+    # Columns carry the kernel, for the folds are made of rows.
+    estimator = NCARL(max_iter=3, tol=0, orientation="columns")
+    search = GridSearchCV(estimator, {"alpha": [0.0, 1.0, 1e4]}, cv=3).fit(X)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert len(set(scores)) == 3
+    assert search.best_params_["alpha"] == [0.0, 1.0, 1e4][int(np.argmax(scores))]
+    by_hand = clone(estimator).set_params(alpha=0.0).fit(X[8:]).score(X[:8])
+    assert search.cv_results_["split0_test_score"][0] == by_hand
+    assert_array_equal(search.transform(X), search.best_estimator_.transform(X))
+
+
+def test_grid_search_scores_against_a_given_truth(X, truth):
+    estimator = NCARL(max_iter=3, tol=0, orientation="columns")
+    search = GridSearchCV(estimator, {"alpha": [0.0, 1.0]}, cv=2).fit(X, truth)
+    by_hand = (
+        clone(estimator).set_params(alpha=1.0).fit(X[12:]).score(X[:12], truth[:12])
+    )
+    assert search.cv_results_["split0_test_score"][1] == by_hand

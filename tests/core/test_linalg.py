@@ -1,0 +1,192 @@
+"""The n x n functions give the same numbers on every array library and device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncarl.core.graph import laplacian, similarity, squared_distances
+from ncarl.core.kernel import QuadraticPenalty, column_kernel
+from ncarl.core.linalg import (
+    add_diagonal,
+    congruence,
+    identity_like,
+    k_smallest,
+    mean_diagonal,
+    sandwich,
+    set_diagonal,
+    spd_inverse,
+    symmetric_eigen,
+    symmetrize,
+)
+from ncarl.core.weights import (
+    FloorWeights,
+    PseudoInverseWeights,
+    ShiftedInverseWeights,
+    SmoothWeights,
+    Spectrum,
+    singular_value_shares,
+    spectrum,
+)
+from ncarl.exceptions import NotPositiveDefiniteError
+
+RULES = [
+    FloorWeights(3),
+    SmoothWeights(),
+    PseudoInverseWeights(),
+    ShiftedInverseWeights(1e-6),
+]
+
+
+@pytest.fixture(name="X")
+def columns(rng):
+    """Rows of rank 6 in 9 columns, one of which is 0 and two of which are equal."""
+    X = rng.standard_normal((30, 6)) @ rng.standard_normal((6, 9))
+    X[:, 4] = 0.0
+    X[:, 5] = X[:, 1]
+    return X
+
+
+@pytest.fixture(name="A")
+def positive_definite(rng):
+    """A positive definite matrix."""
+    B = rng.standard_normal((9, 9))
+    return B @ B.T + np.eye(9)
+
+
+def agree(lib, function, *arrays, tol=1e-12, **options):
+    """``function`` on the library's arrays is ``function`` on NumPy's."""
+    found = lib.numpy(function(*map(lib.array, arrays), **options))
+    expected = function(*arrays, **options)
+    np.testing.assert_allclose(found, expected, rtol=tol, atol=tol)
+    assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_shortcuts_of_linear_algebra_agree(lib, A, dtype):
+    A = A.astype(dtype)
+    tol = 1e-12 if dtype == "float64" else 1e-4
+    agree(lib, identity_like, A)
+    agree(lib, add_diagonal, A, value=0.5)
+    agree(lib, symmetrize, np.tril(A), tol=tol)
+    agree(lib, sandwich, A, A[::-1, ::-1].copy(), tol=tol)
+    agree(lib, spd_inverse, A, tol=tol)
+    agree(lib, congruence, A, np.linspace(0, 2, 9, dtype=dtype), tol=tol)
+    assert mean_diagonal(lib.array(A)) == pytest.approx(mean_diagonal(A), rel=1e-6)
+
+
+def test_products_are_what_they_say_and_symmetric_to_the_last_bit(lib, A):
+    B = A[::-1, ::-1].copy()
+    w = np.linspace(0, 2, 9)
+    found = lib.numpy(sandwich(lib.array(A), lib.array(B)))
+    np.testing.assert_allclose(found, A @ B @ A, rtol=1e-12)
+    np.testing.assert_array_equal(found, found.T)
+    found = lib.numpy(congruence(lib.array(A), lib.array(w)))
+    np.testing.assert_allclose(found, A @ np.diag(w) @ A.T, rtol=1e-12)
+    np.testing.assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize("diagonal", [0.0, np.arange(9.0)], ids=["number", "array"])
+def test_only_the_diagonal_is_replaced(lib, A, diagonal):
+    expected = A.copy()
+    np.fill_diagonal(expected, diagonal)
+    there = diagonal if isinstance(diagonal, float) else lib.array(diagonal)
+    found = lib.numpy(set_diagonal(lib.array(A.copy()), there))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_eigenvalues_increase_and_vectors_are_orthogonal(lib, A):
+    values, vectors = map(lib.numpy, symmetric_eigen(lib.array(A)))
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(A), rtol=1e-12)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(9), atol=1e-12)
+    np.testing.assert_allclose(A @ vectors, vectors * values, atol=1e-11)
+
+
+def test_zero_columns_are_eigenvectors_of_their_own_to_the_last_bit(lib, X):
+    X[:, 7] = 0.0
+    zero = ~X.any(axis=0)
+    vectors = lib.numpy(spectrum(lib.array(X.T @ X)).vectors)
+    assert not vectors[np.ix_(~zero, [0, 1])].any()
+    assert not vectors[np.ix_(zero, np.arange(2, 9))].any()
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(9), atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_smallest_entries_agree_with_the_largest_of_them_last(lib, A, count):
+    found = lib.numpy(k_smallest(lib.array(A), count))
+    np.testing.assert_array_equal(np.sort(found), np.sort(A)[:, :count])
+    np.testing.assert_array_equal(found[:, -1], np.sort(A)[:, count - 1])
+
+
+def test_inverse_repairs_near_singular_matrices(lib):
+    inverse = lib.numpy(spd_inverse(lib.array(np.ones((5, 5)))))
+    assert np.isfinite(inverse).all()
+    np.testing.assert_array_equal(inverse, inverse.T)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan])
+def test_inverse_refuses_hopeless_matrices(lib, bad):
+    with pytest.raises(NotPositiveDefiniteError, match="raise delta"):
+        spd_inverse(lib.array(np.diag([1.0, bad])))
+
+
+def test_spectra_agree_up_to_signs(lib, X):
+    G = X.T @ X
+    found = spectrum(lib.array(G))
+    expected = spectrum(G)
+    np.testing.assert_allclose(
+        lib.numpy(found.eigenvalues), expected.eigenvalues, atol=1e-10
+    )
+    assert lib.numpy(found.eigenvalues).min() >= 0.0
+    rebuilt = lib.numpy(congruence(found.vectors, found.eigenvalues))
+    np.testing.assert_allclose(rebuilt, G, atol=1e-10)
+
+
+@pytest.mark.parametrize("eigenvalues", [[0.0, 0.0, 0.0], [0.0, 1e-12, 1.0, 9.0, 16.0]])
+def test_weights_agree(lib, eigenvalues):
+    eigenvalues = np.array(eigenvalues)
+    agree(lib, singular_value_shares, eigenvalues)
+    for rule in RULES:
+        agree(lib, rule, eigenvalues, step=3)
+
+
+def test_distances_similarity_and_laplacian_agree(lib, X):
+    G = X.T @ X
+    agree(lib, squared_distances, G)
+    distances = squared_distances(G)
+    for k in (1, 3, 8):
+        agree(lib, similarity, distances, k=k)
+        agree(lib, similarity, distances, k=k, shift=1e-6)
+        agree(lib, laplacian, similarity(distances, k))
+
+
+@pytest.mark.parametrize("missing_side", [False, True])
+@pytest.mark.parametrize("with_graph", [False, True])
+@pytest.mark.parametrize(("gamma", "bare"), [(None, False), (0.1, False), (0.1, True)])
+def test_kernels_agree(lib, X, missing_side, with_graph, gamma, bare):
+    G = X.T @ X
+    basis = spectrum(G)
+    w = FloorWeights(3)(basis.eigenvalues, 1)
+    L = laplacian(similarity(squared_distances(G), 3)) if with_graph else None
+    penalty = QuadraticPenalty(
+        10.0 if with_graph else 0.0, 1e-6, gamma, unscaled_delta=bare
+    )
+    there = Spectrum(lib.array(basis.eigenvalues), lib.array(basis.vectors))
+    found = column_kernel(
+        there,
+        lib.array(w),
+        None if L is None else lib.array(L),
+        penalty,
+        needs_precision=missing_side,
+    )
+    expected = column_kernel(basis, w, L, penalty, needs_precision=missing_side)
+    np.testing.assert_allclose(lib.numpy(found.K), expected.K, rtol=1e-9, atol=1e-12)
+    assert found.s == expected.s == (0.0 if gamma is None else 1.0)
+    if missing_side:
+        P = lib.numpy(found.P)
+        np.testing.assert_allclose(P, expected.P, rtol=1e-8, atol=1e-9)
+        product = P @ (expected.K + expected.s * np.eye(9))
+        np.testing.assert_allclose(product, np.eye(9), atol=1e-8)
+    else:
+        assert found.P is None
+        assert expected.P is None

@@ -1,0 +1,557 @@
+"""Likelihood sums over rows: every backend against the formula, row by row."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import ExitStack, contextmanager
+from functools import reduce
+from operator import iadd
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import multivariate_normal
+
+from ncarl.blocks import cut_blocks
+from ncarl.core.rows import dual_gram, row_likelihood, use_precision_form
+from ncarl.core.types import Kernel, LikelihoodSums
+from ncarl.engines.threads import Threads
+from ncarl.exceptions import NotPositiveDefiniteError
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+AMPLE, TINY = 2**28, 1
+SIDES = ["observed", "missing", "cheaper"]
+N = 90
+
+
+class Way:
+    """A row kernel and where it runs."""
+
+    def __init__(self, kind, device=None):
+        self.kind, self.device, self.budget = kind, device, AMPLE
+
+    def placed(self, block, **options):
+        if self.device is None:
+            return block
+        placed = importlib.import_module("ncarl.core.rows_torch")
+        return placed.DeviceBlock.from_block(
+            block, self.device, placed.MemoryBudget(self.budget), **options
+        )
+
+    def sent(self, array):
+        if self.device is None or array is None:
+            return array
+        return importlib.import_module("torch").tensor(array, device=self.device)
+
+    def __call__(self, block, kernel, **options):
+        """Sums over a block as NumPy arrays."""
+        there = kernel.map_arrays(self.sent)
+        sums = row_likelihood(
+            self.placed(block), kernel=there, kind=self.kind, **options
+        )
+        return fetched(sums)
+
+    @contextmanager
+    def solving_on(self, side):
+        """Force the form that every row is solved in, whatever it costs."""
+        names = [f"rows_{self.kind}"]
+        every = lambda r, n: np.ones(len(r), dtype=bool)  # noqa: E731
+        with ExitStack() as stack:
+            for name in names if side == "missing" else []:
+                module = importlib.import_module(f"ncarl.core.{name}")
+                stack.enter_context(patch.object(module, "use_precision_form", every))
+            yield
+
+
+def fetched(sums):
+    """The sums with NumPy arrays and numbers in place of tensors."""
+    here = lambda a: a.cpu().numpy() if hasattr(a, "cpu") else a  # noqa: E731
+    names = ("B", "missing_inverse_sum", "sum_y", "fit", "log_det")
+    return LikelihoodSums(
+        **{name: here(getattr(sums, name)) for name in names},
+        n_precision_rows=sums.n_precision_rows,
+        jitter=sums.jitter,
+        timestamps=sums.timestamps,
+    )
+
+
+@pytest.fixture(
+    scope="module", params=["numpy", "numba", "torch", "torch-cuda", "torch-library"]
+)
+def way(request):
+    """Every row kernel at hand; a GPU with our kernels and with those of PyTorch."""
+    kind, _, where = request.param.partition("-")
+    if kind != "torch":
+        pytest.importorskip(kind)
+        yield Way(kind)
+        return
+    torch = pytest.importorskip("torch")
+    if where and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as change:
+        if where == "library":
+            for name in ("cuda", "rows_torch"):
+                change.setattr(f"ncarl.core.{name}.load_triton_kernels", lambda: None)
+        yield Way(kind, torch.device("cuda" if where else "cpu"))
+    torch.set_num_threads(before)
+
+
+def naive(V, seen, K, s, offsets=None, scales=None):
+    """Sums over all rows by the formula, one explicit inverse a row."""
+    n = len(K)
+    B, pull, fit, log_det = np.zeros((n, n)), np.zeros(n), 0.0, 0.0
+    V = V.astype(float) - (0.0 if offsets is None else offsets)
+    V = V * (1.0 if scales is None else scales)
+    for v, o in zip(V, seen, strict=True):
+        if o.any():
+            A = K[np.ix_(o, o)].astype(float) + s * np.eye(o.sum())
+            inverse = np.linalg.inv(A)
+            y = inverse @ v[o]
+            B[np.ix_(o, o)] += inverse - np.outer(y, y)
+            pull[o] += y
+            fit += v[o] @ y
+            log_det += np.linalg.slogdet(A)[1]
+    return B, pull, fit, log_det
+
+
+def whole(sums, kernel):
+    """``B`` and ``log_det`` with what the caller adds for the missing side."""
+    if kernel.P is None:
+        assert sums.missing_inverse_sum is None
+        assert sums.n_precision_rows == 0
+        return sums.B, sums.log_det
+    P, count = kernel.P.astype(float), sums.n_precision_rows
+    np.testing.assert_array_equal(sums.missing_inverse_sum, sums.missing_inverse_sum.T)
+    B = sums.B + count * P - P @ sums.missing_inverse_sum.astype(float) @ P
+    return B, sums.log_det - count * np.linalg.slogdet(P)[1]
+
+
+def check(sums, kernel, expected, tol=1e-11):
+    """Whether the sums are the expected ones, up to a part of their size."""
+    B, log_det = whole(sums, kernel)
+    for found, wanted in zip((B, sums.sum_y, sums.fit, log_det), expected, strict=True):
+        size = max(1.0, float(np.abs(wanted).max()))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=tol * size)
+    np.testing.assert_array_equal(sums.B, sums.B.T)
+
+
+def kernel_for(K, s, side):
+    """The kernel, with its precision matrix unless only the covariance form is used."""
+    if side == "observed":
+        return Kernel(K, None, s)
+    return Kernel(K, np.linalg.inv(K + s * np.eye(len(K))).astype(K.dtype), s)
+
+
+def mixed_mask(rng, n=N):
+    """Rows of every size, some empty, some complete, some of equal mask."""
+    seen = rng.random((40, n)) < np.linspace(0.02, 0.98, 40)[:, None]
+    seen[3], seen[30] = False, True
+    seen[11:14], seen[35:38], seen[25] = seen[10], seen[34], seen[30]
+    return seen
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("s", [0.0, 1.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_are_those_of_the_formula(
+    way, side, s, dtype, rng, masked, well_conditioned
+):
+    seen = mixed_mask(rng)
+    V = rng.standard_normal(seen.shape).astype(dtype)
+    K = well_conditioned(rng, N, dtype)
+    kernel = kernel_for(K, s, side)
+    (block,) = cut_blocks(masked(V, seen), 1)
+    with way.solving_on(side):
+        sums = way(block, kernel)
+    assert sums.B.dtype == sums.sum_y.dtype == dtype
+    check(sums, kernel, naive(V, seen, K, s), 1e-11 if dtype == "float64" else 2e-4)
+    assert sums.jitter == 0.0
+    counts = seen.sum(axis=1)
+    pays = {
+        "observed": np.zeros(len(seen), dtype=bool),
+        "missing": counts > 0,
+        "cheaper": use_precision_form(counts, N) & (counts > 0),
+    }
+    assert sums.n_precision_rows == pays[side].sum()
+    (span,) = sums.timestamps
+    assert len(span) == 3
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("sent", [False, True])
+def test_values_are_shifted_and_scaled_by_column(
+    way, side, shifted, scaled, sent, rng, masked, well_conditioned
+):
+    seen = mixed_mask(rng)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+    offsets = rng.standard_normal(N) if shifted else None
+    scales = rng.random(N) + 0.5 if scaled else None
+    kernel = kernel_for(K, 1.0, side)
+    (block,) = cut_blocks(masked(V, seen), 1)
+    before = block.values.copy()
+    given = {"offsets": offsets, "scales": scales}
+    expected = naive(V, seen, K, 1.0, **given)
+    if sent:  # arrays may be where the kernel is, or not
+        given = {name: way.sent(array) for name, array in given.items()}
+    check(way(block, kernel, **given), kernel, expected)
+    np.testing.assert_array_equal(block.values, before)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_large_rows_are_those_of_the_formula(
+    way, side, share, rng, masked, well_conditioned
+):
+    # Past the limits of batches on the host, in many blocks of columns on a device.
+    n = 420
+    seen = rng.random((5, n)) < share
+    seen[3] = seen[4]
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, n)
+    kernel = kernel_for(K, 0.1, side)
+    (block,) = cut_blocks(masked(V, seen), 1)
+    with way.solving_on(side):
+        check(way(block, kernel), kernel, naive(V, seen, K, 0.1))
+
+
+@st.composite
+def masks(draw):
+    """Masks with empty, full and repeated rows among them."""
+    m, n = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    seen = draw(arrays(bool, (m, n)))
+    for special in draw(st.lists(st.sampled_from(["empty", "full", "equal"]))):
+        i = draw(st.integers(0, m - 1))
+        if special == "equal":
+            seen[i] = seen[draw(st.integers(0, m - 1))]
+        else:
+            seen[i] = special == "full"
+    return seen
+
+
+@pytest.mark.parametrize("side", SIDES)
+@given(seen=masks(), s=st.sampled_from([0.0, 1.0, 1e-2]), seed=st.integers(0, 99))
+def test_small_matrices_of_any_mask(way, side, masked, well_conditioned, seen, s, seed):
+    rng = np.random.default_rng(seed)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
+    kernel, offsets = kernel_for(K, s, side), rng.standard_normal(seen.shape[1])
+    (block,) = cut_blocks(masked(V, seen), 1)
+    with way.solving_on(side):
+        sums = way(block, kernel, offsets=offsets)
+    check(sums, kernel, naive(V, seen, K, s, offsets), 1e-10)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_the_log_evidence_is_that_of_the_normal_distribution(
+    way, side, rng, masked, well_conditioned
+):
+    seen = mixed_mask(rng)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+    mean, kernel = rng.standard_normal(N), kernel_for(K, 0.3, side)
+    (block,) = cut_blocks(masked(V, seen), 1)
+    with way.solving_on(side):
+        sums = way(block, kernel, offsets=mean)
+    _, log_det = whole(sums, kernel)
+    found = -0.5 * (sums.fit + log_det + seen.sum() * np.log(2.0 * np.pi))
+    expected = sum(
+        multivariate_normal.logpdf(
+            v[o], mean[o], K[np.ix_(o, o)] + 0.3 * np.eye(o.sum())
+        )
+        for v, o in zip(V, seen, strict=True)
+        if o.any()
+    )
+    assert found == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_sums_are_the_slopes_of_the_log_evidence(
+    way, side, rng, masked, well_conditioned
+):
+    # A step of the kernel and one of the offsets, by central differences.
+    seen = mixed_mask(rng)[::4]
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+    S, d, h = rng.standard_normal((N, N)), rng.standard_normal(N), 1e-5
+    S = (S + S.T) / N
+    (block,) = cut_blocks(masked(V, seen), 1)
+
+    def minus_twice_log(K, offsets):
+        _, _, fit, log_det = naive(V, seen, K, 1.0, offsets)
+        return fit + log_det
+
+    kernel = kernel_for(K, 1.0, side)
+    with way.solving_on(side):
+        sums = way(block, kernel)
+    B, _ = whole(sums, kernel)
+    ends = [minus_twice_log(K + t * S, None) for t in (h, -h)]
+    assert np.sum(B * S) == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
+    ends = [minus_twice_log(K, t * d) for t in (h, -h)]
+    slope = -2.0 * sums.sum_y @ d
+    assert slope == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
+
+
+@pytest.mark.parametrize("n_blocks", [2, 7])
+@pytest.mark.parametrize("side", SIDES)
+def test_sums_of_blocks_add_up_to_those_of_all_rows(
+    way, side, n_blocks, rng, masked, well_conditioned
+):
+    seen = mixed_mask(rng)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+    kernel = kernel_for(K, 1.0, side)
+    blocks = cut_blocks(masked(V, seen), n_blocks)
+    assert len(blocks) == n_blocks
+    with way.solving_on(side):
+        parts = [way(block, kernel) for block in blocks]
+    first = parts[0].B
+    sums = reduce(iadd, parts)
+    assert sums.B is first
+    assert len(sums.timestamps) == n_blocks
+    check(sums, kernel, naive(V, seen, K, 1.0))
+
+
+def test_sums_add_up_and_remember_the_worst_jitter():
+    one = LikelihoodSums(
+        np.eye(2), np.eye(2), 1, np.ones(2), 1.0, 2.0, 1e-8, ((0.0, 0.1, 0.3),)
+    )
+    two = LikelihoodSums(
+        np.ones((2, 2)), np.eye(2), 4, np.ones(2), 3.0, 5.0, 0.0, ((1.0, 1.2, 1.5),)
+    )
+    one += two
+    np.testing.assert_array_equal(one.B, [[2, 1], [1, 2]])
+    np.testing.assert_array_equal(one.missing_inverse_sum, 2 * np.eye(2))
+    np.testing.assert_array_equal(one.sum_y, [2, 2])
+    assert (one.n_precision_rows, one.fit, one.log_det, one.jitter) == (
+        5,
+        4.0,
+        7.0,
+        1e-8,
+    )
+    assert one.timestamps == ((0.0, 0.1, 0.3), (1.0, 1.2, 1.5))
+    np.testing.assert_array_equal(two.B, np.ones((2, 2)))
+
+
+def test_threads_add_up_to_the_same_bits_as_one(kind, rng, masked, well_conditioned):
+    seen = mixed_mask(rng)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+    blocks, kernel = cut_blocks(masked(V, seen), 5), kernel_for(K, 1.0, "cheaper")
+    shared = {"kernel": kernel, "offsets": rng.standard_normal(N)}
+    one, many = (
+        reduce(iadd, Threads(jobs, kernel=kind).map(row_likelihood, blocks, **shared))
+        for jobs in (1, 3)
+    )
+    np.testing.assert_array_equal(one.B, many.B)
+    np.testing.assert_array_equal(one.missing_inverse_sum, many.missing_inverse_sum)
+    assert (one.fit, one.log_det) == (many.fit, many.log_det)
+    check(many, kernel, naive(V, seen, K, 1.0, shared["offsets"]))
+
+
+@pytest.mark.parametrize("side", ["observed", "cheaper"])
+def test_fit_is_that_of_the_row_step(kind, side, rng, masked, well_conditioned):
+    seen = mixed_mask(rng)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+    (block,) = cut_blocks(masked(V, seen), 1)
+    kernel = kernel_for(K, 1.0, side)
+    found = row_likelihood(block, kernel=kernel, kind=kind)
+    assert found.fit == pytest.approx(dual_gram(block, kernel=kernel).fit)
+
+
+def test_rows_of_nothing_add_up_to_nothing(way, masked, well_conditioned, rng):
+    seen = np.zeros((3, 8), dtype=bool)
+    (block,) = cut_blocks(masked(np.ones(seen.shape), seen), 1)
+    sums = way(block, kernel_for(well_conditioned(rng, 8), 1.0, "cheaper"))
+    assert (
+        not sums.B.any() and not sums.missing_inverse_sum.any() and not sums.sum_y.any()
+    )
+    assert (sums.n_precision_rows, float(sums.fit), float(sums.log_det)) == (
+        0,
+        0.0,
+        0.0,
+    )
+
+
+class TestJitter:
+    """Columns 0 and 1 make a block that is not quite positive definite."""
+
+    PAIR = (0, 1)
+
+    @pytest.fixture(params=["alone", "in a group"])
+    def case(self, request, rng, masked, well_conditioned):
+        """Rows that solve for both of the pair and rows that do not, and a kernel."""
+        K = well_conditioned(rng, 40)
+        K[:2], K[:, :2] = 0.0, 0.0
+        K[:2, :2] = 3.0 * np.array([[1.0, 1 + 1e-9], [1 + 1e-9, 1.0]])
+        asked = rng.random((6, 40)) < 0.3
+        asked[:, self.PAIR] = False
+        asked[:, 2] = True
+        asked[4, self.PAIR] = True
+        if request.param == "in a group":
+            asked[5] = asked[4]
+        return asked, rng.standard_normal(asked.shape), K
+
+    @staticmethod
+    def jittered(K, o, jitter):
+        """``K_oo`` with so much jitter."""
+        A = K[np.ix_(o, o)]
+        return A + jitter * np.mean(A.diagonal()) * np.eye(len(A))
+
+    @pytest.mark.parametrize("budget", [AMPLE, TINY])
+    @pytest.mark.parametrize("size", [1.0, 1e6])
+    def test_observed_blocks_are_repaired(
+        self, way, case, size, masked, budget, monkeypatch
+    ):
+        # The jitter of a large kernel would be seen if it reached the padding.
+        seen, V, K = case
+        K = size * K
+        monkeypatch.setattr(way, "budget", budget)
+        (block,) = cut_blocks(masked(V, seen), 1)
+        sums = way(block, Kernel(K, None, 0.0))
+        assert 1e-10 < sums.jitter <= 1e-4
+        log_det = fit = 0.0
+        for v, o in zip(V, seen, strict=True):
+            A = self.jittered(K, o, sums.jitter if o[0] else 0.0)
+            log_det += np.linalg.slogdet(A)[1]
+            fit += v[o] @ np.linalg.solve(A, v[o])
+        # What jitter leaves of the pair is 1e-9 of it, and with it nine digits go.
+        assert sums.log_det == pytest.approx(log_det, abs=1e-4)
+        assert sums.fit == pytest.approx(fit, rel=1e-4)
+        assert np.isfinite(sums.B).all()
+
+    def test_missing_blocks_are_repaired(self, way, case, masked):
+        missing, V, P = case
+        (block,) = cut_blocks(masked(V, ~missing), 1)
+        with way.solving_on("missing"):
+            sums = way(block, Kernel(P, P, 0.0))
+        assert 1e-10 < sums.jitter <= 1e-4
+        expected, total = 0.0, np.zeros_like(P)
+        for u in missing:
+            A = self.jittered(P, u, sums.jitter if u[0] else 0.0)
+            expected += np.linalg.slogdet(A)[1]
+            total[np.ix_(u, u)] += np.linalg.inv(A)
+        assert sums.log_det == pytest.approx(expected, abs=1e-4)
+        np.testing.assert_allclose(
+            sums.missing_inverse_sum, total, rtol=0, atol=1e-4 * np.abs(total).max()
+        )
+        assert sums.n_precision_rows == 6
+
+    def test_what_fails_unchecked_is_nan_on_a_device(self, way, case, masked):
+        if way.device is None:
+            pytest.skip("always checked here")
+        seen, V, K = case
+        (block,) = cut_blocks(masked(V, seen), 1)
+        sums = way(block, Kernel(K, None, 0.0), checked=False)
+        assert sums.jitter == 0.0
+        assert np.isnan(sums.log_det) and np.isnan(sums.fit)
+        held = np.flatnonzero(seen[4])
+        assert np.isnan(sums.B[np.ix_(held, held)]).all()
+        assert np.isnan(sums.sum_y[held]).all()
+
+    @pytest.mark.parametrize("side", ["observed", "missing"])
+    @pytest.mark.parametrize("bad", [-1.0, np.nan])
+    def test_hopeless_kernels_raise(self, way, side, bad, masked):
+        seen = np.arange(40)[None] % 2 > 0
+        (block,) = cut_blocks(masked(np.ones(seen.shape), seen), 1)
+        K = np.diag(np.where(np.arange(40) % 4 < 2, 1.0, bad))
+        kernel = Kernel(K, K if side == "missing" else None, 0.0)
+        with (
+            way.solving_on(side),
+            pytest.raises(NotPositiveDefiniteError, match=r"20 x 20.*raise delta"),
+        ):
+            way(block, kernel)
+
+
+class TestOnADevice:
+    @pytest.fixture(autouse=True)
+    def device_only(self, way):
+        if way.device is None:
+            pytest.skip("knows no device")
+
+    @pytest.mark.parametrize("side", SIDES)
+    @pytest.mark.parametrize("budget", [TINY, 30_000, 300_000])
+    def test_small_budgets_give_the_same_sums(
+        self, way, side, budget, rng, masked, well_conditioned, monkeypatch
+    ):
+        seen = mixed_mask(rng)
+        V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+        kernel, mean = kernel_for(K, 1.0, side), rng.standard_normal(N)
+        monkeypatch.setattr(way, "budget", budget)
+        (block,) = cut_blocks(masked(V, seen), 1)
+        with way.solving_on(side):
+            sums = way(block, kernel, offsets=mean)
+        check(sums, kernel, naive(V, seen, K, 1.0, mean))
+
+    def test_nothing_of_a_block_is_changed(self, way, rng, masked, well_conditioned):
+        seen = mixed_mask(rng)
+        V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+        (block,) = cut_blocks(masked(V, seen), 1)
+        placed, kernel = way.placed(block), Kernel(K, None, 1.0).map_arrays(way.sent)
+        for offsets in (rng.standard_normal(N), None):
+            sums = row_likelihood(placed, kernel=kernel, offsets=offsets, kind="torch")
+        check(fetched(sums), Kernel(K, None, 1.0), naive(V, seen, K, 1.0))
+
+    @pytest.mark.parametrize("side", ["observed", "cheaper"])
+    def test_replayed_sums_follow_kernel_offsets_and_scales(
+        self, way, side, rng, masked, well_conditioned
+    ):
+        cuda = importlib.import_module("ncarl.core.cuda")
+        if way.device.type != "cuda" or cuda.load_triton_kernels() is None:
+            pytest.skip("no CUDA graph is captured here")
+        seen = mixed_mask(rng)
+        V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+        (block,) = cut_blocks(masked(V, seen), 1)
+        placed, before = way.placed(block, use_cuda_graph=True), None
+        for size in (1.0, 3.0, 0.5, 1.0):
+            kernel, mean = kernel_for(size * K, 1.0, side), rng.standard_normal(N)
+            scales = rng.random(N) + 0.5
+            sums = row_likelihood(
+                placed,
+                kernel=kernel.map_arrays(way.sent),
+                offsets=mean,
+                scales=scales,
+                kind="torch",
+                checked=False,
+            )
+            if before is not None:  # the sums of a step outlast the next
+                check(fetched(before[0]), *before[1:])
+            before = (sums, kernel, naive(V, seen, size * K, 1.0, mean, scales))
+            check(fetched(sums), *before[1:])
+        plans = placed.plans.values()
+        assert any(isinstance(plan, cuda.CudaGraph) for plan in plans)
+
+    def test_a_graph_reads_the_values_of_the_step_it_is_replayed_in(
+        self, way, rng, masked, well_conditioned, monkeypatch
+    ):
+        cuda = importlib.import_module("ncarl.core.cuda")
+
+        class FakeGraph:
+            """Does the work of the call that made it, as a CUDA graph does."""
+
+            def __init__(self, work, kernel, needed):
+                self.work = work
+
+            def replay(self, kernel):
+                return self.work(kernel)
+
+        monkeypatch.setattr(cuda, "CudaGraph", FakeGraph)
+        monkeypatch.setattr(cuda, "_warmed_up_keys", set())
+        monkeypatch.setattr("ncarl.core.rows_torch.load_triton_kernels", object)
+        seen = mixed_mask(rng)
+        V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+        kernel = kernel_for(K, 1.0, "cheaper")
+        (block,) = cut_blocks(masked(V, seen), 1)
+        placed = way.placed(block, use_cuda_graph=True)
+        for _ in range(3):
+            mean, scales = rng.standard_normal(N), rng.random(N) + 0.5
+            sums = row_likelihood(
+                placed,
+                kernel=kernel.map_arrays(way.sent),
+                offsets=mean,
+                scales=scales,
+                kind="torch",
+                checked=False,
+            )
+            check(fetched(sums), kernel, naive(V, seen, K, 1.0, mean, scales))
+        assert sum(isinstance(plan, FakeGraph) for plan in placed.plans.values()) == 1

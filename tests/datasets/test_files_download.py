@@ -1,0 +1,213 @@
+"""Downloads, with a publisher that is a dictionary."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import logging
+import urllib.error
+import urllib.request
+import zipfile
+from email.message import Message
+
+import pytest
+
+from ncarl.datasets import DownloadError, TermsNotAcceptedError, load_movielens
+from ncarl.datasets.files import SecureRedirects, open_url
+from ncarl.datasets.movielens import RELEASES
+
+URL = "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
+# Taken before the fixture of this folder cuts the network off.
+OPEN_URL = open_url
+
+
+def archive(text="1\t1\t5\t10\n2\t2\t3\t20\n"):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr("ml-100k/u.data", text)
+    return content.getvalue()
+
+
+class Answer(io.BytesIO):
+    def __init__(self, content, url):
+        super().__init__(content)
+        self.url = url
+
+    def geturl(self):
+        return self.url
+
+
+@dataclasses.dataclass
+class Publisher:
+    """Answers by address; an answer may be an error, or come from elsewhere."""
+
+    pages: dict
+    asked: list = dataclasses.field(default_factory=list)
+
+    def open_url(self, url):
+        self.asked.append(url)
+        page = self.pages.get(url, urllib.error.HTTPError(url, 404, "no", {}, None))
+        if isinstance(page, Exception):
+            raise page
+        content, final = page if isinstance(page, tuple) else (page, url)
+        return Answer(content, final)
+
+
+@pytest.fixture
+def publisher(monkeypatch):
+    release = RELEASES["100k"]
+    tiny = dataclasses.replace(release, shape=(2, 2), counts=(2, 2, 2))
+    monkeypatch.setitem(RELEASES, "100k", tiny)
+    content = archive()
+    one = Publisher({URL: content, URL + ".md5": signed(content)})
+    monkeypatch.setattr("ncarl.datasets.files.open_url", one.open_url)
+    return one
+
+
+def signed(content, form="{}  ml-100k.zip\n"):
+    return form.format(hashlib.md5(content).hexdigest()).encode()
+
+
+def load():
+    return load_movielens("100k", accept_terms=True)
+
+
+@pytest.mark.parametrize("form", ["{}  ml-100k.zip\n", "MD5 (ml-100k.zip) = {}"])
+def test_a_download_is_kept_and_asked_for_once(form, publisher, cache):
+    publisher.pages[URL + ".md5"] = signed(publisher.pages[URL], form)
+    assert list(load().ratings) == [5.0, 3.0]
+    assert publisher.asked == [URL + ".md5", URL]
+    assert (cache / "ml-100k.zip").read_bytes() == publisher.pages[URL]
+    assert list(load_movielens("100k", download=False).ratings) == [5.0, 3.0]
+    assert len(publisher.asked) == 2
+    assert [path.name for path in cache.iterdir()] == ["ml-100k.zip"]
+
+
+def test_nothing_is_asked_before_the_terms_are_accepted(publisher, cache):
+    with pytest.raises(TermsNotAcceptedError, match="no commercial use"):
+        load_movielens("100k")
+    assert publisher.asked == []
+    assert not cache.exists()
+
+
+def test_the_terms_are_logged_before_the_download(publisher, caplog):
+    with caplog.at_level(logging.INFO, logger="ncarl"):
+        load()
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "no commercial use" in first
+    assert URL in second
+
+
+def refused(publisher, cache, match):
+    with pytest.raises(DownloadError, match=match) as caught:
+        load()
+    assert not cache.exists() or list(cache.iterdir()) == []
+    for words in ("looked for ml-100k.npz", "source=", "NCARL_DATA", URL):
+        assert words in str(caught.value)
+
+
+def test_a_wrong_checksum_is_refused(publisher, cache):
+    publisher.pages[URL] = publisher.pages[URL][:-1]
+    refused(publisher, cache, "publisher says")
+
+
+@pytest.mark.parametrize("text", [b"", b"<html>sorry</html>", b"a" * 31, b"a" * 33])
+def test_a_page_without_a_checksum_is_refused(text, publisher, cache):
+    publisher.pages[URL + ".md5"] = text
+    refused(publisher, cache, "one MD5 sum")
+    assert publisher.asked == [URL + ".md5"]
+
+
+def test_without_a_checksum_nothing_is_downloaded(publisher, cache):
+    del publisher.pages[URL + ".md5"]
+    refused(publisher, cache, "404")
+    assert URL not in publisher.asked
+
+
+def test_too_large_a_file_is_given_up(publisher, cache, monkeypatch):
+    tight = dataclasses.replace(RELEASES["100k"], archive_limit=100_000)
+    monkeypatch.setitem(RELEASES, "100k", tight)
+
+    class Endless(Answer):
+        def read(self, size=-1):
+            assert self.tell() < 1_000_000, "read on and on"
+            self.seek(self.tell() + size)
+            return b"x" * size
+
+    def open_url(url):
+        if url == URL:
+            return Endless(b"", url)
+        return publisher.open_url(url)
+
+    monkeypatch.setattr("ncarl.datasets.files.open_url", open_url)
+    refused(publisher, cache, "larger than 100000 bytes")
+
+
+def test_an_archive_that_is_just_within_the_limit_is_taken(publisher, monkeypatch):
+    size = len(publisher.pages[URL])
+    tight = dataclasses.replace(RELEASES["100k"], archive_limit=size)
+    monkeypatch.setitem(RELEASES, "100k", tight)
+    assert len(load()) == 2
+
+
+@pytest.mark.parametrize("page", [URL, URL + ".md5"])
+def test_an_answer_that_did_not_come_by_https_is_refused(page, publisher, cache):
+    publisher.pages[page] = (publisher.pages[page], "http://elsewhere.org/file")
+    refused(publisher, cache, "not HTTPS: http://elsewhere")
+
+
+def test_counts_are_checked_before_a_file_is_kept(publisher, cache):
+    publisher.pages[URL] = archive("1\t1\t5\t10\n")
+    publisher.pages[URL + ".md5"] = signed(publisher.pages[URL])
+    refused(publisher, cache, "unexpected file.*2 users, 2 films and 2 ratings")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        urllib.error.URLError("no route to host"),
+        TimeoutError("timed out"),
+        ConnectionResetError("reset"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_network_is_said_with_the_ways_out(error, publisher, cache):
+    publisher.pages[URL + ".md5"] = error
+    refused(publisher, cache, "no route|timed out|reset")
+    publisher.pages[URL + ".md5"] = signed(publisher.pages[URL])
+    publisher.pages[URL] = error
+    refused(publisher, cache, "no route|timed out|reset")
+
+
+def test_redirects_lead_to_https_only():
+    request = urllib.request.Request(URL)
+
+    def follow(url):
+        return SecureRedirects().redirect_request(
+            request, io.BytesIO(), 302, "Found", Message(), url
+        )
+
+    assert follow("https://mirror.org/a.zip").full_url == "https://mirror.org/a.zip"
+    for url in ("http://mirror.org/a.zip", "ftp://mirror.org/a", "file:///etc/passwd"):
+        with pytest.raises(DownloadError, match="not HTTPS"):
+            follow(url)
+
+
+def test_the_opener_uses_those_redirects_and_asks_for_https(monkeypatch):
+    seen = []
+
+    class Opener:
+        def open(self, request, timeout):
+            seen.append((request.full_url, timeout > 0))
+
+    def build(*handlers):
+        assert handlers == (SecureRedirects,)
+        return Opener()
+
+    monkeypatch.setattr(urllib.request, "build_opener", build)
+    OPEN_URL(URL)
+    assert seen == [(URL, True)]
+    with pytest.raises(DownloadError, match="not HTTPS"):
+        OPEN_URL("http://files.grouplens.org/a.zip")
+    assert len(seen) == 1

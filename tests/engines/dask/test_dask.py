@@ -1,0 +1,284 @@
+"""The Dask engine: one answer with the other engines, and the same bits again."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import threading
+import time
+from functools import reduce
+from operator import iadd
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+import ncarl
+from ncarl import NCARL, BayesianNCARL, Threads
+from ncarl.blocks import cut_blocks
+from ncarl.core.rows import row_gram
+from ncarl.core.types import Kernel
+from ncarl.observations import Observations
+
+pytest.importorskip("distributed")
+from ncarl.engines.dask import Dask
+
+FEW = {"max_iter": 5, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
+OPTIONS = {
+    "floor": FEW,
+    "pinv": {**FEW, "weights": "pinv"},
+    "noisy": {**FEW, "gamma": 0.1},
+}
+
+
+def everything(model, X):
+    """All that a fitted estimator has to say of a matrix."""
+    i, j = np.arange(20) % len(X), np.arange(20) % X.shape[1]
+    std = {} if getattr(model, "gamma", 1.0) is None else {"return_std": True}
+    found = [model.transform(X, **std), model.predict(i, j, **std)]
+    flat = [array for part in found for array in (part if std else (part,))]
+    return [*flat, model.kernel_]
+
+
+@pytest.fixture
+def blocks(X):
+    return cut_blocks(Observations.from_dense(X), 7)
+
+
+@pytest.fixture
+def kernel(X):
+    return Kernel(np.eye(12) + 0.5, None, 0.1)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_estimators_find_what_threads_find(engine, options, X):
+    ours = everything(NCARL(engine=engine, **OPTIONS[options]).fit(X), X)
+    theirs = everything(NCARL(engine=Threads(1), **OPTIONS[options]).fit(X), X)
+    for found, expected in zip(ours, theirs, strict=True):
+        assert_allclose(found, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("validation", [0, None])
+def test_the_bayesian_model_finds_what_threads_find(threads, validation, X):
+    options = {"max_iter": 2, "tol": 0}
+    if validation is not None:
+        options["validation"] = validation
+    X = X[:30, :6]
+    ours = everything(BayesianNCARL(engine=threads, **options).fit(X), X)
+    theirs = everything(BayesianNCARL(engine=Threads(1), **options).fit(X), X)
+    for found, expected in zip(ours, theirs, strict=True):
+        assert_allclose(found, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
+def test_a_fit_has_the_same_bits_twice(engine, X):
+    first, second = (NCARL(engine=engine, **FEW).fit(X) for _ in range(2))
+    assert_array_equal(first.kernel_, second.kernel_)
+    assert_array_equal(first.transform(X), second.transform(X))
+
+
+def test_threads_and_processes_give_the_same_bits(threads, processes, X):
+    one, other = (NCARL(engine=e, **FEW).fit(X).kernel_ for e in (threads, processes))
+    assert_array_equal(one, other)
+
+
+def test_the_fit_has_several_blocks(threads, X):
+    assert threads.choose_n_blocks(*X.shape) == 8
+
+
+def test_results_come_in_the_order_of_the_blocks(engine, blocks):
+    def slow_first(block, *, kind):
+        time.sleep(0.1 if block.rows[0] == first else 0.0)
+        return block.rows
+
+    first = blocks[0].rows[0]
+    found = list(engine.map(slow_first, engine.place(blocks)))
+    assert [rows.tolist() for rows in found] == [b.rows.tolist() for b in blocks]
+
+
+def test_a_total_is_the_sum_of_all_blocks(engine, blocks, kernel):
+    placed = engine.place(blocks)
+    total = engine.total(row_gram, placed, kernel=kernel)
+    by_hand = reduce(iadd, (row_gram(b, kernel=kernel) for b in blocks))
+    assert_allclose(total.gram, by_hand.gram, rtol=1e-12)
+    assert_allclose(total.fit, by_hand.fit, rtol=1e-12)
+    assert len(total.timestamps) == len(by_hand.timestamps)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 9, 65])
+def test_sums_keep_the_order_of_the_blocks_whatever_their_number(threads, count):
+    def tagged(number, *, kind):
+        return [number]  # a list adds up by being appended to
+
+    found = threads.total(tagged, threads.place(range(count)))
+    assert found == list(range(count))
+
+
+def test_what_is_added_up_stays_as_it_was(threads, blocks):
+    given = [np.full(3, float(k)) for k in range(4)]
+
+    def itself(array, *, kind):
+        return array
+
+    placed = threads.place(given)
+    first, second = (threads.total(itself, placed) for _ in range(2))
+    assert_array_equal(first, second)
+    assert_array_equal(given[0], np.zeros(3))
+
+
+def test_blas_has_one_thread_inside_a_task(engine, blocks):
+    def most_threads(block, *, kind):
+        from threadpoolctl import threadpool_info
+
+        found = threadpool_info()
+        return max(p["num_threads"] for p in found if p["user_api"] == "blas")
+
+    assert set(engine.map(most_threads, engine.place(blocks[:2]))) == {1}
+
+
+def test_an_error_of_the_work_is_raised_as_it_is(engine, blocks):
+    def failing(block, *, kind):
+        raise OSError(f"no file for row {block.rows[0]}")
+
+    for run in (engine.total, lambda *a: list(engine.map(*a))):
+        with pytest.raises(OSError, match=f"no file for row {blocks[0].rows[0]}"):
+            run(failing, engine.place(blocks[:1]))
+
+
+def test_a_timeout_of_the_work_is_its_own_error_too(threads, blocks):
+    def failing(block, *, kind):
+        raise TimeoutError("the disk sleeps")
+
+    with pytest.raises(TimeoutError, match="the disk sleeps"):
+        threads.total(failing, threads.place(blocks))
+
+
+@pytest.fixture
+def settled(engine):
+    """Whether workers soon hold no more than so many things of a test, and rest."""
+    client = engine.link.client
+    gc.collect()  # errors of other tests keep what they happened to
+    before = set(client.who_has())
+
+    def check(most):
+        for _ in range(200):
+            new = set(client.who_has()) - before
+            if len(new) <= most and not any(client.processing().values()):
+                return True
+            time.sleep(0.02)
+        return False
+
+    return check
+
+
+def test_what_a_pass_needed_is_freed_after_it(engine, blocks, kernel, settled):
+    placed = engine.place(blocks)
+    engine.total(row_gram, placed, kernel=kernel)
+    list(engine.map(row_gram, placed, kernel=kernel))
+    assert settled(len(blocks))
+    del placed
+    assert settled(0)
+
+
+def test_few_results_wait_for_who_takes_them(threads):
+    def itself(number, *, kind):
+        return number
+
+    placed = threads.place(range(40))
+    before = len(threads.link.client.futures)
+    results = threads.map(itself, placed)
+    next(results)
+    assert len(threads.link.client.futures) <= before + 2 * 2 + 1
+    results.close()
+
+
+@pytest.mark.parametrize("engine", ["threads"], indirect=True)
+def test_a_pass_that_is_given_up_is_cancelled(engine, settled):
+    def slow(number, *, kind):
+        time.sleep(0.2)
+        return number
+
+    placed = engine.place(range(40))
+    results = engine.map(slow, placed)
+    next(results)
+    results.close()
+    assert settled(40)
+
+
+@pytest.mark.parametrize("engine", ["threads"], indirect=True)
+def test_ctrl_c_ends_a_pass_and_the_engine_goes_on(engine, settled, X):
+    def slow(number, *, kind):
+        time.sleep(0.1)
+        return number
+
+    placed = engine.place(range(200))
+    timer = threading.Timer(0.3, _thread.interrupt_main)
+    start = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.total(slow, placed)
+    assert time.monotonic() - start < 5.0  # all of it would take ten seconds
+    assert settled(200)
+    assert np.isfinite(NCARL(engine=engine, **FEW).fit_transform(X)).all()
+
+
+@given(rows=st.integers(1, 10**7), columns=st.integers(1, 10**4))
+def test_blocks_are_enough_for_all_threads_and_no_more_than_pay(threads, rows, columns):
+    wanted = threads.choose_n_blocks(rows, columns)
+    assert 1 <= wanted <= min(rows, 8)
+
+
+def test_small_matrices_are_one_block_and_large_ones_many(threads, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr("ncarl.engines.dask.MIN_ROWS_PER_TASK", 500)
+    monkeypatch.setattr("ncarl.engines.dask.ROWS_PER_SUM_ENTRY", 0.01)
+    assert threads.choose_n_blocks(60, 12) == 1
+    assert threads.choose_n_blocks(2000, 2000) == 2
+    assert threads.choose_n_blocks(10**6, 500) == 8
+
+
+@pytest.mark.parametrize("gamma", [None, 0.1])
+def test_n_by_n_work_on_a_device_gives_the_same(threads, X, gamma):
+    pytest.importorskip("torch")
+    engine = Dask(threads.link.client, device="cpu:0")
+    options = {**FEW, "gamma": gamma}
+    expected = everything(NCARL(engine=Threads(1), **options).fit(X), X)
+    ours = everything(NCARL(engine=engine, **options).fit(X), X)
+    for found, known in zip(ours, expected, strict=True):
+        assert_allclose(found, known, rtol=0, atol=1e-9 * np.abs(known).max())
+    assert engine.describe().endswith("n x n work on cpu:0")
+
+
+def test_the_bayesian_model_works_with_a_device_too(threads, X):
+    pytest.importorskip("torch")
+    options = {"max_iter": 3, "tol": 0, "validation": 0}
+    found, known = (
+        everything(BayesianNCARL(engine=engine, **options).fit(X), X)
+        for engine in (Dask(threads.link.client, device="cpu:0"), Threads(1))
+    )
+    for ours, theirs in zip(found, known, strict=True):
+        assert_allclose(ours, theirs, rtol=0, atol=1e-9 * np.abs(theirs).max())
+
+
+def test_a_model_is_saved_without_its_engine(threads, X, tmp_path):
+    model = NCARL(engine=threads, **FEW).fit(X)
+    model.save(tmp_path / "model")
+    loaded = ncarl.load(tmp_path / "model")
+    assert loaded.engine == "auto"
+    assert_allclose(loaded.transform(X), model.transform(X), rtol=0, atol=1e-12)
+
+
+def test_clones_share_the_connection(threads, X):
+    model = clone(NCARL(engine=threads, **FEW))
+    assert model.engine is threads
+    assert np.isfinite(model.fit_transform(X)).all()
+
+
+def test_the_engine_says_what_it_is(engine):
+    said = engine.describe()
+    assert said.startswith("dask: ")
+    assert "2 workers with 2 threads" in said
+    assert engine.link.client.scheduler.address in said
+    assert engine.cluster in said

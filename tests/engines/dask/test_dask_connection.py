@@ -1,0 +1,222 @@
+"""What the Dask engine connects to, and that nothing of its own is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ncarl import NCARL
+
+distributed = pytest.importorskip("distributed")
+import psutil  # noqa: E402  (Dask needs it)
+
+from ncarl.engines.dask import Dask, LostWorkersError  # noqa: E402
+
+FEW = {"max_iter": 2, "tol": 0, "n_neighbors": 4}
+
+
+def running():
+    """Threads by name and children by process; Dask keeps its pool of offloaders."""
+    names = [t.name for t in threading.enumerate() if "Offload" not in t.name]
+    children = [
+        child.pid
+        for child in psutil.Process().children(recursive=True)
+        if "resource_tracker" not in " ".join(child.cmdline())
+    ]
+    return sorted(names), sorted(children)
+
+
+def soon(check):
+    """Whether a check holds within some seconds."""
+    for _ in range(200):
+        if check():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_nothing_is_left_running_after_close(kind, X):
+    before = running()
+    with Dask(kind, n_workers=1, device="cpu") as engine:
+        NCARL(engine=engine, **FEW).fit(X)
+        assert running() != before
+    assert soon(lambda: running() == before), running()
+    engine.close()  # once more does no harm
+
+
+def test_a_forgotten_engine_closes_what_it_started():
+    before = running()
+    engine = Dask("threads", n_workers=1)
+    cluster = engine.link.owned[1]
+    del engine
+    gc.collect()
+    assert soon(lambda: cluster.status == distributed.Status.closed)
+    assert soon(lambda: running() == before)
+
+
+def test_a_closed_engine_says_what_to_do(X):
+    engine = Dask("threads", n_workers=1)
+    engine.close()
+    with pytest.raises(RuntimeError, match=r"closed; make another one.*'threads'"):
+        NCARL(engine=engine).fit(X)
+
+
+def test_nothing_is_started_before_it_is_needed():
+    before = running()
+    engine = Dask("processes")
+    assert running() == before
+    engine.close()
+
+
+def listening():
+    """Addresses that this process and its children listen at."""
+    here = psutil.Process()
+    return {
+        connection.laddr.ip
+        for process in (here, *here.children(recursive=True))
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
+def test_servers_are_not_seen_from_other_machines(engine):
+    assert engine.link.n_threads == 2
+    assert listening() == {"127.0.0.1"}
+
+
+def test_a_script_that_forgets_to_close_ends_quietly(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import numpy as np
+            from ncarl import NCARL
+            from ncarl.engines.dask import Dask
+
+            if __name__ == "__main__":
+                engine = Dask("processes", n_workers=1, kernel="numpy", device="cpu")
+                X = np.arange(12.0).reshape(4, 3)
+                X[0, 0] = np.nan
+                NCARL(engine=engine, max_iter=2, tol=0).fit(X)
+                kept = engine.place([1, 2])
+                print(list(engine.link.owned[1].workers.values())[0].pid)
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert soon(lambda: not psutil.pid_exists(int(done.stdout)))
+
+
+def test_the_client_in_use_is_taken_and_left_open(threads, X):
+    with threads.link.client.as_current():
+        engine = Dask(device="cpu")
+        assert engine.link.client is threads.link.client
+    NCARL(engine=engine, **FEW).fit(X)
+    engine.close()
+    assert threads.link.client.status == "running"
+
+
+def test_without_a_client_in_use_threads_are_started():
+    with Dask(n_workers=1) as engine:
+        assert engine.link.description == "threads of this machine"
+
+
+@pytest.mark.parametrize("give", ["client", "cluster", "address"])
+def test_a_cluster_of_others_is_used_and_left_alone(processes, give, X):
+    client, cluster = processes.link.owned
+    given = {"client": client, "cluster": cluster, "address": cluster.scheduler_address}
+    with Dask(given[give], n_workers=2, device="cpu") as engine:
+        assert engine.link.n_threads == 2
+        NCARL(engine=engine, **FEW).fit(X)
+    assert client.status == "running"
+    assert len(client.nthreads()) == 2
+
+
+@pytest.mark.parametrize("give", ["client", "cluster"])
+def test_a_pickled_engine_connects_by_itself(processes, give):
+    client, cluster = processes.link.owned
+    engine = Dask(client if give == "client" else cluster, kernel="numpy", device="cpu")
+    copy = pickle.loads(pickle.dumps(engine))
+    assert copy == Dask(cluster.scheduler_address, kernel="numpy", device="cpu")
+    with copy:
+        assert copy.link.client is not client
+        assert copy.link.n_threads == 2
+
+
+def test_no_scheduler_at_an_address_is_a_clear_error():
+    engine = Dask("tcp://127.0.0.1:9", timeout=0.5)
+    with pytest.raises(LostWorkersError, match=r"no Dask scheduler answers.*127.0.0.1"):
+        engine.choose_n_blocks(10, 10)
+
+
+def test_too_few_workers_are_a_clear_error(threads):
+    engine = Dask(threads.link.client, n_workers=3, timeout=0.3)
+    with pytest.raises(LostWorkersError, match=r"n_workers=3.* has 2 after 0.3"):
+        engine.choose_n_blocks(10, 10)
+
+
+@pytest.mark.parametrize(("found", "said"), [(None, "no ncarl"), ("0", "ncarl 0")])
+def test_workers_need_the_same_ncarl(threads, monkeypatch, found, said):
+    client = threads.link.client
+    monkeypatch.setattr(client, "run", lambda function: {"tcp://other": found})
+    with pytest.raises(RuntimeError, match=rf"tcp://other has {said}, here is"):
+        Dask(client).choose_n_blocks(10, 10)
+
+
+def test_inside_a_task_the_engine_is_refused(threads):
+    def nested():
+        return Dask("threads").choose_n_blocks(10, 10)
+
+    with pytest.raises(RuntimeError, match=r"inside a task.*engine='threads'"):
+        threads.link.client.submit(nested).result()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_is_told_to_make_its_own(threads, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # forking threads is no test's fun
+    with pytest.raises(RuntimeError, match="make an engine of its own"):
+        threads.choose_n_blocks(10, 10)
+    threads.close()  # not its to close
+    monkeypatch.undo()
+    assert threads.choose_n_blocks(10, 10) >= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cluster": "proceses"}, "cluster must be 'threads'.*'proceses'"),
+        ({"cluster": 3}, "cluster must be 'threads'.*got 3"),
+        ({"n_workers": 0}, "n_workers must be a whole number.*got 0"),
+        ({"n_workers": True}, "n_workers must be a whole number.*got True"),
+        ({"kernel": "torch"}, "kernel must be 'auto', 'numba' or 'numpy', got 'torch'"),
+        ({"device": 0}, "device must be the name of a torch device.*got 0"),
+        ({"timeout": -1}, "timeout must be a positive number, got -1"),
+        ({"timeout": True}, "timeout must be a positive number, got True"),
+    ],
+)
+def test_parameters_that_are_off_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        Dask(**options)
+
+
+def test_rows_are_the_kernel_that_was_asked_for(threads, X):
+    def kind_of(block, *, kind):
+        return kind
+
+    engine = Dask(threads.link.client, kernel="numpy", device="cpu")
+    assert set(engine.map(kind_of, engine.place([1, 2]))) == {"numpy"}
+    assert "numpy rows" in engine.describe()
+    assert np.isfinite(NCARL(engine=engine, **FEW).fit_transform(X)).all()

@@ -1,0 +1,214 @@
+"""Workers that die cost their blocks, not the fit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from ncarl import NCARL
+from ncarl.blocks import cut_blocks
+from ncarl.centering import as_one_block
+from ncarl.core.rows import observed_gram
+from ncarl.observations import Observations
+
+distributed = pytest.importorskip("distributed")
+from ncarl.engines.dask import (  # noqa: E402
+    MAX_ATTEMPTS,
+    Dask,
+    LostDataError,
+    LostWorkersError,
+    WorkerBlocks,
+)
+
+FEW = {"max_iter": 5, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
+
+
+def deadly(path, victim):
+    """A function that kills its worker at the block ``victim``, but only once."""
+
+    def work(block, *, kind, **shared):
+        if block.n_rows and int(block.values[0] * 1e9) == victim:
+            try:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return observed_gram(block, kind=kind)
+
+    return work
+
+
+def mark(block):
+    return int(block.values[0] * 1e9)
+
+
+@pytest.fixture(name="processes", scope="module")
+def mortal():
+    """Workers to be killed."""
+    with Dask("processes", n_workers=2, device="cpu") as engine:
+        yield engine
+
+
+@pytest.fixture
+def blocks(X):
+    return cut_blocks(Observations.from_dense(X), 7)
+
+
+def test_a_worker_killed_between_two_steps_changes_no_bit(processes, X):
+    undisturbed = NCARL(engine=processes, **FEW).fit(X)
+    killed = []
+
+    def kill(info):
+        if info.step == 2:
+            workers = processes.link.owned[1].workers
+            killed.append(workers[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    disturbed = NCARL(engine=processes, callback=kill, **FEW).fit(X)
+    assert killed
+    assert_array_equal(disturbed.kernel_, undisturbed.kernel_)
+    assert_array_equal(disturbed.transform(X), undisturbed.transform(X))
+
+
+@pytest.mark.parametrize("way", ["total", "map"])
+def test_a_worker_killed_in_mid_step_changes_no_bit(processes, blocks, tmp_path, way):
+    placed = processes.place(blocks)
+    big = np.zeros(3000)  # does not travel with the tasks, so it can be lost as well
+    work = deadly(str(tmp_path / "dead"), mark(blocks[3]))
+
+    def run(function, **shared):
+        found = getattr(processes, way)(function, placed, **shared)
+        return [found] if way == "total" else list(found)
+
+    expected = run(observed_gram)
+    found = run(work, big=big)
+    assert (tmp_path / "dead").exists()
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("loaders", [True, False])
+def test_streamed_chunks_of_a_dead_worker_come_back(
+    processes, chunks, tmp_path, loaders, monkeypatch
+):
+    if loaders:
+        parts = [partial(Observations.from_dense, chunk) for chunk in chunks.chunks]
+        monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: parts)
+    placed = processes.stream(chunks, as_one_block)
+    expected = processes.total(observed_gram, placed)
+    victim = mark(as_one_block(Observations.from_dense(chunks.chunks[4])))
+    work = deadly(str(tmp_path / "dead"), victim)
+    assert_array_equal(processes.total(work, placed), expected)
+    assert (tmp_path / "dead").exists()
+    assert len(chunks.reads) == (0 if loaders else 2)
+
+
+def test_all_workers_gone_is_an_error_and_no_hang(blocks):
+    with Dask("threads", n_workers=1, device="cpu", timeout=0.5) as engine:
+        placed = engine.place(blocks)
+        engine.link.owned[1].scale(0)
+        while engine.link.client.nthreads():
+            time.sleep(0.05)
+        start = time.monotonic()
+        with pytest.raises(LostWorkersError, match=r"no Dask worker is left.*0.5 sec"):
+            engine.total(observed_gram, placed)
+        with pytest.raises(LostWorkersError, match=r"no Dask worker is left.*0.5 sec"):
+            list(engine.map(observed_gram, placed, big=np.zeros(3000)))
+        with pytest.raises(LostWorkersError, match=r"no Dask worker is left.*0.5 sec"):
+            engine.place(blocks)
+        assert time.monotonic() - start < 15.0
+
+
+def test_workers_that_go_in_mid_step_are_an_error_and_no_hang(blocks, monkeypatch):
+    monkeypatch.setattr("ncarl.engines.dask.POLL_SECONDS", 0.2)
+    with Dask("threads", n_workers=1, device="cpu", timeout=0.5) as engine:
+        cluster = engine.link.owned[1]
+
+        def leaving(block, *, kind):
+            cluster.loop.add_callback(cluster.scale, 0)
+            time.sleep(1.0)
+            return 1.0
+
+        function = _as_it_is(leaving)
+        with pytest.raises(LostWorkersError, match="no Dask worker is left"):
+            engine.total(function, engine.place(blocks))
+
+
+def _as_it_is(function):
+    """A stand-in that finds the function in this process: clusters do not travel."""
+    _KEPT["function"] = function
+    return _kept
+
+
+_KEPT = {}
+
+
+def _kept(block, *, kind):
+    return _KEPT["function"](block, kind=kind)
+
+
+def test_all_workers_come_back_and_so_do_the_blocks(blocks):
+    with Dask("threads", n_workers=2, device="cpu", timeout=20) as engine:
+        placed = engine.place(blocks)
+        expected = engine.total(observed_gram, placed)
+        cluster = engine.link.owned[1]
+        cluster.scale(0)
+        while engine.link.client.nthreads():
+            time.sleep(0.05)
+        cluster.scale(1)
+        assert_array_equal(engine.total(observed_gram, placed), expected)
+
+
+def test_a_client_that_was_closed_is_a_clear_error(blocks):
+    with Dask("threads", n_workers=1) as owner:
+        engine = Dask(owner.link.client, device="cpu")
+        placed = engine.place(blocks)
+        owner.link.client.close()
+        with pytest.raises(LostWorkersError, match="client is closed"):
+            engine.total(observed_gram, placed)
+
+
+class Killed:
+    """A future of a task whose workers have died too often for Dask."""
+
+    status = "error"
+
+    def done(self):
+        return True
+
+    def exception(self):
+        return distributed.KilledWorker("a task", SimpleNamespace(address="tcp://x"), 3)
+
+    def result(self, timeout):
+        raise self.exception()
+
+
+def test_tasks_that_dask_gives_up_are_begun_again(threads):
+    with pytest.raises(LostDataError, match="a task"):
+        threads.link.result(Killed())
+    placed = WorkerBlocks(
+        threads.link, [Killed()], lambda lost: [f"again {k}" for k in lost]
+    )
+    placed.recover()
+    assert placed.futures == ["again 0"]
+
+
+def test_work_that_is_lost_again_and_again_is_given_up(threads, monkeypatch):
+    attempts, mended = [], []
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+
+    def attempt():
+        attempts.append(1)
+        raise LostDataError("gone")
+
+    with pytest.raises(LostWorkersError, match=rf"{MAX_ATTEMPTS} times.*gone.*memory"):
+        threads.link.retry(attempt, lambda: mended.append(1))
+    assert (len(attempts), len(mended)) == (MAX_ATTEMPTS, MAX_ATTEMPTS - 1)

@@ -1,0 +1,176 @@
+"""Sources of rows on workers, and Dask arrays in and out."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from ncarl.centering import as_one_block
+from ncarl.core.rows import observed_gram
+from ncarl.observations import Observations
+
+da = pytest.importorskip("dask.array")
+pytest.importorskip("distributed")
+import dask  # noqa: E402
+
+from ncarl.engines.dask import (  # noqa: E402
+    assign_to_workers,
+    complete_dask_array,
+)
+
+
+def zero_filled(X):
+    filled = np.nan_to_num(X)
+    return filled.T @ filled
+
+
+@dataclass(frozen=True)
+class Delayed:
+    """A source whose chunks are delayed."""
+
+    delayed_chunks: list[Any]
+
+    def chunk_loaders(self):
+        raise AssertionError("delayed chunks come first")
+
+
+def the_source(chunks, kind, monkeypatch):
+    """The chunks as a source of some kind."""
+    if kind == "delayed":
+        make = dask.delayed(Observations.from_dense)
+        return Delayed([make(chunk) for chunk in chunks.chunks])
+    if kind == "parts":
+        parts = [partial(Observations.from_dense, chunk) for chunk in chunks.chunks]
+        monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: parts)
+    return chunks
+
+
+@pytest.mark.parametrize("kind", ["read", "parts", "delayed"])
+def test_all_chunks_of_a_source_are_worked_on(engine, chunks, kind, monkeypatch, X):
+    def rows_of(block, *, kind):  # not of this module, which workers cannot import
+        return block.n_rows
+
+    placed = engine.stream(the_source(chunks, kind, monkeypatch), as_one_block)
+    assert_allclose(engine.total(observed_gram, placed), zero_filled(X), rtol=1e-12)
+    assert list(engine.map(rows_of, placed)) == [len(c) for c in chunks.chunks]
+    assert len(chunks.reads) == (kind == "read")
+
+
+@pytest.mark.parametrize("kind", ["read", "parts", "delayed"])
+def test_chunks_that_were_lost_are_made_again_by_number(
+    threads, chunks, kind, monkeypatch
+):
+    placed = threads.stream(the_source(chunks, kind, monkeypatch), as_one_block)
+    again = [future.result() for future in placed.recreate([1, 4, 5])]
+    for block, k in zip(again, (1, 4, 5), strict=True):
+        expected = as_one_block(Observations.from_dense(chunks.chunks[k]))
+        assert_array_equal(block.values, expected.values)
+
+
+def test_workers_load_their_own_parts(processes, chunks, monkeypatch):
+    def load():
+        time.sleep(0.1)
+        return os.getpid()
+
+    monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: [load] * 6)
+    placed = processes.stream(chunks, lambda pid: pid)
+
+    def itself(pid, *, kind):
+        return pid
+
+    pids = set(processes.map(itself, placed))
+    assert os.getpid() not in pids
+    assert len(pids) == 2
+
+
+def test_an_error_of_a_source_is_raised_as_it_is(engine, chunks, monkeypatch):
+    def load():
+        raise ValueError("row 3 holds inf")
+
+    monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: [load])
+    with pytest.raises(ValueError, match="row 3 holds inf"):
+        engine.total(observed_gram, engine.stream(chunks, as_one_block))
+
+
+def test_chunks_as_they_are_leave_their_sums_on_the_host(threads, chunks):
+    pytest.importorskip("torch")
+    from ncarl.engines.dask import Dask
+
+    def column_sums(chunk, *, kind):
+        return np.bincount(chunk.indices, chunk.values, chunk.shape[1])
+
+    engine = Dask(threads.link.client, device="cpu:0")
+    total = engine.total(column_sums, engine.stream(chunks, _same))
+    assert isinstance(total, np.ndarray)
+    gram = engine.total(observed_gram, engine.stream(chunks, as_one_block))
+    assert not isinstance(gram, np.ndarray)
+    assert_array_equal(engine.compute_device.to_numpy(gram).shape, (12, 12))
+
+
+def _same(chunk):
+    return chunk
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 100])
+def test_blocks_are_spread_evenly_and_neighbors_stay_together(count):
+    workers = ["a", "b", "b", "c"]
+    found = assign_to_workers(workers, count)
+    assert [k for _, some in found for k in some] == list(range(count))
+    names = [worker for worker, _ in found]
+    assert len(set(names)) == len(names)
+    for worker, some in found:
+        fair = count * workers.count(worker) / 4
+        assert abs(len(some) - fair) <= 1
+
+
+class TestCompletedArrays:
+    def test_blocks_of_whole_rows_are_completed(self, X):
+        array = da.from_array(X, chunks=(7, 5))
+
+        def wide(rows):
+            assert rows.shape[1] == 12
+            return np.nan_to_num(rows)
+
+        result = complete_dask_array(array, wide)
+        assert result.shape == X.shape
+        found = result.compute(scheduler="synchronous")
+        assert_array_equal(found, np.nan_to_num(X))
+
+    def test_nothing_is_computed_before_it_is_asked_for(self, X):
+        def never(rows):
+            raise AssertionError("too early")
+
+        result = complete_dask_array(
+            da.from_array(X, chunks=(7, 12)), never, np.float32
+        )
+        assert result.dtype == np.float32
+
+    def test_numbers_of_rows_need_not_be_known(self, X):
+        array = da.from_array(X, chunks=(7, 12))
+        some = array[da.isfinite(array[:, 0])]
+        assert np.isnan(some.shape[0])
+        result = complete_dask_array(some, np.nan_to_num)
+        assert np.isnan(result.shape[0])
+        found = result.compute(scheduler="synchronous")
+        assert_array_equal(found, np.nan_to_num(X[np.isfinite(X[:, 0])]))
+
+    def test_the_result_has_the_type_asked_for(self, X):
+        array = da.from_array(X, chunks=(7, 12))
+        result = complete_dask_array(array, lambda x: x.astype(np.float32), np.float32)
+        assert result.compute(scheduler="synchronous").dtype == np.float32
+
+    def test_what_has_no_rows_and_columns_is_refused(self):
+        with pytest.raises(ValueError, match="2 dimensions, got 1"):
+            complete_dask_array(da.zeros(3), np.nan_to_num)
+
+    def test_unknown_columns_are_refused(self, X):
+        array = da.from_array(X, chunks=(7, 12))
+        with pytest.raises(ValueError, match=r"known number of columns.*chunk_sizes"):
+            complete_dask_array(array[:, da.isfinite(array[0])], np.nan_to_num)

@@ -1,0 +1,76 @@
+"""Engines: what they check, and what they leave behind."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from ncarl.engines import pick_engine
+from ncarl.engines.base import limit_blas_threads
+from ncarl.engines.threads import Threads
+
+
+def blas_settings():
+    return [
+        lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"
+    ]
+
+
+@pytest.mark.parametrize("n_jobs", [0, -1, 2.5, "x", True])
+def test_a_senseless_number_of_jobs_is_refused(n_jobs):
+    with pytest.raises(ValueError, match="n_jobs must be a whole number"):
+        Threads(n_jobs=n_jobs)
+
+
+def test_an_unknown_row_kernel_is_refused():
+    with pytest.raises(ValueError, match="kernel must be"):
+        Threads(kernel="numbaa")
+
+
+def test_contexts_that_overlap_leave_blas_as_it_was():
+    before = blas_settings()
+    second_entered, first_left = threading.Event(), threading.Event()
+    inside = []
+
+    def first():
+        with limit_blas_threads(1):
+            inside.append(blas_settings())
+            assert second_entered.wait(10)
+        first_left.set()
+
+    def second():
+        with limit_blas_threads(1):
+            second_entered.set()
+            assert first_left.wait(10)
+            inside.append(blas_settings())
+
+    threads = [threading.Thread(target=target) for target in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert inside == [[1] * len(before)] * 2
+    assert blas_settings() == before
+
+
+def test_an_object_that_is_no_engine_is_told_what_it_lacks():
+    with pytest.raises(TypeError, match="Engine object"):
+        pick_engine(object())
+
+
+def test_a_kernel_larger_than_the_machine_is_refused_with_the_way_out(monkeypatch):
+    from ncarl import NCARL, WideNCARL
+
+    monkeypatch.setattr("ncarl.engines.base.host_memory", lambda: 3 * 8 * 30 * 30 - 1)
+    X = np.random.default_rng(0).random((60, 30))
+    X[::3, ::2] = np.nan
+    with pytest.raises(MemoryError, match=r"30 columns.*at least 3.*ncarl\.WideNCARL"):
+        NCARL(orientation="columns").fit(X)
+    WideNCARL(max_iter=2, tol=0).fit(X)  # forms no such array
+    monkeypatch.setattr("ncarl.engines.base.host_memory", lambda: 3 * 8 * 30 * 30)
+    NCARL(orientation="columns", max_iter=2, tol=0).fit(X)
+    monkeypatch.setattr("ncarl.engines.base.host_memory", lambda: None)  # not told
+    NCARL(orientation="columns", max_iter=2, tol=0).fit(X)

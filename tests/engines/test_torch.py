@@ -1,0 +1,716 @@
+"""The torch engine: its memory, its errors, how it is picked, what it reads back."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import pickle
+import subprocess
+import sys
+import warnings
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+
+import ncarl.engines.base
+import ncarl.fitting.ncarl
+from ncarl import NCARL, Threads
+from ncarl.blocks import cut_blocks
+from ncarl.core.rows import row_gram
+from ncarl.core.types import Kernel
+from ncarl.engines import pick_engine
+from ncarl.engines.base import Engine, first_line, gpu_unavailable_reason
+from ncarl.exceptions import DeviceMemoryError, NumericalWarning
+from ncarl.observations import Observations
+
+torch = pytest.importorskip("torch")
+import ncarl.engines.torch  # noqa: E402
+from ncarl.core import rows_torch  # noqa: E402
+from ncarl.core.rows_torch import MIN_BUDGET_BYTES  # noqa: E402
+from ncarl.engines.torch import Torch, TorchDevice  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+STEPS = 4
+FEW = {"max_iter": STEPS, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
+
+
+@pytest.fixture(name="X")
+def gappy(rng):
+    """Rows of every size, an empty and a full one among them, in 14 columns."""
+    truth = rng.random((40, 3)) @ rng.random((3, 14)) + 0.01 * rng.random((40, 14))
+    seen = rng.random(truth.shape) < np.linspace(0.2, 0.9, 40)[:, None]
+    seen[7], seen[8] = False, True
+    return np.where(seen, truth, np.nan)
+
+
+class TestMemory:
+    @pytest.fixture
+    def torch_memory(self, device):
+        return TorchDevice(torch.device(device))
+
+    def test_all_that_is_read_comes_in_one_transfer(
+        self, torch_memory, device, monkeypatch
+    ):
+        moved, usual = [], torch.Tensor.cpu
+        monkeypatch.setattr(
+            torch.Tensor, "cpu", lambda self: moved.append(1) or usual(self)
+        )
+        scalar, yes, row, square, number, no = torch_memory.read_back(
+            torch.tensor(2.5, dtype=torch.float32, device=device),
+            torch.tensor([True], device=device),
+            torch.arange(3.0, device=device),
+            torch.ones((2, 2), dtype=torch.float64, device=device),
+            0.1,
+            False,
+        )
+        assert len(moved) == 1
+        assert (float(scalar), float(number)) == (2.5, 0.1)
+        assert bool(yes) and not bool(no)
+        assert_array_equal(row, [0.0, 1.0, 2.0])
+        assert_array_equal(square, np.ones((2, 2)))
+        shapes = [part.shape for part in (scalar, yes, row, number, no)]
+        assert shapes == [(), (1,), (3,), (), ()]
+
+    def test_nan_and_infinity_are_read_as_they_are(self, torch_memory, device):
+        a, b = torch_memory.read_back(
+            torch.tensor([np.nan, 1.0], device=device), np.inf
+        )
+        assert_array_equal(a, [np.nan, 1.0])
+        assert b == np.inf
+
+    @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "bool"])
+    def test_what_is_sent_comes_back(self, torch_memory, device, rng, dtype):
+        A = (10 * rng.standard_normal((3, 4))).astype(dtype)
+        A.flags.writeable = False
+        there = torch_memory.from_numpy(A)
+        assert there.device.type == device
+        assert torch_memory.from_numpy(there) is there
+        back = torch_memory.to_numpy(there)
+        assert back.dtype == A.dtype
+        assert_array_equal(back, A)
+        there.zero_()
+        assert A.any()
+
+    def test_what_is_no_array_stays_as_it_is(self, torch_memory):
+        assert torch_memory.from_numpy(None) is None
+        assert torch_memory.to_numpy(None) is None
+
+    def test_few_entries_come_back_sparse(self, torch_memory, rng):
+        A = np.where(rng.random((6, 9)) < 0.2, rng.standard_normal((6, 9)), 0.0)
+        for given in (torch_memory.from_numpy(A), A):
+            found = torch_memory.to_scipy(given)
+            assert isinstance(found, sparse.csr_array)
+            assert found.nnz == np.count_nonzero(A)
+            assert found.has_canonical_format
+            assert_array_equal(found.toarray(), A)
+
+    def test_marks_are_in_order(self, torch_memory):
+        first = torch_memory.timestamp()
+        torch.ones(100, device=torch_memory.torch_device).sum().item()
+        last = torch_memory.timestamp()
+        torch_memory.read_back(torch.ones(1, device=torch_memory.torch_device))
+        assert 0.0 <= ncarl.fitting.ncarl.seconds_between(first, last) < 60.0
+
+
+class TestParameters:
+    @pytest.mark.parametrize("name", ["gpu", "", "cuda:x", None, 1.5, ["cpu"]])
+    def test_a_name_that_is_no_device_is_refused(self, name):
+        with pytest.raises(ValueError, match=r"device must be a torch device.*got"):
+            Torch(device=name)
+
+    def test_a_device_that_is_not_there_is_refused_with_the_way_out(self):
+        name = "cuda:99" if torch.cuda.is_available() else "cuda"
+        with pytest.raises(RuntimeError, match=r"threads.*engine='auto'") as caught:
+            Torch(device=name)
+        assert f"the device {name!r} cannot be used" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_a_device_that_gives_wrong_results_is_refused(self, device, monkeypatch):
+        wrong = lambda A: (torch.zeros_like(A), None)  # noqa: E731
+        monkeypatch.setattr(torch.linalg, "cholesky_ex", wrong)
+        with pytest.raises(RuntimeError, match="gives wrong results"):
+            Torch(device)
+
+    @pytest.mark.parametrize(
+        "memory", [0, 0.0, -1, np.nan, np.inf, "8", True, [1.0]], ids=repr
+    )
+    def test_a_senseless_amount_of_memory_is_refused(self, memory):
+        with pytest.raises(ValueError, match="memory_gb must be a positive number"):
+            Torch("cpu", memory_gb=memory)
+
+    def test_memory_is_what_was_given_or_a_part_of_what_is_free(
+        self, device, monkeypatch
+    ):
+        assert Torch(device, memory_gb=0.25).budget.bytes == 250_000_000
+        free = lambda device: (8 * 10**9, 16 * 10**9)  # noqa: E731
+        monkeypatch.setattr(ncarl.engines.torch, "device_memory", free)
+        assert Torch(device).budget.bytes == 2 * 10**9
+        much = lambda device: (10**12, 10**12)  # noqa: E731
+        monkeypatch.setattr(ncarl.engines.torch, "device_memory", much)
+        assert Torch(device).budget.bytes == 8 * 2**30
+
+    def test_free_memory_is_a_part_of_all_of_it(self, device):
+        free, total = ncarl.engines.torch.device_memory(torch.device(device))
+        assert 2**20 < free <= total
+
+    def test_blocks_are_as_many_as_keep_within_the_budget(self, device):
+        engine = Torch(device, memory_gb=0.032)
+        assert [
+            engine.choose_n_blocks(m, 100) for m in (10, 10_000, 10_001, 95_000)
+        ] == [
+            1,
+            1,
+            2,
+            10,
+        ]
+
+    def test_it_is_an_engine_that_names_its_device(self, device):
+        engine = Torch(device, memory_gb=2, reason="; because")
+        assert isinstance(engine, Engine)
+        assert engine.compute_device.is_async
+        text = engine.describe()
+        name = "processor"
+        if device == "cuda":
+            name = torch.cuda.get_device_name()
+        assert f"torch {torch.__version__}: {name} ({device}, " in text
+        assert text.endswith("batches of 2.0 GB; because")
+        assert repr(engine) == f"Torch(device={device!r}, memory_gb=2)"
+
+    @pytest.mark.parametrize(
+        "copied", [copy.deepcopy, copy.copy, lambda e: pickle.loads(pickle.dumps(e))]
+    )
+    def test_a_copy_is_an_engine_of_its_own(self, device, copied):
+        engine = Torch(device, memory_gb=0.5, reason="; because")
+        engine.budget.halve()
+        other = copied(engine)
+        assert other == engine
+        assert other.describe().endswith("; because")
+        assert other.budget is not engine.budget
+        assert other.budget.bytes == 500_000_000
+
+    def test_estimators_with_it_are_cloned_copied_and_pickled(self, device, X):
+        estimator = NCARL(**FEW, engine=Torch(device, memory_gb=0.5)).fit(X)
+        expected = estimator.transform(X)
+        assert clone(estimator).engine == estimator.engine
+        assert_array_equal(clone(estimator).fit_transform(X), expected)
+        for other in (copy.deepcopy(estimator), pickle.loads(pickle.dumps(estimator))):
+            assert other.engine == estimator.engine
+            assert_array_equal(other.transform(X), expected)
+
+
+def out_of_memory(times=np.inf):
+    """A function that raises as CUDA does, the first so many times."""
+    left = [times]
+
+    def check():
+        if left[0] > 0:
+            left[0] -= 1
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.\nTried to ...")
+
+    return check
+
+
+class TestOutOfMemory:
+    @pytest.fixture
+    def tall(self, rng):
+        """Rows that take 6 MB of budget to be completed at once."""
+        truth = rng.random((3000, 3)) @ rng.random((3, 60))
+        return np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
+
+    @pytest.mark.parametrize("times", [1, 3])
+    def test_batches_shrink_until_they_fit(self, device, tall, times, monkeypatch):
+        options = {"max_iter": 2, "tol": 0}
+        usual = NCARL(**options, engine=Torch(device, memory_gb=0.0085)).fit(tall)
+        check, rows, complete = out_of_memory(times), [], rows_torch.complete_rows
+
+        def tight(block, *args, **kwargs):
+            rows.append(block.n_rows)
+            check()
+            return complete(block, *args, **kwargs)
+
+        monkeypatch.setattr(rows_torch, "complete_rows", tight)
+        engine = Torch(device, memory_gb=0.0085)
+        found = NCARL(**options, engine=engine).fit(tall)
+        assert engine.budget.bytes == 8_500_000 // 2**times
+        assert rows[0] == 3000
+        assert max(rows[times:]) <= 8_500_000 // 2**times // (4 * 8 * 60)
+        assert_allclose(found.kernel_, usual.kernel_, rtol=1e-12, atol=1e-12)
+        for name in ("objective", "change"):
+            assert_allclose(found.history_[name], usual.history_[name], rtol=1e-12)
+        assert_allclose(found.transform(tall), usual.transform(tall), rtol=1e-12)
+
+    def test_what_never_fits_is_explained(self, device, X, monkeypatch):
+        check = out_of_memory()
+        monkeypatch.setattr(rows_torch, "complete_rows", lambda *_, **__: check())
+        engine = Torch(device, memory_gb=1)
+        with pytest.raises(
+            DeviceMemoryError,
+            match=r"rows of 14 columns .* engine='threads'",
+        ) as caught:
+            NCARL(**FEW, engine=engine).fit(X)
+        assert isinstance(caught.value, MemoryError)
+        assert isinstance(caught.value.__cause__, torch.cuda.OutOfMemoryError)
+        assert MIN_BUDGET_BYTES <= engine.budget.bytes < 2 * MIN_BUDGET_BYTES
+
+    def test_other_errors_come_through_as_they_are(self, device, X, monkeypatch):
+        def broken(*_, **__):
+            raise RuntimeError("device-side assert")
+
+        monkeypatch.setattr(rows_torch, "complete_rows", broken)
+        engine = Torch(device, memory_gb=1)
+        with pytest.raises(RuntimeError, match="device-side assert"):
+            NCARL(**FEW, engine=engine).fit(X)
+        assert engine.budget.bytes == 10**9
+
+    def test_work_on_the_kernel_that_does_not_fit_is_explained(
+        self, device, X, monkeypatch
+    ):
+        torch_memory = Torch(device).compute_device
+        explained = pytest.raises(DeviceMemoryError, match="a kernel of 7 columns")
+        with explained, torch_memory.compute_context(7):
+            out_of_memory()()
+        with torch_memory.compute_context(7):
+            assert torch.ones(1, device=device).item() == 1.0
+        check = out_of_memory()
+        monkeypatch.setattr(ncarl.fitting.ncarl, "spectrum", lambda *_: check())
+        explained = r"14 columns.*float32.*engine='threads'.*orientation='auto'"
+        with pytest.raises(DeviceMemoryError, match=explained):
+            NCARL(**FEW, engine=Torch(device)).fit(X)
+
+    def test_a_kernel_larger_than_the_device_is_refused_at_once(
+        self, device, X, monkeypatch
+    ):
+        engine = Torch(device)
+        needed = ncarl.engines.torch.KERNEL_ARRAYS * 14 * 14
+        small = lambda device: (5 * needed, 6 * needed)  # noqa: E731
+        monkeypatch.setattr(ncarl.engines.torch, "device_memory", small)
+        with pytest.raises(DeviceMemoryError, match=r"14 columns.*about 11 columns"):
+            NCARL(**FEW, engine=engine).fit(X)
+        single = NCARL(**FEW, engine=engine, dtype="float32").fit(X)
+        assert np.isfinite(single.transform(X)).all()
+        elsewhere = NCARL(**FEW, engine="threads").fit(X)
+        elsewhere.engine = engine  # completing rows takes less than a fit
+        assert np.isfinite(elsewhere.transform(X)).all()
+
+    def test_plans_for_larger_batches_go_with_them(self, device, X, monkeypatch):
+        engine, usual = Torch(device, memory_gb=1), rows_torch.complete_rows
+        block, other = engine.place(cut_blocks(Observations.from_dense(X), 2))
+        kernel = Kernel(np.eye(14), None, 1.0)
+        sums = [*engine.map(row_gram, [block, other], kernel=kernel)]
+        assert block.plans and other.plans
+        check = out_of_memory(1)
+
+        def tight(*args, **options):
+            check()
+            return usual(*args, **options)
+
+        monkeypatch.setattr(rows_torch, "complete_rows", tight)
+        (again,) = engine.map(row_gram, [block], kernel=kernel)
+        assert_allclose(again.gram.cpu(), sums[0].gram.cpu(), rtol=1e-14)
+        assert not other.plans
+
+    def test_rows_to_be_fetched_shrink_too(self, device, X, monkeypatch):
+        fitted = NCARL(**FEW, gamma=0.1, engine=Torch(device)).fit(X)
+        wanted = fitted.transform(X, return_std=True)
+        engine, usual, seen = Torch(device, memory_gb=0.004), rows_torch.to_numpy, []
+
+        def tight(array):
+            seen.append(len(array))
+            if len(array) > 200:
+                raise torch.cuda.OutOfMemoryError("full")
+            return usual(array)
+
+        many = np.tile(X, (60, 1))
+        monkeypatch.setattr(rows_torch, "MIN_BUDGET_BYTES", 64)
+        monkeypatch.setattr(rows_torch, "to_numpy", tight)
+        fitted.engine = engine
+        found = fitted.transform(many, return_std=True)
+        assert max(seen) > 200 >= seen[-1]
+        for one, other in zip(found, wanted, strict=True):
+            assert_allclose(one[: len(X)], other, rtol=1e-12)
+
+
+def test_an_engine_from_a_machine_with_another_device_says_so_when_used(X):
+    engine = Torch("cpu")
+    elsewhere = pickle.loads(pickle.dumps(engine).replace(b"cpu", b"gpu"))
+    assert elsewhere.device == "gpu"
+    with pytest.raises(ValueError, match="device must be a torch device"):
+        NCARL(**FEW, engine=elsewhere).fit(X)
+
+
+@pytest.fixture
+def fresh_search_for_a_gpu():
+    gpu_unavailable_reason.cache_clear()
+    yield
+    gpu_unavailable_reason.cache_clear()
+
+
+class TestPicking:
+    @pytest.fixture
+    def trouble(self, monkeypatch):
+        """A function that sets what is wrong with the GPU."""
+        return lambda text: monkeypatch.setattr(
+            ncarl.engines, "gpu_unavailable_reason", lambda: text
+        )
+
+    def test_auto_takes_threads_without_a_gpu_and_says_why(self, trouble, X):
+        trouble("the card is on holiday")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            engine = pick_engine("auto")
+            fitted = NCARL(**FEW).fit(X)
+        assert engine == Threads()
+        assert engine.describe().endswith("; no GPU: the card is on holiday")
+        assert fitted.engine_ == engine.describe()
+        assert "holiday" not in pick_engine("threads").describe()
+
+    @pytest.mark.parametrize(
+        ("name", "why"), [("auto", "; picked for its GPU"), ("torch", " GB")]
+    )
+    def test_a_gpu_that_works_is_taken(self, trouble, device, monkeypatch, name, why):
+        trouble(None)
+        monkeypatch.setattr(ncarl.engines.torch, "Torch", partial(Torch, device))
+        engine = pick_engine(name)
+        assert engine == Torch(device)
+        assert engine.describe().endswith(why)
+
+    def test_torch_without_a_gpu_warns_once_and_runs_on_threads(self, trouble, X):
+        trouble("the card is on holiday")
+        with pytest.warns(UserWarning) as caught:
+            engine = pick_engine("torch")
+        assert engine == Threads()
+        assert len(caught) == 1
+        text = str(caught[0].message)
+        assert "runs on threads instead: the card is on holiday" in text
+        assert "\n" not in text
+        with pytest.warns(UserWarning, match="on threads instead") as caught:
+            fitted = NCARL(**FEW, engine="torch").fit(X)
+        assert [warning.filename for warning in caught] == [__file__]
+        assert_array_equal(
+            fitted.kernel_, NCARL(**FEW, engine="threads").fit(X).kernel_
+        )
+
+    @pytest.mark.parametrize("name", ["auto", "torch"])
+    def test_a_card_that_worked_and_is_lost_is_fallen_back_from(
+        self, name, X, monkeypatch
+    ):
+        def lost(device):
+            raise RuntimeError("the device 'cuda' cannot be used: it fell off the bus")
+
+        monkeypatch.setattr(ncarl.engines, "gpu_unavailable_reason", lambda: None)
+        monkeypatch.setattr(ncarl.engines.torch, "check_device", lost)
+        expected = pytest.warns(UserWarning, match="fell off the bus")
+        with expected if name == "torch" else nullcontext():
+            fitted = NCARL(**FEW, engine=name).fit(X)
+        assert fitted.engine_.startswith("threads")
+        assert "fell off the bus" in fitted.engine_
+
+    def test_a_class_is_no_engine(self, X):
+        with pytest.raises(TypeError, match=r"engine must be .* the class Torch"):
+            NCARL(engine=Torch).fit(X)
+
+    def test_a_loaded_model_says_what_it_falls_back_to(self, X, tmp_path, monkeypatch):
+        fitted = NCARL(**FEW, engine="threads").fit(X)
+        fitted.engine = "torch"
+        fitted.save(tmp_path / "model")
+        monkeypatch.setattr(
+            ncarl.engines, "gpu_unavailable_reason", lambda: "on holiday"
+        )
+        loaded = ncarl.load(tmp_path / "model")
+        with pytest.warns(UserWarning, match="on holiday"):
+            loaded.transform(X)
+
+    @pytest.mark.usefixtures("fresh_search_for_a_gpu")
+    def test_torch_that_is_not_installed_is_asked_for(self, monkeypatch):
+        monkeypatch.setattr(
+            ncarl.engines, "gpu_unavailable_reason", gpu_unavailable_reason
+        )
+        usual = importlib.util.find_spec
+        monkeypatch.setattr(
+            importlib.util,
+            "find_spec",
+            lambda name, *a: None if name == "torch" else usual(name, *a),
+        )
+        with pytest.raises(ImportError, match=r"pip install 'ncarl\[gpu\]'"):
+            pick_engine("torch")
+        assert pick_engine("auto").describe().endswith("PyTorch is not installed")
+
+    def test_torch_is_not_imported_where_no_driver_is(self):
+        script = (
+            "import sys, ncarl.engines.base\n"
+            "ncarl.engines.base.GPU_DRIVERS = ('libno-such-driver.so',)\n"
+            "from ncarl.engines import pick_engine\n"
+            "engine = pick_engine('auto')\n"
+            "print(type(engine).__name__, 'torch' in sys.modules, engine.reason)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stdout == "Threads False ; no GPU: no GPU driver is installed\n"
+
+
+@pytest.mark.usefixtures("fresh_search_for_a_gpu")
+class TestTrouble:
+    @pytest.fixture
+    def card(self, monkeypatch):
+        """PyTorch built for CUDA, with a card that it sees."""
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        return monkeypatch
+
+    def test_none_where_a_card_does_what_it_is_asked(self, card):
+        asked = []
+        card.setattr(ncarl.engines.torch, "check_device", asked.append)
+        assert gpu_unavailable_reason() is None
+        assert gpu_unavailable_reason() is None
+        assert asked == ["cuda"]
+
+    def test_a_card_that_fails_is_told_of_in_one_line(self, card):
+        def fails(name):
+            raise RuntimeError("CUDA error: no kernel image\nCompile with ...")
+
+        card.setattr(ncarl.engines.torch, "check_device", fails)
+        assert (
+            gpu_unavailable_reason()
+            == "the GPU does not work (CUDA error: no kernel image)"
+        )
+
+    def test_a_library_that_breaks_while_it_loads(self, card):
+        card.delattr(torch.version, "cuda")
+        assert gpu_unavailable_reason().startswith("PyTorch does not load (")
+
+    def test_a_stand_in_is_no_library(self, card):
+        def refuse(name):
+            raise ValueError(f"{name}.__spec__ is None")
+
+        card.setattr(importlib.util, "find_spec", refuse)
+        assert gpu_unavailable_reason() == "PyTorch is not installed"
+
+    def test_no_card(self, card):
+        card.setattr(torch.cuda, "is_available", lambda: False)
+        assert gpu_unavailable_reason() == "PyTorch sees no GPU"
+
+    def test_a_build_without_gpu_support(self, card):
+        card.setattr(torch.version, "cuda", None)
+        card.setattr(torch.version, "hip", None)
+        assert gpu_unavailable_reason() == "this build of PyTorch has no GPU support"
+
+    def test_a_library_that_does_not_load(self, card):
+        card.setattr(importlib.util, "find_spec", lambda name: name)
+        card.setitem(sys.modules, "torch", None)
+        assert gpu_unavailable_reason().startswith(
+            "PyTorch does not load (import of torch"
+        )
+
+    def test_a_driver_is_found_if_its_library_loads(self, card):
+        card.setattr(ncarl.engines.base, "GPU_DRIVERS", ("libno-such-driver.so",))
+        assert not ncarl.engines.base._has_gpu_driver()
+        card.setattr(ncarl.engines.base.ctypes, "CDLL", lambda name: name)
+        assert ncarl.engines.base._has_gpu_driver()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("one\ntwo", "one"), ("\n  \nonly", "only"), ("", "KeyError"), ("\n", "KeyError")],
+)
+def test_the_first_line_of_an_error(text, line):
+    class KeyError(Exception):  # a real one would quote its text
+        pass
+
+    assert first_line(KeyError(text)) == line
+
+
+class TestRepeatedSteps:
+    @pytest.fixture
+    def runs(self, monkeypatch):
+        """Whether each run of a step was a checked one."""
+        seen, usual = [], ncarl.fitting.ncarl._IterationStep.run
+
+        def run(self, gram, zero, *, checked):
+            seen.append(checked)
+            return usual(self, gram, zero, checked=checked)
+
+        monkeypatch.setattr(ncarl.fitting.ncarl._IterationStep, "run", run)
+        return seen
+
+    def test_a_step_that_went_well_is_not_repeated(self, device, X, runs):
+        NCARL(**FEW, engine=Torch(device)).fit(X)
+        assert runs == [False] * STEPS
+        del runs[:]
+        NCARL(**FEW, engine="threads").fit(X)
+        assert runs == [True] * STEPS
+
+    def test_a_step_that_came_to_nan_is_repeated_with_checks(
+        self, device, X, runs, monkeypatch
+    ):
+        options = {**FEW, "engine": Torch(device)}
+        usual = NCARL(**options).fit(X)
+        del runs[:]
+        complete, unchecked = rows_torch.complete_rows, []
+
+        def fails_once(block, kernel, *, checked):
+            rows, duals, jitter = complete(block, kernel, checked=checked)
+            unchecked.append(checked)
+            if len(unchecked) == 2:
+                rows = rows.clone()
+                rows[3] = torch.nan
+            return rows, duals, jitter
+
+        monkeypatch.setattr(rows_torch, "complete_rows", fails_once)
+        found = NCARL(**options).fit(X)
+        assert runs == [False, False, True, False, False]
+        assert unchecked == runs
+        assert_array_equal(found.kernel_, usual.kernel_)
+        for name in ("step", "objective", "change", "jitter"):
+            assert_array_equal(found.history_[name], usual.history_[name])
+
+    @pytest.mark.parametrize("weights", ["floor", "smooth", "pinv"])
+    def test_pairs_that_a_graph_ties_together_need_jitter_on_every_engine(
+        self, device, X, runs, weights
+    ):
+        pairs = np.kron(np.eye(7), np.ones((2, 2)))
+        options = {**FEW, "alpha": 1e30, "graph": pairs, "weights": weights}
+        found = {}
+        for engine in ("threads", Torch(device)):
+            estimator = NCARL(**options, engine=engine)
+            with pytest.warns(NumericalWarning, match="near-singular blocks") as caught:
+                estimator.fit(X)
+            assert len(caught) == 1
+            jitter = estimator.history_["jitter"]
+            assert (jitter > 0).all()
+            filled = estimator.transform(X, keep_observed=False)
+            found[engine] = str(caught[0].message), jitter, filled
+        (text, jitter, filled), (text_there, jitter_there, filled_there) = (
+            found.values()
+        )
+        assert text_there == text
+        assert_array_equal(jitter_there, jitter)
+        assert_allclose(filled_there, filled, rtol=0, atol=1e-9)
+        assert runs == [True] * STEPS + [False, True] * STEPS
+
+
+def test_columns_that_vanish_are_known_after_every_step(device, X, monkeypatch):
+    usual, known = ncarl.fitting.ncarl._IterationStep.run, []
+
+    def run(self, gram, zero, *, checked):
+        iterate = usual(self, gram, zero, checked=checked)
+        known.append((zero.tolist(), iterate.zero_columns.tolist()))
+        return iterate
+
+    monkeypatch.setattr(ncarl.fitting.ncarl._IterationStep, "run", run)
+    X[:, 5] *= 0.0
+    fifth = [j == 5 for j in range(14)]
+    for engine in ("threads", Torch(device)):
+        fitted = NCARL(**{**FEW, "alpha": 0.0}, engine=engine).fit(X)
+        assert_array_equal(fitted.transform(X)[np.arange(40) != 7, 5], 0.0)
+    assert known == [(fifth, fifth)] * (2 * STEPS)
+
+
+#: Operations that hand a number, or a number of entries, to the host.
+WAITING = {
+    "_local_scalar_dense",
+    "_unique2",
+    "equal",
+    "is_nonzero",
+    "masked_select",
+    "nonzero",
+    "unique_dim",
+}
+
+
+@contextmanager
+def noted_reads():
+    """Names of all operations that make the host wait for a device."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found = []
+
+    class Noting(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            name = function.name().removeprefix("aten::").partition(".")[0]
+            places = args[1] if name.startswith("index") else ()
+            masks = any(
+                place.dtype == torch.bool
+                for place in (places if isinstance(places, list | tuple) else ())
+                if place is not None
+            )
+            if name in WAITING or masks:
+                found.append(name)
+            return function(*args, **(kwargs or {}))
+
+    with Noting():
+        yield found
+
+
+class TestReads:
+    KINDS = ({}, {"gamma": 0.1}, {"weights": "pinv"}, {"weights": "smooth"}, {"tol": 1})
+
+    def test_reads_are_noted(self, device):
+        A = torch.arange(4.0, device=device)
+        with noted_reads() as found:
+            float(A[1])
+            bool(A[1] > 0)
+            A[A > 1]
+            A.nonzero()
+        assert len(found) >= 4
+
+    @pytest.mark.parametrize("options", KINDS, ids=str)
+    def test_one_read_a_step_and_one_before_the_first(
+        self, device, X, options, monkeypatch
+    ):
+        reads, usual = [], TorchDevice.read_back
+
+        def read(self, *arrays):
+            reads.append(len(arrays))
+            return usual(self, *arrays)
+
+        monkeypatch.setattr(TorchDevice, "read_back", read)
+        fitted = NCARL(**{**FEW, **options}, engine=Torch(device)).fit(X)
+        assert len(reads) == fitted.n_iter_ + 1
+
+    @pytest.mark.parametrize("memory", [None, 1e-6])
+    @pytest.mark.parametrize("options", KINDS, ids=str)
+    def test_nothing_else_in_a_step_waits(
+        self, device, X, options, memory, monkeypatch
+    ):
+        usual, found = ncarl.fitting.ncarl._IterationStep.run, []
+
+        def run(self, *args, **kwargs):
+            with noted_reads() as waiting:
+                iterate = usual(self, *args, **kwargs)
+            found.append(waiting)
+            return iterate
+
+        monkeypatch.setattr(ncarl.fitting.ncarl._IterationStep, "run", run)
+        X[:, 5] = 0.0  # a column that vanishes, without being empty
+        NCARL(**{**FEW, **options}, engine=Torch(device, memory)).fit(X)
+        assert found
+        assert not any(found)
+
+    def test_a_card_is_waited_for_twice_a_step_at_most(self, X):
+        if not torch.cuda.is_available():
+            pytest.skip("no GPU")
+        engine = Torch("cuda")
+
+        def waits(steps):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                try:
+                    NCARL(**{**FEW, "max_iter": steps}, engine=engine).fit(X)
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
+            return sum("synchronizing" in str(found.message) for found in caught)
+
+        waits(12)  # loads, compiles and captures
+        # Once for the eigenvalues, which the library checks, and once for the read.
+        assert 0 < waits(12) - waits(4) <= 2 * 8

@@ -1,0 +1,327 @@
+"""``missing_values``, ``add_indicator`` and ``keep_empty_features``."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.impute import MissingIndicator
+
+import ncarl
+from ncarl import BayesianNCARL, open_rows
+
+NAN = np.nan
+FEW = {"max_iter": 3, "tol": 0, "validation": 0, "sides": "columns"}
+NAMES = ["a", "b", "c", "d"]
+
+
+@pytest.fixture(name="X", scope="module")
+def small_integers():
+    """Small whole numbers, so that all containers hold them; column 2 is empty."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(1, 6, (20, 4)).astype(float)
+    X[rng.random(X.shape) < 0.3] = NAN
+    X[:, 2] = NAN
+    X[:, 3] = np.arange(20) % 5 + 1
+    return X
+
+
+def marked(X, number=-1.0):
+    return np.where(np.isnan(X), number, X)
+
+
+def stored(X, number=-1.0):
+    """Entries of two columns stored as missing ones, those of the others left out."""
+    rows, columns = np.nonzero(~np.isnan(X) | (np.arange(4) < 2))
+    return sparse.coo_array((marked(X, number)[rows, columns], (rows, columns)))
+
+
+def fitted(X, **options):
+    return BayesianNCARL(**FEW, **options).fit(X)
+
+
+CONTAINERS = {
+    "int": lambda X: marked(X).astype(np.int64),
+    "float32": lambda X: marked(X).astype(np.float32),
+    "objects": lambda X: marked(X).astype(object),
+    "list": lambda X: marked(X).tolist(),
+    "NaN too": lambda X: np.where(np.arange(4) == 0, X, marked(X)),
+    "masked": lambda X: np.ma.masked_array(marked(X), np.isnan(X) * [1, 0, 0, 0]),
+    "pandas": lambda X: pd.DataFrame(marked(X).astype(int), columns=NAMES),
+    "nullable": lambda X: pd.DataFrame(marked(X), columns=NAMES).astype("Int16"),
+    "null too": lambda X: pd.DataFrame(
+        np.where(np.arange(4) == 0, X, marked(X)), columns=NAMES
+    ).astype("Int16"),
+    "polars": lambda X: pl.DataFrame(marked(X).astype(int), schema=NAMES),
+    "coo": stored,
+    "csr": lambda X: stored(X).tocsr(),
+}
+SOURCES = {
+    "blocks": lambda X: [marked(X[:7]), marked(X[7:])],
+    "frames": lambda X: [pd.DataFrame(marked(part)) for part in (X[:7], X[7:])],
+    "sparse blocks": lambda X: [stored(X).tocsr()],
+    "source": lambda X: open_rows(marked(X), rows_per_chunk=6),
+    "delayed": lambda X: [dask.delayed(marked)(X[:9]), dask.delayed(marked)(X[9:])],
+}
+
+
+class TestMissingValues:
+    @pytest.mark.parametrize("name", CONTAINERS)
+    def test_a_number_marks_what_nan_does(self, name, X):
+        given = CONTAINERS[name](X)
+        model, expected = fitted(given, missing_values=-1), fitted(X)
+        assert_array_equal(model.kernel_, expected.kernel_)
+        kind = np.float32 if name == "float32" else np.float64
+        filled = np.asarray(model.transform(given), dtype=kind)
+        assert_array_equal(filled, expected.transform(X).astype(kind))
+        assert_array_equal(model.unidentified_columns_, [2])
+
+    @pytest.mark.parametrize("name", SOURCES)
+    def test_in_sources_of_rows(self, name, X):
+        given = SOURCES[name](X)
+        model = fitted(given, missing_values=-1, engine="threads")
+        expected = fitted([X[:7], X[7:]])
+        assert_array_equal(model.kernel_, expected.kernel_)
+        filled = model.transform(given)
+        np.testing.assert_allclose(filled, expected.transform(X), rtol=1e-12)
+
+    def test_in_sources_that_are_read_in_every_step(self, X, monkeypatch):
+        monkeypatch.setattr("ncarl.bayes.selection.MAX_ENTRIES_IN_MEMORY", 0)
+        model = fitted(SOURCES["blocks"](X), missing_values=-1)
+        expected = fitted([X[:7], X[7:]])
+        assert_array_equal(model.kernel_, expected.kernel_)
+
+    def test_loaders_of_a_source_carry_their_rows_alone(self, X):
+        source = ncarl.estimators.validation.mark_missing(SOURCES["source"](X), -1)
+        loaded = [load() for load in source.chunk_loaders()]
+        assert [chunk.n_observed for chunk in loaded] == [
+            chunk.n_observed for chunk in source
+        ]
+        assert sum(chunk.n_observed for chunk in loaded) == np.sum(~np.isnan(X))
+
+    def test_in_a_dask_array(self, X):
+        given = da.from_array(marked(X), chunks=(7, 4))
+        model = fitted(given, missing_values=-1, engine="threads")
+        expected = fitted([X[:7], X[7:14], X[14:]])
+        assert_array_equal(model.kernel_, expected.kernel_)
+        filled = model.transform(given)
+        assert isinstance(filled, da.Array)
+        np.testing.assert_allclose(
+            filled.compute(scheduler="synchronous"), expected.transform(X), rtol=1e-12
+        )
+
+    def test_in_all_methods(self, X):
+        model, expected = fitted(marked(X), missing_values=-1), fitted(X)
+        other, marks = X[:8], marked(X[:8])
+        assert_array_equal(model.predict(marks), expected.predict(other))
+        for a, b in zip(
+            model.predict_interval(marks), expected.predict_interval(other), strict=True
+        ):
+            assert_array_equal(a, b)
+        i, j = [0, 5], [1, 2]
+        assert_array_equal(
+            model.predict(i, j, X=marks), expected.predict(i, j, X=other)
+        )
+        assert_array_equal(
+            model.predict_interval(i, j, X=marks),
+            expected.predict_interval(i, j, X=other),
+        )
+        assert_array_equal(model.sample(2, X=marks), expected.sample(2, X=other))
+        assert_array_equal(model.sample(), expected.sample())
+        truth = np.where(np.isnan(X), 3.0, X)
+        truth[0] = NAN
+        assert model.score(marked(X)) == expected.score(X)
+        assert model.score(marked(X), marked(truth)) == expected.score(X, truth)
+
+    def test_is_compared_in_the_precision_of_the_input(self, X):
+        given = marked(X, 0.1).astype(np.float32)
+        model = fitted(given, missing_values=np.float64(0.1))
+        assert_array_equal(model.kernel_, fitted(X).kernel_)
+        blocks = fitted([given], missing_values=0.1)
+        assert_array_equal(blocks.kernel_, fitted([X]).kernel_)
+
+    def test_zero_and_stored_zeros(self, X):
+        expected = fitted(X).kernel_
+        assert_array_equal(fitted(marked(X, 0), missing_values=0).kernel_, expected)
+        assert_array_equal(fitted(stored(X, 0), missing_values=0).kernel_, expected)
+        # Without it a stored zero is observed, and what is not stored is missing.
+        assert fitted(stored(X, 0)).training_.n_observed == stored(X, 0).nnz
+
+    @pytest.mark.parametrize("value", [NAN, float("nan"), None, pd.NA])
+    def test_nan_none_and_na_mean_what_containers_mark(self, value, X):
+        model = fitted(X, missing_values=value)
+        assert_array_equal(model.kernel_, fitted(X).kernel_)
+        clone(model)
+
+    def test_the_input_is_left_as_it_was(self, X):
+        for name in ("float32", "masked", "pandas", "polars", "csr"):
+            given, before = CONTAINERS[name](X), CONTAINERS[name](X)
+            fitted(given, missing_values=-1).transform(given)
+            if name == "csr":
+                given, before = given.toarray(), before.toarray()
+            assert_array_equal(np.asarray(given), np.asarray(before))
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            [[1.0, 2.0], [3.0]],
+            np.array([["a", "b"], ["c", "d"]]),
+            np.ones(3),
+            np.ones((2, 2), complex),
+            sparse.coo_array(np.ones(3)),
+            pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}),
+            pl.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}),
+            None,
+        ],
+        ids=str,
+    )
+    def test_what_is_no_matrix_is_refused_as_without_it(self, bad):
+        with pytest.raises((ValueError, TypeError)) as plain:
+            fitted(bad)
+        with pytest.raises(type(plain.value)) as error:
+            fitted(bad, missing_values=-1)
+        assert str(error.value) == str(plain.value)
+
+
+class TestAddIndicator:
+    @pytest.fixture
+    def columns(self, X):
+        """What scikit-learn appends."""
+        return MissingIndicator(error_on_new=False).fit_transform(X).astype(float)
+
+    def test_columns_are_appended(self, X, columns):
+        plain, model = fitted(X), fitted(X, add_indicator=True)
+        assert plain.indicator_ is None
+        assert_array_equal(model.indicator_.features_, [0, 1, 2])
+        assert_array_equal(model.transform(X), np.hstack([plain.transform(X), columns]))
+        assert_array_equal(model.predict(X), plain.predict(X))
+
+    def test_only_columns_with_missing_entries_in_the_fit_count(self, X):
+        full = np.where(np.isnan(X), 3.0, X)
+        model = fitted(np.where(np.arange(4) == 1, X, full), add_indicator=True)
+        assert_array_equal(model.transform(X)[:, 4], np.isnan(X[:, 1]))
+        assert model.transform(full).shape == (20, 5)
+        assert fitted(full, add_indicator=True).transform(X).shape == (20, 4)
+
+    @pytest.mark.parametrize("name", CONTAINERS)
+    def test_in_every_container(self, name, X, columns):
+        given = CONTAINERS[name](X)
+        model = fitted(given, missing_values=-1, add_indicator=True)
+        result = model.transform(given)
+        assert_array_equal(np.asarray(result, dtype=float)[:, 4:], columns)
+        names = [*NAMES, *(f"missingindicator_{name}" for name in NAMES[:3])]
+        if name in ("pandas", "nullable", "null too", "polars"):
+            assert type(result) is type(given)
+            assert list(result.columns) == names
+            assert_array_equal(model.get_feature_names_out(), names)
+        else:
+            assert_array_equal(model.get_feature_names_out(NAMES), names)
+            assert isinstance(result, np.ma.MaskedArray) == (name == "masked")
+        if name == "float32":
+            assert result.dtype == np.float32
+
+    @pytest.mark.parametrize("name", SOURCES)
+    def test_in_sources_of_rows(self, name, X, columns):
+        given = SOURCES[name](X)
+        model = fitted(
+            given, missing_values=-1, add_indicator=True, keep_empty_features=False,
+            engine="threads",
+        )  # fmt: skip
+        result, std = model.transform(given, return_std=True)
+        assert_array_equal(result[:, 3:], columns)
+        assert result.shape == std.shape
+        assert (std[:, 3:] == 0.0).all()
+        assert model.predict(given).shape == X.shape
+
+    def test_in_a_dask_array(self, X, columns):
+        given = da.from_array(marked(X), chunks=(7, 2))
+        model = fitted(
+            given, missing_values=-1, add_indicator=True, keep_empty_features=False,
+            engine="threads",
+        )  # fmt: skip
+        result, std = model.transform(given, return_std=True)
+        result, std = dask.compute(result, std, scheduler="synchronous")
+        expected, expected_std = model.transform(marked(X), return_std=True)
+        np.testing.assert_allclose(result, expected, rtol=1e-12)
+        np.testing.assert_allclose(std, expected_std, rtol=1e-12)
+        assert_array_equal(result[:, 3:], columns)
+
+    @pytest.mark.parametrize("options", [{}, {"sides": "both"}])
+    def test_in_files(self, options, X, tmp_path):
+        frame = pd.DataFrame(X, columns=NAMES)
+        given = {**FEW, **options, "add_indicator": True, "keep_empty_features": False}
+        model = BayesianNCARL(**given).fit(frame)
+        out, out_std = tmp_path / "x.csv", tmp_path / "std.csv"
+        expected, std = model.transform(frame, return_std=True)
+        model.transform(frame, return_std=True, out=out, out_std=out_std)
+        written = pd.read_csv(out).astype(float)
+        pd.testing.assert_frame_equal(written, expected)
+        np.testing.assert_allclose(pd.read_csv(out_std), std)
+        model.transform(frame, out=tmp_path / "x.npy")
+        np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected)
+
+    @pytest.mark.parametrize("container", ["pandas", "polars"])
+    def test_with_set_output(self, container, X):
+        frame = pd.DataFrame(X, columns=NAMES)
+        model = fitted(frame, add_indicator=True, keep_empty_features=False)
+        expected = model.transform(frame)
+        result = model.set_output(transform=container).transform(frame)
+        assert list(result.columns) == list(expected.columns)
+        assert_array_equal(np.asarray(result), np.asarray(expected))
+
+    def test_standard_deviations_of_indicators_are_zero(self, X):
+        plain = fitted(X).transform(X, return_std=True)[1]
+        model = fitted(X, add_indicator=True, keep_empty_features=False)
+        result, std = model.transform(X, return_std=True)
+        assert result.shape == std.shape
+        assert_array_equal(std[:, :3], plain[:, [0, 1, 3]])
+        assert (std[:, 3:] == 0.0).all()
+
+    def test_set_after_the_fit_it_is_refused(self, X):
+        model = fitted(X).set_params(add_indicator=True)
+        with pytest.raises(ValueError, match=r"add_indicator.*fit again"):
+            model.transform(X)
+
+
+class TestKeepEmptyFeatures:
+    def test_empty_columns_of_the_fit_are_dropped(self, X):
+        kept, dropped = fitted(X), fitted(X, keep_empty_features=False)
+        new = np.where(np.isnan(X), 2.0, X)[:5]
+        for given in (X, new):
+            expected = kept.transform(given)[:, [0, 1, 3]]
+            assert_array_equal(dropped.transform(given), expected)
+        assert_array_equal(dropped.get_feature_names_out(), ["x0", "x1", "x3"])
+        assert_array_equal(dropped.get_feature_names_out(NAMES), ["a", "b", "d"])
+        assert dropped.predict(X).shape == dropped.sample()[0].shape == X.shape
+
+    def test_without_empty_columns_nothing_changes(self, X):
+        full = X[:, [0, 1, 3]]
+        expected = fitted(full).transform(full)
+        result = fitted(full, keep_empty_features=False).transform(full)
+        assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("missing_values", [-1, np.float32(-1.0), NAN, None, pd.NA])
+def test_saved_models_carry_the_parameters(missing_values, X, tmp_path):
+    number = isinstance(missing_values, int | np.floating) and missing_values == -1
+    given = marked(X) if number else X
+    options = {"add_indicator": True, "keep_empty_features": False}
+    model = fitted(given, missing_values=missing_values, **options)
+    model.save(tmp_path / "model")
+    loaded = ncarl.load(tmp_path / "model")
+    assert loaded.add_indicator
+    assert not loaded.keep_empty_features
+    if number:
+        assert loaded.missing_values == -1
+    else:
+        assert loaded.missing_values is None or np.isnan(loaded.missing_values)
+    assert_array_equal(loaded.transform(given), model.transform(given))
+    assert_array_equal(loaded.get_feature_names_out(), model.get_feature_names_out())
+    assert_array_equal(loaded.indicator_.features_, model.indicator_.features_)
+    again = fitted(X)
+    again.save(tmp_path / "plain")
+    assert ncarl.load(tmp_path / "plain").indicator_ is None

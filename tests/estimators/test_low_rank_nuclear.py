@@ -1,0 +1,620 @@
+"""Nuclear: its facts, against a generic convex solver, plain ports and duality."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+
+from ncarl import Nuclear
+from ncarl.core import svd
+from ncarl.engines.base import HostDevice
+from ncarl.observations import Observations
+from ncarl.solvers.admm import (
+    ADMM,
+    GeometricPenalty,
+    ResidualBalancing,
+    relative_duality_gap,
+)
+from ncarl.solvers.base import DenseProblem, run_solver
+from ncarl.solvers.penalties import NuclearNorm
+from ncarl.solvers.proximal import (
+    ProximalGradient,
+    SingularValueThresholding,
+    penalized_duality_gap,
+)
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+
+def gappy(m, n, rank, share, seed=0):
+    """A matrix of a rank with a share of it observed, and the whole of it."""
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
+    seen = rng.random((m, n)) < share
+    return np.where(seen, truth, np.nan), truth
+
+
+def hard(m=12, n=9, share=0.6, seed=0):
+    """A matrix of full rank, where the least norm is no recovery."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((m, n)) + rng.standard_normal((m, 1))
+    return np.where(rng.random((m, n)) < share, X, np.nan)
+
+
+def norm(X):
+    return float(np.linalg.svd(X, compute_uv=False).sum())
+
+
+def noisy_objective(Z, X, lam):
+    return 0.5 * np.nansum((Z - X) ** 2) + lam * norm(Z)
+
+
+def relative(found, truth):
+    return np.linalg.norm(found - truth) / np.linalg.norm(truth)
+
+
+def problem_of(X):
+    return DenseProblem.from_observations(Observations.from_dense(X), HostDevice(1))
+
+
+def by_scs(X, lam=None):
+    """The completion by a generic convex solver; with noise where there is a lam."""
+    cp = pytest.importorskip("cvxpy")
+    pytest.importorskip("scs")
+    seen = ~np.isnan(X)
+    Z = cp.Variable(X.shape)
+    if lam is None:
+        problem = cp.Problem(cp.Minimize(cp.normNuc(Z)), [Z[seen] == X[seen]])
+    else:
+        loss = cp.sum_squares(Z[seen] - X[seen]) / 2
+        problem = cp.Problem(cp.Minimize(loss + lam * cp.normNuc(Z)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem.solve(solver=cp.SCS, eps_abs=1e-10, eps_rel=1e-10, max_iters=200_000)
+    return Z.value
+
+
+@pytest.fixture(scope="module")
+def small():
+    return hard()
+
+
+@pytest.fixture(scope="module")
+def small_by_scs(small):
+    return by_scs(small)
+
+
+@pytest.fixture(scope="module")
+def small_fit(small):
+    return Nuclear(tol=1e-9, max_iter=20_000).fit(small)
+
+
+class TestLeastNorm:
+    def test_a_generic_convex_solver_finds_the_same(
+        self, small, small_fit, small_by_scs
+    ):
+        assert relative(small_fit.transform(small), small_by_scs) < 1e-5
+
+    def test_the_gap_bounds_the_distance_from_the_least_value(
+        self, small, small_by_scs
+    ):
+        least = norm(small_by_scs)
+        for steps in (5, 20, 60, 200):
+            model = Nuclear(max_iter=steps, tol=0).fit(small)
+            value = norm(model.transform(small))
+            assert (value - least) / value <= model.gap_ + 1e-8
+        assert 0.0 <= model.gap_ < 1e-3
+
+    def test_the_bound_holds_for_the_paper_s_solver_too(self, small, small_by_scs):
+        least = norm(small_by_scs)
+        model = Nuclear(solver="ialm", rho=1.5).fit(small)
+        value = norm(model.transform(small))
+        assert 1e-5 < (value - least) / value <= model.gap_ + 1e-8
+
+    def test_the_multipliers_prove_the_result(self, small, small_fit):
+        Y, seen = small_fit.dual_, ~np.isnan(small)
+        pattern = np.zeros(small.shape, bool)
+        pattern[Y.nonzero()] = True
+        assert not pattern[~seen].any()
+        assert Y.nnz == seen.sum()
+        Y = Y.toarray()
+        assert np.linalg.norm(Y, 2) <= 1.0 + 1e-6
+        value = norm(small_fit.transform(small))
+        proven = np.sum(Y[seen] * small[seen]) / max(1.0, np.linalg.norm(Y, 2))
+        assert small_fit.gap_ == pytest.approx((value - proven) / value, abs=1e-12)
+        assert small_fit.gap_ <= 1e-8
+
+    def test_the_default_tolerance_is_met_by_the_gap(self):
+        X, _ = gappy(50, 36, 4, 0.6)
+        model = Nuclear().fit(X)
+        assert model.converged_
+        assert model.gap_ <= 1e-6
+        assert np.linalg.norm(model.dual_.toarray(), 2) <= 1.0 + 1e-5
+        assert model.residual_ <= 1e-6
+        assert model.objective_ == pytest.approx(norm(model.transform(X)), rel=1e-5)
+
+    def test_an_easy_matrix_is_recovered_exactly(self):
+        X, truth = gappy(80, 60, 4, 0.5)
+        model = Nuclear(tol=1e-8).fit(X)
+        assert relative(model.transform(X), truth) < 1e-6
+        assert model.rank_ == 4
+
+    def test_a_column_with_nothing_observed_comes_back_zero(self):
+        X, _ = gappy(20, 15, 2, 0.6)
+        X[:, 4] = np.nan
+        X[7] = np.nan
+        filled = Nuclear().fit_transform(X)
+        assert_allclose(filled[:, 4], 0.0, atol=1e-12)
+        assert_allclose(filled[7], 0.0, atol=1e-12)
+
+    @pytest.mark.parametrize("c", [1000.0, 3e-7, -1.0])
+    def test_scale_goes_through(self, small, small_fit, c):
+        model = Nuclear(tol=1e-9, max_iter=20_000).fit(c * small)
+        expected = c * small_fit.transform(small)
+        assert_allclose(model.transform(c * small), expected, atol=1e-7 * abs(c))
+        assert model.objective_ == pytest.approx(abs(c) * small_fit.objective_)
+        assert_allclose(
+            model.dual_.toarray(), np.sign(c) * small_fit.dual_.toarray(), atol=1e-6
+        )
+
+    def test_transposed_input_gives_the_transposed_matrix(self, small, small_fit):
+        turned = Nuclear(tol=1e-9, max_iter=20_000).fit_transform(small.T)
+        assert_allclose(turned.T, small_fit.transform(small), atol=1e-6)
+
+    def test_the_order_of_rows_and_columns_does_not_matter(self, small, small_fit, rng):
+        order = np.ix_(rng.permutation(12), rng.permutation(9))
+        found = Nuclear(tol=1e-9, max_iter=20_000).fit_transform(small[order])
+        assert_allclose(found, small_fit.transform(small)[order], atol=1e-6)
+
+    def test_a_first_mu_changes_the_way_and_not_the_result(self, small, small_fit):
+        X = 50.0 * small
+        model = Nuclear(mu=3.0 / 50.0, tol=1e-9, max_iter=20_000).fit(X)
+        assert model.model_.unit > 1.0
+        assert model.history_["mu"][0] == pytest.approx(3.0 / 50.0)
+        assert_allclose(
+            model.transform(X), 50.0 * small_fit.transform(small), atol=1e-4
+        )
+
+
+class TestSplitting:
+    def test_a_step_is_that_of_the_method_of_multipliers(self, small):
+        M, seen = np.nan_to_num(small), ~np.isnan(small)
+        mu, past = 0.2, 1.6
+        X, Y = M, 0.0 * M
+        steps = ADMM(problem_of(small), NuclearNorm(), ResidualBalancing(mu)).steps
+        states = steps(
+            ADMM(
+                problem_of(small), NuclearNorm(), ResidualBalancing(mu)
+            ).initial_state(),
+            0,
+        )
+        for _ in range(8):
+            U, s, Vt = np.linalg.svd(X + Y / mu, full_matrices=False)
+            Z = (U * np.maximum(s - 1.0 / mu, 0.0)) @ Vt
+            ahead = past * Z + (1.0 - past) * X
+            X = np.where(seen, M, ahead - Y / mu)
+            Y = Y + mu * (X - ahead)
+            step = next(states)
+            assert_allclose(step.state.X, X, atol=1e-10)
+            assert_allclose(step.state.Y, Y, atol=1e-10)
+            assert_allclose(step.state.Y[~seen], 0.0, atol=1e-12)
+            left = np.linalg.norm((Z - M)[seen]) / np.linalg.norm(M)
+            assert step.state.residual == pytest.approx(left)
+
+    def test_multipliers_of_gaps_vanish_after_a_step(self, small, rng):
+        given = rng.standard_normal(small.shape)
+        solver = ADMM(
+            problem_of(small), NuclearNorm(), ResidualBalancing(0.2), Y_init=given
+        )
+        state = next(solver.steps(solver.initial_state(), 0)).state
+        assert_allclose(state.Y[np.isnan(small)], 0.0, atol=1e-12)
+        assert np.abs(state.Y).max() > 0.1
+
+    def test_mu_is_balanced_every_ten_steps_and_then_kept(self):
+        schedule = ResidualBalancing(
+            2.0, max_steps=200, every=10, imbalance=5.0, factor=1.5
+        )
+        assert schedule.initial_mu() == 2.0
+        assert schedule.next_mu(2.0, 10, 1.0, 0.1) == 3.0
+        assert schedule.next_mu(3.0, 20, 0.1, 1.0) == 2.0
+        assert schedule.next_mu(2.0, 30, 1.0, 0.3) == 2.0
+        assert schedule.next_mu(2.0, 31, 1.0, 0.0) == 2.0
+        assert schedule.next_mu(2.0, 200, 1.0, 0.0) == 3.0
+        assert schedule.next_mu(2.0, 210, 1.0, 0.0) == 2.0
+
+    def test_mu_grows_up_to_its_largest_value(self):
+        schedule = GeometricPenalty(1.0, 1.5, 2.0)
+        assert schedule.initial_mu() == 1.0
+        assert schedule.next_mu(1.0, 1, 0.0, 0.0) == 1.5
+        assert schedule.next_mu(1.5, 2, 0.0, 0.0) == 2.0
+        assert schedule.relaxation == 1.0
+
+    def test_going_past_saves_steps(self, small):
+        def steps(past):
+            solver = ADMM(
+                problem_of(small),
+                NuclearNorm(),
+                ResidualBalancing(0.1, relaxation=past),
+            )
+            return run_solver(solver, max_iter=5000, tol=1e-8).last.step
+
+        assert steps(1.6) < 0.9 * steps(1.0)
+
+    def test_any_multipliers_give_a_bound(self, small, small_by_scs, rng):
+        problem = problem_of(small)
+        least = norm(small_by_scs)
+        for size in (0.01, 0.3, 5.0):
+            Y = np.where(np.isnan(small), 0.0, np.nan_to_num(small) * size)
+            Y += np.where(np.isnan(small), 0.0, 0.1 * rng.standard_normal(small.shape))
+            X = problem.fill_missing(rng.standard_normal(small.shape))
+            assert (
+                relative_duality_gap(problem, X, Y)
+                >= (norm(X) - least) / norm(X) - 1e-9
+            )
+
+    def test_the_partial_route_agrees_with_the_full_one(self, monkeypatch):
+        X, _ = gappy(70, 60, 2, 0.5)
+        full = Nuclear(tol=1e-8).fit(X)
+        calls, real = [], svd.svds
+
+        def spy(*args, **kwargs):
+            calls.append(kwargs["k"])
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(svd, "LANCZOS_MIN_SIZE", 20)
+        monkeypatch.setattr(svd, "svds", spy)
+        partial = Nuclear(tol=1e-8).fit(X)
+        assert len(calls) > 10
+        assert_allclose(partial.transform(X), full.transform(X), atol=1e-6)
+
+    def test_a_given_start_keeps_the_observed_values(self, small, small_by_scs):
+        solver = ADMM(
+            problem_of(small),
+            NuclearNorm(),
+            ResidualBalancing(0.1),
+            X_init=small_by_scs + 1.0,
+        )
+        X = solver.initial_state().X
+        seen = ~np.isnan(small)
+        assert_array_equal(X[seen], small[seen])
+        assert_array_equal(X[~seen], small_by_scs[~seen] + 1.0)
+
+
+class TestInexactLagrangian:
+    def paper(self, X, mu=1e-5, rho=1.1, tol=1e-6, steps=1000):
+        """A plain port of the paper's runs, as NaN ended no comparison there."""
+        M, seen = np.nan_to_num(X), ~np.isnan(X)
+        Z, Y = M, 0.0 * M
+        for step in range(1, steps + 1):
+            U, s, Vt = np.linalg.svd(Z + Y / mu, full_matrices=False)
+            E = (U * np.maximum(s - 1.0 / mu, 0.0)) @ Vt
+            new = np.where(seen, M, E - Y / mu)
+            Y = Y + mu * (new - E)
+            moved = np.linalg.norm(new - Z) / np.linalg.norm(new)
+            Z, mu = new, mu * rho
+            if moved < tol and np.any(E):
+                return Z, step
+        return Z, steps
+
+    @pytest.mark.parametrize("c", [1.0, 50.0])
+    def test_it_takes_the_steps_of_the_paper_s_runs(self, c):
+        X, _ = gappy(24, 18, 3, 0.5, seed=3)
+        expected, steps = self.paper(c * X)
+        model = Nuclear(solver="ialm").fit(c * X)
+        assert model.n_iter_ == steps
+        assert_allclose(model.transform(c * X), expected, atol=1e-9 * c)
+
+    def test_the_change_of_the_matrix_alone_ends_them(self):
+        X, _ = gappy(24, 18, 3, 0.5, seed=3)
+        history = Nuclear(solver="ialm", max_iter=120, tol=0).fit(X).history_
+        # Till the first direction comes in the matrix does not change at all.
+        idle = history["rank"] == 0
+        assert 5 < idle.sum() < 120
+        assert_array_equal(history["change"][idle], 0.0)
+        assert (history["primal"][idle] > 0.9).all()
+
+    def test_other_constants_are_taken_over(self):
+        X, _ = gappy(24, 18, 3, 0.5, seed=3)
+        expected, steps = self.paper(X, mu=0.02, rho=1.3)
+        model = Nuclear(solver="ialm", mu=0.02, rho=1.3).fit(X)
+        assert model.n_iter_ == steps
+        assert_allclose(model.transform(X), expected, atol=1e-9)
+
+    def test_slow_growth_agrees_with_the_certified_result(self):
+        X, _ = gappy(50, 36, 4, 0.6)
+        exact = Nuclear(tol=1e-9).fit_transform(X)
+        slow = Nuclear(solver="ialm", rho=1.02, tol=1e-8, max_iter=5000)
+        fast = Nuclear(solver="ialm", rho=1.5, tol=1e-8)
+        # 5e-7 was seen, and 6e-2 where mu grows by half in each step.
+        assert relative(slow.fit_transform(X), exact) < 1e-6
+        assert relative(fast.fit_transform(X), exact) > 1e-3
+
+    def test_slow_growth_agrees_where_nothing_is_recovered(self, small, small_fit):
+        slow = Nuclear(solver="ialm", rho=1.02, mu=0.01, tol=1e-9, max_iter=5000)
+        found = slow.fit_transform(small)
+        # 3e-8 was seen.
+        assert relative(found, small_fit.transform(small)) < 1e-6
+
+
+class TestThresholding:
+    def test_a_step_is_that_of_cai_candes_and_shen(self, small):
+        problem = problem_of(small)
+        M, seen = np.nan_to_num(small), ~np.isnan(small)
+        t, length = 30.0, 1.2 / seen.mean()
+        Y = np.ceil(t / (length * np.linalg.norm(M, 2))) * length * M
+        solver = SingularValueThresholding(problem, t)
+        states = solver.steps(solver.initial_state(), 0)
+        for _ in range(10):
+            U, s, Vt = np.linalg.svd(Y, full_matrices=False)
+            s = np.maximum(s - t, 0.0)
+            X = (U * s) @ Vt
+            Y = Y + length * np.where(seen, M - X, 0.0)
+            step = next(states)
+            assert_allclose(step.state.X, X, atol=1e-10)
+            assert_allclose(step.state.Y, Y, atol=1e-9)
+            assert step.objective == pytest.approx(t * s.sum() + s @ s / 2)
+
+    def test_a_generic_convex_solver_finds_the_same(self, small):
+        cp = pytest.importorskip("cvxpy")
+        pytest.importorskip("scs")
+        t, seen = 4.0, ~np.isnan(small)
+        Z = cp.Variable(small.shape)
+        cost = t * cp.normNuc(Z) + cp.sum_squares(Z) / 2
+        problem = cp.Problem(cp.Minimize(cost), [Z[seen] == small[seen]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            problem.solve(solver=cp.SCS, eps_abs=1e-10, eps_rel=1e-10)
+        X = 50.0 * small  # t is in the unit of the values
+        model = Nuclear(solver="svt", t=50.0 * t, tol=1e-9, max_iter=20_000).fit(X)
+        assert relative(model.transform(X) / 50.0, Z.value) < 1e-5
+        assert np.isnan(model.gap_)
+
+    def test_a_growing_weight_approaches_the_least_norm(self):
+        X = hard(share=0.75)
+        exact = Nuclear(tol=1e-9, max_iter=20_000).fit_transform(X)
+        apart = []
+        for t in (10.0, 100.0, 1000.0):
+            model = Nuclear(solver="svt", t=t, tol=1e-7, max_iter=20_000).fit(X)
+            apart.append(relative(model.transform(X), exact))
+        assert apart[0] > 3.0 * apart[1] > 9.0 * apart[2]
+        assert apart[2] < 5e-3
+
+    def test_steps_that_lead_nowhere_are_shortened(self, small):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = Nuclear(solver="svt", t=10.0, max_iter=2000).fit(small)
+        assert model.residual_ < 1e-3
+
+    def test_steps_that_are_too_long_are_shortened(self):
+        rng = np.random.default_rng(1)
+        X = np.where(rng.random((20, 15)) < 0.15, rng.standard_normal((20, 15)), np.nan)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = Nuclear(solver="svt", max_iter=400).fit(X)
+        lengths = set(model.history_["length"])
+        assert lengths == {1.2 / (~np.isnan(X)).mean(), 1.9}
+        assert model.residual_ < 0.5
+
+    def test_a_given_length_of_steps_is_kept(self):
+        rng = np.random.default_rng(1)
+        X = np.where(rng.random((20, 15)) < 0.15, rng.standard_normal((20, 15)), np.nan)
+        solver = SingularValueThresholding(problem_of(X), 30.0, step_length=7.5)
+        history = run_solver(solver, max_iter=40, tol=1e-6).history
+        assert set(history["length"]) == {7.5}
+        assert history["primal"][-1] > 1.5 * min(history["primal"])
+
+    @pytest.mark.parametrize("c", [1000.0, 3e-7])
+    def test_scale_goes_through(self, c):
+        X, _ = gappy(24, 18, 2, 0.7)
+        one = Nuclear(solver="svt", max_iter=60, tol=0).fit_transform(X)
+        other = Nuclear(solver="svt", max_iter=60, tol=0).fit_transform(c * X)
+        assert_allclose(other / c, one, atol=1e-9)
+
+
+class TestNoisyForm:
+    @pytest.mark.parametrize("lam", [0.3, 2.0])
+    def test_a_generic_convex_solver_finds_the_same(self, small, lam):
+        expected = by_scs(small, lam)
+        model = Nuclear(solver="apg", lam=lam, tol=1e-9, max_iter=20_000).fit(small)
+        found = model.transform(small, keep_observed=False)
+        assert relative(found, expected) < 1e-5
+        value = noisy_objective(found, small, lam)
+        assert model.objective_ == pytest.approx(value)
+        assert model.lam_ == lam
+        assert model.gap_ < 1e-6
+
+    def test_a_strength_is_in_the_unit_of_the_values(self, small):
+        one = Nuclear(solver="apg", lam=0.8, tol=1e-8).fit(small)
+        other = Nuclear(solver="apg", lam=40.0, tol=1e-8).fit(50.0 * small)
+        smooth = [
+            model.transform(X, keep_observed=False)
+            for model, X in ((one, small), (other, 50.0 * small))
+        ]
+        assert_allclose(smooth[1] / 50.0, smooth[0], atol=1e-6)
+        assert other.objective_ == pytest.approx(2500.0 * one.objective_)
+        assert other.lam_ == 40.0
+
+    def test_the_gap_bounds_the_distance_from_the_least_value(self, small):
+        lam = 0.8
+        least = noisy_objective(by_scs(small, lam), small, lam)
+        seen = []
+        for steps in (40, 60, 100, 300):
+            model = Nuclear(solver="apg", lam=lam, max_iter=steps, tol=0).fit(small)
+            assert model.history_["lam"][-1] * model.model_.unit == pytest.approx(lam)
+            value = noisy_objective(
+                model.transform(small, keep_observed=False), small, lam
+            )
+            assert (value - least) / value <= model.gap_ + 1e-8
+            seen.append(model.gap_)
+        assert seen[-1] < 0.1 * seen[0]
+
+    def test_the_objective_never_rises_at_one_strength(self, small):
+        for lam in (0.05, 0.5):
+            history = Nuclear(solver="apg", lam=lam, max_iter=300, tol=0).fit(small)
+            history = history.history_
+            same = np.diff(history["lam"]) == 0.0
+            rises = np.diff(history["objective"])[same]
+            assert same.sum() > 100
+            assert (rises <= 1e-12 * history["objective"][0]).all()
+
+    def test_strengths_fall_by_a_factor_down_to_the_asked_one(self, small):
+        model = Nuclear(solver="apg", lam=0.05).fit(small)
+        lams = model.history_["lam"] * model.model_.unit
+        top = np.linalg.norm(np.nan_to_num(small), 2)
+        assert lams[0] == pytest.approx(0.7 * top)
+        falls = lams[1:] / lams[:-1]
+        falls = falls[falls < 1.0]
+        assert_allclose(falls[:-1], 0.7)
+        assert lams[-1] == pytest.approx(0.05)
+        assert model.converged_
+
+    def test_any_matrix_gets_a_bound(self, small, rng):
+        lam = 0.8
+        least = noisy_objective(by_scs(small, lam), small, lam)
+        for size in (0.0, 0.3, 1.0):
+            X = size * rng.standard_normal(small.shape)
+            value = noisy_objective(X, small, lam)
+            bound = penalized_duality_gap(problem_of(small), X, lam, value)
+            assert (value - least) / value <= bound + 1e-9
+            assert bound <= 1.0
+
+    def test_a_weaker_strength_begins_with_a_plain_step(self, small):
+        solver = ProximalGradient(problem_of(small), NuclearNorm(), 0.05)
+        before, falls = None, 0
+        for step in solver.steps(solver.initial_state(), 0):
+            if before and step.state.lam < before.state.lam:
+                filled = np.where(np.isnan(small), before.state.X, small)
+                U, s, Vt = np.linalg.svd(filled, full_matrices=False)
+                plain = (U * np.maximum(s - step.state.lam, 0.0)) @ Vt
+                assert_allclose(step.state.X, plain, atol=1e-10)
+                falls += 1
+            before = step
+            if step.step == 60:
+                break
+        assert falls > 3
+
+    def test_momentum_saves_steps(self, small):
+        solver = ProximalGradient(problem_of(small), NuclearNorm(), 0.05)
+        quick = run_solver(solver, max_iter=5000, tol=1e-7)
+
+        class Plain(ProximalGradient):
+            def _prox_step(self, state, lam, ahead):
+                return super()._prox_step(state, lam, 0.0)
+
+        plain = run_solver(
+            Plain(problem_of(small), NuclearNorm(), 0.05), max_iter=5000, tol=1e-7
+        )
+        assert_allclose(quick.last.state.X, plain.last.state.X, atol=1e-5)
+        assert quick.last.step < 0.6 * plain.last.step
+
+    def test_a_strength_above_the_largest_value_gives_zero(self, small):
+        top = np.linalg.norm(np.nan_to_num(small), 2)
+        zero = Nuclear(solver="apg", lam=1.001 * top).fit(small)
+        assert_array_equal(zero.transform(small, keep_observed=False), 0.0)
+        some = Nuclear(solver="apg", lam=0.99 * top).fit(small)
+        assert some.rank_ == 1
+
+    def test_weak_strengths_approach_the_least_norm(self, small, small_fit):
+        exact = small_fit.transform(small)
+        apart = []
+        for lam in (0.1, 0.01):
+            model = Nuclear(solver="apg", lam=lam, tol=1e-8, max_iter=20_000)
+            smooth = model.fit(small).transform(small, keep_observed=False)
+            apart.append(relative(smooth, exact))
+        assert apart[1] < 0.2 * apart[0]
+        assert apart[1] < 0.01
+
+    def test_the_usual_strength_is_a_ten_thousandth_of_the_largest_value(self, small):
+        model = Nuclear(solver="apg", max_iter=50, tol=0).fit(50.0 * small)
+        top = np.linalg.norm(np.nan_to_num(50.0 * small), 2)
+        assert model.lam_ == pytest.approx(1e-4 * top)
+        assert model.path_ == []
+
+    @pytest.mark.parametrize("c", [1000.0, 3e-7])
+    def test_the_chosen_strength_goes_with_the_scale(self, c):
+        truth = gappy(30, 24, 2, 1.0)[1]
+        rng = np.random.default_rng(1)
+        X = truth + 0.3 * rng.standard_normal(truth.shape)
+        X[rng.random(X.shape) < 0.4] = np.nan
+        one = Nuclear(solver="apg", lam="auto").fit(X)
+        other = Nuclear(solver="apg", lam="auto").fit(c * X)
+        assert_allclose(other.lam_, c * one.lam_, rtol=1e-6)
+        errors = [row["error"] for row in one.path_]
+        best = one.path_[int(np.argmin(errors))]["lam"]
+        # Entries that were held out have come back: the noise is larger by so much.
+        total = int((~np.isnan(X)).sum())
+        more = np.sqrt(total / (total - round(0.1 * total)))
+        assert one.lam_ == pytest.approx(best * more)
+        assert_allclose(other.transform(c * X) / c, one.transform(X), atol=1e-4)
+
+
+class TestParameters:
+    @pytest.mark.parametrize(
+        ("params", "message"),
+        [
+            ({"lam": 1.0}, "lam belongs to solver='apg'"),
+            ({"rho": 1.1}, "rho belongs to solver='ialm'"),
+            ({"t": 3.0}, "t belongs to solver='svt'"),
+            ({"solver": "svt", "mu": 1.0}, "mu belongs to solver='admm' or 'ialm'"),
+            ({"solver": "sdp"}, "solver"),
+            ({"solver": "ialm", "rho": 1.0}, "rho"),
+            ({"mu": 0.0}, "mu"),
+            ({"solver": "apg", "lam": 0.0}, "'auto' chooses it"),
+            ({"random_state": -1}, "random_state"),
+        ],
+    )
+    def test_wrong_ones_are_named(self, small, params, message):
+        with pytest.raises(ValueError, match=message):
+            Nuclear(**params).fit(small)
+
+    def test_a_fit_that_does_not_converge_warns(self, small):
+        with pytest.warns(ConvergenceWarning, match="did not converge in max_iter=3"):
+            Nuclear(max_iter=3).fit(small)
+
+
+class TestTensors:
+    @pytest.mark.parametrize(
+        "params",
+        [
+            {},
+            {"solver": "ialm"},
+            {"solver": "svt", "tol": 1e-3},
+            {"solver": "apg", "lam": 0.5},
+        ],
+        ids=str,
+    )
+    def test_they_give_what_threads_give(self, params, one_torch_thread):
+        pytest.importorskip("torch")
+        from ncarl import Torch
+
+        X, _ = gappy(24, 18, 2, 0.7)
+        one = Nuclear(**params).fit(X)
+        other = Nuclear(**params, engine=Torch(device="cpu")).fit(X)
+        assert one.n_iter_ == other.n_iter_
+        assert_allclose(other.transform(X), one.transform(X), atol=1e-8)
+        assert isinstance(other.transform(X), np.ndarray)
+        if not np.isnan(one.gap_):
+            assert other.gap_ == pytest.approx(one.gap_, abs=1e-8)
+
+
+def test_a_certificate_does_not_outlive_its_solver(rng):
+    X = rng.standard_normal((12, 9))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    model = Nuclear(max_iter=5, tol=0).fit(X)
+    assert model.gap_ > 0.0
+    assert model.dual_.nnz == np.isfinite(X).sum()
+    model.set_params(solver="svt").fit(X)
+    assert np.isnan(model.gap_)
+    assert not hasattr(model, "dual_")
+
+
+def test_ever_growing_weights_stay_finite(rng):
+    X = rng.standard_normal((12, 9))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    for options in ({"rho": 3.0}, {"mu": 1e99}):
+        model = Nuclear(solver="ialm", max_iter=1500, tol=0, **options).fit(X)
+        assert np.isfinite(model.transform(X)).all()

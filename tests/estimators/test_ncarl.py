@@ -1,0 +1,282 @@
+"""How a fit runs: graph, steps, history, callbacks, engines, precision."""
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from ncarl import NCARL, NCARLCV, StepInfo, Threads
+from ncarl.blocks import cut_blocks
+from ncarl.core.graph import similarity, squared_distances
+from ncarl.observations import Observations
+
+FEW = {"max_iter": 4, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
+
+
+class TestGraph:
+    def test_adaptive_graph_is_k_sparse_with_rows_of_one(self, X):
+        S = NCARL(**FEW).fit(X).similarity_
+        assert isinstance(S, sparse.csr_array)
+        assert S.shape == (9, 9)
+        assert_allclose(S.sum(axis=1), 1.0)
+        assert (np.diff(S.indptr) <= 4).all()
+
+    def test_fixed_graph_is_that_of_the_zero_filled_input(self, X):
+        S = NCARL(**FEW, graph="fixed").fit(X).similarity_
+        zero_filled = np.nan_to_num(X)
+        expected = similarity(squared_distances(zero_filled.T @ zero_filled), 4)
+        assert_allclose(S.toarray(), expected, atol=1e-12)
+        assert np.abs(NCARL(**FEW).fit(X).similarity_ - S).max() > 1e-3
+
+    def test_given_graph_is_used_as_it_is(self, X, rng):
+        given = rng.random((9, 9))
+        estimator = NCARL(**FEW, graph=given).fit(X)
+        assert_array_equal(estimator.similarity_.toarray(), given)
+        for form in (sparse.csr_array(given), sparse.coo_matrix(given), given.tolist()):
+            other = NCARL(**FEW, graph=form).fit(X)
+            assert_array_equal(other.kernel_, estimator.kernel_)
+        fixed = NCARL(**FEW, graph="fixed").fit(X)
+        again = NCARL(**FEW, graph=fixed.similarity_).fit(X)
+        assert_allclose(again.transform(X), fixed.transform(X), rtol=1e-9)
+
+    def test_no_graph_equals_alpha_zero(self, X):
+        none = NCARL(**FEW, graph=None).fit(X)
+        zero = NCARL(**{**FEW, "alpha": 0.0}).fit(X)
+        assert none.similarity_.nnz == zero.similarity_.nnz == 0
+        assert_array_equal(none.transform(X), zero.transform(X))
+        assert np.abs(none.transform(X) - NCARL(**FEW).fit_transform(X)).max() > 1e-6
+
+    @pytest.mark.parametrize("k", [9, 50, 10**6])
+    def test_neighbors_beyond_the_columns_are_lowered(self, X, k):
+        estimator = NCARL(**{**FEW, "n_neighbors": k}).fit(X)
+        assert estimator.n_neighbors_ == 8
+        most = NCARL(**{**FEW, "n_neighbors": 8}).fit(X)
+        assert most.n_neighbors_ == 8
+        assert_array_equal(estimator.kernel_, most.kernel_)
+
+    def test_one_column_has_no_graph(self):
+        estimator = NCARL(orientation="columns").fit(np.array([[1.0], [np.nan], [3.0]]))
+        assert estimator.n_neighbors_ == 0
+        assert estimator.similarity_.nnz == 0
+
+    def test_whole_numbers_of_any_kind_are_taken(self, X):
+        plain = NCARL(**FEW).fit(X)
+        other = {"max_iter": np.int64(4), "tol": 0, "alpha": np.float32(1)}
+        numpy = NCARL(**other, n_neighbors=np.int8(4)).fit(X)
+        assert_array_equal(numpy.kernel_, plain.kernel_)
+
+
+class TestSteps:
+    def test_history_has_one_record_a_step(self, X):
+        estimator = NCARL(**FEW).fit(X)
+        history = estimator.history_
+        named = {"step", "objective", "change", "jitter"}
+        assert named < set(history)
+        assert all(name.startswith("seconds_") for name in set(history) - named)
+        assert {len(column) for column in history.values()} == {4}
+        assert list(history["step"]) == [1, 2, 3, 4]
+        assert np.isfinite(history["objective"]).all()
+        assert (history["change"] > 0).all()
+        assert (history["jitter"] == 0).all()
+        assert estimator.n_iter_ == 4
+        assert not estimator.converged_
+
+    def test_fit_stops_below_the_tolerance(self, X):
+        options = {"weights": "smooth", "tol": 1e-2, "max_iter": 100}
+        estimator = NCARL(alpha=1.0, **options).fit(X)
+        change = estimator.history_["change"]
+        assert estimator.converged_
+        assert estimator.n_iter_ == len(change) < 100
+        assert change[-1] < 1e-2
+        assert (change[:-1] >= 1e-2).all()
+
+    def test_fit_does_not_stop_while_the_floor_still_falls(self):
+        rng = np.random.default_rng(0)
+        truth = rng.standard_normal((80, 3)) @ rng.standard_normal((3, 12))
+        truth += 0.1 * rng.standard_normal(truth.shape)
+        holes = np.where(rng.random(truth.shape) < 0.8, truth, np.nan)
+        estimator = NCARL(alpha=0.0, tol=1e-3, max_iter=200).fit(holes)
+        change = estimator.history_["change"]
+        assert estimator.converged_
+        assert change[-1] < 1e-3
+        # It had been this small before, when the floor was to fall further.
+        assert (change[:-1] < 1e-3).any()
+
+    def test_a_missing_multiple_is_found(self):
+        holes = np.array([[1.0, 2.0], [2.0, 4.0], [np.nan, 6.0], [4.0, 8.0]])
+        filled = NCARL(alpha=0.0).fit_transform(holes)
+        assert filled[2, 0] == pytest.approx(3.0, abs=0.01)
+
+    def test_fit_that_does_not_settle_warns(self, X):
+        estimator = NCARL(alpha=1.0, tol=1e-12, max_iter=3)
+        with pytest.warns(
+            ConvergenceWarning, match=r"NCARL.*max_iter=3.*tol"
+        ) as caught:
+            estimator.fit(X)
+        assert caught[0].filename == __file__
+        assert not estimator.converged_
+        assert estimator.n_iter_ == 3
+        grid = {"alphas": (1.0,), "gammas": (None,), "centers": (None,)}
+        with pytest.warns(ConvergenceWarning, match="NCARLCV") as caught:
+            NCARLCV(**grid, tol=1e-12, max_iter=3, search_iter=1).fit(X)
+        assert caught[0].filename == __file__
+
+    def test_fit_of_a_fixed_number_of_steps_does_not_warn(self, X):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert NCARL(tol=0, max_iter=3).fit(X).n_iter_ == 3
+
+    def test_refitting_forgets_the_fit_before(self, X):
+        estimator = NCARL(**FEW).fit(X[:, :5])
+        estimator.fit(X)
+        assert_array_equal(estimator.kernel_, NCARL(**FEW).fit(X).kernel_)
+
+
+class TestCallback:
+    def test_is_told_of_each_step(self, X):
+        told = []
+        estimator = NCARL(**FEW, callback=told.append).fit(X)
+        assert all(isinstance(info, StepInfo) for info in told)
+        assert [info.step for info in told] == [1, 2, 3, 4]
+        assert {info.max_iter for info in told} == {4}
+        assert_array_equal([i.objective for i in told], estimator.history_["objective"])
+        assert_array_equal([i.change for i in told], estimator.history_["change"])
+        assert all(info.seconds > 0 for info in told)
+
+    def test_can_end_the_fit(self, X):
+        estimator = NCARL(**FEW, callback=lambda info: info.step == 2).fit(X)
+        assert estimator.n_iter_ == 2
+        two = NCARL(**{**FEW, "max_iter": 2}).fit(X)
+        assert_array_equal(estimator.kernel_, two.kernel_)
+
+    def test_that_returns_something_else_than_true_does_not_end_it(self, X):
+        assert NCARL(**FEW, callback=lambda info: 1).fit(X).n_iter_ == 4
+
+    def test_errors_come_through(self, X):
+        def broken(info):
+            raise RuntimeError("from the callback")
+
+        with pytest.raises(RuntimeError, match="from the callback"):
+            NCARL(**FEW, callback=broken).fit(X)
+
+    @pytest.mark.parametrize("kind", [NCARL, NCARLCV])
+    def test_interruption_keeps_the_last_whole_step(self, X, kind):
+        def interrupt(info):
+            if info.step == 3:
+                raise KeyboardInterrupt
+
+        estimator = kind(max_iter=6, tol=0, callback=interrupt)
+        if kind is NCARLCV:
+            estimator.set_params(alphas=(1.0,), gammas=(None,), centers=(None,))
+        else:
+            estimator.set_params(alpha=1.0)
+        with pytest.raises(KeyboardInterrupt):
+            estimator.fit(X)
+        assert estimator.n_iter_ == 3
+        three = NCARL(alpha=1.0, max_iter=3, tol=0).fit(X)
+        assert_array_equal(estimator.transform(X), three.transform(X))
+
+
+class TestProgress:
+    @pytest.fixture
+    def without_rich(self, monkeypatch):
+        for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "rich", None)
+
+    def test_with_rich(self, X, capsys):
+        shown = NCARL(**FEW, progress=True).fit(X)
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "NCARL" in err
+        assert "4/4" in err
+        assert_array_equal(shown.kernel_, NCARL(**FEW).fit(X).kernel_)
+
+    def test_without_rich(self, X, capsys, without_rich):
+        NCARL(**FEW, progress=True).fit(X)
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "\rNCARL 1/4 change " in err
+        assert "\rNCARL 4/4 change " in err
+        assert err.endswith("\n")
+
+    def test_of_a_search(self, X, capsys, without_rich):
+        NCARLCV(alphas=(0, 1), gammas=(None,), centers=(None,), progress=True).fit(X)
+        err = capsys.readouterr().err
+        assert "search 2/2 error 0." in err
+        assert "fit 1/50" in err
+
+    def test_is_silent_unless_asked(self, X, capsys):
+        NCARL(**FEW).fit(X)
+        assert capsys.readouterr() == ("", "")
+
+
+class TestPrecision:
+    @pytest.mark.parametrize("gamma", [None, 0.1])
+    def test_float32_work_is_close(self, X, gamma):
+        options = {**FEW, "gamma": gamma, "delta": 1e-3}
+        double = NCARL(**options).fit(X)
+        single = NCARL(**options, dtype="float32").fit(X)
+        assert single.kernel_.dtype == np.float32
+        assert double.kernel_.dtype == np.float64
+        out = single.transform(X)
+        assert out.dtype == np.float64
+        seen = ~np.isnan(X)
+        assert_array_equal(out[seen], X[seen])
+        assert_allclose(out, double.transform(X), atol=1e-3)
+        assert (out != double.transform(X)).any()
+
+    def test_given_graph_in_float32(self, X, rng):
+        graph = rng.random((9, 9))
+        single = NCARL(**FEW, graph=graph, dtype="float32").fit(X)
+        assert single.kernel_.dtype == np.float32
+
+
+class TestEngines:
+    @pytest.mark.parametrize("weights", ["floor", "smooth"])
+    @pytest.mark.parametrize("gamma", [None, 0.1])
+    def test_numpy_rows_give_the_same_answer(self, X, weights, gamma):
+        options = {**FEW, "weights": weights, "gamma": gamma}
+        usual = NCARL(**options).fit(X)
+        plain = NCARL(**options, engine=Threads(n_jobs=1, kernel="numpy")).fit(X)
+        assert_allclose(plain.transform(X), usual.transform(X), rtol=1e-9)
+        assert_allclose(plain.predict([0, 5], [3, 4]), usual.predict([0, 5], [3, 4]))
+        assert "numpy rows" in plain.engine_
+        named = NCARL(**options, engine="threads").fit(X)
+        assert usual.engine_.startswith(named.engine_)
+
+    @pytest.mark.parametrize("rows", ["numba", "numpy"])
+    def test_number_of_threads_does_not_change_a_bit(self, rng, rows):
+        truth = rng.random((4000, 4)) @ rng.random((4, 50))
+        X = np.where(rng.random(truth.shape) < 0.4, truth, np.nan)
+        assert len(cut_blocks(Observations.from_dense(X))) > 2
+        fits = [
+            NCARL(max_iter=3, tol=0, engine=Threads(n_jobs=n, kernel=rows)).fit(X)
+            for n in (1, 2, 5)
+        ]
+        first = fits[0]
+        for other in fits[1:]:
+            assert_array_equal(other.kernel_, first.kernel_)
+            assert_array_equal(other.transform(X), first.transform(X))
+            for name in ("objective", "change"):
+                assert_array_equal(other.history_[name], first.history_[name])
+
+    def test_engine_of_ones_own_is_used(self, X):
+        class Counting(Threads):
+            calls = 0
+
+            def map(self, function, blocks, **shared):
+                Counting.calls += 1
+                return super().map(function, blocks, **shared)
+
+            def describe(self):
+                return "counting"
+
+        estimator = NCARL(**FEW, engine=Counting(n_jobs=1)).fit(X)
+        assert Counting.calls == 5  # the zero-filled start and four steps
+        assert estimator.engine_ == "counting"
+        assert_array_equal(estimator.kernel_, NCARL(**FEW).fit(X).kernel_)

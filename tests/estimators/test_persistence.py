@@ -1,0 +1,327 @@
+"""Saved models come back bit for bit, or not at all."""
+
+import hashlib
+import io
+import json
+import os
+import pickletools
+import stat
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+
+import ncarl
+from ncarl import NCARL, NCARLCV, Threads
+from ncarl.exceptions import BrokenFileError
+from ncarl.io.files import (
+    MAGIC,
+    atomic_write,
+    read_archive,
+    write_archive,
+)
+
+FEW = {"max_iter": 3, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
+GRID = {"alphas": (0.0, 1.0), "gammas": (None, 0.1), "centers": (None, "two-way")}
+KINDS = {
+    "exact": NCARL(**FEW),
+    "noisy": NCARL(**FEW, gamma=0.1),
+    "rows": NCARL(**FEW, gamma=0.1, orientation="rows"),
+    "given graph": NCARL(**FEW, graph=np.eye(9)[::-1] + 0.5),
+    "centered": NCARL(**FEW, center="two-way", scale="columns"),
+    "float32": NCARL(**FEW, dtype="float32"),
+    "smooth": NCARL(**FEW, weights="smooth", graph="fixed"),
+    "pinv": NCARL(**FEW, weights="pinv", gamma=0.5),
+    "no graph": NCARL(**FEW, graph=None),
+    "search": NCARLCV(
+        **GRID, n_neighbors=np.arange(3, 5), search_iter=2, max_iter=3, tol=0
+    ),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.ncarl"
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("training_data", [False, True])
+def test_loaded_model_gives_the_same_bits(name, training_data, X, path):
+    fitted = KINDS[name].fit(X)
+    fitted.save(path, training_data=training_data)
+    loaded = ncarl.load(path)
+    assert type(loaded) is type(fitted)
+    noisy = fitted.model_.kernel.s > 0
+    assert_array_equal(loaded.transform(X), fitted.transform(X))
+    assert_array_equal(loaded.predict(X), fitted.predict(X))
+    assert loaded.score(X) == fitted.score(X)
+    i, j = [0, 3, 3, 20], [8, 1, 1, 0]
+    given = {} if training_data else {"X": X}
+    assert_array_equal(loaded.predict(i, j, **given), fitted.predict(i, j))
+    if noisy:
+        ours, theirs = (e.transform(X, return_std=True)[1] for e in (loaded, fitted))
+        assert_array_equal(ours, theirs)
+    for attribute in (
+        "n_iter_",
+        "converged_",
+        "n_neighbors_",
+        "transposed_",
+        "engine_",
+    ):
+        assert getattr(loaded, attribute) == getattr(fitted, attribute)
+    for attribute in ("kernel_", "unidentified_rows_", "unidentified_columns_"):
+        assert_array_equal(getattr(loaded, attribute), getattr(fitted, attribute))
+    assert_array_equal(loaded.similarity_.toarray(), fitted.similarity_.toarray())
+    assert set(loaded.history_) == set(fitted.history_)
+    for column, values in fitted.history_.items():
+        assert_array_equal(loaded.history_[column], values)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_parameters_come_back_and_fit_again(name, X, path):
+    fitted = KINDS[name].fit(X)
+    fitted.save(path)
+    loaded = ncarl.load(path)
+    for parameter, value in fitted.get_params().items():
+        assert_array_equal(getattr(loaded, parameter), value)
+    assert_array_equal(loaded.fit(X).transform(X), fitted.transform(X))
+
+
+def test_search_comes_back_with_its_table(X, path):
+    fitted = KINDS["search"].fit(X)
+    fitted.save(path)
+    loaded = ncarl.load(path)
+    assert set(loaded.cv_results_) == set(fitted.cv_results_)
+    for column, values in fitted.cv_results_.items():
+        assert_array_equal(loaded.cv_results_[column], values)
+    names = (
+        "alpha_",
+        "gamma_",
+        "center_",
+        "best_error_",
+        "best_params_",
+        "best_index_",
+    )
+    for name in names:
+        assert getattr(loaded, name) == getattr(fitted, name)
+
+
+def test_feature_names_come_back(X, path):
+    frame = pd.DataFrame(X, columns=list("abcdefghi"))
+    fitted = NCARL(**FEW).fit(frame)
+    fitted.save(path)
+    loaded = ncarl.load(path)
+    assert list(loaded.feature_names_in_) == list("abcdefghi")
+    pd.testing.assert_frame_equal(loaded.transform(frame), fitted.transform(frame))
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.transform(frame[list("ihgfedcba")])
+
+
+def test_training_entries_are_left_out_unless_asked_for(X, path):
+    fitted = NCARL(**FEW).fit(X)
+    fitted.save(path)
+    assert not any(name.startswith("training") for name in archive(path).files)
+    with pytest.raises(ValueError, match=r"training entries.*X=.*training_data=True"):
+        ncarl.load(path).predict([0], [0])
+    with pytest.raises(ValueError, match=r"training entries"):
+        ncarl.load(path).save(path, training_data=True)
+    fitted.save(path, training_data=True)
+    assert "training/data" in archive(path).files
+
+
+def test_options_of_one_run_are_left_out(X, path, tmp_path):
+    options = {"callback": lambda info: None, "checkpoint": tmp_path / "secret-name"}
+    fitted = NCARL(**FEW, **options, engine=Threads(n_jobs=1)).fit(X)
+    fitted.save(path)
+    loaded = ncarl.load(path)
+    assert (loaded.callback, loaded.checkpoint) == (None, None)
+    assert loaded.engine == "auto"
+    assert b"secret-name" not in path.read_bytes()
+
+
+def archive(path):
+    return np.load(io.BytesIO(path.read_bytes()[len(MAGIC) + 32 :]), allow_pickle=False)
+
+
+class TestFile:
+    def test_is_private(self, X, path):
+        NCARL(**FEW).fit(X).save(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        path.chmod(0o644)
+        NCARL(**FEW).fit(X).save(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    def test_path_may_be_text(self, X, path):
+        NCARL(**FEW).fit(X).save(str(path))
+        assert ncarl.load(str(path)).n_iter_ == 3
+
+    def test_holds_no_pickle(self, X, path):
+        frame = pd.DataFrame(X, columns=list("abcdefghi"))
+        KINDS["search"].fit(frame).save(path, training_data=True)
+        with archive(path) as found:
+            assert {found[name].dtype.kind for name in found.files} <= set("fiubU")
+        with zipfile.ZipFile(io.BytesIO(path.read_bytes()[len(MAGIC) + 32 :])) as parts:
+            for name in parts.namelist():
+                body = parts.read(name)
+                assert body.startswith(b"\x93NUMPY")
+                with pytest.raises(ValueError, match="opcode"):
+                    list(pickletools.genops(body))
+
+    def test_object_array_is_never_written_or_read(self, path):
+        with pytest.raises(ValueError, match=r"[Oo]bject arrays"):
+            write_archive(path, {"kind": "model"}, {"x": np.array([{}], dtype=object)})
+        assert not path.exists()
+        body = io.BytesIO()
+        np.savez(body, x=np.array([{}], dtype=object))
+        write_raw(path, body.getvalue())
+        with pytest.raises(BrokenFileError, match="damaged"):
+            ncarl.load(path)
+
+    def test_every_flipped_byte_is_refused(self, X, path):
+        NCARL(**FEW).fit(X).save(path)
+        whole = path.read_bytes()
+        header = range(len(MAGIC) + 32 + 8)
+        rng = np.random.default_rng(0)
+        sample = rng.choice(len(whole), 140, replace=False)
+        for position in [*header, *sample, len(whole) - 1]:
+            broken = bytearray(whole)
+            broken[position] ^= 1 << int(rng.integers(8))
+            path.write_bytes(broken)
+            with pytest.raises(BrokenFileError, match=r"model\.ncarl"):
+                ncarl.load(path)
+        path.write_bytes(whole)
+        assert ncarl.load(path).n_iter_ == 3
+
+    def test_every_truncation_is_refused(self, X, path):
+        NCARL(**FEW).fit(X).save(path)
+        whole = path.read_bytes()
+        lengths = [*range(60), *range(60, len(whole), 97), len(whole) - 1]
+        for length in lengths:
+            path.write_bytes(whole[:length])
+            with pytest.raises(BrokenFileError):
+                ncarl.load(path)
+        path.write_bytes(whole + b"\x00")
+        with pytest.raises(BrokenFileError):
+            ncarl.load(path)
+
+    @pytest.mark.parametrize("content", [b"x", b"", b"{}", b"PK\x05\x06" + bytes(18)])
+    def test_sound_checksum_of_nonsense_is_refused(self, path, content):
+        write_raw(path, content)
+        with pytest.raises(BrokenFileError, match="damaged"):
+            ncarl.load(path)
+
+    def test_archive_without_a_header_is_refused(self, path):
+        body = io.BytesIO()
+        np.savez(body, x=np.ones(2))
+        write_raw(path, body.getvalue())
+        with pytest.raises(BrokenFileError, match="damaged"):
+            ncarl.load(path)
+
+    def test_model_without_its_arrays_is_refused(self, X, path):
+        NCARL(**FEW).fit(X).save(path)
+        header, arrays = read_archive(path, "model")
+        for name in ("K", "similarity/data", "unidentified_rows"):
+            left = {key: value for key, value in arrays.items() if key != name}
+            write_archive(path, header, left)
+            with pytest.raises(BrokenFileError, match=f"damaged.*{name}"):
+                ncarl.load(path)
+
+    def test_later_version_is_refused(self, X, path):
+        NCARL(**FEW).fit(X).save(path)
+        header, arrays = read_archive(path, "model")
+        write_archive(path, {**header, "version": 2}, arrays)
+        with pytest.raises(BrokenFileError, match=r"later ncarl \(format 2\).*up to 1"):
+            ncarl.load(path)
+
+    def test_unknown_estimator_is_refused(self, X, path):
+        NCARL(**FEW).fit(X).save(path)
+        header, arrays = read_archive(path, "model")
+        write_archive(path, {**header, "class": "load"}, arrays)
+        with pytest.raises(BrokenFileError, match="unknown to this ncarl"):
+            ncarl.load(path)
+
+    def test_header_is_plain_json(self, X, path):
+        NCARL(**FEW).fit(X).save(path)
+        with archive(path) as found:
+            header = json.loads(found["__header__"].tobytes())
+        assert header["version"] == 1
+        assert header["class"] == "NCARL"
+
+
+def write_raw(path, body):
+    path.write_bytes(MAGIC + hashlib.sha256(body).digest() + body)
+
+
+class TestFailingWrite:
+    @pytest.mark.parametrize("target", ["os.fsync", "pathlib.Path.replace"])
+    def test_leaves_the_old_file_and_nothing_else(self, X, path, monkeypatch, target):
+        fitted = NCARL(**FEW).fit(X)
+        fitted.save(path)
+        before = path.read_bytes()
+
+        def fail(*args):
+            raise OSError("disk full")
+
+        monkeypatch.setattr(target, fail)
+        with pytest.raises(OSError, match="disk full"):
+            NCARL(**FEW, gamma=0.1).fit(X).save(path)
+        assert path.read_bytes() == before
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+    def test_in_the_middle_of_the_file(self, X, path, monkeypatch):
+        fitted = NCARL(**FEW).fit(X)
+        fitted.save(path)
+        before = path.read_bytes()
+        usual = Path.open
+
+        class Failing:
+            def __init__(self, stream):
+                self.stream, self.count = stream, 0
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                self.stream.close()
+
+            def write(self, data):
+                self.count += 1
+                if self.count == 3:
+                    self.stream.write(data[:100])
+                    raise OSError("disk full")
+                self.stream.write(data)
+
+        def opened(self, mode="r", *args, **options):
+            stream = usual(self, mode, *args, **options)
+            return Failing(stream) if mode == "wb" else stream
+
+        monkeypatch.setattr(Path, "open", opened)
+        with pytest.raises(OSError, match="disk full"):
+            NCARL(**FEW, gamma=0.1).fit(X).save(path)
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+        assert ncarl.load(path).gamma is None
+
+
+def test_a_file_that_may_not_be_written_to_can_still_be_replaced(tmp_path, monkeypatch):
+    # The new file takes over the mode of the old one, but only when it is whole.
+    target = tmp_path / "kept.txt"
+    target.write_text("old")
+    target.chmod(0o444)
+    modes = []
+    real = os.fsync
+
+    def fsync(handle):
+        modes.append(os.fstat(handle).st_mode & 0o777)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with atomic_write(target) as temporary:
+        temporary.write_text("new")
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o444
+    assert modes[0] & 0o200

@@ -1,0 +1,297 @@
+"""Processes side by side: answers, deaths, overruns, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ncarl.evaluation.pool import (
+    THREAD_VARIABLES,
+    PoolJob,
+    WorkerGroup,
+    WorkerPool,
+)
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+HELPER = """
+import os, signal, sys, time
+
+def twice(x): return 2 * x
+def pid(_): return os.getpid()
+def die(code): os._exit(code)
+def leave(code): sys.exit(code)
+def shot(_): os.kill(os.getpid(), signal.SIGKILL)
+def words(text):
+    print(text, file=sys.stderr, flush=True)
+    os._exit(3)
+def fail(text): raise ValueError(text)
+def odd(_): return {1, 2}
+def environment(names): return [os.environ.get(name) for name in names]
+def sleep(args):
+    place, seconds = args
+    if place:
+        with open(place, "w") as stream: stream.write(str(os.getpid()))
+    time.sleep(seconds)
+    return "slept"
+def chatter(text):
+    print(text)
+    os.write(1, text.encode() + b"\\n")
+    os.system("echo noise")
+    return text
+def fork(place):
+    child = os.fork()
+    if child == 0:
+        time.sleep(8)
+        os._exit(0)
+    with open(place, "w") as stream: stream.write(str(child))
+    time.sleep(30)
+def session(_): return os.getsid(0)
+"""
+
+
+@pytest.fixture(autouse=True)
+def helper(monkeypatch, tmp_path):
+    """A module of functions that workers can import."""
+    (tmp_path / "helper.py").write_text(HELPER)
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+
+
+def job(name, payload=None, group="cpu", limit=None):
+    return PoolJob(f"helper:{name}", payload, group, limit)
+
+
+def first(pool, one):
+    """The answer to one job."""
+    pool.submit(one)
+    (answer,) = pool.wait(20)
+    assert answer.job is one
+    return answer
+
+
+def gone(pid, within=8.0):
+    """Whether a process ends within some seconds (a zombie has ended)."""
+    until = time.monotonic() + within
+    stat = Path(f"/proc/{pid}/stat")
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+            said = stat.read_text() if Path("/proc/self/stat").exists() else ") ?"
+            if said.rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def noted(path, within=8.0):
+    """A process id that a worker writes down."""
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        if path.exists() and path.read_text():
+            return int(path.read_text())
+        time.sleep(0.02)
+    raise AssertionError("the worker has not begun")
+
+
+def test_answers_come_back_each_with_its_own_job():
+    with WorkerPool([WorkerGroup("cpu", 3)]) as pool:
+        jobs = [job("twice", number) for number in range(7)]
+        waiting, answers = list(jobs), []
+        while waiting or pool.running:
+            while waiting and pool.has_room("cpu"):
+                pool.submit(waiting.pop())
+            answers += pool.wait(20)
+    assert {a.job.payload: a.value for a in answers} == {n: 2 * n for n in range(7)}
+    assert {a.failure + a.message for a in answers} == {""}
+    assert [a.job for a in answers if a.job not in jobs] == []
+
+
+def test_rooms_are_counted_group_by_group():
+    with WorkerPool([WorkerGroup("cpu", 2), WorkerGroup("gpu")]) as pool:
+        assert pool.has_room("cpu") and pool.has_room("gpu")
+        pool.submit(job("sleep", (None, 20)))
+        pool.submit(job("sleep", (None, 20), "gpu"))
+        assert pool.has_room("cpu") and not pool.has_room("gpu")
+        pool.submit(job("sleep", (None, 20)))
+        assert not pool.has_room("cpu")
+        assert not pool.has_room("moon")
+        assert len(pool.running) == 3
+        assert pool.wait(0.1) == []
+    assert pool.running == []
+    assert pool.wait() == []
+
+
+def test_a_worker_is_used_again_by_its_own_group_only():
+    with WorkerPool([WorkerGroup("cpu"), WorkerGroup("gpu")]) as pool:
+        one = first(pool, job("pid")).value
+        assert first(pool, job("pid")).value == one
+        assert first(pool, job("pid", group="gpu")).value != one
+    assert one != os.getpid()
+
+
+@posix
+def test_every_job_has_a_process_of_its_own_where_that_is_asked_for():
+    with WorkerPool([WorkerGroup("cpu")], process_per_job=True) as pool:
+        ids = [first(pool, job("pid")).value for _ in range(3)]
+        assert len(set(ids)) == 3
+        assert all(gone(pid, 0.5) for pid in ids)
+
+
+def test_what_a_job_raises_is_told_and_the_worker_goes_on():
+    with WorkerPool([WorkerGroup("cpu")]) as pool:
+        before = first(pool, job("pid")).value
+        answer = first(pool, job("fail", "too\n  bad " + 600 * "x"))
+        assert (answer.failure, answer.value) == ("failed", None)
+        assert answer.message.startswith("ValueError: too bad xxx")
+        assert len(answer.message) == 500
+        answer = first(pool, PoolJob("nowhere:at_all", 1, "cpu"))
+        assert (answer.failure, "nowhere" in answer.message) == ("failed", True)
+        answer = first(pool, job("not_there"))
+        assert "AttributeError" in answer.message
+        assert first(pool, job("pid")).value == before
+
+
+@pytest.mark.parametrize(
+    ("one", "how"),
+    [
+        (job("die", 3), "the process ended with exit code 3"),
+        (job("die", 0), "the process ended with exit code 0"),
+        (job("leave", 4), "the process ended with exit code 4"),
+        (job("words", "a\nlast words \n"), "exit code 3; last words"),
+        pytest.param(job("shot"), "by signal 9 (out of memory?)", marks=posix),
+        (job("odd"), "TypeError: Object of type set is not JSON serializable"),
+    ],
+)
+def test_a_worker_that_dies_fails_its_job_and_is_replaced(one, how):
+    with WorkerPool([WorkerGroup("cpu")]) as pool:
+        answer = first(pool, one)
+        assert (answer.failure, answer.value) == ("failed", None)
+        assert answer.message.endswith(how)
+        assert first(pool, job("twice", 4)).value == 8
+
+
+@posix
+def test_a_worker_that_is_killed_in_mid_job_leaves_the_others_alone(tmp_path):
+    with WorkerPool([WorkerGroup("cpu", 2)]) as pool:
+        pool.submit(job("sleep", (str(tmp_path / "pid"), 30)))
+        pid = noted(tmp_path / "pid")
+        pool.submit(job("sleep", (None, 0.3)))
+        os.kill(pid, signal.SIGKILL)
+        answers = pool.wait(5)
+        while pool.running:
+            answers += pool.wait(5)
+    assert sorted((a.failure, a.value) for a in answers if a.value) == [("", "slept")]
+    assert [a.failure for a in answers if not a.value] == ["failed"]
+
+
+@posix
+def test_a_worker_that_dies_with_nothing_to_do_is_replaced():
+    with WorkerPool([WorkerGroup("cpu")]) as pool:
+        pid = first(pool, job("pid")).value
+        os.kill(pid, signal.SIGKILL)
+        assert gone(pid)
+        time.sleep(0.2)  # until the last of its threads is gone, and its input closed
+        for _ in range(2):  # the first may be given to the dead one, and fails
+            answer = first(pool, job("pid"))
+            assert answer.value != pid
+        assert answer.failure == ""
+
+
+@posix
+def test_a_job_over_its_limit_is_ended_and_others_run_on(tmp_path):
+    with WorkerPool([WorkerGroup("cpu", 2)]) as pool:
+        late = job("sleep", (str(tmp_path / "pid"), 30), limit=0.6)
+        begun = time.monotonic()
+        pool.submit(late)
+        pid = noted(tmp_path / "pid")
+        pool.submit(job("sleep", (None, 1.2), limit=20))
+        answers = pool.wait(5)
+        assert 0.5 < time.monotonic() - begun < 4
+        assert [(a.job, a.failure, a.value) for a in answers] == [
+            (late, "over budget", None)
+        ]
+        assert "ended after 1 s" in answers[0].message
+        assert gone(pid, 0.5)
+        assert [a.value for a in pool.wait(5)] == ["slept"]
+        assert first(pool, job("twice", 1)).value == 2
+
+
+@posix
+def test_a_job_over_its_limit_is_ended_with_the_processes_it_has_forked(tmp_path):
+    begun = time.monotonic()
+    with WorkerPool([WorkerGroup("cpu")]) as pool:
+        pool.submit(job("fork", str(tmp_path / "pid"), limit=1.0))
+        child = noted(tmp_path / "pid")
+        (answer,) = pool.wait(5)
+        assert answer.failure == "over budget"
+    assert time.monotonic() - begun < 6
+    assert gone(child, 1.0)
+
+
+def test_what_a_library_prints_is_no_answer():
+    text = json.dumps({"value": "wrong"})
+    with WorkerPool([WorkerGroup("cpu")]) as pool:
+        answers = [first(pool, job("chatter", text)) for _ in range(2)]
+    assert [a.value for a in answers] == [text, text]
+
+
+def test_numerical_libraries_are_held_to_the_threads_of_the_group(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    with WorkerPool([WorkerGroup("few", 1, 2), WorkerGroup("many", 1, 5)]) as pool:
+        for name, threads in (("few", "2"), ("many", "5")):
+            answer = first(pool, job("environment", THREAD_VARIABLES, name))
+            assert answer.value == [threads] * 4
+    assert "OMP_NUM_THREADS" in THREAD_VARIABLES
+    assert os.environ["OMP_NUM_THREADS"] == "77"
+
+
+@posix
+def test_a_worker_does_not_hear_the_keyboard_of_its_parent():
+    with WorkerPool([WorkerGroup("cpu")]) as pool:
+        assert first(pool, job("session")).value != os.getsid(0)
+
+
+@posix
+@pytest.mark.parametrize("raised", [False, True])
+def test_no_process_is_left_after_the_block(raised, tmp_path):
+    pids = []
+    try:
+        with WorkerPool([WorkerGroup("cpu", 2)]) as pool:
+            pids.append(first(pool, job("pid")).value)
+            pool.submit(job("sleep", (None, 30)))
+            pool.submit(job("sleep", (str(tmp_path / "pid"), 30)))
+            pids.append(noted(tmp_path / "pid"))
+            if raised:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert raised
+    assert len(set(pids)) == 2
+    assert all(gone(pid, 0.5) for pid in pids)
+
+
+@posix
+def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
+    script = (
+        "import sys, time\n"
+        "from ncarl.evaluation.pool import PoolJob, WorkerGroup, WorkerPool\n"
+        "pool = WorkerPool([WorkerGroup('cpu')])\n"
+        "pool.submit(PoolJob('helper:sleep', (sys.argv[1], 30), 'cpu'))\n"
+        "pool.wait()\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "pid")]
+    with subprocess.Popen(command) as parent:
+        pid = noted(tmp_path / "pid")
+        assert not gone(pid, 0.2)
+        parent.kill()
+        parent.wait()
+    assert gone(pid)

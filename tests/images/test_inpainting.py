@@ -1,0 +1,349 @@
+"""`inpaint`: all kinds and sizes of pictures, known pixels kept, gaps filled well."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.interpolate import griddata
+
+from ncarl.images import inpaint, inpainting, patches
+from ncarl.images.inpainting import insert_missing_values
+from ncarl.metrics import psnr
+
+
+def waves(height, width, channels=None):
+    """A smooth picture between 0 and 1."""
+    y, x = np.mgrid[:height, :width]
+    gray = 0.5 + 0.25 * np.sin(y / 3.0 + x / 7.0) + 0.25 * np.cos(x / 4.0)
+    if channels is None:
+        return gray
+    return gray[:, :, None] * np.linspace(0.4, 1.0, channels)
+
+
+def holes(shape, share=0.4, seed=0):
+    """Pixels missing at random, one known at least."""
+    mask = np.random.default_rng(seed).random(shape) < share
+    mask.flat[0] = False
+    return mask
+
+
+@pytest.fixture(scope="module")
+def repaired(photo):
+    """A photograph with half of its pixels missing: mask, result, error bars."""
+    mask = holes(photo.shape[:2], 0.5)
+    return mask, *inpaint(photo, mask, return_std=True)
+
+
+KINDS = [("uint8", None), ("uint16", 3), ("float32", 1), ("float64", 5)]
+
+
+@pytest.mark.parametrize(("dtype", "channels"), KINDS)
+def test_pictures_come_back_in_their_kind_with_known_pixels_as_they_were(
+    dtype, channels
+):
+    full = 1.0 if dtype.startswith("f") else np.iinfo(dtype).max
+    picture = (waves(20, 24, channels) * full).astype(dtype)
+    mask = holes((20, 24))
+    before = picture.copy()
+    filled = inpaint(picture, mask)
+    assert filled.dtype == picture.dtype
+    assert filled.shape == picture.shape
+    assert (picture == before).all()
+    assert (filled[~mask] == picture[~mask]).all()
+    error = np.abs(filled[mask].astype(float) - picture[mask]).mean() / full
+    assert error < 0.02
+
+
+@settings(max_examples=20)
+@given(
+    height=st.integers(1, 14),
+    width=st.integers(1, 14),
+    share=st.floats(0.0, 1.0),
+    seed=st.integers(0, 99),
+    channels=st.sampled_from([None, 1, 2, 3, 4]),
+)
+def test_pictures_of_any_size_are_filled_within_the_range_of_what_is_known(
+    height, width, share, seed, channels
+):
+    rng = np.random.default_rng(seed)
+    shape = (height, width) if channels is None else (height, width, channels)
+    picture = rng.random(shape) * 10.0 ** rng.integers(-3, 4)
+    mask = holes(shape[:2], share, seed)
+    filled = inpaint(picture, mask)
+    assert np.isfinite(filled).all()
+    assert (filled[~mask] == picture[~mask]).all()
+    known = picture[~mask].reshape(-1, 1 if channels is None else channels)
+    guess = filled.reshape(height * width, -1)
+    assert (guess.min(axis=0) >= known.min(axis=0)).all() or channels in (2, 4)
+
+
+@pytest.mark.parametrize("shape", [(3, 60), (60, 3), (1, 40), (40, 1)])
+def test_pictures_smaller_than_a_patch_are_filled(shape):
+    picture = waves(*shape)
+    mask = holes(shape, 0.3)
+    error = np.abs(inpaint(picture, mask) - picture).max()
+    assert error <= 0.5 * np.ptp(picture)
+
+
+def test_one_color_stays_one_color():
+    picture = np.full((20, 20, 3), (7, 100, 250), dtype=np.uint8)
+    assert (inpaint(picture, holes((20, 20), 0.7)) == picture).all()
+    large = np.full((9, 9), 1e300)
+    assert (inpaint(large, holes((9, 9))) == large).all()
+
+
+def test_a_slope_is_gone_on_with():
+    slope = np.add.outer(3.0 * np.arange(30), 2.0 * np.arange(40))
+    mask = holes(slope.shape, 0.5)
+    inner = np.s_[3:-3, 3:-3]
+    assert np.abs(inpaint(slope, mask) - slope)[inner].max() < 1.0
+
+
+def test_a_wide_hole_in_a_slope_is_filled_to_its_middle():
+    slope = np.add.outer(np.arange(48.0), np.arange(48.0))
+    mask = np.zeros(slope.shape, dtype=bool)
+    # Away from the center, where the mean of the picture would do as well.
+    mask[4:28, 4:28] = True
+    filled = inpaint(slope, mask)
+    assert np.abs(filled - slope)[10:28, 10:28].max() < 5.0
+
+
+def test_filled_pixels_are_rounded_and_kept_within_what_is_known():
+    pixels = np.array([[[3, 9, 0, 0, 0]]], dtype=np.uint8)
+    gaps = np.array([[[False, False, True, True, True]]])
+    filled = insert_missing_values(pixels, gaps, [np.array([4.6, -7.0, 400.0])])
+    assert filled.tolist() == [[[3, 9, 5, 3, 9]]]
+
+
+def test_an_edge_is_continued_through_a_hole():
+    picture = np.where(np.arange(48)[:, None] > np.arange(48) / 2 + 10, 200, 50)
+    picture = picture.astype(np.uint8)
+    mask = np.zeros(picture.shape, dtype=bool)
+    mask[18:28, 20:30] = True
+    wrong = np.abs(inpaint(picture, mask).astype(int) - picture) > 75
+    assert wrong.sum() <= 6
+
+
+@pytest.mark.parametrize("factor", [1e-3, 255.0])
+def test_scaling_a_picture_scales_the_result(factor):
+    picture, mask = waves(18, 20, 3), holes((18, 20))
+    filled = inpaint(picture, mask)
+    again = inpaint(picture * factor - factor, mask)
+    np.testing.assert_allclose(again / factor + 1.0, filled, atol=2e-4)
+
+
+def test_a_mirrored_picture_gives_nearly_the_mirrored_result():
+    picture, mask = waves(20, 20), holes((20, 20))
+    filled = inpaint(picture, mask)
+    mirrored = inpaint(picture[:, ::-1], mask[:, ::-1])[:, ::-1]
+    assert np.abs(filled - mirrored).max() < 0.02
+
+
+def test_neither_threads_nor_error_bars_change_a_pixel(photo, repaired, monkeypatch):
+    mask, filled, _ = repaired
+    monkeypatch.setattr("ncarl.engines.threads.available_cores", lambda: 1)
+    assert (inpaint(photo, mask) == filled).all()
+
+
+def test_without_numba_the_answer_is_the_same(monkeypatch):
+    pytest.importorskip("numba")
+    picture, mask = waves(16, 18, 3), holes((16, 18))
+    filled = inpaint(picture, mask)
+    plain = patches.row_backend("numpy")
+    monkeypatch.setattr(patches, "row_backend", lambda kind: plain)
+    np.testing.assert_allclose(inpaint(picture, mask), filled, atol=1e-4)
+
+
+def test_a_large_picture_is_worked_on_in_tiles(monkeypatch):
+    picture, mask = waves(24, 40), holes((24, 40))
+    whole = inpaint(picture, mask)
+    monkeypatch.setattr(patches, "TILE_SIDE", 18)
+    tiled = inpaint(picture, mask)
+    assert (tiled[~mask] == picture[~mask]).all()
+    assert np.abs(tiled - whole).max() < 0.02
+
+
+def test_a_photograph_is_filled_better_than_by_straight_lines(photo, repaired):
+    mask, filled, _ = repaired
+    at = np.argwhere(~mask)
+    everywhere = np.argwhere(np.ones_like(mask))
+    lines = griddata(at, photo[~mask].astype(float), everywhere, method="linear")
+    near = griddata(at, photo[~mask].astype(float), everywhere, method="nearest")
+    lines = np.where(np.isnan(lines), near, lines).reshape(photo.shape)
+    ours = psnr(photo / 255.0, filled / 255.0)
+    assert ours > psnr(photo / 255.0, lines / 255.0) + 0.5
+
+
+def test_channels_with_gaps_of_their_own_explain_each_other():
+    rng = np.random.default_rng(0)
+    gray = rng.random((24, 24))
+    picture = np.stack([gray, 0.5 * gray, 1.0 - gray], axis=2)
+    mask = holes(picture.shape, 0.3)
+    mask[mask.all(axis=2)] = [False, True, True]
+    error = np.abs(inpaint(picture, mask) - picture)[mask]
+    alone = np.abs(inpaint(picture[:, :, :1], mask[:, :, :1]) - picture[:, :, :1])
+    # White noise tells nothing of its neighbors, other channels tell everything.
+    assert error.mean() < 0.3 * alone[mask[:, :, :1]].mean()
+
+
+def test_nan_is_missing_with_a_mask_and_without():
+    picture = waves(16, 16)
+    mask = holes(picture.shape)
+    gappy = np.where(mask, np.nan, picture)
+    assert (inpaint(gappy) == inpaint(picture, mask)).all()
+    none = np.zeros(mask.shape, dtype=bool)
+    assert (inpaint(gappy, none) == inpaint(gappy)).all()
+
+
+def test_what_a_masked_array_hides_is_missing():
+    picture, lost = waves(20, 24, 2), holes((20, 24))
+    spoilt = np.where(lost[..., None], 9.0, picture)
+    every = np.repeat(lost[..., None], 2, axis=2)
+    expected = inpaint(picture, every)
+    assert (inpaint(np.ma.array(spoilt, mask=every)) == expected).all()
+    # Joined with a mask; bytes need none.
+    left = every & (np.arange(24) < 12)[:, None]
+    hidden = np.ma.array(spoilt, mask=left)
+    assert (inpaint(hidden, every & ~left) == expected).all()
+    gray = (picture[..., 0] * 99).astype(np.uint8)
+    assert (inpaint(np.ma.array(gray, mask=lost)) == inpaint(gray, lost)).all()
+
+
+def test_pillow_images_without_colors_are_refused():
+    image = pytest.importorskip("PIL.Image")
+    gray = image.fromarray((waves(8, 8) * 99).astype(np.uint8))
+    mask = np.eye(8, dtype=bool)
+    assert (inpaint(gray, mask) == inpaint(np.asarray(gray), mask)).all()
+    for mode in ("P", "CMYK"):
+        with pytest.raises(ValueError, match=f"mode '{mode}'.*convert"):
+            inpaint(gray.convert(mode), mask)
+
+
+def test_masks_may_be_whole_numbers():
+    picture, mask = waves(12, 12), holes((12, 12))
+    marked = inpaint(picture, mask.astype(np.uint8) * 255)
+    assert (marked == inpaint(picture, mask)).all()
+
+
+def test_nothing_missing_gives_a_copy():
+    picture = waves(5, 6)
+    filled = inpaint(picture, np.zeros((5, 6), dtype=bool))
+    assert (filled == picture).all()
+    assert filled is not picture
+    assert not np.shares_memory(filled, picture)
+
+
+def test_transparency_is_kept_unless_it_is_missing_itself():
+    picture = (waves(16, 16, 4) * 255).astype(np.uint8)
+    mask = holes((16, 16))
+    filled = inpaint(picture, mask)
+    assert (filled[:, :, 3] == picture[:, :, 3]).all()
+    assert (filled[:, :, :3] == inpaint(picture[:, :, :3], mask)).all()
+    every = np.repeat(mask[:, :, None], 4, axis=2)
+    assert (inpaint(picture, every)[:, :, 3] != picture[:, :, 3]).any()
+    joined = inpaint(picture, mask, alpha=False)
+    assert (joined[:, :, 3] != picture[:, :, 3]).any()
+
+
+def test_error_bars_are_about_as_long_as_the_errors(photo, repaired):
+    mask, filled, std = repaired
+    assert std.shape == photo.shape
+    assert (std[~mask] == 0.0).all()
+    assert (std[mask] > 0.0).all()
+    error = (filled.astype(float) - photo)[mask]
+    assert 0.6 < np.sqrt(np.mean(error**2) / np.mean(std[mask] ** 2)) < 1.6
+    # Long bars stand where errors are large.
+    long = std[mask] > np.median(std[mask])
+    assert np.abs(error[long]).mean() > 1.5 * np.abs(error[~long]).mean()
+
+
+@pytest.mark.parametrize(
+    "color", [np.uint8(7), 0.3, np.array([7, 100, 250], dtype=np.uint8)]
+)
+def test_one_color_has_no_error_bars(color):
+    picture = np.broadcast_to(color, (30, 30, *np.shape(color)))
+    filled, std = inpaint(picture, holes((30, 30)), return_std=True)
+    assert (filled == picture).all()
+    assert (std == 0.0).all()
+
+
+def test_error_bars_look_at_more_than_one_part_of_a_picture(monkeypatch):
+    # Windows so small that one alone would lie in the flat half.
+    monkeypatch.setattr(inpainting, "MAX_CALIBRATION_PIXELS", 0)
+    monkeypatch.setattr(inpainting, "WINDOW_SIDE", 24)
+    monkeypatch.setattr(inpainting, "WINDOW_SPLITS", 2)
+    picture = np.full((24, 120), 0.5)
+    picture[:, 66:] += np.random.default_rng(0).normal(0.0, 0.2, (24, 54))
+    mask = holes(picture.shape, 0.3)
+    filled, std = inpaint(picture, mask, return_std=True)
+    mask[:, :70] = False
+    error = (filled - picture)[mask]
+    assert 0.6 < np.sqrt(np.mean(error**2) / np.mean(std[mask] ** 2)) < 1.6
+
+
+def test_windows_go_where_the_gaps_are():
+    gaps = np.zeros((1, 50, 400), dtype=bool)
+    gaps[0, :, 100:300] = True
+    places = inpainting._bisect_centers(np.argwhere(gaps[0]), 2)
+    assert [int(at[1]) for at in places] == pytest.approx([125, 175, 225, 275], abs=1)
+
+
+def test_the_matrix_mode_is_the_paper_channel_by_channel():
+    from ncarl import NCARL
+
+    rng = np.random.default_rng(0)
+    picture = rng.random((20, 3)) @ rng.random((3, 25))
+    picture = np.stack([picture, picture.max() - picture], axis=2)[:, :, [0, 1, 1]]
+    mask = holes((20, 25), 0.3)
+    filled = inpaint(picture, mask, "matrix")
+    X = np.where(mask, np.nan, picture[:, :, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = NCARL(max_iter=20, engine="threads").fit_transform(X)
+    expected = np.clip(expected, np.nanmin(X), np.nanmax(X))
+    np.testing.assert_allclose(filled[:, :, 0], expected)
+    assert (filled[~mask] == picture[~mask]).all()
+
+
+@pytest.mark.parametrize("method", ["patches", "matrix"])
+def test_progress_is_shown_when_asked_for(method, capsys):
+    inpaint(waves(12, 12), holes((12, 12)), method, progress=True)
+    assert "inpaint" in capsys.readouterr().err
+
+
+WRONG = [
+    ((waves(4, 4), np.zeros((4, 5), bool)), "mask must have the image's shape"),
+    ((waves(4, 4), np.zeros((4, 4))), "mask must be boolean"),
+    ((waves(4, 4), np.ones((4, 4), bool)), "must have a known pixel"),
+    ((waves(4, 4)[0], None), "image must have shape"),
+    ((np.zeros((0, 4)), None), "image must have shape"),
+    ((np.zeros((4, 4), complex), None), "whole numbers or floats"),
+    ((np.zeros((4, 4), np.uint8), None), "mask must be given"),
+    ((np.full((4, 4), np.inf), np.eye(4, dtype=bool)), "finite where it is known"),
+    ((np.full((4, 4), 2**60), np.eye(4, dtype=bool)), "2\\*\\*53"),
+    ((waves(4, 4), np.eye(4, dtype=bool), "magic"), "method must be"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG)
+def test_misuse_is_told_in_words(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        inpaint(*arguments)
+
+
+def test_a_channel_without_a_known_pixel_is_named():
+    mask = np.zeros((6, 6, 3), dtype=bool)
+    mask[:, :, 1] = True
+    with pytest.raises(ValueError, match="none in channel 1"):
+        inpaint(waves(6, 6, 3), mask)
+
+
+def test_error_bars_of_the_matrix_mode_and_alpha_of_gray_are_refused():
+    with pytest.raises(ValueError, match="return_std needs"):
+        inpaint(waves(6, 6), np.eye(6, dtype=bool), "matrix", return_std=True)
+    with pytest.raises(ValueError, match="at least two channels"):
+        inpaint(waves(6, 6), np.eye(6, dtype=bool), alpha=True)

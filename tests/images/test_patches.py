@@ -1,0 +1,73 @@
+"""Gaussian mixtures of patches are learned from images with missing pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncarl.images import patches
+from ncarl.images.patches import PatchField, fit_mixture, kernel_module, sample_places
+
+
+def field_of(picture, known):
+    """A gray picture, laid out for patches."""
+    values = np.where(known, picture, 0.0).astype(np.float32)
+    return PatchField(values.reshape(1, -1), known.ravel(), (1, *picture.shape))
+
+
+@pytest.fixture(scope="module")
+def columns():
+    """Columns of one random value each, 30% of the pixels missing."""
+    rng = np.random.default_rng(0)
+    picture = np.repeat(rng.standard_normal((1, 22)), 22, axis=0)
+    return field_of(picture, rng.random(picture.shape) < 0.7)
+
+
+def test_one_gaussian_learns_which_pixels_go_together(columns):
+    model = fit_mixture(columns, np.eye(1), np.random.default_rng(0))
+    assert model.n_components == 1
+    deviations = np.sqrt(np.diag(model.K[0]))
+    found = (model.K[0] / np.outer(deviations, deviations)).reshape(8, 8, 8, 8)
+    down = np.array([found[i, j, i + 1, j] for i in range(7) for j in range(8)])
+    right = np.array([found[i, j, i, j + 1] for i in range(8) for j in range(7)])
+    assert down.min() > 0.9
+    assert np.abs(right).mean() < 0.6
+
+
+def test_several_gaussians_make_the_picture_likelier_than_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:34, :34]
+    picture = np.where(x < 17, np.sign(np.sin(y / 2.0)), 0.1 * np.sin(x + y))
+    field = field_of(picture, rng.random(picture.shape) < 0.7)
+    several = fit_mixture(field, np.eye(1), np.random.default_rng(0))
+    monkeypatch.setattr(patches, "MIN_MIXTURE_PATCHES", 10**6)
+    one = fit_mixture(field, np.eye(1), np.random.default_rng(0))
+    assert several.n_components > one.n_components == 1
+    truth = PatchField(
+        picture.reshape(1, -1).astype(np.float32), ~field.observed, field.size
+    )
+    errors = []
+    for model in (several, one):
+        places = field.places(3)
+        _, labels = kernel_module().assign(field, places, model)
+        _, completed = kernel_module().second_moments(field, places, labels, model)
+        at = places[:, None] + field.offsets
+        off = (completed[:, 0] - truth.values[0, at])[truth.observed[at]]
+        errors.append(np.sqrt(np.mean(off**2)))
+    assert errors[0] < 0.9 * errors[1]
+
+
+def test_patches_to_learn_from_have_enough_known_where_there_are_such():
+    known = np.zeros((20, 30), dtype=bool)
+    known[:, :10] = True
+    field = field_of(np.ones((20, 30)), known)
+    places = sample_places(field, np.random.default_rng(0))
+    counts = field.observed_counts().ravel()
+    assert (counts[places] >= 6.4).all()
+    assert len(set(places.tolist())) == len(places)
+    sparse = np.zeros((20, 30), dtype=bool)
+    sparse[3, 3] = True
+    places = sample_places(
+        field_of(np.ones((20, 30)), sparse), np.random.default_rng(0)
+    )
+    assert len(places) > 0

@@ -1,0 +1,200 @@
+"""Patch kernels: both against textbook formulas, Numba against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from ncarl.images.patches import (
+    PatchField,
+    kernel_module,
+    make_mixture,
+    make_sums,
+)
+
+KINDS = ["numpy", "numba"]
+
+
+def load_kernels(kind):
+    if kind == "numba":
+        pytest.importorskip("numba")
+    return kernel_module(kind)
+
+
+@pytest.fixture(params=KINDS)
+def kernels(request):
+    return load_kernels(request.param)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_are_loaded_by_the_name_of_the_backend(kind):
+    assert load_kernels(kind).__name__ == f"ncarl.images.patches_{kind}"
+
+
+def conditional(K, noise, observed, v):
+    """Mean and covariance of missing pixels given the observed, by the textbook."""
+    A = K + noise * np.eye(len(K))
+    weights = np.linalg.solve(
+        A[np.ix_(observed, observed)], A[np.ix_(observed, ~observed)]
+    )
+    mean = v[observed] @ weights
+    covariance = (
+        A[np.ix_(~observed, ~observed)] - A[np.ix_(~observed, observed)] @ weights
+    )
+    return mean, covariance
+
+
+def patch(field, place):
+    """Values (channels, n) and mask of observed pixels of a patch."""
+    at = place + field.offsets
+    return field.values[:, at].astype(np.float64), field.observed[at]
+
+
+def test_patches_go_to_the_gaussian_under_which_they_are_likeliest(
+    kernels, field, gaussians
+):
+    places = field.places(1)
+    energies, labels = kernels.assign(field, places, gaussians)
+    assert len(set(labels.tolist())) > 1
+    for p, place in enumerate(places):
+        values, observed = patch(field, place)
+        scores = []
+        for g in range(3):
+            A = (gaussians.K[g] + gaussians.noise * np.eye(64))[
+                np.ix_(observed, observed)
+            ]
+            score = gaussians.log_weights[g]
+            for c in range(2):
+                v, s = values[c, observed], gaussians.scales[g, c]
+                if observed.any():
+                    score += multivariate_normal(cov=s * A).logpdf(v)
+                    assert np.isclose(energies[p, g, c], v @ np.linalg.solve(A, v))
+            scores.append(score)
+        assert labels[p] == np.argmax(scores)
+
+
+def test_missing_pixels_are_conditional_means_weighted_by_their_precision(
+    kernels, field, gaussians
+):
+    places = field.incomplete_places(3)
+    sums = make_sums(field, places)
+    _, labels = kernels.assign(field, places, gaussians, sums)
+    num, den = np.zeros((2, 168)), np.zeros((2, 168))
+    for place, g in zip(places, labels, strict=True):
+        values, observed = patch(field, place)
+        at = (place + field.offsets)[~observed]
+        for c in range(2):
+            mean, covariance = conditional(
+                gaussians.K[g], gaussians.noise, observed, values[c]
+            )
+            num[c, at] += mean / np.diag(covariance)
+        den[0, at] += 1.0 / np.diag(covariance)
+        den[1, at] += 1.0
+    here = slice(sums.first, sums.first + sums.den.shape[1])
+    np.testing.assert_allclose(sums.num, num[:, here], atol=1e-9)
+    np.testing.assert_allclose(sums.den, den[:, here], rtol=1e-9)
+
+
+def test_second_moments_include_the_conditional_covariance(kernels, field, gaussians):
+    places = field.places(2)
+    labels = np.arange(len(places)) % 3
+    S, completed = kernels.second_moments(field, places, labels, gaussians)
+    expected = np.zeros((3, 64, 64))
+    for p, (place, g) in enumerate(zip(places, labels, strict=True)):
+        values, observed = patch(field, place)
+        for c in range(2):
+            mean, covariance = conditional(
+                gaussians.K[g], gaussians.noise, observed, values[c]
+            )
+            x = values[c].copy()
+            x[~observed] = mean
+            np.testing.assert_allclose(completed[p, c], x, atol=1e-9)
+            expected[g] += np.outer(x, x) / (2 * gaussians.scales[g, c])
+        expected[g][np.ix_(~observed, ~observed)] += covariance
+    np.testing.assert_allclose(S, expected, atol=1e-8)
+
+
+def test_later_passes_take_the_gaussian_of_the_nearest_patches(
+    kernels, field, gaussians, rng
+):
+    estimate = np.where(
+        field.observed, field.values, rng.standard_normal(field.values.shape)
+    ).astype(np.float32)
+    places = field.incomplete_places(4)
+    labels = np.arange(len(places)) % 3
+    sums = make_sums(field, places)
+    kernels.refine(field, places, labels, gaussians, estimate, 3, 5, 2.0, sums)
+    num, den = np.zeros((2, 168)), np.zeros((2, 168))
+    for place, g in zip(places, labels, strict=True):
+        y, x = divmod(int(place), 14)
+        around = [(i, j) for i in range(5) for j in range(7)
+                  if abs(i - y) <= 3 and abs(j - x) <= 3]  # fmt: skip
+        cut = np.array([estimate[:, i * 14 + j + field.offsets] for i, j in around],
+                       dtype=np.float64)  # fmt: skip
+        here = estimate[:, place + field.offsets]
+        near = cut[np.argsort(((cut - here) ** 2).sum(axis=(1, 2)))[:5]]
+        mean = near.mean(axis=0)
+        off = (near - mean).reshape(-1, 64)
+        K = (off.T @ off / 2 + 2.0 * gaussians.K[g]) / (5 + 2.0)
+        values, observed = patch(field, place)
+        at = (place + field.offsets)[~observed]
+        for c in range(2):
+            m, covariance = conditional(
+                K, gaussians.noise, observed, values[c] - mean[c]
+            )
+            num[c, at] += (m + mean[c, ~observed]) / np.diag(covariance)
+        den[0, at] += 1.0 / np.diag(covariance)
+        den[1, at] += 1.0
+    here = slice(sums.first, sums.first + sums.den.shape[1])
+    np.testing.assert_allclose(sums.num, num[:, here], atol=1e-5)
+    np.testing.assert_allclose(sums.den, den[:, here], rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(1, 3, 20), (3, 9, 10), (1, 1, 1)])
+def test_both_kinds_agree_on_layers_and_on_pictures_smaller_than_a_patch(size, rng):
+    observed = rng.random(size) < 0.6
+    observed.flat[0] = True
+    values = rng.standard_normal((1, observed.size)).astype(np.float32)
+    field = PatchField(values, observed.ravel(), size)
+    n = len(field.offsets)
+    A = rng.standard_normal((2, n, n + 5))
+    model = make_mixture(A @ A.transpose(0, 2, 1), np.ones((2, 1)), np.zeros(2), 0.1)
+    found = []
+    for kind in KINDS:
+        sums = make_sums(field, field.places(1))
+        kernels = load_kernels(kind)
+        kernels.assign(field, field.places(1), model, sums)
+        labels = np.zeros(len(field.places(1)), dtype=np.int64)
+        kernels.refine(field, field.places(1), labels, model, values, 2, 4, 1.0, sums)
+        found.append(np.concatenate([sums.num, sums.den]))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-8)
+
+
+def test_the_grid_of_patches_reaches_the_far_edges(field):
+    last = field.places(5)[-1]
+    assert last == 4 * 14 + 6
+    covered = np.zeros(168, dtype=bool)
+    for place in field.places(5):
+        covered[place + field.offsets] = True
+    assert covered.all()
+
+
+def test_known_pixels_are_counted_patch_by_patch(field):
+    counts = field.observed_counts().ravel()
+    for place in field.places(1):
+        assert counts[place] == field.observed[place + field.offsets].sum()
+    missing = [p for p in field.places(2) if counts[p] < 64]
+    assert field.incomplete_places(2).tolist() == missing
+
+
+def test_covariances_that_are_not_sound_are_raised(rng):
+    K = np.diag([1.0, 0.0, -2.0])[None]
+    model = make_mixture(K, np.ones((1, 1)), np.zeros(1), 0.5)
+    assert np.linalg.eigvalsh(model.K[0]).min() > 0.0
+    np.testing.assert_allclose(
+        model.P[0] @ (model.K[0] + 0.5 * np.eye(3)), np.eye(3), atol=1e-12
+    )
+    assert np.isclose(
+        model.log_det[0], np.linalg.slogdet(model.K[0] + 0.5 * np.eye(3))[1]
+    )

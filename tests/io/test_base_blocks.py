@@ -1,0 +1,129 @@
+"""Blocks of rows from lists, objects and functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from ncarl.io import open_rows
+from ncarl.observations import Observations
+
+
+class Blocks:
+    """Gives its blocks afresh in every loop."""
+
+    def __init__(self, *blocks):
+        self.blocks = blocks
+
+    def __iter__(self):
+        return iter(self.blocks)
+
+
+def test_blocks_of_all_kinds_make_one_matrix(X, check):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    blocks = [
+        X[:5],
+        Observations.from_dense(X[5:9]).to_csr().tocoo(),
+        np.ma.masked_invalid(X[9:12]),
+        pd.DataFrame(X[12:15]),
+        pl.DataFrame(X[15:20]),
+        Observations.from_dense(X[20:]),
+    ]
+    for what in (blocks, tuple(blocks), Blocks(*blocks), lambda: iter(blocks)):
+        for rows in (None, 1, 2, 100):
+            check(open_rows(what, rows_per_chunk=rows), X, rows)
+    assert open_rows(blocks).n_rows == 23
+    assert open_rows(lambda: blocks).n_rows is None
+    assert len(open_rows(blocks).chunk_loaders()) == 6
+
+
+def test_blocks_are_asked_for_one_at_a_time(X):
+    given = []
+
+    def blocks():
+        for k in range(5):
+            given.append(k)
+            yield X[k : k + 1]
+
+    chunks = iter(open_rows(blocks))
+    given.clear()
+    next(chunks)
+    assert given == [0]
+
+
+def test_a_generator_is_refused_with_the_way_out(X):
+    with pytest.raises(TypeError, match=r"generator gives them once.*the function"):
+        open_rows(block for block in [X])
+
+
+def test_a_function_that_gives_the_same_iterator_again_is_found_out(X):
+    spent = iter([X, X])
+    with pytest.raises(TypeError, match="must give its blocks in every pass"):
+        open_rows(lambda: spent)
+    left = [iter([X]), iter([X]), iter([X]), iter([])]
+    source = open_rows(lambda: left.pop(0))
+    list(source)
+    with pytest.raises(ValueError, match="no block this time"):
+        list(source)
+
+
+def test_a_function_that_returns_no_iterator_is_refused():
+    with pytest.raises(TypeError, match=r"must return an iterator.*got int"):
+        open_rows(lambda: 5)
+
+
+def test_no_block_at_all_is_refused():
+    for what in ([], (), lambda: [], Blocks()):
+        with pytest.raises(ValueError, match="at least one block"):
+            open_rows(what)
+
+
+def test_a_block_of_another_width_is_named(X):
+    with pytest.raises(ValueError, match="block 2 of X has 3 columns, block 0 has 4"):
+        list(open_rows([X, X, X[:, :3]]))
+
+
+def test_a_block_that_is_none_is_named(X):
+    with pytest.raises(TypeError, match=r"block 1: .*got an array of 1 axes"):
+        list(open_rows(lambda: [X, X[0]]))
+    with pytest.raises(TypeError, match=r"2-D array.*got str"):
+        open_rows({"a": X})
+
+
+def test_frames_must_agree_on_their_names(X):
+    pd = pytest.importorskip("pandas")
+    one, other = pd.DataFrame(X, columns=list("abcd")), pd.DataFrame(X)
+    assert open_rows([one, X]).names == tuple("abcd")
+    assert sum(chunk.shape[0] for chunk in open_rows([one, X])) == 46
+    with pytest.raises(ValueError, match="block 1 of X has other column names"):
+        list(open_rows([one, one[list("badc")]]))
+    with pytest.raises(ValueError, match="block 1 of X has other column names"):
+        list(open_rows([one, other]))
+
+
+def test_a_column_of_words_is_named(X):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0], "t": ["x"]})
+    with pytest.raises(ValueError, match="'t'"):
+        list(open_rows(frame))
+
+
+def test_results_are_of_the_float_type_of_the_first_block(X):
+    assert open_rows([X.astype(np.float32), X]).dtype == np.float32
+    assert open_rows([X, X.astype(np.float32)]).dtype == np.float64
+    small = sparse.csr_array(np.eye(2, dtype=np.float32))
+    assert open_rows(small).dtype == np.float32
+
+
+def test_entries_of_a_chunk_are_views_of_those_in_memory(X):
+    observed = Observations.from_dense(X)
+    first, *_ = open_rows(observed, rows_per_chunk=5)
+    assert np.shares_memory(first.values, observed.values)
+
+
+def test_a_private_mapping_keeps_what_was_changed_in_it(X, tmp_path, check):
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="c")
+    mapped[:] = X + 1
+    check(open_rows(mapped, rows_per_chunk=5), X + 1, 5)

@@ -1,0 +1,319 @@
+"""Sinks: what is read back, and what is left after a failure."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from ncarl.io import open_rows, open_sink
+from ncarl.io import zarr as zarr_module
+
+NEEDS = {
+    **{".npy": "numpy", ".zarr": "zarr", ".parquet": "pyarrow", ".pq": "pyarrow"},
+    **{".csv": "pyarrow", ".tsv": "pyarrow", ".csv.gz": "pyarrow"},
+    ".tsv.gz": "pyarrow",
+}
+
+
+@pytest.fixture(params=list(NEEDS))
+def kind(request):
+    """Every ending whose library is at hand."""
+    pytest.importorskip(NEEDS[request.param])
+    return request.param
+
+
+def written(path, X, step, **options):
+    """Write rows ``step`` at a time from an array that is used again."""
+    with open_sink(path, n_columns=X.shape[1], **options) as sink:
+        for first in range(0, len(X), step):
+            rows = X[first : first + step].copy()
+            sink.write(rows)
+            rows[:] = 99.0
+    return path
+
+
+def read(path, rows_per_chunk=None):
+    """The matrix that a reader finds."""
+    source = open_rows(path, rows_per_chunk=rows_per_chunk)
+    parts = []
+    for chunk in source:
+        part = np.full(chunk.shape, np.nan)
+        part[chunk.rows, chunk.indices] = chunk.values
+        parts.append(part)
+    return source, np.concatenate(parts)
+
+
+def incomplete(rng, shape):
+    X = rng.standard_normal(shape) * 10.0 ** rng.integers(-9, 9, shape)
+    X[rng.random(shape) < 0.3] = np.nan
+    X[0, -1] = 1.0
+    return X
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+numbers = st.floats(allow_infinity=False, width=64)
+shapes = st.tuples(st.integers(1, 8), st.integers(1, 4))
+
+
+@pytest.mark.parametrize("kind", list(NEEDS))
+@settings(max_examples=15)
+@given(X=hnp.arrays(np.float64, shapes, elements=numbers), step=st.integers(1, 9))
+def test_readers_find_what_sinks_wrote_bit_for_bit(kind, X, step):
+    pytest.importorskip(NEEDS[kind])
+    X = np.where(np.isnan(X), np.nan, X)  # one NaN, not many
+    X[0, -1] = 1.0  # a table of one column begins with a row
+    with tempfile.TemporaryDirectory() as folder:
+        source, found = read(written(Path(folder) / f"X{kind}", X, step))
+        assert found.tobytes() == X.tobytes()
+        assert source.dtype == np.float64
+        assert files(Path(folder)) == [f"X{kind}"]
+
+
+@pytest.mark.parametrize(
+    "names", [("a", "b"), ("0", "1"), ("1", "NA"), ('x,"y', "a;b;c")]
+)
+def test_names_are_read_back(kind, names, tmp_path, rng):
+    X = incomplete(rng, (9, 2))
+    source, found = read(written(tmp_path / f"X{kind}", X, 4, names=names))
+    np.testing.assert_array_equal(found, X)
+    assert source.names == (None if kind == ".npy" else names)
+
+
+def test_without_names_only_parquet_counts_its_columns(kind, tmp_path, rng):
+    source, _ = read(written(tmp_path / f"X{kind}", incomplete(rng, (5, 2)), 2))
+    assert source.names == (("0", "1") if kind in (".parquet", ".pq") else None)
+
+
+def test_small_floats_are_read_back_as_the_same_numbers(kind, tmp_path, rng):
+    X = incomplete(rng, (9, 3)).astype(np.float32)
+    source, found = read(written(tmp_path / f"X{kind}", X, 4, dtype=np.float32))
+    assert found.astype(np.float32).tobytes() == X.tobytes()
+    np.testing.assert_array_equal(found, X.astype(np.float64))
+    text = NEEDS[kind] == "pyarrow" and ".p" not in kind
+    assert source.dtype == (np.float64 if text else np.float32)
+
+
+def test_rows_of_other_types_are_converted(kind, tmp_path):
+    path = tmp_path / f"X{kind}"
+    with open_sink(path, n_columns=2, dtype="float32") as sink:
+        sink.write(np.arange(6).reshape(3, 2))
+        sink.write([[7.5, 8.5]])
+        sink.write(np.empty((0, 2)))
+        sink.write(np.asfortranarray(np.arange(4.0).reshape(2, 2)))
+    _, found = read(path)
+    wanted = [[0, 1], [2, 3], [4, 5], [7.5, 8.5], [0, 1], [2, 3]]
+    assert found.tolist() == wanted
+
+
+def test_numpy_reads_the_npy_file_whatever_the_number_of_rows(tmp_path):
+    for rows in (0, 1, 9, 10, 100_000):
+        X = np.arange(rows * 2.0).reshape(rows, 2)
+        found = np.load(written(tmp_path / "X.npy", X, 30_000))
+        np.testing.assert_array_equal(found, X)
+
+
+def test_a_number_of_rows_that_is_known_is_checked(kind, tmp_path, rng):
+    X = incomplete(rng, (6, 2))
+    _, found = read(written(tmp_path / f"X{kind}", X, 4, n_rows=6))
+    np.testing.assert_array_equal(found, X)
+    for said in (5, 7):
+        with pytest.raises(ValueError, match=f"got {said}, and 6 were written"):
+            written(tmp_path / f"Y{kind}", X, 4, n_rows=said)
+    assert files(tmp_path) == [f"X{kind}"]
+
+
+def test_what_was_there_is_replaced_only_at_the_end(kind, tmp_path, rng):
+    path = tmp_path / f"X{kind}"
+    old, new = incomplete(rng, (5, 2)), incomplete(rng, (7, 2))
+    written(path, old, 5)
+    with open_sink(path, n_columns=2) as sink:
+        sink.write(new)
+        np.testing.assert_array_equal(read(path)[1], old)
+    np.testing.assert_array_equal(read(path)[1], new)
+    assert files(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_leaves_what_was_there_and_nothing_else(
+    kind, error, tmp_path, rng
+):
+    path, X = tmp_path / f"X{kind}", incomplete(rng, (5, 2))
+    for there in (False, True):
+        with pytest.raises(error), open_sink(path, n_columns=2) as sink:
+            sink.write(X + 1)
+            raise error
+        assert files(tmp_path) == ([path.name] if there else [])
+        written(path, X, 5)
+    np.testing.assert_array_equal(read(path)[1], X)
+
+
+def test_rows_of_another_width_are_refused(kind, tmp_path):
+    for rows in (np.zeros((2, 3)), np.zeros(2), np.zeros((1, 2, 1))):
+        with (
+            pytest.raises(ValueError, match=r"shape \(k, 2\), got"),
+            open_sink(tmp_path / f"X{kind}", n_columns=2) as sink,
+        ):
+            sink.write(rows)
+    assert files(tmp_path) == []
+
+
+FULL = """
+import resource, sys
+import numpy as np
+from ncarl.io import open_sink
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+X = np.random.default_rng(0).standard_normal((40_000, 10))
+for path in sys.argv[1:]:
+    try:
+        with open_sink(path, n_columns=10) as sink:
+            for first in range(0, 40_000, 1000):
+                sink.write(X[first : first + 1000])
+    except OSError as error:
+        print(error.errno is not None or str(error) != "")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits on files there")
+def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path, rng):
+    kinds = [kind for kind in NEEDS if _at_hand(NEEDS[kind])]
+    X = incomplete(rng, (5, 2))
+    paths = [written(tmp_path / f"X{kind}", X, 5) for kind in kinds]
+    before = files(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True"] * len(kinds), done.stderr
+    assert files(tmp_path) == before
+    for path in paths:
+        np.testing.assert_array_equal(read(path)[1], X)
+
+
+def _at_hand(name):
+    try:
+        __import__(name)
+    except ImportError:
+        return False
+    return True
+
+
+def test_zarr_chunks_are_written_whole(tmp_path, rng, monkeypatch):
+    pytest.importorskip("zarr")
+    monkeypatch.setattr(zarr_module, "CHUNK_SIZE", 12)  # 4 rows of 3 columns
+    X = incomplete(rng, (23, 3))
+    for step in (1, 3, 4, 5, 23):
+        for n_rows in (None, 23):
+            path = written(tmp_path / "X.zarr", X, step, n_rows=n_rows)
+            source, found = read(path)
+            assert source.array.chunks == (4, 3)
+            np.testing.assert_array_equal(found, X)
+
+
+def test_a_folder_that_is_no_zarr_array_is_not_replaced(tmp_path):
+    pytest.importorskip("zarr")
+    (tmp_path / "X.zarr").mkdir()
+    (tmp_path / "X.zarr" / "letter.txt").write_text("dear")
+    with pytest.raises(ValueError, match="no Zarr array, so it is not replaced"):
+        open_sink(tmp_path / "X.zarr", n_columns=2)
+    assert (tmp_path / "X.zarr" / "letter.txt").read_text() == "dear"
+
+
+def test_an_old_array_comes_back_if_the_new_one_cannot_be_put_there(
+    tmp_path, rng, monkeypatch
+):
+    pytest.importorskip("zarr")
+    X = incomplete(rng, (5, 2))
+    path = written(tmp_path / "X.zarr", X, 5)
+    rename = Path.rename
+
+    def fails(self, target):
+        if self.name.endswith(".zarr") and Path(target) == path and self != path:
+            raise OSError("no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(OSError, match="no"):
+        written(path, X + 1, 5)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(read(path)[1], X)
+    assert files(tmp_path) == ["X.zarr"]
+
+
+def test_permissions_are_those_of_a_new_or_the_old_file(kind, tmp_path):
+    path, plain = tmp_path / f"X{kind}", tmp_path / "plain"
+    plain.mkdir() if kind == ".zarr" else plain.touch()
+    usual = plain.stat().st_mode
+    written(path, np.ones((1, 2)), 1)
+    assert path.stat().st_mode == usual
+    private = 0o700 if kind == ".zarr" else 0o600
+    path.chmod(private)
+    written(path, np.ones((1, 2)), 1)
+    assert path.stat().st_mode & 0o777 == private
+
+
+def test_an_unknown_ending_is_refused_with_those_that_are_known(tmp_path):
+    for name in ("X.xlsx", "X", "X.npz", "X.gz"):
+        with pytest.raises(ValueError, match=r"\.npy, \.zarr, \.parquet.*X"):
+            open_sink(tmp_path / name, n_columns=2)
+
+
+def test_a_folder_that_is_not_there_is_named_before_the_work(kind, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere.*does not exist"):
+        open_sink(tmp_path / "nowhere" / f"X{kind}", n_columns=2)
+
+
+def test_a_folder_is_not_taken_for_a_file(tmp_path):
+    (tmp_path / "X.npy").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        open_sink(tmp_path / "X.npy", n_columns=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_columns": 0}, "n_columns must be a whole number of at least 1, got 0"),
+        ({"n_columns": 1.5}, "n_columns must be"),
+        ({"n_columns": 2, "n_rows": -1}, "n_rows must be"),
+        ({"n_columns": 2, "names": ["a"]}, "each of the 2 columns, got 1"),
+        ({"n_columns": 2, "dtype": "int64"}, "float32 or float64, got int64"),
+    ],
+)
+def test_wrong_parameters_are_named(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        open_sink(tmp_path / "X.npy", **options)
+
+
+def test_parquet_columns_must_differ_in_name(tmp_path):
+    pytest.importorskip("pyarrow")
+    with pytest.raises(ValueError, match="'a' more than once"):
+        open_sink(tmp_path / "X.parquet", n_columns=2, names=["a", "a"])
+
+
+def test_equal_tables_give_equal_packed_files(tmp_path, rng):
+    pytest.importorskip("pyarrow")
+    X = incomplete(rng, (9, 2))
+    one = written(tmp_path / "one.csv.gz", X, 4).read_bytes()
+    assert written(tmp_path / "two.csv.gz", X, 4).read_bytes() == one
+    assert one[4:8] == bytes(4)  # no time stamp
+
+
+def test_a_missing_library_is_named_before_the_work(tmp_path, monkeypatch):
+    for known in [known for known in sys.modules if known.split(".")[0] == "pyarrow"]:
+        monkeypatch.delitem(sys.modules, known)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"pyarrow.*ncarl\[cli\]"):
+        open_sink(tmp_path / "X.csv", n_columns=2)

@@ -1,0 +1,303 @@
+"""CSV, TSV and Parquet files as sources of rows."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+
+from ncarl.exceptions import BrokenFileError
+from ncarl.io import open_rows
+from ncarl.io.tables import ReadOptions, read_table
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def put(path, text):
+    path.write_text(text, newline="")
+    return path
+
+
+def values(source):
+    """The matrix of a source."""
+    rows = []
+    for chunk in source:
+        for i in range(chunk.shape[0]):
+            row = np.full(source.n_columns, np.nan)
+            there = slice(chunk.indptr[i], chunk.indptr[i + 1])
+            row[chunk.indices[there]] = chunk.values[there]
+            rows.append(row.tolist())
+    return rows
+
+
+def assert_holds(source, wanted):
+    np.testing.assert_array_equal(np.array(values(source)), np.array(wanted, float))
+
+
+def test_numbers_booleans_and_nulls_of_parquet_are_read(tmp_path):
+    table = pa.table(
+        {
+            "half": pa.array([1.5, None, 2.5], pa.float32()),
+            "whole": pa.array([1, 2, None], pa.int64()),
+            "yes": pa.array([True, None, False]),
+            "none": pa.nulls(3),
+            "exact": pa.array([1, None, 2], pa.int32()).cast(pa.decimal128(12, 2)),
+        }
+    )
+    pq.write_table(table, tmp_path / "X.parquet")
+    source = open_rows(tmp_path / "X.parquet", rows_per_chunk=2)
+    gap = np.nan
+    wanted = [[1.5, 1, 1, gap, 1], [gap, 2, gap, gap, gap], [2.5, gap, 0, gap, 2]]
+    assert_holds(source, wanted)
+    assert source.names == ("half", "whole", "yes", "none", "exact")
+    assert (source.n_rows, source.dtype) == (3, np.float64)
+
+
+def test_small_floats_of_parquet_stay_small(tmp_path):
+    pq.write_table(pa.table({"a": pa.array([1.5], pa.float32())}), tmp_path / "X.pq")
+    assert open_rows(tmp_path / "X.pq").dtype == np.float32
+
+
+def test_columns_choose_and_order(tmp_path):
+    table = pa.table({"a": [1.0], "t": ["x"], "b": [2.0]})
+    pq.write_table(table, tmp_path / "X.parquet")
+    put(tmp_path / "X.csv", "a,t,b\n1,x,2\n")
+    for path in (tmp_path / "X.parquet", tmp_path / "X.csv"):
+        source = open_rows(path, columns=["b", "a"])
+        assert source.names == ("b", "a")
+        assert_holds(source, [[2.0, 1.0]])
+        with pytest.raises(ValueError, match=r"'c', which .* does not have.*'a', 't'"):
+            open_rows(path, columns=["c"])
+        with pytest.raises(TypeError, match=r"\['a'\]"):
+            open_rows(path, columns="a")
+        with pytest.raises(ValueError, match="at least one column"):
+            open_rows(path, columns=[])
+        with pytest.raises(ValueError, match="twice: 'a'"):
+            open_rows(path, columns=["a", "a"])
+
+
+def test_columns_of_words_are_named_with_the_option_that_leaves_them_out(tmp_path):
+    table = pa.table({"a": [1.0], "t": ["x"], "d": [b"y"]})
+    pq.write_table(table, tmp_path / "X.parquet")
+    with pytest.raises(ValueError, match=r"'t' \(string\), 'd' \(binary\).*columns="):
+        open_rows(tmp_path / "X.parquet")
+
+
+def test_the_index_of_a_frame_is_no_column(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=pd.Index([7, 8], name="id"))
+    frame.to_parquet(tmp_path / "X.parquet")
+    assert open_rows(tmp_path / "X.parquet").names == ("a",)
+    assert_holds(open_rows(tmp_path / "X.parquet", columns=["id"]), [[7], [8]])
+
+
+def test_row_groups_are_put_together_and_cut(tmp_path, check, rng):
+    X = rng.standard_normal((40, 2))
+    table = pa.table({"a": X[:, 0], "b": X[:, 1]})
+    for size in (3, 7, 40):
+        pq.write_table(table, tmp_path / "X.parquet", row_group_size=size)
+        for rows in (2, 7, 9, 100):
+            check(open_rows(tmp_path / "X.parquet", rows_per_chunk=rows), X, rows)
+    pq.write_table(table, tmp_path / "X.parquet", row_group_size=3)
+    found = open_rows(tmp_path / "X.parquet", rows_per_chunk=9)
+    assert [chunk.shape[0] for chunk in found] == [9, 9, 9, 9, 4]
+    assert (
+        len(open_rows(tmp_path / "X.parquet", rows_per_chunk=3).chunk_loaders()) == 14
+    )
+
+
+def test_chunks_deep_in_a_row_group_have_no_loaders(tmp_path):
+    pq.write_table(pa.table({"a": np.arange(100.0)}), tmp_path / "X.parquet")
+    assert open_rows(tmp_path / "X.parquet", rows_per_chunk=1).chunk_loaders() is None
+    assert (
+        len(open_rows(tmp_path / "X.parquet", rows_per_chunk=50).chunk_loaders()) == 2
+    )
+
+
+def test_files_of_a_folder_must_have_the_same_columns(tmp_path):
+    pq.write_table(pa.table({"a": [1.0], "b": [2.0]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"b": [4.0], "a": [3.0]}), tmp_path / "2.parquet")
+    (tmp_path / "_SUCCESS").write_text("")
+    assert_holds(open_rows(tmp_path), [[1, 2], [3, 4]])
+    pq.write_table(pa.table({"a": [3.0]}), tmp_path / "3.parquet")
+    with pytest.raises(ValueError, match=r"3\.parquet.*'b'"):
+        open_rows(tmp_path)
+
+
+def test_a_folder_without_tables_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="must hold Parquet files"):
+        open_rows(tmp_path)
+
+
+@pytest.mark.parametrize("word", ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"])
+def test_words_for_missing_cells_are_gaps(word, tmp_path):
+    path = put(tmp_path / "X.csv", f'a,b\n{word},1\n 2 , {word}\n"{word}",3\n')
+    assert_holds(open_rows(path), [[np.nan, 1], [2, np.nan], [np.nan, 3]])
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "wanted"),
+    [
+        ("a,b\n1,2\n", ("a", "b"), [[1, 2]]),
+        ("1,2\n3,4\n", None, [[1, 2], [3, 4]]),
+        ('"1","2"\n3,4\n', ("1", "2"), [[3, 4]]),
+        ('"1","2"\n"3","4"\n', None, [[1, 2], [3, 4]]),
+        ("a;b\n1;2\n", ("a", "b"), [[1, 2]]),
+        ("\ufeffa,b\r\n1,2\r\n", ("a", "b"), [[1, 2]]),
+        ("\n\na,b\n\n1,2\n\n", ("a", "b"), [[1, 2]]),
+        ("a\n1\n\n3\n", ("a",), [[1], [np.nan], [3]]),
+        ("\n1\n3", None, [[np.nan], [1], [3]]),
+        ('"a\nb",c\n1,2\n', ("a\nb", "c"), [[1, 2]]),
+        ("a,,c\n1,2,3", ("a", "2", "c"), [[1, 2, 3]]),
+        # What pandas writes of a frame whose rows and columns are counted.
+        (",0,1\n0,5,\n1,6,7\n", ("column 1", "0", "1"), [[0, 5, np.nan], [1, 6, 7]]),
+        ("NA,1\n2,3\n", None, [[np.nan, 1], [2, 3]]),
+        ("a,b\n1e3,-2.5E-1\n", ("a", "b"), [[1000, -0.25]]),
+    ],
+)
+def test_text_tables_are_read_as_they_are_written(text, names, wanted, tmp_path):
+    source = open_rows(put(tmp_path / "X.csv", text))
+    assert source.names == names
+    assert source.n_rows is None
+    assert_holds(source, wanted)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_a_first_line_of_years_is_a_header(ending, tmp_path, rng):
+    X = rng.normal(10.0, 1.0, (30, 5))
+    lines = ["2001,2002,2003,2004,2005", *(",".join(map(repr, x)) for x in X.tolist())]
+    source = open_rows(put(tmp_path / "X.csv", ending.join(lines)))
+    assert source.names == ("2001", "2002", "2003", "2004", "2005")
+    assert_holds(source, X)
+    assert open_rows(tmp_path / "X.csv", columns=["2004"]).n_columns == 1
+
+
+YEARS, ROWS = "2001,2002,2003\n", "11,12,10\n10,9.5,\n9,10,10.5\n8.5,11,9\n"
+WITH_HEADER = [
+    "a,b\n1,2\n",
+    "a,2\n1,2\n",
+    "inf,1\n1,2\n",
+    "1_0,2\n3,4\n",
+    "a\n1\n\n3\n",
+    '"a\nb","c"\n1,2\n',
+    '"1","2"\n3,4\n',
+    '"1"\n\n"3"\n',
+    ' "1", "2"\n3,4\n',
+    YEARS + ROWS,
+    "\n\n" + YEARS + "\n" + ROWS,
+    (YEARS + ROWS).replace(",", ";"),
+    '"2001","2002","2003"\n' + ROWS.replace("11", '"11"'),
+    ",2008,2009,2010\nA,1.2,,3\nB,2,3,1\n",
+    ",0,1\n0,0.5,\n1,-3,4\n",
+    ",1,2,3,4,5\n7,1,1,1,1,1\n",
+    # Blank lines are not among the fifty rows below that are looked at.
+    YEARS + ROWS * 13 + YEARS,
+    YEARS + "\n" * 60 + ROWS,
+]
+WITHOUT_HEADER = [
+    "1,2\n3,4\n",
+    "1,2,3\n",
+    "NA,1\n2,3\n",
+    "\n1\n3\n",
+    "1\n\n3\n",
+    '\n"1"\n3\n',
+    '"1","2"\n"3","4"\n',
+    '"1",2\n3,4\n',
+    ",2,4\n5,1,5\n3,5,1\n1,3,3\n",
+    YEARS,
+    YEARS + ROWS + "2000,2001,2002\n",
+    YEARS + ROWS * 12 + "9,9,9\n" + YEARS,
+    YEARS + "\n" * 60 + ROWS + YEARS,
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [(text, True) for text in WITH_HEADER] + [(text, False) for text in WITHOUT_HEADER],
+)
+def test_the_first_line_is_a_header_if_it_is_one_for_whole_tables(
+    text, header, tmp_path
+):
+    path = put(tmp_path / "X.csv", text)
+    assert read_table(path, ReadOptions()).header == header
+    assert (open_rows(path).names is not None) == header
+
+
+def test_a_header_without_rows_is_refused_by_both_readers(tmp_path):
+    path = put(tmp_path / "X.csv", ",1,2,3,4,5\n")
+    with pytest.raises(ValueError, match="a header and no row"):
+        read_table(path, ReadOptions())
+    with pytest.raises(ValueError, match="a header and no row"):
+        list(open_rows(path))
+
+
+def test_tabs_and_gzip_are_unpacked(tmp_path):
+    (tmp_path / "X.tsv.gz").write_bytes(gzip.compress(b"a;b\tc\n1\t2\n"))
+    source = open_rows(tmp_path / "X.tsv.gz")
+    assert source.names == ("a;b", "c")
+    assert_holds(source, [[1, 2]])
+
+
+def test_a_column_does_not_change_its_type_between_chunks(tmp_path):
+    lines = ["a,b"] + ["1,NA"] * 200_000 + ["2.5,7"]
+    path = put(tmp_path / "X.csv", "\n".join(lines))
+    source = open_rows(path, rows_per_chunk=150_000)
+    found = list(source)
+    assert [chunk.shape[0] for chunk in found] == [150_000, 50_001]
+    assert found[0].n_observed == 150_000
+    assert found[1].values[-2:].tolist() == [2.5, 7.0]
+
+
+def test_a_bad_cell_is_named_by_column_and_line(tmp_path):
+    lines = ["a,b"] + ["1,2"] * 100 + ["3,oops", "4,5"]
+    path = put(tmp_path / "X.csv", "\n".join(lines))
+    with pytest.raises(ValueError, match=r"'oops' in column 'b', line 102.*columns="):
+        list(open_rows(path))
+    assert len(values(open_rows(path, columns=["a"]))) == 102
+
+
+def test_a_ragged_line_is_named(tmp_path):
+    path = put(tmp_path / "X.csv", "a,b\n1,2\n3\n")
+    with pytest.raises(ValueError, match="line 3 has 1 cells, the first line has 2"):
+        list(open_rows(path))
+
+
+def test_an_infinite_cell_is_named(tmp_path):
+    path = put(tmp_path / "X.csv", "a,b\n1,2\n3,inf\n")
+    with pytest.raises(ValueError, match=r"finite.* row 1, column 1"):
+        list(open_rows(path))
+
+
+def test_empty_tables_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="is empty"):
+        open_rows(put(tmp_path / "X.csv", "\n\n"))
+    with pytest.raises(ValueError, match="a header and no row"):
+        list(open_rows(put(tmp_path / "X.csv", "a,b\n")))
+
+
+def test_columns_of_a_table_without_names_cannot_be_chosen(tmp_path):
+    with pytest.raises(ValueError, match="first line with names"):
+        open_rows(put(tmp_path / "X.csv", "1,2\n"), columns=["1"])
+
+
+def test_names_that_come_twice_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="twice: 'a'"):
+        open_rows(put(tmp_path / "X.csv", "a,a\n1,2\n"))
+
+
+def test_a_packed_table_that_was_cut_off_is_called_broken(tmp_path):
+    lines = [f"{k},{k * k}" for k in range(20_000)]
+    packed = gzip.compress("\n".join(["a,b", *lines]).encode())
+    (tmp_path / "X.csv.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(BrokenFileError, match=r"X\.csv\.gz"):
+        list(open_rows(tmp_path / "X.csv.gz"))
+
+
+def test_lines_longer_than_a_piece_are_read(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr("ncarl.io.csv.BLOCK_BYTES", 1 << 12)
+    X = rng.standard_normal((3, 1000))
+    text = "\n".join(",".join(map(repr, row)) for row in X.tolist())
+    (first, *_) = open_rows(put(tmp_path / "X.csv", text), rows_per_chunk=1)
+    assert first.values.tobytes() == X[0].tobytes()

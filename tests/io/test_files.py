@@ -1,0 +1,341 @@
+"""Atomic writes and archives: files are complete or absent, damage is detected."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_array_equal
+
+from ncarl.exceptions import BrokenFileError
+from ncarl.io import files
+from ncarl.io.files import (
+    HEADER_NAME,
+    MAGIC,
+    TEMPORARY_MARKER,
+    atomic_write,
+    read_archive,
+    write_archive,
+)
+
+MB = 1 << 20
+HEADERS = {"kind": "thing", "note": "ä, NaN and all", "x": float("inf")}
+ARRAYS = {"K": np.arange(12.0).reshape(3, 4), "a/b:c": np.array(["x", "yz"])}
+within_a_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state.x"
+
+
+def raw(path, body):
+    """A file whose checksum is right, whatever its body."""
+    path.write_bytes(MAGIC + hashlib.sha256(body).digest() + body)
+
+
+class TestRoundTrip:
+    @within_a_folder
+    @given(
+        array=hnp.arrays(
+            st.sampled_from(["f8", "f4", ">f8", "i4", "?", "U3", "c16"]),
+            hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
+        ),
+        order=st.sampled_from("CF"),
+    )
+    def test_arrays_come_back_as_they_lay(self, path, array, order):
+        laid = np.asarray(array, order=order)
+        apart = np.atleast_1d(laid)[..., ::2]
+        write_archive(path, HEADERS, {"x": laid, "every other": apart})
+        header, found = read_archive(path, "thing")
+        assert header == {**HEADERS, "version": 1}
+        assert list(found) == ["x", "every other"]
+        assert_array_equal(found["x"], laid, strict=True)
+        assert_array_equal(found["every other"], apart, strict=True)
+        assert found["x"].flags.f_contiguous == laid.flags.f_contiguous
+        assert found["x"].flags.c_contiguous == laid.flags.c_contiguous
+
+    @pytest.mark.parametrize("length", [0, 1, MB // 8 - 1, MB // 8, MB // 8 + 1, MB])
+    def test_pieces_fit_together(self, path, length):
+        array = np.random.default_rng(0).random(length)
+        write_archive(path, HEADERS, {"x": array})
+        assert_array_equal(read_archive(path, "thing")[1]["x"], array, strict=True)
+
+    def test_the_same_state_is_the_same_bytes(self, path, tmp_path):
+        write_archive(path, HEADERS, ARRAYS)
+        write_archive(tmp_path / "other", HEADERS, ARRAYS)
+        assert path.read_bytes() == (tmp_path / "other").read_bytes()
+
+    def test_large_files_have_large_offsets(self, path, monkeypatch):
+        # As if a kilobyte were four gigabytes.
+        monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1000)
+        big = {f"x{k}": np.arange(400.0) + k for k in range(5)}
+        write_archive(path, HEADERS, big)
+        assert b"PK\x06\x06" in path.read_bytes()
+        _, found = read_archive(path, "thing")
+        assert all((found[name] == big[name]).all() for name in big)
+
+    def test_files_of_the_earlier_writer_are_read(self, path):
+        body = io.BytesIO()
+        words = np.frombuffer(b'{"version": 1, "kind": "thing"}', dtype=np.uint8)
+        np.savez(body, **{HEADER_NAME: words, **ARRAYS})
+        raw(path, body.getvalue())
+        header, found = read_archive(path, "thing")
+        assert header == {"version": 1, "kind": "thing"}
+        assert all((found[name] == ARRAYS[name]).all() for name in ARRAYS)
+
+    def test_the_earlier_reader_reads_what_is_written_now(self, path):
+        write_archive(path, HEADERS, ARRAYS)
+        data = path.read_bytes()
+        digest, body = data[len(MAGIC) :][:32], data[len(MAGIC) + 32 :]
+        assert hashlib.sha256(body).digest() == digest
+        with np.load(io.BytesIO(body), allow_pickle=False) as found:
+            assert set(found.files) == {HEADER_NAME, *ARRAYS}
+            assert_array_equal(found["K"], ARRAYS["K"])
+
+    def test_another_kind_is_refused_before_its_arrays_are_read(self, path):
+        write_archive(path, HEADERS, ARRAYS)
+        with pytest.raises(BrokenFileError, match="holds a thing, expected a model"):
+            read_archive(path, "model", "checkpoint")
+        assert read_archive(path, "model", "thing")[0]["kind"] == "thing"
+
+
+class TestMemory:
+    @pytest.mark.parametrize("order", ["C", "F", "every other"])
+    def test_no_second_copy_is_made(self, path, order):
+        side = 1600
+        array = np.random.default_rng(0).random((side, side))  # 20 MB
+        if order == "every other":
+            array = array[:, ::2]
+        else:
+            array = np.asarray(array, order=order)
+        assert self.peak(lambda: write_archive(path, HEADERS, {"x": array})) < 4 * MB
+        read = self.peak(lambda: read_archive(path, "thing"))
+        assert array.nbytes < read < array.nbytes + 4 * MB
+
+    def peak(self, work):
+        """Most bytes that were asked for at once."""
+        tracemalloc.start()
+        work()
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sound") / "x"
+    write_archive(path, HEADERS, ARRAYS)
+    return path.read_bytes()
+
+
+class TestDamage:
+    def refused(self, path, data):
+        path.write_bytes(data)
+        with pytest.raises(BrokenFileError, match=r"state\.x"):
+            read_archive(path, "thing")
+
+    def test_one_bit_anywhere(self, path, sound):
+        for place in range(len(sound) * 8):
+            data = bytearray(sound)
+            data[place // 8] ^= 1 << place % 8
+            self.refused(path, data)
+
+    @within_a_folder
+    @given(data=st.data())
+    def test_any_few_bytes(self, path, sound, data):
+        place = data.draw(st.integers(0, len(sound) - 1))
+        other = data.draw(st.binary(min_size=1, max_size=16))
+        spoiled = (sound[:place] + other + sound[place + len(other) :])[: len(sound)]
+        if spoiled != sound:
+            self.refused(path, spoiled)
+
+    def test_any_length(self, path, sound):
+        for length in range(len(sound)):
+            self.refused(path, sound[:length])
+        self.refused(path, sound + b"\0")
+        path.write_bytes(sound)
+        assert_array_equal(read_archive(path, "thing")[1]["K"], ARRAYS["K"])
+
+    def test_bytes_that_never_reached_the_disk(self, path, sound):
+        # What a file system may give after a power cut: the length, but zeros.
+        for start in range(0, len(sound), 64):
+            self.refused(path, sound[:start] + bytes(len(sound) - start))
+
+    def test_a_size_out_of_bounds_is_not_asked_for(self, path):
+        # With a checksum that is right: as an attacker would write it.
+        whole = np.lib.format.header_data_from_array_1_0(np.ones(3))
+        huge = io.BytesIO()
+        np.lib.format.write_array_header_1_0(huge, {**whole, "shape": (1 << 40,)})
+        words = np.frombuffer(b'{"version": 1, "kind": "thing"}', dtype=np.uint8)
+        body = io.BytesIO()
+        np.savez(body, **{HEADER_NAME: words})
+        with zipfile.ZipFile(body, "a") as parts:
+            parts.writestr("x.npy", huge.getvalue() + bytes(24))
+        raw(path, body.getvalue())
+        with pytest.raises(BrokenFileError, match="damaged"):
+            read_archive(path, "thing")
+
+    def test_packed_parts_are_refused(self, path):
+        words = np.frombuffer(b'{"version": 1, "kind": "thing"}', dtype=np.uint8)
+        body = io.BytesIO()
+        np.savez_compressed(body, **{HEADER_NAME: words, "x": np.zeros(MB)})
+        raw(path, body.getvalue())
+        with pytest.raises(BrokenFileError, match="damaged"):
+            read_archive(path, "thing")
+
+    def test_the_error_says_what_to_do(self, path, sound):
+        for data, words in {
+            b"": "is empty.*remove it",
+            b"hello": "not a file written by ncarl.*move it away",
+            sound[:-1]: "damaged.*sound copy in its place, or remove it",
+        }.items():
+            path.write_bytes(data)
+            with pytest.raises(BrokenFileError, match=words):
+                read_archive(path, "thing")
+
+
+KILLED = """
+import os, signal, sys
+from ncarl.io.files import atomic_write
+with atomic_write(sys.argv[1]) as temporary:
+    temporary.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class TestReplacing:
+    def names(self, path):
+        return sorted(other.name for other in path.parent.iterdir())
+
+    def test_what_a_killed_process_left_is_swept(self, path):
+        path.write_bytes(b"old")
+        for other in (path, path.with_suffix(".y")):
+            done = subprocess.run([sys.executable, "-c", KILLED, other], check=False)
+            assert done.returncode == -signal.SIGKILL
+        assert path.read_bytes() == b"old"
+        assert len(self.names(path)) == 3
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(b"new")
+        assert path.read_bytes() == b"new"
+        left = self.names(path)
+        assert len(left) == 2
+        assert left[0].startswith(".state.y")  # of another file
+
+    def test_what_another_writes_at_the_moment_is_left_alone(self, path):
+        with atomic_write(path) as first:
+            first.write_bytes(b"first")
+            with atomic_write(path) as second:
+                assert second != first
+                second.write_bytes(b"second")
+            assert path.read_bytes() == b"second"
+            assert first.read_bytes() == b"first"
+        assert path.read_bytes() == b"first"
+        assert self.names(path) == ["state.x"]
+
+    def test_hidden_files_of_the_user_are_left_alone(self, path):
+        own = [
+            ".state.x.settings",
+            f".state.x{TEMPORARY_MARKER}12345678",
+            ".state.x.12345678.x",
+        ]
+        for name in own:
+            (path.parent / name).touch()
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(b"new")
+        assert self.names(path) == sorted([*own, "state.x"])
+
+    def test_a_file_swept_before_it_was_locked_is_made_again(self, path, monkeypatch):
+        real, made = files.tempfile.mkstemp, []
+
+        def swept(**options):
+            handle, name = real(**options)
+            made.append(name)
+            if len(made) == 1:
+                Path(name).unlink()
+            return handle, name
+
+        monkeypatch.setattr(files.tempfile, "mkstemp", swept)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(b"new")
+        assert len(made) == 2
+        assert path.read_bytes() == b"new"
+
+    @pytest.mark.parametrize("missing", ["module", "support"])
+    def test_where_there_are_no_locks_files_are_written_all_the_same(
+        self, path, monkeypatch, missing
+    ):
+        (path.parent / f".state.x{TEMPORARY_MARKER}12345678.x").touch()
+
+        def refuse(handle, how):
+            raise OSError(errno.ENOTSUP, "no locks")
+
+        if missing == "module":
+            monkeypatch.setattr(files, "fcntl", None)
+        else:
+            monkeypatch.setattr(files.fcntl, "flock", refuse)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(b"new")
+        assert path.read_bytes() == b"new"
+        assert self.names(path) == [f".state.x{TEMPORARY_MARKER}12345678.x", "state.x"]
+
+    def test_the_file_is_synced_before_it_moves_and_the_folder_after(
+        self, path, monkeypatch
+    ):
+        done, sync, move = [], os.fsync, Path.replace
+
+        def fsync(handle):
+            done.append("folder" if Path(f"/dev/fd/{handle}").is_dir() else "file")
+            sync(handle)
+
+        def replace(self, target):
+            done.append("move")
+            return move(self, target)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(Path, "replace", replace)
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(b"new")
+        assert done == ["file", "move", "folder"]
+
+    @pytest.mark.parametrize(("code", "told"), [(errno.EINVAL, False), (5, True)])
+    def test_a_folder_that_cannot_be_synced(self, path, monkeypatch, code, told):
+        calls, sync = [], os.fsync
+
+        def fsync(handle):
+            calls.append(handle)
+            if len(calls) == 2:
+                raise OSError(code, "no")
+            sync(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        if told:
+            with pytest.raises(OSError, match="no"), atomic_write(path) as temporary:
+                temporary.write_bytes(b"new")
+        else:
+            with atomic_write(path) as temporary:
+                temporary.write_bytes(b"new")
+        assert self.names(path) == ["state.x"]
+
+    def test_nothing_is_left_of_what_fails(self, path):
+        path.write_bytes(b"old")
+        with pytest.raises(KeyboardInterrupt), atomic_write(path) as temporary:
+            temporary.write_bytes(b"half")
+            raise KeyboardInterrupt
+        assert path.read_bytes() == b"old"
+        assert self.names(path) == ["state.x"]

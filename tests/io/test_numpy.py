@@ -1,0 +1,189 @@
+"""Arrays and sparse matrices in NPY and NPZ files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from ncarl.exceptions import BrokenFileError
+from ncarl.io import numpy as npz_module
+from ncarl.io import open_rows
+from ncarl.observations import Observations
+
+
+@pytest.fixture
+def csr(X):
+    """The observed entries as a sparse matrix."""
+    return Observations.from_dense(X).to_csr()
+
+
+@pytest.mark.parametrize("kind", ["csc", "coo", "bsr", "dia"])
+def test_other_sparse_formats_are_refused_with_the_way_to_convert(kind, csr, tmp_path):
+    sparse.save_npz(tmp_path / "X.npz", csr.asformat(kind))
+    with pytest.raises(ValueError, match=rf"'csr'.*got '{kind}'.*tocsr"):
+        open_rows(tmp_path / "X.npz")
+
+
+def test_several_arrays_are_refused_with_their_names(tmp_path, X):
+    np.savez(tmp_path / "X.npz", one=X, two=X)
+    with pytest.raises(ValueError, match="one, two"):
+        open_rows(tmp_path / "X.npz")
+
+
+def test_a_packed_dense_array_is_refused_with_the_way_out(tmp_path, X):
+    np.savez_compressed(tmp_path / "X.npz", one=X)
+    with pytest.raises(ValueError, match=r"compressed.*numpy\.save"):
+        open_rows(tmp_path / "X.npz")
+
+
+def test_pieces_of_the_row_starts_do_not_show(csr, X, tmp_path, monkeypatch, check):
+    monkeypatch.setattr(npz_module, "INDPTR_PIECE", 4)
+    sparse.save_npz(tmp_path / "X.npz", csr, compressed=False)
+    for rows in (None, 1, 3, 4, 7, 30):
+        source = open_rows(tmp_path / "X.npz", rows_per_chunk=rows)
+        check(source, X, rows)
+        sizes = [chunk.shape[0] for chunk in source]
+        assert rows is None or all(size == rows for size in sizes[:-1])
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_chunks_without_an_entry_are_read(compressed, tmp_path, check):
+    X = np.full((6, 3), np.nan)
+    X[3, 1] = 2.0
+    csr = Observations.from_dense(X).to_csr()
+    sparse.save_npz(tmp_path / "X.npz", csr, compressed=compressed)
+    check(open_rows(tmp_path / "X.npz", rows_per_chunk=1), X, 1)
+
+
+def test_unsorted_and_missing_entries_are_put_right(tmp_path):
+    parts = ([3.0, 1.0, np.nan, 0.0], [2, 0, 1, 0], [0, 2, 2, 4])
+    sparse.save_npz(tmp_path / "X.npz", sparse.csr_array(parts, shape=(3, 3)))
+    (chunk,) = open_rows(tmp_path / "X.npz")
+    assert chunk.indices.tolist() == [0, 2, 0]
+    assert chunk.values.tolist() == [1.0, 3.0, 0.0]
+    assert chunk.indptr.tolist() == [0, 2, 2, 3]
+
+
+def test_an_entry_stored_twice_is_refused_with_its_chunk(tmp_path):
+    parts = ([1.0, 2.0, 3.0], [0, 1, 1], [0, 1, 1, 3])
+    sparse.save_npz(tmp_path / "X.npz", sparse.csr_array(parts, shape=(3, 2)))
+    source = open_rows(tmp_path / "X.npz", rows_per_chunk=2)
+    with pytest.raises(ValueError, match=r"rows from 2 on.*twice.*row 0, column 1"):
+        list(source)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"indices": np.array([0, 9, 1], np.int32)},
+        {"indices": np.array([0, -1, 1], np.int32)},
+        {"indptr": np.array([0, 2, 1, 3])},
+        {"indptr": np.array([1, 2, 2, 3])},
+        {"indptr": np.array([0, 2, 2, 2])},
+        {"indptr": np.array([0, 3])},
+        {"indices": np.array([0, 1], np.int32)},
+        {"indices": np.array([0.0, 1.0, 1.0])},
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_called_damaged(change, tmp_path):
+    good = {
+        "format": np.array(b"csr"),
+        "shape": np.array([3, 2]),
+        "data": np.ones(3),
+        "indices": np.array([0, 1, 1], np.int32),
+        "indptr": np.array([0, 2, 2, 3]),
+    }
+    np.savez(tmp_path / "X.npz", **good)
+    list(open_rows(tmp_path / "X.npz"))
+    np.savez(tmp_path / "X.npz", **{**good, **change})
+    with pytest.raises(BrokenFileError, match="damaged"):
+        list(open_rows(tmp_path / "X.npz"))
+
+
+def test_a_flipped_bit_in_a_packed_file_is_noticed(tmp_path, rng):
+    csr = Observations.from_dense(rng.standard_normal((50, 8))).to_csr()
+    sparse.save_npz(tmp_path / "X.npz", csr)
+    raw = bytearray((tmp_path / "X.npz").read_bytes())
+    source = open_rows(tmp_path / "X.npz")
+    place = max(len(raw) // 2, 10)
+    raw[place] ^= 0x10
+    (tmp_path / "X.npz").write_bytes(raw)
+    with pytest.raises(ValueError, match=r"NPZ|damaged|changed|array|cut off"):
+        list(open_rows(tmp_path / "X.npz"))
+    with pytest.raises(ValueError, match="changed"):
+        list(source)
+
+
+def test_a_file_that_was_cut_off_is_called_broken(tmp_path, X):
+    np.save(tmp_path / "X.npy", X)
+    raw = (tmp_path / "X.npy").read_bytes()
+    (tmp_path / "X.npy").write_bytes(raw[:-8])
+    with pytest.raises(BrokenFileError, match="cut off"):
+        open_rows(tmp_path / "X.npy")
+
+
+def test_an_array_of_one_axis_is_refused(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros(4))
+    with pytest.raises(ValueError, match=r"two axes.*\(4,\)"):
+        open_rows(tmp_path / "X.npy")
+
+
+MEASURE = """
+import sys
+from ncarl.io import open_rows
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+def read(*paths):
+    seen = sum(chunk.n_observed for path in paths for chunk in open_rows(path))
+    print(seen, peak())
+
+read(*sys.argv[1:3])
+read(*sys.argv[3:5])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here")
+def test_ten_times_the_rows_take_no_more_memory(tmp_path):
+    counts = []
+    for name, rows in (("small", 5_000), ("large", 50_000)):
+        # A file of zeros, which takes no room on the disk.
+        array = np.lib.format.open_memmap(
+            tmp_path / f"{name}.npy", "w+", np.float64, (rows, 500)
+        )
+        del array
+        entries = rows * 320
+        indices = np.resize(np.arange(320, dtype=np.int32), entries)
+        np.savez(
+            tmp_path / f"{name}.npz",
+            format=np.array(b"csr"),
+            shape=np.array([rows, 500]),
+            data=np.zeros(entries),
+            indices=indices,
+            indptr=np.arange(rows + 1) * 320,
+        )
+        counts.append(rows * 820)
+    files = [
+        str(tmp_path / f"{name}.{end}")
+        for name in ("small", "large")
+        for end in ("npy", "npz")
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(MEASURE), *files],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (few, small), (many, large) = (
+        map(int, s.split()) for s in done.stdout.split("\n")[:2]
+    )
+    assert [few, many] == counts
+    assert large < 1.1 * small

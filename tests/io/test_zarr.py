@@ -1,0 +1,134 @@
+"""Zarr and Dask arrays as sources of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from ncarl.io import open_rows
+from ncarl.observations import Observations
+
+
+def test_dask_blocks_are_whole_rows(X, check):
+    da = pytest.importorskip("dask.array")
+    array = da.from_array(X, chunks=(10, 3))
+    for rows in (None, 4, 30):
+        source = open_rows(array, rows_per_chunk=rows)
+        check(source, X, rows)
+        assert (source.n_rows, source.chunk_loaders()) == (23, None)
+    source = open_rows(array)
+    computed = [chunk.compute() for chunk in source.delayed_chunks]
+    assert [chunk.shape for chunk in computed] == [(10, 4), (10, 4), (3, 4)]
+    assert all(isinstance(chunk, Observations) for chunk in computed)
+
+
+def test_dask_arrays_of_unknown_length_are_read(X, check):
+    da = pytest.importorskip("dask.array")
+    array = da.from_array(X, chunks=(10, 2))
+    some = array[da.from_array(np.arange(23) > 11, chunks=10)]
+    source = open_rows(some)
+    assert source.n_rows is None
+    check(source, X[12:])
+    assert source.delayed_chunks[0].compute().shape == (0, 4)
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        open_rows(some, rows_per_chunk=3)
+
+
+def test_large_dask_blocks_are_cut():
+    da = pytest.importorskip("dask.array")
+    source = open_rows(da.zeros((4000, 1000), chunks=(4000, 1000)))
+    assert len(source.delayed_chunks) == 4
+
+
+def test_delayed_blocks_of_any_kind_are_computed_in_turn(X, check):
+    dask = pytest.importorskip("dask")
+    rest = Observations.from_dense(X[9:]).to_csr()
+    blocks = [dask.delayed(X[:9]), dask.delayed(sparse.csr_array(rest))]
+    source = open_rows(blocks)
+    check(source, X)
+    assert len(source.delayed_chunks) == 2
+    with pytest.raises(ValueError, match="rows_per_chunk must be left out"):
+        open_rows(blocks, rows_per_chunk=2)
+    with pytest.raises(TypeError, match="block 1 of X must be delayed"):
+        open_rows([blocks[0], X])
+
+
+def test_a_delayed_block_of_another_width_is_named(X):
+    dask = pytest.importorskip("dask")
+    source = open_rows([dask.delayed(X), dask.delayed(X[:, :2])])
+    with pytest.raises(ValueError, match="block 1 of X has 2 columns"):
+        list(source)
+
+
+def test_dask_arrays_that_are_no_matrix_are_refused():
+    da = pytest.importorskip("dask.array")
+    with pytest.raises(ValueError, match="two axes"):
+        open_rows(da.zeros(3))
+    with pytest.raises(ValueError, match="real numbers"):
+        open_rows(da.zeros((3, 3), dtype=complex))
+
+
+@pytest.fixture
+def zarr():
+    """The library, if it is at hand."""
+    return pytest.importorskip("zarr")
+
+
+def store(zarr, path, X, chunks, **options):
+    array = zarr.create_array(
+        path, shape=X.shape, chunks=chunks, dtype=X.dtype, **options
+    )
+    array[:] = X
+    return array
+
+
+def test_zarr_arrays_are_read_from_paths_and_as_they_are(zarr, X, tmp_path, check):
+    array = store(zarr, str(tmp_path / "X.zarr"), X, (4, 3))
+    plain = tmp_path / "plain"
+    store(zarr, str(plain), X.astype("f4"), (5, 4), attributes={"names": list("abcd")})
+    for rows in (None, 3, 4, 50):
+        check(open_rows(tmp_path / "X.zarr", rows_per_chunk=rows), X, rows)
+        check(open_rows(array, rows_per_chunk=rows), X, rows)
+    source = open_rows(plain)
+    check(source, X.astype("f4"))
+    assert (source.names, source.dtype) == (tuple("abcd"), np.float32)
+
+
+def test_chunks_end_where_those_of_a_zarr_array_end(zarr):
+    X = np.zeros((3000, 1000), np.float32)
+    source = open_rows(store(zarr, {}, X, (300, 1000)))
+    assert [chunk.shape[0] for chunk in source] == [900, 900, 900, 300]
+
+
+def test_parts_of_a_zarr_array_that_were_never_written_are_gaps(zarr, tmp_path):
+    array = zarr.create_array(
+        str(tmp_path / "X.zarr"),
+        shape=(4, 2),
+        chunks=(2, 2),
+        dtype="f8",
+        fill_value=np.nan,
+    )
+    array[:2] = 1.0
+    (chunk,) = open_rows(tmp_path / "X.zarr")
+    assert chunk.row_counts.tolist() == [2, 2, 0, 0]
+
+
+def test_a_group_of_zarr_arrays_is_refused_with_their_names(zarr, X, tmp_path):
+    group = zarr.create_group(str(tmp_path / "G.zarr"))
+    group.create_array("inner", shape=X.shape, dtype=X.dtype)
+    with pytest.raises(ValueError, match="group with the arrays 'inner'"):
+        open_rows(tmp_path / "G.zarr")
+
+
+def test_a_zarr_array_that_changed_is_refused(zarr, X, tmp_path):
+    array = store(zarr, str(tmp_path / "X.zarr"), X, (4, 4))
+    source = open_rows(tmp_path / "X.zarr")
+    array[0] = 5.0
+    with pytest.raises(ValueError, match="changed since"):
+        list(source)
+
+
+def test_zarr_arrays_of_other_shapes_are_refused(zarr):
+    with pytest.raises(ValueError, match=r"two axes.*\(3,\)"):
+        open_rows(store(zarr, {}, np.zeros(3), (3,)))

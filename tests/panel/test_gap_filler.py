@@ -1,0 +1,364 @@
+"""`GapFiller`: logs of all kinds, seasonality, kriging and intervals."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from ncarl.holdout import structured_split
+from ncarl.panel import GapFiller, fill_gaps
+from ncarl.panel.gap_filler import fit_seasonality, read_log
+from ncarl.panel.kriging import (
+    Kriging,
+    ObservedIndex,
+    SpaceTimeCovariance,
+    krige,
+    select_predictors,
+    temporal_basis,
+)
+
+
+@pytest.fixture(scope="module")
+def holes(waves):
+    """The waves with gaps of hours, a blackout and some single ones."""
+    given = waves.copy()
+    given[60:68, 0] = np.nan
+    given[100:110, 1] = np.nan
+    given[150:153] = np.nan
+    given[::17, 2] = np.nan
+    return given
+
+
+@pytest.fixture(scope="module")
+def filler(holes):
+    return GapFiller(period=24).fit(holes)
+
+
+@pytest.fixture(scope="module")
+def frame(holes):
+    index = pd.date_range("2024-03-04", periods=len(holes), freq="h")
+    return pd.DataFrame(holes, index=index, columns=["n", "e", "s", "w"])
+
+
+def test_gaps_of_hours_are_recovered(filler, holes, waves):
+    filled = filler.transform(holes)
+    gaps = np.isnan(holes)
+    assert np.sqrt(np.mean((filled - waves)[gaps] ** 2)) < 0.15
+    line = pd.DataFrame(holes).interpolate(limit_direction="both").to_numpy()
+    assert np.sqrt(np.mean((line - waves)[gaps] ** 2)) > 0.5
+
+
+def test_known_entries_are_kept_bit_for_bit(filler, holes):
+    known = ~np.isnan(holes)
+    filled, std = filler.transform(holes, return_std=True)
+    np.testing.assert_array_equal(filled[known], holes[known])
+    assert (std[known] == 0.0).all()
+    assert (std[~known] > 0.0).all()
+    low, high = filler.predict_interval(holes, level=0.8)
+    np.testing.assert_array_equal(low[known], holes[known])
+    assert (low[~known] < filled[~known]).all()
+    assert (filled[~known] < high[~known]).all()
+
+
+def test_intervals_hold_most_of_what_was_hidden(filler, holes, waves):
+    gaps = np.isnan(holes)
+    low, high = filler.predict_interval(holes, level=0.9)
+    inside = (low <= waves)[gaps] & (waves <= high)[gaps]
+    assert 0.75 <= inside.mean() <= 1.0
+    wider = filler.predict_interval(holes, level=0.99)
+    assert ((wider[1] - wider[0])[gaps] >= (high - low)[gaps]).all()
+
+
+def test_the_long_gap_is_less_certain_than_the_short_one(filler, holes):
+    _, std = filler.transform(holes, return_std=True)
+    assert std[105, 1] > std[34, 2]
+    assert std[151, 0] > std[64, 0]  # nobody else was there at 151
+
+
+def test_frames_keep_their_labels_and_say_the_same_as_arrays(filler, frame, holes):
+    filled = fill_gaps(frame)
+    assert filled.index.equals(frame.index)
+    assert list(filled.columns) == list(frame.columns)
+    np.testing.assert_allclose(filled.to_numpy(), filler.transform(holes))
+    column = frame.rename_axis("when").reset_index()
+    again, std = fill_gaps(column, return_std=True)
+    assert list(again.columns) == ["when", "n", "e", "s", "w"]
+    assert again["when"].equals(column["when"])
+    np.testing.assert_array_equal(again[["n", "e", "s", "w"]], filled)
+    assert (std["n"] == 0.0).sum() == 240 - 11
+
+
+def test_polars_frames_stay_polars_frames(frame, filler, holes):
+    log = pl.DataFrame(
+        {"when": frame.index.to_numpy(), **{c: frame[c].to_numpy() for c in frame}},
+        nan_to_null=True,
+    )
+    filled = fill_gaps(log)
+    assert isinstance(filled, pl.DataFrame)
+    assert filled.columns == log.columns
+    assert filled.null_count().to_numpy().sum() == 0
+    np.testing.assert_allclose(filled[:, 1:].to_numpy(), filler.transform(holes))
+
+
+def test_lines_that_are_not_there_are_gaps_that_are_not_given_back(frame):
+    lost = frame.drop(frame.index[[80, 81, 200]])
+    filler = GapFiller().fit(lost)
+    assert filler.period_ == 24
+    filled = filler.transform(lost)
+    assert filled.index.equals(lost.index)
+    assert not filled.isna().any().any()
+    assert np.abs(filled - fill_gaps(frame).loc[lost.index]).max().max() < 0.3
+
+
+def test_the_period_follows_from_the_times(frame):
+    quarters = frame.copy()
+    quarters.index = pd.date_range("2024-03-04", periods=240, freq="15min")
+    assert GapFiller().fit(quarters).period_ == 96
+    days = frame.copy()
+    days.index = pd.date_range("2024-03-04", periods=240, freq="D")
+    assert GapFiller().fit(days).period_ == 7
+    given = GapFiller(period=datetime.timedelta(hours=12)).fit(frame)
+    assert given.period_ == 12
+    assert GapFiller().fit(frame.to_numpy()).period_ is None
+
+
+def test_a_log_that_begins_in_the_middle_of_a_day_is_told_the_time(frame):
+    filler = GapFiller().fit(frame)
+    part = frame.iloc[100:190]
+    whole = filler.transform(frame).iloc[100:190]
+    # Fewer days around, but the same hours: nothing is shifted.
+    assert np.abs(filler.transform(part) - whole).max().max() < 0.3
+
+
+def test_other_logs_of_the_same_sensors_are_filled_without_a_fit(filler, waves):
+    later = waves[:120] + 0.0
+    later[30:36, 3] = np.nan
+    filled = filler.transform(later)
+    assert np.abs(filled - waves[:120]).max() < 0.4
+
+
+def test_a_log_without_gaps_comes_back_as_it_is(waves):
+    np.testing.assert_array_equal(fill_gaps(waves, 24), waves)
+
+
+def test_one_sensor_alone_is_filled_from_its_own_days(waves):
+    given = waves[:, :1].copy()
+    given[60:68] = np.nan
+    filled = fill_gaps(given, period=24)
+    assert np.abs(filled - waves[:, :1]).max() < 0.6
+
+
+def test_constant_sensors_and_integers_give_finite_numbers():
+    log = pd.DataFrame({"a": [3] * 30, "b": list(range(30)), "c": [1.5] * 30})
+    log = log.astype("Float64")
+    log.iloc[4:6, 0] = pd.NA
+    log.iloc[10, 1] = pd.NA
+    filled = fill_gaps(log)
+    assert filled.iloc[4, 0] == 3.0
+    assert abs(filled.iloc[10, 1] - 10.0) < 3.0
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e250])
+def test_the_units_of_a_log_do_not_matter(filler, holes, size):
+    filled, std = fill_gaps(holes * size, 24, return_std=True)
+    plain, spread = filler.transform(holes, return_std=True)
+    np.testing.assert_allclose(filled / size, plain, rtol=1e-7)
+    np.testing.assert_allclose(std / size, spread, rtol=1e-5, atol=1e-9)
+
+
+def test_times_with_a_zone_are_taken(frame):
+    zoned = frame.tz_localize("Europe/Lisbon").rename_axis("when").reset_index()
+    filled = fill_gaps(zoned)
+    assert filled["when"].equals(zoned["when"])
+    np.testing.assert_allclose(filled[["n", "e"]], fill_gaps(frame)[["n", "e"]])
+
+
+def covariance_between(covariance, one, other):
+    """The covariance of two entries, written out."""
+    fading = temporal_basis(np.array([one[0] - other[0]]), covariance.period)[0]
+    return fading @ covariance.weights[:, one[1], other[1]]
+
+
+def test_compiled_and_plain_code_give_the_conditional_normal_distribution():
+    kriging_numba = pytest.importorskip(
+        "ncarl.panel.kriging_numba", exc_type=ImportError
+    )
+    rng = np.random.default_rng(3)
+    count = temporal_basis(np.arange(2), 8).shape[1]
+    roots = rng.normal(size=(count, 3, 3))
+    covariance = SpaceTimeCovariance(roots @ roots.transpose(0, 2, 1), 8)
+    values = rng.normal(size=(40, 3))
+    there = rng.random((40, 3)) < 0.7
+    t, j = np.nonzero(~there)
+    kriging = Kriging(covariance, 2, (1, 2))
+    means, deviations = kriging.predict(values, there, t, j)
+    records = ObservedIndex.from_mask(there)
+    steps, sensors = select_predictors(
+        records, t, j, kriging.neighbor_sensors, 8, (1, 2)
+    )
+    filled, fading = np.where(there, values, 0.0), covariance.temporal_basis(39)
+    plain = krige(filled, covariance.weights, fading, t, j, steps, sensors)
+    compiled = kriging_numba.krige(
+        filled, np.ascontiguousarray(np.moveaxis(covariance.weights, 0, 2)), fading,
+        t, j, steps, sensors,
+    )  # fmt: skip
+    np.testing.assert_allclose(plain[0], means, atol=1e-8)
+    np.testing.assert_allclose(compiled[0], means, atol=1e-8)
+    np.testing.assert_allclose(np.sqrt(plain[1]), deviations, atol=1e-8)
+    for q in range(0, len(t), 7):
+        known = [(s, i) for s, i in zip(steps[q], sensors[q], strict=True) if s >= 0]
+        assert len(set(known)) == len(known)
+        assert all(there[s, i] for s, i in known)
+        A = [[covariance_between(covariance, a, b) for b in known] for a in known]
+        c = [covariance_between(covariance, (t[q], j[q]), b) for b in known]
+        y = [values[a] for a in known]
+        prior = covariance_between(covariance, (t[q], j[q]), (t[q], j[q]))
+        assert means[q] == pytest.approx(c @ np.linalg.solve(A, y), abs=1e-7)
+        variance = prior - c @ np.linalg.solve(A, c)
+        assert deviations[q] ** 2 == pytest.approx(variance, abs=1e-7)
+
+
+def test_nearest_records_before_and_after_are_those_of_a_plain_search():
+    there = np.random.default_rng(1).random((30, 2)) < 0.4
+    records = ObservedIndex.from_mask(there)
+    for i in range(2):
+        places = np.flatnonzero(there[:, i])
+        for t in range(31):
+            before, after = places[places < t], places[places >= t]
+            assert records.last_before[t, i] == (before[-1] if len(before) else -1)
+            assert records.first_from[t, i] == (after[0] if len(after) else -1)
+
+
+def test_effects_of_the_time_of_day_vanish_where_there_are_none():
+    noise = np.random.default_rng(0).standard_normal((480, 2))
+    assert np.abs(fit_seasonality(noise, 24, 0).effects).mean() < 0.06
+    wave = np.tile(np.sin(np.arange(24)), 20)[:, None]
+    found = fit_seasonality(wave, 24, 0)
+    np.testing.assert_allclose(found.effects[:, 0], np.sin(np.arange(24)) - wave.mean())
+    shifted = fit_seasonality(wave[5:], 24, 5)
+    np.testing.assert_allclose(
+        shifted.effects + shifted.means, found.effects + found.means, atol=1e-9
+    )
+
+
+def test_memories_are_covariances():
+    lags = np.abs(np.subtract.outer(np.arange(60), np.arange(60)))
+    table = temporal_basis(np.arange(60), 12)
+    for b in range(table.shape[1]):
+        assert np.linalg.eigvalsh(table[lags, b]).min() > -1e-8
+    np.testing.assert_array_equal(table[0], 1.0)
+
+
+def stamped(stamps, **columns):
+    return pd.DataFrame({"t": pd.to_datetime(stamps), "a": 1.0, **columns})
+
+
+HOURS = ["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01 03:00"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: fill_gaps(stamped([*HOURS, "2024-01-01 03:20"])), "at equal steps"),
+        (lambda: fill_gaps(stamped([*HOURS, HOURS[0]])), "goes back"),
+        (lambda: fill_gaps(stamped([*HOURS, HOURS[-1]])), "comes twice"),
+        (lambda: fill_gaps(stamped([*HOURS, None])), "must have a time"),
+        (lambda: fill_gaps(stamped([*HOURS, "2034-01-01 00:00"])), "piece by piece"),
+        (lambda: fill_gaps(stamped(HOURS, b=np.nan)), "'b' has none"),
+        (lambda: fill_gaps(stamped(HOURS, b="x")), "not numeric"),
+        (lambda: fill_gaps(stamped(HOURS), time="when"), "column of the log"),
+        (lambda: fill_gaps(stamped(HOURS), time="a"), "dates and times"),
+        (lambda: fill_gaps(np.ones((4, 2)), time="a"), "no frame"),
+        (lambda: fill_gaps(np.ones((4, 2)), period=1), "period must be"),
+        (
+            lambda: fill_gaps(np.ones((4, 2)), datetime.timedelta(1)),
+            "needs a log with times",
+        ),
+        (
+            lambda: fill_gaps(stamped(HOURS), datetime.timedelta(minutes=90)),
+            "whole number of steps",
+        ),
+        (lambda: fill_gaps(np.ones((4, 2)), lags=(0,)), "each of lags"),
+        (lambda: fill_gaps(np.ones((4, 2)) * np.inf), "finite numbers"),
+        (lambda: fill_gaps(np.ones(4)), "lines and sensors"),
+    ],
+)
+def test_misuse_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_logs_of_other_sensors_are_refused(filler, frame):
+    with pytest.raises(ValueError, match="sensors of the fit"):
+        filler.transform(frame)
+    with pytest.raises(ValueError, match="level must be below 1"):
+        filler.predict_interval(frame.to_numpy(), level=1.0)
+
+
+@pytest.mark.parametrize("period", [36, 24 * 5])
+def test_logs_of_other_weeks_are_at_the_same_place_of_any_cycle(period):
+    for begin in ("2024-03-04", "2024-03-08 07:00", "1899-12-30"):
+        index = pd.date_range(begin, periods=24 * 30, freq="h")
+        frame = pd.DataFrame({"a": np.arange(720.0)}, index=index)
+        whole = read_log(frame, None, period)
+        for k in (1, 100, 200, 500):
+            part = read_log(frame.iloc[k:], None, period)
+            assert part.phase == (whole.phase + k) % period
+
+
+def test_stamps_that_are_a_little_off_do_not_lose_the_time_of_day():
+    index = pd.date_range("2024-03-04 05:00", periods=100, freq="h")
+    off = index + pd.to_timedelta(np.random.default_rng(0).normal(0, 5, 100), unit="s")
+    phases = [
+        read_log(pd.DataFrame({"a": 1.0}, index=stamps), None, 24).phase
+        for stamps in (index, off, off[:50])
+    ]
+    assert phases == [5, 5, 5]
+
+
+def test_a_log_of_finer_steps_than_those_of_the_fit_is_refused(frame):
+    filler = GapFiller().fit(frame)
+    assert filler.step_ == np.timedelta64(1, "h")
+    fine = frame.copy()
+    fine.index = pd.date_range("2024-03-04", periods=240, freq="15min")
+    with pytest.raises(ValueError, match="off the step of 1:00:00 of the fit"):
+        filler.transform(fine)
+    # Every second line of an hourly log is an hourly log with gaps.
+    filled = filler.transform(frame.iloc[::2])
+    assert np.abs(filled - filler.transform(frame).iloc[::2]).max().max() < 0.5
+
+
+def test_sparse_logs_still_say_how_wide_intervals_are(waves):
+    given = waves.copy()
+    given[np.random.default_rng(0).random(given.shape) < 0.6] = np.nan
+    filler = GapFiller(period=24).fit(given)
+    assert filler.held_out_error_ > 0.0
+    assert 0.5 < filler.calibration_ < 2.0
+    there = ~np.isnan(given)
+    for seed in range(5):
+        hidden, _ = structured_split(there, np.random.default_rng(seed))
+        assert not (hidden & ~there).any()
+        assert (hidden.sum(axis=0) > 0).all()
+        assert (hidden.sum(axis=0) <= there.sum(axis=0) / 2).all()
+
+
+def test_where_nothing_can_be_hidden_a_warning_says_so():
+    log = np.full((4, 2), np.nan)
+    log[0, 0], log[2, 1] = 1.0, 2.0
+    filler = GapFiller()
+    with pytest.warns(UserWarning, match="widths of intervals cannot be calibrated"):
+        filled = filler.fit_transform(log)
+    assert np.isfinite(filled).all()
+    assert np.isnan(filler.held_out_error_)
+
+
+def test_two_sensors_may_have_one_name(frame):
+    log = frame.rename_axis("when").reset_index()
+    log.columns = ["when", "a", "a", "b", "c"]
+    filled = fill_gaps(log)
+    assert list(filled.columns) == list(log.columns)
+    np.testing.assert_array_equal(filled.iloc[:, 1:], fill_gaps(frame))

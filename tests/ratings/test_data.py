@@ -1,0 +1,146 @@
+"""Ratings from frames, columns and rows; duplicates; what is refused."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncarl.datasets import Ratings
+from ncarl.ratings.data import (
+    merge_duplicates,
+    parse_ratings,
+    read_columns,
+    read_pairs,
+    read_user_ratings,
+)
+
+NAMES = ("user", "item", "rating")
+ROWS = [("a", "x", 5), ("b", "x", 3), ("a", "y", 1)]
+COLUMNS = [["a", "b", "a"], ["x", "x", "y"], [5, 3, 1]]
+
+
+@pytest.mark.parametrize(
+    "table, library",
+    [
+        (ROWS, "plain"),
+        ([list(row) for row in ROWS], "plain"),
+        (tuple(COLUMNS), "plain"),
+        (tuple(np.array(c) for c in COLUMNS), "plain"),
+        (np.array(ROWS, dtype=object), "plain"),
+        (dict(zip(NAMES, COLUMNS, strict=True)), "plain"),
+        (pd.DataFrame(ROWS, columns=NAMES), "pandas"),
+        (pd.DataFrame(ROWS, columns=NAMES).astype({"user": "category"}), "pandas"),
+        (pl.DataFrame(ROWS, schema=NAMES, orient="row"), "polars"),
+    ],
+)
+def test_all_forms_of_a_table_are_read_alike(table, library):
+    read = read_columns(table, NAMES)
+    assert read.columns == COLUMNS and read.library == library
+
+
+def test_further_columns_and_their_order_do_not_matter():
+    frame = pd.DataFrame(ROWS, columns=NAMES)[["rating", "item", "user"]]
+    frame["time"] = 0
+    assert read_columns(frame, NAMES).columns == COLUMNS
+
+
+def test_data_sets_are_read_by_the_ids_of_their_source():
+    ids = np.array([10, 20])
+    who, what, stars = np.array([0, 1]), np.array([1, 0]), np.array([5.0, 3.0])
+    few = Ratings(who, what, stars, None, (2, 2), ids, ids + 5, "few")
+    assert read_columns(few, NAMES).columns == [[10, 20], [25, 15], [5.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    "table, error, words",
+    [
+        (pd.DataFrame({"user": [1], "item": [1]}), ValueError, "no column 'rating'"),
+        ({"user": [1], "item": [1]}, ValueError, "columns are 'user', 'item'"),
+        (pd.DataFrame([[1, 2, 3, 4]], columns=[*NAMES, "user"]), ValueError,
+         "2 columns named 'user'"),
+        (pl.LazyFrame({"user": [1]}), TypeError, r"call collect\(\)"),
+        ("ratings.csv", TypeError, "must be a DataFrame"),
+        (5, TypeError, "must be a DataFrame"),
+        ([("a", "x")], ValueError, "row 0 has 2 values"),
+        ([("a", "x", 1), "abc"], TypeError, "got 'abc' as row 1"),
+        (([1], [2, 3], [4]), ValueError, "user has 1, item has 2, rating has 1"),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_is_refused(table, error, words):
+    with pytest.raises(error, match=words):
+        read_columns(table, NAMES)
+
+
+@pytest.mark.parametrize(
+    "column, error, words",
+    [
+        ([5, None], ValueError, "rating is missing in row 1"),
+        ([float("nan"), 5, None], ValueError, "missing in row 0, and in 1 more"),
+        ([pd.NA, 1], ValueError, "missing in row 0"),
+        ([1.0, float("inf")], ValueError, "infinite in row 1"),
+        (["5", 3], TypeError, "numbers, got '5' of type str in row 0"),
+        ([3, [1]], TypeError, r"got \[1\] of type list in row 1"),
+    ],
+)
+def test_ratings_that_are_missing_or_no_numbers_are_told(column, error, words):
+    with pytest.raises(error, match=words):
+        parse_ratings(column, "rating")
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 5)), min_size=1
+    )
+)
+def test_duplicates_follow_their_rule(rows):
+    u, i, v = (np.array(column) for column in zip(*rows, strict=True))
+    last, all_of = {}, {}
+    for a, b, c in rows:
+        last[a, b] = c
+        all_of.setdefault((a, b), []).append(c)
+    for rule, wanted in (
+        ("last", last),
+        ("mean", {pair: np.mean(stars) for pair, stars in all_of.items()}),
+    ):
+        a, b, c, fault = merge_duplicates(u, i, v.astype(float), 3, rule)
+        assert fault is None
+        found = {(x, y): z for x, y, z in zip(*map(list, (a, b, c)), strict=True)}
+        assert found == pytest.approx(wanted)
+    fault = merge_duplicates(u, i, v.astype(float), 3, "error")[3]
+    again = [k for k, row in enumerate(rows) if len(all_of[row[:2]]) > 1]
+    assert fault == (again[0] if again else None)
+
+
+def test_pairs_are_stretched_to_one_length():
+    assert read_pairs("a", "x") == (["a"], ["x"], True)
+    assert read_pairs("a", ["x", "y"]) == (["a", "a"], ["x", "y"], False)
+    assert read_pairs(np.array([1, 2]), 7) == ([1, 2], [7, 7], False)
+    assert read_pairs(pd.Series(["a"]), pl.Series(["x"])) == (["a"], ["x"], False)
+    with pytest.raises(ValueError, match="one length, got 2 and 3"):
+        read_pairs([1, 2], [1, 2, 3])
+
+
+def test_ids_may_come_one_by_one():
+    who, what, single = read_pairs(1, (item for item in [100, 101]))
+    assert (who, what, single) == ([1, 1], [100, 101], False)
+    one = UUID(int=1)
+    assert read_pairs(one, {7: "seven"}.keys()) == ([one], [7], False)
+    assert read_pairs(np.int64(3), one)[2]
+
+
+def test_ratings_of_one_user_come_in_four_forms():
+    wanted = [["x", "y"], [5, 1]]
+    names = ("item", "rating")
+    for table in (
+        {"x": 5, "y": 1},
+        [("x", 5), ("y", 1)],
+        (["x", "y"], [5, 1]),
+        pd.DataFrame({"item": ["x", "y"], "rating": [5, 1]}),
+    ):
+        assert read_user_ratings(table, names) == wanted

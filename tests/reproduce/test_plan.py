@@ -1,0 +1,399 @@
+"""Plans: what TOML files say, at full and at reduced size, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ncarl.registry import make
+from ncarl.reproduce.plan import (
+    DATA_KINDS,
+    DATA_LOADERS,
+    STUDY_KINDS,
+    STUDY_NAMES,
+    MethodSpec,
+    load_paper_values,
+    load_plan,
+    plan_folder,
+)
+
+METHODS = """
+[one]
+label = "One"
+estimator = "ncarl"
+params = { center = "none", rank = "@rank" }
+grid = { alpha = [1, 2, 3, 4, 5], beta = ["none", 7] }
+[two]
+label = "Two"
+printed = "TWO"
+estimator = "bias"
+[three]
+label = "Three"
+estimator = "mean"
+"""
+HEAD = """
+kind = "table"
+title = "Mine"
+methods = ["one", "two"]
+"""
+GROUP = """
+[[group]]
+label = "small"
+data = "low-rank"
+options = { m = 20, n = 10, rank = 2 }
+rank = 2
+missing = [0.5]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """A function that loads a plan from its text."""
+    (tmp_path / "methods.toml").write_text(METHODS)
+
+    def load(text, **how):
+        (tmp_path / "mine.toml").write_text(text)
+        return load_plan(tmp_path / "mine.toml", **how)
+
+    return load
+
+
+def cells(plan):
+    return [(s, one) for s in plan.settings for one in s.methods]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", STUDY_NAMES)
+def test_every_plan_of_the_paper_can_be_read(name, quick):
+    found = load_plan(name, quick=quick)
+    assert found.name == name
+    assert found.kind in STUDY_KINDS
+    assert found.title and found.text
+    assert bool(found.settings) == (found.kind not in ("spectrum", "gallery", "theory"))
+    labels = [s.label for s in found.settings]
+    assert len(set(labels)) == len(labels)
+    for setting, one in cells(found):
+        points = one.grid_points()
+        assert points
+        assert "@rank" not in [value for p in points for value in p.values()]
+        assert 0.0 < setting.problem.missing < 1.0
+        for params in (points[0], points[-1]):  # names that the estimator has
+            if one.estimator != "mean":
+                make(one.estimator, **params)
+        names = [method.name for method in setting.methods]
+        assert len(set(names)) == len(names)
+    assert found == load_plan(name, quick=quick)
+
+
+@pytest.mark.parametrize("name", STUDY_NAMES)
+def test_quick_plans_are_small_and_need_no_data_of_others(name):
+    quick, full = load_plan(name, quick=True), load_plan(name)
+    assert not any(setting.heavy for setting in quick.settings)
+    for setting in quick.settings:
+        problem = setting.problem
+        assert problem.data in ("low-rank", "photo", "like-ratings")
+        size = problem.options
+        if problem.data == "photo":
+            assert size["step"] >= 8
+        else:
+            sides = size.get("m", size.get("users")), size.get("n", size.get("items"))
+            assert max(sides) <= 200
+        assert setting.seeds <= 2
+        assert all(len(one.grid_points()) <= 16 for one in setting.methods)
+        # What stands in for the paper's data is not compared with its figures.
+        if setting.problem.data == "like-ratings" or name in ("table2", "fig7"):
+            assert setting.printed == ""
+    assert len(quick.settings) <= len(full.settings)
+    assert {one.name for _, one in cells(quick)} <= {one.name for _, one in cells(full)}
+
+
+def test_the_tables_have_the_columns_and_baselines_of_the_paper():
+    tables = load_paper_values()["tables"]
+    for name in ("table1", "table2", "table4"):
+        plan = load_plan(name)
+        for group, by_rate in tables[name].items():
+            mine = [s for s in plan.settings if s.printed == group]
+            for rate, figures in by_rate.items():
+                columns = [s for s in mine if f"{s.problem.missing:g}" == rate]
+                assert columns, (name, group, rate)
+                rows = {one.printed for one in columns[0].methods}
+                assert set(figures["error"]) <= rows
+                assert columns[0].seeds >= 3
+    assert {s.seeds for s in load_plan("table2").settings} == {5}
+
+
+@pytest.mark.parametrize("name", STUDY_NAMES)
+def test_figures_of_single_fits_leave_nothing_to_choose(name):
+    found = load_plan(name)
+    if found.keep:
+        assert all(len(one.grid_points()) == 1 for _, one in cells(found))
+
+
+def test_table_3_shows_the_fits_of_table_2():
+    second, third = load_plan("table2"), load_plan("table3")
+    assert third.settings == second.settings
+    assert (third.measure, second.measure) == ("seconds", "error")
+    assert third.name == "table3" and third.title != second.title
+    assert third.printed == "table2"
+
+
+def test_every_printed_figure_is_a_number_or_a_bound():
+    for by_set in load_paper_values()["tables"].values():
+        for by_rate in by_set.values():
+            for figures in by_rate.values():
+                for value in (*figures["error"].values(), *figures["seconds"].values()):
+                    assert type(value) is float or value.startswith("> ")
+
+
+def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan):
+    found = plan(HEAD + GROUP)
+    assert (found.name, found.kind, found.title) == ("mine", "table", "Mine")
+    (setting,) = found.settings
+    assert (setting.label, setting.group) == ("small", "small")
+    assert (setting.seeds, setting.heavy, setting.printed) == (5, False, "")
+    problem = setting.problem
+    assert (problem.data, problem.missing, problem.mask) == ("low-rank", 0.5, "random")
+    assert problem.options == {"m": 20, "n": 10, "rank": 2}
+    one, two = setting.methods
+    assert (one.name, one.label, one.printed) == ("one", "One", "")
+    assert (two.estimator, two.printed) == ("bias", "TWO")
+
+
+def test_a_file_without_methods_beside_it_has_those_of_the_package(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('kind = "table"\ntitle = "x"\nmethods = ["bias"]\n' + GROUP)
+    ((_, one),) = cells(load_plan(str(path)))
+    assert one.label == "row + column effects"
+    assert (plan_folder() / "methods.toml").is_file()
+
+
+def test_grids_multiply_and_none_and_the_rank_are_put_in(plan):
+    one = plan(HEAD + GROUP).settings[0].methods[0]
+    points = one.grid_points()
+    assert len(points) == 10
+    pairs = {(p["alpha"], p["beta"]) for p in points}
+    assert pairs == {(a, b) for a in (1, 2, 3, 4, 5) for b in (None, 7)}
+    assert all((p["center"], p["rank"]) == (None, 2) for p in points)
+    assert MethodSpec("a", "A", "bias").grid_points() == [{}]
+
+
+def test_a_group_overrides_params_and_grids(plan):
+    more = """
+[group.params]
+one = { alpha = 9, center = "mean" }
+[group.grid]
+one = { beta = [1, 2, 3] }
+two = { gamma = [0, 1] }
+"""
+    one, two = plan(HEAD + GROUP + more).settings[0].methods
+    assert [p["beta"] for p in one.grid_points()] == [1, 2, 3]
+    assert {(p["alpha"], p["center"], p["rank"]) for p in one.grid_points()} == {
+        (9, "mean", 2)
+    }
+    assert two.grid_points() == [{"gamma": 0}, {"gamma": 1}]
+    # Another group has what the book says.
+    both = plan(HEAD + GROUP + more + GROUP.replace("small", "other")).settings
+    assert len(both[1].methods[0].grid_points()) == 10
+
+
+def test_every_rate_and_every_channel_is_a_setting(plan):
+    more = GROUP.replace("[0.5]", "[0.25, 0.5]")
+    rates = plan(HEAD + more).settings
+    assert [s.label for s in rates] == ["small, 0.25", "small, 0.5"]
+    assert [s.problem.missing for s in rates] == [0.25, 0.5]
+    assert {s.group for s in rates} == {"small"}
+    photo = GROUP.replace("low-rank", "photo") + 'channels = [0, 2]\nmask = "block"'
+    colors = plan(HEAD + photo).settings
+    assert [s.label for s in colors] == ["small, 0", "small, 2"]
+    assert [s.problem.options["channel"] for s in colors] == [0, 2]
+    assert {s.problem.mask for s in colors} == {"block"}
+
+
+def test_a_sweep_makes_a_row_of_every_value(plan):
+    text = HEAD + "sweep = { alpha = [1, 5, 7, 9] }\n" + GROUP
+    rows = plan(text).settings[0].methods
+    assert [one.name for one in rows[:4]] == [
+        *("one alpha=1", "one alpha=5", "one alpha=7", "one alpha=9")
+    ]
+    assert rows[1].label == "One, alpha=5"
+    assert rows[1].params["alpha"] == 5
+    assert set(rows[1].grid) == {"beta"}
+    assert [one.name for one in rows[4:6]] == ["two alpha=1", "two alpha=5"]
+    assert len(plan(text, quick=True).settings[0].methods) == 6
+
+
+def test_rows_can_be_left_out_of_a_group_or_asked_for(plan):
+    def rows(text, **how):
+        return [one.name for one in plan(HEAD + text, **how).settings[0].methods]
+
+    assert rows(GROUP) == ["one", "two"]
+    assert rows(GROUP + 'without = ["one"]') == ["two"]
+    assert rows(GROUP + 'methods = ["one"]') == ["one"]
+    assert rows(GROUP, methods=["two"]) == ["two"]
+    assert rows(GROUP, methods=["two", "one"]) == ["one", "two"]
+    assert rows(GROUP, methods=["three"]) == []  # another study may have it
+
+
+def test_the_quick_size_changes_what_it_names(plan):
+    more = GROUP + "heavy = true\nseeds = 4\n"
+    quick = 'quick = { options = { m = 8 }, missing = [0.1], label = "tiny" }'
+    (setting,) = plan(HEAD + more + quick, quick=True).settings
+    assert setting.problem.options == {"m": 8, "n": 10, "rank": 2}
+    assert (setting.label, setting.problem.missing) == ("tiny", 0.1)
+    assert (setting.heavy, setting.seeds) == (False, 2)
+    one = setting.methods[0]
+    assert one.grid == {"alpha": [2, 3], "beta": [None, 7]}
+    (full,) = plan(HEAD + more + quick).settings
+    assert (full.label, full.heavy, full.seeds) == ("small", True, 4)
+    other = 'quick = { data = "photo", options = { name = "china" } }'
+    (setting,) = plan(HEAD + more + other, quick=True).settings
+    assert setting.problem.options == {"name": "china"}
+    assert plan(HEAD + more + "quick = false", quick=True).settings == ()
+    assert len(plan(HEAD + more + "quick = false").settings) == 1
+    (setting,) = plan(HEAD + more, quick=True).settings
+    assert (setting.heavy, setting.problem.options["m"]) == (False, 20)
+
+
+@pytest.mark.parametrize(
+    ("plans", "group", "quick", "found"),
+    [
+        *((None, None, False, 5), (3, None, False, 3), (3, 2, False, 2)),
+        *((None, None, True, 2), (1, None, True, 1), (3, 1, True, 1)),
+        (3, 4, False, 4),
+    ],
+)
+def test_seeds_are_those_of_the_group_then_of_the_plan(
+    plan, plans, group, quick, found
+):
+    text = HEAD + (f"seeds = {plans}\n" if plans else "") + GROUP
+    text += f"seeds = {group}\n" if group else ""
+    assert [s.seeds for s in plan(text, quick=quick).settings] == [found]
+
+
+def test_one_plan_can_be_like_another(plan, tmp_path):
+    base = plan(HEAD + GROUP)
+    (tmp_path / "base.toml").write_text(HEAD + GROUP)
+    other = plan('like = "base"\ntitle = "Other"\nmeasure = "seconds"')
+    assert other == replace(base, title="Other", measure="seconds")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD.replace('"two"', '"four"') + GROUP, r"methods must be among .*'four'"),
+        (HEAD + GROUP + 'without = ["five"]', r"methods must be among .*'five'"),
+        (HEAD + GROUP + 'methods = ["six"]', r"methods must be among .*'six'"),
+        (HEAD.replace("table", "poem") + GROUP, r"kind must be one of .*'poem'"),
+        ("kind = [", r"mine.toml is not a TOML file"),
+        ("\x00\x01", r"mine.toml is not a TOML file"),
+        ('title = "no kind"', r"mine.toml is not a plan: .*kind"),
+        (HEAD + 'color = "red"\n' + GROUP, r"mine.toml is not a plan: .*color"),
+        (HEAD + GROUP.replace("rank = 2\nm", "m"), r"mine.toml is not a plan: .*rank"),
+        (
+            HEAD + GROUP.replace('data = "low-rank"', ""),
+            r"mine.toml: a group needs the field 'data'",
+        ),
+        (HEAD + GROUP.replace("[0.5]", "0.5"), r"not a plan"),
+        (HEAD + "group = 5", r"not a plan"),
+    ],
+)
+def test_what_is_no_plan_is_refused_in_words(text, said, plan):
+    with pytest.raises(ValueError, match=said):
+        plan(text)
+
+
+PHOTOS = 'options = { photos = ["china"], step = 2 }\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "said"),
+    [
+        ("spectrum", "", "photos"),
+        ("gallery", "", "photos"),
+        ("recovered", 'keep = "picture"\n', "photos"),
+        ("recovered", PHOTOS, "keep must be 'picture'"),
+        ("curves", "", "keep must be 'curve'"),
+        ("noisy", PHOTOS + 'keep = "picture"\n', "sweep must"),
+        ("neighbors", "", "sweep must"),
+        ("table", "sweep = { a = [1], b = [2] }\n", "sweep must"),
+        ("table", 'measure = "beauty"\n', "measure must be one of"),
+        ("table", 'keep = "calm"\n', "keep must be one of"),
+        # The axis of the figure is what has to vary.
+        ("neighbors", "sweep = { alpha = [1, 2] }\n", "n_neighbors"),
+        ("noisy", PHOTOS + 'keep = "picture"\nsweep = { alpha = [1, 2] }\n', "gamma"),
+    ],
+)
+def test_a_figure_without_what_it_needs_is_refused_before_anything_is_run(
+    kind, more, said, plan
+):
+    with pytest.raises(ValueError, match=said):
+        plan(HEAD.replace("table", kind) + more + GROUP)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('color = "red"', "a group has the fields .*'color'"),
+        ('mask = "block"', "mask must be one of random with data 'low-rank'"),
+        ("seeds = 0", "seeds must be a whole number >= 1, got 0"),
+        ("seeds = 1.5", "seeds must be a whole number >= 1, got 1.5"),
+    ],
+)
+def test_a_group_that_says_what_means_nothing_is_refused(more, said, plan):
+    with pytest.raises(ValueError, match=f"mine.toml: {said}"):
+        plan(HEAD + GROUP + more)
+
+
+def test_data_that_are_not_known_are_refused(plan):
+    with pytest.raises(ValueError, match=r"data must be one of low-rank.*'stars'"):
+        plan(HEAD + GROUP.replace("low-rank", "stars"))
+
+
+def test_kinds_of_data_are_those_that_can_be_posed():
+    assert set(DATA_KINDS) == {"low-rank", *DATA_LOADERS}
+
+
+def test_a_sweep_of_words_is_named_by_them(plan):
+    text = HEAD + 'sweep = { center = ["none", "mean", 2.50] }\n' + GROUP
+    rows = plan(text).settings[0].methods
+    assert [one.name for one in rows[:3]] == [
+        *("one center=None", "one center=mean", "one center=2.5")
+    ]
+
+
+def test_plans_of_the_package_are_told_apart_and_so_are_whole_ones(plan):
+    assert load_plan("table1").is_builtin and not plan(HEAD + GROUP).is_builtin
+    assert (
+        plan(HEAD + GROUP).has_all_methods
+        and plan(HEAD + GROUP, methods=["one", "two"]).has_all_methods
+    )
+    assert not plan(HEAD + GROUP, methods=["one"]).has_all_methods
+    (setting,) = plan(HEAD + GROUP + "further = true").settings
+    assert setting.further
+    assert not plan(HEAD + GROUP).settings[0].further
+
+
+def test_notes_on_full_results_are_left_out_of_a_quick_look(plan):
+    text = HEAD + 'notes = ["a remark"]\n' + GROUP
+    assert plan(text).notes == ("a remark",)
+    assert plan(text, quick=True).notes == ()
+
+
+def test_asking_for_a_row_that_is_not_in_the_book_is_refused(plan):
+    with pytest.raises(ValueError, match=r"methods must be among one, two, three.*'x'"):
+        plan(HEAD + GROUP, methods=["two", "x"])
+
+
+@pytest.mark.parametrize("name", ["table9", "", "no/such.toml", "."])
+def test_a_study_that_is_not_there_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"one of table1, .*fig8 or a TOML file, got"):
+        load_plan(name)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(ValueError, match="is not a TOML file"):
+        load_plan(path)

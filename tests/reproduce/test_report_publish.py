@@ -1,0 +1,368 @@
+"""What a study leaves behind: a report, tables, figures, true to the cells."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ncarl.reproduce.figures import draw_study
+from ncarl.reproduce.plan import (
+    HONEST,
+    PAPER,
+    PROTOCOL_LABELS,
+    PROTOCOLS,
+    STUDY_NAMES,
+    CellResult,
+    load_plan,
+)
+from ncarl.reproduce.report import QUICK_NOTE, publish
+from ncarl.reproduce.run import ResultStore, final_cells, search_cells
+from ncarl.reproduce.summary import (
+    StudyData,
+    load_color_pictures,
+    mean_ranks,
+    objective_histories,
+    spectrum_energy,
+    summarize_plan,
+)
+
+METHODS = """
+[nuclear]
+label = "Nuclear & co"
+printed = "Nuclear"
+estimator = "nuclear"
+[ncarl-printed]
+label = "NCARL as printed"
+printed = "NCARL"
+estimator = "ncarl"
+grid = { alpha = [1, 2] }
+[soft-impute]
+label = "Wrong"
+estimator = "ncarl"
+params = { alpha = -1 }
+[bayes]
+label = "Endless"
+estimator = "ncarl"
+"""
+TABLE = """
+kind = "table"
+title = "Mine <1>"
+text = "About it."
+notes = ["A remark."]
+printed = "table1"
+seeds = 2
+methods = ["nuclear", "ncarl-printed", "soft-impute", "bayes"]
+[[group]]
+label = "500x300"
+printed = "500x300"
+data = "low-rank"
+missing = [0.8]
+"""
+
+
+def result(
+    cell, version="v1", status="done", error=0.1, machine="a computer", **about
+):  # fmt: skip
+    return CellResult(
+        cell, status, version, error=error, validation=error, seconds=1.5,
+        scores={"rmse": 1.0}, machine=machine, facts={"engine": "threads: 1"}, **about,
+    )  # fmt: skip
+
+
+def fill(plan, store, version="v1"):
+    """Made-up results of a table: a tenth for NCARL, a fifth for Nuclear."""
+    (setting,) = plan.settings
+    nuclear, ncarl, wrong, endless = setting.methods
+    for cell in search_cells(setting, ncarl):
+        store.add(result(cell, version, error=cell.params["alpha"] / 10))
+    for cell in final_cells(plan, setting, ncarl, {"alpha": 1}):
+        store.add(result(cell, version, error=0.1 + cell.seed / 50))
+    for cell in final_cells(plan, setting, nuclear, {}):
+        store.add(result(cell, version, error=0.2))
+    for cell in final_cells(plan, setting, wrong, {"alpha": -1}):
+        store.add(CellResult(cell, "failed", version, message="no such thing"))
+    for cell in final_cells(plan, setting, endless, {}):
+        store.add(result(cell, version, "over budget", error=0.9))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the plan of a table that calls itself table 1."""
+    folder = tmp_path_factory.mktemp("publish")
+    (folder / "methods.toml").write_text(METHODS)
+    (folder / "table1.toml").write_text(TABLE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plan(place):
+    return replace(load_plan(place / "table1.toml"), is_builtin=True)
+
+
+@pytest.fixture(scope="module")
+def published(place, plan):
+    """The table with its results, published."""
+    store = ResultStore(place / "out", "v1")
+    fill(plan, store)
+    return publish([plan], store, PROTOCOLS)
+
+
+def about(published):
+    path = published.report_path.with_name("results.json")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_every_file_is_there_and_named(published):
+    folder = published.report_path.parent
+    names = {path.relative_to(folder).as_posix() for path in published.files}
+    assert names == {
+        *("report.html", "results.csv", "results.json"),
+        *("figures/table1.png", "figures/table1.svg"),
+    }
+    assert all(path.stat().st_size > 500 for path in published.files)
+    assert published.report_path.name == "report.html"
+    left = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert left == names | {"cells.jsonl"}
+
+
+def test_the_report_is_whole_by_itself(published):
+    page = published.report_path.read_text(encoding="utf-8")
+    assert "://" not in page
+    assert "<script" not in page
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+    assert "data:image/png;base64," in page
+    for words in (
+        *("Mine &lt;1&gt;", "About it.", "A remark.", "Nuclear &amp; co", "a computer"),
+        *("over budget", "failed", "NCARL as printed", "0.0344", "holds", "v1"),
+        "NCARL, run again",
+    ):
+        assert words in page
+    assert QUICK_NOTE not in page and "(quick)" not in page
+    for protocol in PROTOCOLS:
+        assert PROTOCOL_LABELS[protocol].split(" (")[0] in page
+
+
+def test_tables_hold_what_the_cells_amount_to(published, plan):
+    path = published.report_path.with_name("results.csv")
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 8
+    by_method = {row["method"]: row for row in rows if row["protocol"] == PAPER}
+    assert float(by_method["ncarl-printed"]["error"]) == pytest.approx(0.11)
+    assert float(by_method["ncarl-printed"]["printed"]) == 0.0344
+    assert by_method["soft-impute"]["status"] == "failed"
+    assert by_method["bayes"]["status"] == "over budget"
+    honest = next(
+        r for r in rows if (r["protocol"], r["method"]) == (HONEST, "ncarl-printed")
+    )
+    assert float(honest["seconds"]) == pytest.approx(1.5 + 3.0)
+    assert len(published.entries["table1"]) == 8
+    assert published.entries["table1"][0].study == "table1"
+
+
+def test_verdicts_follow_the_cells(published, plan, place):
+    states = {v.claim: v.state for v in published.verdicts}
+    assert states["NCARL has the least error of all methods"] == "holds"
+    assert states["NCARL reaches its printed errors"] == "does not hold"
+    assert about(published)["verdicts"][0]["state"] == "holds"
+    store = ResultStore(place / "worse", "v1")
+    fill(plan, store)
+    (setting,) = plan.settings
+    for cell in final_cells(plan, setting, setting.methods[0], {}):
+        store.add(result(cell, error=0.01))
+    worse = publish([plan], store, PROTOCOLS)
+    states = {v.claim: v.state for v in worse.verdicts}
+    assert states["NCARL has the least error of all methods"] == "does not hold"
+
+
+def test_where_and_how_it_was_run_is_told(published):
+    said = about(published)["about"]
+    assert said["size"] == "full"
+    assert said["studies"] == "table1"
+    assert said["fits"] == "6 done, 2 failed, 2 over budget"
+    assert said["ran on"] == "a computer (8)"
+    assert said["engines"] == "threads: 1"
+    assert said["code"] == "v1"
+    assert "paper: " in said["protocols"] and "honest: " in said["protocols"]
+
+
+def test_a_quick_look_says_so_and_older_fits_are_counted(plan, place):
+    store = ResultStore(place / "quick", "v1")
+    fill(plan, store)
+    later = ResultStore(place / "quick", "v2")
+    shown = publish([plan], later, (HONEST,), quick=True)
+    page = shown.report_path.read_text(encoding="utf-8")
+    assert QUICK_NOTE in page
+    assert "NCARL, run again (quick)" in page
+    assert {v.state for v in shown.verdicts} == {"not decided"}
+    assert all(v.evidence.startswith("reduced: ") for v in shown.verdicts)
+    said = about(shown)["about"]
+    assert said["code"] == "v2; 10 fits of an older one"
+    assert said["size"] == QUICK_NOTE
+    assert "paper: " not in said["protocols"]
+    assert {e.protocol for e in shown.entries["table1"]} == {HONEST}
+    found = {e.method: (e.status, e.old) for e in shown.entries["table1"]}
+    assert found == {
+        "nuclear": ("done", True),
+        "ncarl-printed": ("done", True),
+        "soft-impute": ("failed", True),
+        "bayes": ("over budget", True),
+    }
+
+
+def test_publishing_again_gives_the_same_files(published, plan):
+    before = {path: path.read_bytes() for path in published.files}
+    again = publish([plan], ResultStore(published.report_path.parent, "v1"), PROTOCOLS)
+    assert again.files == published.files
+    for path, content in before.items():
+        assert path.read_bytes() == content
+
+
+def test_there_are_verdicts_on_plans_of_the_package_only(plan, place):
+    store = ResultStore(place / "out", "v1")
+    assert publish([replace(plan, is_builtin=False)], store, PROTOCOLS).verdicts == []
+    part = publish([replace(plan, has_all_methods=False)], store, PROTOCOLS).verdicts
+    assert part[0].state == "not decided"
+    assert "only some rows were run" in part[0].evidence
+
+
+def test_what_is_not_finished_is_counted(published):
+    assert published.unfinished_counts == {"failed": 2, "over budget": 2}
+
+
+def test_a_figure_that_cannot_be_drawn_costs_no_table(plan, place, monkeypatch):
+    def broken(kept):
+        raise ValueError("no paper")
+
+    monkeypatch.setattr("ncarl.reproduce.figures.draw_study", broken)
+    made = publish([plan], ResultStore(place / "out", "v1"), PROTOCOLS)
+    assert [path.name for path in made.files] == [
+        *("report.html", "results.csv", "results.json")
+    ]
+    page = made.report_path.read_text(encoding="utf-8")
+    assert "The figure could not be drawn: no paper" in page
+
+
+def test_only_fits_of_the_studies_that_are_asked_for_are_counted(plan, tmp_path):
+    store = ResultStore(tmp_path, "v1")
+    fill(plan, store)
+    (setting,) = plan.settings
+    other = final_cells(plan, replace(setting, seeds=9), setting.methods[0], {})[8]
+    store.add(result(other, machine="elsewhere"))
+    more = replace(plan, settings=(replace(setting, seeds=3),))
+    said = about(publish([more], store, PROTOCOLS))["about"]
+    assert said["fits"] == "6 done, 2 failed, 2 over budget, 4 not run"
+    assert said["ran on"] == "a computer (8)"
+
+
+def test_nothing_run_is_a_report_too(plan, tmp_path):
+    empty = publish([plan], ResultStore(tmp_path, "v1"), PROTOCOLS)
+    assert [path.name for path in empty.files] == [
+        *("report.html", "results.csv", "results.json")
+    ]
+    assert {e.status for e in empty.entries["table1"]} == {"not run"}
+    assert {v.state for v in empty.verdicts} == {"not decided"}
+    assert "://" not in empty.report_path.read_text(encoding="utf-8")
+
+
+def kept(name, folder, results=(), **about):
+    plan = load_plan(name, quick=True)
+    found = {r.cell.key: r for r in results}
+    rows = summarize_plan(plan, PROTOCOLS, found, "v1")
+    return StudyData(plan, rows, found, folder, quick=True, **about)
+
+
+def finals(name):
+    """The first seed of everything in a quick plan that leaves no choice."""
+    plan = load_plan(name, quick=True)
+    return [
+        (setting, one, final_cells(plan, setting, one, one.grid_points()[0])[0])
+        for setting in plan.settings
+        for one in setting.methods
+    ]
+
+
+@pytest.mark.parametrize("name", [n for n in STUDY_NAMES if n not in ("fig1", "fig2")])
+def test_a_figure_of_nothing_is_no_figure(name, tmp_path):
+    assert draw_study(kept(name, tmp_path)) is None
+
+
+def test_curves_are_named_by_set_and_form(tmp_path):
+    cells = finals("fig6")
+    made = [
+        result(cell, curve=(3.0, 2.0 + k)) for k, (_, _, cell) in enumerate(cells[:3])
+    ]
+    found = kept("fig6", tmp_path, made)
+    assert objective_histories(found) == {
+        ("photograph 1", "ncarl-printed"): (3.0, 2.0),
+        ("photograph 1", "ncarl"): (3.0, 3.0),
+        ("made-up ratings", "ncarl-printed"): (3.0, 4.0),
+    }
+    assert draw_study(found) is not None
+
+
+def test_colors_are_put_together_and_ranks_are_their_means(tmp_path):
+    (tmp_path / "arrays").mkdir()
+    made = []
+    for k, (setting, one, cell) in enumerate(finals("fig5")):
+        if setting.group == "flower" and k % 2:
+            continue  # not all of its channels are there
+        channel = setting.problem.options["channel"]
+        picture = np.full((4, 5), (channel + 1) / 10)
+        np.savez(
+            tmp_path / "arrays" / f"{cell.key}.npz",
+            seen=picture, filled=picture, smooth=picture,
+        )  # fmt: skip
+        rank = channel + (10 if one.name.endswith("=0.1") else 40)
+        made.append(replace(result(cell), facts={"rank_above_1e-3": rank}))
+    found = kept("fig5", tmp_path, made)
+    pictures = load_color_pictures(found)
+    assert {group for group, _ in pictures} == {"china"}
+    one = next(iter(pictures.values())).stack_channels("smooth")
+    assert one.shape == (4, 5, 3)
+    np.testing.assert_allclose(one[0, 0], [0.1, 0.2, 0.3])
+    ranks = mean_ranks(found)["china"]
+    assert ranks[0.1] == 11.0
+    assert {rank for gamma, rank in ranks.items() if gamma != 0.1} == {41.0}
+    assert draw_study(found) is not None
+
+
+def test_the_energy_of_a_photograph_is_that_of_a_tenth_of_its_values(tmp_path):
+    from ncarl.datasets import load_sample_image
+
+    shares = spectrum_energy(kept("fig1", tmp_path))
+    assert set(shares) == {"china", "flower"}
+    image = load_sample_image("flower", step=8)
+    squares = np.sort(np.linalg.eigvalsh(image @ image.T))[::-1]
+    tenth = len(squares) // 10
+    assert shares["flower"] == pytest.approx(squares[:tenth].sum() / squares.sum())
+
+
+def test_a_figure_says_what_it_shows(plan, place, tmp_path, monkeypatch):
+    titles = []
+
+    def keep(entries, *, measure, title):
+        titles.append(title)
+
+    monkeypatch.setattr("ncarl.reproduce.figures.draw_table", keep)
+    store = ResultStore(place / "out", "v1")
+    rows = summarize_plan(plan, PROTOCOLS, store.all_results, "v1")
+    for quick in (False, True):
+        draw_study(StudyData(plan, rows, store.all_results, tmp_path, quick=quick))
+    assert titles == [
+        *("Mine <1> (honest protocol)", "Mine <1> (honest protocol, reduced)")
+    ]
+
+
+def test_the_honest_protocol_is_drawn_if_it_was_run(tmp_path, plan, place):
+    store = ResultStore(place / "out", "v1")
+    for protocols, drawn in ((PROTOCOLS, HONEST), ((PAPER,), PAPER)):
+        rows = summarize_plan(plan, protocols, store.all_results, "v1")
+        shown = StudyData(plan, rows, store.all_results, tmp_path).protocol_entries()
+        assert {e.protocol for e in shown} == {drawn}
+        assert len(shown) == 4

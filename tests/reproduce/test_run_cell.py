@@ -1,0 +1,274 @@
+"""One cell measured: figures by a route of our own, budgets, gaps in the data."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ncarl import make
+from ncarl.evaluation.measure import timed_fit
+from ncarl.reproduce import run
+from ncarl.reproduce.plan import (
+    Cell,
+    CellResult,
+    ProblemSpec,
+    hold_out_validation,
+    make_task,
+)
+from ncarl.reproduce.run import (
+    MeanBaseline,
+    build_estimator,
+    collect_fit_facts,
+    finite_or_none,
+    run_cell,
+)
+
+LOW = ProblemSpec("low-rank", {"m": 25, "n": 12, "rank": 2, "noise": 0.1}, 0.4)
+STARS = ProblemSpec("like-ratings", {"users": 15, "items": 12, "each": 6}, 0.4)
+PHOTO = ProblemSpec("photo", {"name": "flower", "step": 30}, 0.4)
+
+
+@pytest.fixture(autouse=True)
+def warm(monkeypatch):
+    """Nothing is compiled beforehand: these fits are not compared by time."""
+    monkeypatch.setattr(run, "warm_up", lambda engine, threads: None)
+
+
+def ask(cell, budget=None, folder=None, engine="threads"):
+    """The result of a cell, by way of JSON."""
+    payload = {
+        "cell": cell.to_dict(), "engine": engine, "threads": 1, "budget": budget,
+        "folder": None if folder is None else str(folder), "machine": "a computer",
+        "version": "v7",
+    }  # fmt: skip
+    said = run_cell(json.loads(json.dumps(payload)))
+    return CellResult.from_dict(json.loads(json.dumps(said, allow_nan=False)))
+
+
+def relative(truth, guess):
+    return np.sqrt(np.sum((truth - guess) ** 2)) / np.sqrt(np.sum(truth**2))
+
+
+def fake(monkeypatch, **about):
+    """An estimator with attributes as told; its guesses are ones."""
+
+    class Fake:
+        guess = 1.0
+
+        def set_params(self, **params):
+            self.callback = params["callback"]
+
+        def fit(self, X):
+            vars(self).update(about)
+
+        def predict(self, rows, cols):
+            return np.full(len(rows), self.guess)
+
+    made = []
+
+    def maker(name, **params):
+        made.append((name, params))
+        return Fake()
+
+    monkeypatch.setattr(run, "make", maker)
+    return made
+
+
+@pytest.mark.parametrize("problem", [LOW, STARS], ids=["dense", "sparse"])
+@pytest.mark.parametrize("estimator", ["mean", "bias"])
+def test_the_error_is_the_relative_one_on_the_hidden_entries(problem, estimator):
+    posed = make_task(problem, 4)
+    if estimator == "mean":
+        known = posed.X.data if problem is STARS else posed.X[~np.isnan(posed.X)]
+        guess = np.full(len(posed.truth), known.mean())
+    else:
+        guess = make("bias").fit(posed.X).predict(posed.rows, posed.cols)
+    result = ask(Cell(problem, "x", estimator, {}, seed=4))
+    assert result.status == "done"
+    assert result.error == pytest.approx(relative(posed.truth, guess))
+    apart = np.sqrt(np.mean((posed.truth - guess) ** 2))
+    assert result.scores == {"rmse": pytest.approx(apart)}
+    assert result.validation is None
+    assert (result.version, result.machine) == ("v7", "a computer")
+    assert result.message == ""
+    assert 0.0 < result.seconds < 30.0
+
+
+@pytest.mark.parametrize("problem", [LOW, STARS], ids=["dense", "sparse"])
+def test_a_search_measures_held_out_entries_and_hidden_ones_without_seeing_either(
+    problem,
+):
+    posed = hold_out_validation(make_task(problem, 1), 1)
+    fitted = make("bias").fit(posed.X)
+    rows, cols, known = posed.validation_entries
+    result = ask(Cell(problem, "x", "bias", {}, seed=1, role="search"))
+    assert result.validation == pytest.approx(
+        relative(known, fitted.predict(rows, cols))
+    )
+    guess = fitted.predict(posed.rows, posed.cols)
+    assert result.error == pytest.approx(relative(posed.truth, guess))
+    assert result.error != ask(Cell(problem, "x", "bias", {}, seed=1)).error
+
+
+def test_parameters_and_the_engine_reach_the_estimator(monkeypatch):
+    made = fake(monkeypatch)
+    ask(Cell(LOW, "x", "ncarl", {"alpha": 3.0}), engine="torch")
+    ask(Cell(LOW, "x", "ncarl", {"alpha": 3.0}))
+    (name, params), (_, here) = made
+    assert (name, params) == ("ncarl", {"alpha": 3.0, "engine": "torch"})
+    assert here["engine"].n_jobs == 1
+    assert isinstance(build_estimator("mean", {}, "threads", 1), MeanBaseline)
+
+
+def test_a_fit_over_its_budget_is_stopped_and_says_so():
+    cell = Cell(LOW, "x", "ncarl", {"max_iter": 50, "tol": 0.0})
+    result = ask(cell, budget=1e-9)
+    assert (result.status, result.steps) == ("over budget", 1)
+    assert result.message.startswith("stopped after")
+    assert result.facts["budget"] == 1e-9
+    assert result.error > 0.0  # that of the last step
+    whole = ask(cell, budget=60.0)
+    assert (whole.status, whole.steps, whole.facts["budget"]) == ("done", 50, 60.0)
+    assert "budget" not in ask(cell).facts
+    assert whole.error != result.error
+
+
+@pytest.mark.parametrize(
+    ("estimator", "params"),
+    [
+        *(("nuclear", {}), ("factored-nuclear", {"rank": 2}), ("schatten", {})),
+        *(("wnnm", {}), ("regl1", {"rank": 2}), ("fgsr", {"rank": 2}), ("lrfd", {})),
+        *(("s3lr", {}), ("soft-impute", {}), ("bayes", {})),
+    ],
+)
+def test_every_method_can_be_stopped_after_a_step(estimator, params):
+    X = make_task(LOW, 0).X
+    one = build_estimator(estimator, params, "threads", 1)
+    assert timed_fit(one, X, 1e-9)[1]
+    assert one.n_iter_ == 1
+
+
+def test_data_that_are_not_there_are_a_result(monkeypatch, tmp_path):
+    monkeypatch.setenv("NCARL_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    where = {"folder": "nowhere", "name": "a.png"}
+    result = ask(Cell(ProblemSpec("image", where), "x", "bias", {}))
+    assert result.status == "no data"
+    assert "nowhere" in result.message and "\n" not in result.message
+    assert (result.error, result.version) == (None, "v7")
+
+
+def test_data_that_cannot_be_read_are_a_result(monkeypatch, tmp_path):
+    monkeypatch.setenv("NCARL_DATA", str(tmp_path))
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_bytes(b"half a downl")
+    where = {"folder": "pictures", "name": "a.png"}
+    result = ask(Cell(ProblemSpec("image", where), "x", "bias", {}))
+    assert (result.status, "a.png" in result.message) == ("no data", True)
+
+
+def test_the_objective_of_every_step_is_kept_where_it_is_asked_for():
+    params = {"max_iter": 7, "tol": 0.0, "alpha": 10.0}
+    posed = make_task(LOW, 0)
+    fitted = make("ncarl", **params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it does not converge
+        objective = fitted.fit(posed.X).history_["objective"]
+    result = ask(Cell(LOW, "x", "ncarl", params, keep="curve"))
+    assert result.curve == pytest.approx([float(v) for v in objective])
+    assert len(result.curve) >= 7
+    assert result.steps == 7
+    assert result.converged is False
+    assert ask(Cell(LOW, "x", "ncarl", params)).curve == ()
+
+
+def test_a_completed_picture_is_kept_with_its_rank(tmp_path):
+    cell = Cell(PHOTO, "x", "ncarl", {"max_iter": 5, "gamma": 0.1}, keep="picture")
+    result = ask(cell, folder=tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert path.name == f"{cell.key}.npz"
+    with np.load(path, allow_pickle=False) as arrays:
+        kept = {name: arrays[name] for name in ("seen", "filled", "smooth")}
+    posed = make_task(PHOTO, 0)
+    np.testing.assert_array_equal(kept["seen"], posed.X)
+    left = ~np.isnan(posed.X)
+    np.testing.assert_array_equal(kept["filled"][left], posed.X[left])
+    assert not np.array_equal(kept["smooth"][left], posed.X[left])
+    np.testing.assert_allclose(kept["smooth"][~left], kept["filled"][~left])
+    squares = np.linalg.eigvalsh(kept["smooth"].T @ kept["smooth"])
+    rank = np.count_nonzero(squares > 1e-6)
+    assert result.facts["rank_above_1e-3"] == rank
+    assert rank > 0
+    guess = kept["filled"][posed.rows, posed.cols]
+    assert result.error == pytest.approx(relative(posed.truth, guess))
+    decibels = -20 * np.log10(np.sqrt(np.mean((posed.truth - guess) ** 2)))
+    assert result.scores["psnr"] == pytest.approx(decibels)
+    # Without a folder only the rank is kept.
+    assert ask(cell).facts["rank_above_1e-3"] == rank
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("guess", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_a_failure(guess, monkeypatch):
+    fake(monkeypatch, guess=guess)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        ask(Cell(LOW, "x", "ncarl", {}))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_objective_that_is_not_finite_can_be_kept(value, monkeypatch):
+    fake(monkeypatch, history_={"objective": [2.0, value, 1.0]})
+    result = ask(Cell(LOW, "x", "ncarl", {}, keep="curve"))
+    assert result.status == "done"
+    assert result.curve[0] == 2.0
+
+
+def test_a_choice_that_is_not_finite_can_be_kept(monkeypatch):
+    fake(monkeypatch, best_params_={"alpha": np.inf})
+    assert ask(Cell(LOW, "x", "ncarl", {})).status == "done"
+
+
+def test_a_number_that_is_not_finite_is_left_out():
+    assert finite_or_none(None) is None
+    assert finite_or_none(np.nan) is finite_or_none(np.inf) is None
+    assert finite_or_none(0.25) == 0.25
+
+
+def test_facts_are_plain_and_those_that_are_none_are_left_out():
+    about = SimpleNamespace(
+        rank_=np.int64(3), residual_=np.float64(0.5), gap_=np.nan, lam_=None,
+        best_params_={1: 2}, engine_="threads", weight_=np.ones(3), other_=1,
+    )  # fmt: skip
+    facts = collect_fit_facts(about)
+    assert facts == {
+        "rank": 3, "residual": 0.5, "best_params": {"1": 2}, "engine": "threads",
+    }  # fmt: skip
+    assert json.loads(json.dumps(facts)) == facts
+
+
+def test_a_method_without_steps_says_nothing_of_them():
+    result = ask(Cell(LOW, "x", "mean", {}))
+    assert (result.steps, result.converged, result.curve) == (None, None, ())
+
+
+def test_a_bad_parameter_is_raised_for_the_pool_to_tell():
+    with pytest.raises((TypeError, ValueError), match="nonsense"):
+        ask(Cell(LOW, "x", "ncarl", {"nonsense": 1}))
+
+
+def test_fits_are_warmed_up_once_for_each_engine(monkeypatch):
+    monkeypatch.undo()
+    made = fake(monkeypatch)
+    run.warm_up.cache_clear()
+    try:
+        for _ in range(2):
+            ask(Cell(LOW, "x", "wnnm", {}))
+    finally:
+        run.warm_up.cache_clear()
+    names = [name for name, _ in made]
+    assert names[-2:] == ["wnnm", "wnnm"]
+    assert sorted(names[:-2]) == ["bayes", "ncarl", "nuclear", "soft-impute"]

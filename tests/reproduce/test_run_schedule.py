@@ -1,0 +1,166 @@
+"""What comes next: searches, choices of both protocols, fits that are shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ncarl.reproduce.plan import (
+    HONEST,
+    PAPER,
+    PROTOCOLS,
+    Cell,
+    CellResult,
+    MethodSpec,
+    ProblemSpec,
+    Setting,
+    StudyPlan,
+    load_plan,
+)
+from ncarl.reproduce.run import (
+    final_cells,
+    schedule_cells,
+    search_cells,
+    select_params,
+)
+
+PLAIN = MethodSpec("plain", "Plain", "bias", params={"tol": 1e-3})
+GRID = MethodSpec("grid", "Grid", "ncarl", params={"c": 1}, grid={"alpha": [1, 2, 3]})
+SETTING = Setting(
+    "col", "cols", ProblemSpec("low-rank", {"m": 9}, 0.5), "", (PLAIN, GRID), seeds=3
+)
+PLAN = StudyPlan("mine", "table", "Mine", settings=(SETTING,), keep="curve")
+
+
+def results(errors, validations, statuses=("done",) * 3):
+    """Finished searches of the grid, by key."""
+    cells = search_cells(SETTING, GRID)
+    figures = zip(cells, statuses, errors, validations, strict=True)
+    return {c.key: CellResult(c, s, error=e, validation=v) for c, s, e, v in figures}
+
+
+def ask(plan=PLAN, protocols=PROTOCOLS, found=()):
+    return schedule_cells([plan], protocols, dict(found))
+
+
+def test_there_is_a_search_only_where_there_is_a_choice():
+    assert search_cells(SETTING, PLAIN) == []
+    assert search_cells(SETTING, replace(GRID, grid={"alpha": [5]})) == []
+    cells = search_cells(SETTING, GRID)
+    assert [cell.params for cell in cells] == [
+        {"c": 1, "alpha": alpha} for alpha in (1, 2, 3)
+    ]
+    assert {(c.seed, c.role, c.keep) for c in cells} == {(0, "search", "")}
+    assert select_params(SETTING, PLAIN, PAPER, {}) == {"tol": 1e-3}
+    lone = replace(GRID, grid={"alpha": [5]})
+    assert select_params(SETTING, lone, HONEST, {}) == {"c": 1, "alpha": 5}
+
+
+def test_what_is_shown_has_a_fit_for_every_seed():
+    cells = final_cells(PLAN, SETTING, PLAIN, {"tol": 2.0})
+    assert [cell.seed for cell in cells] == [0, 1, 2]
+    assert cells[1] == Cell(
+        SETTING.problem, "plain", "bias", {"tol": 2.0}, 1, "final", "curve"
+    )
+
+
+def test_nothing_is_shown_before_the_whole_search_is_in():
+    full = results((0.3, 0.1, 0.2), (0.3, 0.2, 0.1))
+    for missing in full:
+        some = {key: result for key, result in full.items() if key != missing}
+        assert select_params(SETTING, GRID, PAPER, some) is None
+        cells = [t.cell for t in ask(found=some) if t.cell.method == "grid"]
+        assert {cell.role for cell in cells} == {"search"}
+        assert len(cells) == 3
+    cells = [t.cell for t in ask(found=full) if t.cell.method == "grid"]
+    assert sorted(cell.role for cell in cells) == ["final"] * 6 + ["search"] * 3
+
+
+def test_each_protocol_picks_by_its_own_error():
+    found = results((0.3, 0.1, 0.2), (0.3, 0.2, 0.1))
+    assert select_params(SETTING, GRID, PAPER, found) == {"c": 1, "alpha": 2}
+    assert select_params(SETTING, GRID, HONEST, found) == {"c": 1, "alpha": 3}
+    again = results((0.3, 0.1, 0.05), (0.01, 0.2, 0.1))
+    assert select_params(SETTING, GRID, PAPER, again) == {"c": 1, "alpha": 3}
+    assert select_params(SETTING, GRID, HONEST, again) == {"c": 1, "alpha": 1}
+
+
+@pytest.mark.parametrize("status", ["failed", "over budget", "no data"])
+def test_fits_that_did_not_end_well_are_no_choice(status):
+    some = results((0.3, 0.1, 0.2), (0.3, 0.1, 0.2), ("done", status, "done"))
+    for protocol in PROTOCOLS:
+        assert select_params(SETTING, GRID, protocol, some) == {"c": 1, "alpha": 3}
+    none = results((0.3, 0.1, 0.2), (0.3, 0.1, 0.2), (status,) * 3)
+    assert select_params(SETTING, GRID, PAPER, none) is None
+    roles = [t.cell.role for t in ask(found=none) if t.cell.method == "grid"]
+    assert roles == ["search"] * 3
+
+
+def test_a_fit_without_the_error_that_is_picked_by_is_the_last_choice():
+    found = results((None, 0.4, 0.5), (0.1, None, 0.9))
+    assert select_params(SETTING, GRID, PAPER, found) == {"c": 1, "alpha": 2}
+    assert select_params(SETTING, GRID, HONEST, found) == {"c": 1, "alpha": 1}
+
+
+def test_both_protocols_share_a_fit_where_they_pick_the_same():
+    alike = results((0.3, 0.1, 0.2), (0.3, 0.1, 0.2))
+    apart = results((0.3, 0.1, 0.2), (0.3, 0.2, 0.1))
+    assert len(ask(found=alike)) == 3 + 3 + 3  # plain, search, final
+    assert len(ask(found=apart)) == 3 + 3 + 6
+    assert len(ask(found=apart, protocols=(PAPER,))) == 9
+    picked = {
+        t.cell.params["alpha"]
+        for t in ask(found=apart, protocols=(HONEST,))
+        if t.cell.role == "final" and t.cell.method == "grid"
+    }
+    assert picked == {3}
+
+
+def test_every_method_has_had_its_turn_before_the_second_seed():
+    found = results((0.3, 0.1, 0.2), (0.3, 0.2, 0.1))
+    seeds = [task.cell.seed for task in ask(found=found)]
+    assert seeds == sorted(seeds)
+    assert set(seeds) == {0, 1, 2}
+    first = {t.cell.method for t in ask(found=found) if t.cell.seed == 0}
+    assert first == {"plain", "grid"}
+
+
+def test_a_task_says_where_it_belongs():
+    heavy = replace(SETTING, label="big", heavy=True, methods=(PLAIN,))
+    plan = replace(PLAN, settings=(SETTING, heavy))
+    found = [
+        (t.study, t.setting, t.heavy) for t in schedule_cells([plan], PROTOCOLS, {})
+    ]
+    # The same fits: the first setting that wants them has them.
+    assert set(found) == {("mine", "col", False)}
+    other = replace(heavy, problem=replace(SETTING.problem, missing=0.6))
+    plan = replace(PLAN, settings=(SETTING, other))
+    assert {(t.setting, t.heavy) for t in schedule_cells([plan], PROTOCOLS, {})} == {
+        *(("col", False), ("big", True))
+    }
+
+
+def test_a_table_of_seconds_adds_nothing_to_a_table_of_errors():
+    for quick in (False, True):
+        second, third = (load_plan(n, quick=quick) for n in ("table2", "table3"))
+        alone = schedule_cells([second], PROTOCOLS, {})
+        both = schedule_cells([second, third], PROTOCOLS, {})
+        assert [t.cell for t in both] == [t.cell for t in alone]
+        assert {t.study for t in both} == {"table2"}
+
+
+def test_a_table_with_fits_of_another_adds_only_its_own():
+    second, fourth = load_plan("table2"), load_plan("table4")
+    keys = {t.cell.key for t in schedule_cells([second], PROTOCOLS, {})}
+    more = {t.cell.key for t in schedule_cells([fourth], PROTOCOLS, {})}
+    both = schedule_cells([second, fourth], PROTOCOLS, {})
+    assert len(both) == len(keys | more) < len(keys) + len(more)
+
+
+def test_protocols_may_come_as_an_iterator():
+    two = replace(PLAN, settings=(SETTING, replace(SETTING, label="2", seeds=1)))
+    plans = [two, replace(two, name="again", keep="")]
+    assert len(schedule_cells(plans, iter(PROTOCOLS), {})) == len(
+        schedule_cells(plans, PROTOCOLS, {})
+    )

@@ -1,0 +1,171 @@
+"""Entries as files: nothing is lost, nothing is half written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import tempfile
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ncarl.exceptions import BrokenFileError
+from ncarl.reproduce.summary import (
+    Entry,
+    Verdict,
+    read_json,
+    write_csv,
+    write_json,
+)
+
+PLAIN = Entry("table1", "paper", "ncarl", "NCARL", "20x10, 0.5", "20x10", 0.5, "done")
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+maybe = st.none() | finite
+values = st.none() | st.booleans() | st.integers() | finite | st.text()
+made_entries = st.builds(
+    Entry,
+    study=st.text(), protocol=st.text(), method=st.text(), label=st.text(),
+    setting=st.text(), group=st.text(), missing=finite, status=st.text(), error=maybe,
+    error_sd=maybe, seconds=maybe, seconds_sd=maybe, picking=finite,
+    seeds=st.integers(), printed=maybe, printed_seconds=maybe,
+    printed_bound=st.text(),
+    params=st.dictionaries(st.text(), values | st.lists(values, max_size=3),
+                           max_size=3),
+    scores=st.dictionaries(st.text(), finite, max_size=3), steps=maybe,
+    converged=st.none() | st.booleans(), old=st.booleans(), message=st.text(),
+)  # fmt: skip
+made_verdicts = st.builds(Verdict, st.text(), st.text(), st.text(), st.text())
+
+
+@settings(max_examples=20)  # every example waits for the disk
+@given(
+    st.lists(made_entries, max_size=3),
+    st.lists(made_verdicts, max_size=2),
+    st.dictionaries(st.text(), st.text(), max_size=3),
+)
+def test_json_gives_back_what_was_written(entries, verdicts, about):
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_json(Path(folder) / "study.json", entries, verdicts, about)
+        assert read_json(path) == (entries, verdicts, about)
+
+
+@settings(max_examples=20)
+@given(made_entries)
+@example(replace(PLAIN, label='a "b", c\r\nd\re', message="=1+1"))
+def test_a_line_of_the_table_holds_every_field_to_the_last_digit(entry):
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_csv(Path(folder) / "study.csv", [entry, PLAIN])
+        with path.open(encoding="utf-8", newline="") as stream:
+            first, second = csv.DictReader(stream)
+    assert second["label"] == "NCARL"
+    assert list(first) == [*(field.name for field in fields(Entry)), "difference"]
+    difference = first.pop("difference")
+    expected = entry.difference
+    if expected is None or not math.isfinite(expected):
+        assert difference == ""
+    else:
+        assert float(difference) == entry.error - entry.printed
+    for name, value in asdict(entry).items():
+        text = first[name]
+        if name in ("params", "scores"):
+            assert json.loads(text) == value
+        elif isinstance(value, float):
+            assert float(text) == value
+        else:
+            assert text == ("" if value is None else str(value))
+
+
+def test_what_is_not_finite_becomes_null_and_comes_back_as_unknown(tmp_path):
+    entry = replace(
+        PLAIN, error=math.nan, seconds=math.inf, picking=math.nan,
+        params={"p": -math.inf, "deep": [math.nan, {"x": math.inf}]},
+        scores={"psnr": math.inf, "rmse": 0.5},
+    )  # fmt: skip
+    path = write_json(tmp_path / "study.json", [entry], [], {})
+
+    def refuse(word):
+        raise AssertionError(f"the file holds {word}")
+
+    content = json.loads(path.read_text("utf-8"), parse_constant=refuse)
+    assert content["entries"][0]["params"]["deep"] == [None, {"x": None}]
+    ((back,), _, _) = read_json(path)
+    assert back.error is None
+    assert back.seconds is None
+    assert math.isnan(back.picking)
+    assert back.scores == {"rmse": 0.5}
+    assert write_csv(tmp_path / "study.csv", [entry]).exists()
+
+
+def test_numbers_of_numpy_are_numbers_in_the_files(tmp_path):
+    entry = replace(
+        PLAIN, error=np.float64(0.1) + np.float64(0.2), old=np.bool_(True),
+        seeds=np.int64(5), params={"rank": np.int64(3), "w": np.array([1.0, 2.0])},
+    )  # fmt: skip
+    write_json(tmp_path / "study.json", [entry], [], {})
+    ((back,), _, _) = read_json(tmp_path / "study.json")
+    assert back.error == 0.1 + 0.2
+    assert back.old is True
+    assert (back.seeds, back.params) == (5, {"rank": 3, "w": [1.0, 2.0]})
+    text = write_csv(tmp_path / "study.csv", [entry]).read_text("utf-8")
+    assert "0.30000000000000004" in text
+    assert "np." not in text
+
+
+def test_the_difference_stands_in_both_files(tmp_path):
+    entry = replace(PLAIN, error=0.5, printed=0.25)
+    write_json(tmp_path / "study.json", [entry], [], {})
+    content = json.loads((tmp_path / "study.json").read_text("utf-8"))
+    assert content["entries"][0]["difference"] == 0.25
+    assert write_csv(tmp_path / "a.csv", [entry]).read_text("utf-8").endswith(",0.25\n")
+
+
+def failing():
+    yield PLAIN
+    raise RuntimeError("no more")
+
+
+def test_a_failure_leaves_the_old_files_as_they_were(tmp_path):
+    for name, write in (
+        ("a.csv", write_csv),
+        ("a.json", lambda path, entries: write_json(path, entries, [], {})),
+    ):
+        path = tmp_path / name
+        path.write_text("old", encoding="utf-8")
+        with pytest.raises(RuntimeError, match="no more"):
+            write(path, failing())
+        assert path.read_text("utf-8") == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.json"]
+
+
+GOOD = {"kind": "ncarl study", "version": 1, "about": {}, "verdicts": [], "entries": []}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        json.dumps({**GOOD, "kind": "other"}),
+        json.dumps({**GOOD, "version": 2}),
+        json.dumps({**GOOD, "entries": [{"study": "t"}]}),
+        json.dumps({**GOOD, "verdicts": [{"claims": "t"}]}),
+        json.dumps({k: v for k, v in GOOD.items() if k != "about"}),
+    ],
+)
+def test_a_file_that_is_no_study_is_refused_by_name(tmp_path, text):
+    path = tmp_path / "foreign.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BrokenFileError, match=r"foreign\.json"):
+        read_json(path)
+
+
+def test_the_file_that_the_refusals_spoil_is_good(tmp_path):
+    path = tmp_path / "good.json"
+    path.write_text(json.dumps(GOOD), encoding="utf-8")
+    assert read_json(path) == ([], [], {})

@@ -1,0 +1,226 @@
+"""Group-sparse factors: identities, stationarity, and what is left of the columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import ncarl
+from ncarl import FGSR
+from ncarl.core.svd import SVDResult
+from ncarl.engines import pick_engine
+from ncarl.observations import Observations
+from ncarl.solvers.admm import ADMM, GeometricPenalty
+from ncarl.solvers.base import DenseProblem, run_solver
+from ncarl.solvers.factored import (
+    GroupSparseADMM,
+    GroupSparsePALM,
+    GroupSparseRegularizer,
+    prune_columns,
+)
+from ncarl.solvers.penalties import SchattenNorm
+from ncarl.solvers.proximal import ProximalGradient
+
+BOTH = pytest.mark.parametrize("half", [False, True])
+
+
+def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
+    """A matrix of some rank, and the same with missing entries."""
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
+    truth += noise * rng.standard_normal((m, n))
+    return truth, np.where(rng.random((m, n)) < keep, truth, np.nan)
+
+
+def problem_of(X):
+    return DenseProblem.from_observations(
+        Observations.from_dense(X), pick_engine("auto").compute_device
+    )
+
+
+def schatten(X, half, a):
+    """What the regularizer is to be at its least, from the singular values."""
+    s = np.linalg.svd(X, compute_uv=False)
+    s = s[s > 1e-12 * s[0]]
+    return (
+        2 * a**0.5 * (s**0.5).sum()
+        if half
+        else 1.5 * a ** (1 / 3) * np.sum(s ** (2 / 3))
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("a", [1.0, 0.2, 5.0])
+def test_the_least_regularizer_of_a_matrix_is_its_schatten_norm(half, a):
+    rng = np.random.default_rng(0)
+    X = low_rank(rank=3)[0]
+    U, s, Vt = np.linalg.svd(X, full_matrices=False)
+    groups = GroupSparseRegularizer(half, a)
+    A, B = groups.best_factors(SVDResult(U, s, Vt))
+    assert A.shape[1] == 3
+    assert_allclose(A @ B, X, atol=1e-12)
+    least = schatten(X, half, a)
+    assert_allclose(groups.value(A, B), least)
+    assert_allclose(groups.weight * groups.penalty.value(s[:3]), least)
+    for d in (3, 5):  # any other factors, with columns to spare too
+        for _ in range(40):
+            C = rng.standard_normal((3, d))
+            left, right = A @ C, np.linalg.pinv(C) @ B
+            assert_allclose(left @ right, X, atol=1e-8)
+            assert groups.value(left, right) >= least - 1e-9
+
+
+@BOTH
+@pytest.mark.parametrize("a", [1.0, 3.0])
+def test_at_the_end_the_objective_is_the_schatten_norm_of_the_product(half, a):
+    problem = problem_of(low_rank()[1])
+    solver = GroupSparseADMM(problem, GroupSparseRegularizer(half, a), 20)
+    result = run_solver(solver, max_iter=1000, tol=1e-6)
+    assert result.converged
+    A, B = result.last.state.A, result.last.state.B
+    assert_allclose(result.last.objective, schatten(A @ B, half, a), rtol=5e-3)
+
+
+@BOTH
+def test_the_slower_mu_grows_the_nearer_it_gets(half):
+    problem = problem_of(low_rank()[1])
+    solver = GroupSparseADMM(
+        problem, GroupSparseRegularizer(half, 1.0), 20, growth=1.001
+    )
+    result = run_solver(solver, max_iter=10_000, tol=1e-8)
+    assert result.converged
+    A, B = result.last.state.A, result.last.state.B
+    assert_allclose(result.last.objective, schatten(A @ B, half, 1.0), rtol=1e-3)
+
+
+@BOTH
+def test_columns_are_dropped_till_the_true_rank_is_left(half):
+    truth, X = low_rank(60, 50, 6, 0.6)
+    model = FGSR(p=0.5 if half else 0.667, rank=9).fit(X)
+    assert model.rank_ == 6
+    assert model.history_["rank"][0] == 9
+    assert model.history_["rank"][-1] == 6
+    assert np.linalg.norm(model.transform(X) - truth) < 1e-4 * np.linalg.norm(truth)
+
+
+@BOTH
+def test_the_weight_of_one_factor_rescales_and_changes_no_product(half):
+    problem = problem_of(low_rank(noise=0.1)[1])
+    ends = {}
+    for a in (1.0, 7.0):
+        solver = GroupSparseADMM(problem, GroupSparseRegularizer(half, a), 20)
+        ends[a] = run_solver(solver, max_iter=60, tol=0.0).last.state
+    one, other = ends[1.0], ends[7.0]
+    assert_allclose(other.A @ other.B, one.A @ one.B, atol=1e-9)
+    factor = 7.0 ** (1 / 2 if half else 1 / 3)
+    assert_allclose(other.A, factor * one.A, atol=1e-8)
+
+
+@BOTH
+def test_one_column_on_a_matrix_of_rank_one_gives_the_schatten_result(half):
+    truth, X = low_rank(rank=1)
+    p = 0.5 if half else 2 / 3
+    problem = problem_of(X)
+    norm = SchattenNorm(p)
+    mu = 1.0 / norm.strength(0.9 * problem.spectral_norm)
+    split = ADMM(problem, norm, GeometricPenalty(mu, 1.05, 1e10 * mu), degree=p)
+    other = split.finalize(run_solver(split, max_iter=1000, tol=1e-7).last)
+    mine = FGSR(p=p, rank=1).fit_transform(X)
+    assert_allclose(mine, other.X, atol=1e-4)
+    assert_allclose(mine, truth, atol=1e-4)
+
+
+@BOTH
+@pytest.mark.parametrize("keep", [0.6, 0.95, 1.0])
+@pytest.mark.parametrize("noise", [0.01, 1.0])
+def test_noisy_entries_are_agreed_with_all_the_same(half, keep, noise):
+    _, X = low_rank(keep=keep, noise=noise)
+    model = FGSR(p=0.5 if half else 2 / 3).fit(X)
+    seen = np.isfinite(X)
+    assert_allclose(model.transform(X)[seen], X[seen], rtol=1e-14)
+    assert model.residual_ < 1e-5
+
+
+@BOTH
+def test_no_step_of_the_noisy_form_raises_its_objective(half):
+    problem = problem_of(low_rank(noise=0.3)[1])
+    solver = GroupSparsePALM(problem, GroupSparseRegularizer(half, 2.0), 0.5, 20)
+    result = run_solver(solver, max_iter=200, tol=0.0)
+    values = result.history["objective"]
+    assert np.all(np.diff(values) <= 1e-9 * values[0])
+    A, B = result.last.state.A, result.last.state.B
+    off = np.where(problem.mask, A @ B - problem.M, 0.0)
+    value = np.sum(off**2) / 2 + 0.5 * GroupSparseRegularizer(half, 2.0).value(A, B)
+    assert_allclose(values[-1], value)
+
+
+@BOTH
+def test_the_noisy_form_ends_as_low_as_the_schatten_norm_with_noise(half):
+    problem = problem_of(low_rank(noise=0.1)[1])
+    groups = GroupSparseRegularizer(half)
+    solver = GroupSparsePALM(problem, groups, 1.0, 20)
+    mine = run_solver(solver, max_iter=5000, tol=1e-8).last
+    other = ProximalGradient(problem, groups.penalty, groups.weight)
+    theirs = run_solver(other, max_iter=5000, tol=1e-9).last
+    assert_allclose(mine.objective, theirs.objective, rtol=1e-2)
+    A, B = mine.state.A, mine.state.B
+    assert_allclose(groups.value(A, B), schatten(A @ B, half, 1.0), rtol=1e-3)
+
+
+@BOTH
+def test_a_strength_can_be_chosen_on_held_out_entries(half):
+    truth, _ = low_rank(60, 50, 2)
+    rng = np.random.default_rng(1)
+    X = truth + 0.3 * rng.standard_normal(truth.shape)
+    X[rng.random(X.shape) < 0.5] = np.nan
+    p = 0.5 if half else 2 / 3
+    model = FGSR(p=p, lam="auto").fit(X)
+    assert model.lam_ > 0.0 and len(model.path_) > 3
+    noisy = np.linalg.norm(model.transform(X) - truth)
+    assert noisy < 0.2 * np.linalg.norm(truth)
+    assert noisy < np.linalg.norm(FGSR(p=p).fit_transform(X) - truth)
+    same = FGSR(p=p, lam=model.lam_).fit_transform(X)
+    assert_array_equal(same, model.transform(X))
+
+
+def test_another_strength_goes_on_with_columns_that_were_dropped():
+    problem = problem_of(low_rank(rank=4)[1])
+    top = SchattenNorm(2 / 3).strength(problem.spectral_norm) / 1.5
+    strong = GroupSparsePALM(problem, GroupSparseRegularizer(False), 0.9 * top, 20)
+    state = run_solver(strong, max_iter=200, tol=1e-4).last.state
+    assert state.A.shape[1] < 4
+    weak = GroupSparsePALM(problem, GroupSparseRegularizer(False), 1e-3 * top, 20)
+    assert weak.warm_start(state).A.shape[1] > 4
+
+
+@pytest.mark.parametrize("lam", [None, 0.5])
+@pytest.mark.parametrize("power", [-30, 30])
+def test_the_unit_of_the_values_does_not_matter(lam, power):
+    _, X = low_rank(noise=0.1)
+    unit = 2.0**power
+    given = None if lam is None else lam * unit ** (4 / 3)
+    filled = FGSR(lam=given).fit_transform(unit * X) / unit
+    assert_allclose(filled, FGSR(lam=lam).fit_transform(X), rtol=1e-6, atol=1e-8)
+
+
+def test_short_columns_of_either_factor_are_dropped_whatever_the_unit():
+    A = np.array([[1.0, 1e-6, 1.0], [1.0, 0.0, 0.0]])
+    B = np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+    for unit in (1e-20, 1.0, 1e20):
+        left, right = prune_columns(unit * A, unit * B)
+        assert_array_equal(left, unit * A[:, :1])
+        assert_array_equal(right, unit * B[:1])
+
+
+def test_other_powers_are_refused():
+    with pytest.raises(ValueError, match=r"p must be 1/2 or 2/3.*SchattenP"):
+        FGSR(p=0.6).fit(low_rank()[1])
+
+
+@pytest.mark.parametrize("options", [{}, {"p": 0.5}, {"lam": 1.0}])
+def test_another_engine_gives_the_same(options):
+    pytest.importorskip("torch")
+    _, X = low_rank()
+    filled = FGSR(engine=ncarl.Torch(device="cpu"), **options).fit_transform(X)
+    assert_allclose(filled, FGSR(**options).fit_transform(X), atol=1e-6)

@@ -1,0 +1,132 @@
+"""Columns as coordinates, and curves that make them symmetric."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_allclose
+from scipy.stats import yeojohnson, yeojohnson_normmax
+
+from ncarl.tables.encoding import (
+    YeoJohnson,
+    fit_category_encoder,
+    fit_number_encoder,
+    fit_yeo_johnson,
+    is_skewed,
+    skewness,
+)
+from ncarl.tables.frames import ColumnData
+
+
+def numbers(values):
+    values = np.asarray(values, dtype=float)
+    return ColumnData("x", "number", values, np.isnan(values), "float64")
+
+
+def labels(values):
+    values = np.array(values, dtype=object)
+    gaps = np.array([v is None for v in values])
+    return ColumnData("x", "category", values, gaps, "object")
+
+
+@pytest.mark.parametrize("exponent", [-2.0, 0.0, 0.5, 1.0, 2.0, 3.5])
+def test_the_curve_is_that_of_yeo_and_johnson(exponent):
+    x = np.linspace(-3, 5, 41)
+    assert_allclose(
+        YeoJohnson(exponent).transform(x), yeojohnson(x, exponent), atol=1e-12
+    )
+    up = np.maximum(x, 0.0)
+    assert_allclose(
+        YeoJohnson(exponent).inverse_transform(YeoJohnson(exponent).transform(up)),
+        up,
+        atol=1e-9,
+    )
+
+
+def test_the_exponent_is_the_most_likely_one():
+    x = np.exp(np.random.default_rng(0).standard_normal(300))
+    assert fit_yeo_johnson(x).exponent == pytest.approx(yeojohnson_normmax(x), abs=5e-3)
+
+
+def test_only_skewed_columns_are_bent_unless_all_are_to_be():
+    rng = np.random.default_rng(0)
+    straight, bent = rng.standard_normal(200), np.exp(rng.standard_normal(200))
+    assert not is_skewed(straight) and is_skewed(bent) and is_skewed(-bent)
+    assert fit_number_encoder(numbers(straight), "auto").skew_transform is None
+    assert fit_number_encoder(numbers(straight), "power").skew_transform is not None
+    assert fit_number_encoder(numbers(bent), None).skew_transform is None
+    code = fit_number_encoder(numbers(bent), "auto")
+    assert abs(skewness(code.transform(bent))) < 0.2
+
+
+def test_columns_of_a_few_levels_are_left_as_they_are():
+    rare = np.array([0.0] * 95 + [1.0] * 5)
+    assert fit_number_encoder(numbers(rare), "auto").skew_transform is None
+
+
+@pytest.mark.parametrize("how", [None, "power", "quantile"])
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e250])
+def test_coordinates_are_standard_and_lead_back(how, unit):
+    x = unit * np.exp(np.random.default_rng(1).standard_normal(150))
+    code = fit_number_encoder(numbers(x), how)
+    z = code.transform(x)
+    assert z.mean() == pytest.approx(0.0, abs=1e-9)
+    assert z.std() == pytest.approx(1.0)
+    assert_allclose(
+        code.inverse_transform(z), x, rtol=1e-3 if how == "quantile" else 1e-6
+    )
+
+
+@pytest.mark.parametrize("how", ["power", "quantile"])
+def test_means_of_bent_columns_are_means_of_values_not_of_coordinates(how):
+    rng = np.random.default_rng(2)
+    x = np.exp(rng.standard_normal(400))
+    code = fit_number_encoder(numbers(x), how)
+    drawn = code.inverse_transform(0.4 + 0.5 * rng.standard_normal(200_000))
+    (mean,) = code.expected_value(np.array([0.4]), np.array([0.5]))
+    assert mean == pytest.approx(drawn.mean(), rel=0.02)
+    assert mean > code.inverse_transform(np.array([0.4]))[0] * 1.02
+
+
+@given(
+    arrays(float, st.integers(3, 30), elements=st.floats(-1e300, 1e300)),
+    st.sampled_from([None, "auto", "power", "quantile"]),
+    st.floats(-1e300, 1e300),
+)
+def test_finite_numbers_have_finite_coordinates_and_values(x, how, other):
+    code = fit_number_encoder(numbers(x), how)
+    z = code.transform(np.array([*x, other])) if code.n_coordinates else np.zeros(1)
+    assert np.isfinite(z).all()
+    assert np.isfinite(code.expected_value(z, np.ones(len(z)))).all()
+    assert (np.diff(code.inverse_transform(np.linspace(-9, 9, 19))) >= 0).all()
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=4, max_size=40))
+def test_codes_of_categories_have_mean_0_and_covariance_1(values):
+    values = [*values, "a", "b"]
+    code = fit_category_encoder(labels(values))
+    k = len(code.labels)
+    assert code.codes.shape == (k, k - 1)
+    z = code.encode(labels(values))
+    known = z[[v is not None for v in values]]
+    assert_allclose(known.mean(axis=0), 0.0, atol=1e-9)
+    assert_allclose(known.T @ known / len(known), np.eye(k - 1), atol=1e-9)
+    assert np.isnan(z[[v is None for v in values]]).all()
+
+
+def test_labels_are_in_their_order_whatever_their_type():
+    assert fit_category_encoder(labels(["b", 2, "a", 1.5, None])).labels == (
+        1.5,
+        2,
+        "a",
+        "b",
+    )
+
+
+def test_rare_labels_are_no_further_from_others_by_their_names():
+    one = fit_category_encoder(labels(["a"] * 5 + ["b"] * 3 + ["c"])).codes
+    two = fit_category_encoder(labels(["c"] * 5 + ["a"] * 3 + ["b"])).codes
+    apart = [np.linalg.norm(c[:, None] - c[None], axis=2) for c in (one, two)]
+    order = [2, 0, 1]
+    assert_allclose(apart[0], apart[1][np.ix_(order, order)], atol=1e-9)

@@ -1,0 +1,349 @@
+"""What goes into the gaps, by routes that share nothing with the imputer."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
+
+from ncarl.tables import TableImputer
+from ncarl.tables.encoding import fit_category_encoder
+from ncarl.tables.frames import ColumnData
+from ncarl.tables.imputer import JointGaussian, category_posterior
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    """Correlated columns in different units, a third of the cells missing."""
+    rng = np.random.default_rng(3)
+    values = rng.standard_normal((150, 2)) @ rng.standard_normal((2, 6))
+    values += 0.3 * rng.standard_normal(values.shape)
+    values = values * [1, 1e3, 1e-3, 5, 1, 1] + [0, 1e4, 1, 0, 0, -7]
+    return values, rng.random(values.shape) < 0.3
+
+
+@pytest.fixture(scope="module")
+def plain(numbers):
+    values, hidden = numbers
+    imputer = TableImputer(transform_skewed=None, clip=False)
+    return imputer.fit(np.where(hidden, np.nan, values))
+
+
+def naive_row(imputer, row):
+    """A row filled by the textbook formula, in standard deviations of the columns."""
+    shift = np.array([c.encoder.shift for c in imputer.columns_])
+    scale = np.array([c.encoder.scale for c in imputer.columns_])
+    K, noise = imputer.model_.kernel_, imputer.model_.noise_
+    A = K + np.diag(np.broadcast_to(noise, len(K)) ** 2)
+    mean = imputer.gaussian_imputer_.gaussian.mean
+    z = (row - shift) / scale
+    o = ~np.isnan(z)
+    guess = mean + K[:, o] @ np.linalg.solve(A[np.ix_(o, o)], z[o] - mean[o])
+    return np.where(o, row, guess * scale + shift)
+
+
+def test_new_rows_are_filled_by_the_conditional_mean(plain, numbers):
+    values, _ = numbers
+    rows = values[:6] * 1.1
+    for k, row in enumerate(rows):
+        row[: k + 1] = np.nan
+    naive = [naive_row(plain, row) for row in rows]
+    assert_allclose(plain.transform(rows), naive, rtol=1e-9)
+
+
+def test_the_model_underneath_fills_the_same(plain, numbers):
+    values, hidden = numbers
+    X = np.where(hidden, np.nan, values)
+    shift = np.array([c.encoder.shift for c in plain.columns_])
+    scale = np.array([c.encoder.scale for c in plain.columns_])
+    inner, spread = plain.model_.transform((X - shift) / scale, return_std=True)
+    assert_allclose(plain.transform(X), inner * scale + shift, rtol=1e-9)
+    found = plain.gaussian_imputer_._compute_posterior(
+        plain.columns_, (X - shift) / scale
+    )
+    assert_allclose(found.deviations[hidden], spread[hidden], rtol=1e-9)
+
+
+def test_known_values_are_kept_bit_for_bit(plain, numbers):
+    values, hidden = numbers
+    out = plain.transform(np.where(hidden, np.nan, values))
+    assert_array_equal(out[~hidden], values[~hidden])
+
+
+def test_gaps_are_filled_far_better_than_by_means(plain, numbers):
+    values, hidden = numbers
+    X = np.where(hidden, np.nan, values)
+    spread = values.std(axis=0)
+    ours = ((plain.transform(X) - values) / spread)[hidden]
+    means = ((np.nanmean(X, axis=0) - values) / spread)[hidden]
+    assert np.sqrt(np.mean(ours**2)) < 0.7 * np.sqrt(np.mean(means**2))
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_units_do_not_matter(numbers, unit):
+    values, hidden = numbers
+    X = np.where(hidden, np.nan, values)[:60]
+    quick = {"max_iter": 3, "tol": 0}
+    usual = TableImputer(**quick).fit_transform(X)
+    assert_allclose(
+        TableImputer(**quick).fit_transform(X * unit), usual * unit, rtol=1e-6
+    )
+
+
+def test_unseen_says_what_conditioning_says():
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((5, 5))
+    joint = JointGaussian(rng.standard_normal(5), root @ root.T + 0.1 * np.eye(5))
+    rows = rng.standard_normal((7, 5))
+    rows[rng.random(rows.shape) < 0.5] = np.nan
+    rows[0] = np.nan
+    done = 0
+    for part in joint.condition_rows(rows):
+        for i, u, means, spread in zip(
+            part.rows, part.missing_index, part.means, part.covariances, strict=True
+        ):
+            o = np.flatnonzero(~np.isnan(rows[i]))
+            S = joint.covariance
+            B = S[np.ix_(u, o)] @ np.linalg.inv(S[np.ix_(o, o)])
+            wanted = joint.mean[u] + B @ (rows[i, o] - joint.mean[o])
+            assert_allclose(means, wanted, atol=1e-9)
+            assert_allclose(spread, S[np.ix_(u, u)] - B @ S[np.ix_(o, u)], atol=1e-9)
+            done += len(u)
+    assert done == np.isnan(rows).sum()
+
+
+def test_errors_left_out_are_those_of_leaving_out():
+    rng = np.random.default_rng(1)
+    root = rng.standard_normal((4, 4))
+    joint = JointGaussian(rng.standard_normal(4), root @ root.T + 0.1 * np.eye(4))
+    rows = rng.standard_normal((5, 4))
+    rows[[0, 1, 1], [2, 0, 3]] = np.nan
+    errors, deviations = joint.leave_one_out(rows)
+    for i, j in np.argwhere(~np.isnan(rows)):
+        without = rows[[i]].copy()
+        without[0, j] = np.nan
+        (part,) = joint.condition_rows(without)
+        k = list(part.missing_index[0]).index(j)
+        assert errors[i, j] == pytest.approx(rows[i, j] - part.means[0, k])
+        assert deviations[i, j] ** 2 == pytest.approx(part.covariances[0, k, k])
+    assert np.isnan(errors[0, 2])
+
+
+def test_categories_have_the_probabilities_of_discriminant_analysis():
+    rng = np.random.default_rng(2)
+    shares, k = np.array([0.5, 0.3, 0.2]), 3
+    seen = np.array(["a"] * 5 + ["b"] * 3 + ["c"] * 2, dtype=object)
+    codes = fit_category_encoder(
+        ColumnData("x", "category", seen, np.zeros(10, dtype=bool), "object")
+    ).codes
+    S = np.eye(4)  # that of codes is 1
+    S[2:, :2] = 0.2 * rng.standard_normal((2, 2))
+    S[:2, 2:] = S[2:, :2].T
+    x = rng.standard_normal(2)
+    joint = JointGaussian(np.zeros(4), S)
+    (part,) = joint.condition_rows(np.array([[np.nan, np.nan, *x]]))
+    _, means, spreads = part.block(0, 2)
+    found = category_posterior(means, spreads, np.eye(2), codes, shares)[0]
+    # Density of x in each class, whose mean and covariance follow from the joint.
+    within = S[2:, 2:] - S[2:, :2] @ S[:2, 2:]
+    dense = [
+        shares[c] * multivariate_normal(S[2:, :2] @ codes[c], within).pdf(x)
+        for c in range(k)
+    ]
+    assert_allclose(found, dense / np.sum(dense), rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Numbers, yes/no and three categories that hang together."""
+    rng = np.random.default_rng(5)
+    m = 240
+    size = rng.standard_normal(m)
+    truth = pd.DataFrame(
+        {
+            "a": size + 0.3 * rng.standard_normal(m),
+            "b": np.exp(size + 0.3 * rng.standard_normal(m)),
+            "yes": pd.array(size + 0.3 * rng.standard_normal(m) > 0, dtype="boolean"),
+            "kind": pd.Categorical.from_codes(
+                np.digitize(size + 0.3 * rng.standard_normal(m), [-0.5, 0.5]),
+                ["low", "middle", "high"],
+            ),
+        }
+    )
+    hidden = rng.random(truth.shape) < 0.25
+    return truth, hidden, TableImputer().fit(truth.mask(hidden))
+
+
+def test_categories_are_filled_far_better_than_by_the_most_frequent(mixed):
+    truth, hidden, imputer = mixed
+    filled = imputer.transform(truth.mask(hidden))
+    for j, name in ((2, "yes"), (3, "kind")):
+        right = (filled[name] == truth[name]).to_numpy(dtype=bool)[hidden[:, j]]
+        usual = truth[name].value_counts(normalize=True).max()
+        assert right.mean() > usual + 0.15
+
+
+def test_probabilities_add_up_and_the_largest_is_filled_in(mixed):
+    truth, hidden, imputer = mixed
+    X = truth.mask(hidden)
+    chances, filled = imputer.predict_proba(X), imputer.transform(X)
+    assert set(chances) == {"yes", "kind"}
+    for name, part in chances.items():
+        assert_allclose(part.sum(axis=1), 1.0)
+        assert part.index.equals(X.index)
+        best = part.to_numpy().argmax(axis=1)
+        assert [part.columns[k] for k in best] == filled[name].tolist()
+    known = ~hidden[:, 3]
+    assert set(chances["kind"][known].to_numpy().ravel()) == {0.0, 1.0}
+    sure = chances["kind"].max(axis=1)[hidden[:, 3]].mean()
+    right = (filled["kind"] == truth["kind"])[hidden[:, 3]].mean()
+    assert sure == pytest.approx(right, abs=0.12)
+
+
+def test_probabilities_are_shares_times_densities_of_the_row(mixed):
+    truth, _, imputer = mixed
+    row = truth.iloc[[3]].assign(kind=None)
+    found = imputer.predict_proba(row)["kind"].to_numpy()[0]
+    _, _, Z = imputer._encode_rows(row)
+    joint, code = imputer.gaussian_imputer_.gaussian, imputer.columns_[3].encoder
+    b, o = imputer.columns_[3].coordinate_index, np.flatnonzero(~np.isnan(Z[0]))
+    S, mean = joint.covariance, joint.mean
+    B = S[np.ix_(o, b)] @ np.linalg.inv(S[np.ix_(b, b)])
+    within = S[np.ix_(o, o)] - B @ S[np.ix_(b, o)]
+    dense = [
+        share
+        * multivariate_normal(mean[o] + B @ (place - mean[b]), within).pdf(Z[0, o])
+        for share, place in zip(code.frequencies, code.codes, strict=True)
+    ]
+    assert np.abs(mean[b]).max() > 1e-3  # gaps moved it, and that counts
+    assert_allclose(found, dense / np.sum(dense), rtol=1e-6)
+
+
+def test_a_new_category_has_no_probabilities(mixed):
+    truth, _, imputer = mixed
+    row = truth.iloc[[0]].assign(kind=pd.Categorical(["other"]))
+    assert not imputer.predict_proba(row)["kind"].to_numpy().any()
+
+
+def test_intervals_hold_as_many_as_they_say():
+    rng = np.random.default_rng(8)
+    values = rng.standard_normal((600, 3)) @ rng.standard_normal((3, 10))
+    values += 0.5 * rng.standard_t(3, values.shape)  # heavier tails than normal
+    values[:, :4] = np.exp(values[:, :4] / 2)
+    hidden = rng.random(values.shape) < 0.3
+    X = np.where(hidden, np.nan, values)
+    imputer = TableImputer(max_iter=30, tol=0).fit(X[:300])
+    for level in (0.5, 0.9):
+        low, high = imputer.predict_interval(X[300:], level)
+        inside = (low <= values[300:]) & (values[300:] <= high)
+        assert inside[hidden[300:]].mean() == pytest.approx(level, abs=0.04)
+
+
+def test_each_column_has_intervals_of_its_own():
+    rng = np.random.default_rng(9)
+    values = rng.standard_normal((900, 1)) + 0.5 * rng.standard_normal((900, 5))
+    values[:, 0] += 6.0 * rng.choice([-1, 0, 1], 900, p=[0.05, 0.9, 0.05])
+    imputer = TableImputer(transform_skewed=None, max_iter=20, tol=0).fit(values[:400])
+    for j in (0, 1):
+        X = values[400:].copy()
+        X[:, j] = np.nan
+        low, high = imputer.predict_interval(X, 0.5)
+        inside = (low[:, j] <= values[400:, j]) & (values[400:, j] <= high[:, j])
+        assert inside.mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_intervals_are_the_value_where_it_is_known(mixed):
+    truth, hidden, imputer = mixed
+    X = truth.mask(hidden)
+    low, high = imputer.predict_interval(X)
+    assert list(low.columns) == ["a", "b"]
+    filled = imputer.transform(X)[["a", "b"]]
+    known = X[["a", "b"]].notna()
+    assert low[known].equals(X[["a", "b"]]) and high[known].equals(X[["a", "b"]])
+    assert ((low <= filled) & (filled <= high)).all().all()
+    wide = imputer.predict_interval(X, 0.99)
+    assert (wide[1] - wide[0] >= high - low - 1e-12).all().all()
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_clip_keeps_numbers_in_the_range_of_the_fit(plain, numbers, clip):
+    values, _ = numbers
+    imputer = TableImputer(transform_skewed=None, clip=clip, max_iter=20, tol=0).fit(
+        values
+    )
+    row = values.mean(axis=0) + 30 * values.std(axis=0)
+    row[0] = np.nan
+    filled = imputer.transform(row[None])[0, 0]
+    within = values[:, 0].min() <= filled <= values[:, 0].max()
+    assert within == clip
+
+
+def test_constant_columns_are_filled_with_their_constant():
+    frame = pd.DataFrame(
+        {
+            "x": np.arange(10.0),
+            "one": [7, 7, None, 7, 7] * 2,
+            "same": ["a", None, "a", "a", "a"] * 2,
+            "no": pd.array([False, None, False, False, False] * 2, dtype="boolean"),
+        }
+    )
+    imputer = TableImputer().fit(frame)
+    out = imputer.transform(frame)
+    assert out["one"].eq(7).all()
+    assert out["same"].eq("a").all()
+    assert not out["no"].any()
+    low, high = imputer.predict_interval(frame)
+    assert (low["one"] == 7).all() and (high["one"] == 7).all()
+    assert imputer.predict_proba(frame)["same"]["a"].eq(1).all()
+
+
+def test_a_table_in_which_nothing_varies_is_filled():
+    X = np.array([[1.0, np.nan], [1.0, 2.0], [np.nan, 2.0]])
+    imputer = TableImputer().fit(X)
+    assert imputer.model_ is None
+    assert_array_equal(imputer.transform(X), [[1.0, 2.0]] * 3)
+
+
+def test_a_row_without_any_value_gets_what_is_usual(plain, numbers):
+    values, _ = numbers
+    filled = plain.transform(np.full((1, 6), np.nan))[0]
+    assert_allclose(filled, values.mean(axis=0), atol=0.3 * values.std(axis=0).max())
+    assert np.isfinite(filled).all()
+
+
+def test_more_prior_rows_draw_fills_to_the_means(numbers):
+    values, hidden = numbers
+    X = np.where(hidden, np.nan, values)
+    quick = {"max_iter": 20, "tol": 0, "transform_skewed": None}
+    means = np.broadcast_to(np.nanmean(X, axis=0), X.shape)
+    away = [
+        np.abs(
+            (TableImputer(**quick, shrinkage_rows=rows).fit_transform(X) - means)[
+                hidden
+            ]
+        )
+        for rows in (0.0, 1000.0)
+    ]
+    assert (away[1] / away[0].mean()).mean() < 0.5
+
+
+@given(
+    arrays(
+        float,
+        st.tuples(st.integers(1, 6), st.integers(1, 3)),
+        elements=st.just(np.nan) | st.floats(-1e300, 1e300) | st.integers(-2, 2),
+    )
+)
+@settings(max_examples=15)
+@pytest.mark.filterwarnings("ignore:nothing is known")
+def test_finite_tables_are_filled_with_finite_numbers(X):
+    imputer = TableImputer(max_iter=2, tol=0).fit(X)
+    out = imputer.transform(X)
+    known = ~np.isnan(X)
+    assert_array_equal(out[known], X[known])
+    assert np.isfinite(out[:, known.any(axis=0)]).all()
+    low, high = imputer.predict_interval(X)
+    assert (low <= high).all()

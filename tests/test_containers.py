@@ -1,0 +1,293 @@
+"""Containers: same entries from each, same kind back, input unchanged."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from ncarl import NCARL, from_triplets
+
+FEW = {"max_iter": 4, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
+FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
+NAMES = list("abcdefghi")
+
+
+def stored(X):
+    """CSR array that stores the observed entries of X, zeros included."""
+    rows, cols = np.nonzero(~np.isnan(X))
+    return sparse.csr_array((X[rows, cols], (rows, cols)), shape=X.shape)
+
+
+def as_format(X, name, matrix):
+    if name == "dia":  # its diagonals store all of their entries; NaN marks the gaps
+        found = sparse.dia_array(np.where(np.isnan(X), 1.0, X))
+        rows, cols = np.nonzero(np.isnan(X))
+        for i, j in zip(rows, cols, strict=True):
+            found.data[list(found.offsets).index(j - i), j] = np.nan
+    elif name == "bsr":  # blocks of one entry: larger ones would store zeros too
+        found = stored(X).tobsr(blocksize=(1, 1))
+    else:
+        found = stored(X).asformat(name)
+    return getattr(sparse, f"{name}_matrix")(found) if matrix else found
+
+
+@pytest.fixture(name="reference")
+def dense_answer(X):
+    return NCARL(**FEW).fit(X).transform(X)
+
+
+def test_reference_keeps_the_observed_and_fills_the_rest(X, reference):
+    seen = ~np.isnan(X)
+    assert_array_equal(reference[seen], X[seen])
+    assert np.isfinite(reference).all()
+    assert len(set(reference[~seen])) == (~seen).sum()
+
+
+@pytest.mark.parametrize("matrix", [False, True], ids=["array", "matrix"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_sparse_format_gives_the_dense_answer(X, reference, name, matrix):
+    X = X.copy()
+    given = as_format(X, name, matrix)
+    assert given.format == name
+    before = given.copy()
+    estimator = NCARL(**FEW).fit(given)
+    out = estimator.transform(given)
+    assert type(out) is np.ndarray
+    assert_array_equal(out, reference)
+    if name in ("dok", "lil"):
+        assert (given != before).nnz == 0
+    else:
+        assert_array_equal(given.data, before.data)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_stored_zeros_are_observed(X, name):
+    X = X.copy()
+    X[0, 0] = X[5, 2] = X[7, 7] = 0.0
+    given = as_format(X, name, False)
+    estimator = NCARL(**FEW).fit(given)
+    assert estimator.training_.n_observed == (~np.isnan(X)).sum()
+    assert_array_equal(estimator.transform(given), NCARL(**FEW).fit_transform(X))
+    assert estimator.transform(given)[5, 2] == 0.0
+
+
+@pytest.mark.parametrize("name", ["csr", "csc", "coo"])
+def test_entry_stored_twice_is_an_error_that_says_so(X, name):
+    whole = stored(X)
+    if name == "coo":
+        coo = whole.tocoo()
+        rows, cols = np.append(coo.row, coo.row[3]), np.append(coo.col, coo.col[3])
+        twice = sparse.coo_array((np.append(coo.data, 9.0), (rows, cols)), X.shape)
+    else:
+        twice = whole.asformat(name)
+        twice.indices[1] = twice.indices[0]
+    with pytest.raises(ValueError, match=r"X stores 1 entries twice.*sum_duplicates"):
+        NCARL(**FEW).fit(twice)
+    assert twice.nnz == whole.nnz + (name == "coo")
+
+
+def test_sparse_input_changed_after_fit_changes_nothing(X):
+    given = stored(X)
+    estimator = NCARL(**FEW).fit(given)
+    before = estimator.predict([0, 1], [2, 3])
+    given.data[:] = 7.0
+    assert_array_equal(estimator.predict([0, 1], [2, 3]), before)
+
+
+def test_masked_array_gives_the_dense_answer(X, reference):
+    given = np.ma.MaskedArray(np.nan_to_num(X, nan=99.0), mask=np.isnan(X))
+    out = NCARL(**FEW).fit(given).transform(given)
+    assert isinstance(out, np.ma.MaskedArray)
+    assert not np.ma.is_masked(out)
+    assert_array_equal(np.asarray(out), reference)
+    assert given.mask.sum() == np.isnan(X).sum()
+    assert given.data[np.isnan(X)].min() == 99.0
+
+
+def test_infinity_under_a_mask_is_just_a_gap(X, reference):
+    given = np.ma.MaskedArray(np.nan_to_num(X, nan=np.inf), mask=np.isnan(X))
+    assert_array_equal(np.asarray(NCARL(**FEW).fit_transform(given)), reference)
+
+
+def test_memory_mapped_array_gives_the_dense_answer(X, reference, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    given = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert isinstance(given, np.memmap)
+    assert_array_equal(NCARL(**FEW).fit(given).transform(given), reference)
+
+
+def test_fortran_order_and_lists_give_the_dense_answer(X, reference):
+    assert_array_equal(NCARL(**FEW).fit_transform(np.asfortranarray(X)), reference)
+    assert_array_equal(NCARL(**FEW).fit_transform(X.tolist()), reference)
+    wide = np.full((24, 18), np.nan)
+    wide[:, ::2] = X
+    assert_array_equal(NCARL(**FEW).fit_transform(wide[:, ::2]), reference)
+
+
+def test_objects_with_none_give_the_dense_answer(X, reference):
+    given = np.where(np.isnan(X), None, X.astype(object))
+    assert_array_equal(NCARL(**FEW).fit_transform(given), reference)
+
+
+def test_integers_are_complete_and_come_back_as_floats():
+    given = np.arange(12).reshape(4, 3)
+    out = NCARL(**FEW).fit_transform(given)
+    assert out.dtype == np.float64
+    assert_array_equal(out, given)
+
+
+def test_masked_integers_equal_the_float_matrix(rng):
+    values, gaps = rng.integers(0, 6, (24, 9)), rng.random((24, 9)) < 0.3
+    out = NCARL(**FEW).fit_transform(np.ma.MaskedArray(values, mask=gaps))
+    assert out.dtype == np.float64
+    plain = NCARL(**FEW).fit_transform(np.where(gaps, np.nan, values))
+    assert_array_equal(np.asarray(out), plain)
+
+
+@pytest.mark.parametrize("sparse_too", [False, True])
+def test_float32_comes_back_as_float32(X, sparse_too):
+    small = X.astype(np.float32)
+    given = stored(small) if sparse_too else small
+    before = small.copy()
+    out = NCARL(**FEW).fit_transform(given)
+    assert out.dtype == np.float32
+    seen = ~np.isnan(small)
+    assert_array_equal(out[seen], small[seen])
+    assert_array_equal(small, before)
+    # Worked in float64: the same as rounding the answer of the same numbers.
+    assert_array_equal(
+        out, NCARL(**FEW).fit_transform(small.astype(float)).astype(np.float32)
+    )
+
+
+def test_from_triplets_gives_the_dense_answer(X, reference, rng):
+    rows, cols = np.nonzero(~np.isnan(X))
+    order = rng.permutation(len(rows))
+    given = from_triplets(rows[order], cols[order], X[rows, cols][order], X.shape)
+    assert_array_equal(NCARL(**FEW).fit_transform(given), reference)
+    assert from_triplets([0], [4], [0.0]).shape == (1, 5)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_input_is_never_modified(X, keep):
+    before = X.copy()
+    estimator = NCARL(**FEW, gamma=0.1, center="two-way", scale="columns")
+    out = estimator.fit(X).transform(X, keep_observed=keep)
+    estimator.predict(X)
+    estimator.score(X)
+    assert not np.shares_memory(out, X)
+    assert_array_equal(X, before)
+    X.setflags(write=False)
+    assert_array_equal(estimator.fit(X).transform(X, keep_observed=keep), out)
+
+
+class TestPandas:
+    def test_labels_are_kept_and_values_equal(self, X, reference):
+        index = pd.Index([f"row {i}" for i in range(24)], name="who")
+        given = pd.DataFrame(X, index=index, columns=pd.Index(NAMES, name="what"))
+        before = given.copy()
+        out = NCARL(**FEW).fit(given).transform(given)
+        pd.testing.assert_frame_equal(
+            out, pd.DataFrame(reference, index=index, columns=given.columns)
+        )
+        pd.testing.assert_frame_equal(given, before)
+
+    def test_numbers_as_names_and_equal_labels_are_fine(self, X, reference):
+        given = pd.DataFrame(X, columns=range(9), index=[0] * 24)
+        out = NCARL(**FEW).fit_transform(given)
+        assert list(out.columns) == list(range(9))
+        assert_array_equal(out.to_numpy(), reference)
+
+    def test_integer_columns_change_only_where_they_have_gaps(self, X):
+        given = pd.DataFrame(X, columns=NAMES)
+        given["a"] = np.arange(24)
+        given["b"] = pd.array([None, *range(23)], dtype="Int64")
+        given["c"] = pd.array(range(24), dtype="Int64")
+        given["d"] = np.arange(24, dtype=np.int8)
+        given["e"] = np.arange(24) % 2 == 0
+        out = NCARL(**FEW).fit_transform(given)
+        assert out.dtypes["a"] == np.int64
+        assert out.dtypes["b"] == "Float64"
+        assert out.dtypes["c"] == "Int64"
+        assert out.dtypes["d"] == np.int8
+        assert out.dtypes["e"] == np.bool_
+        for name in "acde":
+            pd.testing.assert_series_equal(out[name], given[name])
+        assert list(out["b"][1:]) == list(range(23))
+        assert np.isfinite(out.to_numpy(dtype=float)).all()
+        dense = given.to_numpy(dtype=float, na_value=np.nan)
+        assert_array_equal(out.to_numpy(dtype=float), NCARL(**FEW).fit_transform(dense))
+
+    @pytest.mark.parametrize(
+        "kind", ["Float64", "Float32", "float32", "double[pyarrow]"]
+    )
+    def test_float_columns_keep_their_type(self, X, kind):
+        given = pd.DataFrame(X, columns=NAMES).astype({"b": kind})
+        out = NCARL(**FEW).fit_transform(given)
+        assert out.dtypes["b"] == given.dtypes["b"]
+        assert not out["b"].isna().any()
+        seen = given["b"].notna()
+        assert list(out["b"][seen]) == list(given["b"][seen])
+        dense = given.to_numpy(dtype=float, na_value=np.nan)
+        assert_allclose(
+            out.to_numpy(dtype=float), NCARL(**FEW).fit_transform(dense), rtol=1e-7
+        )
+
+    def test_smoothed_values_replace_every_column(self, X):
+        given = pd.DataFrame(X, columns=NAMES)
+        given["a"] = np.arange(24)
+        estimator = NCARL(**FEW, gamma=1.0).fit(given)
+        out = estimator.transform(given, keep_observed=False)
+        assert out.dtypes["a"] == np.float64
+        assert_array_equal(out.to_numpy(), estimator.predict(given))
+
+
+class TestPolars:
+    def test_values_and_names_equal(self, X, reference):
+        given = pl.DataFrame(X, schema=NAMES).fill_nan(None)
+        before = given.clone()
+        out = NCARL(**FEW).fit(given).transform(given)
+        assert isinstance(out, pl.DataFrame)
+        assert out.columns == NAMES
+        assert_array_equal(out.to_numpy(), reference)
+        assert given.equals(before)
+
+    def test_types_change_only_where_they_must(self, X):
+        given = pl.DataFrame(X, schema=NAMES).with_columns(
+            pl.Series("a", range(24), dtype=pl.Int16),
+            pl.Series("b", [None, *range(23)], dtype=pl.Int64),
+            pl.Series("c", X[:, 2], dtype=pl.Float32),
+            pl.Series("d", [None, *[True] * 23]),
+        )
+        out = NCARL(**FEW).fit_transform(given)
+        assert out.dtypes[:4] == [pl.Int16, pl.Float64, pl.Float32, pl.Float64]
+        assert out["a"].equals(given["a"])
+        assert out["b"][1:].to_list() == list(range(23))
+        assert out["d"][1:].to_list() == [1.0] * 23
+        seen = ~np.isnan(X[:, 2])
+        assert_array_equal(out["c"].to_numpy()[seen], X[:, 2].astype(np.float32)[seen])
+        assert np.isfinite(out.to_numpy()).all()
+
+
+def test_dense_result_of_sparse_input_is_refused_above_the_limit(X):
+    given = stored(X)
+    estimator = NCARL(**FEW).fit(given)
+    with pytest.raises(ValueError, match=r"max_dense_gb=1e-06.*predict\(rows, cols\)"):
+        estimator.transform(given, max_dense_gb=1e-6)
+    size = 24 * 9 * 8 / 1e9
+    assert estimator.transform(given, max_dense_gb=size).shape == (24, 9)
+    # The limit is there before anything is allocated.
+    huge = sparse.csr_array((10**9, 9))
+    with pytest.raises(ValueError, match="takes 72 GB"):
+        estimator.transform(huge)
+
+
+def test_nothing_missing_comes_back_as_it_was(truth):
+    estimator = NCARL(**FEW).fit(truth)
+    assert_array_equal(estimator.transform(truth), truth)
+    assert_allclose(estimator.transform(truth, keep_observed=False), truth, rtol=1e-9)
+    noisy = NCARL(**FEW, gamma=0.1).fit(truth)
+    assert_array_equal(noisy.transform(truth), truth)
+    assert np.abs(noisy.transform(truth, keep_observed=False) - truth).max() > 1e-6

@@ -1,0 +1,148 @@
+"""Pages hold any text, escaped, and nothing from other files or hosts."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from ncarl.html import MAX_CELL_LENGTH, Page, escape, shorten
+from ncarl.plots import format_label, save_figure
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='x",
+    "</td></table><iframe src='https://example.org'>",
+    "$x$ \\frac{1}{0}",
+    "n" * 10_000,
+    "名前 ünï",
+    "שלום עולם",
+    "abc\u202edef\u2066",
+    "a\x00b\x1bc\ud800",
+    "&amp; &lt;",
+)
+
+
+class Reader(HTMLParser):
+    """Collects tags and the text of cells; every tag must be closed in its turn."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.words, self.attributes = [], [], [], []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def page_with(name):
+    """A page that has a name in every place."""
+    figure = Figure(figsize=(1, 1))
+    figure.suptitle(format_label(name))
+    return (
+        Page(name, name)
+        .heading(name)
+        .text(name, name)
+        .warning(name)
+        .notes([name])
+        .code(name)
+        .facts({name: name})
+        .table((name, "b"), [(name, name)])
+        .figure(figure, name)
+        .html()
+    )
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_name_can_leave_the_place_it_is_written_in(name):
+    html = page_with(name)
+    read, expected = Reader(html), Reader(page_with("harmless"))
+    assert read.tags == expected.tags
+    names = [key for key, _ in read.attributes]
+    assert not [key for key in names if key.startswith("on")]
+    extra = {"title"} if len(name) > MAX_CELL_LENGTH else set()
+    assert set(names) == {key for key, _ in expected.attributes} | extra
+    html.encode("utf-8")
+    for forbidden in ("\u202e", "\u2066", "\x00", "\x1b", "https://"):
+        assert forbidden not in html
+
+
+@given(st.text(max_size=80))
+def test_a_reader_gets_back_what_was_written(text):
+    read = Reader(Page("t").text(text).html())
+    bad = [c for c in text if escape(c) == "\N{REPLACEMENT CHARACTER}" != c]
+    expected = "".join("\N{REPLACEMENT CHARACTER}" if c in bad else c for c in text)
+    # A parser reads every kind of line end as one.
+    expected = expected.replace("\r\n", "\n").replace("\r", "\n")
+    words = "".join(read.words).replace("\r\n", "\n").replace("\r", "\n")
+    assert expected in words
+
+
+def test_long_names_are_cut_in_tables_and_whole_in_text():
+    name = "n" * 10_000
+    assert len(shorten(name)) == MAX_CELL_LENGTH
+    assert name not in Page("t").table(("c",), [(name,)]).html()
+    assert name in Page("t").text(name).html()
+
+
+def test_a_page_needs_nothing_from_elsewhere_and_runs_nothing():
+    html = page_with("x")
+    assert "default-src 'none'" in html
+    assert "script" not in Reader(html).tags
+    sources = [value for key, value in Reader(html).attributes if key == "src"]
+    assert sources and all(
+        value.startswith("data:image/png;base64,") for value in sources
+    )
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_a_word():
+    def fails():
+        raise ValueError("nothing <varies>")
+
+    html = Page("t").try_figure(fails, "The spectrum. More.").html()
+    assert "Not drawn (The spectrum): nothing &lt;varies&gt;" in html
+    good = Page("t").try_figure(lambda: Figure(figsize=(1, 1)), "c").html()
+    assert "data:image/png" in good
+
+
+def test_empty_parts_leave_no_trace():
+    bare = Page("t").html()
+    assert Page("t").notes([]).warning().code("").html() == bare
+
+
+def test_pictures_of_files_are_taken_in_and_must_be_png(tmp_path):
+    path = save_figure(Figure(figsize=(1, 1)), tmp_path / "a.png")
+    assert "data:image/png" in Page("t").picture(path, "c").html()
+    (tmp_path / "b.png").write_bytes(b"<svg>")
+    with pytest.raises(ValueError, match="must be PNG files"):
+        Page("t").picture(tmp_path / "b.png", "c")
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "p.html"
+    path.write_text("old")
+    page = Page("t")
+    assert page.save(path) == path and path.read_text().startswith("<!DOCTYPE html>")
+    path.write_text("old")
+
+    def breaks(self):
+        raise OSError("no room")
+
+    monkeypatch.setattr(Page, "html", breaks)
+    with pytest.raises(OSError):
+        page.save(path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

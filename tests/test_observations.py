@@ -1,0 +1,163 @@
+"""Observations: conversion, selection, stacking."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import sparse
+
+import ncarl.observations
+from ncarl.observations import Observations, from_triplets
+
+gappy = arrays(
+    np.float64,
+    st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    elements=st.sampled_from([np.nan, 0.0, 1.0, -2.5]),
+)
+
+
+def dense(observed):
+    """The matrix with NaN in its gaps."""
+    X = np.full(observed.shape, np.nan)
+    X[observed.rows, observed.indices] = observed.values
+    return X
+
+
+@given(X=gappy)
+def test_dense_matrices_come_back(X):
+    observed = Observations.from_dense(X)
+    np.testing.assert_array_equal(dense(observed), X)
+    assert observed.n_observed == np.sum(~np.isnan(X))
+    np.testing.assert_array_equal(observed.row_counts, np.sum(~np.isnan(X), axis=1))
+    np.testing.assert_array_equal(observed.column_counts, np.sum(~np.isnan(X), axis=0))
+    for i, row in enumerate(X):
+        np.testing.assert_array_equal(
+            observed.row_columns(i), np.flatnonzero(~np.isnan(row))
+        )
+
+
+@given(X=gappy)
+def test_transposing_transposes_and_twice_gives_the_same(X):
+    observed = Observations.from_dense(X)
+    turned = observed.transpose()
+    np.testing.assert_array_equal(dense(turned), X.T)
+    assert turned.transpose().fingerprint() == observed.fingerprint()
+
+
+@given(X=gappy, data=st.data())
+def test_rows_are_taken_in_the_order_asked_for(X, data):
+    rows = data.draw(st.lists(st.integers(0, len(X) - 1), max_size=9))
+    rows = np.array(rows, dtype=np.int64)
+    taken = Observations.from_dense(X).take_rows(rows)
+    np.testing.assert_array_equal(dense(taken), X[rows])
+
+
+@given(X=gappy, seed=st.integers(0, 99))
+def test_dropped_entries_become_gaps(X, seed):
+    observed = Observations.from_dense(X)
+    dropped = np.random.default_rng(seed).random(observed.n_observed) < 0.5
+    expected = X.copy()
+    expected[observed.rows[dropped], observed.indices[dropped]] = np.nan
+    np.testing.assert_array_equal(dense(observed.drop_entries(dropped)), expected)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
+def test_every_sparse_format_keeps_its_stored_entries(form):
+    X = sparse.csr_array(np.array([[1.0, 0, 2], [0, 0, 3], [4, 5, 0]]))
+    observed = Observations.from_sparse(X.asformat(form))
+    stored = dense(observed)
+    np.testing.assert_array_equal(stored[X.toarray() != 0], [1, 2, 3, 4, 5])
+    if form not in ("bsr", "dia"):  # those two store whole blocks and diagonals
+        assert observed.n_observed == 5
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+def test_stored_zeros_are_observed_and_absent_entries_missing(form):
+    X = sparse.coo_array(([0.0, 3.0], ([0, 1], [1, 0])), shape=(2, 2)).asformat(form)
+    expected = [[np.nan, 0.0], [3.0, np.nan]]
+    np.testing.assert_array_equal(dense(Observations.from_sparse(X)), expected)
+
+
+def test_zeros_of_a_diagonal_matrix_are_observed():
+    X = sparse.dia_array(([[1.0, 0.0, 3.0], [4.0, 0.0, 6.0]], [0, 1]), shape=(3, 3))
+    nan = np.nan
+    expected = [[1.0, 0.0, nan], [nan, 0.0, 6.0], [nan, nan, 3.0]]
+    np.testing.assert_array_equal(dense(Observations.from_sparse(X)), expected)
+
+
+def test_stored_nan_is_a_gap():
+    X = sparse.csr_array(np.array([[np.nan, 1.0], [2.0, 0.0]]))
+    assert Observations.from_sparse(X).n_observed == 2
+
+
+def test_unsorted_columns_are_sorted():
+    X = sparse.csr_array(([1.0, 2.0], [2, 0], [0, 2]), shape=(1, 3))
+    observed = Observations.from_sparse(X)
+    np.testing.assert_array_equal(observed.indices, [0, 2])
+    np.testing.assert_array_equal(observed.values, [2.0, 1.0])
+
+
+def test_entries_stored_twice_are_refused_with_their_place():
+    X = sparse.csr_array(([1.0, 5.0, 6.0], [0, 1, 1], [0, 1, 3]), shape=(2, 2))
+    with pytest.raises(ValueError, match=r"row 1, column 1.*sum_duplicates"):
+        Observations.from_sparse(X)
+
+
+def test_the_same_column_in_neighboring_rows_is_no_duplicate():
+    X = sparse.csr_array(([1.0, 2.0], [1, 1], [0, 1, 1, 2]), shape=(3, 2))
+    assert Observations.from_sparse(X).n_observed == 2
+
+
+def test_long_matrices_are_scanned_in_pieces(monkeypatch, rng):
+    X = np.where(rng.random((23, 4)) < 0.5, 1.0, np.nan)
+    whole = Observations.from_dense(X).fingerprint()
+    monkeypatch.setattr(ncarl.observations, "SCAN_SIZE", 12)
+    assert Observations.from_dense(X).fingerprint() == whole
+
+
+def test_fingerprints_tell_values_patterns_and_shapes_apart():
+    matrices = [
+        np.array([[1.0, np.nan]]),
+        np.array([[np.nan, 1.0]]),
+        np.array([[2.0, np.nan]]),
+        np.array([[1.0, np.nan, np.nan]]),
+        np.array([[1.0], [np.nan]]),
+    ]
+    digests = {Observations.from_dense(X).fingerprint() for X in matrices}
+    assert len(digests) == len(matrices)
+
+
+def test_triplets_make_a_matrix_that_stores_zeros():
+    X = from_triplets([1, 0, 0], [1, 2, 0], [3.0, 0.0, 5.0])
+    assert X.shape == (2, 3)
+    assert X.nnz == 3
+    np.testing.assert_array_equal(X.toarray(), [[5, 0, 0], [0, 3, 0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([0], [0, 1], [1.0]), "of one length"),
+        (([0.5], [0], [1.0]), "rows must be whole numbers"),
+        (([0], [-1], [1.0]), "cols must not be negative"),
+        (([0], [0], [np.nan]), "values must be finite"),
+        (([3], [0], [1.0], (2, 2)), r"rows holds 3, which is outside shape=\(2, 2\)"),
+        (([0], [0], [1.0], (0, 2)), "shape must be at least"),
+        (([0], [0], [1.0], 7), "shape must be two whole numbers"),
+        (([0, 0], [1, 1], [1.0, 2.0]), "twice"),
+    ],
+)
+def test_faulty_triplets_are_refused_by_name(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        from_triplets(*arguments)
+
+
+def test_positions_that_do_not_fit_in_32_bits_are_refused():
+    with pytest.raises(ValueError, match="shape must be at most"):
+        from_triplets([0, 1], [0, 3_000_000_000], [1.0, 2.0])
+    wide = sparse.coo_array(([1.0], ([0], [3_000_000_000])), shape=(1, 2**32))
+    with pytest.raises(ValueError, match="X must have at most"):
+        Observations.from_sparse(wide)

@@ -1,0 +1,97 @@
+"""Registry: every method is found by name, and wrong names get suggestions."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import ncarl
+from ncarl.registry import (
+    METHODS,
+    available_methods,
+    make,
+    parameter_names,
+)
+
+
+def test_every_method_makes_its_estimator():
+    for name in available_methods():
+        made = make(name)
+        assert type(made).__name__ == METHODS[name].class_name
+        assert type(made) is getattr(ncarl, METHODS[name].class_name)
+        assert METHODS[name].summary
+
+
+def test_every_estimator_has_one_name():
+    kinds = [method.class_name for method in METHODS.values()]
+    assert len(set(kinds)) == len(kinds)
+    estimators = {
+        name
+        for name in ncarl.__all__
+        if name not in ("Torch", "Dask")  # which want more, and are no estimators
+        and name != "WideNCARL"  # the same method with its kernel held otherwise
+        and name != "TableImputer"  # which wraps one of them
+        and inspect.isclass(getattr(ncarl, name))
+        and hasattr(getattr(ncarl, name), "fit_transform")
+    }
+    assert set(kinds) == estimators
+
+
+def test_the_names_of_classes_and_capitals_are_understood():
+    assert type(make("SoftImpute")) is ncarl.SoftImpute
+    assert type(make("softimpute")) is ncarl.SoftImpute
+    assert type(make("NUCLEAR")) is ncarl.Nuclear
+
+
+def test_parameters_are_passed_on():
+    assert make("schatten", p=0.25, rho=1.1).get_params()["p"] == 0.25
+    assert make("bias", row_ridge=3.0).row_ridge == 3.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [("nuclaer", "nuclear"), ("softimput", "softimpute"), ("Schaten", "schatten")],
+)
+def test_an_unknown_name_gets_a_near_one(wrong, near):
+    with pytest.raises(ValueError, match=f"got '{wrong}'; did you mean '{near}'"):
+        make(wrong)
+
+
+def test_a_name_near_to_none_gets_them_all():
+    with pytest.raises(ValueError) as caught:
+        make("xyzzy")
+    said = str(caught.value)
+    assert ", ".join(available_methods()) in said
+    assert "did you mean" not in said
+
+
+def test_a_name_must_be_a_string():
+    with pytest.raises(TypeError, match="name must be a string, got 3"):
+        make(3)
+
+
+def test_an_unknown_parameter_lists_the_known_ones():
+    with pytest.raises(TypeError) as caught:
+        make("bias", rank=3)
+    said = str(caught.value)
+    assert "'bias' (BiasModel) has no parameter 'rank'" in said
+    for name in parameter_names("bias"):
+        assert name in said
+
+
+def test_parameters_are_those_of_the_estimator():
+    for name in available_methods():
+        assert parameter_names(name) == sorted(make(name).get_params(deep=False))
+
+
+def test_the_list_is_a_copy():
+    available_methods().clear()
+    assert available_methods()
+
+
+def test_the_command_line_lists_exactly_these():
+    pytest.importorskip("typer")
+    from ncarl.cli.options import MethodChoice
+
+    assert [method.value for method in MethodChoice] == available_methods()
