@@ -47,7 +47,7 @@ from accuracy_sets import (
     warm_up,
 )
 from common import print_table, write_json
-from contenders import RIVALS
+from contenders import BASELINES
 
 from ncarl.metrics import relative_rmse, rmse
 
@@ -225,7 +225,7 @@ def measure(spec, options):
         if options.only != "ours":
             for name, errors in baselines.items():
                 start = time.perf_counter()
-                guess = RIVALS[name](split)
+                guess = BASELINES[name](split)
                 errors.add(split, guess, time.perf_counter() - start)
     result = {"protocol": spec.protocol, "score": spec.score}
     if options.only != "baselines":

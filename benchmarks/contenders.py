@@ -1,8 +1,8 @@
 """Other ways to fill in a matrix, for accuracy.py: plain and from scratch.
 
-A baseline is a function of a `Split` that gives its predictions for the hidden entries.
-`RIVALS` names them. Those of scikit-learn and of this package run with their defaults,
-or with the settings that the name says.
+A baseline is a function of a `Split` that gives its predictions for the hidden
+entries. `BASELINES` names them. Those of scikit-learn and of this package run with
+their defaults, or with the settings that the name says.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def two_way_effects(split):
     return Effects(seen)(np.where(seen, split.X, 0.0))[split.rows, split.cols]
 
 
-RIVALS = {
+BASELINES = {
     "two-way means": two_way_means,
     "NCARL()": ncarl(),
     "NCARL two-way": ncarl(center="two-way"),

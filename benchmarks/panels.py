@@ -36,7 +36,7 @@ from pathlib import Path
 import numpy as np
 from accuracy_sets import hide
 from common import data_folder, print_table, versions, write_json
-from contenders import RIVALS
+from contenders import BASELINES
 from scipy.optimize import nnls
 from sklearn.impute import KNNImputer
 
@@ -89,7 +89,7 @@ def by_nuclear(X, unit, start):
     """The nuclear norm with two-way effects, its strength by cross-validation."""
     hidden = np.zeros(X.shape, dtype=bool)
     hidden[unit, start:] = True
-    return RIVALS["nuclear norm + effects"](hide(X, hidden))
+    return BASELINES["nuclear norm + effects"](hide(X, hidden))
 
 
 def by_bayes(X, unit, start):

@@ -118,7 +118,7 @@ def one_fit(way, folder, model, engine):
     options |= MODELS[model]
     if model == "BayesianNCARL":
         cuts.ROW_SAMPLING_THRESHOLD = (
-            0  # streamed at every size, not only beyond 20 million
+            0  # streamed at every size, not only beyond 5 million
         )
         BayesianNCARL(sides="columns", center="mean", **options).fit(source)
     else:

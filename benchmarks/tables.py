@@ -42,7 +42,7 @@ IMPUTERS = {
     "KNNImputer": KNNImputer,
     "SimpleImputer": SimpleImputer,
 }
-OURS, RIVAL = "TableImputer", "IterativeImputer"
+OURS, BASELINE = "TableImputer", "IterativeImputer"
 LEVELS = (0.5, 0.8, 0.95)
 FOLDS = 5
 
@@ -119,7 +119,7 @@ def summary(results, seeds):
         for key in keys:
             values = np.array([line[name][key] for line in results])
             runs = [values[by_run == k].mean() for k in range(seeds)]
-            baseline = np.array([line[RIVAL][key] for line in results])
+            baseline = np.array([line[BASELINE][key] for line in results])
             gaps = [(values - baseline)[by_run == k].mean() for k in range(seeds)]
             lines[key] = {
                 "mean": float(np.mean(runs)),
@@ -143,7 +143,7 @@ def verdict(found):
         gap, error = ours[key]["more than baseline"], ours[key]["standard error"]
         better = "better" if gap > error else "as good" if gap >= -error else "worse"
         words.append(f"{key} {better}")
-    faster = found[RIVAL]["seconds"]["mean"] / ours["seconds"]["mean"]
+    faster = found[BASELINE]["seconds"]["mean"] / ours["seconds"]["mean"]
     return ", ".join([*words, f"{faster:.1f}x faster"])
 
 
@@ -210,7 +210,7 @@ def categories(name, missing, seeds):
     """Part of hidden categories and yes/no that are filled right."""
     frame = mixed(name)
     text = [not str(dtype).startswith("float") for dtype in frame.dtypes]
-    shares = {OURS: [], f"{RIVAL} on codes": [], "most frequent": []}
+    shares = {OURS: [], f"{BASELINE} on codes": [], "most frequent": []}
     for seed in range(seeds):
         hidden = np.random.default_rng(seed).random(frame.shape) < missing
         holey = frame.mask(hidden)
@@ -223,7 +223,7 @@ def categories(name, missing, seeds):
         baseline = right_by_codes(
             IterativeImputer(random_state=0), frame, holey, hidden
         )
-        shares[f"{RIVAL} on codes"].append(np.mean(np.concatenate(baseline)))
+        shares[f"{BASELINE} on codes"].append(np.mean(np.concatenate(baseline)))
         mode = SimpleImputer(strategy="most_frequent")
         usual = right_by_codes(mode, frame, holey, hidden)
         shares["most frequent"].append(np.mean(np.concatenate(usual)))
@@ -261,8 +261,8 @@ def draw(results, path):
         axes.grid(axis="x", color="#e5e5e5")
         if key != "seconds":
             axes.locator_params(axis="x", nbins=4)
-    panels[0].set(title="linear predictor", xlabel=f"score over {RIVAL}'s")
-    panels[1].set(title="random forest", xlabel=f"score over {RIVAL}'s")
+    panels[0].set(title="linear predictor", xlabel=f"score over {BASELINE}'s")
+    panels[1].set(title="random forest", xlabel=f"score over {BASELINE}'s")
     panels[2].set(title="time", xlabel="seconds, fit and fill", xscale="log")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
@@ -279,7 +279,7 @@ def main():
     if options.sets == "none":
         draw(json.loads(Path(options.json).read_text())["sets"], options.figure)
         return
-    warnings.simplefilter("ignore")  # IterativeImputer says that it has not settled
+    warnings.simplefilter("ignore")  # IterativeImputer says that it has not converged
     TableImputer().fit_transform(np.random.default_rng(0).random((30, 4)))  # compiles
     results, lines, cats = {}, [], []
     for name in options.sets.split(","):

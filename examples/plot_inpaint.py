@@ -6,8 +6,8 @@ Half of the pixels of a photograph are gone, or somebody has scratched it. What 
 there is worked out from the picture itself: how its small patches look is learned, and
 each gap is filled from the patches around it. Known pixels stay as they are.
 
-The photographs come with scikit-learn: *china* by dany13 and *flower* by dany eye's
-view, both CC BY 2.0.
+The photographs come with scikit-learn: *china* by danielbuechele and *flower* by
+vultilion, both CC BY 2.0.
 """
 
 # %%
@@ -52,7 +52,7 @@ show({"error bars": std.mean(axis=2), "errors": error})
 # %%
 # Scratches and a hole
 # --------------------
-# A mask may have any shape. A wide hole is filled from its rim inwards: what is smooth
+# A mask may have any shape. A wide hole is filled from its rim inward: what is smooth
 # goes on, but nobody can know what stood in its middle.
 
 flower = load_sample_image("flower", gray=False, step=10)

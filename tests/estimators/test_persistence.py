@@ -232,8 +232,17 @@ class TestFile:
     def test_later_version_is_refused(self, X, path):
         NCARL(**FEW).fit(X).save(path)
         header, arrays = read_archive(path, "model")
-        write_archive(path, {**header, "version": 2}, arrays)
-        with pytest.raises(BrokenFileError, match=r"later ncarl \(format 2\).*up to 1"):
+        write_archive(path, {**header, "version": 3}, arrays)
+        with pytest.raises(BrokenFileError, match=r"later ncarl \(format 3\).*up to 2"):
+            ncarl.load(path)
+
+    def test_earlier_version_is_refused(self, X, path):
+        NCARL(**FEW).fit(X).save(path)
+        header, arrays = read_archive(path, "model")
+        write_archive(path, {**header, "version": 1}, arrays)
+        with pytest.raises(
+            BrokenFileError, match=r"earlier ncarl \(format 1\).*fit again"
+        ):
             ncarl.load(path)
 
     def test_unknown_estimator_is_refused(self, X, path):
@@ -247,7 +256,7 @@ class TestFile:
         NCARL(**FEW).fit(X).save(path)
         with archive(path) as found:
             header = json.loads(found["__header__"].tobytes())
-        assert header["version"] == 1
+        assert header["version"] == 2
         assert header["class"] == "NCARL"
 
 

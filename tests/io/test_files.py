@@ -63,7 +63,7 @@ class TestRoundTrip:
         apart = np.atleast_1d(laid)[..., ::2]
         write_archive(path, HEADERS, {"x": laid, "every other": apart})
         header, found = read_archive(path, "thing")
-        assert header == {**HEADERS, "version": 1}
+        assert header == {**HEADERS, "version": 2}
         assert list(found) == ["x", "every other"]
         assert_array_equal(found["x"], laid, strict=True)
         assert_array_equal(found["every other"], apart, strict=True)
@@ -92,11 +92,11 @@ class TestRoundTrip:
 
     def test_files_of_the_earlier_writer_are_read(self, path):
         body = io.BytesIO()
-        words = np.frombuffer(b'{"version": 1, "kind": "thing"}', dtype=np.uint8)
+        words = np.frombuffer(b'{"version": 2, "kind": "thing"}', dtype=np.uint8)
         np.savez(body, **{HEADER_NAME: words, **ARRAYS})
         raw(path, body.getvalue())
         header, found = read_archive(path, "thing")
-        assert header == {"version": 1, "kind": "thing"}
+        assert header == {"version": 2, "kind": "thing"}
         assert all((found[name] == ARRAYS[name]).all() for name in ARRAYS)
 
     def test_the_earlier_reader_reads_what_is_written_now(self, path):
@@ -182,7 +182,7 @@ class TestDamage:
         whole = np.lib.format.header_data_from_array_1_0(np.ones(3))
         huge = io.BytesIO()
         np.lib.format.write_array_header_1_0(huge, {**whole, "shape": (1 << 40,)})
-        words = np.frombuffer(b'{"version": 1, "kind": "thing"}', dtype=np.uint8)
+        words = np.frombuffer(b'{"version": 2, "kind": "thing"}', dtype=np.uint8)
         body = io.BytesIO()
         np.savez(body, **{HEADER_NAME: words})
         with zipfile.ZipFile(body, "a") as parts:
@@ -192,7 +192,7 @@ class TestDamage:
             read_archive(path, "thing")
 
     def test_packed_parts_are_refused(self, path):
-        words = np.frombuffer(b'{"version": 1, "kind": "thing"}', dtype=np.uint8)
+        words = np.frombuffer(b'{"version": 2, "kind": "thing"}', dtype=np.uint8)
         body = io.BytesIO()
         np.savez_compressed(body, **{HEADER_NAME: words, "x": np.zeros(MB)})
         raw(path, body.getvalue())

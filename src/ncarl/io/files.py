@@ -34,7 +34,7 @@ UNSUPPORTED_SYNC_ERRNOS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCE
 #: An archive is `MAGIC`, the SHA-256 digest of the rest, and a ZIP file of NPY members,
 #: one of them a JSON header.
 MAGIC = b"ncarl archive\n"
-ARCHIVE_VERSION = 1
+ARCHIVE_VERSION = 2
 HEADER_NAME = "__header__"
 DIGEST_SIZE = hashlib.sha256().digest_size
 #: Bytes of an array that are copied at a time on the way to a file.
@@ -281,6 +281,11 @@ def _read_members(
             raise BrokenFileError(
                 f"path {str(path)!r} was written by a later ncarl (format {version}); "
                 f"this one reads up to {ARCHIVE_VERSION}"
+            )
+        if version < ARCHIVE_VERSION:
+            raise BrokenFileError(
+                f"path {str(path)!r} was written by an earlier ncarl (format "
+                f"{version}), and this one reads {ARCHIVE_VERSION}; fit again"
             )
         if header.get("kind") not in kinds:
             raise BrokenFileError(

@@ -30,7 +30,7 @@ NON_PAPER_METHODS = (
 )
 #: Relative tolerance of equal errors.
 EQUAL_RTOL = 0.01
-#: An objective has converged if its relative change afterwards is below this.
+#: An objective has converged if its relative change afterward is below this.
 CONVERGENCE_TOL = 0.01
 #: A spectrum decays fast if a tenth of the values has this share of the squares.
 MIN_ENERGY_SHARE = 0.95
