@@ -325,3 +325,12 @@ def test_saved_models_carry_the_parameters(missing_values, X, tmp_path):
     again = fitted(X)
     again.save(tmp_path / "plain")
     assert ncarl.load(tmp_path / "plain").indicator_ is None
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(np.inf, ValueError), (-np.inf, ValueError), ("?", TypeError), (True, TypeError)],
+)
+def test_missing_values_that_no_matrix_of_numbers_can_hold_are_refused(X, value, error):
+    with pytest.raises(error, match=r"missing_values must be a finite number.*got"):
+        BayesianNCARL(**FEW, missing_values=value).fit(X)
