@@ -370,7 +370,8 @@ def test_a_crash_and_a_stop_take_nobody_down(folder, X):
         payload(folder, "no-such-method", draw=1),
         payload(folder, "bias"),
     ]
-    found = {fit.method: fit for fit in run_fits(asked, 2, heard.append)}
+    # One at a time: of two, the other draw could begin before the first has failed.
+    found = {fit.method: fit for fit in run_fits(asked, 1, heard.append)}
     assert sorted(found) == ["bias", "no-such-method", "nuclear"]
     crashed, stopped, whole = (
         found[name] for name in ("no-such-method", "nuclear", "bias")
