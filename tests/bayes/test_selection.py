@@ -203,7 +203,7 @@ class TestTrial:
                 state = states(cut, trial.strength, trial.steps)[-1]
                 errors, spreads = held_out(dense, cut, state)
                 assert_allclose(arrays[f"errors {k}"], errors, atol=1e-9)
-                assert_allclose(arrays[f"deviations {k}"], spreads, rtol=1e-9)
+                assert_allclose(arrays[f"stds {k}"], spreads, rtol=1e-9)
 
     def test_rows_are_tried_on_one_cut_and_weighed_on_all(self, cuts):
         looking = searching([cut.transpose() for cut in cuts], "rows")
@@ -355,7 +355,7 @@ class TestFit:
         stages = fit.stage_checkpoint.stages["held out columns"]
         places = calibration_splits(cuts)
         errors = np.concatenate([stages[f"errors {k}"] for k in places])
-        spread = np.concatenate([stages[f"deviations {k}"] for k in places])
+        spread = np.concatenate([stages[f"stds {k}"] for k in places])
         assert_allclose(found.blend.scores.sorted_scores, np.sort(errors / spread))
         assert len(found.blend.blended_scores.sorted_scores) == len(errors)
         assert not np.array_equal(

@@ -22,9 +22,7 @@ def test_ctrl_c_keeps_the_last_whole_step(case, kind, every):
     (name,) = found.names
     kinds = ("checkpoint", "stages")
     header, arrays = read_archive(found.state.parent / name, *kinds)
-    step = (
-        header["history"]["step"][-1] if "history" in header else arrays["climb:step"]
-    )
+    step = header["history"]["step"][-1] if "history" in header else arrays["em:step"]
     assert 1 <= step < options["max_iter"]
     found.assert_ends_as_if_undisturbed()
     assert found.names == [name]

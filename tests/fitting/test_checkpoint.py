@@ -391,10 +391,7 @@ class TestEvery:
         ]
         assert_same_fit(found, whole, X)
 
-    @pytest.mark.parametrize("old", [False, True])
-    def test_a_search_interrupted_keeps_what_it_has(
-        self, X, path, clock, monkeypatch, old
-    ):
+    def test_a_search_interrupted_keeps_what_it_has(self, X, path, clock, monkeypatch):
         from ncarl.estimators import ncarl_cv as search
 
         usual, calls = search.HoldoutScorer.__call__, []
@@ -410,10 +407,6 @@ class TestEvery:
         with pytest.raises(KeyboardInterrupt):
             NCARLCV(**kept).fit(X)
         assert clock.written == [("state", "point 5 of the search")]
-        if old:  # as files were before: one array, and less of whose it is
-            header, arrays = read_archive(path, "search")
-            del header["owner"]["class"], header["owner"]["shape"]
-            write_archive(path, header, {"gram": np.stack(list(arrays.values()))})
         found = NCARLCV(**kept).fit(X)
         assert len(calls) == 6 + 7
         assert_same_fit(found, NCARLCV(**GRID).fit(X), X)
@@ -472,15 +465,8 @@ FITS = {
 class TestOthers:
     @pytest.mark.parametrize("there", FITS)
     @pytest.mark.parametrize("here", FITS)
-    @pytest.mark.parametrize("old", [False, True])
-    def test_the_file_of_another_estimator_is_refused(self, X, path, there, here, old):
+    def test_the_file_of_another_estimator_is_refused(self, X, path, there, here):
         clone(FITS[there]).set_params(checkpoint=path).fit(X)
-        if old:  # as files were before they said who wrote them
-            kinds = ("checkpoint", "search", "stages", "state of a solver")
-            header, arrays = read_archive(path, *kinds)
-            if there != "Nuclear":
-                del header["owner"]["class"]
-            write_archive(path, header, arrays)
         other = clone(FITS[here]).set_params(checkpoint=path)
         if here == there:
             other.fit(X)
@@ -498,6 +484,8 @@ class TestOthers:
         part = f"{path}.fit"
         with pytest.raises(CheckpointMismatchError, match="written by NCARLCV"):
             NCARL(max_iter=3, tol=0, checkpoint=part).fit(X)
+        with pytest.raises(CheckpointMismatchError, match="another part of NCARLCV"):
+            clone(FITS["NCARLCV"]).set_params(checkpoint=part).fit(X)
 
     def test_other_shapes_are_told(self, X, path):
         NCARL(**RUN, checkpoint=path).fit(X)

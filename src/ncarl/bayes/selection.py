@@ -94,6 +94,8 @@ MIN_WEIGHT = 0.02
 MIN_NEIGHBOR_GAIN, CHANCE_FACTOR = 4e-3, 6.0
 
 STAGES_KIND = "stages"
+#: Stage of a checkpoint that keeps the state of EM.
+EM_STAGE = "em"
 PARAM_NAMES = ("K", "noise", "mean")
 
 ArrayDict = dict[str, Any]
@@ -345,24 +347,24 @@ class BayesianFit:
         if self.checkpoint is not None:
             file = StageCheckpointFile(self.checkpoint.for_part(name), self.owner)
         resume_from = None
-        if file is not None and "climb" in file.stages:
-            arrays = file.stages["climb"]
+        if file is not None and EM_STAGE in file.stages:
+            arrays = file.stages[EM_STAGE]
             em_state, step, history, params, evidence = em_state_from_arrays(
                 arrays, device.from_numpy
             )
-            done = bool(arrays["done"])
-            if step >= steps or done:
-                result = _result_from_checkpoint(step, history, converged=done)
+            converged = bool(arrays["converged"])
+            if step >= steps or converged:
+                result = _result_from_checkpoint(step, history, converged=converged)
                 return result, params, evidence
             resume_from = em_state, step, history
 
         def save(iterate: EMIterate, history: History, last: bool = False) -> None:
             def make_arrays() -> ArrayDict:
                 state = em_state_to_arrays(iterate, history, device.to_numpy)
-                return {**state, "done": iterate.change < self.config.tol}
+                return {**state, "converged": iterate.change < self.config.tol}
 
             if file is not None:
-                file.maybe_save_stage("climb", iterate.step, make_arrays, last=last)
+                file.maybe_save_stage(EM_STAGE, iterate.step, make_arrays, last=last)
 
         try:
             with self.make_observers(name) as observers:
@@ -613,13 +615,13 @@ class StrengthSearch:
         arrays = self.stage_checkpoint(
             f"trial {label}", lambda: self._run_trial(strength, label)
         )
-        self.use_float32 = bool(arrays["single"])
+        self.use_float32 = bool(arrays["use_float32"])
         trial = StrengthTrial(
             strength,
             error=float(arrays["error"]),
             steps=int(arrays["steps"]),
-            overfit=bool(arrays["turned"]),
-            converged=bool(arrays["settled"]),
+            overfit=bool(arrays["overfit"]),
+            converged=bool(arrays["converged"]),
         )
         self.trials.append(trial)
         return trial
@@ -639,12 +641,12 @@ class StrengthSearch:
         curve = np.sqrt(np.sum(curves, axis=0) / hidden)
         steps = int(np.argmin(curve)) + 1
         error = curve[steps - 1]
-        return {  # names as in files of earlier versions
+        return {
             "error": error,
             "steps": steps,
-            "turned": curve[-1] > error * (1.0 + MIN_ERROR_GAIN),
-            "settled": converged | (steps < length),  # passed its least error
-            "single": self.use_float32,
+            "overfit": curve[-1] > error * (1.0 + MIN_ERROR_GAIN),
+            "converged": converged | (steps < length),  # passed its least error
+            "use_float32": self.use_float32,
         }
 
     def _run_splits(self, strength: float, label: str) -> bool:
@@ -695,11 +697,11 @@ class StrengthSearch:
         return [
             HeldOutErrors(
                 arrays[f"errors {k}"],
-                arrays[f"deviations {k}"],
+                arrays[f"stds {k}"],
                 {
-                    count: arrays[f"near {count} {k}"]
+                    count: arrays[f"neighbor errors {count} {k}"]
                     for count in self.n_neighbors_grid
-                    if f"near {count} {k}" in arrays
+                    if f"neighbor errors {count} {k}" in arrays
                 },
             )
             for k in calibration_splits(self.splits)
@@ -718,9 +720,11 @@ class StrengthSearch:
                 result = self._run_em(run, trial.strength, trial.steps, [], label)
                 params = result.last.estep.params
             errors, stds = run.predictor.errors_and_stds(params)
-            arrays |= {f"errors {k}": errors, f"deviations {k}": stds}
+            arrays |= {f"errors {k}": errors, f"stds {k}": stds}
             by_count = run.predictor.neighbor_errors(params, self.n_neighbors_grid)
-            arrays |= {f"near {count} {k}": e for count, e in by_count.items()}
+            arrays |= {
+                f"neighbor errors {count} {k}": e for count, e in by_count.items()
+            }
         return arrays
 
 
@@ -1058,11 +1062,11 @@ def em_state_to_arrays(
     """A step of EM as arrays, from which it can be resumed."""
     em_state, columns = iterate.em_state, truncate_history(history, iterate.step)
     arrays: ArrayDict = {"step": iterate.step, "noisy": em_state.params.noisy}
-    arrays |= {"length": em_state.step_length, "penalized": em_state.penalized}
+    arrays |= {"step_length": em_state.step_length, "penalized": em_state.penalized}
     params_by_name = {
         "next": em_state.params,
-        "plain": em_state.unrelaxed_params,
-        "here": iterate.estep.params,
+        "unrelaxed": em_state.unrelaxed_params,
+        "last": iterate.estep.params,
     }
     for name, params in params_by_name.items():
         if params is not None:
@@ -1084,10 +1088,10 @@ def em_state_from_arrays(
         )
         return GaussianParams(K, noise, mean, bool(arrays["noisy"]))
 
-    following, params = load_params("next"), load_params("here")
+    following, params = load_params("next"), load_params("last")
     assert following is not None
     assert params is not None
-    length, penalized = float(arrays["length"]), float(arrays["penalized"])
+    length, penalized = float(arrays["step_length"]), float(arrays["penalized"])
     history = History(
         {
             name.removeprefix("history/"): np.asarray(column).tolist()
@@ -1095,5 +1099,5 @@ def em_state_from_arrays(
             if name.startswith("history/")
         }
     )
-    em_state = EMState(following, load_params("plain"), length, penalized)
+    em_state = EMState(following, load_params("unrelaxed"), length, penalized)
     return em_state, int(arrays["step"]), history, params, float(arrays["evidence"])

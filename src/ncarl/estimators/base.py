@@ -37,6 +37,7 @@ from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
 from ncarl.estimators.persistence import save_estimator
 from ncarl.estimators.validation import (
+    INDICATOR_PREFIX,
     check_dense_size,
     check_flag,
     check_output_paths,
@@ -75,7 +76,7 @@ class OutputColumns:
 
     def names(self, features: Any) -> list[str]:
         """Names of the columns of the result, given those of ``X``."""
-        indicators = [f"missingindicator_{features[j]}" for j in self.indicators]
+        indicators = [f"{INDICATOR_PREFIX}{features[j]}" for j in self.indicators]
         return [features[j] for j in self.kept] + indicators
 
     def select(self, filled: Any, observed: Observations) -> Any:

@@ -36,13 +36,13 @@ from ncarl.estimators.validation import (
     check_clip,
     check_dense_size,
     check_integer,
-    check_missing_values,
     check_noise,
     check_number,
     check_positions,
     check_prior,
     digest,
     make_fit_config,
+    make_missing_indicator,
     mark_missing,
 )
 from ncarl.fitting.checkpoint import Checkpoint
@@ -556,7 +556,7 @@ class BayesianNCARL(KernelEstimator):
         self.unidentified_columns_ = np.flatnonzero(summary.column_counts == 0)
         missing = summary.column_counts < summary.shape[0]
         self.indicator_ = (
-            _make_missing_indicator(missing, self.missing_values)
+            make_missing_indicator(missing, self.missing_values)
             if self.add_indicator
             else None
         )
@@ -702,7 +702,7 @@ class BayesianNCARL(KernelEstimator):
         if "indicator" in arrays:
             missing = np.zeros(len(arrays["standard/columns"]), dtype=bool)
             missing[arrays["indicator"]] = True
-            self.indicator_ = _make_missing_indicator(missing, self.missing_values)
+            self.indicator_ = make_missing_indicator(missing, self.missing_values)
 
 
 def strongest_correlations(K: Array, *, remove_common: bool) -> Any:
@@ -734,16 +734,6 @@ def strongest_correlations(K: Array, *, remove_common: bool) -> Any:
     kept = np.abs(values) >= MIN_CORRELATION
     positions = (rows[kept], columns.ravel()[kept])
     return csr_array((values[kept], positions), shape=(n, n))
-
-
-def _make_missing_indicator(missing: Array, missing_values: Any) -> Any:
-    """scikit-learn's indicator of the columns where ``missing`` is true."""
-    from sklearn.impute import MissingIndicator  # slow to import
-
-    number = check_missing_values(missing_values)
-    marker = np.nan if number is None else number
-    row = np.where(missing, marker, 1.0 if marker == 0.0 else 0.0)[None, :]
-    return MissingIndicator(missing_values=marker, error_on_new=False).fit(row)
 
 
 def _check_in_memory(X: Any, method: str) -> None:

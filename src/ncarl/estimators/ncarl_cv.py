@@ -186,9 +186,7 @@ class SearchCheckpointFile(CheckpointFile):
         header, arrays = kept
         with self.corrupt_on_error():
             columns = header["table"]
-            # Files of earlier versions have all Gram matrices in one array.
-            names = [f"gram/{k}" for k in range(len(arrays))]
-            grams = arrays["gram"] if "gram" in arrays else [arrays[n] for n in names]
+            grams = [arrays[f"gram/{k}"] for k in range(len(arrays))]
             table = GridResults(**columns, grams=grams)
         self.position = _describe_progress(table)
         return table

@@ -32,6 +32,10 @@ PRIORS = ("co-observation", "identity")
 MAX_NUMBER = 1e100
 #: Relative asymmetry that a given correlation matrix may have.
 ASYMMETRY = 1e-8
+#: An entry that counts as missing besides NaN, None and null; None if there is none.
+MissingMarker = int | float | str | None
+#: Prefix of the names of indicator columns, as scikit-learn has it.
+INDICATOR_PREFIX = "missingindicator_"
 GRAPH_HINT = "; set graph=None or alpha=0 to switch the graph off"
 
 
@@ -454,24 +458,56 @@ def _check_correlation(given: Array) -> Array:
     return given
 
 
-def check_missing_values(missing_values: Any) -> float | None:
-    """The number that marks missing entries; None for NaN, None and ``pandas.NA``."""
+def check_missing_values(
+    missing_values: Any, *, allow_text: bool = False
+) -> MissingMarker:
+    """The number, or text, that marks missing entries, as a Python value.
+
+    None for NaN, None and ``pandas.NA``, which mark missing entries anyway.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_missing_values(np.nan), check_missing_values(np.int8(-1))
+    (None, -1)
+    """
     if missing_values is None or is_pandas_na(missing_values):
         return None
-    wanted = "missing_values must be a finite number, np.nan, None or pandas.NA"
+    if allow_text and isinstance(missing_values, str):
+        return str(missing_values)
+    wanted = (
+        f"missing_values must be a finite number, {'text, ' * allow_text}np.nan, None "
+        f"or pandas.NA, got {missing_values!r}"
+    )
     if isinstance(missing_values, bool | np.bool_) or not isinstance(
         missing_values, numbers.Real
     ):
-        raise TypeError(f"{wanted}, got {missing_values!r}")
+        raise TypeError(wanted)
+    if isinstance(missing_values, numbers.Integral):
+        whole = int(missing_values)
+        if -(2**63) <= whole < 2**63:
+            return whole
     number = _as_float(missing_values)
     if np.isinf(number):
-        raise ValueError(f"{wanted}, got {missing_values!r}")
+        raise ValueError(f"{wanted}; put np.nan in place of infinite entries")
     return None if np.isnan(number) else number
 
 
 def is_pandas_na(value: Any) -> bool:
     """Whether ``value`` is ``pandas.NA``."""
     return type(value).__name__ == "NAType"
+
+
+def make_missing_indicator(had_missing: Iterable[bool], missing_values: Any) -> Any:
+    """scikit-learn's indicator of the columns where ``had_missing`` is true."""
+    from sklearn.impute import MissingIndicator  # slow to import
+
+    marker = check_missing_values(missing_values, allow_text=True)
+    missing = np.nan if marker is None else marker
+    observed: Any = f"not {marker}" if isinstance(marker, str) else float(marker == 0)
+    dtype = object if isinstance(marker, str) else np.float64
+    row = np.array([[missing if had else observed for had in had_missing]], dtype=dtype)
+    return MissingIndicator(missing_values=missing, error_on_new=False).fit(row)
 
 
 def mark_missing(X: Any, missing_values: Any) -> Any:
@@ -486,7 +522,7 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
     >>> mark_missing(np.array([[1, -1], [2, 3]]), -1).tolist()
     [[1.0, nan], [2.0, 3.0]]
     """
-    number = check_missing_values(missing_values)
+    number: Any = check_missing_values(missing_values)
     if number is None:
         return X
     if hasattr(X, "map_blocks"):  # a Dask array

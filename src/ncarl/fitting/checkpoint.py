@@ -19,13 +19,8 @@ from ncarl.exceptions import BrokenFileError, CheckpointError, CheckpointMismatc
 from ncarl.fitting.loop import History
 from ncarl.io.files import DAMAGED_FILE_HINT, read_archive, write_archive
 
-#: Kinds of checkpoints, and the class that wrote one where the file does not say.
-DEFAULT_WRITERS = {
-    "checkpoint": "NCARL",
-    "search": "NCARLCV",
-    "stages": "BayesianNCARL",
-    "state of a solver": "another estimator",
-}
+#: Kinds of checkpoints: steps of a kernel, a grid search, stages, a baseline's solver.
+KINDS = ("checkpoint", "search", "stages", "state of a solver")
 #: Characters of the value of a parameter that errors show.
 MAX_SHOWN_CHARS = 80
 #: Remedies for a file that cannot be written, by the error of the system.
@@ -116,7 +111,7 @@ class CheckpointFile:
     checkpoint : Checkpoint
         The file, and how often it is written.
     kind : str
-        What the file holds; one of `DEFAULT_WRITERS`.
+        What the file holds; one of `KINDS`.
     owner : mapping
         Shape and fingerprint of the data, the class of the estimator, and all
         parameters that change the result; a file of another owner is refused.
@@ -195,7 +190,7 @@ class CheckpointFile:
         """
         if not self.path.exists():
             return None
-        header, arrays = read_archive(self.path, self.kind, *DEFAULT_WRITERS)
+        header, arrays = read_archive(self.path, self.kind, *KINDS)
         with self.corrupt_on_error():
             check_owner(self.path, header, self.kind, self.owner)
         return header, arrays
@@ -234,14 +229,12 @@ def check_owner(
 ) -> None:
     """Raise if a file was written by another fit."""
     saved = header["owner"]
-    # Files of earlier versions lack the class and the shape.
-    here = owner.get("class", DEFAULT_WRITERS[kind])
-    there = saved.get("class", here if header["kind"] == kind else None)
-    if there != here or header["kind"] != kind:
-        writer = there or DEFAULT_WRITERS[header["kind"]]
+    writer, here = saved["class"], owner["class"]
+    if writer != here or header["kind"] != kind:
+        part = "another part of " if writer == here else ""
         raise CheckpointMismatchError(
             f"checkpoint {str(path)!r} belongs to another estimator: it was written by "
-            f"{writer}, and this is {here}. Remove the file or name another one."
+            f"{part}{writer}, and this is {here}. Remove the file or name another one."
         )
     differences = [
         text
@@ -250,9 +243,7 @@ def check_owner(
         for text in _describe_differences(name, saved.get(name), value)
     ]
     if saved.get("data") != owner["data"]:
-        differences.append(
-            _describe_data_mismatch(saved.get("shape"), owner.get("shape"))
-        )
+        differences.append(_describe_data_mismatch(saved["shape"], owner["shape"]))
     if differences:
         raise CheckpointMismatchError(
             f"checkpoint {str(path)!r} belongs to another fit; it differs in "
@@ -290,7 +281,7 @@ def _shorten(value: Any) -> str:
 
 def _describe_data_mismatch(saved: Any, current: Any) -> str:
     """How data differ, as far as their shapes tell."""
-    if saved is None or current is None or list(saved) == list(current):
+    if list(saved) == list(current):
         return "the data (other values or other missing entries)"
     sizes = [" x ".join(str(length) for length in shape) for shape in (saved, current)]
     return f"the data ({sizes[0]} there, {sizes[1]} here)"

@@ -6,8 +6,6 @@ columns as `ColumnData` and write filled ones back in a type of their library.
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -19,6 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
+from ncarl.estimators.validation import MissingMarker
 from ncarl.io.base import dense_values, is_frame, is_polars
 
 #: Kinds of columns. "empty" are columns of a null type; "other" are dates, lists and
@@ -45,51 +44,8 @@ OBJECT_KINDS = {
     "decimal": "number",
 }
 
-#: Entry that counts as missing besides NaN, None and null; None if there is none.
-Marker = int | float | str | None
 
-
-def check_missing_values(missing_values: Any) -> Marker:
-    """Validate the parameter ``missing_values``.
-
-    Returns
-    -------
-    int, float, str or None
-        The marker as a Python value; None for NaN, None and ``pandas.NA``, which count
-        as missing anyway.
-
-    Examples
-    --------
-    >>> check_missing_values(float("nan")), check_missing_values(np.int8(-1))
-    (None, -1)
-    """
-    if missing_values is None or type(missing_values).__name__ == "NAType":
-        return None
-    if isinstance(missing_values, str):
-        return str(missing_values)
-    number = isinstance(missing_values, numbers.Real)
-    if not number or isinstance(missing_values, bool | np.bool_):
-        raise TypeError(
-            "missing_values must be a number, a text, NaN, None or pandas.NA, got "
-            f"{missing_values!r} of type {type(missing_values).__name__}"
-        )
-    if isinstance(missing_values, numbers.Integral):
-        whole = int(missing_values)
-        if -(2**63) <= whole < 2**63:
-            return whole
-    try:
-        value = float(missing_values)
-    except OverflowError:
-        value = math.inf
-    if math.isinf(value):
-        raise ValueError(
-            f"missing_values must be a finite number, got {missing_values!r}; put NaN "
-            "in place of infinite entries first"
-        )
-    return None if math.isnan(value) else value
-
-
-def equals_marker(value: Any, marker: Marker) -> bool:
+def equals_marker(value: Any, marker: MissingMarker) -> bool:
     """Whether a cell equals the marker: text equals only text, a number only numbers.
 
     Examples
@@ -155,7 +111,7 @@ class TableAdapter(Protocol):
 
 
 def validate_table(
-    estimator: Any, X: Any, *, reset: bool, missing_values: Marker = None
+    estimator: Any, X: Any, *, reset: bool, missing_values: MissingMarker = None
 ) -> TableAdapter:
     """Validate ``X`` and wrap it; columns of a frame get the order of the fit.
 
@@ -352,7 +308,7 @@ class ArrayAdapter:
 
     library = "numpy"
 
-    def __init__(self, values: Array, missing_values: Marker = None) -> None:
+    def __init__(self, values: Array, missing_values: MissingMarker = None) -> None:
         self.values = values
         self.missing_values = missing_values
         self.names: list[Any] = [f"x{j}" for j in range(values.shape[1])]
@@ -411,7 +367,7 @@ class PandasAdapter:
 
     library = "pandas"
 
-    def __init__(self, frame: Any, missing_values: Marker = None) -> None:
+    def __init__(self, frame: Any, missing_values: MissingMarker = None) -> None:
         self.frame = frame
         self.missing_values = missing_values
         self.names = list(frame.columns)
@@ -510,7 +466,7 @@ class PandasAdapter:
         return pd.DataFrame(columns, index=self.frame.index)
 
 
-def _pandas_marked(series: Any, marker: Marker) -> Array:
+def _pandas_marked(series: Any, marker: MissingMarker) -> Array:
     """Where the entries of a column equal the marker."""
     import pandas as pd
 
@@ -653,7 +609,7 @@ class PolarsAdapter:
 
     library = "polars"
 
-    def __init__(self, frame: Any, missing_values: Marker = None) -> None:
+    def __init__(self, frame: Any, missing_values: MissingMarker = None) -> None:
         self.frame = frame
         self.missing_values = missing_values
         self.names: list[Any] = list(frame.columns)
@@ -724,7 +680,7 @@ class PolarsAdapter:
         return pl.DataFrame(columns)
 
 
-def _polars_missing(series: Any, marker: Marker) -> Array:
+def _polars_missing(series: Any, marker: MissingMarker) -> Array:
     """Where a column has null, NaN or the marker."""
     missing = series.is_null()
     if series.dtype.is_float():

@@ -19,10 +19,13 @@ from ncarl.core.types import Array
 from ncarl.engines.base import Engine
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.validation import (
+    INDICATOR_PREFIX,
     check_choice,
     check_flag,
     check_integer,
+    check_missing_values,
     check_number,
+    make_missing_indicator,
 )
 from ncarl.tables.encoding import (
     CategoryEncoder,
@@ -37,14 +40,11 @@ from ncarl.tables.frames import (
     ColumnData,
     TableAdapter,
     apply_output_config,
-    check_missing_values,
     validate_table,
 )
 
 TRANSFORM_SKEWED = ("auto", None, "power", "quantile")
 ROUNDING_MODES = ("integers", "whole", None)
-#: Prefix of indicator columns, as scikit-learn has it.
-INDICATOR_PREFIX = "missingindicator_"
 #: With fewer cells, engine="auto" does not use a GPU.
 MIN_GPU_CELLS = 5_000_000
 #: Number of rows whose values are left out, one by one, to calibrate intervals.
@@ -218,7 +218,10 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         rules, options = self._check_column_rules(), self._check_model_options()
         table = self._validate_table(X, reset=True)
         self.columns_ = fit_columns(table, rules)
-        self.indicator_ = self._fit_indicator() if self.add_indicator else None
+        self.indicator_ = None
+        if self.add_indicator:
+            had_missing = [column.had_missing for column in self.columns_]
+            self.indicator_ = make_missing_indicator(had_missing, self.missing_values)
         data = read_columns(table, self.columns_)
         Z = encode_table(table, self.columns_, data)
         self.gaussian_imputer_: GaussianImputer = fit_gaussian_imputer(
@@ -271,22 +274,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         }
 
     def _validate_table(self, X: Any, *, reset: bool) -> TableAdapter:
-        marker = check_missing_values(self.missing_values)
+        marker = check_missing_values(self.missing_values, allow_text=True)
         return validate_table(self, X, reset=reset, missing_values=marker)
-
-    def _fit_indicator(self) -> Any:
-        """`MissingIndicator` of the columns that had missing entries."""
-        from sklearn.impute import MissingIndicator
-
-        marker = check_missing_values(self.missing_values)
-        missing = np.nan if marker is None else marker
-        observed: Any = (
-            f"not {marker}" if isinstance(marker, str) else float(marker == 0)
-        )
-        row = [missing if column.had_missing else observed for column in self.columns_]
-        dtype = object if isinstance(marker, str) else np.float64
-        indicator = MissingIndicator(missing_values=missing, error_on_new=False)
-        return indicator.fit(np.array([row], dtype=dtype))
 
     def transform(self, X: Any) -> Any:
         """Impute the missing entries of a table with the columns of the fit.
