@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.blocks import cut_blocks
+from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array, Block
 from ncarl.dataset import Dataset, DataSummary, PassSums
 from ncarl.observations import Observations
@@ -683,12 +684,6 @@ def power_of_two_unit(values: Array) -> float:
     magnitudes = np.abs(values[~np.isnan(values)])
     largest = float(magnitudes.max()) if magnitudes.size else 0.0
     return float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
-
-
-def clip_to_float_range(values: Array) -> Array:
-    """Values with infinities replaced by the largest float of either sign."""
-    largest = np.finfo(np.float64).max
-    return np.clip(values, -largest, largest)
 
 
 def root_mean_square(values: Array) -> float:

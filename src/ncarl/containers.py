@@ -267,7 +267,9 @@ def _fill_column(
     return out
 
 
-def clip_to_float_range(filled: Array, dtype: np.dtype[Any]) -> Array:
-    """Copy in another float dtype, overflow clipped to its largest number."""
+def clip_to_float_range(
+    values: Array, dtype: Any = np.float64, *, out: Array | None = None
+) -> Array:
+    """Values in a float dtype, overflow clipped to its largest number."""
     limit = float(np.finfo(dtype).max)
-    return np.clip(filled, -limit, limit).astype(dtype, copy=False)
+    return np.clip(values, -limit, limit, out=out).astype(dtype, copy=False)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ncarl.blocks import cut_blocks
 from ncarl.centering import Centering
+from ncarl.containers import clip_to_float_range
 from ncarl.core.rows import (
     complete_rows,
     entry_variances,
@@ -72,8 +73,8 @@ class KernelModel:
             if deviations is not None:
                 deviations[block.rows] = self._to_user_std(variances)
         if deviations is not None:
-            deviations = _clip_to_float_range(deviations)
-        return _clip_to_float_range(X), deviations
+            deviations = clip_to_float_range(deviations, out=deviations)
+        return clip_to_float_range(X, out=X), deviations
 
     def predict(
         self,
@@ -109,8 +110,8 @@ class KernelModel:
             if deviations is not None:
                 deviations[entries] = self._to_user_std(variances, j)
         if deviations is not None:
-            deviations = _clip_to_float_range(deviations)
-        return _clip_to_float_range(values), deviations
+            deviations = clip_to_float_range(deviations, out=deviations)
+        return clip_to_float_range(values, out=values), deviations
 
     def _to_user_units(self, rows: Array, effects: Array, block: Block) -> Array:
         """Completed residual rows in the user's units, additive part included."""
@@ -199,9 +200,3 @@ def _predict_piece_entries(
     variances = entry_variances(block, i, j, kernel=kernel, kind=kind)
     noise = kernel.s if std == "latent" else 0.0
     return places, values, to_numpy(variances) - noise
-
-
-def _clip_to_float_range(values: Array) -> Array:
-    """Replace infinite values by the largest float, in place."""
-    largest = np.finfo(np.float64).max
-    return np.clip(values, -largest, largest, out=values)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.centering import Centering, fit_centering
+from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset, rms_unit
 from ncarl.observations import Observations
@@ -94,10 +95,9 @@ class MatrixModel:
 
     def _to_user_units(self, inner: Array) -> Array:
         """Values in the user's units, clipped to the range of floats."""
-        largest = np.finfo(np.float64).max
         with np.errstate(over="ignore"):
             inner *= self.unit
-        return np.clip(inner, -largest, largest, out=inner)
+        return clip_to_float_range(inner, out=inner)
 
     def fold_in(self, observed: Observations) -> MatrixModel:
         """The model of new rows, fitted with the factors of the columns fixed."""

@@ -15,11 +15,11 @@ import numpy as np
 
 from ncarl.bayes.model import ConformalScores
 from ncarl.centering import (
-    clip_to_float_range,
     overflow_safe_mean,
     power_of_two_unit,
     root_mean_square,
 )
+from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine

@@ -19,11 +19,10 @@ from sklearn.utils.validation import check_is_fitted
 from ncarl.bayes.model import ConformalScores
 from ncarl.centering import (
     ValueBounds,
-    clip_to_float_range,
     fit_value_bounds,
     power_of_two_unit,
 )
-from ncarl.containers import restore_container
+from ncarl.containers import clip_to_float_range, restore_container
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines import pick_engine

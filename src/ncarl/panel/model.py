@@ -25,12 +25,12 @@ from ncarl.bayes.model import ConformalScores, leave_one_out_errors
 from ncarl.bayes.selection import make_model_configs
 from ncarl.centering import (
     Scaler,
-    clip_to_float_range,
     fit_scaler,
     overflow_safe_mean,
     root_mean_square,
     units_differ,
 )
+from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines.base import Engine

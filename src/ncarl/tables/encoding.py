@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.tables.frames import (
     ColumnData,
@@ -266,11 +267,10 @@ class NumberEncoder:
 
     def inverse_transform(self, coordinates: Array) -> Array:
         """Values of coordinates; transformed columns stay in the range of the fit."""
-        largest = np.finfo(np.float64).max
         if self.skew_transform is None:
             with np.errstate(over="ignore"):
                 values = coordinates * self.scale + self.shift
-            return np.clip(values, -largest, largest)
+            return clip_to_float_range(values)
         ends = self.transform(np.array([self.low, self.high]))
         flat = np.clip(coordinates.ravel(), ends[0], ends[1])
         inner = self.skew_transform.inverse_transform(flat * self.spread + self.center)
