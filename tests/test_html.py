@@ -5,12 +5,12 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from matplotlib.figure import Figure
 
-from ncarl.html import MAX_CELL_LENGTH, Page, escape, shorten
+from ncarl.html import MAX_CELL_LENGTH, Page, escape
 from ncarl.plots import format_label, save_figure
+from ncarl.text import shorten
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -94,7 +94,7 @@ def test_a_reader_gets_back_what_was_written(text):
 
 def test_long_names_are_cut_in_tables_and_whole_in_text():
     name = "n" * 10_000
-    assert len(shorten(name)) == MAX_CELL_LENGTH
+    assert len(shorten(name, MAX_CELL_LENGTH)) == MAX_CELL_LENGTH
     assert name not in Page("t").table(("c",), [(name,)]).html()
     assert name in Page("t").text(name).html()
 

@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "ncarl"
 #: Packages and modules from the lowest layer up. A layer may import those before it;
 #: what stands in one layer does not know its neighbors there.
 LAYERS = (
-    ("exceptions",),
+    ("exceptions", "registry", "text", "validation"),
     ("core",),
     ("observations", "masks", "metrics", "progress"),
     ("blocks", "io"),
@@ -27,7 +27,7 @@ LAYERS = (
     ("fitting",),
     ("bayes", "solvers", "wide"),
     ("estimators",),
-    ("registry", "plots", "datasets"),
+    ("plots", "datasets"),
     ("images", "panel", "ratings", "tables", "html"),
     ("evaluation",),
     ("reproduce",),

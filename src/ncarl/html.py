@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ncarl.io.files import atomic_write
+from ncarl.text import shorten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -246,18 +247,22 @@ def facts_html(pairs: Mapping[str, object]) -> str:
     )
 
 
+def _shorten(cell: object) -> str:
+    return shorten(cell, MAX_CELL_LENGTH)
+
+
 def table_html(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """A table whose first column names its rows; long texts are shortened."""
-    top = "".join(f'<th scope="col">{escape(shorten(name))}</th>' for name in heads)
+    top = "".join(f'<th scope="col">{escape(_shorten(name))}</th>' for name in heads)
     lines = []
     for first, *others in rows:
-        cells = "".join(f"<td>{escape(shorten(cell))}</td>" for cell in others)
+        cells = "".join(f"<td>{escape(_shorten(cell))}</td>" for cell in others)
         whole = (
             ""
-            if shorten(first) == str(first)
+            if _shorten(first) == str(first)
             else f' title="{escape(shorten(first, 500))}"'
         )
-        name = f'<th scope="row" class="row"{whole}>{escape(shorten(first))}</th>'
+        name = f'<th scope="row" class="row"{whole}>{escape(_shorten(first))}</th>'
         lines.append(f"<tr>{name}{cells}</tr>")
     body = "\n".join(lines)
     return (
@@ -279,18 +284,3 @@ def escape(text: object) -> str:
     )
     # No URL is left in the file, not even as text.
     return escaped.replace("://", ":&#47;&#47;")
-
-
-def shorten(text: object, max_length: int = MAX_CELL_LENGTH) -> str:
-    """Text of at most ``max_length`` characters, cut in the middle if it is longer.
-
-    Examples
-    --------
-    >>> shorten("a name that goes on and on", 11)
-    'a name … on'
-    """
-    whole = str(text)
-    if len(whole) <= max_length:
-        return whole
-    head = max(1, round(0.6 * max_length))
-    return f"{whole[:head]}…{whole[len(whole) - (max_length - head - 1) :]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from dataclasses import dataclass
 from typing import Any
@@ -13,26 +12,32 @@ class MethodInfo:
     """A method of matrix completion."""
 
     class_name: str  # name of the estimator in `ncarl`
+    module: str  # module of `ncarl.estimators` that defines it
+    color: str  # in figures
     summary: str  # one-line description
 
 
-#: Methods by name: the most accurate first, then the paper's own, then baselines.
+# Name, class, module of `ncarl.estimators`, color in figures, summary: the most
+# accurate first, then the paper's own, then baselines. The names in `ncarl`, of
+# ``--method`` and of saved models come from here.
+_TABLE = """
+bayes | BayesianNCARL | bayesian | #d55e00 | learned noise and prior, no tuning
+ncarl-cv | NCARLCV | ncarl_cv | #0b5fa5 | the paper's model, parameters cross-validated
+ncarl | NCARL | ncarl | #0b5fa5 | the paper's model
+nuclear | Nuclear | low_rank | #cc6677 | least nuclear norm, with a certificate
+factored-nuclear | FactoredNuclear | low_rank | #aa9c2f | the same through two factors
+schatten | SchattenP | low_rank | #4f9f78 | least sum of singular values to the power p
+wnnm | WNNM | low_rank | #8d4f74 | weighted nuclear norm
+regl1 | RegL1 | other_baselines | #6cb8ab | absolute residuals, for outliers
+fgsr | FGSR | low_rank | #8f7fb8 | Schatten 1/2 or 2/3 through groups of two factors
+lrfd | LRFD | other_baselines | #c79a6b | nuclear norm over a dictionary
+s3lr | S3LR | other_baselines | #b77fb0 | columns in several subspaces
+soft-impute | SoftImpute | low_rank | #88bbdd | nuclear norm with noise, strength chosen
+bias | BiasModel | other_baselines | #6e6e6e | row and column effects only
+"""
 METHODS = {
-    "bayes": MethodInfo(
-        "BayesianNCARL", "learned noise and prior, error bars, no tuning"
-    ),
-    "ncarl-cv": MethodInfo("NCARLCV", "the paper's model, parameters chosen"),
-    "ncarl": MethodInfo("NCARL", "the paper's model"),
-    "nuclear": MethodInfo("Nuclear", "least nuclear norm, with a certificate"),
-    "factored-nuclear": MethodInfo("FactoredNuclear", "the same through two factors"),
-    "schatten": MethodInfo("SchattenP", "least sum of singular values to the power p"),
-    "wnnm": MethodInfo("WNNM", "weighted nuclear norm"),
-    "regl1": MethodInfo("RegL1", "absolute residuals, for outliers"),
-    "fgsr": MethodInfo("FGSR", "Schatten 1/2 or 2/3 through groups of two factors"),
-    "lrfd": MethodInfo("LRFD", "nuclear norm over a dictionary"),
-    "s3lr": MethodInfo("S3LR", "columns in several subspaces"),
-    "soft-impute": MethodInfo("SoftImpute", "nuclear norm with noise, strength chosen"),
-    "bias": MethodInfo("BiasModel", "row and column effects only"),
+    name: MethodInfo(*fields)
+    for name, *fields in (line.split(" | ") for line in _TABLE.strip().splitlines())
 }
 
 
@@ -87,7 +92,10 @@ def parameter_names(name: str) -> list[str]:
 
 
 def _estimator_class(name: str) -> Any:
-    return getattr(importlib.import_module("ncarl"), _class_name(name))
+    class_name = _class_name(name)
+    modules = {method.class_name: method.module for method in METHODS.values()}
+    module = importlib.import_module(f"ncarl.estimators.{modules[class_name]}")
+    return getattr(module, class_name)
 
 
 def _class_name(name: Any) -> str:
@@ -102,6 +110,8 @@ def _class_name(name: Any) -> str:
         return METHODS[wanted].class_name
     if wanted in by_class:
         return by_class[wanted]
+    import difflib  # for the error only
+
     near = difflib.get_close_matches(wanted, [*METHODS, *by_class], 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"name must be one of {', '.join(METHODS)}, got {name!r}{hint}")

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import ncarl
 from ncarl import BayesianNCARL
-from ncarl.bayes import model as nearness
-from ncarl.bayes import selection as fitting
+from ncarl.bayes import model as nearness, selection as fitting
 from ncarl.bayes.model import (
     RowNeighbors,
     can_compare_rows,

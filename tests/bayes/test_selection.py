@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from ncarl.bayes import selection as fitting
-from ncarl.bayes import selection as search
-from ncarl.bayes import selection as weighing
+from ncarl.bayes import selection as fitting, selection as search, selection as weighing
 from ncarl.bayes.em import EMProblem, EMState, ModelConfig, em_iterates
 from ncarl.bayes.selection import (
     BayesianFit,

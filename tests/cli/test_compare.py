@@ -24,7 +24,7 @@ from ncarl.cli.compare import (
     results_table,
 )
 from ncarl.cli.complete import complete
-from ncarl.cli.options import MethodChoice, ScaleChoice
+from ncarl.cli.options import ScaleChoice
 from ncarl.evaluation import comparison as machinery
 from ncarl.evaluation.comparison import (
     DEFAULT_METHODS,
@@ -36,6 +36,7 @@ from ncarl.evaluation.comparison import (
 )
 from ncarl.evaluation.measure import FAILED, OVER_BUDGET
 from ncarl.io.tables import ReadOptions, read_table
+from ncarl.registry import METHODS
 
 HOSTILE = ["[bold]x[/bold]", '"a;""b"""', "=1+1", "../../up", "ünï\u202ecode", "[/]"]
 
@@ -143,7 +144,7 @@ def test_scales_are_those_that_complete_would_choose(tmp_path, rng):
     table = read_table(path, ReadOptions())
     plan = ComparisonPlan("all")
     found = decide_scales(plan, ScaleChoice.AUTO, table)
-    assert set(found) == {str(method) for method in MethodChoice}
+    assert set(found) == set(METHODS)
     assert [name for name, scale in found.items() if scale is None] == [
         *("ncarl-cv", "ncarl")
     ]

@@ -8,13 +8,12 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import io as scipy_io
-from scipy import sparse
+from scipy import io as scipy_io, sparse
 
 import ncarl as package
 from ncarl.centering import compare_column_units
 from ncarl.cli.models import ModelOptions, decide_scale
-from ncarl.cli.options import MethodChoice, ScaleChoice
+from ncarl.cli.options import ScaleChoice
 from ncarl.dataset import InMemoryDataset
 from ncarl.estimators.base import BaseCompleter
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -264,7 +263,7 @@ def test_scaling_is_decided_without_a_copy_of_the_table(rng, monkeypatch):
 
 def test_scaling_is_left_alone_where_it_cannot_work(rng):
     wide = rng.standard_normal((20, 1001)) * np.linspace(1, 100, 1001)
-    assert decide_scale(ModelOptions(method=MethodChoice.NCARL), wide, True)[0] is None
+    assert decide_scale(ModelOptions(method="ncarl"), wide, True)[0] is None
     assert decide_scale(ModelOptions(), wide, True)[0] == "columns"
     assert decide_scale(ModelOptions(), wide.T, True)[0] is None
     narrow = wide[:, ::50]

@@ -13,7 +13,6 @@ import ncarl as package
 from ncarl.cli.models import ModelOptions, build_estimator
 from ncarl.cli.options import (
     BASELINE_METHODS,
-    MethodChoice,
     parse_setting,
 )
 
@@ -33,9 +32,7 @@ def test_every_baseline_fills_a_table(ncarl, csv, tmp_path, method):
     assert np.isfinite(filled).all()
     assert f"method    {method}: " in result.stdout
     assert "residual  " in result.stdout
-    estimator = build_estimator(
-        ModelOptions(method=MethodChoice(method)), scale=None, progress=False
-    )
+    estimator = build_estimator(ModelOptions(method=method), scale=None, progress=False)
     expected = estimator.set_params(max_iter=30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -66,7 +63,7 @@ def test_fractions_can_be_set():
 
 
 def test_non_negative_values_are_not_centered():
-    options = ModelOptions(method=MethodChoice.REGL1, settings=(("nonnegative", True),))
+    options = ModelOptions(method="regl1", settings=(("nonnegative", True),))
     assert build_estimator(options, scale="columns", progress=False).center is None
 
 
@@ -77,13 +74,11 @@ def test_the_proof_of_the_nuclear_norm_is_shown(ncarl, csv, tmp_path):
 
 
 def test_columns_of_many_units_are_scaled_and_centered(tmp_path, gappy):
-    options = ModelOptions(method=MethodChoice.NUCLEAR)
+    options = ModelOptions(method="nuclear")
     scaled = build_estimator(options, scale="columns", progress=False)
     assert (scaled.scale, scaled.center) == ("columns", "columns")
     assert build_estimator(options, scale=None, progress=False).center is None
-    bias = build_estimator(
-        ModelOptions(method=MethodChoice.BIAS), scale="columns", progress=False
-    )
+    bias = build_estimator(ModelOptions(method="bias"), scale="columns", progress=False)
     assert bias.scale == "columns"
 
 

@@ -7,8 +7,7 @@ import gzip
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import io as scipy_io
-from scipy import sparse
+from scipy import io as scipy_io, sparse
 
 from ncarl.io.tables import (
     ReadOptions,

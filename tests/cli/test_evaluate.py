@@ -15,8 +15,7 @@ from ncarl.cli.evaluate import (
     evaluation_warnings,
 )
 from ncarl.cli.options import ScaleChoice
-from ncarl.evaluation import comparison as comparing
-from ncarl.evaluation import evaluation as machinery
+from ncarl.evaluation import comparison as comparing, evaluation as machinery
 from ncarl.evaluation.comparison import (
     ComparisonPlan,
     FitOutcome,

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import sparse
 
 from ncarl import available_methods, make
 from ncarl.cli.models import ModelOptions, build_estimator
-from ncarl.cli.options import MethodChoice
 from ncarl.engines.threads import Threads
 from ncarl.evaluation import comparison
 from ncarl.evaluation.comparison import (
@@ -342,7 +340,7 @@ def test_the_baseline_is_the_mean_of_what_is_kept(folder, X, by_column):
 @pytest.mark.parametrize("scale", [None, "columns"])
 @pytest.mark.parametrize("method", available_methods())
 def test_methods_are_built_as_the_command_that_is_advised_builds_them(method, scale):
-    options = ModelOptions(method=MethodChoice(method), seed=5)
+    options = ModelOptions(method=method, seed=5)
     theirs = build_estimator(options, scale=scale, progress=False).get_params()
     ours = make(method, **default_parameters(method, scale=scale, seed=5)).get_params()
     assert ours == theirs

@@ -30,8 +30,7 @@ def die_at(call, times):
 
 def set_trap(name, times):
     """Die in the middle of writing a file, or before or after it takes its place."""
-    from ncarl.io import files as storage
-    from ncarl.io import files as temporaries
+    from ncarl.io import files as storage, files as temporaries
 
     if name == "write":
         storage._HashingWriter.write = die_at(storage._HashingWriter.write, times)

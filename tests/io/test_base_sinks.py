@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ncarl.io import open_rows, open_sink
-from ncarl.io import zarr as zarr_module
+from ncarl.io import open_rows, open_sink, zarr as zarr_module
 
 NEEDS = {
     **{".npy": "numpy", ".zarr": "zarr", ".parquet": "pyarrow", ".pq": "pyarrow"},

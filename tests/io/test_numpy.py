@@ -12,8 +12,7 @@ import pytest
 from scipy import sparse
 
 from ncarl.exceptions import BrokenFileError
-from ncarl.io import numpy as npz_module
-from ncarl.io import open_rows
+from ncarl.io import numpy as npz_module, open_rows
 from ncarl.observations import Observations
 
 

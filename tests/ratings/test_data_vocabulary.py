@@ -8,8 +8,7 @@ from uuid import UUID, uuid4
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ncarl.ratings import UnknownIdError
 from ncarl.ratings.data import Vocabulary

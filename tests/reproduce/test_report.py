@@ -9,8 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from ncarl.html import escape
 from ncarl.reproduce.plan import HONEST, PAPER, PROTOCOL_LABELS, PROTOCOLS

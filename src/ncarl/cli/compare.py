@@ -13,7 +13,6 @@ import typer
 from ncarl.cli.complete import complete
 from ncarl.cli.console import (
     check_output_paths,
-    format_number,
     is_interactive,
     print_fields,
     print_text,
@@ -26,7 +25,6 @@ from ncarl.cli.options import (
     EngineChoice,
     EngineOption,
     HideOption,
-    MethodChoice,
     PatternChoice,
     PatternOption,
     ReportOption,
@@ -48,15 +46,9 @@ from ncarl.evaluation.comparison import (
 )
 from ncarl.evaluation.measure import DONE
 from ncarl.html import Page
-from ncarl.io.tables import (
-    TABLE_FORMATS,
-    ReadOptions,
-    TableFile,
-    abbreviate_names,
-    read_table,
-    to_printable,
-)
+from ncarl.io.tables import TABLE_FORMATS, ReadOptions, TableFile, read_table
 from ncarl.progress import progress_bar
+from ncarl.text import MAX_LISTED, format_number, join_names, to_printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -223,11 +215,11 @@ def decide_scales(
 ) -> dict[str, str | None]:
     """The scaling that ``ncarl complete`` would choose, by method."""
 
-    def scale_of(method: MethodChoice) -> str | None:
+    def scale_of(method: str) -> str | None:
         options = ModelOptions(method=method, scale=scale)
         return decide_scale(options, table.values, table.mixed_units)[0]
 
-    paper, others = scale_of(MethodChoice.NCARL), scale_of(MethodChoice.BAYES)
+    paper, others = scale_of("ncarl"), scale_of("bayes")
     return {name: paper if name in PAPER_METHODS else others for name in plan.methods}
 
 
@@ -320,7 +312,7 @@ def compare_header_lines(
     for note in table.notes:
         yield "", note
     if table.unused_columns:
-        yield "labels", f"not used: {abbreviate_names(table.unused_columns)}"
+        yield "labels", f"not used: {join_names(table.unused_columns, MAX_LISTED)}"
     least, most = min(comparison.n_hidden), max(comparison.n_hidden)
     count = f"{least}" if least == most else f"{least} to {most}"
     plan, total = comparison.plan, comparison.n_observed

@@ -144,7 +144,7 @@ def complete(
             "those of its parameters that are not given; the others are "
             "baselines.",
         ),
-    ] = MethodChoice.BAYES,
+    ] = "bayes",
     center: Annotated[
         CenterChoice | None,
         typer.Option(rich_help_panel=MODEL_PANEL, help="What to subtract first."),

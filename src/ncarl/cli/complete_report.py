@@ -19,7 +19,6 @@ from ncarl.cli.complete_run import CompleteResult, StreamedTable, column_units
 from ncarl.cli.console import DEFAULT_LEVEL, OutputOptions, print_fields
 from ncarl.cli.options import (
     BASELINE_METHODS,
-    MethodChoice,
     command_line,
     package_versions,
     print_report_path,
@@ -30,7 +29,6 @@ from ncarl.exceptions import NumericalWarning
 from ncarl.html import Page
 from ncarl.io.tables import (
     TableFile,
-    abbreviate_names,
 )
 from ncarl.observations import Observations
 from ncarl.plots import (
@@ -56,6 +54,7 @@ from ncarl.plots.missing import (
     sample_imputed_entries,
 )
 from ncarl.registry import METHODS
+from ncarl.text import MAX_LISTED, format_number, join_names
 
 #: Description of ``BayesianNCARL.sides_``.
 SIDES_DESCRIPTIONS = {
@@ -133,10 +132,10 @@ def _reading_lines(
 ) -> Iterable[tuple[str, str]]:
     """Columns that were not used, and those that may be labels."""
     if table.unused_columns:
-        names = abbreviate_names(table.unused_columns)
+        names = join_names(table.unused_columns, MAX_LISTED)
         yield "labels", f"kept, not used: {names}{_missing_in_text_note(table)}"
     if table.mixed_units and (counting := likely_id_columns(table.values)):
-        names = abbreviate_names([_column_name(result, j) for j in counting])
+        names = join_names([_column_name(result, j) for j in counting], MAX_LISTED)
         yield "", f"used as data, but may be labels (see --label): {names}"
 
 
@@ -173,7 +172,7 @@ def _model_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
     est, method = result.estimator, result.job.model.method
     describe: Callable[[Any], str] = describe_parameters
     lines = _error_lines
-    if method is MethodChoice.BAYES:
+    if method == "bayes":
         describe, lines = describe_bayesian_model, bayesian_lines
     elif method in BASELINE_METHODS:
         describe, lines = describe_baseline, baseline_lines
@@ -335,10 +334,10 @@ def _empty_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
         result.estimator.unidentified_rows_,
     )
     if len(columns):
-        text = abbreviate_names([_column_name(result, j) for j in columns])
+        text = join_names([_column_name(result, j) for j in columns], MAX_LISTED)
         yield "empty", f"columns with nothing observed, filled by the center: {text}"
     if len(rows):
-        text = abbreviate_names([str(i + 1) for i in rows])
+        text = join_names([str(i + 1) for i in rows], MAX_LISTED)
         yield "empty", f"rows with nothing observed, filled by the center: {text}"
 
 
@@ -696,14 +695,9 @@ def _column_cells(
     return [
         names[j] if names else str(j + 1),
         f"{int(summary.missing[j]):,}",
-        *(_format_finite(array[j], ".5g") for array in figures),
-        _format_finite(summary.relative_std[j], ".2f"),
+        *(format_number(array[j], ".5g") for array in figures),
+        format_number(summary.relative_std[j], ".2f"),
     ]
-
-
-def _format_finite(value: float, form: str) -> str:
-    """A number, or a dash for NaN."""
-    return format(value, form) if np.isfinite(value) else "-"
 
 
 def _add_details(page: Page, result: CompleteResult) -> Page:

@@ -37,7 +37,6 @@ from ncarl.cli.models import (
     scale_from_units,
 )
 from ncarl.cli.options import (
-    MethodChoice,
     OrientationChoice,
     SidesChoice,
 )
@@ -195,7 +194,7 @@ def chunk_if_large(values: Any, model: ModelOptions, outputs: OutputOptions) -> 
     m, n = values.shape
     tall = m * n >= MIN_CHUNKED_ENTRIES and m >= MIN_CHUNKED_ROWS and n <= m
     free = model.sides in (None, SidesChoice.AUTO, SidesChoice.COLUMNS)
-    if model.method is MethodChoice.NCARL:
+    if model.method == "ncarl":
         free = model.orientation in (
             None,
             OrientationChoice.AUTO,
@@ -210,7 +209,7 @@ def checkpoint_files(model: ModelOptions) -> dict[str, Path]:
     path = model.checkpoint
     if path is None:
         return {}
-    parts = ("columns", "rows") if model.method is MethodChoice.BAYES else ()
+    parts = ("columns", "rows") if model.method == "bayes" else ()
     beside = {
         f"--checkpoint (its part for the {part})": path.with_name(f"{path.name}.{part}")
         for part in parts

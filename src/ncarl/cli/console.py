@@ -34,23 +34,12 @@ def print_fields(console: Console, fields: Iterable[tuple[str, str]]) -> None:
 
 def print_text(console: Console, text: str) -> None:
     """Print a text without markup, as far as the terminal can show it."""
-    from ncarl.io.tables import to_printable
+    from ncarl.text import to_printable
 
     if not console.encoding.lower().startswith("utf"):
         text = text.replace("\N{PLUS-MINUS SIGN}", "+/-")
         text = text.encode(console.encoding, "replace").decode(console.encoding)
     console.print(to_printable(text), markup=False, highlight=False, soft_wrap=True)
-
-
-def format_number(value: float | None, form: str) -> str:
-    """A number, or a dash for None.
-
-    Examples
-    --------
-    >>> format_number(0.25, ".0%"), format_number(None, ".0%")
-    ('25%', '-')
-    """
-    return "-" if value is None else format(value, form)
 
 
 @dataclass(frozen=True)

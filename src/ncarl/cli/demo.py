@@ -20,7 +20,6 @@ from ncarl.centering import fit_centering
 from ncarl.cli.console import is_interactive
 from ncarl.cli.models import ModelOptions, build_estimator
 from ncarl.cli.options import (
-    MethodChoice,
     ReportOption,
     check_report_path,
     command_line,
@@ -251,7 +250,7 @@ def run_case(case: DemoCase, seed: int, progress: bool) -> DemoResult:
     """Complete a case with the defaults of ``ncarl complete``, and its errors."""
     fits = {
         str(method): fit_case(case, method, seed, progress)
-        for method in (MethodChoice.NCARL_CV, MethodChoice.BAYES)
+        for method in ("ncarl-cv", "bayes")
     }
     predictions = {
         "mean": mean_fill(case),
@@ -264,9 +263,7 @@ def run_case(case: DemoCase, seed: int, progress: bool) -> DemoResult:
     return DemoResult(case, fits, errors, *ends)
 
 
-def fit_case(
-    case: DemoCase, method: MethodChoice, seed: int, progress: bool
-) -> DemoFit:
+def fit_case(case: DemoCase, method: str, seed: int, progress: bool) -> DemoFit:
     """Complete a case by one method."""
     options = ModelOptions(method=method, seed=seed)
     scale = "columns" if case.is_table else None

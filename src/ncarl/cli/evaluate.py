@@ -19,12 +19,7 @@ from ncarl.cli.compare import (
     share_read_options,
 )
 from ncarl.cli.complete import complete
-from ncarl.cli.console import (
-    check_output_paths,
-    format_number,
-    is_interactive,
-    print_fields,
-)
+from ncarl.cli.console import check_output_paths, is_interactive, print_fields
 from ncarl.cli.options import (
     FIT_PANEL,
     HOLDOUT_PANEL,
@@ -60,16 +55,11 @@ from ncarl.evaluation.outputs import (
     draw_reliability,
     draw_residuals,
 )
-from ncarl.html import Page, shorten
+from ncarl.html import Page
 from ncarl.io.files import atomic_write
-from ncarl.io.tables import (
-    ReadOptions,
-    TableFile,
-    abbreviate_names,
-    read_table,
-    to_printable,
-)
+from ncarl.io.tables import ReadOptions, TableFile, read_table
 from ncarl.progress import progress_bar
+from ncarl.text import MAX_LISTED, format_number, join_names, shorten, to_printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -110,9 +100,10 @@ def evaluate(
     method: Annotated[
         MethodChoice,
         typer.Option(
-            rich_help_panel=FIT_PANEL, help="The method of ncarl complete to try."
+            rich_help_panel=FIT_PANEL,
+            help="The method of ncarl complete to try.",
         ),
-    ] = MethodChoice.BAYES,
+    ] = "bayes",
     hide: HideOption = 0.1,
     repeats: Annotated[
         int,
@@ -422,7 +413,7 @@ def evaluation_warnings(evaluation: Evaluation) -> list[str]:
     warnings = list(evaluation.comparison.recommendation.warnings)
     worse = [one for one in evaluation.columns if (one.explained or 0.0) < 0.0]
     if worse:
-        names = abbreviate_names([_short_name(one) for one in worse])
+        names = join_names([_short_name(one) for one in worse], MAX_LISTED)
         verb = "column is" if len(worse) == 1 else "columns are"
         warnings.append(
             f"{len(worse)} {verb} filled worse than by the column's mean: {names}"

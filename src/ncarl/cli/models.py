@@ -17,7 +17,6 @@ from ncarl.cli.options import (
     CenterChoice,
     DtypeChoice,
     FitEngineChoice,
-    MethodChoice,
     OrientationChoice,
     ScaleChoice,
     SidesChoice,
@@ -34,7 +33,7 @@ from ncarl.fitting.checkpoint import Checkpoint
 from ncarl.io.base import MemoryRows, float_dtype
 from ncarl.io.tables import ReadOptions
 from ncarl.observations import Observations
-from ncarl.registry import make, parameter_names
+from ncarl.registry import METHODS, make, parameter_names
 
 #: With ncarl and ncarl-cv, scaling puts the kernel on the columns; a wide table beyond
 #: this is too costly.
@@ -42,8 +41,8 @@ MAX_SCALED_COLUMNS = 1000
 #: Entries in a chunk of a table in memory. Several chunks are held at a time, so they
 #: have to be small for memory to be saved.
 CHUNK_ENTRIES = 1_000_000
-PAPER_METHODS = (MethodChoice.NCARL, MethodChoice.NCARL_CV)
-BAYES_METHODS = (MethodChoice.BAYES,)
+PAPER_METHODS = ("ncarl", "ncarl-cv")
+BAYES_METHODS = ("bayes",)
 #: Options that not every method has: field of `ModelOptions`, flag, methods.
 MODEL_OPTION_METHODS = (
     ("alpha", "--alpha", PAPER_METHODS),
@@ -59,13 +58,13 @@ MODEL_OPTION_METHODS = (
     (
         "validation",
         "--validation",
-        (*BAYES_METHODS, MethodChoice.NCARL_CV, MethodChoice.SOFT_IMPUTE),
+        (*BAYES_METHODS, "ncarl-cv", "soft-impute"),
     ),
     ("settings", "--set", BASELINE_METHODS),
     (
         "center",
         "--center",
-        tuple(m for m in MethodChoice if m is not MethodChoice.BIAS),
+        tuple(m for m in METHODS if m != "bias"),
     ),
 )
 #: The same for fields of `OutputOptions`.
@@ -77,7 +76,7 @@ BAYES_OUTPUT_OPTIONS = (
     ("imputations_path", "--imputations-out"),
 )
 #: Methods that learn from a table that is never in memory as a whole.
-STREAMING_METHODS = (MethodChoice.BAYES, MethodChoice.NCARL)
+STREAMING_METHODS = ("bayes", "ncarl")
 DROP_STREAM_HINT = "leave out --stream"
 #: What --stream cannot do, and what to do instead: fields of `ReadOptions` and of
 #: `OutputOptions`, flags, remedies.
@@ -120,7 +119,7 @@ UNSTREAMABLE_OUTPUT_OPTIONS = (
 class ModelOptions:
     """Options of the model; None leaves a parameter to the estimator."""
 
-    method: MethodChoice = MethodChoice.BAYES
+    method: str = "bayes"
     alpha: float | None = None
     n_neighbors: int | None = None
     gamma: float | str | None = None  # "none" is the exact model
@@ -182,7 +181,7 @@ def check_complete_options(model: ModelOptions, outputs: OutputOptions) -> None:
             f"{flag} belongs to --method {names}, not to {model.method}; leave it out, "
             "or change --method"
         )
-    if model.method is MethodChoice.BAYES:
+    if model.method == "bayes":
         _check_bayes_noise(model, outputs)
     elif model.method in BASELINE_METHODS:
         _check_baseline_options(model, outputs)
@@ -195,7 +194,7 @@ def check_complete_options(model: ModelOptions, outputs: OutputOptions) -> None:
 
 def _unsupported_options(
     model: ModelOptions, outputs: OutputOptions
-) -> Iterator[tuple[str, tuple[MethodChoice, ...]]]:
+) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Flags that were given and do not apply to the method, and methods they do."""
     for name, flag, methods in MODEL_OPTION_METHODS:
         given = getattr(model, name)
@@ -240,7 +239,7 @@ def _check_baseline_options(model: ModelOptions, outputs: OutputOptions) -> None
 
 def _check_gamma(model: ModelOptions) -> None:
     """Raise if standard deviations are asked of a model without noise."""
-    single = model.method is MethodChoice.NCARL
+    single = model.method == "ncarl"
     if model.gamma == "none" or (single and model.gamma is None):
         raise ValueError(
             "--std needs a model of the noise; give --gamma a positive number"
@@ -307,7 +306,7 @@ def scale_from_options(
     if not mixed_units:
         return None, "a matrix file has one unit"
     known_noise = isinstance(options.noise, float) and options.noise != 0.0
-    if options.method is MethodChoice.BAYES and known_noise:
+    if options.method == "bayes" and known_noise:
         return None, "--noise is in the units of the values"
     return None
 
@@ -413,9 +412,9 @@ def build_estimator(
     given["engine"] = str(options.engine) if engine is None else engine
     given["dtype"] = str(options.dtype)
     builders = {
-        MethodChoice.BAYES: _build_bayesian,
-        MethodChoice.NCARL_CV: _build_ncarl_cv,
-        MethodChoice.NCARL: _build_ncarl,
+        "bayes": _build_bayesian,
+        "ncarl-cv": _build_ncarl_cv,
+        "ncarl": _build_ncarl,
     }
     return builders.get(options.method, _build_baseline)(options, given)
 

@@ -10,38 +10,24 @@ import sys
 from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ncarl import __version__
 from ncarl.cli.console import check_output_paths
+from ncarl.registry import METHODS
 
 HOLDOUT_PANEL, FIT_PANEL, OUTPUT_PANEL = "What is hidden", "Fits", "Output"
 
 
-class MethodChoice(StrEnum):
-    """Estimators by their name, as in `ncarl.registry`."""
-
-    BAYES = "bayes"
-    NCARL_CV = "ncarl-cv"
-    NCARL = "ncarl"
-    NUCLEAR = "nuclear"
-    FACTORED_NUCLEAR = "factored-nuclear"
-    SCHATTEN = "schatten"
-    WNNM = "wnnm"
-    REGL1 = "regl1"
-    FGSR = "fgsr"
-    LRFD = "lrfd"
-    S3LR = "s3lr"
-    SOFT_IMPUTE = "soft-impute"
-    BIAS = "bias"
-
+if TYPE_CHECKING:
+    MethodChoice = str
+else:  # which Typer turns into a list of choices
+    MethodChoice = Literal[tuple(METHODS)]
 
 #: Methods that the paper compares with, or that are in common use.
-BASELINE_METHODS = tuple(
-    m for m in MethodChoice if m not in ("bayes", "ncarl-cv", "ncarl")
-)
+BASELINE_METHODS = tuple(m for m in METHODS if m not in ("bayes", "ncarl-cv", "ncarl"))
 
 
 class CenterChoice(StrEnum):
@@ -317,7 +303,7 @@ def check_report_path(path: Path | None, source: Path | None = None) -> None:
 
 def print_report_path(path: Path, *, quiet: bool = False) -> None:
     """Print where the page is."""
-    from ncarl.io.tables import to_printable
+    from ncarl.text import to_printable
 
     if not quiet:
         typer.echo(f"{'report':<10}{to_printable(path)}")

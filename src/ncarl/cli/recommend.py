@@ -44,11 +44,12 @@ from ncarl.io.csv import (
     write_text,
 )
 from ncarl.io.files import atomic_write
-from ncarl.io.tables import detect_format, to_printable
+from ncarl.io.tables import detect_format
 from ncarl.progress import percent_bar
 from ncarl.ratings import Explanation, RecommendedItem, Recommender, SimilarItem
 from ncarl.ratings.data import Vocabulary, format_signed, is_missing
 from ncarl.ratings.recommender import RESERVED_COLUMNS
+from ncarl.text import to_printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

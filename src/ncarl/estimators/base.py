@@ -39,7 +39,6 @@ from ncarl.estimators.persistence import save_estimator
 from ncarl.estimators.validation import (
     INDICATOR_PREFIX,
     check_dense_size,
-    check_flag,
     check_output_paths,
     check_positions,
     heldout_truth,
@@ -57,6 +56,7 @@ from ncarl.io.base import float_dtype, is_frame, is_polars, observations_from_de
 from ncarl.metrics import relative_rmse
 from ncarl.observations import Observations
 from ncarl.progress import progress_bar
+from ncarl.validation import check_flag
 
 #: Dense results of sparse input are refused above this size by default.
 MAX_DENSE_GB = 8.0

@@ -32,11 +32,7 @@ from ncarl.estimators.base import (
 from ncarl.estimators.validation import (
     check_callback,
     check_checkpoint,
-    check_choice,
-    check_flag,
-    check_integer,
     check_local_engine,
-    check_number,
     check_positions,
     digest,
     is_matrix,
@@ -61,6 +57,7 @@ from ncarl.solvers.base import (
 from ncarl.solvers.penalties import SpectralPenalty
 from ncarl.solvers.proximal import ProximalGradient
 from ncarl.solvers.soft_impute import SoftImputeALS
+from ncarl.validation import check_choice, check_flag, check_integer, check_number
 
 #: Parameters that do not change the problem that a run solves.
 RESULT_NEUTRAL_PARAMS = (

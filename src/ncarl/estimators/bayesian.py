@@ -35,9 +35,7 @@ from ncarl.estimators.persistence import two_sided_from_state, two_sided_state
 from ncarl.estimators.validation import (
     check_clip,
     check_dense_size,
-    check_integer,
     check_noise,
-    check_number,
     check_positions,
     check_prior,
     digest,
@@ -48,6 +46,7 @@ from ncarl.estimators.validation import (
 from ncarl.fitting.checkpoint import Checkpoint
 from ncarl.fitting.loop import StepInfo
 from ncarl.observations import Observations
+from ncarl.validation import check_fraction, check_integer
 
 #: Correlations kept for every column, and the smallest that is kept.
 N_STRONGEST, MIN_CORRELATION = 10, 0.05
@@ -364,9 +363,7 @@ class BayesianNCARL(KernelEstimator):
         """
         check_is_fitted(self)
         _check_in_memory(rows if cols is None else X, "predict_interval")
-        part = check_number("level", level, low=0.0, strict=True)
-        if part >= 1.0:
-            raise ValueError(f"level must be below 1, got {level!r}")
+        part = check_fraction("level", level, strict=True)
         if self._noise_level() == 0.0:
             raise ValueError(
                 f"intervals need a model of the noise, and {self._noise_hint}"

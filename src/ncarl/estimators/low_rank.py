@@ -24,11 +24,6 @@ from ncarl.estimators.baselines import (
     make_penalized_solver,
     proximal_gradient_path,
 )
-from ncarl.estimators.validation import (
-    check_choice,
-    check_integer,
-    check_number,
-)
 from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.matrix_model import PreprocessedData
 from ncarl.observations import Observations
@@ -48,6 +43,7 @@ from ncarl.solvers.factored import (
 from ncarl.solvers.penalties import LogNuclear, NuclearNorm, SchattenNorm
 from ncarl.solvers.proximal import ProximalGradient, SingularValueThresholding
 from ncarl.solvers.soft_impute import SoftImputeSVD
+from ncarl.validation import check_choice, check_fraction, check_integer, check_number
 
 #: Solvers of Nuclear, with their default ``max_iter`` and ``tol``.
 NUCLEAR_SOLVERS = {
@@ -1003,9 +999,7 @@ class SoftImpute(MatrixEstimator):
         check_choice("solver", self.solver, ("als", "svd"))
         if self.rank is not None:
             check_integer("rank", self.rank, low=1)
-        share = check_number("validation", self.validation, low=0.0, strict=True)
-        if share >= 1.0:
-            raise ValueError(f"validation must be below 1, got {self.validation!r}")
+        check_fraction("validation", self.validation, strict=True)
         check_integer("random_state", self.random_state, low=0)
 
     def _make_solver(

@@ -25,7 +25,6 @@ from ncarl.estimators.base import (
 from ncarl.estimators.persistence import kernel_model_from_state, kernel_model_state
 from ncarl.estimators.validation import (
     ORIENTATIONS,
-    check_choice,
     check_graph_size,
     check_run_options,
     checkpoint_owner,
@@ -42,6 +41,7 @@ from ncarl.fitting.ncarl import (
 )
 from ncarl.io import RowSource
 from ncarl.observations import Observations
+from ncarl.validation import check_choice
 
 
 @dataclass(frozen=True)

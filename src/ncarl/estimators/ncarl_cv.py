@@ -22,11 +22,7 @@ from ncarl.estimators.base import CENTERS, progress_callbacks
 from ncarl.estimators.ncarl import KernelEstimator
 from ncarl.estimators.persistence import to_builtin
 from ncarl.estimators.validation import (
-    as_list,
-    check_choice,
     check_graph_size,
-    check_integer,
-    check_number,
     check_run_options,
     checkpoint_owner,
     make_settings,
@@ -38,6 +34,13 @@ from ncarl.holdout import random_split
 from ncarl.metrics import relative_rmse
 from ncarl.observations import Observations
 from ncarl.progress import progress_bar
+from ncarl.validation import (
+    as_list,
+    check_choice,
+    check_fraction,
+    check_integer,
+    check_number,
+)
 
 SEARCH_KIND = "search"
 #: A small matrix is split again until so many held-out entries have been scored.
@@ -479,9 +482,7 @@ class NCARLCV(KernelEstimator):
 
     def _make_grid(self) -> list[GridPoint]:
         """The points of the grid; raise if a parameter is invalid."""
-        share = check_number("validation", self.validation, low=0.0, strict=True)
-        if share >= 1.0:
-            raise ValueError(f"validation must be below 1, got {self.validation!r}")
+        check_fraction("validation", self.validation, strict=True)
         check_integer("search_iter", self.search_iter, low=1)
         check_number("search_tol", self.search_tol, low=0.0)
         check_integer("random_state", self.random_state, low=0)

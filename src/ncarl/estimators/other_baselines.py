@@ -15,12 +15,6 @@ from ncarl.centering import TwoWayEffects
 from ncarl.core.types import Array
 from ncarl.engines.base import Engine
 from ncarl.estimators.baselines import MatrixEstimator
-from ncarl.estimators.validation import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_number,
-)
 from ncarl.fitting.loop import FitResult, StepInfo
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.observations import Observations
@@ -34,6 +28,13 @@ from ncarl.solvers.factored import default_rank
 from ncarl.solvers.lrfd import DictionaryLearningSolver, LRFDSolver
 from ncarl.solvers.regl1 import RegL1Solver
 from ncarl.solvers.s3lr import S3LRSolver
+from ncarl.validation import (
+    check_choice,
+    check_flag,
+    check_fraction,
+    check_integer,
+    check_number,
+)
 
 #: Named dictionaries of LRFD.
 DICTIONARIES = ("columns", "basis", "learned")
@@ -447,8 +448,7 @@ class LRFD(MatrixEstimator):
                     "dictionary='learned' keeps observed entries fixed, got "
                     f"lam={self.lam!r}; leave lam out"
                 )
-        if check_number("rank_tol", self.rank_tol, low=0.0) >= 1.0:
-            raise ValueError(f"rank_tol must be below 1, got {self.rank_tol!r}")
+        check_fraction("rank_tol", self.rank_tol)
 
     def _make_solver(
         self,

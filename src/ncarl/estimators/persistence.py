@@ -22,14 +22,12 @@ from ncarl.exceptions import BrokenFileError
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.io.files import read_archive, write_archive
 from ncarl.observations import Observations
+from ncarl.registry import METHODS
 
 MODEL_KIND = "model"
 #: Parameters of a run that are not saved with the model.
 UNSAVED_PARAMS = ("callback", "checkpoint", "progress")
-SAVABLE_CLASSES = (
-    *("NCARL", "NCARLCV", "BayesianNCARL", "WideNCARL", "BiasModel", "FactoredNuclear"),
-    *("FGSR", "LRFD", "Nuclear", "RegL1", "S3LR", "SchattenP", "SoftImpute", "WNNM"),
-)
+SAVABLE_CLASSES = ("WideNCARL", *(method.class_name for method in METHODS.values()))
 #: Parameters that may be arrays.
 ARRAY_PARAMS = ("graph", "prior", "dictionary")
 BOUNDS_FIELDS = ("low", "high", "levels", "ends")

@@ -21,6 +21,15 @@ from ncarl.fitting.ncarl import Settings
 from ncarl.io import RowSource
 from ncarl.io.base import float_dtype, is_frame, is_polars
 from ncarl.observations import Observations
+from ncarl.validation import (
+    as_float,
+    check_choice,
+    check_flag,
+    check_fraction,
+    check_integer,
+    check_number,
+    is_number,
+)
 
 WEIGHTS = ("floor", "pinv", "smooth")
 DTYPES = ("float64", "float32")
@@ -28,8 +37,6 @@ ORIENTATIONS = ("auto", "columns", "rows")
 BAYESIAN_CENTERS = ("two-way", "columns", "mean", None)
 SIDES = ("auto", "columns", "rows", "both")
 PRIORS = ("co-observation", "identity")
-#: Beyond this the squares in a fit would overflow.
-MAX_NUMBER = 1e100
 #: Relative asymmetry that a given correlation matrix may have.
 ASYMMETRY = 1e-8
 #: An entry that counts as missing besides NaN, None and null; None if there is none.
@@ -37,61 +44,6 @@ MissingMarker = int | float | str | None
 #: Prefix of the names of indicator columns, as scikit-learn has it.
 INDICATOR_PREFIX = "missingindicator_"
 GRAPH_HINT = "; set graph=None or alpha=0 to switch the graph off"
-
-
-def check_number(
-    name: str, value: Any, *, low: float, strict: bool = False, hint: str = ""
-) -> float:
-    """``value`` as a float of at least (or above) ``low``, at most `MAX_NUMBER`."""
-    wanted = (
-        f"{name} must be a finite number {'above' if strict else 'of at least'} {low:g}"
-    )
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{wanted}, got {value!r}{hint}")
-    number = _as_float(value)
-    if not np.isfinite(number) or number < low or (strict and number == low):
-        raise ValueError(f"{wanted}, got {value!r}{hint}")
-    if number > MAX_NUMBER:
-        raise ValueError(f"{name} must be at most {MAX_NUMBER:g}, got {value!r}{hint}")
-    return number
-
-
-def check_integer(name: str, value: Any, *, low: int, hint: str = "") -> int:
-    """``value`` as a whole number of at least ``low``."""
-    wanted = f"{name} must be a whole number of at least {low}"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{wanted}, got {value!r}{hint}")
-    number = _as_float(value)
-    if not number.is_integer() or number < low:
-        raise ValueError(f"{wanted}, got {value!r}{hint}")
-    return int(number)
-
-
-def _as_float(value: Any) -> float:
-    """``value`` as a float, infinite where it is too large for one."""
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf")
-
-
-def as_list(name: str, values: Any) -> list[Any]:
-    """A parameter that may be one value or several, as a list that is not empty."""
-    if values is None or isinstance(values, str) or not hasattr(values, "__iter__"):
-        return [values]
-    items = list(values)
-    if not items:
-        raise ValueError(f"{name} must hold at least one value, got {values!r}")
-    return items
-
-
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
-    """``value`` if it is one of the choices."""
-    allowed = tuple(choices)
-    if not isinstance(value, str | None) or value not in allowed:
-        listed = ", ".join(repr(choice) for choice in allowed)
-        raise ValueError(f"{name} must be one of {listed}, got {value!r}")
-    return value
 
 
 def check_graph(graph: Any) -> Any:
@@ -170,13 +122,6 @@ def check_local_engine(engine: Any, name: str) -> Any:
             "spread their rows over workers of Dask"
         )
     return engine
-
-
-def check_flag(name: str, value: Any) -> bool:
-    """``value`` if it is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
 
 
 def check_run_options(estimator: Any) -> None:
@@ -377,13 +322,10 @@ def make_fit_config(estimator: Any) -> FitConfig:
         strength = check_number(
             "prior_strength", strength, low=0.0, hint="; 'auto' chooses it"
         )
-    fraction = check_number("validation", estimator.validation, low=0.0)
-    if fraction >= 1.0:
-        raise ValueError(f"validation must be below 1, got {estimator.validation!r}")
     return FitConfig(
         sides=estimator.sides,
         strength=None if isinstance(strength, str) else strength,
-        validation=fraction,
+        validation=check_fraction("validation", estimator.validation),
         seed=check_integer("random_state", estimator.random_state, low=0),
         max_iter=check_integer("max_iter", estimator.max_iter, low=1),
         tol=check_number("tol", estimator.tol, low=0.0),
@@ -479,15 +421,13 @@ def check_missing_values(
         f"missing_values must be a finite number, {'text, ' * allow_text}np.nan, None "
         f"or pandas.NA, got {missing_values!r}"
     )
-    if isinstance(missing_values, bool | np.bool_) or not isinstance(
-        missing_values, numbers.Real
-    ):
+    if not is_number(missing_values):
         raise TypeError(wanted)
     if isinstance(missing_values, numbers.Integral):
         whole = int(missing_values)
         if -(2**63) <= whole < 2**63:
             return whole
-    number = _as_float(missing_values)
+    number = as_float(missing_values)
     if np.isinf(number):
         raise ValueError(f"{wanted}; put np.nan in place of infinite entries")
     return None if np.isnan(number) else number

@@ -21,10 +21,7 @@ from ncarl.estimators.validation import (
     DTYPES,
     check_callback,
     check_checkpoint,
-    check_choice,
-    check_flag,
     check_graph_size,
-    check_integer,
     check_positions,
     digest,
     make_settings,
@@ -34,6 +31,7 @@ from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.ncarl import Settings
 from ncarl.observations import Observations
+from ncarl.validation import check_choice, check_flag, check_integer
 from ncarl.wide.kernel import WideKernel, validate_graph
 from ncarl.wide.solver import (
     WideCheckpointFile,

@@ -42,6 +42,7 @@ from ncarl.io.files import jsonable
 from ncarl.metrics import coverage, relative_rmse, rmse
 from ncarl.observations import Observations
 from ncarl.registry import available_methods, make, parameter_names
+from ncarl.text import join_names
 
 #: Nominal coverage of the prediction intervals.
 INTERVAL_LEVEL = 0.9
@@ -916,7 +917,7 @@ def _reason(
     quick = [line for line in others if _times_faster(line, chosen) is not None]
     if not quick:
         verb = "is" if len(others) == 1 else "are"
-        names = _join_names([line.method for line in others])
+        names = join_names([line.method for line in others], last=" and ")
         return f"{first}; {names} {verb} not worse beyond chance."
     fastest = min(quick, key=lambda line: line.seconds or 0.0)
     gain = _times_faster(fastest, chosen)
@@ -972,9 +973,10 @@ def _budget_warnings(
     if not ahead:
         return []
     verb = "was" if len(ahead) == 1 else "were"
+    names = join_names(ahead, last=" and ")
     return [
-        f"{_join_names(ahead)} {verb} ahead when stopped at the budget; a larger "
-        "budget may change the advice"
+        f"{names} {verb} ahead when stopped at the budget; a larger budget may change "
+        "the advice"
     ]
 
 
@@ -992,8 +994,3 @@ def _reliability_warnings(chosen: MethodSummary) -> list[str]:
             "converge within the steps allowed; more steps may do better"
         )
     return warnings
-
-
-def _join_names(names: Sequence[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

@@ -18,6 +18,7 @@ from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError, CheckpointError, CheckpointMismatchError
 from ncarl.fitting.loop import History
 from ncarl.io.files import DAMAGED_FILE_HINT, read_archive, write_archive
+from ncarl.text import shorten
 
 #: Kinds of checkpoints: steps of a kernel, a grid search, stages, a baseline's solver.
 KINDS = ("checkpoint", "search", "stages", "state of a solver")
@@ -255,9 +256,9 @@ def _describe_differences(name: str, saved: Any, current: Any) -> list[str]:
     """How a parameter differs; of a grid, in the values of which parameters."""
     there, here = _grid_columns(saved), _grid_columns(current)
     if not there or not here or there == here:
-        return [f"{name} ({_shorten(saved)} there, {_shorten(current)} here)"]
+        return [f"{name} ({_show(saved)} there, {_show(current)} here)"]
     return [
-        f"{name} of {key} ({_shorten(there.get(key))} there, {_shorten(value)} here)"
+        f"{name} of {key} ({_show(there.get(key))} there, {_show(value)} here)"
         for key, value in here.items()
         if there.get(key) != value
     ]
@@ -273,10 +274,8 @@ def _grid_columns(points: Any) -> dict[str, list[Any]]:
     }
 
 
-def _shorten(value: Any) -> str:
-    """A value as text that is not too long."""
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 3]}..."
+def _show(value: Any) -> str:
+    return shorten(repr(value), MAX_SHOWN_CHARS)
 
 
 def _describe_data_mismatch(saved: Any, current: Any) -> str:

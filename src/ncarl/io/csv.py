@@ -37,17 +37,16 @@ from ncarl.io.base import (
 from ncarl.io.files import atomic_write
 from ncarl.io.tables import (
     ReadOptions,
-    abbreviate_names,
     arrow_values,
     column_positions,
     missing_code_warnings,
     rebatch,
     reject_unsupported_options,
     select_column_names,
-    to_printable,
 )
 from ncarl.observations import Observations
 from ncarl.progress import percent_bar
+from ncarl.text import MAX_LISTED, join_names, to_printable
 
 BOM = "\ufeff"
 LINE_BREAK = re.compile(r"\r\n|\n|\r")
@@ -1074,11 +1073,11 @@ class ColumnParser:
 
     def _format_columns(self, columns: Sequence[int]) -> str:
         """Names of columns, each with the number of gaps left in it."""
-        return abbreviate_names([
+        return join_names([
             f"{self.names[j]} ({gaps} {'gap' if gaps == 1 else 'gaps'} left)"
             if (gaps := self.n_missing(j)) else self.names[j]
             for j in columns
-        ])  # fmt: skip
+        ], MAX_LISTED)  # fmt: skip
 
     def _is_numeric(self, j: int) -> bool:
         """Whether a column holds numbers; raises if only most of its cells are."""

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from scipy import io as scipy_io
-from scipy import sparse
+from scipy import io as scipy_io, sparse
 
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError

@@ -30,12 +30,12 @@ from ncarl.io.tables import (
     ReadOptions,
     arrow_values,
     column_positions,
-    quote_names,
     rebatch,
     reject_unsupported_options,
     select_column_names,
 )
 from ncarl.observations import Observations
+from ncarl.text import join_names
 
 #: A chunk loader has to read its row group from the start. There are none if that would
 #: mean reading each group more often than this on average.
@@ -114,7 +114,7 @@ def _result_dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtyp
     if absent:
         raise ValueError(
             f"{str(path)!r} must have the columns of the other files, each once; "
-            f"missing or twice: {quote_names(absent)}"
+            f"missing or twice: {join_names(absent, 8, form=repr)}"
         )
     types = dict(zip(schema.names, schema.types, strict=True))
     kinds = {name: types[name] for name in names}

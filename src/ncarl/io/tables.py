@@ -12,9 +12,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ncarl.core.types import Array
+from ncarl.text import MAX_LISTED, join_names
 
-#: Names that are listed before "and more".
-MAX_LISTED = 6
 #: Suffix of a file name -> name of the format and the module that reads it.
 TABLE_FORMATS = {
     ".csv": ("CSV", "ncarl.io.csv"),
@@ -205,15 +204,15 @@ def select_column_names(
     absent = [name for name in requested if name not in counts]
     if absent:
         raise ValueError(
-            f"columns names {quote_names(absent)}, which {where} does not have; it has "
-            f"{quote_names(available)}"
+            f"columns names {join_names(absent, 8, form=repr)}, which {where} does not "
+            f"have; it has {join_names(available, 8, form=repr)}"
         )
     twice = [name for name in requested if counts[name] > 1 or requested[name] > 1]
     if twice:
         raise ValueError(
             f"columns must have different names in {where}, got twice: "
-            f"{quote_names(twice)}; rename them in the file, or leave them out with "
-            "columns="
+            f"{join_names(twice, 8, form=repr)}; rename them in the file, or leave "
+            "them out with columns="
         )
     if not selected:
         raise ValueError(f"columns must name at least one column of {where}, got none")
@@ -284,7 +283,7 @@ def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
                 columns_by_code.setdefault(value, []).append((name, count))
     return [
         f"{value:.0f} stands {sum(count for _, count in those)} times in "
-        f"{abbreviate_names([name for name, _ in those])}, far from the rest; "
+        f"{join_names([name for name, _ in those], MAX_LISTED)}, far from the rest; "
         f"if that means missing: --na {value:.0f}"
         for value, those in columns_by_code.items()
     ]
@@ -300,34 +299,3 @@ def _is_outlying_code(observed: Array, value: float) -> bool:
         return True
     gap = low - value if value < low else value - high
     return gap > OUTLIER_FACTOR * max(high - low, abs(low), abs(high))
-
-
-def abbreviate_names(names: Sequence[str]) -> str:
-    """List the first names, and how many more there are.
-
-    Examples
-    --------
-    >>> abbreviate_names("abcdefgh")
-    'a, b, c, d, e, f and 2 more'
-    """
-    more = len(names) - MAX_LISTED
-    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def quote_names(names: Sequence[Any], max_names: int = 8) -> str:
-    """List names in quotes, at most ``max_names`` of them.
-
-    Examples
-    --------
-    >>> quote_names(["a", "b", "c"], max_names=2)
-    "'a', 'b' and 1 more"
-    """
-    shown = ", ".join(repr(name) for name in names[:max_names])
-    return shown + (
-        f" and {len(names) - max_names} more" if len(names) > max_names else ""
-    )
-
-
-def to_printable(text: object) -> str:
-    """``text`` without surrogates, as any terminal can show it."""
-    return str(text).encode("utf-8", "replace").decode()

@@ -23,7 +23,6 @@ from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.validation import check_integer, check_number
 from ncarl.io.base import is_frame
 from ncarl.panel.data import (
     MIN_PRE_TREATMENT,
@@ -54,6 +53,7 @@ from ncarl.panel.model import (
     unit_trajectory,
 )
 from ncarl.progress import progress_bar
+from ncarl.validation import check_fraction, check_integer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -144,9 +144,7 @@ def counterfactual(
         treated = getattr(data, "treated", None)
     if treated is None:
         raise ValueError("treated must say which units are treated, and start when")
-    coverage = check_number("level", level, low=0.0, strict=True)
-    if coverage >= 1.0:
-        raise ValueError(f"level must be below 1, got {level!r}")
+    coverage = check_fraction("level", level, strict=True)
     seed = check_integer("random_state", random_state, low=0)
     layout = None if isinstance(data, Panel) else panel.input_layout
     mask = treatment_mask(panel, treated, start, layout)

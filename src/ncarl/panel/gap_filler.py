@@ -27,12 +27,12 @@ from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.validation import check_integer, check_number
 from ncarl.holdout import structured_split
 from ncarl.io.base import dense_values, is_frame, is_polars, library_of
 from ncarl.observations import Observations
 from ncarl.panel.data import format_labels, labels_are_dates
 from ncarl.panel.kriging import EM_STEPS_GRID, Kriging, learn_covariance
+from ncarl.validation import check_fraction, check_integer
 
 DAY = np.timedelta64(1, "D")
 HOUR = np.timedelta64(1, "h")
@@ -216,9 +216,7 @@ class GapFiller(BaseEstimator):
         level : float, default=0.9
             Nominal coverage of the intervals.
         """
-        coverage = check_number("level", level, low=0.0, strict=True)
-        if coverage >= 1.0:
-            raise ValueError(f"level must be below 1, got {level!r}")
+        coverage = check_fraction("level", level, strict=True)
         series, t, j, means, std = self._predict_missing(log)
         down, up = self.scores_.quantiles(coverage)
         ends = []

@@ -19,12 +19,6 @@ from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.ncarl import NCARL
 from ncarl.estimators.ncarl_cv import NCARLCV
 from ncarl.estimators.persistence import estimator_from_state, estimator_state
-from ncarl.estimators.validation import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_number,
-)
 from ncarl.exceptions import BrokenFileError
 from ncarl.io.files import read_archive, write_archive
 from ncarl.metrics import (
@@ -63,6 +57,13 @@ from ncarl.ratings.scoring import (
     check_known_ids,
     clip_to_bounds,
     predict_pairs,
+)
+from ncarl.validation import (
+    check_choice,
+    check_flag,
+    check_fraction,
+    check_integer,
+    check_number,
 )
 
 HANDLE_UNKNOWN = ("average", "error")
@@ -533,9 +534,7 @@ class Recommender(BaseEstimator):
     def _predict_pair_intervals(
         self, user_ids: list[Any], item_ids: list[Any], level: float
     ) -> tuple[Array, Array]:
-        part = check_number("level", level, low=0.0, strict=True)
-        if part >= 1.0:
-            raise ValueError(f"level must be below 1, got {level!r}")
+        part = check_fraction("level", level, strict=True)
         self._check_noise("level")
         pairs = predict_pairs(
             self.user_store_, self.items_, user_ids, item_ids, "observed"

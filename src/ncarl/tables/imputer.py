@@ -20,11 +20,7 @@ from ncarl.engines.base import Engine
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.validation import (
     INDICATOR_PREFIX,
-    check_choice,
-    check_flag,
-    check_integer,
     check_missing_values,
-    check_number,
     make_missing_indicator,
 )
 from ncarl.tables.encoding import (
@@ -41,6 +37,13 @@ from ncarl.tables.frames import (
     TableAdapter,
     apply_output_config,
     validate_table,
+)
+from ncarl.validation import (
+    check_choice,
+    check_flag,
+    check_fraction,
+    check_integer,
+    check_number,
 )
 
 TRANSFORM_SKEWED = ("auto", None, "power", "quantile")
@@ -333,9 +336,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             observed both ends are that value.
         """
         check_is_fitted(self)
-        part = check_number("level", level, low=0.0, strict=True)
-        if part >= 1.0:
-            raise ValueError(f"level must be below 1, got {level!r}")
+        part = check_fraction("level", level, strict=True)
         table, data, Z = self._encode_rows(X)
         ends = self.gaussian_imputer_.intervals(self.columns_, data, Z, part)
         names = table.names

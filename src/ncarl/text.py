@@ -1,0 +1,75 @@
+"""Names and numbers as text, for messages, tables and figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+#: Names of columns or rows that a message lists.
+MAX_LISTED = 6
+
+
+def join_names(
+    names: Sequence[Any],
+    max_names: int | None = None,
+    *,
+    form: Callable[[Any], str] = str,
+    last: str = ", ",
+) -> str:
+    """Names with commas between them, at most ``max_names`` of them.
+
+    Parameters
+    ----------
+    names : sequence
+        The names.
+    max_names : int or None
+        Most names to show; the rest is counted.
+    form : callable
+        Turns a name into text; ``repr`` puts it into quotes.
+    last : str
+        Separator before the last name, such as ``" and "``.
+
+    Examples
+    --------
+    >>> join_names("abcdefgh", 6), join_names("abc", last=" and ")
+    ('a, b, c, d, e, f and 2 more', 'a, b and c')
+    >>> join_names(["a", "b", "c"], 2, form=repr)
+    "'a', 'b' and 1 more"
+    """
+    shown = [form(name) for name in names[:max_names]]
+    more = len(names) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more:,} more"
+    return last.join([", ".join(shown[:-1]), shown[-1]] if shown[1:] else shown)
+
+
+def shorten(text: object, max_length: int) -> str:
+    """Text of at most ``max_length`` characters, cut in the middle if it is longer.
+
+    Examples
+    --------
+    >>> shorten("a name that goes on and on", 11)
+    'a name … on'
+    """
+    whole = str(text)
+    if len(whole) <= max_length:
+        return whole
+    head = max(1, round(0.6 * max_length))
+    return f"{whole[:head]}…{whole[len(whole) - (max_length - head - 1) :]}"
+
+
+def format_number(value: float | None, form: str = ".6g", *, empty: str = "-") -> str:
+    """A number, or ``empty`` in place of None, NaN and infinities.
+
+    Examples
+    --------
+    >>> format_number(0.25, ".0%"), format_number(None), format_number(float("nan"))
+    ('25%', '-', '-')
+    """
+    return format(value, form) if value is not None and math.isfinite(value) else empty
+
+
+def to_printable(text: object) -> str:
+    """``text`` without surrogates, as any terminal can show it."""
+    return str(text).encode("utf-8", "replace").decode()

@@ -1,0 +1,34 @@
+"""Names and numbers as text."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, strategies as st
+
+from ncarl.text import format_number, join_names, shorten, to_printable
+
+
+def test_names_are_joined_and_the_rest_is_counted():
+    assert join_names([]) == ""
+    assert join_names(["a"], last=" and ") == "a"
+    assert join_names(["a", "b"], last=" and ") == "a and b"
+    assert join_names("abc", 3) == "a, b, c"
+    assert join_names(range(2000), 1) == "0 and 1,999 more"
+
+
+@given(st.text(), st.integers(4, 40))
+def test_a_shortened_text_keeps_its_ends(text, length):
+    short = shorten(text, length)
+    assert len(short) <= length
+    assert short == text or (short[0], short[-1]) == (text[0], text[-1])
+
+
+def test_numbers_without_a_value_are_a_dash():
+    assert format_number(0.5) == "0.5"
+    assert [format_number(x) for x in (None, math.nan, -math.inf)] == ["-"] * 3
+    assert format_number(None, empty="none") == "none"
+
+
+def test_surrogates_are_replaced():
+    assert to_printable("a\udcffb") == "a?b"
