@@ -19,9 +19,8 @@ from common import print_table, versions, write_json
 from threadpoolctl import threadpool_limits
 
 from ncarl.blocks import cut_blocks
-from ncarl.core.rows import row_duals
+from ncarl.core.rows import Kernel, row_duals
 from ncarl.core.rows_numba import LAPACK_FLAGS, call5, lapack_addresses
-from ncarl.core.types import Kernel
 from ncarl.engines.base import available_cores
 from ncarl.observations import Observations
 

@@ -22,8 +22,7 @@ import numpy as np
 from common import print_table, versions, write_json
 
 from ncarl.blocks import cut_blocks
-from ncarl.core.rows import dual_gram
-from ncarl.core.types import Kernel
+from ncarl.core.rows import Kernel, dual_gram
 from ncarl.engines.base import limit_blas_threads
 from ncarl.engines.dask import Dask
 from ncarl.engines.threads import Threads

@@ -100,6 +100,12 @@ def cut_blocks(observed: Observations, n_blocks: int | None = None) -> list[Bloc
     ]
 
 
+def as_one_block(rows: Observations) -> Block:
+    """Rows as one block, those with equal masks adjacent."""
+    (block,) = cut_blocks(rows, 1)
+    return block
+
+
 def _default_n_blocks(work: float, n: int) -> int:
     """Number of blocks for ``work`` flops: enough for all cores, few enough to add.
 

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.blocks import cut_blocks
 from ncarl.containers import clip_to_float_range
-from ncarl.core.types import Array, Block
+from ncarl.core.types import Array
 from ncarl.dataset import Dataset, DataSummary, PassSums
 from ncarl.observations import Observations
 
@@ -366,16 +365,12 @@ class CenterRows:
     kept_columns: Array
     dtype: str
 
-    def transform(self, observed: Observations) -> Observations:
+    def __call__(self, observed: Observations) -> Observations:
         """Residuals in the kept columns."""
         effects = self.centering.row_effects(observed)
         residuals = self.centering.residuals(observed, effects)
         left = observed.with_values(residuals.astype(self.dtype, copy=False))
         return select_columns(left, self.kept_columns)
-
-    def __call__(self, chunk: Observations) -> Block:
-        """Residuals of a chunk as one block."""
-        return as_one_block(self.transform(chunk))
 
 
 def select_columns(observed: Observations, kept_columns: Array) -> Observations:
@@ -389,12 +384,6 @@ def select_columns(observed: Observations, kept_columns: Array) -> Observations:
     return Observations(
         observed.indptr, columns, observed.values, (m, len(kept_columns))
     )
-
-
-def as_one_block(rows: Observations) -> Block:
-    """Rows as one block, those with equal masks adjacent."""
-    (block,) = cut_blocks(rows, 1)
-    return block
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ncarl.blocks import cut_blocks
+from ncarl.blocks import as_one_block
 from ncarl.core.rows import use_precision_form
 from ncarl.core.types import Array
-from ncarl.engines.base import Engine, identity
+from ncarl.engines.base import Engine, LazyBlocks
 from ncarl.io import RowSource
 from ncarl.observations import Fingerprint, Observations
 
@@ -68,20 +68,10 @@ class Dataset(Protocol):
         """Free memory held for further passes, which remain possible."""
         ...
 
-    def place_blocks(self, engine: Engine, preprocessor: RowPreprocessor) -> Any:
-        """Preprocessed blocks of the entries, placed where an engine works on them."""
-        ...
-
-
-class RowPreprocessor(Protocol):
-    """Prepares rows for the row step."""
-
-    def transform(self, observed: Observations) -> Observations:
-        """Entries as the row step needs them."""
-        ...
-
-    def __call__(self, chunk: Observations) -> Any:
-        """One block of the transformed entries."""
+    def place_blocks(
+        self, engine: Engine, transform: Callable[[Observations], Observations]
+    ) -> Any:
+        """Blocks of transformed rows, placed where an engine works on them."""
         ...
 
 
@@ -252,10 +242,11 @@ class InMemoryDataset:
     def release(self) -> None:
         """Do nothing: entries stay in memory."""
 
-    def place_blocks(self, engine: Engine, preprocessor: RowPreprocessor) -> Any:
+    def place_blocks(
+        self, engine: Engine, transform: Callable[[Observations], Observations]
+    ) -> Any:
         """Blocks of about equal work."""
-        rows = preprocessor.transform(self.observed)
-        return engine.place(cut_blocks(rows, engine.choose_n_blocks(*rows.shape)))
+        return engine.place(transform(self.observed))
 
 
 @dataclass(frozen=True)
@@ -288,13 +279,13 @@ class StreamedDataset:
         cls, source: RowSource, engine: Engine, *, with_fingerprint: bool
     ) -> StreamedDataset:
         """Make a dataset of a source, with a first pass for the summary."""
-        chunks = engine.stream(source, identity)
+        chunks = engine.place(LazyBlocks(source))
         summary = engine.total(
             summarize_chunk, chunks, with_fingerprint=with_fingerprint
         )
         checked = _ConsistencyCheck(source, summary.n_rows, summary.n_observed)
         if getattr(chunks, "source", None) is source:  # read again in every pass
-            chunks = engine.stream(checked, identity)
+            chunks = engine.place(LazyBlocks(checked))
         return cls(engine, checked, [chunks], summary)
 
     def fingerprint(self) -> str:
@@ -305,7 +296,7 @@ class StreamedDataset:
     def total(self, function: Callable[..., Any], **shared: Any) -> Any:
         """Sum of the results of a function over the chunks."""
         if not self.chunks:
-            self.chunks.append(self.engine.stream(self.source, identity))
+            self.chunks.append(self.engine.place(LazyBlocks(self.source)))
         return self.engine.total(
             transform_and_apply,
             self.chunks[0],
@@ -334,9 +325,12 @@ class StreamedDataset:
         """
         self.chunks.clear()
 
-    def place_blocks(self, engine: Engine, preprocessor: RowPreprocessor) -> Any:
-        """Chunks of the source, preprocessed when they are used."""
-        return engine.stream(self.source, _Pipeline(self.transforms, preprocessor))
+    def place_blocks(
+        self, engine: Engine, transform: Callable[[Observations], Observations]
+    ) -> Any:
+        """Chunks of the source, each one block, transformed when they are used."""
+        transforms = (*self.transforms, transform, as_one_block)
+        return engine.place(LazyBlocks(self.source, transforms))
 
 
 def summarize_chunk(
@@ -405,17 +399,3 @@ class _ConsistencyCheck:
     def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
         """Loaders of the chunks."""
         return self.source.chunk_loaders()
-
-
-@dataclass(frozen=True)
-class _Pipeline:
-    """Transforms followed by a preprocessor."""
-
-    transforms: tuple[Callable[[Observations], Observations], ...]
-    preprocessor: RowPreprocessor
-
-    def __call__(self, chunk: Observations) -> Any:
-        """Block of a chunk."""
-        for transform in self.transforms:
-            chunk = transform(chunk)
-        return self.preprocessor(chunk)

@@ -18,6 +18,7 @@ import ncarl.core.rows
 from ncarl.blocks import cut_blocks, mask_groups
 from ncarl.core.linalg import spd_inverse
 from ncarl.core.rows import (
+    Kernel,
     complete_rows,
     dual_gram,
     duals_to_csr,
@@ -31,7 +32,7 @@ from ncarl.core.rows import (
     row_variances,
     use_precision_form,
 )
-from ncarl.core.types import Kernel, RowSums
+from ncarl.core.types import RowSums
 from ncarl.dataset import DataSummary
 from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.observations import Observations

@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import multivariate_normal
 
 from ncarl.blocks import cut_blocks
-from ncarl.core.rows import dual_gram, row_likelihood, use_precision_form
-from ncarl.core.types import Kernel, LikelihoodSums
+from ncarl.core.rows import Kernel, dual_gram, row_likelihood, use_precision_form
+from ncarl.core.types import LikelihoodSums
 from ncarl.engines.threads import Threads
 from ncarl.exceptions import NotPositiveDefiniteError
 

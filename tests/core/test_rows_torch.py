@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from ncarl.blocks import cut_blocks
 from ncarl.core.rows import (
+    Kernel,
     complete_rows,
     dual_gram,
     observed_gram,
@@ -20,7 +21,6 @@ from ncarl.core.rows import (
     row_gram,
     row_variances,
 )
-from ncarl.core.types import Kernel
 from ncarl.exceptions import NotPositiveDefiniteError
 
 torch = pytest.importorskip("torch")

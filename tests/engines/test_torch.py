@@ -21,8 +21,7 @@ import ncarl.engines.base
 import ncarl.fitting.ncarl
 from ncarl import NCARL, Threads
 from ncarl.blocks import cut_blocks
-from ncarl.core.rows import row_gram
-from ncarl.core.types import Kernel
+from ncarl.core.rows import Kernel, row_gram
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine, first_line, gpu_unavailable_reason
 from ncarl.exceptions import DeviceMemoryError, NumericalWarning

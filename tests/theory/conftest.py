@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ncarl.blocks import cut_blocks
-from ncarl.core.rows import complete_rows
-from ncarl.core.types import Kernel
+from ncarl.core.rows import Kernel, complete_rows
 from ncarl.observations import Observations
 
 

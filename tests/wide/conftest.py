@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from ncarl.blocks import cut_blocks
 from ncarl.observations import Observations
-from ncarl.wide.kernel import WideKernel
+from ncarl.wide.rows import WideKernel
 from ncarl.wide.solver import WideThreads
 
 

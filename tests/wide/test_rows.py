@@ -8,12 +8,13 @@ from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 
 from ncarl.core import rows as core_rows
-from ncarl.core.types import Block, Kernel
+from ncarl.core.rows import Kernel
+from ncarl.core.types import Block
 from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.wide import rows
-from ncarl.wide.kernel import WideKernel
 from ncarl.wide.rows import (
     GramOperator,
+    WideKernel,
     apply_dual_gram,
     make_dual_blocks,
     rows_from_duals,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from ncarl.blocks import group_costs
 from ncarl.centering import (
     Centering,
-    as_one_block,
     fit_two_way_effects,
     overall_mean,
     square_sum,
@@ -42,8 +41,8 @@ from ncarl.core.linalg import (
     spd_log_det_and_trace,
     symmetrize,
 )
-from ncarl.core.rows import observed_gram, row_likelihood
-from ncarl.core.types import Array, Block, Kernel, LikelihoodSums
+from ncarl.core.rows import Kernel, observed_gram, row_likelihood
+from ncarl.core.types import Array, LikelihoodSums
 from ncarl.dataset import Dataset, DataSummary
 from ncarl.engines.base import Engine, seconds_between
 from ncarl.exceptions import NotPositiveDefiniteError
@@ -449,23 +448,15 @@ def prior_correlation(dataset: Dataset, prior: Any, engine: Engine) -> Array:
         return C * (1.0 - IDENTITY_SHARE) + identity_like(C) * IDENTITY_SHARE
 
 
-@dataclass(frozen=True)
-class MaskWeights:
-    """Replaces values by a weight of their row, which falls with its entries."""
-
-    def transform(self, observed: Observations) -> Observations:
-        """The weights of the entries."""
-        weights = (observed.row_counts + ROW_RIDGE) ** -0.25
-        return observed.with_values(np.repeat(weights, observed.row_counts))
-
-    def __call__(self, chunk: Observations) -> Block:
-        """The weights of a chunk as one block."""
-        return as_one_block(self.transform(chunk))
+def mask_weights(observed: Observations) -> Observations:
+    """Each value replaced by a weight of its row, which falls with its entries."""
+    weights = (observed.row_counts + ROW_RIDGE) ** -0.25
+    return observed.with_values(np.repeat(weights, observed.row_counts))
 
 
 def co_observation_kernel(dataset: Dataset, engine: Engine) -> Array:
     """Correlation of the columns' patterns of observed entries, doubly centered."""
-    A = engine.total(observed_gram, dataset.place_blocks(engine, MaskWeights()))
+    A = engine.total(observed_gram, dataset.place_blocks(engine, mask_weights))
     summary = dataset.summary
     observed = summary.column_counts > 0
     n_observed = int(observed.sum())
@@ -559,7 +550,9 @@ class EMProblem:
         counts = summary.column_counts.astype(config.dtype)
         self.rows = EMData(
             engine=engine,
-            blocks=dataset.place_blocks(engine, CastRows(config.dtype)),
+            blocks=dataset.place_blocks(
+                engine, partial(cast_values, dtype=config.dtype)
+            ),
             counts=engine.compute_device.from_numpy(counts),
             n_rows=summary.n_observed_rows,
             n_observed=summary.n_observed,
@@ -698,16 +691,6 @@ def _centering_at(mean: Array) -> Centering:
     return Centering(0.0, mean, None, np.ones(len(mean)))
 
 
-@dataclass(frozen=True)
-class CastRows:
-    """Casts values to the precision of the row work."""
-
-    dtype: str
-
-    def transform(self, observed: Observations) -> Observations:
-        """The entries in that precision."""
-        return observed.with_values(observed.values.astype(self.dtype, copy=False))
-
-    def __call__(self, chunk: Observations) -> Block:
-        """A chunk of rows as one block."""
-        return as_one_block(self.transform(chunk))
+def cast_values(observed: Observations, dtype: str) -> Observations:
+    """The entries in the precision of the row work."""
+    return observed.with_values(observed.values.astype(dtype, copy=False))

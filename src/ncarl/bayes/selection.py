@@ -34,8 +34,8 @@ from ncarl.bayes.model import (
 )
 from ncarl.blocks import cut_blocks
 from ncarl.core.linalg import mean_diagonal
-from ncarl.core.rows import row_backend
-from ncarl.core.types import Array, Block, Kernel
+from ncarl.core.rows import Kernel, row_backend
+from ncarl.core.types import Array, Block
 from ncarl.dataset import Dataset, DataSummary, InMemoryDataset
 from ncarl.engines.base import Engine
 from ncarl.fitting.checkpoint import (

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from ncarl.core.types import Array, Kernel
+from ncarl.core.rows import Kernel
+from ncarl.core.types import Array
 
 log = logging.getLogger("ncarl")
 R = TypeVar("R")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ncarl.core.linalg import add_diagonal, congruence, spd_inverse
-from ncarl.core.types import Array, Kernel
+from ncarl.core.rows import Kernel
+from ncarl.core.types import Array
 from ncarl.core.weights import Spectrum
 
 

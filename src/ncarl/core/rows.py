@@ -19,7 +19,7 @@ import importlib.util
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import iadd
 from typing import Any
@@ -29,7 +29,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import csr_array
 
 from ncarl.core.linalg import cholesky_with_jitter, gram_matrix
-from ncarl.core.types import Array, Block, Kernel, LikelihoodSums, RowSums
+from ncarl.core.types import Array, Block, LikelihoodSums, RowSums
 
 log = logging.getLogger("ncarl")
 #: Completed rows are computed in pieces of at most this many numbers.
@@ -62,6 +62,81 @@ def row_backend(name: str = "auto") -> Any:
         # Numba does not support this NumPy, or has no folder to cache compiled code.
         log.warning("Numba does not load (%s); rows are solved by NumPy", error)
         return row_backend("numpy")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Column covariance, noise variance, and optionally the precision matrix."""
+
+    K: Array  # (n, n): covariance of the columns
+    P: Array | None  # (n, n): (K + s I)^-1; None if no row uses the precision form
+    s: float  # noise variance in the units of K; 0 in the exact model
+
+    def map_arrays(self, func: Callable[[Any], Any]) -> Kernel:
+        """Kernel with ``func`` applied to its arrays, such as a move to a device."""
+        return Kernel(func(self.K), func(self.P), self.s)
+
+    def complete(
+        self, block: Block, *, variances: bool, kind: str = "auto"
+    ) -> tuple[Array, Array | None]:
+        """Completed rows of a block as NumPy arrays, and variances of their entries."""
+        module = row_backend(kind)
+        rows, row_vars = [], []
+        for part in module.transfer_pieces(block):
+            X, _, _ = complete_rows(part, kernel=self, kind=kind)
+            rows.append(module.to_numpy(X))
+            if variances:
+                found = row_variances(part, kernel=self, kind=kind)
+                row_vars.append(module.to_numpy(found))
+        return _concatenate(rows), _concatenate(row_vars) if variances else None
+
+    def predict(
+        self, block: Block, columns: Array, bounds: Array, *, variances: bool,
+        kind: str = "auto",
+    ) -> tuple[Array, Array, Array | None]:  # fmt: skip
+        """``y_i K_oj`` at some columns of each row of a block, and variances.
+
+        In row ``block.rows[i]`` these are ``columns[bounds[row]:bounds[row + 1]]``.
+
+        Returns
+        -------
+        places : array of int, shape (entries,)
+            Positions in ``columns`` that belong to rows of the block.
+        sums, variances : arrays of shape (entries,)
+            Predictions and variances there, the latter None if not asked for.
+        """
+        module = row_backend(kind)
+        places, sums, found = [], [], []
+        for part in module.pieces(block):
+            i, position = requested_entries(part, bounds)
+            j = columns[position]
+            places.append(position)
+            entries = row_entries(part, i, j, kernel=self, kind=kind)
+            sums.append(module.to_numpy(entries))
+            if variances:
+                at = entry_variances(part, i, j, kernel=self, kind=kind)
+                found.append(module.to_numpy(at))
+        return (
+            _concatenate(places),
+            _concatenate(sums),
+            _concatenate(found) if variances else None,
+        )
+
+
+def requested_entries(block: Block, bounds: Array) -> tuple[Array, Array]:
+    """Rows of a block, and positions of the entries that are requested in them.
+
+    In row ``block.rows[i]`` these are ``bounds[row]`` to ``bounds[row + 1] - 1``.
+    """
+    counts = (bounds[1:] - bounds[:-1])[block.rows]
+    i = np.repeat(np.arange(block.n_rows), counts)
+    within = np.arange(len(i)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return i, bounds[block.rows][i] + within
+
+
+def _concatenate(parts: list[Array]) -> Array:
+    """``np.concatenate`` without the copy of a single part."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def complete_rows(
@@ -155,9 +230,10 @@ def dual_gram(
     block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
 ) -> RowSums:
     """Sums over a block with ``gram = Y^T Y``; callers form ``K gram K``."""
-    timestamp = row_backend(kind).timestamp
+    module = row_backend(kind)
+    timestamp = module.timestamp
     start = timestamp(block)
-    Y, jitter = row_duals(block, kernel=kernel, kind=kind, checked=checked)
+    Y, jitter = module.solve_rows(block, kernel, checked=checked)
     middle = timestamp(block)
     gram = outer_sum(block, Y, kind)
     return RowSums(gram, block.values @ Y, jitter, ((start, middle, timestamp(block)),))

@@ -22,6 +22,7 @@ from numba.extending import get_cython_function_address, intrinsic
 
 from ncarl.core.linalg import jitter_steps, not_positive_definite_error
 from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backend`
+    Kernel,
     allocate_rows,
     dense_duals,
     entries_from_duals,
@@ -36,7 +37,7 @@ from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backen
     variances,
     variances_at,
 )
-from ncarl.core.types import Array, Block, Kernel, LikelihoodSums
+from ncarl.core.types import Array, Block, LikelihoodSums
 
 #: Systems up to this size are factorized by compiled loops, larger ones by LAPACK.
 UNBLOCKED_MAX_SIZE = 24

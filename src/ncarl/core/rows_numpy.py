@@ -10,6 +10,7 @@ from scipy.linalg import cho_solve
 
 from ncarl.core.linalg import batched_cholesky_or_none, cholesky_with_jitter, symmetrize
 from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backend`
+    Kernel,
     allocate_rows,
     dense_duals,
     duals_to_csr,
@@ -24,7 +25,7 @@ from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backen
     variances,
     variances_at,
 )
-from ncarl.core.types import Array, Block, Kernel, LikelihoodSums
+from ncarl.core.types import Array, Block, LikelihoodSums
 
 #: Largest system that is solved in a batch; beyond it LAPACK calls dominate.
 BATCH_MAX_SIZE = 256

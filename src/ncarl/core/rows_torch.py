@@ -29,8 +29,8 @@ from ncarl.core.cuda import (
     scatter_add_submatrices,
 )
 from ncarl.core.linalg import gram_matrix, jitter_steps, not_positive_definite_error
-from ncarl.core.rows import use_precision_form
-from ncarl.core.types import Array, Block, Kernel, LikelihoodSums
+from ncarl.core.rows import Kernel, use_precision_form
+from ncarl.core.types import Array, Block, LikelihoodSums
 
 #: Sizes of systems are padded to multiples of this.
 SIZE_MULTIPLE = 16

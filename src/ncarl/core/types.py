@@ -1,8 +1,7 @@
-"""Data types of the numerical core: blocks of rows, kernels and sums over rows."""
+"""Data types of the numerical core: blocks of rows, and sums over rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,19 +57,6 @@ class Block:
             rows=self.rows[top:bottom],
             n_columns=self.n_columns,
         )
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Column covariance, noise variance, and optionally the precision matrix."""
-
-    K: Array  # (n, n): covariance of the columns
-    P: Array | None  # (n, n): (K + s I)^-1; None if no row uses the precision form
-    s: float  # noise variance in the units of K; 0 in the exact model
-
-    def map_arrays(self, func: Callable[[Any], Any]) -> Kernel:
-        """Kernel with ``func`` applied to its arrays, such as a move to a device."""
-        return Kernel(func(self.K), func(self.P), self.s)
 
 
 @dataclass(frozen=True)

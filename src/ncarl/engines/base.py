@@ -12,7 +12,9 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -22,13 +24,15 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
-from ncarl.core.types import Array, Block
+from ncarl.core.types import Array
 from ncarl.exceptions import KernelMemoryError
 from ncarl.io import RowSource, prefetch
 from ncarl.observations import Observations
 
 R = TypeVar("R")
 
+#: Backends of the row step on the host.
+ROW_BACKENDS = ("auto", "numba", "numpy")
 #: Smallest n from which n x n work uses all cores.
 BLAS_THREADS_MIN_COLUMNS = 600
 #: Number of n x n arrays that every fit holds at once.
@@ -40,10 +44,11 @@ GPU_DRIVERS = ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so")
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs a function on every block and yields the results in block order.
+    """Runs a function on every block of rows.
 
     The block is the only positional argument of the function. Arguments that all blocks
-    share are passed by name, so that an engine can upload or scatter them once.
+    share are passed by name, so that an engine can upload or scatter them once, and
+    ``kind``, the backend of the row step, is added by the engine.
     """
 
     @property
@@ -51,16 +56,8 @@ class Engine(Protocol):
         """Device that stores and computes the n x n arrays of a fit."""
         ...
 
-    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
-        """Number of blocks to cut a matrix into; None for the default number."""
-        ...
-
-    def place(self, blocks: Iterable[Block]) -> Any:
-        """Move the blocks to where the row work runs."""
-        ...
-
-    def stream(self, source: RowSource, prepare: Callable[[Observations], Any]) -> Any:
-        """Chunks of a source in place of blocks, each prepared before its use."""
+    def place(self, rows: Observations | LazyBlocks) -> Any:
+        """Blocks of rows, moved to where the row work runs."""
         ...
 
     def map(
@@ -76,6 +73,21 @@ class Engine(Protocol):
     def describe(self) -> str:
         """One-line description of the engine and why it was picked."""
         ...
+
+
+class LocalEngine:
+    """An engine of this process, which sums results in the order of the blocks."""
+
+    map: Callable[..., Any]
+
+    def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
+        """Sum (by ``+=``) of the results of `map`, in block order."""
+        results = self.map(function, blocks, **shared)
+        for total in results:
+            for result in results:
+                total += result
+            return total  # type: ignore[no-any-return]
+        raise ValueError("X has no rows; nothing can be learned from it")
 
 
 class Device(Protocol):
@@ -255,48 +267,56 @@ def seconds_between(first: Any, last: Any) -> float:
 
 @dataclass(frozen=True)
 class LazyBlocks:
-    """Chunks of a row source, each prepared when a pass needs it."""
+    """Chunks of a row source, each transformed when a pass needs it."""
 
     source: RowSource
-    prepare: Callable[[Observations], Any]  # from a chunk to, usually, a block
+    transforms: tuple[Callable[[Any], Any], ...] = ()  # the last may make a block
+
+    def prepare(self, chunk: Observations) -> Any:
+        """Transformed chunk."""
+        for transform in self.transforms:
+            chunk = transform(chunk)
+        return chunk
+
+    def run(self, function: Callable[..., R], chunk: Observations, **shared: Any) -> R:
+        """Result of a function for a transformed chunk."""
+        return function(self.prepare(chunk), **shared)
 
     @contextmanager
     def chunks(self) -> Iterator[Iterator[Observations]]:
-        """One pass over the unprepared chunks with rows, read ahead by a thread."""
+        """One pass over the untransformed chunks with rows, read ahead by a thread."""
         nonempty = (chunk for chunk in self.source if chunk.shape[0])
         with closing(prefetch(nonempty)) as chunks:
             yield chunks
 
 
-def identity(chunk: Observations) -> Observations:
-    """Return the chunk: a pass without preparation."""
-    return chunk
+def in_order(
+    futures: Iterable[Any],
+    n_ahead: int,
+    result: Callable[[Any], Any] = Future.result,
+    cancel: Callable[[Iterable[Any]], object] | None = None,
+) -> Iterator[Any]:
+    """Results of futures in order, of which at most ``n_ahead`` wait at a time.
 
-
-def prepare_and_apply(
-    chunk: Observations,
-    *,
-    work: Callable[..., R],
-    prepare: Callable[[Observations], Any],
-    **shared: Any,
-) -> R:
-    """Result of a function on a chunk after its preparation."""
-    return work(prepare(chunk), **shared)
-
-
-def reduce_sum(results: Iterator[R]) -> R:
-    """Sum (by ``+=``) of results in order.
-
-    Raises
-    ------
-    ValueError
-        If there is no result, because there are no rows.
+    ``futures`` submits its work when it is iterated. What is still waiting at the end
+    of an interrupted pass is canceled.
     """
-    for total in results:
-        for result in results:
-            total += result  # type: ignore[operator]
-        return total
-    raise ValueError("X has no rows; nothing can be learned from it")
+    waiting: deque[Any] = deque()
+    try:
+        for future in futures:
+            waiting.append(future)
+            if len(waiting) > n_ahead:
+                yield result(waiting.popleft())
+        while waiting:
+            yield result(waiting.popleft())
+    finally:
+        (cancel or _cancel_and_wait)(waiting)
+
+
+def _cancel_and_wait(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()
+    wait(futures)
 
 
 @cache

@@ -11,13 +11,11 @@ import atexit
 import concurrent.futures
 import copy
 import math
-import numbers
 import os
 import threading
 import time
 import uuid
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,17 +29,21 @@ import numpy as np
 from dask.delayed import delayed
 
 from ncarl import __version__
-from ncarl.core.rows import row_backend
-from ncarl.core.types import Array, Block, Kernel, LikelihoodSums, RowSums
+from ncarl.blocks import cut_blocks
+from ncarl.core.rows import Kernel, row_backend
+from ncarl.core.types import Array, Block, LikelihoodSums, RowSums
 from ncarl.engines.base import (
+    ROW_BACKENDS,
     Device,
     HostDevice,
+    LazyBlocks,
     available_cores,
     gpu_unavailable_reason,
+    in_order,
     limit_blas_threads,
 )
-from ncarl.io import RowSource
 from ncarl.observations import Observations
+from ncarl.validation import check_choice, check_integer, check_number
 
 __all__ = ["Dask", "LostWorkersError", "complete_dask_array"]
 
@@ -133,24 +135,16 @@ class Dask:
     def _check(self) -> None:
         """Raise if a parameter is invalid."""
         _check_cluster(self.cluster)
-        whole = isinstance(self.n_workers, int) and not isinstance(self.n_workers, bool)
-        if self.n_workers is not None and not (whole and self.n_workers >= 1):
-            raise ValueError(
-                "n_workers must be a whole number of at least 1, or None for one a "
-                f"core, got {self.n_workers!r}"
-            )
-        if self.kernel not in ("auto", "numba", "numpy"):
-            raise ValueError(
-                f"kernel must be 'auto', 'numba' or 'numpy', got {self.kernel!r}"
-            )
+        if self.n_workers is not None:
+            hint = "; None for one a core"
+            check_integer("n_workers", self.n_workers, low=1, hint=hint)
+        check_choice("kernel", self.kernel, ROW_BACKENDS)
         if not (self.device is None or isinstance(self.device, str)):
-            raise ValueError(
+            raise TypeError(
                 "device must be the name of a torch device, 'cpu' for the memory of "
                 f"the host, or None for what is here, got {self.device!r}"
             )
-        number = isinstance(self.timeout, numbers.Real)
-        if not (number and 0.0 < self.timeout < float("inf")) or self.timeout is True:
-            raise ValueError(f"timeout must be a positive number, got {self.timeout!r}")
+        check_number("timeout", self.timeout, low=0.0, strict=True)
 
     @property
     def link(self) -> ClusterLink:
@@ -196,23 +190,19 @@ class Dask:
 
         return Torch(device).compute_device
 
-    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
+    def place(self, rows: Observations | LazyBlocks) -> WorkerBlocks:
+        """Blocks, or transformed chunks of a source, held by the workers."""
+        if isinstance(rows, LazyBlocks):
+            return stream_chunks(self.link, rows)
+        return place_blocks(self.link, cut_blocks(rows, self._n_blocks(*rows.shape)))
+
+    def _n_blocks(self, rows: int, columns: int) -> int:
         """Several blocks per thread, unless their sums cost more than they save."""
         threads = self.link.n_threads
         several = rows / (MIN_ROWS_PER_TASK + ROWS_PER_SUM_ENTRY * columns * columns)
         one = min(threads, rows * columns / ENTRIES_PER_THREAD)
         wanted = min(BLOCKS_PER_THREAD * threads, max(one, several))
         return max(1, min(rows, int(wanted)))
-
-    def place(self, blocks: Iterable[Block]) -> WorkerBlocks:
-        """Send the blocks to the workers, in equal shares."""
-        return place_blocks(self.link, blocks)
-
-    def stream(
-        self, source: RowSource, prepare: Callable[[Observations], Any]
-    ) -> WorkerBlocks:
-        """Chunks of a source, prepared and held by the workers."""
-        return stream_chunks(self.link, source, prepare)
 
     def map(
         self, function: Callable[..., R], blocks: WorkerBlocks, **shared: Any
@@ -443,39 +433,21 @@ def _start_local_cluster(kind: str, n_workers: int | None) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class ClusterLink:
-    """Dask client with retries and timeouts.
-
-    Attributes
-    ----------
-    client : distributed.Client
-        The connection.
-    description : str
-        What the workers are, in words.
-    n_threads : int
-        Threads of all workers when the connection was made. The number of blocks
-        depends on it even if workers come and go, so that results are reproducible.
-    timeout : float
-        Seconds to wait for a worker if there is none.
-    owned : tuple
-        Clients and clusters to close with the link, in order.
-    direct_to_workers : bool
-        Whether the client can reach the workers, not only their scheduler.
-    """
+    """Dask client with retries and timeouts."""
 
     client: Any
-    description: str
+    description: str  # of the workers
+    #: Threads of all workers when the connection was made. The number of blocks depends
+    #: on it even if workers come and go, so that results are reproducible.
     n_threads: int
-    timeout: float
-    owned: tuple[Any, ...]
-    direct_to_workers: bool
+    timeout: float  # seconds to wait for a worker if there is none
+    owned: tuple[Any, ...]  # clients and clusters to close with the link, in order
+    direct_to_workers: bool  # whether the client reaches more than the scheduler
 
     def worker_addresses(self) -> list[str]:
         """Addresses of the workers, each repeated for each of its threads.
 
-        Raises
-        ------
-        LostWorkersError
-            If there is no worker within the timeout, or no scheduler.
+        Raises `LostWorkersError` if there is none within the timeout.
         """
         start = time.monotonic()
         while True:
@@ -517,13 +489,7 @@ class ClusterLink:
                 self.worker_addresses()
 
     def result(self, future: Any) -> Any:
-        """Result of a future.
-
-        Raises
-        ------
-        LostDataError
-            If it was lost, through no fault of the task.
-        """
+        """Result of a future; `LostDataError` if that was no fault of the task."""
         self.wait(future)
         timeout = max(POLL_SECONDS, self.timeout)
         while True:
@@ -563,11 +529,6 @@ class ClusterLink:
 
         Never to all workers at once: Dask would try forever to reach one that dies
         meanwhile. Other workers fetch the data from this one.
-
-        Raises
-        ------
-        LostDataError
-            If the worker is gone.
         """
         coroutine = self.client.scatter(
             data, workers=[worker], hash=False, timeout=self.timeout, asynchronous=True,
@@ -636,11 +597,6 @@ def assign_to_workers(workers: list[str], count: int) -> list[tuple[str, range]]
     """Assign ``count`` blocks to workers, neighbors to the same one.
 
     The sums of neighbors are then added without communication.
-
-    Examples
-    --------
-    >>> assign_to_workers(["a", "b", "b"], 7)
-    [('a', range(0, 3)), ('b', range(3, 7))]
     """
     owners = [workers[k * len(workers) // count] for k in range(count)]
     firsts = [owners.index(worker) for worker in dict.fromkeys(owners)]
@@ -675,60 +631,33 @@ def _scatter_with_retry(link: ClusterLink, data: list[Any], worker: str) -> list
     return link.retry(lambda: link.scatter(data, target[0]), change_target)
 
 
-def stream_chunks(
-    link: ClusterLink, source: RowSource, prepare: Callable[[Observations], Any]
-) -> WorkerBlocks:
-    """Prepared chunks of a source, held by the workers.
+def stream_chunks(link: ClusterLink, lazy: LazyBlocks) -> WorkerBlocks:
+    """Transformed chunks of a source, held by the workers.
 
     If the source has loaders or delayed chunks, the workers load them, and Dask
     recomputes lost ones. Other sources are read in this process, again for lost ones.
     """
+    source, transforms = lazy.source, lazy.transforms
     delayed_chunks = getattr(source, "delayed_chunks", None)
+    loaders = None if delayed_chunks is not None else source.chunk_loaders()
     if delayed_chunks is not None:
-        return _place_delayed(link, list(delayed_chunks), prepare)
-    loaders = source.chunk_loaders()
+        task = delayed(partial(prepare_chunk, transforms=transforms), pure=False)
+        prepared = [task(chunk) for chunk in delayed_chunks]
+
+        def compute(numbers: list[int]) -> list[Any]:
+            return list(link.client.compute([prepared[k] for k in numbers]))
+
+        return WorkerBlocks(link, compute(list(range(len(prepared)))), compute)
     if loaders is not None:
-        return _place_loaders(link, list(loaders), prepare)
-    return _place_from_source(link, source, prepare)
 
+        def load(numbers: list[int]) -> list[Any]:
+            # Dask chooses the workers: a chunk assigned to one that has died is never
+            # recomputed if there is no other worker at that moment.
+            some = [loaders[k] for k in numbers]
+            work = partial(load_and_prepare, transforms=transforms)
+            return list(link.client.map(work, some, pure=False))
 
-def _place_delayed(
-    link: ClusterLink, chunks: list[Any], prepare: Callable[[Observations], Any]
-) -> WorkerBlocks:
-    """Prepare chunks that are `dask.delayed` objects."""
-    task = delayed(partial(prepare_chunk, prepare=prepare), pure=False)
-    prepared = [task(chunk) for chunk in chunks]
-
-    def compute(numbers: list[int]) -> list[Any]:
-        return list(link.client.compute([prepared[k] for k in numbers]))
-
-    return WorkerBlocks(link, compute(list(range(len(prepared)))), compute)
-
-
-def _place_loaders(
-    link: ClusterLink,
-    loaders: list[Callable[[], Observations]],
-    prepare: Callable[[Observations], Any],
-) -> WorkerBlocks:
-    """Load and prepare chunks on the workers.
-
-    Dask chooses the workers: a chunk assigned to one that has died is never recomputed
-    if there is no other worker at that moment.
-    """
-
-    def load(numbers: list[int]) -> list[Any]:
-        some = [loaders[k] for k in numbers]
-        return list(
-            link.client.map(load_and_prepare, some, prepare=prepare, pure=False)
-        )
-
-    return WorkerBlocks(link, load(list(range(len(loaders)))), load)
-
-
-def _place_from_source(
-    link: ClusterLink, source: RowSource, prepare: Callable[[Observations], Any]
-) -> WorkerBlocks:
-    """Read chunks in this process and prepare them on the workers."""
+        return WorkerBlocks(link, load(list(range(len(loaders)))), load)
 
     def send(numbers: list[int] | None) -> list[Any]:
         futures: list[Any] = []
@@ -741,10 +670,10 @@ def _place_from_source(
                 continue
             if len(futures) >= ahead:  # send only a few at a time
                 link.wait(futures[-ahead])
-            (raw,) = _scatter_with_retry(
-                link, [chunk], workers[len(futures) % len(workers)]
-            )
-            futures.append(link.client.submit(prepare_chunk, raw, prepare, pure=False))
+            worker = workers[len(futures) % len(workers)]
+            (raw,) = _scatter_with_retry(link, [chunk], worker)
+            task = link.client.submit(prepare_chunk, raw, transforms, pure=False)
+            futures.append(task)
         return futures
 
     return WorkerBlocks(link, send(None), send)
@@ -840,27 +769,14 @@ def _iter_results(
     shared: dict[str, Any],
 ) -> Generator[Any, None, None]:
     """Results for some blocks in order, until data is lost."""
-    name = _task_name(function)
-    waiting: deque[Any] = deque()
+    name, submit = _task_name(function), link.client.submit
     with share_with_workers(link, shared) as arguments:
-        try:
-            for k, block in enumerate(blocks):
-                if len(waiting) > 2 * link.n_threads:
-                    yield link.result(waiting.popleft())
-                waiting.append(
-                    link.client.submit(
-                        run_on_block,
-                        block,
-                        arguments,
-                        function,
-                        kind,
-                        key=f"{name}-{k}",
-                    )
-                )
-            while waiting:
-                yield link.result(waiting.popleft())
-        finally:
-            _cancel_futures(link, waiting)
+        tasks = (
+            submit(run_on_block, block, arguments, function, kind, key=f"{name}-{k}")
+            for k, block in enumerate(blocks)
+        )
+        cancel = partial(_cancel_futures, link)
+        yield from in_order(tasks, 2 * link.n_threads + 1, link.result, cancel)
 
 
 @contextmanager
@@ -881,14 +797,7 @@ class SharedArguments(dict[str, Any]):
 
 
 def pickled_size(value: Any) -> int:
-    """Pickled size of a value in bytes, without copies of its arrays.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> pickled_size({"K": np.zeros((100, 100))}) > 80_000
-    True
-    """
+    """Pickled size of a value in bytes, without copies of its arrays."""
     arrays: list[Any] = []
     rest = cloudpickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     return int(len(rest) + sum(array.raw().nbytes for array in arrays))
@@ -954,18 +863,20 @@ def add_partial_sums(parts: list[PartialSum]) -> PartialSum:
 
 
 def load_and_prepare(
-    load: Callable[[], Observations], prepare: Callable[[Observations], Any]
+    load: Callable[[], Observations], transforms: tuple[Callable[[Any], Any], ...]
 ) -> Any:
-    """Load a chunk of a source on a worker and prepare it."""
-    return prepare_chunk(load(), prepare)
+    """Load a chunk of a source on a worker and transform it."""
+    return prepare_chunk(load(), transforms)
 
 
-def prepare_chunk(chunk: Observations, prepare: Callable[[Observations], Any]) -> Any:
-    """Prepare a chunk on a worker; None for one without rows."""
+def prepare_chunk(chunk: Any, transforms: tuple[Callable[[Any], Any], ...]) -> Any:
+    """Transform a chunk on a worker; None for one without rows."""
     if isinstance(chunk, Observations) and chunk.shape[0] == 0:
         return None
     with limit_blas_threads(1):
-        return prepare(chunk)
+        for transform in transforms:
+            chunk = transform(chunk)
+    return chunk
 
 
 def device_to_workers(value: Any, device: Device) -> Any:
@@ -1005,22 +916,7 @@ def complete_dask_array(
 ) -> Any:
     """Apply ``complete`` lazily to each block of whole rows of a Dask array.
 
-    Parameters
-    ----------
-    array : dask.array.Array of shape (m, n)
-        Incomplete rows. The number of rows of a block need not be known.
-    complete : callable
-        From rows to as many rows; it is pickled and runs where the blocks are.
-    dtype : dtype
-        Type of the result.
-
-    Examples
-    --------
-    >>> import dask.array as da, numpy as np
-    >>> rows = da.from_array(np.array([[1.0, np.nan], [2.0, 4.0]]), chunks=(1, 1))
-    >>> complete_dask_array(rows, np.nan_to_num).compute(scheduler="synchronous")
-    array([[1., 0.],
-           [2., 4.]])
+    The number of rows of a block need not be known; ``complete`` is pickled.
     """
     if array.ndim != 2:
         raise ValueError(f"array must have 2 dimensions, got {array.ndim}")

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
+from ncarl.blocks import cut_blocks
 from ncarl.core.rows import row_backend
 from ncarl.core.types import Block
 from ncarl.engines.base import (
+    ROW_BACKENDS,
     HostDevice,
     LazyBlocks,
+    LocalEngine,
     available_cores,
+    in_order,
     limit_blas_threads,
-    prepare_and_apply,
-    reduce_sum,
 )
-from ncarl.io import RowSource
 from ncarl.observations import Observations
+from ncarl.validation import check_choice, check_integer
 
 R = TypeVar("R")
 
@@ -38,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @dataclass(frozen=True)
-class Threads:
+class Threads(LocalEngine):
     """Threads of this process, with BLAS limited to one thread inside each.
 
     Parameters
@@ -57,35 +58,18 @@ class Threads:
     reason: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.n_jobs, int) and not isinstance(self.n_jobs, bool)
-        if self.n_jobs is not None and not (whole and self.n_jobs >= 1):
-            raise ValueError(
-                "n_jobs must be a whole number of at least 1, or None for all cores, "
-                f"got {self.n_jobs!r}"
-            )
-        if self.kernel not in ("auto", "numba", "numpy"):
-            raise ValueError(
-                f"kernel must be 'auto', 'numba' or 'numpy', got {self.kernel!r}"
-            )
+        if self.n_jobs is not None:
+            check_integer("n_jobs", self.n_jobs, low=1, hint="; None for all cores")
+        check_choice("kernel", self.kernel, ROW_BACKENDS)
 
     @property
     def compute_device(self) -> HostDevice:
         """Memory of this process."""
         return HostDevice(self.n_jobs)
 
-    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
-        """Return None: the default number."""
-        return None
-
-    def place(self, blocks: Iterable[Block]) -> Sequence[Block]:
-        """Keep the blocks in the memory of this process."""
-        return list(blocks)
-
-    def stream(
-        self, source: RowSource, prepare: Callable[[Observations], Any]
-    ) -> LazyBlocks:
-        """Chunks that every pass reads again, ahead of the work."""
-        return LazyBlocks(source, prepare)
+    def place(self, rows: Observations | LazyBlocks) -> Sequence[Block] | LazyBlocks:
+        """Blocks in the memory of this process, or chunks that every pass reads."""
+        return rows if isinstance(rows, LazyBlocks) else cut_blocks(rows)
 
     def map(
         self, function: Callable[..., R], blocks: Any, **shared: Any
@@ -93,55 +77,17 @@ class Threads:
         """``function(block, **shared)`` for every block, in block order."""
         row_backend(self.kernel)  # import once here, not in all threads at once
         workers = self.n_jobs or available_cores()
+        shared["kind"] = self.kernel
         with limit_blas_threads(1):
             if isinstance(blocks, LazyBlocks):
-                shared |= {"work": function, "prepare": blocks.prepare}
+                function = partial(blocks.run, function)
                 with blocks.chunks() as chunks:
-                    yield from self._map_blocks(
-                        prepare_and_apply, chunks, workers, shared
-                    )
-                return
-            workers = min(workers, len(blocks))
-            yield from self._map_blocks(function, blocks, workers, shared)
-
-    def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
-        """Sum (by ``+=``) of the results of `map`, in block order."""
-        return reduce_sum(self.map(function, blocks, **shared))
-
-    def _map_blocks(
-        self,
-        function: Callable[..., R],
-        blocks: Iterable[Any],
-        workers: int,
-        shared: dict[str, Any],
-    ) -> Iterator[R]:
-        if workers <= 1:
-            for block in blocks:
-                yield function(block, kind=self.kernel, **shared)
-            return
-        yield from self._map_in_threads(function, blocks, workers, shared)
-
-    def _map_in_threads(
-        self,
-        function: Callable[..., R],
-        blocks: Iterable[Any],
-        workers: int,
-        shared: dict[str, Any],
-    ) -> Iterator[R]:
-        """Keep about one block per worker in flight, so that few results wait."""
-        pool = _thread_pool(workers)
-        waiting: deque[Future[R]] = deque()
-        try:
-            for block in blocks:
-                if len(waiting) > workers:
-                    yield waiting.popleft().result()
-                waiting.append(pool.submit(function, block, kind=self.kernel, **shared))
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-            wait(waiting)
+                    yield from _map_in_threads(function, chunks, workers, shared)
+            elif (workers := min(workers, len(blocks))) > 1:
+                yield from _map_in_threads(function, blocks, workers, shared)
+            else:
+                for block in blocks:
+                    yield function(block, **shared)
 
     def describe(self) -> str:
         """One-line description of the engine and why it was picked."""
@@ -149,3 +95,15 @@ class Threads:
         hint = "" if kind == "numba" else " (pip install 'ncarl[fast]' for Numba rows)"
         cores = self.n_jobs or available_cores()
         return f"threads: {cores} cores, {kind} rows{hint}{self.reason}"
+
+
+def _map_in_threads(
+    function: Callable[..., R],
+    blocks: Iterable[Any],
+    workers: int,
+    shared: dict[str, Any],
+) -> Iterator[R]:
+    """Results in order, with about one block per worker in flight."""
+    pool = _thread_pool(workers)
+    tasks = (pool.submit(function, block, **shared) for block in blocks)
+    yield from in_order(tasks, workers + 1)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import numbers
 import weakref
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,13 +16,22 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
+from ncarl.blocks import cut_blocks
 from ncarl.core import cuda
+from ncarl.core.rows import Kernel
 from ncarl.core.rows_torch import DeviceBlock, MemoryBudget, device_timestamp
-from ncarl.core.types import Array, Block, Kernel
-from ncarl.engines.base import first_line, host_memory, reduce_sum
+from ncarl.core.types import Array, Block
+from ncarl.engines.base import (
+    LazyBlocks,
+    LocalEngine,
+    first_line,
+    host_memory,
+    in_order,
+)
 from ncarl.exceptions import DeviceMemoryError
 from ncarl.io import RowSource, prefetch
 from ncarl.observations import Observations
+from ncarl.validation import check_number
 
 R = TypeVar("R")
 
@@ -43,7 +50,7 @@ N_READERS = 4
 
 
 @dataclass(frozen=True)
-class Torch:
+class Torch(LocalEngine):
     """PyTorch on one device: rows in padded batches, nothing read back within a step.
 
     Parameters
@@ -64,13 +71,9 @@ class Torch:
 
     def __post_init__(self) -> None:
         _ = self.compute_device
-        size = self.memory_gb
-        number = isinstance(size, numbers.Real) and not isinstance(size, bool)
-        if size is not None and not (number and 0.0 < size < float("inf")):
-            raise ValueError(
-                "memory_gb must be a positive number, or None for a quarter of what "
-                f"is free, got {size!r}"
-            )
+        if self.memory_gb is not None:
+            hint = "; None for a quarter of what is free"
+            check_number("memory_gb", self.memory_gb, low=0.0, strict=True, hint=hint)
 
     @cached_property
     def budget(self) -> MemoryBudget:
@@ -95,21 +98,24 @@ class Torch:
         check_device(self.device)
         return TorchDevice(torch.device(self.device))
 
-    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
-        """Enough blocks to keep the completed rows of each within the budget."""
-        dense = 8.0 * rows * columns
-        return max(1, int(np.ceil(4.0 * dense / max(1, self.budget.bytes))))
-
-    def place(self, blocks: Iterable[Block]) -> Sequence[DeviceBlock]:
-        """Copy the blocks to the device."""
-        blocks = list(blocks)
+    def place(
+        self, rows: Observations | LazyBlocks
+    ) -> Sequence[DeviceBlock] | DeviceStream:
+        """Copy blocks to the device; chunks of a source are copied in every pass."""
+        if isinstance(rows, LazyBlocks):
+            return DeviceStream(rows, self)
+        # The completed rows of each block must stay within the budget.
+        dense = 8.0 * math.prod(rows.shape)
+        n_blocks = max(1, math.ceil(4.0 * dense / max(1, self.budget.bytes)))
+        blocks = cut_blocks(rows, n_blocks)
         # CUDA graphs keep their memory, so only a single block gets one.
         single = len(blocks) == 1 and self.compute_device.torch_device.type == "cuda"
-        return self._place_blocks(blocks, use_cuda_graph=single)
+        return self.place_blocks(blocks, use_cuda_graph=single)
 
-    def _place_blocks(
-        self, blocks: list[Block], *, use_cuda_graph: bool
+    def place_blocks(
+        self, blocks: list[Block], *, use_cuda_graph: bool = False
     ) -> list[DeviceBlock]:
+        """Copy blocks to the device."""
         device = self.compute_device.torch_device
         try:
             placed = [
@@ -128,17 +134,7 @@ class Torch:
         self.placed_blocks.extend(weakref.ref(block) for block in placed)
         return placed
 
-    def stream(
-        self, source: RowSource, prepare: Callable[[Observations], Any]
-    ) -> DeviceStream:
-        """Chunks that every pass copies to the device, unless there is room to stay."""
-
-        def place(block: Block) -> DeviceBlock:
-            return self._place_blocks([block], use_cuda_graph=False)[0]
-
-        return DeviceStream(source, prepare, place, self._has_room)
-
-    def _has_room(self) -> bool:
+    def has_room(self) -> bool:
         """Whether blocks of a source may stay: on a GPU with half of its memory free.
 
         The other half is for the rest of the fit.
@@ -159,10 +155,6 @@ class Torch:
             blocks = blocks.blocks()
         for block in blocks:
             yield self._run_within_memory(function, block, shared)
-
-    def total(self, function: Callable[..., R], blocks: Any, **shared: Any) -> R:
-        """Sum (by ``+=``) of the results of `map`, in block order."""
-        return reduce_sum(self.map(function, blocks, **shared))
 
     def _run_within_memory(
         self, function: Callable[..., R], block: DeviceBlock, shared: dict[str, Any]
@@ -196,12 +188,7 @@ class Torch:
 def _unpickle_engine(device: str, memory_gb: float | None, reason: str) -> Torch:
     """Restore an engine without a check: its device may be missing on this machine."""
     engine = object.__new__(Torch)
-    for name, value in (
-        ("device", device),
-        ("memory_gb", memory_gb),
-        ("reason", reason),
-    ):
-        object.__setattr__(engine, name, value)
+    vars(engine).update(device=device, memory_gb=memory_gb, reason=reason)
     return engine
 
 
@@ -359,13 +346,16 @@ def rows_too_large_error(block: DeviceBlock, memory: TorchDevice) -> DeviceMemor
 class DeviceStream:
     """Blocks made of chunks of a source, kept on the device while there is room."""
 
-    source: RowSource
-    prepare: Callable[[Observations], Any]  # from a chunk to a block
-    place: Callable[[Block], Any]  # copies a block to the device
-    has_room: Callable[[], bool]  # whether another block may stay there
+    lazy: LazyBlocks
+    engine: Torch
     resident_blocks: list[Any] = field(default_factory=list)  # the first blocks
     chunks_per_block: int = 0  # chunks that are joined; 0 before the first pass
     all_resident: bool = False  # whether all blocks stay on the device
+
+    @property
+    def source(self) -> RowSource:
+        """Where the chunks come from."""
+        return self.lazy.source
 
     def blocks(self) -> Iterator[Any]:
         """One pass over all blocks, in order."""
@@ -373,13 +363,13 @@ class DeviceStream:
         if self.all_resident:
             return
         keeping = True
-        with self._remaining_blocks() as remaining:
+        with closing(self._remaining_blocks()) as remaining:
             for block in remaining:
                 if block is None:
                     continue
                 if isinstance(block, Block):
-                    block = self.place(block)
-                    keeping = keeping and self.has_room()
+                    (block,) = self.engine.place_blocks([block])
+                    keeping = keeping and self.engine.has_room()
                 else:
                     keeping = False
                 if keeping:
@@ -387,61 +377,39 @@ class DeviceStream:
                 yield block
         self.all_resident = keeping
 
-    @contextmanager
-    def _remaining_blocks(self) -> Iterator[Iterator[Any]]:
+    def _remaining_blocks(self) -> Generator[Any]:
         """Prepared blocks that are not resident, made ahead by threads."""
         loaders = self.source.chunk_loaders()
         if not self.chunks_per_block:
-            self.chunks_per_block = self._choose_chunks_per_block()
+            # By the size of the first chunk.
+            first = next(iter(self.source), None)
+            size = 0 if first is None else first.n_observed
+            joined = max(1, ENTRIES_PER_BLOCK // max(1, size))
+            self.chunks_per_block = min(MAX_CHUNKS_PER_BLOCK, joined)
         if loaders is None:
-            chunks = (chunk for chunk in self.source if chunk.shape[0])
-            groups = _iter_groups(chunks, self.chunks_per_block)
-            rest = itertools.islice(groups, len(self.resident_blocks), None)
-            ahead = prefetch(self.prepare(_vstack_chunks(group)) for group in rest)
-            with closing(ahead) as blocks:
-                yield blocks
+            groups = self._remaining_groups(
+                chunk for chunk in self.source if chunk.shape[0]
+            )
+            with closing(prefetch(self._join(group) for group in groups)) as blocks:
+                yield from blocks
             return
-        groups = _iter_groups(iter(loaders), self.chunks_per_block)
-        rest = itertools.islice(groups, len(self.resident_blocks), None)
-        ahead = map_ordered(self._load_and_prepare, rest, N_READERS)
-        with closing(ahead) as blocks:
-            yield blocks
+        with ThreadPoolExecutor(N_READERS, thread_name_prefix="ncarl-read") as pool:
+            groups = self._remaining_groups(iter(loaders))
+            tasks = (pool.submit(self._load_and_join, group) for group in groups)
+            with closing(in_order(tasks, N_READERS)) as blocks:
+                yield from blocks
 
-    def _choose_chunks_per_block(self) -> int:
-        """Number of chunks to join, by the size of the first one."""
-        first = next(iter(self.source), None)
-        size = 0 if first is None else first.n_observed
-        return min(MAX_CHUNKS_PER_BLOCK, max(1, ENTRIES_PER_BLOCK // max(1, size)))
+    def _remaining_groups(self, items: Iterator[Any]) -> Iterator[list[Any]]:
+        """Items in lists, without those of the resident blocks."""
+        size = self.chunks_per_block
+        rest = itertools.islice(items, size * len(self.resident_blocks), None)
+        while group := list(itertools.islice(rest, size)):
+            yield group
 
-    def _load_and_prepare(self, loaders: list[Callable[[], Observations]]) -> Any:
+    def _load_and_join(self, loaders: list[Callable[[], Observations]]) -> Any:
+        return self._join([load() for load in loaders])
+
+    def _join(self, chunks: list[Observations]) -> Any:
         """Block of some chunks; None if they have no rows."""
-        rows = _vstack_chunks([load() for load in loaders])
-        return self.prepare(rows) if rows.shape[0] else None
-
-
-def _iter_groups(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Items in lists of ``size``, the last one possibly shorter."""
-    while group := list(itertools.islice(items, size)):
-        yield group
-
-
-def _vstack_chunks(chunks: Sequence[Observations]) -> Observations:
-    return chunks[0] if len(chunks) == 1 else Observations.vstack(chunks)
-
-
-def map_ordered(
-    work: Callable[[Any], Any], items: Iterator[Any], threads: int
-) -> Generator[Any]:
-    """``work(item)`` for every item, in order, computed ahead in threads."""
-    with ThreadPoolExecutor(threads, thread_name_prefix="ncarl-read") as pool:
-        waiting: deque[Future[Any]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        rows = chunks[0] if len(chunks) == 1 else Observations.vstack(chunks)
+        return self.lazy.prepare(rows) if rows.shape[0] else None

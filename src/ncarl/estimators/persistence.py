@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.model import NeighborCorrection, TwoSidedModel
 from ncarl.centering import Centering, Scaler, ValueBounds
-from ncarl.core.types import Array, Kernel
+from ncarl.core.rows import Kernel
+from ncarl.core.types import Array
 from ncarl.estimators.validation import is_pandas_na
 from ncarl.exceptions import BrokenFileError
 from ncarl.fitting.kernel_model import KernelModel

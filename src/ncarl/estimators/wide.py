@@ -11,7 +11,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from ncarl.core.types import Array, Kernel
+from ncarl.core.rows import Kernel
+from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines.base import Engine
 from ncarl.estimators.base import CENTERS, progress_callbacks
@@ -32,12 +33,13 @@ from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.ncarl import Settings
 from ncarl.observations import Observations
 from ncarl.validation import check_choice, check_flag, check_integer
-from ncarl.wide.kernel import WideKernel, validate_graph
+from ncarl.wide.kernel import validate_graph
+from ncarl.wide.rows import WideKernel
 from ncarl.wide.solver import (
     WideCheckpointFile,
     WideIterationConfig,
     WideKernelProblem,
-    make_wide_threads,
+    pick_wide_engine,
     wide_kernel_from_state,
     wide_kernel_state,
 )
@@ -251,7 +253,7 @@ class WideNCARL(KernelEstimator):
         return kernel
 
     def _resolve_engine(self) -> Engine:
-        return make_wide_threads(self.engine)
+        return pick_wide_engine(self.engine)
 
     def _kernel_size(self) -> int:
         """Number of columns of the kernel."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import numbers
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-import numpy as np
+from typing import Any
 
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError, CheckpointError, CheckpointMismatchError
-from ncarl.fitting.loop import History
 from ncarl.io.files import DAMAGED_FILE_HINT, read_archive, write_archive
 from ncarl.text import shorten
+from ncarl.validation import check_number
 
-#: Kinds of checkpoints: steps of a kernel, a grid search, stages, a baseline's solver.
-KINDS = ("checkpoint", "search", "stages", "state of a solver")
+#: Kinds of checkpoints: steps of a solver, a grid search, stages of a fit.
+KINDS = ("checkpoint", "search", "stages")
 #: Characters of the value of a parameter that errors show.
 MAX_SHOWN_CHARS = 80
 #: Remedies for a file that cannot be written, by the error of the system.
@@ -36,12 +33,6 @@ ERRNO_HINTS = {
 
 #: A header that JSON can hold, and arrays.
 CheckpointContents = tuple[Mapping[str, Any], Mapping[str, Array]]
-S = TypeVar("S", bound="_HasStep")
-
-
-class _HasStep(Protocol):
-    @property
-    def step(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -84,12 +75,7 @@ class Checkpoint:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str | os.PathLike):
             raise TypeError(f"path must be a path, got {self.path!r}")
-        every = self.every
-        wanted = "every must be a finite number of seconds, at least 0"
-        if isinstance(every, bool | np.bool_) or not isinstance(every, numbers.Real):
-            raise TypeError(f"{wanted}, got {every!r}")
-        if not 0.0 <= every < float("inf"):
-            raise ValueError(f"{wanted}, got {every!r}")
+        check_number("every", self.every, low=0.0, hint=" seconds between two writes")
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -126,6 +112,13 @@ class CheckpointFile:
         #: Position of the fit in the file, for messages; None without a file.
         self.position: str | None = None
         self.last_saved = time.monotonic()
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str] | None, kind: str, owner: Mapping[str, Any]
+    ) -> CheckpointFile | None:
+        """The file at a path or `Checkpoint`; None without one."""
+        return None if path is None else cls(Checkpoint.coerce(path), kind, owner)
 
     def maybe_save(
         self,
@@ -195,23 +188,6 @@ class CheckpointFile:
         with self.corrupt_on_error():
             check_owner(self.path, header, self.kind, self.owner)
         return header, arrays
-
-    def load_step(self, rebuild: Callable[..., S]) -> tuple[S, History] | None:
-        """The step in the file and the history up to it; None without a file.
-
-        Parameters
-        ----------
-        rebuild : callable
-            Makes the step from header, arrays and history.
-        """
-        kept = self.load()
-        if kept is None:
-            return None
-        with self.corrupt_on_error():
-            history = History(kept[0]["history"])
-            iterate = rebuild(*kept, history)
-        self.position = f"step {iterate.step}"
-        return iterate, history
 
     @contextlib.contextmanager
     def corrupt_on_error(self) -> Iterator[None]:
@@ -284,9 +260,3 @@ def _describe_data_mismatch(saved: Any, current: Any) -> str:
         return "the data (other values or other missing entries)"
     sizes = [" x ".join(str(length) for length in shape) for shape in (saved, current)]
     return f"the data ({sizes[0]} there, {sizes[1]} here)"
-
-
-def truncate_history(history: History, step: int) -> dict[str, list[float]]:
-    """The records up to ``step``: an interruption may have left a partial one."""
-    count = history.columns["step"].index(step) + 1
-    return {name: column[:count] for name, column in history.columns.items()}

@@ -11,17 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.blocks import cut_blocks
 from ncarl.centering import Centering
 from ncarl.containers import clip_to_float_range
-from ncarl.core.rows import (
-    complete_rows,
-    entry_variances,
-    row_backend,
-    row_entries,
-    row_variances,
-)
-from ncarl.core.types import Array, Block, Kernel
+from ncarl.core.types import Array, Block
 from ncarl.engines.base import Engine
 from ncarl.observations import Observations
 
@@ -30,7 +22,7 @@ from ncarl.observations import Observations
 class KernelModel:
     """Kernel, centering and units of a fit."""
 
-    kernel: Kernel  # covariance of the columns
+    kernel: Any  # `Kernel` or `WideKernel`: covariance of the columns
     centering: Centering  # additive part, in internal units
     unit: float  # what the user's values are divided by
     sigma: float  # standard deviation of the kernel's unit, in internal units
@@ -65,13 +57,17 @@ class KernelModel:
         residuals, effects = self.prepare(observed)
         X = np.empty(observed.shape)
         deviations = None if std is None else np.empty(observed.shape)
-        blocks = cut_blocks(residuals, engine.choose_n_blocks(*residuals.shape))
-        shared = {"kernel": self.kernel, "std": std}
-        done = engine.map(complete_block, engine.place(blocks), **shared)
-        for block, (rows, variances) in zip(blocks, done, strict=True):
-            X[block.rows] = self._to_user_units(rows, effects[block.rows], block)
+        empty_rows = residuals.row_counts == 0
+        done = engine.map(
+            complete_block,
+            engine.place(residuals),
+            kernel=self.kernel,
+            variances=std is not None,
+        )
+        for i, rows, variances in done:
+            X[i] = self._to_user_units(rows, effects[i], empty_rows[i])
             if deviations is not None:
-                deviations[block.rows] = self._to_user_std(variances)
+                deviations[i] = self._to_user_std(variances, std)
         if deviations is not None:
             deviations = clip_to_float_range(deviations, out=deviations)
         return clip_to_float_range(X, out=X), deviations
@@ -91,13 +87,16 @@ class KernelModel:
         residuals, effects = self.prepare(part)
         values = np.empty(len(rows))
         deviations = None if std is None else np.empty(len(rows))
-        blocks = cut_blocks(residuals, engine.choose_n_blocks(*residuals.shape))
         order = np.argsort(position, kind="stable")
         bounds = np.searchsorted(position[order], np.arange(len(distinct) + 1))
         done = engine.map(
-            predict_block_entries, engine.place(blocks), kernel=self.kernel, std=std,
-            columns=columns[order], bounds=bounds,
-        )  # fmt: skip
+            predict_block,
+            engine.place(residuals),
+            kernel=self.kernel,
+            columns=columns[order],
+            bounds=bounds,
+            variances=std is not None,
+        )
         for places, sums, variances in done:
             entries = order[places]
             j, i = columns[entries], position[entries]
@@ -108,95 +107,46 @@ class KernelModel:
             with np.errstate(over="ignore"):
                 values[entries] = inner * self.unit
             if deviations is not None:
-                deviations[entries] = self._to_user_std(variances, j)
+                deviations[entries] = self._to_user_std(variances, std, j)
         if deviations is not None:
             deviations = clip_to_float_range(deviations, out=deviations)
         return clip_to_float_range(values, out=values), deviations
 
-    def _to_user_units(self, rows: Array, effects: Array, block: Block) -> Array:
+    def _to_user_units(self, rows: Array, effects: Array, empty_rows: Array) -> Array:
         """Completed residual rows in the user's units, additive part included."""
         X = rows.astype(np.float64, copy=False) + effects[:, None]
         X *= self.centering.column_scales
         X += self.centering.mean + self.centering.column_effects
-        empty_rows = np.diff(block.indptr) == 0
         X[:, self.empty_columns] += self.fallback[self.empty_columns]
         X[np.ix_(empty_rows, ~self.empty_columns)] += self.fallback[~self.empty_columns]
         with np.errstate(over="ignore"):  # clipped to the largest float in the end
             X *= self.unit
         return X
 
-    def _to_user_std(self, variances: Array, columns: Any = slice(None)) -> Array:
-        """Standard deviations in the user's units."""
+    def _to_user_std(
+        self, variances: Any, std: str | None, columns: Any = slice(None)
+    ) -> Array:
+        """Standard deviations in the user's units; "latent" ones are without noise."""
+        if std == "latent":
+            variances = variances - self.kernel.s
         scales = self.centering.column_scales[columns]
         with np.errstate(over="ignore"):
             return np.sqrt(variances) * (self.sigma * scales) * self.unit
 
 
 def complete_block(
-    block: Block, *, kernel: Kernel, std: str | None, kind: str = "auto"
-) -> tuple[Array, Array | None]:
-    """Completed rows of a block, and with ``std`` the variances of their entries."""
-    module = row_backend(kind)
-    rows, row_vars = [], []
-    for part in module.transfer_pieces(block):
-        X, _, _ = complete_rows(part, kernel=kernel, kind=kind)
-        rows.append(module.to_numpy(X))
-        if std is not None:
-            variances = row_variances(part, kernel=kernel, kind=kind)
-            noise = kernel.s if std == "latent" else 0.0
-            row_vars.append(module.to_numpy(variances) - noise)
-    return concatenate_rows(rows), concatenate_rows(row_vars) if row_vars else None
+    block: Block, *, kernel: Any, variances: bool, kind: str = "auto"
+) -> tuple[Array, Array, Array | None]:
+    """Indices of the rows of a block, the completed rows, and their variances."""
+    return block.rows, *kernel.complete(block, variances=variances, kind=kind)
 
 
-def concatenate_rows(parts: list[Array]) -> Array:
-    """``np.concatenate`` without the copy of a single part."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def predict_block_entries(
-    block: Block,
-    *,
-    kernel: Kernel,
-    columns: Array,
-    bounds: Array,
-    std: str | None,
+def predict_block(
+    block: Block, *, kernel: Any, columns: Array, bounds: Array, variances: bool,
     kind: str = "auto",
-) -> tuple[Array, Array, Array]:
-    """``y_i K_oj`` at some columns of each row of a block, and variances.
-
-    In row ``block.rows[i]`` these are ``columns[bounds[row]:bounds[row + 1]]``.
-
-    Returns
-    -------
-    places : array of int, shape (entries,)
-        Positions in ``columns`` that belong to rows of the block.
-    sums, variances : arrays of shape (entries,)
-        Predictions and variances there; variances are 0 without ``std``.
-    """
-    parts = [
-        _predict_piece_entries(piece, kernel, columns, bounds, std, kind)
-        for piece in row_backend(kind).pieces(block)
-    ]
-    places, sums, variances = (
-        concatenate_rows(list(part)) for part in zip(*parts, strict=True)
+) -> tuple[Array, Array, Array | None]:  # fmt: skip
+    """`Kernel.predict` for a block."""
+    predicted: tuple[Array, Array, Array | None] = kernel.predict(
+        block, columns, bounds, variances=variances, kind=kind
     )
-    return places, sums, variances
-
-
-def _predict_piece_entries(
-    block: Block, kernel: Kernel, columns: Array, bounds: Array,
-    std: str | None, kind: str,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """As `predict_block_entries`, for a block that is worked on as a whole."""
-    counts = (bounds[1:] - bounds[:-1])[block.rows]
-    i = np.repeat(np.arange(block.n_rows), counts)
-    within = np.arange(len(i)) - np.repeat(np.cumsum(counts) - counts, counts)
-    places = bounds[block.rows][i] + within
-    j = columns[places]
-    to_numpy = row_backend(kind).to_numpy
-    values = to_numpy(row_entries(block, i, j, kernel=kernel, kind=kind))
-    if std is None:
-        return places, values, np.zeros(len(j))
-    variances = entry_variances(block, i, j, kernel=kernel, kind=kind)
-    noise = kernel.s if std == "latent" else 0.0
-    return places, values, to_numpy(variances) - noise
+    return predicted

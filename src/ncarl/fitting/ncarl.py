@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,8 +19,8 @@ from ncarl.centering import Centering, CenterRows, Rescale, fit_centering
 from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.kernel import QuadraticPenalty, column_kernel
 from ncarl.core.linalg import embed_submatrix, sandwich
-from ncarl.core.rows import dual_gram, observed_gram, row_gram
-from ncarl.core.types import Array, Kernel, RowSums
+from ncarl.core.rows import Kernel, dual_gram, observed_gram, row_gram
+from ncarl.core.types import Array, RowSums
 from ncarl.core.weights import (
     FloorWeights,
     PseudoInverseWeights,
@@ -30,17 +30,11 @@ from ncarl.core.weights import (
     spectrum,
 )
 from ncarl.dataset import Dataset
-from ncarl.engines.base import Engine, seconds_between
-from ncarl.fitting.checkpoint import (
-    Checkpoint,
-    CheckpointContents,
-    CheckpointFile,
-    truncate_history,
-)
+from ncarl.engines.base import Device, Engine, seconds_between
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import FitResult, History, drive
 
-KERNEL_KIND = "checkpoint"
 #: The Gram matrix of the duals loses about eps * cond(Q)^2 digits in the worst case
 #: (far fewer in practice); past this bound completed rows are formed instead.
 MAX_DUAL_GRAM_LOSS = 1e-6
@@ -94,13 +88,6 @@ class KernelIterate:
     jitter: float
     seconds: dict[str, float]
     may_stop: bool = True
-    zero_columns: Array | None = None  # NumPy: columns of the Gram matrix that vanish
-
-
-def zero_filled_gram(engine: Engine, blocks: Any) -> Array:
-    """Gram matrix of the zero-filled matrix, the start of a fit."""
-    gram: Array = engine.total(observed_gram, blocks)
-    return gram
 
 
 def kernel_iterates(
@@ -126,60 +113,48 @@ def kernel_iterates(
     step : int
         Steps already made.
     """
-    device = engine.compute_device
-    with device.compute_context(gram.shape[0]):
+    device, n = engine.compute_device, gram.shape[0]
+    with device.compute_context(n):
         fixed_similarity = _fixed_similarity(config, initial_gram)
         (norms,) = device.read_back(_diagonal(gram))
-    zero = norms <= 0.0
     while True:
         step += 1
-        iteration = _IterationStep(engine, blocks, config, fixed_similarity, step)
-        iterate = iteration.run(gram, zero, checked=not device.is_async)
-        if device.is_async and not math.isfinite(iterate.change):
-            # Some factorization failed: repeat the step with a check of each.
-            iterate = iteration.run(gram, zero, checked=True)
-        yield iterate
-        gram, zero = iterate.gram, iterate.zero_columns
-
-
-@dataclass(frozen=True)
-class _IterationStep:
-    """One step, to be run on a Gram matrix."""
-
-    engine: Engine
-    blocks: Any
-    config: IterationConfig
-    fixed_similarity: Array | None
-    step: int
-
-    def run(self, gram: Array, zero_columns: Array, *, checked: bool) -> KernelIterate:
-        """The state after the step; values are read back from the device at its end."""
-        device, config = self.engine.compute_device, self.config
-        start = device.timestamp()
-        with device.compute_context(gram.shape[0]):
-            basis = [spectrum(gram, zero_columns)]
-            effective_step = self.step + config.warm_steps
-            weights = config.rule(basis[0].eigenvalues, effective_step)
-            stationary = config.rule.is_stationary(basis[0].eigenvalues, effective_step)
-            weighed = device.timestamp()
-            S, *laplacians = self._similarity_and_laplacian(gram)
-            kernel = column_kernel(
-                basis.pop(),  # no reference is kept, so that it can be freed there
-                weights,
-                laplacians.pop(),
-                config.penalty,
-                needs_precision=config.needs_precision,
-                checked=checked,
-            )
-        ready = device.timestamp()
-        sums, new = self._next_gram(kernel, weights, checked)
-        done = device.timestamp()
-        with device.compute_context(gram.shape[0]):
-            fit, change, may_stop, norms = device.read_back(
-                sums.fit, relative_change(new, gram), stationary, _diagonal(new)
-            )
-        return KernelIterate(
-            step=self.step,
+        # A check of each factorization would wait for a device that queues its work:
+        # there the step is repeated with checks if one has failed.
+        for checked in (False, True) if device.is_async else (True,):
+            start = device.timestamp()
+            with device.compute_context(n):
+                basis = [spectrum(gram, norms <= 0.0)]
+                effective_step = step + config.warm_steps
+                eigenvalues = basis[0].eigenvalues
+                weights = config.rule(eigenvalues, effective_step)
+                stationary = config.rule.is_stationary(eigenvalues, effective_step)
+                weighed = device.timestamp()
+                S = fixed_similarity
+                if config.learns_graph:
+                    S = config.learn_similarity(gram)
+                kernel = column_kernel(
+                    basis.pop(),  # no reference is kept, so that it can be freed there
+                    weights,
+                    None if S is None else laplacian(S),
+                    config.penalty,
+                    needs_precision=config.needs_precision,
+                    checked=checked,
+                )
+                forms_rows = _forms_rows(config, kernel, weights, device)
+            ready = device.timestamp()
+            row_sums = row_gram if forms_rows else dual_gram
+            sums = engine.total(row_sums, blocks, kernel=kernel, checked=checked)
+            with device.compute_context(n):
+                new = sums.gram if forms_rows else sandwich(kernel.K, sums.gram)
+                done = device.timestamp()
+                fit, change, may_stop, norms_now = device.read_back(
+                    sums.fit, relative_change(new, gram), stationary, _diagonal(new)
+                )
+            if math.isfinite(change):
+                break
+        iterate = KernelIterate(
+            step=step,
             gram=new,
             kernel=kernel,
             similarity=S,
@@ -190,45 +165,29 @@ class _IterationStep:
             jitter=sums.jitter,
             seconds=_seconds_by_part((start, weighed, ready, done), sums),
             may_stop=bool(may_stop),
-            zero_columns=norms <= 0.0,
         )
+        gram, norms = new, norms_now
+        del sums, S, kernel, new  # which would take memory in the next step
+        yield iterate
 
-    def _similarity_and_laplacian(
-        self, gram: Array
-    ) -> tuple[Array | None, Array | None]:
-        """Similarity of the columns and its Laplacian; None without a graph."""
-        S = self.fixed_similarity
-        if self.config.learns_graph:
-            S = self.config.learn_similarity(gram)
-        return S, None if S is None else laplacian(S)
 
-    def _next_gram(
-        self, kernel: Kernel, weights: Array, checked: bool
-    ) -> tuple[RowSums, Array]:
-        """Sums of one pass over the rows, and the Gram matrix of completed rows."""
-        shared = {"kernel": kernel, "checked": checked}
-        if self._forms_rows(kernel, weights):
-            sums = self.engine.total(row_gram, self.blocks, **shared)
-            return sums, sums.gram
-        sums = self.engine.total(dual_gram, self.blocks, **shared)
-        with self.engine.compute_device.compute_context(kernel.K.shape[0]):
-            return sums, sandwich(kernel.K, sums.gram)
+def _forms_rows(
+    config: IterationConfig, kernel: Kernel, weights: Array, device: Device
+) -> bool:
+    """Whether completed rows are formed, not only their duals.
 
-    def _forms_rows(self, kernel: Kernel, weights: Array) -> bool:
-        """Whether completed rows are formed, not only their duals.
-
-        Where work is queued they always are: asking for the condition number would
-        mean waiting, and dense products are what such devices are good at.
-        """
-        if self.config.always_form_rows or self.engine.compute_device.is_async:
-            return True
-        spectral = self.config.penalty.spectral_eigenvalues(weights)
-        # Symmetrized similarity has row sums below n / k only; 4 bounds L in practice.
-        largest = float(spectral.max()) + 4.0 * self.config.penalty.alpha
-        condition = largest / float(spectral.min())
-        eps = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps)
-        # Infinite, not an error, past the range.
-        return bool(eps * condition * condition > MAX_DUAL_GRAM_LOSS)
+    Where work is queued they always are: reading the condition number would wait for
+    it, and dense products are what such devices are good at.
+    """
+    if config.always_form_rows or device.is_async:
+        return True
+    spectral = config.penalty.spectral_eigenvalues(weights)
+    # Symmetrized similarity has row sums below n / k only; 4 bounds L in practice.
+    largest = float(spectral.max()) + 4.0 * config.penalty.alpha
+    condition = largest / float(spectral.min())
+    eps = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps)
+    # Infinite, not an error, past the range.
+    return bool(eps * condition * condition > MAX_DUAL_GRAM_LOSS)
 
 
 def _fixed_similarity(config: IterationConfig, initial_gram: Array) -> Array | None:
@@ -275,90 +234,6 @@ def _seconds_by_part(
         "rows": passed * share,
         "gram": passed * (1.0 - share),
     }
-
-
-class KernelCheckpointFile(CheckpointFile):
-    """Checkpoint file of a fit of a kernel.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The file, and how often it is written.
-    owner : mapping
-        Data and parameters of the fit; see `CheckpointFile`.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, owner: Mapping[str, Any]) -> None:
-        super().__init__(checkpoint, KERNEL_KIND, owner)
-
-    def maybe_save_iterate(
-        self,
-        iterate: KernelIterate,
-        history: History,
-        to_host: Callable[[KernelIterate], KernelIterate],
-        *,
-        last: bool = False,
-    ) -> None:
-        """Write the state after a step if that is due, or if it is the last one.
-
-        Parameters
-        ----------
-        iterate : KernelIterate
-            The step.
-        history : History
-            Records of the steps so far.
-        to_host : callable
-            Copies the arrays of the step to host memory.
-        last : bool
-            Whether the fit ends here.
-        """
-
-        def make_contents() -> CheckpointContents:
-            return _pack_kernel_iterate(to_host(iterate), history)
-
-        self.maybe_save(f"step {iterate.step}", make_contents, last=last)
-
-    def load_iterate(self) -> tuple[KernelIterate, History] | None:
-        """The step in the file and the history up to it; None without a file."""
-        return self.load_step(_unpack_kernel_iterate)
-
-
-def _pack_kernel_iterate(
-    iterate: KernelIterate, history: History
-) -> CheckpointContents:
-    """A step as what JSON can hold, and arrays."""
-    kernel = iterate.kernel
-    arrays = {"gram": iterate.gram, "K": kernel.K}
-    if kernel.P is not None:
-        arrays["P"] = kernel.P
-    if iterate.similarity is not None:
-        arrays["similarity"] = iterate.similarity
-    header = {
-        "history": truncate_history(history, iterate.step),
-        "noise": kernel.s,
-        "fit": iterate.fit,
-        "may_stop": iterate.may_stop,
-    }
-    return header, arrays
-
-
-def _unpack_kernel_iterate(
-    header: Mapping[str, Any], arrays: Mapping[str, Array], history: History
-) -> KernelIterate:
-    """The iterate that a checkpoint holds."""
-    columns = history.columns
-    return KernelIterate(
-        step=int(columns["step"][-1]),
-        gram=np.ascontiguousarray(arrays["gram"]),
-        kernel=Kernel(arrays["K"], arrays.get("P"), float(header["noise"])),
-        similarity=arrays.get("similarity"),
-        objective=columns["objective"][-1],
-        fit=float(header["fit"]),
-        change=columns["change"][-1],
-        jitter=columns["jitter"][-1],
-        seconds={},
-        may_stop=bool(header["may_stop"]),
-    )
 
 
 @dataclass(frozen=True)
@@ -421,19 +296,28 @@ class KernelProblem:
         self.empty_columns = summary.column_counts == 0
         self.kept_columns = np.flatnonzero(~self.empty_columns | keep_empty)
         self.needs_precision = summary.needs_precision(len(self.kept_columns))
-        engine.compute_device.check_memory(
-            len(self.kept_columns), np.dtype(dtype).itemsize
-        )
         self.engine = engine
         self.dtype = dtype
-        prepare = CenterRows(self.centering, self.kept_columns, dtype)
+        self._check_memory()
         dataset.release()
-        self.blocks = inner.place_blocks(engine, prepare)
+        self.blocks = self._place(inner)
+
+    def _check_memory(self) -> None:
+        """Raise if a kernel does not fit into the memory of the device."""
+        self.engine.compute_device.check_memory(
+            len(self.kept_columns), np.dtype(self.dtype).itemsize
+        )
+
+    def _place(self, dataset: Dataset) -> Any:
+        """Blocks of the centered rows, where the engine works on them."""
+        center = CenterRows(self.centering, self.kept_columns, self.dtype)
+        return dataset.place_blocks(self.engine, center)
 
     @cached_property
     def initial_gram(self) -> Array:
         """Gram matrix of the zero-filled residuals."""
-        return zero_filled_gram(self.engine, self.blocks)
+        gram: Array = self.engine.total(observed_gram, self.blocks)
+        return gram
 
     def effective_n_neighbors(self, settings: Settings) -> int:
         """Neighbors that the graph can have at most; 0 for no graph."""
@@ -485,56 +369,43 @@ class KernelProblem:
         settings: Settings,
         *,
         gram: Array | None = None,
-        checkpoint: KernelCheckpointFile | None = None,
-        observers: list[Observer] | None = None,
+        checkpoint: CheckpointFile | None = None,
+        observers: Sequence[Observer] = (),
     ) -> FitResult[KernelIterate]:
         """Learn a kernel; continue from ``gram`` or the checkpoint if there is one."""
         config = self.iteration_config(settings, warm=gram is not None)
-        kept = checkpoint.load_iterate() if checkpoint else None
-        history, step = History(), 0
-        if kept is not None:
-            last, history = kept
-            converged = last.may_stop and last.change < settings.tol
-            if converged or last.step >= settings.max_iter:
-                return FitResult(last, history.columns, converged)
-            step, gram = last.step, last.gram
-            del last, kept  # frees its other arrays
-        gram = (
-            self.initial_gram
-            if gram is None
-            else self.engine.compute_device.from_numpy(gram)
-        )
-        savers: list[Observer] = []
-        if checkpoint is not None:
-            savers.append(
-                lambda i, h: checkpoint.maybe_save_iterate(i, h, self._to_host)
+
+        def start(last: KernelIterate | None) -> Iterator[KernelIterate]:
+            state, step = (gram, 0) if last is None else (last.gram, last.step)
+            if state is None:
+                state = self.initial_gram
+            state = self.engine.compute_device.from_numpy(state)
+            return kernel_iterates(
+                self.engine, self.blocks, config, self.initial_gram, state, step
             )
-        iterates = kernel_iterates(
-            self.engine, self.blocks, config, self.initial_gram, gram, step
-        )
-        result = drive(
-            iterates,
+
+        return drive(
+            start,
             max_iter=settings.max_iter,
             tol=settings.tol,
-            observers=savers + (observers or []),
-            history=history,
+            observers=observers,
             scale=min(self.unit * self.unit, 1e300),
+            checkpoint=checkpoint,
+            pack=self._pack,
+            unpack=_unpack_iterate,
         )
-        if checkpoint is not None:
-            checkpoint.maybe_save_iterate(
-                result.last, history, self._to_host, last=True
-            )
-        return result
 
-    def _to_host(self, iterate: KernelIterate) -> KernelIterate:
-        """The iterate with its arrays in host memory."""
-        fetch = self.engine.compute_device.to_numpy
-        return replace(
-            iterate,
-            gram=fetch(iterate.gram),
-            kernel=iterate.kernel.map_arrays(fetch),
-            similarity=fetch(iterate.similarity),
-        )
+    def _pack(self, iterate: KernelIterate) -> CheckpointContents:
+        """A step as what JSON can hold, and NumPy arrays."""
+        kernel, fetch = iterate.kernel, self.engine.compute_device.to_numpy
+        arrays = {
+            "gram": iterate.gram,
+            "K": kernel.K,
+            "P": kernel.P,
+            "similarity": iterate.similarity,
+        }
+        header = {"noise": kernel.s, "fit": iterate.fit, "may_stop": iterate.may_stop}
+        return header, {k: fetch(a) for k, a in arrays.items() if a is not None}
 
     def model(
         self,
@@ -592,9 +463,20 @@ class KernelProblem:
         return Kernel(K, P, kernel.s)
 
 
-def make_kernel_checkpoint(
-    path: Any, dataset: Dataset, owner: dict[str, Any]
-) -> KernelCheckpointFile:
-    """The checkpoint at ``path`` for a fit of these data with these parameters."""
-    data = {"shape": list(dataset.summary.shape), "data": dataset.fingerprint()}
-    return KernelCheckpointFile(Checkpoint.coerce(path), {**owner, **data})
+def _unpack_iterate(
+    header: Mapping[str, Any], arrays: Mapping[str, Array], history: History
+) -> KernelIterate:
+    """The iterate that a checkpoint holds."""
+    last = {name: column[-1] for name, column in history.columns.items()}
+    return KernelIterate(
+        step=int(last["step"]),
+        gram=np.ascontiguousarray(arrays["gram"]),
+        kernel=Kernel(arrays["K"], arrays.get("P"), float(header["noise"])),
+        similarity=arrays.get("similarity"),
+        objective=last["objective"],
+        fit=float(header["fit"]),
+        change=last["change"],
+        jitter=last["jitter"],
+        seconds={},
+        may_stop=bool(header["may_stop"]),
+    )

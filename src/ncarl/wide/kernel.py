@@ -1,4 +1,4 @@
-"""The wide kernel, a sparse matrix plus thin factors, and the sparse graph inverse.
+"""Building a wide kernel: Woodbury's identity and the sparse graph inverse.
 
 With equal weights for all but ``p`` directions the penalty matrix of a row is
 ``Q = S - U C U^T`` with ``S = base I + alpha L`` sparse, so that by Woodbury's identity
@@ -7,7 +7,6 @@ With equal weights for all but ``p`` directions the penalty matrix of a row is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from scipy.sparse import csr_array, diags_array, vstack
 from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.linalg import spd_inverse
 from ncarl.core.types import Array
+from ncarl.wide.rows import WideKernel
 
 #: Directions whose weight equals that of the tail up to this need no factor.
 EQUAL_WEIGHT_TOL = 1e-12
@@ -32,75 +32,6 @@ MAX_ENTRIES_PER_COLUMN = 256
 MAX_TERMS, MAX_WORK, WORK_PER_CHUNK = 400, 4e9, 2e7
 #: A column with more edges than this is a hub; most hubs that are eliminated.
 HUB_MIN_EDGES, MAX_HUBS = 128, 64
-
-
-@dataclass(frozen=True)
-class WideKernel:
-    """Column covariance ``K = T + F F^T`` and noise variance."""
-
-    F: Array  # (n, p): thin factor
-    T: Any  # csr_array (n, n): sparse part, symmetric, sorted indices
-    s: float  # noise variance in the units of K; 0 in the exact model
-    error: float = 0.0  # bound on the relative error of T
-
-    @classmethod
-    def identity(cls, n: int, dtype: str) -> WideKernel:
-        """Identity kernel, which completes rows with zeros."""
-        ones = np.ones(n, dtype=dtype)
-        places = np.arange(n + 1, dtype=np.int32)
-        T = csr_array((ones, places[:-1], places), shape=(n, n))
-        return cls(np.zeros((n, 0), dtype=dtype), T, 0.0)
-
-    def __matmul__(self, V: Array) -> Array:
-        """``K V``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> WideKernel.identity(2, "float64") @ np.array([[1.0], [2.0]])
-        array([[1.],
-               [2.]])
-        """
-        product = self.T @ V
-        product += self.F @ (self.F.T @ V)
-        return product
-
-    def diagonal(self) -> Array:
-        """Diagonal of ``K``."""
-        return self.T.diagonal() + np.einsum("jp,jp->j", self.F, self.F)
-
-    def preconditioner_diagonal(self) -> Array:
-        """Diagonal of ``T``, with a positive value for hubs, whose entry is 0."""
-        diagonal: Array = self.T.diagonal()
-        mean = diagonal.mean() or 1.0
-        return np.where(diagonal > 0.0, diagonal, 0.1 * mean).astype(self.F.dtype)
-
-    def submatrix(self, rows: Array, columns: Array) -> Array:
-        """``K[rows][:, columns]`` as a dense array."""
-        dense: Array = self.T[rows][:, columns].toarray()
-        dense += self.F[rows] @ self.F[columns].T
-        return dense
-
-    def embed_columns(self, kept_columns: Array, n: int, variance: float) -> WideKernel:
-        """Kernel of ``n`` columns; those not kept are independent of the others."""
-        if len(kept_columns) == n:
-            return self
-        F = np.zeros((n, self.F.shape[1]), dtype=self.F.dtype)
-        F[kept_columns] = self.F
-        T = self.T.tocoo()
-        alone = np.setdiff1d(np.arange(n), kept_columns, assume_unique=True)
-        rows = np.concatenate([kept_columns[T.coords[0]], alone])
-        columns = np.concatenate([kept_columns[T.coords[1]], alone])
-        data = np.concatenate([T.data, np.full(len(alone), variance, T.dtype)])
-        whole = csr_array((data, (rows, columns)), shape=(n, n))
-        whole.sort_indices()
-        return WideKernel(F, whole, self.s, self.error)
-
-    def map_arrays(self, func: Callable[[Any], Any]) -> WideKernel:
-        """Kernel with ``func`` applied to its arrays."""
-        shape = self.T.shape
-        T = csr_array((func(self.T.data), self.T.indices, self.T.indptr), shape=shape)
-        return WideKernel(func(self.F), T, self.s, self.error)
 
 
 def wide_kernel(

@@ -1,4 +1,4 @@
-"""The row step under a wide kernel: ``(K_oo + s I) y = v`` with ``K = T + F F^T``.
+"""`WideKernel` and its row step, ``(K_oo + s I) y = v`` with ``K = T + F F^T``.
 
 Systems of short rows are formed and factorized. Long rows are solved by conjugate
 gradients, with ``diag(T_oo) + s I + F_o F_o^T`` as preconditioner, inverted by
@@ -9,7 +9,7 @@ duals of all rows make up the Gram matrix of the completed rows, `GramOperator`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import iadd
@@ -17,23 +17,126 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.sparse import csr_array
 
 from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.rows import (
     MAX_PIECE_ENTRIES,
     duals_to_csr,
     pieces,
+    requested_entries,
     row_backend,
 )
 from ncarl.core.types import Array, Block
 from ncarl.engines.base import Engine
-from ncarl.wide.kernel import WideKernel
 
 #: Factor by which conjugate gradients reduce the residual, and their most iterations.
 CG_TOLERANCE = {"float64": 1e-13, "float32": 1e-6}
 CG_MAX_ITERATIONS = 200
 #: Typical number of iterations, to estimate their cost.
 CG_TYPICAL_ITERATIONS = 8
+
+
+@dataclass(frozen=True)
+class WideKernel:
+    """Column covariance ``K = T + F F^T`` and noise variance."""
+
+    F: Array  # (n, p): thin factor
+    T: Any  # csr_array (n, n): sparse part, symmetric, sorted indices
+    s: float  # noise variance in the units of K; 0 in the exact model
+    error: float = 0.0  # bound on the relative error of T
+
+    @classmethod
+    def identity(cls, n: int, dtype: str) -> WideKernel:
+        """Identity kernel, which completes rows with zeros."""
+        ones = np.ones(n, dtype=dtype)
+        places = np.arange(n + 1, dtype=np.int32)
+        T = csr_array((ones, places[:-1], places), shape=(n, n))
+        return cls(np.zeros((n, 0), dtype=dtype), T, 0.0)
+
+    def __matmul__(self, V: Array) -> Array:
+        """``K V``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> WideKernel.identity(2, "float64") @ np.array([[1.0], [2.0]])
+        array([[1.],
+               [2.]])
+        """
+        product = self.T @ V
+        product += self.F @ (self.F.T @ V)
+        return product
+
+    def diagonal(self) -> Array:
+        """Diagonal of ``K``."""
+        return self.T.diagonal() + np.einsum("jp,jp->j", self.F, self.F)
+
+    def preconditioner_diagonal(self) -> Array:
+        """Diagonal of ``T``, with a positive value for hubs, whose entry is 0."""
+        diagonal: Array = self.T.diagonal()
+        mean = diagonal.mean() or 1.0
+        return np.where(diagonal > 0.0, diagonal, 0.1 * mean).astype(self.F.dtype)
+
+    def submatrix(self, rows: Array, columns: Array) -> Array:
+        """``K[rows][:, columns]`` as a dense array."""
+        dense: Array = self.T[rows][:, columns].toarray()
+        dense += self.F[rows] @ self.F[columns].T
+        return dense
+
+    def embed_columns(self, kept_columns: Array, n: int, variance: float) -> WideKernel:
+        """Kernel of ``n`` columns; those not kept are independent of the others."""
+        if len(kept_columns) == n:
+            return self
+        F = np.zeros((n, self.F.shape[1]), dtype=self.F.dtype)
+        F[kept_columns] = self.F
+        T = self.T.tocoo()
+        alone = np.setdiff1d(np.arange(n), kept_columns, assume_unique=True)
+        rows = np.concatenate([kept_columns[T.coords[0]], alone])
+        columns = np.concatenate([kept_columns[T.coords[1]], alone])
+        data = np.concatenate([T.data, np.full(len(alone), variance, T.dtype)])
+        whole = csr_array((data, (rows, columns)), shape=(n, n))
+        whole.sort_indices()
+        return WideKernel(F, whole, self.s, self.error)
+
+    def map_arrays(self, func: Callable[[Any], Any]) -> WideKernel:
+        """Kernel with ``func`` applied to its arrays."""
+        shape = self.T.shape
+        T = csr_array((func(self.T.data), self.T.indices, self.T.indptr), shape=shape)
+        return WideKernel(func(self.F), T, self.s, self.error)
+
+    def complete(
+        self, block: Block, *, variances: bool, kind: str = "auto"
+    ) -> tuple[Array, Array | None]:
+        """Completed rows of a block, and the variances of their entries."""
+        parts = list(pieces(block))
+        X = np.concatenate([complete_rows(part, self, kind) for part in parts])
+        if not variances:
+            return X, None
+        columns = np.arange(block.n_columns)
+        found = [
+            row_variances(part, self, [columns] * part.n_rows).reshape(part.n_rows, -1)
+            for part in parts
+        ]
+        return X, np.concatenate(found)
+
+    def predict(
+        self, block: Block, columns: Array, bounds: Array, *, variances: bool,
+        kind: str = "auto",
+    ) -> tuple[Array, Array, Array | None]:  # fmt: skip
+        """Predictions ``y_i K_oj`` and variances; see `ncarl.core.rows.Kernel`."""
+        i, places = requested_entries(block, bounds)
+        j = columns[places]
+        Y, _ = row_duals(block, kernel=self, kind=kind)
+        matrix = duals_to_csr(block, Y)
+        sums = np.einsum("ep,ep->e", (matrix @ self.F)[i], self.F[j])
+        if len(j):
+            sums += np.asarray((matrix @ self.T)[i, j]).ravel()
+        if not variances:
+            return places, sums, None
+        counts = np.bincount(i, minlength=block.n_rows)
+        columns_per_row = np.split(j, np.cumsum(counts)[:-1])
+        return places, sums, row_variances(block, self, columns_per_row)
 
 
 def row_duals(
@@ -155,58 +258,9 @@ def complete_rows(block: Block, kernel: WideKernel, kind: str) -> Array:
     return X
 
 
-def complete_block(
-    block: Block, *, kernel: WideKernel, std: str | None, kind: str = "auto"
-) -> tuple[Array, Array | None]:
-    """Completed rows of a block, and the variances of their entries or None.
-
-    The counterpart of `ncarl.fitting.kernel_model.complete_block`.
-    """
-    parts = list(pieces(block))
-    rows = [complete_rows(part, kernel, kind) for part in parts]
-    if std is None:
-        return np.concatenate(rows), None
-    noise = kernel.s if std == "latent" else 0.0
-    columns = np.arange(block.n_columns)
-    parts_variances = [
-        variances(part, kernel, [columns] * part.n_rows).reshape(part.n_rows, -1)
-        for part in parts
-    ]
-    return np.concatenate(rows), np.concatenate(parts_variances) - noise
-
-
-def predict_block_entries(
-    block: Block,
-    *,
-    kernel: WideKernel,
-    columns: Array,
-    bounds: Array,
-    std: str | None,
-    kind: str = "auto",
-) -> tuple[Array, Array, Array]:
-    """Predictions ``y_i K_oj`` and their variances at the requested columns.
-
-    The counterpart of `ncarl.fitting.kernel_model.predict_block_entries`.
-    """
-    counts = (bounds[1:] - bounds[:-1])[block.rows]
-    i = np.repeat(np.arange(block.n_rows), counts)
-    within = np.arange(len(i)) - np.repeat(np.cumsum(counts) - counts, counts)
-    places = bounds[block.rows][i] + within
-    j = columns[places]
-    Y, _ = row_duals(block, kernel=kernel, kind=kind)
-    matrix = duals_to_csr(block, Y)
-    Z = matrix @ kernel.F
-    sums = np.einsum("ep,ep->e", Z[i], kernel.F[j])
-    if len(j):
-        sums += np.asarray((matrix @ kernel.T)[i, j]).ravel()
-    if std is None:
-        return places, sums, np.zeros(len(j))
-    columns_per_row = np.split(j, np.cumsum(counts)[:-1])
-    noise = kernel.s if std == "latent" else 0.0
-    return places, sums, variances(block, kernel, columns_per_row) - noise
-
-
-def variances(block: Block, kernel: WideKernel, columns_per_row: list[Array]) -> Array:
+def row_variances(
+    block: Block, kernel: WideKernel, columns_per_row: list[Array]
+) -> Array:
     """``k_jj - k_jo (K_oo + s I)^-1 k_oj + s`` at the requested columns of each row."""
     diagonal = kernel.diagonal() + kernel.s
     parts = []

@@ -18,8 +18,7 @@ from ncarl.core.rows_numba import (
     solve_with_jitter,
 )
 from ncarl.core.types import Array, Block
-from ncarl.wide.kernel import WideKernel
-from ncarl.wide.rows import CG_MAX_ITERATIONS, CG_TOLERANCE
+from ncarl.wide.rows import CG_MAX_ITERATIONS, CG_TOLERANCE, WideKernel
 
 
 def solve_rows(block: Block, kernel: WideKernel, use_cg: Array) -> tuple[Array, float]:

@@ -1,39 +1,36 @@
-"""The iteration that learns a wide kernel, its engine and its checkpoints.
+"""The iteration that learns a wide kernel, and its checkpoints.
 
 The steps are those of `ncarl.fitting.ncarl`, without n x n arrays.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from ncarl.blocks import cut_blocks
+from ncarl.centering import CenterRows
 from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.types import Array, Block
 from ncarl.core.weights import FloorWeights
+from ncarl.dataset import Dataset, InMemoryDataset
 from ncarl.engines import pick_engine
-from ncarl.engines.base import Engine, HostDevice
+from ncarl.engines.base import Engine
 from ncarl.engines.threads import Threads
-from ncarl.fitting import kernel_model
-from ncarl.fitting.checkpoint import (
-    Checkpoint,
-    CheckpointContents,
-    CheckpointFile,
-    truncate_history,
-)
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import FitResult, History, drive
 from ncarl.fitting.ncarl import KernelProblem, Settings
-from ncarl.wide import rows
-from ncarl.wide.kernel import ColumnGraph, WideKernel, wide_kernel
-from ncarl.wide.rows import GramOperator, duals_and_fit, make_dual_blocks
+from ncarl.wide.kernel import ColumnGraph, wide_kernel
+from ncarl.wide.rows import GramOperator, WideKernel, duals_and_fit, make_dual_blocks
 from ncarl.wide.spectrum import (
     WideGram,
     exact_gram,
@@ -43,20 +40,13 @@ from ncarl.wide.spectrum import (
     wide_similarity,
 )
 
-R = TypeVar("R")
 Observer = Callable[[Any, History], object]
 #: Smallest default rank, and its margin over the rank that the data can determine.
 MIN_RANK, EXTRA_RANK = 128, 32
 #: Number of blocks, each of which sums an n x p array, and the largest matrix that is a
 #: single block.
 N_BLOCKS, SINGLE_BLOCK_MAX_ENTRIES = 16, 20_000
-CHECKPOINT_KIND = "checkpoint"
 GRAM_FIELDS = ("values", "vectors", "diagonal", "nodes", "masses")
-#: Row functions of a dense kernel and their counterparts for a wide one.
-WIDE_ROW_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    kernel_model.complete_block: rows.complete_block,
-    kernel_model.predict_block_entries: rows.predict_block_entries,
-}
 
 
 class WideKernelProblem(KernelProblem):
@@ -80,39 +70,45 @@ class WideKernelProblem(KernelProblem):
             dtype=self.dtype,
         )
 
+    def _check_memory(self) -> None:
+        """Accept any size: there are only thin and sparse arrays."""
+
+    def _place(self, dataset: Dataset) -> list[Block]:
+        """Few blocks, as many on every machine, so that sums are the same."""
+        assert isinstance(dataset, InMemoryDataset)
+        center = CenterRows(self.centering, self.kept_columns, self.dtype)
+        rows = center(dataset.observed)
+        single = math.prod(rows.shape) <= SINGLE_BLOCK_MAX_ENTRIES
+        return cut_blocks(rows, 1 if single else N_BLOCKS)
+
     def run_wide(
         self,
         settings: Settings,
         config: WideIterationConfig,
         *,
-        checkpoint: WideCheckpointFile | None,
-        observers: list[Observer],
+        checkpoint: CheckpointFile | None,
+        observers: Sequence[Observer],
     ) -> FitResult[WideIterate]:
         """Learn a kernel, from the checkpoint if there is one."""
-        kept = checkpoint.load_iterate() if checkpoint else None
-        history, step, similarity = History(), 0, None
-        if kept is not None:
-            last, history = kept
-            converged = last.may_stop and last.change < settings.tol
-            if converged or last.step >= settings.max_iter:
-                return FitResult(last, history.columns, converged)
-            step, gram, similarity = last.step, last.gram, last.similarity
-        else:
-            gram = initial_gram(self.engine, self.blocks, config)
-        savers: list[Observer] = (
-            [] if checkpoint is None else [checkpoint.maybe_save_iterate]
-        )
-        result = drive(
-            wide_iterates(self.engine, self.blocks, config, gram, similarity, step),
+
+        def start(last: WideIterate | None) -> Iterator[WideIterate]:
+            if last is None:
+                gram = initial_gram(self.engine, self.blocks, config)
+                return wide_iterates(self.engine, self.blocks, config, gram)
+            return wide_iterates(
+                self.engine, self.blocks, config, last.gram, last.similarity, last.step
+            )
+
+        return drive(
+            start,
             max_iter=settings.max_iter,
             tol=settings.tol,
-            observers=savers + observers,
-            history=history,
+            observers=observers,
             scale=min(self.unit * self.unit, 1e300),
+            checkpoint=checkpoint,
+            pack=_pack_wide_iterate,
+            unpack=_unpack_wide_iterate,
         )
-        if checkpoint is not None:
-            checkpoint.maybe_save_iterate(result.last, history, last=True)
-        return result
 
     def model(
         self, settings: Settings, result: Any, *, to_host: bool = True
@@ -123,7 +119,7 @@ class WideKernelProblem(KernelProblem):
         n, kernel = self.shape[1], result.last.kernel
         mean_variance = float(np.mean(kernel.diagonal()))
         return KernelModel(
-            kernel=cast(Any, kernel.embed_columns(self.kept_columns, n, mean_variance)),
+            kernel=kernel.embed_columns(self.kept_columns, n, mean_variance),
             centering=self.centering,
             unit=self.unit,
             sigma=sigma,
@@ -193,34 +189,17 @@ def wide_iterates(
     blocks: list[Block],
     config: WideIterationConfig,
     gram: WideGram,
-    similarity: Any,
+    similarity: Any = None,
     step: int = 0,
 ) -> Iterator[WideIterate]:
     """Yield iterates forever: from Gram matrix to kernel, to rows, to Gram matrix.
 
     ``similarity`` is that of the previous step, which a fixed graph keeps.
     """
-    stepper = _WideIterationStep(engine, blocks, config)
     while True:
         step += 1
-        iterate = stepper.run(gram, similarity, step)
-        yield iterate
-        gram, similarity = iterate.gram, iterate.similarity
-
-
-@dataclass(frozen=True)
-class _WideIterationStep:
-    """One step of the iteration."""
-
-    engine: Engine
-    blocks: list[Block]
-    config: WideIterationConfig
-
-    def run(self, gram: WideGram, similarity: Any, step: int) -> WideIterate:
-        """State after the step."""
-        engine, config = self.engine, self.config
         times = [time.perf_counter()]
-        similarity = self._similarity(gram, similarity)
+        similarity = _similarity(gram, similarity, config, engine)
         times.append(time.perf_counter())
         weights = spectral_weights(gram, config.rule, step)
         graph = None if similarity is None else ColumnGraph.from_similarity(similarity)
@@ -229,14 +208,15 @@ class _WideIterationStep:
                 gram.leading[1], weights.leading, weights.tail, graph, config.penalty
             )
         times.append(time.perf_counter())
-        results = list(engine.map(duals_and_fit, self.blocks, kernel=kernel))
+        results = list(engine.map(duals_and_fit, blocks, kernel=kernel))
         times.append(time.perf_counter())
-        duals = make_dual_blocks(self.blocks, [Y for Y, _, _ in results])
+        duals = make_dual_blocks(blocks, [Y for Y, _, _ in results])
         operator = GramOperator(engine, duals, kernel)
         new = compute_gram(operator, config.rank, gram.vectors)
         fit = reduce(add, (part for _, part, _ in results))
         times.append(time.perf_counter())
-        return WideIterate(
+        parts = ("graph", "kernel", "rows", "gram")
+        yield WideIterate(
             step=step,
             gram=new,
             kernel=kernel,
@@ -245,25 +225,24 @@ class _WideIterationStep:
             fit=fit,
             change=relative_change(new, gram),
             jitter=max(jitter for _, _, jitter in results),
-            seconds=_seconds_by_part(times),
+            seconds=dict(zip(parts, np.diff(times).tolist(), strict=True)),
             may_stop=weights.is_stationary,
         )
-
-    def _similarity(self, gram: WideGram, previous: Any) -> Any:
-        """Similarity of this step, given that of the previous one."""
-        graph, k = self.config.graph, self.config.n_neighbors
-        if graph is None or k == 0:
-            return None
-        if not isinstance(graph, str):
-            return graph
-        if graph == "fixed" and previous is not None:
-            return previous
-        return wide_similarity(gram, k, self.engine)
+        gram = new
 
 
-def _seconds_by_part(times: list[float]) -> dict[str, float]:
-    parts = ("graph", "kernel", "rows", "gram")
-    return dict(zip(parts, np.diff(times).tolist(), strict=True))
+def _similarity(
+    gram: WideGram, previous: Any, config: WideIterationConfig, engine: Engine
+) -> Any:
+    """Similarity of this step, given that of the previous one."""
+    graph, k = config.graph, config.n_neighbors
+    if graph is None or k == 0:
+        return None
+    if not isinstance(graph, str):
+        return graph
+    if graph == "fixed" and previous is not None:
+        return previous
+    return wide_similarity(gram, k, engine)
 
 
 @dataclass(frozen=True)
@@ -322,95 +301,26 @@ def compute_gram(operator: GramOperator, rank: int, start: Array | None) -> Wide
     )
 
 
-@dataclass(frozen=True)
-class WideThreads(Threads):
-    """Threads for a wide kernel: few blocks, and its own row functions.
-
-    `KernelModel` maps the row functions of a dense kernel over the blocks; `map`
-    replaces them by their counterparts in `WIDE_ROW_FUNCTIONS`.
-    """
-
-    @property
-    def compute_device(self) -> WideHostDevice:
-        """Memory of this process, without a check for n x n arrays."""
-        return WideHostDevice(self.n_jobs)
-
-    def choose_n_blocks(self, rows: int, columns: int) -> int | None:
-        """Few blocks, as many on every machine, so that sums are the same."""
-        return N_BLOCKS if rows * columns > SINGLE_BLOCK_MAX_ENTRIES else 1
-
-    def map(
-        self, function: Callable[..., R], blocks: Any, **shared: Any
-    ) -> Iterator[R]:
-        """``function(block, **shared)`` for every block, in block order."""
-        counterpart: Callable[..., Any] = WIDE_ROW_FUNCTIONS.get(function, function)
-        return super().map(counterpart, blocks, **shared)
-
-
-@dataclass(frozen=True)
-class WideHostDevice(HostDevice):
-    """Memory of this process, for fits without n x n arrays."""
-
-    def check_memory(self, n: int, itemsize: int) -> None:
-        """Accept any size: there are only thin and sparse arrays."""
-
-
-def make_wide_threads(engine: str | Engine) -> WideThreads:
-    """Threads for an engine or its name; other engines raise an error.
-
-    Examples
-    --------
-    >>> make_wide_threads("auto").n_jobs is None
-    True
-    """
+def pick_wide_engine(engine: str | Engine) -> Threads:
+    """Threads for an engine or its name; other engines raise an error."""
     if isinstance(engine, str) and engine in ("auto", "threads"):
-        return WideThreads()
+        return Threads()
     picked = pick_engine(engine, quiet=True)
     if not isinstance(picked, Threads):
         raise ValueError(
             "engine must be 'auto', 'threads' or a Threads object: wide kernels work "
             f"on threads only, got {engine!r}"
         )
-    return WideThreads(picked.n_jobs, picked.kernel, picked.reason)
+    return picked
 
 
-class WideCheckpointFile(CheckpointFile):
-    """Checkpoint file of a fit of a wide kernel.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The file, and how often it is written.
-    owner : mapping
-        Description of the fit; see `CheckpointFile`.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, owner: Mapping[str, Any]) -> None:
-        super().__init__(checkpoint, CHECKPOINT_KIND, owner)
-
-    def maybe_save_iterate(
-        self, iterate: WideIterate, history: History, last: bool = False
-    ) -> None:
-        """Write the state after a step if it is due or ``last``."""
-        self.maybe_save(
-            f"step {iterate.step}",
-            lambda: _pack_wide_iterate(iterate, history),
-            last=last,
-        )
-
-    def load_iterate(self) -> tuple[WideIterate, History] | None:
-        """State in the file, or None if there is no file."""
-        return self.load_step(_unpack_wide_iterate)
-
-
-def _pack_wide_iterate(iterate: WideIterate, history: History) -> CheckpointContents:
+def _pack_wide_iterate(iterate: WideIterate) -> CheckpointContents:
     """JSON header and arrays of a step."""
     header, arrays = wide_kernel_state(iterate.kernel)
     more = {f"gram/{name}": getattr(iterate.gram, name) for name in GRAM_FIELDS}
     if iterate.similarity is not None:
         more |= csr_to_arrays("similarity", iterate.similarity)
     own = {
-        "history": truncate_history(history, iterate.step),
         "rank": iterate.gram.rank,
         "fit": iterate.fit,
         "may_stop": iterate.may_stop,

@@ -18,8 +18,7 @@ from sklearn.base import clone
 import ncarl
 from ncarl import NCARL, BayesianNCARL, Threads
 from ncarl.blocks import cut_blocks
-from ncarl.core.rows import row_gram
-from ncarl.core.types import Kernel
+from ncarl.core.rows import Kernel, row_gram
 from ncarl.observations import Observations
 
 pytest.importorskip("distributed")
