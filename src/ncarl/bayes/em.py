@@ -15,8 +15,9 @@ solved in units of the noise, where ``s = 1``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -46,8 +47,9 @@ from ncarl.core.types import Array, LikelihoodSums
 from ncarl.dataset import Dataset, DataSummary
 from ncarl.engines.base import Engine, seconds_between
 from ncarl.exceptions import NotPositiveDefiniteError
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, History, drive
+from ncarl.fitting.loop import FitResult, Iterate, drive
 from ncarl.observations import Observations
 
 #: Over-relaxation grows by this factor after every step that raised the evidence.
@@ -61,6 +63,8 @@ INDEFINITE_START_MESSAGE = (
     "the prior and the noise make no kernel that can be worked with; use "
     "noise='per-column', dtype='float64', or another prior"
 )
+
+PARAM_NAMES = ("K", "noise", "mean")
 
 #: Rows of the co-observation kernel are weighted by ``(entries + this) ** -1/2``.
 ROW_RIDGE = 10.0
@@ -141,84 +145,63 @@ class EMState:
     params: GaussianParams  # of the next E-step
     unrelaxed_params: GaussianParams | None = None  # EM's own, if params are beyond
     step_length: float = 1.0  # of the step that led to params; 1 is EM's own
-    penalized: float = -math.inf  # penalized evidence before that step
-
-
-@dataclass(frozen=True)
-class EMIterate:
-    """A step of EM, for `ncarl.fitting.loop.drive`."""
-
-    step: int
-    estep: EStep
-    change: float
-    em_state: EMState
-    may_stop: bool = True
-    notes: dict[str, float] = field(default_factory=dict)
+    estep: EStep | None = None  # before that step; None at the start
 
     @property
-    def objective(self) -> float:
-        """Minus the penalized evidence."""
-        return -self.estep.penalized
-
-    @property
-    def jitter(self) -> float:
-        """Largest relative jitter of this step."""
-        return self.estep.jitter
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds of this step by part."""
-        return self.estep.seconds
+    def last_estep(self) -> EStep:
+        """The last E-step; there is one after every step."""
+        assert self.estep is not None
+        return self.estep
 
 
 def em_iterates(
-    rows: EMData, prior: Prior, em_state: EMState, step: int = 0
-) -> Iterator[EMIterate]:
+    rows: EMData, prior: Prior, state: EMState, step: int = 0
+) -> Iterator[Iterate[EMState]]:
     """Yield steps of EM; the penalized evidence never decreases.
 
     Steps are over-relaxed, by a factor that grows from step to step. If the evidence
     decreases, EM's own step is taken instead, which fails only at the limits of
     floating-point resolution: the iteration ends there.
     """
-    first, last = em_state.penalized == -math.inf, None
     while True:
-        relaxed = em_state.unrelaxed_params is not None
-        estep = _e_step_or_none(rows, prior, em_state.params, relaxed)
-        if relaxed and (
-            estep is None or not _evidence_increased(estep, em_state.penalized)
+        last, unrelaxed = state.estep, state.unrelaxed_params
+        estep: EStep | None = None
+        with suppress(NotPositiveDefiniteError):
+            relaxed = unrelaxed is not None
+            estep = e_step(rows, prior, state.params, check_definite=relaxed)
+        if estep is not None and not math.isfinite(estep.penalized):
+            estep = None
+        if unrelaxed is not None and (
+            estep is None or not _evidence_increased(estep, state.last_estep.penalized)
         ):
-            em_state = EMState(
-                em_state.unrelaxed_params or em_state.params,
-                None,
-                1.0,
-                em_state.penalized,
-            )
+            state = EMState(unrelaxed, None, 1.0, last)
             continue
         if estep is None:
             # Noise-free data: further steps are below floating-point resolution.
+            if last is None:
+                raise NotPositiveDefiniteError(INDEFINITE_START_MESSAGE)
             if step == 0:
-                if last is None:
-                    raise NotPositiveDefiniteError(INDEFINITE_START_MESSAGE)
-                yield EMIterate(1, last, 0.0, em_state, notes=_notes(last))
+                yield _make_iterate(1, state, 0.0)
             return
-        gain = (estep.penalized - em_state.penalized) / rows.n_observed
-        length = 1.0 if first else em_state.step_length * STEP_GROWTH
-        em_state, last = _extrapolate(rows, estep, length), estep
-        if not first:
+        length = 1.0 if last is None else state.step_length * STEP_GROWTH
+        state = _extrapolate(rows, estep, length)
+        if last is not None:
             step += 1
-            yield EMIterate(step, estep, abs(gain), em_state, notes=_notes(estep))
-        first = False
+            gain = (estep.penalized - last.penalized) / rows.n_observed
+            yield _make_iterate(step, state, abs(gain))
 
 
-def _e_step_or_none(
-    rows: EMData, prior: Prior, params: GaussianParams, check_definite: bool
-) -> EStep | None:
-    """E-step at ``params``; None if ``K`` is no longer positive definite."""
-    try:
-        estep = e_step(rows, prior, params, check_definite=check_definite)
-    except NotPositiveDefiniteError:
-        return None
-    return estep if math.isfinite(estep.penalized) else None
+def _make_iterate(step: int, state: EMState, change: float) -> Iterate[EMState]:
+    estep = state.last_estep
+    return Iterate(
+        step,
+        state,
+        objective=-estep.penalized,
+        change=change,
+        notes={"log_evidence": estep.evidence, "penalized_evidence": estep.penalized},
+        seconds=estep.seconds,
+        jitter=estep.jitter,
+    )
 
 
 def _evidence_increased(estep: EStep, previous: float) -> bool:
@@ -230,14 +213,9 @@ def _evidence_increased(estep: EStep, previous: float) -> bool:
 def _extrapolate(rows: EMData, estep: EStep, step_length: float) -> EMState:
     """The next state, over-relaxed if ``step_length`` is above 1."""
     if step_length <= 1.0:
-        return EMState(estep.next_params, None, step_length, estep.penalized)
+        return EMState(estep.next_params, None, step_length, estep)
     far = over_relax(estep.params, estep.next_params, step_length, rows.min_noise)
-    return EMState(far, estep.next_params, step_length, estep.penalized)
-
-
-def _notes(estep: EStep) -> dict[str, float]:
-    """Further columns of the history."""
-    return {"log_evidence": estep.evidence, "penalized_evidence": estep.penalized}
+    return EMState(far, estep.next_params, step_length, estep)
 
 
 def over_relax(
@@ -635,19 +613,71 @@ class EMProblem:
         max_iter: int,
         tol: float,
         observers: list[Any],
-        resume_from: tuple[EMState, int, History] | None = None,
-    ) -> FitResult[EMIterate]:
-        """Run EM from the start, or from a state with its step and history."""
-        if resume_from is None:
-            resume_from = EMState(self.initial_params()), 0, History()
-        em_state, step, history = resume_from
+        checkpoint: CheckpointFile | None = None,
+    ) -> FitResult[EMState]:
+        """Run EM; continue from the checkpoint if there is one."""
+
+        def start(last: Iterate[EMState] | None) -> Iterator[Iterate[EMState]]:
+            prior = self.make_prior(strength)
+            if last is None:
+                return em_iterates(self.rows, prior, EMState(self.initial_params()))
+            return em_iterates(self.rows, prior, last.state, last.step)
+
         return drive(
-            em_iterates(self.rows, self.make_prior(strength), em_state, step),
+            start,
             max_iter=max_iter,
             tol=tol,
             observers=observers,
-            history=history,
+            checkpoint=checkpoint,
+            pack=self._pack,
+            unpack=self._unpack,
         )
+
+    def _pack(self, state: EMState) -> CheckpointContents:
+        """A state as what JSON can hold, and NumPy arrays."""
+        estep, fetch = state.last_estep, self.engine.compute_device.to_numpy
+        header = {
+            "noisy": estep.params.noisy,
+            "step_length": state.step_length,
+            "evidence": estep.evidence,
+            "penalized": estep.penalized,
+            "jitter": estep.jitter,
+        }
+        params = {"last": estep.params, "next": state.params}
+        if state.unrelaxed_params is not None:
+            params["unrelaxed"] = state.unrelaxed_params
+        arrays = {
+            f"{name}/{part}": fetch(getattr(values, part))
+            for name, values in params.items()
+            for part in PARAM_NAMES
+        }
+        return header, arrays
+
+    def _unpack(
+        self, header: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> EMState:
+        """The state that a checkpoint holds."""
+        send, noisy = self.engine.compute_device.from_numpy, bool(header["noisy"])
+
+        def load_params(name: str) -> GaussianParams:
+            K, noise, mean = (
+                send(np.ascontiguousarray(arrays[f"{name}/{part}"]))
+                for part in PARAM_NAMES
+            )
+            return GaussianParams(K, noise, mean, noisy)
+
+        following = load_params("next")
+        relaxed = "unrelaxed/K" in arrays
+        unrelaxed = load_params("unrelaxed") if relaxed else None
+        estep = EStep(
+            load_params("last"),
+            unrelaxed or following,
+            evidence=float(header["evidence"]),
+            penalized=float(header["penalized"]),
+            jitter=float(header["jitter"]),
+            seconds={},
+        )
+        return EMState(following, unrelaxed, float(header["step_length"]), estep)
 
     def model(self, params: GaussianParams, *, to_host: bool = True) -> KernelModel:
         """The fitted model with given parameters; its kernel may stay on the device."""

@@ -2,7 +2,7 @@
 
 `BayesianFit` is the fit. Below it: `ValidationSplit` (held-out entries),
 `StrengthSearch` (strength of the prior and number of steps), `HeldOutPredictor` and
-`Blend` (weights of the sides and of the nearest rows), `StageCheckpointFile`.
+`Blend` (weights of the sides and of the nearest rows), `Stages` (the checkpoint).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from ncarl.bayes.em import (
-    EMIterate,
     EMProblem,
     EMState,
     EStep,
@@ -32,20 +31,14 @@ from ncarl.bayes.model import (
     effective_sample_size,
     find_row_neighbors,
 )
-from ncarl.blocks import cut_blocks
 from ncarl.core.linalg import mean_diagonal
 from ncarl.core.rows import Kernel, row_backend
 from ncarl.core.types import Array, Block
 from ncarl.dataset import Dataset, DataSummary, InMemoryDataset
 from ncarl.engines.base import Engine
-from ncarl.fitting.checkpoint import (
-    Checkpoint,
-    CheckpointContents,
-    CheckpointFile,
-    truncate_history,
-)
-from ncarl.fitting.kernel_model import KernelModel, predict_block_entries
-from ncarl.fitting.loop import FitResult, History, NoStepError
+from ncarl.fitting.checkpoint import CheckpointFile
+from ncarl.fitting.kernel_model import KernelModel
+from ncarl.fitting.loop import History, Iterate
 from ncarl.holdout import (
     HoldoutRows,
     hash_split,
@@ -92,11 +85,6 @@ MIN_WEIGHT = 0.02
 #: The nearest rows are used if they reduce the squared error by this fraction, and by
 #: so many times what is expected by chance.
 MIN_NEIGHBOR_GAIN, CHANCE_FACTOR = 4e-3, 6.0
-
-STAGES_KIND = "stages"
-#: Stage of a checkpoint that keeps the state of EM.
-EM_STAGE = "em"
-PARAM_NAMES = ("K", "noise", "mean")
 
 ArrayDict = dict[str, Any]
 #: Makes the observers of a run from its label.
@@ -184,10 +172,8 @@ class BayesianFit:
         Runs the work on rows.
     make_observers : callable
         Makes the observers of a run from its label.
-    checkpoint : Checkpoint or None
+    checkpoint : CheckpointFile or None
         The file that keeps the state.
-    owner : mapping
-        Data and parameters that a checkpoint must share.
     """
 
     def __init__(
@@ -199,15 +185,13 @@ class BayesianFit:
         engine: Engine,
         *,
         make_observers: ObserverFactory,
-        checkpoint: Checkpoint | None,
-        owner: Mapping[str, Any],
+        checkpoint: CheckpointFile | None,
     ) -> None:
         self.raw, self.transform = raw, transform
         self.config, self.model_configs = config, model_configs
         self.dataset = raw.map_values(transform)
         self.engine, self.make_observers = engine, make_observers
-        self.checkpoint, self.owner = checkpoint, owner
-        self.stage_checkpoint = StageCheckpointFile(checkpoint, owner)
+        self.checkpoint, self.stages = checkpoint, Stages(checkpoint)
 
     def run(self) -> BayesianFitResult:
         """Choose on held-out entries, then fit to all of them."""
@@ -217,7 +201,17 @@ class BayesianFit:
         if self.config.validation > 0.0:
             fraction, seed = self.config.validation, self.config.seed
             splits = make_validation_splits(self.raw, self.transform, fraction, seed)
-        best, errors_by_side, trials = self._run_searches(sides, splits)
+        best: dict[str, StrengthTrial] = {}
+        errors_by_side: dict[str, list[HeldOutErrors]] = {}
+        trials: list[dict[str, Any]] = []
+        for name in sides if splits else ():
+            if name == "rows" and self._can_skip_rows(errors_by_side, splits):
+                continue
+            # One search at a time, as each has its own copy of the data.
+            search = self._make_search(name, splits)
+            best[name] = search.select(self.config.strength)
+            errors_by_side[name] = search.held_out_errors(best[name])
+            trials += [{"side": name, **asdict(trial)} for trial in search.trials]
         if splits:
             sides = list(best)
         blend = self._fit_blend(errors_by_side, splits, sides)
@@ -240,25 +234,6 @@ class BayesianFit:
     def _is_auto(self) -> bool:
         """Whether parts that do not lower the held-out error are dropped."""
         return self.config.sides == "auto"
-
-    def _run_searches(
-        self, sides: list[str], splits: list[ValidationSplit]
-    ) -> tuple[
-        dict[str, StrengthTrial], dict[str, list[HeldOutErrors]], list[dict[str, Any]]
-    ]:
-        """The best trial of each side, its held-out errors by split, and all trials."""
-        best: dict[str, StrengthTrial] = {}
-        errors_by_side: dict[str, list[HeldOutErrors]] = {}
-        trials: list[dict[str, Any]] = []
-        for name in sides if splits else ():
-            if name == "rows" and self._can_skip_rows(errors_by_side, splits):
-                continue
-            # One search at a time, as each has its own copy of the data.
-            search = self._make_search(name, splits)
-            best[name] = search.select(self.config.strength)
-            errors_by_side[name] = search.held_out_errors(best[name])
-            trials += [{"side": name, **asdict(trial)} for trial in search.trials]
-        return best, errors_by_side, trials
 
     def _fit_blend(
         self,
@@ -304,7 +279,7 @@ class BayesianFit:
             self.engine,
             max_iter=self.config.max_iter,
             tol=self.config.tol,
-            stage_checkpoint=self.stage_checkpoint,
+            stages=self.stages,
             make_observers=self.make_observers,
             n_neighbors_grid=N_NEIGHBORS_GRID if with_neighbors else (),
         )
@@ -327,75 +302,25 @@ class BayesianFit:
             steps = min(steps, UNVALIDATED_STEPS)
         if trial is not None:
             strength, steps = trial.strength, trial.steps
-        result, params, evidence = self._run_em(problem, name, strength, steps)
+        file = self.checkpoint
+        with self.make_observers(name) as observers:
+            result = problem.run(
+                strength,
+                max_iter=steps,
+                tol=self.config.tol,
+                observers=observers,
+                checkpoint=file and file.for_part(name, "checkpoint"),
+            )
         converged = result.converged or result.last.step < steps
         return FittedSide(
-            model=problem.model(params),
+            model=problem.model(result.last.state.last_estep.params),
             strength=strength,
-            evidence=evidence,
+            evidence=result.last.state.last_estep.evidence,
             history=result.history,
             steps=result.last.step,
             converged=trial.converged if trial else converged or unvalidated,
             interrupted=result.interrupted,
         )
-
-    def _run_em(
-        self, problem: EMProblem, name: str, strength: float, steps: int
-    ) -> tuple[Any, GaussianParams, float]:
-        """Run EM for a side, resumed from its checkpoint; parameters and evidence."""
-        device, file = self.engine.compute_device, None
-        if self.checkpoint is not None:
-            file = StageCheckpointFile(self.checkpoint.for_part(name), self.owner)
-        resume_from = None
-        if file is not None and EM_STAGE in file.stages:
-            arrays = file.stages[EM_STAGE]
-            em_state, step, history, params, evidence = em_state_from_arrays(
-                arrays, device.from_numpy
-            )
-            converged = bool(arrays["converged"])
-            if step >= steps or converged:
-                result = _result_from_checkpoint(step, history, converged=converged)
-                return result, params, evidence
-            resume_from = em_state, step, history
-
-        def save(iterate: EMIterate, history: History, last: bool = False) -> None:
-            def make_arrays() -> ArrayDict:
-                state = em_state_to_arrays(iterate, history, device.to_numpy)
-                return {**state, "converged": iterate.change < self.config.tol}
-
-            if file is not None:
-                file.maybe_save_stage(EM_STAGE, iterate.step, make_arrays, last=last)
-
-        try:
-            with self.make_observers(name) as observers:
-                result = problem.run(
-                    strength,
-                    max_iter=steps,
-                    tol=self.config.tol,
-                    observers=[save, *observers],
-                    resume_from=resume_from,
-                )
-        except NoStepError:
-            if resume_from is None:
-                raise
-            # The state in the file was at the limit of floating-point resolution.
-            result = _result_from_checkpoint(step, history, converged=True)
-            return result, params, evidence
-        save(result.last, History(result.history), last=True)
-        estep = result.last.estep
-        return result, estep.params, estep.evidence
-
-
-@dataclass(frozen=True)
-class _LastStep:
-    step: int
-
-
-def _result_from_checkpoint(
-    step: int, history: History, *, converged: bool
-) -> FitResult[Any]:
-    """The result of a run whose last step is in a checkpoint."""
-    return FitResult(_LastStep(step), history.columns, converged=converged)
 
 
 def make_model_configs(
@@ -506,12 +431,13 @@ class _ValidationRun:
     curve: list[float] = field(default_factory=list)
     best_params: GaussianParams | None = None
 
-    def __call__(self, iterate: EMIterate, history: History) -> bool:
+    def __call__(self, iterate: Iterate[EMState], history: History) -> bool:
         """Record the error after a step; True ends the run."""
-        errors = self.predictor.errors(iterate.estep)
+        estep = iterate.state.last_estep
+        errors = self.predictor.errors(estep)
         self.curve.append(float(errors @ errors))
         if self.best_step == len(self.curve):
-            self.best_params = iterate.estep.params
+            self.best_params = estep.params
         least = self.curve[self.best_step - 1]
         if self.stop_on_rise and self.curve[-1] > least * (1.0 + 2 * EARLY_STOP_RISE):
             return True
@@ -558,8 +484,8 @@ class StrengthSearch:
         Runs the work on rows.
     max_iter, tol
         Most steps of a run, and the gain that ends it.
-    stage_checkpoint : StageCheckpointFile
-        The file that keeps results.
+    stages : Stages
+        Results of finished stages.
     make_observers : callable
         Makes the observers of a run from its label.
     n_neighbors_grid : tuple of int
@@ -575,13 +501,13 @@ class StrengthSearch:
         *,
         max_iter: int,
         tol: float,
-        stage_checkpoint: StageCheckpointFile,
+        stages: Stages,
         make_observers: ObserverFactory,
         n_neighbors_grid: tuple[int, ...] = (),
     ) -> None:
         self.name, self.splits, self.config, self.engine = name, splits, config, engine
         self.max_iter, self.tol = max_iter, tol
-        self.stage_checkpoint, self.make_observers = stage_checkpoint, make_observers
+        self.stages, self.make_observers = stages, make_observers
         self.n_neighbors_grid = n_neighbors_grid
         # The rows usually get the smaller weight and are expensive: one split.
         self.n_selection_splits = (
@@ -612,9 +538,26 @@ class StrengthSearch:
     def evaluate_strength(self, strength: float) -> StrengthTrial:
         """Run the splits for selection with one strength."""
         label = f"{self.name} {strength:.3g}"
-        arrays = self.stage_checkpoint(
-            f"trial {label}", lambda: self._run_trial(strength, label)
-        )
+        arrays = self.stages.get(f"trial {label}")
+        while arrays is None:
+            converged = True
+            self.runs = [self._make_run(k) for k in range(self.n_selection_splits)]
+            for run in self.runs:
+                with self.make_observers(label) as observers:
+                    result = run.predictor.problem.run(
+                        strength,
+                        max_iter=self.max_iter,
+                        tol=self.tol,
+                        observers=[run, *observers],
+                    )
+                if result.interrupted:
+                    raise KeyboardInterrupt
+                converged &= result.converged or result.last.step < self.max_iter
+            if self.use_float32 and not all(run.float32_suffices for run in self.runs):
+                self.use_float32 = False  # once more in double precision
+                self.predictors.clear()
+                continue
+            arrays = self.stages.put(f"trial {label}", self._summarize_runs(converged))
         self.use_float32 = bool(arrays["use_float32"])
         trial = StrengthTrial(
             strength,
@@ -626,13 +569,8 @@ class StrengthSearch:
         self.trials.append(trial)
         return trial
 
-    def _run_trial(self, strength: float, label: str) -> ArrayDict:
-        """Sum the error curves of the splits; the trial as arrays of a checkpoint."""
-        converged = self._run_splits(strength, label)
-        if self.use_float32 and not all(run.float32_suffices for run in self.runs):
-            self.use_float32 = False
-            self.predictors.clear()
-            converged = self._run_splits(strength, label)
+    def _summarize_runs(self, converged: bool) -> ArrayDict:
+        """Error curve of all splits together; its least error, and the rest."""
         length = max(len(run.curve) for run in self.runs)
         curves = [
             np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs
@@ -649,12 +587,6 @@ class StrengthSearch:
             "use_float32": self.use_float32,
         }
 
-    def _run_splits(self, strength: float, label: str) -> bool:
-        """Whether the runs of all splits ended before their last allowed step."""
-        self.runs = [self._make_run(k) for k in range(self.n_selection_splits)]
-        ended = [self._run_split(run, strength, label) for run in self.runs]
-        return all(ended)
-
     def _make_run(self, k: int) -> _ValidationRun:
         """A run of one split, whose data are prepared once."""
         split = self.splits[k]
@@ -667,33 +599,12 @@ class StrengthSearch:
             )
         return _ValidationRun(self.predictors[k], stop_on_rise=self.expensive)
 
-    def _run_split(self, run: _ValidationRun, strength: float, label: str) -> bool:
-        """Whether a run, observed by itself, ended before its last allowed step."""
-        result = self._run_em(run, strength, self.max_iter, [run], label)
-        return result.converged or result.last.step < self.max_iter
-
-    def _run_em(
-        self,
-        run: _ValidationRun,
-        strength: float,
-        steps: int,
-        observers: list[Any],
-        label: str,
-    ) -> FitResult[EMIterate]:
-        """Run EM on the training entries of a split."""
-        with self.make_observers(label) as more:
-            result = run.predictor.problem.run(
-                strength, max_iter=steps, tol=self.tol, observers=[*observers, *more]
-            )
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return result
-
     def held_out_errors(self, trial: StrengthTrial) -> list[HeldOutErrors]:
         """Errors of the side on the held-out entries of each calibration split."""
-        arrays = self.stage_checkpoint(
-            f"held out {self.name}", lambda: self._compute_held_out_errors(trial)
-        )
+        stage = f"held out {self.name}"
+        arrays = self.stages.get(stage)
+        if arrays is None:
+            arrays = self.stages.put(stage, self._compute_held_out_errors(trial))
         return [
             HeldOutErrors(
                 arrays[f"errors {k}"],
@@ -716,9 +627,16 @@ class StrengthSearch:
             reusable = run.curve and run.best_step == trial.steps
             params = run.best_params if reusable else None
             if params is None:
-                label = f"{self.name} again"
-                result = self._run_em(run, trial.strength, trial.steps, [], label)
-                params = result.last.estep.params
+                with self.make_observers(f"{self.name} again") as observers:
+                    result = run.predictor.problem.run(
+                        trial.strength,
+                        max_iter=trial.steps,
+                        tol=self.tol,
+                        observers=observers,
+                    )
+                if result.interrupted:
+                    raise KeyboardInterrupt
+                params = result.last.state.last_estep.params
             errors, stds = run.predictor.errors_and_stds(params)
             arrays |= {f"errors {k}": errors, f"stds {k}": stds}
             by_count = run.predictor.neighbor_errors(params, self.n_neighbors_grid)
@@ -769,9 +687,7 @@ class HeldOutPredictor:
         # Entries of a matrix are in the order of its rows.
         self.bounds = np.searchsorted(position, np.arange(len(distinct) + 1))
         rows = self.test_rows.take_rows(distinct)
-        self.blocks = engine.place(
-            cut_blocks(rows, engine.choose_n_blocks(*rows.shape))
-        )
+        self.blocks = engine.place(rows)
 
     def errors(self, estep: EStep) -> Array:
         """Errors of the predictions with the parameters of an E-step."""
@@ -826,9 +742,7 @@ def predict_centered_entries(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Positions in ``columns`` of the rows of a block, and ``y_i K_oj`` there."""
     block = row_backend(kind).shift_and_scale(block, offsets, scales)
-    places, sums, _ = predict_block_entries(
-        block, kernel=kernel, columns=columns, bounds=bounds, std=None, kind=kind
-    )
+    places, sums, _ = kernel.predict(block, columns, bounds, variances=False, kind=kind)
     return places, sums
 
 
@@ -969,135 +883,32 @@ def select_neighbor_correction(
     return best if enough else None
 
 
-class StageCheckpointFile:
-    """Checkpoint file with arrays by stage; a stage in the file is not recomputed.
+class Stages:
+    """Results of the finished stages of a fit, kept in a file if there is one."""
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint or None
-        The file, and how often an unfinished stage is written; None for no file.
-    owner : mapping
-        Data and parameters of the fit; see `CheckpointFile`.
-    """
+    def __init__(self, file: CheckpointFile | None) -> None:
+        self.file = file
+        self.results: dict[str, ArrayDict] = {}
+        kept = None if file is None else file.load()
+        if file is not None and kept is not None:
+            with file.corrupt_on_error():
+                for name, array in kept[1].items():
+                    stage, _, part = name.rpartition(":")
+                    self.results.setdefault(stage, {})[part] = array
+                file.position = f"the stage {list(self.results)[-1]!r}"
 
-    def __init__(self, checkpoint: Checkpoint | None, owner: Mapping[str, Any]) -> None:
-        self.file = (
-            None
-            if checkpoint is None
-            else CheckpointFile(checkpoint, STAGES_KIND, owner)
-        )
-        self.stages: dict[str, ArrayDict] = {}
-        kept = None if self.file is None else self.file.load()
-        if self.file is not None and kept is not None:
-            for name, array in kept[1].items():
-                stage, _, part = name.rpartition(":")
-                self.stages.setdefault(stage, {})[part] = array
-            with self.file.corrupt_on_error():
-                self.file.position = _describe_progress(self.stages)
+    def get(self, stage: str) -> ArrayDict | None:
+        """The result of a stage; None if it is not finished."""
+        return self.results.get(stage)
 
-    def __call__(self, stage: str, compute: Callable[[], ArrayDict]) -> ArrayDict:
-        """The arrays of a stage, from the file or from ``compute``."""
-        if stage not in self.stages:
-            self.stages[stage] = _as_arrays(compute())
-            if self.file is not None:
-                self.file.save(
-                    _describe_progress(self.stages), {}, _flatten(self.stages)
-                )
-        return self.stages[stage]
-
-    def maybe_save_stage(
-        self,
-        stage: str,
-        step: int,
-        compute: Callable[[], ArrayDict],
-        *,
-        last: bool = False,
-    ) -> None:
-        """Write an unfinished stage if that is due, or if it is the last step.
-
-        Parameters
-        ----------
-        stage : str
-            The stage.
-        step : int
-            Steps made so far.
-        compute : callable
-            Returns the arrays, one of which is ``step``.
-        last : bool
-            Whether the stage ends here.
-        """
-
-        def make_contents() -> CheckpointContents:
-            self.stages.pop(stage, None)  # frees its arrays
-            return {}, _flatten({**self.stages, stage: _as_arrays(compute())})
-
+    def put(self, stage: str, values: ArrayDict) -> ArrayDict:
+        """Keep the result of a stage."""
+        self.results[stage] = {name: np.asarray(v) for name, v in values.items()}
         if self.file is not None:
-            self.file.maybe_save(f"step {step}", make_contents, last=last)
-
-
-def _as_arrays(values: ArrayDict) -> ArrayDict:
-    """Arrays and numbers, all as arrays."""
-    return {name: np.asarray(value) for name, value in values.items()}
-
-
-def _flatten(stages: Mapping[str, ArrayDict]) -> ArrayDict:
-    """The arrays of all stages by the names they have in a file."""
-    return {
-        f"{stage}:{name}": array
-        for stage, arrays in stages.items()
-        for name, array in arrays.items()
-    }
-
-
-def _describe_progress(stages: Mapping[str, ArrayDict]) -> str:
-    """The position of a fit with these stages, for messages."""
-    stage = list(stages)[-1]
-    step = stages[stage].get("step")
-    return f"the stage {stage!r}" if step is None else f"step {int(step)}"
-
-
-def em_state_to_arrays(
-    iterate: EMIterate, history: History, fetch: Callable[[Any], Array]
-) -> ArrayDict:
-    """A step of EM as arrays, from which it can be resumed."""
-    em_state, columns = iterate.em_state, truncate_history(history, iterate.step)
-    arrays: ArrayDict = {"step": iterate.step, "noisy": em_state.params.noisy}
-    arrays |= {"step_length": em_state.step_length, "penalized": em_state.penalized}
-    params_by_name = {
-        "next": em_state.params,
-        "unrelaxed": em_state.unrelaxed_params,
-        "last": iterate.estep.params,
-    }
-    for name, params in params_by_name.items():
-        if params is not None:
-            arrays |= {f"{name}/{a}": fetch(getattr(params, a)) for a in PARAM_NAMES}
-    arrays["evidence"] = iterate.estep.evidence
-    return arrays | {f"history/{name}": column for name, column in columns.items()}
-
-
-def em_state_from_arrays(
-    arrays: Mapping[str, Any], send: Callable[[Array], Any]
-) -> tuple[EMState, int, History, GaussianParams, float]:
-    """EM state, steps made, history, parameters of the last step, their evidence."""
-
-    def load_params(name: str) -> GaussianParams | None:
-        if f"{name}/K" not in arrays:
-            return None
-        K, noise, mean = (
-            send(np.ascontiguousarray(arrays[f"{name}/{a}"])) for a in PARAM_NAMES
-        )
-        return GaussianParams(K, noise, mean, bool(arrays["noisy"]))
-
-    following, params = load_params("next"), load_params("last")
-    assert following is not None
-    assert params is not None
-    length, penalized = float(arrays["step_length"]), float(arrays["penalized"])
-    history = History(
-        {
-            name.removeprefix("history/"): np.asarray(column).tolist()
-            for name, column in arrays.items()
-            if name.startswith("history/")
-        }
-    )
-    em_state = EMState(following, load_params("unrelaxed"), length, penalized)
-    return em_state, int(arrays["step"]), history, params, float(arrays["evidence"])
+            arrays = {
+                f"{stage}:{name}": array
+                for stage, result in self.results.items()
+                for name, array in result.items()
+            }
+            self.file.save(f"the stage {stage!r}", {}, arrays)
+        return self.results[stage]

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -295,7 +295,7 @@ def in_order(
     n_ahead: int,
     result: Callable[[Any], Any] = Future.result,
     cancel: Callable[[Iterable[Any]], object] | None = None,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Results of futures in order, of which at most ``n_ahead`` wait at a time.
 
     ``futures`` submits its work when it is iterated. What is still waiting at the end

@@ -49,7 +49,7 @@ from ncarl.estimators.validation import (
 )
 from ncarl.exceptions import NumericalWarning
 from ncarl.fitting.loop import FitResult, History, Iterate, StepInfo
-from ncarl.fitting.ncarl import KernelIterate, Settings
+from ncarl.fitting.ncarl import KernelState, Settings
 from ncarl.holdout import random_split
 from ncarl.io import RowSource, open_rows, open_sink, prefetch
 from ncarl.io.base import float_dtype, is_frame, is_polars, observations_from_dense
@@ -745,10 +745,10 @@ def progress_callbacks(
     """
     with progress_bar(progress, max_iter, label) as advance:
 
-        def show(iterate: Iterate, history: History) -> None:
+        def show(iterate: Iterate[Any], history: History) -> None:
             advance(f"change {iterate.change:.1e}")
 
-        def call(iterate: Iterate, history: History) -> object:
+        def call(iterate: Iterate[Any], history: History) -> object:
             assert callback is not None
             return callback(
                 StepInfo(
@@ -764,7 +764,7 @@ def progress_callbacks(
 
 
 def warn_if_not_converged(
-    name: str, settings: Settings, result: FitResult[KernelIterate]
+    name: str, settings: Settings, result: FitResult[KernelState]
 ) -> None:
     """Warn of jitter that was added, and of a fit that did not converge."""
     jitter = max(result.history["jitter"], default=0.0)

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ncarl.containers import validate_observations
 from ncarl.core.types import Array
+from ncarl.dataset import InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
 from ncarl.estimators.base import (
@@ -34,10 +35,9 @@ from ncarl.estimators.validation import (
     check_checkpoint,
     check_local_engine,
     check_positions,
-    digest,
     is_matrix,
+    open_checkpoint,
 )
-from ncarl.fitting.checkpoint import Checkpoint
 from ncarl.fitting.loop import FitResult
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.holdout import random_split
@@ -48,7 +48,6 @@ from ncarl.solvers.base import (
     CONTINUATION_TOL,
     DenseProblem,
     Solver,
-    SolverCheckpointFile,
     SolverResult,
     SolverStep,
     SparseEntries,
@@ -59,15 +58,6 @@ from ncarl.solvers.proximal import ProximalGradient
 from ncarl.solvers.soft_impute import SoftImputeALS
 from ncarl.validation import check_choice, check_flag, check_integer, check_number
 
-#: Parameters that do not change the problem that a run solves.
-RESULT_NEUTRAL_PARAMS = (
-    "engine",
-    "max_iter",
-    "tol",
-    "progress",
-    "callback",
-    "checkpoint",
-)
 #: Ratio of consecutive strengths of a path, and the maximum number of them.
 PATH_DECAY, MAX_PATH_LENGTH = 0.7, 40
 #: A path ends once this many strengths that raised the rank have not improved on the
@@ -131,8 +121,10 @@ class MatrixEstimator(BaseCompleter):
         max_iter, tol = self._check_all_params()
         engine = pick_engine(check_local_engine(self.engine, type(self).__name__))
         observed = self._read_training_matrix(X)
-        file = self._open_checkpoint(observed, engine)
-        search_state = {} if file is None else file.search_state
+        checkpoint, search_state = open_checkpoint(self, InMemoryDataset(observed)), {}
+        if checkpoint is not None and (saved := checkpoint.load()) is not None:
+            with checkpoint.corrupt_on_error():
+                search_state = saved[0]["search_state"]
         data = self._preprocess(observed)
         for name in ("gap_", "dual_"):  # of an earlier fit; not every solver sets them
             self.__dict__.pop(name, None)
@@ -147,7 +139,9 @@ class MatrixEstimator(BaseCompleter):
                 tol=tol,
                 scale=data.value_unit(solver.degree),
                 observers=observers,
-                checkpoint=file,
+                checkpoint=checkpoint,
+                device=engine.compute_device,
+                search_state=search_state,
             )
         self._to_user_units(result.history, data, solver.degree)
         self._set_fitted_attributes(
@@ -227,28 +221,6 @@ class MatrixEstimator(BaseCompleter):
             )
         return DenseProblem.from_observations(data.residuals, engine.compute_device)
 
-    def _open_checkpoint(
-        self, observed: Observations, engine: Engine
-    ) -> SolverCheckpointFile | None:
-        """The checkpoint of the fit, loaded if it exists; None if there is none."""
-        if self.checkpoint is None:
-            return None
-        owner = {
-            "class": type(self).__name__,
-            **{
-                name: digest(value)
-                for name, value in self.get_params(deep=False).items()
-                if name not in RESULT_NEUTRAL_PARAMS
-            },
-            "shape": list(observed.shape),
-            "data": observed.fingerprint(),
-        }
-        file = SolverCheckpointFile(
-            Checkpoint.coerce(self.checkpoint), owner, engine.compute_device
-        )
-        file.load_state()
-        return file
-
     def _to_user_units(
         self, history: dict[str, list[float]], data: PreprocessedData, degree: float
     ) -> None:
@@ -263,7 +235,7 @@ class MatrixEstimator(BaseCompleter):
         observed: Observations,
         data: PreprocessedData,
         solution: SolverResult,
-        result: FitResult[SolverStep],
+        result: FitResult[Any],
     ) -> None:
         self.model_ = self._make_model(data, solution, observed)
         for name, value in solution.extras.items():
@@ -280,7 +252,7 @@ class MatrixEstimator(BaseCompleter):
         self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
 
     def _check_convergence(
-        self, result: FitResult[SolverStep], max_iter: int, tol: float
+        self, result: FitResult[Any], max_iter: int, tol: float
     ) -> Self:
         """Re-raise Ctrl-C; warn if the solver did not converge."""
         if result.interrupted:

@@ -38,12 +38,11 @@ from ncarl.estimators.validation import (
     check_noise,
     check_positions,
     check_prior,
-    digest,
     make_fit_config,
     make_missing_indicator,
     mark_missing,
+    open_checkpoint,
 )
-from ncarl.fitting.checkpoint import Checkpoint
 from ncarl.fitting.loop import StepInfo
 from ncarl.observations import Observations
 from ncarl.validation import check_fraction, check_integer
@@ -290,10 +289,6 @@ class BayesianNCARL(KernelEstimator):
         model_configs = make_model_configs(
             prior=prior, center=self.center or "none", noise=noise, dtype=self.dtype
         )
-        checkpoint, owner = None, {}
-        if self.checkpoint is not None:
-            checkpoint = Checkpoint.coerce(self.checkpoint)
-            owner = self._checkpoint_owner(dataset, config, prior, scaled)
         result = BayesianFit(
             dataset,
             scaler.transform,
@@ -301,8 +296,16 @@ class BayesianNCARL(KernelEstimator):
             model_configs,
             engine,
             make_observers=self._make_observers,
-            checkpoint=checkpoint,
-            owner=owner,
+            checkpoint=open_checkpoint(
+                self,
+                dataset,
+                "stages",
+                prior=prior,
+                sides=config.sides,
+                scale=scaled,
+                tol=config.tol,
+                max_iter=config.max_iter,
+            ),
         ).run()
         bounds = fit_value_bounds(
             dataset, clip, rounded=self.rounding is not None, by_column=scaled
@@ -501,28 +504,6 @@ class BayesianNCARL(KernelEstimator):
         most = int(self.max_iter)
         with progress_callbacks(self.progress, self.callback, most, label) as seen:
             yield list(seen)
-
-    def _checkpoint_owner(
-        self, dataset: Dataset, config: FitConfig, prior: Any, scaled: bool
-    ) -> dict[str, Any]:
-        """Data and parameters that a checkpoint must share, as JSON can hold them."""
-        noise = self.noise if isinstance(self.noise, str) else float(self.noise)
-        return {
-            "class": type(self).__name__,
-            "prior": digest(prior),
-            "prior_strength": "auto" if config.strength is None else config.strength,
-            "center": self.center,
-            "noise": noise,
-            "sides": config.sides,
-            "validation": config.validation,
-            "random_state": config.seed,
-            "scaled": scaled,
-            "dtype": self.dtype,
-            "tol": config.tol,
-            "max_iter": config.max_iter,
-            "shape": list(dataset.summary.shape),
-            "data": dataset.fingerprint(),
-        }
 
     def _set_fitted_attributes(
         self, data: TrainingData, result: BayesianFitResult

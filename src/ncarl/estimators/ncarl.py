@@ -27,17 +27,16 @@ from ncarl.estimators.validation import (
     ORIENTATIONS,
     check_graph_size,
     check_run_options,
-    checkpoint_owner,
     make_settings,
     no_entries_message,
+    open_checkpoint,
 )
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import FitResult, StepInfo
 from ncarl.fitting.ncarl import (
-    KernelIterate,
     KernelProblem,
+    KernelState,
     Settings,
-    make_kernel_checkpoint,
 )
 from ncarl.io import RowSource
 from ncarl.observations import Observations
@@ -220,7 +219,7 @@ class KernelEstimator(BaseCompleter):
         data: TrainingData,
         problem: KernelProblem,
         settings: Settings,
-        result: FitResult[KernelIterate],
+        result: FitResult[KernelState],
     ) -> Self:
         """Set the fitted attributes from a run."""
         self.model_ = problem.model(settings, result)
@@ -407,11 +406,8 @@ class NCARL(KernelEstimator):
             engine,
             keep_empty=self._keep_empty_columns(),
         )
-        checkpoint = None
-        if self.checkpoint is not None:
-            checkpoint = make_kernel_checkpoint(
-                self.checkpoint, dataset, self._checkpoint_owner()
-            )
+        orientation = "rows" if self.transposed_ else "columns"
+        checkpoint = open_checkpoint(self, dataset, orientation=orientation)
         with progress_callbacks(
             self.progress, self.callback, settings.max_iter, "NCARL"
         ) as observers:
@@ -432,13 +428,3 @@ class NCARL(KernelEstimator):
             max_iter=self.max_iter,
             tol=self.tol,
         )
-
-    def _checkpoint_owner(self) -> dict[str, Any]:
-        """Parameters that a checkpoint must share, as JSON can hold them."""
-        return {
-            "alpha": float(self.alpha),
-            "n_neighbors": int(self.n_neighbors),
-            "gamma": None if self.gamma is None else float(self.gamma),
-            "center": self.center,
-            **checkpoint_owner(self),
-        }

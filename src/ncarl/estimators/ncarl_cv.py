@@ -7,7 +7,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -24,12 +24,12 @@ from ncarl.estimators.persistence import to_builtin
 from ncarl.estimators.validation import (
     check_graph_size,
     check_run_options,
-    checkpoint_owner,
     make_settings,
+    open_checkpoint,
 )
-from ncarl.fitting.checkpoint import Checkpoint, CheckpointFile
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.loop import StepInfo
-from ncarl.fitting.ncarl import KernelProblem, Settings, make_kernel_checkpoint
+from ncarl.fitting.ncarl import KernelProblem, Settings
 from ncarl.holdout import random_split
 from ncarl.metrics import relative_rmse
 from ncarl.observations import Observations
@@ -85,6 +85,11 @@ class GridResults:
             grams,
         )
 
+    @property
+    def position(self) -> str:
+        """The position of the search, for messages."""
+        return f"point {len(self.errors)} of the search"
+
     def cv_results(self, points: list[GridPoint]) -> dict[str, Any]:
         """The results as columns, as ``cv_results_`` of scikit-learn's searches."""
         errors = np.asarray(self.errors)
@@ -136,84 +141,42 @@ def fit_grid(
     score_point: PointScorer,
     *,
     on_point: Callable[[GridPoint, float], None],
-    checkpoint: SearchCheckpointFile | None,
+    checkpoint: CheckpointFile | None,
+    fetch: Callable[[Array], Array],
 ) -> GridResults:
-    """Fit every point, warm-started from the one before it on its path."""
-    table = checkpoint.load_results() if checkpoint else GridResults()
+    """Fit every point, warm-started from the one before it on its path.
+
+    ``fetch`` copies an array of the device to a NumPy array, for the checkpoint.
+    """
+    results = GridResults()
+    if checkpoint is not None and (kept := checkpoint.load()) is not None:
+        header, arrays = kept
+        with checkpoint.corrupt_on_error():
+            kept_grams = [arrays[f"gram/{k}"] for k in range(len(arrays))]
+            results = GridResults(**header["results"], grams=kept_grams)
+        checkpoint.position = results.position
+
+    def make_contents() -> CheckpointContents:
+        columns = asdict(replace(results, grams=None))
+        del columns["grams"]
+        arrays = {f"gram/{k}": fetch(g) for k, g in enumerate(results.grams or ())}
+        return {"results": columns}, arrays
+
     try:
-        for k in range(len(table.errors), len(points)):
+        for k in range(len(results.errors), len(points)):
             point = points[k]
             warm = k > 0 and point.same_path(points[k - 1])
             start = time.perf_counter()
-            error, steps, grams = score_point(point, table.grams if warm else None)
-            table = table.with_point(error, steps, time.perf_counter() - start, grams)
-            if checkpoint:
-                checkpoint.maybe_save_results(table)
+            error, steps, grams = score_point(point, results.grams if warm else None)
+            seconds = time.perf_counter() - start
+            results = results.with_point(error, steps, seconds, grams)
+            if checkpoint is not None:
+                checkpoint.maybe_save(results.position, make_contents)
             on_point(point, error)
-    except KeyboardInterrupt:
-        if checkpoint:
-            checkpoint.maybe_save_results(table, last=True)
-        raise
-    if checkpoint:
-        checkpoint.maybe_save_results(table, last=True)
-    return table
-
-
-class SearchCheckpointFile(CheckpointFile):
-    """Checkpoint file of a grid search.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The file, and how often it is written.
-    owner : mapping
-        Data and parameters of the search; see `CheckpointFile`.
-    fetch : callable
-        Copies an array to a NumPy array.
-    """
-
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        owner: Mapping[str, Any],
-        fetch: Callable[[Array], Array],
-    ) -> None:
-        super().__init__(checkpoint, SEARCH_KIND, owner)
-        self.fetch = fetch
-
-    def load_results(self) -> GridResults:
-        """The results in the file; empty ones without a file."""
-        kept = self.load()
-        if kept is None:
-            return GridResults()
-        header, arrays = kept
-        with self.corrupt_on_error():
-            columns = header["table"]
-            grams = [arrays[f"gram/{k}"] for k in range(len(arrays))]
-            table = GridResults(**columns, grams=grams)
-        self.position = _describe_progress(table)
-        return table
-
-    def maybe_save_results(self, results: GridResults, *, last: bool = False) -> None:
-        """Write the results if that is due, or if the search ends here."""
-        if results.errors and self.is_due(_describe_progress(results), last=last):
-            self.save_results(results)
-
-    def save_results(self, results: GridResults) -> None:
-        """Write the results in place of the earlier ones."""
-        columns = {
-            "errors": results.errors,
-            "steps": results.steps,
-            "seconds": results.seconds,
-        }
-        grams = enumerate(results.grams or ())
-        arrays = {f"gram/{k}": self.fetch(gram) for k, gram in grams}
-        self.save(_describe_progress(results), {"table": columns}, arrays)
-
-
-def _describe_progress(results: GridResults) -> str:
-    """The position of a search, for messages."""
-    return f"point {len(results.errors)} of the search"
+    finally:  # by an interruption too
+        if checkpoint is not None and results.errors:
+            checkpoint.maybe_save(results.position, make_contents, last=True)
+    return results
 
 
 def make_splits(
@@ -262,7 +225,7 @@ class HoldoutScorer:
             truths.append(self._to_score_units(kept, j, hidden.values))
             guesses.append(self._to_score_units(kept, j, guess))
             steps = max(steps, result.last.step)
-            ends.append(result.last.gram)
+            ends.append(result.last.state.gram)
         error = relative_rmse(np.concatenate(truths), np.concatenate(guesses))
         return error, steps, ends
 
@@ -405,12 +368,7 @@ class NCARLCV(KernelEstimator):
         best = self._select_point(points, observed, engine)
         settings = self._settings(best)
         problem = self._make_problem(observed, best.center, engine)
-        checkpoint = None
-        if self.checkpoint is not None:
-            part = Checkpoint.coerce(self.checkpoint).for_part("fit")
-            checkpoint = make_kernel_checkpoint(
-                part, data.dataset, self._checkpoint_owner([best])
-            )
+        checkpoint = self._open_checkpoint(observed, "checkpoint", part="fit")
         with progress_callbacks(
             self.progress, self.callback, settings.max_iter, "fit"
         ) as observers:
@@ -434,14 +392,6 @@ class NCARLCV(KernelEstimator):
                 points[:1], GridResults([float("nan")], [0], [0.0])
             )
             return points[0]
-        file = None
-        if self.checkpoint is not None:
-            data = {"shape": list(observed.shape), "data": observed.fingerprint()}
-            owner = {**self._checkpoint_owner(points), **data}
-            fetch = engine.compute_device.to_numpy
-            file = SearchCheckpointFile(
-                Checkpoint.coerce(self.checkpoint), owner, fetch
-            )
         scorer = HoldoutScorer(
             splits,
             lambda kept, center: self._make_problem(kept, center, engine),
@@ -454,7 +404,8 @@ class NCARLCV(KernelEstimator):
                 points,
                 scorer,
                 on_point=lambda point, error: advance(f"error {error:.4f}"),
-                checkpoint=file,
+                checkpoint=self._open_checkpoint(observed, "search"),
+                fetch=engine.compute_device.to_numpy,
             )
         return self._set_search_attributes(points, table)
 
@@ -532,16 +483,21 @@ class NCARLCV(KernelEstimator):
             tol=float(self.search_tol),
         )
 
-    def _checkpoint_owner(self, points: list[GridPoint]) -> dict[str, Any]:
-        """Parameters that a checkpoint must share, as JSON can hold them."""
-        return {
-            "grid": [asdict(point) for point in points],
-            "validation": float(self.validation),
-            "search_iter": int(self.search_iter),
-            "search_tol": float(self.search_tol),
-            "random_state": int(self.random_state),
-            **checkpoint_owner(self),
-        }
+    def _open_checkpoint(
+        self, observed: Observations, kind: str, part: str | None = None
+    ) -> CheckpointFile | None:
+        """The checkpoint of the search, or of the fit at its best point."""
+        return open_checkpoint(
+            self,
+            InMemoryDataset(observed),
+            kind,
+            part,
+            alphas=self._grid_values("alphas"),
+            gammas=self._grid_values("gammas"),
+            n_neighbors=self._grid_values("n_neighbors"),
+            centers=self._center_grid(),
+            orientation="rows" if self.transposed_ else "columns",
+        )
 
     def _extra_state(self) -> dict[str, Any]:
         """The search as JSON can hold it, for a saved model."""

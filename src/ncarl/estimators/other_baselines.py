@@ -21,7 +21,6 @@ from ncarl.observations import Observations
 from ncarl.solvers.base import (
     Solver,
     SolverResult,
-    SolverStep,
 )
 from ncarl.solvers.bias import BiasSolver
 from ncarl.solvers.factored import default_rank
@@ -483,7 +482,7 @@ class LRFD(MatrixEstimator):
         observed: Observations,
         data: PreprocessedData,
         solution: SolverResult,
-        result: FitResult[SolverStep],
+        result: FitResult[Any],
     ) -> None:
         super()._set_fitted_attributes(observed, data, solution, result)
         if self.lam_ is None:

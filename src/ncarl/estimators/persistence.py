@@ -20,6 +20,7 @@ from ncarl.core.rows import Kernel
 from ncarl.core.types import Array
 from ncarl.estimators.validation import is_pandas_na
 from ncarl.exceptions import BrokenFileError
+from ncarl.fitting.checkpoint import csr_from_arrays, csr_to_arrays
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.io.files import read_archive, write_archive
 from ncarl.observations import Observations
@@ -62,13 +63,13 @@ def estimator_state(
     arrays |= model_arrays
     arrays |= {f"history/{name}": col for name, col in estimator.history_.items()}
     if estimator._has_graph:
-        arrays |= _csr_to_arrays("similarity", estimator.similarity_)
+        arrays |= csr_to_arrays("similarity", estimator.similarity_)
     arrays["unidentified_rows"] = estimator.unidentified_rows_
     arrays["unidentified_columns"] = estimator.unidentified_columns_
     if hasattr(estimator, "feature_names_in_"):
         arrays["feature_names"] = np.asarray(estimator.feature_names_in_, dtype=str)
     if training_data:
-        arrays |= _csr_to_arrays("training", estimator._training_entries().to_csr())
+        arrays |= csr_to_arrays("training", estimator._training_entries().to_csr())
     return header, arrays
 
 
@@ -119,7 +120,7 @@ def estimator_from_state(header: dict[str, Any], arrays: dict[str, Array]) -> An
     params = dict(header["params"])
     params |= {name: arrays[name] for name in ARRAY_PARAMS if name in arrays}
     packed = [name for name in ARRAY_PARAMS if f"{name}/data" in arrays]
-    params |= {name: _csr_from_arrays(name, arrays) for name in packed}
+    params |= {name: csr_from_arrays(name, arrays) for name in packed}
     estimator = getattr(ncarl, header["class"])(**_lists_to_tuples(params))
     estimator._set_model_state(header["model"], arrays)
     for name, value in header["scalars"].items():
@@ -130,13 +131,13 @@ def estimator_from_state(header: dict[str, Any], arrays: dict[str, Array]) -> An
         if name.startswith("history/")
     }
     if estimator._has_graph:
-        estimator.similarity_ = _csr_from_arrays("similarity", arrays)
+        estimator.similarity_ = csr_from_arrays("similarity", arrays)
     estimator.unidentified_rows_ = arrays["unidentified_rows"]
     estimator.unidentified_columns_ = arrays["unidentified_columns"]
     estimator.n_features_in_ = header["n_features_in"]
     if "feature_names" in arrays:
         estimator.feature_names_in_ = arrays["feature_names"].astype(object)
-    kept = _csr_from_arrays("training", arrays) if "training/data" in arrays else None
+    kept = csr_from_arrays("training", arrays) if "training/data" in arrays else None
     estimator.training_ = None if kept is None else Observations.from_sparse(kept)
     if header["extra"]:
         estimator._set_extra_state(header["extra"])
@@ -154,7 +155,7 @@ def _split_params(estimator: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     for name in ARRAY_PARAMS:
         given = params.get(name)
         if sparse.issparse(given):
-            arrays |= _csr_to_arrays(name, sparse.csr_array(given))
+            arrays |= csr_to_arrays(name, sparse.csr_array(given))
             del params[name]
         elif given is not None and not isinstance(given, str):
             arrays[name] = np.asarray(given)
@@ -224,24 +225,6 @@ def kernel_model_from_state(
         fallback=arrays[prefix + "fallback"],
         dtype=header["dtype"],
     )
-
-
-def _csr_to_arrays(name: str, matrix: Any) -> dict[str, Array]:
-    """A CSR matrix as named arrays."""
-    return {
-        f"{name}/data": matrix.data,
-        f"{name}/indices": matrix.indices,
-        f"{name}/indptr": matrix.indptr,
-        f"{name}/shape": np.asarray(matrix.shape),
-    }
-
-
-def _csr_from_arrays(name: str, arrays: dict[str, Array]) -> Any:
-    """The CSR matrix that named arrays hold."""
-    data, indices, indptr, shape = (
-        arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr", "shape")
-    )
-    return sparse.csr_array((data, indices, indptr), shape=tuple(int(s) for s in shape))
 
 
 def two_sided_state(model: TwoSidedModel) -> tuple[dict[str, Any], dict[str, Array]]:

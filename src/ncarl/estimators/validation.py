@@ -17,6 +17,8 @@ from scipy import sparse
 from ncarl.bayes.selection import FitConfig
 from ncarl.containers import as_source, validate_observations
 from ncarl.core.types import Array
+from ncarl.dataset import Dataset
+from ncarl.fitting.checkpoint import Checkpoint, CheckpointFile
 from ncarl.fitting.ncarl import Settings
 from ncarl.io import RowSource
 from ncarl.io.base import float_dtype, is_frame, is_polars
@@ -44,6 +46,13 @@ MissingMarker = int | float | str | None
 #: Prefix of the names of indicator columns, as scikit-learn has it.
 INDICATOR_PREFIX = "missingindicator_"
 GRAPH_HINT = "; set graph=None or alpha=0 to switch the graph off"
+
+#: Parameters that a fit may change when it resumes from a checkpoint: they say where
+#: it runs, when it stops, and what is done with its result.
+RESULT_NEUTRAL_PARAMS = (
+    "engine", "max_iter", "tol", "progress", "callback", "checkpoint", "clip",
+    "rounding", "missing_values", "add_indicator", "keep_empty_features",
+)  # fmt: skip
 
 
 def check_graph(graph: Any) -> Any:
@@ -146,23 +155,42 @@ def digest(value: Any) -> Any:
         return value.item()
     if isinstance(value, list | tuple):
         return [digest(item) for item in value]
-    dense = value.toarray() if sparse.issparse(value) else value
-    content = np.ascontiguousarray(dense).tobytes()
+    if sparse.issparse(value):
+        csr = sparse.csr_array(value)
+        return [digest(part) for part in (csr.data, csr.indices, csr.indptr)]
+    content = np.ascontiguousarray(value).tobytes()
     return f"given, sha256 {hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def checkpoint_owner(estimator: Any) -> dict[str, Any]:
-    """Parameters of `NCARL` and `NCARLCV` that a checkpoint must share."""
-    graph = check_graph(estimator.graph)
-    return {
-        "class": type(estimator).__name__,
-        "graph": digest(graph),
-        "weights": estimator.weights,
-        "delta": float(estimator.delta),
-        "scale": estimator.scale,
-        "orientation": "rows" if estimator.transposed_ else "columns",
-        "dtype": estimator.dtype,
+def open_checkpoint(
+    estimator: Any,
+    dataset: Dataset,
+    kind: str = "checkpoint",
+    part: str | None = None,
+    **resolved: Any,
+) -> CheckpointFile | None:
+    """The checkpoint file of a fit, or of a part of it; None if there is none.
+
+    A file belongs to data and parameters. ``resolved`` replaces parameters by what
+    they mean for these data.
+    """
+    if estimator.checkpoint is None:
+        return None
+    checkpoint = Checkpoint.coerce(estimator.checkpoint)
+    params = {
+        name: value
+        for name, value in estimator.get_params(deep=False).items()
+        if name not in RESULT_NEUTRAL_PARAMS
     }
+    owner = {
+        "class": type(estimator).__name__,
+        **{name: digest(value) for name, value in {**params, **resolved}.items()},
+        "shape": list(dataset.summary.shape),
+        "data": dataset.fingerprint(),
+    }
+    if part is not None:
+        checkpoint = checkpoint.for_part(part)
+    return CheckpointFile(checkpoint, kind, owner)
 
 
 def make_settings(

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, NoReturn, Self, cast
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.core.rows import Kernel
@@ -24,20 +23,16 @@ from ncarl.estimators.validation import (
     check_checkpoint,
     check_graph_size,
     check_positions,
-    digest,
     make_settings,
+    open_checkpoint,
 )
-from ncarl.fitting.checkpoint import Checkpoint
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.ncarl import Settings
-from ncarl.observations import Observations
 from ncarl.validation import check_choice, check_flag, check_integer
 from ncarl.wide.kernel import validate_graph
 from ncarl.wide.rows import WideKernel
 from ncarl.wide.solver import (
-    WideCheckpointFile,
-    WideIterationConfig,
     WideKernelProblem,
     pick_wide_engine,
     wide_kernel_from_state,
@@ -195,13 +190,15 @@ class WideNCARL(KernelEstimator):
             keep_empty=given,
         )
         config = problem.wide_config(settings, rank)
-        file = self._open_checkpoint(observed, settings, config)
+        checkpoint = open_checkpoint(
+            self, training.dataset, rank=config.rank, graph=settings.graph
+        )
         name = type(self).__name__
         with progress_callbacks(
             self.progress, self.callback, settings.max_iter, name
         ) as observers:
             result = problem.run_wide(
-                settings, config, checkpoint=file, observers=observers
+                settings, config, checkpoint=checkpoint, observers=observers
             )
         self.rank_ = config.rank
         return self._finalize_fit(training, problem, settings, cast(Any, result))
@@ -284,31 +281,6 @@ class WideNCARL(KernelEstimator):
         if not named:
             settings = replace(settings, graph=validate_graph(self.graph))
         return settings, rank
-
-    def _open_checkpoint(
-        self, observed: Observations, settings: Settings, config: WideIterationConfig
-    ) -> WideCheckpointFile | None:
-        """The checkpoint of a fit of these data; None if there is none."""
-        if self.checkpoint is None:
-            return None
-        graph = settings.graph
-        if sparse.issparse(graph):
-            graph = [digest(part) for part in (graph.data, graph.indices, graph.indptr)]
-        owner = {
-            "class": type(self).__name__,
-            "alpha": settings.alpha,
-            "n_neighbors": settings.n_neighbors,
-            "gamma": settings.gamma,
-            "graph": graph,
-            "delta": settings.delta,
-            "rank": config.rank,
-            "center": self.center,
-            "scale": self.scale,
-            "dtype": self.dtype,
-            "shape": list(observed.shape),
-            "data": observed.fingerprint(),
-        }
-        return WideCheckpointFile(Checkpoint.coerce(self.checkpoint), owner)
 
     def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """Header and arrays of the model for a saved file."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.sparse import csr_array
+
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError, CheckpointError, CheckpointMismatchError
 from ncarl.io.files import DAMAGED_FILE_HINT, read_archive, write_archive
@@ -107,18 +110,16 @@ class CheckpointFile:
     def __init__(
         self, checkpoint: Checkpoint, kind: str, owner: Mapping[str, Any]
     ) -> None:
+        self.checkpoint = checkpoint
         self.path, self.every = Path(checkpoint), float(checkpoint.every)
         self.kind, self.owner = kind, dict(owner)
         #: Position of the fit in the file, for messages; None without a file.
         self.position: str | None = None
         self.last_saved = time.monotonic()
 
-    @classmethod
-    def open(
-        cls, path: str | os.PathLike[str] | None, kind: str, owner: Mapping[str, Any]
-    ) -> CheckpointFile | None:
-        """The file at a path or `Checkpoint`; None without one."""
-        return None if path is None else cls(Checkpoint.coerce(path), kind, owner)
+    def for_part(self, part: str, kind: str) -> CheckpointFile:
+        """The file for a part of the fit."""
+        return CheckpointFile(self.checkpoint.for_part(part), kind, self.owner)
 
     def maybe_save(
         self,
@@ -214,10 +215,9 @@ def check_owner(
             f"{part}{writer}, and this is {here}. Remove the file or name another one."
         )
     differences = [
-        text
+        f"{name} ({_show(saved.get(name))} there, {_show(value)} here)"
         for name, value in owner.items()
         if name not in ("class", "shape", "data") and saved.get(name) != value
-        for text in _describe_differences(name, saved.get(name), value)
     ]
     if saved.get("data") != owner["data"]:
         differences.append(_describe_data_mismatch(saved["shape"], owner["shape"]))
@@ -226,28 +226,6 @@ def check_owner(
             f"checkpoint {str(path)!r} belongs to another fit; it differs in "
             f"{', '.join(differences)}. Remove the file or name another one."
         )
-
-
-def _describe_differences(name: str, saved: Any, current: Any) -> list[str]:
-    """How a parameter differs; of a grid, in the values of which parameters."""
-    there, here = _grid_columns(saved), _grid_columns(current)
-    if not there or not here or there == here:
-        return [f"{name} ({_show(saved)} there, {_show(current)} here)"]
-    return [
-        f"{name} of {key} ({_show(there.get(key))} there, {_show(value)} here)"
-        for key, value in here.items()
-        if there.get(key) != value
-    ]
-
-
-def _grid_columns(points: Any) -> dict[str, list[Any]]:
-    """The values of each parameter in a grid of points; empty if it is none."""
-    if not (isinstance(points, list) and all(isinstance(p, dict) for p in points)):
-        return {}
-    names = dict.fromkeys(name for point in points for name in point)
-    return {
-        name: list(dict.fromkeys(point.get(name) for point in points)) for name in names
-    }
 
 
 def _show(value: Any) -> str:
@@ -260,3 +238,21 @@ def _describe_data_mismatch(saved: Any, current: Any) -> str:
         return "the data (other values or other missing entries)"
     sizes = [" x ".join(str(length) for length in shape) for shape in (saved, current)]
     return f"the data ({sizes[0]} there, {sizes[1]} here)"
+
+
+def csr_to_arrays(name: str, matrix: Any) -> dict[str, Array]:
+    """A CSR array as named arrays."""
+    return {
+        f"{name}/data": matrix.data,
+        f"{name}/indices": matrix.indices,
+        f"{name}/indptr": matrix.indptr,
+        f"{name}/shape": np.asarray(matrix.shape),
+    }
+
+
+def csr_from_arrays(name: str, arrays: Mapping[str, Array]) -> Any:
+    """The CSR array that named arrays hold."""
+    data, indices, indptr, shape = (
+        arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr", "shape")
+    )
+    return csr_array((data, indices, indptr), shape=tuple(int(s) for s in shape))

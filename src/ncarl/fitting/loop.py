@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from ncarl.fitting.checkpoint import CheckpointFile
+from ncarl.core.types import Array
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 
-I = TypeVar("I", bound="Iterate")  # noqa: E741
+S = TypeVar("S")
 
 
-class Iterate(Protocol):
-    """What a solver yields after each step.
+@dataclass(frozen=True)
+class Iterate(Generic[S]):
+    """What a solver yields after each step."""
 
-    ``step`` counts from 1, ``objective`` is minimized, ``change`` is the relative
-    change of the state, and means convergence if it is small and ``may_stop`` is true.
-    An attribute ``notes`` may hold further columns of the history.
-    """
-
-    step: Any
-    objective: Any
-    change: Any
-    may_stop: Any
-    jitter: Any  # largest relative jitter of the step
-    seconds: Any  # of the step, by part
+    step: int  # steps made so far, from 1
+    state: S  # from which the solver continues
+    objective: float  # which is minimized
+    change: float  # relative change of the state, compared with the tolerance
+    notes: dict[str, float] = field(default_factory=dict)  # further history columns
+    seconds: dict[str, float] = field(default_factory=dict)  # of the step, by part
+    may_stop: bool = True  # whether a small change means convergence
+    jitter: float = 0.0  # largest relative jitter of the step
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,10 @@ class StepInfo:
 
 
 @dataclass
-class FitResult(Generic[I]):
+class FitResult(Generic[S]):
     """The result of a run."""
 
-    last: I  # the last complete step
+    last: Iterate[S]  # the last complete step
     history: dict[str, list[float]]  # one value a step in every column
     converged: bool = False  # whether the change fell below the tolerance
     interrupted: bool = False  # by Ctrl-C
@@ -66,14 +65,14 @@ class History:
 
     columns: dict[str, list[float]] = field(default_factory=dict)
 
-    def add(self, iterate: Iterate, scale: float) -> None:
+    def add(self, iterate: Iterate[Any], scale: float) -> None:
         """Record one step; ``scale`` brings the objective to the user's units."""
         row = {
             "step": iterate.step,
             "objective": iterate.objective * scale,
             "change": iterate.change,
             "jitter": iterate.jitter,
-            **getattr(iterate, "notes", {}),
+            **iterate.notes,
             **{f"seconds_{part}": s for part, s in iterate.seconds.items()},
         }
         for name, value in row.items():
@@ -90,16 +89,16 @@ class NoStepError(ValueError):
 
 
 def drive(
-    start: Callable[[I | None], Iterator[I]],
+    start: Callable[[Iterate[S] | None], Iterator[Iterate[S]]],
     *,
     max_iter: int,
     tol: float,
-    observers: Sequence[Callable[[I, History], object]] = (),
+    observers: Sequence[Callable[[Iterate[S], History], object]] = (),
     scale: float = 1.0,
     checkpoint: CheckpointFile | None = None,
-    pack: Callable[[I], tuple[dict[str, Any], dict[str, Any]]] | None = None,
-    unpack: Callable[[Mapping[str, Any], Mapping[str, Any], History], I] | None = None,
-) -> FitResult[I]:
+    pack: Callable[[S], CheckpointContents] | None = None,
+    unpack: Callable[[Mapping[str, Any], Mapping[str, Array]], S] | None = None,
+) -> FitResult[S]:
     """Run a solver until it converges, an observer ends it, or at ``max_iter`` steps.
 
     Parameters
@@ -119,7 +118,7 @@ def drive(
     checkpoint : CheckpointFile, optional
         Where to resume from, and to save steps to.
     pack, unpack : callable
-        From an iterate to a header and arrays, and from those and the history back.
+        From a state to a JSON header and NumPy arrays, and back.
 
     Raises
     ------
@@ -129,26 +128,42 @@ def drive(
     """
     history, resumed = History(), None
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
-        assert unpack is not None
+        header, arrays = kept
         with checkpoint.corrupt_on_error():
-            history = History(kept[0]["history"])
-            last = unpack(*kept, history)
-            checkpoint.position = f"step {last.step}"
-            converged = last.may_stop and last.change < tol
+            assert unpack is not None
+            history = History(header["history"])
+            recorded = {name: column[-1] for name, column in history.columns.items()}
+            last = Iterate(
+                step=int(recorded["step"]),
+                state=unpack(header, arrays),
+                objective=float(header["objective"]),
+                change=float(recorded["change"]),
+                notes=dict(header["notes"]),
+                may_stop=bool(header["may_stop"]),
+                jitter=float(recorded["jitter"]),
+            )
+        checkpoint.position = f"step {last.step}"
+        converged = last.may_stop and last.change < tol
         resumed = FitResult(last, history.columns, converged)
         if converged or last.step >= max_iter:
             return resumed
 
-    def save(iterate: I, *, at_end: bool = False) -> None:
-        def make_contents() -> tuple[dict[str, Any], dict[str, Any]]:
+    def save(iterate: Iterate[S], *, at_end: bool = False) -> None:
+        def make_contents() -> CheckpointContents:
             assert pack is not None
-            header, arrays = pack(iterate)
-            return {**header, "history": history.until(iterate.step)}, arrays
+            header, arrays = pack(iterate.state)
+            own = {
+                "objective": iterate.objective,
+                "notes": iterate.notes,
+                "may_stop": iterate.may_stop,
+                "history": history.until(iterate.step),
+            }
+            return {**header, **own}, arrays
 
         if checkpoint is not None:
             checkpoint.maybe_save(f"step {iterate.step}", make_contents, last=at_end)
 
-    result: FitResult[I] | None = None
+    result: FitResult[S] | None = None
     try:
         for iterate in start(resumed.last if resumed else None):
             history.add(iterate, scale)

@@ -33,7 +33,7 @@ from ncarl.dataset import Dataset
 from ncarl.engines.base import Device, Engine, seconds_between
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, History, drive
+from ncarl.fitting.loop import FitResult, History, Iterate, drive
 
 #: The Gram matrix of the duals loses about eps * cond(Q)^2 digits in the worst case
 #: (far fewer in practice); past this bound completed rows are formed instead.
@@ -45,7 +45,7 @@ MIN_NOISY_SHARE = 1e-5
 #: Steps that a warm start counts as.
 WARM_STEPS = 30
 
-Observer = Callable[["KernelIterate", History], object]
+Observer = Callable[[Iterate["KernelState"], History], object]
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,12 @@ class IterationConfig:
 
 
 @dataclass(frozen=True)
-class KernelIterate:
-    """The state after a step, and its records; arrays are on the engine's device."""
+class KernelState:
+    """The state after a step; arrays are on the engine's device."""
 
-    step: int
-    gram: Array
-    kernel: Kernel
-    similarity: Array | None
-    objective: float
-    fit: float
-    change: float
-    jitter: float
-    seconds: dict[str, float]
-    may_stop: bool = True
+    gram: Any  # Gram matrix of the completed rows
+    kernel: Any  # with which they were completed
+    similarity: Any  # graph of the columns; None without one
 
 
 def kernel_iterates(
@@ -97,7 +90,7 @@ def kernel_iterates(
     initial_gram: Array,
     gram: Array,
     step: int = 0,
-) -> Iterator[KernelIterate]:
+) -> Iterator[Iterate[KernelState]]:
     """Yield iterates without end: Gram matrix to kernel to rows to Gram matrix.
 
     Parameters
@@ -153,14 +146,11 @@ def kernel_iterates(
                 )
             if math.isfinite(change):
                 break
-        iterate = KernelIterate(
-            step=step,
-            gram=new,
-            kernel=kernel,
-            similarity=S,
+        iterate = Iterate(
+            step,
+            KernelState(new, kernel, S),
             # With s = 1 the loss and the penalty of a row add up to v.y.
             objective=float(fit),
-            fit=float(fit),
             change=float(change),
             jitter=sums.jitter,
             seconds=_seconds_by_part((start, weighed, ready, done), sums),
@@ -371,18 +361,17 @@ class KernelProblem:
         gram: Array | None = None,
         checkpoint: CheckpointFile | None = None,
         observers: Sequence[Observer] = (),
-    ) -> FitResult[KernelIterate]:
+    ) -> FitResult[KernelState]:
         """Learn a kernel; continue from ``gram`` or the checkpoint if there is one."""
         config = self.iteration_config(settings, warm=gram is not None)
 
-        def start(last: KernelIterate | None) -> Iterator[KernelIterate]:
-            state, step = (gram, 0) if last is None else (last.gram, last.step)
-            if state is None:
-                state = self.initial_gram
+        def start(last: Iterate[KernelState] | None) -> Iterator[Iterate[KernelState]]:
+            first = self.initial_gram
+            state, step = first if gram is None else gram, 0
+            if last is not None:
+                state, step = last.state.gram, last.step
             state = self.engine.compute_device.from_numpy(state)
-            return kernel_iterates(
-                self.engine, self.blocks, config, self.initial_gram, state, step
-            )
+            return kernel_iterates(self.engine, self.blocks, config, first, state, step)
 
         return drive(
             start,
@@ -392,53 +381,57 @@ class KernelProblem:
             scale=min(self.unit * self.unit, 1e300),
             checkpoint=checkpoint,
             pack=self._pack,
-            unpack=_unpack_iterate,
+            unpack=_unpack_state,
         )
 
-    def _pack(self, iterate: KernelIterate) -> CheckpointContents:
-        """A step as what JSON can hold, and NumPy arrays."""
-        kernel, fetch = iterate.kernel, self.engine.compute_device.to_numpy
+    def _pack(self, state: KernelState) -> CheckpointContents:
+        """A state as what JSON can hold, and NumPy arrays."""
+        kernel, fetch = state.kernel, self.engine.compute_device.to_numpy
         arrays = {
-            "gram": iterate.gram,
+            "gram": state.gram,
             "K": kernel.K,
             "P": kernel.P,
-            "similarity": iterate.similarity,
+            "similarity": state.similarity,
         }
-        header = {"noise": kernel.s, "fit": iterate.fit, "may_stop": iterate.may_stop}
-        return header, {k: fetch(a) for k, a in arrays.items() if a is not None}
+        fetched = {name: fetch(a) for name, a in arrays.items() if a is not None}
+        return {"noise": kernel.s}, fetched
 
     def model(
         self,
         settings: Settings,
-        result: FitResult[KernelIterate],
+        result: FitResult[KernelState],
         *,
         to_host: bool = True,
     ) -> KernelModel:
         """The fitted model of a run; its kernel may stay on the device."""
-        noisy = settings.gamma is not None
-        sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
         no_fallback = self.is_centered or settings.weights == "pinv"
         device = self.engine.compute_device
         with device.compute_context(self.shape[1]):
-            kernel = self._expand_kernel(result.last.kernel)
+            kernel = self._expand_kernel(result.last.state.kernel)
         return KernelModel(
             kernel=kernel.map_arrays(device.to_numpy) if to_host else kernel,
             centering=self.centering,
             unit=self.unit,
-            sigma=sigma,
+            sigma=self._sigma(settings, result),
             empty_columns=self.empty_columns & (settings.weights != "pinv"),
             fallback=np.zeros(self.shape[1]) if no_fallback else self.fallback_values,
             dtype=self.dtype,
         )
 
-    def similarity(self, result: FitResult[KernelIterate]) -> Any:
+    def _sigma(self, settings: Settings, result: FitResult[KernelState]) -> float:
+        """Standard deviation of the kernel's unit: that of the residuals with noise."""
+        if settings.gamma is None:
+            return 1.0
+        return float(np.sqrt(result.last.objective / self.n_observed))
+
+    def similarity(self, result: FitResult[KernelState]) -> Any:
         """The last graph of a run, as a SciPy array; without entries if none."""
         n = self.shape[1]
-        if result.last.similarity is None:
+        if result.last.state.similarity is None:
             return csr_array((n, n))
         device = self.engine.compute_device
         with device.compute_context(n):
-            S = device.to_scipy(result.last.similarity)
+            S = device.to_scipy(result.last.state.similarity)
         if len(self.kept_columns) == n:
             return S
         empty = np.flatnonzero(self.empty_columns)
@@ -463,20 +456,12 @@ class KernelProblem:
         return Kernel(K, P, kernel.s)
 
 
-def _unpack_iterate(
-    header: Mapping[str, Any], arrays: Mapping[str, Array], history: History
-) -> KernelIterate:
-    """The iterate that a checkpoint holds."""
-    last = {name: column[-1] for name, column in history.columns.items()}
-    return KernelIterate(
-        step=int(last["step"]),
-        gram=np.ascontiguousarray(arrays["gram"]),
-        kernel=Kernel(arrays["K"], arrays.get("P"), float(header["noise"])),
-        similarity=arrays.get("similarity"),
-        objective=last["objective"],
-        fit=float(header["fit"]),
-        change=last["change"],
-        jitter=last["jitter"],
-        seconds={},
-        may_stop=bool(header["may_stop"]),
+def _unpack_state(
+    header: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> KernelState:
+    """The state that a checkpoint holds."""
+    return KernelState(
+        np.ascontiguousarray(arrays["gram"]),
+        Kernel(arrays["K"], arrays.get("P"), float(header["noise"])),
+        arrays.get("similarity"),
     )

@@ -229,7 +229,7 @@ class PanelCompleter:
         )
         if result.interrupted:
             raise KeyboardInterrupt
-        return problem.model(result.last.estep.params)
+        return problem.model(result.last.state.last_estep.params)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from scipy.linalg import cho_solve
 from scipy.sparse import csr_array
 
 from ncarl.bayes.model import ConformalScores, TwoSidedModel
-from ncarl.blocks import cut_blocks
 from ncarl.centering import Centering, Scaler, ValueBounds
 from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.rows import row_backend, row_duals
@@ -172,13 +171,11 @@ class Scorer:
         transposed = self.model.scaler.transform(self.training).transpose()
         residuals, effects = side.prepare(transposed)
         duals = np.empty(residuals.n_observed)
-        blocks = cut_blocks(residuals, self.engine.choose_n_blocks(*residuals.shape))
-        parts = self.engine.map(
-            block_duals, self.engine.place(blocks), kernel=side.kernel
-        )
-        for block, part in zip(blocks, parts, strict=True):
-            counts = np.diff(block.indptr)
-            starts = residuals.indptr[block.rows] - block.indptr[:-1]
+        blocks = self.engine.place(residuals)
+        parts = self.engine.map(block_duals, blocks, kernel=side.kernel)
+        for rows, part in parts:
+            counts = residuals.row_counts[rows]
+            starts = residuals.indptr[rows] - (np.cumsum(counts) - counts)
             duals[np.arange(len(part)) + np.repeat(starts, counts)] = part
         csr = duals, residuals.indices, residuals.indptr
         return csr_array(csr, shape=residuals.shape), effects
@@ -258,10 +255,12 @@ class Scorer:
         return np.clip(correlations, -1.0, 1.0)
 
 
-def block_duals(block: Block, *, kernel: Any, kind: str = "auto") -> Array:
-    """Dual variables of a block, aligned with its values."""
+def block_duals(
+    block: Block, *, kernel: Any, kind: str = "auto"
+) -> tuple[Array, Array]:
+    """Indices of the rows of a block, and dual variables of its entries."""
     Y, _ = row_duals(block, kernel=kernel, kind=kind)
-    return row_backend(kind).to_numpy(Y)
+    return block.rows, row_backend(kind).to_numpy(Y)
 
 
 def build_scorer(model: Any) -> Scorer:

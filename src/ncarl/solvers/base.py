@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Protocol
@@ -17,17 +17,8 @@ from scipy.sparse import csr_array
 from ncarl.core.svd import frobenius_norm, spectral_norm
 from ncarl.core.types import Array
 from ncarl.engines.base import Device
-from ncarl.fitting.checkpoint import (
-    Checkpoint,
-    CheckpointContents,
-    CheckpointFile,
-    truncate_history,
-)
-from ncarl.fitting.loop import (
-    FitResult,
-    History,
-    drive,
-)
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
+from ncarl.fitting.loop import FitResult, History, Iterate, drive
 from ncarl.observations import Observations
 
 #: A solver counts as converged at one regularization strength once its
@@ -40,8 +31,6 @@ DENSE_PRODUCT_DENSITY = 0.03
 DENSE_MATRIX_DENSITY, MAX_DENSE_ENTRIES = 0.1, 4_000_000
 #: Numbers of a product, or of gathered factors, that are in memory at a time.
 CHUNK_SIZE = 8_000_000
-#: Kind of file that a checkpoint of a solver is.
-SOLVER_STATE_KIND = "state of a solver"
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,38 +253,8 @@ class _TorchEntries:
             return self.torch.sparse_csr_tensor(indptr, indices, values, size=shape)
 
 
-@dataclass(frozen=True)
-class SolverStep:
-    """The state after a step, and what the history records of the step.
-
-    Attributes
-    ----------
-    step : int
-        Steps made so far, from 1.
-    state : dataclass
-        Arrays and numbers from which the solver continues.
-    objective : float
-        Objective value.
-    change : float
-        Change that is compared with the tolerance.
-    notes : dict of float
-        Further columns of the history, such as residuals and the rank.
-    seconds : dict of float
-        Seconds of the step.
-    may_stop : bool
-        Whether a change below the tolerance means convergence.
-    jitter : float
-        Jitter added in the step; these solvers add none.
-    """
-
-    step: int
-    state: Any
-    objective: float
-    change: float
-    notes: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    may_stop: bool = True
-    jitter: float = 0.0
+#: A step of a solver, whose state is a dataclass of arrays and numbers.
+SolverStep = Iterate[Any]
 
 
 @dataclass(frozen=True)
@@ -436,10 +395,12 @@ def run_solver(
     max_iter: int,
     tol: float,
     scale: float = 1.0,
-    observers: list[SolverCallback] | None = None,
-    checkpoint: SolverCheckpointFile | None = None,
+    observers: Sequence[SolverCallback] = (),
+    checkpoint: CheckpointFile | None = None,
+    device: Device | None = None,
+    search_state: Mapping[str, Any] | None = None,
     state: Any = None,
-) -> FitResult[SolverStep]:
+) -> FitResult[Any]:
     """Run a solver until it converges, from its checkpoint if there is one.
 
     Parameters
@@ -450,130 +411,48 @@ def run_solver(
         Maximum number of steps, and the change below which the run has converged.
     scale : float
         Factor that converts the objective to the user's units.
-    observers : list of callable
+    observers : sequence of callable
         Called after each step; one that returns True ends the run.
-    checkpoint : SolverCheckpointFile, optional
+    checkpoint : CheckpointFile, optional
         File that keeps the state.
+    device : Device, optional
+        Device of the arrays of the state; needed for a checkpoint.
+    search_state : mapping, optional
+        Results of a search before the run, which the checkpoint keeps too.
     state : optional
         State to start from instead of the solver's initial one.
     """
-    state = solver.initial_state() if state is None else state
-    step, history = 0, History()
-    saved = checkpoint.load_state() if checkpoint else None
-    if checkpoint and saved:
-        header, arrays = saved
-        with checkpoint.corrupt_on_error():
-            state = _restore_state(
-                type(state), header["numbers"], arrays, checkpoint.compute_device
-            )
-            history = History(header["history"])
-            last = _restore_last_step(header, state, history)
-        converged = last.may_stop and last.change < tol
-        if converged or last.step >= max_iter:
-            return FitResult(last, history.columns, converged)
-        step = last.step
-    savers: list[SolverCallback] = [checkpoint.maybe_save_step] if checkpoint else []
-    result = drive(
-        solver.steps(state, step),
+    initial = solver.initial_state() if state is None else state
+
+    def start(last: SolverStep | None) -> Iterator[SolverStep]:
+        if last is None:
+            return solver.steps(initial, 0)
+        return solver.steps(last.state, last.step)
+
+    def pack(state: Any) -> CheckpointContents:
+        assert device is not None
+        numbers, arrays = {}, {}
+        for item in fields(state):
+            value = getattr(state, item.name)
+            if hasattr(value, "shape") and len(value.shape):
+                arrays[item.name] = np.asarray(device.to_numpy(value))
+            else:
+                numbers[item.name] = value
+        return {"numbers": numbers, "search_state": dict(search_state or {})}, arrays
+
+    def unpack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
+        assert device is not None
+        # The memory layout must be kept: products in another layout round differently.
+        sent = {name: device.from_numpy(array) for name, array in arrays.items()}
+        return type(initial)(**header["numbers"], **sent)
+
+    return drive(
+        start,
         max_iter=max_iter,
         tol=tol,
-        observers=savers + (observers or []),
-        history=history,
+        observers=observers,
         scale=scale,
-    )
-    if checkpoint:
-        checkpoint.maybe_save_step(result.last, history, last=True)
-    return result
-
-
-class SolverCheckpointFile(CheckpointFile):
-    """Checkpoint of the state of a solver.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The file, and how often it is written.
-    owner : mapping
-        Identifies the fit that the state belongs to; see `CheckpointFile`.
-    device : Device
-        Device of the arrays of the state.
-
-    Attributes
-    ----------
-    search_state : dict
-        Results of the search before the run, such as the selected strength.
-    """
-
-    def __init__(
-        self, checkpoint: Checkpoint, owner: Mapping[str, Any], device: Device
-    ) -> None:
-        super().__init__(checkpoint, SOLVER_STATE_KIND, owner)
-        self.compute_device = device
-        self.search_state: dict[str, Any] = {}
-
-    def maybe_save_step(
-        self, step: SolverStep, history: History, *, last: bool = False
-    ) -> None:
-        """Write the state after a step if it is due, or if it is the last one."""
-
-        def parts() -> CheckpointContents:
-            numbers, arrays = _split_state(step.state, self.compute_device)
-            header = {
-                "found": self.search_state,
-                "history": truncate_history(history, step.step),
-                "numbers": numbers,
-                "objective": step.objective,
-                "may_stop": step.may_stop,
-                "notes": step.notes,
-            }
-            return header, arrays
-
-        self.maybe_save(f"step {step.step}", parts, last=last)
-
-    def load_state(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Header and arrays of the file, or None if there is no file yet."""
-        saved = self.load()
-        if saved is not None:
-            with self.corrupt_on_error():
-                self.search_state = saved[0]["found"]
-                self.position = f"step {int(saved[0]['history']['step'][-1])}"
-        return saved
-
-
-def _split_state(state: Any, device: Device) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Split a state into numbers and NumPy arrays."""
-    numbers, arrays = {}, {}
-    for item in fields(state):
-        value = getattr(state, item.name)
-        if hasattr(value, "shape") and len(value.shape):
-            arrays[item.name] = np.asarray(device.to_numpy(value))
-        else:
-            numbers[item.name] = value
-    return numbers, arrays
-
-
-def _restore_state(
-    state_type: type,
-    numbers: Mapping[str, Any],
-    arrays: Mapping[str, Array],
-    device: Device,
-) -> Any:
-    """Rebuild a state from its numbers and arrays."""
-    # The memory layout must be kept: products in another layout round differently.
-    sent = {name: device.from_numpy(array) for name, array in arrays.items()}
-    return state_type(**numbers, **sent)
-
-
-def _restore_last_step(
-    header: Mapping[str, Any], state: Any, history: History
-) -> SolverStep:
-    """The step after which a state was saved."""
-    last = {name: column[-1] for name, column in history.columns.items()}
-    return SolverStep(
-        step=int(last["step"]),
-        state=state,
-        objective=float(header["objective"]),
-        change=float(last["change"]),
-        notes=dict(header["notes"]),
-        may_stop=bool(header["may_stop"]),
+        checkpoint=checkpoint,
+        pack=pack,
+        unpack=unpack,
     )

@@ -25,10 +25,15 @@ from ncarl.dataset import Dataset, InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
 from ncarl.engines.threads import Threads
-from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
+from ncarl.fitting.checkpoint import (
+    CheckpointContents,
+    CheckpointFile,
+    csr_from_arrays,
+    csr_to_arrays,
+)
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, History, drive
-from ncarl.fitting.ncarl import KernelProblem, Settings
+from ncarl.fitting.loop import FitResult, History, Iterate, drive
+from ncarl.fitting.ncarl import KernelProblem, KernelState, Settings
 from ncarl.wide.kernel import ColumnGraph, wide_kernel
 from ncarl.wide.rows import GramOperator, WideKernel, duals_and_fit, make_dual_blocks
 from ncarl.wide.spectrum import (
@@ -88,15 +93,21 @@ class WideKernelProblem(KernelProblem):
         *,
         checkpoint: CheckpointFile | None,
         observers: Sequence[Observer],
-    ) -> FitResult[WideIterate]:
+    ) -> FitResult[KernelState]:
         """Learn a kernel, from the checkpoint if there is one."""
 
-        def start(last: WideIterate | None) -> Iterator[WideIterate]:
+        def start(last: Iterate[KernelState] | None) -> Iterator[Iterate[KernelState]]:
             if last is None:
                 gram = initial_gram(self.engine, self.blocks, config)
                 return wide_iterates(self.engine, self.blocks, config, gram)
+            state = last.state
             return wide_iterates(
-                self.engine, self.blocks, config, last.gram, last.similarity, last.step
+                self.engine,
+                self.blocks,
+                config,
+                state.gram,
+                state.similarity,
+                last.step,
             )
 
         return drive(
@@ -106,23 +117,21 @@ class WideKernelProblem(KernelProblem):
             observers=observers,
             scale=min(self.unit * self.unit, 1e300),
             checkpoint=checkpoint,
-            pack=_pack_wide_iterate,
-            unpack=_unpack_wide_iterate,
+            pack=_pack_wide_state,
+            unpack=_unpack_wide_state,
         )
 
     def model(
         self, settings: Settings, result: Any, *, to_host: bool = True
     ) -> KernelModel:
         """Fitted model of a run; its kernel is always in host memory."""
-        noisy = settings.gamma is not None
-        sigma = float(np.sqrt(result.last.fit / self.n_observed)) if noisy else 1.0
-        n, kernel = self.shape[1], result.last.kernel
+        n, kernel = self.shape[1], result.last.state.kernel
         mean_variance = float(np.mean(kernel.diagonal()))
         return KernelModel(
             kernel=kernel.embed_columns(self.kept_columns, n, mean_variance),
             centering=self.centering,
             unit=self.unit,
-            sigma=sigma,
+            sigma=self._sigma(settings, result),
             empty_columns=self.empty_columns,
             fallback=np.zeros(n) if self.is_centered else self.fallback_values,
             dtype=self.dtype,
@@ -130,7 +139,7 @@ class WideKernelProblem(KernelProblem):
 
     def similarity(self, result: Any) -> Any:
         """Similarity matrix of a run as a SciPy array; empty without a graph."""
-        n, S = self.shape[1], result.last.similarity
+        n, S = self.shape[1], result.last.state.similarity
         if S is None:
             return csr_array((n, n))
         kernel = WideKernel(np.zeros((len(self.kept_columns), 0)), S, 0.0)
@@ -160,22 +169,6 @@ class WideIterationConfig:
     dtype: str  # float type of the computation
 
 
-@dataclass(frozen=True)
-class WideIterate:
-    """State after a step, and its entries in the history."""
-
-    step: int
-    gram: WideGram
-    kernel: WideKernel
-    similarity: Any
-    objective: float
-    fit: float
-    change: float
-    jitter: float
-    seconds: dict[str, float]
-    may_stop: bool = True
-
-
 def initial_gram(
     engine: Engine, blocks: list[Block], config: WideIterationConfig
 ) -> WideGram:
@@ -191,7 +184,7 @@ def wide_iterates(
     gram: WideGram,
     similarity: Any = None,
     step: int = 0,
-) -> Iterator[WideIterate]:
+) -> Iterator[Iterate[KernelState]]:
     """Yield iterates forever: from Gram matrix to kernel, to rows, to Gram matrix.
 
     ``similarity`` is that of the previous step, which a fixed graph keeps.
@@ -216,13 +209,10 @@ def wide_iterates(
         fit = reduce(add, (part for _, part, _ in results))
         times.append(time.perf_counter())
         parts = ("graph", "kernel", "rows", "gram")
-        yield WideIterate(
-            step=step,
-            gram=new,
-            kernel=kernel,
-            similarity=similarity,
+        yield Iterate(
+            step,
+            KernelState(new, kernel, similarity),
             objective=fit,  # with s = 1 the loss and penalty of a row sum to v.y
-            fit=fit,
             change=relative_change(new, gram),
             jitter=max(jitter for _, _, jitter in results),
             seconds=dict(zip(parts, np.diff(times).tolist(), strict=True)),
@@ -314,39 +304,26 @@ def pick_wide_engine(engine: str | Engine) -> Threads:
     return picked
 
 
-def _pack_wide_iterate(iterate: WideIterate) -> CheckpointContents:
-    """JSON header and arrays of a step."""
-    header, arrays = wide_kernel_state(iterate.kernel)
-    more = {f"gram/{name}": getattr(iterate.gram, name) for name in GRAM_FIELDS}
-    if iterate.similarity is not None:
-        more |= csr_to_arrays("similarity", iterate.similarity)
-    own = {
-        "rank": iterate.gram.rank,
-        "fit": iterate.fit,
-        "may_stop": iterate.may_stop,
-    }
-    return {**header, **own}, {**arrays, **more}
+def _pack_wide_state(state: KernelState) -> CheckpointContents:
+    """JSON header and arrays of a state."""
+    header, arrays = wide_kernel_state(state.kernel)
+    more = {f"gram/{name}": getattr(state.gram, name) for name in GRAM_FIELDS}
+    if state.similarity is not None:
+        more |= csr_to_arrays("similarity", state.similarity)
+    return {**header, "rank": state.gram.rank}, {**arrays, **more}
 
 
-def _unpack_wide_iterate(
-    header: Mapping[str, Any], arrays: Mapping[str, Array], history: History
-) -> WideIterate:
-    """Iterate from the header and arrays of a checkpoint."""
-    columns = history.columns
+def _unpack_wide_state(
+    header: Mapping[str, Any], arrays: Mapping[str, Array]
+) -> KernelState:
+    """State from the header and arrays of a checkpoint."""
     # In C order, as they were: sums in another order differ in the last bits.
     kept = {name: np.ascontiguousarray(arrays[f"gram/{name}"]) for name in GRAM_FIELDS}
-    graph = "similarity/data" in arrays
-    return WideIterate(
-        step=int(columns["step"][-1]),
-        gram=WideGram(int(header["rank"]), **kept),
-        kernel=wide_kernel_from_state(header, arrays),
-        similarity=csr_from_arrays("similarity", arrays) if graph else None,
-        objective=columns["objective"][-1],
-        fit=float(header["fit"]),
-        change=columns["change"][-1],
-        jitter=columns["jitter"][-1],
-        seconds={},
-        may_stop=bool(header["may_stop"]),
+    has_graph = "similarity/data" in arrays
+    return KernelState(
+        WideGram(int(header["rank"]), **kept),
+        wide_kernel_from_state(header, arrays),
+        csr_from_arrays("similarity", arrays) if has_graph else None,
     )
 
 
@@ -363,16 +340,3 @@ def wide_kernel_from_state(
     F = np.ascontiguousarray(arrays["F"])
     s, error = float(header["noise"]), float(header["error"])
     return WideKernel(F, csr_from_arrays("T", arrays), s, error)
-
-
-def csr_to_arrays(name: str, matrix: Any) -> dict[str, Array]:
-    """Named arrays of a CSR array."""
-    kept = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-    return {f"{name}/{part}": array for part, array in kept.items()}
-
-
-def csr_from_arrays(name: str, arrays: Mapping[str, Array]) -> Any:
-    """Square CSR array from the arrays of `csr_to_arrays`."""
-    parts = tuple(arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
-    n = len(parts[2]) - 1
-    return csr_array(parts, shape=(n, n))
