@@ -98,7 +98,7 @@ def rows_of():
         engine = engine or Threads(1)
         return EMData(
             engine=engine,
-            blocks=engine.place(cut_blocks(observed, n_blocks)),
+            blocks=cut_blocks(observed, n_blocks),
             counts=observed.column_counts.astype(float),
             n_rows=int((observed.row_counts > 0).sum()),
             n_observed=observed.n_observed,

@@ -168,7 +168,7 @@ class TestOneStep:
         prior = Prior(Psi, 1e9, "learn", True)
         state = GaussianParams(2.0 * Psi, np.full(7, 0.4), np.zeros(7))
         for found in islice(em_iterates(rows_of(mixed(rng)), prior, EMState(state)), 5):
-            K = found.estep.params.K
+            K = found.state.estep.params.K
             assert_allclose(K, Psi * (K[0, 0] / Psi[0, 0]), rtol=1e-6, atol=1e-7)
 
 
@@ -245,7 +245,7 @@ class TestClimb:
         n = X.shape[1]
         rows = rows_of(X, least_noise=1e-4)
         prior, start = Prior(np.eye(n), 0.0, noise, mean), start_of(n)
-        found = [it.estep for it in run_em(rows, prior, start, 12)]
+        found = [it.state.estep for it in run_em(rows, prior, start, 12)]
         states = [start, *(f.params for f in found)]
         wanted = [dense.log_evidence(X, s.K, s.noise, s.mean) for s in states]
         assert_allclose([f.evidence for f in found], wanted[1:], rtol=1e-8, atol=1e-8)
@@ -265,7 +265,7 @@ class TestClimb:
         Psi = covariance(np.random.default_rng(seed), n)
         rows, prior = rows_of(X, least_noise=1e-4), Prior(Psi, nu, noise)
         iterates = run_em(rows, prior, start_of(n), 12)
-        found = [it.estep for it in iterates]
+        found = [it.state.estep for it in iterates]
         assert rises([f.penalized for f in found])
         if noise != "per-column":
             for f in found[::4]:
@@ -278,15 +278,15 @@ class TestClimb:
         rows, prior = rows_of(X), Prior(np.eye(7), 1.0)
         before = e_step(rows, prior, start_of(7)).penalized
         for it in run_em(rows, prior, start_of(7), 4):
-            gain = (it.estep.penalized - before) / np.count_nonzero(~np.isnan(X))
+            gain = (it.state.estep.penalized - before) / np.count_nonzero(~np.isnan(X))
             assert it.change == pytest.approx(gain, rel=1e-9)
-            before = it.estep.penalized
+            before = it.state.estep.penalized
 
     def test_the_first_step_is_one_of_em(self, rng, rows_of):
         rows, prior = rows_of(mixed(rng)), Prior(np.eye(7), 1.0)
         plain = e_step(rows, prior, start_of(7)).next_params
         (first,) = run_em(rows, prior, start_of(7), 1)
-        assert_allclose(first.estep.params.K, plain.K, rtol=1e-13)
+        assert_allclose(first.state.estep.params.K, plain.K, rtol=1e-13)
 
     @pytest.mark.parametrize("noise", ["learn", "per-column"])
     def test_longer_steps_get_further(self, noise, rng, rows_of, monkeypatch, low_rank):
@@ -295,9 +295,10 @@ class TestClimb:
         fast = run_em(rows, prior, start, 40)
         monkeypatch.setattr(em, "STEP_GROWTH", 1.0)
         slow = run_em(rows, prior, start, 40)
-        assert all(it.em_state.unrelaxed_params is None for it in slow)
+        assert all(it.state.unrelaxed_params is None for it in slow)
         gained = [
-            it.estep.penalized - slow[0].estep.penalized for it in (fast[-1], slow[-1])
+            it.state.estep.penalized - slow[0].state.estep.penalized
+            for it in (fast[-1], slow[-1])
         ]
         assert gained[0] > gained[1] + 0.5
 
@@ -309,7 +310,7 @@ class TestClimb:
         expected = (state.K, state.noise, state.mean)
         for it in run_em(rows_of(X), prior, state, 6):
             expected = dense.em_step(X, *expected, **arguments)
-            assert_state(it.estep.params, expected, 1e-10)
+            assert_state(it.state.estep.params, expected, 1e-10)
 
     @pytest.mark.parametrize("growth", [5.0, 1e6])
     @pytest.mark.parametrize("nu", [0.0, 3.0])
@@ -327,7 +328,7 @@ class TestClimb:
 
         monkeypatch.setattr(em, "e_step", noted)
         iterates = run_em(rows, prior, start_of(7), 10)
-        assert rises([it.estep.penalized for it in iterates])
+        assert rises([it.state.estep.penalized for it in iterates])
         # Some bold steps failed: more states were looked at than were taken.
         assert len(tried) > 11
         assert sum(tried) >= len(tried) - 11
@@ -335,10 +336,12 @@ class TestClimb:
     def test_a_climb_goes_on_to_the_same_bits(self, rng, rows_of):
         rows, prior = rows_of(mixed(rng)), Prior(np.eye(7), 2.0)
         whole = run_em(rows, prior, start_of(7), 9)
-        again = list(islice(em_iterates(rows, prior, whole[3].em_state, 4), 5))
+        again = list(islice(em_iterates(rows, prior, whole[3].state, 4), 5))
         for one, other in zip(whole[4:], again, strict=True):
             assert one.step == other.step
-            np.testing.assert_array_equal(one.estep.params.K, other.estep.params.K)
+            np.testing.assert_array_equal(
+                one.state.estep.params.K, other.state.estep.params.K
+            )
 
 
 def test_stretching_is_straight_for_kernels_and_by_factors_for_noise():
@@ -386,9 +389,9 @@ class TestRunningOutOfDigits:
 
     @pytest.mark.parametrize("how", ["raise", "nan"])
     def test_a_stretched_step_gives_way_to_a_plain_one(self, climb, failing, how):
-        whole = [it.estep for it in islice(climb(), 3)]
+        whole = [it.state.estep for it in islice(climb(), 3)]
         failing({3}, how)  # the start, the first step, the first stretched one
-        found = [it.estep for it in islice(climb(), 3)]
+        found = [it.state.estep for it in islice(climb(), 3)]
         assert found[0].penalized == whole[0].penalized
         assert_allclose(found[1].params.K, whole[0].next_params.K)
         assert found[1].penalized >= found[0].penalized
@@ -406,7 +409,7 @@ class TestRunningOutOfDigits:
         assert (only.step, only.change) == (1, 0.0)
         failing(set(), how)
         first = next(climb())
-        assert_allclose(only.estep.next_params.K, first.estep.params.K)
+        assert_allclose(only.state.estep.next_params.K, first.state.estep.params.K)
 
     @pytest.mark.parametrize("how", ["raise", "nan"])
     def test_no_start_is_an_error_that_says_what_to_do(self, climb, failing, how):

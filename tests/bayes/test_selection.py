@@ -15,7 +15,7 @@ from ncarl.bayes.em import EMProblem, EMState, ModelConfig, em_iterates
 from ncarl.bayes.selection import (
     BayesianFit,
     FitConfig,
-    StageCheckpointFile,
+    Stages,
     StrengthSearch,
     StrengthTrial,
     calibration_splits,
@@ -26,9 +26,13 @@ from ncarl.bayes.selection import (
     select_sides,
 )
 from ncarl.dataset import InMemoryDataset
-from ncarl.engines.base import identity
 from ncarl.engines.threads import Threads
 from ncarl.observations import Observations
+
+
+def identity(observed):
+    return observed
+
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 ENGINE = Threads(1)
@@ -59,7 +63,7 @@ def cuts(observed):
 def searching(cuts, name="columns", max_iter=12, tol=0.0, config=CONFIG):
     return StrengthSearch(
         name, cuts, config, ENGINE, max_iter=max_iter, tol=tol,
-        stage_checkpoint=StageCheckpointFile(None, {}), make_observers=watch,
+        stages=Stages(None), make_observers=watch,
     )  # fmt: skip
 
 
@@ -69,7 +73,7 @@ def states(cut, strength, count):
     climb = em_iterates(
         side.rows, side.make_prior(strength), EMState(side.initial_params())
     )
-    return [it.estep.params for it in islice(climb, count)]
+    return [it.state.estep.params for it in islice(climb, count)]
 
 
 def held_out(dense, cut, state):

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ncarl.core import cuda  # noqa: E402
-from ncarl.core.rows import Kernel
+from ncarl.core.rows import Kernel  # noqa: E402
 
 
 class Stream:

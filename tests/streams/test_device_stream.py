@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,8 @@ from ncarl.observations import Observations
 torch = pytest.importorskip("torch")
 
 from ncarl.engines import torch as torch_engine  # noqa: E402
-from ncarl.engines.torch import Torch, map_ordered  # noqa: E402
+from ncarl.engines.base import in_order  # noqa: E402
+from ncarl.engines.torch import Torch  # noqa: E402
 
 RUN = {"max_iter": 4, "tol": 0, "alpha": 1.0}
 
@@ -63,7 +64,7 @@ def test_what_there_is_room_for_stays(gappy, anywhere, room, monkeypatch):
         left[0] -= 1
         return left[0] >= 0
 
-    monkeypatch.setattr(Torch, "_has_room", has_room)
+    monkeypatch.setattr(Torch, "has_room", has_room)
     source = Counted(gappy, anywhere)
     found = NCARL(**RUN, engine=Torch("cpu")).fit(source)
     known = NCARL(**RUN, orientation="columns").fit(gappy)
@@ -77,18 +78,22 @@ def test_what_there_is_room_for_stays(gappy, anywhere, room, monkeypatch):
         assert source.reads[2] < last  # its block stayed
 
 
-def test_threads_keep_the_order_and_errors_come_out():
+def test_results_keep_the_order_and_errors_come_out():
     def work(k):
         time.sleep(0.002 * (5 - k % 5))
         if k == 17:
             raise RuntimeError("no such rows")
         return k
 
-    assert list(map_ordered(work, iter(range(12)), 4)) == list(range(12))
-    with pytest.raises(RuntimeError, match="no such rows"):
-        list(map_ordered(work, iter(range(30)), 4))
-    made = map_ordered(work, iter(range(12)), 4)
-    assert next(made) == 0
-    made.close()
-    names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name.startswith("ncarl-read")]
+    with ThreadPoolExecutor(4) as pool:
+
+        def results(count):
+            return in_order((pool.submit(work, k) for k in range(count)), 4)
+
+        assert list(results(12)) == list(range(12))
+        with pytest.raises(RuntimeError, match="no such rows"):
+            list(results(30))
+        made = results(12)
+        assert next(made) == 0
+        made.close()
+        assert pool._work_queue.empty()

@@ -12,13 +12,12 @@ from ncarl import NCARL
 from ncarl.blocks import cut_blocks
 from ncarl.core.kernel import QuadraticPenalty, column_kernel
 from ncarl.core.linalg import congruence
-from ncarl.core.rows import complete_rows
+from ncarl.core.rows import complete_rows, observed_gram
 from ncarl.core.weights import SmoothWeights, Spectrum
 from ncarl.engines.threads import Threads
 from ncarl.fitting.ncarl import (
     IterationConfig,
     kernel_iterates,
-    zero_filled_gram,
 )
 from ncarl.observations import Observations
 
@@ -122,8 +121,8 @@ def test_the_step_maximizes_the_posterior_for_fixed_weights(M, D, rng):
 def surrogate_limit(M, gamma, decay, steps):
     """Where the smoothed surrogate goes when its smoothing falls slowly."""
     engine = Threads(n_jobs=1)
-    blocks = engine.place(cut_blocks(Observations.from_dense(M)))
-    start = zero_filled_gram(engine, blocks)
+    blocks = engine.place(Observations.from_dense(M))
+    start = engine.total(observed_gram, blocks)
     config = IterationConfig(
         QuadraticPenalty(0.0, 0.0, gamma),
         SmoothWeights(decay=decay),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ncarl import NCARL
-from ncarl.blocks import cut_blocks
 from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.linalg import congruence
+from ncarl.core.rows import observed_gram
 from ncarl.core.weights import (
     PseudoInverseWeights,
     SmoothWeights,
@@ -22,7 +22,6 @@ from ncarl.engines.threads import Threads
 from ncarl.fitting.ncarl import (
     IterationConfig,
     kernel_iterates,
-    zero_filled_gram,
 )
 from ncarl.observations import Observations
 
@@ -143,8 +142,8 @@ def test_d_has_a_zero_on_its_diagonal_exactly_where_x_has_a_zero_column(seed, da
 def iterates(M, rule, steps, delta=0.0, gamma=None):
     """Gram matrices of the zero-filled input and of every step after it."""
     engine = Threads(n_jobs=1)
-    blocks = engine.place(cut_blocks(Observations.from_dense(M)))
-    start = zero_filled_gram(engine, blocks)
+    blocks = engine.place(Observations.from_dense(M))
+    start = engine.total(observed_gram, blocks)
     config = IterationConfig(
         QuadraticPenalty(0.0, delta, gamma), rule, 0, None, always_form_rows=True
     )

@@ -7,15 +7,15 @@ import pytest
 from scipy.sparse import csr_array
 
 from ncarl.blocks import cut_blocks
+from ncarl.engines.threads import Threads
 from ncarl.observations import Observations
 from ncarl.wide.rows import WideKernel
-from ncarl.wide.solver import WideThreads
 
 
 @pytest.fixture(scope="session")
 def threads(kind):
     """Two threads with every row kernel at hand."""
-    return WideThreads(n_jobs=2, kernel=kind)
+    return Threads(n_jobs=2, kernel=kind)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from ncarl.core.rows import Kernel, row_gram
 from ncarl.observations import Observations
 
 pytest.importorskip("distributed")
-from ncarl.engines.dask import Dask
+from ncarl.engines.dask import Dask, place_blocks
 
 FEW = {"max_iter": 5, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 OPTIONS = {
@@ -83,7 +83,7 @@ def test_threads_and_processes_give_the_same_bits(threads, processes, X):
 
 
 def test_the_fit_has_several_blocks(threads, X):
-    assert threads.choose_n_blocks(*X.shape) == 8
+    assert threads._n_blocks(*X.shape) == 8
 
 
 def test_results_come_in_the_order_of_the_blocks(engine, blocks):
@@ -92,12 +92,12 @@ def test_results_come_in_the_order_of_the_blocks(engine, blocks):
         return block.rows
 
     first = blocks[0].rows[0]
-    found = list(engine.map(slow_first, engine.place(blocks)))
+    found = list(engine.map(slow_first, place_blocks(engine.link, blocks)))
     assert [rows.tolist() for rows in found] == [b.rows.tolist() for b in blocks]
 
 
 def test_a_total_is_the_sum_of_all_blocks(engine, blocks, kernel):
-    placed = engine.place(blocks)
+    placed = place_blocks(engine.link, blocks)
     total = engine.total(row_gram, placed, kernel=kernel)
     by_hand = reduce(iadd, (row_gram(b, kernel=kernel) for b in blocks))
     assert_allclose(total.gram, by_hand.gram, rtol=1e-12)
@@ -110,7 +110,7 @@ def test_sums_keep_the_order_of_the_blocks_whatever_their_number(threads, count)
     def tagged(number, *, kind):
         return [number]  # a list adds up by being appended to
 
-    found = threads.total(tagged, threads.place(range(count)))
+    found = threads.total(tagged, place_blocks(threads.link, range(count)))
     assert found == list(range(count))
 
 
@@ -120,7 +120,7 @@ def test_what_is_added_up_stays_as_it_was(threads, blocks):
     def itself(array, *, kind):
         return array
 
-    placed = threads.place(given)
+    placed = place_blocks(threads.link, given)
     first, second = (threads.total(itself, placed) for _ in range(2))
     assert_array_equal(first, second)
     assert_array_equal(given[0], np.zeros(3))
@@ -133,7 +133,7 @@ def test_blas_has_one_thread_inside_a_task(engine, blocks):
         found = threadpool_info()
         return max(p["num_threads"] for p in found if p["user_api"] == "blas")
 
-    assert set(engine.map(most_threads, engine.place(blocks[:2]))) == {1}
+    assert set(engine.map(most_threads, place_blocks(engine.link, blocks[:2]))) == {1}
 
 
 def test_an_error_of_the_work_is_raised_as_it_is(engine, blocks):
@@ -142,7 +142,7 @@ def test_an_error_of_the_work_is_raised_as_it_is(engine, blocks):
 
     for run in (engine.total, lambda *a: list(engine.map(*a))):
         with pytest.raises(OSError, match=f"no file for row {blocks[0].rows[0]}"):
-            run(failing, engine.place(blocks[:1]))
+            run(failing, place_blocks(engine.link, blocks[:1]))
 
 
 def test_a_timeout_of_the_work_is_its_own_error_too(threads, blocks):
@@ -150,7 +150,7 @@ def test_a_timeout_of_the_work_is_its_own_error_too(threads, blocks):
         raise TimeoutError("the disk sleeps")
 
     with pytest.raises(TimeoutError, match="the disk sleeps"):
-        threads.total(failing, threads.place(blocks))
+        threads.total(failing, place_blocks(threads.link, blocks))
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def settled(engine):
 
 
 def test_what_a_pass_needed_is_freed_after_it(engine, blocks, kernel, settled):
-    placed = engine.place(blocks)
+    placed = place_blocks(engine.link, blocks)
     engine.total(row_gram, placed, kernel=kernel)
     list(engine.map(row_gram, placed, kernel=kernel))
     assert settled(len(blocks))
@@ -184,7 +184,7 @@ def test_few_results_wait_for_who_takes_them(threads):
     def itself(number, *, kind):
         return number
 
-    placed = threads.place(range(40))
+    placed = place_blocks(threads.link, range(40))
     before = len(threads.link.client.futures)
     results = threads.map(itself, placed)
     next(results)
@@ -198,7 +198,7 @@ def test_a_pass_that_is_given_up_is_cancelled(engine, settled):
         time.sleep(0.2)
         return number
 
-    placed = engine.place(range(40))
+    placed = place_blocks(engine.link, range(40))
     results = engine.map(slow, placed)
     next(results)
     results.close()
@@ -219,7 +219,7 @@ def test_ctrl_c_ends_a_pass_and_the_engine_goes_on(engine, settled, X):
                 return
             _thread.interrupt_main()
 
-    placed = engine.place(range(200))
+    placed = place_blocks(engine.link, range(200))
     ended, start = threading.Event(), time.monotonic()
     threading.Thread(target=press_ctrl_c).start()
     with pytest.raises(KeyboardInterrupt):
@@ -232,7 +232,7 @@ def test_ctrl_c_ends_a_pass_and_the_engine_goes_on(engine, settled, X):
 
 @given(rows=st.integers(1, 10**7), columns=st.integers(1, 10**4))
 def test_blocks_are_enough_for_all_threads_and_no_more_than_pay(threads, rows, columns):
-    wanted = threads.choose_n_blocks(rows, columns)
+    wanted = threads._n_blocks(rows, columns)
     assert 1 <= wanted <= min(rows, 8)
 
 
@@ -240,9 +240,9 @@ def test_small_matrices_are_one_block_and_large_ones_many(threads, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr("ncarl.engines.dask.MIN_ROWS_PER_TASK", 500)
     monkeypatch.setattr("ncarl.engines.dask.ROWS_PER_SUM_ENTRY", 0.01)
-    assert threads.choose_n_blocks(60, 12) == 1
-    assert threads.choose_n_blocks(2000, 2000) == 2
-    assert threads.choose_n_blocks(10**6, 500) == 8
+    assert threads._n_blocks(60, 12) == 1
+    assert threads._n_blocks(2000, 2000) == 2
+    assert threads._n_blocks(10**6, 500) == 8
 
 
 @pytest.mark.parametrize("gamma", [None, 0.1])

@@ -19,7 +19,7 @@ from ncarl import NCARL
 distributed = pytest.importorskip("distributed")
 import psutil  # noqa: E402  (Dask needs it)
 
-from ncarl.engines.dask import Dask, LostWorkersError  # noqa: E402
+from ncarl.engines.dask import Dask, LostWorkersError, place_blocks  # noqa: E402
 
 FEW = {"max_iter": 2, "tol": 0, "n_neighbors": 4}
 
@@ -101,14 +101,14 @@ def test_a_script_that_forgets_to_close_ends_quietly(tmp_path):
             """
             import numpy as np
             from ncarl import NCARL
-            from ncarl.engines.dask import Dask
+            from ncarl.engines.dask import Dask, place_blocks
 
             if __name__ == "__main__":
                 engine = Dask("processes", n_workers=1, kernel="numpy", device="cpu")
                 X = np.arange(12.0).reshape(4, 3)
                 X[0, 0] = np.nan
                 NCARL(engine=engine, max_iter=2, tol=0).fit(X)
-                kept = engine.place([1, 2])
+                kept = place_blocks(engine.link, [1, 2])
                 print(list(engine.link.owned[1].workers.values())[0].pid)
             """
         )
@@ -159,13 +159,13 @@ def test_a_pickled_engine_connects_by_itself(processes, give):
 def test_no_scheduler_at_an_address_is_a_clear_error():
     engine = Dask("tcp://127.0.0.1:9", timeout=0.5)
     with pytest.raises(LostWorkersError, match=r"no Dask scheduler answers.*127.0.0.1"):
-        engine.choose_n_blocks(10, 10)
+        engine._n_blocks(10, 10)
 
 
 def test_too_few_workers_are_a_clear_error(threads):
     engine = Dask(threads.link.client, n_workers=3, timeout=0.3)
     with pytest.raises(LostWorkersError, match=r"n_workers=3.* has 2 after 0.3"):
-        engine.choose_n_blocks(10, 10)
+        engine._n_blocks(10, 10)
 
 
 @pytest.mark.parametrize(("found", "said"), [(None, "no ncarl"), ("0", "ncarl 0")])
@@ -173,12 +173,12 @@ def test_workers_need_the_same_ncarl(threads, monkeypatch, found, said):
     client = threads.link.client
     monkeypatch.setattr(client, "run", lambda function: {"tcp://other": found})
     with pytest.raises(RuntimeError, match=rf"tcp://other has {said}, here is"):
-        Dask(client).choose_n_blocks(10, 10)
+        Dask(client)._n_blocks(10, 10)
 
 
 def test_inside_a_task_the_engine_is_refused(threads):
     def nested():
-        return Dask("threads").choose_n_blocks(10, 10)
+        return Dask("threads")._n_blocks(10, 10)
 
     with pytest.raises(RuntimeError, match=r"inside a task.*engine='threads'"):
         threads.link.client.submit(nested).result()
@@ -188,10 +188,10 @@ def test_inside_a_task_the_engine_is_refused(threads):
 def test_a_forked_process_is_told_to_make_its_own(threads, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: -1)  # forking threads is no test's fun
     with pytest.raises(RuntimeError, match="make an engine of its own"):
-        threads.choose_n_blocks(10, 10)
+        threads._n_blocks(10, 10)
     threads.close()  # not its to close
     monkeypatch.undo()
-    assert threads.choose_n_blocks(10, 10) >= 1
+    assert threads._n_blocks(10, 10) >= 1
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,6 @@ def test_rows_are_the_kernel_that_was_asked_for(threads, X):
         return kind
 
     engine = Dask(threads.link.client, kernel="numpy", device="cpu")
-    assert set(engine.map(kind_of, engine.place([1, 2]))) == {"numpy"}
+    assert set(engine.map(kind_of, place_blocks(engine.link, [1, 2]))) == {"numpy"}
     assert "numpy rows" in engine.describe()
     assert np.isfinite(NCARL(engine=engine, **FEW).fit_transform(X)).all()

@@ -13,9 +13,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from ncarl import NCARL
-from ncarl.blocks import cut_blocks
-from ncarl.centering import as_one_block
+from ncarl.blocks import as_one_block, cut_blocks
 from ncarl.core.rows import observed_gram
+from ncarl.engines.base import LazyBlocks
 from ncarl.observations import Observations
 
 distributed = pytest.importorskip("distributed")
@@ -25,6 +25,7 @@ from ncarl.engines.dask import (  # noqa: E402
     LostDataError,
     LostWorkersError,
     WorkerBlocks,
+    place_blocks,
 )
 
 FEW = {"max_iter": 5, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
@@ -80,7 +81,7 @@ def test_a_worker_killed_between_two_steps_changes_no_bit(processes, X):
 
 @pytest.mark.parametrize("way", ["total", "map"])
 def test_a_worker_killed_in_mid_step_changes_no_bit(processes, blocks, tmp_path, way):
-    placed = processes.place(blocks)
+    placed = place_blocks(processes.link, blocks)
     big = np.zeros(3000)  # does not travel with the tasks, so it can be lost as well
     work = deadly(str(tmp_path / "dead"), mark(blocks[3]))
 
@@ -102,7 +103,7 @@ def test_streamed_chunks_of_a_dead_worker_come_back(
     if loaders:
         parts = [partial(Observations.from_dense, chunk) for chunk in chunks.chunks]
         monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: parts)
-    placed = processes.stream(chunks, as_one_block)
+    placed = processes.place(LazyBlocks(chunks, (as_one_block,)))
     expected = processes.total(observed_gram, placed)
     victim = mark(as_one_block(Observations.from_dense(chunks.chunks[4])))
     work = deadly(str(tmp_path / "dead"), victim)
@@ -113,7 +114,7 @@ def test_streamed_chunks_of_a_dead_worker_come_back(
 
 def test_all_workers_gone_is_an_error_and_no_hang(blocks):
     with Dask("threads", n_workers=1, device="cpu", timeout=0.5) as engine:
-        placed = engine.place(blocks)
+        placed = place_blocks(engine.link, blocks)
         engine.link.owned[1].scale(0)
         while engine.link.client.nthreads():
             time.sleep(0.05)
@@ -123,7 +124,7 @@ def test_all_workers_gone_is_an_error_and_no_hang(blocks):
         with pytest.raises(LostWorkersError, match=r"no Dask worker is left.*0.5 sec"):
             list(engine.map(observed_gram, placed, big=np.zeros(3000)))
         with pytest.raises(LostWorkersError, match=r"no Dask worker is left.*0.5 sec"):
-            engine.place(blocks)
+            place_blocks(engine.link, blocks)
         assert time.monotonic() - start < 15.0
 
 
@@ -139,7 +140,7 @@ def test_workers_that_go_in_mid_step_are_an_error_and_no_hang(blocks, monkeypatc
 
         function = _as_it_is(leaving)
         with pytest.raises(LostWorkersError, match="no Dask worker is left"):
-            engine.total(function, engine.place(blocks))
+            engine.total(function, place_blocks(engine.link, blocks))
 
 
 def _as_it_is(function):
@@ -157,7 +158,7 @@ def _kept(block, *, kind):
 
 def test_all_workers_come_back_and_so_do_the_blocks(blocks):
     with Dask("threads", n_workers=2, device="cpu", timeout=20) as engine:
-        placed = engine.place(blocks)
+        placed = place_blocks(engine.link, blocks)
         expected = engine.total(observed_gram, placed)
         cluster = engine.link.owned[1]
         cluster.scale(0)
@@ -170,7 +171,7 @@ def test_all_workers_come_back_and_so_do_the_blocks(blocks):
 def test_a_client_that_was_closed_is_a_clear_error(blocks):
     with Dask("threads", n_workers=1) as owner:
         engine = Dask(owner.link.client, device="cpu")
-        placed = engine.place(blocks)
+        placed = place_blocks(engine.link, blocks)
         owner.link.client.close()
         with pytest.raises(LostWorkersError, match="client is closed"):
             engine.total(observed_gram, placed)

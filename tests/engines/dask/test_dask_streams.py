@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from ncarl.centering import as_one_block
+from ncarl.blocks import as_one_block
 from ncarl.core.rows import observed_gram
+from ncarl.engines.base import LazyBlocks
 from ncarl.observations import Observations
 
 da = pytest.importorskip("dask.array")
@@ -24,6 +25,10 @@ from ncarl.engines.dask import (  # noqa: E402
     assign_to_workers,
     complete_dask_array,
 )
+
+
+def as_blocks(source):
+    return LazyBlocks(source, (as_one_block,))
 
 
 def zero_filled(X):
@@ -57,7 +62,7 @@ def test_all_chunks_of_a_source_are_worked_on(engine, chunks, kind, monkeypatch,
     def rows_of(block, *, kind):  # not of this module, which workers cannot import
         return block.n_rows
 
-    placed = engine.stream(the_source(chunks, kind, monkeypatch), as_one_block)
+    placed = engine.place(as_blocks(the_source(chunks, kind, monkeypatch)))
     assert_allclose(engine.total(observed_gram, placed), zero_filled(X), rtol=1e-12)
     assert list(engine.map(rows_of, placed)) == [len(c) for c in chunks.chunks]
     assert len(chunks.reads) == (kind == "read")
@@ -67,7 +72,7 @@ def test_all_chunks_of_a_source_are_worked_on(engine, chunks, kind, monkeypatch,
 def test_chunks_that_were_lost_are_made_again_by_number(
     threads, chunks, kind, monkeypatch
 ):
-    placed = threads.stream(the_source(chunks, kind, monkeypatch), as_one_block)
+    placed = threads.place(as_blocks(the_source(chunks, kind, monkeypatch)))
     again = [future.result() for future in placed.recreate([1, 4, 5])]
     for block, k in zip(again, (1, 4, 5), strict=True):
         expected = as_one_block(Observations.from_dense(chunks.chunks[k]))
@@ -80,7 +85,7 @@ def test_workers_load_their_own_parts(processes, chunks, monkeypatch):
         return os.getpid()
 
     monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: [load] * 6)
-    placed = processes.stream(chunks, lambda pid: pid)
+    placed = processes.place(LazyBlocks(chunks, (lambda pid: pid,)))
 
     def itself(pid, *, kind):
         return pid
@@ -96,7 +101,7 @@ def test_an_error_of_a_source_is_raised_as_it_is(engine, chunks, monkeypatch):
 
     monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: [load])
     with pytest.raises(ValueError, match="row 3 holds inf"):
-        engine.total(observed_gram, engine.stream(chunks, as_one_block))
+        engine.total(observed_gram, engine.place(as_blocks(chunks)))
 
 
 def test_chunks_as_they_are_leave_their_sums_on_the_host(threads, chunks):
@@ -107,9 +112,9 @@ def test_chunks_as_they_are_leave_their_sums_on_the_host(threads, chunks):
         return np.bincount(chunk.indices, chunk.values, chunk.shape[1])
 
     engine = Dask(threads.link.client, device="cpu:0")
-    total = engine.total(column_sums, engine.stream(chunks, _same))
+    total = engine.total(column_sums, engine.place(LazyBlocks(chunks, (_same,))))
     assert isinstance(total, np.ndarray)
-    gram = engine.total(observed_gram, engine.stream(chunks, as_one_block))
+    gram = engine.total(observed_gram, engine.place(as_blocks(chunks)))
     assert not isinstance(gram, np.ndarray)
     assert_array_equal(engine.compute_device.to_numpy(gram).shape, (12, 12))
 
