@@ -24,8 +24,7 @@ import torch
 from common import print_table, versions, write_json
 from gpu import matmul_rate, wait
 
-from ncarl.core import cuda as factor_torch
-from ncarl.core import linalg_torch
+from ncarl.core import cuda as factor_torch, linalg_torch
 
 #: Distance from the floor, as a part of it, from which directions are told apart.
 NEAREST = 1e-6

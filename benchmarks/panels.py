@@ -47,8 +47,8 @@ from ncarl.panel.model import (
     Placebos,
     entry_scores,
     group_scores,
+    mean_effect_std as deviation_of,
 )
-from ncarl.panel.model import mean_effect_std as deviation_of
 
 LEVELS = (0.5, 0.8, 0.95)
 

@@ -37,8 +37,6 @@ from common import data_folder, print_table, write_json
 from ncarl import (
     BayesianNCARL,
     from_triplets,
-)
-from ncarl import (
     metrics as ranking,
 )
 from ncarl.metrics import rmse

@@ -17,9 +17,7 @@ from ncarl.core.rows import (
     observed_gram,
     row_backend,
     row_duals,
-    row_entries,
     row_gram,
-    row_variances,
 )
 from ncarl.exceptions import NotPositiveDefiniteError
 
@@ -337,8 +335,8 @@ class TestRows:
 
     def test_variances_are_those_of_numpy(self, both):
         block, kernel, placed, there = both
-        found = row_variances(placed, kernel=there, kind="torch")
-        close(found, row_variances(block, kernel=kernel, kind="numpy"))
+        found = row_backend("torch").variances(placed, there)
+        close(found, row_backend("numpy").variances(block, kernel))
         assert (found >= kernel.s).all()
 
     def test_sums_are_those_of_numpy(self, both):
@@ -355,9 +353,12 @@ class TestRows:
 
     def test_single_entries_are_those_of_numpy(self, both, rng):
         block, kernel, placed, there = both
-        i, j = np.sort(rng.integers(0, block.n_rows, 200)), rng.integers(0, N, 200)
-        found = row_entries(placed, i, j, kernel=there, kind="torch")
-        close(found, row_entries(block, i, j, kernel=kernel, kind="numpy"))
+        columns = rng.integers(0, N, 2 * len(block.rows))
+        bounds = 2 * np.arange(len(block.rows) + 1)
+        found = there.predict(placed, columns, bounds, variances=True, kind="torch")
+        known = kernel.predict(block, columns, bounds, variances=True, kind="numpy")
+        for ours, theirs in zip(found, known, strict=True):
+            close(torch.as_tensor(ours), theirs)
 
     def test_single_precision_stays_single_and_close(
         self, device, matrix, K, s, side, budget
@@ -465,8 +466,8 @@ def test_rows_without_a_single_entry_are_zero(device, masked, K, s):
     X, Y, jitter = complete_rows(placed, kernel=there, kind="torch")
     close(X, np.zeros((3, N)), 0.0)
     assert (len(Y), jitter) == (0, 0.0)
-    expected = row_variances(block, kernel=here, kind="numpy")
-    close(row_variances(placed, kernel=there, kind="torch"), expected)
+    expected = row_backend("numpy").variances(block, here)
+    close(row_backend("torch").variances(placed, there), expected)
 
 
 @given(
@@ -489,8 +490,8 @@ def test_small_matrices_of_any_mask_are_those_of_numpy(
     rows, duals, _ = complete_rows(block, kernel=here, kind="numpy")
     close(X, rows)
     close(Y, duals)
-    found = row_variances(placed, kernel=there, kind="torch")
-    close(found, row_variances(block, kernel=here, kind="numpy"))
+    found = row_backend("torch").variances(placed, there)
+    close(found, row_backend("numpy").variances(block, here))
 
 
 class TestJitter:
@@ -559,8 +560,8 @@ class TestJitter:
     def test_variances_of_repaired_rows_are_those_of_numpy(self, case):
         block, _, kernel, _ = case
         placed, there = self.there(case)
-        found = row_variances(placed, kernel=there, kind="torch")
-        close(found, row_variances(block, kernel=kernel, kind="numpy"), 1e-5)
+        found = row_backend("torch").variances(placed, there)
+        close(found, row_backend("numpy").variances(block, kernel), 1e-5)
 
     @pytest.mark.parametrize("budget", [AMPLE, TINY])
     def test_the_worst_jitter_of_all_rows_is_returned(

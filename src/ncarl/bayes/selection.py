@@ -18,7 +18,6 @@ import numpy as np
 from ncarl.bayes.em import (
     EMProblem,
     EMState,
-    EStep,
     GaussianParams,
     ModelConfig,
     em_step_flops,
@@ -433,8 +432,24 @@ class _ValidationRun:
 
     def __call__(self, iterate: Iterate[EMState], history: History) -> bool:
         """Record the error after a step; True ends the run."""
-        estep = iterate.state.last_estep
-        errors = self.predictor.errors(estep)
+        estep, predictor = iterate.state.last_estep, self.predictor
+        columns, engine = predictor.columns, predictor.problem.engine
+        guess = np.empty(len(columns))
+        predictions = engine.map(
+            predict_centered_entries,
+            predictor.blocks,
+            kernel=estep.kernel,
+            offsets=estep.params.mean,
+            scales=estep.scales,
+            columns=columns,
+            bounds=predictor.bounds,
+        )
+        for places, sums in predictions:
+            guess[places] = sums
+        if estep.scales is not None:
+            guess /= engine.compute_device.to_numpy(estep.scales)[columns]
+        guess += engine.compute_device.to_numpy(estep.params.mean)[columns]
+        errors = predictor.hidden.values - guess
         self.curve.append(float(errors @ errors))
         if self.best_step == len(self.curve):
             self.best_params = estep.params
@@ -688,26 +703,6 @@ class HeldOutPredictor:
         self.bounds = np.searchsorted(position, np.arange(len(distinct) + 1))
         rows = self.test_rows.take_rows(distinct)
         self.blocks = engine.place(rows)
-
-    def errors(self, estep: EStep) -> Array:
-        """Errors of the predictions with the parameters of an E-step."""
-        to_numpy = self.problem.engine.compute_device.to_numpy
-        guess = np.empty(len(self.columns))
-        predictions = self.problem.engine.map(
-            predict_centered_entries,
-            self.blocks,
-            kernel=estep.kernel,
-            offsets=estep.params.mean,
-            scales=estep.scales,
-            columns=self.columns,
-            bounds=self.bounds,
-        )
-        for places, sums in predictions:
-            guess[places] = sums
-        if estep.scales is not None:
-            guess /= to_numpy(estep.scales)[self.columns]
-        guess += to_numpy(estep.params.mean)[self.columns]
-        return self.hidden.values - guess
 
     def errors_and_stds(self, params: GaussianParams) -> tuple[Array, Array]:
         """Errors and standard deviations of predictions; these are 0 without noise."""

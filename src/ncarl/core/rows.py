@@ -44,13 +44,13 @@ def row_backend(name: str = "auto") -> Any:
 
     Every backend has ``solve_rows(block, kernel, *, checked)``,
     ``likelihood_sums(block, kernel, offsets, scales, *, checked)``,
-    ``variances(block, kernel)``, ``dense_duals(block, Y)``, ``pieces(block)``,
+    ``variances(block, kernel)``, ``variances_at(block, kernel, i, j)``,
+    ``dense_duals(block, Y)``, ``pieces(block)``,
     ``shift_and_scale(block, offsets, scales)``, ``timestamp(block)``, and for results
     that are copied to the host ``transfer_pieces(block)`` and ``to_numpy(array)``. It
     has either ``allocate_rows(block)``, whose result ``solve_rows`` fills, or
     ``complete_rows(block, kernel, *, checked)``. Optional are
-    ``variances_at(block, kernel, i, j)``, ``entries_from_duals(block, K, Y, i, j)``,
-    and ``sparse_outer_sum(block, Y)`` with ``use_scatter(block)``.
+    ``entries_from_duals(block, K, Y, i, j)`` and ``sparse_outer_sum(block, Y)`` with ``use_scatter(block)``.
     """
     if name != "auto":
         return importlib.import_module(f"ncarl.core.rows_{name}")
@@ -86,8 +86,7 @@ class Kernel:
             X, _, _ = complete_rows(part, kernel=self, kind=kind)
             rows.append(module.to_numpy(X))
             if variances:
-                found = row_variances(part, kernel=self, kind=kind)
-                row_vars.append(module.to_numpy(found))
+                row_vars.append(module.to_numpy(module.variances(part, self)))
         return _concatenate(rows), _concatenate(row_vars) if variances else None
 
     def predict(
@@ -111,11 +110,15 @@ class Kernel:
             i, position = requested_entries(part, bounds)
             j = columns[position]
             places.append(position)
-            entries = row_entries(part, i, j, kernel=self, kind=kind)
+            if self.P is None and hasattr(module, "entries_from_duals"):
+                Y, _ = module.solve_rows(part, self)
+                entries = module.entries_from_duals(part, self.K, Y, i, j)
+            else:
+                X, _, _ = complete_rows(part, kernel=self, kind=kind)
+                entries = X[i, j]
             sums.append(module.to_numpy(entries))
             if variances:
-                at = entry_variances(part, i, j, kernel=self, kind=kind)
-                found.append(module.to_numpy(at))
+                found.append(module.to_numpy(module.variances_at(part, self, i, j)))
         return (
             _concatenate(places),
             _concatenate(sums),
@@ -173,37 +176,6 @@ def row_duals(
     module = row_backend(kind)
     duals: tuple[Array, float] = module.solve_rows(block, kernel, checked=checked)
     return duals
-
-
-def row_entries(
-    block: Block, i: Array, j: Array, *, kernel: Kernel, kind: str = "auto"
-) -> Array:
-    """Smoothed values at rows ``i`` (increasing) and columns ``j``."""
-    module = row_backend(kind)
-    if kernel.P is None and hasattr(module, "entries_from_duals"):
-        Y, _ = row_duals(block, kernel=kernel, kind=kind)
-        return module.entries_from_duals(block, kernel.K, Y, i, j)
-    X, _, _ = complete_rows(block, kernel=kernel, kind=kind)
-    return X[i, j]
-
-
-def row_variances(block: Block, *, kernel: Kernel, kind: str = "auto") -> Array:
-    """Predictive variance of every entry, noise included, given the row.
-
-    ``k_jj - k_jo (K_oo + s I)^-1 k_oj + s``; at observed columns it is the variance of
-    a second, independent measurement.
-    """
-    return row_backend(kind).variances(block, kernel)
-
-
-def entry_variances(
-    block: Block, i: Array, j: Array, *, kernel: Kernel, kind: str = "auto"
-) -> Array:
-    """Predictive variances at rows ``i`` (increasing) and columns ``j``."""
-    module = row_backend(kind)
-    if hasattr(module, "variances_at"):
-        return module.variances_at(block, kernel, i, j)
-    return module.variances(block, kernel)[i, j]
 
 
 def row_gram(
@@ -371,7 +343,11 @@ def entries_from_duals(block: Block, K: Array, Y: Array, i: Array, j: Array) -> 
 
 
 def variances(block: Block, kernel: Kernel) -> Array:
-    """Predictive variance of every entry, noise included."""
+    """Predictive variance of every entry, noise included, given the row.
+
+    ``k_jj - k_jo (K_oo + s I)^-1 k_oj + s``; at observed columns it is the variance of
+    a second, independent measurement.
+    """
     K, s, n = kernel.K, kernel.s, block.n_columns
     result = np.empty((block.n_rows, n), dtype=K.dtype)
     diagonal = K.diagonal() + s

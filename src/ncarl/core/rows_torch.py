@@ -511,6 +511,11 @@ def variances(block: DeviceBlock, kernel: Kernel) -> Array:
     return result[:-1]
 
 
+def variances_at(block: DeviceBlock, kernel: Kernel, i: Array, j: Array) -> Array:
+    """Predictive variances at rows ``i`` and columns ``j``."""
+    return variances(block, kernel)[i, j]
+
+
 def likelihood_sums(
     block: DeviceBlock,
     kernel: Kernel,
