@@ -45,12 +45,12 @@ def row_backend(name: str = "auto") -> Any:
     Every backend has ``solve_rows(block, kernel, *, checked)``,
     ``likelihood_sums(block, kernel, offsets, scales, *, checked)``,
     ``variances(block, kernel)``, ``variances_at(block, kernel, i, j)``,
-    ``dense_duals(block, Y)``, ``pieces(block)``,
-    ``shift_and_scale(block, offsets, scales)``, ``timestamp(block)``, and for results
-    that are copied to the host ``transfer_pieces(block)`` and ``to_numpy(array)``. It
-    has either ``allocate_rows(block)``, whose result ``solve_rows`` fills, or
-    ``complete_rows(block, kernel, *, checked)``. Optional are
-    ``entries_from_duals(block, K, Y, i, j)`` and ``sparse_outer_sum(block, Y)`` with ``use_scatter(block)``.
+    ``dense_duals(block, Y)``, ``shift_and_scale(block, offsets, scales)``,
+    ``pieces(block)``, ``transfer_pieces(block)``, ``to_numpy(array)`` and
+    ``timestamp(block)``. It has either ``allocate_rows(block)``, whose result
+    ``solve_rows`` fills, or ``complete_rows(block, kernel, *, checked)``. Optional are
+    ``entries_from_duals(block, K, Y, i, j)``, and ``sparse_outer_sum(block, Y)`` with
+    ``use_scatter(block)``.
     """
     if name != "auto":
         return importlib.import_module(f"ncarl.core.rows_{name}")
