@@ -246,7 +246,7 @@ class TestTrial:
         assert not looking.use_float32
         # And none after it, from a checkpoint too.
         again = searching(cuts, max_iter=40)
-        again.stage_checkpoint = looking.stage_checkpoint
+        again.stages = looking.stages
         assert again.evaluate_strength(0.1) == exact
         assert not again.use_float32
 
@@ -329,7 +329,7 @@ def fit_of(observed, plan, **configs):
     usual = {"prior": "identity", "center": "two-way", "noise": "learn"}
     configs = make_model_configs(**{**usual, **configs}, dtype="float64")
     raw = InMemoryDataset(observed)
-    options = {"make_observers": watch, "checkpoint": None, "owner": {}}
+    options = {"make_observers": watch, "checkpoint": None}
     return BayesianFit(raw, identity, plan, configs, ENGINE, **options)
 
 
@@ -337,7 +337,7 @@ class TestFit:
     def test_a_fit_weighs_by_its_held_out_errors(self, observed, cuts):
         fit = fit_of(observed, plan())
         found = fit.run()
-        stages = fit.stage_checkpoint.stages
+        stages = fit.stages.results
         by_columns, by_rows = [], []
         for k in calibration_splits(cuts):
             cut, turned = cuts[k], cuts[k].transpose().hidden
@@ -354,7 +354,7 @@ class TestFit:
     def test_a_blend_has_scores_of_its_own(self, observed, cuts):
         fit = fit_of(observed, plan())
         found = fit.run()
-        stages = fit.stage_checkpoint.stages["held out columns"]
+        stages = fit.stages.results["held out columns"]
         places = calibration_splits(cuts)
         errors = np.concatenate([stages[f"errors {k}"] for k in places])
         spread = np.concatenate([stages[f"stds {k}"] for k in places])
