@@ -14,13 +14,9 @@ from ncarl.panel import GapFiller, Panel, counterfactual, fill_gaps, model
 from ncarl.panel.data import labels_are_dates
 from ncarl.panel.model import unit_order
 
+pytestmark = pytest.mark.usefixtures("few_steps")
 LETTERS = list("ABCDEFG")
 YEARS = list(range(2008, 2017))
-
-
-@pytest.fixture(autouse=True)
-def _few_steps(monkeypatch):
-    monkeypatch.setattr(model, "MAX_EM_STEPS", 4)
 
 
 @pytest.fixture(scope="module")

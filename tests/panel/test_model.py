@@ -7,6 +7,8 @@ import pytest
 
 from ncarl.panel import counterfactual, model
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 
 def test_one_control_unit_gives_no_interval_and_says_so(panel_of):
     Y = panel_of(2, 10, seed=3)
