@@ -1,17 +1,16 @@
 """
-How far can I trust filled values?
-==================================
+How accurate are imputed values?
+================================
 
-Hide some cells that are known, fill them in as the gaps would be, and look. This is
-what ``ncarl evaluate table.csv`` does; here it is in Python, on scikit-learn's wine
-table.
+Hold out some observed entries, impute them, and compare. This is what ``ncarl evaluate
+table.csv`` does; here it is in Python, on scikit-learn's wine table.
 """
 
 # %%
-# Hide, fill, look
-# ----------------
-# A tenth of the known cells is hidden, twice, each time others. The method sees the
-# rest only, and chooses what there is to choose by the rest only.
+# Hold out, impute, compare
+# -------------------------
+# A tenth of the observed entries is held out, in two different draws. The method is
+# fitted, and its parameters are selected, on the other entries only.
 
 import numpy as np
 from sklearn.datasets import load_wine
@@ -35,8 +34,8 @@ print(f"that is {found.explained_fraction:.0%} of the squared error explained")
 # %%
 # Column by column
 # ----------------
-# Some measurements can be told from the others, some cannot: there the dot is near 1,
-# and a filled cell is hardly more than the mean of its column.
+# Some measurements can be predicted from the others, some cannot: there the dot is near
+# 1, and an imputed value is hardly better than the mean of its column.
 
 plots.show(draw_columns(found))
 for one in found.columns[:3]:

@@ -1,16 +1,16 @@
 """
-Every figure that a fit has
-===========================
+All figures of a fit
+====================
 
 Every function of `ncarl.plots` takes a fitted estimator, or plain arrays, and gives a
 figure of matplotlib. Here they are in a row, drawn from one fit: scikit-learn's wine
-table (178 wines, 13 measurements), with a fifth of its cells lost on purpose.
+table (178 wines, 13 measurements), with a fifth of its entries removed.
 """
 
 # %%
 # One fit
 # -------
-# Of one wine nothing is left, of another one cell, as happens in tables.
+# One row has no observed entry, another one a single entry.
 
 import numpy as np
 from sklearn.datasets import load_wine
@@ -27,15 +27,15 @@ model = BayesianNCARL().fit(X)
 # %%
 # Before and after
 # ----------------
-# Orange cells are missing. The last panel shows how uncertain the filled ones are.
+# Orange entries are missing. The last panel shows standard deviations of imputed ones.
 
 plots.show(plots.completion(X, model))
 
 # %%
-# What cannot be known
-# --------------------
-# Nothing was known of one row, and too little of another. The model says so itself: its
-# standard deviations there are as large as the spread of the column.
+# What cannot be identified
+# -------------------------
+# Nothing was observed of one row, and too little of another. The standard deviations
+# there are as large as that of the column.
 
 plots.show(plots.identifiability(model, X))
 
@@ -46,9 +46,9 @@ plots.show(plots.identifiability(model, X))
 plots.show(plots.uncertainty(model, X))
 
 # %%
-# Do intervals hold what they promise?
-# ------------------------------------
-# Held-out entries in normal intervals, before the model corrects them.
+# Coverage of the intervals
+# -------------------------
+# Held-out entries in normal intervals, before the conformal correction.
 
 plots.show(plots.reliability(model))
 
@@ -59,15 +59,16 @@ plots.show(plots.reliability(model))
 plots.show(plots.residuals(table, model))
 
 # %%
-# Which columns go together
+# Which columns are similar
 # -------------------------
-# As a map, similar columns next to each other, and as a graph of the strongest ties.
+# As a heat map, similar columns next to each other, and as a graph of the strongest
+# similarities.
 
 plots.show(plots.similarity(model), plots.similarity_graph(model))
 
 # %%
-# How the fit went
-# ----------------
-# Along how many directions wines vary, and what each step gained.
+# Spectrum and convergence
+# ------------------------
+# Along how many directions wines vary, and what each iteration gained.
 
 plots.show(plots.spectrum(model), plots.convergence(model))

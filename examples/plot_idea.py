@@ -1,18 +1,18 @@
 """
-The idea: columns that go together
-==================================
+The idea: a kernel of the columns
+=================================
 
-A matrix with gaps is filled in from one thing that is learned from it: how its columns
-go together. This example looks at what is learned, and at how one row is completed
-with it.
+A matrix with missing entries is completed from one thing that is learned from it: how
+its columns vary together. This example shows what is learned, and how a row is
+completed with it.
 
-The data are made up: 120 days of temperatures, one row a day, one column an hour. Half
-of all readings are lost, and every reading is a little off.
+The data are simulated: 120 days of temperatures, one row per day, one column per hour.
+Half of all readings are missing, and every reading has a small error.
 """
 
 # %%
-# Days with gaps
-# --------------
+# Days with missing hours
+# -----------------------
 # Every day is warm or cool as a whole, swings more or less between night and noon, and
 # has its warmest hour earlier or later.
 
@@ -32,9 +32,9 @@ X = np.where(seen, truth + 0.5 * rng.standard_normal(truth.shape), np.nan)
 # %%
 # What is learned
 # ---------------
-# The kernel ``K`` has one line and one column for every column of the matrix. It says
-# how much two hours vary together. Nobody told the model that hours have an order: that
-# neighbors are alike, and that noon differs from midnight, was learned from the days.
+# The kernel ``K`` has one row and one column for every column of the matrix: the
+# covariance of two hours. The model does not know that hours have an order: that
+# neighbors are similar, and that noon differs from midnight, is learned from the days.
 
 model = BayesianNCARL().fit(X)
 K = model.kernel_
@@ -53,9 +53,9 @@ plt.show()
 # %%
 # A row is completed
 # ------------------
-# What is known of a day is carried to its other hours by ``K``: an hour that goes
-# together with hours that were seen is known well, one far from all of them less so.
-# The band is where a reading should be in nine of ten cases.
+# The observed hours of a day predict its other hours by ``K``: an hour that is
+# correlated with observed hours is predicted well, one far from all of them less so.
+# The band is a 90% interval.
 
 filled, std = model.transform(X, return_std=True)
 days = np.argsort(seen.sum(axis=1))[[-1, 20, 0]]
@@ -66,16 +66,16 @@ figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), sharey=True, layout="constr
 for axis, day, a, b in zip(
     axes, days, np.split(low, 3), np.split(high, 3), strict=True
 ):
-    gaps = ~seen[day]
+    lost = ~seen[day]
     axis.vlines(
-        hours[gaps], a[gaps], b[gaps], color="#9ec3e6", lw=5, label="90% interval"
+        hours[lost], a[lost], b[lost], color="#9ec3e6", lw=5, label="90% interval"
     )
     axis.plot(hours, truth[day], color="0.45", ls="--", lw=1, label="truth")
     axis.plot(
-        hours[gaps], filled[day, gaps], "o", color="#2f6db3", ms=4, label="filled"
+        hours[lost], filled[day, lost], "o", color="#2f6db3", ms=4, label="imputed"
     )
-    axis.plot(hours[~gaps], X[day, ~gaps], "o", color="#333333", ms=4, label="seen")
-    axis.set(title=f"{int(seen[day].sum())} of 24 hours seen", xlabel="hour")
+    axis.plot(hours[~lost], X[day, ~lost], "o", color="#333333", ms=4, label="observed")
+    axis.set(title=f"{int(seen[day].sum())} of 24 hours observed", xlabel="hour")
 axes[0].set_ylabel("degrees")
 axes[0].legend(fontsize=8, loc="upper left")
 plt.show()

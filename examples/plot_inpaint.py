@@ -1,10 +1,10 @@
 """
-Pictures: missing pixels
-========================
+Images: missing pixels
+======================
 
-Half of the pixels of a photograph are gone, or somebody has scratched it. What was
-there is worked out from the picture itself: how its small patches look is learned, and
-each gap is filled from the patches around it. Known pixels stay as they are.
+Half of the pixels of a photograph are missing, or it is scratched. The missing pixels
+are predicted from the image itself: the distribution of its small patches is learned,
+and missing pixels are imputed from the patches around them. Observed pixels are kept.
 
 The photographs come with scikit-learn: *china* by danielbuechele and *flower* by
 vultilion, both CC BY 2.0.
@@ -13,7 +13,7 @@ vultilion, both CC BY 2.0.
 # %%
 # Half of the pixels
 # ------------------
-# A mask is True where a pixel is missing. Here they are drawn by lot.
+# A mask is True where a pixel is missing. Here they are drawn at random.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -41,19 +41,19 @@ seen = np.where(lost[:, :, None], 1.0, photo)
 show({"before": seen, f"after: {psnr(photo, filled):.1f} dB": filled, "truth": photo})
 
 # %%
-# Where it is sure, and where not
-# -------------------------------
-# ``return_std=True`` tells how far off a filled pixel may be. Sky is easy, roofs and
-# leaves are not; the errors lie where the error bars are long.
+# Standard deviations
+# -------------------
+# ``return_std=True`` also returns the standard deviations of imputed pixels. Sky is
+# easy, roofs and leaves are not; errors are large where standard deviations are.
 
 error = np.abs(filled - photo).mean(axis=2)
-show({"error bars": std.mean(axis=2), "errors": error})
+show({"standard deviations": std.mean(axis=2), "errors": error})
 
 # %%
 # Scratches and a hole
 # --------------------
-# A mask may have any shape. A wide hole is filled from its rim inward: what is smooth
-# goes on, but nobody can know what stood in its middle.
+# A mask may have any shape. A wide hole is imputed from its rim inward: smooth regions
+# are continued, but details in its middle cannot be recovered.
 
 flower = load_sample_image("flower", gray=False, step=10)
 height, width = flower.shape[:2]

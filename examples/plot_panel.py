@@ -2,7 +2,7 @@
 Did the new rule work? A panel with one treated unit
 ====================================================
 
-Twenty cities record their road accidents for 24 years. In year 16 one of them, Harbour,
+Twenty cities record their road accidents for 24 years. In year 16 one of them, Harbor,
 introduces a new rule. What would have happened without it? The cities here are
 simulated, so that the true effect is known: the rule saves eight accidents a year, in
 full after three years.
@@ -11,7 +11,7 @@ full after three years.
 # %%
 # The panel
 # ---------
-# Cities share a few courses (traffic grows, cars get safer), each to its own degree.
+# Cities share a few trends (traffic grows, cars get safer), each to its own degree.
 
 import numpy as np
 import pandas as pd
@@ -29,34 +29,34 @@ accidents += rng.normal(0.0, 1.0, accidents.shape)
 effect = np.clip((years - 2015) / 3.0, 0.0, 1.0) * -8.0
 accidents[0] += effect
 
-names = ["Harbour", *(f"city {k}" for k in range(2, 21))]
+names = ["Harbor", *(f"city {k}" for k in range(2, 21))]
 table = pd.DataFrame(accidents, index=names, columns=years)
 print(table.iloc[:4, -6:].round(1))
 
 # %%
-# What would have been
-# --------------------
-# Harbour's years from 2016 on are hidden and filled in from its own past and from the
-# other cities. Then every other city is hidden in the same way: the errors made there
-# say how wide the band has to be.
+# The counterfactual
+# ------------------
+# Harbor's years from 2016 on are held out and completed from its own past and from the
+# other cities. Then every other city is held out in the same way: the errors made there
+# give the widths of the intervals.
 
-result = counterfactual(table, treated="Harbour", start=2016)
+result = counterfactual(table, treated="Harbor", start=2016)
 print(result.summary())
 plots.show(result.plot())
 
 # %%
 # Could it be chance?
 # -------------------
-# The placebo test ranks the error of Harbour, after over before, among those of cities
-# in which nothing happened. With 19 of them the least p-value there can be is 1/20.
+# The placebo test ranks the error of Harbor, after over before, among those of cities
+# without treatment. With 19 of them the smallest possible p-value is 1/20.
 
 test = result.placebo_test()
 print(f"p = {test.p_value:.3f} among {len(test.placebos)} placebos")
 plots.show(result.plot_placebos())
 
 # %%
-# The numbers, line by line
-# -------------------------
+# The result as a frame
+# ---------------------
 
 frame = result.to_frame()
 print(frame[frame["treated"]].drop(columns=["unit", "treated"]).round(1).to_string())

@@ -1,17 +1,16 @@
 """
-A table with gaps, filled in four lines
-=======================================
+A table with missing entries, imputed in four lines
+===================================================
 
-Where a table has gaps, many tools stop. Here a fifth of the cells of scikit-learn's
-wine table (178 wines, 13 measurements) is lost on purpose, so that what is filled in
-can be held against what was there.
+A fifth of the entries of scikit-learn's wine table (178 wines, 13 measurements) is
+removed, so that imputed values can be compared with the true ones.
 """
 
 # %%
-# Fill it
-# -------
-# There is nothing to set. Columns of different units are brought to one scale by
-# themselves, and the frame that comes back has the labels of the one that went in.
+# Impute
+# ------
+# No parameter has to be set. Columns of different units are scaled automatically, and
+# the result has the labels of the input.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -28,10 +27,10 @@ filled = model.transform(X)
 print(filled.iloc[:4, :5].round(2))
 
 # %%
-# How far off it may be
-# ---------------------
-# Every filled cell has an interval. Those of 90% should hold nine of ten lost cells;
-# how many they do hold can be counted here.
+# Intervals
+# ---------
+# Every imputed entry has an interval. Those of 90% should contain nine of ten true
+# values, which can be counted here.
 
 rows, columns = np.nonzero(lost)
 low, high = model.predict_interval(rows, columns, level=0.9)
@@ -42,7 +41,7 @@ print(f"{inside.mean():.1%} of {len(was)} lost cells lie in their 90% intervals"
 # %%
 # One column, drawn
 # -----------------
-# Each line is a lost cell; the point is what was filled in, the cross what was there.
+# Each line is a missing entry: the point is the imputed value, the cross the true one.
 
 names = list(table.columns)
 shown = ("flavanoids", "alcohol", "malic_acid")
@@ -53,16 +52,16 @@ for axis, name in zip(axes, shown, strict=True):
     place = np.arange(len(here))
     guess = filled[name].to_numpy()[rows[here]]
     axis.vlines(place, low[here], high[here], color="#9ec3e6", lw=4)
-    axis.plot(place, guess, "o", color="#2f6db3", ms=4, label="filled in")
-    axis.plot(place, was[here], "x", color="#d1495b", ms=4, label="was there")
-    axis.set(title=name.replace("_", " "), xlabel="lost cells, smallest first")
+    axis.plot(place, guess, "o", color="#2f6db3", ms=4, label="imputed")
+    axis.plot(place, was[here], "x", color="#d1495b", ms=4, label="true")
+    axis.set(title=name.replace("_", " "), xlabel="missing entries, smallest first")
 axes[0].legend(fontsize=8)
 plt.show()
 
 # %%
 # Better than the mean?
 # ---------------------
-# Errors in standard deviations of the columns, so that all columns count alike.
+# Errors in standard deviations of the columns, so that all columns have equal weight.
 
 spread = table.std().to_numpy()[columns]
 ours = np.sqrt(np.mean(((filled.to_numpy()[rows, columns] - was) / spread) ** 2))

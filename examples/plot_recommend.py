@@ -2,18 +2,17 @@
 Ratings: what to recommend, and why
 ===================================
 
-People gave stars to films. Which film should somebody see next, how sure is that, and
-which of their own ratings speak for it?
+People rate films with stars. Which film should be recommended to a person next, how
+uncertain is that, and which of their own ratings explain it?
 
-The ratings are made up: 200 people, 24 films of three kinds. Some people like one kind
-and not another, some are generous, and some films are better than others.
+The ratings are simulated: 200 people, 24 films of three kinds. Some people like one
+kind and not another, some are generous, and some films are better than others.
 """
 
 # %%
 # Stars
 # -----
-# A table of ratings has one row for each: who, what, how many stars. What nobody rated
-# is not in it.
+# A table of ratings has one row per rating: person, film and stars.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -42,10 +41,10 @@ ratings = pd.DataFrame(
 print(ratings.head(4))
 
 # %%
-# Films that go together
-# ----------------------
-# Nobody told the model of the three kinds. That films of one kind please the same
-# people was learned from the stars.
+# Similar films
+# -------------
+# The model does not know the three kinds. That films of one kind please the same people
+# is learned from the ratings.
 
 model = Recommender().fit(ratings)
 print(model.similar_items("space 1", n=4))
@@ -65,17 +64,17 @@ figure.colorbar(shown, label="similarity")
 plt.show()
 
 # %%
-# Somebody new
+# A new person
 # ------------
-# A person who was not there when the model was fitted rates four films. Nothing is
-# fitted again, and the list is there at once.
+# A person who was not in the training data rates four films. Recommendations need no
+# new fit.
 
 you = model.add_user({"space 1": 5, "space 2": 5, "crime 3": 2, "love 4": 3}, "you")
 best = model.recommend(you, n=8, level=0.8)
 print(best.round(2))
 
 # %%
-# The first of them, taken apart: the parts add up to the prediction.
+# An explanation of the first one: the parts add up to the prediction.
 
 why = model.explain(you, best["item"][0])
 print(why)
@@ -85,7 +84,7 @@ places = np.arange(len(best))[::-1]
 left.hlines(places, best["low"], best["high"], color="#9ecae1", linewidth=7)
 left.plot(best["predicted"], places, "o", color="#08519c")
 left.set_yticks(places, best["item"])
-left.set(xlim=(0.9, 5.1), xlabel="stars", title="eight in ten ratings lie in the bars")
+left.set(xlim=(0.9, 5.1), xlabel="stars", title="80% intervals")
 
 amounts, words = zip(*why.lines(), strict=True)
 ends = np.cumsum(amounts)
@@ -104,9 +103,9 @@ plt.show()
 # %%
 # How good it is
 # --------------
-# A fifth of the ratings is kept back, and predicted. Films that a person then rated
-# above the mean are to be found among the first five that are recommended. The model
-# can be given: here one with a kernel of the films alone, which is quicker.
+# A fifth of the ratings is held out and predicted. Films that a person rated above the
+# mean should be among the first five recommendations. The model is a parameter: here
+# one with a kernel of the films alone, which is faster.
 
 kept_back = np.random.default_rng(1).random(len(ratings)) < 0.2
 again = Recommender(BayesianNCARL(sides="columns")).fit(ratings[~kept_back])

@@ -1,18 +1,17 @@
 """
-Gaps of hours in a sensor log
+Missing hours in a sensor log
 =============================
 
 Twelve stations record the temperature every half hour for three weeks. Now and then a
-station is silent for hours, and one night all of them are. A straight line across such
-a gap misses the sunrise; the other stations, the hours around and the days before and
-after know better.
+station fails for hours, and one night all of them do. Linear interpolation misses the
+sunrise; the other stations, the hours around and the days before and after predict it.
 """
 
 # %%
 # The log
 # -------
-# It is simulated: a daily wave, weather that moves slowly and reaches all stations, and
-# what each station has of its own.
+# It is simulated: a daily wave, slow weather that all stations share, and a part of
+# each station's own.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -46,9 +45,9 @@ names = [f"station {k}" for k in range(1, 13)]
 log = pd.DataFrame(truth, index=times, columns=names).mask(lost)
 
 # %%
-# Fill it
-# -------
-# The times say that a day has 48 steps. Known entries come back as they are.
+# Impute
+# ------
+# The period, 48 steps per day, is inferred from the times. Observed entries are kept.
 
 filler = GapFiller().fit(log)
 filled = filler.transform(log)
@@ -63,10 +62,10 @@ print(f"error {error:.2f} degrees, straight lines {straight:.2f}")
 print(f"{inside:.1%} lie in their 90% intervals")
 
 # %%
-# Two gaps from near by
-# ---------------------
-# On the left a station is silent while others are not. On the right it is silent for
-# some hours, and soon after, from midnight on, all of them are.
+# Two examples
+# ------------
+# On the left a station fails while others do not. On the right it fails for some hours,
+# and soon after, from midnight on, all of them do.
 
 starts = np.flatnonzero(np.diff(lost[:, 4].astype(int)) == 1) + 1
 alone = next(k for k in starts if 100 < k < 440)
@@ -76,17 +75,17 @@ for axis, first, title in (
     (axes[1], 480, "all stations"),
 ):
     part = slice(first - 40, first + 60)
-    x, gap = times[part], lost[part, 4]
-    axis.fill_between(x, low.iloc[part, 4], high.iloc[part, 4], where=gap,
+    x, hole = times[part], lost[part, 4]
+    axis.fill_between(x, low.iloc[part, 4], high.iloc[part, 4], where=hole,
                       color="#c6dbef", label="90% interval")  # fmt: skip
-    axis.plot(x, np.where(gap, line.iloc[part, 4], np.nan), color="#999999", ls=":",
-              label="straight line")  # fmt: skip
-    axis.plot(x, np.where(gap, filled.iloc[part, 4], np.nan), color="#2f6db3", lw=2,
-              label="filled in")  # fmt: skip
-    axis.plot(x, np.where(gap, truth[part, 4], np.nan), color="#d1495b", ls="--",
-              label="what was lost")  # fmt: skip
-    axis.plot(x, log.iloc[part, 4], color="#333333", lw=1.2, label="recorded")
-    axis.set_title(f"gap of {title}", fontsize=11)
+    axis.plot(x, np.where(hole, line.iloc[part, 4], np.nan), color="#999999", ls=":",
+              label="linear interpolation")  # fmt: skip
+    axis.plot(x, np.where(hole, filled.iloc[part, 4], np.nan), color="#2f6db3", lw=2,
+              label="imputed")  # fmt: skip
+    axis.plot(x, np.where(hole, truth[part, 4], np.nan), color="#d1495b", ls="--",
+              label="true")  # fmt: skip
+    axis.plot(x, log.iloc[part, 4], color="#333333", lw=1.2, label="observed")
+    axis.set_title(f"missing for {title}", fontsize=11)
     axis.tick_params(axis="x", rotation=30)
 axes[0].set_ylabel("degrees")
 axes[0].legend(fontsize=8, frameon=False)

@@ -1,16 +1,16 @@
 """
-Which columns go together?
+Which columns are similar?
 ==========================
 
-A fit learns how the columns of a table go together. That is worth a look even where
-nothing is to be filled in: here twenty towns measure the temperature every day, and the
-fit finds out who has the same weather, from days of which a third is missing.
+A fit learns the similarity of the columns of a table, which is of interest even where
+nothing is to be imputed: here twenty towns measure the temperature every day, and the
+fit finds the towns with the same weather, although a third of the entries is missing.
 """
 
 # %%
 # Twenty towns, three kinds of weather
 # ------------------------------------
-# Towns of a valley share its weather. One station was wired the wrong way round.
+# Towns of a region share its weather. One sensor has the wrong sign.
 
 import numpy as np
 
@@ -31,11 +31,10 @@ X = np.where(rng.random(days.shape) < 1 / 3, np.nan, days)
 model = BayesianNCARL(center="columns", sides="columns").fit(X)
 
 # %%
-# A map in a telling order
-# ------------------------
-# In the order of the file the map says little. In an order that puts towns next to
-# those with the same weather, three blocks stand out, and one town that does the
-# opposite.
+# A heat map, sorted by similarity
+# --------------------------------
+# In the order of the file the heat map shows little. With similar towns next to each
+# other, three blocks stand out, and one town with the opposite sign.
 
 plots.show(
     plots.similarity(model, names=names, ordered=False, title="As in the file"),
@@ -45,7 +44,7 @@ plots.show(
 # %%
 # The same as a graph
 # -------------------
-# Red lines are ties with the opposite sign: that station is to be looked at.
+# Red lines are negative similarities, which point to the faulty sensor.
 
 plots.show(plots.similarity_graph(model, names=names))
 

@@ -1,17 +1,16 @@
 """
-Numbers, categories and yes/no in one table
-===========================================
+Numbers, categories and booleans in one table
+=============================================
 
-Tables from real life hold more than numbers. `TableImputer` fills numbers with what is
-to be expected and categories with what is most probable, and says how sure it is of
-both.
+`TableImputer` imputes numbers by their expected value and categories by the most
+probable one, with intervals and probabilities.
 """
 
 # %%
-# A table with gaps
-# -----------------
-# Scikit-learn's wine table with its alcohol in three classes, a yes/no, and the grape
-# (which is what others use it to predict). A quarter of all cells is lost on purpose.
+# A table with missing entries
+# ----------------------------
+# Scikit-learn's wine table with its alcohol in three classes, a boolean column, and the
+# grape (usually the target). A quarter of all entries is removed.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,8 +33,8 @@ gappy = table.mask(lost)
 print(gappy.head(4).to_string())
 
 # %%
-# Filled, types kept
-# ------------------
+# Imputed, with the same types
+# ----------------------------
 
 imputer = TableImputer().fit(gappy)
 filled = imputer.transform(gappy)
@@ -43,7 +42,7 @@ print(filled.head(4).to_string())
 print(filled.dtypes)
 
 # %%
-# How many of the lost categories are right, beside filling in the most frequent one?
+# Accuracy of the imputed categories, compared with the most frequent one.
 
 for name in ("strength", "rich in ash", "grape"):
     here = lost[:, table.columns.get_loc(name)]
@@ -52,10 +51,10 @@ for name in ("strength", "rich in ash", "grape"):
     print(f"{name:12} {right:.0%} right, most frequent {usual:.0%}")
 
 # %%
-# How sure it is
-# --------------
-# On the left lost numbers with their 90% intervals, on the right the probabilities of
-# the grapes where the grape was lost; a cross marks the grape that it was.
+# Intervals and probabilities
+# ---------------------------
+# On the left missing numbers with their 90% intervals, on the right the probabilities
+# of the grapes where the grape is missing; a cross marks the true one.
 
 low, high = imputer.predict_interval(gappy, level=0.9)
 chances = imputer.predict_proba(gappy)["grape"]
@@ -66,9 +65,9 @@ rows = np.flatnonzero(lost[:, table.columns.get_loc(name)])
 rows = rows[np.argsort(table[name].to_numpy()[rows])]
 place = np.arange(len(rows))
 left.vlines(place, low[name].iloc[rows], high[name].iloc[rows], color="#9ec3e6", lw=3)
-left.plot(place, filled[name].iloc[rows], "o", color="#2f6db3", ms=4, label="filled in")
-left.plot(place, table[name].iloc[rows], "x", color="#d1495b", ms=4, label="was there")
-left.set(title="color intensity", xlabel="lost cells, smallest first")
+left.plot(place, filled[name].iloc[rows], "o", color="#2f6db3", ms=4, label="imputed")
+left.plot(place, table[name].iloc[rows], "x", color="#d1495b", ms=4, label="true")
+left.set(title="color intensity", xlabel="missing entries, smallest first")
 left.legend(fontsize=8, frameon=False, loc="upper left")
 
 rows = np.flatnonzero(lost[:, table.columns.get_loc("grape")])[::2]
@@ -79,7 +78,7 @@ for label, color in zip(chances, ("#2f6db3", "#9ec3e6", "#e6c79e"), strict=True)
     was = (table["grape"].iloc[rows] == label).to_numpy()
     right.plot(np.flatnonzero(was), (bottom + part / 2)[was], "kx", ms=4)
     bottom += part
-right.set(title="probability of the grape", xlabel="wines whose grape was lost")
+right.set(title="probability of the grape", xlabel="wines whose grape is missing")
 right.set(xlim=(-0.6, len(rows) - 0.4), ylim=(0, 1))
 right.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 for axes in (left, right):

@@ -1,10 +1,10 @@
 """
-Gaps in front of a classifier
-=============================
+Missing values in front of a classifier
+=======================================
 
-Most of scikit-learn's estimators take no gaps. An imputer in front of them fills the
-rows that are learned from and the rows that are predicted, with what it learned from
-the former alone: no cell of a test row has a part in it.
+Most of scikit-learn's estimators do not accept missing values. In a pipeline, an
+imputer in front of them is fitted to the training rows only, and imputes training and
+test rows.
 """
 
 # %%
@@ -31,10 +31,10 @@ def pipeline(imputer):
 
 
 # %%
-# More and more gaps
-# ------------------
-# Cells are lost at random, in all rows. Means in their place cost the classifier more
-# the more there are; what other cells of the row say is nearly as good as the cells.
+# More and more missing values
+# ----------------------------
+# Entries are removed at random, in all rows. Imputing the mean costs more accuracy the
+# more of them there are; imputing from the other entries of the row costs little.
 
 shares = (0.0, 0.3, 0.6)
 imputers = {"TableImputer": TableImputer(), "means of columns": SimpleImputer()}
@@ -49,7 +49,7 @@ for share in shares:
 figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
 for (name, found), color in zip(scores.items(), ("#2f6db3", "#d1495b"), strict=True):
     axes.plot(100 * np.array(shares), found, "o-", color=color, label=name)
-axes.set(xlabel="cells lost, %", ylabel="accuracy, 3-fold")
+axes.set(xlabel="missing entries, %", ylabel="accuracy, 3-fold")
 axes.legend(frameon=False)
 axes.spines[["top", "right"]].set_visible(False)
 plt.show()

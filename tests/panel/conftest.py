@@ -3,17 +3,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncarl.panel import counterfactual
+from ncarl.panel import counterfactual, model
 
 
 def factor_panel(units, times, seed, noise=0.1):
-    """Units that load on three smooth courses, with levels of their own."""
+    """Units that load on three smooth trends, with levels of their own."""
     rng = np.random.default_rng(seed)
     t = np.linspace(0.0, 1.0, times)
-    courses = np.stack([t, np.sin(3.0 * t), np.cos(5.0 * t)])
+    trends = np.stack([t, np.sin(3.0 * t), np.cos(5.0 * t)])
     loadings = rng.normal(0.0, 1.0, (units, 3))
     level = rng.normal(10.0, 2.0, (units, 1))
-    return level + loadings @ courses + noise * rng.standard_normal((units, times))
+    return level + loadings @ trends + noise * rng.standard_normal((units, times))
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Fits that are quick, and far from converged."""
+    monkeypatch.setattr(model, "MAX_EM_STEPS", 4)
 
 
 @pytest.fixture(scope="session")

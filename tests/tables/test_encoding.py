@@ -1,4 +1,4 @@
-"""Columns as coordinates, and curves that make them symmetric."""
+"""Columns as coordinates, and the power transform of skewed ones."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,13 @@ from numpy.testing import assert_allclose
 from scipy.stats import yeojohnson, yeojohnson_normmax
 
 from ncarl.tables.encoding import (
-    YeoJohnson,
     fit_category_encoder,
     fit_number_encoder,
     fit_yeo_johnson,
+    inverse_yeo_johnson,
     is_skewed,
     skewness,
+    yeo_johnson,
 )
 from ncarl.tables.frames import ColumnData
 
@@ -29,59 +30,48 @@ def labels(values):
     return ColumnData("x", "category", values, gaps, "object")
 
 
-@pytest.mark.parametrize("exponent", [-2.0, 0.0, 0.5, 1.0, 2.0, 3.5])
-def test_the_curve_is_that_of_yeo_and_johnson(exponent):
+@pytest.mark.parametrize("exponent", [-2.0, 0.0, 1.0, 2.0])
+def test_transform_is_that_of_scipy(exponent):
     x = np.linspace(-3, 5, 41)
-    assert_allclose(
-        YeoJohnson(exponent).transform(x), yeojohnson(x, exponent), atol=1e-12
-    )
+    assert_allclose(yeo_johnson(x, exponent), yeojohnson(x, exponent), atol=1e-12)
     up = np.maximum(x, 0.0)
-    assert_allclose(
-        YeoJohnson(exponent).inverse_transform(YeoJohnson(exponent).transform(up)),
-        up,
-        atol=1e-9,
-    )
+    back = inverse_yeo_johnson(yeo_johnson(up, exponent), exponent)
+    assert_allclose(back, up, atol=1e-9)
 
 
-def test_the_exponent_is_the_most_likely_one():
+def test_exponent_is_the_most_likely_one():
     x = np.exp(np.random.default_rng(0).standard_normal(300))
-    assert fit_yeo_johnson(x).exponent == pytest.approx(yeojohnson_normmax(x), abs=5e-3)
+    assert fit_yeo_johnson(x) == pytest.approx(yeojohnson_normmax(x), abs=5e-3)
 
 
-def test_only_skewed_columns_are_bent_unless_all_are_to_be():
+def test_only_skewed_columns_are_transformed_by_default():
     rng = np.random.default_rng(0)
-    straight, bent = rng.standard_normal(200), np.exp(rng.standard_normal(200))
-    assert not is_skewed(straight) and is_skewed(bent) and is_skewed(-bent)
-    assert fit_number_encoder(numbers(straight), "auto").skew_transform is None
-    assert fit_number_encoder(numbers(straight), "power").skew_transform is not None
-    assert fit_number_encoder(numbers(bent), None).skew_transform is None
-    code = fit_number_encoder(numbers(bent), "auto")
-    assert abs(skewness(code.transform(bent))) < 0.2
+    symmetric, skewed = rng.standard_normal(200), np.exp(rng.standard_normal(200))
+    assert not is_skewed(symmetric) and is_skewed(skewed) and is_skewed(-skewed)
+    assert fit_number_encoder(numbers(symmetric), "auto").exponent is None
+    assert fit_number_encoder(numbers(symmetric), "power").exponent is not None
+    assert fit_number_encoder(numbers(skewed), None).exponent is None
+    few_levels = np.array([0.0] * 95 + [1.0] * 5)
+    assert fit_number_encoder(numbers(few_levels), "auto").exponent is None
+    code = fit_number_encoder(numbers(skewed), "auto")
+    assert abs(skewness(code.transform(skewed))) < 0.2
 
 
-def test_columns_of_a_few_levels_are_left_as_they_are():
-    rare = np.array([0.0] * 95 + [1.0] * 5)
-    assert fit_number_encoder(numbers(rare), "auto").skew_transform is None
-
-
-@pytest.mark.parametrize("how", [None, "power", "quantile"])
-@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e250])
-def test_coordinates_are_standard_and_lead_back(how, unit):
+@pytest.mark.parametrize("how", [None, "power"])
+@pytest.mark.parametrize("unit", [1e-9, 1e250])
+def test_coordinates_are_standard_and_invertible(how, unit):
     x = unit * np.exp(np.random.default_rng(1).standard_normal(150))
     code = fit_number_encoder(numbers(x), how)
     z = code.transform(x)
     assert z.mean() == pytest.approx(0.0, abs=1e-9)
     assert z.std() == pytest.approx(1.0)
-    assert_allclose(
-        code.inverse_transform(z), x, rtol=1e-3 if how == "quantile" else 1e-6
-    )
+    assert_allclose(code.inverse_transform(z), x, rtol=1e-6)
 
 
-@pytest.mark.parametrize("how", ["power", "quantile"])
-def test_means_of_bent_columns_are_means_of_values_not_of_coordinates(how):
+def test_expected_value_is_the_mean_of_values_not_of_coordinates():
     rng = np.random.default_rng(2)
     x = np.exp(rng.standard_normal(400))
-    code = fit_number_encoder(numbers(x), how)
+    code = fit_number_encoder(numbers(x), "power")
     drawn = code.inverse_transform(0.4 + 0.5 * rng.standard_normal(200_000))
     (mean,) = code.expected_value(np.array([0.4]), np.array([0.5]))
     assert mean == pytest.approx(drawn.mean(), rel=0.02)
@@ -90,7 +80,7 @@ def test_means_of_bent_columns_are_means_of_values_not_of_coordinates(how):
 
 @given(
     arrays(float, st.integers(3, 30), elements=st.floats(-1e300, 1e300)),
-    st.sampled_from([None, "auto", "power", "quantile"]),
+    st.sampled_from([None, "auto", "power"]),
     st.floats(-1e300, 1e300),
 )
 def test_finite_numbers_have_finite_coordinates_and_values(x, how, other):
@@ -115,12 +105,8 @@ def test_codes_of_categories_have_mean_0_and_covariance_1(values):
 
 
 def test_labels_are_in_their_order_whatever_their_type():
-    assert fit_category_encoder(labels(["b", 2, "a", 1.5, None])).labels == (
-        1.5,
-        2,
-        "a",
-        "b",
-    )
+    encoder = fit_category_encoder(labels(["b", 2, "a", 1.5, None]))
+    assert encoder.labels == (1.5, 2, "a", "b")
 
 
 def test_rare_labels_are_no_further_from_others_by_their_names():

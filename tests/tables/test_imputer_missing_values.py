@@ -37,28 +37,23 @@ def mixed():
     return frame.mask(rng.random(frame.shape) < 0.2)
 
 
-@pytest.mark.parametrize("marker", [-1, 0, -999.0, np.int8(-1), np.float32(0.1)])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("marker", "dtype"),
+    [(0, np.float64), (np.int8(-1), np.float64), (np.float32(0.1), np.float32)],
+)
 def test_marked_entries_of_arrays_are_imputed_as_nan_is(numbers, marker, dtype):
     values, hidden = numbers[0].astype(dtype), numbers[1]
     imputer = TableImputer(**QUICK, missing_values=marker, add_indicator=True)
     found = imputer.fit_transform(np.where(hidden, dtype(marker), values))
     plain = TableImputer(**QUICK, add_indicator=True)
-    expected = plain.fit_transform(np.where(hidden, dtype(np.nan), values))
+    gappy = np.where(hidden, dtype(np.nan), values)
     assert found.dtype == dtype
-    assert_array_equal(found, expected)
+    assert_array_equal(found, plain.fit_transform(gappy))
+    gappy[hidden & (np.arange(40) % 2 == 0)[:, None]] = marker  # NaN stays missing
+    assert_array_equal(imputer.fit_transform(gappy), found)
 
 
-def test_nan_is_missing_besides_the_marker(numbers):
-    values, hidden = numbers
-    both = np.where(hidden, np.nan, values)
-    both[hidden & (np.arange(40) % 2 == 0)[:, None]] = -1
-    imputer = TableImputer(**QUICK, missing_values=-1).fit(both)
-    expected = TableImputer(**QUICK).fit_transform(np.where(hidden, np.nan, values))
-    assert_array_equal(imputer.transform(both), expected)
-
-
-@pytest.mark.parametrize("marker", [np.nan, None, pd.NA, float("nan")])
+@pytest.mark.parametrize("marker", [None, pd.NA])
 def test_what_is_always_missing_is_a_marker_too(mixed, marker):
     imputer = TableImputer(**QUICK, missing_values=marker, add_indicator=True)
     expected = TableImputer(**QUICK, add_indicator=True).fit_transform(mixed)
@@ -79,27 +74,22 @@ def test_marked_entries_are_missing_in_transform_intervals_and_indicators(number
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_columns_of_numbers_keep_their_type_without_a_null(library, dtype):
-    rng = np.random.default_rng(0)
-    x = rng.integers(1, 90, 30)
-    marker = 99
+    x = np.random.default_rng(0).integers(1, 90, 30)
     marked = x.astype(dtype)
-    marked[:5] = marker
+    marked[:5] = 99
     frame = pd.DataFrame({"a": marked, "b": 2.0 * x})
-    imputer = TableImputer(missing_values=marker)
     if library == "polars":
         frame = pl.from_pandas(frame)
-    out = imputer.fit_transform(frame)
+    out = TableImputer(missing_values=99).fit_transform(frame)
     assert list(out.dtypes) == list(frame.dtypes)
     assert_array_equal(out["a"].to_numpy()[5:], marked[5:])
     assert_allclose(out["a"].to_numpy()[:5], x[:5], atol=4)
     assert_array_equal(frame["a"].to_numpy(), marked)  # the input stays as it is
 
 
-@pytest.mark.parametrize(
-    "dtype", ["Int64", "Float64", "int64[pyarrow]", "double[pyarrow]", "Sparse[int64]"]
-)
+@pytest.mark.parametrize("dtype", ["Int64", "double[pyarrow]", "Sparse[int64]"])
 def test_a_number_marks_entries_of_all_types_of_pandas(dtype):
     x = np.arange(20)
     frame = pd.DataFrame({"a": pd.Series(x).astype(dtype), "b": 3.0 * x})
@@ -111,26 +101,19 @@ def test_a_number_marks_entries_of_all_types_of_pandas(dtype):
     assert found.transform(frame)["a"][7] == pytest.approx(plain["a"][7], abs=0.51)
 
 
-def test_a_text_marks_entries_of_text_columns(mixed):
-    text = mixed.assign(kind=mixed["kind"].astype(object).fillna("?"))
+@pytest.mark.parametrize("dtype", ["object", "str", "category", "string[pyarrow]"])
+def test_a_text_marks_entries_of_text_columns(mixed, dtype):
+    text = mixed.assign(kind=mixed["kind"].astype(object).fillna("?").astype(dtype))
     imputer = TableImputer(**QUICK, missing_values="?").fit(text)
     assert imputer.columns_[2].encoder.labels == ("large", "small")
     expected = TableImputer(**QUICK).fit_transform(mixed)
     out = imputer.transform(text)
+    assert out["kind"].dtype == text["kind"].dtype
     assert out["kind"].tolist() == expected["kind"].tolist()
     assert_array_equal(out["x"], expected["x"])
     chances = imputer.predict_proba(text)["kind"]
     assert list(chances.columns) == ["large", "small"]
     assert_allclose(chances.sum(axis=1), 1.0)
-
-
-@pytest.mark.parametrize("dtype", ["str", "string", "category", "string[pyarrow]"])
-def test_a_text_marks_entries_of_all_types_of_text(mixed, dtype):
-    text = mixed["kind"].astype(object).fillna("?").astype(dtype)
-    frame = mixed.assign(kind=text)
-    out = TableImputer(**QUICK, missing_values="?").fit_transform(frame)
-    assert out["kind"].dtype == frame["kind"].dtype
-    assert set(out["kind"]) == {"large", "small"}
 
 
 @pytest.mark.parametrize(
@@ -209,7 +192,7 @@ def test_columns_of_markers_alone_are_filled_in_the_type_of_the_fit(library):
     assert set(out["a"].to_list()) <= {1, 2, 3, 4}
 
 
-@pytest.mark.filterwarnings("ignore:nothing is known", "ignore:Skipping features")
+@pytest.mark.filterwarnings("ignore:no observed value", "ignore:Skipping features")
 @pytest.mark.parametrize("marker", [np.nan, -1])
 def test_empty_columns_and_indicators_are_those_of_scikit_learn(marker):
     X = np.array([[marker, 1.0, 2.0], [marker, marker, 4.0], [marker, 3.0, 5.0]])
@@ -226,15 +209,3 @@ def test_empty_columns_and_indicators_are_those_of_scikit_learn(marker):
         if keep:  # as it came, where scikit-learn has 0
             assert_array_equal(found[:, 0], X[:, 0])
     assert TableImputer(**QUICK, missing_values=marker).fit(X).indicator_ is None
-
-
-@pytest.mark.filterwarnings("ignore:nothing is known")
-@pytest.mark.parametrize("add_indicator", [True, False])
-def test_nullable_integers_are_imputed_as_floats_are(add_indicator):
-    X = np.array(
-        [[np.nan, 1, 5, 1], [2, np.nan, 1, 2], [6, 3, np.nan, 3], [1, 2, 9, 4]]
-    )
-    imputer = TableImputer(**QUICK, rounding=None, add_indicator=add_indicator)
-    frame = pd.DataFrame(X, dtype="Int16", columns=list("abcd"))
-    found = imputer.fit_transform(frame).to_numpy(dtype=float)
-    assert_allclose(found, imputer.fit_transform(X))

@@ -10,6 +10,7 @@ import datetime
 import difflib
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -17,16 +18,16 @@ from typing import Any, Self
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.io.base import dense_values, is_frame, is_polars
+from ncarl.io.base import dense_values, is_frame, is_polars, library_of
+from ncarl.text import join_names
+from ncarl.validation import check_choice
 
 #: Least number of values that a treated unit needs from before its treatment.
 MIN_PRE_TREATMENT = 2
-#: Most labels that a message lists.
-MAX_LISTED = 10
 #: Most suggestions for a misspelled label, and their least similarity to it.
 MAX_SUGGESTIONS, MIN_SIMILARITY = 3, 0.5
 NUMBER_PATTERN = re.compile(r"\d+")
-#: Of several numbers in a text, the first must be a year: "2020-09", not "9/2020".
+#: Of several numbers in a label, the first must be a year: "2020-09", not "9/2020".
 YEAR_FIRST_PATTERN = re.compile(r"\d{4}(?!\d)")
 #: Text that may be a date: a year with something beside it, or three numbers and a time
 #: of day. "7", "10:30" and "1.2.3" are names of rows, not times.
@@ -56,13 +57,13 @@ class Panel:
     Attributes
     ----------
     values : array of shape (units, times)
-        The values; NaN where one is missing.
+        The values; NaN at missing entries.
     units, times : tuples
-        Labels of the rows and of the columns; times in increasing order. Texts are
-        ordered by their numbers ("week 9", "week 10"); texts without any ("Jan") stay
-        in the order given.
+        Labels of the rows and of the columns; times in increasing order. Strings are
+        ordered by their numbers ("week 9", "week 10"); strings without any ("Jan")
+        keep the given order.
     library : {"numpy", "pandas", "polars"}
-        Library that the panel came from, which is used for frames of results.
+        Library of the input, also used for frames of results.
 
     Examples
     --------
@@ -83,15 +84,20 @@ class Panel:
         """Check values and labels; sort the times."""
         values = np.array(dense_values(self.values), ndmin=2, dtype=np.float64)
         if np.isinf(values).any():
-            raise ValueError("values must be finite, or NaN where there is none")
+            raise ValueError("values must be finite, or NaN where missing")
         expected = (len(self.units), len(self.times))
         if values.shape != expected:
             raise ValueError(
                 f"values must have shape (units, times) = {expected}, got "
                 f"{values.shape}"
             )
-        for name in ("units", "times"):
-            _check_unique(name, getattr(self, name))
+        for name, labels in (("units", self.units), ("times", self.times)):
+            repeated = [x for x, count in Counter(labels).items() if count > 1]
+            if repeated:
+                raise ValueError(
+                    f"{name} must be unique, got {repeated[0]!r} twice or more; for a "
+                    "long frame, give its columns unit, time and value"
+                )
         order = argsort_times(self.times)
         object.__setattr__(self, "input_layout", InputLayout(tuple(order)))
         object.__setattr__(self, "values", values[:, order])
@@ -132,40 +138,45 @@ class Panel:
         if not is_frame(frame):
             raise TypeError(
                 f"a long panel must be a pandas or polars frame, got "
-                f"{type(frame).__name__}; make one, or pass a wide array without "
+                f"{type(frame).__name__}; convert it, or pass a wide array without "
                 "unit, time and value"
             )
-        names = list(frame.columns)
         if len(frame) == 0:
             raise ValueError(
-                "a long panel must have at least one line, got a frame without any; "
-                "see whether a filter dropped them all"
+                "a long panel must have at least one row, got an empty frame; see "
+                "whether a filter dropped all rows"
             )
+        names = list(frame.columns)
         for role, name in (("unit", unit), ("time", time), ("value", value)):
             if name not in names:
                 raise ValueError(
                     f"{role} must be a column of the frame, got {name!r}; it has "
-                    f"{format_labels(names, max_labels=20)}"
+                    f"{join_names(names, 20, form=repr)}"
                 )
-        units, rows = _factorize_labels("unit", _labels(frame, unit))
-        times, columns = _factorize_labels("time", _labels(frame, time))
-        check_time_order(time, times)
-        numbers = _numbers(frame, value)
+        units, rows = _factorize_labels("unit", frame[unit].to_list())
+        times, columns = _factorize_labels("time", frame[time].to_list())
+        ordered = not all_strings(times) or numeric_sort_keys(times) is not None
+        if not ordered and list(times) != sorted(times):
+            raise ValueError(
+                f"times must have an order, and column {time!r} holds strings such as "
+                f"{times[0]!r}; convert them to numbers or dates (pandas.to_datetime, "
+                "polars str.to_date) first, or give a wide table with ordered columns"
+            )
         place = rows * len(times) + columns
         first, counts = np.unique(place, return_index=True, return_counts=True)[1:]
         if (counts > 1).any():
             line = int(first[np.argmax(counts > 1)])
             raise ValueError(
-                f"the panel has more than one line for {unit} {units[rows[line]]!r} at "
+                f"the panel has more than one row for {unit} {units[rows[line]]!r} at "
                 f"{time} {times[columns[line]]!r} ({int((counts > 1).sum())} such "
-                "pairs in all); keep one line of each, or their mean"
+                "pairs in all); keep one row of each, or their mean"
             )
         values = np.full((len(units), len(times)), np.nan)
-        values[rows, columns] = numbers
+        values[rows, columns] = dense_values(frame[[value]])[:, 0]
         order = argsort_times(times)
         # A long frame has no order of its times, so that of the panel is the given one.
         times, values = tuple(times[k] for k in order), values[:, order]
-        return cls(values, units, times, "polars" if is_polars(frame) else "pandas")
+        return cls(values, units, times, library_of(frame))
 
     @classmethod
     def from_wide(
@@ -191,14 +202,11 @@ class Panel:
         >>> Panel.from_wide(np.zeros((3, 8)), units="columns").values.shape
         (8, 3)
         """
-        if units not in ("rows", "columns"):
-            raise ValueError(f"units must be 'rows' or 'columns', got {units!r}")
+        check_choice("units", units, ("rows", "columns"))
         rows, columns, values = _parse_wide(table, labels)
-        library = "numpy"
-        if is_frame(table):
-            library = "polars" if is_polars(table) else "pandas"
         if units == "columns":
             rows, columns, values = columns, rows, values.T
+        library = library_of(table) if is_frame(table) else "numpy"
         panel = cls(values, rows, columns, library)
         layout = InputLayout(
             panel.input_layout.time_order, units_as_columns=units == "columns"
@@ -211,8 +219,7 @@ class Panel:
         for k, name in enumerate(self.units):
             if name is unit or name == unit:
                 return k
-        as_columns = self.input_layout.units_as_columns
-        raise ValueError(unknown_unit_message(unit, self.units, self.times, as_columns))
+        raise ValueError(_unknown_unit_message(self, unit))
 
     def value(self, unit: Any, time: Any) -> float:
         """Value of one unit at one time."""
@@ -265,19 +272,6 @@ def _parse_wide(
         ) from None
 
 
-def _labels(frame: Any, name: str) -> list[Any]:
-    """A column of a frame as Python objects."""
-    column = frame[name]
-    values: list[Any] = column.to_list() if is_polars(frame) else column.tolist()
-    return values
-
-
-def _numbers(frame: Any, name: str) -> Array:
-    """A column of a frame as floats, NaN where one is missing."""
-    column = frame.select(name) if is_polars(frame) else frame[[name]]
-    return dense_values(column)[:, 0]
-
-
 def _factorize_labels(
     role: str, labels: Sequence[Any]
 ) -> tuple[tuple[Any, ...], Array]:
@@ -287,22 +281,11 @@ def _factorize_labels(
     for line, label in enumerate(labels):
         if label is None or label != label:
             raise ValueError(
-                f"every line must name a {role}, and line {line} (from 0) has none; "
-                "drop such lines"
+                f"every row must name a {role}, and row {line} (from 0) has none; drop "
+                "such rows"
             )
         codes[line] = numbers.setdefault(label, len(numbers))
     return tuple(numbers), codes
-
-
-def _check_unique(name: str, labels: Sequence[Any]) -> None:
-    seen = set()
-    for label in labels:
-        if label in seen:
-            raise ValueError(
-                f"{name} must all be different, got {label!r} twice; if the frame is "
-                "long, name its columns unit, time and value"
-            )
-        seen.add(label)
 
 
 def treatment_mask(
@@ -310,50 +293,30 @@ def treatment_mask(
 ) -> Array:
     """Mask of the treated entries, shape (units, times), checked for identifiability.
 
-    Parameters
-    ----------
-    panel : Panel
-        The panel.
-    treated : name, list of names, mapping or boolean table
-        See `ncarl.panel.counterfactual`.
-    start : label of a time or None
-        The first treated time, if ``treated`` does not have it.
-    layout : InputLayout, optional
-        Layout of a boolean array; that of the panel itself by default.
+    ``treated`` and ``start`` are those of `ncarl.panel.counterfactual`, ``layout`` is
+    that of a boolean array; that of the panel itself by default.
     """
-    mask = _parse_treated(
-        panel, treated, start, layout or InputLayout(tuple(range(len(panel.times))))
+    own_start = isinstance(treated, Mapping)
+    is_table = is_frame(treated) or (
+        isinstance(treated, np.ndarray) and treated.ndim == 2
     )
-    _check_identifiable(panel, mask)
-    return mask
-
-
-def _parse_treated(
-    panel: Panel, treated: Any, start: Any, layout: InputLayout
-) -> Array:
-    """Mask of the treated entries, from any form of ``treated``."""
-    if isinstance(treated, Mapping):
-        if start is not None:
-            raise ValueError(
-                "start must be None where treated gives each unit its own start, got "
-                f"{start!r}"
-            )
-        return _mask_from_starts(panel, treated)
-    if is_frame(treated) or (isinstance(treated, np.ndarray) and treated.ndim == 2):
-        if start is not None:
-            raise ValueError(
-                f"start must be None where treated is a table, got {start!r}"
-            )
-        return mask_from_table(panel, treated, layout)
-    if start is None:
+    if (own_start or is_table) and start is not None:
+        form = "a mapping of units to starts" if own_start else "a table"
+        raise ValueError(f"start must be None where treated is {form}, got {start!r}")
+    if own_start:
+        mask = _mask_from_starts(panel, treated)
+    elif is_table:
+        default = InputLayout(tuple(range(len(panel.times))))
+        mask = _mask_from_table(panel, treated, layout or default)
+    elif start is None:
         raise ValueError(
-            "start must say when treatment began: the first treated time, such as "
+            "start must be the first treated time, such as "
             f"start={panel.times[-1]!r}; or give treated as {{unit: start}}"
         )
-    names = _treated_units(treated)
-    if not names:
-        raise ValueError("treated must name at least one unit, got none")
-    return _mask_from_starts(panel, dict.fromkeys(names, start))
+    else:
+        mask = _mask_from_starts(panel, dict.fromkeys(_treated_units(treated), start))
+    _check_identifiable(panel, mask)
+    return mask
 
 
 def _treated_units(treated: Any) -> list[Any]:
@@ -367,113 +330,83 @@ def _treated_units(treated: Any) -> list[Any]:
 
 
 def _mask_from_starts(panel: Panel, starts: Mapping[Any, Any]) -> Array:
-    """Mask of all entries of the units from their starts on."""
     mask = np.zeros(panel.values.shape, dtype=bool)
     for unit, start in starts.items():
         row = panel.position(unit)
         try:
-            after = post_treatment_mask(panel.times, start)
+            mask[row] = _post_treatment_mask(panel.times, start)
         except (TypeError, ValueError):
             raise ValueError(
                 f"start must be a time like those of the panel ({panel.times[0]!r} to "
-                f"{panel.times[-1]!r}), got {start!r}; take one of panel.times, "
-                "written as it is there"
+                f"{panel.times[-1]!r}), got {start!r}; use one of panel.times"
             ) from None
-        if not after.any():
+        if not mask[row].any():
             raise ValueError(
                 f"start must lie in the panel, whose times end with "
                 f"{panel.times[-1]!r}, got {start!r} for {unit!r}"
             )
-        mask[row] = after
     return mask
 
 
 def _check_identifiable(panel: Panel, mask: Array) -> None:
     """Raise if the counterfactual of a treated unit or time cannot be estimated."""
     observed = ~np.isnan(panel.values)
-    units = np.flatnonzero(mask.any(axis=1))
-    if len(units) == 0:
-        raise ValueError("treated must mark at least one entry, got none")
+    if not mask.any():
+        raise ValueError("treated must name at least one unit or entry, got none")
     controls = ~mask.any(axis=1) & observed.any(axis=1)
     if not controls.any():
         raise ValueError(
             "there are no control units: every unit is treated at some time. At least "
-            "one must never be, to say what would have been"
+            "one unit must never be treated"
         )
     before = (observed & ~mask).sum(axis=1)
-    for unit in units:
+    for unit in np.flatnonzero(mask.any(axis=1)):
         if before[unit] < MIN_PRE_TREATMENT:
             raise ValueError(
-                f"{panel.units[unit]!r} has {before[unit]} numbers from before its "
-                f"treatment, and {MIN_PRE_TREATMENT} are needed at least; a later "
+                f"{panel.units[unit]!r} has {before[unit]} values from before its "
+                f"treatment, and at least {MIN_PRE_TREATMENT} are needed; set a later "
                 "start, or leave this unit out"
             )
         if not (observed & mask)[unit].any():
             raise ValueError(
-                f"{panel.units[unit]!r} has no number from when it is treated, so that "
-                "no effect can be seen; leave this unit out"
+                f"{panel.units[unit]!r} has no value at treated times, so its effect "
+                "cannot be estimated; leave this unit out"
             )
     times = np.flatnonzero(mask.any(axis=0))
     silent = [panel.times[t] for t in times if not observed[controls][:, t].any()]
     if silent:
         raise ValueError(
-            f"no control unit has a number at {silent[0]!r}, when others are treated "
+            f"no control unit has a value at {silent[0]!r}, when others are treated "
             f"({len(silent)} such times); leave these times out"
         )
 
 
-def mask_from_table(panel: Panel, table: Any, layout: InputLayout) -> Array:
+def _mask_from_table(panel: Panel, table: Any, layout: InputLayout) -> Array:
     """Mask of the treated entries, shape (units, times), from a boolean table.
 
-    Frames are aligned by their labels. Arrays have the layout of the data that the
+    Frames are aligned by their labels; arrays have the layout of the data that the
     panel was read from.
-
-    Parameters
-    ----------
-    panel : Panel
-        The panel.
-    table : frame or array
-        True and False, or 1 and 0.
-    layout : InputLayout
-        Order of the times, and whether units are columns.
     """
-    rows, columns, values = _parse_mask_table(table)
+    rows = columns = None
+    values = np.asarray(table)
+    if is_frame(table):
+        rows, columns, values = _parse_wide(table, None)
     if not np.isin(values, (0, 1)).all():
         raise ValueError("a table of treated entries must hold True and False only")
-    mask = np.asarray(values).astype(bool)
-    sides = "(units, times)"
+    mask = values.astype(bool)
+    shape, sides = panel.values.shape, "(units, times)"
     if layout.units_as_columns:
-        rows, columns, mask, sides = columns, rows, mask.T, "(times, units)"
-    if mask.shape != panel.values.shape:
-        shape = (
-            panel.values.shape[::-1] if layout.units_as_columns else panel.values.shape
-        )
-        got = mask.shape[::-1] if layout.units_as_columns else mask.shape
+        shape, sides = shape[::-1], "(times, units)"
+    if mask.shape != shape:
         raise ValueError(
             "a table of treated entries must have the shape of the panel, "
-            f"{shape} {sides}, got {got}"
+            f"{shape} {sides}, got {mask.shape}"
         )
+    if layout.units_as_columns:
+        rows, columns, mask = columns, rows, mask.T
     units = _align_labels("units", panel.units, rows, range(len(panel.units)))
     times = _align_labels("times", panel.times, columns, layout.time_order)
     return mask[np.ix_(units, times)]
-
-
-def _parse_mask_table(
-    table: Any,
-) -> tuple[Sequence[Any] | None, Sequence[Any] | None, Array]:
-    """Labels of rows and columns, None if there are none, and the values."""
-    if not is_frame(table):
-        return None, None, np.asarray(table)
-    if not is_polars(table):
-        return table.index.tolist(), list(table.columns), dense_values(table)
-    first = table.columns[0]
-    kind = table.schema[first]
-    if kind.is_numeric() or str(kind) == "Boolean":
-        numbers = table[first].to_list()
-        if all(number in (0, 1) for number in numbers):
-            return None, list(table.columns), dense_values(table)
-    inner = table.drop(first)
-    return table[first].to_list(), list(inner.columns), dense_values(inner)
 
 
 def _align_labels(
@@ -481,24 +414,23 @@ def _align_labels(
     names: Sequence[Any],
     labels: Sequence[Any] | None,
     default_order: Sequence[int],
-) -> list[int]:
+) -> Sequence[int]:
     """Position of each unit or time of the panel in the table."""
     if labels is None:
-        return list(default_order)
+        return default_order
     position = {label: k for k, label in enumerate(labels)}
-    if len(position) == len(names) and all(name in position for name in names):
+    if set(names) == set(labels):
         return [position[name] for name in names]
     if list(labels) == list(range(len(names))):
         # Rows and columns that are merely numbered have no labels to align by.
-        return list(default_order)
-    known = set(names)
-    odd = [label for label in labels if label not in known]
+        return default_order
+    odd = [label for label in labels if label not in set(names)]
     odd = odd or [name for name in names if name not in position]
     raise ValueError(
         f"a table of treated entries must have the {side} of the panel as labels, and "
-        f"{format_labels(odd, max_labels=5)} {'does' if len(odd) == 1 else 'do'} not "
-        f"match {format_labels(names, max_labels=5)}; give it the same labels, or pass "
-        "a plain array that lies as the data"
+        f"{join_names(odd, 5, form=repr)} {'does' if len(odd) == 1 else 'do'} not "
+        f"match {join_names(names, 5, form=repr)}; use the same labels, or pass an "
+        "array with the layout of the data"
     )
 
 
@@ -510,13 +442,13 @@ def treatment_patterns(treated: Array) -> tuple[list[Array], list[int]]:
 
 
 def argsort_times(times: Sequence[Any]) -> list[int]:
-    """Positions of the times in increasing order; texts without numbers keep theirs."""
+    """Positions of the times in order; strings without numbers keep their order."""
     places = range(len(times))
+    keys: Sequence[Any] | None = times
     if all_strings(times):
         keys = numeric_sort_keys(times)
-        return list(places) if keys is None else sorted(places, key=keys.__getitem__)
     try:
-        return sorted(places, key=lambda k: times[k])
+        return sorted(places, key=(keys or places).__getitem__)
     except TypeError:
         kinds = sorted({type(time).__name__ for time in times})
         raise ValueError(
@@ -525,34 +457,20 @@ def argsort_times(times: Sequence[Any]) -> list[int]:
         ) from None
 
 
-def check_time_order(name: str, times: Sequence[Any]) -> None:
-    """Raise if the times of a long frame are texts without an order."""
-    if not all_strings(times) or numeric_sort_keys(times) is not None:
-        return
-    if list(times) != sorted(times):
-        raise ValueError(
-            f"times must have an order, and column {name!r} holds texts such as "
-            f"{times[0]!r}; turn them into numbers or dates (pandas.to_datetime, "
-            "polars str.to_date) first, or give a wide table with its columns in order"
-        )
-
-
 def all_strings(times: Sequence[Any]) -> bool:
-    """Whether there are times and all of them are texts."""
+    """Whether there are times and all of them are strings."""
     return len(times) > 0 and all(isinstance(time, str) for time in times)
 
 
 def numeric_sort_keys(times: Sequence[str]) -> list[tuple[float, ...]] | None:
-    """Keys to sort texts by their numbers; None if these do not give an order.
+    """Keys to sort strings by their numbers; None if these do not give an order.
 
     Examples
     --------
-    >>> numeric_sort_keys(["week 9", "week 10"])
-    [(9.0,), (10.0,)]
+    >>> numeric_sort_keys(["week 9", "week 10"]), numeric_sort_keys(["Jan", "Feb"])
+    ([(9.0,), (10.0,)], None)
     >>> numeric_sort_keys(["2020-09", "2020-10"])
     [(2020.0, 9.0), (2020.0, 10.0)]
-    >>> numeric_sort_keys(["Jan", "Feb"]) is None
-    True
     """
     try:
         numbers: list[tuple[float, ...]] = [(float(time),) for time in times]
@@ -569,14 +487,8 @@ def numeric_sort_keys(times: Sequence[str]) -> list[tuple[float, ...]] | None:
     return keys
 
 
-def post_treatment_mask(times: Sequence[Any], start: Any) -> Array:
-    """Mask of the times from a start on, shape (times,).
-
-    Raises
-    ------
-    ValueError, TypeError
-        If the start cannot be compared with the times.
-    """
+def _post_treatment_mask(times: Sequence[Any], start: Any) -> Array:
+    """Mask of the times from a start on; an error if they cannot be compared."""
     if not all_strings(times):
         first = _coerce_start(times[0], start)
         return np.array([bool(time >= first) for time in times])
@@ -589,38 +501,21 @@ def post_treatment_mask(times: Sequence[Any], start: Any) -> Array:
 
 
 def _coerce_start(time: Any, start: Any) -> Any:
-    """The start as a date if it is a text and the times are dates."""
-    if isinstance(start, str) and isinstance(time, datetime.date):
-        zone = getattr(time, "tzinfo", None)
-        date = _date(type(time), start)
-        if zone is not None and date.tzinfo is None:
-            # A start without a time zone is taken to be in that of the panel.
-            localize = getattr(date, "tz_localize", None)
-            return localize(zone) if localize else date.replace(tzinfo=zone)
-        return date
-    return start
-
-
-def _date(kind: Any, text: str) -> Any:
-    """A date from text; the first day of a year or month alone."""
-    if re.fullmatch(r"\d{4}", text):
-        text += "-01"
-    if re.fullmatch(r"\d{4}-\d{2}", text):
-        text += "-01"
-    return kind.fromisoformat(text)
+    """The start as a date if it is a string and the times are dates."""
+    if not (isinstance(start, str) and isinstance(time, datetime.date)):
+        return start
+    first_day = {4: "-01-01", 7: "-01"}.get(len(start), "")  # of a year or a month
+    date: Any = type(time).fromisoformat(start + first_day)
+    zone = getattr(time, "tzinfo", None)
+    if zone is not None and date.tzinfo is None:
+        # A start without a time zone is taken to be in that of the panel.
+        localize = getattr(date, "tz_localize", None)
+        return localize(zone) if localize else date.replace(tzinfo=zone)
+    return date
 
 
 def labels_are_dates(labels: Any) -> bool:
-    """Whether the labels of a pandas index are dates, or texts that all are dates.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> labels_are_dates(pd.Index(["2024-03-28 00:00", "2024-03-28 01:00"]))
-    True
-    >>> labels_are_dates(pd.Index(["a", "b"])) or labels_are_dates(pd.RangeIndex(2))
-    False
-    """
+    """Whether the labels of a pandas index are dates, or strings that all are dates."""
     import pandas as pd
 
     present = labels.dropna().tolist() if labels.nlevels == 1 else []
@@ -629,62 +524,33 @@ def labels_are_dates(labels: Any) -> bool:
     if not all_strings(present) or not all(map(DATE_PATTERN.search, present)):
         return False
     with warnings.catch_warnings():
-        # Pandas warns if the day may come before the month, which is no matter here.
+        # Pandas warns if the day may come before the month, which does not matter here.
         warnings.simplefilter("ignore")
         sample = present[:: -(-len(present) // MAX_PARSED_LABELS)]
         dates = pd.to_datetime(sample, errors="coerce", format="mixed", utc=True)
     return bool(dates.notna().all())
 
 
-def unknown_unit_message(
-    unit: Any, units: Sequence[Any], times: Sequence[Any], units_as_columns: bool
-) -> str:
-    """Message for a label that is no unit of a panel, with suggestions.
-
-    Parameters
-    ----------
-    unit : label
-        The unknown unit.
-    units, times : sequences of labels
-        Units and times of the panel.
-    units_as_columns : bool
-        Whether units were the columns of the table that the panel was read from.
-    """
-    begin = f"treated must name units of the panel, got {format_label(unit)}"
-    alike = [name for name in units if str(name) == str(unit)]
+def _unknown_unit_message(panel: Panel, unit: Any) -> str:
+    begin = f"treated must name units of the panel, got {_format_label(unit)}"
+    alike = [name for name in panel.units if str(name) == str(unit)]
     if alike:
         kind, other = type(unit).__name__, type(alike[0]).__name__
-        return f"{begin} ({kind}); did you mean {format_label(alike[0])} ({other})"
-    if any(name is unit or name == unit for name in times):
-        side = "rows" if units_as_columns else "columns"
+        return f"{begin} ({kind}); did you mean {_format_label(alike[0])} ({other})"
+    if any(name is unit or name == unit for name in panel.times):
+        side = "rows" if panel.input_layout.units_as_columns else "columns"
         return (
-            f'{begin}, which is one of its times; say units="{side}" if the units are '
+            f'{begin}, which is one of its times; set units="{side}" if the units are '
             f"the {side} of a wide table, or swap unit and time of a long one"
         )
-    texts = [str(name) for name in units]
+    texts = [str(name) for name in panel.units]
     near = difflib.get_close_matches(str(unit), texts, MAX_SUGGESTIONS, MIN_SIMILARITY)
     if near:
-        suggestions = format_labels([units[texts.index(name)] for name in near])
-        return f"{begin}; did you mean {suggestions}"
-    return f"{begin}; there are {format_labels(units)}"
+        suggestions = [panel.units[texts.index(name)] for name in near]
+        return f"{begin}; did you mean {join_names(suggestions, form=_format_label)}"
+    return f"{begin}; there are {join_names(panel.units, 10, form=_format_label)}"
 
 
-def format_labels(labels: Sequence[Any], max_labels: int = MAX_LISTED) -> str:
-    """The first labels as `format_label` writes them, with dots if there are more.
-
-    Examples
-    --------
-    >>> format_labels((2008, 2009, "later"), max_labels=2)
-    '2008, 2009 ...'
-    >>> format_labels(("a", "b"))
-    "'a', 'b'"
-    """
-    return ", ".join(map(format_label, labels[:max_labels])) + (
-        " ..." if labels[max_labels:] else ""
-    )
-
-
-def format_label(label: Any) -> str:
-    """``repr`` of a label, of a NumPy scalar as a Python number or text."""
-    plain = label.item() if type(label).__module__ == "numpy" else label
-    return repr(plain)
+def _format_label(label: Any) -> str:
+    """``repr`` of a label, of a NumPy scalar as a Python number or string."""
+    return repr(label.item() if type(label).__module__ == "numpy" else label)

@@ -17,11 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.model import ConformalScores
-from ncarl.centering import (
-    ValueBounds,
-    fit_value_bounds,
-    power_of_two_unit,
-)
+from ncarl.centering import fit_value_bounds, power_of_two_unit, root_mean_square
 from ncarl.containers import clip_to_float_range, restore_container
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
@@ -30,17 +26,15 @@ from ncarl.engines.base import Engine
 from ncarl.holdout import structured_split
 from ncarl.io.base import dense_values, is_frame, is_polars, library_of
 from ncarl.observations import Observations
-from ncarl.panel.data import format_labels, labels_are_dates
+from ncarl.panel.data import labels_are_dates
 from ncarl.panel.kriging import EM_STEPS_GRID, Kriging, learn_covariance
+from ncarl.text import join_names
 from ncarl.validation import check_fraction, check_integer
 
 DAY = np.timedelta64(1, "D")
-HOUR = np.timedelta64(1, "h")
-#: The shortest month.
-MIN_MONTH = 28 * DAY
 #: Most deviation of a timestamp from the grid, in steps.
 STEP_TOLERANCE = 0.02
-#: Most steps of a log per line; more are not laid out in memory.
+#: Most steps of a log per row; more are not laid out in memory.
 MAX_STEPS_PER_LINE = 20
 #: Origin of the days and weeks of all logs, a Monday.
 CYCLE_ORIGIN = np.datetime64("1900-01-01", "us")
@@ -48,10 +42,9 @@ CYCLE_ORIGIN = np.datetime64("1900-01-01", "us")
 ROUND_STEPS = tuple(np.timedelta64(k, "us") for k in (60_000_000, 1_000_000, 1_000))
 #: Least number of cycles that a log must hold for a default period.
 MIN_CYCLES = 2
-#: Width of the window that smooths effects of the time of day, in cycles.
-SMOOTHING_FRACTION = 1.0 / 48.0
-#: Least width in steps; narrower windows are not used.
-MIN_SMOOTHING_WIDTH = 2.0
+#: Width of the window that smooths effects of the time of day, in cycles, and the
+#: least width in steps.
+SMOOTHING_FRACTION, MIN_SMOOTHING_WIDTH = 1.0 / 48.0, 2.0
 
 
 class GapFiller(BaseEstimator):
@@ -68,13 +61,12 @@ class GapFiller(BaseEstimator):
         Length of a cycle, in steps or as a time. By default a day if the log has times
         (a week if its steps are days), and none for arrays.
     lags : tuple of int, default=(1, 2)
-        Distances in cycles of the entries to predict from: yesterday and tomorrow, the
-        days beyond. Add 7 where weekdays matter.
+        Distances in cycles of the entries to predict from; add 7 where weekdays matter.
     n_neighbors : int, default=12
         Number of other sensors to predict each sensor from.
     time : str, optional
         The column with the times; by default a pandas index of times, or the only
-        column of times. Text is not parsed: use `pandas.to_datetime` first.
+        column of times. Strings are not parsed.
     random_state : int, default=0
         Seed of the entries that are held out to calibrate the intervals.
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
@@ -86,12 +78,11 @@ class GapFiller(BaseEstimator):
         Steps of a cycle.
     held_out_error_ : float
         Root mean square error on held-out entries, which have the pattern of the
-        missing ones; the better of two models is kept by it. NaN if nothing could be
-        held out.
+        missing ones. NaN if nothing could be held out.
     calibration_ : float
         Root mean square of these errors over their standard deviations; ideally 1.
     step_ : timedelta or None
-        Time from one line to the next, if the log has times.
+        Time from one row to the next, if the log has times.
     sensors_ : tuple
         Labels of the sensors.
 
@@ -134,45 +125,57 @@ class GapFiller(BaseEstimator):
         ----------
         log : frame or array
             Times in rows, sensors in columns; NaN or null at missing entries. All
-            entries of a time without a line are missing.
+            entries of a time without a row are missing.
         y : ignored
-            For scikit-learn's interface.
+            Present for API consistency with scikit-learn.
         """
-        lags = _check_lags(self.lags)
+        given = (self.lags,) if isinstance(self.lags, int) else self.lags
+        lags = sorted({check_integer("each of lags", lag, low=1) for lag in given})
         neighbors = check_integer("n_neighbors", self.n_neighbors, low=0)
         seed = check_integer("random_state", self.random_state, low=0)
         engine = pick_engine(self.engine)
         series = read_log(log, self.time, self.period)
         observed = ~np.isnan(series.values)
-        series.check_no_empty_sensor()
-        self.unit_ = power_of_two_unit(series.values)
-        scaled = series.values / self.unit_
-        self.seasonality_: Seasonality = fit_seasonality(
-            scaled, series.period, series.phase
-        )
+        empty = [series.sensors[k] for k in np.flatnonzero(~observed.any(axis=0))]
+        if empty:
+            raise ValueError(
+                f"every sensor must have at least one number, and "
+                f"{join_names(empty, 5, form=repr)} "
+                f"{'has' if len(empty) == 1 else 'have'} none; drop such columns"
+            )
         self.sensors_, self.period_ = series.sensors, series.period
         self.step_ = series.step
+        self.unit_ = power_of_two_unit(series.values)
+        scaled = series.values / self.unit_
+        self.seasonality_ = fit_seasonality(scaled, series.period, series.phase)
         entries = InMemoryDataset(Observations.from_dense(series.values))
-        self.value_bounds_: ValueBounds = fit_value_bounds(
+        self.value_bounds_ = fit_value_bounds(
             entries, "auto", rounded=False, by_column=True
         )
         standardized = self.seasonality_.transform(scaled, series.phase)
-        rng = np.random.default_rng(seed)
-        hidden, (t, j) = structured_split(observed, rng)
-        neighbors = min(neighbors, standardized.shape[1] - 1)
+        hidden, (t, j) = structured_split(observed, np.random.default_rng(seed))
         if len(t) == 0:
             warnings.warn(
                 "no sensor has enough numbers to hold some out, so the widths of "
-                "intervals cannot be calibrated; they are a guess, and "
-                "held_out_error_ is NaN. Use a longer log",
+                "intervals cannot be calibrated, and held_out_error_ is NaN. Use a "
+                "longer log",
                 stacklevel=2,
             )
         self.held_out_error_ = np.inf
         for steps in EM_STEPS_GRID:
-            covariance = learn_covariance(standardized, series.period, steps, engine)
-            kriging = Kriging(covariance, neighbors, lags)
-            predictions = kriging.predict(standardized, observed & ~hidden, t, j)
-            self._take_if_better(kriging, standardized, (t, j), predictions)
+            weights = learn_covariance(standardized, series.period, steps, engine)
+            neighbors = min(neighbors, len(self.sensors_) - 1)
+            kriging = Kriging(weights, series.period, neighbors, tuple(lags))
+            means, stds = kriging.predict(standardized, observed & ~hidden, t, j)
+            errors = standardized[t, j] - means
+            error = float("nan")
+            if len(t):
+                in_units = errors * self.seasonality_.stds[j]
+                error = self.unit_ * root_mean_square(in_units)
+            if error < self.held_out_error_ or self.held_out_error_ == np.inf:
+                self.kriging_, self.held_out_error_ = kriging, error
+                self.scores_ = ConformalScores.from_errors(errors, stds, t, j)
+                self.calibration_ = self.scores_.rms
         return self
 
     def transform(self, log: Any, *, return_std: bool = False) -> Any:
@@ -187,17 +190,12 @@ class GapFiller(BaseEstimator):
             Also return standard deviations, 0 at observed entries.
         """
         series, t, j, means, std = self._predict_missing(log)
-        values = self.value_bounds_.clip_and_round(
-            self._inverse_transform_entries(series, t, j, means), j
-        )
-        filled = to_input_container(
-            log, self.time, series.fill_entries(t, j, values), keep_observed=True
-        )
+        values = self._inverse_transform(series, t, j, means)
+        filled = series.complete(t, j, self.value_bounds_.clip_and_round(values, j))
         if not return_std:
             return filled
         std = clip_to_float_range(std * self.seasonality_.stds[j] * self.unit_)
-        table = series.fill_entries(t, j, std, observed_value=0.0)
-        return filled, to_input_container(log, self.time, table, keep_observed=False)
+        return filled, series.complete(t, j, std, observed_value=0.0)
 
     def fit_transform(self, log: Any, y: Any = None, **options: Any) -> Any:
         """Fit to a log and complete it; options as in `transform`."""
@@ -219,12 +217,11 @@ class GapFiller(BaseEstimator):
         coverage = check_fraction("level", level, strict=True)
         series, t, j, means, std = self._predict_missing(log)
         down, up = self.scores_.quantiles(coverage)
-        ends = []
-        for n_std in (-down, up):
-            values = self._inverse_transform_entries(series, t, j, means + n_std * std)
-            table = series.fill_entries(t, j, self.value_bounds_.clip(values, j))
-            ends.append(to_input_container(log, self.time, table, keep_observed=True))
-        return ends[0], ends[1]
+        low, high = (
+            self.value_bounds_.clip(self._inverse_transform(series, t, j, ends), j)
+            for ends in (means - down * std, means + up * std)
+        )
+        return series.complete(t, j, low), series.complete(t, j, high)
 
     def _predict_missing(
         self, log: Any
@@ -235,13 +232,13 @@ class GapFiller(BaseEstimator):
         if series.sensors != self.sensors_:
             raise ValueError(
                 f"the log must have the sensors of the fit, "
-                f"{format_labels(self.sensors_, max_labels=5)}, got "
-                f"{format_labels(series.sensors, max_labels=5)}; in a frame take them "
+                f"{join_names(self.sensors_, 5, form=repr)}, got "
+                f"{join_names(series.sensors, 5, form=repr)}; in a frame select them "
                 "by name and in this order, log[list(filler.sensors_)] with the column "
                 "of times if there is one"
             )
         observed = ~np.isnan(series.values)
-        # Steps without a line are missing too, but have no place in the result.
+        # Steps without a row are missing too, but have no place in the result.
         missing = np.zeros(observed.shape, dtype=bool)
         missing[series.step_index] = ~observed[series.step_index]
         t, j = np.nonzero(missing)
@@ -251,34 +248,15 @@ class GapFiller(BaseEstimator):
         means, std = self.kriging_.predict(standardized, observed, t, j)
         return series, t, j, means, std
 
-    def _inverse_transform_entries(
+    def _inverse_transform(
         self, log: SensorLog, t: Array, j: Array, standardized: Array
     ) -> Array:
         """Entries in the units of the log."""
         season = self.seasonality_
-        steps = (t + log.phase) % len(season.effects)
-        baseline = season.means[j] + season.effects[steps, j]
+        effects = season.effects[(t + log.phase) % len(season.effects), j]
+        values = season.means[j] + effects + standardized * season.stds[j]
         with np.errstate(over="ignore"):
-            return clip_to_float_range(
-                (baseline + standardized * season.stds[j]) * self.unit_
-            )
-
-    def _take_if_better(
-        self, kriging: Kriging, standardized: Array, positions: tuple[Array, Array],
-        predictions: tuple[Array, Array],
-    ) -> None:  # fmt: skip
-        """Keep the model with the least held-out error, and its conformal scores."""
-        errors = standardized[positions] - predictions[0]
-        squares = np.square(errors * self.seasonality_.stds[positions[1]])
-        error = float("nan")
-        if len(squares):
-            error = self.unit_ * float(np.sqrt(np.mean(squares)))
-        if error < self.held_out_error_ or self.held_out_error_ == np.inf:
-            self.kriging_, self.held_out_error_ = kriging, error
-            self.scores_ = ConformalScores.from_errors(
-                errors, predictions[1], *positions
-            )
-            self.calibration_ = self.scores_.rms
+            return clip_to_float_range(values * self.unit_)
 
 
 def fill_gaps(
@@ -299,19 +277,15 @@ def fill_gaps(
     log : frame or array
         Times in rows, at equal steps, and sensors in columns; NaN or null at missing
         entries.
-    period : int or timedelta, optional
-        Length of a cycle, in steps or as a time; a day if the log has times.
-    lags, n_neighbors, time, random_state, engine
+    period, lags, n_neighbors, time, random_state, engine
         As in `GapFiller`.
     return_std : bool, default=False
         Also return standard deviations, 0 at observed entries.
 
     Returns
     -------
-    filled : same container
-        The completed log; observed entries are kept.
-    std : same container
-        Standard deviations; only with ``return_std``.
+    filled, or (filled, std) with ``return_std``
+        In the container of the log; observed entries are kept.
 
     Examples
     --------
@@ -330,65 +304,45 @@ def fill_gaps(
     return filler.fit(log).transform(log, return_std=return_std)
 
 
-def _check_lags(lags: Any) -> tuple[int, ...]:
-    """Sorted distinct lags, as integers of at least 1."""
-    if isinstance(lags, int):
-        lags = (lags,)
-    return tuple(sorted({check_integer("each of lags", lag, low=1) for lag in lags}))
-
-
 @dataclass(frozen=True)
 class SensorLog:
-    """A log on a grid of equal time steps.
+    """A log on a grid of equal time steps."""
 
-    Attributes
-    ----------
-    values : array of shape (steps, sensors)
-        Recorded values; NaN at missing entries.
-    step_index : array of int, shape (lines,)
-        Step of each line of the input; all entries of steps without a line are missing.
-    sensors : tuple
-        Labels of the columns.
-    period : int or None
-        Steps of a cycle, by default of a day.
-    phase : int
-        Position of the first step in its cycle.
-    step : timedelta or None
-        Length of a step, if the log has times.
-    """
+    values: Array  # shape (steps, sensors), NaN at missing entries
+    step_index: Array  # step of each row of the input; other steps are missing
+    sensors: tuple[Any, ...]  # labels of the columns
+    period: int | None  # steps of a cycle
+    phase: int  # position of the first step in its cycle
+    step: np.timedelta64 | None  # length of a step, if the log has times
+    source: Any  # the input
+    time_column: str | None  # the column of the input that holds the times
 
-    values: Array
-    step_index: Array
-    sensors: tuple[Any, ...]
-    period: int | None
-    phase: int
-    step: np.timedelta64 | None = None
-
-    def check_no_empty_sensor(self) -> None:
-        """Raise if a sensor has no observed entry."""
-        silent = np.flatnonzero(np.isnan(self.values).all(axis=0))
-        if len(silent):
-            names = ", ".join(repr(self.sensors[k]) for k in silent[:5])
-            raise ValueError(
-                f"every sensor must have at least one number, and {names} "
-                f"{'has' if len(silent) == 1 else 'have'} none; drop such columns"
-            )
-
-    def fill_entries(
+    def complete(
         self, t: Array, j: Array, values: Array, observed_value: float | None = None
-    ) -> Array:
-        """Lines of the log with ``values`` at entries ``(t, j)``.
+    ) -> Any:
+        """The input with ``values`` at entries ``(t, j)``.
 
-        Others keep their values, or are ``observed_value`` if given.
+        Others are kept, or become ``observed_value`` if it is given.
         """
+        keep, X = observed_value is None, self.source
         table = (
-            self.values.copy()
-            if observed_value is None
-            else np.full(self.values.shape, observed_value)
+            self.values.copy() if keep else np.full_like(self.values, observed_value)
         )
         table[t, j] = values
-        lines: Array = table[self.step_index]
-        return lines
+        inner = _drop_column(X, self.time_column)
+        filled = restore_container(
+            inner, table[self.step_index], keep_observed=keep, as_array=False
+        )
+        if self.time_column is None:
+            return filled
+        if is_polars(X):
+            return X.with_columns(filled.get_columns())
+        out = X.copy()
+        # By position: two sensors may have one name.
+        places = [k for k, name in enumerate(X.columns) if name != self.time_column]
+        for k, place in enumerate(places):
+            out.isetitem(place, filled.iloc[:, k].array)
+        return out
 
 
 def read_log(
@@ -396,90 +350,65 @@ def read_log(
 ) -> SensorLog:
     """Read a log from a frame with times, or an array of equal steps.
 
-    Parameters
-    ----------
-    X : frame or array
-        Lines in rows, sensors in columns.
-    time : str or None
-        The column with the times; by default a pandas index of times, or the only
-        column of times.
-    period : int, timedelta or None
-        Length of a cycle; None for a day if the log has times.
-    step : timedelta or None
-        Length of a step in the fit; None to infer it.
+    ``time`` and ``period`` are those of `GapFiller`; ``step`` is the length of a step
+    in fit, None to infer it.
     """
     if type(X).__name__ == "Series":
         raise ValueError(
-            f"a log must have lines and sensors, got a {library_of(X)} Series; make it "
-            "a log of one sensor with .to_frame()"
+            f"a log must have rows and sensors, got a {library_of(X)} Series; convert "
+            "it to a log of one sensor with .to_frame()"
         )
-    inner, stamps, _ = _split_timestamps(X, time)
+    stamps, time = _read_timestamps(X, time)
+    inner = _drop_column(X, time)
     values = dense_values(inner)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(
-            f"a log must have lines and sensors, got an array of shape {values.shape}"
+            f"a log must have rows and sensors, got an array of shape {values.shape}"
             f"{'; one sensor is array.reshape(-1, 1)' if values.ndim == 1 else ''}"
         )
     if np.isinf(values).any():
-        raise ValueError("a log must hold finite numbers, NaN in gaps; got infinity")
+        raise ValueError("a log must hold finite numbers, or NaN where missing")
     names = tuple(inner.columns) if is_frame(inner) else tuple(range(values.shape[1]))
     if stamps is None:
-        lines = np.arange(len(values))
-        return SensorLog(values, lines, names, _parse_period(period, None), 0)
+        lines, cycle = np.arange(len(values)), _steps_per_cycle(period, None, 0)
+        return SensorLog(values, lines, names, cycle, 0, None, X, time)
     step, lines = infer_time_grid(stamps, step)
-    cycle = _parse_period(period, step)
-    if cycle is None:
-        cycle = _default_period(step, lines)
-    grid = np.full((int(lines[-1]) + 1, values.shape[1]), np.nan)
+    n_steps = int(lines[-1]) + 1
+    cycle = _steps_per_cycle(period, step, n_steps)
+    grid = np.full((n_steps, values.shape[1]), np.nan)
     grid[lines] = values
-    phase = 0 if cycle is None else _phase(stamps[0], step, lines)
-    return SensorLog(grid, lines, names, cycle, phase % (cycle or 1), step)
+    phase = 0 if cycle is None else _phase(stamps[0], step, lines) % cycle
+    return SensorLog(grid, lines, names, cycle, phase, step, X, time)
 
 
-def to_input_container(
-    X: Any, time: str | None, table: Array, *, keep_observed: bool
-) -> Any:
-    """A table of all lines and sensors in the container of the log.
-
-    ``keep_observed`` copies observed entries from the log.
-    """
-    inner, _, name = _split_timestamps(X, time)
-    filled = restore_container(
-        inner, table, keep_observed=keep_observed, as_array=False
-    )
+def _drop_column(X: Any, name: str | None) -> Any:
     if name is None:
-        return filled
-    if is_polars(X):
-        return X.with_columns(filled.get_columns())
-    out = X.copy()
-    # By position: two sensors may have one name.
-    places = [k for k, column in enumerate(X.columns) if column != name]
-    for k, place in enumerate(places):
-        out.isetitem(place, filled.iloc[:, k].array)
-    return out
+        return X
+    return X.drop(name) if is_polars(X) else X.drop(columns=[name])
 
 
-def _split_timestamps(X: Any, time: str | None) -> tuple[Any, Array | None, str | None]:
-    """The sensors, the timestamps if there are any, and the column that holds them."""
+def _read_timestamps(X: Any, time: str | None) -> tuple[Array | None, str | None]:
+    """The timestamps of a log if there are any, and the column that holds them."""
     if not is_frame(X):
         if time is not None:
-            raise ValueError(f"time={time!r} names a column, and X is no frame")
-        return X, None, None
+            raise ValueError(f"time={time!r} names a column, but the log is no frame")
+        return None, None
     if time is None and not is_polars(X) and X.index.dtype.kind == "M":
-        if X.index.tz is not None:
+        index = X.index
+        if index.tz is not None:
             # UTC has no missing or repeated hour at changes of daylight saving time.
-            return X, X.index.tz_convert("UTC").tz_localize(None).to_numpy(), None
-        return X, X.index.to_numpy(), None
+            index = index.tz_convert("UTC").tz_localize(None)
+        return index.to_numpy(), None
     if time is None:
         time = _only_time_column(X)
         if time is None:
             if not is_polars(X):
                 _check_index_not_dates(X.index)
-            return X, None, None
+            return None, None
     if time not in X.columns:
         raise ValueError(
             f"time must be a column of the log, got {time!r}; it has "
-            f"{format_labels(list(X.columns), max_labels=20)}"
+            f"{join_names(list(X.columns), 20, form=repr)}"
         )
     column = X[time]
     if getattr(getattr(column, "dt", None), "tz", None) is not None:
@@ -487,28 +416,27 @@ def _split_timestamps(X: Any, time: str | None) -> tuple[Any, Array | None, str 
     stamps = column.to_numpy()
     if stamps.dtype.kind != "M":
         raise ValueError(
-            f"column {time!r} must hold dates and times, got {X[time].dtype}; turn it "
-            "into such first (pandas.to_datetime, polars str.to_datetime)"
+            f"column {time!r} must hold dates and times, got {X[time].dtype}; convert "
+            "it first (pandas.to_datetime, polars str.to_datetime)"
         )
-    inner = X.drop(time) if is_polars(X) else X.drop(columns=[time])
-    return inner, stamps, time
+    return stamps, time
 
 
 def _check_index_not_dates(index: Any) -> None:
     """Raise if the index of a pandas frame holds dates that are not timestamps."""
     rest = (
-        "first, or drop it with log.reset_index(drop=True) so that lines count as steps"
+        "first, or drop it with log.reset_index(drop=True) so that rows count as steps"
     )
     if str(index.dtype).startswith("period"):
         raise ValueError(
-            f"the index of a log must hold dates and times, got {index.dtype}; turn it "
-            f"into such (log.index = log.index.to_timestamp()) {rest}"
+            f"the index of a log must hold dates and times, got {index.dtype}; convert "
+            f"it (log.index = log.index.to_timestamp()) {rest}"
         )
     if labels_are_dates(index):
         label = index.dropna()[0]
         raise ValueError(
             "the index of a log must hold dates and times, got labels such as "
-            f"{label!r} ({type(label).__name__}); turn them into such "
+            f"{label!r} ({type(label).__name__}); convert them "
             "(log.index = pandas.to_datetime(log.index), or parse_dates=True in "
             f"pandas.read_csv) {rest}"
         )
@@ -524,38 +452,34 @@ def _only_time_column(X: Any) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _parse_period(period: Any, step: np.timedelta64 | None) -> int | None:
-    """Steps of a cycle from the parameter ``period``."""
+def _steps_per_cycle(
+    period: Any, step: np.timedelta64 | None, n_steps: int
+) -> int | None:
+    """Steps of a cycle; by default of a day, or of a week if a step is a day."""
     if period is None:
+        for parts in () if step is None else (DAY / step, 7 * DAY / step):
+            whole = abs(parts - round(parts)) < STEP_TOLERANCE
+            if whole and round(parts) >= 4 and n_steps >= MIN_CYCLES * parts:
+                return round(parts)
         return None
-    if isinstance(period, datetime.timedelta | np.timedelta64):
-        if step is None:
-            raise ValueError(
-                f"period={period!r} needs a log with times; give the number of lines "
-                "that make up a cycle"
-            )
-        parts = np.timedelta64(period) / step
-        if abs(parts - round(parts)) > STEP_TOLERANCE or round(parts) < 2:
-            raise ValueError(
-                f"period must be a whole number of steps of "
-                f"{step.astype(datetime.timedelta)}, at least 2, got {period!r}"
-            )
-        return round(parts)
-    return check_integer("period", period, low=2)
-
-
-def _default_period(step: np.timedelta64, step_index: Array) -> int | None:
-    """Steps of a day, or of a week if a step is a day; None for too short a log."""
-    for cycle in (DAY, 7 * DAY):
-        parts = cycle / step
-        whole = abs(parts - round(parts)) < STEP_TOLERANCE
-        if whole and round(parts) >= 4 and step_index[-1] + 1 >= MIN_CYCLES * parts:
-            return round(parts)
-    return None
+    if not isinstance(period, datetime.timedelta | np.timedelta64):
+        return check_integer("period", period, low=2)
+    if step is None:
+        raise ValueError(
+            f"period={period!r} needs a log with times; give the number of rows of a "
+            "cycle"
+        )
+    parts = np.timedelta64(period) / step
+    if abs(parts - round(parts)) > STEP_TOLERANCE or round(parts) < 2:
+        raise ValueError(
+            f"period must be a whole number of steps of "
+            f"{step.astype(datetime.timedelta)}, at least 2, got {period!r}"
+        )
+    return round(parts)
 
 
 def _phase(first: Any, step: np.timedelta64, step_index: Array) -> int:
-    """Steps from `CYCLE_ORIGIN` to the first line, consistent across logs.
+    """Steps from `CYCLE_ORIGIN` to the first row, consistent across logs.
 
     A small error of the step adds up to days over a century, so the step is rounded to
     the largest unit that the times allow.
@@ -575,117 +499,60 @@ def _phase(first: Any, step: np.timedelta64, step_index: Array) -> int:
 def infer_time_grid(
     timestamps: Array, expected_step: np.timedelta64 | None
 ) -> tuple[np.timedelta64, Array]:
-    """Length of a step, and the step of each line; an error if steps are uneven.
-
-    Parameters
-    ----------
-    timestamps : datetime array of shape (lines,)
-        The times.
-    expected_step : timedelta or None
-        The step that the log must have; None to infer it.
-    """
+    """Length of a step, and the step of each row; an error if steps are uneven."""
     if np.isnat(timestamps).any():
-        raise ValueError("every line of a log must have a time; some have none")
+        raise ValueError("every row of a log must have a time; some have none")
     if len(timestamps) < 2:
-        raise ValueError("a log must have at least two lines, got one")
+        raise ValueError("a log must have at least two rows, got one")
     timestamps = timestamps.astype("datetime64[us]")
     apart = np.diff(timestamps)
-    _check_increasing(timestamps, apart)
+    if (apart <= np.timedelta64(0)).any():
+        line = int(np.argmax(apart <= np.timedelta64(0))) + 1
+        what = "comes twice" if apart[line - 1] == np.timedelta64(0) else "goes back"
+        raise ValueError(
+            f"times of a log must increase, and row {line} (from 0, "
+            f"{timestamps[line]}) {what}; sort the log by time and keep one row of "
+            "each time. If a clock was put back there, set the time zone to keep both "
+            "hours: log.tz_localize('Europe/Paris', ambiguous='infer') in pandas "
+            "(.dt.tz_localize for a column)"
+        )
     step = np.median(apart) if expected_step is None else expected_step
     where = (timestamps - timestamps[0]) / step
     lines = np.rint(where).astype(np.int64)
     if np.abs(where - lines).max() > STEP_TOLERANCE or (np.diff(lines) == 0).any():
         line = int(np.argmax(np.abs(where - lines) > STEP_TOLERANCE))
         raise ValueError(
-            f"times of a log must lie at equal steps, and line {line} "
+            f"times of a log must have equal steps, and row {line} "
             f"({timestamps[line]}) is off the step of "
             f"{step.astype(datetime.timedelta)}"
-            f"{'' if expected_step is None else ' of the fit'}; "
-            + _resampling_hint(timestamps)
+            f"{'' if expected_step is None else ' of the fit'}; resample the log, for "
+            "example log.resample('15min').mean() in pandas or group_by_dynamic in "
+            "polars. Months, quarters and years differ in length: leave their times "
+            "out, so that rows count as steps, fill_gaps(log.reset_index(drop=True), "
+            "period=12)"
         )
     if lines[-1] > MAX_STEPS_PER_LINE * len(lines):
         raise ValueError(
-            f"the log has {len(lines)} lines over {lines[-1]} steps of "
+            f"the log has {len(lines)} rows over {lines[-1]} steps of "
             f"{step.astype(datetime.timedelta)}; fill it piece by piece"
         )
     return step, lines
 
 
-def _check_increasing(timestamps: Array, deltas: Array) -> None:
-    """Raise if a time is not later than the one before it."""
-    back = deltas <= np.timedelta64(0)
-    if not back.any():
-        return
-    line = int(np.argmax(back)) + 1
-    what = "comes twice" if deltas[line - 1] == np.timedelta64(0) else "goes back"
-    clock = ""
-    if -deltas[line - 1] <= HOUR and np.median(deltas) <= HOUR:
-        clock = (
-            "; if a clock was put back there, say of which place the times are, and "
-            "both hours stay: log.tz_localize('Europe/Paris', ambiguous='infer') in "
-            "pandas (.dt.tz_localize for a column)"
-        )
-    raise ValueError(
-        f"times of a log must increase, and line {line} (from 0, {timestamps[line]}) "
-        f"{what}; sort the log by time and keep one line of each time{clock}"
-    )
-
-
-def _resampling_hint(timestamps: Array) -> str:
-    """Advice for a log with uneven steps."""
-    if not _is_monthly(timestamps):
-        return (
-            "bring the log to equal steps first, for example "
-            "log.resample('15min').mean() in pandas or group_by_dynamic in polars"
-        )
-    return (
-        "months, quarters and years are not of one length, so leave the times out and "
-        "lines count as steps: fill_gaps(log.reset_index(drop=True), period=12) for "
-        "months in the index of pandas, the log without its column of times otherwise; "
-        "months without a line must be put in first (log.asfreq)"
-    )
-
-
-def _is_monthly(timestamps: Array) -> bool:
-    """Whether all times are the first, or the last, day of a month."""
-    if np.diff(timestamps).min() < MIN_MONTH:
-        return False
-    # Last days of months are a day before first days, in UTC perhaps two.
-    for first in (timestamps, timestamps + DAY, timestamps + 2 * DAY):
-        into = first - first.astype("datetime64[M]")
-        # A month of local times may begin an hour earlier in UTC in summer.
-        if into.max() - into.min() <= HOUR:
-            return True
-    return False
-
-
 @dataclass(frozen=True)
 class Seasonality:
-    """Means, effects of the time in the cycle, and standard deviations of the rest.
+    """Means, effects of the time in the cycle, and standard deviations of the rest."""
 
-    Attributes
-    ----------
-    means, stds : arrays of shape (sensors,)
-        Mean of each sensor, and standard deviation of its residuals, which may be 0.
-    effects : array of shape (period, sensors)
-        Effect of each time of the cycle; one row of zeros without a cycle.
-    """
-
-    means: Array
-    stds: Array
-    effects: Array
+    means: Array  # of each sensor
+    stds: Array  # of the residuals of each sensor, may be 0
+    effects: Array  # shape (period, sensors); one row of zeros without a cycle
 
     def transform(self, values: Array, phase: int) -> Array:
         """Residuals of a log, divided by their standard deviations."""
-        baseline = self.baseline(np.arange(len(values)), phase)
-        standardized: Array = (values - baseline) / np.where(
-            self.stds > 0, self.stds, 1.0
-        )
+        steps = (np.arange(len(values)) + phase) % len(self.effects)
+        residuals = values - (self.means + self.effects[steps])
+        standardized: Array = residuals / np.where(self.stds > 0, self.stds, 1.0)
         return standardized
-
-    def baseline(self, steps: Array, phase: int) -> Array:
-        """Means and effects at some steps, shape (steps, sensors)."""
-        return self.means + self.effects[(steps + phase) % len(self.effects)]
 
 
 def fit_seasonality(values: Array, period: int | None, phase: int) -> Seasonality:
@@ -712,10 +579,7 @@ def _effects(residuals: Array, observed_mask: Array, period: int, phase: int) ->
     sums, counts = (np.zeros((period, residuals.shape[1])) for _ in range(2))
     np.add.at(sums, where, residuals)
     np.add.at(counts, where, observed_mask.astype(np.float64))
-    weights = _window(period)
-    means = _smooth_cyclic(sums, weights) / np.maximum(
-        _smooth_cyclic(counts, weights), 1e-9
-    )
+    means = _smooth_cyclic(sums) / np.maximum(_smooth_cyclic(counts), 1e-9)
     within = np.where(observed_mask, residuals - means[where], 0.0)
     noise = np.square(within).sum(axis=0) / observed_mask.sum(axis=0)
     days = np.maximum(counts.mean(axis=0), 1e-9)
@@ -727,18 +591,13 @@ def _effects(residuals: Array, observed_mask: Array, period: int, phase: int) ->
     return effects
 
 
-def _window(period: int) -> Array:
-    """Weights of neighboring times of day."""
-    width = period * SMOOTHING_FRACTION
+def _smooth_cyclic(table: Array) -> Array:
+    """Weighted sums over neighboring times of day; the last is next to the first."""
+    width = len(table) * SMOOTHING_FRACTION
     # A window of less than two steps smooths nothing.
     reach = int(2 * width) if width >= MIN_SMOOTHING_WIDTH else 0
-    return np.exp(-0.5 * np.square(np.arange(-reach, reach + 1) / max(width, 1.0)))
-
-
-def _smooth_cyclic(table: Array, weights: Array) -> Array:
-    """Weighted sums over neighboring rows; the last row is next to the first."""
-    reach = len(weights) // 2
     shifts = range(-reach, reach + 1)
+    weights = np.exp(-0.5 * np.square(np.array(shifts) / max(width, 1.0)))
     parts = (w * np.roll(table, k, 0) for w, k in zip(weights, shifts, strict=True))
     total: Array = sum(parts, np.zeros_like(table))
     return total

@@ -12,7 +12,6 @@ import importlib.util
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -45,24 +44,26 @@ OWN_ENTRIES, CLOSE_ENTRIES, OTHER_ENTRIES = 4, 2, 1
 N_CLOSE_SENSORS, N_CYCLE_SENSORS = 3, 3
 #: Most steps between a predictor at another day and the same time of that day.
 MAX_CYCLE_OFFSET = 2
-#: Missing entries whose predictors are looked up together, which bounds memory.
-CHUNK_SIZE = 4000
-#: Missing entries that are solved together in NumPy.
-BATCH_SIZE = 500
+#: Missing entries that are predicted together, which bounds memory.
+CHUNK_SIZE, NUMPY_CHUNK_SIZE = 4000, 500
 
 
 @dataclass(frozen=True)
 class Kriging:
-    """Predictor of entries of a log from their covariance."""
+    """Predictor of entries of a log from their space-time covariance.
 
-    covariance: SpaceTimeCovariance  # of the entries of the log
+    The covariance is a sum of basis functions of the lag, each times its weights.
+    """
+
+    weights: Array  # covariances of the sensors, (basis functions, sensors, sensors)
+    period: int | None  # steps of a cycle
     n_neighbors: int  # other sensors that each sensor is predicted from
     lags: tuple[int, ...]  # distances in cycles of predictors at other days
 
     @cached_property
     def neighbor_sensors(self) -> Array:
         """Each sensor and those most correlated with it, (sensors, neighbors + 1)."""
-        total = self.covariance.zero_lag
+        total = self.weights.sum(axis=0)
         std = np.sqrt(np.diag(total))
         strength = np.abs(total / std[:, None] / std)
         np.fill_diagonal(strength, np.inf)
@@ -72,88 +73,46 @@ class Kriging:
     def predict(
         self, values: Array, observed_mask: Array, t: Array, j: Array
     ) -> tuple[Array, Array]:
-        """Means and standard deviations of some entries, noise included.
+        """Means and standard deviations of entries ``(t, j)``, noise included.
 
-        Parameters
-        ----------
-        values : array of shape (steps, sensors)
-            The standardized log.
-        observed_mask : boolean array of this shape
-            Entries to predict from.
-        t, j : arrays of int
-            Steps and sensors of the entries to predict.
+        ``values`` is the standardized log, ``observed_mask`` marks the entries to
+        predict from.
         """
         index = ObservedIndex.from_mask(observed_mask)
-        solve, weights = _select_backend(self.covariance.weights)
-        basis = self.covariance.temporal_basis(len(values) - 1)
+        basis = temporal_basis(np.arange(len(values)), self.period)
         values = np.where(observed_mask, values, 0.0)
+        solve, size, weights = krige, NUMPY_CHUNK_SIZE, self.weights
+        if importlib.util.find_spec("numba") is not None:
+            from ncarl.panel import kriging_numba
+
+            solve, size = kriging_numba.krige, CHUNK_SIZE
+            weights = np.ascontiguousarray(np.moveaxis(weights, 0, 2))
 
         def predict_chunk(first: int) -> tuple[Array, Array]:
-            chunk = slice(first, first + CHUNK_SIZE)
+            at = slice(first, first + size)
             steps, sensors = select_predictors(
-                index,
-                t[chunk],
-                j[chunk],
-                self.neighbor_sensors,
-                self.covariance.period,
-                self.lags,
+                index, t[at], j[at], self.neighbor_sensors, self.period, self.lags
             )
-            result: tuple[Array, Array] = solve(
-                values, weights, basis, t[chunk], j[chunk], steps, sensors
-            )
-            return result
+            return solve(values, weights, basis, t[at], j[at], steps, sensors)
 
-        firsts = range(0, len(t), CHUNK_SIZE)
         with ThreadPoolExecutor(available_cores()) as pool:
-            chunks = list(pool.map(predict_chunk, firsts))
+            chunks = list(pool.map(predict_chunk, range(0, len(t), size)))
         if not chunks:
             return np.empty(0), np.empty(0)
         means, variances = (np.concatenate(c) for c in zip(*chunks, strict=True))
         return means, np.sqrt(np.maximum(variances, 0.0))
 
 
-def _select_backend(weights: Array) -> tuple[Any, Array]:
-    """`krige` of Numba if it is installed, else of NumPy, and weights in its layout."""
-    if importlib.util.find_spec("numba") is None:
-        return krige, weights
-    from ncarl.panel import kriging_numba
-
-    return kriging_numba.krige, np.ascontiguousarray(np.moveaxis(weights, 0, 2))
-
-
 def krige(
     values: Array, weights: Array, basis: Array, t: Array, j: Array, steps: Array,
     sensors: Array,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Conditional means and variances of entries, given their predictors.
+    """Conditional means and variances of entries ``(t, j)``, given their predictors.
 
-    Parameters
-    ----------
-    values : array of shape (steps, sensors)
-        The log, of mean 0.
-    weights : array of shape (basis functions, sensors, sensors)
-        Weights of the covariance.
-    basis : array of shape (lags, basis functions)
-        Temporal basis functions at all lags.
-    t, j : arrays of int, shape (entries,)
-        Steps and sensors of the entries to predict.
-    steps, sensors : arrays of int, shape (entries, predictors)
-        Steps and sensors of their predictors; -1 in ``steps`` for none.
+    ``weights`` has shape (basis functions, sensors, sensors), ``basis`` (lags, basis
+    functions); ``steps`` and ``sensors`` of the predictors (entries, predictors), with
+    -1 in ``steps`` for none.
     """
-    means, variances = np.empty(len(t)), np.empty(len(t))
-    for first in range(0, len(t), BATCH_SIZE):
-        part = slice(first, first + BATCH_SIZE)
-        means[part], variances[part] = _krige_batch(
-            values, weights, basis, t[part], j[part], steps[part], sensors[part]
-        )
-    return means, variances
-
-
-def _krige_batch(
-    values: Array, weights: Array, basis: Array, t: Array, j: Array, steps: Array,
-    sensors: Array,
-) -> tuple[Array, Array]:  # fmt: skip
-    """`krige` for one batch."""
     valid = steps >= 0
     when = np.where(valid, steps, t[:, None])
     lag = np.abs(when[:, :, None] - when[:, None, :])
@@ -177,19 +136,11 @@ def _krige_batch(
 
 @dataclass(frozen=True)
 class ObservedIndex:
-    """Lookup tables of the observed entries around any step.
+    """Lookup tables of the observed entries around any step; -1 for none."""
 
-    Attributes
-    ----------
-    observed_mask : boolean array of shape (steps, sensors)
-        Mask of the observed entries.
-    last_before, first_from : arrays of int, shape (steps + 1, sensors)
-        Last entry before step ``t``, and first one at ``t`` or later; -1 for none.
-    """
-
-    observed_mask: Array
-    last_before: Array
-    first_from: Array
+    observed_mask: Array  # shape (steps, sensors)
+    last_before: Array  # last entry before step ``t``, shape (steps + 1, sensors)
+    first_from: Array  # first entry at ``t`` or later, shape (steps + 1, sensors)
 
     @classmethod
     def from_mask(cls, observed_mask: Array) -> ObservedIndex:
@@ -200,12 +151,10 @@ class ObservedIndex:
         before = np.maximum.accumulate(np.where(observed_mask, places, -1), axis=0)
         far = np.where(observed_mask, places, steps)[::-1]
         after = np.minimum.accumulate(far, axis=0)[::-1]
+        after = np.where(after == steps, -1, after)
+        last_before, first_from = np.vstack([none, before]), np.vstack([after, none])
         return cls(
-            observed_mask,
-            np.concatenate([none, before]).astype(np.int32),
-            np.concatenate([np.where(after == steps, -1, after), none]).astype(
-                np.int32
-            ),
+            observed_mask, last_before.astype(np.int32), first_from.astype(np.int32)
         )
 
 
@@ -217,25 +166,9 @@ def select_predictors(
     period: int | None,
     lags: tuple[int, ...],
 ) -> tuple[Array, Array]:
-    """Steps and sensors of the predictors of some entries.
+    """Steps and sensors of the predictors of entries ``(t, j)``; steps -1 for none.
 
-    Parameters
-    ----------
-    index : ObservedIndex
-        The observed entries.
-    t, j : arrays of int, shape (entries,)
-        Steps and sensors of the entries to predict.
-    neighbor_sensors : array of int, shape (sensors, neighbors + 1)
-        Each sensor and those most correlated with it.
-    period : int or None
-        Steps of a cycle.
-    lags : tuple of int
-        Distances in cycles of predictors at other days.
-
-    Returns
-    -------
-    steps, sensors : arrays of int, shape (entries, predictors)
-        -1 in ``steps`` where there is no such predictor.
+    Both have shape (entries, predictors).
     """
     pairs: list[tuple[Array, Array]] = []
     for rank in range(neighbor_sensors.shape[1]):
@@ -283,24 +216,6 @@ def _nearest_entry(index: ObservedIndex, t: Array, i: Array) -> Array:
     return np.where(inside & (np.minimum(back, ahead) <= MAX_CYCLE_OFFSET), nearest, -1)
 
 
-@dataclass(frozen=True)
-class SpaceTimeCovariance:
-    """Covariance of the entries of a log: basis functions of the lag, times weights."""
-
-    weights: Array  # covariances of the sensors, (basis functions, sensors, sensors)
-    period: int | None  # steps of a cycle
-
-    def temporal_basis(self, max_lag: int) -> Array:
-        """Basis functions at lags up to ``max_lag``, shape (lags, basis functions)."""
-        return temporal_basis(np.arange(max_lag + 1), self.period)
-
-    @property
-    def zero_lag(self) -> Array:
-        """Covariance of the sensors at one time."""
-        total: Array = self.weights.sum(axis=0)
-        return total
-
-
 def temporal_basis(lags: Array, period: int | None) -> Array:
     """Basis functions at some lags, one a column; the first is white noise."""
     h = np.abs(np.asarray(lags, dtype=np.float64))
@@ -319,8 +234,8 @@ def temporal_basis(lags: Array, period: int | None) -> Array:
 
 def learn_covariance(
     values: Array, period: int | None, max_iter: int, engine: Engine
-) -> SpaceTimeCovariance:
-    """Learn the covariance of a log of about unit variance, NaN at missing entries.
+) -> Array:
+    """Weights of the covariance of a log of about unit variance, NaN where missing.
 
     The covariance of the sensors at lag 0 is learned by ``max_iter`` steps of EM; the
     weights of the basis functions are fitted to lagged covariances of its principal
@@ -347,7 +262,7 @@ def learn_covariance(
     for b, part in enumerate(parts, start=1):
         weights[b] = (axes * part) @ axes.T
     weights[:, np.arange(n), np.arange(n)] += own_parts
-    return SpaceTimeCovariance(weights, period)
+    return weights
 
 
 def _fit_zero_lag(values: Array, max_iter: int, engine: Engine) -> tuple[Array, Array]:

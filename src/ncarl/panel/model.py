@@ -1,14 +1,12 @@
 """The completion model of a panel, its selection on control units, and placebos.
 
 `PanelCompleter` completes a panel with held-out entries by two kernels: that of the
-times fills a unit from its own other times, that of the units fills a time from the
-other units. The strengths of their priors and the weights of the two are selected on
-control units that are held out at the treated times (`ModelSelection`). The selection
-is then kept for the treated units and for every placebo (`run_placebos`).
+times predicts a unit from its own other times, that of the units a time from the other
+units. Prior strengths and the weights of the kernels are selected on control units that
+are held out at the treated times, and kept for the treated units and for every placebo.
 
-Priors are strong and EM runs until it converges: a panel has few units, and early
-stopping, which is best for large matrices, turned out to depend on which units were
-held out.
+Priors are strong and EM runs until it converges: early stopping, which is best for
+large matrices, depends too much on which units are held out in a small panel.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.bayes.em import EMProblem, ModelConfig
+from ncarl.bayes.em import EMProblem
 from ncarl.bayes.model import ConformalScores, leave_one_out_errors
-from ncarl.bayes.selection import make_model_configs
+from ncarl.bayes.selection import HeldOutErrors, column_weight, make_model_configs
 from ncarl.centering import (
-    Scaler,
     fit_scaler,
     overflow_safe_mean,
+    power_of_two_unit,
     root_mean_square,
     units_differ,
 )
@@ -34,8 +32,8 @@ from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines.base import Engine
-from ncarl.fitting.kernel_model import KernelModel
 from ncarl.observations import Observations
+from ncarl.panel.data import MIN_PRE_TREATMENT
 
 #: The kernel of the times (columns) and that of the units (rows).
 SIDES = ("columns", "rows")
@@ -60,61 +58,50 @@ STATISTICS = ("ratio", "average")
 
 
 class PanelCompleter:
-    """Completes one panel with various held-out entries.
-
-    Parameters
-    ----------
-    observed : array of shape (units, times)
-        The panel; NaN at missing and at treated entries.
-    engine : Engine
-        Where the computation runs.
-    """
+    """Completes a panel, NaN at missing and treated entries, with entries held out."""
 
     def __init__(self, observed: Array, engine: Engine) -> None:
         self.values, self.engine = observed, engine
-        entries = InMemoryDataset(Observations.from_dense(observed))
-        self.scaler: Scaler = fit_scaler(entries, per_column=units_differ(entries))
-        self.model_configs: dict[str, ModelConfig] = make_model_configs(
-            prior="co-observation", center="two-way", noise="per-column",
+        self.unit = power_of_two_unit(observed)  # against overflow
+        entries = InMemoryDataset(Observations.from_dense(observed / self.unit))
+        self.scaler = fit_scaler(entries, per_column=units_differ(entries))
+        self.model_configs = make_model_configs(
+            prior="co-observation",
+            center="two-way",
+            noise="per-column",
             dtype="float64",
-        )  # fmt: skip
+        )
 
     def select_model(
         self, patterns: Sequence[Array], controls: Array, rng: np.random.Generator
     ) -> ModelSelection:
         """Select strengths and weights by the errors on held-out control units.
 
-        Parameters
-        ----------
-        patterns : sequence of boolean arrays of shape (times,)
-            Distinct patterns of treated times.
-        controls : array of int
-            Units that are never treated.
-        rng : numpy.random.Generator
-            Draws the groups of control units that are held out together.
+        ``patterns`` are distinct masks of treated times; ``rng`` draws the groups of
+        control units that are held out together.
         """
         masks = self._holdout_masks(patterns, controls, rng)
         if not masks:
             default = dict.fromkeys(SIDES, PRIOR_STRENGTHS[0])
             empty = ConformalScores(np.empty(0), 0.0)
             return ModelSelection(default, 0.5, float("nan"), {}, empty, empty)
-        strengths, errors, stds = {}, {}, {}
-        for name in SIDES:
-            strengths[name], errors[name], stds[name] = self._select_strength(
-                name, masks
-            )
-        weight = _blend_weight(errors["columns"], errors["rows"])
-        blended = weight * errors["columns"] + (1.0 - weight) * errors["rows"]
-        variances = weight * stds["columns"] ** 2 + (1.0 - weight) * stds["rows"] ** 2
-        rows, columns = np.concatenate([np.nonzero(mask) for mask in masks], axis=1)
-        unit = self.scaler.error_unit
+        strengths, held_out = {}, {}
+        for side in SIDES:
+            strengths[side], held_out[side] = self._select_strength(side, masks)
+        # Halfway to the best weight, which is that of a few dozen units only.
+        weight = (column_weight(held_out, list(SIDES)) + 0.5) / 2.0
+        columns, rows = (held_out[side] for side in SIDES)
+        errors = weight * columns.errors + (1.0 - weight) * rows.errors
+        variances = weight * columns.deviations**2 + (1.0 - weight) * rows.deviations**2
+        places = np.concatenate([np.nonzero(mask) for mask in masks], axis=1)
+        unit = self.scaler.error_unit * self.unit
         return ModelSelection(
             strengths,
             weight,
-            root_mean_square(blended) * unit,
-            {name: root_mean_square(side) * unit for name, side in errors.items()},
-            ConformalScores.from_errors(blended, np.sqrt(variances), rows, columns),
-            _mean_error_scores(blended, variances, rows),
+            root_mean_square(errors) * unit,
+            {side: root_mean_square(held_out[side].errors) * unit for side in SIDES},
+            ConformalScores.from_errors(errors, np.sqrt(variances), *places),
+            _mean_error_scores(errors, variances, places[0]),
         )
 
     def _holdout_masks(
@@ -136,41 +123,35 @@ class PanelCompleter:
         return masks
 
     def _select_strength(
-        self, side_name: str, masks: list[Array]
-    ) -> tuple[float, Array, Array]:
-        """The best strength of a side, its errors and their standard deviations."""
-        strength = PRIOR_STRENGTHS[0]
-        errors, stds = self._holdout_errors(side_name, strength, masks)
-        for weaker in PRIOR_STRENGTHS[1:]:
-            new_errors, new_stds = self._holdout_errors(side_name, weaker, masks)
-            if new_errors @ new_errors >= errors @ errors:
+        self, side: str, masks: list[Array]
+    ) -> tuple[float, HeldOutErrors]:
+        """The best strength of a side, and its held-out errors."""
+        best = PRIOR_STRENGTHS[0]
+        least = self._holdout_errors(side, best, masks)
+        for strength in PRIOR_STRENGTHS[1:]:
+            held_out = self._holdout_errors(side, strength, masks)
+            if held_out.errors @ held_out.errors >= least.errors @ least.errors:
                 break
-            strength, errors, stds = weaker, new_errors, new_stds
-        return strength, errors, stds
+            best, least = strength, held_out
+        return best, least
 
     def _holdout_errors(
-        self, side_name: str, strength: float, masks: list[Array]
-    ) -> tuple[Array, Array]:
+        self, side: str, strength: float, masks: list[Array]
+    ) -> HeldOutErrors:
         """Errors on held-out entries and their standard deviations, in scaled units."""
+        observed = self._scale(self.values)
+        truth = np.full(self.values.shape, np.nan)
+        truth[observed.rows, observed.indices] = observed.values
         errors, stds = [], []
-        truth = self._transform_dense(self.values)
         for hidden in masks:
-            scaled = self.scaler.transform(
-                Observations.from_dense(np.where(hidden, np.nan, self.values))
-            )
-            x, std, _ = self._complete_side(
-                side_name, scaled, strength, return_loo=False
-            )
+            scaled = self._scale(np.where(hidden, np.nan, self.values))
+            x, std, _ = self._complete_side(side, scaled, strength, return_loo=False)
             errors.append((truth - x)[hidden])
             stds.append(std[hidden])
-        return np.concatenate(errors), np.concatenate(stds)
+        return HeldOutErrors(np.concatenate(errors), np.concatenate(stds))
 
-    def _transform_dense(self, values: Array) -> Array:
-        """Scaled values as a dense array, NaN at missing entries."""
-        scaled = self.scaler.transform(Observations.from_dense(values))
-        dense = np.full(values.shape, np.nan)
-        dense[scaled.rows, scaled.indices] = scaled.values
-        return dense
+    def _scale(self, values: Array) -> Observations:
+        return self.scaler.transform(Observations.from_dense(values / self.unit))
 
     def complete(
         self, selection: ModelSelection, hidden: Array | None = None
@@ -179,33 +160,45 @@ class PanelCompleter:
         values = self.values
         if hidden is not None:
             values = np.where(hidden, np.nan, values)
-        scaled = self.scaler.transform(Observations.from_dense(values))
+        scaled = self._scale(values)
         means, variances, errors = (np.zeros(values.shape) for _ in range(3))
-        time_weight = selection.time_weight
-        for name, weight in {"columns": time_weight, "rows": 1.0 - time_weight}.items():
+        weights = selection.time_weight, 1.0 - selection.time_weight
+        for side, weight in zip(SIDES, weights, strict=True):
             x, std, loo_errors = self._complete_side(
-                name, scaled, selection.strengths[name]
+                side, scaled, selection.strengths[side]
             )
             means += weight * x
             variances += weight * std**2
             errors += weight * loo_errors
-        return CompletedPanel(
+        tables = (
             self.scaler.inverse_transform(means),
             self.scaler.inverse_transform_std(np.sqrt(variances)),
             self.scaler.inverse_transform_std(errors),
         )
+        with np.errstate(over="ignore"):
+            return CompletedPanel(
+                *(clip_to_float_range(table * self.unit) for table in tables)
+            )
 
     def _complete_side(
         self,
-        side_name: str,
+        side: str,
         scaled: Observations,
         strength: float,
         *,
         return_loo: bool = True,
     ) -> tuple[Array, Array, Array]:
         """Values, standard deviations and leave-one-out errors by one side's kernel."""
-        observed = scaled if side_name == "columns" else scaled.transpose()
-        model = self._fit_model(side_name, observed, strength)
+        observed = scaled if side == "columns" else scaled.transpose()
+        problem = EMProblem(
+            InMemoryDataset(observed), self.model_configs[side], self.engine
+        )
+        result = problem.run(
+            strength, max_iter=MAX_EM_STEPS, tol=EM_TOLERANCE, observers=[]
+        )
+        if result.interrupted:
+            raise KeyboardInterrupt
+        model = problem.model(result.last.state.last_estep.params)
         x, std = model.complete(observed, self.engine, std="observed")
         assert std is not None
         errors = np.full(observed.shape, np.nan)
@@ -213,56 +206,19 @@ class PanelCompleter:
             loo = leave_one_out_errors(model, observed, self.engine)
             assert loo is not None
             errors[observed.rows, observed.indices] = loo.values
-        if side_name == "columns":
-            return x, std, errors
-        return x.T, std.T, errors.T
-
-    def _fit_model(
-        self, side_name: str, observed: Observations, strength: float
-    ) -> KernelModel:
-        """Fit the kernel model of one side."""
-        problem = EMProblem(
-            InMemoryDataset(observed), self.model_configs[side_name], self.engine
-        )
-        result = problem.run(
-            strength, max_iter=MAX_EM_STEPS, tol=EM_TOLERANCE, observers=[]
-        )
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return problem.model(result.last.state.last_estep.params)
+        return (x, std, errors) if side == "columns" else (x.T, std.T, errors.T)
 
 
 @dataclass(frozen=True)
 class ModelSelection:
-    """Hyperparameters selected on held-out control units, and their errors.
+    """Hyperparameters selected on held-out control units, and their errors."""
 
-    Attributes
-    ----------
-    strengths : dict of float
-        Strength of the prior, by side: the times are the columns.
-    time_weight : float
-        Weight of the kernel of the times; the kernel of the units has the rest.
-    error : float
-        Root mean square error on the held-out entries of control units; NaN if there
-        are too few to hold any out.
-    error_by_side : dict of float
-        The same of either side alone.
-    scores, mean_error_scores : ConformalScores
-        Errors over their standard deviations, of entries and of the mean of a unit's
-        held-out entries, for intervals.
-    """
-
-    strengths: dict[str, float]
-    time_weight: float
-    error: float
-    error_by_side: dict[str, float]
-    scores: ConformalScores
-    mean_error_scores: ConformalScores
-
-    def rescale(self, factor: float) -> ModelSelection:
-        """The same with errors multiplied by ``factor``."""
-        by_side = {name: error * factor for name, error in self.error_by_side.items()}
-        return replace(self, error=self.error * factor, error_by_side=by_side)
+    strengths: dict[str, float]  # of the priors, by side: the times are the columns
+    time_weight: float  # of the kernel of the times; that of the units has the rest
+    error: float  # root mean square on held-out entries; NaN if none could be
+    error_by_side: dict[str, float]  # the same of either side alone
+    scores: ConformalScores  # standardized errors of entries
+    mean_error_scores: ConformalScores  # of the means of a unit's held-out entries
 
 
 @dataclass(frozen=True)
@@ -273,24 +229,11 @@ class CompletedPanel:
     deviations: Array  # their standard deviations
     loo_errors: Array  # leave-one-out errors of observed entries, NaN at missing ones
 
-    def rescale(self, factor: float) -> CompletedPanel:
-        """The same multiplied by ``factor``, clipped to the range of floats."""
-        with np.errstate(over="ignore"):
-            tables = (self.values, self.deviations, self.loo_errors)
-            return CompletedPanel(
-                *(clip_to_float_range(table * factor) for table in tables)
-            )
-
-
-def _blend_weight(column_errors: Array, row_errors: Array) -> float:
-    """Weight of the columns: halfway from 0.5 to the least squares weight.
-
-    The best weight for a few dozen units need not be the best for the next one.
-    """
-    difference = column_errors - row_errors
-    square = float(difference @ difference)
-    best = -float(difference @ row_errors) / square if square > 0.0 else 0.5
-    return (min(1.0, max(0.0, best)) + 0.5) / 2.0
+    def restore_order(self, order: Array) -> CompletedPanel:
+        """Undo the permutation of the rows by `unit_order`."""
+        back = np.argsort(order)
+        tables = (self.values, self.deviations, self.loo_errors)
+        return CompletedPanel(*(table[back] for table in tables))
 
 
 def _mean_error_scores(errors: Array, variances: Array, rows: Array) -> ConformalScores:
@@ -305,31 +248,22 @@ def _mean_error_scores(errors: Array, variances: Array, rows: Array) -> Conforma
 
 @dataclass(frozen=True)
 class Placebos:
-    """All control units, each as if it were treated at the times of each pattern.
+    """All control units, each as if it were treated at the times of each pattern."""
 
-    Attributes
-    ----------
-    units : array of int
-        The control units.
-    trajectories : list of lists of EffectTrajectory or None
-        By pattern of treated times, then by control unit; None where a unit has too
-        few values.
-    std_factors : array of shape (patterns, times)
-        Ratio of errors to their standard deviations by time: predictions soon after
-        the start are more accurate than those years later.
-    """
-
-    units: Array
+    units: Array  # positions of the control units
+    #: By pattern of treated times, then by control unit; None where a unit has too few
+    #: values.
     trajectories: list[list[EffectTrajectory | None]]
+    #: Ratio of errors to their standard deviations, shape (patterns, times):
+    #: predictions soon after the start are more accurate than those years later.
     std_factors: Array
 
-    def rescale(self, factor: float) -> Placebos:
-        """The same with errors multiplied by ``factor``."""
-        trajectories = [
-            [None if unit is None else unit.rescale(factor) for unit in units]
-            for units in self.trajectories
-        ]
-        return replace(self, trajectories=trajectories)
+    def restore_order(self, order: Array) -> Placebos:
+        """Undo the permutation of the rows by `unit_order`."""
+        units = order[self.units]
+        back = np.argsort(units)
+        trajectories = [[row[k] for k in back] for row in self.trajectories]
+        return replace(self, units=units[back], trajectories=trajectories)
 
     def has_trajectories(self, pattern: int) -> bool:
         """Whether any control unit can be a placebo for this pattern."""
@@ -345,39 +279,24 @@ class EffectTrajectory:
     time_index: Array  # columns of these entries, shape (entries,)
     error_before: float  # root mean square of leave-one-out errors at other times
 
-    def scale_deviations(self, factors: Array) -> EffectTrajectory:
-        """The same with standard deviations multiplied by factors of their times."""
-        return replace(self, deviations=self.deviations * factors[self.time_index])
-
-    def rescale(self, factor: float) -> EffectTrajectory:
-        """The same multiplied by ``factor``, clipped to the range of floats."""
-        with np.errstate(over="ignore"):
-            errors, deviations = (
-                clip_to_float_range(self.errors * factor),
-                clip_to_float_range(self.deviations * factor),
-            )
-        return EffectTrajectory(
-            errors, deviations, self.time_index, self.error_before * factor
-        )
-
 
 def run_placebos(
     completer: PanelCompleter,
     selection: ModelSelection,
     patterns: list[Array],
-    controls: Array,
-    min_pre_treatment: int,
+    groups: list[Array],
     advance: Callable[[str], None],
 ) -> Placebos:
-    """Complete every control unit with every pattern of treated times held out."""
+    """Complete groups of control units with every pattern of treated times held out."""
+    controls = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *groups]))
     trajectories = []
     observed = ~np.isnan(completer.values)
     for pattern in patterns:
         by_unit: dict[int, EffectTrajectory] = {}
-        for group in _control_groups(controls, len(patterns)):
+        for group in groups:
             hidden = np.zeros(completer.values.shape, dtype=bool)
             hidden[group] = pattern
-            enough = (observed & ~hidden).sum(axis=1) >= min_pre_treatment
+            enough = (observed & ~hidden).sum(axis=1) >= MIN_PRE_TREATMENT
             hidden &= enough[:, None]
             # A time without any other entry cannot be completed.
             hidden &= (observed & ~hidden).any(axis=0)
@@ -392,10 +311,11 @@ def run_placebos(
         trajectories.append([by_unit.get(int(unit)) for unit in controls])
     n_times = completer.values.shape[1]
     factors = np.array([_std_factors(units, n_times) for units in trajectories])
-    trajectories = [
-        [None if unit is None else unit.scale_deviations(row) for unit in units]
-        for units, row in zip(trajectories, factors, strict=True)
-    ]
+    for units, by_time in zip(trajectories, factors, strict=True):
+        for k, unit in enumerate(units):
+            if unit is not None:
+                deviations = unit.deviations * by_time[unit.time_index]
+                units[k] = replace(unit, deviations=deviations)
     return Placebos(controls, trajectories, factors)
 
 
@@ -429,12 +349,7 @@ def _std_factors(trajectories: list[EffectTrajectory | None], n_times: int) -> A
     return factors
 
 
-def n_placebo_fits(n_controls: int, n_patterns: int) -> int:
-    """Number of fits of `run_placebos`."""
-    return n_patterns * len(_control_groups(np.arange(n_controls), n_patterns))
-
-
-def _control_groups(controls: Array, n_patterns: int) -> list[Array]:
+def control_groups(controls: Array, n_patterns: int) -> list[Array]:
     """Groups of control units that are held out together; single units if few.
 
     However many patterns there are, most control units must remain to predict from.
@@ -499,17 +414,10 @@ class PlaceboTest:
 
 
 def rank_p_value(statistic: float, placebos: Array) -> float:
-    """Fraction of all statistics, that of the treated included, at least as large.
-
-    Examples
-    --------
-    >>> rank_p_value(3.0, [1.0, 2.0, 3.0, 4.0])
-    0.6
-    """
-    values = np.asarray(placebos, dtype=np.float64)
+    """Fraction of all statistics, that of the treated included, at least as large."""
     # Statistics that differ by rounding alone count as equal, which can only raise p.
-    at_least = values >= statistic * (1.0 - RELATIVE_EPS)
-    return (1 + int(np.count_nonzero(at_least))) / (1 + len(values))
+    at_least = placebos >= statistic * (1.0 - RELATIVE_EPS)
+    return (1 + int(np.count_nonzero(at_least))) / (1 + len(placebos))
 
 
 def test_statistic(group: list[EffectTrajectory], kind: str) -> float:
@@ -522,11 +430,8 @@ def test_statistic(group: list[EffectTrajectory], kind: str) -> float:
         return abs(standardized_mean_effect(group))
     ratios = []
     for unit in group:
-        after = root_mean_square(unit.errors)
-        before = max(
-            unit.error_before, RELATIVE_EPS * float(np.max(unit.deviations)), 1e-300
-        )
-        ratios.append(after / before)
+        least = max(RELATIVE_EPS * float(np.max(unit.deviations)), 1e-300)
+        ratios.append(root_mean_square(unit.errors) / max(unit.error_before, least))
     return float(np.mean(ratios))
 
 
@@ -572,33 +477,10 @@ def group_scores(
     return ConformalScores(ranked, float(min(len(ranked), n_controls)))
 
 
-def canonical_unit_order(values: Array, treated: Array) -> Array:
-    """Rows in lexicographic order of their untreated values.
+def unit_order(values: Array, treated: Array) -> Array:
+    """Rows in lexicographic order of their values, so that the given one is no matter.
 
-    Treated entries must not matter, and count as missing. Missing entries come after
-    all numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> panel = np.array([[2.0, 7.0], [1.0, np.nan], [1.0, 5.0]])
-    >>> canonical_unit_order(panel, np.zeros((3, 2), dtype=bool)).tolist()
-    [2, 1, 0]
+    Treated entries count as missing; missing entries come after all numbers.
     """
     numbers = np.where(treated | np.isnan(values), np.inf, values)
     return np.lexsort(numbers.T[::-1])
-
-
-def restore_completed_order(completed: CompletedPanel, order: Array) -> CompletedPanel:
-    """Undo the permutation of the rows by `canonical_unit_order`."""
-    back = np.argsort(order)
-    tables = (completed.values, completed.deviations, completed.loo_errors)
-    return CompletedPanel(*(table[back] for table in tables))
-
-
-def restore_placebo_order(placebos: Placebos, order: Array) -> Placebos:
-    """Undo the permutation of the rows by `canonical_unit_order`."""
-    units = order[placebos.units]
-    back = np.argsort(units)
-    trajectories = [[row[k] for k in back] for row in placebos.trajectories]
-    return replace(placebos, units=units[back], trajectories=trajectories)

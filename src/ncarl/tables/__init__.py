@@ -1,4 +1,4 @@
-"""Imputation of tables of numbers, categories and yes/no.
+"""Imputation of tables of numbers, categories and booleans.
 
 Read in this order: `imputer` (the estimator and its joint normal distribution),
 `encoding` (columns as coordinates), `frames` (pandas, polars and NumPy tables).

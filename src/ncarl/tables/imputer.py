@@ -25,17 +25,17 @@ from ncarl.estimators.validation import (
 )
 from ncarl.tables.encoding import (
     CategoryEncoder,
-    ColumnRules,
     ColumnSchema,
     NumberEncoder,
     encode_table,
     fit_columns,
-    read_columns,
 )
 from ncarl.tables.frames import (
     ColumnData,
     TableAdapter,
+    all_integers,
     apply_output_config,
+    read_column_as,
     validate_table,
 )
 from ncarl.validation import (
@@ -46,7 +46,7 @@ from ncarl.validation import (
     check_number,
 )
 
-TRANSFORM_SKEWED = ("auto", None, "power", "quantile")
+TRANSFORM_SKEWED = ("auto", None, "power")
 ROUNDING_MODES = ("integers", "whole", None)
 #: With fewer cells, engine="auto" does not use a GPU.
 MIN_GPU_CELLS = 5_000_000
@@ -57,9 +57,6 @@ MIN_COLUMN_SCORES = 50
 #: Number of elements of a batch of small matrices.
 MAX_BATCH_ELEMENTS = 4_000_000
 
-ColumnSchemas = Sequence[ColumnSchema]
-ColumnsData = Sequence[ColumnData | None]
-
 
 def _has_categories(imputer: TableImputer) -> bool:
     """Whether the fitted table has a category or boolean column; True before a fit."""
@@ -69,53 +66,49 @@ def _has_categories(imputer: TableImputer) -> bool:
     ):
         return True
     raise AttributeError(
-        "predict_proba needs a column of categories or yes/no; the table of the fit "
+        "predict_proba needs a column of categories or booleans; the table of the fit "
         "has none"
     )
 
 
 class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Imputer for tables of numbers, categories and yes/no, which keeps column types.
+    """Imputer for tables of numbers, categories and booleans that keeps column types.
 
-    It takes pandas and polars frames and arrays of numbers, and works in scikit-learn's
-    pipelines. `fit` learns the joint distribution of the columns; `transform` imputes
-    any rows with the same columns: numbers by their expected value, categories and
-    yes/no by the most probable one. Observed entries are never changed.
+    It takes pandas and polars frames and arrays of numbers. `fit` learns the joint
+    distribution of the columns; `transform` imputes any rows with the same columns:
+    numbers by their expected value, categories and booleans by the most probable one.
+    Observed entries are never changed.
 
     Parameters
     ----------
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         Entries that are missing besides NaN, None, ``pandas.NA`` and null, which
-        always are. A number marks entries of columns of numbers (and categories that
-        are numbers); a text such as "?" marks entries of columns of text, categories
-        and objects.
-    transform_skewed : {"auto", None, "power", "quantile"}, default="auto"
-        Which columns of numbers are transformed to be symmetric while the model works
-        on them: the skewed ones, by a power transform; none; all, by a power or a
-        quantile transform.
+        always are. A number applies to columns of numbers and to categories that are
+        numbers, text such as "?" to columns of text, categories and objects.
+    transform_skewed : {"auto", None, "power"}, default="auto"
+        Which columns of numbers are made symmetric by a power transform inside the
+        model: the skewed ones, none, or all.
     add_indicator : bool, default=False
         Append an indicator column for every column that had missing entries in fit, as
         scikit-learn's imputers do.
     rounding : {"integers", "whole", None}, default="integers"
-        Which columns are filled with integers: those of an integer type, which they
+        Which columns are imputed with integers: those of an integer type, which they
         keep; also float columns whose observed values are all integers; none (integer
-        columns come back as floats).
+        columns become floats).
     clip : bool, default=True
         Clip imputed numbers to the range of their column in fit. Those of transformed
         columns always are.
     max_categories : int, default=30
         Columns of text or categories with more distinct values are taken for names or
-        free text: they are passed through with their missing entries, and a warning
-        says so.
+        free text: passed through with their missing entries, with a warning.
     passthrough : sequence of column names, default=()
         Columns to pass through unchanged, such as identifiers or dates.
     keep_empty_features : bool, default=True
-        Whether columns without any observed value in fit are returned. They are
-        returned as they came, missing entries included (scikit-learn's imputers put 0
-        there).
+        Whether columns without any observed value in fit are returned, with their
+        missing entries (scikit-learn's imputers put 0 there).
     shrinkage_rows : "auto" or float, default="auto"
         Number of pseudo-rows with uncorrelated columns that are added to the data,
-        which shrinks correlations. "auto" is one for each coordinate of the model.
+        which shrinks correlations. "auto" is one per coordinate of the model.
     max_iter : int, default=300
         Maximum number of iterations.
     tol : float, default=1e-4
@@ -129,15 +122,15 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     columns_ : list
         Kind, role and encoder of each column.
     model_ : BayesianNCARL or None
-        Model of the coordinates: one for a column of numbers or yes/no, k - 1 for a
-        column of k categories. None if no column varies.
+        Model of the coordinates: one for a column of numbers or booleans, k - 1 for
+        a column of k categories. None if no column varies.
     indicator_ : MissingIndicator or None
-        Indicator of the columns that had missing entries in fit (``features_``), as
-        scikit-learn's imputers have it. None if ``add_indicator=False``.
+        Indicator of the columns that had missing entries in fit (``features_``). None
+        if ``add_indicator=False``.
     n_iter_ : int
         Number of iterations of the fit.
     n_features_in_, feature_names_in_
-        As in all of scikit-learn.
+        Number and names of the columns.
 
     See Also
     --------
@@ -145,9 +138,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    Rows are taken as draws of one joint normal distribution of all coordinates, learned
-    by EM from the observed entries. Entries should be missing at random: a value that
-    is missing because it is large is imputed as if it were not.
+    Rows are modeled as draws of one joint normal distribution of all coordinates, which
+    is learned by EM from the observed entries. Entries should be missing at random.
 
     Columns are matched by name; additional, absent or other columns than in fit are an
     error. A category that did not occur in fit is kept, and counts as missing when
@@ -218,63 +210,82 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         y : ignored
             Present for API consistency with scikit-learn.
         """
-        rules, options = self._check_column_rules(), self._check_model_options()
+        self._check_parameters()
         table = self._validate_table(X, reset=True)
-        self.columns_ = fit_columns(table, rules)
+        self.columns_, data = fit_columns(
+            table,
+            transform_skewed=self.transform_skewed,
+            max_categories=self.max_categories,
+            passthrough=tuple(self.passthrough),
+            keep_empty_features=self.keep_empty_features,
+        )
         self.indicator_ = None
         if self.add_indicator:
             had_missing = [column.had_missing for column in self.columns_]
             self.indicator_ = make_missing_indicator(had_missing, self.missing_values)
-        data = read_columns(table, self.columns_)
-        Z = encode_table(table, self.columns_, data)
-        self.gaussian_imputer_: GaussianImputer = fit_gaussian_imputer(
-            self.columns_, data, Z, **options
-        )
-        self.model_ = self.gaussian_imputer_.model
+        self._integer_columns = {
+            j
+            for j, values in enumerate(data)
+            if values is not None and self._is_integer_column(values)
+        }
+        Z = encode_table(table.n_rows, self.columns_, data)
+        self.model_ = self._fit_model(Z) if Z.shape[1] else None
         self.n_iter_ = 0 if self.model_ is None else self.model_.n_iter_
+        self._gaussian = JointGaussian.from_model(self.model_)
+        self._scores = _conformal_scores(self.columns_, self._gaussian, Z)
         if self.model_ is not None and not self.model_.converged_ and self.tol > 0.0:
             warnings.warn(
-                f"TableImputer did not converge in max_iter={self.max_iter} steps; "
-                "raise max_iter or tol, or set tol=0 to make a fixed number of steps",
+                f"TableImputer did not converge in max_iter={self.max_iter} iterations;"
+                " raise max_iter or tol, or set tol=0 for a fixed number of iterations",
                 ConvergenceWarning,
                 stacklevel=2,
             )
         return self
 
-    def _check_column_rules(self) -> ColumnRules:
-        check_flag("add_indicator", self.add_indicator)
+    def _check_parameters(self) -> None:
+        for name in ("add_indicator", "clip", "keep_empty_features"):
+            check_flag(name, getattr(self, name))
+        check_choice("transform_skewed", self.transform_skewed, TRANSFORM_SKEWED)
+        check_choice("rounding", self.rounding, ROUNDING_MODES)
+        check_integer("max_categories", self.max_categories, low=1)
+        check_integer("max_iter", self.max_iter, low=1)
+        check_number("tol", self.tol, low=0.0)
+        if not (isinstance(self.shrinkage_rows, str) and self.shrinkage_rows == "auto"):
+            hint = "; 'auto' is one per coordinate"
+            check_number("shrinkage_rows", self.shrinkage_rows, low=0.0, hint=hint)
         names = self.passthrough
         if isinstance(names, str) or not hasattr(names, "__iter__"):
             raise TypeError(
                 f"passthrough must be a list of column names, got {names!r}"
             )
-        return ColumnRules(
-            transform_skewed=check_choice(
-                "transform_skewed", self.transform_skewed, TRANSFORM_SKEWED
-            ),
-            max_categories=check_integer("max_categories", self.max_categories, low=1),
-            passthrough=tuple(names),
-            keep_empty_features=check_flag(
-                "keep_empty_features", self.keep_empty_features
-            ),
-        )
 
-    def _check_model_options(self) -> dict[str, Any]:
-        """Arguments of `fit_gaussian_imputer`."""
-        rows: float | None = None
-        if not (isinstance(self.shrinkage_rows, str) and self.shrinkage_rows == "auto"):
-            hint = "; 'auto' is one a coordinate"
-            rows = check_number(
-                "shrinkage_rows", self.shrinkage_rows, low=0.0, hint=hint
-            )
-        return {
-            "engine": self.engine,
-            "shrinkage_rows": rows,
-            "max_iter": check_integer("max_iter", self.max_iter, low=1),
-            "tol": check_number("tol", self.tol, low=0.0),
-            "clip": check_flag("clip", self.clip),
-            "rounding": check_choice("rounding", self.rounding, ROUNDING_MODES),
-        }
+    def _is_integer_column(self, data: ColumnData) -> bool:
+        if data.kind == "number" and self.rounding == "whole":
+            return all_integers(data.observed_values)
+        return data.kind == "integer" and self.rounding is not None
+
+    def _fit_model(self, Z: Array) -> BayesianNCARL:
+        m, n = int((~np.isnan(Z)).any(axis=1).sum()), Z.shape[1]
+        pseudo_rows = n if isinstance(self.shrinkage_rows, str) else self.shrinkage_rows
+        auto = isinstance(self.engine, str) and self.engine == "auto"
+        model = BayesianNCARL(
+            prior="identity",
+            prior_strength=float(pseudo_rows) / max(m, n),
+            center="columns",
+            sides="columns",
+            scale=None,
+            clip=None,
+            validation=0.0,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            engine="threads" if auto and Z.size < MIN_GPU_CELLS else self.engine,
+        )
+        with warnings.catch_warnings():
+            # `fit` warns in its own name.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(Z)
+        model.training_ = None  # the rows of the fit are not needed any more
+        return model
 
     def _validate_table(self, X: Any, *, reset: bool) -> TableAdapter:
         marker = check_missing_values(self.missing_values, allow_text=True)
@@ -294,19 +305,19 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             ``X`` with imputed entries; columns keep their types where these can hold
             the imputed values.
         """
-        check_is_fitted(self)
-        table, data, Z = self._encode_rows(X)
-        imputed = self.gaussian_imputer_.impute(self.columns_, data, Z)
+        table, data, posterior = self._condition_rows(X)
         columns: dict[Any, Any] = {}
-        for j, (name, column) in enumerate(
-            zip(table.names, self.columns_, strict=True)
-        ):
+        for j, column in enumerate(self.columns_):
             if self._is_dropped(column):
                 continue
-            columns[name] = None
-            if (values := imputed[j]) is not None:
-                dtype = column.dtype_for(table)
-                columns[name] = table.fill_column(j, values, column.kind, dtype)
+            columns[table.names[j]] = None
+            values = data[j]
+            if values is not None and values.missing.any():
+                imputed = self._impute_column(j, posterior, values.missing)
+                dtype = column.dtype if column.library == table.library else None
+                columns[table.names[j]] = table.fill_column(
+                    j, imputed, column.kind, dtype
+                )
         indicators = {}
         for j in self._indicator_features():
             name = f"{INDICATOR_PREFIX}{table.names[j]}"
@@ -325,9 +336,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ----------
         X : frame or array
             The table of the fit, or other rows.
-        level : float
-            Fraction of the missing values that are to lie in their intervals, between
-            0 and 1.
+        level : float, default=0.9
+            Nominal coverage of the intervals, between 0 and 1.
 
         Returns
         -------
@@ -335,25 +345,37 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Ends of the intervals, for the columns of numbers. Where a value is
             observed both ends are that value.
         """
-        check_is_fitted(self)
-        part = check_fraction("level", level, strict=True)
-        table, data, Z = self._encode_rows(X)
-        ends = self.gaussian_imputer_.intervals(self.columns_, data, Z, part)
-        names = table.names
-        low, high = ({names[j]: end[k] for j, end in ends.items()} for k in (0, 1))
+        coverage = check_fraction("level", level, strict=True)
+        table, data, posterior = self._condition_rows(X)
+        low, high = {}, {}
+        for j, (column, values) in enumerate(zip(self.columns_, data, strict=True)):
+            encoder, name = column.encoder, table.names[j]
+            if values is None or not isinstance(encoder, NumberEncoder):
+                continue
+            missing = values.missing
+            low[name], high[name] = values.values.copy(), values.values.copy()
+            if encoder.n_coordinates == 0:
+                low[name][missing] = high[name][missing] = encoder.low
+                continue
+            k = int(column.coordinate_index[0])
+            down, up = self._scores[k].quantiles(coverage)
+            mean = posterior.means[missing, k]
+            std = posterior.deviations[missing, k]
+            for end, coordinates in ((low, mean - down * std), (high, mean + up * std)):
+                ends = encoder.inverse_transform(coordinates)
+                end[name][missing] = self._clip_and_round(j, encoder, ends)
         return table.make_float_frame(low), table.make_float_frame(high)
 
     @available_if(_has_categories)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> dict[Any, Any]:
         """Predict probabilities of the categories, for category and boolean columns.
 
-        As in scikit-learn, the method is only there where it has a meaning: after a fit
-        to a table without such a column there is no such attribute.
+        Not available after a fit to a table without such columns.
 
         Parameters
         ----------
         X : frame or array
-            The table of the fit, or other rows.
+            As in `transform`.
 
         Returns
         -------
@@ -362,17 +384,18 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             category of the fit, in their order. An observed category has probability
             1; where it is a new one, all have 0.
         """
-        check_is_fitted(self)
-        table, data, Z = self._encode_rows(X)
+        table, data, posterior = self._condition_rows(X)
         frames = {}
-        probabilities = self.gaussian_imputer_.probabilities(self.columns_, data, Z)
-        for j, values in probabilities.items():
-            encoder = self.columns_[j].encoder
-            assert isinstance(encoder, CategoryEncoder)
-            labels = encoder.labels
-            columns = map(str, labels) if table.library == "polars" else labels
+        for j, (column, values) in enumerate(zip(self.columns_, data, strict=True)):
+            encoder = column.encoder
+            if values is None or not isinstance(encoder, CategoryEncoder):
+                continue
+            probabilities = posterior.probabilities[j] * values.missing[:, None]
+            positions = encoder.label_positions(values)
+            observed = np.flatnonzero(positions >= 0)
+            probabilities[observed, positions[observed]] = 1.0
             frames[table.names[j]] = table.make_float_frame(
-                dict(zip(columns, values.T, strict=True))
+                dict(zip(encoder.labels, probabilities.T, strict=True))
             )
         return frames
 
@@ -393,149 +416,30 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         out += [f"{INDICATOR_PREFIX}{names[j]}" for j in self._indicator_features()]
         return np.array(out, dtype=object)
 
-    def _encode_rows(
+    def _condition_rows(
         self, X: Any
-    ) -> tuple[TableAdapter, list[ColumnData | None], Array]:
-        """``X`` as a table, its used columns, and its coordinates."""
+    ) -> tuple[TableAdapter, list[ColumnData | None], RowPosterior]:
+        """``X`` as a table, the data of its used columns, and their posterior."""
+        check_is_fitted(self)
         table = self._validate_table(X, reset=False)
-        data = read_columns(table, self.columns_)
-        return table, data, encode_table(table, self.columns_, data)
-
-    def _is_dropped(self, column: ColumnSchema) -> bool:
-        return not self.keep_empty_features and column.role == "empty"
-
-    def _indicator_features(self) -> list[int]:
-        """Positions of the columns with an indicator."""
-        return [] if self.indicator_ is None else self.indicator_.features_.tolist()
-
-
-@dataclass(frozen=True)
-class GaussianImputer:
-    """Joint normal distribution of the coordinates, fitted, and what it imputes.
-
-    The methods take the columns of the fit, the data of some rows, and the coordinates
-    ``Z`` of these rows.
-    """
-
-    model: Any  # the fitted BayesianNCARL, None if no column varies
-    gaussian: JointGaussian
-    scores: dict[int, ConformalScores]  # leave-one-out errors, by coordinate
-    integer_columns: frozenset[int]  # columns that are filled with integers
-    clip: bool  # whether numbers are clipped to the range of the fit
-
-    def impute(
-        self, columns: ColumnSchemas, data: ColumnsData, Z: Array
-    ) -> list[Array | None]:
-        """Values for the missing entries of each column, None where it has none."""
-        posterior = self._compute_posterior(columns, Z)
-        imputed: list[Array | None] = [None] * len(columns)
-        for j, column, values in _iter_used_columns(columns, data):
-            missing = values.missing
-            if not missing.any():
-                continue
-            if isinstance(column.encoder, NumberEncoder):
-                imputed[j] = self._impute_numbers(j, column, posterior, missing)
-            else:
-                assert isinstance(column.encoder, CategoryEncoder)
-                labels = np.empty(len(column.encoder.labels), dtype=object)
-                labels[:] = column.encoder.labels
-                best = posterior.probabilities[j][missing].argmax(axis=1)
-                imputed[j] = labels[best]
-        return imputed
-
-    def intervals(
-        self, columns: ColumnSchemas, data: ColumnsData, Z: Array, level: float
-    ) -> dict[int, tuple[Array, Array]]:
-        """Ends of intervals of the number columns, by position."""
-        posterior = self._compute_posterior(columns, Z)
-        ends = {}
-        for j, column, values in _iter_used_columns(columns, data):
-            encoder, missing = column.encoder, values.missing
-            if not isinstance(encoder, NumberEncoder):
-                continue
-            low, high = values.values.copy(), values.values.copy()
-            if encoder.n_coordinates == 0:
-                low[missing] = high[missing] = encoder.low
-            else:
-                k = int(column.coordinate_index[0])
-                down, up = self.scores[k].quantiles(level)
-                mean = posterior.means[missing, k]
-                std = posterior.deviations[missing, k]
-                low[missing] = self._clip_and_round(
-                    j, encoder, encoder.inverse_transform(mean - down * std)
-                )
-                high[missing] = self._clip_and_round(
-                    j, encoder, encoder.inverse_transform(mean + up * std)
-                )
-            ends[j] = low, high
-        return ends
-
-    def probabilities(
-        self, columns: ColumnSchemas, data: ColumnsData, Z: Array
-    ) -> dict[int, Array]:
-        """Probabilities of categories, by the position of their column."""
-        posterior = self._compute_posterior(columns, Z)
-        probabilities = {}
-        for j, column, values in _iter_used_columns(columns, data):
-            if not isinstance(column.encoder, CategoryEncoder):
-                continue
-            probabilities[j] = posterior.probabilities[j] * values.missing[:, None]
-            positions = column.encoder.label_positions(values)
-            observed = np.flatnonzero(positions >= 0)
-            probabilities[j][observed, positions[observed]] = 1.0
-        return probabilities
-
-    def _compute_posterior(self, columns: ColumnSchemas, Z: Array) -> RowPosterior:
-        means, deviations = np.zeros(Z.shape), np.zeros(Z.shape)
-        categories = [
-            (j, column, column.encoder)
-            for j, column in enumerate(columns)
-            if isinstance(column.encoder, CategoryEncoder)
+        data = [
+            None if column.encoder is None else read_column_as(table, j, column.kind)
+            for j, column in enumerate(self.columns_)
         ]
-        probabilities = {
-            j: np.zeros((len(Z), len(encoder.labels))) for j, _, encoder in categories
-        }
-        for j, _, encoder in categories:
-            if encoder.n_coordinates == 0:
-                probabilities[j][:] = 1.0
-        for batch in self.gaussian.condition_rows(Z):
-            at = batch.rows[:, None], batch.missing_index
-            means[at] = batch.means
-            deviations[at] = np.sqrt(np.diagonal(batch.covariances, axis1=1, axis2=2))
-            for j, column, encoder in categories:
-                if encoder.n_coordinates == 0:
-                    continue
-                first = int(column.coordinate_index[0])
-                rows, mean, covariance = batch.block(first, encoder.n_coordinates)
-                if len(rows):
-                    probabilities[j][rows] = self._category_posterior(
-                        column, mean, covariance
-                    )
-        return RowPosterior(means, deviations, probabilities)
+        Z = encode_table(table.n_rows, self.columns_, data)
+        return table, data, compute_posterior(self._gaussian, self.columns_, Z)
 
-    def _category_posterior(
-        self, column: ColumnSchema, means: Array, covariances: Array
-    ) -> Array:
-        """Probabilities of the categories of a column from its coordinates."""
-        encoder, index = column.encoder, column.coordinate_index
-        assert isinstance(encoder, CategoryEncoder)
-        prior_mean = self.gaussian.mean[index]
-        return category_posterior(
-            means - prior_mean,
-            covariances,
-            self.gaussian.covariance[np.ix_(index, index)],
-            encoder.codes - prior_mean,
-            encoder.frequencies,
-        )
-
-    def _impute_numbers(
-        self, j: int, column: ColumnSchema, posterior: RowPosterior, missing: Array
-    ) -> Array:
-        encoder = column.encoder
-        assert isinstance(encoder, NumberEncoder)
+    def _impute_column(self, j: int, posterior: RowPosterior, missing: Array) -> Array:
+        encoder = self.columns_[j].encoder
+        if isinstance(encoder, CategoryEncoder):
+            labels = np.empty(len(encoder.labels), dtype=object)
+            labels[:] = encoder.labels
+            imputed: Array = labels[posterior.probabilities[j][missing].argmax(axis=1)]
+            return imputed
+        assert encoder is not None
         if encoder.n_coordinates == 0:
             return np.full(int(missing.sum()), encoder.low)
-        k = int(column.coordinate_index[0])
+        k = int(self.columns_[j].coordinate_index[0])
         values = encoder.expected_value(
             posterior.means[missing, k], posterior.deviations[missing, k]
         )
@@ -544,7 +448,13 @@ class GaussianImputer:
     def _clip_and_round(self, j: int, encoder: NumberEncoder, values: Array) -> Array:
         if self.clip:
             values = np.clip(values, encoder.low, encoder.high)
-        return np.rint(values) if j in self.integer_columns else values
+        return np.rint(values) if j in self._integer_columns else values
+
+    def _is_dropped(self, column: ColumnSchema) -> bool:
+        return not self.keep_empty_features and column.role == "empty"
+
+    def _indicator_features(self) -> list[int]:
+        return [] if self.indicator_ is None else self.indicator_.features_.tolist()
 
 
 @dataclass(frozen=True)
@@ -553,86 +463,46 @@ class RowPosterior:
 
     means: Array  # shape (m, n), 0 where observed
     deviations: Array  # standard deviations, shape (m, n), 0 where observed
-    #: Probabilities of the categories of a column, shape (m, k), by its position; 0
-    #: where it is observed.
-    probabilities: dict[int, Array]
+    probabilities: dict[int, Array]  # of categories, by the position of their column
 
 
-def fit_gaussian_imputer(
-    columns: ColumnSchemas,
-    data: ColumnsData,
-    Z: Array,
-    *,
-    engine: str | Engine,
-    shrinkage_rows: float | None,
-    max_iter: int,
-    tol: float,
-    clip: bool,
-    rounding: str | None,
-) -> GaussianImputer:
-    """Fit the distribution of the coordinates ``Z`` of a table.
-
-    ``shrinkage_rows`` None is as many as there are coordinates.
-    """
-    integer_columns = frozenset(
-        j
-        for j, column, values in _iter_used_columns(columns, data)
-        if _is_integer_column(column, values, rounding)
-    )
-    n = Z.shape[1]
-    if n == 0:
-        empty = JointGaussian(np.zeros(0), np.zeros((0, 0)))
-        return GaussianImputer(None, empty, {}, integer_columns, clip)
-    n_rows = int((~np.isnan(Z)).any(axis=1).sum())
-    pseudo_rows = float(n) if shrinkage_rows is None else shrinkage_rows
-    auto = isinstance(engine, str) and engine == "auto"
-    model = BayesianNCARL(
-        prior="identity",
-        prior_strength=pseudo_rows / max(n_rows, n),
-        center="columns",
-        sides="columns",
-        scale=None,
-        clip=None,
-        validation=0.0,
-        max_iter=max_iter,
-        tol=tol,
-        engine="threads" if auto and Z.size < MIN_GPU_CELLS else engine,
-    )
-    with warnings.catch_warnings():
-        # `TableImputer.fit` warns in its own name.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(Z)
-    model.training_ = None  # the rows of the fit are not needed any more
-    mean = model.predict(np.full((1, n), np.nan))[0]
-    noise_variances = np.broadcast_to(model.noise_, n) ** 2
-    gaussian = JointGaussian(mean, model.kernel_ + np.diag(noise_variances))
-    scores = _conformal_scores(columns, gaussian, Z)
-    return GaussianImputer(model, gaussian, scores, integer_columns, clip)
-
-
-def _iter_used_columns(
-    columns: ColumnSchemas, data: ColumnsData
-) -> Iterator[tuple[int, ColumnSchema, ColumnData]]:
-    """Positions, schemas and values of the used columns."""
-    for j, (column, values) in enumerate(zip(columns, data, strict=True)):
-        if values is not None:
-            yield j, column, values
-
-
-def _is_integer_column(
-    column: ColumnSchema, values: ColumnData, rounding: str | None
-) -> bool:
-    """Whether a column is to be filled with integers."""
-    if not column.is_number or rounding is None:
-        return False
-    observed = values.observed_values
-    return column.kind == "integer" or (
-        rounding == "whole" and bool(np.all(observed == np.rint(observed)))
-    )
+def compute_posterior(
+    gaussian: JointGaussian, columns: Sequence[ColumnSchema], Z: Array
+) -> RowPosterior:
+    """Condition the missing coordinates of rows, NaN in ``Z``, on the observed ones."""
+    means, deviations = np.zeros(Z.shape), np.zeros(Z.shape)
+    categories = [
+        (j, column.encoder, column.coordinate_index)
+        for j, column in enumerate(columns)
+        if isinstance(column.encoder, CategoryEncoder)
+    ]
+    probabilities = {
+        j: np.full((len(Z), len(encoder.labels)), 0.0 if len(index) else 1.0)
+        for j, encoder, index in categories
+    }
+    for rows, missing, batch_means, covariances in gaussian.condition_rows(Z):
+        means[rows[:, None], missing] = batch_means
+        variances = np.diagonal(covariances, axis1=1, axis2=2)
+        deviations[rows[:, None], missing] = np.sqrt(variances)
+        for j, encoder, index in categories:
+            which, start = np.nonzero(missing == (index[0] if len(index) else -1))
+            if len(which) == 0:
+                continue
+            # The coordinates of a category are missing together, side by side.
+            span = start[:, None] + np.arange(len(index))
+            prior_mean = gaussian.mean[index]
+            probabilities[j][rows[which]] = category_posterior(
+                batch_means[which[:, None], span] - prior_mean,
+                covariances[which[:, None, None], span[:, :, None], span[:, None, :]],
+                gaussian.covariance[np.ix_(index, index)],
+                encoder.codes - prior_mean,
+                encoder.frequencies,
+            )
+    return RowPosterior(means, deviations, probabilities)
 
 
 def _conformal_scores(
-    columns: ColumnSchemas, gaussian: JointGaussian, Z: Array
+    columns: Sequence[ColumnSchema], gaussian: JointGaussian, Z: Array
 ) -> dict[int, ConformalScores]:
     """Leave-one-out errors of number columns, by coordinate.
 
@@ -642,7 +512,7 @@ def _conformal_scores(
     coordinates = [
         int(column.coordinate_index[0])
         for column in columns
-        if column.is_number and len(column.coordinate_index)
+        if isinstance(column.encoder, NumberEncoder) and len(column.coordinate_index)
     ]
     if not coordinates:
         return {}
@@ -658,10 +528,9 @@ def _conformal_scores(
     scores = {}
     for k, coordinate in enumerate(coordinates):
         own = rows[at == k]
+        groups = np.arange(len(own))  # one error per row: each a group of its own
         scores[coordinate] = shared
         if len(own) >= MIN_COLUMN_SCORES:
-            # Every row has one error here: all are in groups of their own.
-            groups = np.arange(len(own))
             scores[coordinate] = ConformalScores.from_errors(
                 errors[own, k], deviations[own, k], groups, groups
             )
@@ -670,10 +539,24 @@ def _conformal_scores(
 
 @dataclass(frozen=True)
 class JointGaussian:
-    """Joint normal distribution of the coordinates of a row."""
+    """Joint normal distribution of the coordinates of a row.
+
+    The row functions of `ncarl.core` do not return the covariances between missing
+    coordinates, which the probabilities of categories need.
+    """
 
     mean: Array  # shape (n,)
     covariance: Array  # shape (n, n), noise included
+
+    @classmethod
+    def from_model(cls, model: BayesianNCARL | None) -> JointGaussian:
+        """The distribution of a fitted model; of no coordinates without one."""
+        if model is None:
+            return cls(np.zeros(0), np.zeros((0, 0)))
+        n = len(model.kernel_)
+        mean = model.predict(np.full((1, n), np.nan))[0]
+        noise_variances = np.broadcast_to(model.noise_, n) ** 2
+        return cls(mean, model.kernel_ + np.diag(noise_variances))
 
     @cached_property
     def precision(self) -> Array:
@@ -681,22 +564,24 @@ class JointGaussian:
         P: Array = np.linalg.inv(self.covariance)
         return (P + P.T) / 2.0
 
-    def condition_rows(self, rows: Array) -> Iterator[ConditionalBatch]:
-        """Distributions of missing coordinates (NaN) given the others, in batches."""
+    def condition_rows(
+        self, rows: Array
+    ) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """Distributions of missing coordinates (NaN) given the others, in batches.
+
+        Yields positions of rows that miss equally many coordinates, shape (g,), the
+        missing coordinates, (g, u), their means and covariances, (g, u, u).
+        """
         P = self.precision
         missing = np.isnan(rows)
         product = np.where(missing, 0.0, rows - self.mean) @ P
         for at, index in _batches(missing):
             covariances = np.linalg.inv(P[index[:, :, None], index[:, None, :]])
             shifts = covariances @ product[at[:, None], index][:, :, None]
-            means = self.mean[index] - shifts[:, :, 0]
-            yield ConditionalBatch(at, index, means, covariances)
+            yield at, index, self.mean[index] - shifts[:, :, 0], covariances
 
     def leave_one_out(self, rows: Array) -> tuple[Array, Array]:
-        """Errors and standard deviations of observed values given the others.
-
-        Both have the shape of ``rows``, NaN where missing.
-        """
+        """Errors and standard deviations of observed values given the others."""
         errors, deviations = np.full(rows.shape, np.nan), np.full(rows.shape, np.nan)
         for at, index in _batches(~np.isnan(rows)):
             A = self.covariance[index[:, :, None], index[:, None, :]]
@@ -707,25 +592,6 @@ class JointGaussian:
             errors[at[:, None], index] = duals / precisions
             deviations[at[:, None], index] = 1.0 / np.sqrt(precisions)
         return errors, deviations
-
-
-@dataclass(frozen=True)
-class ConditionalBatch:
-    """Distributions of the missing coordinates of rows that miss equally many."""
-
-    rows: Array  # positions of the rows, shape (g,)
-    missing_index: Array  # missing coordinates, increasing, shape (g, u)
-    means: Array  # shape (g, u)
-    covariances: Array  # noise included, shape (g, u, u)
-
-    def block(self, first: int, width: int) -> tuple[Array, Array, Array]:
-        """Rows that miss ``width`` coordinates from ``first``; means, covariances."""
-        which, start = np.nonzero(self.missing_index == first)
-        span = start[:, None] + np.arange(width)
-        covariances = self.covariances[
-            which[:, None, None], span[:, :, None], span[:, None, :]
-        ]
-        return self.rows[which], self.means[which[:, None], span], covariances
 
 
 def _batches(mask: Array) -> Iterator[tuple[Array, Array]]:
