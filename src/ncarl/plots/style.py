@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ncarl.io.files import atomic_write
 
@@ -102,6 +103,59 @@ def despine(ax: Any, *, grid: str = "") -> None:
     if grid:
         ax.grid(axis=grid, color="#e8e8e8", linewidth=0.8)
         ax.set_axisbelow(True)
+
+
+def dynamic_range(values: Sequence[float]) -> float:
+    """Largest over smallest positive value; 1 without any."""
+    positive = [value for value in values if value > 0.0]
+    return max(positive) / min(positive) if positive else 1.0
+
+
+def log_axis(
+    ax: Any,
+    which: str,
+    values: Sequence[float],
+    *,
+    sparse_ticks: bool = False,
+    margins: bool = False,
+) -> None:
+    """Make an axis logarithmic, with plain numbers at its ticks.
+
+    Parameters
+    ----------
+    ax : Axes
+        The axes.
+    which : {"x", "y"}
+        The axis.
+    values : sequence of float
+        The values that are drawn; their range decides how many ticks are labeled.
+    sparse_ticks : bool
+        Whether to label few ticks, for small axes.
+    margins : bool
+        Whether to set the limits, with room for markers around the values.
+    """
+    ax.set(**{f"{which}scale": "log"})
+    wide = dynamic_range(values)
+    if margins and wide < np.inf:
+        positive = [value for value in values if value > 0.0] or [1.0]
+        room = max(1.5, wide**0.08)
+        ax.set(**{f"{which}lim": (min(positive) / room, max(positive) * room)})
+    if sparse_ticks:
+        wide *= 30.0
+    digits = (1.0,) if wide > 2e3 else (1.0, 3.0) if wide > 60 else (1.0, 2.0, 5.0)
+    # Beyond five decades more numbers would overlap.
+    numticks = 5 if sparse_ticks or wide > 1e5 else 12
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_locator(LogLocator(subs=digits, numticks=numticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _plain_number(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _plain_number(value: float) -> str:
+    # No exponents between 0.0001 and 999,999, else short ones: 1e-8.
+    if value == 0.0 or abs(value) >= 1e-4:
+        return f"{value:.6g}"
+    return f"{value:.0e}".replace("e-0", "e-")
 
 
 def spaced_indices(count: int, max_count: int) -> Any:
