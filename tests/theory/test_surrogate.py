@@ -12,18 +12,9 @@ from ncarl import NCARL
 from ncarl.blocks import cut_blocks
 from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.linalg import congruence
-from ncarl.core.weights import (
-    PseudoInverseWeights,
-    SmoothWeights,
-    singular_value_shares,
-    spectrum,
-)
+from ncarl.core.weights import PseudoInverseWeights, SmoothWeights, spectrum
 from ncarl.engines.threads import Threads
-from ncarl.fitting.ncarl import (
-    IterationConfig,
-    kernel_iterates,
-    zero_filled_gram,
-)
+from ncarl.fitting.ncarl import IterationConfig, kernel_iterates, zero_filled_gram
 from ncarl.observations import Observations
 
 seeds = st.integers(0, 999)
@@ -169,23 +160,12 @@ def test_each_step_lowers_the_smoothed_nuclear_norm(rng, naive, e):
     assert falls[0] > 1e-4 * smoothed(grams[-1], 0.0)
 
 
-def test_the_objective_recorded_is_the_weighted_trace(rng, naive):
-    M = naive.hide(rng, naive.low_rank(rng, 20, 14, 2), 0.4)
-    est = NCARL(alpha=0, weights="smooth", tol=0, max_iter=4).fit(M)
-    X = est.transform(M)
-    Q = np.linalg.inv(est.kernel_)
-    value = np.trace(X @ Q @ X.T)
-    assert est.history_["objective"][-1] == pytest.approx(value, rel=1e-9)
-
-
 @pytest.fixture(scope="module")
 def instances(naive):
     """An exactly recoverable matrix and a picture, with certified completions."""
     rng = np.random.default_rng(1)
     truths = naive.low_rank(rng, 40, 30, 2), naive.picture(rng, 32, 24)
-    gappy = [
-        naive.hide(rng, T, share) for T, share in zip(truths, (0.4, 0.5), strict=True)
-    ]
+    gappy = [naive.hide(rng, truths[0], 0.4), naive.hide(rng, truths[1], 0.5)]
     return [
         (T, M, *naive.nuclear_completion(M)) for T, M in zip(truths, gappy, strict=True)
     ]
@@ -196,7 +176,7 @@ def test_the_limit_of_the_surrogate_is_the_certified_nuclear_norm(
     instances, naive, which
 ):
     # Cor 1 and Thm 5.
-    _, M, Z, lower, upper = instances[which]
+    T, M, Z, lower, upper = instances[which]
     assert upper - lower < 1e-6 * upper
     X = NCARL(weights="smooth", alpha=0, tol=0, max_iter=250).fit_transform(M)
     seen = ~np.isnan(M)
@@ -204,22 +184,8 @@ def test_the_limit_of_the_surrogate_is_the_certified_nuclear_norm(
     assert lower * (1 - 1e-9) <= naive.nuclear_norm(X) <= lower * (1 + 1e-3)
     close = 1e-6 if which == 0 else 2e-2
     assert np.linalg.norm(X - Z) < close * np.linalg.norm(Z)
-
-
-def test_the_recoverable_matrix_is_recovered(instances):
-    T, M, *_ = instances[0]
-    X = NCARL(weights="smooth", alpha=0, tol=0, max_iter=250).fit_transform(M)
-    assert np.linalg.norm(X - T) < 1e-6 * np.linalg.norm(T)
-
-
-def test_the_limit_weights_are_those_of_the_surrogate(rng):
-    X = rng.standard_normal((9, 5))
-    eigenvalues = spectrum(X.T @ X).eigenvalues
-    lam = singular_value_shares(eigenvalues)
-    np.testing.assert_allclose(SmoothWeights()(eigenvalues, 10**4), 1 / lam, rtol=1e-9)
-    np.testing.assert_allclose(
-        PseudoInverseWeights()(eigenvalues, 1), 1 / lam, rtol=1e-9
-    )
+    if which == 0:
+        assert np.linalg.norm(X - T) < 1e-6 * np.linalg.norm(T)
 
 
 def test_an_unobserved_column_is_zero_in_the_nuclear_minimizer(naive):
