@@ -83,9 +83,8 @@ def test_smooth_falls_step_by_step_to_its_lowest():
     eigenvalues = np.array([1.0, 4.0, 9.0])
     lam = singular_value_shares(eigenvalues)
     np.testing.assert_allclose(rule(eigenvalues, 500), 1 / lam, rtol=1e-12)
-    np.testing.assert_allclose(
-        rule(eigenvalues, 3), 1 / np.sqrt(lam**2 + 0.9**6), rtol=1e-12
-    )
+    expected = 1 / np.sqrt(lam**2 + 0.9**6)
+    np.testing.assert_allclose(rule(eigenvalues, 3), expected, rtol=1e-12)
 
 
 def test_shifted_inverse_is_the_inverse_of_the_normalized_root(rng):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -14,8 +12,6 @@ from ncarl.core.kernel import QuadraticPenalty, column_kernel
 from ncarl.core.linalg import congruence
 from ncarl.core.rows import complete_rows
 from ncarl.core.weights import SmoothWeights, Spectrum
-from ncarl.engines.threads import Threads
-from ncarl.fitting.ncarl import IterationConfig, kernel_iterates, zero_filled_gram
 from ncarl.observations import Observations
 
 GAMMAS = [1e-4, 1e-2, 1.0]
@@ -96,23 +92,6 @@ def test_the_step_maximizes_the_posterior_for_fixed_weights(M, D, rng):
         np.testing.assert_allclose(x, mean, atol=1e-10)
 
 
-def surrogate_limit(M, gamma, decay, steps):
-    """Where the smoothed surrogate goes when its smoothing falls slowly."""
-    engine = Threads(n_jobs=1)
-    blocks = engine.place(cut_blocks(Observations.from_dense(M)))
-    start = zero_filled_gram(engine, blocks)
-    config = IterationConfig(
-        QuadraticPenalty(0.0, 0.0, gamma),
-        SmoothWeights(decay=decay),
-        0,
-        None,
-        always_form_rows=True,
-    )
-    run = kernel_iterates(engine, blocks, config, start, start)
-    (last,) = itertools.islice(run, steps - 1, steps)
-    return complete(M, last.kernel)
-
-
 @pytest.fixture(params=["recoverable", "picture"])
 def gappy(request, naive):
     """One exactly recoverable matrix and one picture."""
@@ -131,7 +110,9 @@ def test_the_limit_is_soft_impute_at_gamma_times_the_nuclear_norm(gappy, naive):
 
     distances = []
     for decay, steps in ((0.9, 150), (0.97, 500)):
-        X = surrogate_limit(gappy, gamma, decay, steps)
+        # Where the smoothed surrogate goes when its smoothing falls slowly.
+        _, run = naive.library_iterates(gappy, SmoothWeights(decay=decay), steps, gamma)
+        X = complete(gappy, run[-1].kernel)
         twin = naive.soft_impute(gappy, gamma * naive.nuclear_norm(X))
         distances.append(np.linalg.norm(X - twin) / np.linalg.norm(twin))
     assert distances[1] < 4e-3
