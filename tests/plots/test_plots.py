@@ -13,13 +13,13 @@ from PIL import Image
 from scipy import sparse
 
 from ncarl import BayesianNCARL, plots
+from ncarl.core.linalg import correlation_from_covariance
 from ncarl.plots.fit import (
     EVIDENCE_LABEL,
     GRAM_LABEL,
     STEP_LABEL,
     column_affinity,
     column_stds,
-    correlation,
     model_variances,
 )
 from ncarl.plots.similarity import (
@@ -212,7 +212,7 @@ def test_of_too_many_columns_those_with_ties_are_shown():
 
 
 def test_a_correlation_of_columns_without_variance_is_finite():
-    C = correlation(np.array([[4.0, 0.0], [0.0, 0.0]]))
+    C = correlation_from_covariance(np.array([[4.0, 0.0], [0.0, 0.0]]))
     np.testing.assert_array_equal(C, np.eye(2))
 
 

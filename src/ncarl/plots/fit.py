@@ -17,6 +17,7 @@ from scipy.stats import norm
 
 from ncarl.centering import fit_scaler
 from ncarl.containers import validate_observations
+from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.estimators.other_baselines import BiasModel
@@ -559,22 +560,6 @@ def column_means(entries: Observations) -> Array:
     return means
 
 
-def correlation(K: Array) -> Array:
-    """Correlation of a covariance; columns without variance are uncorrelated.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> correlation(np.array([[4.0, 1.0], [1.0, 1.0]])).tolist()
-    [[1.0, 0.5], [0.5, 1.0]]
-    """
-    deviations = np.sqrt(np.maximum(np.diag(K), 0.0))
-    safe = np.where(deviations > 0.0, deviations, 1.0)
-    scaled: Array = np.clip(K / safe[:, None] / safe[None, :], -1.0, 1.0)
-    np.fill_diagonal(scaled, 1.0)
-    return scaled
-
-
 def column_affinity(model: Any) -> Any:
     """Affinity of the columns of a model, shape (n, n).
 
@@ -582,7 +567,7 @@ def column_affinity(model: Any) -> Any:
     correlations of the completed columns.
     """
     if hasattr(model, "kernel_"):
-        return correlation(_kernel_matrix(model))
+        return correlation_from_covariance(_kernel_matrix(model))
     if hasattr(model, "similarity_"):
         graph = sparse.csr_array(model.similarity_)
         return (graph + graph.T) * 0.5
@@ -590,7 +575,7 @@ def column_affinity(model: Any) -> Any:
     completed = completed - completed.mean(axis=0)
     size = np.max(np.abs(completed), initial=0.0) or 1.0
     completed = completed / size
-    return correlation(completed.T @ completed)
+    return correlation_from_covariance(completed.T @ completed)
 
 
 def check_affinity(S: Any, names: Sequence[object] | None) -> Any:
