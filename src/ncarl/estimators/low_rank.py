@@ -106,7 +106,7 @@ class Nuclear(MatrixEstimator):
     gap_ : float
         Relative duality gap, a bound on the excess of the objective; NaN for "svt".
     dual_ : scipy.sparse.csr_array
-        Multipliers of the observed entries ("admm", "ialm").
+        Multipliers of the observed entries ("admm", "ialm"); not saved.
     %(path_and_summary)s
 
     References

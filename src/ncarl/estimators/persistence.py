@@ -23,8 +23,8 @@ from ncarl.observations import Observations
 from ncarl.registry import METHODS
 
 MODEL_KIND = "model"
-#: Parameters of a run that are not saved with the model.
-UNSAVED_PARAMS = ("callback", "checkpoint", "progress")
+#: Parameters of a run, and a certificate, that are not saved with the model.
+UNSAVED = ("callback", "checkpoint", "progress", "dual_")
 SAVABLE_CLASSES = ("WideNCARL", *(method.class_name for method in METHODS.values()))
 #: Modules of the classes that models consist of.
 MODEL_CLASSES = {
@@ -50,7 +50,11 @@ def estimator_state(
     params = estimator.get_params(deep=False)
     if not isinstance(params["engine"], str):
         params["engine"] = "auto"
-    fitted = {n: v for n, v in vars(estimator).items() if n.endswith("_")}
+    fitted = {
+        name: value
+        for name, value in vars(estimator).items()
+        if name.endswith("_") and name not in UNSAVED
+    }
     fitted["training_"] = None
     if training_data:
         fitted["training_"] = estimator._training_entries().to_csr()
@@ -61,7 +65,7 @@ def estimator_state(
         "params": {
             name: _pack(value, name, arrays)
             for name, value in params.items()
-            if name not in UNSAVED_PARAMS
+            if name not in UNSAVED
         },
         "fitted": {name: _pack(value, name, arrays) for name, value in fitted.items()},
     }
