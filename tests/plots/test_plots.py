@@ -13,6 +13,7 @@ from PIL import Image
 from scipy import sparse
 
 from ncarl import BayesianNCARL, plots
+from ncarl.core.linalg import correlation_from_covariance
 from ncarl.plots.fit import (
     EVIDENCE_LABEL,
     GRAM_LABEL,
@@ -196,6 +197,11 @@ def test_of_too_many_columns_those_with_ties_are_shown():
     labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     assert sorted(labels) == ["c30", "c7", "c9"]
     assert "the 3 with the strongest ties" in figure.axes[0].get_title()
+
+
+def test_a_correlation_of_columns_without_variance_is_finite():
+    C = correlation_from_covariance(np.array([[4.0, 0.0], [0.0, 0.0]]))
+    np.testing.assert_array_equal(C, np.eye(2))
 
 
 def test_names_that_do_not_fit_are_refused():

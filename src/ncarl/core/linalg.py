@@ -321,3 +321,18 @@ def k_smallest(A: Array, k: int) -> Array:
         return _linalg_torch().k_smallest(A, k)
     xp = array_namespace(A)
     return xp.sort(A, axis=1)[:, :k]
+
+
+def correlation_from_covariance(K: Array) -> Array:
+    """Correlation of a covariance (NumPy); columns without variance have none.
+
+    Examples
+    --------
+    >>> correlation_from_covariance(np.array([[4.0, 1.0], [1.0, 1.0]])).tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
+    stds = np.sqrt(np.maximum(K.diagonal(), 0.0))
+    safe = np.where(stds > 0.0, stds, 1.0)
+    C: Array = np.clip(K / safe[:, None] / safe[None, :], -1.0, 1.0)
+    np.fill_diagonal(C, 1.0)
+    return C

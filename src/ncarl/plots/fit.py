@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from ncarl.centering import fit_scaler
 from ncarl.containers import validate_observations
+from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.estimators.other_baselines import BiasModel
@@ -466,24 +467,15 @@ def column_means(entries: Observations) -> Array:
     return means
 
 
-def correlation(K: Array) -> Array:
-    """Correlation of a covariance; columns without variance are uncorrelated."""
-    deviations = np.sqrt(np.maximum(np.diag(K), 0.0))
-    safe = np.where(deviations > 0.0, deviations, 1.0)
-    scaled: Array = np.clip(K / safe[:, None] / safe[None, :], -1.0, 1.0)
-    np.fill_diagonal(scaled, 1.0)
-    return scaled
-
-
 def column_affinity(model: Any) -> Any:
     """Correlations of the kernel; else the similarity graph; else of the completion."""
     if hasattr(model, "kernel_"):
-        return correlation(_kernel_matrix(model))
+        return correlation_from_covariance(_kernel_matrix(model))
     if hasattr(model, "similarity_"):
         graph = sparse.csr_array(model.similarity_)
         return (graph + graph.T) * 0.5
     completed = _centered_completion(model)
-    return correlation(completed.T @ completed)
+    return correlation_from_covariance(completed.T @ completed)
 
 
 def _centered_completion(model: Any) -> Array:
