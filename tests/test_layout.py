@@ -40,6 +40,7 @@ CONCEPTS = (
     "core/graph.py",
     "core/kernel.py",
     "datasets/synthetic.py",
+    "estimators/docstrings.py",
     "solvers/bias.py",
 )
 #: Backends of one signature, which only the module that dispatches imports.

@@ -509,11 +509,13 @@ class TestWalk:
         errors = iter(errors)
         told = []
         table, best = baselines.fit_path(
-            Told, 10.0, lambda ending: next(errors), tol=0.1, on_point=told.append
+            baselines.PathProblem(10.0, Told, 0.1),
+            lambda ending: next(errors),
+            on_point=told.append,
         )
         assert told == table
         least = min(table, key=lambda one: one.error)
-        assert best == f"after {least.strength}"
+        assert best == f"after {least.lam}"
         return table, made, begun, resumed
 
     def test_it_ends_two_strengths_after_the_best(self, monkeypatch):
@@ -522,7 +524,7 @@ class TestWalk:
         )
         assert [one.error for one in table] == [5.0, 3.0, 3.1, 2.0, 2.05, 2.02]
         assert_allclose(made, 10.0 * 0.7 ** np.arange(1, 7))
-        assert [one.strength for one in table] == made
+        assert [one.lam for one in table] == made
         assert begun == made[:1]
         befores = [f"after {strength}" for strength in made[:-1]]
         assert resumed == list(zip(made[1:], befores, strict=True))
@@ -547,9 +549,10 @@ class TestWalk:
         entries = SparseEntries(Observations.from_dense(np.eye(3)), HostDevice(1))
         errors = iter([5.0, 1.0, 0.5, 0.25, 0.1])
         table, _ = baselines.fit_path(
-            lambda lam: SoftImputeSVD(entries, lam, 3), 1.0,
-            lambda ending: next(errors), tol=0.1, target_error=0.5,
-        )  # fmt: skip
+            baselines.PathProblem(1.0, lambda lam: SoftImputeSVD(entries, lam, 3), 0.1),
+            lambda ending: next(errors),
+            target_error=0.5,
+        )
         assert [one.error for one in table] == [5.0, 1.0, 0.5]
 
     def test_it_ends_after_forty_strengths(self, monkeypatch):
@@ -564,6 +567,6 @@ class TestWalk:
         entries = SparseEntries(Observations.from_dense(np.eye(3)), HostDevice(1))
         with pytest.raises(KeyboardInterrupt):
             baselines.fit_path(
-                lambda lam: SoftImputeSVD(entries, lam, 3), 1.0,
-                lambda ending: 0.0, tol=0.1,
-            )  # fmt: skip
+                baselines.PathProblem(1.0, lambda lam: SoftImputeSVD(entries, lam, 3)),
+                lambda ending: 0.0,
+            )
