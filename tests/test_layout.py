@@ -41,6 +41,7 @@ CONCEPTS = (
     "core/kernel.py",
     "datasets/synthetic.py",
     "solvers/bias.py",
+    "solvers/regl1.py",
 )
 #: Backends of one signature, which only the module that dispatches imports.
 BACKENDS = ("_numba", "_numpy", "_torch", "cuda", "_triton")

@@ -106,34 +106,12 @@ class TestThresholds:
         assert penalty.threshold(penalty.strength(cut)) == pytest.approx(cut)
 
 
-def test_the_first_directions_of_a_truncated_norm_have_no_threshold():
-    assert TruncatedNuclear(2).threshold(0.5) == 0.0
-    assert TruncatedNuclear(0).threshold(0.5) == 0.5
-
-
 class TestWeights:
     def test_equal_weights_are_the_nuclear_norm(self, rng):
         s = falling(rng.uniform(0.0, 5.0, 6))
         equal = WeightedNuclear(np.full(6, 1.7))
         assert_array_equal(equal.prox(s, 0.5), NuclearNorm().prox(s, 1.7 * 0.5))
         assert equal.value(s) == pytest.approx(1.7 * NuclearNorm().value(s))
-
-    def test_rising_weights_are_taken_off_one_by_one(self):
-        weights = np.array([0.5, 1.0, 2.0])
-        found = WeightedNuclear(weights).prox(np.array([3.0, 2.0, 1.0]), 1.0)
-        assert_array_equal(found, [2.5, 1.0, 0.0])
-
-    @given(values=sizes, seed=st.integers(0, 10**6))
-    def test_falling_weights_give_falling_values_better_than_plain_shrinking(
-        self, values, seed
-    ):
-        s = falling(values)
-        weights = falling(np.random.default_rng(seed).uniform(0.0, 3.0, len(s)))
-        penalty = WeightedNuclear(weights)
-        x = penalty.prox(s, 1.0)
-        assert (np.diff(x) <= 1e-12).all()
-        naive = falling(np.maximum(s - weights, 0.0))
-        assert objective(penalty, x, s, 1.0) <= objective(penalty, naive, s, 1) + 1e-12
 
     def test_two_values_with_the_heavier_weight_first_meet_in_the_middle(self):
         s, weights = np.array([3.0, 2.5]), np.array([2.0, 0.5])
@@ -181,13 +159,6 @@ class TestOthersInTheSolvers:
             for penalty in (NuclearNorm(), WeightedNuclear(np.ones(12)))
         ]
         assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-6)
-
-    def test_nothing_truncated_smooths_as_the_nuclear_norm_does(self, problem):
-        found = [
-            run_solver(ProximalGradient(problem, penalty, 0.5), max_iter=500, tol=1e-9)
-            for penalty in (NuclearNorm(), TruncatedNuclear(0))
-        ]
-        assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-9)
 
     def test_a_truncated_norm_lets_its_first_directions_be(self, problem):
         found = run_solver(
