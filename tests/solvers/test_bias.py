@@ -116,19 +116,6 @@ def test_empty_rows_and_columns_have_no_effect():
     assert_allclose(model.transform(X)[4, 6], model.mean_)
 
 
-def test_scaled_columns_are_undone():
-    units = np.logspace(-2, 3, 25)
-    X = effects() * units
-    model = BiasModel(scale="columns", **TIGHT).fit(X)
-    other = BiasModel(scale="columns", **TIGHT).fit(effects())
-    assert_allclose(model.transform(X) / units, other.transform(effects()), rtol=1e-7)
-    assert_allclose(model.row_effects_, other.row_effects_, atol=1e-7)
-    a, known = model.row_effects_, model.mean_ + model.column_effects_
-    spreads = model.model_.centering.column_scales * model.model_.unit
-    found = model.transform(X, keep_observed=False)
-    assert_allclose(found, known + a[:, None] * spreads, rtol=1e-9)
-
-
 def test_additive_values_are_completed_exactly():
     X = np.add.outer(np.arange(6.0), 10.0 * np.arange(4.0))
     truth = X.copy()

@@ -106,12 +106,6 @@ class TestTheModel:
         assert basis.shape == (30, 3)
         assert_allclose(basis @ (basis.T @ first), first, atol=1e-4)
 
-    def test_a_basis_of_its_own_completion_leaves_it_as_it_is(self):
-        X, _ = hidden_part(low_rank(25, 20, 6), 0.6, seed=1)
-        plain = Nuclear().fit_transform(X)
-        assert relative_error(LRFD("basis").fit_transform(X), plain) < 1e-3
-        assert relative_error(LRFD("columns").fit_transform(X), plain) > 1e-2
-
 
 class TestThePenalizedForm:
     def test_its_residuals_prove_it(self):

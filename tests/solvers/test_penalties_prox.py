@@ -46,16 +46,6 @@ def two_thirds_closed(t, tau):
     return ((a + np.sqrt(2.0 * t / a - a**2)) / 2.0) ** 3
 
 
-class TestSoft:
-    @given(t=arguments, tau=strengths)
-    def test_no_point_of_a_grid_is_better(self, t, tau):
-        grid = np.linspace(0.0, t, 4001)
-        x = one(soft_threshold, t, tau)
-        assert x >= 0.0
-        best = (0.5 * (grid - t) ** 2 + tau * grid).min()
-        assert 0.5 * (x - t) ** 2 + tau * x <= best + 1e-12
-
-
 class TestPower:
     @given(t=arguments, tau=strengths, p=powers)
     @example(t=1.5, tau=1.0, p=0.5)

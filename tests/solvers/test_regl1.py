@@ -44,7 +44,7 @@ def test_a_weak_norm_and_a_large_rank_give_the_nuclear_completion(noise):
 
 def test_gross_errors_spoil_a_fit_of_least_squares_and_not_this_one():
     rng = np.random.default_rng(0)
-    truth = rng.standard_normal((200, 3)) @ rng.standard_normal((3, 300))
+    truth = rng.standard_normal((100, 3)) @ rng.standard_normal((3, 150))
     wrong = rng.random(truth.shape) < 0.1
     X = truth + np.where(wrong, 40.0 * rng.uniform(-1.0, 1.0, truth.shape), 0.0)
     X[rng.random(truth.shape) < 0.3] = np.nan
@@ -115,16 +115,6 @@ def test_a_strong_norm_leaves_nothing():
     model = RegL1(lam=np.sqrt(np.isfinite(X).sum()) + 1.0).fit(X)
     assert_allclose(model.model_.complete(), 0.0, atol=1e-5)
     assert_allclose(model.objective_, np.nansum(np.abs(X)), rtol=1e-5)
-
-
-def test_a_norm_of_moderate_strength_needs_no_rank_to_be_robust():
-    rng = np.random.default_rng(0)
-    truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50))
-    wrong = rng.random(truth.shape) < 0.05
-    X = np.where(wrong, 30.0, truth)
-    X[rng.random(truth.shape) < 0.2] = np.nan
-    filled = RegL1(lam=np.sqrt(0.8 * 60)).fit(X).model_.complete()
-    assert np.median(np.abs(filled - truth)) < 1e-2
 
 
 def test_the_objective_is_what_it_says():
