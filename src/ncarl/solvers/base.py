@@ -24,11 +24,7 @@ from ncarl.fitting.checkpoint import (
     CheckpointFile,
     truncate_history,
 )
-from ncarl.fitting.loop import (
-    FitResult,
-    History,
-    drive,
-)
+from ncarl.fitting.loop import FitResult, History, drive
 from ncarl.observations import Observations
 
 #: A solver counts as converged at one regularization strength once its

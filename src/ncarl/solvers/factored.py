@@ -218,9 +218,9 @@ class GroupSparseADMM(_FactoredSolver):
         s = s[s > ZERO_TOL * s[0]]
         if len(s) == 0:
             return 1.0
-        usual = (
-            INITIAL_THRESHOLD_HALF if self.regularizer.half else INITIAL_THRESHOLD
-        ) * float(s[0])
+        half = self.regularizer.half
+        share = INITIAL_THRESHOLD_HALF if half else INITIAL_THRESHOLD
+        usual = share * float(s[0])
         threshold = min(usual, float(s[-1]))
         if self.problem.density < 1.0:
             # With missing entries smaller values are noise, and slow to converge.

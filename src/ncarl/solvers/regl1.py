@@ -15,13 +15,7 @@ from array_api_compat import array_namespace
 
 from ncarl.core.svd import asarray_like, frobenius_norm, svd_above
 from ncarl.core.types import Array
-from ncarl.solvers.base import (
-    DenseProblem,
-    SolverResult,
-    SolverStep,
-    StepSolver,
-    ratio,
-)
+from ncarl.solvers.base import DenseProblem, SolverResult, SolverStep, StepSolver, ratio
 
 #: Maximum of ``mu`` times the largest singular value, where E equals the product.
 MAX_MU = 1e20
