@@ -108,12 +108,10 @@ def test_row_groups_are_put_together_and_cut(tmp_path, check, rng):
     )
 
 
-def test_chunks_deep_in_a_row_group_have_no_loaders(tmp_path):
+def test_chunks_within_a_row_group_have_no_loaders(tmp_path):
     pq.write_table(pa.table({"a": np.arange(100.0)}), tmp_path / "X.parquet")
-    assert open_rows(tmp_path / "X.parquet", rows_per_chunk=1).chunk_loaders() is None
-    assert (
-        len(open_rows(tmp_path / "X.parquet", rows_per_chunk=50).chunk_loaders()) == 2
-    )
+    assert open_rows(tmp_path / "X.parquet", rows_per_chunk=50).chunk_loaders() is None
+    assert len(open_rows(tmp_path / "X.parquet").chunk_loaders()) == 1
 
 
 def test_files_of_a_folder_must_have_the_same_columns(tmp_path):
@@ -131,8 +129,8 @@ def test_a_folder_without_tables_is_refused(tmp_path):
         open_rows(tmp_path)
 
 
-@pytest.mark.parametrize("word", ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"])
-def test_words_for_missing_cells_are_gaps(word, tmp_path):
+@pytest.mark.parametrize("word", ["", "NA", "null", "?"])
+def test_words_for_missing_cells_are_missing(word, tmp_path):
     path = put(tmp_path / "X.csv", f'a,b\n{word},1\n 2 , {word}\n"{word}",3\n')
     assert_holds(open_rows(path), [[np.nan, 1], [2, np.nan], [np.nan, 3]])
 
@@ -221,12 +219,13 @@ def test_the_first_line_is_a_header_if_it_is_one_for_whole_tables(
     text, header, tmp_path
 ):
     path = put(tmp_path / "X.csv", text)
-    assert read_table(path, ReadOptions()).header == header
+    assert read_table(path, ReadOptions()).dialect.header == header
     assert (open_rows(path).names is not None) == header
 
 
-def test_a_header_without_rows_is_refused_by_both_readers(tmp_path):
-    path = put(tmp_path / "X.csv", ",1,2,3,4,5\n")
+@pytest.mark.parametrize("text", [",1,2,3,4,5\n", "a,b\n"])
+def test_a_header_without_rows_is_refused_by_both_readers(text, tmp_path):
+    path = put(tmp_path / "X.csv", text)
     with pytest.raises(ValueError, match="a header and no row"):
         read_table(path, ReadOptions())
     with pytest.raises(ValueError, match="a header and no row"):
@@ -273,8 +272,6 @@ def test_an_infinite_cell_is_named(tmp_path):
 def test_empty_tables_are_refused(tmp_path):
     with pytest.raises(ValueError, match="is empty"):
         open_rows(put(tmp_path / "X.csv", "\n\n"))
-    with pytest.raises(ValueError, match="a header and no row"):
-        list(open_rows(put(tmp_path / "X.csv", "a,b\n")))
 
 
 def test_columns_of_a_table_without_names_cannot_be_chosen(tmp_path):

@@ -51,7 +51,9 @@ def test_entries_in_memory_are_cut_by_their_number(rng):
 
 @pytest.mark.parametrize("rows", [0, -1, 1.5, True, "5"])
 def test_rows_per_chunk_must_be_a_whole_number(rows, X):
-    with pytest.raises(ValueError, match="rows_per_chunk must be a whole number"):
+    with pytest.raises(
+        (TypeError, ValueError), match="rows_per_chunk must be a whole number"
+    ):
         open_rows(X, rows_per_chunk=rows)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import numbers
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ncarl.bayes.selection import FitConfig
 from ncarl.containers import as_source, validate_observations
 from ncarl.core.types import Array
 from ncarl.fitting.ncarl import Settings
-from ncarl.io import RowSource
+from ncarl.io import map_rows
 from ncarl.io.base import float_dtype, is_frame, is_polars
 from ncarl.observations import Observations
 from ncarl.validation import (
@@ -471,7 +470,9 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
         return X.map_blocks(mark, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
     source = as_source(X)
     if source is not None:
-        return _MarkedRows(source, number)
+        # The number is rounded as values of this type are.
+        marker = float(source.dtype.type(number))
+        return map_rows(source, partial(_drop_number, number=marker))
     if sparse.issparse(X):
         return _drop_stored(X, number)
     if is_polars(X):
@@ -510,59 +511,6 @@ def _mark_polars(X: Any, number: float) -> Any:
         pl.when(column == number).then(None).otherwise(column).name.keep()
         for column in columns
     )
-
-
-@dataclass(frozen=True)
-class _MarkedRows:
-    """A source of rows in which a number marks missing entries."""
-
-    source: RowSource
-    number: float
-
-    @property
-    def n_columns(self) -> int:
-        return self.source.n_columns
-
-    @property
-    def n_rows(self) -> int | None:
-        return self.source.n_rows
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        return self.source.names
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    def __iter__(self) -> Iterator[Observations]:
-        for chunk in self.source:
-            yield _drop_number(chunk, self._marker)
-
-    def chunk_loaders(self) -> list[Callable[[], Observations]] | None:
-        loaders = self.source.chunk_loaders()
-        if loaders is None:
-            return None
-        return [partial(_load_marked, load, self._marker) for load in loaders]
-
-    @property
-    def delayed_chunks(self) -> list[Any] | None:
-        chunks = getattr(self.source, "delayed_chunks", None)
-        if chunks is None:
-            return None
-        import dask
-
-        drop = dask.delayed(_drop_number, pure=True)
-        return [drop(chunk, self._marker) for chunk in chunks]
-
-    @property
-    def _marker(self) -> float:
-        """The number, rounded as values of this type are."""
-        return float(self.dtype.type(self.number))
-
-
-def _load_marked(load: Callable[[], Observations], number: float) -> Observations:
-    return _drop_number(load(), number)
 
 
 def _drop_number(observed: Observations, number: float) -> Observations:
