@@ -155,10 +155,13 @@ class MappedRows(BaseRows):
     def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
         """Loaders that apply the function."""
         loaders = self.source.chunk_loaders()
-        return loaders and [partial(self._load, load) for load in loaders]
+        return loaders and [partial(_load_mapped, self.function, f) for f in loaders]
 
-    def _load(self, load: Callable[[], Observations]) -> Observations:
-        return self.function(load())
+
+def _load_mapped(
+    function: Callable[[Observations], Observations], load: Callable[[], Observations]
+) -> Observations:
+    return function(load())
 
 
 def resolve_rows_per_chunk(rows_per_chunk: int | None, n_columns: int) -> int:
