@@ -130,6 +130,15 @@ def map_rows(
     function : callable
         Maps the observed entries of some rows to those of as many rows; it must be
         picklable if chunks are loaded by other processes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ncarl.io import map_rows, open_rows
+    >>> rows = open_rows(np.array([[1.0, -1.0], [-1.0, 2.0]]))
+    >>> (known,) = map_rows(rows, lambda part: part.drop_entries(part.values < 0))
+    >>> known.values
+    array([1., 2.])
     """
     if isinstance(source, DaskRows):
         dask = import_optional("dask", "Dask arrays", "dask")

@@ -176,21 +176,12 @@ def write_archive(
 def read_archive(
     path: str | os.PathLike[str], kind: str, *other_kinds: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read header and arrays of an archive, after checking that it is complete.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    kind : str
-        Kind of content expected.
-    *other_kinds : str
-        Other kinds that are accepted.
+    """Header and arrays of a complete archive of one of the kinds.
 
     Raises
     ------
     BrokenFileError
-        If the file is foreign, damaged, of another kind or of a later version.
+        If the file is foreign, damaged, of another kind or of another version.
     """
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
@@ -257,10 +248,7 @@ def _read_members(
 
 
 def _read_array(members: ZipFile, name: str) -> Array:
-    """Read a member as an array; raises before memory is allocated for a false size.
-
-    A valid checksum does not prove that the content is benign.
-    """
+    """Read a member; raises before memory is allocated for a size it does not have."""
     info = members.getinfo(name)
     with members.open(name) as member:
         if np.lib.format.read_magic(member) != (1, 0):
