@@ -42,6 +42,7 @@ CONCEPTS = (
     "datasets/synthetic.py",
     "estimators/docstrings.py",
     "solvers/bias.py",
+    "solvers/regl1.py",
 )
 #: Backends of one signature, which only the module that dispatches imports.
 BACKENDS = ("_numba", "_numpy", "_torch", "cuda", "_triton")

@@ -53,7 +53,7 @@ class TestYearsAsNames:
     )
     def test_above_rows_are_a_header(self, table, text):
         found = table(text)
-        assert found.header
+        assert found.dialect.header
         assert found.values.shape[0] == text.count("\n") - 1
         assert found.notes == ["the first line was read as the header (else: "
                                "--no-header)"]  # fmt: skip
@@ -73,7 +73,7 @@ class TestYearsAsNames:
 
     def test_above_columns_of_which_one_is_text_are_a_header(self, table, rng):
         rows = [f"{','.join(f'{v:g}' for v in row)},word" for row in near_ten(rng, 3)]
-        assert table("\n".join(["2001,2002,2003,2004", *rows])).header
+        assert table("\n".join(["2001,2002,2003,2004", *rows])).dialect.header
 
     @pytest.mark.parametrize(
         "text",
@@ -95,7 +95,7 @@ class TestYearsAsNames:
     )
     def test_rows_of_data_stay_data(self, table, text):
         found = table(text)
-        assert not found.header
+        assert not found.dialect.header
         assert found.values.shape[0] == text.count("\n")
         assert found.notes == ["no line was read as the header (else: --header)"]
 

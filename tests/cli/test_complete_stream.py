@@ -271,7 +271,7 @@ def test_what_a_stream_cannot_do_is_refused(
 @pytest.mark.parametrize(
     ("came", "arguments", "message"),
     [
-        ("in.csv", ["-o", "out.npz"], "OUT of --stream must end in one of .npy"),
+        ("in.csv", ["-o", "out.npz"], "OUT of --stream must end in one of .csv"),
         ("in.csv", ["-o", "o.csv", "--std", "s.mtx"], "--std of --stream must end in"),
         ("in.csv", ["-o", "nowhere/o.csv"], "OUT: the folder"),
         ("in.csv", ["-o", "nowhere/o.zarr"], "OUT: the folder"),

@@ -199,7 +199,7 @@ class TestSplitting:
         schedule = ResidualBalancing(
             2.0, max_steps=200, every=10, imbalance=5.0, factor=1.5
         )
-        assert schedule.initial_mu() == 2.0
+        assert schedule.start == 2.0
         assert schedule.next_mu(2.0, 10, 1.0, 0.1) == 3.0
         assert schedule.next_mu(3.0, 20, 0.1, 1.0) == 2.0
         assert schedule.next_mu(2.0, 30, 1.0, 0.3) == 2.0
@@ -209,7 +209,7 @@ class TestSplitting:
 
     def test_mu_grows_up_to_its_largest_value(self):
         schedule = GeometricPenalty(1.0, 1.5, 2.0)
-        assert schedule.initial_mu() == 1.0
+        assert schedule.start == 1.0
         assert schedule.next_mu(1.0, 1, 0.0, 0.0) == 1.5
         assert schedule.next_mu(1.5, 2, 0.0, 0.0) == 2.0
         assert schedule.relaxation == 1.0

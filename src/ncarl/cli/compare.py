@@ -46,7 +46,7 @@ from ncarl.evaluation.comparison import (
 )
 from ncarl.evaluation.measure import DONE
 from ncarl.html import Page
-from ncarl.io.tables import TABLE_FORMATS, ReadOptions, TableFile, read_table
+from ncarl.io.tables import ReadOptions, TableFile, read_table, supported_suffixes
 from ncarl.progress import progress_bar
 from ncarl.text import MAX_LISTED, format_number, join_names, to_printable
 
@@ -244,7 +244,8 @@ def next_command(
     if method is None:
         return None
     name = source.name
-    ending = next(e for e in TABLE_FORMATS if name.lower().endswith(e))
+    suffixes = supported_suffixes("read_table")
+    ending = next(e for e in suffixes if name.lower().endswith(e))
     target = source.with_name(f"{name[: -len(ending)]}-filled{name[-len(ending) :]}")
     words = ["ncarl", "complete", _path_argument(source), "-o", _path_argument(target)]
     words += ["--method", method]

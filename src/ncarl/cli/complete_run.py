@@ -46,11 +46,8 @@ from ncarl.engines.threads import Threads
 from ncarl.estimators.base import MAX_DENSE_GB
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.io import (
-    ARRAY_READERS,
-    SINK_SUFFIXES,
-    TABLE_SUFFIXES,
     RowSource,
-    format_suffix,
+    find_source_format,
     open_rows,
     open_sink,
     prefetch,
@@ -61,6 +58,7 @@ from ncarl.io.tables import (
     ReadOptions,
     TableFile,
     read_table,
+    supported_suffixes,
 )
 from ncarl.observations import Observations
 from ncarl.progress import percent_bar
@@ -436,7 +434,8 @@ def scan_stream(job: CompleteJob, source: RowSource, engine: Any) -> StreamScan:
     reader = Threads() if isinstance(engine, str) else engine
     with translate_option_errors():
         dataset = StreamedDataset.from_source(source, reader, with_fingerprint=False)
-    mixed_units = format_suffix(job.source) in TABLE_SUFFIXES
+    source_format = find_source_format(job.source)
+    mixed_units = source_format is not None and source_format.has_names
     decided = scale_from_options(job.model, mixed_units) or scale_from_units(dataset)
     return StreamScan(dataset.summary.shape, dataset.summary.n_observed, *decided)
 
@@ -554,18 +553,19 @@ def check_stream_paths(job: CompleteJob) -> None:
     and a Zarr array is a folder.
     """
     source, outputs = job.source, job.outputs
-    if format_suffix(source) not in (*TABLE_SUFFIXES, *ARRAY_READERS):
+    if find_source_format(source) is None:
         raise ValueError(
             "--stream reads .npy, .npz, .parquet, .csv, .tsv and .zarr, and folders of "
             f".parquet, got {str(source)!r}; leave out --stream, or write it as one of "
             "these"
         )
     tables, kept = _table_outputs(job), checkpoint_files(job.model)
+    suffixes = supported_suffixes("open_sink")
     for flag, path in tables.items():
-        if not path.resolve().name.lower().endswith(SINK_SUFFIXES):
+        if not path.resolve().name.lower().endswith(suffixes):
             raise ValueError(
-                f"{flag} of --stream must end in one of {', '.join(SINK_SUFFIXES)}, "
-                f"got {str(path)!r}"
+                f"{flag} of --stream must end in one of {', '.join(suffixes)}, got "
+                f"{str(path)!r}"
             )
     saved = {} if outputs.model_path is None else {"--save-model": outputs.model_path}
     _reject_nested_paths({"IN": source, **kept, **tables, **saved})

@@ -30,7 +30,7 @@ from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.ncarl import NCARL
 from ncarl.estimators.ncarl_cv import NCARLCV
 from ncarl.fitting.checkpoint import Checkpoint
-from ncarl.io.base import MemoryRows, float_dtype
+from ncarl.io.base import MemoryRows
 from ncarl.io.tables import ReadOptions
 from ncarl.observations import Observations
 from ncarl.registry import METHODS, make, parameter_names
@@ -324,7 +324,7 @@ def scale_from_units(dataset: Dataset) -> tuple[str | None, str]:
 def chunk_table(values: Array) -> MemoryTrimmingRows:
     """A table in memory as a source of rows, of which no copy as a whole is made."""
     rows_per_chunk = max(1, CHUNK_ENTRIES // values.shape[1])
-    return MemoryTrimmingRows(values, float_dtype(values), rows_per_chunk)
+    return MemoryTrimmingRows.from_matrix(values, rows_per_chunk)
 
 
 class MemoryTrimmingRows(MemoryRows):

@@ -39,7 +39,7 @@ from ncarl.estimators.validation import (
     is_matrix,
     open_checkpoint,
 )
-from ncarl.fitting.loop import FitResult
+from ncarl.fitting.loop import FitResult, Iterate
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.holdout import random_split
 from ncarl.metrics import relative_rmse, rmse
@@ -50,7 +50,6 @@ from ncarl.solvers.base import (
     DenseProblem,
     Solver,
     SolverResult,
-    SolverStep,
     SparseEntries,
     run_solver,
 )
@@ -403,10 +402,10 @@ class _WarmStartedSolver:
             return self.solver.initial_state()
         return self.solver.warm_start(self.last_state)
 
-    def steps(self, state: Any, step: int) -> Iterator[SolverStep]:
+    def steps(self, state: Any, step: int) -> Iterator[Iterate[Any]]:
         return self.solver.steps(state, step)
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         return self.solver.finalize(last)
 
 

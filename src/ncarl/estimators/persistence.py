@@ -109,7 +109,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         return estimator_from_state(header, arrays)
     except KeyError as error:
         raise BrokenFileError(
-            f"path {str(path)!r} is damaged: it lacks {error}"
+            f"path {str(path)!r} is damaged, or was written by an earlier version of "
+            f"ncarl: it lacks {error}"
         ) from error
 
 
