@@ -113,7 +113,7 @@ class Page:
     Examples
     --------
     >>> page = Page("A < B").heading("Errors").text("Small.").facts({"rmse": 0.1})
-    >>> "<h1>A &lt; B</h1>" in page.html()
+    >>> "A &lt; B</h1>" in page.html()
     True
     """
 
