@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import numbers
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
