@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,28 +13,25 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from matplotlib.figure import Figure
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from sklearn.datasets import load_breast_cancer
 
 from ncarl import __version__
 from ncarl.centering import fit_centering
-from ncarl.cli.console import is_interactive
-from ncarl.cli.models import ModelOptions, build_estimator
-from ncarl.cli.options import (
-    ReportOption,
+from ncarl.cli.console import (
     check_report_path,
-    command_line,
-    package_versions,
-    print_report_path,
+    is_interactive,
+    print_table,
+    print_text,
+    write_json,
+    write_page,
 )
+from ncarl.cli.models import ModelOptions, build_estimator
+from ncarl.cli.options import ReportOption
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.datasets import load_sample_image
 from ncarl.datasets.catalog import dataset_info
 from ncarl.html import Page
-from ncarl.io.files import atomic_write
 from ncarl.metrics import rmse
 from ncarl.observations import Observations
 from ncarl.plots import (
@@ -93,11 +89,10 @@ def demo(
     """
     check_report_path(report)
     out.mkdir(parents=True, exist_ok=True)
-    console = Console(highlight=False)
     results = []
     for case in make_cases(quick, seed):
         m, n = case.truth.shape
-        console.print(f"completing {case.title} ({m} x {n}) ...")
+        print_text(f"completing {case.title} ({m} x {n}) ...")
         results.append(run_case(case, seed, is_interactive()))
     figures = _draw_figures(results)
     files = [save_figure(figure, out / name) for name, figure in figures.items()]
@@ -108,18 +103,19 @@ def demo(
         "credit": PHOTO_CREDIT,
         "cases": [result.to_dict() for result in results],
     }
-    with atomic_write(out / "results.json") as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    console.print("", _results_table(results), "", FOOTNOTE, sep="\n")
+    write_json(out / "results.json", content)
+    print_text()
+    print_table(*_results_table(results))
+    print_text(FOOTNOTE)
     fits = [fit for result in results for fit in result.fits.values()]
     if not all(fit.estimator.converged_ for fit in fits):
-        console.print("* not converged within the allowed steps")
-    console.print(f"\nwritten to {out}:", soft_wrap=True)
+        print_text("* not converged within the allowed steps")
+    print_text(f"\nwritten to {out}:")
     for name in (*figures, "results.json"):
-        console.print(f"  {name}")
+        print_text(f"  {name}")
     if report is not None:
-        build_demo_page(results, files).save(report.resolve())
-        print_report_path(report)
+        page = build_demo_page(results, files)
+        write_page(page, report, [("photograph", PHOTO_CREDIT)])
 
 
 @dataclass(frozen=True)
@@ -283,26 +279,25 @@ def two_way_fill(case: DemoCase) -> Array:
     return filled
 
 
-def _results_table(results: Sequence[DemoResult]) -> Table:
-    """Errors and seconds; the least error in bold, a star if not converged."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
-    table.add_column("data", no_wrap=True)
-    heads = ["missing", "mean", "two-way", "ncarl-cv", "sec", "bayes", "sec", "in 90%"]
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+def _results_table(
+    results: Sequence[DemoResult],
+) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of errors; a star if the fit did not converge."""
+    heads = ["data", "hidden"]
+    for method in results[0].errors:
+        heads += [method, "sec"] if method in results[0].fits else [method]
+    rows = []
     for result in results:
         row = [result.case.title, f"{result.case.hidden.mean():.1%}"]
         for method, error in result.errors.items():
-            is_least = error == min(result.errors.values())
             fit = result.fits.get(method)
-            star = "" if fit is None or fit.estimator.converged_ else "*"
-            row.append(
-                f"[bold]{error:.3f}[/bold]{star}" if is_least else f"{error:.3f}{star}"
-            )
-            if fit is not None:
-                row.append(f"{fit.seconds:.1f}")
-        table.add_row(*row, f"{result.is_covered.mean():.1%}")
-    return table
+            if fit is None:
+                row.append(f"{error:.3f}")
+            else:
+                star = "" if fit.estimator.converged_ else "*"
+                row += [f"{error:.3f}{star}", f"{fit.seconds:.1f}"]
+        rows.append([*row, f"{result.is_covered.mean():.1%}"])
+    return [*heads, "in 90%"], rows
 
 
 def _draw_figures(results: Sequence[DemoResult]) -> dict[str, Figure]:
@@ -379,18 +374,7 @@ def build_demo_page(results: Sequence[DemoResult], files: Sequence[Path]) -> Pag
         f"{INTERVAL_LEVEL:.0%} intervals covered {min(coverages):.0%} to "
         f"{max(coverages):.0%} of the hidden entries.",
     )
-    page.table(
-        ("data", "hidden", *results[0].errors, "in 90%"),
-        [
-            (
-                result.case.title,
-                f"{result.case.hidden.mean():.1%}",
-                *(f"{error:.3f}" for error in result.errors.values()),
-                f"{result.is_covered.mean():.1%}",
-            )
-            for result in results
-        ],
-    )
+    page.table(*_results_table(results))
     page.text(FOOTNOTE)
     pictures = {path.name: path for path in files}
     for result in results:
@@ -401,6 +385,4 @@ def build_demo_page(results: Sequence[DemoResult], files: Sequence[Path]) -> Pag
                 side = "rows" if result.bayes.transposed_ else "columns"
                 page.picture(pictures[name], words.format(result.case.title, side))
     page.heading("Convergence")
-    page.picture(pictures["convergence.png"], "What each step gained.")
-    page.heading("Details").facts({"photograph": PHOTO_CREDIT, **package_versions()})
-    return page.code(command_line())
+    return page.picture(pictures["convergence.png"], "What each step gained.")

@@ -47,22 +47,21 @@ EXAMPLES = (
     "ncarl doctor",
     "ncarl doctor --json",
 )
-#: Packages to look for, with other names they go by, and how to install them.
-PACKAGES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("numpy",), "pip install numpy"),
-    (("scipy",), "pip install scipy"),
-    (("scikit-learn",), "pip install scikit-learn"),
-    (("numba",), "pip install 'ncarl[fast]'"),
-    (("torch",), "pip install 'ncarl[gpu]'"),
-    (
-        ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-windows"),
-        "comes with PyTorch for GPUs",
-    ),
-    (("dask",), "pip install 'ncarl[dask]'"),
-    (("pandas",), "pip install 'ncarl[cli]'"),
-    (("polars",), "pip install polars"),
-    (("pyarrow",), "pip install 'ncarl[cli]'"),
-)
+#: Packages to look for, and how to install them.
+PACKAGES = {
+    "numpy": "pip install numpy",
+    "scipy": "pip install scipy",
+    "scikit-learn": "pip install scikit-learn",
+    "numba": "pip install 'ncarl[fast]'",
+    "torch": "pip install 'ncarl[gpu]'",
+    "triton": "comes with PyTorch for GPUs",
+    "dask": "pip install 'ncarl[dask]'",
+    "pandas": "pip install 'ncarl[cli]'",
+    "polars": "pip install polars",
+    "pyarrow": "pip install 'ncarl[cli]'",
+}
+#: Other names that they go by.
+ALIASES = {"triton": ("pytorch-triton", "pytorch-triton-rocm", "triton-windows")}
 #: Files with the memory limit of a container.
 CGROUP_LIMIT_FILES = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -81,6 +80,15 @@ PATH_FOLDERS = re.compile(
     r"(?<![\w.~/\\])(?:[A-Za-z]:|~)?[/\\](?:[^\s/\\:'\"()]+[/\\])+"
 )
 TEST_HEADS = ("", "engine", "check")
+#: A test that was not run; ``seconds`` are those of the whole test, ``step_seconds``
+#: those of a step once everything is loaded and compiled.
+UNTESTED: dict[str, Any] = {
+    "engine": "",
+    "checks": [],
+    "skip_reason": None,
+    "step_seconds": None,
+    "seconds": None,
+}
 
 
 def doctor(
@@ -139,7 +147,7 @@ def collect_report(*, full: bool = False) -> dict[str, Any]:
             "python": python,
             "platform": platform.platform(),
         },
-        "packages": [find_package(names, how) for names, how in PACKAGES],
+        "packages": [find_package(name) for name in PACKAGES],
         "host": host,
         "gpu": gpu,
         "engines": engines,
@@ -169,22 +177,18 @@ def strip_paths(value: Any) -> Any:
     return [strip_paths(part) for part in value] if isinstance(value, list) else value
 
 
-def find_package(names: Iterable[str], install_hint: str) -> dict[str, str | None]:
-    """The package installed under one of the names, which is not imported."""
-    first, *_ = names
-    for name in names:
+def find_package(name: str) -> dict[str, str | None]:
+    """Version of a package, which is not imported, or how to install it."""
+    for alias in (name, *ALIASES.get(name, ())):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            version = importlib.metadata.version(name)
+            version = importlib.metadata.version(alias)
             note = torch_build() if name == "torch" else None
-            return {"name": first, "version": version, "note": note}
-    return {"name": first, "version": None, "note": install_hint}
+            return {"name": name, "version": version, "note": note}
+    return {"name": name, "version": None, "note": PACKAGES[name]}
 
 
 def torch_build() -> str:
-    """The GPU library that PyTorch was built for, read from its ``version.py``.
-
-    Importing PyTorch would take seconds.
-    """
+    """The GPU library that PyTorch was built for, without importing it (seconds)."""
     try:
         place = importlib.metadata.distribution("torch").locate_file("torch/version.py")
         text = Path(str(place)).read_text(encoding="utf-8")
@@ -211,15 +215,12 @@ def inspect_host() -> dict[str, Any]:
         "memory_total": min([memory.total, *limits]),
         "memory_available": min([memory.available, *limits]),
         "blas": [
-            {
-                "name": found["internal_api"],
-                "version": found.get("version"),
-                "threads": found["num_threads"],
-            }
-            for found in threadpool_info()
-            if found["user_api"] == "blas"
+            {"name": lib["internal_api"], "version": lib.get("version"),
+             "threads": lib["num_threads"]}
+            for lib in threadpool_info()
+            if lib["user_api"] == "blas"
         ],
-    }
+    }  # fmt: skip
 
 
 def inspect_gpu() -> dict[str, Any]:
@@ -237,33 +238,28 @@ def inspect_gpu() -> dict[str, Any]:
     }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        reason = gpu_unavailable_reason()
         try:
-            gpu |= {"unavailable_reason": reason} if reason else _query_gpu()
+            gpu["unavailable_reason"] = gpu_unavailable_reason()
+            if gpu["unavailable_reason"] is None:
+                _query_gpu(gpu)
         except Exception as error:  # drivers and cards fail in many ways
             gpu["unavailable_reason"] = f"the GPU does not work ({first_line(error)})"
     # Warnings of PyTorch often name the cause of a failure.
     return gpu | {"warnings": relevant_warnings(caught)}
 
 
-def _query_gpu() -> dict[str, Any]:
+def _query_gpu(gpu: dict[str, Any]) -> None:
     import torch
 
     from ncarl.engines.torch import device_memory
 
     device = torch.device("cuda")
     card = torch.cuda.get_device_properties(device)
-    free, total = device_memory(device)
-    kernels, reason = check_triton_kernels()
-    return {
-        "name": card.name,
-        "memory_free": free,
-        "memory_total": total,
-        "compute_capability": f"{card.major}.{card.minor}",
-        "devices": torch.cuda.device_count(),
-        "kernels": kernels,
-        "kernels_unavailable_reason": reason,
-    }
+    gpu["name"] = card.name
+    gpu["memory_free"], gpu["memory_total"] = device_memory(device)
+    gpu["compute_capability"] = f"{card.major}.{card.minor}"
+    gpu["devices"] = torch.cuda.device_count()
+    gpu["kernels"], gpu["kernels_unavailable_reason"] = check_triton_kernels()
 
 
 def check_triton_kernels() -> tuple[bool, str | None]:
@@ -317,41 +313,30 @@ def capture_logs(level: int = logging.WARNING) -> Iterator[list[str]]:
 
 
 def inspect_engine(name: str, available: int) -> dict[str, Any]:
-    """The engine that a name selects; warnings and errors become its note.
-
-    Parameters
-    ----------
-    name : str
-        Name of the engine.
-    available : int
-        Free bytes of the host.
-    """
-    description = largest = None
-    if name == "dask":  # found without starting a cluster
-        try:
-            version = importlib.metadata.version("distributed")
-            description = (
-                f"dask {version}: the workers of the current client, or threads here"
-            )
-            note = None
-        except importlib.metadata.PackageNotFoundError:
-            note = "not installed: pip install 'ncarl[dask]'"
-    else:
-        with warnings.catch_warnings(record=True) as caught, capture_logs() as lines:
-            warnings.simplefilter("always")
-            try:
-                engine = pick_engine(name)
-                description = "; ".join([engine.describe(), *lines])
-                largest = estimate_largest_kernel(engine, available)
-                note = "; ".join(relevant_warnings(caught)) or None
-            except Exception as error:  # drivers and cards fail in many ways
-                note = first_line(error)
-    return {
+    """The engine that a name selects, given the free bytes of the host."""
+    engine = {
         "name": name,
-        "description": description,  # None if no engine runs
-        "note": note,  # why it is not the engine of that name
-        "largest_kernel": largest,  # columns of the largest kernel that fits
+        "description": None,  # if no engine runs
+        "note": None,  # why it is not the engine of that name: warnings and errors
+        "largest_kernel": None,  # columns of the largest kernel that fits
     }
+    if name == "dask":  # without starting a cluster
+        if importlib.util.find_spec("distributed") is None:
+            return engine | {"note": "not installed: pip install 'ncarl[dask]'"}
+        version = importlib.metadata.version("distributed")
+        workers = "the workers of the current client, or threads here"
+        return engine | {"description": f"dask {version}: {workers}"}
+    with warnings.catch_warnings(record=True) as caught, capture_logs() as lines:
+        warnings.simplefilter("always")
+        try:
+            picked = pick_engine(name)
+            description = "; ".join([picked.describe(), *lines])
+            largest = estimate_largest_kernel(picked, available)
+        except Exception as error:  # drivers and cards fail in many ways
+            return engine | {"note": first_line(error)}
+    note = "; ".join(relevant_warnings(caught)) or None
+    found = {"description": description, "note": note, "largest_kernel": largest}
+    return engine | found
 
 
 def estimate_largest_kernel(engine: Engine, available: int) -> int | None:
@@ -380,63 +365,32 @@ def make_problem() -> tuple[Array, Array]:
 
 
 def run_self_test(*, full: bool = False) -> list[dict[str, Any]]:
-    """Test the threads, and PyTorch on the GPU if there is one.
-
-    ``full`` tests PyTorch on the CPU too, which takes seconds to load.
-    """
+    """Test the threads, PyTorch on a GPU and, if ``full``, PyTorch on the CPU."""
     threads, reference = run_engine_test(None)
     tests = [threads]
     reason = gpu_unavailable_reason()
     if reason is None:
         tests.append(run_engine_test("cuda", reference)[0])
     else:
-        tests.append(_test_result("torch (cuda)", skip_reason=reason))
+        tests.append(UNTESTED | {"engine": "torch (cuda)", "skip_reason": reason})
     if importlib.util.find_spec("torch") is not None:
         if full:
             tests.append(run_engine_test("cpu", reference)[0])
         elif reason is not None:
             slow = "PyTorch loads slowly; ncarl doctor --full tests it"
-            tests.append(_test_result("torch (cpu)", skip_reason=slow))
+            tests.append(UNTESTED | {"engine": "torch (cpu)", "skip_reason": slow})
     return tests
-
-
-def _test_result(
-    engine: str,
-    checks: Iterable[tuple[bool, str]] = (),
-    *,
-    skip_reason: str | None = None,
-    step_seconds: float | None = None,
-    seconds: float | None = None,
-) -> dict[str, Any]:
-    return {
-        "engine": engine,
-        "checks": [{"passed": passed, "detail": text} for passed, text in checks],
-        "skip_reason": skip_reason,
-        "step_seconds": step_seconds,  # once everything is loaded and compiled
-        "seconds": seconds,  # of the whole test, loading and compiling included
-    }
 
 
 def run_engine_test(
     device: str | None, reference: Array | None = None
 ) -> tuple[dict[str, Any], Array | None]:
-    """Test one engine.
+    """Test PyTorch on a device, or the threads if that is None.
 
-    Parameters
-    ----------
-    device : str or None
-        A device of PyTorch; None for the threads.
-    reference : array, optional
-        The matrix as another engine completed it.
-
-    Returns
-    -------
-    result : dict
-        The checks, as they are in the report.
-    filled : array or None
-        The completed matrix; None if the fit failed.
+    Returns what the report holds and the completed matrix, which is compared with
+    ``reference``.
     """
-    name = "threads" if device is None else f"torch ({device})"
+    test = UNTESTED | {"engine": "threads" if device is None else f"torch ({device})"}
     truth, hidden = make_problem()
     start = time.perf_counter()
     try:
@@ -447,31 +401,28 @@ def run_engine_test(
             filled = estimator.fit_transform(np.where(hidden, np.nan, truth))
     except Exception as error:  # whatever it is, it belongs in the report
         failure = f"{type(error).__name__}: {first_line(error)}"
-        return _test_result(name, [(False, failure)]), None
-    error = np.linalg.norm((filled - truth)[hidden]) / np.linalg.norm(truth[hidden])
+        return test | {"checks": [{"passed": False, "detail": failure}]}, None
+    off = np.linalg.norm((filled - truth)[hidden]) / np.linalg.norm(truth[hidden])
     kept = filled[~hidden].tobytes() == truth[~hidden].tobytes()
+    limit = f"(must be below {MAX_ERROR:g})"
     checks = [
-        (  # NaN is not below anything.
-            bool(error < MAX_ERROR),
-            f"error {error:.1e} on hidden entries (must be below {MAX_ERROR:g})",
-        ),
+        (off < MAX_ERROR, f"error {off:.1e} on hidden entries {limit}"),  # NaN is not
         (kept, f"observed entries {'kept bit for bit' if kept else 'changed'}"),
     ]
     if reference is not None:
         gap = np.abs(filled - reference).max() / np.abs(reference).max()
         limit = f"(must be below {MAX_DISAGREEMENT:g})"
-        agrees = bool(gap < MAX_DISAGREEMENT)
-        checks.append((agrees, f"agrees with threads to {gap:.1e} {limit}"))
+        detail = f"agrees with threads to {gap:.1e} {limit}"
+        checks.append((gap < MAX_DISAGREEMENT, detail))
     checks += [(True, f"but warned: {line}") for line in relevant_warnings(caught)]
     parts = [v for k, v in estimator.history_.items() if k.startswith("seconds_")]
-    result = _test_result(
-        name,
-        checks,
-        # Without the first step, in which code is compiled.
-        step_seconds=float(np.median(np.sum(parts, axis=0)[1:])),
-        seconds=time.perf_counter() - start,
-    )
-    return result, filled
+    # Without the first step, in which code is compiled.
+    step_seconds = float(np.median(np.sum(parts, axis=0)[1:]))
+    return test | {
+        "checks": [{"passed": bool(ok), "detail": detail} for ok, detail in checks],
+        "step_seconds": step_seconds,
+        "seconds": time.perf_counter() - start,
+    }, filled
 
 
 def _make_engine(device: str | None) -> Engine:
@@ -484,16 +435,13 @@ def _make_engine(device: str | None) -> Engine:
 
 def report_sections(report: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     """Names and texts of the report by section, without the self-test."""
-    packages = [
-        (
-            package["name"],
-            (package["version"] or "not installed")
-            + (f" ({package['note']})" if package["note"] else ""),
-        )
-        for package in report["packages"]
-    ]
+    versions = list(report["versions"].items())
+    for package in report["packages"]:
+        note = f" ({package['note']})" if package["note"] else ""
+        version = package["version"] or "not installed"
+        versions.append((package["name"], f"{version}{note}"))
     return {
-        "Versions": [*report["versions"].items(), *packages],
+        "Versions": versions,
         "Machine": list(_host_rows(report["host"])),
         "GPU": list(_gpu_rows(report["gpu"])),
         "Engines": list(_engine_rows(report["engines"])),

@@ -325,7 +325,7 @@ def _mask_from_file(path: Path, picture: PictureFile, max_pixels: int) -> Missin
 def _mask_from_color(color: str, tolerance: int, picture: PictureFile) -> MissingPixels:
     """Missing where the picture has a color."""
     try:
-        wanted = ImageColor.getrgb(color)[:3]
+        wanted: tuple[int, ...] = ImageColor.getrgb(color)[:3]
     except ValueError as error:
         raise ValueError(
             f"--mask-color must be a color such as '#ff00ff' or 'magenta', got "
