@@ -33,6 +33,7 @@ from ncarl.cli.options import (
     parse_columns,
     parse_level,
 )
+from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.html import Page
 from ncarl.io.csv import (
@@ -239,7 +240,11 @@ def recommend(
         )
     if all_users:
         _reject(
-            {"--user": bool(users), "--new-user": new_user is not None},
+            {
+                "--user": bool(users),
+                "--new-user": new_user is not None,
+                "--similar-to": similar_to is not None,
+            },
             "and --all-users do not go together; give one of them",
         )
         if out is None and report is None:
@@ -310,41 +315,40 @@ def recommend(
             )
             reasons = [recommender.explain(one, row.item) for row in rows if explain]
             n_rated = recommender.user_store_.look_up(one)[0].n_observed
-            heading = f"for {name}, who rated {n_rated}"
+            heading = f"For {name}, who rated {n_rated}"
             lists.append(UserRecommendations(one, heading, rows, reasons))
             advance(len(lists))
     if all_users and level is not None:
         lists = _add_intervals(recommender, lists, level)
-    similar, similar_heading = None, ""
+    n_shown = MAX_PAGE_LISTS if all_users else None
+    sections = [_list_section(found, title, level) for found in lists[:n_shown]]
+    similar = None
     if similar_to is not None:
         item = find_item(recommender, similar_to, names)
         similar = recommender.similar_items(item, n, min_ratings=min_ratings)
-        similar_heading = f"like {title(item)}"
-    if out is not None:
-        heads, cells = _output_table(recommender, lists, similar, names)
-        _write_table(out.resolve(), heads, cells)
+        sections.append(_similar_section(f"Like {title(item)}", similar, title))
 
     fields = list(_model_fields(recommender, seconds))
+    outputs = []
+    if out is not None:
+        _write_table(
+            out.resolve(), *_output_table(recommender, lists, similar, names, level)
+        )
+        outputs.append(("written", f"{out} ({len(lists) or 1} lists)"))
+    if save_model is not None:
+        outputs.append(("saved", f"{save_model} (for --model, or Recommender.load)"))
     if not quiet:
         print_fields(fields)
-        for found in () if all_users else lists:
-            _print_list(found, title, level)
-        if similar is not None:
-            print_text()
-            print_text(similar_heading, style="bold")
-            print_table(*_similar_table(similar, title))
-        print_fields(_output_fields(out, len(lists) or 1, save_model))
+        for section in () if all_users else sections:
+            _print_section(section)
+        print_fields(outputs)
     if report is not None:
-        page = Page(
-            "Recommendations", "Items with the highest predicted ratings, and why."
-        )
-        for found in lists[:MAX_PAGE_LISTS]:
-            _add_list(page, found, title, level)
-        if len(lists) > MAX_PAGE_LISTS:
-            page.text(f"{len(lists) - MAX_PAGE_LISTS} more lists are left out here.")
-        if similar is not None:
-            page.heading(similar_heading.capitalize())
-            page.table(*_similar_table(similar, title))
+        lead = "Items with the highest predicted ratings, and why."
+        page = Page("Recommendations", lead)
+        for section in sections:
+            _add_section(page, section)
+        if len(lists) > len(sections):
+            page.text(f"{len(lists) - len(sections)} more lists are left out here.")
         write_page(page, report, fields, quiet=quiet)
 
 
@@ -694,6 +698,7 @@ def _output_table(
     lists: Sequence[UserRecommendations],
     similar: Sequence[SimilarItem] | None,
     titles: dict[str, str],
+    level: float | None,
 ) -> tuple[list[str], list[list[Any]]]:
     """Names of columns, and rows, of the file that ``--out`` names."""
     user, item = recommender.user, recommender.item
@@ -709,8 +714,8 @@ def _output_table(
     if similar is not None:
         rows = [[*item_cells(r.item), r.similarity, r.n_ratings] for r in similar]
         return [item, *named, "similarity", "n_ratings"], rows
-    has_ends = any(row.low is not None for found in lists for row in found.rows)
-    numbers = ["predicted", *(["low", "high"] if has_ends else []), "n_ratings"]
+    ends = [] if level is None else ["low", "high"]
+    numbers = ["predicted", *ends, "n_ratings"]
     rows = [
         [found.user, rank, *item_cells(row.item), *(getattr(row, x) for x in numbers)]
         for found in lists
@@ -760,98 +765,87 @@ def _model_fields(
         yield "error", f"{error:.3g} stars (root mean square), {part}"
 
 
-def _output_fields(
-    out: Path | None, n_lists: int, model: Path | None
-) -> Iterator[tuple[str, str]]:
-    if out is not None:
-        yield "written", f"{out} ({n_lists} list{'s' if n_lists > 1 else ''})"
-    if model is not None:
-        yield "saved", f"{model} (for --model, or Recommender.load)"
+@dataclass(frozen=True)
+class Section:
+    """A list of items as it is printed and shown on the page."""
+
+    heading: str
+    heads: list[str]
+    rows: list[list[str]]
+    explanations: Sequence[tuple[str, list[tuple[str, str]]]] = ()  # items and terms
+    intervals: tuple[list[str], Array] | None = None  # names; predicted, low and high
+    level: float | None = None
 
 
-def _list_table(
+def _list_section(
     found: UserRecommendations, title: Callable[[Any], str], level: float | None
-) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of a list, for the terminal and the page."""
+) -> Section:
+    names = [title(row.item) for row in found.rows]
+    rows = []
+    for rank, (row, name) in enumerate(zip(found.rows, names, strict=True), 1):
+        ends = [] if row.low is None else [f"{row.low:.1f} to {row.high:.1f}"]
+        cells = [f"{row.predicted:.2f}", *ends, str(row.n_ratings)]
+        rows.append([f"{rank}. {name}", *cells])
+    explanations = []
+    for why in found.reasons:
+        items = [why.item, *(reason.item for reason in why.reasons)]
+        terms = why.lines({item: title(item) for item in items}, MAX_REASONS)
+        (base, words), *others = terms
+        lines = [(f"{base:5.2f}", words), *((format_signed(x), t) for x, t in others)]
+        explanations.append((f"{title(why.item)}: {why.predicted:.2f}", lines))
     ends = [] if level is None else [f"{level:.0%} interval"]
-    rows = [
-        [
-            f"{rank}. {title(row.item)}",
-            f"{row.predicted:.2f}",
-            *([] if row.low is None else [f"{row.low:.1f} to {row.high:.1f}"]),
-            str(row.n_ratings),
-        ]
-        for rank, row in enumerate(found.rows, 1)
-    ]
-    return ["item", "predicted", *ends, "ratings"], rows
+    heads = ["item", "predicted", *ends, "ratings"]
+    intervals = None
+    if level is not None and rows:
+        numbers = [(row.predicted, row.low, row.high) for row in found.rows]
+        intervals = names, np.array(numbers).T
+    return Section(found.heading, heads, rows, explanations, intervals, level)
 
 
-def _similar_table(
-    similar: Sequence[SimilarItem], title: Callable[[Any], str]
-) -> tuple[list[str], list[list[str]]]:
+def _similar_section(
+    heading: str, similar: Sequence[SimilarItem], title: Callable[[Any], str]
+) -> Section:
     rows = [
         [f"{rank}. {title(row.item)}", f"{row.similarity:.2f}", str(row.n_ratings)]
         for rank, row in enumerate(similar, 1)
     ]
-    return ["item", "similarity", "ratings"], rows
+    return Section(heading, ["item", "similarity", "ratings"], rows)
 
 
-def _reason_lines(
-    explanation: Explanation, title: Callable[[Any], str]
-) -> list[tuple[str, str]]:
-    """The terms of a prediction: amounts and reasons."""
-    items = [explanation.item, *(reason.item for reason in explanation.reasons)]
-    names = {item: title(item) for item in items}
-    (base, words), *others = explanation.lines(names, MAX_REASONS)
-    return [(f"{base:5.2f}", words), *((format_signed(x), text) for x, text in others)]
-
-
-def _print_list(
-    found: UserRecommendations, title: Callable[[Any], str], level: float | None
-) -> None:
+def _print_section(section: Section) -> None:
     print_text()
-    print_text(found.heading, style="bold")
-    if not found.rows:
+    print_text(section.heading, style="bold")
+    if not section.rows:
         print_text("nothing is left to recommend")
         return
-    print_table(*_list_table(found, title, level))
-    for why in found.reasons:
-        print_text(f"{title(why.item)}: {why.predicted:.2f}", style="bold")
-        for amount, words in _reason_lines(why, title):
+    print_table(section.heads, section.rows)
+    for item, lines in section.explanations:
+        print_text(item, style="bold")
+        for amount, words in lines:
             print_text(f"  {amount}  {words}")
 
 
-def _add_list(
-    page: Page,
-    found: UserRecommendations,
-    title: Callable[[Any], str],
-    level: float | None,
-) -> None:
-    page.heading(f"{found.heading[:1].upper()}{found.heading[1:]}")
-    page.table(*_list_table(found, title, level))
-    if level is not None and found.rows:
-        caption = f"Predicted ratings (dots) and {level:.0%} intervals (bars)."
-        page.figure(_draw_intervals(found.rows, title), caption)
-    for why in found.reasons:
-        heads = [f"{title(why.item)}: {why.predicted:.2f}", "stars"]
-        page.table(heads, [line[::-1] for line in _reason_lines(why, title)])
+def _add_section(page: Page, section: Section) -> None:
+    page.heading(section.heading).table(section.heads, section.rows)
+    if section.intervals is not None:
+        caption = f"Predicted ratings (dots) and {section.level:.0%} intervals (bars)."
+        page.figure(_draw_intervals(*section.intervals), caption)
+    for item, lines in section.explanations:
+        page.table([item, "stars"], [(words, amount) for amount, words in lines])
 
 
-def _draw_intervals(
-    rows: Sequence[RecommendedItem], title: Callable[[Any], str]
-) -> Figure:
+def _draw_intervals(names: Sequence[str], numbers: Array) -> Figure:
     """Predictions of a list with their intervals, the best on top."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 0.8 + 0.32 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(7.0, 0.8 + 0.32 * len(names)), layout="constrained")
     axes = figure.subplots()
-    places = np.arange(len(rows))[::-1]
-    low, high = (np.array([getattr(r, end) for r in rows]) for end in ("low", "high"))
+    places = np.arange(len(names))[::-1]
+    predicted, low, high = numbers
     axes.hlines(places, low, high, color="#9ecae1", linewidth=6)
-    axes.plot([row.predicted for row in rows], places, "o", color="#08519c")
-    names = [shorten(title(row.item), 40) for row in rows]
-    axes.set_yticks(places, names, parse_math=False)
-    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.plot(predicted, places, "o", color="#08519c")
+    axes.set_yticks(places, [shorten(name, 40) for name in names], parse_math=False)
+    axes.set_ylim(-0.6, len(names) - 0.4)
     axes.set_xlabel("predicted rating")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
