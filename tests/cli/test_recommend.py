@@ -381,7 +381,7 @@ def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
         ((*model, "--user", "x"), "user 'x' is not known; there are 30 users"),
         ((*model, "--similar-to", "x"), "item 'x' is not known"),
         ((*model, "--user", 4, "--out", there), "exists; name another"),
-        ((*model, "--user", 4, "--report", tmp_path / "o.txt"), "must end in one of .html"),
+        ((*model, "--user", 4, "--report", tmp_path / "o.txt"), "--report must end in"),
         (("--model", source, "--user", 4), "not a file written by ncarl"),
         ((folder / "x.npy", "--user", 4), "CSV, TSV or Parquet, got NPY"),
         ((folder / "x.csv", "--user", 4), "No such file"),

@@ -62,12 +62,6 @@ FOOTNOTE = (
     "entry. ncarl-cv chooses its parameters on entries held out one by one, bayes on "
     "entries held out in the pattern of the missing ones."
 )
-#: Captions of the figures of a case, by the end of their name.
-CAPTIONS = {
-    ".png": "{}: before, after, and the truth.",
-    "-intervals.png": "{}: hidden cells against what was filled in, with intervals.",
-    "-correlation.png": "{}: learned correlation of its {}.",
-}
 
 
 def demo(
@@ -94,8 +88,7 @@ def demo(
         m, n = case.truth.shape
         print_text(f"completing {case.title} ({m} x {n}) ...")
         results.append(run_case(case, seed, is_interactive()))
-    figures = _draw_figures(results)
-    files = [save_figure(figure, out / name) for name, figure in figures.items()]
+    captions = _save_figures(results, out)
     content = {
         "ncarl": __version__,
         "quick": quick,
@@ -111,10 +104,10 @@ def demo(
     if not all(fit.estimator.converged_ for fit in fits):
         print_text("* not converged within the allowed steps")
     print_text(f"\nwritten to {out}:")
-    for name in (*figures, "results.json"):
+    for name in (*(path.name for path in captions), "results.json"):
         print_text(f"  {name}")
     if report is not None:
-        page = build_demo_page(results, files)
+        page = build_demo_page(results, captions)
         write_page(page, report, [("photograph", PHOTO_CREDIT)])
 
 
@@ -300,23 +293,32 @@ def _results_table(
     return [*heads, "in 90%"], rows
 
 
-def _draw_figures(results: Sequence[DemoResult]) -> dict[str, Figure]:
-    """All figures by file name."""
-    figures = {}
+def _save_figures(results: Sequence[DemoResult], folder: Path) -> dict[Path, str]:
+    """Draw all figures; their files and captions."""
+    captions = {}
     for result in results:
-        name = result.case.name
-        if result.case.is_table:
-            figures[f"{name}-intervals.png"] = _draw_intervals(result)
+        case = result.case
+        path, side = (
+            folder / case.name,
+            "rows" if result.bayes.transposed_ else "columns",
+        )
+        if case.is_table:
+            saved = save_figure(_draw_intervals(result), f"{path}-intervals.png")
+            captions[saved] = "imputed values of hidden cells against the truth"
         else:
-            figures[f"{name}.png"] = _draw_picture(result)
-        figures[f"{name}-correlation.png"] = _draw_correlation(result)
+            saved = save_figure(_draw_picture(result), f"{path}.png")
+            captions[saved] = "before, after, and the truth"
+        captions[saved] = f"{case.title}: {captions[saved]}."
+        saved = save_figure(_draw_correlation(result), f"{path}-correlation.png")
+        captions[saved] = f"{case.title}: learned correlation of its {side}."
     curves = {result.case.title: result.bayes.history_["change"] for result in results}
-    figures["convergence.png"] = convergence(
+    figure = convergence(
         curves,
         label="gain in log evidence per observed entry",
         title="Steps of bayes, up to the least error on held-out entries",
     )
-    return figures
+    saved = save_figure(figure, folder / "convergence.png")
+    return captions | {saved: "Convergence: what each step gained."}
 
 
 def _draw_picture(result: DemoResult) -> Figure:
@@ -363,7 +365,9 @@ def _draw_correlation(result: DemoResult) -> Figure:
     )
 
 
-def build_demo_page(results: Sequence[DemoResult], files: Sequence[Path]) -> Page:
+def build_demo_page(
+    results: Sequence[DemoResult], captions: Mapping[Path, str]
+) -> Page:
     """The page of a demonstration, with the pictures that were drawn."""
     best = min(r.errors["bayes"] / r.errors["mean"] for r in results)
     coverages = [float(r.is_covered.mean()) for r in results]
@@ -374,15 +378,7 @@ def build_demo_page(results: Sequence[DemoResult], files: Sequence[Path]) -> Pag
         f"{INTERVAL_LEVEL:.0%} intervals covered {min(coverages):.0%} to "
         f"{max(coverages):.0%} of the hidden entries.",
     )
-    page.table(*_results_table(results))
-    page.text(FOOTNOTE)
-    pictures = {path.name: path for path in files}
-    for result in results:
-        page.heading(result.case.title)
-        for ending, words in CAPTIONS.items():
-            name = f"{result.case.name}{ending}"
-            if name in pictures:
-                side = "rows" if result.bayes.transposed_ else "columns"
-                page.picture(pictures[name], words.format(result.case.title, side))
-    page.heading("Convergence")
-    return page.picture(pictures["convergence.png"], "What each step gained.")
+    page.table(*_results_table(results)).text(FOOTNOTE).heading("Figures")
+    for path, caption in captions.items():
+        page.picture(path, caption)
+    return page

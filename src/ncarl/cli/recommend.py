@@ -334,7 +334,8 @@ def recommend(
         _write_table(
             out.resolve(), *_output_table(recommender, lists, similar, names, level)
         )
-        outputs.append(("written", f"{out} ({len(lists) or 1} lists)"))
+        count = f" ({len(lists)} lists)" if len(lists) > 1 else ""
+        outputs.append(("written", f"{out}{count}"))
     if save_model is not None:
         outputs.append(("saved", f"{save_model} (for --model, or Recommender.load)"))
     if not quiet:
@@ -599,13 +600,8 @@ def _read_parquet(path: Path) -> ColumnTable:
         frame = pd.read_parquet(path, engine="pyarrow")
     except ValueError as error:
         raise ValueError(f"{str(path)!r} is not a Parquet table: {error}") from error
-    # An index with a name is a column of the file.
-    kept = [
-        k
-        for k, name in enumerate(frame.index.names)
-        if name is not None and name not in frame.columns
-    ]
-    frame = frame.reset_index(level=kept) if kept else frame
+    if any(frame.index.names):  # columns of the file, too
+        frame = frame.reset_index()
     cells = [frame.iloc[:, j].tolist() for j in range(frame.shape[1])]
     names = [str(name) for name in frame.columns]
     return ColumnTable(path, names, cells, list(range(1, len(frame) + 1)))
