@@ -13,7 +13,8 @@ import platform
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,15 +81,8 @@ PATH_FOLDERS = re.compile(
     r"(?<![\w.~/\\])(?:[A-Za-z]:|~)?[/\\](?:[^\s/\\:'\"()]+[/\\])+"
 )
 TEST_HEADS = ("", "engine", "check")
-#: A test that was not run; ``seconds`` are those of the whole test, ``step_seconds``
-#: those of a step once everything is loaded and compiled.
-UNTESTED: dict[str, Any] = {
-    "engine": "",
-    "checks": [],
-    "skip_reason": None,
-    "step_seconds": None,
-    "seconds": None,
-}
+#: Names and texts, as they are printed.
+Fields = Iterator[tuple[str, str]]
 
 
 def doctor(
@@ -112,79 +106,82 @@ def doctor(
     with Console(stderr=True).status("testing ..."):
         report = collect_report(full=full)
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
+        sections = {t.lower(): merge_fields(f) for t, f in report.sections.items()}
+        content = {"ok": report.ok, **sections, "self-test": report.self_test}
+        typer.echo(json.dumps(content, indent=2))
     else:
-        for title, rows in report_sections(report).items():
+        for title, fields in report.sections.items():
             print_text(title, style="bold")
             # Names of packages are longer than those that fields usually have.
-            print_fields((f"{name:<14}", text) for name, text in rows)
+            print_fields((f"{name:<14}", text) for name, text in fields)
             print_text()
         print_text("Self-test", style="bold")
-        tests = self_test_rows(report["self_test"])
-        print_table(TEST_HEADS, tests, left=(0, 1, 2), bold=("FAILED",))
-        if report["ok"]:
-            print_text("all is well", style="bold green")
-        else:
-            print_text("a self-test FAILED", style="bold red")
+        print_table(TEST_HEADS, report.self_test, left=(0, 1, 2), bold=("FAILED",))
+        print_text("all is well" if report.ok else "a self-test FAILED", style="bold")
     if report_path is not None:
         write_page(build_doctor_page(report), report_path, quiet=as_json)
-    if not report["ok"]:
+    if not report.ok:
         raise typer.Exit(1)
 
 
-def collect_report(*, full: bool = False) -> dict[str, Any]:
-    """What ``--json`` prints; no text in it names a folder of the user."""
-    host = inspect_host()
-    gpu = inspect_gpu()
-    engines = [inspect_engine(name, host["memory_available"]) for name in ENGINE_NAMES]
-    tests = run_self_test(full=full)
-    python = f"{platform.python_version()} ({platform.python_implementation()})"
-    report = {
-        "ok": all(check["passed"] for test in tests for check in test["checks"]),
-        # Not platform.uname(), which names the computer.
-        "versions": {
-            "ncarl": __version__,
-            "python": python,
-            "platform": platform.platform(),
-        },
-        "packages": [find_package(name) for name in PACKAGES],
-        "host": host,
-        "gpu": gpu,
-        "engines": engines,
-        "self_test": tests,
+@dataclass(frozen=True)
+class DoctorReport:
+    """What the command prints; no text in it names a folder of the user."""
+
+    sections: dict[str, list[tuple[str, str]]]  # names and texts by title
+    self_test: list[tuple[str, str, str]]  # OK, FAILED or skipped; engine; detail
+
+    @property
+    def ok(self) -> bool:
+        """Whether no self-test failed."""
+        return all(state != "FAILED" for state, _, _ in self.self_test)
+
+
+def collect_report(*, full: bool = False) -> DoctorReport:
+    """Inspect everything, and test the engines."""
+    sections = {
+        "Versions": version_fields(),
+        "Machine": machine_fields(),
+        "GPU": gpu_fields(),
+        "Engines": (field for name in ENGINE_NAMES for field in engine_fields(name)),
     }
-    clean: dict[str, Any] = strip_paths(report)
-    return clean
+    return DoctorReport(
+        {
+            title: [(name, strip_paths(text)) for name, text in fields]
+            for title, fields in sections.items()
+        },
+        [(state, name, strip_paths(text)) for state, name, text in run_self_test(full)],
+    )
 
 
-def strip_paths(value: Any) -> Any:
-    """``value`` with file names in place of paths, in every text that it holds.
-
-    Messages of libraries contain paths, and these the name of the user.
+def strip_paths(text: str) -> str:
+    """A message of a library with file names in place of paths, which name the user.
 
     Examples
     --------
-    >>> strip_paths(["cannot open '/home/ada/env/lib/libtorch.so' (1/2)"])
-    ["cannot open 'libtorch.so' (1/2)"]
+    >>> strip_paths("cannot open '/home/ada/env/lib/libtorch.so' (1/2)")
+    "cannot open 'libtorch.so' (1/2)"
     """
-    if isinstance(value, str):
-        with contextlib.suppress(RuntimeError):  # a user without a home
-            home = str(Path.home())
-            value = value.replace(home, "~") if len(home) > 1 else value
-        return PATH_FOLDERS.sub("", value)
-    if isinstance(value, dict):
-        return {key: strip_paths(part) for key, part in value.items()}
-    return [strip_paths(part) for part in value] if isinstance(value, list) else value
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        home = str(Path.home())
+        text = text.replace(home, "~") if len(home) > 1 else text
+    return PATH_FOLDERS.sub("", text)
 
 
-def find_package(name: str) -> dict[str, str | None]:
-    """Version of a package, which is not imported, or how to install it."""
-    for alias in (name, *ALIASES.get(name, ())):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            version = importlib.metadata.version(alias)
-            note = torch_build() if name == "torch" else None
-            return {"name": name, "version": version, "note": note}
-    return {"name": name, "version": None, "note": PACKAGES[name]}
+def version_fields() -> Fields:
+    """Versions of ncarl, Python, the system, and packages, which are not imported."""
+    yield "ncarl", __version__
+    python = platform.python_implementation()
+    yield "python", f"{platform.python_version()} ({python})"
+    yield "platform", platform.platform()  # without the name of the computer
+    for name, how in PACKAGES.items():
+        note = f" ({torch_build()})" if name == "torch" else ""
+        for alias in (name, *ALIASES.get(name, ())):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                yield name, f"{importlib.metadata.version(alias)}{note}"
+                break
+        else:
+            yield name, f"not installed ({how})"
 
 
 def torch_build() -> str:
@@ -201,75 +198,82 @@ def torch_build() -> str:
     return "no CUDA"
 
 
-def inspect_host() -> dict[str, Any]:
+def machine_fields() -> Fields:
     """Cores, memory and BLAS of this process."""
     import scipy.linalg  # noqa: F401  which, like NumPy, loads a BLAS library
     from threadpoolctl import threadpool_info
 
+    yield "cores", str(available_cores())
+    yield "memory", format_memory(*host_memory())
+    for library in threadpool_info():
+        if library["user_api"] == "blas":
+            version = library.get("version") or "(version unknown)"
+            count = library["num_threads"]
+            threads = f"{count} thread{'s' if count > 1 else ''}"
+            yield "BLAS", f"{library['internal_api']} {version}, {threads}"
+
+
+def host_memory() -> tuple[int, int]:
+    """Available and total bytes of memory for this process."""
     memory = psutil.virtual_memory()
     # psutil does not know the limit of a container.
-    files = [path.read_text().strip() for path in CGROUP_LIMIT_FILES if path.is_file()]
-    limits = [int(text) for text in files if text.isdecimal()]
-    return {
-        "cores": available_cores(),
-        "memory_total": min([memory.total, *limits]),
-        "memory_available": min([memory.available, *limits]),
-        "blas": [
-            {"name": lib["internal_api"], "version": lib.get("version"),
-             "threads": lib["num_threads"]}
-            for lib in threadpool_info()
-            if lib["user_api"] == "blas"
-        ],
-    }  # fmt: skip
+    texts = [path.read_text().strip() for path in CGROUP_LIMIT_FILES if path.is_file()]
+    limits = [int(text) for text in texts if text.isdecimal()]
+    return min([memory.available, *limits]), min([memory.total, *limits])
 
 
-def inspect_gpu() -> dict[str, Any]:
+def format_memory(free: int, total: int) -> str:
+    """Free and total bytes as text.
+
+    Examples
+    --------
+    >>> format_memory(1_500_000_000, 4_000_000_000)
+    '1.5 of 4.0 GB free'
+    """
+    return f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free"
+
+
+def gpu_fields() -> Fields:
     """The GPU that the torch engine uses, or why there is none."""
-    gpu: dict[str, Any] = {
-        "unavailable_reason": None,
-        "name": None,
-        "memory_free": None,
-        "memory_total": None,
-        "compute_capability": None,
-        "driver": nvidia_driver_version(),
-        "devices": 0,  # that PyTorch sees
-        "kernels": None,  # whether our Triton kernels run
-        "kernels_unavailable_reason": None,
-    }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        reason = gpu_unavailable_reason()
         try:
-            gpu["unavailable_reason"] = gpu_unavailable_reason()
-            if gpu["unavailable_reason"] is None:
-                _query_gpu(gpu)
+            fields = list(_describe_gpu()) if reason is None else [("not used", reason)]
         except Exception as error:  # drivers and cards fail in many ways
-            gpu["unavailable_reason"] = f"the GPU does not work ({first_line(error)})"
-    # Warnings of PyTorch often name the cause of a failure.
-    return gpu | {"warnings": relevant_warnings(caught)}
+            fields = [("not used", f"the GPU does not work ({first_line(error)})")]
+    yield from fields
+    driver = nvidia_driver_version()
+    if driver is not None:
+        yield "driver", driver
+    for line in relevant_warnings(caught):  # which often name the cause of a failure
+        yield "warning", line
 
 
-def _query_gpu(gpu: dict[str, Any]) -> None:
+def _describe_gpu() -> Fields:
     import torch
 
     from ncarl.engines.torch import device_memory
 
-    device = torch.device("cuda")
+    device, count = torch.device("cuda"), torch.cuda.device_count()
     card = torch.cuda.get_device_properties(device)
-    gpu["name"] = card.name
-    gpu["memory_free"], gpu["memory_total"] = device_memory(device)
-    gpu["compute_capability"] = f"{card.major}.{card.minor}"
-    gpu["devices"] = torch.cuda.device_count()
-    gpu["kernels"], gpu["kernels_unavailable_reason"] = check_triton_kernels()
+    yield "name", card.name + (f" (the first of {count})" if count > 1 else "")
+    yield "memory", format_memory(*device_memory(device))
+    yield "capability", f"{card.major}.{card.minor}"
+    reason = triton_unavailable_reason()
+    slower = f"do not run, PyTorch's own are used: {reason}"
+    yield "kernels", "ours, in Triton, run" if reason is None else slower
 
 
-def check_triton_kernels() -> tuple[bool, str | None]:
-    """Whether our Triton kernels run on the GPU, and why not."""
+def triton_unavailable_reason() -> str | None:
+    """Why our Triton kernels do not run on the GPU; None if they do."""
     from ncarl.core.cuda import load_triton_kernels
 
     # The reason is only logged.
     with capture_logs(logging.INFO) as lines:
-        runs = load_triton_kernels() is not None
-    return runs, None if runs else (lines[0] if lines else "they give wrong results")
+        if load_triton_kernels() is not None:
+            return None
+    return lines[0] if lines else "they give wrong results"
 
 
 def nvidia_driver_version() -> str | None:
@@ -312,31 +316,28 @@ def capture_logs(level: int = logging.WARNING) -> Iterator[list[str]]:
         logger.setLevel(old_level)
 
 
-def inspect_engine(name: str, available: int) -> dict[str, Any]:
-    """The engine that a name selects, given the free bytes of the host."""
-    engine = {
-        "name": name,
-        "description": None,  # if no engine runs
-        "note": None,  # why it is not the engine of that name: warnings and errors
-        "largest_kernel": None,  # columns of the largest kernel that fits
-    }
+def engine_fields(name: str) -> Fields:
+    """The engine that a name selects, and the largest kernel it has memory for."""
     if name == "dask":  # without starting a cluster
-        if importlib.util.find_spec("distributed") is None:
-            return engine | {"note": "not installed: pip install 'ncarl[dask]'"}
-        version = importlib.metadata.version("distributed")
-        workers = "the workers of the current client, or threads here"
-        return engine | {"description": f"dask {version}: {workers}"}
+        try:
+            version = importlib.metadata.version("distributed")
+            workers = "the workers of the current client, or threads here"
+            yield name, f"dask {version}: {workers}"
+        except importlib.metadata.PackageNotFoundError:
+            yield name, "not installed: pip install 'ncarl[dask]'"
+        return
     with warnings.catch_warnings(record=True) as caught, capture_logs() as lines:
         warnings.simplefilter("always")
         try:
-            picked = pick_engine(name)
-            description = "; ".join([picked.describe(), *lines])
-            largest = estimate_largest_kernel(picked, available)
+            engine = pick_engine(name)
+            description = "; ".join([engine.describe(), *lines])
+            largest = estimate_largest_kernel(engine, host_memory()[0])
         except Exception as error:  # drivers and cards fail in many ways
-            return engine | {"note": first_line(error)}
-    note = "; ".join(relevant_warnings(caught)) or None
-    found = {"description": description, "note": note, "largest_kernel": largest}
-    return engine | found
+            description, largest = first_line(error), None
+    yield name, "; ".join(relevant_warnings(caught)) or description
+    if largest is not None:
+        columns = round(largest, -2) or largest
+        yield "", f"memory for a kernel of about {columns:,} columns"
 
 
 def estimate_largest_kernel(engine: Engine, available: int) -> int | None:
@@ -364,154 +365,86 @@ def make_problem() -> tuple[Array, Array]:
     return truth, rng.random(truth.shape) < shares
 
 
-def run_self_test(*, full: bool = False) -> list[dict[str, Any]]:
+def run_self_test(full: bool) -> Iterator[tuple[str, str, str]]:
     """Test the threads, PyTorch on a GPU and, if ``full``, PyTorch on the CPU."""
-    threads, reference = run_engine_test(None)
-    tests = [threads]
+    reference = yield from run_engine_test("threads", None)
     reason = gpu_unavailable_reason()
     if reason is None:
-        tests.append(run_engine_test("cuda", reference)[0])
+        yield from run_engine_test("torch (cuda)", reference)
     else:
-        tests.append(UNTESTED | {"engine": "torch (cuda)", "skip_reason": reason})
-    if importlib.util.find_spec("torch") is not None:
-        if full:
-            tests.append(run_engine_test("cpu", reference)[0])
-        elif reason is not None:
-            slow = "PyTorch loads slowly; ncarl doctor --full tests it"
-            tests.append(UNTESTED | {"engine": "torch (cpu)", "skip_reason": slow})
-    return tests
+        yield "skipped", "torch (cuda)", reason
+    if importlib.util.find_spec("torch") is None:
+        return
+    if full:
+        yield from run_engine_test("torch (cpu)", reference)
+    elif reason is not None:
+        slow = "PyTorch loads slowly; ncarl doctor --full tests it"
+        yield "skipped", "torch (cpu)", slow
 
 
 def run_engine_test(
-    device: str | None, reference: Array | None = None
-) -> tuple[dict[str, Any], Array | None]:
-    """Test PyTorch on a device, or the threads if that is None.
+    name: str, reference: Array | None
+) -> Generator[tuple[str, str, str], None, Array | None]:
+    """Yield the checks of an engine, and return the matrix as it completed it.
 
-    Returns what the report holds and the completed matrix, which is compared with
-    ``reference``.
+    Parameters
+    ----------
+    name : str
+        "threads", or "torch" and a device in parentheses.
+    reference : array or None
+        The matrix as another engine completed it.
     """
-    test = UNTESTED | {"engine": "threads" if device is None else f"torch ({device})"}
+
+    def check(passed: Any, detail: str) -> tuple[str, str, str]:
+        return "OK" if passed else "FAILED", name, detail
+
     truth, hidden = make_problem()
     start = time.perf_counter()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            engine = _make_engine(device)
+            engine = _make_engine(name)
             estimator = NCARL(alpha=1.0, max_iter=STEPS, tol=0.0, engine=engine)
             filled = estimator.fit_transform(np.where(hidden, np.nan, truth))
     except Exception as error:  # whatever it is, it belongs in the report
-        failure = f"{type(error).__name__}: {first_line(error)}"
-        return test | {"checks": [{"passed": False, "detail": failure}]}, None
+        yield check(False, f"{type(error).__name__}: {first_line(error)}")
+        return None
+    seconds = time.perf_counter() - start
     off = np.linalg.norm((filled - truth)[hidden]) / np.linalg.norm(truth[hidden])
-    kept = filled[~hidden].tobytes() == truth[~hidden].tobytes()
     limit = f"(must be below {MAX_ERROR:g})"
-    checks = [
-        (off < MAX_ERROR, f"error {off:.1e} on hidden entries {limit}"),  # NaN is not
-        (kept, f"observed entries {'kept bit for bit' if kept else 'changed'}"),
-    ]
+    # NaN is not below anything.
+    yield check(off < MAX_ERROR, f"error {off:.1e} on hidden entries {limit}")
+    kept = filled[~hidden].tobytes() == truth[~hidden].tobytes()
+    yield check(kept, f"observed entries {'kept bit for bit' if kept else 'changed'}")
     if reference is not None:
-        gap = np.abs(filled - reference).max() / np.abs(reference).max()
+        off = np.abs(filled - reference).max() / np.abs(reference).max()
         limit = f"(must be below {MAX_DISAGREEMENT:g})"
-        detail = f"agrees with threads to {gap:.1e} {limit}"
-        checks.append((gap < MAX_DISAGREEMENT, detail))
-    checks += [(True, f"but warned: {line}") for line in relevant_warnings(caught)]
+        yield check(off < MAX_DISAGREEMENT, f"agrees with threads to {off:.1e} {limit}")
+    for line in relevant_warnings(caught):
+        yield check(True, f"but warned: {line}")
     parts = [v for k, v in estimator.history_.items() if k.startswith("seconds_")]
     # Without the first step, in which code is compiled.
-    step_seconds = float(np.median(np.sum(parts, axis=0)[1:]))
-    return test | {
-        "checks": [{"passed": bool(ok), "detail": detail} for ok, detail in checks],
-        "step_seconds": step_seconds,
-        "seconds": time.perf_counter() - start,
-    }, filled
+    step = float(np.median(np.sum(parts, axis=0)[1:]))
+    yield "", name, f"{step * 1e3:.1f} ms a step, {seconds:.1f} s in all"
+    return filled
 
 
-def _make_engine(device: str | None) -> Engine:
-    if device is None:
+def _make_engine(name: str) -> Engine:
+    if name == "threads":
         return Threads()
     from ncarl.engines.torch import Torch
 
-    return Torch(device=device)
+    return Torch(device=name.removeprefix("torch (").removesuffix(")"))
 
 
-def report_sections(report: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
-    """Names and texts of the report by section, without the self-test."""
-    versions = list(report["versions"].items())
-    for package in report["packages"]:
-        note = f" ({package['note']})" if package["note"] else ""
-        version = package["version"] or "not installed"
-        versions.append((package["name"], f"{version}{note}"))
-    return {
-        "Versions": versions,
-        "Machine": list(_host_rows(report["host"])),
-        "GPU": list(_gpu_rows(report["gpu"])),
-        "Engines": list(_engine_rows(report["engines"])),
-    }
-
-
-def _host_rows(host: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "cores", str(host["cores"])
-    yield "memory", _format_memory(host["memory_available"], host["memory_total"])
-    for blas in host["blas"]:
-        count = blas["threads"]
-        threads = f"{count} thread{'s' if count != 1 else ''}"
-        yield (
-            "BLAS",
-            f"{blas['name']} {blas['version'] or '(version unknown)'}, {threads}",
-        )
-
-
-def _format_memory(free: int, total: int) -> str:
-    return f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free"
-
-
-def _gpu_rows(gpu: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    if gpu["unavailable_reason"] is not None:
-        yield "not used", gpu["unavailable_reason"]
-    else:
-        more = f" (the first of {gpu['devices']})" if gpu["devices"] > 1 else ""
-        yield "name", f"{gpu['name']}{more}"
-        yield "memory", _format_memory(gpu["memory_free"], gpu["memory_total"])
-        yield "capability", gpu["compute_capability"]
-        reason = gpu["kernels_unavailable_reason"]
-        slower = f"do not run, PyTorch's own are used: {reason}"
-        yield "kernels", "ours, in Triton, run" if gpu["kernels"] else slower
-    if gpu["driver"] is not None:
-        yield "driver", gpu["driver"]
-    for line in gpu["warnings"]:
-        yield "warning", line
-
-
-def _engine_rows(engines: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    for engine in engines:
-        yield engine["name"], engine["note"] or engine["description"]
-        largest = engine["largest_kernel"]
-        if largest is not None:
-            columns = round(largest, -2) or largest
-            yield "", f"memory for a kernel of about {columns:,} columns"
-
-
-def self_test_rows(tests: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """One row a check, and the time of a step."""
-    for test in tests:
-        if test["skip_reason"] is not None:
-            yield "skipped", test["engine"], test["skip_reason"]
-        for check in test["checks"]:
-            yield "OK" if check["passed"] else "FAILED", test["engine"], check["detail"]
-        if test["step_seconds"] is not None:
-            step = f"{test['step_seconds'] * 1e3:.1f} ms a step"
-            yield "", test["engine"], f"{step}, {test['seconds']:.1f} s in all"
-
-
-def build_doctor_page(report: dict[str, Any]) -> Page:
+def build_doctor_page(report: DoctorReport) -> Page:
     """The page of a report."""
     lead = (
         "All is well: every engine that can be used here gives the right answer."
-        if report["ok"]
+        if report.ok
         else "A self-test FAILED: do not trust what is computed here before it passes."
     )
     page = Page("ncarl doctor", lead)
-    for title, rows in report_sections(report).items():
-        page.heading(title).facts(merge_fields(rows))
-    return page.heading("Self-test").table(
-        TEST_HEADS, self_test_rows(report["self_test"]), prose=True
-    )
+    for title, fields in report.sections.items():
+        page.heading(title).facts(merge_fields(fields))
+    return page.heading("Self-test").table(TEST_HEADS, report.self_test, prose=True)
