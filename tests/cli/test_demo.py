@@ -69,11 +69,11 @@ def case():
     truth = np.array([[1.0, 1000.0], [2.0, 3000.0], [3.0, 5000.0], [4.0, 7000.0]])
     hidden = np.zeros((4, 2), dtype=bool)
     hidden[0, 0] = hidden[3, 1] = True
-    return demo.DemoCase("t", "t", truth, hidden, ["a", "b"])
+    return demo.DemoCase("t", "a <table>", truth, hidden, ["a", "b"])
 
 
-def test_errors_count_hidden_entries_in_units_of_their_columns(case):
-    # Spreads of the seen entries: 2, 3, 4 and 1000, 3000, 5000.
+def test_errors_are_in_units_of_the_columns(case):
+    # Standard deviations of the observed entries: 2, 3, 4 and 1000, 3000, 5000.
     a, b = np.std([2, 3, 4]), np.std([1000, 3000, 5000])
     wrong_where_seen = np.where(case.hidden, case.truth, 1e9)
     assert demo.hidden_rmse(case, wrong_where_seen) == 0.0
@@ -82,7 +82,7 @@ def test_errors_count_hidden_entries_in_units_of_their_columns(case):
     assert demo.hidden_rmse(case, off) == pytest.approx(expected)
 
 
-def test_yardsticks_see_no_hidden_entry(case):
+def test_baselines_see_no_hidden_entry(case):
     changed = np.where(case.hidden, -77.0, case.truth)
     other = demo.DemoCase("t", "t", changed, case.hidden, ["a", "b"])
     for fill in (demo.mean_fill, demo.two_way_fill):
@@ -95,6 +95,30 @@ def test_the_table_does_not_depend_on_the_size_of_the_photo():
     np.testing.assert_array_equal(quick[2].hidden, full[2].hidden)
     assert full[0].truth.shape == (213, 320) and full[1].hidden.sum() == 50 * 50
     assert not np.array_equal(full[0].hidden, demo.make_cases(False, 2)[0].hidden)
+
+
+def test_every_file_is_printed_and_shown(ncarl, case, tmp_path, monkeypatch):
+    X, hidden = np.random.default_rng(0).random((12, 4)), np.zeros((12, 4), dtype=bool)
+    hidden[::3, 0] = True
+    table = demo.DemoCase("t", "a <table>", X, hidden, list("abcd"))
+    photo = demo.DemoCase("p", "photo", X, hidden)
+    monkeypatch.setattr(demo, "make_cases", lambda quick, seed: [table, photo])
+    build = demo.build_estimator
+    monkeypatch.setattr(
+        demo, "build_estimator", lambda *a, **k: build(*a, **k).set_params(max_iter=2)
+    )
+    out, page = tmp_path / "new" / "out", tmp_path / "page.html"
+    said = ncarl("demo", "--out", out, "--report", page).stdout
+    files = {path.name for path in out.iterdir()}
+    assert files == {
+        "t-intervals.png", "t-correlation.png", "p.png", "p-correlation.png",
+        "convergence.png", "results.json",
+    }  # fmt: skip
+    assert all(f"  {name}\n" in said for name in files)
+    assert "* not converged within the allowed steps" in said
+    html = page.read_text(encoding="utf-8")
+    assert html.count("data:image/png;base64,") == 5
+    assert "a &lt;table&gt;: learned correlation of its" in html
 
 
 def test_gaps_of_a_picture_have_a_color_of_their_own(tmp_path):
@@ -125,24 +149,17 @@ def test_convergence_shows_every_finite_step():
 
 
 def test_a_map_names_columns_while_they_can_be_read():
-    S = np.eye(3)
-    ax = similarity_map(S, title="t", names=["x", "y", "z"]).axes[0]
+    ax = similarity_map(np.eye(3), title="t", names=["x", "y", "z"]).axes[0]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["x", "y", "z"]
     many = similarity_map(np.eye(50), title="t", names=["n"] * 50, axis="column")
     assert many.axes[0].get_xlabel() == "column"
 
 
-def test_a_map_with_two_signs_is_white_at_zero():
-    image = (
-        similarity_map(np.array([[1.0, -0.5], [-0.5, 1.0]]), title="t").axes[0].images
-    )
-    assert image[0].get_clim() == (-1.0, 1.0)
-
-
-def test_a_map_without_signs_ends_where_it_is_told():
-    S = np.array([[1.0, 0.2], [0.2, 1.0]])
+@pytest.mark.parametrize(("entry", "limits"), [(-0.5, (-1, 1)), (0.2, (0, 1))])
+def test_a_map_with_two_signs_is_white_at_zero(entry, limits):
+    S = np.array([[1.0, entry], [entry, 1.0]])
     image = similarity_map(S, title="t", vmax=1.0).axes[0].images[0]
-    assert image.get_clim() == (0.0, 1.0)
+    assert image.get_clim() == limits
 
 
 def test_error_bars_show_every_entry_and_count_misses():

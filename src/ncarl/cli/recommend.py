@@ -211,44 +211,34 @@ def recommend(
     items with the highest predicted ratings, with an interval for the rating. Save the
     model with --save-model: with --model answers come at once.
     """
-    users = user or []
-    has_users = bool(users) or new_user is not None or all_users
+    has_users = bool(user) or new_user is not None or all_users
     if (source is None) == (model is None):
         raise ValueError(
             "give RATINGS, a file of ratings, or --model, a recommender that "
             "--save-model wrote" + ("" if source is None else "; not both")
         )
-    if model is not None:
-        _reject(
-            {
-                "--columns": columns is not None,
-                "--delimiter": delimiter is not None,
-                "--duplicates": duplicates != "error" and new_user is None,
-                "--engine": engine != "auto",
-            },
-            "is for RATINGS, and --model needs none",
-        )
-    if not has_users:
-        _reject(
-            {
-                "--uncertainty-penalty": uncertainty_penalty > 0.0,
-                "--popularity": popularity > 0.0,
-                "--include-seen": include_seen,
-                "--level": level is not None,
-            },
-            "is for lists; say for whom: --user ID, --new-user PATH or --all-users",
-        )
-    if all_users:
-        _reject(
-            {
-                "--user": bool(users),
-                "--new-user": new_user is not None,
-                "--similar-to": similar_to is not None,
-            },
-            "and --all-users do not go together; give one of them",
-        )
-        if out is None and report is None:
-            raise ValueError("--all-users makes many lists; say where to with --out")
+    loaded, alone = model is not None, not has_users
+    of_ratings = "is for RATINGS, and --model needs none"
+    of_lists = "is for lists; say for whom: --user ID, --new-user PATH or --all-users"
+    of_all = "and --all-users do not go together; give one of them"
+    again = duplicates != "error" and new_user is None
+    for flag, is_misused, reason in (
+        ("--columns", loaded and columns is not None, of_ratings),
+        ("--delimiter", loaded and delimiter is not None, of_ratings),
+        ("--duplicates", loaded and again, of_ratings),
+        ("--engine", loaded and engine != "auto", of_ratings),
+        ("--uncertainty-penalty", alone and uncertainty_penalty > 0.0, of_lists),
+        ("--popularity", alone and popularity > 0.0, of_lists),
+        ("--include-seen", alone and include_seen, of_lists),
+        ("--level", alone and level is not None, of_lists),
+        ("--user", all_users and user, of_all),
+        ("--new-user", all_users and new_user is not None, of_all),
+        ("--similar-to", all_users and similar_to is not None, of_all),
+    ):
+        if is_misused:
+            raise ValueError(f"{flag} {reason}")
+    if all_users and out is None and report is None:
+        raise ValueError("--all-users makes many lists; say where to with --out")
     if has_users and similar_to is not None and out is not None:
         raise ValueError("--out holds one kind of list; give --similar-to on its own")
     if not has_users and similar_to is None and (save_model is None or out is not None):
@@ -256,9 +246,10 @@ def recommend(
             "say for whom: --user ID, --new-user PATH or --all-users; --similar-to "
             "ITEM shows similar items, --save-model PATH keeps the model for later"
         )
-    if explain and not (users or new_user):
+    if explain and not (user or new_user):
         raise ValueError("--explain explains lists of --user and --new-user")
-    _check_list_format(out)
+    if out is not None:
+        _check_list_format(out)
     given = source or model
     assert given is not None
     check_outputs(
@@ -293,8 +284,8 @@ def recommend(
     def title(item: Any) -> str:
         return names.get(str(item), str(item))
 
-    ids = recommender.users if all_users else [find_user(recommender, u) for u in users]
-    targets = [(one, str(one)) for one in ids]
+    named = [find_user(recommender, text) for text in user or ()]
+    targets = [(one, str(one)) for one in (recommender.users if all_users else named)]
     if new_user is not None:
         if duplicates != "error":
             recommender.duplicates = duplicates
@@ -363,17 +354,8 @@ class UserRecommendations:
     reasons: Sequence[Explanation]  # empty without --explain
 
 
-def _reject(options: dict[str, bool], reason: str) -> None:
-    """Raise for the first option that was given and has no effect here."""
-    for flag, is_given in options.items():
-        if is_given:
-            raise ValueError(f"{flag} {reason}")
-
-
-def _check_list_format(path: Path | None) -> None:
+def _check_list_format(path: Path) -> None:
     """Raise if a list cannot be written in the format of the file."""
-    if path is None:
-        return
     try:
         kind = detect_format(path)
     except ValueError:  # its message names the formats of matrices, too
@@ -701,15 +683,15 @@ def _output_table(
     taken = {"1", "2", "3", "rank", "title", *RESERVED_COLUMNS}
     if user == item or not {user, item}.isdisjoint(taken):
         user, item = "user", "item"  # no header, or names that would be ambiguous
-    named = ["title"] if titles else []
 
     def item_cells(item: Any) -> list[Any]:
         name = to_printable(titles.get(str(item), str(item)))
         return [item, name] if titles else [item]
 
+    items = [item, "title"] if titles else [item]
     if similar is not None:
         rows = [[*item_cells(r.item), r.similarity, r.n_ratings] for r in similar]
-        return [item, *named, "similarity", "n_ratings"], rows
+        return [*items, "similarity", "n_ratings"], rows
     ends = [] if level is None else ["low", "high"]
     numbers = ["predicted", *ends, "n_ratings"]
     rows = [
@@ -717,7 +699,7 @@ def _output_table(
         for found in lists
         for rank, row in enumerate(found.rows, 1)
     ]
-    return [user, "rank", item, *named, *numbers], rows
+    return [user, "rank", *items, *numbers], rows
 
 
 def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:

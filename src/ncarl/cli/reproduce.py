@@ -164,26 +164,22 @@ def load_plans(
 
 @contextlib.contextmanager
 def show_progress() -> Iterator[ProgressCallback]:
-    """A callback that shows the progress of studies: a live table, or lines."""
-    if not is_interactive():
-        yield _LogProgress()
-        return
-    with Live(console=Console(), refresh_per_second=4, transient=True) as live:
-        yield lambda progress: live.update(progress_table(progress))
+    """A callback that shows the progress of studies: a live table, or lines in a log."""
+    last_printed = time.monotonic()
 
-
-class _LogProgress:
-    """Prints a line of progress from time to time, for logs."""
-
-    def __init__(self) -> None:
-        self.last_printed = time.monotonic()
-
-    def __call__(self, progress: RunProgress) -> None:
-        if time.monotonic() - self.last_printed >= LOG_INTERVAL:
-            self.last_printed = time.monotonic()
+    def log(progress: RunProgress) -> None:
+        nonlocal last_printed
+        if time.monotonic() - last_printed >= LOG_INTERVAL:
+            last_printed = time.monotonic()
             finished = sum(sum(s.values()) for s in progress.statuses.values())
             total = sum(progress.totals.values())
             print(f"{finished} of {total} fits are finished", flush=True)
+
+    if not is_interactive():
+        yield log
+        return
+    with Live(console=Console(), refresh_per_second=4, transient=True) as live:
+        yield lambda progress: live.update(progress_table(progress))
 
 
 def progress_table(progress: RunProgress) -> Table:
