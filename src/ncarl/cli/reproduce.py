@@ -164,7 +164,7 @@ def load_plans(
 
 @contextlib.contextmanager
 def show_progress() -> Iterator[ProgressCallback]:
-    """A callback that shows the progress of studies: a live table, or lines in a log."""
+    """A callback that shows the progress of studies: a live table, or log lines."""
     last_printed = time.monotonic()
 
     def log(progress: RunProgress) -> None:
