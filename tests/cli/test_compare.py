@@ -254,4 +254,4 @@ def test_the_command_says_all_that_was_said_here(found):
 def test_without_advice_there_is_no_command(found):
     nothing = replace(found, recommendation=recommend_method([], by_column=False))
     assert next_command(Path("a.csv"), ReadOptions(), nothing, "auto") is None
-    assert footnote(nothing).startswith("Errors are root mean squares")
+    assert footnote(nothing).startswith("Errors are root mean squared errors")

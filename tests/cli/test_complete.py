@@ -189,7 +189,7 @@ def test_columns_of_unlike_spread_are_scaled(ncarl, tmp_path, rng):
     result = ncarl(
         "complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv", *options
     )
-    assert "none (as asked)" in result.stdout
+    assert "none (as requested)" in result.stdout
 
 
 @pytest.mark.parametrize("rows", [15, 40])
@@ -394,8 +394,10 @@ def test_empty_rows_and_columns_are_filled_and_named(ncarl, csv, tmp_path):
     lines.insert(3, "nobody,NA,NA,NA,NA,NA,NA")
     csv.write_text("\n".join(lines))
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *FAST)
-    assert "columns with nothing observed, filled by the center: ghost" in result.stdout
-    assert "rows with nothing observed, filled by the center: 3" in result.stdout
+    assert (
+        "columns with nothing observed, imputed by the center: ghost" in result.stdout
+    )
+    assert "rows with nothing observed, imputed by the center: 3" in result.stdout
     assert np.isfinite([float(row[6]) for row in cells(tmp_path / "out.csv")[1:]]).all()
 
 

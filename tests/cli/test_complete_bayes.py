@@ -15,7 +15,6 @@ from ncarl.cli.complete_run import (
     mean_missing_std,
     missing_mask,
 )
-from ncarl.cli.models import OutputOptions
 from ncarl.estimators.bayesian import BayesianNCARL
 
 
@@ -53,7 +52,7 @@ def test_it_is_the_default_and_says_what_it_did(ncarl, csv, tmp_path, gappy):
     )
     missing = int(np.isnan(gappy).sum())
     assert f"method    bayes: {describe_bayesian_model(est)}" in result.stdout
-    assert f"filled    {missing} entries, mean standard deviation " in result.stdout
+    assert f"imputed   {missing} entries, mean standard deviation " in result.stdout
     assert f"noise     {describe_noise(est, '')}" in result.stdout
     alone = [f"{e:.3g} by {side}" for side, e in est.side_errors_.items()]
     words = f"{est.held_out_error_:.3g} ({' and '.join(alone)} alone)"
@@ -107,7 +106,7 @@ def test_errors_of_columns_of_unlike_units_are_in_their_standard_deviations(
     said = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv").stdout
     assert "columns (standard deviations of columns differ by a factor of" in said
     lines = {line[:10].strip(): line[10:] for line in said.splitlines()}
-    for name in ("filled", "noise", "error"):
+    for name in ("imputed", "noise", "error"):
         assert "of a column's standard deviation" in lines[name]
     assert 0.0 < float(lines["error"].split()[0]) < 2.0
     assert 0.0 < float(lines["noise"].split()[0]) < 2.0
@@ -131,10 +130,10 @@ def test_ends_of_intervals_keep_observed_cells(ncarl, csv, tmp_path, gappy):
     ends = BayesianNCARL(scale=None).fit(X).predict_interval(X, level=0.9)
     np.testing.assert_allclose(lower[gaps], ends[0][gaps], rtol=1e-8)
     np.testing.assert_allclose(upper[gaps], ends[1][gaps], rtol=1e-8)
-    assert "l.csv (lower ends of 90% intervals)" in said
+    assert "l.csv (lower bounds of 90% intervals)" in said
     options = ("--upper", one, "--level", 0.5, "--overwrite")
     said = ncarl("complete", csv, "-o", out, *options).stdout
-    assert "one.csv (upper ends of 50% intervals)" in said and "lower" not in said
+    assert "one.csv (upper bounds of 50% intervals)" in said and "lower" not in said
     assert (numbers(one)[gaps] <= upper[gaps]).all()
     assert (numbers(one)[gaps] < upper[gaps]).any()
 
@@ -181,9 +180,9 @@ def test_draws_are_tables_that_agree_where_something_was_seen(
 
 
 def test_draws_that_fill_the_memory_are_refused():
-    check_imputations_size((100, 100), OutputOptions("o", n_imputations=1000))
+    check_imputations_size((100, 100), 1000)
     with pytest.raises(ValueError, match=r"--imputations 200000 .* 16 GB"):
-        check_imputations_size((100, 100), OutputOptions("o", n_imputations=200_000))
+        check_imputations_size((100, 100), 200_000)
 
 
 @pytest.mark.usefixtures("no_fit")

@@ -238,7 +238,7 @@ class TestDecimalCommas:
         quiet = ncarl("complete", source, "-o", out, "--quiet")
         assert quiet.stderr.startswith("warning: columns that look like numbers")
         said = ncarl("complete", source, "-o", out, "--overwrite").stdout
-        assert "kept, not used: name, x, y (1 gap left in them)" in said
+        assert "kept, not used: name, x, y (1 missing in them)" in said
 
     def test_stay_in_one_notation_through_a_run(self, ncarl, tmp_path):
         source, out = tmp_path / "in.csv", tmp_path / "out.csv"
@@ -328,4 +328,4 @@ def test_gaps_left_in_labels_of_parquet_are_counted(ncarl, tmp_path):
     options = ("--label", "kept", "--method", "bias")
     said = ncarl("complete", tmp_path / "in.parquet", "-o", tmp_path / "o.parquet",
                  *options).stdout  # fmt: skip
-    assert "w, kept (3 gaps left in them)" in " ".join(said.split())
+    assert "w, kept (3 missing in them)" in " ".join(said.split())

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import ncarl as package
 from ncarl.cli.complete_run import ProgressRows
-from ncarl.cli.models import ModelOptions, open_engine
+from ncarl.cli.models import open_engine
 from ncarl.cli.options import parse_columns
 from ncarl.io import RowSource, open_rows
 from ncarl.io.numpy import _NpySink
@@ -196,7 +196,7 @@ def test_the_scaling_is_that_of_a_table_in_memory(ncarl, tmp_path, rng, method):
         one, two = ncarl(*command, *options), ncarl(*command, *options, "--stream")
         assert line(two.stdout, "scale") == line(one.stdout, "scale")
     said = ncarl(*command, *options, "--stream", "--scale", "columns").stdout
-    assert line(said, "scale") == "columns (as asked)"
+    assert line(said, "scale") == "columns (as requested)"
 
 
 def test_columns_can_be_picked_and_text_leads_there(ncarl, fails, csv, tmp_path):
@@ -412,8 +412,8 @@ def test_empty_rows_and_columns_are_named(ncarl, tmp_path, gappy):
     write(tmp_path / "in.csv", gappy)
     options = (*PAPER, "--stream")
     said = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "o.npy", *options)
-    assert "columns with nothing observed, filled by the center: d" in said.stdout
-    assert "rows with nothing observed, filled by the center: 8" in said.stdout
+    assert "columns with nothing observed, imputed by the center: d" in said.stdout
+    assert "rows with nothing observed, imputed by the center: 8" in said.stdout
     assert np.isfinite(np.load(tmp_path / "o.npy")).all()
 
 
@@ -425,7 +425,7 @@ def test_a_warning_is_one_line_and_quiet_is_quiet(ncarl, plain, tmp_path):
 
 
 def test_bars_show_the_fit_and_the_writing(ncarl, plain, tmp_path, monkeypatch):
-    monkeypatch.setattr("ncarl.cli.complete.is_interactive", lambda: True)
+    monkeypatch.setattr("ncarl.cli.complete.is_interactive", lambda quiet: True)
     options = (*PAPER, "--stream")
     result = ncarl("complete", plain, "-o", tmp_path / "o.npy", *options)
     assert "NCARL" in result.stderr and "6/6" in result.stderr
@@ -446,7 +446,7 @@ def test_reading_moves_the_bar_from_nothing_to_all(heights):
 def test_dask_works_where_its_configuration_says(monkeypatch):
     dask = pytest.importorskip("dask")
     pytest.importorskip("distributed")
-    options, made = ModelOptions(engine="dask"), []
+    options, made = "dask", []
 
     class Fake:
         """Stands in for the engine."""
@@ -476,7 +476,7 @@ def test_dask_works_where_its_configuration_says(monkeypatch):
 
     with pytest.raises(ConnectionError, match="dask: all gone"), open_engine(options):
         raise LostWorkersError("all gone")
-    with open_engine(ModelOptions()) as engine:
+    with open_engine("auto") as engine:
         assert engine == "auto"
 
 

@@ -16,10 +16,10 @@ from ncarl import __version__
 #: The commands in the order of the help, each with the first sentence of its own help,
 #: so that ``ncarl --help`` need not import the modules of the commands.
 COMMANDS = {
-    "complete": "Fill the missing entries of a table, and leave the others as they "
-    "are.",
-    "evaluate": "Find out how far the filled values of a table can be trusted.",
-    "compare": "Find out which method fills the missing entries of a table best.",
+    "complete": "Impute the missing entries of a table, and keep the observed ones as "
+    "they are.",
+    "evaluate": "Measure how accurate the imputed values of a table are.",
+    "compare": "Find the method that imputes the missing entries of a table best.",
     "recommend": "Recommend items to users, and say why.",
     "inpaint": "Fill in the missing pixels of a picture: scratches, text, dead pixels, "
     "holes.",

@@ -131,6 +131,7 @@ def check_outputs(
     *,
     overwrite: bool,
     inputs: Mapping[str, Path | None] | None = None,
+    folders: Collection[str] = (),
 ) -> None:
     """Raise before the work if a file cannot, or must not, be written.
 
@@ -144,6 +145,8 @@ def check_outputs(
         Whether existing files may be replaced.
     inputs : mapping of str to Path or None, optional
         Further inputs, which are never replaced.
+    folders : collection of str
+        Options whose targets are folders, such as Zarr arrays.
     """
     taken: dict[Path, str] = {}
     for flag, target in targets.items():
@@ -156,7 +159,7 @@ def check_outputs(
             )
         taken[place] = flag
         _check_folder(flag, place.parent)
-        if target.is_dir():
+        if target.is_dir() and flag not in folders:
             raise ValueError(f"{flag} {str(target)!r} is a folder; name a file in it")
         for name, path in (inputs or {}).items():
             if path is not None and is_same_file(path, target):
@@ -203,7 +206,7 @@ def check_report_path(path: Path | None, source: Path | None = None) -> None:
     """
     if path is None:
         return
-    check_suffix("--report", path, ".html", ".htm")
+    check_suffix("--report", path, ".html")
     if path.exists() and not path.is_dir():
         from ncarl.html import GENERATOR
 
