@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -138,8 +138,7 @@ class DemoCase:
         return np.nanstd(self.observed_matrix, axis=0) if self.is_table else np.ones(n)
 
 
-@dataclass(frozen=True)
-class DemoFit:
+class DemoFit(NamedTuple):
     """The fit of one method to a case."""
 
     estimator: Any
@@ -298,25 +297,21 @@ def _save_figures(results: Sequence[DemoResult], folder: Path) -> dict[Path, str
     captions = {}
     for result in results:
         case = result.case
-        path, side = (
-            folder / case.name,
-            "rows" if result.bayes.transposed_ else "columns",
-        )
         if case.is_table:
-            saved = save_figure(_draw_intervals(result), f"{path}-intervals.png")
-            captions[saved] = "imputed values of hidden cells against the truth"
+            figure, name = _draw_intervals(result), f"{case.name}-intervals.png"
+            caption = "imputed values of hidden cells against the truth"
         else:
-            saved = save_figure(_draw_picture(result), f"{path}.png")
-            captions[saved] = "before, after, and the truth"
-        captions[saved] = f"{case.title}: {captions[saved]}."
-        saved = save_figure(_draw_correlation(result), f"{path}-correlation.png")
-        captions[saved] = f"{case.title}: learned correlation of its {side}."
+            figure, name = _draw_picture(result), f"{case.name}.png"
+            caption = "before, after, and the truth"
+        captions[save_figure(figure, folder / name)] = f"{case.title}: {caption}."
+        path = folder / f"{case.name}-correlation.png"
+        side = "rows" if result.bayes.transposed_ else "columns"
+        caption = f"{case.title}: learned correlation of its {side}."
+        captions[save_figure(_draw_correlation(result), path)] = caption
     curves = {result.case.title: result.bayes.history_["change"] for result in results}
-    figure = convergence(
-        curves,
-        label="gain in log evidence per observed entry",
-        title="Steps of bayes, up to the least error on held-out entries",
-    )
+    label = "gain in log evidence per observed entry"
+    title = "Steps of bayes, up to the least error on held-out entries"
+    figure = convergence(curves, label=label, title=title)
     saved = save_figure(figure, folder / "convergence.png")
     return captions | {saved: "Convergence: what each step gained."}
 

@@ -387,12 +387,7 @@ def run_engine_test(
 ) -> Generator[tuple[str, str, str], None, Array | None]:
     """Yield the checks of an engine, and return the matrix as it completed it.
 
-    Parameters
-    ----------
-    name : str
-        "threads", or "torch" and a device in parentheses.
-    reference : array or None
-        The matrix as another engine completed it.
+    It is compared with ``reference``, the matrix as another engine completed it.
     """
 
     def check(passed: Any, detail: str) -> tuple[str, str, str]:

@@ -39,6 +39,7 @@ from ncarl.cli.options import (
     OverwriteOption,
     QuietOption,
     ReportOption,
+    option,
 )
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
@@ -50,9 +51,9 @@ from ncarl.metrics import SSIM_WINDOW, psnr, ssim
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-mask_option = partial(typer.Option, rich_help_panel="Missing pixels (one of these)")
-method_option = partial(typer.Option, rich_help_panel="Method")
-output_option = partial(typer.Option, rich_help_panel=OUTPUT_PANEL)
+mask_option = partial(option, "Missing pixels (one of these)")
+method_option = partial(option, "Method")
+output_option = partial(option, OUTPUT_PANEL)
 EXAMPLES = (
     "ncarl inpaint photo.png --mask scratches.png -o repaired.png",
     "ncarl inpaint photo.png --mask-color '#ff00ff' -o repaired.png",
@@ -123,61 +124,58 @@ def inpaint(
     mask: Annotated[
         Path | None,
         mask_option(
-            metavar="PATH",
-            help="A picture of the same size, light where pixels are missing and dark "
+            "A picture of the same size, light where pixels are missing and dark "
             "where they are observed. Shades count by which half they are in.",
+            metavar="PATH",
         ),
     ] = None,
     mask_color: Annotated[
         str | None,
         mask_option(
-            metavar="COLOR",
-            help="Pixels of this color are missing: '#ff00ff', 'magenta'.",
+            "Pixels of this color are missing: '#ff00ff', 'magenta'.", metavar="COLOR"
         ),
     ] = None,
     missing: Annotated[
         str | None,
         mask_option(
+            "To try it out: hide pixels, and measure the error where they were.",
             metavar="random:SHARE|block:SIDE|text",
-            help="To try it out: hide pixels, and measure the error where they were.",
         ),
     ] = None,
     tolerance: Annotated[
         int,
-        mask_option(min=0, max=255, help="How far a channel may be off --mask-color."),
+        mask_option("How far a channel may be off --mask-color.", min=0, max=255),
     ] = 0,
     method: Annotated[
         Literal["patches", "matrix"],
         method_option(
-            help="patches learns how small patches of the picture look; matrix is the "
+            "patches learns how small patches of the picture look; matrix is the "
             "method of the paper, and less accurate."
         ),
     ] = "patches",
     seed: Annotated[
         int,
-        method_option(min=0, help="Random seed of the learning and of --missing."),
+        method_option("Random seed of the learning and of --missing.", min=0),
     ] = 0,
     max_pixels: Annotated[
         int,
-        method_option(
-            min=1, help="Refuse larger pictures, before they are decompressed."
-        ),
+        method_option("Refuse larger pictures, before they are decompressed.", min=1),
     ] = DEFAULT_MAX_PIXELS,
     target: Annotated[
         Path | None,
         output_option(
+            "The filled picture; PNG and TIFF keep observed pixels bit for bit. "
+            "Not needed with --missing.",
             "-o",
             "--out",
             metavar="OUT",
             show_default=False,
-            help="The filled picture; PNG and TIFF keep observed pixels bit for bit. "
-            "Not needed with --missing.",
         ),
     ] = None,
     before_after: Annotated[
         Path | None,
         output_option(
-            metavar="PATH.png", help="Draw the picture before and after, side by side."
+            "Draw the picture before and after, side by side.", metavar="PATH.png"
         ),
     ] = None,
     report: ReportOption = None,
@@ -231,19 +229,14 @@ def inpaint(
     quality = None if missing is None else _measure_quality(picture.pixels, filled)
 
     height, width = lost.mask.shape
+    count, share = int(lost.mask.sum()), lost.mask.mean()
     upright = ", rotated upright" if picture.exif_rotated else ""
-    filling = f"by {method} in {seconds:.1f} s"
+    notes = [*lost.notes, *_transparency_notes(picture, lost)]
     fields = [
         ("picture", f"{width} x {height}, {MODES[picture.mode][0]}{upright}"),
-        (
-            "missing",
-            f"{lost.mask.sum():,} pixels ({lost.mask.mean():.1%}), {lost.description}",
-        ),
-        *[
-            ("note", note)
-            for note in (*lost.notes, *_transparency_notes(picture, lost))
-        ],
-        ("filled", filling if lost.mask.any() else "nothing was missing"),
+        ("missing", f"{count:,} pixels ({share:.1%}), {lost.description}"),
+        *(("note", note) for note in notes),
+        ("filled", f"by {method} in {seconds:.1f} s" if count else "nothing to fill"),
     ]
     if quality:
         text = f"{', '.join(quality)} (whole picture against the truth)"
@@ -252,8 +245,9 @@ def inpaint(
         _write_picture(target, filled, picture.icc_profile)
         fields.append(("written", str(target)))
         if FORMAT_BY_SUFFIX[target.suffix.lower()] == "JPEG":
-            note = "JPEG changes observed pixels a little; PNG does not"
-            fields.append(("note", note))
+            fields.append(
+                ("note", "JPEG changes observed pixels a little; PNG does not")
+            )
     if before_after is not None or report is not None:
         from ncarl.plots import save_figure
 
@@ -433,15 +427,7 @@ def text_mask(shape: tuple[int, int]) -> Array:
 
 
 def read_picture(path: Path, max_pixels: int) -> PictureFile:
-    """A picture, upright, in a mode that can be filled and written.
-
-    Raises
-    ------
-    BrokenFileError
-        If it is damaged or no picture.
-    ValueError
-        If it is too large, animated, or of a mode that cannot be written unchanged.
-    """
+    """A picture, upright, in a mode that can be filled and written unchanged."""
     with path.open("rb") as stream, _open_image(path, stream) as image:
         count = image.width * image.height
         if count > max_pixels:

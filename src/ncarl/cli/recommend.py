@@ -30,6 +30,7 @@ from ncarl.cli.options import (
     OverwriteOption,
     QuietOption,
     ReportOption,
+    option,
     parse_columns,
     parse_level,
 )
@@ -55,10 +56,10 @@ from ncarl.text import join_names, shorten, to_printable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ratings_option = partial(typer.Option, rich_help_panel="Ratings")
-users_option = partial(typer.Option, rich_help_panel="Users")
-ranking_option = partial(typer.Option, rich_help_panel="Ranking")
-output_option = partial(typer.Option, rich_help_panel=OUTPUT_PANEL)
+ratings_option = partial(option, "Ratings")
+users_option = partial(option, "Users")
+ranking_option = partial(option, "Ranking")
+output_option = partial(option, OUTPUT_PANEL)
 EXAMPLES = (
     "ncarl recommend ratings.csv --user 42 --titles movies.csv --explain",
     "ncarl recommend ratings.csv --save-model movies.ncarl",
@@ -98,106 +99,98 @@ def recommend(
     columns: Annotated[
         str | None,
         ratings_option(
+            "Which columns hold what: names, or positions from 1. "
+            "Without a header the first three do.",
             parser=parse_columns,
             metavar="USER,ITEM,RATING",
             show_default="found by name",
-            help="Which columns hold what: names, or positions from 1. "
-            "Without a header the first three do.",
         ),
     ] = None,
     titles: Annotated[
         Path | None,
-        ratings_option(metavar="PATH", help="Table of item ids and titles to show."),
+        ratings_option("Table of item ids and titles to show.", metavar="PATH"),
     ] = None,
     delimiter: Annotated[
         str | None,
         ratings_option(
-            show_default="detected",
-            help="Delimiter of RATINGS: one character, or 'tab'.",
+            "Delimiter of RATINGS: one character, or 'tab'.", show_default="detected"
         ),
     ] = None,
     duplicates: Annotated[
         Literal["error", "last", "mean"],
-        ratings_option(help="Which rating holds where a user rated an item again."),
+        ratings_option("Which rating holds where a user rated an item again."),
     ] = "error",
     model: Annotated[
         Path | None,
-        ratings_option(
-            metavar="PATH", help="What --save-model wrote, in place of RATINGS."
-        ),
+        ratings_option("What --save-model wrote, in place of RATINGS.", metavar="PATH"),
     ] = None,
     user: Annotated[
         list[str] | None,
-        users_option(
-            "--user", "-u", metavar="ID", help="A user of RATINGS. Repeatable."
-        ),
+        users_option("A user of RATINGS. Repeatable.", "--user", "-u", metavar="ID"),
     ] = None,
     new_user: Annotated[
         Path | None,
         users_option(
-            metavar="PATH",
-            help="A user who is not in RATINGS: a table of items and ratings. Nothing "
+            "A user who is not in RATINGS: a table of items and ratings. Nothing "
             "is fitted again.",
+            metavar="PATH",
         ),
     ] = None,
     all_users: Annotated[
-        bool, users_option("--all-users", help="All users; the lists go to --out.")
+        bool, users_option("All users; the lists go to --out.", "--all-users")
     ] = False,
     similar_to: Annotated[
-        str | None, users_option(metavar="ITEM", help="Show items like this one.")
+        str | None, users_option("Show items like this one.", metavar="ITEM")
     ] = None,
-    n: Annotated[int, ranking_option("-n", min=1, help="Number of items.")] = 10,
+    n: Annotated[int, ranking_option("Number of items.", "-n", min=1)] = 10,
     uncertainty_penalty: Annotated[
         float,
         ranking_option(
-            min=0.0,
-            help="Standard deviations to subtract from a prediction first, so that "
+            "Standard deviations to subtract from a prediction first, so that "
             "uncertain items need higher predictions.",
+            min=0.0,
         ),
     ] = 0.0,
     popularity: Annotated[
         float,
         ranking_option(
+            "Stars to add for ten times as many ratings: 1 or 2 favor popular items.",
             min=0.0,
-            help="Stars to add for ten times as many ratings: 1 or 2 favor popular "
-            "items.",
         ),
     ] = 0.0,
     min_ratings: Annotated[
-        int, ranking_option(min=0, help="Leave out items with fewer ratings.")
+        int, ranking_option("Leave out items with fewer ratings.", min=0)
     ] = 1,
     include_seen: Annotated[
         bool,
-        ranking_option("--include-seen", help="Recommend rated items, too."),
+        ranking_option("Recommend rated items, too.", "--include-seen"),
     ] = False,
     explain: Annotated[
         bool,
-        output_option(
-            "--explain", help="Show which ratings led to each recommendation."
-        ),
+        output_option("Show which ratings led to each recommendation.", "--explain"),
     ] = False,
     level: Annotated[
         float | None,
         output_option(
+            "Nominal coverage of the intervals.",
             parser=parse_level,
             metavar="FLOAT",
             show_default=str(DEFAULT_LEVEL),
-            help="Nominal coverage of the intervals.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         output_option(
+            "Write the lists to a CSV, TSV or Parquet file.",
             "-o",
             "--out",
             metavar="PATH",
-            help="Write the lists to a CSV, TSV or Parquet file.",
         ),
     ] = None,
     save_model: Annotated[
         Path | None,
         output_option(
-            metavar="PATH", help="Save the fitted recommender; it holds the ratings."
+            "Save the fitted recommender; it holds the ratings.", metavar="PATH"
         ),
     ] = None,
     engine: EngineOption = "auto",
@@ -319,16 +312,15 @@ def recommend(
         similar = recommender.similar_items(item, n, min_ratings=min_ratings)
         sections.append(_similar_section(f"Like {title(item)}", similar, title))
 
-    fields = list(_model_fields(recommender, seconds))
     outputs = []
     if out is not None:
-        _write_table(
-            out.resolve(), *_output_table(recommender, lists, similar, names, level)
-        )
+        table = _output_table(recommender, lists, similar, names, level)
+        _write_table(out.resolve(), *table)
         count = f" ({len(lists)} lists)" if len(lists) > 1 else ""
         outputs.append(("written", f"{out}{count}"))
     if save_model is not None:
         outputs.append(("saved", f"{save_model} (for --model, or Recommender.load)"))
+    fields = list(_model_fields(recommender, seconds))
     if not quiet:
         print_fields(fields)
         for section in () if all_users else sections:
@@ -471,18 +463,7 @@ class RatingsFile:
 def read_ratings(
     path: Path, columns: Sequence[str] | None, delimiter: str | None = None
 ) -> RatingsFile:
-    """The ratings in a CSV, TSV or Parquet file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    columns : sequence of str or None
-        The columns of users, items and ratings: names, or positions counted from 1;
-        None finds them by their names.
-    delimiter : str or None
-        Delimiter of a text file; None detects it.
-    """
+    """The ratings in a file; ``columns`` are names, or positions counted from 1."""
     table = read_columns(path, delimiter)
     positions = _rating_columns(table, columns)
     user, item, rating = (
@@ -718,7 +699,6 @@ def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
             index=False,
             float_format="%.6g",
             lineterminator="\n",
-            errors="surrogateescape",
             # No time stamp, so that equal tables give equal files.
             compression={"method": "gzip", "mtime": 0} if is_gzip else None,
         )
