@@ -44,10 +44,7 @@ from ncarl.plots import (
 )
 from ncarl.plots.fit import correlation
 
-EXAMPLES = (
-    "ncarl demo",
-    "ncarl demo --quick --out pictures",
-)
+EXAMPLES = ("ncarl demo", "ncarl demo --quick --out pictures")
 PHOTO_CREDIT = dataset_info("china").citation
 #: Nominal coverage of the intervals.
 INTERVAL_LEVEL = 0.9

@@ -44,10 +44,7 @@ from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
 from ncarl.html import Page
 
-EXAMPLES = (
-    "ncarl doctor",
-    "ncarl doctor --json",
-)
+EXAMPLES = ("ncarl doctor", "ncarl doctor --json")
 #: Packages to look for, and how to install them.
 PACKAGES = {
     "numpy": "pip install numpy",
@@ -87,8 +84,7 @@ Fields = Iterator[tuple[str, str]]
 
 def doctor(
     full: Annotated[
-        bool,
-        typer.Option("--full", help="Test PyTorch on the CPU too."),
+        bool, typer.Option("--full", help="Test PyTorch on the CPU too.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything as one JSON object.")
@@ -204,7 +200,7 @@ def machine_fields() -> Fields:
     from threadpoolctl import threadpool_info
 
     yield "cores", str(available_cores())
-    yield "memory", format_memory(*host_memory())
+    yield "memory", _format_memory(*host_memory())
     for library in threadpool_info():
         if library["user_api"] == "blas":
             version = library.get("version") or "(version unknown)"
@@ -222,14 +218,7 @@ def host_memory() -> tuple[int, int]:
     return min([memory.available, *limits]), min([memory.total, *limits])
 
 
-def format_memory(free: int, total: int) -> str:
-    """Free and total bytes as text.
-
-    Examples
-    --------
-    >>> format_memory(1_500_000_000, 4_000_000_000)
-    '1.5 of 4.0 GB free'
-    """
+def _format_memory(free: int, total: int) -> str:
     return f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free"
 
 
@@ -258,7 +247,7 @@ def _describe_gpu() -> Fields:
     device, count = torch.device("cuda"), torch.cuda.device_count()
     card = torch.cuda.get_device_properties(device)
     yield "name", card.name + (f" (the first of {count})" if count > 1 else "")
-    yield "memory", format_memory(*device_memory(device))
+    yield "memory", _format_memory(*device_memory(device))
     yield "capability", f"{card.major}.{card.minor}"
     reason = triton_unavailable_reason()
     slower = f"do not run, PyTorch's own are used: {reason}"

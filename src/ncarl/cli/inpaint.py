@@ -89,8 +89,6 @@ MODE_CONVERSIONS |= dict.fromkeys(("I;16B", "I;16L", "I;16N"), "I;16")
 #: What modes are converted to if the file names a color that means transparent.
 TRANSPARENCY_MODES = dict.fromkeys(("1", "L", "LA"), "LA")
 TRANSPARENCY_MODES |= dict.fromkeys(("RGB", "RGBA", "P", "PA"), "RGBA")
-#: A tag of TIFF.
-TIFF_BITS_PER_SAMPLE = 258
 #: Options with which formats are saved: observed pixels must not change.
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
     "TIFF": {"compression": "tiff_deflate"},
@@ -507,7 +505,7 @@ def _working_mode(path: Path, image: Image.Image) -> str:
 def _has_deep_color(image: Image.Image) -> bool:
     """Whether each of several channels has more than 8 bits in the file."""
     if image.format == "TIFF":
-        bits = getattr(image, "tag_v2", {}).get(TIFF_BITS_PER_SAMPLE, (1,))
+        bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (1,))
         return len(image.getbands()) > 1 and max(bits) > 8
     if image.mode not in ("RGB", "RGBA", "LA"):
         return False

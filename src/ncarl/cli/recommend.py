@@ -162,8 +162,7 @@ def recommend(
         int, ranking_option("Leave out items with fewer ratings.", min=0)
     ] = 1,
     include_seen: Annotated[
-        bool,
-        ranking_option("Recommend rated items, too.", "--include-seen"),
+        bool, ranking_option("Recommend rated items, too.", "--include-seen")
     ] = False,
     explain: Annotated[
         bool,

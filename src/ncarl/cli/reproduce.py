@@ -21,7 +21,7 @@ from ncarl.cli.console import (
     print_fields,
     print_text,
 )
-from ncarl.cli.options import EngineChoice, ReportOption
+from ncarl.cli.options import EngineOption, ReportOption
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.io.files import atomic_write
 from ncarl.reproduce.plan import NO_DATA
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from ncarl.reproduce.plan import StudyPlan
     from ncarl.reproduce.report import PublishedStudy
 
-EXAMPLES = (
-    "ncarl reproduce table1 --quick",
-    "ncarl reproduce all",
-)
+EXAMPLES = ("ncarl reproduce table1 --quick", "ncarl reproduce all")
 #: Seconds a fit may take by default.
 DEFAULT_BUDGET = 600.0
 #: Seconds between lines of progress that go to a log.
@@ -66,10 +63,7 @@ def reproduce(
         str | None,
         typer.Option(help="Rows to run, separated by commas (names of methods.toml)."),
     ] = None,
-    engine: Annotated[
-        EngineChoice,
-        typer.Option(help="'auto' gives large matrices to a GPU, if there is one."),
-    ] = "auto",
+    engine: EngineOption = "auto",
     budget: Annotated[
         float | None,
         typer.Option(
