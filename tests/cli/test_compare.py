@@ -164,7 +164,7 @@ def test_folders_that_cannot_be_are_refused(fails, csv, tmp_path, no_fit):
     assert "format" in fails("compare", tmp_path)
     own = tmp_path / "compare.csv"
     csv.rename(own)
-    assert "would replace the input" in fails("compare", own, "--out", tmp_path)
+    assert "is the file of DATA" in fails("compare", own, "--out", tmp_path)
     assert "a,b,c,d,e" in own.read_text()
     assert not no_fit
 

@@ -271,7 +271,7 @@ class TestDecimalCommas:
         source = tmp_path / "in.csv"
         source.write_text(GERMAN)
         said = fails("complete", source, "-o", out, "--decimal", ",", "--stream")
-        assert said.startswith("--decimal cannot be had with --stream; ")
+        assert said.startswith("--decimal is not available with --stream; ")
 
 
 def test_percentages_in_a_column_of_labels_are_warned_of(table):

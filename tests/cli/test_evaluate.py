@@ -265,7 +265,7 @@ def test_a_table_that_is_too_small_is_refused_in_a_sentence(fails, tmp_path):
     path = tmp_path / "small.csv"
     path.write_text("a,b\n1,2\n2,\n3,4\n")
     said = fails("evaluate", path)
-    assert said.startswith("--hide 0.1 hides 0 of 5 observed entries")
+    assert said.startswith("--hide=0.1 hides 0 of 5 observed entries")
     assert "fewer than 10 tell nothing" in said and "more observed entries" in said
 
 

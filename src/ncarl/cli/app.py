@@ -29,7 +29,9 @@ COMMANDS = {
     "reproduce": "Run the paper's tables and figures again, and say what holds.",
 }
 #: A parameter at the beginning of an error message about it.
-PARAMETER_PATTERN = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs)\b|=)")
+PARAMETER_PATTERN = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs|names)\b|=)")
+#: How messages of the library advise its parameter ``columns``.
+COLUMNS_ADVICE = re.compile(r"with columns=(\[\.\.\.\])?")
 #: Parameters that have another name in commands.
 PARAMETER_ALIASES = {"random_state": "seed"}
 #: Errors that a user can cause; any other is a bug, and shows its traceback.
@@ -41,20 +43,15 @@ def load_command(name: str) -> Any:
     module = importlib.import_module(f"ncarl.cli.{name}")
     function = getattr(module, name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(
-        name,
-        help=unwrap_paragraphs(inspect.getdoc(function) or ""),
-        # Old versions of typer let only empty lines survive.
-        epilog="\n\n".join(["Examples:", *module.EXAMPLES]),
-    )(function)
+    # Old versions of typer let only empty lines survive.
+    epilog = "\n\n".join(["Examples:", *module.EXAMPLES])
+    text = unwrap_paragraphs(inspect.getdoc(function) or "")
+    single.command(name, help=text, epilog=epilog)(function)
     return typer.main.get_command(single)
 
 
 class CommandGroup(TyperGroup):
-    """The commands; errors of the user become one sentence and exit code 1.
-
-    A command is loaded when it is called; until then only its summary is known.
-    """
+    """The commands, loaded when they are called; errors of the user are a sentence."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -110,7 +107,7 @@ def format_error(error: BaseException) -> str:
 
 
 def use_option_names(text: str, parameters: Sequence[Any]) -> str:
-    """A message that begins with an option, not with the parameter that it sets.
+    """A message that names an option, not the parameter that it sets.
 
     Examples
     --------
@@ -118,9 +115,8 @@ def use_option_names(text: str, parameters: Sequence[Any]) -> str:
     >>> option = SimpleNamespace(name="max_iter", opts=["--max-iter"])
     >>> use_option_names("max_iter must be at least 1, got 0", [option])
     '--max-iter must be at least 1, got 0'
-    >>> use_option_names("alpha must be at least 0, got -1", [option])
-    'alpha must be at least 0, got -1'
     """
+    text = COLUMNS_ADVICE.sub("with --columns a,b,c", text)
     match = PARAMETER_PATTERN.match(text)
     if match is None:
         return text
@@ -157,14 +153,11 @@ def global_options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version",
-            callback=_show_version,
-            is_eager=True,
-            help="Show the version and exit.",
+            callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error.")
+        bool, typer.Option(help="Show the traceback of an error.")
     ] = False,
 ) -> None:
-    """Fill in the missing entries of a matrix: ratings, pictures, logs, tables."""
+    """Impute the missing entries of a matrix: ratings, images, sensor logs, tables."""

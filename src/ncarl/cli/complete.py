@@ -6,44 +6,24 @@ when the command runs, so that ``ncarl complete --help`` is fast.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ncarl.cli.console import check_report_path, is_interactive
-from ncarl.cli.options import (
-    FIT_PANEL,
-    OUTPUT_PANEL,
-    READ_PANEL,
-    ArrayOption,
-    CenterChoice,
-    DecimalOption,
-    DelimiterOption,
-    DtypeChoice,
-    FitEngineChoice,
-    HeaderOption,
-    LabelOption,
-    MethodChoice,
-    NaOption,
-    OrientationChoice,
-    OverwriteOption,
-    QuietOption,
-    ReportOption,
-    ScaleOption,
-    SidesChoice,
-    WeightsChoice,
-    number_or,
-    option,
-    parse_clip,
-    parse_columns,
-    parse_level,
-    parse_setting,
+from ncarl.cli import options as opt
+from ncarl.cli.console import (
+    check_report_path,
+    is_interactive,
+    print_fields,
+    print_warnings,
 )
+from ncarl.cli.options import fit_option, output_option, read_option
 
-BAYES_PANEL = "Only for --method bayes"
-NCARL_PANEL = "Only for --method ncarl and ncarl-cv"
-BASELINES_PANEL = "Only for the other methods"
+bayes_option = partial(opt.option, "Only for --method bayes")
+ncarl_option = partial(opt.option, "Only for --method ncarl and ncarl-cv")
+baselines_option = partial(opt.option, "Only for the other methods")
 EXAMPLES = (
     "ncarl complete table.csv -o filled.csv",
     "ncarl complete table.csv -o filled.csv --lower low.csv --upper high.csv",
@@ -69,16 +49,15 @@ def complete(
             "-o", "--out", metavar="OUT", show_default=False, help="Completed table."
         ),
     ],
-    na: NaOption = None,
-    label: LabelOption = None,
-    header: HeaderOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = None,
-    array: ArrayOption = None,
+    na: opt.NaOption = None,
+    label: opt.LabelOption = None,
+    header: opt.HeaderOption = None,
+    delimiter: opt.DelimiterOption = None,
+    decimal: opt.DecimalOption = None,
+    array: opt.ArrayOption = None,
     stream: Annotated[
         bool,
-        option(
-            READ_PANEL,
+        read_option(
             "Read and write chunks of rows, again in every step: for tables larger "
             "than memory (bayes, ncarl). OUT may be NPY, Parquet, CSV, TSV or Zarr, "
             "whatever IN is.",
@@ -87,140 +66,124 @@ def complete(
     ] = False,
     columns: Annotated[
         str | None,
-        option(
-            READ_PANEL,
+        read_option(
             "Columns of IN to use and write (only with --stream, which cannot keep "
             "columns of text).",
-            parser=parse_columns,
+            parser=opt.parse_columns,
             metavar="NAME,NAME,...",
         ),
     ] = None,
     method: Annotated[
-        MethodChoice,
-        option(
-            FIT_PANEL,
+        opt.MethodChoice,
+        fit_option(
             "bayes learns the noise and gives error bars, with nothing to tune; ncarl "
             "is the model of the paper, and ncarl-cv cross-validates those of its "
-            "parameters that are not given; the others are baselines.",
+            "parameters that are not given; the others are baselines."
         ),
     ] = "bayes",
     center: Annotated[
-        CenterChoice | None, option(FIT_PANEL, "What to subtract before the fit.")
+        opt.CenterChoice | None, fit_option("What to subtract before the fit.")
     ] = None,
-    max_iter: Annotated[
-        int | None, option(FIT_PANEL, "Maximum number of iterations.")
-    ] = None,
+    max_iter: Annotated[int | None, fit_option("Maximum number of iterations.")] = None,
     tol: Annotated[
-        float | None, option(FIT_PANEL, "Tolerance of the stopping criterion.")
+        float | None, fit_option("Tolerance of the stopping criterion.")
     ] = None,
-    scale: ScaleOption = "auto",
+    scale: opt.ScaleOption = "auto",
     validation: Annotated[
         float | None,
-        option(
-            FIT_PANEL,
+        fit_option(
             "Fraction of the entries to hold out for validation (bayes, ncarl-cv, "
-            "soft-impute).",
+            "soft-impute)."
         ),
     ] = None,
     seed: Annotated[
-        int, option(FIT_PANEL, "Random seed of the held-out entries and of draws.")
+        int, fit_option("Random seed of the held-out entries and of draws.")
     ] = 0,
     engine: Annotated[
-        FitEngineChoice,
-        option(
-            FIT_PANEL,
+        opt.FitEngineChoice,
+        fit_option(
             "Where the computation runs; auto uses a GPU if there is one; dask the "
-            "workers of DASK_SCHEDULER_ADDRESS, or threads. See ncarl doctor.",
+            "workers of DASK_SCHEDULER_ADDRESS, or threads. See ncarl doctor."
         ),
     ] = "auto",
     dtype: Annotated[
-        DtypeChoice, option(FIT_PANEL, "Precision of the computation.")
+        opt.DtypeChoice, fit_option("Precision of the computation.")
     ] = "float64",
     sides: Annotated[
-        SidesChoice | None,
-        option(
-            BAYES_PANEL,
+        opt.SidesChoice | None,
+        bayes_option(
             "Whether columns, rows or both have a kernel; auto uses both where that "
-            "is affordable and improves the validation error.",
+            "is affordable and improves the validation error."
         ),
     ] = None,
     prior_strength: Annotated[
         str | None,
-        option(
-            BAYES_PANEL,
+        bayes_option(
             "Number of rows that the prior counts as, over the longer side of the "
             "table; auto chooses it on held-out entries.",
-            parser=number_or("auto"),
+            parser=opt.number_or("auto"),
             metavar="auto|FLOAT",
         ),
     ] = None,
     noise: Annotated[
         str | None,
-        option(
-            BAYES_PANEL,
+        bayes_option(
             "One noise for all columns, one for each, or its standard deviation.",
-            parser=number_or("learn", "per-column"),
+            parser=opt.number_or("learn", "per-column"),
             metavar="learn|per-column|FLOAT",
         ),
     ] = None,
     clip: Annotated[
         str | None,
-        option(
-            BAYES_PANEL,
+        bayes_option(
             "Bounds of imputed values; auto uses an end of the observed range that "
             "is reached often, as in ratings.",
-            parser=parse_clip,
+            parser=opt.parse_clip,
             metavar="auto|none|LOW,HIGH",
         ),
     ] = None,
     rounding: Annotated[
-        bool,
-        option(BAYES_PANEL, "Round imputed values to observed values.", "--round"),
+        bool, bayes_option("Round imputed values to observed values.", "--round")
     ] = False,
     alpha: Annotated[
-        float | None, option(NCARL_PANEL, "Weight of the graph regularization.")
+        float | None, ncarl_option("Weight of the graph regularization.")
     ] = None,
     n_neighbors: Annotated[
-        int | None, option(NCARL_PANEL, "Number of neighbors of a column.")
+        int | None, ncarl_option("Number of neighbors of a column.")
     ] = None,
     gamma: Annotated[
         str | None,
-        option(
-            NCARL_PANEL,
+        ncarl_option(
             "Noise level; 'none' is the exact model.",
-            parser=number_or("none"),
+            parser=opt.number_or("none"),
             metavar="FLOAT|none",
         ),
     ] = None,
     weights: Annotated[
-        WeightsChoice | None, option(NCARL_PANEL, "Weights of small singular values.")
+        opt.WeightsChoice | None, ncarl_option("Weights of small singular values.")
     ] = None,
     orientation: Annotated[
-        OrientationChoice | None, option(NCARL_PANEL, "Which side has the kernel.")
+        opt.OrientationChoice | None, ncarl_option("Which side has the kernel.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        option(
-            BASELINES_PANEL,
+        baselines_option(
             "A parameter of the estimator, such as p=0.5, rank=20 or lam=auto. "
             "Repeatable.",
             "--set",
-            parser=parse_setting,
+            parser=opt.parse_setting,
             metavar="NAME=VALUE",
         ),
     ] = None,
     std: Annotated[
         Path | None,
-        option(
-            OUTPUT_PANEL,
-            "Write standard deviations, in the format of IN.",
-            metavar="PATH",
+        output_option(
+            "Write standard deviations, in the format of IN.", metavar="PATH"
         ),
     ] = None,
     lower: Annotated[
         Path | None,
-        option(
-            OUTPUT_PANEL,
+        output_option(
             "Write lower bounds of intervals, in the format of IN; observed entries "
             "stay as they are (bayes).",
             metavar="PATH",
@@ -228,24 +191,20 @@ def complete(
     ] = None,
     upper: Annotated[
         Path | None,
-        option(
-            OUTPUT_PANEL, "Write upper bounds of intervals (bayes).", metavar="PATH"
-        ),
+        output_option("Write upper bounds of intervals (bayes).", metavar="PATH"),
     ] = None,
     level: Annotated[
         float | None,
-        option(
-            OUTPUT_PANEL,
+        output_option(
             "Nominal coverage of the intervals.",
-            parser=parse_level,
+            parser=opt.parse_level,
             metavar="FLOAT",
             show_default="0.9",
         ),
     ] = None,
     imputations: Annotated[
         int | None,
-        option(
-            OUTPUT_PANEL,
+        output_option(
             "Draw N completed tables, for multiple imputation (bayes).",
             min=1,
             metavar="N",
@@ -253,34 +212,31 @@ def complete(
     ] = None,
     imputations_out: Annotated[
         Path | None,
-        option(
-            OUTPUT_PANEL,
+        output_option(
             "Where they go: an array 'imputations', N x rows x columns.",
             metavar="PATH.npz",
         ),
     ] = None,
     save_model: Annotated[
         Path | None,
-        option(OUTPUT_PANEL, "Write the fitted model, for ncarl.load.", metavar="PATH"),
+        output_option("Write the fitted model, for ncarl.load.", metavar="PATH"),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        option(
-            OUTPUT_PANEL,
-            "Checkpoint of the fit; an interrupted run resumes from it.",
-            metavar="PATH",
+        output_option(
+            "Checkpoint of the fit; an interrupted run resumes from it.", metavar="PATH"
         ),
     ] = None,
-    report: ReportOption = None,
-    overwrite: OverwriteOption = False,
-    quiet: QuietOption = False,
+    report: opt.ReportOption = None,
+    overwrite: opt.OverwriteOption = False,
+    quiet: opt.QuietOption = False,
 ) -> None:
     """Impute the missing entries of a table, and keep the observed ones as they are.
 
     Empty cells and NA, N/A, NaN, nan, null, None, NULL, ?, - are missing in text
     files. Columns of text are kept and not used.
     """
-    from ncarl.cli.complete_report import print_completion, write_complete_page
+    from ncarl.cli import complete_report
     from ncarl.cli.complete_run import CompleteJob, run_complete, run_complete_stream
     from ncarl.cli.models import ModelOptions
     from ncarl.io.tables import ReadOptions
@@ -339,6 +295,8 @@ def complete(
         result = run_complete_stream(job, columns, with_overview=report is not None)
     else:
         result = run_complete(job)
-    print_completion(result, quiet=quiet)
+    print_warnings(complete_report.warning_lines(result))
+    if not quiet:
+        print_fields(complete_report.summary_fields(result))
     if report is not None:
-        write_complete_page(result, report, quiet=quiet)
+        complete_report.write_complete_page(result, report, quiet=quiet)

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.cli.complete_run import DEFAULT_LEVEL, Completion, column_units
-from ncarl.cli.console import Fields, print_fields, print_warnings, write_page
+from ncarl.cli.console import Fields, write_page
 from ncarl.cli.options import BASELINE_METHODS
 from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -65,13 +64,6 @@ COLUMN_HEADERS = (
 )
 
 
-def print_completion(result: Completion, *, quiet: bool) -> None:
-    """Print the summary, unless quiet, and warnings on the error stream."""
-    print_warnings(warning_lines(result))
-    if not quiet:
-        print_fields(summary_fields(result))
-
-
 def warning_lines(result: Completion) -> list[str]:
     """Warnings of a run, in terms of the command's options."""
     est, lines = result.estimator, []
@@ -96,17 +88,14 @@ def summary_fields(result: Completion) -> Fields:
     for note in result.notes:
         yield "", note
     if table is not None and table.unused_columns:
-        names = join_names(table.unused_columns, MAX_LISTED)
+        text = f"kept, not used: {join_names(table.unused_columns, MAX_LISTED)}"
         left = table.n_missing_in_text
-        yield (
-            "labels",
-            f"kept, not used: {names}" + (f" ({left} missing in them)" if left else ""),
-        )
+        yield "labels", f"{text} ({left} missing in them)" if left else text
     if table is not None and table.mixed_units:
-        ids = likely_id_columns(table.values)
+        ids = _names(likely_id_columns(table.values), result.columns)
         if ids:
-            names = join_names(_names(ids, result.columns), MAX_LISTED)
-            yield "", f"used as data, but may be labels (see --label): {names}"
+            text = "used as data, but may be labels (see --label):"
+            yield "", f"{text} {join_names(ids, MAX_LISTED)}"
     if result.estimator is None:
         yield "result", "nothing was missing; the table was copied as it is"
     else:
@@ -115,15 +104,8 @@ def summary_fields(result: Completion) -> Fields:
 
 
 def likely_id_columns(values: Array) -> list[int]:
-    """Complete columns of increasing whole numbers: more likely ids than data.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> likely_id_columns(np.array([[1.0, 5.0], [2.0, 4.5], [3.0, 6.0]]))
-    [0]
-    """
-    if sparse.issparse(values) or len(values) < 3:
+    """Complete columns of increasing whole numbers: more likely ids than data."""
+    if len(values) < 3:
         return []
     # NaN is neither whole nor larger than anything.
     whole = (values == np.floor(values)).all(axis=0)
@@ -138,15 +120,14 @@ def _names(places: Iterable[int], names: Sequence[str] | None) -> list[str]:
 
 def _model_fields(result: Completion) -> Fields:
     est, method = result.estimator, result.job.model.method
+    describe, fields = describe_ncarl, _ncarl_fields
     if method == "bayes":
-        description, fields = describe_bayesian_model(est), _bayesian_fields(result)
+        describe, fields = describe_bayesian_model, _bayesian_fields
     elif method in BASELINE_METHODS:
-        description, fields = describe_baseline(est), _baseline_fields(result)
-    else:
-        description, fields = describe_ncarl(est), _ncarl_fields(result)
-    yield "method", f"{method}: {description}"
+        describe, fields = describe_baseline, _baseline_fields
+    yield "method", f"{method}: {describe(est)}"
     yield "scale", f"{result.scale or 'none'} ({result.scale_reason})"
-    yield from fields
+    yield from fields(result, _error_unit(result))
     # tol=0 asks for a fixed number of steps.
     status = "" if est.converged_ or est.tol == 0.0 else ", not converged"
     yield "steps", f"{est.n_iter_}{status}, {result.seconds:.1f} s in all"
@@ -156,43 +137,31 @@ def _model_fields(result: Completion) -> Fields:
         ("rows", est.unidentified_rows_, None),
     ):
         if len(places):
-            text = join_names(_names(places, names), MAX_LISTED)
-            yield (
-                "empty",
-                f"{kind} with nothing observed, imputed by the center: {text}",
-            )
+            text = f"{kind} with nothing observed, imputed by the center:"
+            yield "empty", f"{text} {join_names(_names(places, names), MAX_LISTED)}"
 
 
 def _error_unit(result: Completion) -> str:
     return " of a column's standard deviation" if result.scale else ""
 
 
-def describe_ncarl(estimator: Any) -> str:
-    """The parameters of a fit, whether cross-validated or given.
-
-    Examples
-    --------
-    >>> from ncarl import NCARL
-    >>> est = NCARL(alpha=10.0)
-    >>> est.n_neighbors_ = 10
-    >>> describe_ncarl(est)
-    'alpha 10, exact (gamma none), center none, 10 neighbors'
-    """
-    chosen = getattr(estimator, "best_params_", None) or estimator.get_params()
+def describe_ncarl(est: Any) -> str:
+    """The parameters of a fit, whether cross-validated or given."""
+    chosen = getattr(est, "best_params_", None) or est.get_params()
     gamma = chosen["gamma"]
     noise = "exact (gamma none)" if gamma is None else f"gamma {gamma:g}"
     return (
         f"alpha {chosen['alpha']:g}, {noise}, center {chosen['center'] or 'none'}, "
-        f"{estimator.n_neighbors_} neighbors"
+        f"{est.n_neighbors_} neighbors"
     )
 
 
-def _ncarl_fields(result: Completion) -> Fields:
-    error = getattr(result.estimator, "best_error_", math.nan)
+def _ncarl_fields(result: Completion, unit: str) -> Fields:
+    est = result.estimator
+    error = getattr(est, "best_error_", math.nan)
     if not math.isnan(error):
-        share = result.estimator.validation
-        unit = _error_unit(result) or " relative"
-        yield "error", f"{error:.3g}{unit}, on {share:.0%} of the entries held out"
+        text = f"{error:.3g}{unit or ' relative'}"
+        yield "error", f"{text}, on {est.validation:.0%} of the entries held out"
 
 
 def describe_bayesian_model(est: Any) -> str:
@@ -215,9 +184,8 @@ def describe_bayesian_model(est: Any) -> str:
     return f"{sides}; {strength}, center {est.center or 'none'}"
 
 
-def _bayesian_fields(result: Completion) -> Fields:
-    est, unit = result.estimator, _error_unit(result)
-    mean = ""
+def _bayesian_fields(result: Completion, unit: str) -> Fields:
+    est, mean = result.estimator, ""
     if result.mean_std is not None:
         mean = f", mean standard deviation {result.mean_std:.3g}{unit}"
     yield "imputed", f"{result.n_missing} entries{mean}"
@@ -254,28 +222,21 @@ def describe_noise(est: Any, unit: str) -> str:
     return f"{low:.2g} to {high:.2g}{unit}, {source} for each {axis}"
 
 
-def describe_baseline(estimator: Any) -> str:
-    """A baseline, its centering and its parameters that are not the defaults.
-
-    Examples
-    --------
-    >>> from ncarl import Nuclear
-    >>> describe_baseline(Nuclear(solver="svt"))
-    'least nuclear norm, with a certificate; center none, solver svt'
-    """
+def describe_baseline(est: Any) -> str:
+    """A baseline, its centering and its parameters that are not the defaults."""
     kinds = {method.class_name: method.summary for method in METHODS.values()}
-    defaults = type(estimator)().get_params()
-    words = [f"center {estimator.center or 'none'}"] if "center" in defaults else []
+    defaults = type(est)().get_params()
+    words = [f"center {est.center or 'none'}"] if "center" in defaults else []
     words += [
         f"{name} {value}"
-        for name, value in estimator.get_params().items()
+        for name, value in est.get_params().items()
         if name not in OMITTED_PARAMETERS and value != defaults[name]
     ]
-    kind = kinds[type(estimator).__name__]
+    kind = kinds[type(est).__name__]
     return f"{kind}; {', '.join(words)}" if words else kind
 
 
-def _baseline_fields(result: Completion) -> Fields:
+def _baseline_fields(result: Completion, unit: str) -> Fields:
     est = result.estimator
     yield "imputed", f"{result.n_missing} entries, rank {est.rank_}"
     of = "values" if "center" in est.get_params() else "values less their mean"
@@ -285,8 +246,7 @@ def _baseline_fields(result: Completion) -> Fields:
         yield "proof", f"within {gap:.1e} of the minimal objective, by duality"
     path = getattr(est, "path_", [])
     if path:
-        best = min(tried["error"] for tried in path)
-        error = f"{best:.3g}{_error_unit(result)}"
+        error = f"{min(tried['error'] for tried in path):.3g}{unit}"
         yield "strength", f"lam {est.lam_:.3g}, error {error} on held-out entries"
 
 
@@ -354,22 +314,17 @@ def write_complete_page(result: Completion, path: Path, *, quiet: bool) -> None:
         observed = as_observations(table.values)
         pattern = missing_pattern([observed], observed.shape)
         overview = TableOverview(pattern, observed)
-    imputed = predict_sample(overview, result.estimator)
+    in_fit = getattr(result.estimator, "training_", None) is not None
+    X = None if in_fit and overview.covers_all_rows else overview.sample.to_csr()
+    with warnings.catch_warnings():
+        # The columns are those of the fit, though the sample does not name them.
+        warnings.filterwarnings("ignore", message="X does not have valid feature")
+        imputed = sample_imputed_entries(result.estimator, overview.sample, X=X)
     page = Page(f"{name}, completed", summarize_completion(result, overview, imputed))
     page.warning(*page_warnings(result, overview.pattern))
     _add_figures(page, result, overview.pattern, imputed)
     _add_column_table(page, result, overview, imputed)
     write_page(page, path, summary_fields(result), quiet=quiet)
-
-
-def predict_sample(overview: TableOverview, estimator: Any) -> ImputedEntries:
-    """Predictions of a fitted model at missing entries of the sample."""
-    in_fit = getattr(estimator, "training_", None) is not None
-    X = None if in_fit and overview.covers_all_rows else overview.sample.to_csr()
-    with warnings.catch_warnings():
-        # The columns are those of the fit, though the sample does not name them.
-        warnings.filterwarnings("ignore", message="X does not have valid feature")
-        return sample_imputed_entries(estimator, overview.sample, X=X)
 
 
 def summarize_completion(

@@ -7,7 +7,6 @@ again in every step (`run_complete_stream`).
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,19 +57,18 @@ MIN_CHUNKED_ENTRIES, MIN_CHUNKED_ROWS = 5_000_000, 50_000
 ROW_SAMPLE_SIZE = STD_SAMPLE_SIZE = 1000
 #: Default nominal coverage of intervals.
 DEFAULT_LEVEL = 0.9
-#: Options that not every method has. Fields of `ModelOptions.params` go by the name of
-#: their flag.
+#: Methods of the options that not every method has.
 OPTION_METHODS = {
     **dict.fromkeys(
         ("--alpha", "--n-neighbors", "--gamma", "--weights", "--orientation"),
         PAPER_METHODS,
     ),
     **dict.fromkeys(
-        ("--sides", "--prior-strength", "--noise", "--clip", "--round", "--lower"),
+        [
+            *("--sides", "--prior-strength", "--noise", "--clip", "--round"),
+            *("--lower", "--upper", "--level", "--imputations", "--imputations-out"),
+        ],
         ("bayes",),
-    ),
-    **dict.fromkeys(
-        ("--upper", "--level", "--imputations", "--imputations-out"), ("bayes",)
     ),
     "--validation": ("bayes", "ncarl-cv", "soft-impute"),
     "--set": BASELINE_METHODS,
@@ -91,11 +89,10 @@ UNSTREAMABLE = {
     "--decimal": "decimals need a point; write them so in the file, or "
     f"{DROP_STREAM_HINT}",
     "--array": f"write that array to an NPY file, or {DROP_STREAM_HINT}",
-    "--lower": f"ask for --std, or {DROP_STREAM_HINT}",
-    "--upper": f"ask for --std, or {DROP_STREAM_HINT}",
-    "--level": f"ask for --std, or {DROP_STREAM_HINT}",
-    "--imputations": DROP_STREAM_HINT,
-    "--imputations-out": DROP_STREAM_HINT,
+    **dict.fromkeys(
+        ("--lower", "--upper", "--level"), f"ask for --std, or {DROP_STREAM_HINT}"
+    ),
+    **dict.fromkeys(("--imputations", "--imputations-out"), DROP_STREAM_HINT),
 }
 
 
@@ -221,22 +218,16 @@ def check_options(job: CompleteJob, *, stream: bool = False) -> None:
                 "leave it out, or change --method"
             )
     noisy = [flag for flag in ("--std", "--lower", "--upper") if flag in job.outputs]
-    if noisy and method in BASELINE_METHODS:
-        raise ValueError(
-            f"--std needs a model of the noise, and {method} has none; use "
-            "--method bayes"
-        )
-    if noisy and params.get("noise") == 0.0:
-        raise ValueError(
-            f"{noisy[0]} needs a model of the noise, and --noise 0 has none; give it "
-            "a positive number, or leave it out"
-        )
-    exact = "none" if method == "ncarl-cv" else None
-    if noisy and method in PAPER_METHODS and params.get("gamma") in ("none", exact):
-        raise ValueError(
-            "--std needs a model of the noise; give --gamma a positive number"
-            + ("" if method == "ncarl" else ", or leave it out")
-        )
+    gamma = params.get("gamma")
+    remedy = {
+        "bayes": params.get("noise") == 0.0
+        and "give --noise a positive number, or leave it out",
+        "ncarl": gamma in (None, "none") and "give --gamma a positive number",
+        "ncarl-cv": gamma == "none"
+        and "give --gamma a positive number, or leave it out",
+    }.get(method, "use --method bayes")
+    if noisy and remedy:
+        raise ValueError(f"{noisy[0]} needs a model of the noise; {remedy}")
     _check_settings([name for name, _ in model.settings])
     if job.level is not None and not {"--lower", "--upper"} & given:
         raise ValueError("--level needs --lower or --upper, the ends of intervals")
@@ -302,7 +293,9 @@ def check_files(job: CompleteJob, *, stream: bool = False) -> None:
         for flag, path in tables.items():
             check_suffix(f"{flag} of --stream", path.resolve(), *SINK_SUFFIXES)
         _reject_nested_paths({"IN": source, **kept, **outputs})
-        folders = [f for f, p in tables.items() if p.resolve().suffix == ".zarr"]
+        folders = [
+            f for f, p in tables.items() if p.resolve().suffix.lower() == ".zarr"
+        ]
     else:
         read = detect_format(source)
         for flag, path in tables.items():
@@ -330,11 +323,8 @@ def checkpoint_files(model: ModelOptions) -> dict[str, Path]:
 
 
 def _reject_nested_paths(paths: Mapping[str, Path]) -> None:
-    """Raise if one path lies in the folder that another one names.
-
-    A folder that is written to changes while it is read, and takes what is in it along
-    when it is replaced.
-    """
+    # A folder that is written to changes while it is read, and takes what is in it
+    # along when it is replaced.
     for outer, folder in paths.items():
         for inner, path in paths.items():
             if folder.resolve() in path.resolve().parents:
@@ -404,7 +394,7 @@ def predict_outputs(
     if not isinstance(estimator, BayesianNCARL):
         return arrays, None
     missing = missing_mask(values)
-    mean_std = mean_missing_std(estimator, values, missing, arrays.get("--std"))
+    mean_std = mean_missing_std(estimator, values, missing)
     if {"--lower", "--upper"} & set(outputs):
         filled = arrays["OUT"]
         level = DEFAULT_LEVEL if job.level is None else job.level
@@ -420,34 +410,31 @@ def predict_outputs(
 
 
 def mean_missing_std(
-    estimator: BayesianNCARL, values: Any, missing: Array, std: Array | None
+    estimator: BayesianNCARL, values: Any, missing: Array
 ) -> float | None:
-    """Mean standard deviation of imputed entries, in `column_units`.
+    """Mean standard deviation of a sample of imputed entries, in `column_units`.
 
-    Without ``std`` it is estimated from a sample of the missing entries. None if
-    nothing is missing, or the model has no noise.
+    None if nothing is missing, or the model has no noise.
     """
     rows = {}
-    if std is None and estimator.training_ is None:  # fitted to chunks of rows
+    if estimator.training_ is None:  # fitted to chunks of rows
         incomplete = np.flatnonzero(missing.any(axis=1))
-        if len(incomplete) > ROW_SAMPLE_SIZE:
-            rng = np.random.default_rng(0)
-            incomplete = rng.choice(incomplete, ROW_SAMPLE_SIZE, replace=False)
-        rows["X"] = values[np.sort(incomplete)]
+        rows["X"] = values[_sample(incomplete, ROW_SAMPLE_SIZE)]
         missing = missing_mask(rows["X"])
-    places = np.flatnonzero(missing)
+    places = _sample(np.flatnonzero(missing), STD_SAMPLE_SIZE)
     if len(places) == 0 or not np.any(np.asarray(estimator.noise_) > 0.0):
         return None
-    if std is None and len(places) > STD_SAMPLE_SIZE:
-        places = np.random.default_rng(0).choice(places, STD_SAMPLE_SIZE, replace=False)
-    i, j = np.unravel_index(np.sort(places), missing.shape)
-    if std is None:
-        _, sampled = estimator.predict(i, j, return_std=True, **rows)
-    else:
-        sampled = std[i, j]
+    i, j = np.unravel_index(places, missing.shape)
+    _, std = estimator.predict(i, j, return_std=True, **rows)
     units = column_units(estimator)[j]
     varies = units > 0.0
-    return float(np.mean(sampled[varies] / units[varies])) if varies.any() else None
+    return float(np.mean(std[varies] / units[varies])) if varies.any() else None
+
+
+def _sample(places: Array, size: int) -> Array:
+    if len(places) <= size:
+        return places
+    return np.sort(np.random.default_rng(0).choice(places, size, replace=False))
 
 
 def column_units(estimator: BayesianNCARL) -> Array:
@@ -469,21 +456,14 @@ def _write_imputations(
 def run_complete_stream(
     job: CompleteJob, columns: Sequence[str] | None, *, with_overview: bool
 ) -> Completion:
-    """Complete a table in chunks of rows and write the outputs.
+    """Complete a table, or some of its columns, in chunks of rows; write the outputs.
 
-    Parameters
-    ----------
-    job : CompleteJob
-        The table and the model.
-    columns : sequence of str or None
-        Columns to use; None for all.
-    with_overview : bool
-        Whether a page will show the pattern of missing entries.
+    The overview of the pattern of missing entries is for the page.
     """
     check_options(job, stream=True)
     check_files(job, stream=True)
     result = Completion(job)
-    with _option_names(), result.record():
+    with result.record():
         source = open_rows(job.source, columns=columns)
         with open_engine(job.model.engine) as engine:
             _complete_stream(result, source, engine, with_overview=with_overview)
@@ -563,16 +543,3 @@ class ProgressRows:
             yield chunk
             rows += chunk.shape[0]
             self.on_progress(rows)
-
-
-@contextlib.contextmanager
-def _option_names() -> Iterator[None]:
-    """Let errors name the option of the command, not the parameter of the library."""
-    try:
-        yield
-    except ValueError as error:
-        text = re.sub(r"with columns=(\[\.\.\.\])?", "with --columns a,b,c", str(error))
-        text = re.sub(r"^columns (?=names|needs)", "--columns ", text)
-        if text == str(error):
-            raise
-        raise ValueError(text) from error

@@ -70,14 +70,8 @@ def print_table(
 ) -> None:
     """Print a table, and an empty line after it.
 
-    Parameters
-    ----------
-    heads, rows : sequence
-        Names of the columns, and the cells.
-    left : collection of int
-        Columns that are aligned to the left; the others are to the right.
-    bold : collection of str
-        First cells of the rows to print in bold.
+    The columns ``left`` are aligned to the left, the others to the right; rows whose
+    first cell is in ``bold`` are bold.
     """
     from rich import box
     from rich.console import Console
@@ -135,18 +129,9 @@ def check_outputs(
 ) -> None:
     """Raise before the work if a file cannot, or must not, be written.
 
-    Parameters
-    ----------
-    source : Path
-        The input, which is replaced only if ``overwrite``.
-    targets : mapping of str to Path or None
-        Files to write, by the option that names them; None for those not asked for.
-    overwrite : bool
-        Whether existing files may be replaced.
-    inputs : mapping of str to Path or None, optional
-        Further inputs, which are never replaced.
-    folders : collection of str
-        Options whose targets are folders, such as Zarr arrays.
+    ``targets`` and ``inputs`` (further inputs, which are never replaced) are by the
+    option that names them, None if it was not given. Targets of the options
+    ``folders`` may be folders, such as Zarr arrays.
     """
     taken: dict[Path, str] = {}
     for flag, target in targets.items():
@@ -195,14 +180,9 @@ def _check_folder(flag: str, folder: Path) -> None:
 
 
 def check_report_path(path: Path | None, source: Path | None = None) -> None:
-    """Raise before the work if the page of --report cannot be written.
+    """Raise before the work if the page cannot be written.
 
-    Parameters
-    ----------
-    path : Path or None
-        The page; only an older page of ncarl is replaced.
-    source : Path, optional
-        The input of the command.
+    An older page of ncarl is replaced, another file is not.
     """
     if path is None:
         return
@@ -223,19 +203,7 @@ def check_report_path(path: Path | None, source: Path | None = None) -> None:
 def write_page(
     page: Page, path: Path, fields: Fields | None = None, *, quiet: bool = False
 ) -> None:
-    """End a page with the printed fields, versions and the command, and write it.
-
-    Parameters
-    ----------
-    page : Page
-        The answer, figures and tables.
-    path : Path
-        Where it goes, checked by `check_report_path`.
-    fields : iterable of (str, str), optional
-        What the command printed; without them the page ends as it is.
-    quiet : bool
-        Whether not to print the path.
-    """
+    """End a page with the printed fields, versions and the command, and write it."""
     if fields is not None:
         page.heading("Details").facts({**merge_fields(fields), **package_versions()})
         page.code(command_line())

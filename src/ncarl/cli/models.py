@@ -58,16 +58,9 @@ class ModelOptions:
 def decide_scale(
     model: ModelOptions, table: Any, mixed_units: bool
 ) -> tuple[str | None, str]:
-    """The scaling, None or "columns", and the reason.
+    """The scaling of a matrix or `StreamedDataset`, None or "columns", and the reason.
 
-    Parameters
-    ----------
-    model : ModelOptions
-        The model.
-    table : array, sparse matrix or StreamedDataset
-        The table, NaN in missing entries.
-    mixed_units : bool
-        Whether its columns may have units of their own.
+    ``mixed_units`` says whether its columns may have units of their own.
     """
     if model.scale != "auto":
         return (None if model.scale == "none" else "columns"), "as requested"
@@ -166,21 +159,7 @@ def build_estimator(
     engine: Any = None,
     needs_std: bool = False,
 ) -> BaseCompleter:
-    """The estimator that the options describe.
-
-    Parameters
-    ----------
-    model : ModelOptions
-        The model.
-    scale : {None, "columns"}
-        The scaling, as `decide_scale` chose it.
-    progress : bool
-        Whether to show a progress bar.
-    engine : str or Engine, optional
-        The engine, if it has been made already (`open_engine`).
-    needs_std : bool
-        Whether it has to give standard deviations.
-    """
+    """The estimator that the options describe, with the scaling of `decide_scale`."""
     given: dict[str, Any] = {
         "dtype": model.dtype,
         "random_state": model.seed,

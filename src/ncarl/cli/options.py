@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,8 +19,10 @@ def option(panel: str, text: str, *flags: str, **settings: Any) -> Any:
     return typer.Option(*flags, rich_help_panel=panel, help=text, **settings)
 
 
-READ_PANEL, HOLDOUT_PANEL = "Reading the input", "Held-out entries"
-FIT_PANEL, OUTPUT_PANEL = "Model and fit", "Output"
+read_option = partial(option, "Reading the input")
+holdout_option = partial(option, "Held-out entries")
+fit_option = partial(option, "Model and fit")
+output_option = partial(option, "Output")
 
 if TYPE_CHECKING:
     MethodChoice = str
@@ -51,20 +54,17 @@ DataArgument = Annotated[
 ]
 NaOption = Annotated[
     list[str] | None,
-    option(READ_PANEL, "Another text that means missing. Repeatable.", metavar="TOKEN"),
+    read_option("Another text that means missing. Repeatable.", metavar="TOKEN"),
 ]
 LabelOption = Annotated[
     list[str] | None,
-    option(
-        READ_PANEL,
-        "Column that is kept but not used as data. Repeatable.",
-        metavar="COLUMN",
+    read_option(
+        "Column that is kept but not used as data. Repeatable.", metavar="COLUMN"
     ),
 ]
 HeaderOption = Annotated[
     bool | None,
-    option(
-        READ_PANEL,
+    read_option(
         "Whether the first line names the columns.",
         "--header/--no-header",
         show_default="detected",
@@ -72,60 +72,53 @@ HeaderOption = Annotated[
 ]
 DelimiterOption = Annotated[
     str | None,
-    option(
-        READ_PANEL,
-        "Delimiter of the cells: one character, or 'tab'.",
-        show_default="detected",
+    read_option(
+        "Delimiter of the cells: one character, or 'tab'.", show_default="detected"
     ),
 ]
 DecimalOption = Annotated[
     str | None,
-    option(
-        READ_PANEL,
+    read_option(
         "Decimal sign of a text file, in the input and in the output.",
         show_default=".",
         metavar=".|,",
     ),
 ]
 ArrayOption = Annotated[
-    str | None, option(READ_PANEL, "Which array of an NPZ file.", metavar="NAME")
+    str | None, read_option("Which array of an NPZ file.", metavar="NAME")
 ]
 HideOption = Annotated[
     float,
-    option(
-        HOLDOUT_PANEL,
+    holdout_option(
         "Fraction of the observed entries to hold out. No row or column loses its "
-        "last one.",
+        "last one."
     ),
 ]
 PatternOption = Annotated[
     PatternChoice,
-    option(
-        HOLDOUT_PANEL,
+    holdout_option(
         "alike holds out entries in the pattern of the missing ones, in blocks where "
-        "they come in blocks; random holds them out one by one.",
+        "they come in blocks; random holds them out one by one."
     ),
 ]
 SeedOption = Annotated[
-    int, option(HOLDOUT_PANEL, "Random seed of the held-out entries and the methods.")
+    int, holdout_option("Random seed of the held-out entries and the methods.")
 ]
 EngineOption = Annotated[
     EngineChoice,
-    option(FIT_PANEL, "Where the computation runs; auto uses a GPU if there is one."),
+    fit_option("Where the computation runs; auto uses a GPU if there is one."),
 ]
 ScaleOption = Annotated[
     ScaleChoice,
-    option(
-        FIT_PANEL,
+    fit_option(
         "Scale columns to unit standard deviation; auto does so in tables whose "
-        "columns have different units.",
+        "columns have different units."
     ),
 ]
 #: Type of the parameter ``report`` of a command.
 ReportOption = Annotated[
     Path | None,
-    option(
-        OUTPUT_PANEL,
+    output_option(
         "Write one self-contained page with figures; an older page of ncarl is "
         "replaced.",
         "--report",
@@ -134,10 +127,10 @@ ReportOption = Annotated[
     ),
 ]
 OverwriteOption = Annotated[
-    bool, option(OUTPUT_PANEL, "Replace existing files.", "--overwrite")
+    bool, output_option("Replace existing files.", "--overwrite")
 ]
 QuietOption = Annotated[
-    bool, option(OUTPUT_PANEL, "Print warnings and errors only.", "--quiet", "-q")
+    bool, output_option("Print warnings and errors only.", "--quiet", "-q")
 ]
 
 
