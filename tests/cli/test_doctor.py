@@ -50,19 +50,6 @@ def gpu_is(monkeypatch):
     return patch
 
 
-@pytest.fixture
-def results_are(monkeypatch):
-    """Let every completed matrix pass through a function of estimator and matrix."""
-
-    def patch(change):
-        transform = NCARL.transform
-        monkeypatch.setattr(
-            NCARL, "transform", lambda est, X: change(est, transform(est, X))
-        )
-
-    return patch
-
-
 def section(text, title):
     """The lines of a section of the output."""
     lines = [line.rstrip() for line in text.splitlines()]
@@ -112,45 +99,29 @@ def test_json_is_all_there_is_on_stdout(ncarl, gpu_is, tmp_path):
     assert "All is well" in html and "observed entries kept bit for bit" in html
 
 
-def off_where_hidden(est, filled):
-    return np.where(filled == est.seen, filled, filled * 1.05)
-
-
-def one_observed_bit_off(est, filled):
-    kept = np.argwhere(filled == est.seen)[0]
-    filled[tuple(kept)] = np.nextafter(filled[tuple(kept)], np.inf)
+def one_bit_off(observed, filled):
+    place = tuple(np.argwhere(filled == observed)[0])
+    filled[place] = np.nextafter(filled[place], np.inf)
     return filled
 
 
-def not_a_number(est, filled):
-    return np.where(filled == est.seen, filled, np.nan)
-
-
-def broken(est, filled):
+def broken(observed, filled):
     raise RuntimeError("it broke\nin many lines")
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (off_where_hidden, "hidden entries"),
-        (not_a_number, "hidden entries"),
-        (one_observed_bit_off, "observed entries changed"),
+        (lambda X, filled: np.where(filled == X, X, 1.05 * filled), "hidden entries"),
+        (lambda X, filled: np.where(filled == X, X, np.nan), "hidden entries"),
+        (one_bit_off, "observed entries changed"),
         (broken, "RuntimeError: it broke"),
     ],
 )
-def test_wrong_results_fail_the_self_test(
-    ncarl, gpu_is, results_are, monkeypatch, change, said
-):
+def test_wrong_results_fail_the_self_test(ncarl, gpu_is, monkeypatch, change, said):
     gpu_is("no GPU driver is installed")
-    fit = NCARL.fit
-
-    def fit_and_remember(est, X, y=None):
-        est.seen = X
-        return fit(est, X)
-
-    monkeypatch.setattr(NCARL, "fit", fit_and_remember)
-    results_are(change)
+    fit = NCARL.fit_transform
+    monkeypatch.setattr(NCARL, "fit_transform", lambda est, X: change(X, fit(est, X)))
     result = ncarl("doctor", expect=1)
     failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
     assert len(failed) == 1 and "threads" in failed[0] and said in failed[0]
@@ -167,14 +138,15 @@ def test_the_self_test_solves_rows_from_both_sides():
         assert summary.needs_precision(truth.shape[1]) == precise
 
 
-def test_full_tries_torch_on_the_processor_and_compares(ncarl, gpu_is, results_are):
+def test_full_tries_torch_on_the_processor_and_compares(ncarl, gpu_is, monkeypatch):
     pytest.importorskip("torch")
     gpu_is("no GPU driver is installed")
-    results_are(
-        lambda est, filled: (
-            filled if isinstance(est.engine, Threads) else filled * (1 + 1e-8)
-        )
-    )
+    fit = NCARL.fit_transform
+
+    def fit_and_change(est, X):
+        return fit(est, X) * (1.0 if isinstance(est.engine, Threads) else 1 + 1e-8)
+
+    monkeypatch.setattr(NCARL, "fit_transform", fit_and_change)
     checks = section(ncarl("doctor", "--full", expect=1).stdout, "Self-test")
     found = [line.split(maxsplit=3) for line in checks if "torch (cpu)" in line]
     assert [line[0] for line in found[:3]] == ["OK", "FAILED", "FAILED"]
@@ -194,35 +166,29 @@ def test_torch_on_the_processor_is_not_loaded_unasked():
     assert "ncarl doctor --full" in done.stdout
 
 
-def test_a_broken_gpu_is_one_line_and_no_failure(ncarl, gpu_is, monkeypatch):
+def test_a_broken_gpu_is_explained_and_no_failure(ncarl, gpu_is, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr(doctor, "nvidia_driver_version", lambda: None)
-    gpu_is("the GPU does not work (CUDA error: it is on fire)")
-    text = ncarl("doctor").stdout
-    (line,) = section(text, "GPU")
-    assert line == "not used      the GPU does not work (CUDA error: it is on fire)"
-    engines = rows(text, "Engines")
-    assert "runs on threads instead: the GPU does not work" in engines["torch"]
-    assert engines["auto"].startswith("auto          threads: ")
-    skipped = [row for row in section(text, "Self-test") if row.startswith("skipped")]
-    assert "torch (cuda)" in skipped[0] and "on fire" in skipped[0]
-
-
-def test_what_torch_warns_of_while_it_looks_is_shown(ncarl, gpu_is, monkeypatch):
     monkeypatch.setattr(doctor, "nvidia_driver_version", lambda: "470.1")
+    reason = "the GPU does not work (CUDA error: it is on fire)"
 
     @cache  # like the real one, which looks once
     def look():
         warnings.warn("The driver is too old\n(found 11040)", UserWarning, stacklevel=2)
-        return "PyTorch sees no GPU"
+        return reason
 
-    gpu_is("PyTorch sees no GPU")
+    gpu_is(reason)
     monkeypatch.setattr("ncarl.cli.doctor.gpu_unavailable_reason", look)
-    assert section(ncarl("doctor").stdout, "GPU") == [
-        "not used      PyTorch sees no GPU",
+    text = ncarl("doctor").stdout
+    assert section(text, "GPU") == [
+        f"not used      {reason}",
         "driver        470.1",
         "warning       The driver is too old (found 11040)",
     ]
+    engines = rows(text, "Engines")
+    assert f"runs on threads instead: {reason}" in engines["torch"]
+    assert engines["auto"].startswith("auto          threads: ")
+    skipped = [row for row in section(text, "Self-test") if row.startswith("skipped")]
+    assert "torch (cuda)" in skipped[0] and "on fire" in skipped[0]
 
 
 def test_a_gpu_that_fails_its_test_fails_the_run(ncarl, gpu_is):
@@ -384,17 +350,14 @@ def test_neither_user_nor_computer_is_named(ncarl, gpu_is, monkeypatch):
     assert "PyTorch does not load (libtorch.so: no such file)" in text
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_paths_become_names_and_other_slashes_stay():
+    for text, shown in (
         (r"C:\Users\Ada\env\torch.dll is broken", "torch.dll is broken"),
         ("in '/opt/x/y.py', line 3", "in 'y.py', line 3"),
         ("see https://pytorch.org/a/b", "see https://pytorch.org/a/b"),
         ("read/write 1/2 of n x n", "read/write 1/2 of n x n"),
-    ],
-)
-def test_paths_become_names_and_other_slashes_stay(text, shown):
-    assert strip_paths(text) == shown
+    ):
+        assert strip_paths(text) == shown
 
 
 def test_a_failure_heads_the_page():

@@ -118,25 +118,19 @@ def test_the_paper_mode_is_there(ncarl, photo, mask, lost, tmp_path):
     assert (pixels(out) == inpaint(scene(), lost, "matrix")).all()
 
 
-def test_nothing_missing_is_said(ncarl, photo, tmp_path):
-    dark, out = tmp_path / "dark.png", tmp_path / "out.png"
-    Image.new("L", (24, 18)).save(dark)
-    assert "nothing" in ncarl("inpaint", photo, "--mask", dark, "-o", out).stdout
-    assert (pixels(out) == scene()).all()
-
-
-def test_masks_of_ones_and_of_shades_are_understood(ncarl, photo, mask, lost, tmp_path):
-    out = tmp_path / "out.png"
-    Image.fromarray(lost.astype(np.uint8)).save(mask)
-    said = ncarl("inpaint", photo, "--mask", mask, "-o", out).stdout
-    assert f"{lost.sum()} pixels" in said
-    assert "shades" not in said
+def test_masks_of_zeros_ones_and_shades_are_understood(ncarl, photo, lost, tmp_path):
+    mask, out = tmp_path / "mask.png", tmp_path / "out.png"
     soft = np.where(lost, 200, 90).astype(np.uint8)
     soft[0, 0] = 0
-    Image.fromarray(soft).save(mask)
-    said = ncarl("inpaint", photo, "--mask", mask, "-o", out, "--overwrite").stdout
-    assert f"{lost.sum()} pixels" in said
-    assert "3 shades; those in the lighter half count as missing" in said
+    for marks, words in (
+        (np.zeros_like(soft), "nothing to fill"),
+        (lost.astype(np.uint8), f"{lost.sum()} pixels"),
+        (soft, "3 shades; those in the lighter half count as missing"),
+    ):
+        Image.fromarray(marks).save(mask)
+        said = ncarl("inpaint", photo, "--mask", mask, "-o", out, "--overwrite").stdout
+        assert words in said and ("shades" in said) == (marks is soft)
+        assert (pixels(out)[~lost] == scene()[~lost]).all()
 
 
 def saved(tmp_path, kind):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ncarl import NCARL, BayesianNCARL
 from ncarl.cli.app import app
-from ncarl.cli.recommend import EXAMPLES, read_ratings, read_titles
+from ncarl.cli.recommend import read_ratings, read_titles
 from ncarl.ratings import Recommender
 from ncarl.ratings.data import Vocabulary
 
@@ -98,22 +98,31 @@ def test_a_model_answers_without_ratings(ncarl, folder, tmp_path):
             assert float(line[name]) == pytest.approx(getattr(row, name), rel=1e-5)
 
 
-def test_somebody_new_is_served(ncarl, folder):
+def test_somebody_new_is_served_and_not_saved(ncarl, folder, tmp_path):
+    saved = tmp_path / "saved.ncarl"
     result = ncarl("recommend", "--model", folder / "model.ncarl", "--new-user",
-                   folder / "mine.csv", "-n", 8, "--explain")  # fmt: skip
+                   folder / "mine.csv", "-n", 8, "--explain", "--save-model",
+                   saved)  # fmt: skip
     assert "For you, who rated 2" in result.stdout
     assert "because you gave 5 to 101" in result.stdout
     assert "1 of 3 ratings of mine.csv are left out: item '999'" in result.stderr
-    model = Recommender.load(folder / "model.ncarl")
+    model = Recommender.load(saved)
+    assert model.users == list(range(1, 31))
     wanted = model.recommend(model.add_user({101: 5, 106: 1}), 8)
     assert listed(result.stdout) == [row.item for row in wanted]
 
 
-def test_everybody_gets_a_list_in_a_file(ncarl, folder, tmp_path):
-    out = tmp_path / "recs.parquet"
-    said = ncarl("recommend", "--model", folder / "model.ncarl", "--all-users", "-n", 2,
-                 "--out", out).stdout  # fmt: skip
-    assert "30 lists" in said and "For 4" not in said
+def test_everybody_gets_a_list_in_a_file(ncarl, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "ncarl.cli.recommend.is_interactive", lambda quiet=False: not quiet
+    )
+    out, page = tmp_path / "recs.parquet", tmp_path / "page.html"
+    result = ncarl("recommend", "--model", folder / "model.ncarl", "--all-users", "-n",
+                   2, "--out", out, "--report", page)  # fmt: skip
+    assert "30 lists" in result.stdout and "For 4" not in result.stdout
+    assert "lists" in result.stderr and "100/100" in result.stderr
+    text = page.read_text(encoding="utf-8")
+    assert "For 4" in text and "10 more lists are left out" in text
     table = pd.read_parquet(out)
     model = Recommender.load(folder / "model.ncarl")
     assert sorted(set(table["userId"])) == model.users
@@ -121,16 +130,6 @@ def test_everybody_gets_a_list_in_a_file(ncarl, folder, tmp_path):
     wanted = model.recommend(9, 2, level=0.8)
     assert list(mine["movieId"]) == [row.item for row in wanted]
     np.testing.assert_allclose(mine["low"], [row.low for row in wanted])
-
-
-def test_lists_of_everybody_are_counted_by_a_bar(ncarl, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "ncarl.cli.recommend.is_interactive", lambda quiet=False: not quiet
-    )
-    asked = ("recommend", "--model", folder / "model.ncarl", "--all-users", "-n", 2)
-    shown = ncarl(*asked, "-o", tmp_path / "a.csv").stderr
-    assert "lists" in shown and "100/100" in shown
-    assert not ncarl(*asked, "-o", tmp_path / "b.csv", "--quiet").stderr
 
 
 def test_similar_items_are_found_by_id_or_title(ncarl, folder, tmp_path):
@@ -213,13 +212,6 @@ def test_a_model_without_noise_gives_lists_without_intervals(
     words = fails("recommend", "--model", saved, *users, "--level", 0.8, "--out",
                   tmp_path / "other.csv")  # fmt: skip
     assert "level needs a model of the noise" in words
-
-
-def test_somebody_new_is_not_in_the_model_that_is_kept(ncarl, folder, tmp_path):
-    kept = tmp_path / "kept.ncarl"
-    ncarl("recommend", "--model", folder / "model.ncarl", "--new-user",
-          folder / "mine.csv", "--save-model", kept)  # fmt: skip
-    assert Recommender.load(kept).users == list(range(1, 31))
 
 
 def test_what_somebody_new_rated_twice_follows_the_rule(ncarl, fails, folder, tmp_path):
@@ -389,11 +381,3 @@ def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
         assert words in fails("recommend", *options)
     assert there.read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
-
-
-def test_examples_name_options_that_there_are(ncarl):
-    said = ncarl("recommend", "--help").stdout
-    for example in EXAMPLES:
-        words = example.split()
-        assert words[:2] == ["ncarl", "recommend"]
-        assert all(word in said for word in words if word.startswith("-"))

@@ -187,11 +187,6 @@ def test_no_run_only_writes(ncarl, study, tmp_path, fits):
     assert fits() == 0
     assert (out / "report.html").is_file()
     assert not (out / "cells.jsonl").exists()
-    ncarl("reproduce", study, "--out", out, "--jobs", 2)
-    assert fits() == 10
-    said = ncarl("reproduce", study, "--out", out, "--no-run").stdout
-    assert "holds: NCARL has the least error" in said
-    assert fits() == 0
 
 
 def test_the_time_limit_is_told(ncarl, study, tmp_path, fits):
@@ -227,15 +222,6 @@ def test_wrong_options_are_refused_before_anything_is_run(
     assert said in fails("reproduce", study, "--out", out, *more)
     assert fits() == 0
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("--jobs", "0"), ("--time-limit", "-1"), ("--engine", "steam"),
-     ("--protocol", "kind")],
-)  # fmt: skip
-def test_options_out_of_range_are_a_matter_of_usage(option, value, ncarl, study):
-    assert option in ncarl("reproduce", study, option, value, expect=2).stderr
 
 
 def test_a_file_is_no_folder(fails, study, tmp_path):

@@ -35,11 +35,11 @@ from ncarl.cli.console import (
     write_page,
 )
 from ncarl.cli.options import (
-    OUTPUT_PANEL,
     OverwriteOption,
     QuietOption,
     ReportOption,
     option,
+    output_option,
 )
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 mask_option = partial(option, "Missing pixels (one of these)")
 method_option = partial(option, "Method")
-output_option = partial(option, OUTPUT_PANEL)
 EXAMPLES = (
     "ncarl inpaint photo.png --mask scratches.png -o repaired.png",
     "ncarl inpaint photo.png --mask-color '#ff00ff' -o repaired.png",

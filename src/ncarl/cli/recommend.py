@@ -25,12 +25,12 @@ from ncarl.cli.console import (
     write_page,
 )
 from ncarl.cli.options import (
-    OUTPUT_PANEL,
     EngineOption,
     OverwriteOption,
     QuietOption,
     ReportOption,
     option,
+    output_option,
     parse_columns,
     parse_level,
 )
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 ratings_option = partial(option, "Ratings")
 users_option = partial(option, "Users")
 ranking_option = partial(option, "Ranking")
-output_option = partial(option, OUTPUT_PANEL)
 EXAMPLES = (
     "ncarl recommend ratings.csv --user 42 --titles movies.csv --explain",
     "ncarl recommend ratings.csv --save-model movies.ncarl",
