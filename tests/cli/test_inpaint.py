@@ -67,16 +67,12 @@ def test_a_picture_is_filled_where_the_mask_is_light(
 
 def test_pixels_of_a_color_are_missing(ncarl, photo, lost, tmp_path):
     marked = scene()
-    marked[lost] = MAGENTA
-    Image.fromarray(marked).save(photo)
     out = tmp_path / "out.tif"
-    said = ncarl("inpaint", photo, "--mask-color", "#ff00ff", "-o", out, "-q").stdout
-    assert said == ""
-    assert (pixels(out) == inpaint(marked, lost)).all()
     marked[lost] = (250, 3, 251)
     Image.fromarray(marked).save(photo)
-    ncarl("inpaint", photo, "--mask-color", "magenta", "--tolerance", 5, "-o", out,
-          "--overwrite")  # fmt: skip
+    said = ncarl("inpaint", photo, "--mask-color", "#ff00ff", "--tolerance", 5, "-o",
+                 out, "-q").stdout  # fmt: skip
+    assert said == ""
     assert (pixels(out) == inpaint(marked, lost)).all()
 
 
@@ -133,36 +129,26 @@ def test_masks_of_zeros_ones_and_shades_are_understood(ncarl, photo, lost, tmp_p
         assert (pixels(out)[~lost] == scene()[~lost]).all()
 
 
-def saved(tmp_path, kind):
-    """A file of a kind, and the pixels to expect of it."""
-    color, path = scene(), tmp_path / f"{kind}.png"
-    gray = color[:, :, 0]
-    if kind == "gray16":
-        deep = gray.astype(np.uint16) * 257
-        Image.fromarray(deep).save(path)
-        return path, deep
-    if kind == "float":
-        path = path.with_suffix(".tif")
-        Image.fromarray(gray.astype(np.float32) / 255).save(path)
-        return path, gray.astype(np.float32) / 255
-    if kind == "palette":
-        image = Image.fromarray(color).quantize(16)
-        image.save(path)
-        return path, np.asarray(image.convert("RGB"))
-    array = {"gray": gray, "clear": scene(channels=4), "grayclear": color[:, :, :2]}
-    mode = {"grayclear": "LA"}.get(kind)
-    image = Image.fromarray(array[kind])
-    assert mode is None or image.mode == mode
-    image.save(path)
-    return path, array[kind]
+KINDS = {
+    "gray": scene(channels=1)[:, :, 0],
+    "gray16": scene()[:, :, 0].astype(np.uint16) * 257,
+    "float": scene()[:, :, 0].astype(np.float32) / 255,
+    "clear": scene(channels=4),
+    "grayclear": scene(channels=2),
+    "palette": np.asarray(Image.fromarray(scene()).quantize(16).convert("RGB")),
+}
 
 
-@pytest.mark.parametrize(
-    "kind", ["gray", "gray16", "float", "palette", "clear", "grayclear"]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_pictures_come_out_as_they_went_in(ncarl, tmp_path, mask, lost, kind):
-    path, expected = saved(tmp_path, kind)
-    out = tmp_path / ("out" + path.suffix)
+    suffix = ".tif" if kind == "float" else ".png"
+    path, out, expected = (
+        tmp_path / f"in{suffix}",
+        tmp_path / f"out{suffix}",
+        KINDS[kind],
+    )
+    image = Image.fromarray(expected)
+    (image.quantize(16) if kind == "palette" else image).save(path)
     ncarl("inpaint", path, "--mask", mask, "-o", out)
     read = pixels(out)
     assert read.dtype == expected.dtype
@@ -204,18 +190,6 @@ def test_files_are_not_replaced_unless_asked_for(fails, ncarl, photo, mask, tmp_
     why = fails("inpaint", photo, "--mask", mask, "-o", out, "--before-after", out,
                 "--overwrite")  # fmt: skip
     assert "one file" in why
-
-
-def test_a_stop_leaves_no_file_behind(ncarl, photo, mask, tmp_path, monkeypatch):
-    def stopped(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ncarl.cli.inpaint.inpaint_image", stopped)
-    there = sorted(tmp_path.iterdir())
-    result = ncarl("inpaint", photo, "--mask", mask, "-o", tmp_path / "out.png",
-                   expect=130)  # fmt: skip
-    assert "half-written" in result.stderr
-    assert sorted(tmp_path.iterdir()) == there
 
 
 MISUSE = [
@@ -324,10 +298,9 @@ def deep_tiff(bits):
         (png(4, 16, bytes(4 * 25)), png(4, 8, bytes(4 * 13))),
         (deep_tiff(16), deep_tiff(8)),
         (b"P6 4 4 65535\n" + bytes(96), b"P6 4 4 255\n" + bytes(48)),
-        (b"P6 4 4 1023\n" + bytes(96), b"P6 4 4 100\n" + bytes(48)),
         (b"P3 4 4 999\n" + b"0 " * 48, b"P3 4 4 99\n" + b"0 " * 48),
     ],
-    ids=["png", "tiff", "ppm", "ppm of 10 bits", "plain ppm"],
+    ids=["png", "tiff", "ppm", "plain ppm"],
 )
 def test_sixteen_bits_in_color_are_refused_not_halved(fails, photo, deep, plain):
     photo.write_bytes(plain)
@@ -357,15 +330,11 @@ def test_a_color_that_stands_for_transparency_stays_transparent(
 def test_filling_what_cannot_be_seen_is_noted(ncarl, tmp_path, mask, lost):
     path, out = tmp_path / "clear.png", tmp_path / "out.png"
     picture = scene(channels=4)
-    for alpha, noted in ((0, True), (255, False)):
-        picture[lost, 3] = alpha
-        Image.fromarray(picture).save(path)
-        said = ncarl("inpaint", path, "--mask", mask, "-o", out, "--overwrite").stdout
-        assert ("of the missing pixels are transparent" in said) == noted
     picture[tuple(np.argwhere(lost)[0])][3] = 0
-    Image.fromarray(picture).save(path)
-    said = ncarl("inpaint", path, "--mask", mask, "-o", out, "--overwrite").stdout
-    assert "1 of the missing pixels are transparent" in said
+    for image, noted in ((picture, True), (scene(channels=4), False)):
+        Image.fromarray(image).save(path)
+        said = ncarl("inpaint", path, "--mask", mask, "-o", out, "--overwrite").stdout
+        assert ("1 of the missing pixels are transparent" in said) == noted
 
 
 def test_squares_do_not_touch_and_leave_most_of_the_picture(rng):
