@@ -66,8 +66,7 @@ def test_every_section_is_shown_and_all_is_well(ncarl, gpu_is):
     assert [line for line in lines if line in SECTIONS] == SECTIONS
     assert lines[-1] == "all is well" and not result.stderr
     versions = rows(result.stdout, "Versions")
-    for name in ("numpy", "scipy", "scikit-learn", "pandas"):
-        assert versions[name].split() == [name, importlib.metadata.version(name)]
+    assert versions["numpy"].split() == ["numpy", np.__version__]
     assert versions["ncarl"].endswith(package.__version__)
     machine = rows(result.stdout, "Machine")
     assert machine["cores"].split() == ["cores", str(available_cores())]
@@ -89,9 +88,8 @@ def test_json_is_all_there_is_on_stdout(ncarl, gpu_is, tmp_path):
     assert report["machine"]["cores"] == str(available_cores())
     assert report["gpu"]["not used"] == "no GPU driver is installed"
     assert list(report["engines"]) == ["auto", "threads", "torch", "dask"]
-    assert ["skipped", "torch (cuda)", "no GPU driver is installed"] in report[
-        "self-test"
-    ]
+    skipped = ["skipped", "torch (cuda)", "no GPU driver is installed"]
+    assert skipped in report["self-test"]
     html = page.read_text(encoding="utf-8")
     assert "All is well" in html and "observed entries kept bit for bit" in html
 

@@ -60,8 +60,7 @@ def test_a_picture_is_filled_where_the_mask_is_light(
         assert part in result.stdout
     assert "PSNR" not in result.stdout
     html = page.read_text(encoding="utf-8")
-    assert "photo [1].png" in html
-    assert "data:image/png" in html
+    assert "photo [1].png" in html and "data:image/png" in html
     assert pixels(drawn).ndim == 3
 
 
@@ -318,9 +317,7 @@ def test_a_color_that_stands_for_transparency_stays_transparent(
     image.save(path, transparency=image.getpixel((3, 3)))
     ncarl("inpaint", path, "--mask", mask, "-o", out)
     alpha = pixels(out)[..., -1]
-    assert alpha.shape == (18, 24)
-    assert alpha[3, 3] == 0
-    assert alpha.max() == 255
+    assert alpha.shape == (18, 24) and alpha[3, 3] == 0 and alpha.max() == 255
     wide = tmp_path / "wide.png"
     Image.new("I;16", (4, 4)).save(wide, transparency=0)
     with pytest.raises(ValueError, match="would be lost"):

@@ -208,20 +208,20 @@ def recommend(
             "give RATINGS, a file of ratings, or --model, a recommender that "
             "--save-model wrote" + ("" if source is None else "; not both")
         )
-    loaded, alone = model is not None, not has_users
+    loaded, no_users = model is not None, not has_users
     of_ratings = "is for RATINGS, and --model needs none"
     of_lists = "is for lists; say for whom: --user ID, --new-user PATH or --all-users"
     of_all = "and --all-users do not go together; give one of them"
-    again = duplicates != "error" and new_user is None
+    duplicates_given = duplicates != "error" and new_user is None
     for flag, is_misused, reason in (
         ("--columns", loaded and columns is not None, of_ratings),
         ("--delimiter", loaded and delimiter is not None, of_ratings),
-        ("--duplicates", loaded and again, of_ratings),
+        ("--duplicates", loaded and duplicates_given, of_ratings),
         ("--engine", loaded and engine != "auto", of_ratings),
-        ("--uncertainty-penalty", alone and uncertainty_penalty > 0.0, of_lists),
-        ("--popularity", alone and popularity > 0.0, of_lists),
-        ("--include-seen", alone and include_seen, of_lists),
-        ("--level", alone and level is not None, of_lists),
+        ("--uncertainty-penalty", no_users and uncertainty_penalty > 0.0, of_lists),
+        ("--popularity", no_users and popularity > 0.0, of_lists),
+        ("--include-seen", no_users and include_seen, of_lists),
+        ("--level", no_users and level is not None, of_lists),
         ("--user", all_users and user, of_all),
         ("--new-user", all_users and new_user is not None, of_all),
         ("--similar-to", all_users and similar_to is not None, of_all),
