@@ -386,7 +386,7 @@ def test_a_warning_is_one_line_and_quiet_is_quiet(ncarl, plain, tmp_path):
 
 
 def test_bars_show_the_fit_and_the_writing(ncarl, plain, tmp_path, monkeypatch):
-    monkeypatch.setattr("ncarl.cli.complete.is_interactive", lambda quiet: True)
+    monkeypatch.setattr("ncarl.cli.console.is_interactive", lambda quiet: True)
     options = (*PAPER, "--stream")
     result = ncarl("complete", plain, "-o", tmp_path / "o.npy", *options)
     assert "NCARL" in result.stderr and "6/6" in result.stderr

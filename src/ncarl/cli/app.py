@@ -153,11 +153,14 @@ def global_options(
     version: Annotated[
         bool,
         typer.Option(
-            callback=_show_version, is_eager=True, help="Show the version and exit."
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option(help="Show the traceback of an error.")
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
     """Impute the missing entries of a matrix: ratings, images, sensor logs, tables."""

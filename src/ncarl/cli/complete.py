@@ -12,13 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ncarl.cli import options as opt
-from ncarl.cli.console import (
-    check_report_path,
-    is_interactive,
-    print_fields,
-    print_warnings,
-)
+from ncarl.cli import console, options as opt
 from ncarl.cli.options import fit_option, output_option, read_option
 
 bayes_option = partial(opt.option, "Only for --method bayes")
@@ -241,7 +235,7 @@ def complete(
     from ncarl.cli.models import ModelOptions
     from ncarl.io.tables import ReadOptions
 
-    check_report_path(report, source)
+    console.check_report_path(report, source)
     if columns is not None and not stream:
         raise ValueError(
             "--columns goes with --stream; without it columns of text are kept, and "
@@ -272,7 +266,7 @@ def complete(
         "--imputations-out": imputations_out,
         "--save-model": save_model,
     }
-    progress = is_interactive(quiet)
+    progress = console.is_interactive(quiet)
     job = CompleteJob(
         source,
         ReadOptions(na or (), label or (), header, delimiter, array, progress, decimal),
@@ -295,8 +289,8 @@ def complete(
         result = run_complete_stream(job, columns, with_overview=report is not None)
     else:
         result = run_complete(job)
-    print_warnings(complete_report.warning_lines(result))
+    console.print_warnings(complete_report.warning_lines(result))
     if not quiet:
-        print_fields(complete_report.summary_fields(result))
+        console.print_fields(complete_report.summary_fields(result))
     if report is not None:
         complete_report.write_complete_page(result, report, quiet=quiet)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -266,25 +265,12 @@ def _output_fields(result: Completion) -> Fields:
             yield "", f"{job.outputs[flag]} ({note})"
 
 
-@dataclass(frozen=True)
-class TableOverview:
-    """What a page shows of a table."""
-
-    pattern: MissingPattern  # which entries are observed
-    sample: Observations  # all observed entries, or those of some rows of a stream
-
-    @property
-    def covers_all_rows(self) -> bool:
-        """Whether the sample is the table."""
-        return self.sample.shape[0] == self.pattern.shape[0]
-
-
 def compute_stream_overview(
     chunks: Iterable[Observations],
     shape: tuple[int, int],
     max_rows: int = OVERVIEW_SAMPLE_ROWS,
-) -> TableOverview:
-    """The overview of a table in chunks, with a sample of evenly spaced rows."""
+) -> tuple[MissingPattern, Observations]:
+    """The pattern of a table in chunks, and a sample of evenly spaced rows."""
     m = shape[0]
     wanted = np.unique(np.linspace(0, m - 1, min(m, max_rows)).round().astype(np.int64))
     kept: list[Observations] = []
@@ -300,35 +286,36 @@ def compute_stream_overview(
             yield chunk
 
     pattern = missing_pattern(sampling(), shape)
-    return TableOverview(pattern, Observations.vstack(kept))
+    return pattern, Observations.vstack(kept)
 
 
 def write_complete_page(result: Completion, path: Path, *, quiet: bool) -> None:
     """Write the page of a run, and print its path."""
-    name, table, overview = result.job.source.name, result.table, result.overview
+    name = result.job.source.name
     if result.estimator is None:
         page = Page(name, "Nothing was missing, so the table was copied as it is.")
         write_page(page, path, summary_fields(result), quiet=quiet)
         return
-    if table is not None:
-        observed = as_observations(table.values)
-        pattern = missing_pattern([observed], observed.shape)
-        overview = TableOverview(pattern, observed)
+    if result.table is None:
+        pattern, sample = result.overview
+    else:
+        sample = as_observations(result.table.values)
+        pattern = missing_pattern([sample], sample.shape)
     in_fit = getattr(result.estimator, "training_", None) is not None
-    X = None if in_fit and overview.covers_all_rows else overview.sample.to_csr()
+    X = None if in_fit and sample.shape == result.shape else sample.to_csr()
     with warnings.catch_warnings():
         # The columns are those of the fit, though the sample does not name them.
         warnings.filterwarnings("ignore", message="X does not have valid feature")
-        imputed = sample_imputed_entries(result.estimator, overview.sample, X=X)
-    page = Page(f"{name}, completed", summarize_completion(result, overview, imputed))
-    page.warning(*page_warnings(result, overview.pattern))
-    _add_figures(page, result, overview.pattern, imputed)
-    _add_column_table(page, result, overview, imputed)
+        imputed = sample_imputed_entries(result.estimator, sample, X=X)
+    page = Page(f"{name}, completed", summarize_completion(result, sample, imputed))
+    page.warning(*page_warnings(result, pattern))
+    _add_figures(page, result, pattern, imputed)
+    _add_column_table(page, result, sample, pattern, imputed)
     write_page(page, path, summary_fields(result), quiet=quiet)
 
 
 def summarize_completion(
-    result: Completion, overview: TableOverview, imputed: ImputedEntries
+    result: Completion, sample: Observations, imputed: ImputedEntries
 ) -> str:
     """What was done and how accurate it is, in two or three sentences."""
     m, n = result.shape
@@ -342,7 +329,7 @@ def summarize_completion(
             f"{text} This method does not estimate their errors; ncarl evaluate "
             "measures them."
         )
-    baseline = 1.0 if result.scale else pooled_std(overview.sample)
+    baseline = 1.0 if result.scale else pooled_std(sample)
     if not math.isnan(error) and baseline > 0.0:
         text += (
             " Observed entries that were held out were predicted with an error of "
@@ -364,10 +351,7 @@ def summarize_completion(
 
 
 def pooled_std(sample: Observations) -> float:
-    """Root mean square deviation of the observed entries from their column's mean.
-
-    This is about the error of imputing missing entries by the mean of their column.
-    """
+    """Root mean square deviation of the observed entries from their column's mean."""
     spreads, counts = column_stds(sample), sample.column_counts
     largest = float(spreads.max(initial=0.0))
     if largest == 0.0:
@@ -452,11 +436,15 @@ def _add_figures(
 
 
 def _add_column_table(
-    page: Page, result: Completion, overview: TableOverview, imputed: ImputedEntries
+    page: Page,
+    result: Completion,
+    sample: Observations,
+    pattern: MissingPattern,
+    imputed: ImputedEntries,
 ) -> None:
     """The table of columns, the most uncertain first."""
-    sample, n = overview.sample, result.shape[1]
-    missing = result.shape[0] - overview.pattern.column_counts
+    m, n = result.shape
+    missing = m - pattern.column_counts
     std = np.full(len(imputed.values), np.nan) if imputed.std is None else imputed.std
     spread, std = column_stds(sample), group_means(imputed.columns, std, n)
     figures = (
@@ -476,7 +464,7 @@ def _add_column_table(
         )
     if complete:
         text += f" {complete:,} columns are complete and not shown."
-    if not overview.covers_all_rows:
+    if sample.shape[0] < m:
         text += f" Means are those of {sample.shape[0]:,} evenly spaced rows."
     rows = [
         [

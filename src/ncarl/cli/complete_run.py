@@ -146,7 +146,7 @@ class Completion:
     mean_std: float | None = None  # of imputed entries, in `column_units`
     seconds: float = 0.0
     warnings: list[Warning] = field(default_factory=list)
-    overview: Any = None  # of a stream, for its page: TableOverview
+    overview: Any = None  # of a stream, for its page: pattern and sample
 
     @contextlib.contextmanager
     def record(self) -> Iterator[None]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from ncarl.html import Page
 
+#: Packages whose versions a page shows.
+PAGE_PACKAGES = ("numpy", "scipy", "scikit-learn")
 #: Names and texts, printed as lines and shown as facts of a page. An empty name
 #: continues the field before it.
 Fields = Iterable[tuple[str, str]]
@@ -147,21 +149,20 @@ def check_outputs(
         if target.is_dir() and flag not in folders:
             raise ValueError(f"{flag} {str(target)!r} is a folder; name a file in it")
         for name, path in (inputs or {}).items():
-            if path is not None and is_same_file(path, target):
+            if path is not None and _is_same_file(path, target):
                 raise ValueError(
                     f"{flag} {str(target)!r} is the file of {name}; name another file"
                 )
         if overwrite or not target.exists():
             continue
-        what = "is the input itself" if is_same_file(source, target) else "exists"
+        what = "is the input itself" if _is_same_file(source, target) else "exists"
         raise ValueError(
             f"{flag} {str(target)!r} {what}; name another file, or give --overwrite "
             "to replace it"
         )
 
 
-def is_same_file(path: Path, other: Path) -> bool:
-    """Whether two paths lead to one existing file."""
+def _is_same_file(path: Path, other: Path) -> bool:
     return path.exists() and other.exists() and path.samefile(other)
 
 
@@ -205,7 +206,12 @@ def write_page(
 ) -> None:
     """End a page with the printed fields, versions and the command, and write it."""
     if fields is not None:
-        page.heading("Details").facts({**merge_fields(fields), **package_versions()})
+        packages = [f"{name} {version(name)}" for name in PAGE_PACKAGES]
+        versions = {
+            "made by": f"ncarl {__version__}",
+            "with": ", ".join([f"Python {platform.python_version()}", *packages]),
+        }
+        page.heading("Details").facts({**merge_fields(fields), **versions})
         page.code(command_line())
     page.save(path.resolve())
     if not quiet:
@@ -243,11 +249,3 @@ def command_line() -> str:
     if Path(program).stem.lower() != "ncarl":
         return ""
     return shlex.join(["ncarl", *words])
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of ncarl and what it was run with, for a page to show."""
-    packages = ("numpy", "scipy", "scikit-learn")
-    parts = [f"Python {platform.python_version()}"]
-    parts += [f"{name} {version(name)}" for name in packages]
-    return {"made by": f"ncarl {__version__}", "with": ", ".join(parts)}

@@ -49,8 +49,7 @@ VERDICTS = (
     (float("-inf"), "hardly; the column's mean does as well"),
 )
 COLUMN_HEADERS = (
-    *("worst columns", "held out", "RMSE", "standardized", "mean's"),
-    *("explained", "in 90%"),
+    *("worst columns", "held out", "RMSE", "error", "mean's", "explained", "in 90%"),
 )
 
 
@@ -188,16 +187,13 @@ def describe_accuracy(evaluation: Evaluation) -> str:
 
 
 def coverage_rows(evaluation: Evaluation) -> list[tuple[str, ...]]:
-    """Nominal and actual coverage of intervals, and their width."""
+    """Nominal and actual coverage of intervals, and their standardized width."""
     levels = evaluation.levels
+    widths = [format_number(one.standardized_width, ".3g") for one in levels]
     return [
         ("nominal coverage", *(f"{one.level:.0%}" for one in levels)),
         ("actual coverage", *(f"{one.coverage:.1%}" for one in levels)),
-        ("mean width", *(f"{one.width:.4g}" for one in levels)),
-        (
-            "standardized width",
-            *(format_number(one.standardized_width, ".3g") for one in levels),
-        ),
+        ("mean width", *widths),
     ]
 
 
