@@ -40,7 +40,9 @@ CONCEPTS = (
     "core/graph.py",
     "core/kernel.py",
     "datasets/synthetic.py",
+    "estimators/docstrings.py",
     "solvers/bias.py",
+    "solvers/regl1.py",
 )
 #: Backends of one signature, which only the module that dispatches imports.
 BACKENDS = ("_numba", "_numpy", "_torch", "cuda", "_triton")

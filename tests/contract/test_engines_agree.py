@@ -20,7 +20,6 @@ OPTIONS = {
     "floor": EIGHT,
     "smooth": {**EIGHT, "weights": "smooth"},
     "noisy": {**FIVE, "gamma": 0.1},
-    "noisy smooth": {**FIVE, "gamma": 0.1, "weights": "smooth"},
     "pinv": {**FIVE, "weights": "pinv"},
     "no graph": {**EIGHT, "alpha": 0.0},
     "fixed graph": {**FIVE, "graph": "fixed"},

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread", "one_torch_thread")
 FEW = {"max_iter": 25, "tol": 0}
 RIVALS = [
     Nuclear(**FEW),
+    Nuclear(**FEW, solver="ialm"),
     Nuclear(**FEW, solver="svt"),
     Nuclear(**FEW, solver="apg", lam=0.3),
     FactoredNuclear(**FEW, rank=4),

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -37,7 +37,7 @@ EXACT = [
     Nuclear(solver="svt"),
     FactoredNuclear(rank=4),
     SchattenP(),
-    SchattenP(p=2 / 3, start="nuclear"),
+    SchattenP(p=2 / 3),
     WNNM(),
     FGSR(p=0.5, rank=4),
     FGSR(p=2 / 3, rank=4),
@@ -107,17 +107,14 @@ def rough(estimator, steps=40):
 
 @pytest.mark.parametrize("estimator", **named(EVERY))
 class TestEveryEstimator:
-    def test_keeps_what_was_observed_and_leaves_no_gap(self, estimator, X):
-        filled = rough(estimator).fit_transform(X)
+    def test_completes_a_copy_and_keeps_observed_entries(self, estimator, X):
+        given = X.copy()
+        filled = rough(estimator).fit_transform(given)
+        assert_array_equal(given, X)
         seen = ~np.isnan(X)
         assert_array_equal(filled[seen], X[seen])
         assert np.isfinite(filled).all()
         assert filled.dtype == np.float64
-
-    def test_does_not_change_its_input(self, estimator, X):
-        given = X.copy()
-        rough(estimator, 3).fit_transform(given)
-        assert_array_equal(given, X)
 
     def test_sparse_equals_dense(self, estimator, X):
         seen = ~np.isnan(X)
@@ -135,10 +132,6 @@ class TestEveryEstimator:
         assert list(filled.index) == index
         assert list(filled.columns) == list(frame.columns)
         assert_array_equal(filled.to_numpy(), rough(estimator, 10).fit_transform(X))
-
-    def test_same_input_same_bits(self, estimator, X):
-        first = rough(estimator, 15).fit_transform(X)
-        assert_array_equal(rough(estimator, 15).fit_transform(X), first)
 
     def test_records_its_steps(self, estimator, X):
         fitted = rough(estimator, 6).fit(X)
@@ -201,6 +194,7 @@ class TestEveryEstimator:
             warnings.simplefilter("ignore", UserWarning)
             filled = rough(estimator, 5).fit_transform(X)
         assert np.isfinite(filled).all()
+        assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
 
     @pytest.mark.parametrize("value", [0.0, 7.0])
     def test_a_constant_matrix(self, estimator, value):
@@ -211,21 +205,23 @@ class TestEveryEstimator:
         if value == 0.0:
             assert_allclose(filled, 0.0, atol=1e-12)
 
-    def test_nothing_missing(self, estimator, truth):
-        assert_array_equal(rough(estimator, 5).fit_transform(truth), truth)
-
     def test_empty_rows_and_columns_are_filled_and_listed(self, estimator, X):
         hollow = X.copy()
         hollow[3], hollow[:, 5] = np.nan, np.nan
         fitted = rough(estimator).fit(hollow)
-        assert np.isfinite(fitted.transform(hollow)).all()
+        filled = fitted.transform(hollow)
+        assert np.isfinite(filled).all()
+        if estimator in RIVALS and not isinstance(estimator, BiasModel | LRFD):
+            assert_allclose(filled[3], 0.0, atol=1e-12)
+            assert_allclose(filled[:, 5], 0.0, atol=1e-12)
         assert list(fitted.unidentified_rows_) == [3]
         assert list(fitted.unidentified_columns_) == [5]
 
-    @pytest.mark.parametrize("size", [1e-150, 1e150])
+    @pytest.mark.parametrize("size", [1e-300, 1e300])
     def test_extreme_sizes_give_finite_numbers(self, estimator, X, size):
-        filled = rough(estimator, 10).fit_transform(X * size)
-        assert np.isfinite(filled).all()
+        fitted = rough(estimator, 10).fit(X * size)
+        assert np.isfinite(fitted.transform(X * size)).all()
+        assert np.isfinite(fitted.history_["objective"]).all()
 
     def test_all_missing_is_refused(self, estimator):
         with pytest.raises(ValueError, match="no observed entry"):
@@ -239,30 +235,8 @@ class TestEveryEstimator:
             clone(estimator).set_params(progress="yes").fit(X)
 
 
-ODD = {
-    "zero": np.where(np.eye(5, 4) > 0, np.nan, 0.0),
-    "row": np.array([[1.0, np.nan, 3.0, 2.0]]),
-    "column": np.array([[1.0], [np.nan], [2.0]]),
-    "single": np.array([[np.nan, np.nan], [np.nan, 3.0]]),
-    "full": np.arange(12.0).reshape(4, 3) ** 2,
-}
-
-
 @pytest.mark.parametrize("estimator", **named(RIVALS))
 class TestEveryRival:
-    @pytest.mark.parametrize("name", ODD)
-    def test_odd_matrices_are_completed_and_empty_lines_with_zeros(
-        self, estimator, name
-    ):
-        X = ODD[name]
-        filled = clone(estimator).fit_transform(X)
-        seen = np.isfinite(X)
-        assert_array_equal(filled[seen], X[seen])
-        assert np.isfinite(filled).all()
-        if not isinstance(estimator, BiasModel):  # which gives them the mean
-            empty = ~seen.any(axis=1)[:, None] | ~seen.any(axis=0)
-            assert_allclose(filled[empty], 0.0, atol=1e-12)
-
     def test_scale_goes_through(self, estimator, X):
         lam = getattr(estimator, "lam", None)
         if isinstance(lam, float) and not isinstance(estimator, RegL1):
@@ -282,12 +256,6 @@ class TestEveryRival:
             other = rough(estimator, 40).set_params(scale="columns").fit(factor * X)
             assert_allclose(other.transform(factor * X) / factor, filled, atol=1e-6)
             assert_allclose(other.objective_, objective, rtol=1e-6)
-
-    @pytest.mark.parametrize("size", [1e-300, 1e300])
-    def test_even_more_extreme_sizes(self, estimator, X, size):
-        fitted = rough(estimator, 10).fit(X * size)
-        assert np.isfinite(fitted.transform(X * size)).all()
-        assert np.isfinite(fitted.objective_)
 
     def test_weights_and_strengths_are_recorded_in_the_users_units(self, estimator, X):
         params = estimator.get_params()
@@ -327,10 +295,10 @@ class TestEveryRival:
         assert_array_equal(
             again.predict([0, 3], [1, 2]), fitted.predict([0, 3], [1, 2])
         )
-        for name in fitted._saved_scalars:
-            assert str(getattr(again, name)) == str(getattr(fitted, name))
-        for name in fitted._saved_arrays:
-            assert_array_equal(getattr(again, name), getattr(fitted, name))
+        kept = {name for name in vars(fitted) if name.endswith("_")} - {"dual_"}
+        assert kept == {name for name in vars(again) if name.endswith("_")}
+        for name in kept - {"model_", "training_"}:
+            assert_equal(getattr(again, name), getattr(fitted, name))
 
     def test_a_killed_fit_goes_on_to_the_same_numbers(self, estimator, X, tmp_path):
         whole = rough(estimator, 30).fit(X)
@@ -406,10 +374,8 @@ class TestChosenStrengths:
     def test_extreme_sizes(self, estimator, noisy, size):
         fitted = rough(estimator, 3).fit(noisy * size)
         assert np.isfinite(fitted.transform(noisy * size)).all()
-
-    def test_one_huge_entry(self, estimator, noisy):
         X = noisy.copy()
-        X[0, np.flatnonzero(~np.isnan(X[0]))[0]] = 1e200
+        X[0, np.flatnonzero(~np.isnan(X[0]))[0]] = size
         assert np.isfinite(rough(estimator, 3).fit_transform(X)).all()
 
     def test_an_interrupted_search_leaves_nothing(self, estimator, noisy, monkeypatch):

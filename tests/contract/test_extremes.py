@@ -66,13 +66,10 @@ CASES = {
     "rows of all scales": gappy(BASE * 10.0 ** np.linspace(-100, 100, 20)[:, None]),
     "constant": gappy(np.full((20, 8), 3.5)),
     "constant columns": gappy(CONSTANT_COLUMNS),
-    "equal columns": gappy(np.repeat(BASE[:, :2], 4, axis=1)),
     "equal columns and gaps": np.repeat(gappy(BASE[:, :2]), 4, axis=1),
     "equal rows": np.repeat(gappy(BASE[:2]), 10, axis=0),
     "all zeros": gappy(np.zeros((20, 8))),
-    "zeros, complete": np.zeros((5, 4)),
     "rank one": gappy(np.outer(BASE[:, 0], BASE[0])),
-    "signs": gappy(np.sign(BASE - BASE.mean())),
     "one row": holes(BASE[:1].copy(), (0, 3), (0, 6)),
     "one column": holes(BASE[:, :1].copy(), (3, 0)),
     "one entry": np.array([[7.0]]),
@@ -80,16 +77,12 @@ CASES = {
     "99.9% missing": SPARSE,
     "one observed entry": ALONE,
     "one observed entry, huge": ALONE * 1e157,
-    "one observed entry, tiny": ALONE * 1e-157,
     "complete": BASE.copy(),
-    "one gap": holes(BASE.copy(), (4, 4)),
     "wide": gappy(BASE.T),
     "huge offset": gappy(1e9 + BASE),
-    "huger offset": gappy(1e15 + BASE),
     "float32": gappy(BASE).astype(np.float32),
     "float32 at its largest": gappy(np.where(BASE > 0.5, EPS32, -EPS32)).astype("f4"),
     "float32 at its smallest": gappy(np.full((6, 4), 1e-45)).astype(np.float32),
-    "identity": np.where(np.eye(9), 1.0, NAN),
     "arrow": np.where((np.arange(9) == 0) | (np.arange(9)[:, None] == 0), 1.0, NAN),
     "two blocks": np.where(np.kron(np.eye(2), np.ones((5, 4))) > 0, 2.0, NAN),
 }
@@ -119,7 +112,6 @@ def test_extreme_matrix_in_single_precision(name):
     "options",
     [
         {"alpha": 1e-300},
-        {"alpha": 1e12},
         {"alpha": 1e100},
         {"alpha": 1e100, "gamma": 0.1},
         {"gamma": 1e-100},
@@ -127,16 +119,11 @@ def test_extreme_matrix_in_single_precision(name):
         {"delta": 1e100},
         {"alpha": 0.0, "delta": 0.0},
         {"delta": 0.0},
-        {"delta": 1e12},
-        {"gamma": 1e-8},
-        {"gamma": 1e8},
-        {"gamma": 1e-8, "alpha": 0.0},
         {"n_neighbors": 10**9},
         {"n_neighbors": 1},
         {"graph": np.zeros((8, 8))},
         {"graph": np.full((8, 8), 1e9)},
         {"graph": "fixed", "center": "two-way"},
-        {"max_iter": 300},
         {"max_iter": 300, "weights": "smooth"},
     ],
 )
@@ -181,12 +168,6 @@ def test_huge_offset_is_harmless_when_centered():
     filled = complete(CASES["huge offset"], center="mean", max_iter=20)
     usual = complete(gappy(BASE), center="mean", max_iter=20)
     assert_allclose(filled - 1e9, usual, atol=1e-5)
-
-
-def test_rank_one_is_found():
-    truth = np.outer(1 + BASE[:, 0], 1 + BASE[0])
-    filled = complete(gappy(truth), alpha=0.0, max_iter=100)
-    assert_allclose(filled, truth, rtol=1e-2)
 
 
 values = st.floats(allow_nan=False, allow_infinity=False, width=64)

@@ -273,14 +273,6 @@ class TestAddIndicator:
         assert list(result.columns) == list(expected.columns)
         assert_array_equal(np.asarray(result), np.asarray(expected))
 
-    def test_standard_deviations_of_indicators_are_zero(self, X):
-        plain = fitted(X).transform(X, return_std=True)[1]
-        model = fitted(X, add_indicator=True, keep_empty_features=False)
-        result, std = model.transform(X, return_std=True)
-        assert result.shape == std.shape
-        assert_array_equal(std[:, :3], plain[:, [0, 1, 3]])
-        assert (std[:, 3:] == 0.0).all()
-
     def test_set_after_the_fit_it_is_refused(self, X):
         model = fitted(X).set_params(add_indicator=True)
         with pytest.raises(ValueError, match=r"add_indicator.*fit again"):
@@ -297,12 +289,6 @@ class TestKeepEmptyFeatures:
         assert_array_equal(dropped.get_feature_names_out(), ["x0", "x1", "x3"])
         assert_array_equal(dropped.get_feature_names_out(NAMES), ["a", "b", "d"])
         assert dropped.predict(X).shape == dropped.sample()[0].shape == X.shape
-
-    def test_without_empty_columns_nothing_changes(self, X):
-        full = X[:, [0, 1, 3]]
-        expected = fitted(full).transform(full)
-        result = fitted(full, keep_empty_features=False).transform(full)
-        assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("missing_values", [-1, np.float32(-1.0), NAN, None, pd.NA])

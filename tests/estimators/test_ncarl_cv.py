@@ -142,18 +142,6 @@ def test_hidden_entries_are_not_used(X, monkeypatch, one_split):
     assert (errors != other).all()
 
 
-def test_no_row_or_column_loses_its_last_entry(rng):
-    X = np.full((30, 12), np.nan)
-    X[np.arange(30), np.arange(30) % 12] = rng.random(30)
-    X[:, 0] = rng.random(30)
-    kept, hidden = split_of(X, share=0.9)
-    assert hidden.n_observed > 0
-    assert (kept.row_counts > 0).all()
-    assert (kept.column_counts > 0).all()
-    both = np.vstack([dense(kept), dense(hidden)])
-    assert_array_equal(np.nansum(both.reshape(2, 30, 12), axis=0), np.nan_to_num(X))
-
-
 def test_warm_starts_need_fewer_steps(rng):
     truth = rng.random((60, 3)) @ rng.random((3, 20)) + 0.05 * rng.random((60, 20))
     X = np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
@@ -181,21 +169,6 @@ def test_seed_fixes_the_split(X):
     assert (other.cv_results_["error"] != once.cv_results_["error"]).all()
 
 
-def test_share_of_hidden_entries_is_that_asked_for(X, monkeypatch, one_split):
-    sizes = []
-
-    def record(truth, guess):
-        sizes.append(len(truth))
-        return relative_rmse(truth, guess)
-
-    monkeypatch.setattr(trials, "relative_rmse", record)
-    one = {"alphas": (0,), "gammas": (None,), "centers": (None,)}
-    for share in (0.05, 0.3):
-        NCARLCV(**one, **RUN, validation=share).fit(X)
-    total = (~np.isnan(X)).sum()
-    assert sizes == [round(0.05 * total), round(0.3 * total)]
-
-
 def test_small_matrices_are_split_until_fifty_entries_are_scored(X):
     observed = Observations.from_dense(X)
     parts = trials.make_splits(observed, 0.1, np.random.default_rng(0))
@@ -206,22 +179,6 @@ def test_small_matrices_are_split_until_fifty_entries_are_scored(X):
         observed, 1 / observed.n_observed, np.random.default_rng(0)
     )
     assert len(fewest) == 10
-
-
-def test_error_of_scaled_columns_is_one_for_column_means(rng):
-    X = 100.0 + rng.standard_normal((200, 4))
-    X[rng.random(X.shape) < 0.2] = np.nan
-    options = {"alphas": (0.0,), "gammas": (1e3,), "centers": ("columns",)}
-    search = NCARLCV(**options, **RUN, scale="columns").fit(X)
-    assert search.best_error_ == pytest.approx(1.0, abs=0.05)
-
-
-def test_single_values_are_taken_for_lists(X):
-    search = NCARLCV(alphas=1.0, n_neighbors=3, gammas=None, centers="mean", **RUN).fit(
-        X
-    )
-    chosen = {"center": "mean", "gamma": None, "n_neighbors": 3, "alpha": 1.0}
-    assert search.cv_results_["params"] == [chosen]
 
 
 def test_wide_matrix_is_searched_on_its_rows(X):

@@ -2,12 +2,10 @@
 
 import hashlib
 import io
-import json
 import os
 import pickletools
 import stat
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -64,49 +62,22 @@ def test_loaded_model_gives_the_same_bits(name, training_data, X, path):
     if noisy:
         ours, theirs = (e.transform(X, return_std=True)[1] for e in (loaded, fitted))
         assert_array_equal(ours, theirs)
-    for attribute in (
-        "n_iter_",
-        "converged_",
-        "n_neighbors_",
-        "transposed_",
-        "engine_",
-    ):
-        assert getattr(loaded, attribute) == getattr(fitted, attribute)
-    for attribute in ("kernel_", "unidentified_rows_", "unidentified_columns_"):
+    kept = {name for name in vars(fitted) if name.endswith("_")}
+    assert kept == {name for name in vars(loaded) if name.endswith("_")}
+    special = {"model_", "training_", "similarity_", "history_", "cv_results_"}
+    for attribute in (kept - special) | {"kernel_"}:
         assert_array_equal(getattr(loaded, attribute), getattr(fitted, attribute))
     assert_array_equal(loaded.similarity_.toarray(), fitted.similarity_.toarray())
-    assert set(loaded.history_) == set(fitted.history_)
-    for column, values in fitted.history_.items():
-        assert_array_equal(loaded.history_[column], values)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_parameters_come_back_and_fit_again(name, X, path):
-    fitted = KINDS[name].fit(X)
-    fitted.save(path)
-    loaded = ncarl.load(path)
+    tables = [(loaded.history_, fitted.history_)]
+    if name == "search":
+        tables.append((loaded.cv_results_, fitted.cv_results_))
+    for ours, theirs in tables:
+        assert set(ours) == set(theirs)
+        for column, values in theirs.items():
+            assert_array_equal(ours[column], values)
     for parameter, value in fitted.get_params().items():
         assert_array_equal(getattr(loaded, parameter), value)
     assert_array_equal(loaded.fit(X).transform(X), fitted.transform(X))
-
-
-def test_search_comes_back_with_its_table(X, path):
-    fitted = KINDS["search"].fit(X)
-    fitted.save(path)
-    loaded = ncarl.load(path)
-    assert set(loaded.cv_results_) == set(fitted.cv_results_)
-    for column, values in fitted.cv_results_.items():
-        assert_array_equal(loaded.cv_results_[column], values)
-    names = (
-        "alpha_",
-        "gamma_",
-        "center_",
-        "best_error_",
-        "best_params_",
-        "best_index_",
-    )
-    for name in names:
-        assert getattr(loaded, name) == getattr(fitted, name)
 
 
 def test_feature_names_come_back(X, path):
@@ -129,7 +100,7 @@ def test_training_entries_are_left_out_unless_asked_for(X, path):
     with pytest.raises(ValueError, match=r"training entries"):
         ncarl.load(path).save(path, training_data=True)
     fitted.save(path, training_data=True)
-    assert "training/data" in archive(path).files
+    assert "training_/data" in archive(path).files
 
 
 def test_options_of_one_run_are_left_out(X, path, tmp_path):
@@ -154,10 +125,6 @@ class TestFile:
         NCARL(**FEW).fit(X).save(path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
-    def test_path_may_be_text(self, X, path):
-        NCARL(**FEW).fit(X).save(str(path))
-        assert ncarl.load(str(path)).n_iter_ == 3
-
     def test_holds_no_pickle(self, X, path):
         frame = pd.DataFrame(X, columns=list("abcdefghi"))
         KINDS["search"].fit(frame).save(path, training_data=True)
@@ -180,70 +147,32 @@ class TestFile:
         with pytest.raises(BrokenFileError, match="damaged"):
             ncarl.load(path)
 
-    def test_every_flipped_byte_is_refused(self, X, path):
-        NCARL(**FEW).fit(X).save(path)
-        whole = path.read_bytes()
-        header = range(len(MAGIC) + 32 + 8)
-        rng = np.random.default_rng(0)
-        sample = rng.choice(len(whole), 140, replace=False)
-        for position in [*header, *sample, len(whole) - 1]:
-            broken = bytearray(whole)
-            broken[position] ^= 1 << int(rng.integers(8))
-            path.write_bytes(broken)
-            with pytest.raises(BrokenFileError, match=r"model\.ncarl"):
-                ncarl.load(path)
-        path.write_bytes(whole)
-        assert ncarl.load(path).n_iter_ == 3
-
-    def test_every_truncation_is_refused(self, X, path):
-        NCARL(**FEW).fit(X).save(path)
-        whole = path.read_bytes()
-        lengths = [*range(60), *range(60, len(whole), 97), len(whole) - 1]
-        for length in lengths:
-            path.write_bytes(whole[:length])
-            with pytest.raises(BrokenFileError):
-                ncarl.load(path)
-        path.write_bytes(whole + b"\x00")
-        with pytest.raises(BrokenFileError):
-            ncarl.load(path)
-
     @pytest.mark.parametrize("content", [b"x", b"", b"{}", b"PK\x05\x06" + bytes(18)])
     def test_sound_checksum_of_nonsense_is_refused(self, path, content):
         write_raw(path, content)
         with pytest.raises(BrokenFileError, match="damaged"):
             ncarl.load(path)
 
-    def test_archive_without_a_header_is_refused(self, path):
-        body = io.BytesIO()
-        np.savez(body, x=np.ones(2))
-        write_raw(path, body.getvalue())
-        with pytest.raises(BrokenFileError, match="damaged"):
-            ncarl.load(path)
-
     def test_model_without_its_arrays_is_refused(self, X, path):
         NCARL(**FEW).fit(X).save(path)
         header, arrays = read_archive(path, "model")
-        for name in ("K", "similarity/data", "unidentified_rows"):
+        for name in ("model_/fallback", "similarity_/data", "unidentified_rows_"):
             left = {key: value for key, value in arrays.items() if key != name}
             write_archive(path, header, left)
             with pytest.raises(BrokenFileError, match=f"damaged.*{name}"):
                 ncarl.load(path)
 
-    def test_later_version_is_refused(self, X, path):
+    def test_other_versions_are_refused(self, X, path):
         NCARL(**FEW).fit(X).save(path)
         header, arrays = read_archive(path, "model")
-        write_archive(path, {**header, "version": 3}, arrays)
-        with pytest.raises(BrokenFileError, match=r"later ncarl \(format 3\).*up to 2"):
-            ncarl.load(path)
-
-    def test_earlier_version_is_refused(self, X, path):
-        NCARL(**FEW).fit(X).save(path)
-        header, arrays = read_archive(path, "model")
-        write_archive(path, {**header, "version": 1}, arrays)
-        with pytest.raises(
-            BrokenFileError, match=r"earlier ncarl \(format 1\).*fit again"
+        assert (header["version"], header["class"]) == (2, "NCARL")
+        for version, message in (
+            (3, r"later ncarl \(format 3\).*up to 2"),
+            (1, r"earlier ncarl \(format 1\).*fit again"),
         ):
-            ncarl.load(path)
+            write_archive(path, {**header, "version": version}, arrays)
+            with pytest.raises(BrokenFileError, match=message):
+                ncarl.load(path)
 
     def test_unknown_estimator_is_refused(self, X, path):
         NCARL(**FEW).fit(X).save(path)
@@ -251,13 +180,6 @@ class TestFile:
         write_archive(path, {**header, "class": "load"}, arrays)
         with pytest.raises(BrokenFileError, match="unknown to this ncarl"):
             ncarl.load(path)
-
-    def test_header_is_plain_json(self, X, path):
-        NCARL(**FEW).fit(X).save(path)
-        with archive(path) as found:
-            header = json.loads(found["__header__"].tobytes())
-        assert header["version"] == 2
-        assert header["class"] == "NCARL"
 
 
 def write_raw(path, body):
@@ -279,41 +201,6 @@ class TestFailingWrite:
             NCARL(**FEW, gamma=0.1).fit(X).save(path)
         assert path.read_bytes() == before
         assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-    def test_in_the_middle_of_the_file(self, X, path, monkeypatch):
-        fitted = NCARL(**FEW).fit(X)
-        fitted.save(path)
-        before = path.read_bytes()
-        usual = Path.open
-
-        class Failing:
-            def __init__(self, stream):
-                self.stream, self.count = stream, 0
-
-            def __enter__(self):
-                return self
-
-            def __exit__(self, *error):
-                self.stream.close()
-
-            def write(self, data):
-                self.count += 1
-                if self.count == 3:
-                    self.stream.write(data[:100])
-                    raise OSError("disk full")
-                self.stream.write(data)
-
-        def opened(self, mode="r", *args, **options):
-            stream = usual(self, mode, *args, **options)
-            return Failing(stream) if mode == "wb" else stream
-
-        monkeypatch.setattr(Path, "open", opened)
-        with pytest.raises(OSError, match="disk full"):
-            NCARL(**FEW, gamma=0.1).fit(X).save(path)
-        monkeypatch.undo()
-        assert path.read_bytes() == before
-        assert [p.name for p in path.parent.iterdir()] == [path.name]
-        assert ncarl.load(path).gamma is None
 
 
 def test_a_file_that_may_not_be_written_to_can_still_be_replaced(tmp_path, monkeypatch):

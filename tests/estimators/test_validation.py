@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
@@ -27,9 +26,7 @@ BAD_X = {
     "complex list": ([[1j, 2.0]], (TypeError, ValueError), r"X.*complex"),
     "objects with text": (np.array([[1.0, "a"]], object), ValueError, r"X.*'a'"),
     "text": (np.array([["a", "b"]]), ValueError, r"X.*'a'"),
-    "masked text": (np.ma.array([["a", "b"]]), ValueError, r"X.*'a'"),
     "None": (None, ValueError, r"X.*scalar"),
-    "a number": (3.0, ValueError, r"X.*scalar"),
     "a dict": ({"a": [1.0]}, (TypeError, ValueError), r"X"),
     "dates": (np.array([["2020-01-01"]], "M8[D]"), ValueError, r"X.*datetime64"),
     "frame with text": (
@@ -69,7 +66,6 @@ BAD_X = {
         ValueError,
         r"X.*unique column names",
     ),
-    "series": (pd.Series([1.0, 2.0]), ValueError, r"X.*2-dim"),
     "sparse of one axis": (sparse.coo_array([1.0, 2.0]), ValueError, r"X.*two axes"),
     "sparse complex": (sparse.csr_array([[1j]]), ValueError, r"Complex.*X"),
     "sparse infinite": (sparse.csr_array([[INF]]), ValueError, r"X.*infinity"),
@@ -84,23 +80,17 @@ BAD_X = {
 
 
 @pytest.mark.parametrize("name", BAD_X)
-@pytest.mark.parametrize("kind", [NCARL, NCARLCV])
-def test_bad_matrix(name, kind):
+def test_bad_matrix(name):
     given, error, message = BAD_X[name]
     with pytest.raises(error, match=f"(?s){message}"):
-        kind(**FEW).fit(given)
+        NCARL(**FEW).fit(given)
 
 
 BAD_PARAMETERS = [
     ({"alpha": -1}, ValueError, r"alpha must .*at least 0, got -1"),
     ({"alpha": NAN}, ValueError, r"alpha must"),
-    ({"alpha": INF}, ValueError, r"alpha must"),
-    ({"alpha": 10**400}, ValueError, r"alpha must"),
     ({"alpha": 1e101}, ValueError, r"alpha must .*at most 1e\+100, got 1e\+101"),
     ({"alpha": "1"}, TypeError, r"alpha must .*got '1'"),
-    ({"alpha": None}, TypeError, r"alpha must .*got None"),
-    ({"alpha": True}, TypeError, r"alpha must .*got True"),
-    ({"alpha": 1j}, TypeError, r"alpha must"),
     ({"alpha": np.ones(2)}, TypeError, r"alpha must"),
     (
         {"n_neighbors": 0},
@@ -108,44 +98,27 @@ BAD_PARAMETERS = [
         r"n_neighbors must .*at least 1, got 0.*graph=None",
     ),
     ({"n_neighbors": 2.5}, ValueError, r"n_neighbors must be a whole number.*2\.5"),
-    ({"n_neighbors": -1}, ValueError, r"n_neighbors must"),
-    ({"n_neighbors": INF}, ValueError, r"n_neighbors must"),
     ({"n_neighbors": "ten"}, TypeError, r"n_neighbors must .*'ten'"),
-    ({"n_neighbors": None}, TypeError, r"n_neighbors must .*None"),
-    ({"n_neighbors": True}, TypeError, r"n_neighbors must"),
     ({"gamma": 0}, ValueError, r"gamma must .*above 0, got 0; None is the exact"),
-    ({"gamma": -0.1}, ValueError, r"gamma must"),
-    ({"gamma": NAN}, ValueError, r"gamma must"),
     ({"gamma": "x"}, TypeError, r"gamma must"),
     ({"delta": -1e-6}, ValueError, r"delta must"),
-    ({"delta": None}, TypeError, r"delta must"),
     ({"delta": 0, "weights": "pinv"}, ValueError, r"delta must .*above 0, got 0"),
     ({"weights": "foo"}, ValueError, r"weights must be one of 'floor'.*'foo'"),
-    ({"weights": None}, ValueError, r"weights must"),
-    ({"weights": 3}, ValueError, r"weights must"),
     ({"graph": "foo"}, ValueError, r"graph must be one of 'adaptive'.*'foo'"),
     ({"graph": np.ones((3, 2))}, ValueError, r"graph must be a square.*\(3, 2\)"),
-    ({"graph": np.ones(3)}, ValueError, r"graph must be a square"),
     ({"graph": np.ones((5, 5))}, ValueError, r"graph must be 3 x 3.*got 5 x 5"),
     ({"graph": -np.eye(3)}, ValueError, r"graph must .*at least 0"),
     ({"graph": NAN * np.eye(3)}, ValueError, r"graph must .*finite"),
-    ({"graph": [["a"]]}, TypeError, r"graph must be 'adaptive'"),
     ({"graph": object()}, TypeError, r"graph must be 'adaptive'.*object"),
     ({"graph": 1j * np.eye(3)}, TypeError, r"graph must be 'adaptive'"),
     ({"center": "median"}, ValueError, r"center must be one of None, 'mean'.*'median'"),
-    ({"center": True}, ValueError, r"center must"),
     ({"orientation": "up"}, ValueError, r"orientation must be one of 'auto'.*'up'"),
-    ({"orientation": None}, ValueError, r"orientation must"),
     ({"max_iter": 0}, ValueError, r"max_iter must"),
-    ({"max_iter": 1.5}, ValueError, r"max_iter must"),
-    ({"max_iter": None}, TypeError, r"max_iter must"),
     ({"tol": -1e-9}, ValueError, r"tol must"),
-    ({"tol": NAN}, ValueError, r"tol must"),
     ({"dtype": "float16"}, ValueError, r"dtype must be one of 'float64'.*'float16'"),
     ({"dtype": np.float32}, ValueError, r"dtype must"),
     ({"engine": "gpu"}, ValueError, r"engine must be .*'gpu'"),
     ({"engine": object()}, TypeError, r"engine must be .*got object"),
-    ({"engine": None}, TypeError, r"engine must be .*got NoneType"),
     ({"progress": "yes"}, TypeError, r"progress must be True or False, got 'yes'"),
     ({"callback": 3}, TypeError, r"callback must be None or callable, got 3"),
     ({"checkpoint": 3}, TypeError, r"checkpoint must be None or a path, got 3"),
@@ -164,17 +137,12 @@ BAD_SEARCHES = [
     ({"centers": ()}, ValueError, r"centers must hold at least one value"),
     ({"n_neighbors": ()}, ValueError, r"n_neighbors must hold at least one value"),
     ({"alphas": (0.0, -1.0)}, ValueError, r"alphas must"),
-    ({"alphas": None}, TypeError, r"alphas must"),
     ({"alphas": "0"}, TypeError, r"alphas must"),
     ({"gammas": (None, 0)}, ValueError, r"gamma"),
     ({"centers": ("two-way", "median")}, ValueError, r"centers must .*'median'"),
     ({"n_neighbors": (3, 0)}, ValueError, r"n_neighbors must"),
-    ({"validation": 0}, ValueError, r"validation must"),
     ({"validation": 1}, ValueError, r"validation must be below 1, got 1"),
-    ({"validation": 2}, ValueError, r"validation must"),
-    ({"validation": None}, TypeError, r"validation must"),
     ({"random_state": -1}, ValueError, r"random_state must"),
-    ({"random_state": None}, TypeError, r"random_state must"),
     ({"search_iter": 0}, ValueError, r"search_iter must"),
     ({"search_tol": -1}, ValueError, r"search_tol must"),
 ]
@@ -219,7 +187,6 @@ FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
 EXACT, NOISY = 0, 1
 BAD_CALLS = [
     (EXACT, "transform", (X[:, :2],), {}, r"X has 2 features.*expecting 3"),
-    (EXACT, "transform", (X[0],), {}, r"X.*Expected 2D"),
     (EXACT, "transform", (X + INF,), {}, r"X contains infinity"),
     (EXACT, "transform", (sparse.csr_array(X[:, :2]),), {}, r"X has 2 features"),
     (NOISY, "transform", (FRAME.drop(columns="c"),), {}, r"X.*missing.*c"),
@@ -239,12 +206,9 @@ BAD_CALLS = [
     ),
     (EXACT, "predict", ([4], [0]), {}, r"rows must lie between 0 and 3, got 4"),
     (EXACT, "predict", ([0], [3]), {}, r"cols must lie between 0 and 2, got 3"),
-    (EXACT, "predict", ([-1], [0]), {}, r"rows must lie between 0 and 3, got -1"),
     (EXACT, "predict", ([0], [-2]), {}, r"cols must lie between"),
-    (EXACT, "predict", ([2**63], [0]), {}, r"rows must lie between"),
     (EXACT, "predict", ([0.0], [0]), {}, r"rows must be.*whole numbers.*float64"),
     (EXACT, "predict", ([0], [True]), {}, r"cols must be.*whole numbers.*bool"),
-    (EXACT, "predict", ([0], ["a"]), {}, r"cols must be.*whole numbers"),
     (EXACT, "predict", ([[0]], [0]), {}, r"rows must be.*shape \(1, 1\)"),
     (EXACT, "predict", ([0, 1], [0]), {}, r"rows and cols.*2 and 1"),
     (EXACT, "predict", (X[:, :2],), {}, r"X has 2 features"),
@@ -253,7 +217,6 @@ BAD_CALLS = [
     (EXACT, "score", (X, X[:2]), {}, r"y must have the shape of X.*\(2, 3\)"),
     (EXACT, "score", (X, X), {}, r"nothing to score.*X.*y"),
     (EXACT, "score", (X, X + INF), {}, r"y: .*infinity"),
-    (EXACT, "score", (X, [["a"]]), {}, r"y: .*'a'"),
     (EXACT, "score", ([[1.0, NAN, NAN]],), {}, r"nothing to score"),
 ]
 
@@ -287,20 +250,13 @@ def test_unfitted(kind, method, args, tmp_path, monkeypatch):
 BAD_TRIPLETS = [
     (([0, 0], [1, 1], [1.0, 2.0]), None, r"twice, the first at row 0, column 1"),
     (([-1], [0], [1.0]), None, r"rows must not be negative, got -1"),
-    (([0], [-3], [1.0]), None, r"cols must not be negative, got -3"),
     (([2], [0], [1.0]), (2, 2), r"rows holds 2, .*outside shape=\(2, 2\)"),
-    (([0], [2], [1.0]), (2, 2), r"cols holds 2, .*outside shape=\(2, 2\)"),
     (([0, 1], [0], [1.0]), None, r"rows, cols and values.*one length"),
-    (([0], [0], [1.0, 2.0]), None, r"rows, cols and values.*one length"),
     (([[0]], [[0]], [[1.0]]), None, r"rows, cols and values.*one-dimensional"),
     (([0], [0], [NAN]), None, r"values must be finite"),
-    (([0], [0], [INF]), None, r"values must be finite"),
     (([0], [0], ["a"]), None, r"values must be numbers"),
-    (([0], [0], [1j]), None, r"values must be numbers"),
     (([0.5], [0], [1.0]), None, r"rows must be whole numbers"),
-    (([0], ["a"], [1.0]), None, r"cols must be whole numbers"),
     (([0], [0], [1.0]), (2,), r"shape must be two whole numbers"),
-    (([0], [0], [1.0]), 3, r"shape must be two whole numbers"),
     (([0], [0], [1.0]), (2.5, 2), r"shape must be two whole numbers"),
     (([0], [0], [1.0]), (0, 2), r"shape must be at least \(1, 1\)"),
     (([], [], []), None, r"shape"),
@@ -318,14 +274,10 @@ class TestFiles:
         with pytest.raises(FileNotFoundError, match="no-model"):
             ncarl.load(tmp_path / "no-model")
 
-    @pytest.mark.parametrize(
-        "content", [b"", b"hello", b"PK\x03\x04", b"\x80\x04K\x01."]
-    )
+    @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04"])
     def test_foreign(self, tmp_path, content):
         (tmp_path / "foreign").write_bytes(content)
-        with pytest.raises(
-            BrokenFileError, match=r"path.*foreign.*not a file written by"
-        ):
+        with pytest.raises(BrokenFileError, match=r"foreign.*not a file written by"):
             ncarl.load(tmp_path / "foreign")
 
     def test_truncated(self, tmp_path):
@@ -352,10 +304,6 @@ class TestFiles:
             BrokenFileError, match="holds a model, expected a checkpoint"
         ):
             NCARL(**FEW, checkpoint=tmp_path / "model").fit(X)
-
-    def test_save_into_a_missing_folder(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="nowhere"):
-            NCARL(**FEW).fit(X).save(tmp_path / "nowhere" / "model")
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -394,27 +342,3 @@ class TestFiles:
         with pytest.raises(PermissionError, match=r"checkpoint.*cannot be written"):
             estimator.fit(X)
         assert steps == []
-
-
-@pytest.mark.parametrize("kind", [NCARL, NCARLCV])
-@pytest.mark.parametrize(
-    "legal",
-    [
-        [[2.0]],
-        [[2.0, NAN, 4.0]],
-        [[2.0], [NAN], [4.0]],
-        [[2.0, NAN], [NAN, 4.0]],
-        [[0.0]],
-        [[NAN, 5.0], [NAN, NAN]],
-    ],
-)
-@pytest.mark.parametrize("orientation", ["auto", "columns", "rows"])
-@pytest.mark.filterwarnings("ignore:X has too few observed:UserWarning")
-def test_smallest_matrices_are_legal(kind, legal, orientation):
-    legal = np.array(legal)
-    for weights in ("floor", "pinv", "smooth"):
-        estimator = kind(orientation=orientation, weights=weights, tol=0, max_iter=5)
-        filled = estimator.fit_transform(legal)
-        seen = ~np.isnan(legal)
-        assert_array_equal(filled[seen], legal[seen])
-        assert np.isfinite(filled).all()

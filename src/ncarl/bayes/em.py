@@ -194,8 +194,8 @@ def em_iterates(
 def _make_iterate(step: int, state: EMState, change: float) -> Iterate[EMState]:
     estep = state.last_estep
     return Iterate(
-        step,
         state,
+        step=step,
         objective=-estep.penalized,
         change=change,
         notes={"log_evidence": estep.evidence, "penalized_evidence": estep.penalized},

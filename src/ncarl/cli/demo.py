@@ -26,6 +26,7 @@ from ncarl.cli.options import (
     package_versions,
     print_report_path,
 )
+from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.datasets import load_sample_image
@@ -407,20 +408,13 @@ def draw_correlation(result: DemoResult) -> Figure:
     side = "row" if est.transposed_ else "column"
     names = None if est.transposed_ or not case.is_table else case.columns
     return similarity_map(
-        covariance_to_correlation(est.kernel_),
+        correlation_from_covariance(est.kernel_),
         title=f"Learned correlation of {side}s: {case.title}",
         names=names,
         label="correlation",
         axis=f"{side} of pixels" if not case.is_table else side,
         vmax=1.0,
     )
-
-
-def covariance_to_correlation(K: Array) -> Array:
-    """The correlation matrix of a covariance."""
-    deviations = np.sqrt(np.diag(K))
-    scaled: Array = np.clip(K / np.outer(deviations, deviations), -1.0, 1.0)
-    return scaled
 
 
 def write_demo_page(

@@ -1,7 +1,7 @@
-"""`BaseCompleter`: transform, predict, score and save of all estimators.
+"""`BaseCompleter`: transform, predict, score, save and the end of `fit`, for all.
 
-Below it are the functions that complete sources of rows chunk by chunk, and what fits
-have in common: progress bars, callbacks, warnings.
+Below it are the functions that complete sources of rows chunk by chunk, and the
+observers of a fit: progress bars and callbacks.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import math
 import os
 import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
@@ -35,24 +35,24 @@ from ncarl.core.types import Array
 from ncarl.dataset import rms_unit
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.persistence import save_estimator
+from ncarl.estimators.docstrings import fill_docstring
+from ncarl.estimators.persistence import MODEL_KIND, estimator_state
 from ncarl.estimators.validation import (
     INDICATOR_PREFIX,
+    check_any_observed,
     check_dense_size,
     check_output_paths,
     check_positions,
     heldout_truth,
-    heldout_truth_rows,
     is_matrix,
-    no_entries_message,
     resolve_return_std,
 )
 from ncarl.exceptions import NumericalWarning
 from ncarl.fitting.loop import FitResult, History, Iterate, StepInfo
-from ncarl.fitting.ncarl import KernelState, Settings
 from ncarl.holdout import random_split
 from ncarl.io import RowSource, open_rows, open_sink, prefetch
 from ncarl.io.base import float_dtype, is_frame, is_polars, observations_from_dense
+from ncarl.io.files import write_archive
 from ncarl.metrics import relative_rmse
 from ncarl.observations import Observations
 from ncarl.progress import progress_bar
@@ -60,11 +60,17 @@ from ncarl.validation import check_flag
 
 #: Dense results of sparse input are refused above this size by default.
 MAX_DENSE_GB = 8.0
-CENTERS = (None, "mean", "columns", "two-way")
 #: Bound of row positions in a source until its rows have been counted.
 MAX_ROW_INDEX = 2**62
-#: From ``warn`` in `warn_if_not_converged` to the line that called ``fit``.
+#: From ``warn`` in `BaseCompleter._end_fit` to the line that called ``fit``.
 STACKLEVEL = 4
+CONVERGENCE_HINT = "Raise max_iter or tol, or set tol=0 to run a fixed number of steps."
+NOTHING_TO_SCORE = (
+    "nothing to score: no entry is missing in X and observed in y, or X has too few "
+    "observed entries to hold out a tenth of them"
+)
+#: Values and their standard deviations; None where these were not asked for.
+Prediction = tuple[Array, Array | None]
 
 
 @dataclass(frozen=True)
@@ -89,11 +95,6 @@ class OutputColumns:
         stack = np.ma.hstack if isinstance(filled, np.ma.MaskedArray) else np.hstack
         return stack([filled[:, self.kept], missing.astype(filled.dtype)])
 
-    def select_std(self, deviations: Array) -> Array:
-        """Standard deviations of the same columns; 0 for the indicators."""
-        zeros = np.zeros((len(deviations), len(self.indicators)))
-        return np.hstack([deviations[:, self.kept], zeros])
-
     def _select_of_frame(self, frame: Any, missing: Array) -> Any:
         names = self.names([str(name) for name in frame.columns])[len(self.kept) :]
         columns = dict(zip(names, missing.T.astype(np.float64), strict=True))
@@ -116,6 +117,28 @@ class TransformOptions:
     out_std: Path | None = None  # where their standard deviations are written
     columns: OutputColumns | None = None  # of the result, if not those of X
 
+    def width(self, n: int) -> int:
+        """Number of columns of the result of ``n`` columns."""
+        if self.columns is None:
+            return n
+        return len(self.columns.kept) + len(self.columns.indicators)
+
+    def select(
+        self, filled: Any, deviations: Array | None, observed: Observations
+    ) -> Any:
+        """The columns of the result, with standard deviations if there are any."""
+        columns = self.columns
+        if columns is not None:
+            filled = columns.select(filled, observed)
+        if deviations is None:
+            return filled
+        if self.keep_observed:
+            deviations[observed.rows, observed.indices] = 0.0
+        if columns is not None:
+            zeros = np.zeros((len(deviations), len(columns.indicators)))
+            deviations = np.hstack([deviations[:, columns.kept], zeros])
+        return filled, deviations
+
 
 class BaseCompleter(
     OneToOneFeatureMixin, TransformerMixin, BaseEstimator, metaclass=ABCMeta
@@ -128,15 +151,15 @@ class BaseCompleter(
 
     engine: str | Engine
     model_: Any
-    #: Fitted attributes that JSON can hold and a saved model keeps.
-    _saved_scalars: tuple[str, ...] = ()
-    #: Whether a fit sets ``similarity_``.
-    _has_graph = False
     #: Hint of the error if a model without noise is asked for standard deviations.
     _noise_hint = ""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for documented in (cls, vars(cls).get("fit")):
+            fill_docstring(documented)
+
     def __sklearn_tags__(self) -> Any:
-        """Missing entries and sparse input are allowed; float32 stays float32."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
@@ -192,14 +215,15 @@ class BaseCompleter(
         keep = check_flag("keep_observed", keep_observed)
         std = resolve_return_std(return_std, self._noise_level(), self._noise_hint)
         paths = check_output_paths(out, out_std, std)
-        columns = self._output_columns()
-        options = TransformOptions(std, keep, max_dense_gb, *paths, columns)
+        options = TransformOptions(
+            std, keep, max_dense_gb, *paths, self._output_columns()
+        )
         X = self._mark_missing(X)
         source = self._as_row_source(X)
         if source is not None:
-            return complete_source(self, X, source, options)
+            return _complete_source(self, X, source, options)
         if options.out is not None:
-            return complete_to_file(self, X, options)
+            return _complete_to_file(self, X, options)
         if sparse.issparse(X):
             check_dense_size(X.shape, max_dense_gb)
         observed = self._read_rows(X)
@@ -207,15 +231,7 @@ class BaseCompleter(
         result = restore_container(
             X, filled, keep_observed=keep, as_array=self._output_configured()
         )
-        if columns is not None:
-            result = columns.select(result, observed)
-        if deviations is None:
-            return result
-        if keep:
-            deviations[observed.rows, observed.indices] = 0.0
-        if columns is not None:
-            deviations = columns.select_std(deviations)
-        return result, deviations
+        return options.select(result, deviations, observed)
 
     def predict(
         self,
@@ -251,24 +267,19 @@ class BaseCompleter(
         matrix = self._mark_missing(rows if cols is None else X)
         source = self._as_row_source(matrix)
         if source is not None and cols is None:
-            return complete_in_memory(
-                self, source, TransformOptions(std, False, MAX_DENSE_GB)
-            )
+            options = TransformOptions(std, False, MAX_DENSE_GB)
+            return _complete_in_memory(self, source, options)
         if source is not None:
-            values, deviations = predict_source(self, source, rows, cols, std)
-            return values if deviations is None else (values, deviations)
-        if cols is None:
+            predictions = _predict_source(self, source, rows, cols, std)
+        elif cols is None:
             if sparse.issparse(matrix):
                 check_dense_size(matrix.shape, MAX_DENSE_GB)
-            values, deviations = self._complete(self._read_rows(matrix), std)
-            return values if deviations is None else (values, deviations)
-        observed = self._training_entries() if X is None else self._read_rows(matrix)
-        i, j = check_positions(rows, cols, observed.shape)
-        if len(i) == 0:
-            empty = np.empty(0)
-            return (empty, empty.copy()) if std else empty
-        values, deviations = self._predict_entries(observed, i, j, std)
-        return values if deviations is None else (values, deviations)
+            predictions = self._complete(self._read_rows(matrix), std)
+        elif X is None:
+            predictions = self._predict_training(rows, cols, std)
+        else:
+            predictions = self._predict_at(self._read_rows(matrix), rows, cols, std)
+        return predictions[0] if std is None else predictions
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the relative root mean square error; higher is better.
@@ -286,17 +297,14 @@ class BaseCompleter(
         X, y = self._mark_missing(X), self._mark_missing(y)
         source = self._as_row_source(X)
         if source is not None:
-            return score_source(self, source, check_truth(y))
+            return _score_source(self, source, _check_truth(y))
         observed = self._read_rows(X)
         if y is None or not is_matrix(y):
             kept, hidden = random_split(observed, 0.1, np.random.default_rng(0))
         else:
             kept, hidden = observed, heldout_truth(self, observed, y)
         if hidden.n_observed == 0:
-            raise ValueError(
-                "nothing to score: no entry is missing in X and observed in y, or X "
-                "has too few observed entries to hold out a tenth of them"
-            )
+            raise ValueError(NOTHING_TO_SCORE)
         i, j = hidden.rows, hidden.indices.astype(np.int64)
         guess, _ = self._predict_entries(kept, i, j, None)
         return -relative_rmse(hidden.values, guess)
@@ -314,10 +322,10 @@ class BaseCompleter(
             Keep the observed entries of the fit too, so that ``predict`` works after
             loading without ``X``. They are your data, and left out by default.
         """
-        save_estimator(self, path, training_data=training_data)
+        header, arrays = estimator_state(self, training_data=training_data)
+        write_archive(path, {"kind": MODEL_KIND, **header}, arrays)
 
     def _resolve_engine(self) -> Engine:
-        """The engine that the parameter names."""
         fitted_here = getattr(self, "_engine_picked", False)
         return pick_engine(self.engine, quiet=fitted_here)
 
@@ -325,6 +333,40 @@ class BaseCompleter(
         """Whether ``set_output`` chose the container of results."""
         own = getattr(self, "_sklearn_output_config", {}).get("transform")
         return bool((own or get_config()["transform_output"]) != "default")
+
+    # --- the end of a fit ------------------------------------------------------------
+
+    def _set_run_attributes(
+        self, engine: Engine, history: Mapping[str, Any], n_iter: int, converged: bool
+    ) -> None:
+        self.history_ = {name: np.asarray(col) for name, col in history.items()}
+        self.n_iter_, self.converged_ = int(n_iter), converged
+        self.engine_ = engine.describe()
+        self._engine_picked = True
+
+    def _end_fit(self, result: FitResult[Any], max_iter: int, tol: float) -> Self:
+        """Re-raise Ctrl-C; warn of jitter, and of a fit that did not converge."""
+        if result.interrupted:
+            raise KeyboardInterrupt
+        jitter = max(result.history.get("jitter", ()), default=0.0)
+        if jitter > 0.0:
+            warnings.warn(
+                f"near-singular blocks were factorized with up to {jitter:.1e} of "
+                "their diagonal added; a larger delta, or gamma, avoids that",
+                NumericalWarning,
+                stacklevel=STACKLEVEL,
+            )
+        if tol > 0.0 and not result.converged and result.last.step >= max_iter:
+            warnings.warn(
+                f"{type(self).__name__} did not converge in max_iter={max_iter} steps "
+                f"(change {result.last.change:.1e}, tol {tol:.1e}); the last step is "
+                f"kept. {CONVERGENCE_HINT}",
+                ConvergenceWarning,
+                stacklevel=STACKLEVEL,
+            )
+        return self
+
+    # --- implemented or overridden by subclasses -------------------------------------
 
     def _noise_level(self) -> float:
         """Noise of the model; 0 if it has none, and so no standard deviations."""
@@ -338,13 +380,8 @@ class BaseCompleter(
         """Columns of the result of ``transform``; None if they are those of ``X``."""
         return None
 
-    def _as_row_source(self, X: Any) -> RowSource | None:
-        """``X`` as a source whose rows the model can complete; None for a matrix."""
-        source = as_source(X)
-        if source is not None:
-            check_feature_names(self, source)
-            self._check_row_by_row("a source of rows")
-        return source
+    def _restore_indicator(self) -> None:
+        """Make ``indicator_`` from what a file keeps of it."""
 
     def _completes_row_by_row(self, observed: Observations) -> bool:
         """Whether each of these rows is completed independently of the others."""
@@ -364,7 +401,7 @@ class BaseCompleter(
     @abstractmethod
     def _complete(
         self, observed: Observations, std: str | None, *, inductive: bool = False
-    ) -> tuple[Array, Array | None]:
+    ) -> Prediction:
         """Smoothed matrix and its standard deviations.
 
         ``inductive`` treats rows as new even if they are those of the fit.
@@ -374,8 +411,21 @@ class BaseCompleter(
     def _predict_entries(
         self, observed: Observations, i: Array, j: Array, std: str | None, *,
         inductive: bool = False,
-    ) -> tuple[Array, Array | None]:  # fmt: skip
+    ) -> Prediction:  # fmt: skip
         """Smoothed values at single entries, and their standard deviations."""
+
+    # --- input -----------------------------------------------------------------------
+
+    def _predict_at(
+        self, observed: Observations, rows: Any, cols: Any, std: str | None
+    ) -> Prediction:
+        i, j = check_positions(rows, cols, observed.shape)
+        if len(i) == 0:
+            return np.empty(0), np.empty(0)
+        return self._predict_entries(observed, i, j, std)
+
+    def _predict_training(self, rows: Any, cols: Any, std: str | None) -> Prediction:
+        return self._predict_at(self._training_entries(), rows, cols, std)
 
     def _training_entries(self) -> Observations:
         """Observed entries of the fit."""
@@ -396,64 +446,49 @@ class BaseCompleter(
                 "BayesianNCARL learn from sources of rows and from Dask arrays"
             )
         observed = validate_observations(self, X, reset=True)
-        if observed.n_observed == 0:
-            raise ValueError(no_entries_message(observed.shape))
+        check_any_observed(observed.n_observed, observed.shape)
         return observed
 
-
-def set_feature_names(estimator: Any, source: RowSource) -> None:
-    """Set the estimator's count and names of columns to those of a source."""
-    estimator.n_features_in_ = source.n_columns
-    if source.names is not None:
-        estimator.feature_names_in_ = np.asarray(source.names, dtype=object)
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
-
-
-def check_feature_names(estimator: Any, source: RowSource) -> None:
-    """Raise unless the columns of a source are those of the fit."""
-    if source.n_columns != estimator.n_features_in_:
-        raise ValueError(
-            f"X has {source.n_columns} columns, but {type(estimator).__name__} was "
-            f"fitted to {estimator.n_features_in_}"
-        )
-    known = getattr(estimator, "feature_names_in_", None)
-    if known is None or source.names is None or list(known) == list(source.names):
-        return
-    pairs = zip(known, source.names, strict=True)
-    j, (there, here) = next((j, p) for j, p in enumerate(pairs) if p[0] != p[1])
-    raise ValueError(
-        f"the columns of X must be named and ordered as those of the fit; column {j} "
-        f"is {here!r}, and was {there!r}"
-    )
+    def _as_row_source(self, X: Any) -> RowSource | None:
+        """``X`` as a source whose rows the model can complete; None for a matrix."""
+        source = as_source(X)
+        if source is None:
+            return None
+        if source.n_columns != self.n_features_in_:
+            raise ValueError(
+                f"X has {source.n_columns} columns, but {type(self).__name__} was "
+                f"fitted to {self.n_features_in_}"
+            )
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None and source.names is not None:
+            for j, (there, here) in enumerate(zip(names, source.names, strict=True)):
+                if there != here:
+                    raise ValueError(
+                        "the columns of X must be named and ordered as those of the "
+                        f"fit; column {j} is {here!r}, and was {there!r}"
+                    )
+        self._check_row_by_row("a source of rows")
+        return source
 
 
-@contextlib.contextmanager
-def iter_numbered_chunks(
+def _iter_chunks(
     source: RowSource,
-) -> Iterator[Iterator[tuple[int, Observations]]]:
-    """Chunks of a source with the number of their first row, read by a thread."""
+) -> Generator[tuple[int, Observations], None, None]:
+    """Chunks of a source with the number of their first row, read by a thread.
 
-    def number_chunks(
-        chunks: Iterator[Observations],
-    ) -> Iterator[tuple[int, Observations]]:
-        first = 0
+    To be closed, so that the thread ends if a chunk fails.
+    """
+    first = 0
+    with contextlib.closing(prefetch(source)) as chunks:
         for chunk in chunks:
             yield first, chunk
             first += chunk.shape[0]
 
-    with contextlib.closing(prefetch(source)) as chunks:
-        yield number_chunks(chunks)
 
-
-def complete_chunk(
-    estimator: Any,
-    observed: Observations,
-    dtype: Any,
-    options: TransformOptions,
-    *,
-    inductive: bool = True,
-) -> tuple[Array, Array | None]:
+def _complete_chunk(
+    estimator: Any, observed: Observations, dtype: Any, options: TransformOptions,
+    *, inductive: bool = True,
+) -> Prediction:  # fmt: skip
     """Completed rows in the float type of results, and their standard deviations.
 
     Rows of a source are completed as new ones (``inductive``) even if they are those of
@@ -463,115 +498,63 @@ def complete_chunk(
     filled = clip_to_float_range(filled, np.dtype(dtype))
     if options.keep_observed:
         filled[observed.rows, observed.indices] = observed.values
-        if deviations is not None:
-            deviations[observed.rows, observed.indices] = 0.0
-    if options.columns is not None:
-        filled = options.columns.select(filled, observed)
-        if deviations is not None:
-            deviations = options.columns.select_std(deviations)
-    return filled, deviations
+    result = options.select(filled, deviations, observed)
+    return result if isinstance(result, tuple) else (result, None)
 
 
-def complete_source(
+def _complete_source(
     estimator: Any, X: Any, source: RowSource, options: TransformOptions
 ) -> Any:
     """Completed rows of a source, in files, as a Dask array or in memory."""
     if options.out is not None:
-        return _complete_to_files(estimator, source, options)
+        return _complete_to_files(
+            estimator, source, options, source.names, source.dtype
+        )
     if hasattr(X, "map_blocks"):
         return _complete_dask(estimator, X, source, options)
-    return complete_in_memory(estimator, source, options)
+    return _complete_in_memory(estimator, source, options)
 
 
-def complete_to_file(estimator: Any, X: Any, options: TransformOptions) -> Any:
+def _complete_to_file(estimator: Any, X: Any, options: TransformOptions) -> Any:
     """Complete a matrix into files; block by block if its rows are independent."""
     observed = estimator._read_rows(X)
-    names, dtype = _column_names(estimator, X), float_dtype(X)
+    names = X.columns if is_frame(X) else getattr(estimator, "feature_names_in_", ())
+    names = tuple(map(str, names)) if len(names) == observed.shape[1] else None
+    source, dtype = open_rows(observed), float_dtype(X)
     if estimator._completes_row_by_row(observed):
-        rows = NamedRows(open_rows(observed), names, dtype)
-        return _complete_to_files(estimator, rows, options)
+        return _complete_to_files(estimator, source, options, names, dtype)
     try:
         check_dense_size(observed.shape, options.max_dense_gb)
     except ValueError:
         estimator._check_row_by_row("a result larger than max_dense_gb")
         raise
-    pieces = iter(
-        [complete_chunk(estimator, observed, dtype, options, inductive=False)]
-    )
-    m, n = observed.shape
-    return _write_pieces(
-        pieces, options, n_columns=n, names=names, n_rows=m, dtype=dtype
-    )
-
-
-def _column_names(estimator: Any, X: Any) -> tuple[str, ...] | None:
-    """Names of the columns of a matrix: its own, or those of the fit."""
-    if is_frame(X):
-        return tuple(map(str, X.columns))
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None or len(names) != X.shape[1]:
-        return None
-    return tuple(map(str, names))
-
-
-@dataclass(frozen=True)
-class NamedRows:
-    """A source with the column names and the float type of its container."""
-
-    source: RowSource
-    names: tuple[str, ...] | None
-    dtype: np.dtype[Any]
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return self.source.n_columns
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows."""
-        return self.source.n_rows
-
-    def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows."""
-        return iter(self.source)
-
-    def chunk_loaders(self) -> Any:
-        """Loaders of the chunks."""
-        return self.source.chunk_loaders()
+    whole = _complete_chunk(estimator, observed, dtype, options, inductive=False)
+    return _write_pieces(iter([whole]), source, options, names, dtype)
 
 
 def _complete_to_files(
-    estimator: Any, source: RowSource, options: TransformOptions
-) -> Any:
+    estimator: Any, source: RowSource, options: TransformOptions,
+    names: tuple[str, ...] | None, dtype: Any,
+) -> Any:  # fmt: skip
     """Complete a source chunk by chunk into files; return their paths."""
-    with iter_numbered_chunks(source) as chunks:
+    with contextlib.closing(_iter_chunks(source)) as chunks:
         pieces = (
-            complete_chunk(estimator, chunk, source.dtype, options)
-            for _, chunk in chunks
+            _complete_chunk(estimator, chunk, dtype, options) for _, chunk in chunks
         )
-        return _write_pieces(
-            pieces, options, n_columns=source.n_columns, names=source.names,
-            n_rows=source.n_rows, dtype=source.dtype,
-        )  # fmt: skip
+        return _write_pieces(pieces, source, options, names, dtype)
 
 
 def _write_pieces(
-    pieces: Iterator[tuple[Array, Array | None]],
-    options: TransformOptions,
-    *,
-    n_columns: int,
-    names: tuple[str, ...] | None,
-    n_rows: int | None,
-    dtype: Any,
-) -> Any:
+    pieces: Iterator[Prediction], source: RowSource, options: TransformOptions,
+    names: tuple[str, ...] | None, dtype: Any,
+) -> Any:  # fmt: skip
     """Write completed rows and their deviations piece by piece; return the paths."""
     out, out_std, columns = options.out, options.out_std, options.columns
     assert out is not None
-    if columns is not None:
-        n_columns = len(columns.kept) + len(columns.indicators)
-        names = None if names is None else tuple(columns.names(names))
-    layout: dict[str, Any] = {"n_columns": n_columns, "names": names, "n_rows": n_rows}
+    if columns is not None and names is not None:
+        names = tuple(columns.names(names))
+    layout: dict[str, Any] = {"names": names, "n_rows": source.n_rows}
+    layout["n_columns"] = options.width(source.n_columns)
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(open_sink(out, dtype=dtype, **layout))
         sink_std = None
@@ -586,39 +569,22 @@ def _write_pieces(
     return out if out_std is None else (out, out_std)
 
 
-def complete_in_memory(
+def _complete_in_memory(
     estimator: Any, source: RowSource, options: TransformOptions
 ) -> Any:
     """The completed rows of a source as one array, if it is not too large."""
-    n, columns = source.n_columns, options.columns
-    width = n if columns is None else len(columns.kept) + len(columns.indicators)
+    n, width = source.n_columns, options.width(source.n_columns)
     parts = [np.empty((0, width), dtype=source.dtype)]
     parts_std = [np.empty((0, width))]
     check_dense_size((source.n_rows or 0, n), options.max_dense_gb)
-    with iter_numbered_chunks(source) as chunks:
+    with contextlib.closing(_iter_chunks(source)) as chunks:
         for first, chunk in chunks:
             check_dense_size((first + chunk.shape[0], n), options.max_dense_gb)
-            filled, deviations = complete_chunk(estimator, chunk, source.dtype, options)
-            parts.append(filled)
-            parts_std.extend([] if deviations is None else [deviations])
+            x, std = _complete_chunk(estimator, chunk, source.dtype, options)
+            parts.append(x)
+            parts_std.extend([] if std is None else [std])
     whole = np.concatenate(parts)
     return whole if options.std is None else (whole, np.concatenate(parts_std))
-
-
-@dataclass(frozen=True)
-class _DaskBlockCompleter:
-    """Completes a block of a Dask array."""
-
-    estimator: Any
-    dtype: Any
-    options: TransformOptions
-    output_index: int  # 0 for values, 1 for standard deviations
-
-    def __call__(self, block: Array) -> Array:
-        observed = observations_from_dense(np.asarray(block), 0, "a block of X")
-        return complete_chunk(self.estimator, observed, self.dtype, self.options)[
-            self.output_index
-        ]
 
 
 def _complete_dask(
@@ -633,8 +599,11 @@ def _complete_dask(
     worker.training_ = None
     columns, options = options.columns, replace(options, columns=None)
 
-    def complete(output_index: int, dtype: np.dtype[Any]) -> Any:
-        completer = _DaskBlockCompleter(worker, dtype, options, output_index)
+    def complete(output: int, dtype: np.dtype[Any]) -> Any:
+        completer = partial(
+            _complete_dask_block,
+            estimator=worker, dtype=dtype, options=options, output=output,
+        )  # fmt: skip
         result = complete_dask_array(X, completer, dtype)
         if columns is None:
             return result
@@ -642,7 +611,7 @@ def _complete_dask(
 
         indicate = partial(_missing_of_block, dtype=dtype)
         missing = complete_dask_array(X, indicate, dtype)[:, columns.indicators]
-        parts = [result[:, columns.kept], missing * (output_index == 0)]
+        parts = [result[:, columns.kept], missing * (output == 0)]
         return da.concatenate(parts, axis=1, allow_unknown_chunksizes=True)
 
     filled = complete(0, source.dtype)
@@ -651,20 +620,28 @@ def _complete_dask(
     return filled, complete(1, np.dtype(np.float64))
 
 
+def _complete_dask_block(
+    block: Array, estimator: Any, dtype: Any, options: TransformOptions, output: int
+) -> Array:
+    """Completed rows (output 0) or standard deviations (1) of a block."""
+    observed = observations_from_dense(np.asarray(block), 0, "a block of X")
+    return _complete_chunk(estimator, observed, dtype, options)[output]
+
+
 def _missing_of_block(block: Array, dtype: Any) -> Array:
     """1 where an entry of a block of a Dask array is missing, 0 elsewhere."""
     return np.isnan(np.asarray(block, dtype=np.float64)).astype(dtype)
 
 
-def predict_source(
+def _predict_source(
     estimator: Any, source: RowSource, rows: Any, cols: Any, std: str | None
-) -> tuple[Array, Array | None]:
+) -> Prediction:
     """Predictions at single entries of a source, from the rows that they lie in."""
     i, j = check_positions(rows, cols, (MAX_ROW_INDEX, source.n_columns))
     values, deviations = np.empty(len(i)), np.empty(len(i))
     order = np.argsort(i, kind="stable")
     seen = 0
-    with iter_numbered_chunks(source) as chunks:
+    with contextlib.closing(_iter_chunks(source)) as chunks:
         for first, chunk in chunks:
             seen = first + chunk.shape[0]
             inside = order[slice(*np.searchsorted(i[order], [first, seen]))]
@@ -676,30 +653,30 @@ def predict_source(
                 if x_std is not None:
                     deviations[inside] = x_std
     check_positions(i, j, (seen, source.n_columns))  # now that the rows are counted
-    return values, None if std is None else deviations
+    return values, deviations
 
 
-def check_truth(y: Any) -> Any:
+def _check_truth(y: Any) -> Any:
     """The truth that a source is scored against: a matrix in memory, or None."""
-    if y is None or as_source(y) is not None:
-        if y is not None:
-            raise TypeError(
-                "y must be a matrix in memory where X is a source of rows; score some "
-                "rows of it, or pass y=None to hide entries of X"
-            )
+    if y is None:
         return None
+    if as_source(y) is not None:
+        raise TypeError(
+            "y must be a matrix in memory where X is a source of rows; score some "
+            "rows of it, or pass y=None to hold out entries of X"
+        )
     if not is_matrix(y):
         return None
     return y.tocsr() if sparse.issparse(y) else y
 
 
-def score_source(estimator: Any, source: RowSource, y: Any) -> float:
+def _score_source(estimator: Any, source: RowSource, y: Any) -> float:
     """Minus the relative error on entries held out of each chunk, or on ``y``."""
     rng = np.random.default_rng(0)
     errors: list[float] = []
     sizes: list[float] = []
     seen = 0
-    with iter_numbered_chunks(source) as chunks:
+    with contextlib.closing(_iter_chunks(source)) as chunks:
         for first, chunk in chunks:
             seen = first + chunk.shape[0]
             if y is not None and seen > y.shape[0]:
@@ -707,7 +684,9 @@ def score_source(estimator: Any, source: RowSource, y: Any) -> float:
             if y is None:
                 kept, hidden = random_split(chunk, 0.1, rng)
             else:
-                kept, hidden = chunk, heldout_truth_rows(estimator, chunk, y, first)
+                part = slice(first, seen)
+                truth = y.iloc[part] if hasattr(y, "iloc") else y[part]
+                kept, hidden = chunk, heldout_truth(estimator, chunk, truth)
             if hidden.n_observed == 0:
                 continue
             i, j = hidden.rows, hidden.indices.astype(np.int64)
@@ -722,10 +701,7 @@ def score_source(estimator: Any, source: RowSource, y: Any) -> float:
             f"{seen}{' or more' if seen > y.shape[0] else ''}"
         )
     if not sizes:
-        raise ValueError(
-            "nothing to score: no entry is missing in X and observed in y, or X has "
-            "too few observed entries to hold out a tenth of them"
-        )
+        raise ValueError(NOTHING_TO_SCORE)
     error, size = math.hypot(*errors), math.hypot(*sizes)
     if size == 0.0:
         return 0.0 if error == 0.0 else -float("inf")
@@ -761,26 +737,3 @@ def progress_callbacks(
             )
 
         yield [show] if callback is None else [show, call]
-
-
-def warn_if_not_converged(
-    name: str, settings: Settings, result: FitResult[KernelState]
-) -> None:
-    """Warn of jitter that was added, and of a fit that did not converge."""
-    jitter = max(result.history["jitter"], default=0.0)
-    if jitter > 0.0:
-        warnings.warn(
-            f"near-singular blocks were factorized with up to {jitter:.1e} of "
-            "their diagonal added; a larger delta, or gamma, avoids that",
-            NumericalWarning,
-            stacklevel=STACKLEVEL,
-        )
-    steps = result.last.step
-    if settings.tol > 0.0 and not result.converged and steps >= settings.max_iter:
-        warnings.warn(
-            f"{name} did not converge in max_iter={settings.max_iter} steps (change "
-            f"{result.last.change:.1e}, tol {settings.tol:.1e}); the last step is "
-            "kept. Raise max_iter or tol, or set tol=0 to run a fixed number of steps.",
-            ConvergenceWarning,
-            stacklevel=STACKLEVEL,
-        )

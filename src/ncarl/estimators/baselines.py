@@ -11,8 +11,9 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -25,20 +26,20 @@ from ncarl.dataset import InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
 from ncarl.estimators.base import (
-    CENTERS,
     MAX_DENSE_GB,
+    NOTHING_TO_SCORE,
     BaseCompleter,
+    Prediction,
     progress_callbacks,
 )
 from ncarl.estimators.validation import (
-    check_callback,
-    check_checkpoint,
     check_local_engine,
     check_positions,
+    check_run_options,
     is_matrix,
     open_checkpoint,
 )
-from ncarl.fitting.loop import FitResult
+from ncarl.fitting.loop import FitResult, Iterate
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.holdout import random_split
 from ncarl.metrics import relative_rmse, rmse
@@ -49,14 +50,12 @@ from ncarl.solvers.base import (
     DenseProblem,
     Solver,
     SolverResult,
-    SolverStep,
     SparseEntries,
     run_solver,
 )
 from ncarl.solvers.penalties import SpectralPenalty
 from ncarl.solvers.proximal import ProximalGradient
-from ncarl.solvers.soft_impute import SoftImputeALS
-from ncarl.validation import check_choice, check_flag, check_integer, check_number
+from ncarl.validation import check_integer, check_number
 
 #: Ratio of consecutive strengths of a path, and the maximum number of them.
 PATH_DECAY, MAX_PATH_LENGTH = 0.7, 40
@@ -74,6 +73,42 @@ FALLBACK_LAM_RATIO = 0.1
 MIN_LAM, MAX_LAM = 1e-100, 1e100
 
 
+#: Checks of parameters that several baselines have; None is valid if it is the default.
+SHARED_CHECKS: dict[str, Callable[..., object]] = {
+    "random_state": partial(check_integer, low=0),
+    "rank": partial(check_integer, low=1),
+    "mu": partial(check_number, low=0.0, strict=True),
+    "rho": partial(check_number, low=1.0, strict=True),
+}
+
+
+@dataclass(frozen=True)
+class FitInput:
+    """What an estimator makes its solver of."""
+
+    estimator: MatrixEstimator
+    observed: Observations  # as they were given
+    data: PreprocessedData  # the same, centered and in the units of the solver
+    engine: Engine
+    tol: float
+    #: JSON values: results of a search that precedes the fit are stored here, and a fit
+    #: that resumes from a checkpoint finds them here.
+    search_state: dict[str, Any]
+
+    def dense_problem(self, data: PreprocessedData | None = None) -> DenseProblem:
+        """Dense arrays of these or other data; raise if they need too much memory."""
+        residuals = (data or self.data).residuals
+        m, n = residuals.shape
+        size = m * n * 8 / 1e9
+        if size > MAX_DENSE_GB:
+            raise ValueError(
+                f"{type(self.estimator).__name__} works on dense {m} x {n} arrays of "
+                f"{size:.3g} GB each, more than {MAX_DENSE_GB:g}; SoftImpute, "
+                "BiasModel and BayesianNCARL work on the observed entries alone"
+            )
+        return DenseProblem.from_observations(residuals, self.engine.compute_device)
+
+
 class MatrixEstimator(BaseCompleter):
     """Base of the estimators whose model is the completed matrix itself.
 
@@ -89,34 +124,18 @@ class MatrixEstimator(BaseCompleter):
     callback: Any
     checkpoint: Any
     #: Strength of the penalty of a model with noise, and the strengths tried for it.
-    lam_: float | None
+    lam_: Any
     path_: list[dict[str, Any]]
     #: Factor that converts a strength from the solver's units to the user's.
     _lam_unit = 1.0
-    _saved_scalars: tuple[str, ...] = (
-        "n_iter_",
-        "converged_",
-        "engine_",
-        "residual_",
-        "rank_",
-        "objective_",
-        "training_fingerprint_",
-    )
-    #: Fitted attributes that are arrays.
-    _saved_arrays: tuple[str, ...] = ()
+    #: Ridge penalty of the factors of new rows; None if there is no rule for them.
+    _new_row_ridge: float | None = None
     _noise_hint = "this model has none; BayesianNCARL learns one"
-    #: Default of ``max_iter`` and ``tol``.
-    _default_stopping: tuple[int, float] = (1000, 1e-6)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Complete ``X``.
 
-        Parameters
-        ----------
-        X : array, masked array, frame or sparse matrix of shape (m, n)
-            Matrix with missing entries: NaN, masked, null, or not stored.
-        y : ignored
-            For scikit-learn's interface.
+        %(fit)s
         """
         max_iter, tol = self._check_all_params()
         engine = pick_engine(check_local_engine(self.engine, type(self).__name__))
@@ -128,7 +147,8 @@ class MatrixEstimator(BaseCompleter):
         data = self._preprocess(observed)
         for name in ("gap_", "dual_"):  # of an earlier fit; not every solver sets them
             self.__dict__.pop(name, None)
-        solver = self._make_solver(data, observed, engine, search_state)
+        fit = FitInput(self, observed, data, engine, tol, search_state)
+        solver = self._make_solver(fit)
         name = type(self).__name__
         with progress_callbacks(
             self.progress, self.callback, max_iter, name
@@ -143,159 +163,78 @@ class MatrixEstimator(BaseCompleter):
                 device=engine.compute_device,
                 search_state=search_state,
             )
-        self._to_user_units(result.history, data, solver.degree)
-        self._set_fitted_attributes(
-            observed, data, solver.finalize(result.last), result
-        )
-        self.engine_ = engine.describe()
-        self._engine_picked = True
-        return self._check_convergence(result, max_iter, tol)
+        return self._finalize_fit(fit, solver, result, max_iter)
 
     # --- implemented or overridden by subclasses -------------------------------------
 
     def _check_params(self) -> None:
         """Raise if a parameter of the subclass is invalid."""
 
+    def _default_stopping(self) -> tuple[int, float]:
+        """Default of ``max_iter`` and ``tol``."""
+        return 1000, 1e-6
+
     @abstractmethod
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        """Make the solver for preprocessed entries.
+    def _make_solver(self, fit: FitInput) -> Solver: ...
 
-        Results of a search that precedes the fit are stored in ``search_state`` as
-        JSON values; a fit that resumes from a checkpoint finds them there.
-        """
-
-    def _new_row_ridge(self) -> float | None:
-        """Ridge penalty of the factors of new rows; None if there is no such rule."""
-        return None
+    def _preprocess(self, observed: Observations) -> PreprocessedData:
+        return PreprocessedData.from_observations(
+            observed, self.center, self.scale == "columns"
+        )
 
     def _make_model(
         self, data: PreprocessedData, solution: SolverResult, observed: Observations
     ) -> MatrixModel:
-        """Make the model from the result of the solver."""
-        return data.model(solution.X, solution.factors, self._new_row_ridge())
-
-    def _get_default_stopping(self) -> tuple[int, float]:
-        """Default of ``max_iter`` and ``tol``."""
-        return self._default_stopping
+        return data.model(solution.X, solution.factors, self._new_row_ridge)
 
     # --- fit -------------------------------------------------------------------------
 
     def _check_all_params(self) -> tuple[int, float]:
         """Check all parameters; return ``max_iter`` and ``tol`` with their defaults."""
-        check_choice("center", self.center, CENTERS)
-        check_choice("scale", self.scale, (None, "columns"))
-        check_flag("progress", self.progress)
-        check_callback(self.callback)
-        check_checkpoint(self.checkpoint)
+        check_run_options(self)
+        for name in self._get_param_names():
+            value, default = getattr(self, name), getattr(type(self), name, None)
+            if name in SHARED_CHECKS and not (value is None and default is None):
+                SHARED_CHECKS[name](name, value)
         self._check_params()
-        max_iter, tol = self._get_default_stopping()
+        max_iter, tol = self._default_stopping()
         if self.max_iter is not None:
             max_iter = check_integer("max_iter", self.max_iter, low=1)
         if self.tol is not None:
             tol = check_number("tol", self.tol, low=0.0)
         return max_iter, tol
 
-    def _preprocess(self, observed: Observations) -> PreprocessedData:
-        """Center and scale the entries."""
-        return PreprocessedData.from_observations(
-            observed, self.center, self.scale == "columns"
+    def _finalize_fit(
+        self, fit: FitInput, solver: Solver, result: FitResult[Any], max_iter: int
+    ) -> Self:
+        """Set the fitted attributes from a run."""
+        history = result.history
+        units = {"mu": fit.data.value_unit(solver.degree - 2.0), "lam": self._lam_unit}
+        for name in units.keys() & history.keys():
+            history[name] = [value * units[name] for value in history[name]]
+        self._set_run_attributes(
+            fit.engine, history, result.last.step, result.converged
         )
-
-    def _make_dense_problem(
-        self, data: PreprocessedData, engine: Engine
-    ) -> DenseProblem:
-        """Make a dense problem; raise if it needs too much memory."""
-        m, n = data.residuals.shape
-        size = m * n * 8 / 1e9
-        if size > MAX_DENSE_GB:
-            raise ValueError(
-                f"{type(self).__name__} works on dense {m} x {n} arrays of {size:.3g} "
-                f"GB each, more than {MAX_DENSE_GB:g}; SoftImpute, BiasModel and "
-                "BayesianNCARL work on the observed entries alone"
-            )
-        return DenseProblem.from_observations(data.residuals, engine.compute_device)
-
-    def _to_user_units(
-        self, history: dict[str, list[float]], data: PreprocessedData, degree: float
-    ) -> None:
-        """Convert the recorded ``mu`` and ``lam`` to the user's units."""
-        factors = {"mu": data.value_unit(degree - 2.0), "lam": self._lam_unit}
-        for name, factor in factors.items():
-            if name in history:
-                history[name] = [value * factor for value in history[name]]
+        self.objective_ = float(self.history_["objective"][-1])
+        self._set_fitted_attributes(
+            fit.observed, fit.data, solver.finalize(result.last)
+        )
+        return self._end_fit(result, max_iter, fit.tol)
 
     def _set_fitted_attributes(
-        self,
-        observed: Observations,
-        data: PreprocessedData,
-        solution: SolverResult,
-        result: FitResult[Any],
+        self, observed: Observations, data: PreprocessedData, solution: SolverResult
     ) -> None:
         self.model_ = self._make_model(data, solution, observed)
         for name, value in solution.extras.items():
             setattr(self, name, value)
         self.training_ = observed
         self.training_fingerprint_ = observed.fingerprint()
-        self.history_ = {name: np.asarray(col) for name, col in result.history.items()}
-        self.n_iter_ = int(result.last.step)
-        self.converged_ = result.converged
         self.residual_ = float(solution.residual)
         self.rank_ = int(solution.rank)
-        self.objective_ = float(self.history_["objective"][-1])
         self.unidentified_rows_ = np.flatnonzero(observed.row_counts == 0)
         self.unidentified_columns_ = np.flatnonzero(observed.column_counts == 0)
 
-    def _check_convergence(
-        self, result: FitResult[Any], max_iter: int, tol: float
-    ) -> Self:
-        """Re-raise Ctrl-C; warn if the solver did not converge."""
-        if result.interrupted:
-            raise KeyboardInterrupt
-        if tol > 0.0 and not result.converged and result.last.step >= max_iter:
-            warnings.warn(
-                f"{type(self).__name__} did not converge in max_iter={max_iter} steps "
-                f"(change {result.last.change:.1e}, tol {tol:.1e}); the last step is "
-                "kept. Raise max_iter or tol, or set tol=0 to run a fixed number of "
-                "steps.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return self
-
     # --- prediction ------------------------------------------------------------------
-
-    def predict(
-        self, rows: Any, cols: Any = None, return_std: Any = False, *, X: Any = None
-    ) -> Any:
-        """Completed values at single entries, or at all entries of a matrix.
-
-        Parameters
-        ----------
-        rows, cols : array-like of int, shape (entries,)
-            Positions, counted from 0. Without ``cols``, ``rows`` is a matrix like
-            that of ``transform`` and every entry of it is predicted.
-        return_std : False
-            This model has no standard deviations.
-        X : container, optional
-            The matrix that the positions refer to; by default that of the fit.
-
-        Returns
-        -------
-        values : array of shape (entries,), or (m, n) for a matrix
-            Completed values.
-        """
-        check_is_fitted(self)
-        if cols is None or X is not None or return_std is not False:
-            return super().predict(rows, cols, return_std, X=X)
-        shape = (len(self.model_.effects), self.n_features_in_)
-        i, j = check_positions(rows, cols, shape)
-        return self.model_.predict(i, j)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the relative root mean square error; higher is better.
@@ -306,8 +245,8 @@ class MatrixEstimator(BaseCompleter):
             The matrix of the fit (any, where there is a rule for new rows).
         y : container of shape (m, n), optional
             The truth: entries missing in ``X`` and observed in ``y`` are scored.
-            Without it a fixed tenth of the observed entries of ``X`` is hidden, a copy
-            of the estimator is fitted to the rest, and the hidden entries are scored.
+            Without it a fixed tenth of the observed entries of ``X`` is held out, a
+            copy of the estimator is fitted to the rest, and scored on them.
         """
         check_is_fitted(self)
         if self.model_.supports_new_rows or (y is not None and is_matrix(y)):
@@ -315,10 +254,7 @@ class MatrixEstimator(BaseCompleter):
         observed = validate_observations(self, X, reset=False)
         kept, hidden = random_split(observed, 0.1, np.random.default_rng(0))
         if hidden.n_observed == 0:
-            raise ValueError(
-                "nothing to score: X has too few observed entries to hide a tenth of "
-                "them"
-            )
+            raise ValueError(NOTHING_TO_SCORE)
         again = clone(self).set_params(checkpoint=None, callback=None, progress=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -326,8 +262,11 @@ class MatrixEstimator(BaseCompleter):
         guess = again.predict(hidden.rows, hidden.indices.astype(np.int64))
         return -relative_rmse(hidden.values, guess)
 
+    def _predict_training(self, rows: Any, cols: Any, std: str | None) -> Prediction:
+        shape = (len(self.model_.effects), self.n_features_in_)
+        return self.model_.predict(*check_positions(rows, cols, shape)), None
+
     def _read_rows(self, X: Any) -> Observations:
-        """Validate ``X``: the matrix of the fit, or any if new rows are supported."""
         observed = validate_observations(self, X, reset=False)
         if self.model_.supports_new_rows or self._is_training(observed):
             return observed
@@ -351,33 +290,14 @@ class MatrixEstimator(BaseCompleter):
 
     def _complete(
         self, observed: Observations, std: str | None, *, inductive: bool = False
-    ) -> tuple[Array, Array | None]:
+    ) -> Prediction:
         return self._model_for_rows(observed).complete(), None
 
     def _predict_entries(
-        self,
-        observed: Observations,
-        i: Array,
-        j: Array,
-        std: str | None,
-        *,
+        self, observed: Observations, i: Array, j: Array, std: str | None, *,
         inductive: bool = False,
-    ) -> tuple[Array, Array | None]:
+    ) -> Prediction:  # fmt: skip
         return self._model_for_rows(observed).predict(i, j), None
-
-    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Header and arrays of the model for a saved file."""
-        header, arrays = self.model_.to_state()
-        own = {f"own/{name}": getattr(self, name) for name in self._saved_arrays}
-        return header, arrays | own
-
-    def _set_model_state(
-        self, header: dict[str, Any], arrays: dict[str, Array]
-    ) -> None:
-        """Restore the model from a saved file."""
-        self.model_ = MatrixModel.from_state(header, arrays)
-        for name in self._saved_arrays:
-            setattr(self, name, arrays[f"own/{name}"])
 
 
 def check_lam(lam: Any, *, exact: bool = True) -> None:
@@ -388,22 +308,6 @@ def check_lam(lam: Any, *, exact: bool = True) -> None:
     check_number("lam", lam, low=0.0, strict=True, hint=hint)
 
 
-def check_factored_params(estimator: Any) -> None:
-    """Raise if a parameter that the factored models share is invalid."""
-    if estimator.rank is not None:
-        check_integer("rank", estimator.rank, low=1)
-    check_lam(estimator.lam)
-    check_integer("random_state", estimator.random_state, low=0)
-    if estimator.mu is None:
-        return
-    check_number("mu", estimator.mu, low=0.0, strict=True)
-    if estimator.lam is not None:
-        raise ValueError(
-            f"mu belongs to lam=None, got lam={estimator.lam!r} with "
-            f"mu={estimator.mu!r}; leave one of them out"
-        )
-
-
 class PathSolver(Solver, Protocol):
     """A solver that can start from the last state of another strength."""
 
@@ -412,8 +316,7 @@ class PathSolver(Solver, Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class PathProblem:
+class PathProblem(NamedTuple):
     """The solvers of all strengths, for some entries."""
 
     max_strength: float  # the smallest strength whose result is 0
@@ -425,39 +328,36 @@ class PathProblem:
 PathFactory = Callable[[PreprocessedData], PathProblem]
 
 
-def proximal_gradient_path(
-    estimator: Any, penalty: SpectralPenalty, engine: Engine
-) -> PathFactory:
+def proximal_gradient_path(fit: FitInput, penalty: SpectralPenalty) -> PathFactory:
     """Path of proximal gradient solvers of a penalty."""
 
     def make_problem(data: PreprocessedData) -> PathProblem:
-        problem = estimator._make_dense_problem(data, engine)
+        problem = fit.dense_problem(data)
         largest = penalty.strength(problem.spectral_norm)
         return PathProblem(largest, lambda lam: ProximalGradient(problem, penalty, lam))
 
     return make_problem
 
 
-def als_path(max_rank: int | None, seed: int, engine: Engine) -> PathFactory:
-    """Path of soft-impute ALS solvers with a maximum rank."""
+def soft_impute_path(
+    solver: Callable[..., PathSolver], max_rank: int | None, seed: int, engine: Engine
+) -> PathFactory:
+    """Path of soft-impute solvers with a maximum rank."""
 
     def make_problem(data: PreprocessedData) -> PathProblem:
         entries = SparseEntries(data.residuals, engine.compute_device)
         rank = min(entries.shape) if max_rank is None else max_rank
         return PathProblem(
-            entries.spectral_norm, lambda lam: SoftImputeALS(entries, lam, rank, seed)
+            entries.spectral_norm, lambda lam: solver(entries, lam, rank, seed)
         )
 
     return make_problem
 
 
 def make_penalized_solver(
-    estimator: Any,
+    fit: FitInput,
     path_factory: PathFactory,
-    data: PreprocessedData,
-    observed: Observations,
     degree: float,
-    search_state: dict[str, Any],
     share: float = VALIDATION_SHARE,
 ) -> Solver:
     """Make the solver of an estimator with the strength ``lam``.
@@ -465,24 +365,19 @@ def make_penalized_solver(
     With ``lam="auto"`` the strength is selected on held-out entries by a path of
     decreasing strengths, and the solver starts from the state of the best one: with a
     nonconvex penalty it would otherwise reach another stationary point. Sets ``lam_``
-    and ``path_``; ``search_state`` is the part of them that a checkpoint keeps.
+    and ``path_`` of the estimator.
     """
-    estimator.path_, start = [], None
+    estimator: Any = fit.estimator
+    state, data, start = fit.search_state, fit.data, None
     if not isinstance(estimator.lam, str):
-        search_state["lam"] = float(estimator.lam)
-    elif "lam" not in search_state:
-        start = _search_lam(
-            estimator, path_factory, observed, degree, search_state, share
-        )
-    estimator.path_ = search_state.get("path", [])
-    estimator.lam_ = float(search_state["lam"])
+        state["lam"] = float(estimator.lam)
+    elif "lam" not in state:
+        start = _search_lam(fit, path_factory, degree, share)
+    estimator.path_ = state.get("path", [])
+    estimator.lam_ = float(state["lam"])
     estimator._lam_unit = data.value_unit(2.0 - degree)
-    solver = path_factory(data).make_solver(
-        lam_in_solver_units(estimator.lam_, data, degree)
-    )
-    if start is None or start.unit != data.value_unit():
-        return solver
-    return WarmStartedSolver(solver, start.state)
+    strength = lam_in_solver_units(estimator.lam_, data, degree)
+    return _WarmStartedSolver(path_factory(data).make_solver(strength), start)
 
 
 def lam_in_solver_units(lam: float, data: PreprocessedData, degree: float) -> float:
@@ -492,74 +387,57 @@ def lam_in_solver_units(lam: float, data: PreprocessedData, degree: float) -> fl
 
 
 @dataclass(frozen=True)
-class WarmStartedSolver:
-    """A solver whose initial state is the last state of another one.
-
-    The other one had another strength, or other entries.
-    """
+class _WarmStartedSolver:
+    """A solver that starts from the last state of another strength or other entries."""
 
     solver: PathSolver
-    state: Any  # last state of the other solver
+    last_state: Any  # None for a cold start
 
     @property
     def degree(self) -> float:
-        """Degree of homogeneity of the objective."""
         return self.solver.degree
 
     def initial_state(self) -> Any:
-        """Warm start of the solver."""
-        return self.solver.warm_start(self.state)
+        if self.last_state is None:
+            return self.solver.initial_state()
+        return self.solver.warm_start(self.last_state)
 
-    def steps(self, state: Any, step: int) -> Iterator[SolverStep]:
-        """Yield the steps of the solver."""
+    def steps(self, state: Any, step: int) -> Iterator[Iterate[Any]]:
         return self.solver.steps(state, step)
 
-    def finalize(self, last: SolverStep) -> SolverResult:
-        """Result of the solver."""
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         return self.solver.finalize(last)
 
 
-@dataclass(frozen=True)
-class _WarmStart:
-    """The last state of the best point of a path, and the unit of its values."""
-
-    state: Any
-    unit: float
-
-
 def _search_lam(
-    estimator: Any,
-    path_factory: PathFactory,
-    observed: Observations,
-    degree: float,
-    search_state: dict[str, Any],
-    share: float,
-) -> _WarmStart | None:
-    """Select the strength on held-out entries, and store it in ``search_state``."""
+    fit: FitInput, path_factory: PathFactory, degree: float, share: float
+) -> Any:
+    """Select the strength on held-out entries, and store it in ``fit.search_state``.
+
+    Returns the last state of the best strength, if the fit can start from it.
+    """
+    estimator: Any = fit.estimator
+    observed, search_state = fit.observed, fit.search_state
     rng = np.random.default_rng(int(estimator.random_state))
     kept, hidden = random_split(observed, share, rng)
     if hidden.n_observed == 0:
         warnings.warn(
-            "X has too few observed entries to hide some of them; lam='auto' takes "
+            "X has too few observed entries to hold some of them out; lam='auto' takes "
             f"{FALLBACK_LAM_RATIO:g} of the largest useful strength",
             UserWarning,
             stacklevel=5,
         )
-        data = estimator._preprocess(observed)
-        unit = data.value_unit(2.0 - degree)
-        search_state["lam"] = (
-            FALLBACK_LAM_RATIO * path_factory(data).max_strength * unit
-        )
+        largest = path_factory(fit.data).max_strength
+        unit = fit.data.value_unit(2.0 - degree)
+        search_state["lam"] = FALLBACK_LAM_RATIO * largest * unit
         return None
     data = estimator._preprocess(kept)
     problem = path_factory(data)
     score, size = _make_scorer(data, hidden)
     with progress_bar(estimator.progress, MAX_PATH_LENGTH, "search") as advance:
         points, state = fit_path(
-            problem.make_solver,
-            problem.max_strength,
+            problem,
             score,
-            tol=problem.tol,
             target_error=NEGLIGIBLE_ERROR * size,
             on_point=lambda point: advance(f"error {point.error:.4g}"),
         )
@@ -568,23 +446,15 @@ def _search_lam(
     # The singular values of noise grow with the square root of the number of entries,
     # so the threshold must grow when the held-out entries are added again.
     growth = (observed.n_observed / kept.n_observed) ** (1.0 - degree / 2.0)
-    search_state["lam"] = best.strength * unit * growth
-    search_state["path"] = [
-        {
-            "lam": point.strength * unit,
-            "error": point.error,
-            "steps": point.steps,
-            "rank": point.rank,
-        }
-        for point in points
-    ]
-    return _WarmStart(state, data.value_unit())
+    search_state["lam"] = best.lam * unit * growth
+    search_state["path"] = [{**p._asdict(), "lam": p.lam * unit} for p in points]
+    return state if data.value_unit() == fit.data.value_unit() else None
 
 
 def _make_scorer(
     data: PreprocessedData, hidden: Observations
 ) -> tuple[Callable[[SolverResult], float], float]:
-    """Make the function that scores a result on hidden entries, and their RMS.
+    """Make the function that scores a result on held-out entries, and their RMS.
 
     Errors are in the user's units, or in standard deviations if columns were scaled.
     """
@@ -601,53 +471,36 @@ def _make_scorer(
     return score, rmse(truth, np.zeros(len(truth))) * unit
 
 
-@dataclass(frozen=True)
-class PathPoint:
+class PathPoint(NamedTuple):
     """One strength of a path."""
 
-    strength: float  # in the solver's units
+    lam: float  # in the solver's units
     error: float  # on the held-out entries
     steps: int
     rank: int  # of the result
 
 
 def fit_path(
-    make_solver: Callable[[float], PathSolver],
-    max_strength: float,
+    problem: PathProblem,
     score: Callable[[SolverResult], float],
     *,
     max_iter: int = 200,
-    tol: float,
     target_error: float = 0.0,
     on_point: Callable[[PathPoint], None] = lambda _: None,
 ) -> tuple[list[PathPoint], Any]:
     """Fit decreasing strengths until the error on held-out entries stops falling.
 
-    Returns all points of the path, and the last state of the best one.
-
-    Parameters
-    ----------
-    make_solver : callable
-        Makes the solver of a strength.
-    max_strength : float
-        The smallest strength whose result is 0.
-    score : callable
-        Error of a result on held-out entries.
-    max_iter, tol
-        Stopping criteria of the run for one strength.
-    target_error : float
-        The path ends at an error at or below this.
-    on_point : callable
-        Called with each point.
+    Returns all points of the path, and the last state of the best one. The path also
+    ends at an error of at most ``target_error``.
     """
     points: list[PathPoint] = []
     state: Any = None
     best_state: Any = None
     for k in range(1, MAX_PATH_LENGTH + 1):
-        strength = max_strength * PATH_DECAY**k
-        solver = make_solver(strength)
+        strength = problem.max_strength * PATH_DECAY**k
+        solver = problem.make_solver(strength)
         start = solver.initial_state() if state is None else solver.warm_start(state)
-        result = run_solver(solver, max_iter=max_iter, tol=tol, state=start)
+        result = run_solver(solver, max_iter=max_iter, tol=problem.tol, state=start)
         if result.interrupted:
             raise KeyboardInterrupt
         state = result.last.state

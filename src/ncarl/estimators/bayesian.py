@@ -6,7 +6,8 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.em import model_covariance
-from ncarl.bayes.model import ConformalScores, TwoSidedModel
+from ncarl.bayes.model import TwoSidedModel
 from ncarl.bayes.selection import (
     BayesianFit,
     BayesianFitResult,
@@ -25,13 +26,19 @@ from ncarl.bayes.selection import (
 )
 from ncarl.centering import fit_scaler, fit_value_bounds, units_differ
 from ncarl.containers import as_source
+from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
 from ncarl.dataset import Dataset, InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.base import MAX_DENSE_GB, OutputColumns, progress_callbacks
+from ncarl.estimators.base import (
+    CONVERGENCE_HINT,
+    MAX_DENSE_GB,
+    OutputColumns,
+    Prediction,
+    progress_callbacks,
+)
 from ncarl.estimators.ncarl import KernelEstimator, TrainingData
-from ncarl.estimators.persistence import two_sided_from_state, two_sided_state
 from ncarl.estimators.validation import (
     check_clip,
     check_dense_size,
@@ -51,82 +58,65 @@ from ncarl.validation import check_fraction, check_integer
 N_STRONGEST, MIN_CORRELATION = 10, 0.05
 
 
+@dataclass(eq=False, repr=False)
 class BayesianNCARL(KernelEstimator):
     r"""Matrix completion with learned noise, a prior correlation and error bars.
 
     Rows are draws :math:`x \sim N(\mu, K)` of which some entries are observed with
     noise. Kernel, noise and means are learned by EM, with a prior under which columns
-    that are observed together are correlated. The residuals of the most similar rows
+    that are observed together are correlated; the residuals of the most similar rows
     correct what one kernel for all rows misses. There is nothing to tune: a tenth of
     the entries is held out to choose the strength of the prior, the number of steps,
-    the weights of the two sides and of similar rows, and the width of intervals; then
-    all entries are fitted.
+    the weights of both sides and of similar rows, and the width of intervals.
 
     Parameters
     ----------
     prior : {"co-observation", "identity"} or array, default="co-observation"
-        Prior correlation of the columns: from the pattern of observed entries; none;
-        a correlation matrix of shape (n, n); or features of the columns, shape (n, d),
-        which are used together with the pattern.
+        Prior correlation of the columns: from the pattern of observed entries; none; a
+        correlation matrix (n, n); or features of the columns (n, d), used together with
+        the pattern.
     prior_strength : "auto" or float, default="auto"
         Pseudo-rows that the prior counts as, over the longer side of the matrix.
     center : {"two-way", "columns", "mean", None}, default="two-way"
-        Mean of the model, about which the kernel is the covariance. With "two-way"
-        column means and row effects are part of the model and learned with it.
+        Mean of the model; with "two-way" column means and row effects are learned.
     noise : {"per-column", "learn"} or float, default="per-column"
         A noise variance for each column, shrunk toward a common one; one for all
-        columns; or the standard deviation of the noise. 0 is a model without noise,
-        which has no error bars.
+        columns; or its standard deviation. 0 is a model without noise and error bars.
     sides : {"auto", "columns", "rows", "both"}, default="auto"
-        Which sides of the matrix carry a kernel. Entries of the matrix of the fit are
-        filled from both where that is affordable and lowers the held-out error; new
-        rows always from the columns. "auto" also subtracts the mean error of the most
-        similar rows where that lowers the held-out error, and uses the rows alone
-        where columns are too many for a kernel.
+        Which sides of the matrix carry a kernel. "auto" imputes the matrix of the fit
+        from both, corrected by the most similar rows, where that is affordable and
+        lowers the held-out error; new rows are imputed from the columns.
     max_iter : int, default=100
-        Most steps of a run.
+        Maximum number of steps of a run.
     tol : float, default=1e-5
-        A run ends once a step raises the log evidence by less than this for every
-        observed entry.
+        A run has converged once a step raises the log evidence by less than this for
+        every observed entry.
     clip : "auto", None or (low, high), default="auto"
-        Bounds of filled values; "auto" clips them to an end of the observed range that
+        Bounds of imputed values; "auto" clips them to an end of the observed range that
         many entries have, as in ratings.
     rounding : {None, "observed"}, default=None
-        "observed" rounds filled values to levels that were observed.
+        "observed" rounds imputed values to levels that were observed.
     scale : {"auto", None, "columns"}, default="auto"
-        "columns" divides every column by its standard deviation first, which tables
-        with columns of different units need; "auto" does so if these differ by a
-        factor of 5.
+        "columns" divides every column by its standard deviation first; "auto" does so
+        if these differ by a factor of 5.
     validation : float, default=0.1
-        Fraction of the entries that is held out first. 0 holds out none: EM then runs
-        until it converges, with ``prior_strength`` 0.1 unless given, both sides weigh
-        the same, similar rows are not used, and intervals are those of a normal
-        distribution.
+        Fraction of the entries that is held out first. With 0 EM runs until it
+        converges with ``prior_strength`` 0.1, both sides weigh the same, similar rows
+        are not used, and intervals are those of a normal distribution.
     random_state : int, default=0
         Seed of the held-out entries.
     engine : {"auto", "threads", "torch", "dask"} or Engine, default="auto"
-        Where the work is done; see `NCARL`.
-    dtype : {"float64", "float32"}, default="float64"
-        Precision of the work; results have the float type of the input.
-    progress : bool, default=False
-        Show progress bars.
-    callback : callable, optional
-        Called with a `StepInfo` after each step of every run; returning True ends
-        that run.
-    checkpoint : path or Checkpoint, optional
-        File that keeps finished stages, and beside it (``.columns``, ``.rows``) the
-        state of the last runs. If they exist, the fit goes on from them.
+        Where the computation runs; see `NCARL`.
+    %(dtype_and_observers)s
     missing_values : number, np.nan, None or pandas.NA, default=np.nan
-        A number marks missing entries in the input of all methods, besides those that
-        are NaN, null, masked or (in a sparse matrix) not stored, which are missing
-        in any case. Of a sparse matrix it is looked for among the stored entries.
+        A number marks missing entries in the input of all methods (of a sparse matrix:
+        among the stored entries), besides NaN, null, masked and not stored ones.
     add_indicator : bool, default=False
         Append the columns of a `sklearn.impute.MissingIndicator` to the result of
-        ``transform``: 1 where an entry is missing, for every column that had missing
-        entries in the fit.
+        ``transform``, for every column that had missing entries in the fit.
     keep_empty_features : bool, default=True
-        Whether columns with nothing observed in the fit, which are filled with what
-        the model expects of any column, are part of the result of ``transform``.
+        Whether columns without observed entries in the fit, which are imputed from the
+        prior, are part of the result of ``transform``.
 
     Attributes
     ----------
@@ -137,39 +127,30 @@ class BayesianNCARL(KernelEstimator):
     log_evidence_ : float
         Log density of the observed entries under the column side.
     similarity_ : scipy.sparse.csr_array of shape (n, n)
-        The strongest correlations of every column: which columns explain which. Row
-        effects, which all columns share, are left out.
+        The strongest correlations of every column, without the row effects.
     history_ : dict of arrays
         Per step of the last run of the columns: ``log_evidence``,
         ``penalized_evidence``, ``objective`` (minus the latter), ``change``, seconds.
-    prior_strength_ : float
-        Strength of the prior that was used.
-    n_iter_ : int
-        Steps made.
-    converged_ : bool
-        Whether the runs converged.
-    sides_ : {"columns", "rows", "both"}
-        Sides that carry a kernel.
-    weight_ : float
-        Weight of the column side in the entries of the matrix of the fit.
+    n_iter_, converged_, prior_strength_ : int, bool and float
+        Number of steps, whether the runs converged, strength of the prior.
+    sides_, weight_ : str and float
+        Sides that carry a kernel; weight of the columns in the matrix of the fit.
     neighbor_correction_ : dict or None
-        How the most similar rows correct entries of the matrix of the fit, if they
-        do: ``n_neighbors``, the ``weight`` of their mean error, and the factor of
-        standard deviations that comes with it (``std_factor``).
+        How the most similar rows correct the matrix of the fit: ``n_neighbors``, the
+        ``weight`` of their mean error, the factor of standard deviations
+        (``std_factor``).
     search_ : list of dict
         The trials on held-out entries: side, strength, steps, error.
     calibration_ : float
         Root mean square of held-out errors over their standard deviations; 1 if these
         are right, NaN if nothing was held out.
-    held_out_error_ : float
-        Root mean square error on the held-out entries, in standard deviations of the
-        columns if these were scaled.
-    side_errors_ : dict of float
-        The same of each side alone, without similar rows.
+    held_out_error_, side_errors_ : float, dict of float
+        Root mean square error on the held-out entries, and that of each side alone, in
+        standard deviations of the columns if these were scaled.
     unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns with nothing observed.
+        Rows and columns without observed entries.
     indicator_ : sklearn.impute.MissingIndicator or None
-        The indicator of missing entries; None if ``add_indicator`` is False.
+        The indicator of missing entries, with ``add_indicator``.
     engine_ : str
         The engine that ran, and why.
 
@@ -183,84 +164,40 @@ class BayesianNCARL(KernelEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import BayesianNCARL
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((80, 2)) @ rng.standard_normal((2, 12))
-    >>> X = np.where(rng.random(truth.shape) < 0.7, truth, np.nan)
-    >>> model = BayesianNCARL().fit(X)
-    >>> filled, std = model.transform(X, return_std=True)
-    >>> bool(np.abs(filled - truth).mean() < 0.1)
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(80, 12, rank=2, factors="gaussian", missing=0.3)
+    >>> model = BayesianNCARL().fit(data.X)
+    >>> filled, std = model.transform(data.X, return_std=True)
+    >>> bool(abs(filled - data.truth).mean() < 0.1)
     True
     >>> low, high = model.predict_interval([0, 1], [3, 5], level=0.9)
     """
 
-    model_: TwoSidedModel
-    scores_: ConformalScores
-    blended_scores_: ConformalScores
-    _saved_scalars = (
-        "n_iter_",
-        "converged_",
-        "transposed_",
-        "engine_",
-        "sides_",
-        "weight_",
-        "neighbor_correction_",
-        "log_evidence_",
-        "prior_strength_",
-        "calibration_",
-        "held_out_error_",
-        "side_errors_",
-        "search_",
-        "training_fingerprint_",
-    )
+    prior: Any = "co-observation"
+    prior_strength: str | float = "auto"
+    center: str | None = "two-way"
+    noise: str | float = "per-column"
+    sides: str = "auto"
+    max_iter: int = 100
+    tol: float = 1e-5
+    clip: Any = "auto"
+    rounding: str | None = None
+    scale: str | None = "auto"
+    validation: float = 0.1
+    random_state: int = 0
+    engine: str | Engine = "auto"
+    dtype: str = "float64"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    missing_values: Any = np.nan
+    add_indicator: bool = False
+    keep_empty_features: bool = True
+
     _requires_same_columns = True  # each has its own unit and bounds
     _columns_hint = "sides='columns' or 'both'"
     _noise_hint = "noise=0 has none; use noise='learn'"
-
-    def __init__(
-        self,
-        prior: Any = "co-observation",
-        prior_strength: str | float = "auto",
-        center: str | None = "two-way",
-        noise: str | float = "per-column",
-        sides: str = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-5,
-        clip: Any = "auto",
-        rounding: str | None = None,
-        scale: str | None = "auto",
-        validation: float = 0.1,
-        random_state: int = 0,
-        engine: str | Engine = "auto",
-        dtype: str = "float64",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        missing_values: Any = np.nan,
-        add_indicator: bool = False,
-        keep_empty_features: bool = True,
-    ) -> None:
-        self.prior = prior
-        self.prior_strength = prior_strength
-        self.center = center
-        self.noise = noise
-        self.sides = sides
-        self.max_iter = max_iter
-        self.tol = tol
-        self.clip = clip
-        self.rounding = rounding
-        self.scale = scale
-        self.validation = validation
-        self.random_state = random_state
-        self.engine = engine
-        self.dtype = dtype
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.missing_values = missing_values
-        self.add_indicator = add_indicator
-        self.keep_empty_features = keep_empty_features
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn kernel, noise and means of ``X``.
@@ -268,8 +205,7 @@ class BayesianNCARL(KernelEstimator):
         Parameters
         ----------
         X : array, masked array, frame, sparse matrix or source of rows
-            Matrix with missing entries: NaN, masked, null, not stored, or equal to
-            ``missing_values``. A source (`ncarl.open_rows`), a Dask array or a
+            Matrix with missing entries. A source (`ncarl.open_rows`), a Dask array or a
             collection of row blocks gets a kernel of its columns alone; past 5 million
             entries it is read once in every step and never held as a whole.
         y : ignored
@@ -318,9 +254,7 @@ class BayesianNCARL(KernelEstimator):
             result.blend.weight,
             result.blend.neighbor_correction,
         )
-        self.engine_ = engine.describe()
-        self._set_fitted_attributes(data, result)
-        return self._check_convergence(result)
+        return self._set_fitted_attributes(data, result, engine)
 
     @property
     def kernel_(self) -> Array:
@@ -371,32 +305,24 @@ class BayesianNCARL(KernelEstimator):
             raise ValueError(
                 f"intervals need a model of the noise, and {self._noise_hint}"
             )
+        j: Any = slice(None)
         if cols is None:
             observed = self._read_rows(self._mark_missing(rows))
             check_dense_size(observed.shape, MAX_DENSE_GB)
-            j: Any = slice(None)
-            transductive = self._is_training(observed)
-            x, std = self.model_.complete(
-                observed,
-                self._resolve_engine(),
-                std="observed",
-                transductive=transductive,
-            )
+            predict = self.model_.complete
         else:
             observed = self._entries_to_predict(X)
             i, j = check_positions(rows, cols, observed.shape)
             if len(i) == 0:
                 return np.empty(0), np.empty(0)
-            transductive = self._is_training(observed)
-            x, std = self.model_.predict(
-                observed,
-                i,
-                j,
-                self._resolve_engine(),
-                std="observed",
-                transductive=transductive,
-            )
-        assert std is not None
+            predict = partial(self.model_.predict, i=i, j=j)
+        transductive = self._is_training(observed)
+        x, std = predict(
+            observed,
+            engine=self._resolve_engine(),
+            std="observed",
+            transductive=transductive,
+        )
         scores = self.blended_scores_ if transductive else self.scores_
         down, up = scores.quantiles(part)
         bounds, scaler = self.model_.bounds, self.model_.scaler
@@ -443,23 +369,16 @@ class BayesianNCARL(KernelEstimator):
         return draws
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Names of the columns of the result of ``transform``.
+        """Names of the columns of the result of ``transform``, indicators last.
 
         Parameters
         ----------
         input_features : array-like of str, optional
             Names of the columns of the fit, where these had none.
-
-        Returns
-        -------
-        array of str objects
-            Names of the kept columns, then of the indicators of missing entries.
         """
         names = super().get_feature_names_out(input_features)
         columns = self._output_columns()
-        if columns is None:
-            return names
-        return np.asarray(columns.names(names), dtype=object)
+        return names if columns is None else np.asarray(columns.names(names), object)
 
     def _load_data_and_sides(
         self, X: Any, engine: Engine, config: FitConfig
@@ -506,45 +425,52 @@ class BayesianNCARL(KernelEstimator):
             yield list(seen)
 
     def _set_fitted_attributes(
-        self, data: TrainingData, result: BayesianFitResult
-    ) -> None:
-        """Set the fitted attributes; ``model_`` is set already."""
-        main = result.columns or result.rows
-        assert main is not None
+        self, data: TrainingData, result: BayesianFitResult, engine: Engine
+    ) -> Self:
+        """Set what depends on ``model_``; re-raise Ctrl-C; warn without convergence."""
+        sides = [side for side in (result.columns, result.rows) if side is not None]
+        main = sides[0]
         self.transposed_ = result.columns is None
-        both = result.columns is not None and result.rows is not None
-        self.sides_ = "both" if both else "rows" if self.transposed_ else "columns"
+        self.sides_ = "rows" if self.transposed_ else "columns"
+        if len(sides) == 2:
+            self.sides_ = "both"
+        self._set_run_attributes(
+            engine, main.history, main.steps, all(side.converged for side in sides)
+        )
         self._set_selection_attributes(result)
         self.training_ = data.observed
-        transductive = both or result.blend.neighbor_correction is not None
+        transductive = len(sides) == 2 or result.blend.neighbor_correction is not None
         self.training_fingerprint_ = data.dataset.fingerprint() if transductive else ""
         summary = data.dataset.summary
         shift = self.model_.scaler.log_density_shift(summary.column_counts)
-        self.history_ = {k: np.asarray(v) for k, v in main.history.items()}
         for name in ("log_evidence", "penalized_evidence"):
             self.history_[name] = self.history_[name] + shift
         self.history_["objective"] = self.history_["objective"] - shift
         self.log_evidence_ = main.evidence + shift
-        self.n_iter_ = main.steps
         self.prior_strength_ = main.strength
         self.similarity_ = strongest_correlations(
             self._kernel_in_internal_unit(), remove_common=self.center == "two-way"
         )
         self.unidentified_rows_ = summary.empty_rows
         self.unidentified_columns_ = np.flatnonzero(summary.column_counts == 0)
-        missing = summary.column_counts < summary.shape[0]
-        self.indicator_ = (
-            make_missing_indicator(missing, self.missing_values)
-            if self.add_indicator
-            else None
-        )
-        self._engine_picked = True
+        self.indicator_ = None
+        if self.add_indicator:
+            missing = summary.column_counts < summary.shape[0]
+            self.indicator_ = make_missing_indicator(missing, self.missing_values)
+        if any(side.interrupted for side in sides):
+            raise KeyboardInterrupt
+        if not self.converged_ and float(self.tol) > 0.0:
+            warnings.warn(
+                f"BayesianNCARL did not converge in max_iter={self.max_iter} steps; "
+                f"the best step is kept. {CONVERGENCE_HINT}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
 
     def _set_selection_attributes(self, result: BayesianFitResult) -> None:
         """Set the attributes of the search on held-out entries and of the blend."""
         blend, unit = result.blend, self.model_.scaler.error_unit
-        sides = [side for side in (result.columns, result.rows) if side is not None]
-        self.converged_ = all(side.converged for side in sides)
         self.weight_ = blend.weight
         correction = blend.neighbor_correction
         self.neighbor_correction_ = None if correction is None else asdict(correction)
@@ -554,52 +480,30 @@ class BayesianNCARL(KernelEstimator):
         self.side_errors_ = {side: e * unit for side, e in blend.side_errors.items()}
         self.search_ = [{**t, "error": t["error"] * unit} for t in result.trials]
 
-    def _check_convergence(self, result: BayesianFitResult) -> Self:
-        """Raise if a run was interrupted, and warn if one did not converge."""
-        sides = [side for side in (result.columns, result.rows) if side is not None]
-        if any(side.interrupted for side in sides):
-            raise KeyboardInterrupt
-        if not self.converged_ and float(self.tol) > 0.0:
-            warnings.warn(
-                f"BayesianNCARL did not converge in max_iter={self.max_iter} steps; "
-                "the best step is kept. Raise max_iter or tol, or set tol=0 to run a "
-                "fixed number of steps.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return self
-
     def _complete(
         self, observed: Observations, std: str | None, *, inductive: bool = False
-    ) -> tuple[Array, Array | None]:
-        """Completed matrix within its bounds, and standard deviations."""
+    ) -> Prediction:
         transductive = not inductive and self._is_training(observed)
-        x, deviations = self.model_.complete(
+        x, stds = self.model_.complete(
             observed, self._resolve_engine(), std=std, transductive=transductive
         )
         scaler = self.model_.scaler
         filled = self.model_.bounds.clip_and_round_rows(scaler.inverse_transform(x))
-        if deviations is None:
-            return filled, None
-        return filled, scaler.inverse_transform_std(deviations)
+        return filled, None if stds is None else scaler.inverse_transform_std(stds)
 
     def _predict_entries(
         self, observed: Observations, i: Array, j: Array, std: str | None, *,
         inductive: bool = False,
-    ) -> tuple[Array, Array | None]:  # fmt: skip
-        """Single entries within their bounds, and standard deviations."""
+    ) -> Prediction:  # fmt: skip
         transductive = not inductive and self._is_training(observed)
-        x, deviations = self.model_.predict(
+        x, stds = self.model_.predict(
             observed, i, j, self._resolve_engine(), std=std, transductive=transductive
         )
         scaler = self.model_.scaler
         values = self.model_.bounds.clip_and_round(scaler.inverse_transform(x, j), j)
-        if deviations is None:
-            return values, None
-        return values, scaler.inverse_transform_std(deviations, j)
+        return values, None if stds is None else scaler.inverse_transform_std(stds, j)
 
     def _mark_missing(self, X: Any) -> Any:
-        """``X`` with NaN (or nothing stored) where it is ``missing_values``."""
         return mark_missing(X, self.missing_values)
 
     def _entries_to_predict(self, X: Any) -> Observations:
@@ -609,7 +513,6 @@ class BayesianNCARL(KernelEstimator):
         return self._read_rows(self._mark_missing(X))
 
     def _output_columns(self) -> OutputColumns | None:
-        """Columns of the result of ``transform``; None if they are those of ``X``."""
         if self.keep_empty_features and not self.add_indicator:
             return None
         kept = np.arange(self.n_features_in_)
@@ -634,7 +537,6 @@ class BayesianNCARL(KernelEstimator):
         return same
 
     def _completes_row_by_row(self, observed: Observations) -> bool:
-        """Whether these rows are completed from the columns alone."""
         return not (self.transposed_ or self._is_training(observed))
 
     def _main_model(self) -> Any:
@@ -650,36 +552,15 @@ class BayesianNCARL(KernelEstimator):
         return K
 
     def _kernel_size(self) -> int:
-        """Number of columns (rows, if ``transposed_``) of the kernel."""
         return int(self._main_model().kernel.K.shape[0])
 
     def _noise_level(self) -> float:
-        """Noise variance in the units of the kernel; 0 without noise."""
         return float(self._main_model().kernel.s)
 
-    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The model as what JSON can hold, and arrays."""
-        header, arrays = two_sided_state(self.model_)
-        for name in ("scores", "blended_scores"):
-            scores = getattr(self, f"{name}_")
-            arrays[name] = scores.sorted_scores
-            header[f"{name}_count"] = scores.effective_size
+    def _restore_indicator(self) -> None:
         if self.indicator_ is not None:
-            arrays["indicator"] = self.indicator_.features_
-        return header, arrays
-
-    def _set_model_state(
-        self, header: dict[str, Any], arrays: dict[str, Array]
-    ) -> None:
-        """Set the model that `_model_state` described."""
-        self.model_ = two_sided_from_state(header, arrays)
-        for name in ("scores", "blended_scores"):
-            scores = ConformalScores(arrays[name], header[f"{name}_count"])
-            setattr(self, f"{name}_", scores)
-        self.indicator_ = None
-        if "indicator" in arrays:
-            missing = np.zeros(len(arrays["standard/columns"]), dtype=bool)
-            missing[arrays["indicator"]] = True
+            missing = np.zeros(self.n_features_in_, dtype=bool)
+            missing[self.indicator_] = True
             self.indicator_ = make_missing_indicator(missing, self.missing_values)
 
 
@@ -699,9 +580,7 @@ def strongest_correlations(K: Array, *, remove_common: bool) -> Any:
     if remove_common and n > 2:
         means = K.mean(axis=0)
         K = K - means[:, None] - means[None, :] + means.mean()
-    stds = np.sqrt(np.maximum(K.diagonal(), 0.0))
-    safe = np.where(stds > 0.0, stds, 1.0)
-    C = K / safe[:, None] / safe[None, :]
+    C = correlation_from_covariance(K)
     np.fill_diagonal(C, 0.0)
     count = min(N_STRONGEST, n - 1)
     if count < 1:

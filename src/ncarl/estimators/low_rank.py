@@ -9,30 +9,23 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
-from ncarl.core.types import Array
 from ncarl.engines.base import Engine
 from ncarl.estimators.baselines import (
+    FitInput,
     MatrixEstimator,
-    PathFactory,
     PathProblem,
-    als_path,
-    check_factored_params,
     check_lam,
     lam_in_solver_units,
     make_penalized_solver,
     proximal_gradient_path,
+    soft_impute_path,
 )
 from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.matrix_model import PreprocessedData
-from ncarl.observations import Observations
-from ncarl.solvers.admm import (
-    ADMM,
-    GeometricPenalty,
-    ResidualBalancing,
-)
-from ncarl.solvers.base import DenseProblem, Solver, SparseEntries, run_solver
+from ncarl.solvers.admm import ADMM, GeometricPenalty, ResidualBalancing
+from ncarl.solvers.base import DenseProblem, Solver
 from ncarl.solvers.factored import (
     FactoredADMM,
     GroupSparseADMM,
@@ -42,8 +35,8 @@ from ncarl.solvers.factored import (
 )
 from ncarl.solvers.penalties import LogNuclear, NuclearNorm, SchattenNorm
 from ncarl.solvers.proximal import ProximalGradient, SingularValueThresholding
-from ncarl.solvers.soft_impute import SoftImputeSVD
-from ncarl.validation import check_choice, check_fraction, check_integer, check_number
+from ncarl.solvers.soft_impute import SoftImputeALS, SoftImputeSVD
+from ncarl.validation import check_choice, check_fraction, check_number
 
 #: Solvers of Nuclear, with their default ``max_iter`` and ``tol``.
 NUCLEAR_SOLVERS = {
@@ -64,14 +57,10 @@ NUCLEAR_SOLVER_PARAMS = {
 IALM_FIRST_MU, IALM_MAX_MU = 1e10, 1e20
 #: Default strength of "apg", relative to the largest singular value.
 APG_DEFAULT_LAM = 1e-4
-
 #: Initial threshold of SchattenP relative to the largest singular value: rank one.
 SCHATTEN_INITIAL_THRESHOLD = 0.9
 #: Factor by which ``mu`` of SchattenP may grow.
 SCHATTEN_MU_GROWTH = 1e10
-#: ``max_iter`` and ``tol`` of the nuclear norm completion that it may start from.
-SCHATTEN_START_STEPS, SCHATTEN_START_TOL = 300, 1e-3
-
 #: Factor by which ``mu`` of WNNM may grow.
 WNNM_MU_GROWTH = 1e13
 #: Default ``C`` relative to the largest singular value.
@@ -85,65 +74,40 @@ FACTORED_DEFAULT_MU = 5.0
 FGSR_P_TOL = 1e-3
 
 
+@dataclass(eq=False, repr=False)
 class Nuclear(MatrixEstimator):
     r"""Completion of minimum nuclear norm (sum of singular values).
 
     Parameters
     ----------
     solver : {"admm", "ialm", "svt", "apg"}, default="admm"
-        "admm" stops at a small duality gap; "ialm" is the inexact augmented Lagrangian
-        as the paper ran it, whose growing ``mu`` stops it early; "svt" adds half the
-        squared Frobenius norm; "apg" allows for noise.
+        "admm" stops at a small duality gap; "ialm" is the paper's inexact augmented
+        Lagrangian, whose growing ``mu`` stops it early; "svt" adds half the squared
+        Frobenius norm; "apg" allows for noise.
     lam : float, "auto" or None, default=None
         Strength of the norm against half the squared residuals, for "apg". None is
         1e-4 of the largest singular value; "auto" selects it on held-out entries.
     mu : float, optional
         Initial penalty parameter of the constraint between the two copies of the
-        matrix, for "admm" (default 1 / largest singular value) and "ialm" (default
-        1e-5, in the units of 1 / value, as the paper ran it).
+        matrix, for "admm" (1 / largest singular value) and "ialm" (1e-5 / value).
     rho : float, optional
-        Factor by which ``mu`` grows in each step, for "ialm"; 1.1 by default. The
-        nearer to 1, the nearer the result to the minimum norm.
+        Factor by which ``mu`` grows in each step, for "ialm"; 1.1 by default.
     t : float, optional
-        Weight of the norm for "svt"; by default 5 times the Frobenius norm of a full
-        matrix of such values, the root of m n times their root mean square.
-    random_state : int, default=0
-        Seed of the held-out entries of ``lam="auto"``.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
+        Weight of the norm for "svt"; by default 5 times the root of m n times the root
+        mean square of the values.
+    %(lam_seed)s
     max_iter, tol : int and float, optional
         Maximum number of steps, and tolerance on the change; the defaults depend on
         the solver.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(engine_and_observers)s
 
     Attributes
     ----------
-    history_ : dict of arrays
-        Per step: ``objective``, ``change``, ``primal`` and ``dual`` residual, ``gap``,
-        ``rank``, ``mu``, seconds, as far as the solver has them.
     gap_ : float
-        Relative duality gap: a bound on how far the objective is above its minimum,
-        relative to it; NaN for "svt".
+        Relative duality gap, a bound on the excess of the objective; NaN for "svt".
     dual_ : scipy.sparse.csr_array
         Multipliers of the observed entries ("admm", "ialm"); not saved.
-    residual_ : float
-        Relative residual of the observed entries before they are restored.
-    path_ : list of dict
-        The strengths that ``lam="auto"`` tried, with their errors on held-out entries.
-    rank_, objective_, n_iter_, converged_, lam_
-        Rank before that, last objective, number of steps, whether the fit converged,
-        and the strength of the noisy form (None without one).
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center, 0 without one.
+    %(path_and_summary)s
 
     References
     ----------
@@ -154,49 +118,28 @@ class Nuclear(MatrixEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import Nuclear
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30))
-    >>> X = np.where(rng.random(truth.shape) < 0.6, truth, np.nan)
-    >>> model = Nuclear().fit(X)
-    >>> bool(np.abs(model.transform(X) - truth).max() < 1e-4), model.gap_ < 1e-6
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(40, 30, rank=2, factors="gaussian", missing=0.4)
+    >>> model = Nuclear().fit(data.X)
+    >>> bool(abs(model.transform(data.X) - data.truth).max() < 1e-4), model.gap_ < 1e-6
     (True, True)
     """
 
-    _saved_scalars = (*MatrixEstimator._saved_scalars, "gap_", "lam_", "path_")
-
-    def __init__(
-        self,
-        solver: str = "admm",
-        lam: float | str | None = None,
-        mu: float | None = None,
-        rho: float | None = None,
-        t: float | None = None,
-        random_state: int = 0,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.solver = solver
-        self.lam = lam
-        self.mu = mu
-        self.rho = rho
-        self.t = t
-        self.random_state = random_state
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    solver: str = "admm"
+    lam: float | str | None = None
+    mu: float | None = None
+    rho: float | None = None
+    t: float | None = None
+    random_state: int = 0
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         check_choice("solver", self.solver, NUCLEAR_SOLVERS)
@@ -208,59 +151,40 @@ class Nuclear(MatrixEstimator):
                     f"with {name}={getattr(self, name)!r}; leave {name} out"
                 )
         check_lam(self.lam)
-        check_integer("random_state", self.random_state, low=0)
-        for name in ("mu", "t"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), low=0.0, strict=True)
-        if self.rho is not None:
-            check_number("rho", self.rho, low=1.0, strict=True)
+        if self.t is not None:
+            check_number("t", self.t, low=0.0, strict=True)
 
-    def _get_default_stopping(self) -> tuple[int, float]:
+    def _default_stopping(self) -> tuple[int, float]:
         return NUCLEAR_SOLVERS[self.solver]
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
+    def _make_solver(self, fit: FitInput) -> Solver:
         norm = NuclearNorm()
         self.gap_, self.lam_, self.path_ = math.nan, None, []
         if self.lam is not None:
-            path = proximal_gradient_path(self, norm, engine)
-            return make_penalized_solver(self, path, data, observed, 1.0, search_state)
-        problem = self._make_dense_problem(data, engine)
+            return make_penalized_solver(fit, proximal_gradient_path(fit, norm), 1.0)
+        problem = fit.dense_problem()
         if self.solver == "admm":
-            mu = (
-                1.0 / problem.spectral_norm
-                if self.mu is None
-                else self.mu * data.value_unit()
-            )
-            return ADMM(
-                problem, norm, ResidualBalancing(mu), gap_tol=self._certificate_tol()
-            )
+            mu = 1.0 / problem.spectral_norm
+            if self.mu is not None:
+                mu = self.mu * fit.data.value_unit()
+            return ADMM(problem, norm, ResidualBalancing(mu), gap_tol=fit.tol)
         if self.solver == "ialm":
-            mu = (1e-5 if self.mu is None else self.mu) * data.value_unit()
+            mu = (1e-5 if self.mu is None else self.mu) * fit.data.value_unit()
             mu = min(mu, IALM_FIRST_MU / problem.spectral_norm)
             rho = 1.1 if self.rho is None else float(self.rho)
-            schedule = GeometricPenalty(
-                mu, rho, max(IALM_MAX_MU / problem.spectral_norm, mu)
-            )
+            largest = max(IALM_MAX_MU / problem.spectral_norm, mu)
+            schedule = GeometricPenalty(mu, rho, largest)
             return ADMM(problem, norm, schedule, stop_on_change=True)
         if self.solver == "svt":
             t = 5.0 * math.sqrt(math.prod(problem.shape)) * problem.rms
-            t = t if self.t is None else self.t / data.value_unit()
+            t = t if self.t is None else self.t / fit.data.value_unit()
             return SingularValueThresholding(problem, t)
-        self._lam_unit = data.value_unit()
+        self._lam_unit = fit.data.value_unit()
         self.lam_ = APG_DEFAULT_LAM * problem.spectral_norm * self._lam_unit
         return ProximalGradient(problem, norm, APG_DEFAULT_LAM * problem.spectral_norm)
 
-    def _certificate_tol(self) -> float:
-        """Tolerance on the duality gap: that of the fit."""
-        return NUCLEAR_SOLVERS["admm"][1] if self.tol is None else float(self.tol)
 
-
+@dataclass(eq=False, repr=False)
 class SchattenP(MatrixEstimator):
     r"""Completion of minimum :math:`\sum_i \sigma_i^p`, for p up to 1.
 
@@ -271,47 +195,19 @@ class SchattenP(MatrixEstimator):
     ----------
     p : float, default=0.5
         The power, above 0 and at most 1; 1 is the nuclear norm.
-    lam : float, "auto" or None, default=None
-        Strength of the penalty against half the squared residuals; "auto" selects it
-        on held-out entries. None keeps observed entries fixed.
+    %(lam)s
     rho : float, default=1.05
         Factor by which the penalty parameter of the two copies of the matrix grows in
         each step; 1.02 is more accurate and slower. Only without ``lam`` and for p < 1.
-    start : {"zeros", "nuclear"}, default="zeros"
-        Initial values of missing entries: zeros, or the completion of minimum nuclear
-        norm.
-    random_state : int, default=0
-        Seed of the held-out entries of ``lam="auto"``.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
-    max_iter : int, optional
-        Maximum number of steps; 1000 by default (2000 with p = 1).
-    tol : float, optional
-        Tolerance on the change; 1e-7 by default, 1e-6 with p = 1, 1e-5 with ``lam``.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(lam_seed)s
+    max_iter, tol : int and float, optional
+        Maximum number of steps, and tolerance on the change; 1000 and 1e-7 by default,
+        2000 and 1e-6 with p = 1, 1000 and 1e-5 with ``lam``.
+    %(engine_and_observers)s
 
     Attributes
     ----------
-    history_ : dict of arrays
-        Per step: ``objective``, ``change``, ``primal`` and ``dual`` residual, ``rank``,
-        ``mu`` (``lam`` in the noisy form), seconds.
-    residual_ : float
-        Relative residual of the observed entries before they are restored.
-    rank_, objective_, n_iter_, converged_
-        Rank before that, last objective, number of steps, whether the fit converged.
-    lam_, path_
-        Strength of the noisy form (None without one), and the strengths tried.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center, 0 without one.
+    %(path_and_summary)s
 
     References
     ----------
@@ -320,104 +216,53 @@ class SchattenP(MatrixEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import SchattenP
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 30))
-    >>> X = np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
-    >>> bool(np.abs(SchattenP(p=2 / 3).fit_transform(X) - truth).max() < 1e-4)
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(40, 30, rank=3, factors="gaussian", missing=0.5)
+    >>> bool(abs(SchattenP(p=2 / 3).fit_transform(data.X) - data.truth).max() < 1e-4)
     True
     """
 
-    _saved_scalars = (*MatrixEstimator._saved_scalars, "lam_", "path_")
-
-    def __init__(
-        self,
-        p: float = 0.5,
-        lam: float | str | None = None,
-        rho: float = 1.05,
-        start: str = "zeros",
-        random_state: int = 0,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.p = p
-        self.lam = lam
-        self.rho = rho
-        self.start = start
-        self.random_state = random_state
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    p: float = 0.5
+    lam: float | str | None = None
+    rho: float = 1.05
+    random_state: int = 0
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         p = check_number("p", self.p, low=0.0, strict=True, hint=" (at most 1)")
         if p > 1.0:
             raise ValueError(f"p must be above 0 and at most 1, got {self.p!r}")
         check_lam(self.lam)
-        check_number("rho", self.rho, low=1.0, strict=True)
-        check_choice("start", self.start, ("zeros", "nuclear"))
-        check_integer("random_state", self.random_state, low=0)
-        if self.lam is not None and self.start != "zeros":
-            raise ValueError(
-                "start='nuclear' belongs to lam=None; with a strength the fit starts "
-                f"from zeros, got lam={self.lam!r}"
-            )
 
-    def _get_default_stopping(self) -> tuple[int, float]:
+    def _default_stopping(self) -> tuple[int, float]:
         if self.lam is not None:
             return 1000, 1e-5
         return (2000, 1e-6) if float(self.p) == 1.0 else (1000, 1e-7)
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
+    def _make_solver(self, fit: FitInput) -> Solver:
         p = float(self.p)
         norm = SchattenNorm(p)
         self.lam_, self.path_ = None, []
         if self.lam is not None:
-            path = proximal_gradient_path(self, norm, engine)
-            return make_penalized_solver(self, path, data, observed, p, search_state)
-        problem = self._make_dense_problem(data, engine)
+            return make_penalized_solver(fit, proximal_gradient_path(fit, norm), p)
+        problem = fit.dense_problem()
         if p == 1.0:
-            tol = (
-                self._get_default_stopping()[1] if self.tol is None else float(self.tol)
-            )
-            mu = 1.0 / problem.spectral_norm
-            return ADMM(problem, NuclearNorm(), ResidualBalancing(mu), gap_tol=tol)
+            balancing = ResidualBalancing(1.0 / problem.spectral_norm)
+            return ADMM(problem, NuclearNorm(), balancing, gap_tol=fit.tol)
         mu = 1.0 / norm.strength(SCHATTEN_INITIAL_THRESHOLD * problem.spectral_norm)
         schedule = GeometricPenalty(mu, float(self.rho), SCHATTEN_MU_GROWTH * mu)
-        start = self._nuclear_completion(problem) if self.start == "nuclear" else None
-        return ADMM(problem, norm, schedule, degree=p, X_init=start)
-
-    def _nuclear_completion(self, problem: DenseProblem) -> Array:
-        """Completion of approximately minimum nuclear norm."""
-        solver = ADMM(
-            problem, NuclearNorm(), ResidualBalancing(1.0 / problem.spectral_norm)
-        )
-        result = run_solver(
-            solver, max_iter=SCHATTEN_START_STEPS, tol=SCHATTEN_START_TOL
-        )
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return result.last.state.X
+        return ADMM(problem, norm, schedule, degree=p)
 
 
+@dataclass(eq=False, repr=False)
 class WNNM(MatrixEstimator):
     r"""Weighted nuclear norm, reweighted by :math:`C / (\sigma_i + \epsilon)`.
 
@@ -428,12 +273,10 @@ class WNNM(MatrixEstimator):
     Parameters
     ----------
     C : float, "sqrt_mn" or None, default=None
-        Factor of the weights. It changes the iterates, not the stationary points. None
-        is half the largest singular value of the zero-filled matrix; "sqrt_mn", the
-        authors' rule, depends on the unit of the values.
+        Factor of the weights, which changes the iterates, not the stationary points.
+        None is half the largest singular value; "sqrt_mn" is the authors' rule.
     eps : float, optional
-        Added to singular values, in the unit of the values; by default 1e-6 of their
-        root mean square.
+        Added to singular values; by default 1e-6 of the root mean square of the values.
     lam : float, "auto" or None, default=None
         Strength of :math:`\sum_i \log(1 + \sigma_i / \epsilon)` against half the
         squared residuals; "auto" selects it on held-out entries. None keeps observed
@@ -441,40 +284,17 @@ class WNNM(MatrixEstimator):
     rho : float, default=1.05
         Factor by which the penalty parameter of the two copies of the matrix grows in
         each step; only without ``lam``.
-    random_state : int, default=0
-        Seed of the held-out entries of ``lam="auto"``.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
-    max_iter : int, optional
-        Maximum number of steps; 1000 by default.
-    tol : float, optional
-        Tolerance on the change; 1e-7 by default, 1e-5 with ``lam``.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(lam_seed)s
+    max_iter, tol : int and float, optional
+        Maximum number of steps (1000), and tolerance on the change (1e-7; 1e-5 with
+        ``lam``).
+    %(engine_and_observers)s
 
     Attributes
     ----------
     C_ : float
         The factor that was used; NaN with ``lam``.
-    history_ : dict of arrays
-        Per step: ``objective``, ``change``, ``primal`` and ``dual`` residual, ``rank``,
-        ``mu`` (``lam`` in the noisy form), seconds.
-    residual_ : float
-        Relative residual of the observed entries before they are restored.
-    rank_, objective_, n_iter_, converged_
-        Rank before that, last objective, number of steps, whether the fit converged.
-    lam_, path_
-        Strength of the noisy form (None without one), and the strengths tried.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center, 0 without one.
+    %(path_and_summary)s
 
     References
     ----------
@@ -483,46 +303,26 @@ class WNNM(MatrixEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import WNNM
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 30))
-    >>> X = np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
-    >>> bool(np.abs(WNNM().fit_transform(X) - truth).max() < 1e-4)
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(40, 30, rank=3, factors="gaussian", missing=0.5)
+    >>> bool(abs(WNNM().fit_transform(data.X) - data.truth).max() < 1e-4)
     True
     """
 
-    _saved_scalars = (*MatrixEstimator._saved_scalars, "C_", "lam_", "path_")
-
-    def __init__(
-        self,
-        C: float | str | None = None,
-        eps: float | None = None,
-        lam: float | str | None = None,
-        rho: float = 1.05,
-        random_state: int = 0,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.C = C
-        self.eps = eps
-        self.lam = lam
-        self.rho = rho
-        self.random_state = random_state
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    C: float | str | None = None
+    eps: float | None = None
+    lam: float | str | None = None
+    rho: float = 1.05
+    random_state: int = 0
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         if self.C is not None and not (isinstance(self.C, str) and self.C == "sqrt_mn"):
@@ -530,50 +330,38 @@ class WNNM(MatrixEstimator):
         if self.eps is not None:
             check_number("eps", self.eps, low=0.0, strict=True)
         check_lam(self.lam)
-        check_number("rho", self.rho, low=1.0, strict=True)
-        check_integer("random_state", self.random_state, low=0)
         if self.lam is not None and self.C is not None:
             raise ValueError(
                 f"C={self.C!r} belongs to lam=None; with lam={self.lam!r} the strength "
                 "is lam alone; leave one of them out"
             )
 
-    def _get_default_stopping(self) -> tuple[int, float]:
+    def _default_stopping(self) -> tuple[int, float]:
         return 1000, 1e-7 if self.lam is None else 1e-5
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        problem = self._make_dense_problem(data, engine)
-        usual = WNNM_DEFAULT_EPS * problem.rms
-        norm = LogNuclear(usual if self.eps is None else self.eps / data.value_unit())
+    def _make_solver(self, fit: FitInput) -> Solver:
+        problem = fit.dense_problem()
+        eps = WNNM_DEFAULT_EPS * problem.rms
+        if self.eps is not None:
+            eps = self.eps / fit.data.value_unit()
+        norm = LogNuclear(eps)
         self.C_, self.lam_, self.path_ = math.nan, None, []
         if self.lam is not None:
-            path = proximal_gradient_path(self, norm, engine)
-            return make_penalized_solver(self, path, data, observed, 0.0, search_state)
-        C = self._c_in_solver_units(problem, data.value_unit())
-        self.C_ = C * data.value_unit()
-        mu = 1.0 / problem.spectral_norm
-        return ADMM(
-            problem,
-            norm,
-            GeometricPenalty(mu, float(self.rho), WNNM_MU_GROWTH * mu),
-            weight=C,
-            Y_init=problem.M / problem.spectral_norm,
-        )
-
-    def _c_in_solver_units(self, problem: DenseProblem, unit: float) -> float:
-        if self.C is None:
-            return WNNM_DEFAULT_C * problem.spectral_norm
+            return make_penalized_solver(fit, proximal_gradient_path(fit, norm), 0.0)
+        unit = fit.data.value_unit()
+        C = WNNM_DEFAULT_C * problem.spectral_norm
         if isinstance(self.C, str):
-            return math.sqrt(math.prod(problem.shape)) / unit
-        return float(self.C) / unit
+            C = math.sqrt(math.prod(problem.shape)) / unit
+        elif self.C is not None:
+            C = float(self.C) / unit
+        self.C_ = C * unit
+        mu = 1.0 / problem.spectral_norm
+        schedule = GeometricPenalty(mu, float(self.rho), WNNM_MU_GROWTH * mu)
+        Y = problem.M / problem.spectral_norm
+        return ADMM(problem, norm, schedule, weight=C, Y_init=Y)
 
 
+@dataclass(eq=False, repr=False)
 class FactoredNuclear(MatrixEstimator):
     r"""Completion ``A B`` whose factors have minimum squared norms.
 
@@ -584,50 +372,20 @@ class FactoredNuclear(MatrixEstimator):
 
     Parameters
     ----------
-    rank : int, optional
-        Number of columns of A. By default as many as the minimum nuclear norm can
-        need: the smallest r with ``r (r + 1) / 2`` above the number of entries, at most
-        the number of rows or columns. With fewer than ``entries / (m + n)`` no product
-        agrees with noisy entries, and the fit cannot converge unless ``lam`` is given.
-    lam : float, "auto" or None, default=None
-        None keeps observed entries fixed; a number allows for noise and is the strength
-        of the norm against half the squared residuals; "auto" selects it on held-out
-        entries.
+    %(factor_rank)s
+    %(lam)s
     mu : float, optional
         Initial penalty parameter of the constraint between the matrix and the product,
         without ``lam``; by default 5 / largest singular value.
-    random_state : int, default=0
-        Seed of the held-out entries of ``lam="auto"``.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
+    %(lam_seed)s
     max_iter, tol : int and float, optional
         Maximum number of steps (2000), and tolerance on both residuals (1e-5); 500 and
         5e-3 with ``lam``.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(engine_and_observers)s
 
     Attributes
     ----------
-    history_ : dict of arrays
-        Per step: ``objective``, ``change``, ``primal`` and ``dual`` residual, ``mu``,
-        seconds.
-    residual_ : float
-        Relative residual of the observed entries before they are restored.
-    path_ : list of dict
-        The strengths that ``lam="auto"`` tried, with their errors on held-out entries.
-    rank_, objective_, n_iter_, converged_, lam_
-        Rank before that, last objective, number of steps, whether the fit converged,
-        and the strength of the noisy form (None without one).
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center, 0 without one.
+    %(path_and_summary)s
 
     References
     ----------
@@ -637,152 +395,80 @@ class FactoredNuclear(MatrixEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import FactoredNuclear
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30))
-    >>> X = np.where(rng.random(truth.shape) < 0.6, truth, np.nan)
-    >>> model = FactoredNuclear().fit(X)
-    >>> bool(np.abs(model.transform(X) - truth).max() < 1e-3), model.rank_
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(40, 30, rank=2, factors="gaussian", missing=0.4)
+    >>> model = FactoredNuclear().fit(data.X)
+    >>> bool(abs(model.transform(data.X) - data.truth).max() < 1e-3), model.rank_
     (True, 2)
     """
 
-    _saved_scalars = (*MatrixEstimator._saved_scalars, "lam_", "path_")
-
-    def __init__(
-        self,
-        rank: int | None = None,
-        lam: float | str | None = None,
-        mu: float | None = None,
-        random_state: int = 0,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.rank = rank
-        self.lam = lam
-        self.mu = mu
-        self.random_state = random_state
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    rank: int | None = None
+    lam: float | str | None = None
+    mu: float | None = None
+    random_state: int = 0
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
-        check_factored_params(self)
+        _check_lam_or_mu(self)
 
-    def _get_default_stopping(self) -> tuple[int, float]:
+    def _default_stopping(self) -> tuple[int, float]:
         return (2000, 1e-5) if self.lam is None else (500, 5e-3)
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        self.lam_, self.path_ = None, []
+    def _make_solver(self, fit: FitInput) -> Solver:
+        self.lam_, self.path_, self._new_row_ridge = None, [], None
+        rank = default_rank(fit.observed) if self.rank is None else int(self.rank)
         if self.lam is not None:
-            return self._make_noisy_solver(data, observed, engine, search_state)
-        problem = self._make_dense_problem(data, engine)
-        mu = (
-            FACTORED_DEFAULT_MU / problem.spectral_norm
-            if self.mu is None
-            else self.mu * data.value_unit()
-        )
-        rank = default_rank(observed) if self.rank is None else int(self.rank)
+            seed = int(self.random_state)
+            path = soft_impute_path(SoftImputeALS, rank, seed, fit.engine)
+            solver = make_penalized_solver(fit, path, 1.0)
+            self._new_row_ridge = lam_in_solver_units(self.lam_, fit.data, 1.0)
+            return solver
+        problem = fit.dense_problem()
+        mu = FACTORED_DEFAULT_MU / problem.spectral_norm
+        if self.mu is not None:
+            mu = self.mu * fit.data.value_unit()
         schedule = ResidualBalancing(mu, relaxation=1.0, imbalance=5.0)
         return FactoredADMM(problem, min(rank, *problem.shape), schedule)
 
-    def _make_noisy_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        """Soft-impute solver of the noisy form."""
-        rank = default_rank(observed) if self.rank is None else int(self.rank)
-        path = als_path(rank, int(self.random_state), engine)
-        solver = make_penalized_solver(self, path, data, observed, 1.0, search_state)
-        assert self.lam_ is not None
-        self._ridge = lam_in_solver_units(self.lam_, data, 1.0)
-        return solver
 
-    def _new_row_ridge(self) -> float | None:
-        return None if self.lam is None else self._ridge
-
-
+@dataclass(eq=False, repr=False)
 class FGSR(MatrixEstimator):
     r"""Completion ``A B`` by factor group-sparse regularization.
 
     The minimum over the factors of a product of the sum of the norms of A's columns
     plus ``a/2 ||B||^2`` is ``3/2 a^(1/3)`` times the sum of its singular values to the
-    power 2/3; with ``a`` times the sum of the norms of B's rows instead it is
-    ``2 a^(1/2)`` times that to the power 1/2. Columns that reach 0 are dropped. The
-    problem is nonconvex: the result is a stationary point that depends on the start.
+    power 2/3; with ``a`` times the norms of B's rows it is ``2 a^(1/2)`` times that to
+    the power 1/2. The problem is nonconvex: the result is a stationary point.
 
     Parameters
     ----------
     p : {2/3, 1/2}, default=2/3
         The power.
-    rank : int, optional
-        Initial number of columns; by default as many as the minimum nuclear norm can
-        need: the smallest r with ``r (r + 1) / 2`` above the number of entries, at most
-        the number of rows or columns. With fewer than ``entries / (m + n)`` no product
-        agrees with noisy entries, and the fit cannot converge unless ``lam`` is given.
+    %(factor_rank)s
     a : float, default=1
         Weight of B; without ``lam`` it rescales the factors but not the result.
-    lam : float, "auto" or None, default=None
-        None keeps observed entries fixed; a number allows for noise and is the strength
-        of the regularizer against half the squared residuals; "auto" selects it on
-        held-out entries.
+    %(lam)s
     mu : float, optional
         Initial penalty parameter of the constraint between the matrix and the product,
         without ``lam``; by default such that singular values above 0.05 (p = 1/2: 0.15)
-        of the largest stay. If it is too small, columns that are needed are dropped.
-    random_state : int, default=0
-        Seed of the held-out entries of ``lam="auto"``.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
+        of the largest stay.
+    %(lam_seed)s
     max_iter, tol : int and float, optional
         Maximum number of steps (2000), and tolerance: without ``lam`` on the change and
         the distance between matrix and product (1e-6), with it on the change (1e-4).
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(engine_and_observers)s
 
     Attributes
     ----------
-    history_ : dict of arrays
-        Per step: ``objective``, ``change``, ``rank`` (columns left), seconds; without
-        ``lam`` also ``primal`` residual and ``mu``.
-    residual_ : float
-        Relative residual of the observed entries before they are restored, which is
-        not done with ``lam``.
-    path_ : list of dict
-        The strengths that ``lam="auto"`` tried, with their errors on held-out entries.
-    rank_, objective_, n_iter_, converged_, lam_
-        Rank of the product, last objective, number of steps, whether the fit converged,
-        and the strength of the noisy form (None without one).
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center, 0 without one.
+    %(path_and_summary)s
 
     References
     ----------
@@ -791,49 +477,28 @@ class FGSR(MatrixEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import FGSR
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30))
-    >>> X = np.where(rng.random(truth.shape) < 0.6, truth, np.nan)
-    >>> model = FGSR().fit(X)
-    >>> bool(np.abs(model.transform(X) - truth).max() < 1e-3), model.rank_
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(40, 30, rank=2, factors="gaussian", missing=0.4)
+    >>> model = FGSR().fit(data.X)
+    >>> bool(abs(model.transform(data.X) - data.truth).max() < 1e-3), model.rank_
     (True, 2)
     """
 
-    _saved_scalars = (*MatrixEstimator._saved_scalars, "lam_", "path_")
-
-    def __init__(
-        self,
-        p: float = 2 / 3,
-        rank: int | None = None,
-        a: float = 1.0,
-        lam: float | str | None = None,
-        mu: float | None = None,
-        random_state: int = 0,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.p = p
-        self.rank = rank
-        self.a = a
-        self.lam = lam
-        self.mu = mu
-        self.random_state = random_state
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    p: float = 2 / 3
+    rank: int | None = None
+    a: float = 1.0
+    lam: float | str | None = None
+    mu: float | None = None
+    random_state: int = 0
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         hint = "; SchattenP takes other powers"
@@ -841,103 +506,72 @@ class FGSR(MatrixEstimator):
         if min(abs(p - 0.5), abs(p - 2 / 3)) > FGSR_P_TOL:
             raise ValueError(f"p must be 1/2 or 2/3, got {self.p!r}{hint}")
         check_number("a", self.a, low=0.0, strict=True)
-        check_factored_params(self)
+        _check_lam_or_mu(self)
 
-    def _get_default_stopping(self) -> tuple[int, float]:
+    def _default_stopping(self) -> tuple[int, float]:
         return (2000, 1e-6) if self.lam is None else (2000, 1e-4)
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        regularizer = GroupSparseRegularizer(
-            abs(self.p - 0.5) <= FGSR_P_TOL, float(self.a)
-        )
+    def _make_solver(self, fit: FitInput) -> Solver:
+        half = abs(self.p - 0.5) <= FGSR_P_TOL
+        regularizer = GroupSparseRegularizer(half, float(self.a))
         p = regularizer.penalty.degree
         self.lam_, self.path_ = None, []
         if self.lam is None:
-            problem = self._make_dense_problem(data, engine)
-            mu = None if self.mu is None else float(self.mu * data.value_unit(2.0 - p))
-            rank = self._initial_rank(problem)
-            return GroupSparseADMM(problem, regularizer, rank, mu)
+            problem = fit.dense_problem()
+            mu = self.mu
+            if mu is not None:
+                mu = float(mu * fit.data.value_unit(2.0 - p))
+            return GroupSparseADMM(
+                problem, regularizer, self._initial_rank(problem), mu
+            )
 
         def make_problem(data: PreprocessedData) -> PathProblem:
-            problem = self._make_dense_problem(data, engine)
-            largest = (
-                regularizer.penalty.strength(problem.spectral_norm) / regularizer.weight
-            )
+            problem = fit.dense_problem(data)
+            largest = regularizer.penalty.strength(problem.spectral_norm)
             rank = self._initial_rank(problem)
             return PathProblem(
-                largest,
+                largest / regularizer.weight,
                 lambda lam: GroupSparsePALM(problem, regularizer, lam, rank),
                 tol=1e-3,
             )
 
-        return make_penalized_solver(
-            self, make_problem, data, observed, p, search_state
-        )
+        return make_penalized_solver(fit, make_problem, p)
 
     def _initial_rank(self, problem: DenseProblem) -> int:
         rank = default_rank(problem.observed) if self.rank is None else int(self.rank)
         return min(rank, *problem.shape)
 
 
+@dataclass(eq=False, repr=False)
 class SoftImpute(MatrixEstimator):
     r"""Minimum of half the squared residuals plus ``lam`` times the nuclear norm.
 
     The completed matrix is kept as factors and never formed, so sparse ratings of any
     size fit in memory. New rows are completed by ridge regression on the right factor,
-    which for rows of the fit agrees with the fit.
+    which for rows of the fit agrees with the fit. Ratings need ``center="two-way"``.
 
     Parameters
     ----------
     lam : "auto" or float, default="auto"
-        Strength of the nuclear norm, in the unit of the values; "auto" fits a path of
-        decreasing strengths with warm starts, and selects the one with the smallest
-        error on held-out entries.
+        Strength of the nuclear norm; "auto" selects it on held-out entries, on a path
+        of decreasing strengths with warm starts.
     solver : {"als", "svd"}, default="als"
-        "als" alternates between the two factors; "svd" takes the leading singular
-        triplets of the filled matrix in each step, by Lanczos where it is large.
+        "als" alternates between the factors; "svd" takes the leading singular triplets.
     rank : int, optional
         Maximum rank; by default only the strength limits it.
     validation : float, default=0.1
         Fraction of the entries that is held out to select ``lam``.
     random_state : int, default=0
         Seed of the held-out entries and of the initial directions.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first. For ratings "two-way" is much better than None.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
-    max_iter : int, optional
-        Maximum number of steps; 500 by default.
-    tol : float, optional
-        Tolerance on the norm of a step relative to ``lam`` times the root of the rank;
-        5e-3 by default.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(center_and_scale)s
+    max_iter, tol : int and float, optional
+        Maximum number of steps (500), and tolerance on the norm of a step relative to
+        ``lam`` times the root of the rank (5e-3).
+    %(engine_and_observers)s
 
     Attributes
     ----------
-    lam_ : float
-        The strength that was used.
-    path_ : list of dict
-        The strengths that ``lam="auto"`` tried: error on held-out entries, steps, rank.
-    history_ : dict of arrays
-        Per step: ``objective``, ``change``, ``rank``, ``lam``, seconds.
-    residual_, rank_, objective_, n_iter_, converged_
-        Relative residual of the observed entries, rank, last objective, number of
-        steps, whether the fit converged.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center, 0 without one.
+    %(path_and_summary)s
 
     References
     ----------
@@ -948,96 +582,54 @@ class SoftImpute(MatrixEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import SoftImpute
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
-    >>> noisy = truth + 0.1 * rng.standard_normal(truth.shape)
-    >>> X = np.where(rng.random(truth.shape) < 0.5, noisy, np.nan)
-    >>> model = SoftImpute().fit(X)
-    >>> bool(abs(model.transform(X) - truth).mean() < 0.15)
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(60, 40, 2, factors="gaussian", missing=0.5, noise=0.1)
+    >>> model = SoftImpute().fit(data.X)
+    >>> bool(abs(model.transform(data.X) - data.truth).mean() < 0.15)
     True
-    >>> model.transform(X[:3]).shape  # rows need not be those of the fit
+    >>> model.transform(data.X[:3]).shape  # rows need not be those of the fit
     (3, 40)
     """
 
-    _saved_scalars = (*MatrixEstimator._saved_scalars, "lam_", "path_")
-    _default_stopping = (500, 5e-3)
+    lam: float | str = "auto"
+    solver: str = "als"
+    rank: int | None = None
+    validation: float = 0.1
+    random_state: int = 0
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
-    def __init__(
-        self,
-        lam: float | str = "auto",
-        solver: str = "als",
-        rank: int | None = None,
-        validation: float = 0.1,
-        random_state: int = 0,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.lam = lam
-        self.solver = solver
-        self.rank = rank
-        self.validation = validation
-        self.random_state = random_state
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    def _default_stopping(self) -> tuple[int, float]:
+        return 500, 5e-3
 
     def _check_params(self) -> None:
         check_lam(self.lam, exact=False)
         check_choice("solver", self.solver, ("als", "svd"))
-        if self.rank is not None:
-            check_integer("rank", self.rank, low=1)
         check_fraction("validation", self.validation, strict=True)
-        check_integer("random_state", self.random_state, low=0)
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        solver = make_penalized_solver(
-            self,
-            self._path_factory(engine),
-            data,
-            observed,
-            1.0,
-            search_state,
-            share=float(self.validation),
+    def _make_solver(self, fit: FitInput) -> Solver:
+        solver_class = SoftImputeALS if self.solver == "als" else SoftImputeSVD
+        max_rank = None if self.rank is None else int(self.rank)
+        path = soft_impute_path(
+            solver_class, max_rank, int(self.random_state), fit.engine
         )
-        assert self.lam_ is not None
-        self._ridge = lam_in_solver_units(self.lam_, data, 1.0)
+        solver = make_penalized_solver(fit, path, 1.0, float(self.validation))
+        self._new_row_ridge = lam_in_solver_units(self.lam_, fit.data, 1.0)
         return solver
 
-    def _path_factory(self, engine: Engine) -> PathFactory:
-        """Path of the solvers of all strengths."""
-        max_rank = None if self.rank is None else int(self.rank)
-        seed = int(self.random_state)
-        if self.solver == "als":
-            return als_path(max_rank, seed, engine)
 
-        def make_problem(data: PreprocessedData) -> PathProblem:
-            entries = SparseEntries(data.residuals, engine.compute_device)
-            rank = max_rank or min(entries.shape)
-            return PathProblem(
-                entries.spectral_norm,
-                lambda lam: SoftImputeSVD(entries, lam, rank, seed),
-            )
-
-        return make_problem
-
-    def _new_row_ridge(self) -> float | None:
-        return self._ridge
+def _check_lam_or_mu(estimator: FactoredNuclear | FGSR) -> None:
+    """Raise if ``lam`` is invalid, or given together with ``mu``."""
+    check_lam(estimator.lam)
+    if estimator.mu is not None and estimator.lam is not None:
+        raise ValueError(
+            f"mu belongs to lam=None, got lam={estimator.lam!r} with "
+            f"mu={estimator.mu!r}; leave one of them out"
+        )

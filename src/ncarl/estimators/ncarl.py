@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -15,20 +15,12 @@ from ncarl.core.types import Array
 from ncarl.dataset import Dataset, InMemoryDataset, StreamedDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.base import (
-    CENTERS,
-    BaseCompleter,
-    progress_callbacks,
-    set_feature_names,
-    warn_if_not_converged,
-)
-from ncarl.estimators.persistence import kernel_model_from_state, kernel_model_state
+from ncarl.estimators.base import BaseCompleter, Prediction, progress_callbacks
 from ncarl.estimators.validation import (
-    ORIENTATIONS,
+    check_any_observed,
     check_graph_size,
     check_run_options,
     make_settings,
-    no_entries_message,
     open_checkpoint,
 )
 from ncarl.fitting.kernel_model import KernelModel
@@ -40,21 +32,13 @@ from ncarl.fitting.ncarl import (
 )
 from ncarl.io import RowSource
 from ncarl.observations import Observations
-from ncarl.validation import check_choice
 
 
-@dataclass(frozen=True)
-class TrainingData:
+class TrainingData(NamedTuple):
     """A matrix read for a fit."""
 
     observed: Observations | None  # entries as they were given, if in memory
     dataset: Dataset  # the same in the orientation of the kernel
-
-    @property
-    def oriented_entries(self) -> Observations:
-        """The entries in memory, in the orientation of the kernel."""
-        assert isinstance(self.dataset, InMemoryDataset)
-        return self.dataset.observed
 
 
 class KernelEstimator(BaseCompleter):
@@ -64,14 +48,6 @@ class KernelEstimator(BaseCompleter):
     `KernelModel` unless they override what reads it.
     """
 
-    _saved_scalars: tuple[str, ...] = (
-        "n_iter_",
-        "converged_",
-        "n_neighbors_",
-        "transposed_",
-        "engine_",
-    )
-    _has_graph = True
     #: Whether the columns must be those of the fit even with a kernel of the rows.
     _requires_same_columns = False
     #: Hint of errors: the parameter that puts the kernel on the columns.
@@ -88,29 +64,25 @@ class KernelEstimator(BaseCompleter):
 
     def _complete(
         self, observed: Observations, std: str | None, *, inductive: bool = False
-    ) -> tuple[Array, Array | None]:
-        """Smoothed matrix and its standard deviations."""
-        oriented = observed.transpose() if self.transposed_ else observed
-        filled, deviations = self.model_.complete(
-            oriented, self._resolve_engine(), std=std
-        )
+    ) -> Prediction:
+        model: KernelModel = self.model_
+        engine = self._resolve_engine()
         if not self.transposed_:
-            return filled, deviations
+            return model.complete(observed, engine, std=std)
+        filled, stds = model.complete(observed.transpose(), engine, std=std)
         filled = np.ascontiguousarray(filled.T)
-        return filled, None if deviations is None else np.array(deviations.T, order="C")
+        return filled, None if stds is None else np.array(stds.T, order="C")
 
     def _predict_entries(
         self, observed: Observations, i: Array, j: Array, std: str | None, *,
         inductive: bool = False,
-    ) -> tuple[Array, Array | None]:  # fmt: skip
-        """Smoothed values at single entries, and their standard deviations."""
+    ) -> Prediction:  # fmt: skip
         if self.transposed_:
             observed, i, j = observed.transpose(), j, i
         model: KernelModel = self.model_
         return model.predict(observed, i, j, self._resolve_engine(), std=std)
 
     def _noise_level(self) -> float:
-        """Noise variance in the units of the kernel; 0 without noise."""
         return float(self.model_.kernel.s)
 
     def _kernel_size(self) -> int:
@@ -118,7 +90,6 @@ class KernelEstimator(BaseCompleter):
         return int(self.model_.kernel.K.shape[0])
 
     def _read_rows(self, X: Any) -> Observations:
-        """Entries of a matrix that the fitted kernel can complete."""
         same = self._requires_same_columns or not self.transposed_
         observed = validate_observations(self, X, reset=False, same_columns=same)
         wanted = self._kernel_size()
@@ -130,16 +101,6 @@ class KernelEstimator(BaseCompleter):
             )
         return observed
 
-    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The model as what JSON can hold, and arrays."""
-        return kernel_model_state(self.model_)
-
-    def _set_model_state(
-        self, header: dict[str, Any], arrays: dict[str, Array]
-    ) -> None:
-        """Set the model that `_model_state` described."""
-        self.model_ = kernel_model_from_state(header, arrays)
-
     def _load_training_data(
         self, X: Any, engine: Engine, *, with_fingerprint: bool
     ) -> TrainingData:
@@ -150,26 +111,24 @@ class KernelEstimator(BaseCompleter):
         source = as_source(X)
         if source is None:
             return self._load_in_memory(X)
-        if check_choice("orientation", self.orientation, ORIENTATIONS) == "rows":
+        if self.orientation == "rows":
             raise ValueError(
                 "orientation='rows' needs the matrix in memory; a source of rows is "
                 "fitted with the kernel on the columns"
             )
         self.transposed_ = False
-        return TrainingData(
-            None,
-            self._make_streamed_dataset(
-                source, engine, with_fingerprint=with_fingerprint
-            ),
+        dataset = self._make_streamed_dataset(
+            source, engine, with_fingerprint=with_fingerprint
         )
+        return TrainingData(None, dataset)
 
     def _load_in_memory(self, X: Any) -> TrainingData:
         """Read a matrix for a fit, and choose the side that carries the kernel."""
         observed = self._read_training_matrix(X)
-        orientation = check_choice("orientation", self.orientation, ORIENTATIONS)
-        wide = observed.shape[0] < observed.shape[1]
-        self.transposed_ = orientation == "rows" or (
-            orientation == "auto" and wide and not self._requires_column_kernel()
+        self.transposed_ = self.orientation == "rows" or (
+            self.orientation == "auto"
+            and observed.shape[0] < observed.shape[1]
+            and self.scale != "columns"
         )
         oriented = observed.transpose() if self.transposed_ else observed
         return TrainingData(observed, InMemoryDataset(oriented))
@@ -178,20 +137,21 @@ class KernelEstimator(BaseCompleter):
         self, source: RowSource, engine: Engine, *, with_fingerprint: bool
     ) -> StreamedDataset:
         """Entries of a source, summarized in a first pass."""
-        set_feature_names(self, source)
+        self.n_features_in_ = source.n_columns
+        if source.names is not None:
+            self.feature_names_in_ = np.asarray(source.names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         dataset = StreamedDataset.from_source(
             source, engine, with_fingerprint=with_fingerprint
         )
-        if dataset.summary.n_observed == 0:
-            raise ValueError(no_entries_message(dataset.summary.shape))
+        check_any_observed(dataset.summary.n_observed, dataset.summary.shape)
         return dataset
 
     def _completes_row_by_row(self, observed: Observations) -> bool:
-        """Whether the columns carry the kernel."""
         return not self.transposed_
 
     def _check_row_by_row(self, what: str) -> None:
-        """Raise if the kernel is that of the rows; ``what`` goes row by row."""
         if self.transposed_:
             raise ValueError(
                 f"the kernel sits on the rows, and {what} is completed row by row; fit "
@@ -203,13 +163,8 @@ class KernelEstimator(BaseCompleter):
         given = self.graph is not None and not isinstance(self.graph, str)
         return self.weights == "pinv" or given
 
-    def _requires_column_kernel(self) -> bool:
-        """Whether the parameters need the kernel on the columns."""
-        return getattr(self, "scale", None) == "columns"
-
-    def _center_mode(self, center: Any) -> str:
+    def _center_mode(self, center: str | None) -> str:
         """The name of the centering in the orientation of the kernel."""
-        check_choice("center", center, CENTERS)
         if center == "columns" and self.transposed_:
             return "rows"
         return center or "none"
@@ -224,23 +179,19 @@ class KernelEstimator(BaseCompleter):
         """Set the fitted attributes from a run."""
         self.model_ = problem.model(settings, result)
         self.training_ = data.observed
-        self.history_ = {name: np.asarray(col) for name, col in result.history.items()}
-        self.n_iter_ = int(result.last.step)
-        self.converged_ = result.converged
+        self._set_run_attributes(
+            problem.engine, result.history, result.last.step, result.converged
+        )
         self.n_neighbors_ = problem.effective_n_neighbors(settings)
-        self.engine_ = problem.engine.describe()
-        self._engine_picked = True
         self.similarity_ = problem.similarity(result)
         summary = data.dataset.summary
         empty = summary.empty_rows, np.flatnonzero(summary.column_counts == 0)
         rows, columns = empty[::-1] if self.transposed_ else empty
         self.unidentified_rows_, self.unidentified_columns_ = rows, columns
-        if result.interrupted:
-            raise KeyboardInterrupt
-        warn_if_not_converged(type(self).__name__, settings, result)
-        return self
+        return self._end_fit(result, settings.max_iter, settings.tol)
 
 
+@dataclass(eq=False, repr=False)
 class NCARL(KernelEstimator):
     r"""Matrix completion by a non-convex surrogate and adaptive correlation learning.
 
@@ -249,51 +200,33 @@ class NCARL(KernelEstimator):
 
     Parameters
     ----------
-    alpha : float, default=100.0
-        Weight of the graph; 0 leaves the rank surrogate alone.
-    n_neighbors : int, default=10
-        Neighbors of a column in the graph, itself counted; lowered to one less than
-        the number of columns where it is larger.
-    gamma : float or None, default=None
-        None for the exact model, which keeps observed values. A positive number for
-        the noisy one (NCARL-noisy), which smooths them; larger is smoother.
+    %(graph_weights)s
     graph : {"adaptive", "fixed", None} or array of shape (n, n), default="adaptive"
         Similarity of the columns: learned in every step, learned once from the
-        zero-filled input, none, or given (dense or sparse, not negative).
+        zero-filled input, none, or given (dense or sparse, nonnegative).
     weights : {"floor", "pinv", "smooth"}, default="floor"
         How small singular values are treated: clipped to a floor that follows from
         the degrees of freedom; cut off, as the authors' code does; or smoothed by a
         parameter that decreases from step to step, which tends to the nuclear norm.
     delta : float, default=1e-6
         Added to the diagonal of ``Q``.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What is subtracted before and added back after: nothing, the mean of all
-        observed entries, column means, or row and column effects.
+    %(center)s
     orientation : {"auto", "columns", "rows"}, default="auto"
         Which side carries the kernel; "auto" takes the shorter one. New rows can be
         completed only if the columns carry it.
     max_iter : int, default=50
-        Most steps.
+        Maximum number of steps.
     tol : float, default=1e-4
-        Stop once the Gram matrix changes by less than this, relatively; 0 runs all
+        Stop once the relative change of the Gram matrix is below this; 0 runs all
         steps.
     engine : {"auto", "threads", "torch", "dask"} or Engine, default="auto"
-        Where the work is done. "auto" takes a GPU if PyTorch has one that works, else
-        the threads of this machine, and workers of Dask for Dask input; "torch" asks
-        for the GPU, "dask" for workers; `Threads`, `Torch` and `Dask` have options of
-        their own. ``engine_`` says what ran, and why.
-    dtype : {"float64", "float32"}, default="float64"
-        Precision of the work; results have the float type of the input.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state after each step, or less often (`Checkpoint`). If it
-        exists, the fit goes on from it, to the same numbers as if it had never stopped.
+        Where the computation runs. "auto" takes a GPU if PyTorch has one that works,
+        else the threads of this machine, and Dask workers for Dask input; `Threads`,
+        `Torch` and `Dask` have options.
+    %(dtype_and_observers)s
     scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first: for tables
-        whose columns have different units. The kernel is then that of the columns.
+        "columns" divides every column by its standard deviation first, which tables
+        with columns of different units need. The kernel is then that of the columns.
 
     Attributes
     ----------
@@ -303,16 +236,13 @@ class NCARL(KernelEstimator):
         The graph that made ``kernel_``; rows sum to one.
     history_ : dict of arrays
         Per step: ``objective``, ``change``, ``jitter`` and seconds by part.
-    n_iter_ : int
-        Steps made.
-    converged_ : bool
-        Whether the change fell below ``tol``.
+    n_iter_, converged_ : int and bool
+        Number of steps, and whether the change fell below ``tol``.
     n_neighbors_ : int
-        Neighbors used; 0 where one column leaves no graph.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns with nothing observed; they get the center.
+        Neighbors used; 0 without a graph.
+    %(unidentified)s
     transposed_ : bool
-        Whether the kernel sits on the rows.
+        Whether the kernel is that of the rows.
     engine_ : str
         The engine that ran, and why.
 
@@ -332,51 +262,30 @@ class NCARL(KernelEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import NCARL
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.random((60, 3)) @ rng.random((3, 40))
-    >>> X = np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
-    >>> filled = NCARL(alpha=0).fit_transform(X)
-    >>> bool(np.abs(filled - truth).max() < 0.1)
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(60, 40, rank=3, missing=0.5)
+    >>> filled = NCARL(alpha=0).fit_transform(data.X)
+    >>> bool(abs(filled - data.truth).max() < 0.1)
     True
     """
 
-    def __init__(
-        self,
-        alpha: float = 100.0,
-        n_neighbors: int = 10,
-        gamma: float | None = None,
-        graph: Any = "adaptive",
-        weights: str = "floor",
-        delta: float = 1e-6,
-        center: str | None = None,
-        orientation: str = "auto",
-        max_iter: int = 50,
-        tol: float = 1e-4,
-        engine: str | Engine = "auto",
-        dtype: str = "float64",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        scale: str | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.n_neighbors = n_neighbors
-        self.gamma = gamma
-        self.graph = graph
-        self.weights = weights
-        self.delta = delta
-        self.center = center
-        self.orientation = orientation
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.dtype = dtype
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.scale = scale
+    alpha: float = 100.0
+    n_neighbors: int = 10
+    gamma: float | None = None
+    graph: Any = "adaptive"
+    weights: str = "floor"
+    delta: float = 1e-6
+    center: str | None = None
+    orientation: str = "auto"
+    max_iter: int = 50
+    tol: float = 1e-4
+    engine: str | Engine = "auto"
+    dtype: str = "float64"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    scale: str | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the kernel of ``X``.
@@ -390,14 +299,14 @@ class NCARL(KernelEstimator):
         y : ignored
             For scikit-learn's interface.
         """
-        settings = self._settings()
+        check_run_options(self)
+        settings = make_settings(self)
         engine = pick_engine(self.engine, data=X)
         data = self._load_training_data(
             X, engine, with_fingerprint=self.checkpoint is not None
         )
         dataset = data.dataset
-        if settings.graph is not None and not isinstance(settings.graph, str):
-            check_graph_size(settings.graph, dataset.summary.shape[1])
+        check_graph_size(settings.graph, dataset.summary.shape[1])
         problem = KernelProblem(
             dataset,
             self._center_mode(self.center),
@@ -413,18 +322,3 @@ class NCARL(KernelEstimator):
         ) as observers:
             result = problem.run(settings, checkpoint=checkpoint, observers=observers)
         return self._finalize_fit(data, problem, settings, result)
-
-    def _settings(self) -> Settings:
-        """The checked parameters."""
-        check_choice("center", self.center, CENTERS)
-        check_run_options(self)
-        return make_settings(
-            alpha=self.alpha,
-            n_neighbors=self.n_neighbors,
-            gamma=self.gamma,
-            graph=self.graph,
-            weights=self.weights,
-            delta=self.delta,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )

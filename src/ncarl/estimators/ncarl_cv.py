@@ -7,9 +7,9 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.base import CENTERS, progress_callbacks
+from ncarl.estimators.base import progress_callbacks
 from ncarl.estimators.ncarl import KernelEstimator
 from ncarl.estimators.persistence import to_builtin
 from ncarl.estimators.validation import (
+    CENTERS,
     check_graph_size,
     check_run_options,
     make_settings,
@@ -58,11 +59,7 @@ class GridPoint:
 
     def same_path(self, other: GridPoint) -> bool:
         """Whether the two differ in alpha only."""
-        return (self.center, self.gamma, self.n_neighbors) == (
-            other.center,
-            other.gamma,
-            other.n_neighbors,
-        )
+        return replace(self, alpha=other.alpha) == other
 
 
 @dataclass
@@ -78,12 +75,8 @@ class GridResults:
         self, error: float, steps: int, seconds: float, grams: Sequence[Array]
     ) -> GridResults:
         """The results with one point more; a copy, as a fit may be interrupted."""
-        return GridResults(
-            [*self.errors, error],
-            [*self.steps, steps],
-            [*self.seconds, seconds],
-            grams,
-        )
+        errors, all_steps = [*self.errors, error], [*self.steps, steps]
+        return GridResults(errors, all_steps, [*self.seconds, seconds], grams)
 
     @property
     def position(self) -> str:
@@ -107,26 +100,6 @@ class GridResults:
             "n_iter": np.asarray(self.steps),
             "seconds": np.asarray(self.seconds),
         }
-
-
-def make_grid(
-    centers: Iterable[str | None],
-    gammas: Iterable[float | None],
-    n_neighbors: Iterable[int],
-    alphas: Iterable[float],
-) -> list[GridPoint]:
-    """Points of the grid in the order they are fitted: alpha falls along each path.
-
-    A strong graph gives a smooth matrix, and warm starts from smooth to rough need
-    fewer steps than the other way round.
-    """
-    decreasing = sorted(set(alphas), reverse=True)
-    paths = itertools.product(centers, gammas, n_neighbors)
-    return [
-        GridPoint(center, gamma, k, alpha)
-        for (center, gamma, k) in paths
-        for alpha in decreasing
-    ]
 
 
 #: Fits a point, warm-started from one Gram matrix for each split if these are given;
@@ -195,10 +168,8 @@ def make_splits(
 class HoldoutScorer:
     """Fits points of a grid and scores them on the held-out entries of all splits."""
 
+    estimator: NCARLCV
     splits: list[tuple[Observations, Observations]]  # kept and held-out entries
-    make_problem: Callable[[Observations, str | None], KernelProblem]  # by centering
-    make_settings: Callable[[GridPoint], Settings]
-    scaled: bool  # whether columns are standardized for the score
     engine: Engine
     problems: dict[str | None, list[KernelProblem]] = field(default_factory=dict)
 
@@ -209,12 +180,13 @@ class HoldoutScorer:
         if point.center not in self.problems:
             self.problems = {
                 point.center: [
-                    self.make_problem(kept, point.center) for kept, _ in self.splits
+                    self.estimator._make_problem(kept, point.center, self.engine)
+                    for kept, _ in self.splits
                 ]
             }
         truths, guesses, steps, ends = [], [], 0, []
         for k, problem in enumerate(self.problems[point.center]):
-            settings = self.make_settings(point)
+            settings = self.estimator._search_settings(point)
             result = problem.run(settings, gram=None if grams is None else grams[k])
             if result.interrupted:
                 raise KeyboardInterrupt
@@ -233,7 +205,7 @@ class HoldoutScorer:
         self, kept: Observations, columns: Array, values: Array
     ) -> Array:
         """Values in the units of the score: standardized if columns are scaled."""
-        if not self.scaled:
+        if self.estimator.scale != "columns":
             return values
         centering = fit_centering(InMemoryDataset(kept), "columns", scaled=True)
         scales = centering.column_scales
@@ -242,6 +214,7 @@ class HoldoutScorer:
         return (values - means[columns]) / safe[columns]
 
 
+@dataclass(eq=False, repr=False)
 class NCARLCV(KernelEstimator):
     """NCARL with alpha, n_neighbors, gamma and center chosen on held-out entries.
 
@@ -264,10 +237,8 @@ class NCARLCV(KernelEstimator):
     validation : float, default=0.1
         Fraction of the observed entries that is held out. Small matrices are split
         several times, until some fifty held-out entries have been scored.
-    search_iter : int, default=15
-        Most steps at a point of the grid.
-    search_tol : float, default=1e-3
-        Tolerance at a point of the grid.
+    search_iter, search_tol : int, default=15, and float, default=1e-3
+        Maximum number of steps, and tolerance, at a point of the grid.
     random_state : int, default=0
         Seed of the split.
     graph, weights, delta, orientation, max_iter, tol, engine, dtype
@@ -294,77 +265,45 @@ class NCARLCV(KernelEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import NCARLCV
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 30))
-    >>> X = np.where(rng.random(truth.shape) < 0.6, truth, np.nan)
-    >>> search = NCARLCV(alphas=(0, 100), gammas=(None,), centers=(None,)).fit(X)
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(60, 30, rank=2, missing=0.4)
+    >>> search = NCARLCV(alphas=(0, 100), gammas=(None,), centers=(None,)).fit(data.X)
     >>> search.best_params_["alpha"]
     0.0
     """
 
-    def __init__(
-        self,
-        alphas: Sequence[float] = (0.0, 10.0, 100.0, 1000.0),
-        n_neighbors: int | Sequence[int] = (10,),
-        gammas: Sequence[float | None] = (None, 0.01, 0.1),
-        centers: str | Sequence[str | None] = "auto",
-        validation: float = 0.1,
-        search_iter: int = 15,
-        search_tol: float = 1e-3,
-        random_state: int = 0,
-        graph: Any = "adaptive",
-        weights: str = "floor",
-        delta: float = 1e-6,
-        orientation: str = "auto",
-        max_iter: int = 50,
-        tol: float = 1e-4,
-        engine: str | Engine = "auto",
-        dtype: str = "float64",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        scale: str | None = None,
-    ) -> None:
-        self.alphas = alphas
-        self.n_neighbors = n_neighbors
-        self.gammas = gammas
-        self.centers = centers
-        self.validation = validation
-        self.search_iter = search_iter
-        self.search_tol = search_tol
-        self.random_state = random_state
-        self.graph = graph
-        self.weights = weights
-        self.delta = delta
-        self.orientation = orientation
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.dtype = dtype
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.scale = scale
+    alphas: Sequence[float] = (0.0, 10.0, 100.0, 1000.0)
+    n_neighbors: int | Sequence[int] = (10,)
+    gammas: Sequence[float | None] = (None, 0.01, 0.1)
+    centers: str | Sequence[str | None] = "auto"
+    validation: float = 0.1
+    search_iter: int = 15
+    search_tol: float = 1e-3
+    random_state: int = 0
+    graph: Any = "adaptive"
+    weights: str = "floor"
+    delta: float = 1e-6
+    orientation: str = "auto"
+    max_iter: int = 50
+    tol: float = 1e-4
+    engine: str | Engine = "auto"
+    dtype: str = "float64"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    scale: str | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose parameters on held-out entries of ``X``, then fit all of it.
 
-        Parameters
-        ----------
-        X : array, masked array, frame or sparse matrix of shape (m, n)
-            Matrix with missing entries: NaN, masked, null, or not stored.
-        y : ignored
-            For scikit-learn's interface.
+        %(fit)s
         """
         points = self._make_grid()
         engine = pick_engine(self.engine)
         data = self._load_in_memory(X)
-        observed = data.oriented_entries
-        graph = self._settings(points[0]).graph
-        if graph is not None and not isinstance(graph, str):
-            check_graph_size(graph, observed.shape[1])
+        observed = cast(InMemoryDataset, data.dataset).observed
+        check_graph_size(self._settings(points[0]).graph, observed.shape[1])
         best = self._select_point(points, observed, engine)
         settings = self._settings(best)
         problem = self._make_problem(observed, best.center, engine)
@@ -392,13 +331,7 @@ class NCARLCV(KernelEstimator):
                 points[:1], GridResults([float("nan")], [0], [0.0])
             )
             return points[0]
-        scorer = HoldoutScorer(
-            splits,
-            lambda kept, center: self._make_problem(kept, center, engine),
-            self._search_settings,
-            self.scale == "columns",
-            engine,
-        )
+        scorer = HoldoutScorer(self, splits, engine)
         with progress_bar(self.progress, len(points), "search") as advance:
             table = fit_grid(
                 points,
@@ -425,7 +358,6 @@ class NCARLCV(KernelEstimator):
     def _make_problem(
         self, data: Observations, center: str | None, engine: Engine
     ) -> KernelProblem:
-        """The data prepared for fits with one centering."""
         mode = self._center_mode(center)
         scaled, keep = self.scale == "columns", self._keep_empty_columns()
         entries = InMemoryDataset(data)
@@ -438,15 +370,18 @@ class NCARLCV(KernelEstimator):
         check_number("search_tol", self.search_tol, low=0.0)
         check_integer("random_state", self.random_state, low=0)
         check_run_options(self)
-        alphas = [
+        alphas = {
             check_number("alphas", a, low=0.0) for a in self._grid_values("alphas")
-        ]
-        points = make_grid(
+        }
+        # A strong graph gives a smooth matrix, and warm starts from smooth to rough
+        # need fewer steps than the other way round.
+        grid = itertools.product(
             self._center_grid(),
             self._grid_values("gammas"),
             self._grid_values("n_neighbors"),
-            alphas,
+            sorted(alphas, reverse=True),
         )
+        points = [GridPoint(*values) for values in grid]
         for point in points:
             check_choice("centers", point.center, CENTERS)
             self._settings(point)
@@ -464,19 +399,11 @@ class NCARLCV(KernelEstimator):
 
     def _settings(self, point: GridPoint) -> Settings:
         """Settings of the final fit at a point."""
-        return make_settings(
-            alpha=point.alpha,
-            n_neighbors=point.n_neighbors,
-            gamma=point.gamma,
-            graph=self.graph,
-            weights=self.weights,
-            delta=self.delta,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
+        params = asdict(point)
+        del params["center"]
+        return make_settings(self, **params)
 
     def _search_settings(self, point: GridPoint) -> Settings:
-        """Settings of a trial at a point."""
         return replace(
             self._settings(point),
             max_iter=int(self.search_iter),
@@ -498,15 +425,3 @@ class NCARLCV(KernelEstimator):
             centers=self._center_grid(),
             orientation="rows" if self.transposed_ else "columns",
         )
-
-    def _extra_state(self) -> dict[str, Any]:
-        """The search as JSON can hold it, for a saved model."""
-        table = {k: to_builtin(v) for k, v in self.cv_results_.items()}
-        return {"cv_results": table, "best_index": self.best_index_}
-
-    def _set_extra_state(self, state: dict[str, Any]) -> None:
-        """Set the attributes of the search from a saved model."""
-        columns = state["cv_results"]
-        points = [GridPoint(**params) for params in columns["params"]]
-        table = GridResults(columns["error"], columns["n_iter"], columns["seconds"])
-        self._set_search_attributes(points, table)

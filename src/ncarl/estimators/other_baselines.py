@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,12 @@ import numpy as np
 from ncarl.centering import TwoWayEffects
 from ncarl.core.types import Array
 from ncarl.engines.base import Engine
-from ncarl.estimators.baselines import MatrixEstimator
-from ncarl.fitting.loop import FitResult, StepInfo
+from ncarl.estimators.base import STACKLEVEL
+from ncarl.estimators.baselines import FitInput, MatrixEstimator
+from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.observations import Observations
-from ncarl.solvers.base import (
-    Solver,
-    SolverResult,
-)
+from ncarl.solvers.base import Solver, SolverResult
 from ncarl.solvers.bias import BiasSolver
 from ncarl.solvers.factored import default_rank
 from ncarl.solvers.lrfd import DictionaryLearningSolver, LRFDSolver
@@ -41,30 +39,23 @@ DICTIONARIES = ("columns", "basis", "learned")
 ERROR_NORMS = ("l1", "l21", "squared")
 
 
+@dataclass(eq=False, repr=False)
 class BiasModel(MatrixEstimator):
     r"""Two-way model with ridge penalties: ``mean + row effect + column effect``.
 
     Parameters
     ----------
     row_ridge, column_ridge : "auto" or float, default="auto"
-        Ridge penalties: an effect is the sum of the residuals of its entries divided by
-        their number plus the ridge. "auto" learns them as ratios of variances.
+        Ridge penalties of the effects; "auto" learns them as ratios of variances.
     scale : {None, "columns"}, default=None
         "columns" divides every column by its standard deviation first; row effects are
         then in standard deviations.
-    max_iter : int, optional
-        Maximum number of sweeps over both sides; 2000 by default.
-    tol : float, optional
-        Tolerance on the largest change of an effect relative to the root mean square
-        of the values; 1e-5 by default.
+    max_iter, tol : int and float, optional
+        Maximum number of sweeps over both sides (2000), and tolerance on the largest
+        change of an effect relative to the root mean square of the values (1e-5).
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
         Accepted for consistency; the computation is cheap and runs on the host.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(observers)s
 
     Attributes
     ----------
@@ -74,13 +65,7 @@ class BiasModel(MatrixEstimator):
         The effects; those of rows in standard deviations with ``scale="columns"``.
     row_ridge_, column_ridge_ : float
         The ridges that were used.
-    history_ : dict of arrays
-        Per step: ``objective``, ``change``, ``row_ridge``, ``column_ridge``, seconds.
-    residual_, objective_, n_iter_, converged_
-        Relative residual of the centered values, last objective, number of steps,
-        whether the fit converged.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; their effects are 0.
+    %(summary)s
 
     Examples
     --------
@@ -92,37 +77,20 @@ class BiasModel(MatrixEstimator):
     np.float64(21.0)
     """
 
-    center = None
-    _default_stopping = (2000, 1e-5)
-    _saved_scalars = (
-        *MatrixEstimator._saved_scalars,
-        "mean_",
-        "row_ridge_",
-        "column_ridge_",
-    )
-    _saved_arrays = ("row_effects_", "column_effects_")
+    row_ridge: float | str = "auto"
+    column_ridge: float | str = "auto"
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
-    def __init__(
-        self,
-        row_ridge: float | str = "auto",
-        column_ridge: float | str = "auto",
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.row_ridge = row_ridge
-        self.column_ridge = column_ridge
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    center = None
+
+    def _default_stopping(self) -> tuple[int, float]:
+        return 2000, 1e-5
 
     def _check_params(self) -> None:
         for name in ("row_ridge", "column_ridge"):
@@ -136,18 +104,12 @@ class BiasModel(MatrixEstimator):
             observed, "columns" if scaled else "mean", scaled
         )
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
+    def _make_solver(self, fit: FitInput) -> Solver:
         rows, columns = (
             None if isinstance(ridge, str) else float(ridge)
             for ridge in (self.row_ridge, self.column_ridge)
         )
-        return BiasSolver(data.residuals, rows, columns)
+        return BiasSolver(fit.data.residuals, rows, columns)
 
     def _make_model(
         self, data: PreprocessedData, solution: SolverResult, observed: Observations
@@ -168,6 +130,7 @@ class BiasModel(MatrixEstimator):
         return MatrixModel(None, solution.factors, data.unit, centering, rows, 1.0)
 
 
+@dataclass(eq=False, repr=False)
 class RegL1(MatrixEstimator):
     r"""Product ``U V`` of minimum absolute residuals and small nuclear norm.
 
@@ -178,48 +141,28 @@ class RegL1(MatrixEstimator):
     Parameters
     ----------
     lam : float, default=1e-3
-        Strength of the nuclear norm. A value as small as the default with a large
-        ``rank`` fits every entry and gives the minimum nuclear norm of such fits, as
-        `Nuclear` does. If a small rank is not known, the square root of the larger
-        dimension times the observed fraction is robust to gross errors too.
+        Strength of the nuclear norm. The default with a large ``rank`` fits every entry
+        with minimum nuclear norm; if a small rank is not known, the square root of the
+        larger dimension times the observed fraction is robust to gross errors.
     rank : int, optional
-        Maximum number of columns of U; the rank of the truth if it is known, which
-        makes the fit robust. By default as many as the minimum nuclear norm can need.
+        Maximum number of columns of U; the true rank makes the fit robust. By default
+        as many as the minimum nuclear norm can need.
     rho : float, default=1.05
-        Factor by which the penalty parameter ``mu`` grows in each step. The nearer to
-        1, the nearer the result to the minimum, and the more steps.
+        Factor by which the penalty parameter ``mu`` grows in each step; nearer to 1 is
+        more accurate and takes more steps.
     inner : int, default=1
-        Number of alternating updates of the factors and the fitted entries before the
-        multipliers are updated.
+        Number of updates of factors and entries for each update of the multipliers.
     nonnegative : bool, default=False
         Whether values are nonnegative.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
+    %(center_and_scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps (1000), and tolerance on the distance between the copies
         and on the change (1e-6).
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(engine_and_observers)s
 
     Attributes
     ----------
-    history_ : dict of arrays
-        Per step: ``objective``, ``change``, ``primal`` residual, ``rank``, ``mu``,
-        seconds.
-    residual_ : float
-        Relative residual of the observed entries, which are not restored.
-    rank_, objective_, n_iter_, converged_
-        Rank, last objective, number of steps, and whether the fit converged.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center, 0 without one.
+    %(summary)s
 
     References
     ----------
@@ -230,51 +173,31 @@ class RegL1(MatrixEstimator):
     --------
     >>> import numpy as np
     >>> from ncarl import RegL1
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30))
-    >>> X = np.where(rng.random(truth.shape) < 0.05, 50.0, truth)
-    >>> X[rng.random(truth.shape) < 0.2] = np.nan
-    >>> completed = RegL1(rank=2).fit_transform(X)
-    >>> bool(np.median(np.abs(completed - truth)) < 1e-3)
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(40, 30, rank=2, factors="gaussian", missing=0.2)
+    >>> data.X.flat[::23] = 50.0
+    >>> completed = RegL1(rank=2).fit_transform(data.X)
+    >>> bool(np.median(abs(completed - data.truth)) < 1e-3)
     True
     """
 
-    def __init__(
-        self,
-        lam: float = 1e-3,
-        rank: int | None = None,
-        rho: float = 1.05,
-        inner: int = 1,
-        nonnegative: bool = False,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.lam = lam
-        self.rank = rank
-        self.rho = rho
-        self.inner = inner
-        self.nonnegative = nonnegative
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    lam: float = 1e-3
+    rank: int | None = None
+    rho: float = 1.05
+    inner: int = 1
+    nonnegative: bool = False
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         hint = "; without it missing entries are not determined"
         check_number("lam", self.lam, low=0.0, strict=True, hint=hint)
-        if self.rank is not None:
-            check_integer("rank", self.rank, low=1)
-        check_number("rho", self.rho, low=1.0, strict=True)
         check_integer("inner", self.inner, low=1)
         check_flag("nonnegative", self.nonnegative)
         if self.nonnegative and self.center is not None:
@@ -283,23 +206,15 @@ class RegL1(MatrixEstimator):
                 f"{self.center!r}, which is subtracted from them; leave one out"
             )
 
-    def _get_default_stopping(self) -> tuple[int, float]:
-        return 1000, 1e-6
-
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        if self.nonnegative and float(observed.values.min()) < 0.0:
+    def _make_solver(self, fit: FitInput) -> Solver:
+        smallest = float(fit.observed.values.min())
+        if self.nonnegative and smallest < 0.0:
             raise ValueError(
-                "nonnegative=True needs values of at least 0, got "
-                f"{float(observed.values.min()):g} in X; leave it out"
+                f"nonnegative=True needs values of at least 0, got {smallest:g} in X; "
+                "leave it out"
             )
-        problem = self._make_dense_problem(data, engine)
-        rank = default_rank(observed) if self.rank is None else int(self.rank)
+        problem = fit.dense_problem()
+        rank = default_rank(fit.observed) if self.rank is None else int(self.rank)
         return RegL1Solver(
             problem,
             lam=float(self.lam),
@@ -310,13 +225,15 @@ class RegL1(MatrixEstimator):
         )
 
 
+@dataclass(eq=False, repr=False)
 class LRFD(MatrixEstimator):
     r"""Low-rank factor decomposition: minimum nuclear norm in a dictionary.
 
     ``min ||Z||_*`` such that ``D Z`` agrees with the observed entries. A dictionary
     of low rank whose columns span those of the matrix can complete matrices that the
     nuclear norm alone cannot: those of high coherence, in which few columns carry a
-    direction.
+    direction. ``history_`` also has the ``round`` and the ``stage`` of each step: 1 the
+    first completion, 2 the exact form, 3 the penalized one (objective over ``lam``).
 
     Parameters
     ----------
@@ -325,58 +242,32 @@ class LRFD(MatrixEstimator):
         normalized columns of its best approximation of numerical rank; "basis" takes
         an orthonormal basis of them. An array is used as it is, on centered values.
         "learned" learns D and Z together, ``min ||D||_* + 1/2 ||Z||^2`` with observed
-        entries fixed, which is the model of isomeric dictionary pursuit: the published
-        objective of a learned LRFD was not available, and this one is related to it.
-        It is nonconvex and has no recovery guarantee.
+        entries fixed (isomeric dictionary pursuit, related to the unpublished learned
+        LRFD); it is nonconvex and has no recovery guarantee.
     rounds : int, default=1
-        Number of dictionaries, each made of the last completion, for "columns" and
-        "basis".
+        Dictionaries made of the last completion in turn, for "columns" and "basis".
     lam : float, optional
-        Strength of ``lam ||Z||_* + 1/2 ||P(D Z) - M||^2``, which allows for noise. None
-        keeps observed entries fixed; if the dictionary cannot fit them (to 1e-4 of
-        their norm), the penalized form is used with a warning, and its strength is 1e-4
-        of the smallest that gives Z = 0, times the geometric mean of the singular
-        values of D relative to the largest. Not for "learned".
+        Strength of ``lam ||Z||_* + 1/2 ||P(D Z) - M||^2``, which allows for noise; not
+        for "learned". None keeps observed entries fixed; if the dictionary cannot fit
+        them (to 1e-4 of their norm), a small strength is chosen, with a warning.
     rank_tol : float, default=1e-3
         Singular values of a completion below this fraction of the largest do not count
         for its rank.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
+    %(center_and_scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps of all stages together, 3000 by default, at most 500 of
         them for the first completion; and tolerance on the change, 1e-6.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(engine_and_observers)s
 
     Attributes
     ----------
     dictionary_ : array of shape (m, k)
-        The dictionary of the last round, or the learned one; a column of zeros if the
-        fit ended before there was one.
+        The last dictionary; a column of zeros if the fit ended before there was one.
     penalized_ : bool
         Whether the penalized form was used.
-    history_ : dict of arrays
-        Per step: ``stage`` (1 the first completion, 2 the exact form, 3 the penalized
-        one), ``round``, ``objective`` (of stage 3 divided by ``lam``), ``change``,
-        ``primal`` and ``dual`` residual, ``gap``, ``rank``, ``mu``, seconds.
-    residual_ : float
-        Relative residual of the observed entries before they are restored.
     lam_ : float or None
         Strength of the penalized form, if it was used.
-    rank_, objective_, n_iter_, converged_
-        Rank before that, last objective, number of steps, and whether the fit
-        converged.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; the rows are predicted from the
-        dictionary, the columns get the center, 0 without one.
+    %(summary)s
 
     References
     ----------
@@ -386,47 +277,29 @@ class LRFD(MatrixEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import LRFD
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30))
-    >>> X = np.where(rng.random(truth.shape) < 0.6, truth, np.nan)
-    >>> model = LRFD().fit(X)
-    >>> bool(np.abs(model.transform(X) - truth).max() < 1e-3), model.penalized_
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(40, 30, rank=2, factors="gaussian", missing=0.4)
+    >>> model = LRFD().fit(data.X)
+    >>> bool(abs(model.transform(data.X) - data.truth).max() < 1e-3), model.penalized_
     (True, False)
     """
 
-    _saved_scalars = (*MatrixEstimator._saved_scalars, "penalized_", "lam_")
-    _saved_arrays = ("dictionary_",)
-    _default_stopping = (3000, 1e-6)
+    dictionary: str | Array = "columns"
+    rounds: int = 1
+    lam: float | None = None
+    rank_tol: float = 1e-3
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
-    def __init__(
-        self,
-        dictionary: str | Array = "columns",
-        rounds: int = 1,
-        lam: float | None = None,
-        rank_tol: float = 1e-3,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.dictionary = dictionary
-        self.rounds = rounds
-        self.lam = lam
-        self.rank_tol = rank_tol
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    def _default_stopping(self) -> tuple[int, float]:
+        return 3000, 1e-6
 
     def _check_params(self) -> None:
         named = isinstance(self.dictionary, str) or self.dictionary is None
@@ -449,14 +322,8 @@ class LRFD(MatrixEstimator):
                 )
         check_fraction("rank_tol", self.rank_tol)
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        problem = self._make_dense_problem(data, engine)
+    def _make_solver(self, fit: FitInput) -> Solver:
+        problem = fit.dense_problem()
         if isinstance(self.dictionary, str) and self.dictionary == "learned":
             return DictionaryLearningSolver(problem)
         given = None
@@ -472,19 +339,15 @@ class LRFD(MatrixEstimator):
             kind=self.dictionary if given is None else "columns",
             dictionary=given,
             rounds=int(self.rounds),
-            lam=None if self.lam is None else float(self.lam) / data.value_unit(),
+            lam=None if self.lam is None else float(self.lam) / fit.data.value_unit(),
             rank_tol=float(self.rank_tol),
-            tol=self._default_stopping[1] if self.tol is None else float(self.tol),
+            tol=fit.tol,
         )
 
     def _set_fitted_attributes(
-        self,
-        observed: Observations,
-        data: PreprocessedData,
-        solution: SolverResult,
-        result: FitResult[Any],
+        self, observed: Observations, data: PreprocessedData, solution: SolverResult
     ) -> None:
-        super()._set_fitted_attributes(observed, data, solution, result)
+        super()._set_fitted_attributes(observed, data, solution)
         if self.lam_ is None:
             return
         self.lam_ *= data.value_unit()
@@ -494,7 +357,7 @@ class LRFD(MatrixEstimator):
                 f"{self.lam_:.3g} (the relative residual is {self.residual_:.1e}). "
                 "Lower rank_tol for a larger dictionary, or set lam",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=STACKLEVEL,
             )
 
 
@@ -515,6 +378,7 @@ def _check_dictionary(dictionary: Any) -> Any:
     return D
 
 
+@dataclass(eq=False, repr=False)
 class S3LR(MatrixEstimator):
     r"""Structured sparse plus structured low-rank: subspace clustering and completion.
 
@@ -524,7 +388,9 @@ class S3LR(MatrixEstimator):
     observed entries fixed, where ``X_j`` are the columns of cluster j and T marks pairs
     of different clusters; then spectral clustering of ``|C| + |C|^T`` gives new
     clusters. The first round has one cluster. The problem is nonconvex, and ``mu``
-    grows by ``rho`` in each step, so the result depends on the iterates.
+    grows by ``rho`` in each step, so the result depends on the iterates. ``history_``
+    also has the ``round``, the number of ``clusters`` (0 before it is selected), and
+    the residuals of observed entries (``observed``) and ``X = X C + E`` (``made``).
 
     Parameters
     ----------
@@ -532,43 +398,28 @@ class S3LR(MatrixEstimator):
         Number of clusters; "auto" selects it by the largest gap between the first
         eleven eigenvalues of the normalized Laplacian after the first round.
     lam : float, default=20
-        Strength of the errors E; 0 leaves the nuclear norm alone. The default nearly
-        forbids errors. For "squared" it is divided by the typical norm of a column.
+        Strength of the errors E; 0 leaves the nuclear norm alone.
     g0, G : float, default=0.02
         Strength of all coefficients, and additional strength of those between clusters,
-        times the typical norm of a column: the root of m times the root mean square of
-        the values.
+        times the typical norm of a column.
     relax : bool, default=False
         Take the nuclear norm of all columns together, regardless of the clusters.
     error_norm : {"l1", "l21", "squared"}, default="l1"
-        Norm of E: the sum of its absolute values, the sum of the norms of its columns,
-        or half the sum of its squares.
+        Norm of E: sum of absolute values, of column norms, or half that of squares.
     max_rounds : int, default=50
-        Maximum number of rounds. Fewer are made once less than 0.15% of the
-        coefficients are between clusters, or once the clusters stay the same and X
-        changes by less than 1%.
+        Maximum number of rounds; it stops once less than 0.15% of the coefficients are
+        between clusters, or the clusters stay and X changes by less than 1%.
     rho : float, default=1.1
         Factor by which ``mu``, the penalty parameter of the constraints, grows in each
-        step. The nearer to 1, the nearer the end of a round to a stationary point, and
-        the more steps.
+        step; nearer to 1 is more accurate and takes more steps.
     random_state : int, default=0
         Seed of the clustering.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract first.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
+    %(center_and_scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps of all rounds together, 2000 by default, at most 300 of
         them for each round but the last; and tolerance of a round on the residuals of
         both constraints and the change of X, 1e-4.
-    engine : {"auto", "threads", "torch"} or Engine, default="auto"
-        Where the computation runs; see `NCARL`.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state; if it exists, the fit resumes from it.
+    %(engine_and_observers)s
 
     Attributes
     ----------
@@ -578,17 +429,7 @@ class S3LR(MatrixEstimator):
         Coefficients C: its column j combines the other columns to column j.
     n_clusters_, rounds_ : int
         Number of clusters, and of rounds made.
-    history_ : dict of arrays
-        Per step: ``round``, ``objective``, ``change``, residuals of the observed
-        entries (``observed``) and of ``X = X C + E`` (``made``), ``clusters`` (0
-        before their number is selected), ``rank``, ``mu``, seconds.
-    residual_ : float
-        Relative residual of the observed entries before they are restored.
-    rank_, objective_, n_iter_, converged_
-        Rank before that, summed over the clusters, last objective, number of steps, and
-        whether the last round converged.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center, 0 without one.
+    %(summary)s
 
     References
     ----------
@@ -598,59 +439,35 @@ class S3LR(MatrixEstimator):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from ncarl import S3LR
-    >>> rng = np.random.default_rng(0)
-    >>> truth = np.zeros((20, 30))
-    >>> truth[:10, :15] = rng.standard_normal((10, 2)) @ rng.standard_normal((2, 15))
-    >>> truth[10:, 15:] = rng.standard_normal((10, 2)) @ rng.standard_normal((2, 15))
-    >>> X = np.where(rng.random(truth.shape) < 0.8, truth, np.nan)
+    >>> from ncarl.datasets import make_low_rank
+    >>> X = make_low_rank(20, 30, rank=2, factors="gaussian", missing=0.2).X
+    >>> X[10:, :15] = X[:10, 15:] = 0.0  # two clusters of columns
     >>> model = S3LR().fit(X)
-    >>> model.n_clusters_, np.unique(model.labels_[:15]), np.unique(model.labels_[15:])
-    (2, array([0]), array([1]))
+    >>> model.n_clusters_, int(model.labels_[0]), int(model.labels_[-1])
+    (2, 0, 1)
     """
 
-    _saved_scalars = (*MatrixEstimator._saved_scalars, "n_clusters_", "rounds_")
-    _saved_arrays = ("labels_", "coefficients_")
-    _default_stopping = (2000, 1e-4)
+    n_clusters: int | str = "auto"
+    lam: float = 20.0
+    g0: float = 0.02
+    G: float = 0.02
+    relax: bool = False
+    error_norm: str = "l1"
+    max_rounds: int = 50
+    rho: float = 1.1
+    random_state: int = 0
+    center: str | None = None
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
 
-    def __init__(
-        self,
-        n_clusters: int | str = "auto",
-        lam: float = 20.0,
-        g0: float = 0.02,
-        G: float = 0.02,
-        relax: bool = False,
-        error_norm: str = "l1",
-        max_rounds: int = 50,
-        rho: float = 1.1,
-        random_state: int = 0,
-        center: str | None = None,
-        scale: str | None = None,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        engine: str | Engine = "auto",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.lam = lam
-        self.g0 = g0
-        self.G = G
-        self.relax = relax
-        self.error_norm = error_norm
-        self.max_rounds = max_rounds
-        self.rho = rho
-        self.random_state = random_state
-        self.center = center
-        self.scale = scale
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
+    def _default_stopping(self) -> tuple[int, float]:
+        return 2000, 1e-4
 
     def _check_params(self) -> None:
         if not (isinstance(self.n_clusters, str) and self.n_clusters == "auto"):
@@ -661,17 +478,9 @@ class S3LR(MatrixEstimator):
         check_flag("relax", self.relax)
         check_choice("error_norm", self.error_norm, ERROR_NORMS)
         check_integer("max_rounds", self.max_rounds, low=1)
-        check_number("rho", self.rho, low=1.0, strict=True)
-        check_integer("random_state", self.random_state, low=0)
 
-    def _make_solver(
-        self,
-        data: PreprocessedData,
-        observed: Observations,
-        engine: Engine,
-        search_state: dict[str, Any],
-    ) -> Solver:
-        problem = self._make_dense_problem(data, engine)
+    def _make_solver(self, fit: FitInput) -> Solver:
+        problem = fit.dense_problem()
         m, n = problem.shape
         clusters = 0 if isinstance(self.n_clusters, str) else int(self.n_clusters)
         if clusters > n:
@@ -692,6 +501,6 @@ class S3LR(MatrixEstimator):
             n_clusters=clusters,
             rounds=int(self.max_rounds),
             rho=float(self.rho),
-            tol=self._default_stopping[1] if self.tol is None else float(self.tol),
+            tol=fit.tol,
             seed=int(self.random_state),
         )

@@ -6,7 +6,7 @@ import hashlib
 import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from ncarl.validation import (
 WEIGHTS = ("floor", "pinv", "smooth")
 DTYPES = ("float64", "float32")
 ORIENTATIONS = ("auto", "columns", "rows")
-BAYESIAN_CENTERS = ("two-way", "columns", "mean", None)
+CENTERS = (None, "mean", "columns", "two-way")
 SIDES = ("auto", "columns", "rows", "both")
 PRIORS = ("co-observation", "identity")
 #: Relative asymmetry that a given correlation matrix may have.
@@ -79,24 +79,16 @@ def check_graph(graph: Any) -> Any:
     return S
 
 
-def check_graph_size(S: Array, n: int) -> Array:
-    """The given similarity matrix if it has the size of the kernel."""
-    if S.shape[0] != n:
+def check_graph_size(graph: Any, n: int) -> None:
+    """Raise if a given similarity matrix has not the size of the kernel."""
+    if graph is not None and not isinstance(graph, str) and graph.shape[0] != n:
         raise ValueError(
             f"graph must be {n} x {n} to match the side that carries the kernel, got "
-            f"{S.shape[0]} x {S.shape[1]}; set orientation to choose the side"
+            f"{graph.shape[0]} x {graph.shape[1]}; set orientation to choose the side"
         )
-    return S
 
 
-def check_callback(callback: Any) -> Any:
-    """``callback`` if it is None or can be called."""
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be None or callable, got {callback!r}")
-    return callback
-
-
-def check_checkpoint(checkpoint: Any) -> None:
+def _check_checkpoint(checkpoint: Any) -> None:
     """Raise early if a checkpoint could not be written after the first step."""
     if checkpoint is None:
         return
@@ -106,20 +98,15 @@ def check_checkpoint(checkpoint: Any) -> None:
             "ncarl.Checkpoint says how often to write too"
         )
     path = Path(checkpoint)
+    name, folder = repr(str(path)), repr(str(path.parent))
     if path.is_dir():
-        raise IsADirectoryError(
-            f"checkpoint must be a file, and {str(path)!r} is a folder"
-        )
+        raise IsADirectoryError(f"checkpoint must be a file, and {name} is a folder")
     if path.exists() and not path.is_file():
-        raise ValueError(f"checkpoint must be a file, and {str(path)!r} is a device")
+        raise ValueError(f"checkpoint must be a file, and {name} is a device")
     if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"checkpoint: the folder {str(path.parent)!r} does not exist"
-        )
+        raise FileNotFoundError(f"checkpoint: the folder {folder} does not exist")
     if not os.access(path.parent, os.W_OK):
-        raise PermissionError(
-            f"checkpoint: the folder {str(path.parent)!r} cannot be written to"
-        )
+        raise PermissionError(f"checkpoint: the folder {folder} cannot be written to")
 
 
 def check_local_engine(engine: Any, name: str) -> Any:
@@ -133,18 +120,29 @@ def check_local_engine(engine: Any, name: str) -> Any:
     return engine
 
 
-def check_run_options(estimator: Any) -> None:
-    """Check the parameters of a run that `NCARL` and `NCARLCV` share."""
-    check_choice("orientation", estimator.orientation, ORIENTATIONS)
-    check_choice("dtype", estimator.dtype, DTYPES)
-    check_choice("scale", estimator.scale, (None, "columns"))
-    if estimator.scale == "columns" and estimator.orientation == "rows":
+def check_run_options(
+    estimator: Any, scales: tuple[str | None, ...] = (None, "columns")
+) -> None:
+    """Check the parameters that all estimators share, as far as this one has them."""
+    choices = {
+        "center": CENTERS,
+        "scale": scales,
+        "dtype": DTYPES,
+        "orientation": ORIENTATIONS,
+    }
+    for name, allowed in choices.items():
+        if hasattr(estimator, name):
+            check_choice(name, getattr(estimator, name), allowed)
+    if getattr(estimator, "orientation", "") == "rows" and estimator.scale:
         raise ValueError(
             "scale='columns' needs the kernel on the columns, got orientation='rows'"
         )
     check_flag("progress", estimator.progress)
-    check_callback(estimator.callback)
-    check_checkpoint(estimator.checkpoint)
+    if estimator.callback is not None and not callable(estimator.callback):
+        raise TypeError(
+            f"callback must be None or callable, got {estimator.callback!r}"
+        )
+    _check_checkpoint(estimator.checkpoint)
 
 
 def digest(value: Any) -> Any:
@@ -193,26 +191,23 @@ def open_checkpoint(
     return CheckpointFile(checkpoint, kind, owner)
 
 
-def make_settings(
-    *, alpha: Any, n_neighbors: Any, gamma: Any, graph: Any, weights: Any,
-    delta: Any, max_iter: Any, tol: Any,
-) -> Settings:  # fmt: skip
-    """The checked parameters of a fit of a kernel."""
-    if gamma is not None:
-        gamma = check_number(
-            "gamma", gamma, low=0.0, strict=True, hint="; None is the exact model"
-        )
-    check_choice("weights", weights, WEIGHTS)
-    return Settings(
-        alpha=check_number("alpha", alpha, low=0.0),
-        n_neighbors=check_integer("n_neighbors", n_neighbors, low=1, hint=GRAPH_HINT),
-        gamma=gamma,
-        graph=check_graph(graph),
-        weights=weights,
-        delta=check_number("delta", delta, low=0.0, strict=weights == "pinv"),
-        max_iter=check_integer("max_iter", max_iter, low=1),
-        tol=check_number("tol", tol, low=0.0),
-    )
+def make_settings(estimator: Any, **given: Any) -> Settings:
+    """The checked parameters of a fit of a kernel; ``given`` replaces some of them."""
+    values = {f.name: getattr(estimator, f.name, None) for f in fields(Settings)}
+    values |= given
+    check_choice("weights", values["weights"], WEIGHTS)
+    checks: dict[str, Callable[..., Any]] = {
+        "alpha": partial(check_number, low=0.0),
+        "n_neighbors": partial(check_integer, low=1, hint=GRAPH_HINT),
+        "delta": partial(check_number, low=0.0, strict=values["weights"] == "pinv"),
+        "max_iter": partial(check_integer, low=1),
+        "tol": partial(check_number, low=0.0),
+    }
+    if values["gamma"] is not None:
+        hint = "; None is the exact model"
+        checks["gamma"] = partial(check_number, low=0.0, strict=True, hint=hint)
+    checked = {name: check(name, values[name]) for name, check in checks.items()}
+    return Settings(**{**values, **checked, "graph": check_graph(values["graph"])})
 
 
 def resolve_return_std(return_std: Any, noise: float, hint: str) -> str | None:
@@ -245,22 +240,21 @@ def check_dense_size(shape: tuple[int, ...], max_dense_gb: Any) -> None:
         )
 
 
-def no_entries_message(shape: tuple[int, int]) -> str:
-    """The error message for a matrix without observed entries."""
-    return (
-        f"X has no observed entry (all {shape[0]} x {shape[1]} are missing); nothing "
-        "can be learned from it"
-    )
+def check_any_observed(n_observed: int, shape: tuple[int, int]) -> None:
+    """Raise for a matrix without observed entries."""
+    if n_observed == 0:
+        raise ValueError(
+            f"X has no observed entry (all {shape[0]} x {shape[1]} are missing); "
+            "nothing can be learned from it"
+        )
 
 
 def check_positions(
     rows: Any, cols: Any, shape: tuple[int, int]
 ) -> tuple[Array, Array]:
     """Row and column positions as int64 arrays of one length."""
-    i, j = (
-        _check_axis_positions("rows", rows, shape[0]),
-        _check_axis_positions("cols", cols, shape[1]),
-    )
+    i = _check_axis_positions("rows", rows, shape[0])
+    j = _check_axis_positions("cols", cols, shape[1])
     if len(i) != len(j):
         raise ValueError(
             f"rows and cols must have one length, got {len(i)} and {len(j)}"
@@ -269,7 +263,6 @@ def check_positions(
 
 
 def _check_axis_positions(name: str, values: Any, bound: int) -> Array:
-    """Positions as int64 within ``0 .. bound - 1``."""
     array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(
@@ -303,22 +296,15 @@ def heldout_truth(estimator: Any, observed: Observations, y: Any) -> Observation
     return truth.drop_entries(np.isin(truth.rows * n + truth.indices, seen))
 
 
-def heldout_truth_rows(
-    estimator: Any, observed: Observations, y: Any, first_row: int
-) -> Observations:
-    """Entries of some rows of ``y``, from ``first_row`` on, missing in ``observed``."""
-    rows = slice(first_row, first_row + observed.shape[0])
-    part = y.iloc[rows] if hasattr(y, "iloc") else y[rows]
-    return heldout_truth(estimator, observed, part)
-
-
 def check_output_paths(
     out: Any, out_std: Any, std: str | None
 ) -> tuple[Path | None, Path | None]:
     """Paths of the results; raise if one of them is lacking."""
+    paths: list[Path | None] = []
     for name, path in (("out", out), ("out_std", out_std)):
         if path is not None and not isinstance(path, str | os.PathLike):
             raise TypeError(f"{name} must be a path, got {path!r}")
+        paths.append(None if path is None else Path(path))
     if out_std is not None and (out is None or std is None):
         raise ValueError("out_std goes with out=... and return_std=True")
     if out is not None and std is not None and out_std is None:
@@ -326,7 +312,6 @@ def check_output_paths(
             "out_std must say where to write the standard deviations that "
             "return_std asks for"
         )
-    paths = [None if path is None else Path(path) for path in (out, out_std)]
     if paths[0] and paths[1] and paths[0].resolve() == paths[1].resolve():
         raise ValueError(f"out and out_std must differ, got {out!r} for both")
     return paths[0], paths[1]
@@ -335,24 +320,20 @@ def check_output_paths(
 def make_fit_config(estimator: Any) -> FitConfig:
     """The checked parameters of a fit of `BayesianNCARL`."""
     check_choice("sides", estimator.sides, SIDES)
-    check_choice("center", estimator.center, BAYESIAN_CENTERS)
-    check_choice("dtype", estimator.dtype, DTYPES)
-    check_choice("scale", estimator.scale, ("auto", None, "columns"))
+    check_run_options(estimator, scales=("auto", None, "columns"))
     check_choice("rounding", estimator.rounding, (None, "observed"))
-    check_flag("progress", estimator.progress)
-    check_callback(estimator.callback)
-    check_checkpoint(estimator.checkpoint)
     check_missing_values(estimator.missing_values)
     check_flag("add_indicator", estimator.add_indicator)
     check_flag("keep_empty_features", estimator.keep_empty_features)
     strength = estimator.prior_strength
-    if not (isinstance(strength, str) and strength == "auto"):
-        strength = check_number(
-            "prior_strength", strength, low=0.0, hint="; 'auto' chooses it"
-        )
+    if isinstance(strength, str) and strength == "auto":
+        strength = None
+    else:
+        hint = "; 'auto' chooses it"
+        strength = check_number("prior_strength", strength, low=0.0, hint=hint)
     return FitConfig(
         sides=estimator.sides,
-        strength=None if isinstance(strength, str) else strength,
+        strength=strength,
         validation=check_fraction("validation", estimator.validation),
         seed=check_integer("random_state", estimator.random_state, low=0),
         max_iter=check_integer("max_iter", estimator.max_iter, low=1),
@@ -499,9 +480,14 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
         return X.map_blocks(mark, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
     source = as_source(X)
     if source is not None:
-        return _MarkedRows(source, number)
+        return _MarkedRows(source, float(source.dtype.type(number)))
     if sparse.issparse(X):
-        return _drop_stored(X, number)
+        if X.ndim != 2:
+            return X
+        coo = X.tocoo()
+        kept = coo.data != number
+        entries = coo.data[kept], (coo.row[kept], coo.col[kept])
+        return type(coo)(entries, shape=coo.shape)
     if is_polars(X):
         return _mark_polars(X, number)
     if is_frame(X):
@@ -517,16 +503,6 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
     marked = array.astype(np.float64) if array.dtype.kind in "biu" else array.copy()
     marked[array == number] = np.nan
     return marked
-
-
-def _drop_stored(X: Any, number: float) -> Any:
-    """A sparse matrix without the stored entries that equal a number."""
-    if X.ndim != 2:
-        return X
-    coo = X.tocoo()
-    kept = coo.data != number
-    entries = coo.data[kept], (coo.row[kept], coo.col[kept])
-    return type(coo)(entries, shape=coo.shape)
 
 
 def _mark_polars(X: Any, number: float) -> Any:
@@ -545,7 +521,7 @@ class _MarkedRows:
     """A source of rows in which a number marks missing entries."""
 
     source: RowSource
-    number: float
+    number: float  # rounded to the type of the values
 
     @property
     def n_columns(self) -> int:
@@ -565,13 +541,13 @@ class _MarkedRows:
 
     def __iter__(self) -> Iterator[Observations]:
         for chunk in self.source:
-            yield _drop_number(chunk, self._marker)
+            yield _drop_number(chunk, self.number)
 
     def chunk_loaders(self) -> list[Callable[[], Observations]] | None:
         loaders = self.source.chunk_loaders()
         if loaders is None:
             return None
-        return [partial(_load_marked, load, self._marker) for load in loaders]
+        return [partial(_load_marked, load, self.number) for load in loaders]
 
     @property
     def delayed_chunks(self) -> list[Any] | None:
@@ -581,12 +557,7 @@ class _MarkedRows:
         import dask
 
         drop = dask.delayed(_drop_number, pure=True)
-        return [drop(chunk, self._marker) for chunk in chunks]
-
-    @property
-    def _marker(self) -> float:
-        """The number, rounded as values of this type are."""
-        return float(self.dtype.type(self.number))
+        return [drop(chunk, self.number) for chunk in chunks]
 
 
 def _load_marked(load: Callable[[], Observations], number: float) -> Observations:

@@ -4,45 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Self, cast
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ncarl.core.rows import Kernel
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines.base import Engine
-from ncarl.estimators.base import CENTERS, progress_callbacks
+from ncarl.estimators.base import progress_callbacks
 from ncarl.estimators.ncarl import KernelEstimator, TrainingData
-from ncarl.estimators.persistence import kernel_model_from_state, kernel_model_state
 from ncarl.estimators.validation import (
-    DTYPES,
-    check_callback,
-    check_checkpoint,
     check_graph_size,
     check_positions,
+    check_run_options,
     make_settings,
     open_checkpoint,
 )
-from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.ncarl import Settings
-from ncarl.validation import check_choice, check_flag, check_integer
+from ncarl.validation import check_integer
 from ncarl.wide.kernel import validate_graph
 from ncarl.wide.rows import WideKernel
-from ncarl.wide.solver import (
-    WideKernelProblem,
-    pick_wide_engine,
-    wide_kernel_from_state,
-    wide_kernel_state,
-)
-
-#: Placeholder with which `kernel_model_state` saves all of a model but its kernel.
-EMPTY_KERNEL = Kernel(np.zeros((0, 0)), None, 0.0)
+from ncarl.wide.solver import WideKernelProblem, pick_wide_engine
 
 
+@dataclass(eq=False, repr=False)
 class WideNCARL(KernelEstimator):
     r"""`NCARL` for more columns than an n x n kernel allows: 50,000 and more.
 
@@ -52,14 +39,7 @@ class WideNCARL(KernelEstimator):
 
     Parameters
     ----------
-    alpha : float, default=100.0
-        Weight of the graph; 0 leaves the rank surrogate alone.
-    n_neighbors : int, default=10
-        Number of neighbors of a column in the graph, including itself; at most one
-        less than the number of columns.
-    gamma : float or None, default=None
-        None for the exact model, which keeps observed values. A positive number for
-        the noisy model, which smooths them; larger is smoother.
+    %(graph_weights)s
     graph : {"adaptive", "fixed", None} or sparse array (n, n), default="adaptive"
         Similarity of the columns: learned in every step, learned once from the
         zero-filled input, none, or given (nonnegative).
@@ -71,9 +51,7 @@ class WideNCARL(KernelEstimator):
         as columns the model is that of `NCARL`. None is 32 more than the data can
         determine, and at least 128; a smaller number than the data can determine is
         raised to that.
-    center : {None, "mean", "columns", "two-way"}, default=None
-        What to subtract before and add back after: nothing, the mean of all observed
-        entries, column means, or row and column effects.
+    %(center)s
     max_iter : int, default=50
         Maximum number of steps.
     tol : float, default=1e-4
@@ -81,17 +59,8 @@ class WideNCARL(KernelEstimator):
         steps. The change is that of its leading part and its diagonal.
     engine : {"auto", "threads"} or Threads, default="auto"
         Both names mean threads on this machine; `Threads` has options.
-    dtype : {"float64", "float32"}, default="float64"
-        Precision of the computation; results have the float type of the input.
-    progress : bool, default=False
-        Show a progress bar.
-    callback : callable, optional
-        Called with a `StepInfo` after each step; returning True ends the fit.
-    checkpoint : path or Checkpoint, optional
-        File that keeps the state after each step. If it exists, the fit resumes from
-        it, with the same result as if it had never stopped.
-    scale : {None, "columns"}, default=None
-        "columns" divides every column by its standard deviation first.
+    %(dtype_and_observers)s
+    %(scale)s
 
     Attributes
     ----------
@@ -105,8 +74,7 @@ class WideNCARL(KernelEstimator):
         The graph that made the kernel; rows sum to one.
     history_, n_iter_, converged_, n_neighbors_, engine_
         As in `NCARL`; seconds are those of graph, kernel, rows and Gram matrix.
-    unidentified_rows_, unidentified_columns_ : arrays of int
-        Rows and columns without observed entries; they get the center.
+    %(unidentified)s
 
     Notes
     -----
@@ -117,61 +85,34 @@ class WideNCARL(KernelEstimator):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from ncarl.estimators.wide import WideNCARL
-    >>> rng = np.random.default_rng(0)
-    >>> truth = rng.random((60, 3)) @ rng.random((3, 40))
-    >>> X = np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
-    >>> filled = WideNCARL(alpha=0).fit_transform(X)
-    >>> bool(np.abs(filled - truth).max() < 0.1)
+    >>> from ncarl import WideNCARL
+    >>> from ncarl.datasets import make_low_rank
+    >>> data = make_low_rank(60, 40, rank=3, missing=0.5)
+    >>> filled = WideNCARL(alpha=0).fit_transform(data.X)
+    >>> bool(abs(filled - data.truth).max() < 0.1)
     True
     """
 
-    _saved_scalars = (*KernelEstimator._saved_scalars, "rank_")
-
-    def __init__(
-        self,
-        alpha: float = 100.0,
-        n_neighbors: int = 10,
-        gamma: float | None = None,
-        graph: Any = "adaptive",
-        delta: float = 1e-6,
-        rank: int | None = None,
-        center: str | None = None,
-        max_iter: int = 50,
-        tol: float = 1e-4,
-        engine: str | Engine = "auto",
-        dtype: str = "float64",
-        progress: bool = False,
-        callback: Callable[[StepInfo], object] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        scale: str | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.n_neighbors = n_neighbors
-        self.gamma = gamma
-        self.graph = graph
-        self.delta = delta
-        self.rank = rank
-        self.center = center
-        self.max_iter = max_iter
-        self.tol = tol
-        self.engine = engine
-        self.dtype = dtype
-        self.progress = progress
-        self.callback = callback
-        self.checkpoint = checkpoint
-        self.scale = scale
+    alpha: float = 100.0
+    n_neighbors: int = 10
+    gamma: float | None = None
+    graph: Any = "adaptive"
+    delta: float = 1e-6
+    rank: int | None = None
+    center: str | None = None
+    max_iter: int = 50
+    tol: float = 1e-4
+    engine: str | Engine = "auto"
+    dtype: str = "float64"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    scale: str | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the kernel of ``X``.
 
-        Parameters
-        ----------
-        X : array, masked array, frame or sparse matrix of shape (m, n)
-            Matrix with missing entries: NaN, masked, null, or not stored.
-        y : ignored
-            For scikit-learn's interface.
+        %(fit)s
         """
         settings, rank = self._settings()
         engine = self._resolve_engine()
@@ -179,8 +120,7 @@ class WideNCARL(KernelEstimator):
         training = TrainingData(observed, InMemoryDataset(observed))
         self.transposed_ = False
         given = settings.graph is not None and not isinstance(settings.graph, str)
-        if given:
-            check_graph_size(settings.graph, observed.shape[1])
+        check_graph_size(settings.graph, observed.shape[1])
         problem = WideKernelProblem(
             training.dataset,
             self.center or "none",
@@ -253,57 +193,18 @@ class WideNCARL(KernelEstimator):
         return pick_wide_engine(self.engine)
 
     def _kernel_size(self) -> int:
-        """Number of columns of the kernel."""
         return len(self._fitted_kernel().F)
 
     def _settings(self) -> tuple[Settings, int | None]:
         """Check the parameters; the settings and the rank."""
-        check_choice("center", self.center, CENTERS)
-        check_choice("dtype", self.dtype, DTYPES)
-        check_choice("scale", self.scale, (None, "columns"))
-        check_flag("progress", self.progress)
-        check_callback(self.callback)
-        check_checkpoint(self.checkpoint)
+        check_run_options(self)
         rank = self.rank
         if rank is not None:
             rank = check_integer("rank", rank, low=1, hint="; None chooses one")
         named = self.graph is None or isinstance(self.graph, str)
         settings = make_settings(
-            alpha=self.alpha,
-            n_neighbors=self.n_neighbors,
-            gamma=self.gamma,
-            graph=self.graph if named else None,
-            weights="floor",
-            delta=self.delta,
-            max_iter=self.max_iter,
-            tol=self.tol,
+            self, weights="floor", graph=self.graph if named else None
         )
         if not named:
             settings = replace(settings, graph=validate_graph(self.graph))
         return settings, rank
-
-    def _model_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Header and arrays of the model for a saved file."""
-        return wide_model_state(self.model_)
-
-    def _set_model_state(
-        self, header: dict[str, Any], arrays: dict[str, Array]
-    ) -> None:
-        """Restore the model from a saved file."""
-        self.model_ = wide_model_from_state(header, arrays)
-
-
-def wide_model_state(model: KernelModel) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Split a model into a JSON header and arrays."""
-    header, arrays = kernel_model_state(replace(model, kernel=EMPTY_KERNEL))
-    del arrays["K"]
-    kernel_header, factors = wide_kernel_state(cast(Any, model.kernel))
-    return {**header, **kernel_header}, {**arrays, **factors}
-
-
-def wide_model_from_state(
-    header: dict[str, Any], arrays: dict[str, Array]
-) -> KernelModel:
-    """Rebuild the model from the output of `wide_model_state`."""
-    model = kernel_model_from_state(header, {**arrays, "K": EMPTY_KERNEL.K})
-    return replace(model, kernel=cast(Any, wide_kernel_from_state(header, arrays)))

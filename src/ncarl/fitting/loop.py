@@ -16,13 +16,13 @@ S = TypeVar("S")
 class Iterate(Generic[S]):
     """What a solver yields after each step."""
 
-    step: int  # steps made so far, from 1
     state: S  # from which the solver continues
     objective: float  # which is minimized
     change: float  # relative change of the state, compared with the tolerance
     notes: dict[str, float] = field(default_factory=dict)  # further history columns
-    seconds: dict[str, float] = field(default_factory=dict)  # of the step, by part
     may_stop: bool = True  # whether a small change means convergence
+    step: int = 0  # steps made so far, from 1
+    seconds: dict[str, float] = field(default_factory=dict)  # of the step, by part
     jitter: float = 0.0  # largest relative jitter of the step
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -108,39 +107,6 @@ class MatrixModel:
         B = self.factors[1]
         A = row_factors(inner.with_values(values), B, self.ridge)
         return replace(self, factors=(A, B), effects=effects)
-
-    def to_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The model as what JSON can hold, and arrays."""
-        header = {
-            "unit": self.unit,
-            "mean": self.centering.mean,
-            "row_ridge": self.centering.row_ridge,
-            "ridge": self.ridge,
-        }
-        arrays = {
-            "columns": self.centering.column_effects,
-            "spreads": self.centering.column_scales,
-            "effects": self.effects,
-        }
-        if self.X is not None:
-            arrays["X"] = self.X
-        if self.factors is not None:
-            arrays["A"], arrays["B"] = self.factors
-        return header, arrays
-
-    @classmethod
-    def from_state(
-        cls, header: dict[str, Any], arrays: dict[str, Array]
-    ) -> MatrixModel:
-        """The model that `to_state` described."""
-        centering = Centering(
-            header["mean"], arrays["columns"], header["row_ridge"], arrays["spreads"]
-        )
-        factors = (arrays["A"], arrays["B"]) if "A" in arrays else None
-        return cls(
-            arrays.get("X"), factors, header["unit"], centering, arrays["effects"],
-            header["ridge"],
-        )  # fmt: skip
 
 
 def row_factors(observed: Observations, B: Array, ridge: float) -> Array:

@@ -147,8 +147,8 @@ def kernel_iterates(
             if math.isfinite(change):
                 break
         iterate = Iterate(
-            step,
             KernelState(new, kernel, S),
+            step=step,
             # With s = 1 the loss and the penalty of a row add up to v.y.
             objective=float(fit),
             change=float(change),

@@ -7,9 +7,8 @@ and matrix completion of each channel by `NCARL`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,9 @@ from ncarl.core.types import Array
 from ncarl.estimators.ncarl import NCARL
 from ncarl.images.patches import ImagePlanes, count_stages, fill_planes
 from ncarl.progress import progress_bar
+from ncarl.validation import check_choice
 
 METHODS = ("patches", "matrix")
-#: Largest integer below which every integer is a float64.
-MAX_EXACT_INTEGER = 2**53
 #: Pillow modes whose numbers are palette indices or inks.
 UNSUPPORTED_PIL_MODES = ("P", "PA", "CMYK")
 #: Standard deviation, relative to the peak, below which an image counts as constant.
@@ -43,28 +41,6 @@ WINDOW_SPLITS, WINDOW_SIDE, SEAM_WIDTH = 3, 64, 8
 MIN_HELD_OUT_PIXELS = 20
 
 
-@overload
-def inpaint(
-    image: Any,
-    mask: Any = ...,
-    method: str = ...,
-    *,
-    alpha: bool | None = ...,
-    return_std: Literal[False] = ...,
-    random_state: int | None = ...,
-    progress: bool = ...,
-) -> Array: ...
-@overload
-def inpaint(
-    image: Any,
-    mask: Any = ...,
-    method: str = ...,
-    *,
-    alpha: bool | None = ...,
-    return_std: Literal[True],
-    random_state: int | None = ...,
-    progress: bool = ...,
-) -> tuple[Array, Array]: ...
 def inpaint(
     image: Any,
     mask: Any = None,
@@ -74,7 +50,7 @@ def inpaint(
     return_std: bool = False,
     random_state: int | None = 0,
     progress: bool = False,
-) -> Array | tuple[Array, Array]:
+) -> Any:
     """Fill the missing pixels of an image; observed pixels are kept bit for bit.
 
     Parameters
@@ -82,21 +58,19 @@ def inpaint(
     image : array of shape (height, width) or (height, width, channels)
         Gray or color, of integers (8 or 16 bits, ...) or floats; any size.
     mask : array of bool, optional
-        True where a pixel is missing: one for all channels, (height, width), or in
-        the shape of the image. Integers count as missing unless they are 0. NaN in an
-        image of floats and masked entries of a masked array are missing too; without
-        a mask, only these are.
+        True (or an integer other than 0) where a pixel is missing: for all channels,
+        (height, width), or in the shape of the image. NaN and masked entries of a
+        masked array are missing too.
     method : {"patches", "matrix"}, default="patches"
-        "patches" learns a Gaussian mixture of the small patches of this image and
-        fills missing pixels from the patches around them. "matrix" completes each
-        channel as one matrix, as in the paper; it is far less accurate on photographs.
+        "patches" learns a Gaussian mixture of the patches of this image. "matrix"
+        completes each channel as one matrix, as in the paper; it is far less accurate
+        on photographs.
     alpha : bool, optional
-        Whether the last channel is transparency: it is left as it is where ``mask``
-        has no channels, and is filled on its own otherwise. By default True for images
-        with two or four channels.
+        Whether the last channel is transparency: not filled if ``mask`` has no
+        channels, else on its own. By default True for two or four channels.
     return_std : bool, default=False
-        Whether to return standard deviations too (``method="patches"``). They are
-        calibrated on observed pixels that are held out, which takes longer.
+        Also return standard deviations, calibrated on held-out observed pixels
+        (``method="patches"``).
     random_state : int or None, default=0
         Seed of the sample of patches to learn from; None for a random seed.
     progress : bool, default=False
@@ -104,12 +78,10 @@ def inpaint(
 
     Returns
     -------
-    filled : array
-        In the shape and dtype of ``image``. Filled pixels lie within the range of the
-        observed pixels of their channel.
+    filled : array, in the shape and dtype of ``image``
+        Filled pixels lie within the range of the observed pixels of their channel.
     std : array of float, same shape
-        Standard deviations of filled pixels, 0 at observed ones; only with
-        ``return_std``.
+        0 at observed pixels; only with ``return_std``.
 
     Examples
     --------
@@ -121,34 +93,41 @@ def inpaint(
     >>> filled.dtype, int(np.abs(filled.astype(int) - truth).max()) <= 2
     (dtype('uint8'), True)
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be 'patches' or 'matrix', got {method!r}")
+    check_choice("method", method, METHODS)
     if return_std and method == "matrix":
         raise ValueError("return_std needs method='patches', got method='matrix'")
     pixels, missing_mask = read_image(image, mask)
-    shape = pixels.shape
     planes, missing = _channels_first(pixels), _channels_first(missing_mask).copy()
-    has_alpha = _has_alpha(len(planes), alpha)
+    channels = len(planes)
+    if alpha and channels < 2:
+        raise ValueError(f"alpha=True needs at least two channels, got {channels}")
+    has_alpha = channels in (2, 4) if alpha is None else bool(alpha)
     if has_alpha and (mask is None or np.ndim(mask) == 2 or np.shape(mask)[2] == 1):
         # A mask without channels applies to colors only, not to transparency.
-        missing[-1] = _channels_first(missing_in_image(image))[-1]
+        missing[-1] = _channels_first(_missing_in_image(image))[-1]
     groups = _channel_groups(missing, has_alpha)
     jobs = [(g, MaskedImage(planes[g], missing[g])) for g in groups if missing[g].any()]
     for group, picture in jobs:
-        _check_observed(picture, group, shape)
+        _check_observed(picture, group.start)
     filled, std = planes.copy(), np.zeros(planes.shape if return_std else (0,))
     rng = np.random.default_rng(random_state)
-    fill = _fill_by_patches if method == "patches" else _fill_as_matrix
     for group, picture in jobs:
-        values, deviation = fill(picture, rng, return_std, progress)
-        filled[group] = insert_missing_values(
-            picture.pixels, picture.missing_mask, values
-        )
-        if deviation is not None:
+        if method == "patches":
+            values, deviation = _fill_by_patches(picture, rng, return_std, progress)
+        else:
+            values, deviation = _fill_as_matrix(picture, progress), None
+        filled[group] = insert_missing_values(picture, values)
+        if deviation is not None and return_std:
             std[group] = np.where(picture.missing_mask, deviation, 0.0)
+
+    def channels_last(array: Array) -> Array:
+        if pixels.ndim == 2:
+            return array[0]
+        return np.ascontiguousarray(np.moveaxis(array, 0, 2))
+
     if return_std:
-        return _channels_last(filled, shape), _channels_last(std, shape)
-    return _channels_last(filled, shape)
+        return channels_last(filled), channels_last(std)
+    return channels_last(filled)
 
 
 def _channels_first(array: Array) -> Array:
@@ -156,87 +135,79 @@ def _channels_first(array: Array) -> Array:
     return array[None] if array.ndim == 2 else np.moveaxis(array, 2, 0)
 
 
-def _channels_last(planes: Array, shape: tuple[int, ...]) -> Array:
-    """Inverse of `_channels_first` for an image of this shape."""
-    return (
-        planes[0]
-        if len(shape) == 2
-        else np.ascontiguousarray(np.moveaxis(planes, 0, 2))
-    )
-
-
-def _has_alpha(channels: int, alpha: bool | None) -> bool:
-    """Whether the last channel is transparency; by default with 2 or 4 channels."""
-    if alpha and channels < 2:
-        raise ValueError(f"alpha=True needs at least two channels, got {channels}")
-    return channels in (2, 4) if alpha is None else bool(alpha)
-
-
 def _channel_groups(missing: Array, has_alpha: bool) -> list[slice]:
     """Slices of the channels that are filled together."""
     channels = len(missing)
     colors = channels - has_alpha
-    first = missing[:colors]
-    apart = colors > MAX_JOINT_CHANNELS and not bool((first == first[:1]).all())
     groups = [slice(0, colors)]
-    if apart:
+    if colors > MAX_JOINT_CHANNELS and (missing[:colors] != missing[0]).any():
         groups = [slice(k, k + 1) for k in range(colors)]
     return [*groups, slice(colors, channels)] if has_alpha else groups
 
 
-def _check_observed(picture: MaskedImage, group: slice, shape: tuple[int, ...]) -> None:
+def _check_observed(picture: MaskedImage, first_channel: int) -> None:
     """Raise if a channel has no observed pixel."""
     empty = picture.missing_mask.all(axis=(1, 2))
-    if not empty.any():
-        return
-    if empty.all() and group.start == 0:
+    if empty.all() and first_channel == 0:
+        height, width = picture.missing_mask.shape[1:]
         raise ValueError(
-            f"image must have a known pixel, got {shape[0]} x {shape[1]} of which all "
+            f"image must have an observed pixel, got {height} x {width} of which all "
             "are missing; True in mask means missing"
         )
-    channel = group.start + int(np.flatnonzero(empty)[0])
-    raise ValueError(
-        f"image must have a known pixel in each channel, got none in channel "
-        f"{channel}; leave this channel out"
-    )
+    if empty.any():
+        raise ValueError(
+            "image must have an observed pixel in each channel, got none in channel "
+            f"{first_channel + int(np.argmax(empty))}; leave this channel out"
+        )
 
 
 def _fill_by_patches(
     picture: MaskedImage, rng: np.random.Generator, return_std: bool, progress: bool
 ) -> tuple[list[Array], Array | None]:
     """Values of missing pixels, and standard deviations if asked for, by patches."""
-    inpainter = make_patch_inpainter(picture)
-    transform = inpainter.channel_transform
-    with progress_bar(progress, inpainter.n_stages + return_std, "inpaint") as advance:
-        planes, variance = inpainter.fill(rng, advance)
-        values = transform.inverse_transform(planes, picture.missing_mask)
+    transform, shape = fit_channel_transform(picture), picture.pixels.shape
+    if transform.scale == 0.0:
+        flat = np.zeros(shape)
+        return transform.inverse_transform(flat, picture.missing_mask), flat
+    planes = _make_planes(transform, picture)
+    n_stages = count_stages(planes.observed) + return_std
+    with progress_bar(progress, n_stages, "inpaint") as advance:
+        filled, variance = fill_planes(planes, rng, advance)
+        values = transform.inverse_transform(
+            filled.reshape(shape), picture.missing_mask
+        )
         if not return_std:
             return values, None
-        factor = calibrate_variance(inpainter, rng)
+        factor = calibrate_variance(picture, transform, rng)
         advance("error bars")
+    variance = np.broadcast_to(variance, shape)
     return values, transform.inverse_transform_std(variance * factor[:, None, None])
 
 
-def _fill_as_matrix(
-    picture: MaskedImage, rng: np.random.Generator, return_std: bool, progress: bool
-) -> tuple[list[Array], Array | None]:
+def _fill_as_matrix(picture: MaskedImage, progress: bool) -> list[Array]:
     """Values of missing pixels by `NCARL`, channel by channel."""
+    values = []
     with progress_bar(progress, len(picture.pixels), "inpaint") as advance:
-        filled = complete_channels(picture.pixels, ~picture.missing_mask, advance)
-    return [f[m] for f, m in zip(filled, picture.missing_mask, strict=True)], None
+        for channel, missing in zip(picture.pixels, picture.missing_mask, strict=True):
+            X = np.where(missing, np.nan, channel.astype(np.float64))
+            model = NCARL(
+                alpha=ALPHA,
+                n_neighbors=N_NEIGHBORS,
+                max_iter=MAX_ITER,
+                engine="threads",
+            )
+            with warnings.catch_warnings():
+                # Rows without an observed pixel get the mean; 20 steps need not
+                # converge.
+                warnings.simplefilter("ignore")
+                filled = model.fit(X).transform(X) if missing.any() else X
+            values.append(filled[missing])
+            advance(f"channel {len(values)}")
+    return values
 
 
 def read_image(image: Any, mask: Any) -> tuple[Array, Array]:
-    """An image as an array, and the mask of its missing pixels in the same shape.
-
-    Parameters
-    ----------
-    image : array of shape (height, width) or (height, width, channels)
-        Integers or floats.
-    mask : array or None
-        True where a pixel is missing, with or without channels; NaN and masked entries
-        of a masked array are missing too.
-    """
+    """An image as an array, and the mask of its missing pixels in the same shape."""
     if getattr(image, "mode", None) in UNSUPPORTED_PIL_MODES:
         raise ValueError(
             f"image is a Pillow image of mode {image.mode!r}, whose numbers are not "
@@ -250,30 +221,30 @@ def read_image(image: Any, mask: Any) -> tuple[Array, Array]:
         )
     if pixels.dtype.kind not in "uif":
         raise ValueError(
-            f"image must hold whole numbers or floats, got dtype {pixels.dtype}"
+            f"image must hold integers or floats, got dtype {pixels.dtype}"
         )
     if mask is None and pixels.dtype.kind != "f" and not np.ma.isMaskedArray(image):
         raise ValueError(
-            "mask must be given: an image of whole numbers has no NaN that could "
-            "stand for a missing pixel"
+            "mask must be given: an image of integers has no NaN that could stand for "
+            "a missing pixel"
         )
-    missing_mask = _broadcast_mask(pixels.shape, mask) | missing_in_image(image)
+    missing_mask = _broadcast_mask(pixels.shape, mask) | _missing_in_image(image)
     observed = pixels[~missing_mask]
     if pixels.dtype.kind == "f" and not np.isfinite(observed).all():
         raise ValueError(
-            "image must be finite where it is known, got infinite pixels; mark them "
-            "in mask"
+            "image must be finite where it is observed, got infinite pixels; mark "
+            "them in mask"
         )
     ends = (int(observed.min()), int(observed.max())) if observed.size else (0, 0)
-    if pixels.dtype.kind != "f" and max(map(abs, ends)) > MAX_EXACT_INTEGER:
+    if pixels.dtype.kind != "f" and max(map(abs, ends)) > 2**53:
         raise ValueError(
-            "image must hold whole numbers of at most 2**53, got larger ones; divide "
-            "them, or give floats"
+            "image must hold integers of at most 2**53, got larger ones; divide them, "
+            "or give floats"
         )
     return pixels, missing_mask
 
 
-def missing_in_image(image: Any) -> Array:
+def _missing_in_image(image: Any) -> Array:
     """Mask of the pixels that are NaN, or masked in a masked array."""
     pixels = np.asarray(image)
     none = np.broadcast_to(np.False_, pixels.shape)
@@ -288,7 +259,7 @@ def _broadcast_mask(shape: tuple[int, ...], mask: Any) -> Array:
     marks = np.asarray(mask)
     if marks.dtype.kind not in "bui":
         raise ValueError(
-            "mask must be boolean, or whole numbers that are not 0 where a pixel is "
+            "mask must be boolean, or integers that are not 0 where a pixel is "
             f"missing, got dtype {marks.dtype}"
         )
     if marks.shape not in {shape[:2], (*shape[:2], 1), shape}:
@@ -303,22 +274,16 @@ def _broadcast_mask(shape: tuple[int, ...], mask: Any) -> Array:
     return np.broadcast_to(marks != 0, shape)
 
 
-def insert_missing_values(
-    pixels: Array, missing_mask: Array, values: list[Array]
-) -> Array:
-    """A copy of ``pixels`` with missing ones replaced, clipped to the observed range.
+def insert_missing_values(picture: MaskedImage, values: list[Array]) -> Array:
+    """A copy of the pixels with missing ones replaced, clipped to the observed range.
 
-    Parameters
-    ----------
-    pixels : array of shape (channels, height, width)
-        The image.
-    missing_mask : array of bool of the same shape
-        Pixels to replace.
-    values : list of arrays of float
-        Values of the missing pixels of each channel; rounded for an image of integers.
+    ``values`` are those of the missing pixels of each channel; they are rounded for an
+    image of integers.
     """
-    result = pixels.copy()
-    for channel, missing, guess in zip(result, missing_mask, values, strict=True):
+    result = picture.pixels.copy()
+    for channel, missing, guess in zip(
+        result, picture.missing_mask, values, strict=True
+    ):
         if len(guess) == 0:
             continue
         observed = channel[~missing]
@@ -341,33 +306,15 @@ class MaskedImage:
         """Whether all channels have the same mask."""
         return bool((self.missing_mask == self.missing_mask[:1]).all())
 
-    def crop(self, rows: slice, columns: slice) -> MaskedImage:
-        """A rectangle of the image."""
-        return MaskedImage(
-            self.pixels[:, rows, columns], self.missing_mask[:, rows, columns]
-        )
-
 
 @dataclass(frozen=True)
 class ChannelTransform:
-    """Centering, rotation and scaling of the channels of an image.
+    """Centering, rotation and scaling of the channels of an image."""
 
-    Attributes
-    ----------
-    peak : float
-        The largest observed absolute value, or 1.
-    mean : array of shape (channels,)
-        Means of the observed pixels, divided by the peak.
-    rotation : array of shape (channels, channels)
-        Columns are the directions of the transformed channels.
-    scale : float
-        Standard deviation of the first transformed channel; 0 for a constant image.
-    """
-
-    peak: float
-    mean: Array
-    rotation: Array
-    scale: float
+    peak: float  # the largest observed absolute value, or 1
+    mean: Array  # (channels,), means of the observed pixels, divided by the peak
+    rotation: Array  # (channels, channels), columns are the transformed channels
+    scale: float  # of the first transformed channel; 0 for a constant image
 
     def transform(self, picture: MaskedImage) -> Array:
         """Transformed pixels, 0 at missing ones; float32, (channels, height, width)."""
@@ -402,17 +349,11 @@ class ChannelTransform:
         return np.sqrt(np.maximum(summed, 0.0)) * self.scale * self.peak
 
 
-def fit_channel_transform(
-    picture: MaskedImage, *, decorrelate: bool
-) -> ChannelTransform:
+def fit_channel_transform(picture: MaskedImage) -> ChannelTransform:
     """Channel transform that gives the first channel mean 0 and variance 1.
 
-    Parameters
-    ----------
-    picture : MaskedImage
-        At least one pixel of every channel is observed.
-    decorrelate : bool
-        Whether to rotate the channels to their principal components.
+    Channels with one mask are rotated to their principal components. At least one pixel
+    of every channel is observed.
     """
     channels = len(picture.pixels)
     observed = [
@@ -427,7 +368,7 @@ def fit_channel_transform(
     mean = np.array([np.mean(values) for values in sample])
     variances = np.array([np.var(values) for values in sample])
     rotation, variance = np.eye(channels), float(variances.mean())
-    if decorrelate and channels > 1:
+    if picture.shares_mask and channels > 1:
         colors = np.stack(sample) - mean[:, None]
         values, vectors = np.linalg.eigh(colors @ colors.T / colors.shape[1])
         # Fix the sign of each eigenvector, so that results do not depend on LAPACK.
@@ -440,46 +381,9 @@ def fit_channel_transform(
     )
 
 
-@dataclass(frozen=True)
-class PatchInpainter:
-    """An image with its channel transform and transformed planes."""
-
-    picture: MaskedImage  # every channel has an observed pixel
-    channel_transform: ChannelTransform
-    planes: ImagePlanes  # pixels of the picture, transformed
-
-    @property
-    def n_stages(self) -> int:
-        """Number of stages that `fill` reports."""
-        return count_stages(self.planes.observed)
-
-    def fill(
-        self, rng: np.random.Generator, advance: Callable[[str], None]
-    ) -> tuple[Array, Array]:
-        """Completed planes and variances of filled pixels, in transformed units."""
-        shape = self.picture.pixels.shape
-        if self.channel_transform.scale == 0.0:
-            flat = np.zeros(shape)
-            return flat, flat
-        values, variance = fill_planes(self.planes, rng, advance)
-        return values.reshape(shape), np.broadcast_to(variance, shape)
-
-
-def make_patch_inpainter(picture: MaskedImage) -> PatchInpainter:
-    """Fit the channel transform of an image and transform its planes."""
-    transform = fit_channel_transform(picture, decorrelate=picture.shares_mask)
-    return PatchInpainter(picture, transform, make_planes(transform, picture))
-
-
-def make_planes(
-    channel_transform: ChannelTransform, picture: MaskedImage
-) -> ImagePlanes:
+def _make_planes(transform: ChannelTransform, picture: MaskedImage) -> ImagePlanes:
     """Planes of an image: channels with one mask as channels, others as layers."""
-    observed = ~picture.missing_mask
-    if channel_transform.scale == 0.0:
-        empty = np.zeros(picture.pixels.shape)
-        return ImagePlanes(empty[None], observed, np.eye(len(observed)))
-    values = channel_transform.transform(picture)
+    observed, values = ~picture.missing_mask, transform.transform(picture)
     if picture.shares_mask:
         return ImagePlanes(values[:, None], observed[:1], np.eye(1))
     return ImagePlanes(values[None], observed, _channel_covariance(values, observed))
@@ -502,35 +406,33 @@ def _channel_covariance(values: Array, observed: Array) -> Array:
     return 0.99 * (pixels @ pixels.T / pixels.shape[1]) + 0.01 * diagonal
 
 
-def calibrate_variance(inpainter: PatchInpainter, rng: np.random.Generator) -> Array:
+def calibrate_variance(
+    picture: MaskedImage, transform: ChannelTransform, rng: np.random.Generator
+) -> Array:
     """Factors by which to multiply the variances of the planes; (channels,).
 
     Some observed pixels of parts of the image are held out and filled from the rest;
     the factor is their mean squared error over their mean model variance.
     """
-    channels = len(inpainter.picture.pixels)
-    if inpainter.channel_transform.scale == 0.0:
-        return np.ones(channels)
-    part, inside = _calibration_windows(inpainter.picture)
+    part, inside = _calibration_windows(picture)
     # A separate stream: the mask may have been drawn from the same seed.
     rng = rng.spawn(1)[0]
-    hidden = (
+    held_out = (
         (rng.random(inside.shape) < HELD_OUT_FRACTION)
         & inside
         & ~part.missing_mask.any(axis=0)
     )
-    harder = MaskedImage(part.pixels, part.missing_mask | hidden)
-    if hidden.sum() < MIN_HELD_OUT_PIXELS or harder.missing_mask.all(axis=(1, 2)).any():
-        return np.ones(channels)
+    harder = MaskedImage(part.pixels, part.missing_mask | held_out)
+    too_few = held_out.sum() < MIN_HELD_OUT_PIXELS
+    if too_few or harder.missing_mask.all(axis=(1, 2)).any():
+        return np.ones(len(picture.pixels))
     values, variance = fill_planes(
-        make_planes(inpainter.channel_transform, harder), rng, lambda note: None
+        _make_planes(transform, harder), rng, lambda note: None
     )
     shape = part.pixels.shape
-    error = (
-        values.reshape(shape)[:, hidden]
-        - inpainter.channel_transform.transform(part)[:, hidden]
-    )
-    expected = np.broadcast_to(variance, shape)[:, hidden]
+    truth = transform.transform(part)[:, held_out]
+    error = values.reshape(shape)[:, held_out] - truth
+    expected = np.broadcast_to(variance, shape)[:, held_out]
     ratio: Array = np.mean(error**2, axis=1) / np.mean(expected, axis=1)
     return ratio
 
@@ -546,11 +448,11 @@ def _calibration_windows(picture: MaskedImage) -> tuple[MaskedImage, Array]:
     places = _bisect_centers(
         np.argwhere(picture.missing_mask.any(axis=0)), WINDOW_SPLITS
     )
-    cuts = [picture.crop(*_window_slices(at, (height, width))) for at in places]
-    inside = np.ones(cuts[0].missing_mask.shape[1:], dtype=bool)
+    cuts = [(slice(None), _window(y, height), _window(x, width)) for y, x in places]
+    pixels = np.concatenate([picture.pixels[cut] for cut in cuts], axis=2)
+    missing = np.concatenate([picture.missing_mask[cut] for cut in cuts], axis=2)
+    inside = np.ones((missing.shape[1], missing.shape[2] // len(cuts)), dtype=bool)
     inside[:, :SEAM_WIDTH] = inside[:, -SEAM_WIDTH:] = False
-    pixels = np.concatenate([cut.pixels for cut in cuts], axis=2)
-    missing = np.concatenate([cut.missing_mask for cut in cuts], axis=2)
     return MaskedImage(pixels, missing), np.tile(inside, len(cuts))
 
 
@@ -564,43 +466,7 @@ def _bisect_centers(places: Array, splits: int) -> list[Array]:
     return [center for half in halves for center in _bisect_centers(half, splits - 1)]
 
 
-def _window_slices(center: Array, shape: tuple[int, int]) -> tuple[slice, slice]:
-    """Rows and columns of a window around a place, inside the image."""
-    slices = []
-    for at, size in zip(center, shape, strict=True):
-        first = max(0, min(int(at) - WINDOW_SIDE // 2, size - WINDOW_SIDE))
-        slices.append(slice(first, min(size, first + WINDOW_SIDE)))
-    return slices[0], slices[1]
-
-
-def complete_channels(
-    values: Array, observed: Array, advance: Callable[[str], None]
-) -> Array:
-    """Complete every channel by `NCARL` on its own; (channels, height, width).
-
-    Parameters
-    ----------
-    values : array of shape (channels, height, width)
-        Values of the observed pixels; anything elsewhere.
-    observed : array of bool, shape (channels, height, width)
-        Mask of the observed pixels.
-    advance : callable
-        Called with a text after each channel.
-    """
-    result = values.astype(np.float64)
-    for k, (channel, mask) in enumerate(zip(result, observed, strict=True)):
-        if not mask.all():
-            channel[:] = _complete_channel(np.where(mask, channel, np.nan))
-        advance(f"channel {k + 1}")
-    return result
-
-
-def _complete_channel(X: Array) -> Array:
-    model = NCARL(
-        alpha=ALPHA, n_neighbors=N_NEIGHBORS, max_iter=MAX_ITER, engine="threads"
-    )
-    with warnings.catch_warnings():
-        # Rows without an observed pixel get the mean; 20 steps need not converge.
-        warnings.simplefilter("ignore")
-        filled: Array = model.fit(X).transform(X)
-    return filled
+def _window(center: int, size: int) -> slice:
+    """Side of a window around a place, inside an image of this size."""
+    first = max(0, min(int(center) - WINDOW_SIDE // 2, size - WINDOW_SIDE))
+    return slice(first, min(size, first + WINDOW_SIDE))

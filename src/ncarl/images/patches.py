@@ -70,21 +70,11 @@ MIN_COHERENCE = 0.5
 
 @dataclass(frozen=True)
 class ImagePlanes:
-    """An image as standardized planes: the first channel has about unit variance.
+    """An image as standardized planes: the first channel has about unit variance."""
 
-    Attributes
-    ----------
-    values : array of shape (channels, layers, height, width)
-        Values of the observed pixels; anything elsewhere.
-    observed : array of bool, shape (layers, height, width)
-        Mask of the observed pixels.
-    layer_covariance : array of shape (layers, layers)
-        Covariance of the layers.
-    """
-
-    values: Array
-    observed: Array
-    layer_covariance: Array
+    values: Array  # (channels, layers, height, width); anything at missing pixels
+    observed: Array  # (layers, height, width), mask of the observed pixels
+    layer_covariance: Array  # (layers, layers)
 
     def patch_field(self, rows: slice, columns: slice) -> PatchField:
         """A rectangle of the image as a `PatchField`."""
@@ -105,20 +95,11 @@ class PatchField:
 
     Channels that share one mask share every factorization. Channels with masks of
     their own are stacked as layers instead, and a patch spans all of them.
-
-    Attributes
-    ----------
-    values : array of shape (channels, layers * height * width)
-        Values of the observed pixels; any finite number elsewhere.
-    observed : array of bool, shape (layers * height * width,)
-        Mask of the pixels that are observed, in all channels.
-    size : tuple of int
-        Layers, height and width.
     """
 
-    values: Array
-    observed: Array
-    size: tuple[int, int, int]
+    values: Array  # (channels, pixels); any finite number at missing ones
+    observed: Array  # (pixels,), mask of the pixels that are observed in all channels
+    size: tuple[int, int, int]  # layers, height and width
 
     @property
     def patch_shape(self) -> tuple[int, int]:
@@ -140,8 +121,10 @@ class PatchField:
         """Flat indices of the first pixels of patches on a grid, far edges included."""
         _, height, width = self.size
         tall, wide = self.patch_shape
-        rows = _grid_points(height - tall, stride)
-        columns = _grid_points(width - wide, stride)
+        rows, columns = (
+            np.unique(np.append(np.arange(0, last + 1, stride), last))
+            for last in (height - tall, width - wide)
+        )
         return (rows[:, None] * width + columns).ravel()
 
     def observed_counts(self) -> Array:
@@ -164,43 +147,21 @@ class PatchField:
     def incomplete_places(self, stride: int) -> Array:
         """Places on the grid whose patch has a missing pixel."""
         places = self.places(stride)
-        missing: Array = places[
-            self.observed_counts().ravel()[places] < len(self.offsets)
-        ]
-        return missing
-
-
-def _grid_points(last: int, stride: int) -> Array:
-    """``0, stride, 2 * stride, ...`` and ``last``."""
-    return np.unique(np.append(np.arange(0, last + 1, stride), last))
+        counts = self.observed_counts().ravel()[places]
+        incomplete: Array = places[counts < len(self.offsets)]
+        return incomplete
 
 
 @dataclass(frozen=True)
 class PatchGaussianMixture:
-    """Mixture of zero-mean Gaussians of patches, ``x ~ N(0, scale K)``, plus noise.
+    """Mixture of zero-mean Gaussians of patches, ``x ~ N(0, scale K)``, plus noise."""
 
-    Attributes
-    ----------
-    K : array of shape (components, n, n)
-        Covariances of the pixels of a patch, in the first channel.
-    P : array of shape (components, n, n)
-        Inverses of ``K + noise I``.
-    log_det : array of shape (components,)
-        ``log|K + noise I|``.
-    scales : array of shape (components, channels)
-        Variances of the channels, relative to the first.
-    log_weights : array of shape (components,)
-        Logarithms of the mixture weights.
-    noise : float
-        Variance of the noise.
-    """
-
-    K: Array
-    P: Array
-    log_det: Array
-    scales: Array
-    log_weights: Array
-    noise: float
+    K: Array  # (components, n, n), covariances of the pixels in the first channel
+    P: Array  # (components, n, n), inverses of K + noise I
+    log_det: Array  # (components,), log|K + noise I|
+    scales: Array  # (components, channels), variances relative to the first channel
+    log_weights: Array  # (components,), logarithms of the mixture weights
+    noise: float  # variance of the noise
 
     @property
     def n_components(self) -> int:
@@ -230,56 +191,39 @@ class PixelSums:
     den: Array  # weights, and number of patches, shape (2, pixels)
 
 
-@dataclass(frozen=True)
-class ImageEstimate:
-    """A completed image, in the layout of `PatchField`."""
-
-    values: Array  # observed and filled pixels, shape (channels, pixels)
-    variance: Array  # model variance of filled pixels, 0 at observed; shape (pixels,)
-
-
 def fill_planes(
     planes: ImagePlanes, rng: np.random.Generator, advance: Callable[[str], None]
 ) -> tuple[Array, Array]:
-    """Completed planes, and the variances of filled pixels.
+    """Completed planes and variances of filled pixels, in the shapes of ``planes``.
 
-    Parameters
-    ----------
-    planes : ImagePlanes
-        The image.
-    rng : numpy.random.Generator
-        Draws the patches to learn from.
-    advance : callable
-        Called with a text after each stage; there are `count_stages` of them.
-
-    Returns
-    -------
-    values, variance : arrays
-        In the shapes of ``planes.values`` and ``planes.observed``.
+    ``rng`` draws the patches to learn from, and ``advance`` is called with a text after
+    each of the `count_stages` stages.
     """
     near = planes
     deep = _far_from_observed(planes.observed)
     values, variance = planes.values.copy(), np.zeros(planes.observed.shape, np.float32)
-    if deep.any():
-        coarse, coarse_variance = _fill_from_coarser(planes, rng, advance)
-        values[:, deep], variance[deep] = coarse[:, deep], coarse_variance[deep]
-        near = ImagePlanes(values, planes.observed | deep, planes.layer_covariance)
     _, height, width = planes.observed.shape
-    whole = slice(0, height), slice(0, width)
-    model = fit_mixture(planes.patch_field(*whole), planes.layer_covariance, rng)
+    if deep.any():
+        half_size = _downsample(planes.values, planes.observed)
+        small = ImagePlanes(*half_size, planes.layer_covariance)
+        coarse, coarse_variance = fill_planes(small, rng, advance)
+        values[:, deep] = _upsample(coarse, height, width)[:, deep]
+        variance[deep] = _upsample(coarse_variance, height, width)[deep]
+        near = ImagePlanes(values, planes.observed | deep, planes.layer_covariance)
+    whole = planes.patch_field(slice(0, height), slice(0, width))
+    model = fit_mixture(whole, planes.layer_covariance, rng)
     advance("learned")
     for inner, outer in _tiles(height, width):
         part = near.patch_field(*outer)
-        guess = _run_passes(part, model, advance)
-        shape = (-1, *part.size)
+        guess, guess_variance = _run_passes(part, model, advance)
         here = tuple(
             slice(i.start - o.start, i.stop - o.start)
             for i, o in zip(inner, outer, strict=True)
         )
         fresh = ~near.observed[:, *inner]
-        target = values[:, :, *inner]
-        target[:, fresh] = guess.values.reshape(shape)[:, :, *here][:, fresh]
-        tile_variance = guess.variance.reshape(part.size)[:, *here]
+        tile = guess.reshape(-1, *part.size)[:, :, *here]
+        values[:, :, *inner][:, fresh] = tile[:, fresh]
+        tile_variance = guess_variance.reshape(part.size)[:, *here]
         variance[:, *inner][fresh] = tile_variance[fresh]
     return values, variance
 
@@ -291,18 +235,6 @@ def count_stages(observed: Array) -> int:
     if not _far_from_observed(observed).any():
         return here
     return here + count_stages(_downsample(observed[None], observed)[1])
-
-
-def _run_passes(
-    field: PatchField, model: PatchGaussianMixture, advance: Callable[[str], None]
-) -> ImageEstimate:
-    """The first pass and all refinement passes over a tile."""
-    guess, labels = first_pass(field, model, STRIDE)
-    advance("pass 1")
-    for k in range(N_REFINEMENT_PASSES):
-        guess, labels = refinement_pass(field, model, STRIDE, guess, labels, SEARCH)
-        advance(f"pass {k + 2}")
-    return guess
 
 
 def _tiles(height: int, width: int) -> Iterator[tuple[tuple[slice, slice], ...]]:
@@ -328,20 +260,6 @@ def _far_from_observed(observed: Array) -> Array:
     return np.broadcast_to(away, observed.shape)
 
 
-def _fill_from_coarser(
-    planes: ImagePlanes, rng: np.random.Generator, advance: Callable[[str], None]
-) -> tuple[Array, Array]:
-    """Values and variances of all pixels from the image at half its size."""
-    _, height, width = planes.observed.shape
-    small = ImagePlanes(
-        *_downsample(planes.values, planes.observed), planes.layer_covariance
-    )
-    values, variance = fill_planes(small, rng, advance)
-    rows, columns = (_interpolation_weights(size) for size in (height, width))
-    large = _upsample(values, rows, columns)
-    return large, _upsample(variance, rows, columns)
-
-
 def _downsample(values: Array, observed: Array) -> tuple[Array, Array]:
     """Means of the observed pixels in blocks of 2 x 2, and the mask of those means."""
     height, width = observed.shape[-2:]
@@ -365,12 +283,10 @@ def _interpolation_weights(size: int) -> tuple[Array, Array, Array]:
     return first, np.minimum(first + 1, half - 1), at - first
 
 
-def _upsample(
-    array: Array, rows: tuple[Array, ...], columns: tuple[Array, ...]
-) -> Array:
-    """Bilinear interpolation of an image to twice its size."""
-    top, bottom, down = rows
-    left, right, across = columns
+def _upsample(array: Array, height: int, width: int) -> Array:
+    """Bilinear interpolation of an image to about twice its size."""
+    top, bottom, down = _interpolation_weights(height)
+    left, right, across = _interpolation_weights(width)
     tall = (
         array[..., top, :] * (1 - down)[:, None] + array[..., bottom, :] * down[:, None]
     )
@@ -378,41 +294,27 @@ def _upsample(
     return wide
 
 
-def first_pass(
-    field: PatchField, gaussians: PatchGaussianMixture, stride: int
-) -> tuple[ImageEstimate, list[Array]]:
-    """The image filled by the mixture, and the components of its patches by part."""
-    parts = _cut_parts(field, stride)
-    work = Threads().map(_fill_part, parts, field=field, gaussians=gaussians)
-    return _merge_parts(field, work)
-
-
-def refinement_pass(
-    field: PatchField,
-    gaussians: PatchGaussianMixture,
-    stride: int,
-    guess: ImageEstimate,
-    labels: list[Array],
-    search: PatchSearch,
-) -> tuple[ImageEstimate, list[Array]]:
-    """The image filled by a Gaussian of similar patches for each patch."""
-    parts = list(zip(_cut_parts(field, stride), labels, strict=True))
-    work = Threads().map(
-        _refine_part,
-        parts,
-        field=field,
-        gaussians=gaussians,
-        guess=guess,
-        search=search,
-    )
-    return _merge_parts(field, work)
-
-
-def _cut_parts(field: PatchField, stride: int) -> list[Array]:
-    """Places of patches with missing pixels, cut into parts for threads."""
-    places = field.incomplete_places(stride)
-    number = max(math.ceil(len(places) / PATCHES_PER_PART), MIN_PARTS)
-    return cut_strips(field, places, number)
+def _run_passes(
+    field: PatchField, model: PatchGaussianMixture, advance: Callable[[str], None]
+) -> tuple[Array, Array]:
+    """Values and variances of a tile after the first pass and all refinement passes."""
+    places = field.incomplete_places(STRIDE)
+    n_parts = max(math.ceil(len(places) / PATCHES_PER_PART), MIN_PARTS)
+    parts = cut_strips(field, places, n_parts)
+    work = Threads().map(_fill_part, parts, field=field, model=model)
+    values, variance, labels = _merge_parts(field, work)
+    advance("pass 1")
+    for k in range(N_REFINEMENT_PASSES):
+        work = Threads().map(
+            _refine_part,
+            list(zip(parts, labels, strict=True)),
+            field=field,
+            model=model,
+            estimate=values,
+        )
+        values, variance, labels = _merge_parts(field, work)
+        advance(f"pass {k + 2}")
+    return values, variance
 
 
 def cut_strips(field: PatchField, places: Array, n_strips: int) -> list[Array]:
@@ -426,11 +328,11 @@ def cut_strips(field: PatchField, places: Array, n_strips: int) -> list[Array]:
 
 
 def _fill_part(
-    places: Array, *, kind: str, field: PatchField, gaussians: PatchGaussianMixture
+    places: Array, *, kind: str, field: PatchField, model: PatchGaussianMixture
 ) -> tuple[PixelSums, Array]:
     """Sums of one part in the first pass, and the components of its patches."""
     sums = make_sums(field, places)
-    _, labels = kernel_module(kind).assign(field, places, gaussians, sums)
+    _, labels = kernel_module(kind).assign(field, places, model, sums)
     return sums, labels
 
 
@@ -439,17 +341,13 @@ def _refine_part(
     *,
     kind: str,
     field: PatchField,
-    gaussians: PatchGaussianMixture,
-    guess: ImageEstimate,
-    search: PatchSearch,
+    model: PatchGaussianMixture,
+    estimate: Array,
 ) -> tuple[PixelSums, Array]:
-    """Sums of one part in a later pass, and the components of its patches."""
+    """Sums of one part by Gaussians of similar patches, and its components."""
     places, labels = part
     sums = make_sums(field, places)
-    kernel_module(kind).refine(
-        field, places, labels, gaussians, guess.values, search.radius,
-        search.max_patches, search.prior_count, sums,
-    )  # fmt: skip
+    kernel_module(kind).refine(field, places, labels, model, estimate, SEARCH, sums)
     return sums, labels
 
 
@@ -462,15 +360,13 @@ def make_sums(field: PatchField, places: Array) -> PixelSums:
     )
 
 
-def empty_sums(channels: int) -> PixelSums:
-    """Sums over no pixels: the kernels then leave pixels out."""
-    return PixelSums(0, np.zeros((channels, 0)), np.zeros((2, 0)))
-
-
 def _merge_parts(
     field: PatchField, work: Iterable[tuple[PixelSums, Array]]
-) -> tuple[ImageEstimate, list[Array]]:
-    """Add up parts in order, so that the number of threads makes no difference."""
+) -> tuple[Array, Array, list[Array]]:
+    """Values, variances and components of patches by part.
+
+    Parts are added up in order, so that the number of threads makes no difference.
+    """
     channels, pixels = field.values.shape
     num, den = np.zeros((channels, pixels)), np.zeros((2, pixels))
     every = []
@@ -485,23 +381,13 @@ def _merge_parts(
     variance = np.zeros(pixels, dtype=values.dtype)
     # Errors of overlapping patches are nearly equal, so averaging does not reduce them.
     variance[missing] = den[1, missing] / den[0, missing]
-    return ImageEstimate(values, variance), every
+    return values, variance, every
 
 
 def fit_mixture(
     field: PatchField, layer_covariance: Array, rng: np.random.Generator
 ) -> PatchGaussianMixture:
-    """Learn a mixture of Gaussians from the patches of an image by hard EM.
-
-    Parameters
-    ----------
-    field : PatchField
-        The image; its first channel has about unit variance.
-    layer_covariance : array of shape (layers, layers)
-        Covariance of the layers.
-    rng : numpy.random.Generator
-        Draws the patches to learn from.
-    """
+    """Learn a mixture of Gaussians from the patches of an image by hard EM."""
     places = sample_places(field, rng)
     model = _initial_gaussian(field, layer_covariance)
     few = places[:N_FIRST_PATCHES]
@@ -518,8 +404,9 @@ def fit_mixture(
     )
     model = _em_step(field, places, labels, model, prior)
     for _ in range(N_EM_STEPS):
-        fit, labels = _assign_patches(field, places, model)
-        model = _update_scales(model, fit, labels, scales)
+        parts = _map_chunks("assign", field, model, places)
+        energies, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
+        model = _update_scales(model, energies, labels, scales)
         model = _em_step(field, places, labels, model, prior)
     return model
 
@@ -605,40 +492,31 @@ def _update_scales(
     return replace(model, scales=updated)
 
 
-def _assign_patches(
-    field: PatchField, places: Array, model: PatchGaussianMixture
-) -> tuple[Array, Array]:
-    """Energies and most likely components of patches."""
-
-    def work(some: Array, *, kind: str) -> tuple[Array, Array]:
-        found: tuple[Array, Array] = kernel_module(kind).assign(
-            field, places[some], model
-        )
-        return found
-
-    parts = list(Threads().map(work, _chunks(len(places))))
-    fit, labels = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-    return fit, labels
-
-
 def _moments(
     field: PatchField, places: Array, labels: Array, model: PatchGaussianMixture
 ) -> tuple[Array, Array]:
     """Sums of second moments by component, and the completed patches."""
-
-    def work(some: Array, *, kind: str) -> tuple[Array, Array]:
-        found: tuple[Array, Array] = kernel_module(kind).second_moments(
-            field, places[some], labels[some], model
-        )
-        return found
-
-    parts = list(Threads().map(work, _chunks(len(places))))
+    parts = _map_chunks("second_moments", field, model, places, labels)
     return sum(part[0] for part in parts), np.concatenate([part[1] for part in parts])
 
 
-def _chunks(count: int) -> list[Array]:
-    """Indices of patches in parts for threads; equal for any number of threads."""
-    return np.array_split(np.arange(count), min(8, max(1, count // 50)))
+def _map_chunks(
+    kernel: str, field: PatchField, model: PatchGaussianMixture, *columns: Array
+) -> list[tuple[Array, Array]]:
+    """Results of a kernel for chunks of patches, in threads.
+
+    ``columns`` are the places of the patches, and their labels if a kernel needs them.
+    """
+
+    def work(chunk: Array, *, kind: str) -> tuple[Array, Array]:
+        run = getattr(kernel_module(kind), kernel)
+        found: tuple[Array, Array] = run(field, *(c[chunk] for c in columns), model)
+        return found
+
+    # The chunks, and so the sums, do not depend on the number of threads.
+    count = len(columns[0])
+    chunks = np.array_split(np.arange(count), min(8, max(1, count // 50)))
+    return list(Threads().map(work, chunks))
 
 
 def make_mixture(
@@ -646,26 +524,19 @@ def make_mixture(
 ) -> PatchGaussianMixture:
     """A mixture of Gaussians with these covariances, made positive definite.
 
-    Parameters
-    ----------
-    K : array of shape (components, n, n)
-        Covariances; eigenvalues near 0 or below are raised.
-    scales : array of shape (components, channels)
-        Variances of the channels.
-    counts : array of shape (components,)
-        Number of patches that each one was learned from.
-    noise : float
-        Variance of the noise.
+    ``counts`` are the numbers of patches that the components were learned from.
     """
-    parts = [_regularize_covariance(k, noise) for k in K]
-    weights = (counts + 1.0) / (counts + 1.0).sum()
+    raised, inverses, log_det = zip(
+        *(_regularize_covariance(k, noise) for k in K), strict=True
+    )
+    log_weights = np.log((counts + 1.0) / (counts + 1.0).sum())
     return PatchGaussianMixture(
-        K=np.stack([part[0] for part in parts]),
-        P=np.stack([part[1] for part in parts]),
-        log_det=np.array([part[2] for part in parts]),
-        scales=np.ascontiguousarray(scales),
-        log_weights=np.log(weights),
-        noise=noise,
+        np.stack(raised),
+        np.stack(inverses),
+        np.array(log_det),
+        np.ascontiguousarray(scales),
+        log_weights,
+        noise,
     )
 
 

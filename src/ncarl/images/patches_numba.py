@@ -4,8 +4,8 @@ A patch is a row of the kernel model whose columns are its pixels. Its observed 
 differ from place to place, so every patch has its own factorization, of the block of
 the observed or of the missing pixels, whichever is smaller. All channels share it.
 
-Only the three kernels are cached on disk, not the helpers that take `PatchBuffers` or
-`JitteredSolver`: a cache index that names these classes cannot be read once they move.
+Only the three kernels are cached on disk, not the helpers that take `PatchBuffers`: a
+cache index that names this class cannot be read once it moves.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
@@ -26,8 +26,8 @@ from ncarl.images.patches import (
     MIN_VARIANCE_RATIO,
     PatchField,
     PatchGaussianMixture,
+    PatchSearch,
     PixelSums,
-    empty_sums,
 )
 
 
@@ -44,11 +44,12 @@ def assign(
     channels = len(field.values)
     energies = np.empty((len(places), gaussians.n_components, channels))
     labels = np.zeros(len(places), dtype=np.int64)
-    into = empty_sums(channels) if sums is None else sums
+    # With sums over no pixels the kernel leaves them out.
+    into = sums or PixelSums(0, np.zeros((channels, 0)), np.zeros((2, 0)))
     _assign(
         field.values, field.observed, places, field.offsets, gaussians.K, gaussians.P,
         gaussians.log_det, gaussians.noise, gaussians.scales, gaussians.log_weights,
-        *jittered_solver_args(), energies, labels, into.first, into.num, into.den,
+        _solver_args(), energies, labels, into.first, into.num, into.den,
     )  # fmt: skip
     return energies, labels
 
@@ -56,15 +57,10 @@ def assign(
 @nb.njit(nogil=True, cache=True)
 def _assign(
     values, observed, places, offsets, K, P, log_det, s, scales, log_weights,
-    jitters, letters, calls, energies, labels, first, num, den,
+    solver, energies, labels, first, num, den,
 ):  # fmt: skip
-    """Energies and the most likely component of every patch.
-
-    Missing pixels are added to ``num`` and ``den`` unless these are empty.
-    """
     channels, n = len(values), len(offsets)
     buffers = make_buffers(n, channels, channels)
-    solver = JitteredSolver(jitters, letters, calls)
     for p in range(len(places)):
         r, m = gather_patch(values, observed, places[p], offsets, buffers)
         best = -np.inf
@@ -100,28 +96,29 @@ def second_moments(
     _second_moments(
         field.values, field.observed, places, field.offsets, labels, gaussians.K,
         gaussians.P, gaussians.log_det, gaussians.noise, gaussians.scales,
-        *jittered_solver_args(), S, patches,
+        _solver_args(), S, patches,
     )  # fmt: skip
     return S, patches
 
 
 @nb.njit(nogil=True, cache=True)
 def _second_moments(
-    values, observed, places, offsets, labels, K, P, log_det, s, scales,
-    jitters, letters, calls, S, completed,
+    values, observed, places, offsets, labels, K, P, log_det, s, scales, solver, S,
+    completed,
 ):  # fmt: skip
-    """Add ``E[x x^T]`` of every patch to the sum of its component; complete it."""
     channels, n = len(values), len(offsets)
     buffers = make_buffers(n, channels, max(channels, n))
-    solver = JitteredSolver(jitters, letters, calls)
     for p in range(len(places)):
         g, z = labels[p], completed[p]
         r, m = gather_patch(values, observed, places[p], offsets, buffers)
         solve_patch(K[g], P[g], log_det[g], s, r, m, m < r, buffers, solver)
-        scatter_patch(r, m, buffers, z)
         if m > 0:
             _add_missing_covariance(P[g], m, buffers, solver, S[g])
         for c in range(channels):
+            for a in range(r):
+                z[c, buffers.o[a]] = buffers.V[c * r + a]
+            for a in range(m):
+                z[c, buffers.u[a]] = buffers.X[c * m + a]
             for a in range(n):
                 row, value = S[g, a], z[c, a] / (channels * scales[g, c])
                 for b in range(n):
@@ -137,7 +134,7 @@ def _add_missing_covariance(P, m, buffers, solver, S):
         buffers.right[a * m + a] = 1.0
     solve_with_jitter(
         P, u, 0.0, buffers.A, buffers.B, buffers.right, m,
-        solver.jitters, buffers.numbers, solver.letters, solver.calls,
+        solver[0], buffers.numbers, solver[1], solver[2],
     )  # fmt: skip
     for a in range(m):
         row = S[u[a]]
@@ -146,33 +143,28 @@ def _add_missing_covariance(P, m, buffers, solver, S):
 
 
 def refine(
-    field: PatchField,
-    places: Array,
-    labels: Array,
-    gaussians: PatchGaussianMixture,
-    estimate: Array,
-    radius: int,
-    max_patches: int,
-    prior_count: float,
-    sums: PixelSums,
-) -> None:
-    """Add predictions of missing pixels by similar patches to ``sums``."""
+    field: PatchField, places: Array, labels: Array, gaussians: PatchGaussianMixture,
+    estimate: Array, search: PatchSearch, sums: PixelSums,
+) -> None:  # fmt: skip
+    """Add predictions of missing pixels to ``sums``.
+
+    Each patch has the Gaussian of its most similar patches in ``estimate``.
+    """
     _refine(
         field.values, field.observed, estimate, places, field.offsets, field.size,
-        field.patch_shape, labels, gaussians.K, prior_count, gaussians.noise, radius,
-        max_patches, *jittered_solver_args(), sums.first, sums.num, sums.den,
+        field.patch_shape, labels, gaussians.K, search.prior_count, gaussians.noise,
+        search.radius, search.max_patches, _solver_args(), sums.first,
+        sums.num, sums.den,
     )  # fmt: skip
 
 
 @nb.njit(nogil=True, cache=True)
 def _refine(
     values, observed, estimate, places, offsets, size, side, labels, prior,
-    prior_count, s, radius, max_patches, jitters, letters, calls, first, num, den,
+    prior_count, s, radius, max_patches, solver, first, num, den,
 ):  # fmt: skip
-    """Add the missing pixels of patches, by Gaussians of their most similar patches."""
     channels, n = len(values), len(offsets)
     buffers = make_buffers(n, channels, channels)
-    solver = JitteredSolver(jitters, letters, calls)
     n_nearby = (2 * radius + 1) ** 2
     distances, neighbors = np.empty(n_nearby), np.empty(n_nearby, np.int64)
     Z, mean = np.empty((max_patches * channels, n)), np.empty((channels, n))
@@ -284,16 +276,8 @@ class PatchBuffers(NamedTuple):
     numbers: Any  # integers for LAPACK
 
 
-class JitteredSolver(NamedTuple):
-    """Constant arguments of `solve_with_jitter`."""
-
-    jitters: Any
-    letters: Any
-    calls: Any
-
-
-def jittered_solver_args() -> tuple[Any, Any, Any]:
-    """Fields of a `JitteredSolver`: jitters, flags and addresses of LAPACK routines."""
+def _solver_args() -> tuple[Any, Any, Any]:
+    """Jitters, flags and addresses of LAPACK routines for `solve_with_jitter`."""
     jitters = np.asarray(jitter_steps("float64"))
     return jitters, LAPACK_FLAGS, lapack_addresses("float64")
 
@@ -302,18 +286,10 @@ def jittered_solver_args() -> tuple[Any, Any, Any]:
 def make_buffers(n, channels, n_rhs):
     """Buffers for patches of ``n`` pixels and ``n_rhs`` right-hand sides."""
     return PatchBuffers(
-        np.empty(n, np.uint32),
-        np.empty(n, np.uint32),
-        np.empty(n * n),
-        np.empty(n_rhs * n),
-        np.empty(n_rhs * n),
-        np.empty(n),
-        np.empty(channels * n),
-        np.empty(channels * n),
-        np.empty(n),
-        np.empty(channels),
-        np.empty(4, np.int32),
-    )
+        np.empty(n, np.uint32), np.empty(n, np.uint32), np.empty(n * n),
+        np.empty(n_rhs * n), np.empty(n_rhs * n), np.empty(n), np.empty(channels * n),
+        np.empty(channels * n), np.empty(n), np.empty(channels), np.empty(4, np.int32),
+    )  # fmt: skip
 
 
 @nb.njit(nogil=True)
@@ -350,7 +326,7 @@ def solve_patch(K, P, log_det, s, r, m, missing_side, buffers, solver):
     o, u = buffers.o[:r], buffers.u[:m]
     solve_with_jitter(
         K, o, s, buffers.A, buffers.B, buffers.V, channels,
-        solver.jitters, buffers.numbers, solver.letters, solver.calls,
+        solver[0], buffers.numbers, solver[1], solver[2],
     )  # fmt: skip
     for c in range(channels):
         x = buffers.X[c * m : (c + 1) * m]
@@ -381,7 +357,7 @@ def _solve_missing(P, log_det, r, m, buffers, solver):
         return log_det
     solve_with_jitter(
         P, u, 0.0, buffers.A, buffers.B, buffers.right, channels,
-        solver.jitters, buffers.numbers, solver.letters, solver.calls,
+        solver[0], buffers.numbers, solver[1], solver[2],
     )  # fmt: skip
     for c in range(channels):
         for a in range(c * m, (c + 1) * m):
@@ -433,13 +409,3 @@ def accumulate_pixels(place, offsets, m, buffers, first, num, den):
         den[1, at] += 1.0
         for c in range(len(buffers.energy)):
             num[c, at] += weight * buffers.X[c * m + a]
-
-
-@nb.njit(nogil=True)
-def scatter_patch(r, m, buffers, z):
-    """Write observed and filled pixels of a patch to ``z``, a row per channel."""
-    for c in range(len(z)):
-        for a in range(r):
-            z[c, buffers.o[a]] = buffers.V[c * r + a]
-        for a in range(m):
-            z[c, buffers.u[a]] = buffers.X[c * m + a]

@@ -17,6 +17,7 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.datasets.movielens import Ratings
 from ncarl.io.base import is_frame, is_polars, library_of
+from ncarl.text import join_names
 
 #: Types of ids, by the name of their kind in saved files.
 ID_TYPES: dict[str, type] = {"int": int, "str": str, "uuid": UUID}
@@ -54,10 +55,7 @@ class Vocabulary:
         seen: dict[Any, int] = {}  # by first occurrence
         codes = [seen.setdefault(entry, len(seen)) for entry in entries]
         vocabulary = cls(name, kind, tuple(sorted(seen)))
-        order = np.array(
-            [vocabulary.positions[value] for value in seen], dtype=np.int64
-        )
-        return vocabulary, order[np.array(codes, dtype=np.int64)]
+        return vocabulary, vocabulary.encode(seen)[np.array(codes, dtype=np.int64)]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -93,7 +91,7 @@ class Vocabulary:
         other = self.parse(value)
         if other is not None:
             return f"{text}; did you mean {other!r} ({type(other).__name__})"
-        some = ", ".join(repr(known) for known in self.values[:3])
+        some = join_names(self.values[:3], form=repr)
         return f"{text}; there are {len(self)} {self.name}s, such as {some}"
 
     def parse(self, value: Any) -> Any:
@@ -119,18 +117,15 @@ class Vocabulary:
 def normalize_ids(name: str, column: Sequence[Any]) -> tuple[list[Any], str]:
     """Convert a column to plain Python ids of one kind; also return the kind.
 
-    Raises
-    ------
-    ValueError
-        If an id is missing, or ids of several kinds are mixed.
-    TypeError
-        If an id is neither an integer, nor text, nor a UUID.
+    An id that is missing, of a wrong type or of another kind than the others raises an
+    error that names its row.
     """
     entries = list(column)
-    kinds = {kind: _kind_of(kind) for kind in set(map(type, entries))}
+    kinds = {given: _kind_of(given) for given in set(map(type, entries))}
     if None in kinds.values():
-        _raise_invalid_id(name, entries, kinds)
-    present = sorted({kind for kind in kinds.values() if kind is not None})
+        row = next(k for k, entry in enumerate(entries) if kinds[type(entry)] is None)
+        _raise_invalid_id(name, entries[row], row)
+    present = sorted({str(kind) for kind in kinds.values()})
     if len(present) > 1:
         some = [next(e for e in entries if kinds[type(e)] == kind) for kind in present]
         listed = " and ".join(
@@ -140,16 +135,12 @@ def normalize_ids(name: str, column: Sequence[Any]) -> tuple[list[Any], str]:
             f"{name} ids must be of one kind, got {listed}; make them all text first"
         )
     kind = present[0] if present else "str"
+    # NumPy scalars and subclasses such as enums become plain ids; UUID(UUID(...)) is an
+    # error.
     plain = ID_TYPES[kind]
-    if any(given is not plain for given in kinds):
-        # NumPy scalars, and subclasses such as enums.
-        entries = [e if type(e) is plain else _as_plain(plain, e) for e in entries]
+    if kind != "uuid" and any(given is not plain for given in kinds):
+        entries = [e if type(e) is plain else plain(e) for e in entries]
     return entries, kind
-
-
-def _as_plain(id_type: type, entry: Any) -> Any:
-    # UUID(UUID(...)) is an error; instances of subclasses stay as they are.
-    return entry if id_type is UUID else id_type(entry)
 
 
 def _kind_of(id_type: type) -> str | None:
@@ -163,70 +154,45 @@ def _kind_of(id_type: type) -> str | None:
     return "uuid" if issubclass(id_type, UUID) else None
 
 
-def _raise_invalid_id(
-    name: str, entries: list[Any], kinds: dict[type, str | None]
-) -> None:
-    """Raise for the first entry that is not an id."""
-    row = next(k for k, entry in enumerate(entries) if kinds[type(entry)] is None)
-    entry = entries[row]
+def _raise_invalid_id(name: str, entry: Any, row: int) -> None:
     if is_missing(entry):
         raise ValueError(
             f"{name} is missing in row {row} (rows count from 0); leave such rows out"
         )
     whole = isinstance(entry, float | np.floating) and float(entry).is_integer()
-    hint = "whole numbers (int)" if whole else "text (str)"
+    hint = "integers (int)" if whole else "text (str)"
     raise TypeError(
-        f"{name} ids must be whole numbers, text or UUIDs, got {entry!r} of type "
+        f"{name} ids must be integers, text or UUIDs, got {entry!r} of type "
         f"{type(entry).__name__} in row {row}; make the column {hint} first"
     )
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell is None, NaN, ``pandas.NA`` or ``pandas.NaT``.
-
-    Examples
-    --------
-    >>> is_missing(None), is_missing(float("nan")), is_missing(0.0)
-    (True, True, False)
-    """
+    """Whether a cell is None, NaN, ``pandas.NA`` or ``pandas.NaT``."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
-@dataclass(frozen=True)
-class RatingColumns:
-    """Columns of a table as plain Python values."""
-
-    columns: list[list[Any]]
-    library: str  # for results: "pandas", "polars" or "plain"
-
-
 def read_columns(
     table: Any, names: Sequence[str], what: str = "ratings"
-) -> RatingColumns:
-    """Read columns of a frame, a mapping, a tuple of columns, or rows.
+) -> tuple[list[list[Any]], str]:
+    """Read columns as lists; also return the library: pandas, polars or "plain".
 
-    Parameters
-    ----------
-    table : frame, mapping, tuple of columns, `Ratings`, or rows
-        A pandas or polars frame or a mapping with columns of these names; a tuple of
-        that many columns; otherwise rows of that many values.
-    names : sequence of str
-        Names of the columns.
-    what : str
-        Name of the table in error messages.
+    ``table`` is a pandas or polars frame or a mapping with columns of these names; a
+    tuple of that many columns; `Ratings`; otherwise rows of that many values. ``what``
+    is its name in error messages.
     """
     if isinstance(table, Ratings):
         ids = [table.user_ids[table.users], table.item_ids[table.items]]
         columns = [*ids, table.ratings][-len(names) :]
-        return RatingColumns([_to_list(column) for column in columns], "plain")
+        return [_to_list(column) for column in columns], "plain"
     if type(table).__name__ == "LazyFrame" and library_of(table) == "polars":
         raise TypeError(f"{what} must be a DataFrame, got a LazyFrame; call collect()")
     if is_frame(table):
         _check_names(list(table.columns), names, what)
         library = "polars" if is_polars(table) else "pandas"
-        return RatingColumns([_to_list(table[name]) for name in names], library)
+        return [_to_list(table[name]) for name in names], library
     if isinstance(table, Mapping):
         _check_names(list(table), names, what)
         columns = [_to_list(table[name]) for name in names]
@@ -240,14 +206,14 @@ def read_columns(
             for name, column in zip(names, columns, strict=True)
         )
         raise ValueError(f"columns of {what} must have one length: {sizes}")
-    return RatingColumns(columns, "plain")
+    return columns, "plain"
 
 
 def read_user_ratings(table: Any, names: Sequence[str]) -> list[list[Any]]:
     """Read items and ratings of one user from a mapping, a frame, columns or rows."""
     if isinstance(table, Mapping) and not is_frame(table):
         return [list(table), list(table.values())]
-    return read_columns(table, names).columns
+    return read_columns(table, names)[0]
 
 
 def read_pairs(users: Any, items: Any) -> tuple[list[Any], list[Any], bool]:
@@ -281,11 +247,10 @@ def _check_names(present: list[Any], names: Sequence[str], what: str) -> None:
             continue
         if name in present:
             raise ValueError(f"{what} has {present.count(name)} columns named {name!r}")
-        listed = ", ".join(repr(other) for other in present[:8])
-        more = " and more" if len(present) > 8 else ""
         raise ValueError(
-            f"{what} has no column {name!r}; its columns are {listed}{more}. Say which "
-            "is which: Recommender(user=..., item=..., rating=...)"
+            f"{what} has no column {name!r}; its columns are "
+            f"{join_names(present, 8, form=repr)}. Name the columns: "
+            "Recommender(user=..., item=..., rating=...)"
         )
 
 
@@ -301,10 +266,9 @@ def _to_list(column: Any) -> list[Any]:
 
 def _from_rows(table: Any, names: Sequence[str], what: str) -> list[list[Any]]:
     """Transpose a list of rows into columns."""
-    wanted = f"({', '.join(names)})"
     forms = (
         f"{what} must be a DataFrame, a mapping or tuple of columns, or a list of rows "
-        f"{wanted}"
+        f"({', '.join(names)})"
     )
     if isinstance(table, str | bytes) or not hasattr(table, "__iter__"):
         raise TypeError(f"{forms}, got {type(table).__name__}")
@@ -331,19 +295,15 @@ def parse_ratings(column: Sequence[Any], name: str) -> Array:
         )
         if all(isinstance(value, float | int) for value in column):
             raise
-    row = next(k for k, v in enumerate(column) if not _is_number(v))
-    raise TypeError(
-        f"{name} must be numbers, got {column[row]!r} of type "
-        f"{type(column[row]).__name__} in row {row}; convert the column first"
+    row, value = next(
+        (k, v)
+        for k, v in enumerate(column)
+        if isinstance(v, str | bytes) or np.ndim(v) or not hasattr(v, "__float__")
     )
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return not isinstance(value, str | bytes)
+    raise TypeError(
+        f"{name} must be numbers, got {value!r} of type {type(value).__name__} in row "
+        f"{row}; convert the column first"
+    )
 
 
 def _check_no_invalid_rows(rows: Any, name: str, problem: str = "missing") -> None:
@@ -351,32 +311,16 @@ def _check_no_invalid_rows(rows: Any, name: str, problem: str = "missing") -> No
         more = f", and in {len(rows) - 1} more" if len(rows) > 1 else ""
         raise ValueError(
             f"{name} is {problem} in row {int(rows[0])}{more} (rows count from 0); "
-            "leave such rows out: what is not rated is not in the table"
+            "leave such rows out: items without a rating are not in the table"
         )
 
 
 def merge_duplicates(
     users: Array, items: Array, values: Array, n_items: int, rule: str
 ) -> tuple[Array, Array, Array, int | None]:
-    """Merge ratings of the same pair.
+    """Merge ratings of the same pair, given by positions, with a rule of `DUPLICATES`.
 
-    Parameters
-    ----------
-    users, items : int arrays
-        Positions of users and items.
-    values : array
-        Ratings.
-    n_items : int
-        Number of items.
-    rule : {"error", "last", "mean"}
-        Which rating a pair with several ratings gets.
-
-    Returns
-    -------
-    users, items, values : arrays
-        The ratings, each pair once.
-    duplicate : int or None
-        First row of a repeated pair if the rule is "error", else None.
+    Also returns the first row of a repeated pair if the rule is "error", else None.
     """
     keys = users * n_items + items
     pairs, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
@@ -440,13 +384,11 @@ class Explanation:
         The pair.
     predicted : float
         The prediction, within the bounds of ratings.
-    item_level : float
-        Prediction of the item for a user without ratings.
-    user_level : float
-        Deviation of the user from that, averaged over all items.
+    item_level, user_level : float
+        Prediction of the item for a user without ratings, and the deviation of the
+        user from that, averaged over all items.
     reasons : tuple of Reason
-        Contribution of each rating of the user beyond that: its deviation from the
-        usual rating of its item times a weight. The largest ones come first.
+        Contribution of each rating of the user beyond that, the largest first.
     similar_users : float
         Contribution of users with similar taste; 0 for users added after the fit.
 
@@ -486,10 +428,8 @@ class Explanation:
             (self.item_level, f"what {title} gets from others"),
             (self.user_level, f"you rate {side} average"),
         ]
-        # A single further reason takes no more room than the line that counts it.
-        max_reasons = (
-            len(self.reasons) if len(self.reasons) == max_reasons + 1 else max_reasons
-        )
+        if len(self.reasons) == max_reasons + 1:
+            max_reasons += 1  # it takes no more room than the line that counts it
         for reason in self.reasons[:max_reasons]:
             name = titles.get(reason.item, reason.item)
             text = f"because you gave {reason.rating:g} to {name}"
@@ -505,89 +445,46 @@ class Explanation:
     def __str__(self) -> str:
         first = f"{self.predicted:.2f} for {self.user} and {self.item}"
         (level, text), *others = self.lines()
-        rows = [
-            f"{level:6.2f}  {text}",
-            *(f"{format_signed(x):>6}  {t}" for x, t in others),
-        ]
-        return "\n".join([first, *rows])
+        rows = [f"{format_signed(amount):>6}  {line}" for amount, line in others]
+        return "\n".join([first, f"{level:6.2f}  {text}", *rows])
 
 
 def format_signed(amount: float) -> str:
-    """Format an amount of stars with its sign.
-
-    Examples
-    --------
-    >>> format_signed(0.25), format_signed(-0.001)
-    ('+0.25', '+0.00')
-    """
+    """Format an amount of stars with its sign; -0.001 is +0.00."""
     return f"{round(amount, 2) + 0.0:+.2f}"
 
 
 def as_table(
-    columns: Mapping[str, Any],
-    library: str,
-    row_type: type[Any],
-    id_kinds: Mapping[str, str],
+    columns: Mapping[str, Any], library: str, row_type: type[Any], id_kind: str
 ) -> Any:
-    """Make a frame of columns in the library of the ratings, or a list of rows.
+    """A frame of the library, or a list of named tuples for "plain".
 
-    Parameters
-    ----------
-    columns : mapping
-        Columns by their names.
-    library : {"pandas", "polars", "plain"}
-        Library of the frame; "plain" for a list of named tuples.
-    row_type : type
-        Named tuple of a row, for "plain".
-    id_kinds : mapping of str to {"int", "str", "uuid"}
-        Kinds of ids, by the columns that hold them.
+    The first column holds ids of a kind, the others are arrays.
     """
-    if library == "plain":
-        lists = [_cell_values(column) for column in columns.values()]
-        return [row_type(*cells) for cells in zip(*lists, strict=True)]
-    if any(len(column) for column in columns.values()):
-        return _frame(columns, library, id_kinds)
-    # Libraries infer the type of a column from its cells: without rows, use a sample.
-    samples = {
-        name: [SAMPLE_IDS[id_kinds[name]]]
-        if name in id_kinds
-        else np.zeros(1, column.dtype)
+    cells = {
+        name: column if isinstance(column, list) else column.tolist()
         for name, column in columns.items()
     }
-    return _frame(samples, library, id_kinds).head(0)
-
-
-def _frame(
-    columns: Mapping[str, Any], library: str, id_kinds: Mapping[str, str]
-) -> Any:
+    first, *others = cells
+    if library == "plain":
+        return [row_type(*row) for row in zip(*cells.values(), strict=True)]
+    empty = not cells[first]
+    if empty:
+        # Libraries infer the type of a column from its cells: use a sample of each.
+        cells = {name: np.zeros(1, columns[name].dtype).tolist() for name in others}
+        cells = {first: [SAMPLE_IDS[id_kind]], **cells}
     if library == "pandas":
         import pandas as pd
 
-        return pd.DataFrame({name: _cell_values(col) for name, col in columns.items()})
-    import polars as pl
+        frame = pd.DataFrame(cells)
+    else:
+        import polars as pl
 
-    return pl.DataFrame(
-        [
-            pl.Series(
-                name, _cell_values(col), dtype=_polars_type(pl, col, name in id_kinds)
-            )
-            for name, col in columns.items()
-        ]
-    )
-
-
-def _cell_values(column: Array | list[Any]) -> list[Any]:
-    return column if isinstance(column, list) else list(column.tolist())
-
-
-def _polars_type(pl: Any, column: Any, is_id: bool) -> Any:
-    """Type of a column; None lets polars infer it."""
-    if not is_id:
-        whole = np.issubdtype(column.dtype, np.integer)
-        return pl.Int64 if whole else pl.Float64
-    if not isinstance(column[0], int | str):
-        return pl.Object
-    return None
+        types = {first: pl.Object} if id_kind == "uuid" else {}
+        frame = pl.DataFrame(
+            [pl.Series(name, c, dtype=types.get(name)) for name, c in cells.items()]
+        )
+    return frame.head(0) if empty else frame
 
 
 @dataclass(frozen=True)
@@ -602,13 +499,10 @@ class RecommenderEvaluation:
         Fraction of the ratings inside their intervals, mean width of the intervals,
         and their nominal level; coverage and width are NaN without a noise model.
     ndcg, recall, precision, hit_rate : float
-        Ranking metrics of the first ``n`` recommendations, averaged over users. Items
-        that the user has not rated are ranked; those rated ``good`` or better in the
-        test are relevant. NaN if there are none.
-    n : int
-        Length of the lists.
-    good : float
-        Least rating that counts as good.
+        Ranking metrics of the first ``n`` recommended items, averaged over users; NaN
+        if no user has a relevant item.
+    n, good : int, float
+        Length of the lists, and the least test rating of a relevant item.
     n_ratings, n_users : int
         Number of test ratings, and of users with a relevant item.
     unknown_users, unknown_items : int

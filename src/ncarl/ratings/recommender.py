@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from ncarl import metrics
 from ncarl.bayes.selection import select_sides
 from ncarl.centering import ValueBounds
 from ncarl.core.types import Array
@@ -21,17 +22,6 @@ from ncarl.estimators.ncarl_cv import NCARLCV
 from ncarl.estimators.persistence import estimator_from_state, estimator_state
 from ncarl.exceptions import BrokenFileError
 from ncarl.io.files import read_archive, write_archive
-from ncarl.metrics import (
-    coverage,
-    hit,
-    interval_width,
-    mae,
-    ndcg,
-    precision,
-    recall,
-    rmse,
-    top_n,
-)
 from ncarl.observations import Observations, from_triplets
 from ncarl.ratings.data import (
     DUPLICATES,
@@ -42,6 +32,7 @@ from ncarl.ratings.data import (
     RecommendedItem,
     RecommenderEvaluation,
     SimilarItem,
+    UnknownIdError,
     Vocabulary,
     as_table,
     merge_duplicates,
@@ -51,13 +42,7 @@ from ncarl.ratings.data import (
     read_pairs,
     read_user_ratings,
 )
-from ncarl.ratings.scoring import (
-    UserStore,
-    build_scorer,
-    check_known_ids,
-    clip_to_bounds,
-    predict_pairs,
-)
+from ncarl.ratings.scoring import UserStore, build_scorer, predict_pairs
 from ncarl.validation import (
     check_choice,
     check_flag,
@@ -67,19 +52,17 @@ from ncarl.validation import (
 )
 
 HANDLE_UNKNOWN = ("average", "error")
-#: Ways to decompose a prediction into parts.
-DECOMPOSITIONS = ("ratings", "kernel")
 #: Columns that the returned tables have besides the items.
 RESERVED_COLUMNS = ("predicted", "n_ratings", "low", "high", "similarity")
 #: A new rating may be at most this many times the largest one of the fit, so that sums
 #: cannot overflow.
 MAX_RATING_FACTOR = 1e6
-#: Metrics of the first entries of a list, by the name that an evaluation has for them.
+#: Metrics of a list, by the names of the fields of `RecommenderEvaluation`.
 RANKING_METRICS = {
-    "ndcg": ndcg,
-    "recall": recall,
-    "precision": precision,
-    "hit_rate": hit,
+    "ndcg": metrics.ndcg,
+    "recall": metrics.recall,
+    "precision": metrics.precision,
+    "hit_rate": metrics.hit,
 }
 #: Kind of the archive that `Recommender.save` writes.
 ARCHIVE_KIND = "recommender"
@@ -158,9 +141,9 @@ class Recommender(BaseEstimator):
         Parameters
         ----------
         ratings : frame, mapping or tuple of columns, `Ratings`, or rows
-            A pandas or polars frame, or a mapping, with the columns that ``user``,
-            ``item`` and ``rating`` name; a tuple of three columns; or a list of rows
-            (user, item, rating). Pairs that are not in it are missing, never zero.
+            A pandas or polars frame or a mapping with the columns ``user``, ``item``
+            and ``rating``, a tuple of three columns, or rows (user, item, rating).
+            Pairs that are not in it are missing, never zero.
         y : ignored
             Present for API consistency with scikit-learn.
         """
@@ -168,25 +151,26 @@ class Recommender(BaseEstimator):
         check_choice("handle_unknown", self.handle_unknown, HANDLE_UNKNOWN)
         if self.item in RESERVED_COLUMNS:
             raise ValueError(
-                "item must not be a name that answers have a column of, "
+                "item must not be the name of another column of the results, "
                 f"{', '.join(RESERVED_COLUMNS)}, got {self.item!r}; rename the column "
                 "first"
             )
-        read = read_columns(ratings, (self.user, self.item, self.rating))
-        values = parse_ratings(read.columns[2], self.rating)
+        columns = (self.user, self.item, self.rating)
+        (user_ids, item_ids, stars), library = read_columns(ratings, columns)
+        values = parse_ratings(stars, self.rating)
         if len(values) == 0:
             raise ValueError("ratings holds no rating; nothing can be learned from it")
-        users, u = Vocabulary.from_column("user", read.columns[0])
-        items, i = Vocabulary.from_column("item", read.columns[1])
-        u, i, values, fault = merge_duplicates(u, i, values, len(items), rule)
-        if fault is not None:
+        users, u = Vocabulary.from_column("user", user_ids)
+        items, i = Vocabulary.from_column("item", item_ids)
+        u, i, values, duplicate = merge_duplicates(u, i, values, len(items), rule)
+        if duplicate is not None:
             raise ValueError(
-                f"user {read.columns[0][fault]!r} rated item {read.columns[1][fault]!r}"
-                " more than once; say which rating holds: duplicates='last' or 'mean'"
+                f"user {user_ids[duplicate]!r} rated item {item_ids[duplicate]!r} more "
+                "than once; choose a rating: duplicates='last' or 'mean'"
             )
         X = from_triplets(u, i, values, shape=(len(users), len(items)))
         model = _prepare_model(self.model, Observations.from_sparse(X)).fit(X)
-        self._set_fitted_attributes(model, users, items, read.library)
+        self._set_fitted_attributes(model, users, items, library)
         return self
 
     def _set_fitted_attributes(
@@ -215,9 +199,7 @@ class Recommender(BaseEstimator):
         Parameters
         ----------
         users, items : ids, or lists of ids of one length
-            The pairs; a single id is paired with every id of the other list. An
-            unknown id stands for an average user, or for an item drawn at random from
-            all items, unless ``handle_unknown="error"``.
+            The pairs; a single id is paired with every id of the other list.
 
         Returns
         -------
@@ -227,9 +209,7 @@ class Recommender(BaseEstimator):
         """
         user_ids, item_ids, single = self._resolve_pairs(users, items)
         pairs = predict_pairs(self.user_store_, self.items_, user_ids, item_ids, None)
-        values = clip_to_bounds(
-            pairs, self._value_bounds, pairs.values, round_values=True
-        )
+        values = pairs.clip(pairs.values, self._value_bounds, round_values=True)
         return float(values[0]) if single else values
 
     def _resolve_pairs(
@@ -239,7 +219,12 @@ class Recommender(BaseEstimator):
         check_is_fitted(self)
         user_ids, item_ids, single = read_pairs(users, items)
         if self.handle_unknown == "error":
-            check_known_ids(self.user_store_, self.items_, user_ids, item_ids)
+            store = self.user_store_
+            for user in user_ids:
+                if user is None or user not in store:
+                    raise UnknownIdError(store.vocabulary.unknown_message(user))
+            for item in item_ids:
+                self.items_.position_of(item)  # raises
         return user_ids, item_ids, single
 
     def recommend(
@@ -265,12 +250,10 @@ class Recommender(BaseEstimator):
         exclude_seen : bool
             Leave out items that the user has rated.
         uncertainty_penalty : float
-            Number of standard deviations that are subtracted from a prediction before
-            items are ranked: at 1 or 2, an uncertain item needs a higher prediction.
+            Standard deviations subtracted from a prediction before items are ranked.
         popularity : float
-            Stars that are added for ten times as many ratings. People choose among
-            items that they have heard of: at 1 or 2, lists hold more of what they pick
-            next, and less that they would not have found by themselves.
+            Stars added for ten times as many ratings. At 1 or 2, lists hold more of
+            what users pick next, and less that they would not find by themselves.
         min_ratings : int
             Leave out items with fewer ratings in the fit.
         candidates : list of ids, optional
@@ -281,20 +264,14 @@ class Recommender(BaseEstimator):
         Returns
         -------
         frame, or list of `RecommendedItem`
-            Items, the best first, with the ``predicted`` rating and ``n_ratings``, the
-            number of users who rated the item; with ``level`` also ``low`` and
-            ``high``.
+            Items, the best first, with ``predicted`` rating and ``n_ratings``, the
+            number of their ratings; with ``level`` also ``low`` and ``high``.
         """
         check_is_fitted(self)
         scores, values = self._score_items(
-            user,
-            exclude_seen=exclude_seen,
-            uncertainty_penalty=uncertainty_penalty,
-            popularity=popularity,
-            min_ratings=min_ratings,
-            candidates=candidates,
+            user, uncertainty_penalty, popularity, min_ratings, exclude_seen, candidates
         )
-        best = top_n(scores, check_integer("n", n, low=1))
+        best = metrics.top_n(scores, check_integer("n", n, low=1))
         ids = [self.items_.values[j] for j in best]
         columns: dict[str, Any] = {
             self.item: ids,
@@ -304,16 +281,15 @@ class Recommender(BaseEstimator):
         if level is not None:
             low, high = self._predict_pair_intervals([user] * len(ids), ids, level)
             columns |= {"low": low, "high": high}
-        return as_table(columns, self.library_, RecommendedItem, self._id_kinds)
+        return as_table(columns, self.library_, RecommendedItem, self.items_.kind)
 
     def _score_items(
         self,
         user: Any,
-        *,
+        uncertainty_penalty: float,
+        popularity: float,
+        min_ratings: int,
         exclude_seen: bool = True,
-        uncertainty_penalty: float = 0.0,
-        popularity: float = 0.0,
-        min_ratings: int = 1,
         candidates: Any = None,
     ) -> tuple[Array, Array]:
         """Scores of all items, minus infinity where not allowed, and predictions."""
@@ -352,8 +328,7 @@ class Recommender(BaseEstimator):
         -------
         frame, or list of `SimilarItem`
             Items, the most similar first. ``similarity`` is the correlation of the
-            ratings of both items after the users' general levels are removed: 1 is
-            the same taste, 0 none in common.
+            ratings of both items after the users' general levels are removed.
         """
         check_is_fitted(self)
         position = self.items_.position_of(item)
@@ -361,13 +336,13 @@ class Recommender(BaseEstimator):
         allowed = self._item_counts >= check_integer("min_ratings", min_ratings, low=0)
         allowed[position] = False
         scores = np.where(allowed, similarities, -np.inf)
-        best = top_n(scores, check_integer("n", n, low=1))
+        best = metrics.top_n(scores, check_integer("n", n, low=1))
         columns = {
             self.item: [self.items_.values[j] for j in best],
             "similarity": similarities[best],
             "n_ratings": self._item_counts[best],
         }
-        return as_table(columns, self.library_, SimilarItem, self._id_kinds)
+        return as_table(columns, self.library_, SimilarItem, self.items_.kind)
 
     def add_user(self, ratings: Any, user: Any = None, *, replace: bool = False) -> Any:
         """Add a user, or ratings of a known user, without fitting again.
@@ -377,8 +352,8 @@ class Recommender(BaseEstimator):
         ratings : mapping, frame, tuple of two columns, or rows
             The user's ratings: ``{item: rating}``, or a table of both columns.
         user : id, optional
-            The user; a new id is made up by default. The ratings of a known user are
-            added to the previous ones, and replace those of the same items.
+            By default a new id. The ratings of a known user are added to the previous
+            ones, and replace those of the same items.
         replace : bool
             Discard the previous ratings.
 
@@ -390,9 +365,8 @@ class Recommender(BaseEstimator):
         Notes
         -----
         Predictions for such a user depend on the user's own ratings and the kernel of
-        the items. Items that the fit has not seen carry no information: they are left
-        out with a warning, or refused if ``handle_unknown="error"``. Ratings outside
-        the bounds that the model was given (``clip=(1, 5)``) are refused.
+        the items. Items that the fit has not seen are left out with a warning, or
+        refused if ``handle_unknown="error"``.
         """
         check_is_fitted(self)
         check_flag("replace", replace)
@@ -410,23 +384,20 @@ class Recommender(BaseEstimator):
         known = positions >= 0
         positions, values = positions[known], values[known]
         self._check_bounds(values)
+        nobody = np.zeros(len(positions), dtype=np.int64)
         _, i, kept, duplicate = merge_duplicates(
-            np.zeros(len(positions), dtype=np.int64),
-            positions,
-            values,
-            len(self.items_),
-            str(self.duplicates),
+            nobody, positions, values, len(self.items_), str(self.duplicates)
         )
         if duplicate is not None:
             raise ValueError(
                 f"item {self.items_.values[positions[duplicate]]!r} is rated more than "
-                "once; say which rating holds: duplicates='last' or 'mean'"
+                "once; choose a rating: duplicates='last' or 'mean'"
             )
         self.user_store_.add_ratings(user, i, kept, replace=replace)
         return user
 
     def _item_positions(self, items: list[Any]) -> Array:
-        """Positions of items, -1 for unknown ones, of which a warning tells."""
+        """Positions of items; -1, with a warning, for unknown ones."""
         positions = self.items_.encode(items)
         unknown = np.flatnonzero(positions < 0)
         if len(unknown) == 0:
@@ -453,7 +424,7 @@ class Recommender(BaseEstimator):
             )
         clip = getattr(self.model_, "clip", None)
         if clip is None or isinstance(clip, str):
-            return  # bounds inferred from ratings do not tell where the scale ends
+            return  # bounds inferred from ratings need not be the ends of the scale
         low, high = clip
         outside = values[(values < low) | (values > high)]
         if len(outside):
@@ -469,45 +440,32 @@ class Recommender(BaseEstimator):
         order = np.argsort(-row.values, kind="stable")
         ids = [self.items_.values[k] for k in row.indices[order]]
         columns = {self.item: ids, self.rating: row.values[order]}
-        return as_table(columns, self.library_, RatedItem, self._id_kinds)
+        return as_table(columns, self.library_, RatedItem, self.items_.kind)
 
-    def explain(
-        self, user: Any, item: Any, *, decomposition: str = "ratings"
-    ) -> Explanation:
+    def explain(self, user: Any, item: Any) -> Explanation:
         """Decompose a prediction into parts that add up to it.
 
         Parameters
         ----------
         user, item : id
             The pair.
-        decomposition : {"ratings", "kernel"}, default="ratings"
-            Contribution of a rating: its deviation from the usual rating of its item
-            times a weight; or ``y_j K_jc``, the dual variable of the rating times the
-            kernel, where parts are larger and cancel each other.
         """
         check_is_fitted(self)
-        choice = check_choice("decomposition", decomposition, DECOMPOSITIONS)
         row, position = self.user_store_.look_up(user)
         j = self.items_.position_of(item)
-        parts = self.user_store_.scorer.decompose(
-            row, position, j, by_kernel=choice == "kernel"
-        )
+        scorer = self.user_store_.scorer
+        item_level, user_level, own, similar_users = scorer.decompose(row, position, j)
         ids = [self.items_.values[k] for k in row.indices]
         reasons = tuple(
-            Reason(ids[k], float(row.values[k]), float(parts.contributions[k]))
-            for k in np.argsort(-np.abs(parts.contributions), kind="stable")
+            Reason(ids[k], float(row.values[k]), float(own[k]))
+            for k in np.argsort(-np.abs(own), kind="stable")
         )
+        value = item_level + user_level + float(own.sum()) + similar_users
         (predicted,) = self._value_bounds.clip_and_round(
-            np.array([parts.value]), np.array([j])
+            np.array([value]), np.array([j])
         )
         return Explanation(
-            user,
-            item,
-            float(predicted),
-            parts.item_level,
-            parts.user_level,
-            reasons,
-            parts.similar_users,
+            user, item, float(predicted), item_level, user_level, reasons, similar_users
         )
 
     def predict_interval(
@@ -546,12 +504,12 @@ class Recommender(BaseEstimator):
             np.where(pairs.is_blended, b, s)
             for b, s in zip(blended, single_sided, strict=True)
         )
+        ends = (
+            pairs.values - down * pairs.deviations,
+            pairs.values + up * pairs.deviations,
+        )
         low, high = (
-            clip_to_bounds(pairs, self._value_bounds, end, round_values=False)
-            for end in (
-                pairs.values - down * pairs.deviations,
-                pairs.values + up * pairs.deviations,
-            )
+            pairs.clip(end, self._value_bounds, round_values=False) for end in ends
         )
         return low, high
 
@@ -592,36 +550,46 @@ class Recommender(BaseEstimator):
             How lists are ranked, as in `recommend`.
         """
         check_is_fitted(self)
-        read = read_columns(test, (self.user, self.item, self.rating), "test")
-        users, items, column = read.columns
-        truth = parse_ratings(column, self.rating)
+        columns = (self.user, self.item, self.rating)
+        (users, items, stars), _ = read_columns(test, columns, "test")
+        truth = parse_ratings(stars, self.rating)
         if len(truth) == 0:
             raise ValueError("test holds no rating")
         fitted_values = self.user_store_.scorer.training.values
         least = float(fitted_values.mean()) if good is None else float(good)
         length = check_integer("n", n, low=1)
         self._check_not_in_training(users, items)
-        errors = self._evaluate_predictions(users, items, truth, level)
-        liked: dict[Any, list[int]] = {}  # positions of good items, by user
+        predicted = np.asarray(self.predict(users, items))
+        covered = width = float("nan")
+        if self._has_noise_model():
+            low, high = self.predict_interval(users, items, level)
+            covered = metrics.coverage(truth, low, high)
+            width = metrics.interval_width(low, high)
+        relevant: dict[Any, list[int]] = {}  # positions of good items, by user
         positions = self.items_.encode(items)
         for user, position, value in zip(users, positions, truth, strict=True):
             if value >= least and position >= 0 and user in self.user_store_:
-                liked.setdefault(user, []).append(int(position))
-        ranking = self._evaluate_rankings(
-            liked,
-            length,
-            uncertainty_penalty=uncertainty_penalty,
-            popularity=popularity,
-            min_ratings=min_ratings,
-        )
+                relevant.setdefault(user, []).append(int(position))
+        rows = [[float("nan")] * len(RANKING_METRICS)]  # if no item is relevant
+        for user, good_items in relevant.items():
+            scores, _ = self._score_items(
+                user, uncertainty_penalty, popularity, min_ratings
+            )
+            gains = np.zeros(len(scores))
+            gains[good_items] = 1.0
+            rows.append([m(gains, scores, length) for m in RANKING_METRICS.values()])
+        means = np.mean(rows[1:] or rows, axis=0).tolist()
         return RecommenderEvaluation(
-            **errors,
-            **ranking,
+            rmse=metrics.rmse(truth, predicted),
+            mae=metrics.mae(truth, predicted),
+            coverage=covered,
+            width=width,
             level=level,
+            **dict(zip(RANKING_METRICS, means, strict=True)),
             n=length,
             good=least,
             n_ratings=len(truth),
-            n_users=len(liked),
+            n_users=len(relevant),
             unknown_users=sum(user not in self.user_store_ for user in users),
             unknown_items=int((positions < 0).sum()),
         )
@@ -639,38 +607,6 @@ class Recommender(BaseEstimator):
                     f"test must hold ratings that were not fitted, and row {row} (user "
                     f"{user!r}, item {item!r}) was; split first, fit on one part"
                 )
-
-    def _evaluate_predictions(
-        self, users: list[Any], items: list[Any], truth: Array, level: float
-    ) -> dict[str, float]:
-        """Errors of predictions, and coverage and width of intervals."""
-        predicted = np.asarray(self.predict(users, items))
-        errors = {"rmse": rmse(truth, predicted), "mae": mae(truth, predicted)}
-        if not self._has_noise_model():
-            return {**errors, "coverage": float("nan"), "width": float("nan")}
-        low, high = self.predict_interval(users, items, level)
-        return {
-            **errors,
-            "coverage": coverage(truth, low, high),
-            "width": interval_width(low, high),
-        }
-
-    def _evaluate_rankings(
-        self, liked: dict[Any, list[int]], n: int, **options: Any
-    ) -> dict[str, float]:
-        """Means over users of the metrics of their first ``n`` recommendations."""
-        rows = []
-        for user, positions in liked.items():
-            scores, _ = self._score_items(user, **options)
-            relevant = np.zeros(len(scores))
-            relevant[positions] = 1.0
-            rows.append(
-                [metric(relevant, scores, n) for metric in RANKING_METRICS.values()]
-            )
-        means = np.mean(rows, axis=0) if rows else np.full(len(RANKING_METRICS), np.nan)
-        return {
-            name: float(mean) for name, mean in zip(RANKING_METRICS, means, strict=True)
-        }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recommender to one file that `load` reads, without pickle.
@@ -721,11 +657,6 @@ class Recommender(BaseEstimator):
         return recommender
 
     @property
-    def _id_kinds(self) -> dict[str, str]:
-        """Kinds of ids, by the columns of returned tables that hold them."""
-        return {self.item: self.items_.kind}
-
-    @property
     def _value_bounds(self) -> ValueBounds:
         return self.user_store_.scorer.model.bounds
 
@@ -736,22 +667,14 @@ class Recommender(BaseEstimator):
 
 
 def _prepare_model(model: Any, observed: Observations) -> Any:
-    """Clone a model, set up so that it learns a kernel of the items.
-
-    Raises
-    ------
-    TypeError
-        If the class of the model has no such kernel.
-    ValueError
-        If its parameters, or the number of items, rule one out.
-    """
+    """Clone a model, set up so that it learns a kernel of the items."""
     if model is None:
         model = BayesianNCARL()
     if not isinstance(model, BayesianNCARL | NCARL | NCARLCV):
         given = model if isinstance(model, type) else type(model)
         raise TypeError(
-            "model must be a BayesianNCARL, NCARL or NCARLCV, which learn how items go "
-            "together and so can serve new users and say why, got "
+            "model must be a BayesianNCARL, NCARL or NCARLCV, which learn a kernel of "
+            "the items that new users and explanations need, got "
             f"{'the class ' if isinstance(model, type) else ''}{given.__name__}"
         )
     copy = clone(model)

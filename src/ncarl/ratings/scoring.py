@@ -31,22 +31,6 @@ from ncarl.ratings.data import UnknownIdError, Vocabulary
 SINGLE_THREAD = Threads(n_jobs=1)
 
 
-@dataclass(frozen=True)
-class PredictionParts:
-    """Parts of a prediction, in stars; `Explanation` says what they mean."""
-
-    item_level: float
-    user_level: float
-    contributions: Array  # of each rating of the user, shape (rated,)
-    similar_users: float
-
-    @property
-    def value(self) -> float:
-        """Sum of the parts."""
-        own = float(self.contributions.sum())
-        return self.item_level + self.user_level + own + self.similar_users
-
-
 @dataclass(frozen=True, eq=False)
 class Scorer:
     """A fitted model and the ratings of its fit."""
@@ -56,7 +40,6 @@ class Scorer:
     engine: Engine  # for many predictions at once
     conformal_scores: ConformalScores  # of users without a row in the fit
     blended_conformal_scores: ConformalScores  # of users of the fit
-    separate_user_level: bool  # whether the user's general level is split from taste
 
     @property
     def item_model(self) -> KernelModel:
@@ -71,16 +54,16 @@ class Scorer:
 
     def make_row(self, items: Any, values: Any) -> Observations:
         """Ratings of one user; positions of items in increasing order."""
-        ends = np.array([0, len(items)], dtype=np.int64)
-        columns = np.asarray(items, dtype=np.int32)
-        shape = (1, self.training.shape[1])
-        return Observations(ends, columns, np.asarray(values, dtype=np.float64), shape)
+        return Observations(
+            np.array([0, len(items)], dtype=np.int64),
+            np.asarray(items, dtype=np.int32),
+            np.asarray(values, dtype=np.float64),
+            (1, self.training.shape[1]),
+        )
 
     def training_row(self, user: int) -> Observations:
         """Ratings of the user at a position of the fit."""
-        part = slice(
-            int(self.training.indptr[user]), int(self.training.indptr[user + 1])
-        )
+        part = slice(*map(int, self.training.indptr[user : user + 2]))
         return self.make_row(self.training.indices[part], self.training.values[part])
 
     def predict_all_items(
@@ -92,30 +75,25 @@ class Scorer:
         users added later.
         """
         scaler = self.model.scaler
-        if user is None or not self.is_blended:
-            x, x_std = self.model.complete(
-                row, SINGLE_THREAD, std=std, transductive=False
-            )
-            x, x_std = x[0], None if x_std is None else x_std[0]
-        elif std is None:
-            x, x_std = self._predict_blended(row, user), None
-        else:
+        blended = user is not None and self.is_blended
+        if blended and std is not None:
             j = np.arange(self.training.shape[1])
-            x, x_std = self.model.predict(
-                self.training,
-                np.full(len(j), user),
-                j,
-                self.engine,
-                std=std,
-                transductive=True,
-            )
-        values = scaler.inverse_transform(x)
-        return values, None if x_std is None else scaler.inverse_transform_std(x_std)
+            i = np.full(len(j), user)
+            return self.predict_entries(self.training, i, j, std, both=True)
+        if blended:
+            assert user is not None
+            return scaler.inverse_transform(self._predict_blended(row, user)), None
+        x, x_std = self.model.complete(row, SINGLE_THREAD, std=std, transductive=False)
+        values = scaler.inverse_transform(x[0])
+        return values, None if x_std is None else scaler.inverse_transform_std(x_std[0])
 
     def predict_entries(
         self, observed: Observations, i: Array, j: Array, std: str | None, *, both: bool
     ) -> tuple[Array, Array | None]:
-        """Predictions of single entries, not yet clipped, and standard deviations."""
+        """Predictions of single entries, not yet clipped, and standard deviations.
+
+        With ``both`` the users are those of the fit, and other users contribute.
+        """
         x, x_std = self.model.predict(
             observed, i, j, self.engine, std=std, transductive=both
         )
@@ -146,18 +124,12 @@ class Scorer:
         # K is symmetric: a row, which is contiguous, stands for a column.
         sums = duals @ np.asarray(side.kernel.K[user], dtype=np.float64)
         center = side.centering
+        level = center.mean + center.column_effects[user]
+        unrated = self.training.column_counts == 0
         inner = (sums + effects) * center.column_scales[user]
-        inner += (
-            center.mean
-            + center.column_effects[user]
-            + side.fallback[user] * self._unrated_items
-        )
+        inner += level + side.fallback[user] * unrated
         values: Array = inner * side.unit
         return values
-
-    @cached_property
-    def _unrated_items(self) -> Array:
-        return self.training.column_counts == 0
 
     @cached_property
     def user_duals(self) -> tuple[Any, Array]:
@@ -181,13 +153,9 @@ class Scorer:
         return csr_array(csr, shape=residuals.shape), effects
 
     def decompose(
-        self, row: Observations, user: int | None, item: int, *, by_kernel: bool = False
-    ) -> PredictionParts:
-        """Decompose the prediction of one item for one user.
-
-        With ``by_kernel`` the contributions are ``y_j K_jc``; the user level is then
-        only the row effect that the model has besides the kernel.
-        """
+        self, row: Observations, user: int | None, item: int
+    ) -> tuple[float, float, Array, float]:
+        """Item level, user level, contributions of ratings, and of similar users."""
         side, scaler = self.item_model, self.model.scaler
         residuals, (effect,) = side.prepare(scaler.transform(row))
         o, z = residuals.indices, residuals.values.astype(np.float64)
@@ -199,44 +167,34 @@ class Scorer:
         item_level = float(scaler.inverse_transform(inner, [item])[0])
         general = own = np.zeros(len(o))
         if len(o):
-            covariance = scale * side.kernel.K[o, item]
-            if by_kernel:
-                own = self._solve_rows(o, z[None])[0] * covariance
-            else:
-                right = np.stack([self.user_level_covariance[o], covariance])
-                general, own = z * self._solve_rows(o, right)
+            kernel = side.kernel
+            covariance = scale * kernel.K[o, item]
+            right = np.stack([self.user_level_covariance[o], covariance])
+            factor, _ = cholesky_with_jitter(kernel.K, o, kernel.s)
+            solved = cho_solve((factor, True), right.T, check_finite=False).T
+            general, own = z * solved.astype(np.float64)
         user_level = float(general.sum() + scale * effect)
         similar_users = 0.0
         if user is not None and self.is_blended:
             alone, _ = self.predict_all_items(row, None)
             blended, _ = self.predict_all_items(row, user)
             similar_users = float(blended[item] - alone[item])
-        return PredictionParts(item_level, user_level, own - general, similar_users)
-
-    def _solve_rows(self, o: Array, right: Array) -> Array:
-        """``right (K_oo + s I)^-1``, in float64."""
-        kernel = self.item_model.kernel
-        factor, _ = cholesky_with_jitter(kernel.K, o, kernel.s)
-        solved: Array = cho_solve((factor, True), right.T, check_finite=False).T
-        return solved.astype(np.float64)
+        return item_level, user_level, own - general, similar_users
 
     @cached_property
     def item_scales(self) -> Array:
         """Stars per unit of the kernel, by item."""
         scaler, side = self.model.scaler, self.item_model
         units = side.unit * scaler.unit * scaler.centering.column_scales
-        scales: Array = units * side.centering.column_scales
-        return scales
+        return np.asarray(units * side.centering.column_scales)
 
     @cached_property
     def user_level_covariance(self) -> Array:
         """Covariance of each item with the user's mean over all items."""
-        if not self.separate_user_level:
-            return np.zeros(len(self.item_scales))
-        level: Array = self.item_model.kernel.K @ (
-            self.item_scales / len(self.item_scales)
-        )
-        return level
+        scales = self.item_scales
+        if len(scales) <= 2:  # too few items to tell the general level from taste
+            return np.zeros(len(scales))
+        return np.asarray(self.item_model.kernel.K @ (scales / len(scales)))
 
     def similarities(self, item: int) -> Array:
         """Correlation of one item with all items, without the user level."""
@@ -249,9 +207,7 @@ class Scorer:
         variances = scales * scales * K.diagonal() - 2.0 * shared + mean
         std = np.sqrt(np.maximum(variances, 0.0))
         norms = std[item] * std
-        correlations: Array = np.divide(
-            row, norms, out=np.zeros(len(row)), where=norms > 0.0
-        )
+        correlations = np.divide(row, norms, out=0.0 * norms, where=norms > 0.0)
         return np.clip(correlations, -1.0, 1.0)
 
 
@@ -277,7 +233,6 @@ def build_scorer(model: Any) -> Scorer:
         engine=model._resolve_engine(),
         conformal_scores=getattr(model, "scores_", none),
         blended_conformal_scores=getattr(model, "blended_scores_", none),
-        separate_user_level=training.shape[1] > 2,
     )
 
 
@@ -326,7 +281,7 @@ class UserStore:
         if position is None:
             raise UnknownIdError(
                 f"{self.vocabulary.unknown_message(user)}; add_user(ratings, user) "
-                "makes one known, and None asks for nobody in particular"
+                "adds a user, and None is an anonymous user"
             )
         return self.scorer.training_row(position), position
 
@@ -390,6 +345,14 @@ class PairPredictions:
     item_positions: Array  # -1 for unknown items
     is_blended: Array  # whether other users of the fit contribute
 
+    def clip(self, values: Array, bounds: ValueBounds, *, round_values: bool) -> Array:
+        """Values within the bounds of their items, rounded if the model does that."""
+        known = self.item_positions >= 0
+        clip = bounds.clip_and_round if round_values else bounds.clip
+        out = np.clip(values, np.min(bounds.low), np.max(bounds.high))
+        out[known] = clip(values[known], self.item_positions[known])
+        return out
+
 
 def predict_pairs(
     user_store: UserStore,
@@ -406,42 +369,33 @@ def predict_pairs(
     scorer = user_store.scorer
     i, extra_rows = user_store.locate(user_ids)
     j = vocabulary.encode(item_ids)
+    values, deviations = np.empty(len(j)), np.zeros(len(j))
+
+    def assign(mask: Array, found: tuple[Any, Any]) -> None:
+        values[mask] = found[0]
+        if std is not None:
+            deviations[mask] = found[1]
+
     fitted, added = (i >= 0) & (j >= 0), (i < 0) & (j >= 0)
-    predictions = PairPredictions(
-        np.empty(len(j)), np.zeros(len(j)), j, fitted & scorer.is_blended
-    )
     if fitted.any():
-        answer = _predict_training_users(scorer, i[fitted], j[fitted], std)
-        _assign(predictions, fitted, *answer)
+        observed, rows = scorer.training, i[fitted]
+        if not scorer.is_blended:
+            # Predictions depend on the users' own ratings only: leave out other rows.
+            users, rows = np.unique(rows, return_inverse=True)
+            observed = observed.take_rows(users)
+        both = scorer.is_blended
+        assign(
+            fitted, scorer.predict_entries(observed, rows, j[fitted], std, both=both)
+        )
     if added.any():
-        rows = Observations.vstack(extra_rows)
-        answer = scorer.predict_entries(rows, -1 - i[added], j[added], std, both=False)
-        _assign(predictions, added, *answer)
+        observed, rows = Observations.vstack(extra_rows), -1 - i[added]
+        assign(added, scorer.predict_entries(observed, rows, j[added], std, both=False))
     for position in np.unique(i[j < 0]):
         user = None if position < 0 else int(position)
         row = extra_rows[-1 - position] if user is None else scorer.training_row(user)
         mask = (i == position) & (j < 0)
-        _assign(predictions, mask, *_predict_random_item(scorer, row, user, std))
-    return predictions
-
-
-def _predict_training_users(
-    scorer: Scorer, i: Array, j: Array, std: str | None
-) -> tuple[Array, Array | None]:
-    if scorer.is_blended:
-        return scorer.predict_entries(scorer.training, i, j, std, both=True)
-    # Predictions depend on the users' own ratings only: leave out all other rows.
-    users, position = np.unique(i, return_inverse=True)
-    rows = scorer.training.take_rows(users)
-    return scorer.predict_entries(rows, position, j, std, both=False)
-
-
-def _assign(
-    predictions: PairPredictions, mask: Array, values: Any, deviations: Any
-) -> None:
-    predictions.values[mask] = values
-    if deviations is not None:
-        predictions.deviations[mask] = deviations
+        assign(mask, _predict_random_item(scorer, row, user, std))
+    return PairPredictions(values, deviations, j, fitted & scorer.is_blended)
 
 
 def _predict_random_item(
@@ -456,32 +410,3 @@ def _predict_random_item(
     unit = max(float(np.max(np.abs(values))), float(np.max(deviations))) or 1.0
     within, between = np.mean((deviations / unit) ** 2), np.var(values / unit)
     return mean, unit * float(np.sqrt(within + between))
-
-
-def check_known_ids(
-    user_store: UserStore,
-    vocabulary: Vocabulary,
-    user_ids: list[Any],
-    item_ids: list[Any],
-) -> None:
-    """Raise `UnknownIdError` if a user or an item is unknown."""
-    for user in user_ids:
-        if user is None or user not in user_store:
-            raise UnknownIdError(user_store.vocabulary.unknown_message(user))
-    for item in item_ids:
-        vocabulary.position_of(item)
-
-
-def clip_to_bounds(
-    predictions: PairPredictions,
-    bounds: ValueBounds,
-    values: Array,
-    *,
-    round_values: bool,
-) -> Array:
-    """Values within the bounds of their items, and rounded if the model does that."""
-    known = predictions.item_positions >= 0
-    clip = bounds.clip_and_round if round_values else bounds.clip
-    out = np.clip(values, np.min(bounds.low), np.max(bounds.high))
-    out[known] = clip(values[known], predictions.item_positions[known])
-    return out

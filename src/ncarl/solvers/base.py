@@ -1,12 +1,13 @@
-"""Problem, step and result types of the solvers, and the function that runs them."""
+"""What the solvers share: entries on a device, the iteration, and its checkpoints."""
 
 from __future__ import annotations
 
 import math
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.sparse import csr_array
 
-from ncarl.core.svd import frobenius_norm, spectral_norm
+from ncarl.core.svd import frobenius_norm, spectral_norm, svd_above
 from ncarl.core.types import Array
 from ncarl.engines.base import Device
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
@@ -34,104 +35,22 @@ CHUNK_SIZE = 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class DenseProblem:
-    """A matrix to complete, as dense arrays on a device.
+class DeviceEntries:
+    """Observed entries of a matrix to complete, and the device of the solver."""
 
-    Attributes
-    ----------
-    M : array of shape (m, n)
-        The observed values, 0 at missing entries.
-    mask : array of bool, shape (m, n)
-        True at observed entries.
-    observed : Observations
-        The observed entries in host memory.
-    compute_device : Device
-        Device of the arrays.
-    """
-
-    M: Array
-    mask: Array
-    observed: Observations
+    observed: Observations  # in host memory
     compute_device: Device
-
-    @classmethod
-    def from_observations(cls, observed: Observations, device: Device) -> DenseProblem:
-        """Scatter observed entries into dense arrays on a device."""
-        M = np.zeros(observed.shape)
-        mask = np.zeros(observed.shape, dtype=bool)
-        M[observed.rows, observed.indices] = observed.values
-        mask[observed.rows, observed.indices] = True
-        return cls(device.from_numpy(M), device.from_numpy(mask), observed, device)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self.observed.shape
-
-    @cached_property
-    def observed_norm(self) -> float:
-        """Frobenius norm of the observed values."""
-        return frobenius_norm(self.observed.values)
-
-    @cached_property
-    def spectral_norm(self) -> float:
-        """Largest singular value of the zero-filled matrix; 1 if it is 0."""
-        return spectral_norm(self.observed.to_csr()) or 1.0
-
-    @cached_property
-    def rms(self) -> float:
-        """Root mean square of the observed values; 1 if they are 0."""
-        return self.observed_norm / math.sqrt(self.observed.n_observed) or 1.0
 
     @property
     def density(self) -> float:
         """Fraction of the entries that is observed."""
         m, n = self.shape
         return self.observed.n_observed / (m * n)
-
-    def fill_missing(self, X: Array) -> Array:
-        """Observed values, and the values of ``X`` at missing entries."""
-        return array_namespace(X).where(self.mask, self.M, X)
-
-    def residual(self, X: Array) -> float:
-        """``||P(X - M)|| / ||M||``; 0 if both are 0."""
-        xp = array_namespace(X)
-        return ratio(frobenius_norm(xp.where(self.mask, X - self.M, xp.zeros_like(X))),
-                     self.observed_norm)  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class SparseEntries:
-    """Sparse observed entries on a device.
-
-    Solvers that keep the completed matrix as a product of factors need only sampled
-    products (SDDMM) and products of a sparse matrix with a thin one.
-
-    Attributes
-    ----------
-    observed : Observations
-        The observed entries in host memory.
-    compute_device : Device
-        Device of the arrays.
-    """
-
-    observed: Observations
-    compute_device: Device
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.observed.shape
-
-    @cached_property
-    def values(self) -> Array:
-        """The observed values on the device."""
-        return self.compute_device.from_numpy(self.observed.values)
-
-    @cached_property
-    def nonempty_masks(self) -> tuple[Array, Array]:
-        """Masks of the rows and of the columns with observed entries."""
-        return self.observed.row_counts > 0, self.observed.column_counts > 0
 
     @cached_property
     def observed_norm(self) -> float:
@@ -144,26 +63,91 @@ class SparseEntries:
         return spectral_norm(self.observed.to_csr()) or 1.0
 
     @cached_property
-    def _torch_entries(self) -> Any:
-        """The sparsity pattern as tensors, if the device is not host memory."""
-        return _TorchEntries(self.observed, self.values)
+    def rms(self) -> float:
+        """Root mean square of the observed values; 1 if they are 0."""
+        return self.observed_norm / math.sqrt(self.observed.n_observed) or 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class DenseProblem(DeviceEntries):
+    """A matrix to complete, as dense arrays on a device."""
+
+    M: Array  # (m, n), the observed values, 0 at missing entries
+    mask: Array  # (m, n), True at observed entries
+
+    @classmethod
+    def from_observations(cls, observed: Observations, device: Device) -> DenseProblem:
+        """Scatter observed entries into dense arrays on a device."""
+        M = np.zeros(observed.shape)
+        mask = np.zeros(observed.shape, dtype=bool)
+        M[observed.rows, observed.indices] = observed.values
+        mask[observed.rows, observed.indices] = True
+        return cls(observed, device, device.from_numpy(M), device.from_numpy(mask))
+
+    def project(self, X: Array) -> Array:
+        """``P(X)``: ``X`` with 0 at missing entries."""
+        xp = array_namespace(X)
+        return xp.where(self.mask, X, xp.zeros_like(X))
+
+    def fill_missing(self, X: Array) -> Array:
+        """Observed values, and the values of ``X`` at missing entries."""
+        return array_namespace(X).where(self.mask, self.M, X)
+
+    def residual(self, X: Array) -> float:
+        """``||P(X - M)|| / ||M||``; 0 if both are 0."""
+        return ratio(frobenius_norm(self.project(X - self.M)), self.observed_norm)
+
+    def squared_loss(self, residual: float) -> float:
+        """``1/2 ||P(X - M)||^2`` for the `residual` of ``X``."""
+        return (residual * self.observed_norm) ** 2 / 2.0
+
+    def admm_update(self, Z: Array, Y: Array, mu: float) -> tuple[Array, Array]:
+        """The X and Y of an ADMM step for ``X = Z`` with observed entries fixed."""
+        X = self.fill_missing(Z - Y / mu)
+        return X, Y + mu * (X - Z)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseEntries(DeviceEntries):
+    """Sparse observed entries on a device.
+
+    Solvers that keep the completed matrix as a product of factors need only sampled
+    products (SDDMM) and products of a sparse matrix with a thin one.
+    """
 
     @cached_property
-    def _is_torch(self) -> bool:
-        return not isinstance(self.values, np.ndarray)
+    def values(self) -> Array:
+        """The observed values on the device."""
+        return self.compute_device.from_numpy(self.observed.values)
+
+    @cached_property
+    def nonempty_masks(self) -> tuple[Array, Array]:
+        """Masks of the rows and of the columns with observed entries."""
+        return self.observed.row_counts > 0, self.observed.column_counts > 0
+
+    @cached_property
+    def _torch_entries(self) -> _TorchEntries | None:
+        """The sparsity pattern as tensors; None in host memory."""
+        if isinstance(self.values, np.ndarray):
+            return None
+        return _TorchEntries(self.observed, self.values)
 
     @cached_property
     def _flat_indices(self) -> Array:
         """Positions of the entries in the flattened matrix."""
         return self.observed.rows * self.shape[1] + self.observed.indices
 
+    def residuals(self, A: Array, B: Array) -> Array:
+        """Observed values minus those of ``A @ B``."""
+        return self.values - self.sampled_product(A, B)
+
     def sampled_product(self, A: Array, B: Array) -> Array:
         """``A @ B`` at the observed entries."""
-        if self._is_torch:
+        if self._torch_entries:
             return self._torch_entries.sampled_product(A, B)
+        if self.density < DENSE_PRODUCT_DENSITY:
+            return _gather_sampled_product(self.observed, A, B)
         o, (m, n) = self.observed, self.shape
-        if o.n_observed < DENSE_PRODUCT_DENSITY * m * n:
-            return _gather_sampled_product(o, A, B)
         out = np.empty(o.n_observed)
         step = max(1, CHUNK_SIZE // max(1, n))
         for first in range(0, m, step):
@@ -175,20 +159,20 @@ class SparseEntries:
 
     def sparse_matmul(self, values: Array, V: Array) -> Array:
         """The sparse matrix with these values, times ``V``."""
-        if self._is_torch:
-            return self._torch_entries.sparse_matmul(values, V)
+        if self._torch_entries:
+            return self._torch_entries.matrix(values) @ V
         return self._matrix(values) @ V
 
     def sparse_rmatmul(self, values: Array, U: Array) -> Array:
         """The transposed sparse matrix with these values, times ``U``."""
-        if self._is_torch:
-            return self._torch_entries.sparse_rmatmul(values, U)
+        if self._torch_entries:
+            return self._torch_entries.transposed_matrix(values) @ U
         return self._matrix(values).T @ U
 
     def _matrix(self, values: Array) -> Any:
         """The matrix with these values: sparse, or dense where that is faster."""
         o, (m, n) = self.observed, self.shape
-        if o.n_observed < DENSE_MATRIX_DENSITY * m * n or m * n > MAX_DENSE_ENTRIES:
+        if self.density < DENSE_MATRIX_DENSITY or m * n > MAX_DENSE_ENTRIES:
             return csr_array((values, o.indices, o.indptr), shape=self.shape)
         full = np.zeros(m * n)
         full[self._flat_indices] = values
@@ -207,7 +191,7 @@ def _gather_sampled_product(o: Observations, A: Array, B: Array) -> Array:
 
 
 class _TorchEntries:
-    """The products of `SparseEntries` on tensors."""
+    """The sparsity pattern of `SparseEntries` as tensors."""
 
     def __init__(self, observed: Observations, values: Any) -> None:
         import torch
@@ -224,62 +208,36 @@ class _TorchEntries:
         self.transposed_indices = send(transposed.indices).long()
 
     def sampled_product(self, A: Any, B: Any) -> Any:
-        """``A @ B`` at the observed entries."""
-        Bt, width = B.T.contiguous(), max(1, A.shape[1])
-        parts = zip(
-            self.rows.split(CHUNK_SIZE // width + 1),
-            self.indices.split(CHUNK_SIZE // width + 1),
-            strict=True,
-        )
+        Bt, size = B.T.contiguous(), CHUNK_SIZE // max(1, A.shape[1]) + 1
+        parts = zip(self.rows.split(size), self.indices.split(size), strict=True)
         return self.torch.cat([(A[i] * Bt[j]).sum(1) for i, j in parts])
 
-    def sparse_matmul(self, values: Any, V: Any) -> Any:
-        """The sparse matrix with these values, times ``V``."""
-        return self._matrix(self.indptr, self.indices, values, self.shape) @ V
+    def matrix(self, values: Any) -> Any:
+        return self._csr(self.indptr, self.indices, values, self.shape)
 
-    def sparse_rmatmul(self, values: Any, U: Any) -> Any:
-        """The transposed sparse matrix with these values, times ``U``."""
-        transposed = self._matrix(
+    def transposed_matrix(self, values: Any) -> Any:
+        return self._csr(
             self.transposed_indptr,
             self.transposed_indices,
             values[self.transpose_order],
-            (self.shape[1], self.shape[0]),
+            self.shape[::-1],
         )
-        return transposed @ U
 
-    def _matrix(self, indptr: Any, indices: Any, values: Any, shape: Any) -> Any:
+    def _csr(self, indptr: Any, indices: Any, values: Any, shape: Any) -> Any:
         with warnings.catch_warnings():  # torch calls its CSR tensors a prototype
             warnings.simplefilter("ignore", UserWarning)
             return self.torch.sparse_csr_tensor(indptr, indices, values, size=shape)
 
 
-#: A step of a solver, whose state is a dataclass of arrays and numbers.
-SolverStep = Iterate[Any]
-
-
 @dataclass(frozen=True)
 class SolverResult:
-    """Result of a solver, as NumPy arrays.
+    """Result of a solver, as NumPy arrays."""
 
-    Attributes
-    ----------
-    X : array of shape (m, n), or None
-        The completed matrix; None if ``factors`` are given.
-    factors : pair of arrays, or None
-        ``A`` (m, d) and ``B`` (d, n) whose product is the completed matrix.
-    residual : float
-        ``||P(X - M)|| / ||M||`` before observed values were restored.
-    rank : int
-        Rank of the completed matrix before that.
-    extras : dict
-        Fitted attributes specific to the model, by name.
-    """
-
-    X: Array | None
-    factors: tuple[Array, Array] | None
-    residual: float
-    rank: int
-    extras: dict[str, Any] = field(default_factory=dict)
+    X: Array | None  # the completed matrix (m, n); None if there are factors
+    factors: tuple[Array, Array] | None  # A (m, d), B (d, n), the matrix is A B
+    residual: float  # ||P(X - M)|| / ||M|| before observed values were restored
+    rank: int  # of the completed matrix before that
+    extras: dict[str, Any] = field(default_factory=dict)  # fitted attributes by name
 
 
 class Solver(Protocol):
@@ -288,72 +246,46 @@ class Solver(Protocol):
     @property
     def degree(self) -> float:
         """Degree of homogeneity of the objective, which gives its units."""
-        ...
 
     def initial_state(self) -> Any:
         """State before the first step: a dataclass of arrays and numbers."""
-        ...
 
-    def steps(self, state: Any, step: int) -> Iterator[SolverStep]:
+    def steps(self, state: Any, step: int) -> Iterator[Iterate[Any]]:
         """Yield the steps that follow ``state``, which is that after ``step`` steps."""
-        ...
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """Completed matrix from the last step."""
-        ...
 
 
-class HasDevice(Protocol):
-    """Entries with a shape and a device."""
+class StepSolver(ABC):
+    """Base of the solvers, which define a single step.
 
-    @property
-    def compute_device(self) -> Device:
-        """Device of the arrays."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        ...
-
-
-class Timer:
-    """Stopwatch for the steps of a solver."""
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-
-    def lap(self) -> dict[str, float]:
-        """Seconds since the last lap, as a step records them."""
-        now = time.perf_counter()
-        passed, self.start = now - self.start, now
-        return {"step": passed}
-
-
-def iterate_steps(
-    make_step: Callable[[Any, int, Timer], SolverStep],
-    state: Any,
-    step: int,
-    data: HasDevice,
-) -> Iterator[SolverStep]:
-    """Yield steps without end, each made from the state of the one before.
-
-    Parameters
-    ----------
-    make_step : callable
-        Called with a state, the number of the next step and a `Timer`.
-    state, step
-        State to start from, and how many steps led to it.
-    data : DenseProblem or SparseEntries
-        The entries; each step runs in the compute context of their device.
+    Subclasses are frozen dataclasses with a field ``problem``.
     """
-    timer = Timer()
-    while True:
-        step += 1
-        with data.compute_device.compute_context(min(data.shape)):
-            done = make_step(state, step, timer)
-        yield done
-        state = done.state
+
+    problem: Any  # DenseProblem or SparseEntries
+
+    @abstractmethod
+    def _step(self, state: Any, step: int) -> Iterate[Any]:
+        """The step with this number, from the state of the one before."""
+
+    def _compute_context(self) -> Any:
+        device, shape = self.problem.compute_device, self.problem.shape
+        return device.compute_context(min(shape))
+
+    def steps(self, state: Any, step: int) -> Iterator[Iterate[Any]]:
+        """Yield the steps that follow ``state``, which is that after ``step`` steps."""
+        start = time.perf_counter()
+        while True:
+            step += 1
+            with self._compute_context():
+                done = self._step(state, step)
+            end = time.perf_counter()
+            yield replace(done, step=step, seconds={"step": end - start})
+            state, start = done.state, end
+
+    def _to_numpy(self, array: Array) -> Any:
+        return self.problem.compute_device.to_numpy(array)
 
 
 def ratio(part: float, whole: float) -> float:
@@ -368,25 +300,38 @@ def relative_change(new: Array, old: Array) -> float:
     return ratio(frobenius_norm(new - old), frobenius_norm(new))
 
 
+def shrink_singular_values(W: Array, tau: float) -> tuple[Array, Any]:
+    """Soft-threshold the singular values of W; the matrix and the new values."""
+    svd = svd_above(W, tau)
+    s = svd.s - tau
+    return svd.reconstruct(s), s
+
+
 def scaled_step_norm(step_norm: float, threshold: float, rank: int) -> float:
-    """Length of a step relative to the smallest matrix of this rank.
+    """Norm of a step relative to the smallest matrix of this rank above a threshold.
 
     With a weak penalty steps get short long before the iteration has converged;
     relative to the threshold of the penalty they do not.
-
-    Parameters
-    ----------
-    step_norm : float
-        Frobenius norm of the step.
-    threshold : float
-        Singular values at or below it are set to 0.
-    rank : int
-        Rank of the matrix.
     """
     return ratio(step_norm, threshold * math.sqrt(max(rank, 1)))
 
 
-SolverCallback = Callable[[SolverStep, History], object]
+def next_strength(state: Any, final: float, decay: float) -> tuple[float, bool]:
+    """Strength of the next step of a continuation, and whether it was lowered.
+
+    It falls towards the final one each time that the state has converged.
+    """
+    lowered = state.converged_at_lam and state.lam > final
+    return (max(final, decay * state.lam) if lowered else state.lam), lowered
+
+
+def next_momentum(t: float) -> tuple[float, float]:
+    """FISTA's next ``t``, and the extrapolation factor of the step that it follows."""
+    following = (1.0 + math.sqrt(1.0 + 4.0 * t**2)) / 2.0
+    return following, (t - 1.0) / following
+
+
+SolverCallback = Callable[[Iterate[Any], History], object]
 
 
 def run_solver(
@@ -424,7 +369,7 @@ def run_solver(
     """
     initial = solver.initial_state() if state is None else state
 
-    def start(last: SolverStep | None) -> Iterator[SolverStep]:
+    def start(last: Iterate[Any] | None) -> Iterator[Iterate[Any]]:
         if last is None:
             return solver.steps(initial, 0)
         return solver.steps(last.state, last.step)

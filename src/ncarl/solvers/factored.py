@@ -29,28 +29,21 @@ gradient step in each factor (PALM).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from ncarl.core.svd import (
-    SVDResult,
-    asarray_like,
-    frobenius_norm,
-    full_svd,
-    to_numpy,
-)
+from ncarl.core.svd import SVDResult, asarray_like, frobenius_norm, full_svd, to_numpy
 from ncarl.core.types import Array
+from ncarl.fitting.loop import Iterate
 from ncarl.observations import Observations
 from ncarl.solvers.admm import ResidualBalancing
 from ncarl.solvers.base import (
     DenseProblem,
     SolverResult,
-    SolverStep,
-    Timer,
-    iterate_steps,
+    StepSolver,
     ratio,
     relative_change,
 )
@@ -84,7 +77,7 @@ RESTART_INTERVAL, RESTART_PROGRESS = 50, 0.8
 
 @dataclass(frozen=True, eq=False)
 class FactoredState:
-    """State of `FactoredADMM`."""
+    """State of `FactoredADMM`, and of `GroupSparseADMM`, where d decreases."""
 
     A: Array  # left factor (m, d)
     B: Array  # right factor (d, n)
@@ -92,57 +85,53 @@ class FactoredState:
     Y: Array  # multipliers (m, n), 0 at missing entries
     mu: float  # penalty parameter of the constraint X = A B
     residual: float = 1.0  # ||P(A B - M)|| / ||M||
-    reference_residual: float = math.inf  # larger residual when last compared
+    reference_residual: float = math.inf  # residual when progress was last checked
 
 
 @dataclass(frozen=True)
-class FactoredADMM:
-    """Solver of ``min 1/2 ||A||^2 + 1/2 ||B||^2`` with observed entries fixed.
-
-    Attributes
-    ----------
-    problem : DenseProblem
-        The matrix to complete.
-    rank : int
-        Number of columns of A.
-    schedule : ResidualBalancing
-        Initial ``mu``, and its update in the first steps.
-    """
+class _FactoredSolver(StepSolver):
+    """Beginning and end of the solvers with observed entries fixed."""
 
     problem: DenseProblem
-    rank: int
-    schedule: ResidualBalancing
-    degree: float = 1.0
+
+    def _start_from(self, A: Array, B: Array, mu: float) -> FactoredState:
+        Y = array_namespace(A).zeros_like(self.problem.M)
+        return FactoredState(A, B, self.problem.fill_missing(A @ B), Y, mu)
+
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
+        """The completed matrix, with the observed values."""
+        state: FactoredState = last.state
+        rank = product_rank(state.A, state.B)
+        return SolverResult(self._to_numpy(state.X), None, state.residual, rank)
+
+
+@dataclass(frozen=True)
+class FactoredADMM(_FactoredSolver):
+    """Solver of ``min 1/2 ||A||^2 + 1/2 ||B||^2`` with observed entries fixed."""
+
+    degree: ClassVar[float] = 1.0
+    rank: int  # number of columns of A
+    schedule: ResidualBalancing  # the first mu, and its update in the first steps
 
     def initial_state(self) -> FactoredState:
         """Balanced factors of the zero-filled matrix, rescaled by its density."""
         svd = spectral_init(self.problem, self.rank, 1.0 / self.problem.density)
-        A, B = factors_from_svd(svd, 0.5)
-        Y = array_namespace(A).zeros_like(self.problem.M)
-        return FactoredState(
-            A, B, self.problem.fill_missing(A @ B), Y, self.schedule.initial_mu()
-        )
+        return self._start_from(*factors_from_svd(svd, 0.5), self.schedule.start)
 
-    def steps(self, state: FactoredState, step: int) -> Iterator[SolverStep]:
-        """Yield the ADMM steps from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.problem)
-
-    def _step(self, state: FactoredState, step: int, timer: Timer) -> SolverStep:
-        mu, Y = state.mu, state.Y
-        W = state.X + Y / mu
+    def _step(self, state: FactoredState, step: int) -> Iterate[FactoredState]:
+        mu = state.mu
+        W = state.X + state.Y / mu
         B = ridge_right(state.A, W, 1.0 / mu)
-        A = ridge_left(W, B, 1.0 / mu)
+        A = ridge_right(B.T, W.T, 1.0 / mu).T
         Z = A @ B
-        X = self.problem.fill_missing(Z - Y / mu)
-        Y = Y + mu * (X - Z)
+        X, Y = self.problem.admm_update(Z, state.Y, mu)
         primal = relative_change(X, Z)
         dual = ratio(mu * frobenius_norm(X - state.X), frobenius_norm(Y))
-        change = max(primal, dual)
         notes = {"primal": primal, "dual": dual, "mu": mu}
         mu, reference = self._next_mu(state, step, primal, dual)
         new = FactoredState(A, B, X, Y, mu, self.problem.residual(Z), reference)
         value = (frobenius_norm(A) ** 2 + frobenius_norm(B) ** 2) / 2.0
-        return SolverStep(step, new, value, change, notes, timer.lap())
+        return Iterate(new, value, max(primal, dual), notes)
 
     def _next_mu(
         self, state: FactoredState, step: int, primal: float, dual: float
@@ -164,28 +153,13 @@ class FactoredADMM:
         grows = self.schedule.imbalance * primal > dual
         return state.mu * (MU_FACTOR if grows else 1.0 / MU_FACTOR), now
 
-    def finalize(self, last: SolverStep) -> SolverResult:
-        """The completed matrix, with the observed values."""
-        state: FactoredState = last.state
-        rank = product_rank(state.A, state.B)
-        X = self.problem.compute_device.to_numpy(state.X)
-        return SolverResult(X, None, state.residual, rank)
-
 
 @dataclass(frozen=True)
 class GroupSparseRegularizer:
-    """Factor group-sparse regularizer of two factors.
+    """Factor group-sparse regularizer of two factors."""
 
-    Attributes
-    ----------
-    half : bool
-        Whether p is 1/2 instead of 2/3.
-    a : float
-        Weight of B; it only moves scale from one factor to the other.
-    """
-
-    half: bool
-    a: float = 1.0
+    half: bool  # whether p is 1/2 instead of 2/3
+    a: float = 1.0  # weight of B; it only moves scale from one factor to the other
 
     @property
     def penalty(self) -> SchattenNorm:
@@ -208,113 +182,70 @@ class GroupSparseRegularizer:
     def best_factors(self, svd: SVDResult) -> tuple[Array, Array]:
         """The factors of a product that minimize the regularizer, from its SVD."""
         rank = int(np.count_nonzero(svd.s > ZERO_TOL * svd.s[0]))
-        A, B = factors_from_svd(
-            truncate_svd(svd, rank), 0.5 if self.half else 2.0 / 3.0
-        )
+        A, B = factors_from_svd(truncate_svd(svd, rank), self.penalty.p)
         shift = self.a**0.5 if self.half else self.a ** (1.0 / 3.0)
         return shift * A, B / shift
 
 
-@dataclass(frozen=True, eq=False)
-class GroupSparseADMMState:
-    """State of `GroupSparseADMM`; the number of columns d decreases."""
-
-    A: Array  # left factor (m, d)
-    B: Array  # right factor (d, n)
-    X: Array  # completed matrix (m, n), with the observed values
-    Y: Array  # multipliers (m, n), 0 at missing entries
-    mu: float  # penalty parameter of the constraint X = A B
-    residual: float = 1.0  # ||P(A B - M)|| / ||M||
-    reference_residual: float = math.inf  # primal residual when last compared
-
-
 @dataclass(frozen=True)
-class GroupSparseADMM:
-    """Solver of ``min regularizer(A, B)`` with observed entries fixed.
+class GroupSparseADMM(_FactoredSolver):
+    """Solver of ``min regularizer(A, B)`` with observed entries fixed."""
 
-    Attributes
-    ----------
-    problem : DenseProblem
-        The matrix to complete.
-    regularizer : GroupSparseRegularizer
-        The regularizer.
-    rank : int
-        Initial number of columns.
-    mu : float, optional
-        Initial penalty parameter of the constraint ``X = A B``. By default so large
-        that singular values above 0.05 (p = 1/2: 0.15) of the largest pass the
-        threshold, and smaller ones too if the initial matrix has them.
-    growth : float
-        Growth of ``mu``; slower growth balances the factors better.
-    """
-
-    problem: DenseProblem
     regularizer: GroupSparseRegularizer
-    rank: int
+    rank: int  # initial number of columns
+    # The first penalty parameter of the constraint ``X = A B``. By default so large
+    # that singular values above 0.05 (p = 1/2: 0.15) of the largest pass the threshold,
+    # and smaller ones too if the initial matrix has them.
     mu: float | None = None
-    growth: float = MU_GROWTH
+    growth: float = MU_GROWTH  # of mu; slower growth balances the factors better
 
     @property
     def degree(self) -> float:
         """Degree of the Schatten penalty."""
         return self.regularizer.penalty.degree
 
-    def initial_state(self) -> GroupSparseADMMState:
+    def initial_state(self) -> FactoredState:
         """The best factors of the zero-filled matrix.
 
         They are not rescaled by the density: what that adds to the small singular
         values takes many steps to remove.
         """
         svd = spectral_init(self.problem, self.rank)
-        A, B = self.regularizer.best_factors(svd)
-        Y = array_namespace(A).zeros_like(self.problem.M)
         mu = self._default_mu(svd.s) if self.mu is None else self.mu
-        return GroupSparseADMMState(A, B, self.problem.fill_missing(A @ B), Y, mu)
+        return self._start_from(*self.regularizer.best_factors(svd), mu)
 
     def _default_mu(self, s: Array) -> float:
         s = s[s > ZERO_TOL * s[0]]
         if len(s) == 0:
             return 1.0
-        usual = (
-            INITIAL_THRESHOLD_HALF if self.regularizer.half else INITIAL_THRESHOLD
-        ) * float(s[0])
+        half = self.regularizer.half
+        share = INITIAL_THRESHOLD_HALF if half else INITIAL_THRESHOLD
+        usual = share * float(s[0])
         threshold = min(usual, float(s[-1]))
         if self.problem.density < 1.0:
             # With missing entries smaller values are noise, and slow to converge.
             threshold = max(threshold, MIN_THRESHOLD_RATIO * usual)
         return self.regularizer.weight / self.regularizer.penalty.strength(threshold)
 
-    def steps(self, state: GroupSparseADMMState, step: int) -> Iterator[SolverStep]:
-        """Yield the ADMM steps from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.problem)
-
-    def _step(self, state: GroupSparseADMMState, step: int, timer: Timer) -> SolverStep:
-        mu, Y = state.mu, state.Y
-        W = state.X + Y / mu
-        A, B = self._update_factors(state.A, state.B, W, mu)
+    def _step(self, state: FactoredState, step: int) -> Iterate[FactoredState]:
+        mu = state.mu
+        A, B = self._update_factors(state.A, state.B, state.X + state.Y / mu, mu)
         Z = A @ B
-        X = self.problem.fill_missing(Z - Y / mu)
-        Y = Y + mu * (X - Z)
+        X, Y = self.problem.admm_update(Z, state.Y, mu)
         primal, x_change = relative_change(X, Z), relative_change(X, state.X)
         residual, reference = self.problem.residual(Z), state.reference_residual
         value = self.regularizer.value(A, B)
         notes = {"primal": primal, "rank": float(A.shape[1]), "mu": mu}
         if step > MU_GROWTH_AFTER and step % RESTART_INTERVAL == 0:
             if primal > RESTART_PROGRESS * reference and A.shape[1] < self.rank:
-                A, B, Y = self._restart(X)
+                # So many columns were dropped that no product agrees with the entries.
+                svd = truncate_svd(full_svd(X), self.rank)
+                A, B = self.regularizer.best_factors(svd)
+                Y = array_namespace(X).zeros_like(X)
             reference = primal
         mu = self._next_mu(mu, step, primal, x_change)
-        new = GroupSparseADMMState(A, B, X, Y, mu, residual, reference)
-        change = max(primal, x_change)
-        return SolverStep(step, new, value, change, notes, timer.lap())
-
-    def _restart(self, X: Array) -> tuple[Array, Array, Array]:
-        """Factors of X with all columns, and multipliers of 0.
-
-        Needed if so many columns were dropped that no product agrees with the entries.
-        """
-        A, B = self.regularizer.best_factors(truncate_svd(full_svd(X), self.rank))
-        return A, B, array_namespace(X).zeros_like(X)
+        new = FactoredState(A, B, X, Y, mu, residual, reference)
+        return Iterate(new, value, max(primal, x_change), notes)
 
     def _next_mu(self, mu: float, step: int, primal: float, x_change: float) -> float:
         """The next ``mu``.
@@ -336,24 +267,14 @@ class GroupSparseADMM:
         self, A: Array, B: Array, W: Array, mu: float
     ) -> tuple[Array, Array]:
         """The next factors for ``W = X + Y / mu``."""
-        if self.regularizer.half:
-            # Gradient steps do not solve the subproblems, so make two of them.
-            for _ in range(2):
-                A = prox_step_left(A, W @ B.T, B @ B.T, 1.0 / mu)
+        # Gradient steps do not solve the subproblems, so p = 1/2 makes two of them.
+        for _ in range(2 if self.regularizer.half else 1):
+            A = prox_step_left(A, W @ B.T, B @ B.T, 1.0 / mu)
+            if self.regularizer.half:
                 B = prox_step_left(B.T, W.T @ A, A.T @ A, self.regularizer.a / mu).T
-            return prune_columns(A, B)
-        A = prox_step_left(A, W @ B.T, B @ B.T, 1.0 / mu)
-        if A.shape[1]:
-            B = ridge_right(A, W, self.regularizer.a / mu)
+            elif A.shape[1]:
+                B = ridge_right(A, W, self.regularizer.a / mu)
         return prune_columns(A, B)
-
-    def finalize(self, last: SolverStep) -> SolverResult:
-        """The completed matrix, with the observed values."""
-        state: GroupSparseADMMState = last.state
-        rank = product_rank(state.A, state.B)
-        return SolverResult(
-            self.problem.compute_device.to_numpy(state.X), None, state.residual, rank
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,26 +286,14 @@ class GroupSparsePALMState:
 
 
 @dataclass(frozen=True)
-class GroupSparsePALM:
-    """Solver of ``min 1/2 ||P(A B) - M||^2 + lam regularizer(A, B)`` by PALM.
+class GroupSparsePALM(StepSolver):
+    """Solver of ``min 1/2 ||P(A B) - M||^2 + lam regularizer(A, B)`` by PALM."""
 
-    Attributes
-    ----------
-    problem : DenseProblem
-        The matrix to complete.
-    regularizer : GroupSparseRegularizer
-        The regularizer.
-    lam : float
-        Its strength.
-    rank : int
-        Initial number of columns.
-    """
-
+    degree: ClassVar[float] = 2.0
     problem: DenseProblem
     regularizer: GroupSparseRegularizer
     lam: float
-    rank: int
-    degree: float = 2.0
+    rank: int  # initial number of columns
 
     def initial_state(self) -> GroupSparsePALMState:
         """The best factors of the zero-filled matrix, rescaled by its density."""
@@ -402,11 +311,9 @@ class GroupSparsePALM:
             *self.regularizer.best_factors(truncate_svd(svd, self.rank))
         )
 
-    def steps(self, state: GroupSparsePALMState, step: int) -> Iterator[SolverStep]:
-        """Yield the PALM steps from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.problem)
-
-    def _step(self, state: GroupSparsePALMState, step: int, timer: Timer) -> SolverStep:
+    def _step(
+        self, state: GroupSparsePALMState, step: int
+    ) -> Iterate[Any]:
         """A proximal gradient step in each factor."""
         A, B, regularizer = state.A, state.B, self.regularizer
         old = A @ B
@@ -423,20 +330,17 @@ class GroupSparsePALM:
             B = target / (bound + self.lam * regularizer.a)
         A, B = prune_columns(A, B)
         new = A @ B
-        loss = (self.problem.residual(new) * self.problem.observed_norm) ** 2 / 2.0
+        loss = self.problem.squared_loss(self.problem.residual(new))
         value = loss + self.lam * regularizer.value(A, B)
-        notes = {"rank": float(A.shape[1])}
-        change = relative_change(new, old)
-        return SolverStep(
-            step, GroupSparsePALMState(A, B), value, change, notes, timer.lap()
-        )
+        change, notes = relative_change(new, old), {"rank": float(A.shape[1])}
+        return Iterate(GroupSparsePALMState(A, B), value, change, notes)
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """The factors and the rank of their product."""
         A, B = last.state.A, last.state.B
-        fetch = self.problem.compute_device.to_numpy
+        factors = self._to_numpy(A), self._to_numpy(B)
         residual = self.problem.residual(A @ B)
-        return SolverResult(None, (fetch(A), fetch(B)), residual, product_rank(A, B))
+        return SolverResult(None, factors, residual, product_rank(A, B))
 
 
 def default_rank(observed: Observations) -> int:
@@ -489,23 +393,10 @@ def product_rank(A: Array, B: Array) -> int:
 
 
 def ridge_right(A: Array, W: Array, ridge: float) -> Array:
-    """``argmin_B 1/2 ||A B - W||^2 + ridge/2 ||B||^2``, for a ridge above 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> ridge_right(np.eye(2), np.array([[4.0], [2.0]]), 1.0)
-    array([[2.],
-           [1.]])
-    """
+    """``argmin_B 1/2 ||A B - W||^2 + ridge/2 ||B||^2``, for a ridge above 0."""
     xp = array_namespace(A)
     eye = xp.eye(A.shape[1], dtype=A.dtype, device=A.device)
     return xp.linalg.solve(A.T @ A + ridge * eye, A.T @ W)
-
-
-def ridge_left(W: Array, B: Array, ridge: float) -> Array:
-    """``argmin_A 1/2 ||A B - W||^2 + ridge/2 ||A||^2``, for a ridge above 0."""
-    return ridge_right(B.T, W.T, ridge).T
 
 
 def prox_step_left(A: Array, right: Array, G: Array, threshold: float) -> Array:
@@ -531,13 +422,6 @@ def group_soft_threshold(A: Array, threshold: float) -> Array:
     """Shorten each column by ``threshold``, at most to 0.
 
     The proximal operator of ``threshold`` times the sum of the norms of the columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> group_soft_threshold(np.array([[3.0, 0.5], [4.0, 0.0]]), 1.0)
-    array([[2.4, 0. ],
-           [3.2, 0. ]])
     """
     xp = array_namespace(A)
     norms = column_norms(A)

@@ -30,10 +30,8 @@ the sum of the singular values of X to the power 2/3. With a growing ``mu``:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -46,19 +44,16 @@ from ncarl.core.svd import (
     svd_above,
 )
 from ncarl.core.types import Array
-from ncarl.solvers.admm import (
-    ADMM,
-    ADMMState,
-    ResidualBalancing,
-)
+from ncarl.fitting.loop import Iterate
+from ncarl.solvers.admm import ADMM, ADMMState, ResidualBalancing
 from ncarl.solvers.base import (
     DenseProblem,
     SolverResult,
-    SolverStep,
-    Timer,
-    iterate_steps,
+    StepSolver,
+    next_momentum,
     ratio,
     relative_change,
+    shrink_singular_values,
 )
 from ncarl.solvers.penalties import NuclearNorm
 
@@ -108,55 +103,20 @@ class LRFDState:
     objective: float = math.inf
 
 
-class LRFDStep(NamedTuple):
-    """Result of a step of one stage."""
-
-    state: LRFDState
-    value: float
-    change: float
-    notes: dict[str, float]
-    may_stop: bool
-
-
 @dataclass(frozen=True)
-class LRFDSolver:
-    """Solver of LRFD with a given dictionary or one made of a first completion.
+class LRFDSolver(StepSolver):
+    """Solver of LRFD with a given dictionary or one made of a first completion."""
 
-    Attributes
-    ----------
-    problem : DenseProblem
-        The matrix to complete.
-    kind : {"columns", "basis"}
-        How a dictionary is made of a completed matrix.
-    dictionary : array of shape (m, k), optional
-        A dictionary to use instead.
-    rounds : int
-        Number of dictionaries, each made of the completion with the one before.
-    lam : float, optional
-        Strength of the penalized form; None for the exact one.
-    rank_tol : float
-        See `dictionary_from_completion`.
-    tol : float
-        Change below which a stage ends.
-    cache : dict
-        The `FeasibleCoefficients` of the last dictionary.
-    """
-
+    degree: ClassVar[float] = 1.0
     problem: DenseProblem
-    kind: str
-    dictionary: Any
-    rounds: int
-    lam: float | None
-    rank_tol: float
-    tol: float
-    degree: float = 1.0
+    kind: str  # how a dictionary is made of a completed matrix: "columns" or "basis"
+    dictionary: Any  # (m, k), to use instead; None if there is none
+    rounds: int  # number of dictionaries, each made of the completion with the last
+    lam: float | None  # strength of the penalized form; None for the exact one
+    rank_tol: float  # see `dictionary_from_completion`
+    tol: float  # change below which a stage ends
+    #: The `FeasibleCoefficients` of the last dictionary.
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def completion_solver(self) -> ADMM:
-        """Solver of the first stage."""
-        schedule = ResidualBalancing(1.0 / self.problem.spectral_norm)
-        return ADMM(self.problem, NuclearNorm(), schedule, gap_tol=self.tol)
 
     def initial_state(self) -> LRFDState:
         """The zero-filled matrix, and no dictionary unless it is given."""
@@ -166,32 +126,26 @@ class LRFDSolver:
         state = LRFDState(M, zeros, zeros[:, :1], zeros[:, :1], row, row, row, mu)
         if self.dictionary is None:
             return state
-        with self.problem.compute_device.compute_context(min(self.problem.shape)):
-            given = self.problem.compute_device.from_numpy(
-                np.array(self.dictionary, dtype=np.float64)
-            )
-            return self._with_dictionary(state, given, 0)
+        given = np.array(self.dictionary, dtype=np.float64)
+        with self._compute_context():
+            sent = self.problem.compute_device.from_numpy(given)
+            return self._with_dictionary(state, sent, 0)
 
-    def steps(self, state: LRFDState, step: int) -> Iterator[SolverStep]:
-        """Yield the steps of all stages from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.problem)
-
-    def _step(self, state: LRFDState, step: int, timer: Timer) -> SolverStep:
+    def _step(self, state: LRFDState, step: int) -> Iterate[Any]:
         """One step of the stage, and a new dictionary if it ends a round."""
         if state.stage == COMPLETION_STAGE:
             done = self._completion_step(state, step)
         elif state.stage == EXACT_STAGE:
-            feasible = self._feasible_set(state.basis)
-            done = exact_step(self.problem, feasible, state, step, self.tol)
+            done = self._exact_step(state, step)
         else:
-            done = penalized_step(self.problem, state)
-        new, value, change, notes, may_stop = done
-        notes = notes | {
+            done = self._penalized_step(state)
+        new, may_stop = done.state, done.may_stop
+        notes = done.notes | {
             "stage": float(state.stage),
             "round": float(state.round),
             "rank": float(new.rank),
         }
-        converged = may_stop and change < self.tol
+        converged = may_stop and done.change < self.tol
         if state.stage == COMPLETION_STAGE:
             may_stop = False
             if converged or step - state.stage_start >= MAX_COMPLETION_STEPS:
@@ -199,12 +153,16 @@ class LRFDSolver:
         elif converged and state.round < self.rounds:
             may_stop = False
             new = self._next_dictionary(replace(new, round=state.round + 1), step)
-        return SolverStep(step, new, value, change, notes, timer.lap(), may_stop)
+        return replace(done, state=new, notes=notes, may_stop=may_stop)
 
-    def _completion_step(self, state: LRFDState, step: int) -> LRFDStep:
+    # --- stages ----------------------------------------------------------------------
+
+    def _completion_step(self, state: LRFDState, step: int) -> Iterate[Any]:
         """A step of the nuclear norm completion."""
+        schedule = ResidualBalancing(state.mu)
+        solver = ADMM(self.problem, NuclearNorm(), schedule, gap_tol=self.tol)
         admm = ADMMState(state.X, state.Y, state.mu, state.rank, state.residual)
-        done = self.completion_solver._step(admm, step - state.stage_start, Timer())
+        done = solver._step(admm, step - state.stage_start)
         admm = done.state
         new = replace(
             state,
@@ -215,7 +173,73 @@ class LRFDSolver:
             residual=admm.residual,
         )
         notes = {name: done.notes[name] for name in ("primal", "dual", "gap", "mu")}
-        return LRFDStep(new, done.objective, done.change, notes, done.may_stop)
+        return replace(done, state=new, notes=notes)
+
+    def _exact_step(self, state: LRFDState, step: int) -> Iterate[Any]:
+        """ADMM step with observed entries fixed.
+
+        Below ``tol`` the duality gap, with multipliers made feasible, must be as small
+        too.
+        """
+        problem, feasible = self.problem, self._feasible_set(state.basis)
+        mu, Y, Z = state.mu, state.Y2, state.Z
+        J, s = shrink_singular_values(Z + Y / mu, 1.0 / mu)
+        relaxation = MU_SCHEDULE.relaxation
+        J_relaxed = relaxation * J + (1.0 - relaxation) * Z
+        new = feasible.project(J_relaxed - Y / mu)
+        Y = Y + mu * (new - J_relaxed)
+        primal = relative_change(J, new)
+        dual = ratio(mu * frobenius_norm(new - Z), frobenius_norm(Y))
+        value = float(s.sum())
+        lower_bound = float(array_namespace(Y).sum(Y * feasible.min_norm_solution))
+        gap = abs(ratio(value - lower_bound, value))
+        change = max(primal, dual, gap)
+        if change < self.tol:
+            lower_bound /= max(1.0, spectral_norm(Y))
+            gap = max(0.0, ratio(value - lower_bound, value))
+            change = max(change, gap)
+        notes = {"primal": primal, "dual": dual, "gap": gap, "mu": mu}
+        mu = MU_SCHEDULE.next_mu(mu, step - state.stage_start, primal, dual)
+        residual = problem.residual(state.basis @ J)
+        may_stop = len(s) > 0 or problem.observed_norm == 0.0
+        value /= state.norm
+        state = replace(state, Z=new, J=J, Y2=Y, mu=mu, rank=len(s), residual=residual)
+        return Iterate(state, value, change, notes, may_stop)
+
+    def _penalized_step(self, state: LRFDState) -> Iterate[Any]:
+        """Accelerated step of the penalized form; plain if its value would rise."""
+        decays = state.lam > state.final_lam
+        lam = max(state.final_lam, LAM_DECAY * state.lam)
+        momentum, extrapolation = next_momentum(state.momentum)
+        Z, s, residual, value = self._prox_step(state, lam, extrapolation)
+        if value > state.objective and not decays and extrapolation > 0.0:
+            momentum = 1.0
+            Z, s, residual, value = self._prox_step(state, lam, 0.0)
+        new = replace(
+            state,
+            Z=Z,
+            J=state.Z,
+            lam=lam,
+            momentum=momentum,
+            objective=value,
+            rank=len(s),
+            residual=residual,
+        )
+        notes = {"primal": residual, "dual": math.nan, "gap": math.nan, "mu": 1.0 / lam}
+        change = relative_change(Z, state.Z)
+        return Iterate(new, value / (lam * state.norm), change, notes, not decays)
+
+    def _prox_step(
+        self, state: LRFDState, lam: float, extrapolation: float
+    ) -> tuple[Array, Any, float, float]:
+        """The next coefficients, their singular values, the residual, the objective."""
+        D = state.basis
+        W = state.Z + extrapolation * (state.Z - state.J)
+        residuals = self.problem.project(D @ W - self.problem.M)
+        Z, s = shrink_singular_values(W - D.T @ residuals, lam)
+        residual = self.problem.residual(D @ Z)
+        value = self.problem.squared_loss(residual) + lam * float(s.sum())
+        return Z, s, residual, value
 
     # --- dictionaries ----------------------------------------------------------------
 
@@ -236,7 +260,7 @@ class LRFDSolver:
             return new
         # Warm start from the completed matrix and its multipliers.
         xp = array_namespace(D)
-        squares = xp.sum(new.basis * new.basis, axis=0)
+        squares = _squared_column_norms(new.basis)
         squares = xp.where(squares > 0.0, squares, xp.ones_like(squares))
         Z = self._feasible_set(new.basis).project((new.basis.T @ X) / squares[:, None])
         Y2 = new.basis.T @ state.Y if state.stage == COMPLETION_STAGE else new.Y2
@@ -257,17 +281,14 @@ class LRFDSolver:
 
     def _start_penalized(self, state: LRFDState) -> LRFDState:
         """Start the penalized form: zeros, at the smallest strength that gives them."""
-        xp = array_namespace(state.basis)
         product = state.basis.T @ self.problem.M
         largest = spectral_norm(product) or 1.0
         if self.lam is None:
             # The penalty of a direction of length s is lam / s for its size in the
-            # matrix; the default strength is relative to the average direction.
-            squares = xp.sum(state.basis * state.basis, axis=0)
-            length = _geometric_mean_length(
-                self.problem.compute_device.to_numpy(squares)
-            )
-            final = DEFAULT_LAM_RATIO * largest * length
+            # matrix; the default strength is relative to the geometric mean length.
+            squares = self._to_numpy(_squared_column_norms(state.basis))
+            length = np.exp(np.log(squares).mean() / 2.0) if squares.all() else 1.0
+            final = DEFAULT_LAM_RATIO * largest * float(length)
         else:
             final = self.lam / state.norm
         zeros = 0.0 * product
@@ -291,150 +312,45 @@ class LRFDSolver:
             return self.problem.fill_missing(state.basis @ state.J)
         return state.basis @ state.Z
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """The completed matrix and the dictionary."""
         state: LRFDState = last.state
         penalized = state.stage == PENALIZED_STAGE
-        fetch = self.problem.compute_device.to_numpy
         extras = {
-            "dictionary_": fetch(state.dictionary),
+            "dictionary_": self._to_numpy(state.dictionary),
             "penalized_": penalized,
             "lam_": state.final_lam * state.norm if penalized else None,
         }
-        X = fetch(self._completed_matrix(state))
+        X = self._to_numpy(self._completed_matrix(state))
         return SolverResult(X, None, state.residual, max(state.rank, 0), extras)
 
 
-def _geometric_mean_length(squares: Any) -> float:
-    """Geometric mean of lengths, given their squares; 1 if one of them is 0."""
-    return float(np.exp(np.log(squares).mean() / 2.0)) if squares.all() else 1.0
+def _squared_column_norms(A: Array) -> Array:
+    return array_namespace(A).sum(A * A, axis=0)
 
 
-def exact_step(
-    problem: DenseProblem,
-    feasible: FeasibleCoefficients,
-    state: LRFDState,
-    step: int,
-    tol: float,
-) -> LRFDStep:
-    """ADMM step with observed entries fixed.
+def reduce_dictionary(D: Array) -> tuple[Array, float]:
+    """A dictionary in coordinates of its rank with norm 1, and its norm (1 if it is 0).
 
-    Below ``tol`` the duality gap, with multipliers made feasible, must be as small too.
+    The basis (m, r) has orthogonal columns, at least one, and ``D = norm * basis @ W``
+    with orthonormal rows of ``W``: the coefficients of ``D`` with minimum nuclear norm
+    are ``W^T z / norm`` for coefficients ``z`` of the basis.
     """
-    mu, Y, Z = state.mu, state.Y2, state.Z
-    J, s = _shrink_singular_values(Z + Y / mu, 1.0 / mu)
-    relaxation = MU_SCHEDULE.relaxation
-    J_relaxed = relaxation * J + (1.0 - relaxation) * Z
-    new = feasible.project(J_relaxed - Y / mu)
-    Y = Y + mu * (new - J_relaxed)
-    primal = relative_change(J, new)
-    dual = ratio(mu * frobenius_norm(new - Z), frobenius_norm(Y))
-    xp = array_namespace(Y)
-    value = float(s.sum())
-    lower_bound = float(xp.sum(Y * feasible.min_norm_solution))
-    gap = abs(ratio(value - lower_bound, value))
-    change = max(primal, dual, gap)
-    if change < tol:
-        lower_bound /= max(1.0, spectral_norm(Y))
-        gap = max(0.0, ratio(value - lower_bound, value))
-        change = max(change, gap)
-    notes = {"primal": primal, "dual": dual, "gap": gap, "mu": mu}
-    mu = MU_SCHEDULE.next_mu(mu, step - state.stage_start, primal, dual)
-    residual = problem.residual(state.basis @ J)
-    may_stop = len(s) > 0 or problem.observed_norm == 0.0
-    value /= state.norm
-    state = replace(state, Z=new, J=J, Y2=Y, mu=mu, rank=len(s), residual=residual)
-    return LRFDStep(state, value, change, notes, may_stop)
-
-
-def penalized_step(problem: DenseProblem, state: LRFDState) -> LRFDStep:
-    """Accelerated step of the penalized form, repeated plainly if its value rose."""
-    decays = state.lam > state.final_lam
-    lam = max(state.final_lam, LAM_DECAY * state.lam)
-    momentum = (1.0 + math.sqrt(1.0 + 4.0 * state.momentum**2)) / 2.0
-    extrapolation = (state.momentum - 1.0) / momentum
-    Z, s, residual = _prox_gradient_step(problem, state, lam, extrapolation)
-    value = _penalized_objective(problem, s, residual, lam)
-    if value > state.objective and not decays and extrapolation > 0.0:
-        momentum = 1.0
-        Z, s, residual = _prox_gradient_step(problem, state, lam, 0.0)
-        value = _penalized_objective(problem, s, residual, lam)
-    new = replace(
-        state,
-        Z=Z,
-        J=state.Z,
-        lam=lam,
-        momentum=momentum,
-        objective=value,
-        rank=len(s),
-        residual=residual,
-    )
-    notes = {"primal": residual, "dual": math.nan, "gap": math.nan, "mu": 1.0 / lam}
-    change = relative_change(Z, state.Z)
-    return LRFDStep(new, value / (lam * state.norm), change, notes, not decays)
-
-
-def _prox_gradient_step(
-    problem: DenseProblem, state: LRFDState, lam: float, extrapolation: float
-) -> tuple[Array, Any, float]:
-    """The next coefficients, their singular values and the residual."""
-    D = state.basis
-    xp = array_namespace(D)
-    W = state.Z + extrapolation * (state.Z - state.J)
-    residuals = D @ W - problem.M
-    residuals = xp.where(problem.mask, residuals, xp.zeros_like(residuals))
-    Z, s = _shrink_singular_values(W - D.T @ residuals, lam)
-    return Z, s, problem.residual(D @ Z)
-
-
-def _penalized_objective(
-    problem: DenseProblem, s: Any, residual: float, lam: float
-) -> float:
-    return (residual * problem.observed_norm) ** 2 / 2.0 + lam * float(s.sum())
-
-
-def _shrink_singular_values(W: Array, tau: float) -> tuple[Array, Any]:
-    """Soft-threshold the singular values of W; the matrix and the new values."""
-    svd = svd_above(W, tau)
-    s = svd.s - tau
-    return svd.reconstruct(s), s
-
-
-class ReducedDictionary(NamedTuple):
-    """A dictionary in coordinates of its rank, with spectral norm 1.
-
-    ``D = norm * basis @ W`` with orthonormal rows of ``W``: the coefficients of ``D``
-    with minimum nuclear norm are ``Z = W^T z / norm`` for coefficients ``z`` of
-    ``basis``.
-    """
-
-    basis: Array  # (m, r), orthogonal columns, the longest of norm 1
-    norm: float  # largest singular value of the dictionary; 1 if that is 0
-
-
-def reduce_dictionary(D: Array) -> ReducedDictionary:
-    """Reduce a dictionary to as many columns as its rank, at least one."""
     svd = full_svd(D)
     largest = float(svd.s[0])
     if largest == 0.0:
-        return ReducedDictionary(0.0 * D[:, :1], 1.0)
+        return 0.0 * D[:, :1], 1.0
     floor = np.finfo(np.float64).eps * max(D.shape)
     s = svd.s[svd.s > floor * largest] / largest
-    return ReducedDictionary(svd.U[:, : len(s)] * asarray_like(D, s), largest)
+    return svd.U[:, : len(s)] * asarray_like(D, s), largest
 
 
 def dictionary_from_completion(X: Array, kind: str, rank_tol: float) -> Array:
     """Make a dictionary from a completed matrix.
 
-    Parameters
-    ----------
-    X : array of shape (m, n)
-        The completed matrix.
-    kind : {"columns", "basis"}
-        Normalized columns of its best approximation of numerical rank, or an
-        orthonormal basis of them.
-    rank_tol : float
-        Singular values below this fraction of the largest do not count for the rank.
+    With kind "columns" it is the normalized columns of the best approximation of
+    numerical rank, with "basis" an orthonormal basis of them. Singular values below
+    ``rank_tol`` times the largest do not count for the rank.
     """
     svd = full_svd(X)
     largest = float(svd.s[0])
@@ -464,7 +380,13 @@ class FeasibleCoefficients:
         """Compute the sets by one small SVD a column."""
         rows: Any = problem.compute_device.to_numpy(basis)
         r, n = rows.shape[1], problem.shape[1]
-        _check_projector_memory(n, r)
+        size = n * r * r * 8 / 1e9
+        if size > MAX_PROJECTOR_GB:
+            raise ValueError(
+                f"LRFD with a dictionary of rank {r} needs {size:.3g} GB for {n} "
+                f"columns, more than {MAX_PROJECTOR_GB:g}; raise rank_tol for a "
+                "smaller rank, or set lam"
+            )
         entries = problem.observed.to_csr().tocsc()
         solutions, projectors = np.zeros((r, n)), np.zeros((n, r, r))
         squared_misfit = 0.0
@@ -489,17 +411,6 @@ class FeasibleCoefficients:
         return Z - determined.T + self.min_norm_solution
 
 
-def _check_projector_memory(n: int, r: int) -> None:
-    """Raise if the projectors of all columns are too large."""
-    size = n * r * r * 8 / 1e9
-    if size > MAX_PROJECTOR_GB:
-        raise ValueError(
-            f"LRFD with a dictionary of rank {r} needs {size:.3g} GB for {n} columns, "
-            f"more than {MAX_PROJECTOR_GB:g}; raise rank_tol for a smaller rank, or "
-            "set lam"
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class DictionaryLearningState:
     """State of `DictionaryLearningSolver`."""
@@ -514,17 +425,11 @@ class DictionaryLearningState:
 
 
 @dataclass(frozen=True)
-class DictionaryLearningSolver:
-    """Solver of LRFD with a learned dictionary.
+class DictionaryLearningSolver(StepSolver):
+    """Solver of LRFD with a learned dictionary."""
 
-    Attributes
-    ----------
-    problem : DenseProblem
-        The matrix to complete.
-    """
-
+    degree: ClassVar[float] = 2.0 / 3.0
     problem: DenseProblem
-    degree: float = 2.0 / 3.0
 
     @property
     def initial_mu(self) -> float:
@@ -534,50 +439,29 @@ class DictionaryLearningSolver:
     def initial_state(self) -> DictionaryLearningState:
         """The best factors of the zero-filled matrix."""
         M = self.problem.M
-        with self.problem.compute_device.compute_context(min(self.problem.shape)):
+        with self._compute_context():
             svd = full_svd(M)
         D = svd.U * asarray_like(M, svd.s ** (2.0 / 3.0))
         Z = asarray_like(M, svd.s ** (1.0 / 3.0))[:, None] * svd.Vt
         return DictionaryLearningState(M, 0.0 * M, D, Z, self.initial_mu)
 
-    def steps(self, state: DictionaryLearningState, step: int) -> Iterator[SolverStep]:
-        """Yield the steps from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.problem)
-
-    def _step(
-        self, state: DictionaryLearningState, step: int, timer: Timer
-    ) -> SolverStep:
-        D, mu, Y = state.D, state.mu, state.Y
-        xp = array_namespace(D)
-        W = state.X + Y / mu
+    def _step(self, state: DictionaryLearningState, step: int) -> Iterate[Any]:
+        D, mu = state.D, state.mu
+        W = state.X + state.Y / mu
         # The columns of D are orthogonal, so D^T D is diagonal.
-        squares = xp.sum(D * D, axis=0)
-        Z = (D.T @ W) * (mu / (mu * squares + 1.0))[:, None]
+        Z = (D.T @ W) * (mu / (mu * _squared_column_norms(D) + 1.0))[:, None]
         D, Z, s = self._update_dictionary(D, Z, W, mu)
         DZ = D @ Z
-        X = self.problem.fill_missing(DZ - Y / mu)
+        X, Y = self.problem.admm_update(DZ, state.Y, mu)
         primal = relative_change(DZ, X)
         value = float(s.sum()) + frobenius_norm(Z) ** 2 / 2.0
-        change = max(primal, ratio(frobenius_norm(X - state.X), frobenius_norm(X)))
-        notes = {
-            "primal": primal,
-            "dual": math.nan,
-            "gap": math.nan,
-            "mu": mu,
-            "stage": 1.0,
-            "round": 1.0,
-            "rank": float(len(s)),
-        }
-        new = DictionaryLearningState(
-            X,
-            Y + mu * (X - DZ),
-            D,
-            Z,
-            min(MU_GROWTH * mu, MAX_MU_GROWTH * self.initial_mu),
-            len(s),
-            self.problem.residual(DZ),
-        )
-        return SolverStep(step, new, value, change, notes, timer.lap())
+        change = max(primal, relative_change(X, state.X))
+        notes = {"primal": primal, "dual": math.nan, "gap": math.nan, "mu": mu}
+        notes |= {"stage": 1.0, "round": 1.0, "rank": float(len(s))}
+        mu = min(MU_GROWTH * mu, MAX_MU_GROWTH * self.initial_mu)
+        residual = self.problem.residual(DZ)
+        new = DictionaryLearningState(X, Y, D, Z, mu, len(s), residual)
+        return Iterate(new, value, change, notes)
 
     def _update_dictionary(
         self, D: Array, Z: Array, W: Array, mu: float
@@ -590,14 +474,10 @@ class DictionaryLearningSolver:
             return 0.0 * D[:, :1], 0.0 * Z[:1], s
         return svd.U * asarray_like(D, s), svd.Vt @ Z, s
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """The completed matrix, with the observed values, and the dictionary."""
         state: DictionaryLearningState = last.state
-        fetch = self.problem.compute_device.to_numpy
-        extras = {
-            "dictionary_": fetch(state.D),
-            "penalized_": False,
-            "lam_": None,
-        }
-        X = fetch(self.problem.fill_missing(state.D @ state.Z))
+        D = self._to_numpy(state.D)
+        extras = {"dictionary_": D, "penalized_": False, "lam_": None}
+        X = self._to_numpy(self.problem.fill_missing(state.D @ state.Z))
         return SolverResult(X, None, state.residual, state.rank, extras)

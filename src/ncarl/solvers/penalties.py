@@ -1,8 +1,6 @@
 """Penalties on the singular values of a matrix, and their proximal operators.
 
-A penalty has a value, a proximal operator and the threshold of that operator; the
-solvers take any object with the methods of `SpectralPenalty`. The functions below them
-are the operators of scalar penalties, ``argmin_x 1/2 (x - t)^2 + tau g(x)`` for t >= 0.
+The solvers take any object with the methods of `SpectralPenalty`.
 """
 
 from __future__ import annotations
@@ -25,23 +23,18 @@ class SpectralPenalty(Protocol):
     @property
     def degree(self) -> float:
         """Degree of homogeneity: ``value(c s) = c^degree value(s)``."""
-        ...
 
     def value(self, s: Array) -> float:
         """Penalty of a matrix whose nonzero singular values are ``s``."""
-        ...
 
     def prox(self, s: Array, tau: float) -> Array:
         """Proximal operator: ``argmin_x 1/2 ||x - s||^2 + tau value(x)``, sorted."""
-        ...
 
     def threshold(self, tau: float) -> float:
         """Largest singular value that the proximal operator sets to 0."""
-        ...
 
     def strength(self, threshold: float) -> float:
         """Inverse of `threshold`: the ``tau`` with this threshold."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -125,8 +118,14 @@ class LogNuclear:
         return float(np.log1p(s / self.eps).sum())
 
     def prox(self, s: Array, tau: float) -> Array:
-        """Limit of the reweighting that starts at ``s``."""
-        return shrink_log(s, tau, self.eps)
+        """Limit of the reweighting that starts at ``s``.
+
+        It is a fixed point of the reweighting, but not always the minimizer.
+        """
+        discriminant = (s + self.eps) ** 2 - 4.0 * tau
+        root = np.sqrt(np.maximum(discriminant, 0.0))
+        shrunk = np.maximum((s - self.eps + root) / 2.0, 0.0)
+        return np.where(discriminant > 0.0, shrunk, 0.0)
 
     def threshold(self, tau: float) -> float:
         """Largest value for which the reweighting ends at 0."""
@@ -166,7 +165,7 @@ class WeightedNuclear:
         """
         shifted = s - tau * self.weights[: len(s)]
         if np.any(np.diff(shifted) > 0.0):
-            shifted = project_nonincreasing(shifted)
+            shifted = np.asarray(isotonic_regression(shifted, increasing=False).x)
         return np.maximum(shifted, 0.0)
 
     def threshold(self, tau: float) -> float:
@@ -210,20 +209,13 @@ class TruncatedNuclear:
         return threshold
 
 
-def soft_threshold(t: Array, tau: Array | float) -> Array:
-    """Proximal operator of ``g(x) = x``: ``max(t - tau, 0)``; ``tau`` may be an array.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> soft_threshold(np.array([3.0, 1.0]), 2.0)
-    array([1., 0.])
-    """
+def soft_threshold(t: Array, tau: float) -> Array:
+    """Proximal operator of ``g(x) = x`` for t >= 0: ``max(t - tau, 0)``."""
     return np.maximum(t - tau, 0.0)
 
 
 def prox_power(t: Array, p: float, tau: float) -> Array:
-    r"""Proximal operator of ``g(x) = x^p`` for p in (0, 1].
+    r"""Proximal operator of ``g(x) = x^p`` for t >= 0 and p in (0, 1].
 
     Above the threshold it is the largest root of the convex function
     ``x - t + tau p x^(p-1)``, which Newton's method finds monotonically from ``x = t``.
@@ -252,47 +244,9 @@ def prox_power(t: Array, p: float, tau: float) -> Array:
 
 
 def power_threshold(p: float, tau: float) -> float:
-    """Largest t that the proximal operator of ``x^p`` sets to 0, for p in (0, 1].
-
-    Examples
-    --------
-    >>> round(power_threshold(0.5, 8.0), 12)
-    6.0
-    """
+    """Largest t that the proximal operator of ``x^p`` sets to 0, for p in (0, 1]."""
     if p == 1.0:
         return tau
-    return (2.0 - p) / (2.0 * (1.0 - p)) * power_prox_jump(p, tau)
-
-
-def power_prox_jump(p: float, tau: float) -> float:
-    """Smallest positive value of the proximal operator of ``x^p``."""
-    return float((2.0 * tau * (1.0 - p)) ** (1.0 / (2.0 - p)))
-
-
-def shrink_log(t: Array, tau: float, eps: float) -> Array:
-    """Limit of reweighted soft thresholding with ``w = 1 / (x + eps)`` from ``x = t``.
-
-    It is a fixed point of the reweighting, but not always the minimizer for the penalty
-    ``log(x + eps)``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> shrink_log(np.array([3.0, 1.0]), 2.0, 0.0)
-    array([2., 0.])
-    """
-    discriminant = (t + eps) ** 2 - 4.0 * tau
-    root = np.sqrt(np.maximum(discriminant, 0.0))
-    return np.where(discriminant > 0.0, np.maximum((t - eps + root) / 2.0, 0.0), 0.0)
-
-
-def project_nonincreasing(values: Array) -> Array:
-    """Project onto the non-increasing sequences (pool adjacent violators).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> project_nonincreasing(np.array([3.0, 1.0, 2.0]))
-    array([3. , 1.5, 1.5])
-    """
-    return np.asarray(isotonic_regression(values, increasing=False).x)
+    # The operator jumps from 0 to this value at the threshold.
+    jump = float((2.0 * tau * (1.0 - p)) ** (1.0 / (2.0 - p)))
+    return (2.0 - p) / (2.0 * (1.0 - p)) * jump

@@ -11,22 +11,19 @@ fixed, by ascent on the dual problem: ``X <- prox(Y)``, ``Y <- Y + step P(M - X)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from ncarl.core.svd import (
-    frobenius_norm,
-    spectral_norm,
-    svd_above,
-)
+from ncarl.core.svd import frobenius_norm, spectral_norm, svd_above
 from ncarl.core.types import Array
+from ncarl.fitting.loop import Iterate
 from ncarl.solvers.base import (
     CONTINUATION_TOL,
     DenseProblem,
     SolverResult,
-    SolverStep,
-    Timer,
-    iterate_steps,
+    StepSolver,
+    next_momentum,
+    next_strength,
     ratio,
     scaled_step_norm,
 )
@@ -53,34 +50,21 @@ class ProximalGradientState:
 
 
 @dataclass(frozen=True)
-class ProximalGradient:
-    """Solver of ``1/2 ||P(X) - M||^2 + lam penalty(X)`` by continuation in ``lam``.
+class ProximalGradient(StepSolver):
+    """Solver of ``1/2 ||P(X) - M||^2 + lam penalty(X)`` by continuation in ``lam``."""
 
-    Attributes
-    ----------
-    problem : DenseProblem
-        The matrix to complete.
-    penalty : SpectralPenalty
-        The penalty.
-    lam : float
-        Its strength.
-    lam_decay : float
-        Factor by which the strength falls to ``lam``, each time that steps are short.
-        A faster decay admits directions that a converged matrix does not need, and
-        nonconvex penalties never drop them again.
-    """
-
+    degree: ClassVar[float] = 2.0
     problem: DenseProblem
     penalty: SpectralPenalty
     lam: float
+    # Factor by which the strength falls to ``lam``. A faster decay admits directions
+    # that a converged matrix does not need, and nonconvex penalties never drop them.
     lam_decay: float = 0.7
-    degree: float = 2.0
 
     def initial_state(self) -> ProximalGradientState:
         """Zeros, with the smallest strength whose solution they are."""
-        M = self.problem.M
+        zero = 0.0 * self.problem.M
         largest = self.penalty.strength(self.problem.spectral_norm)
-        zero = 0.0 * M
         return ProximalGradientState(zero, zero, 1.0, max(self.lam, largest), math.inf)
 
     def warm_start(self, state: ProximalGradientState) -> ProximalGradientState:
@@ -89,38 +73,25 @@ class ProximalGradient:
             state.X, state.X, 1.0, self.lam, math.inf, state.rank
         )
 
-    def steps(self, state: ProximalGradientState, step: int) -> Iterator[SolverStep]:
-        """Yield the proximal gradient steps from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.problem)
-
     def _step(
-        self, state: ProximalGradientState, step: int, timer: Timer
-    ) -> SolverStep:
+        self, state: ProximalGradientState, step: int
+    ) -> Iterate[Any]:
         """One step, repeated without momentum if the objective rose."""
-        decays = state.converged_at_lam and state.lam > self.lam
-        lam = max(self.lam, self.lam_decay * state.lam) if decays else state.lam
+        lam, lowered = next_strength(state, self.lam, self.lam_decay)
         # Earlier steps had another objective: restart the momentum.
-        momentum = 1.0 if decays else state.momentum
-        next_momentum = (1.0 + math.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
-        extrapolation = (momentum - 1.0) / next_momentum
+        momentum, extrapolation = next_momentum(1.0 if lowered else state.momentum)
         X, s, objective = self._prox_step(state, lam, extrapolation)
         if objective > state.objective and extrapolation > 0.0:
-            next_momentum = 1.0
+            momentum = 1.0
             X, s, objective = self._prox_step(state, lam, 0.0)
         threshold = self.penalty.threshold(lam)
         change = scaled_step_norm(frobenius_norm(X - state.X), threshold, len(s))
+        converged = change < CONTINUATION_TOL
         new = ProximalGradientState(
-            X,
-            state.X,
-            next_momentum,
-            lam,
-            objective,
-            len(s),
-            converged_at_lam=change < CONTINUATION_TOL,
+            X, state.X, momentum, lam, objective, len(s), converged
         )
         notes = {"rank": float(len(s)), "lam": lam}
-        may_stop = lam <= self.lam
-        return SolverStep(step, new, objective, change, notes, timer.lap(), may_stop)
+        return Iterate(new, objective, change, notes, may_stop=lam <= self.lam)
 
     def _prox_step(
         self, state: ProximalGradientState, lam: float, extrapolation: float
@@ -133,20 +104,18 @@ class ProximalGradient:
         s = self.penalty.prox(svd.s, lam)
         s = s[s > 0.0]
         X = svd.reconstruct(s)
-        loss = (self.problem.residual(X) * self.problem.observed_norm) ** 2 / 2.0
+        loss = self.problem.squared_loss(self.problem.residual(X))
         return X, s, loss + lam * self.penalty.value(s)
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """The fitted matrix; observed values are smoothed, not restored."""
-        state: ProximalGradientState = last.state
-        extras: dict[str, object] = {}
+        X, extras = last.state.X, {}
         if isinstance(self.penalty, NuclearNorm):
             extras["gap_"] = penalized_duality_gap(
-                self.problem, state.X, self.lam, last.objective
+                self.problem, X, self.lam, last.objective
             )
-        residual = self.problem.residual(state.X)
-        X = self.problem.compute_device.to_numpy(state.X)
-        return SolverResult(X, None, residual, state.rank, extras)
+        residual = self.problem.residual(X)
+        return SolverResult(self._to_numpy(X), None, residual, last.state.rank, extras)
 
 
 def penalized_duality_gap(
@@ -178,43 +147,28 @@ class SVTState:
 
 
 @dataclass(frozen=True)
-class SingularValueThresholding:
-    """Solver of ``min t ||X||_* + 1/2 ||X||^2`` with observed entries fixed.
+class SingularValueThresholding(StepSolver):
+    """Solver of ``min t ||X||_* + 1/2 ||X||^2`` with observed entries fixed."""
 
-    Attributes
-    ----------
-    problem : DenseProblem
-        The matrix to complete.
-    t : float
-        Weight of the nuclear norm against half the squared Frobenius norm.
-    step_length : float, optional
-        Step length; by default 1.2 divided by the density of the observed entries, and
-        a restart with `SAFE_STEP_LENGTH` if the iteration diverges.
-    """
-
+    degree: ClassVar[float] = 2.0
     problem: DenseProblem
     t: float
+    # By default 1.2 divided by the density of the observed entries, and a restart with
+    # `SAFE_STEP_LENGTH` if the iteration diverges.
     step_length: float | None = None
-    degree: float = 2.0
 
     def initial_state(self) -> SVTState:
         """The multipliers after all the steps in which X stays 0."""
-        step_length = self.step_length
-        if step_length is None:
-            step_length = 1.2 / self.problem.density
-        return self._state_at_zero(step_length)
+        if self.step_length is None:
+            return self._state_at_zero(1.2 / self.problem.density)
+        return self._state_at_zero(self.step_length)
 
     def _state_at_zero(self, step_length: float) -> SVTState:
-        """The state before the first step with a nonzero X."""
         count = math.ceil(self.t / (step_length * self.problem.spectral_norm))
         M = self.problem.M
         return SVTState(0.0 * M, count * step_length * M, step_length)
 
-    def steps(self, state: SVTState, step: int) -> Iterator[SolverStep]:
-        """Yield the SVT steps from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.problem)
-
-    def _step(self, state: SVTState, step: int, timer: Timer) -> SolverStep:
+    def _step(self, state: SVTState, step: int) -> Iterate[SVTState]:
         svd = svd_above(state.Y, self.t, None if state.rank < 0 else state.rank)
         s = NuclearNorm().prox(svd.s, self.t)
         X = svd.reconstruct(s)
@@ -232,11 +186,11 @@ class SingularValueThresholding:
         objective = self.t * float(s.sum()) + float(s @ s) / 2.0
         notes = {"primal": residual, "rank": float(len(s)), "length": state.step_length}
         may_stop = len(s) > 0 or residual == 0.0
-        return SolverStep(step, new, objective, residual, notes, timer.lap(), may_stop)
+        return Iterate(new, objective, residual, notes, may_stop)
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """The completed matrix, with the observed values."""
         state: SVTState = last.state
         residual = self.problem.residual(state.X)
-        X = self.problem.compute_device.to_numpy(self.problem.fill_missing(state.X))
+        X = self._to_numpy(self.problem.fill_missing(state.X))
         return SolverResult(X, None, residual, max(state.rank, 0))

@@ -20,24 +20,23 @@ with ``eta >= 1 + ||I - C||^2`` and ``xi >= ||X||^2``; then spectral clustering 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from sklearn.exceptions import ConvergenceWarning
 
-from ncarl.core.svd import frobenius_norm, initial_probe, spectral_norm_bound, svd_above
+from ncarl.core.svd import frobenius_norm, initial_probe, spectral_norm_bound
 from ncarl.core.types import Array
+from ncarl.fitting.loop import Iterate
 from ncarl.solvers.base import (
     DenseProblem,
     SolverResult,
-    SolverStep,
-    Timer,
-    iterate_steps,
+    StepSolver,
     ratio,
     relative_change,
+    shrink_singular_values,
 )
 
 #: Factor by which ``mu`` may grow in a round.
@@ -75,43 +74,21 @@ class S3LRState:
 
 
 @dataclass(frozen=True)
-class S3LRSolver:
-    """Solver of S3LR.
+class S3LRSolver(StepSolver):
+    """Solver of S3LR; strengths are in its own units."""
 
-    Attributes
-    ----------
-    problem : DenseProblem
-        The matrix to complete.
-    lam, g0, G : float
-        Strengths in the solver's units.
-    norm : {"l1", "l21", "squared"}
-        Norm of E.
-    relax : bool
-        Whether to shrink all columns together, regardless of the clusters.
-    n_clusters : int
-        Number of clusters; 0 selects it after the first round.
-    rounds : int
-        Maximum number of rounds.
-    rho : float
-        Factor by which ``mu`` grows in each step.
-    tol : float
-        A round ends once the residuals and the change of X are below this.
-    seed : int
-        Seed of the clustering.
-    """
-
+    degree: ClassVar[float] = 1.0
     problem: DenseProblem
-    lam: float
-    g0: float
-    G: float
-    norm: str
-    relax: bool
-    n_clusters: int
-    rounds: int
-    rho: float
-    tol: float
-    seed: int
-    degree: float = 1.0
+    lam: float  # strength of the errors E
+    g0: float  # strength of the coefficients C
+    G: float  # strength of the coefficients between clusters
+    norm: str  # norm of E: "l1", "l21" or "squared"
+    relax: bool  # whether to shrink all columns together, regardless of the clusters
+    n_clusters: int  # 0 selects it after the first round
+    rounds: int  # maximum number of rounds
+    rho: float  # factor by which mu grows in each step
+    tol: float  # a round ends once the residuals and the change of X are below this
+    seed: int  # of the clustering
 
     @property
     def initial_mu(self) -> float:
@@ -121,9 +98,8 @@ class S3LRSolver:
     def initial_state(self) -> S3LRState:
         """The zero-filled matrix, no coefficients, one cluster."""
         M, send = self.problem.M, self.problem.compute_device.from_numpy
-        n = self.problem.shape[1]
-        zeros = 0.0 * M
-        probe = initial_probe(n)
+        n, zeros = self.problem.shape[1], 0.0 * M
+        probe = send(initial_probe(n))
         return S3LRState(
             X=M,
             E=zeros,
@@ -132,25 +108,20 @@ class S3LRSolver:
             C=send(np.zeros((n, n))),
             X_last_round=M,
             labels=send(np.zeros(n, dtype=np.int64)),
-            C_probe=send(probe),
-            X_probe=send(probe),
+            C_probe=probe,
+            X_probe=probe,
             mu=self.initial_mu,
             n_clusters=self.n_clusters,
         )
 
-    def steps(self, state: S3LRState, step: int) -> Iterator[SolverStep]:
-        """Yield the steps of all rounds from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.problem)
-
-    def _step(self, state: S3LRState, step: int, timer: Timer) -> SolverStep:
+    def _step(self, state: S3LRState, step: int) -> Iterate[Any]:
         """One step of a round, and new clusters if it ends the round."""
         X, s, C_probe = self._update_columns(state)
         W = X - X @ state.C + state.Y2 / state.mu
         E = shrink_errors(W, self.norm, self.lam / state.mu)
         C, X_probe = self._update_coefficients(state, X, E - W)
         errors = X - X @ C
-        xp = array_namespace(X)
-        misfit = xp.where(self.problem.mask, self.problem.M - X, xp.zeros_like(X))
+        misfit = self.problem.project(self.problem.M - X)
         observed_residual = ratio(frobenius_norm(misfit), self.problem.observed_norm)
         model_residual = ratio(frobenius_norm(errors - E), frobenius_norm(X))
         change = max(observed_residual, model_residual, relative_change(X, state.X))
@@ -180,7 +151,7 @@ class S3LRSolver:
         if converged or (not is_last and step - state.round_start >= MAX_ROUND_STEPS):
             new, done = self._next_round(new, step)
             may_stop = converged and (done or is_last)
-        return SolverStep(step, new, value, change, notes, timer.lap(), may_stop)
+        return Iterate(new, value, change, notes, may_stop)
 
     # --- the parts of a step ---------------------------------------------------------
 
@@ -191,15 +162,11 @@ class S3LRSolver:
         eye = xp.eye(C.shape[0], dtype=C.dtype, device=getattr(C, "device", None))
         norm, probe = spectral_norm_bound(eye - C, state.C_probe)
         eta = norm**2 + 1.01
-        misfit = xp.where(
-            self.problem.mask, X - self.problem.M - state.Y1 / mu, xp.zeros_like(X)
-        )
+        misfit = self.problem.project(X - self.problem.M - state.Y1 / mu)
         errors = X - X @ C - state.E + state.Y2 / mu
         W = X - (misfit + errors - errors @ C.T) / eta
         labels = state.labels[:0] if self.relax else state.labels
-        new, s = shrink_by_cluster(
-            W, self.problem.compute_device.to_numpy(labels), 1.0 / (mu * eta)
-        )
+        new, s = shrink_by_cluster(W, self._to_numpy(labels), 1.0 / (mu * eta))
         return new, s, probe
 
     def _update_coefficients(
@@ -212,10 +179,8 @@ class S3LRSolver:
         # A larger bound is safe too; this one is positive even if X is 0.
         xi = max(norm, 1e-3 * self.problem.spectral_norm) ** 2
         W = C - X.T @ residual / xi
-        strength = self.g0 + self.G * xp.astype(
-            between_cluster_mask(state.labels), C.dtype
-        )
-        t = strength / (mu * xi)
+        between = xp.astype(between_cluster_mask(state.labels), C.dtype)
+        t = (self.g0 + self.G * between) / (mu * xi)
         W = W - xp.maximum(-t, xp.minimum(W, t))
         eye = xp.eye(W.shape[0], dtype=xp.bool, device=getattr(W, "device", None))
         return xp.where(eye, xp.zeros_like(W), W), probe
@@ -264,25 +229,24 @@ class S3LRSolver:
 
     def _assign_clusters(self, state: S3LRState) -> S3LRState:
         """Cluster the columns by the coefficients of a state."""
-        device = self.problem.compute_device
         labels, k = spectral_clustering(
-            device.to_numpy(state.C), state.n_clusters, self.seed
+            self._to_numpy(state.C), state.n_clusters, self.seed
         )
-        return replace(state, labels=device.from_numpy(labels), n_clusters=k)
+        sent = self.problem.compute_device.from_numpy(labels)
+        return replace(state, labels=sent, n_clusters=k)
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """The completed matrix, the coefficients and the clusters."""
         state: S3LRState = last.state
         if state.round == 1:
             state = self._assign_clusters(state)
-        fetch = self.problem.compute_device.to_numpy
         extras = {
-            "labels_": np.asarray(fetch(state.labels)),
-            "coefficients_": fetch(state.C),
+            "labels_": np.asarray(self._to_numpy(state.labels)),
+            "coefficients_": self._to_numpy(state.C),
             "n_clusters_": state.n_clusters,
             "rounds_": state.round,
         }
-        X = fetch(self.problem.fill_missing(state.X))
+        X = self._to_numpy(self.problem.fill_missing(state.X))
         return SolverResult(X, None, self.problem.residual(state.X), state.rank, extras)
 
 
@@ -291,29 +255,20 @@ def shrink_by_cluster(W: Array, labels: Any, tau: float) -> tuple[Array, Any]:
 
     Without labels all columns are one cluster.
     """
-    xp = array_namespace(W)
-    parts, values = [], []
     clusters = [np.flatnonzero(labels == k) for k in np.unique(labels)]
     if len(clusters) < 2:
-        clusters = [np.arange(W.shape[1])]
-    for columns in clusters:
-        own = W
-        if len(clusters) > 1:
-            own = xp.take(W, _index_array(W, columns), axis=1)
-        svd = svd_above(own, tau)
-        s = svd.s - tau
-        parts.append(svd.reconstruct(s))
-        values.append(s)
-    if len(parts) == 1:
-        return parts[0], values[0]
+        return shrink_singular_values(W, tau)
+    xp = array_namespace(W)
+
+    def take(A: Array, columns: Any) -> Array:
+        index = xp.asarray(columns, device=getattr(W, "device", None))
+        taken: Array = xp.take(A, index, axis=1)
+        return taken
+
+    shrunk = [shrink_singular_values(take(W, own), tau) for own in clusters]
+    joined = xp.concat([part for part, _ in shrunk], axis=1)
     order = np.argsort(np.concatenate(clusters))
-    joined = xp.take(xp.concat(parts, axis=1), _index_array(W, order), axis=1)
-    return joined, np.concatenate(values)
-
-
-def _index_array(A: Array, indices: Any) -> Array:
-    """Indices as an array on the device of ``A``."""
-    return array_namespace(A).asarray(indices, device=getattr(A, "device", None))
+    return take(joined, order), np.concatenate([s for _, s in shrunk])
 
 
 def shrink_errors(W: Array, norm: str, t: float) -> Array:
@@ -336,20 +291,7 @@ def between_cluster_mask(labels: Array) -> Array:
 def spectral_clustering(C: Any, n_clusters: int, seed: int) -> tuple[Any, int]:
     """Cluster the columns by ``|C| + |C|^T``; their labels and the number of clusters.
 
-    Parameters
-    ----------
-    C : numpy array of shape (n, n)
-        Coefficients that express each column by the others.
-    n_clusters : int
-        Number of clusters; 0 selects it by the largest eigengap.
-    seed : int
-        Seed of k-means.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> spectral_clustering(np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3)), 0, 0)
-    (array([0, 0, 0, 1, 1, 1]), 2)
+    With 0 clusters the number is selected by the largest eigengap.
     """
     from sklearn.cluster import KMeans  # slow to import, and needed here only
 

@@ -10,8 +10,8 @@ the leading singular triplets of the filled matrix.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
@@ -32,17 +32,17 @@ from ncarl.core.svd import (
     to_numpy,
 )
 from ncarl.core.types import Array
+from ncarl.fitting.loop import Iterate
 from ncarl.solvers.base import (
     CONTINUATION_TOL,
     SolverResult,
-    SolverStep,
     SparseEntries,
-    Timer,
-    iterate_steps,
+    StepSolver,
+    next_strength,
     ratio,
     scaled_step_norm,
 )
-from ncarl.solvers.penalties import NuclearNorm
+from ncarl.solvers.penalties import soft_threshold
 
 #: Minimum number of directions kept beyond those above ``lam``, as candidates.
 EXTRA_DIRECTIONS = 5
@@ -67,61 +67,68 @@ class SoftImputeState:
 
 
 @dataclass(frozen=True)
-class SoftImputeALS:
-    """Soft-impute by alternating least squares.
+class _SoftImpute(StepSolver):
+    """Fields and beginning of both solvers."""
 
-    Attributes
-    ----------
-    entries : SparseEntries
-        The observed entries.
-    lam : float
-        Strength of the nuclear norm.
-    max_rank : int
-        Maximum rank.
-    seed : int
-        Seed of the random directions that the factors start from.
-    lam_decay : float
-        Factor by which the strength falls to ``lam``, each time that steps are short.
-    """
-
-    entries: SparseEntries
+    degree: ClassVar[float] = 2.0
+    problem: SparseEntries
     lam: float
     max_rank: int
-    seed: int = 0
-    lam_decay: float = 0.7
-    degree: float = 2.0
+    seed: int = 0  # of the random directions that the factors of ALS start from
+    lam_decay: float = 0.7  # by which the strength falls to lam, when steps are short
+
+    def initial_state(self) -> SoftImputeState:
+        """No directions, at the smallest strength whose solution is 0."""
+        (m, n), send = self.problem.shape, self.problem.compute_device.from_numpy
+        U, Vt = send(np.empty((m, 0))), send(np.empty((0, n)))
+        lam = max(self.lam, self.problem.spectral_norm)
+        return SoftImputeState(
+            U, asarray_like(U, np.empty(0)), Vt, self.problem.values, lam
+        )
+
+    def _finish_step(
+        self, old: SoftImputeState, new: SoftImputeState, nuclear_norm: float
+    ) -> Iterate[Any]:
+        """Change and objective of a step at the strength of ``new``."""
+        lam, rank = new.lam, new.rank
+        change = scaled_step_norm(factored_distance(old, new), lam, rank)
+        new = replace(new, converged_at_lam=change < CONTINUATION_TOL)
+        size = frobenius_norm(new.residuals)
+        objective = size * size / 2.0 + lam * nuclear_norm
+        notes = {"rank": float(rank), "lam": lam}
+        return Iterate(new, objective, change, notes, may_stop=lam <= self.lam)
+
+
+@dataclass(frozen=True)
+class SoftImputeALS(_SoftImpute):
+    """Soft-impute by alternating least squares."""
 
     @property
     def max_directions(self) -> int:
         """Maximum number of directions: empty rows and columns add none."""
-        rows, columns = self.entries.nonempty_masks
+        rows, columns = self.problem.nonempty_masks
         return min(self.max_rank, int(rows.sum()), int(columns.sum()))
 
     def initial_state(self) -> SoftImputeState:
         """A few small directions, at the smallest strength whose solution is 0."""
-        m, n = self.entries.shape
-        send = self.entries.compute_device.from_numpy
-        U, Vt = send(np.empty((m, 0))), send(np.empty((0, n)))
-        lam = max(self.lam, self.entries.spectral_norm)
-        return self._add_directions(U, asarray_like(U, np.empty(0)), Vt, lam)
+        empty = super().initial_state()
+        return self._add_directions(empty, empty.lam)
 
     def warm_start(self, state: SoftImputeState) -> SoftImputeState:
         """Start from the factors found with another strength."""
-        r = state.rank
-        return self._add_directions(state.U[:, :r], state.s[:r], state.Vt[:r], self.lam)
+        return self._add_directions(state, self.lam)
 
-    def _add_directions(
-        self, U: Array, s: Array, Vt: Array, lam: float
-    ) -> SoftImputeState:
-        """Extend factors by small random directions, the candidates."""
-        rank = U.shape[1]
+    def _add_directions(self, state: SoftImputeState, lam: float) -> SoftImputeState:
+        """Replace directions below the strength by small random ones, candidates."""
+        rank = state.rank
+        U, s, Vt = state.U[:, :rank], state.s[:rank], state.Vt[:rank]
         more = min(self.max_directions, rank + max(EXTRA_DIRECTIONS, rank // 2)) - rank
         if more > 0:
             xp = array_namespace(U)
             U = xp.concat([U, self._random_orthogonal(U, 0, more)], axis=1)
             Vt = xp.concat([Vt, self._random_orthogonal(Vt.T, 1, more).T])
             s = xp.concat([s, asarray_like(U, np.full(more, NEW_DIRECTION_SIZE * lam))])
-        residuals = self.entries.values - self.entries.sampled_product(U * s, Vt)
+        residuals = self.problem.residuals(U * s, Vt)
         return SoftImputeState(
             U, s, Vt, residuals, lam, rank, converged_at_lam=False, tested_rank=rank
         )
@@ -129,81 +136,67 @@ class SoftImputeALS:
     def _random_orthogonal(self, basis: Array, axis: int, count: int) -> Array:
         """Random orthonormal columns that are orthogonal to a basis."""
         rng = np.random.default_rng((self.seed, axis, basis.shape[1]))
-        random = rng.standard_normal((self.entries.shape[axis], count))
-        fresh = self.entries.compute_device.from_numpy(
-            random * self.entries.nonempty_masks[axis][:, None]
+        random = rng.standard_normal((self.problem.shape[axis], count))
+        fresh = self.problem.compute_device.from_numpy(
+            random * self.problem.nonempty_masks[axis][:, None]
         )
         for _ in range(2):  # Gram-Schmidt twice is orthogonal to machine precision
             fresh = fresh - basis @ (basis.T @ fresh)
             fresh = array_namespace(fresh).linalg.qr(fresh)[0]
         return fresh
 
-    def steps(self, state: SoftImputeState, step: int) -> Iterator[SolverStep]:
-        """Yield the ALS steps from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.entries)
-
-    def _step(self, state: SoftImputeState, step: int, timer: Timer) -> SolverStep:
+    def _step(self, state: SoftImputeState, step: int) -> Iterate[SoftImputeState]:
         """Lower the strength or add directions if due, then update both factors."""
-        decays = state.converged_at_lam and state.lam > self.lam
-        if decays or self._needs_directions(state):
-            lam = max(self.lam, self.lam_decay * state.lam) if decays else state.lam
-            r = state.rank
-            state = self._add_directions(state.U[:, :r], state.s[:r], state.Vt[:r], lam)
-        new, rank = self._update_factors(state)
-        lam = state.lam
-        change = scaled_step_norm(factored_distance(state, new), lam, rank)
-        new = replace(new, rank=rank, converged_at_lam=change < CONTINUATION_TOL)
-        size = frobenius_norm(new.residuals)
-        objective = size * size / 2.0 + lam * float(to_numpy(new.s).sum())
-        notes = {"rank": float(rank), "lam": lam}
-        may_stop = lam <= self.lam and not self._needs_directions(new)
-        return SolverStep(step, new, objective, change, notes, timer.lap(), may_stop)
+        lam, lowered = next_strength(state, self.lam, self.lam_decay)
+        if lowered or self._needs_directions(state):
+            state = self._add_directions(state, lam)
+        new = self._update_factors(state)
+        done = self._finish_step(state, new, float(to_numpy(new.s).sum()))
+        may_stop = done.may_stop and not self._needs_directions(new)
+        return replace(done, may_stop=may_stop)
 
     def _needs_directions(self, state: SoftImputeState) -> bool:
         """Whether all directions are above the strength, so that there may be more."""
         return state.tested_rank < state.rank == len(state.s) < self.max_directions
 
-    def _update_factors(self, state: SoftImputeState) -> tuple[SoftImputeState, int]:
-        """State after an update of the right and the left factor, and its rank.
+    def _update_factors(self, state: SoftImputeState) -> SoftImputeState:
+        """State after an update of the right and the left factor.
 
         With the left factor fixed, the best right factor is that of the filled matrix,
         shrunk; missing entries are then filled again for the left factor.
         """
         U, s, Vt, lam = state.U, state.s, state.Vt, state.lam
-        filled = self.entries.sparse_rmatmul(state.residuals, U) + Vt.T * s
+        filled = self.problem.sparse_rmatmul(state.residuals, U) + Vt.T * s
         V, s_new, rotation = svd_tall(filled * (s / (s + lam)))
         U, s, Vt = U @ rotation.T, asarray_like(U, s_new), V.T
-        residuals = self.entries.values - self.entries.sampled_product(U * s, Vt)
-        filled = self.entries.sparse_matmul(residuals, V) + U * s
+        residuals = self.problem.residuals(U * s, Vt)
+        filled = self.problem.sparse_matmul(residuals, V) + U * s
         # A direction counts for the rank if its size in the filled matrix exceeds lam.
         lengths = to_numpy(array_namespace(U).linalg.vector_norm(filled, axis=0))
         rank = int(np.count_nonzero(lengths > lam))
         U, s_new, rotation = svd_tall(filled * (s / (s + lam)))
         s, Vt = asarray_like(U, s_new), rotation @ Vt
-        residuals = self.entries.values - self.entries.sampled_product(U * s, Vt)
-        new = replace(state, U=U, s=s, Vt=Vt, residuals=residuals)
-        return new, min(rank, len(s_new))
+        residuals = self.problem.residuals(U * s, Vt)
+        rank = min(rank, len(s_new))
+        return replace(state, U=U, s=s, Vt=Vt, residuals=residuals, rank=rank)
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """Balanced factors of the directions above the strength."""
         state: SoftImputeState = last.state
-        fetch, lam = self.entries.compute_device.to_numpy, state.lam
+        lam = state.lam
         filled = (
-            self.entries.sparse_matmul(state.residuals, state.Vt.T) + state.U * state.s
+            self.problem.sparse_matmul(state.residuals, state.Vt.T) + state.U * state.s
         )
         svd = full_svd(filled)
-        s = NuclearNorm().prox(svd.s, lam)
+        s = soft_threshold(svd.s, lam)
         # From this strength on the solution is 0, whether or not the run converged.
-        s = s[s > 0.0] if lam < self.entries.spectral_norm else s[:0]
+        s = s[s > 0.0] if lam < self.problem.spectral_norm else s[:0]
         r, root = len(s), np.sqrt(s)
-        A = fetch(svd.U)[:, :r] * root
-        B = root[:, None] * (fetch(svd.Vt)[:r] @ fetch(state.Vt))
-        send = self.entries.compute_device.from_numpy
-        fitted = self.entries.sampled_product(send(A), send(B))
-        residual = ratio(
-            frobenius_norm(self.entries.values - fitted), self.entries.observed_norm
-        )
-        return SolverResult(None, (A, B), residual, r)
+        A = self._to_numpy(svd.U)[:, :r] * root
+        B = root[:, None] * (self._to_numpy(svd.Vt)[:r] @ self._to_numpy(state.Vt))
+        send = self.problem.compute_device.from_numpy
+        norm = frobenius_norm(self.problem.residuals(send(A), send(B)))
+        return SolverResult(None, (A, B), ratio(norm, self.problem.observed_norm), r)
 
 
 def factored_distance(old: SoftImputeState, new: SoftImputeState) -> float:
@@ -223,97 +216,62 @@ def factored_distance(old: SoftImputeState, new: SoftImputeState) -> float:
 
 
 @dataclass(frozen=True)
-class SoftImputeSVD:
-    """Soft-impute by truncated SVD; attributes as in `SoftImputeALS`."""
-
-    entries: SparseEntries
-    lam: float
-    max_rank: int
-    seed: int = 0
-    lam_decay: float = 0.7
-    degree: float = 2.0
-
-    def initial_state(self) -> SoftImputeState:
-        """No directions, at the smallest strength whose solution is 0."""
-        m, n = self.entries.shape
-        send = self.entries.compute_device.from_numpy
-        U, Vt = send(np.empty((m, 0))), send(np.empty((0, n)))
-        lam = max(self.lam, self.entries.spectral_norm)
-        return SoftImputeState(
-            U, asarray_like(U, np.empty(0)), Vt, self.entries.values, lam
-        )
+class SoftImputeSVD(_SoftImpute):
+    """Soft-impute by truncated SVD."""
 
     def warm_start(self, state: SoftImputeState) -> SoftImputeState:
         """Start from the factors found with another strength."""
-        fitted = self.entries.sampled_product(state.U * state.s, state.Vt)
-        return replace(state, lam=self.lam, residuals=self.entries.values - fitted)
+        residuals = self.problem.residuals(state.U * state.s, state.Vt)
+        return replace(state, lam=self.lam, residuals=residuals)
 
-    def steps(self, state: SoftImputeState, step: int) -> Iterator[SolverStep]:
-        """Yield the SVD steps from ``state`` on."""
-        return iterate_steps(self._step, state, step, self.entries)
-
-    def _step(self, state: SoftImputeState, step: int, timer: Timer) -> SolverStep:
+    def _step(self, state: SoftImputeState, step: int) -> Iterate[SoftImputeState]:
         """Lower the strength if due, then shrink the leading triplets."""
-        decays = state.converged_at_lam and state.lam > self.lam
-        lam = max(self.lam, self.lam_decay * state.lam) if decays else state.lam
+        lam, _ = next_strength(state, self.lam, self.lam_decay)
         svd = self._svd_above_lam(state, lam)
-        s = NuclearNorm().prox(svd.s[: self.max_rank], lam)
+        s = soft_threshold(svd.s[: self.max_rank], lam)
         r = len(s)
         U, Vt, sizes = svd.U[:, :r], svd.Vt[:r], asarray_like(svd.U, s)
-        residuals = self.entries.values - self.entries.sampled_product(U * sizes, Vt)
+        residuals = self.problem.residuals(U * sizes, Vt)
         new = SoftImputeState(U, sizes, Vt, residuals, lam, r)
-        change = scaled_step_norm(factored_distance(state, new), lam, r)
-        new = replace(new, converged_at_lam=change < CONTINUATION_TOL)
-        size = frobenius_norm(residuals)
-        objective = size * size / 2.0 + lam * float(s.sum())
-        notes = {"rank": float(r), "lam": lam}
-        return SolverStep(
-            step, new, objective, change, notes, timer.lap(), lam <= self.lam
-        )
+        return self._finish_step(state, new, float(s.sum()))
 
     def _svd_above_lam(self, state: SoftImputeState, lam: float) -> SVDResult:
         """Triplets of the filled matrix with singular values above the strength."""
         count = state.rank + LANCZOS_OVERSAMPLING
-        m, n = self.entries.shape
+        shorter = min(self.problem.shape)
         largest = float(state.s[0]) if state.rank else 0.0
         if largest + frobenius_norm(state.residuals) <= lam:  # a bound on all values
             return SVDResult(state.U[:, :0], np.empty(0), state.Vt[:0])
         if (
             is_numpy_array(state.U)
-            and min(m, n) > LANCZOS_MIN_SIZE
-            and count <= LANCZOS_MAX_FRACTION * min(m, n)
+            and shorter > LANCZOS_MIN_SIZE
+            and count <= LANCZOS_MAX_FRACTION * shorter
         ):
             svd = self._lanczos_svd(state, lam, count)
             if svd is not None:
-                return svd
-        o, send = self.entries.observed, self.entries.compute_device.from_numpy
-        sparse = np.zeros((m, n))
-        sparse[o.rows, o.indices] = self.entries.compute_device.to_numpy(
-            state.residuals
-        )
-        filled: Array = send(sparse) + (state.U * state.s) @ state.Vt
-        return svd_above(filled, lam)
+                return keep_above(svd, lam)
+        o, sparse = self.problem.observed, np.zeros(self.problem.shape)
+        sparse[o.rows, o.indices] = self._to_numpy(state.residuals)
+        filled: Array = self.problem.compute_device.from_numpy(sparse)
+        return svd_above(filled + (state.U * state.s) @ state.Vt, lam)
 
     def _lanczos_svd(
         self, state: SoftImputeState, lam: float, count: int
     ) -> SVDResult | None:
         """The triplets by Lanczos, or None if there are too many."""
-        m, n = self.entries.shape
-        A, Vt, S = state.U * state.s, state.Vt, self.entries
+        A, Vt, S = state.U * state.s, state.Vt, self.problem
         operator = LinearOperator(
-            (m, n),
+            S.shape,
             matvec=lambda x: S.sparse_matmul(state.residuals, x) + A @ (Vt @ x),
             rmatvec=lambda x: S.sparse_rmatmul(state.residuals, x) + Vt.T @ (A.T @ x),
             dtype=np.float64,
         )
-        svd = lanczos_svd(operator, lam, count, self.max_rank)
-        return None if svd is None else keep_above(svd, lam)
+        return lanczos_svd(operator, lam, count, self.max_rank)
 
-    def finalize(self, last: SolverStep) -> SolverResult:
+    def finalize(self, last: Iterate[Any]) -> SolverResult:
         """Balanced factors."""
         state: SoftImputeState = last.state
-        fetch = self.entries.compute_device.to_numpy
-        root = np.sqrt(fetch(state.s))
-        A, B = fetch(state.U) * root, root[:, None] * fetch(state.Vt)
-        residual = ratio(frobenius_norm(state.residuals), self.entries.observed_norm)
+        root = np.sqrt(self._to_numpy(state.s))
+        A, B = self._to_numpy(state.U) * root, root[:, None] * self._to_numpy(state.Vt)
+        residual = ratio(frobenius_norm(state.residuals), self.problem.observed_norm)
         return SolverResult(None, (A, B), residual, state.rank)

@@ -210,8 +210,8 @@ def wide_iterates(
         times.append(time.perf_counter())
         parts = ("graph", "kernel", "rows", "gram")
         yield Iterate(
-            step,
             KernelState(new, kernel, similarity),
+            step=step,
             objective=fit,  # with s = 1 the loss and penalty of a row sum to v.y
             change=relative_change(new, gram),
             jitter=max(jitter for _, _, jitter in results),
