@@ -69,7 +69,6 @@ def refuse_after(monkeypatch, count, code):
         (errno.ENOSPC, r"Make room for 0\.1 MB more there, and fit again"),
         (errno.EDQUOT, "or have your quota raised"),
         (errno.EFBIG, "Raise the limit on the size of a file"),
-        (errno.EACCES, "Make its folder writable"),
         (errno.EROFS, "Make its folder writable"),
         (errno.EIO, "See to that"),
     ],
@@ -86,7 +85,7 @@ def test_the_error_names_file_step_reason_and_way_out(X, state, code, way, monke
     assert isinstance(caught.value.__cause__, OSError)
 
 
-@pytest.mark.parametrize("count", [0, 2, 4])
+@pytest.mark.parametrize("count", [0, 4])
 @pytest.mark.parametrize("kind", FITS)
 def test_every_kind_of_fit_stops_loses_nothing_and_goes_on(
     X, state, kind, count, monkeypatch
@@ -142,13 +141,9 @@ def test_damaged_files_are_refused_named_and_left_alone(X, state, kind):
     rng = np.random.default_rng(1)
     for name, data in sound.items():
         path = state.parent / name
-        cuts = [data[: int(k)] for k in rng.integers(0, len(data), 4)]
-        flips = []
-        for place in rng.integers(0, len(data), 4):
-            broken = bytearray(data)
-            broken[place] ^= 1 << int(rng.integers(8))
-            flips.append(bytes(broken))
-        for damaged in [*cuts, *flips, b""]:
+        flipped = bytearray(data)
+        flipped[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        for damaged in (data[: int(rng.integers(len(data)))], bytes(flipped), b""):
             path.write_bytes(damaged)
             with pytest.raises(BrokenFileError, match=f"{name}.*(remove|move) it"):
                 fit.fit(X)

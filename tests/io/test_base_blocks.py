@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from ncarl.io import open_rows
+from ncarl.io import map_rows, open_rows
 from ncarl.observations import Observations
 
 
@@ -127,3 +127,15 @@ def test_a_private_mapping_keeps_what_was_changed_in_it(X, tmp_path, check):
     mapped = np.load(tmp_path / "X.npy", mmap_mode="c")
     mapped[:] = X + 1
     check(open_rows(mapped, rows_per_chunk=5), X + 1, 5)
+
+
+def test_a_function_of_rows_is_applied_to_every_chunk(X, check):
+    da = pytest.importorskip("dask.array")
+    wanted = np.where(X < 0, np.nan, X)
+    for what in (X, [X[:9], X[9:]], da.from_array(X, chunks=(5, 4))):
+        check(map_rows(open_rows(what), drop_negative), wanted)
+    assert map_rows(open_rows(lambda: [X]), drop_negative).chunk_loaders() is None
+
+
+def drop_negative(observed):
+    return observed.drop_entries(observed.values < 0)

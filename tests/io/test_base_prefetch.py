@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -20,14 +21,12 @@ def no_thread_stays():
     assert not [t for t in threading.enumerate() if t.name == "ncarl-prefetch"]
 
 
-@pytest.mark.parametrize("ahead", [1, 2, 7, 1000])
-def test_items_come_in_order(ahead):
-    assert list(prefetch(range(100), ahead)) == list(range(100))
-    assert list(prefetch([], ahead)) == []
-    assert list(prefetch([None, 0], ahead)) == [None, 0]
+def test_items_come_in_order():
+    for items in (range(100), [], [None, 0]):
+        assert list(prefetch(items)) == list(items)
 
 
-def test_no_more_than_so_many_items_are_fetched_ahead():
+def test_two_items_are_fetched_ahead():
     fetched = []
 
     def items():
@@ -35,13 +34,23 @@ def test_no_more_than_so_many_items_are_fetched_ahead():
             fetched.append(k)
             yield k
 
-    for ahead in (1, 3):
-        fetched.clear()
-        with contextlib.closing(prefetch(items(), ahead)) as found:
-            for k in found:
-                time.sleep(0.002)
-                # The one that is out, and those that wait.
-                assert len(fetched) <= k + 1 + ahead
+    with contextlib.closing(prefetch(items())) as found:
+        for k in found:
+            time.sleep(0.002)
+            # The one in use, and those that wait.
+            assert len(fetched) <= k + 1 + 2
+
+
+def test_items_are_released_by_the_thread():
+    class Item:
+        pass
+
+    found = prefetch(Item() for _ in range(9))
+    used = [weakref.ref(next(found)) for _ in range(3)]
+    time.sleep(0.02)
+    gc.collect()
+    assert [item() for item in used] == [None] * 3
+    found.close()
 
 
 def test_items_are_fetched_while_others_are_worked_on():
@@ -59,9 +68,8 @@ def test_items_are_fetched_while_others_are_worked_on():
 
 def test_nothing_happens_before_the_first_item_is_asked_for():
     before = threading.active_count()
-    found = prefetch(iter(int, 1))
+    prefetch(iter(int, 1)).close()
     assert threading.active_count() == before
-    found.close()
 
 
 def test_an_exception_comes_out_after_the_items_before_it():
@@ -83,7 +91,7 @@ def test_something_that_cannot_be_looped_over_raises_at_the_first_item():
         next(prefetch(5))
 
 
-@pytest.mark.parametrize("taken", [0, 1, 5])
+@pytest.mark.parametrize("taken", [0, 5])
 def test_leaving_early_stops_the_thread_and_closes_the_iterator(taken):
     closed = threading.Event()
 
@@ -94,10 +102,10 @@ def test_leaving_early_stops_the_thread_and_closes_the_iterator(taken):
         finally:
             closed.set()
 
-    found = prefetch(items(), buffer_size=2)
+    found = prefetch(items())
     for _ in range(taken):
         next(found)
-    time.sleep(0.02)  # the shelf is full by now, and the thread waits
+    time.sleep(0.02)  # the queue is full by now, and the thread waits
     started = time.perf_counter()
     found.close()
     assert time.perf_counter() - started < 2
@@ -129,13 +137,6 @@ def test_an_iterator_that_is_forgotten_stops_its_thread():
     next(found)
     del found
     gc.collect()
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_exception_of_the_one_who_asks_stops_the_thread(error):
-    with pytest.raises(error), contextlib.closing(prefetch(iter(int, 1))) as found:
-        for _ in found:
-            raise error
 
 
 def test_ctrl_c_while_the_thread_is_started_ends_it(monkeypatch):
@@ -184,9 +185,3 @@ def test_an_open_iterator_does_not_keep_python_from_ending():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
     )
     assert (done.stdout.strip(), done.returncode) == ("over", 0)
-
-
-@pytest.mark.parametrize("ahead", [0, -1, 1.5, True])
-def test_ahead_must_be_a_whole_number(ahead):
-    with pytest.raises(ValueError, match="buffer_size must be a whole number"):
-        prefetch([], ahead)

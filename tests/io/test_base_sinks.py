@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -15,9 +16,8 @@ from hypothesis.extra import numpy as hnp
 from ncarl.io import open_rows, open_sink, zarr as zarr_module
 
 NEEDS = {
-    **{".npy": "numpy", ".zarr": "zarr", ".parquet": "pyarrow", ".pq": "pyarrow"},
-    **{".csv": "pyarrow", ".tsv": "pyarrow", ".csv.gz": "pyarrow"},
-    ".tsv.gz": "pyarrow",
+    **{".npy": "numpy", ".zarr": "zarr", ".pq": "pyarrow"},
+    **{".csv": "pyarrow", ".tsv.gz": "pyarrow"},
 }
 
 
@@ -38,14 +38,12 @@ def written(path, X, step, **options):
     return path
 
 
-def read(path, rows_per_chunk=None):
-    """The matrix that a reader finds."""
-    source = open_rows(path, rows_per_chunk=rows_per_chunk)
-    parts = []
-    for chunk in source:
-        part = np.full(chunk.shape, np.nan)
+def read(path):
+    """A source of the file, and the matrix in it."""
+    source = open_rows(path)
+    parts = [np.full(chunk.shape, np.nan) for chunk in source]
+    for part, chunk in zip(parts, source, strict=True):
         part[chunk.rows, chunk.indices] = chunk.values
-        parts.append(part)
     return source, np.concatenate(parts)
 
 
@@ -90,7 +88,7 @@ def test_names_are_read_back(kind, names, tmp_path, rng):
 
 def test_without_names_only_parquet_counts_its_columns(kind, tmp_path, rng):
     source, _ = read(written(tmp_path / f"X{kind}", incomplete(rng, (5, 2)), 2))
-    assert source.names == (("0", "1") if kind in (".parquet", ".pq") else None)
+    assert source.names == (("0", "1") if kind == ".pq" else None)
 
 
 def test_small_floats_are_read_back_as_the_same_numbers(kind, tmp_path, rng):
@@ -142,15 +140,12 @@ def test_what_was_there_is_replaced_only_at_the_end(kind, tmp_path, rng):
     assert files(tmp_path) == [path.name]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_exception_leaves_what_was_there_and_nothing_else(
-    kind, error, tmp_path, rng
-):
+def test_an_exception_leaves_what_was_there_and_nothing_else(kind, tmp_path, rng):
     path, X = tmp_path / f"X{kind}", incomplete(rng, (5, 2))
     for there in (False, True):
-        with pytest.raises(error), open_sink(path, n_columns=2) as sink:
+        with pytest.raises(KeyboardInterrupt), open_sink(path, n_columns=2) as sink:
             sink.write(X + 1)
-            raise error
+            raise KeyboardInterrupt
         assert files(tmp_path) == ([path.name] if there else [])
         written(path, X, 5)
     np.testing.assert_array_equal(read(path)[1], X)
@@ -185,7 +180,7 @@ for path in sys.argv[1:]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits on files there")
 def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path, rng):
-    kinds = [kind for kind in NEEDS if _at_hand(NEEDS[kind])]
+    kinds = [kind for kind, name in NEEDS.items() if importlib.util.find_spec(name)]
     X = incomplete(rng, (5, 2))
     paths = [written(tmp_path / f"X{kind}", X, 5) for kind in kinds]
     before = files(tmp_path)
@@ -199,14 +194,6 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path, rng):
     assert files(tmp_path) == before
     for path in paths:
         np.testing.assert_array_equal(read(path)[1], X)
-
-
-def _at_hand(name):
-    try:
-        __import__(name)
-    except ImportError:
-        return False
-    return True
 
 
 def test_zarr_chunks_are_written_whole(tmp_path, rng, monkeypatch):
@@ -264,8 +251,8 @@ def test_permissions_are_those_of_a_new_or_the_old_file(kind, tmp_path):
 
 
 def test_an_unknown_ending_is_refused_with_those_that_are_known(tmp_path):
-    for name in ("X.xlsx", "X", "X.npz", "X.gz"):
-        with pytest.raises(ValueError, match=r"\.npy, \.zarr, \.parquet.*X"):
+    for name in ("X.xlsx", "X", "X.npz"):
+        with pytest.raises(ValueError, match=r"\.csv, .*\.npy, \.zarr, got .*X"):
             open_sink(tmp_path / name, n_columns=2)
 
 

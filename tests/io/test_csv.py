@@ -20,23 +20,15 @@ def put(path, text):
     return path
 
 
-def values(source):
-    """The matrix of a source."""
-    rows = []
-    for chunk in source:
-        for i in range(chunk.shape[0]):
-            row = np.full(source.n_columns, np.nan)
-            there = slice(chunk.indptr[i], chunk.indptr[i + 1])
-            row[chunk.indices[there]] = chunk.values[there]
-            rows.append(row.tolist())
-    return rows
+@pytest.fixture
+def holds(dense):
+    """Check the numbers of a source."""
+    return lambda source, wanted: np.testing.assert_array_equal(
+        dense(source), np.array(wanted, float)
+    )
 
 
-def assert_holds(source, wanted):
-    np.testing.assert_array_equal(np.array(values(source)), np.array(wanted, float))
-
-
-def test_numbers_booleans_and_nulls_of_parquet_are_read(tmp_path):
+def test_numbers_booleans_and_nulls_of_parquet_are_read(tmp_path, holds):
     table = pa.table(
         {
             "half": pa.array([1.5, None, 2.5], pa.float32()),
@@ -50,7 +42,7 @@ def test_numbers_booleans_and_nulls_of_parquet_are_read(tmp_path):
     source = open_rows(tmp_path / "X.parquet", rows_per_chunk=2)
     gap = np.nan
     wanted = [[1.5, 1, 1, gap, 1], [gap, 2, gap, gap, gap], [2.5, gap, 0, gap, 2]]
-    assert_holds(source, wanted)
+    holds(source, wanted)
     assert source.names == ("half", "whole", "yes", "none", "exact")
     assert (source.n_rows, source.dtype) == (3, np.float64)
 
@@ -60,14 +52,14 @@ def test_small_floats_of_parquet_stay_small(tmp_path):
     assert open_rows(tmp_path / "X.pq").dtype == np.float32
 
 
-def test_columns_choose_and_order(tmp_path):
+def test_columns_choose_and_order(tmp_path, holds):
     table = pa.table({"a": [1.0], "t": ["x"], "b": [2.0]})
     pq.write_table(table, tmp_path / "X.parquet")
     put(tmp_path / "X.csv", "a,t,b\n1,x,2\n")
     for path in (tmp_path / "X.parquet", tmp_path / "X.csv"):
         source = open_rows(path, columns=["b", "a"])
         assert source.names == ("b", "a")
-        assert_holds(source, [[2.0, 1.0]])
+        holds(source, [[2.0, 1.0]])
         with pytest.raises(ValueError, match=r"'c', which .* does not have.*'a', 't'"):
             open_rows(path, columns=["c"])
         with pytest.raises(TypeError, match=r"\['a'\]"):
@@ -85,12 +77,12 @@ def test_columns_of_words_are_named_with_the_option_that_leaves_them_out(tmp_pat
         open_rows(tmp_path / "X.parquet")
 
 
-def test_the_index_of_a_frame_is_no_column(tmp_path):
+def test_the_index_of_a_frame_is_no_column(tmp_path, holds):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"a": [1.0, 2.0]}, index=pd.Index([7, 8], name="id"))
     frame.to_parquet(tmp_path / "X.parquet")
     assert open_rows(tmp_path / "X.parquet").names == ("a",)
-    assert_holds(open_rows(tmp_path / "X.parquet", columns=["id"]), [[7], [8]])
+    holds(open_rows(tmp_path / "X.parquet", columns=["id"]), [[7], [8]])
 
 
 def test_row_groups_are_put_together_and_cut(tmp_path, check, rng):
@@ -108,19 +100,17 @@ def test_row_groups_are_put_together_and_cut(tmp_path, check, rng):
     )
 
 
-def test_chunks_deep_in_a_row_group_have_no_loaders(tmp_path):
+def test_chunks_within_a_row_group_have_no_loaders(tmp_path):
     pq.write_table(pa.table({"a": np.arange(100.0)}), tmp_path / "X.parquet")
-    assert open_rows(tmp_path / "X.parquet", rows_per_chunk=1).chunk_loaders() is None
-    assert (
-        len(open_rows(tmp_path / "X.parquet", rows_per_chunk=50).chunk_loaders()) == 2
-    )
+    assert open_rows(tmp_path / "X.parquet", rows_per_chunk=50).chunk_loaders() is None
+    assert len(open_rows(tmp_path / "X.parquet").chunk_loaders()) == 1
 
 
-def test_files_of_a_folder_must_have_the_same_columns(tmp_path):
+def test_files_of_a_folder_must_have_the_same_columns(tmp_path, holds):
     pq.write_table(pa.table({"a": [1.0], "b": [2.0]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"b": [4.0], "a": [3.0]}), tmp_path / "2.parquet")
     (tmp_path / "_SUCCESS").write_text("")
-    assert_holds(open_rows(tmp_path), [[1, 2], [3, 4]])
+    holds(open_rows(tmp_path), [[1, 2], [3, 4]])
     pq.write_table(pa.table({"a": [3.0]}), tmp_path / "3.parquet")
     with pytest.raises(ValueError, match=r"3\.parquet.*'b'"):
         open_rows(tmp_path)
@@ -131,10 +121,10 @@ def test_a_folder_without_tables_is_refused(tmp_path):
         open_rows(tmp_path)
 
 
-@pytest.mark.parametrize("word", ["", "NA", "N/A", "NaN", "nan", "null", "None", "?"])
-def test_words_for_missing_cells_are_gaps(word, tmp_path):
+@pytest.mark.parametrize("word", ["", "NA", "null", "?"])
+def test_words_for_missing_cells_are_missing(word, tmp_path, holds):
     path = put(tmp_path / "X.csv", f'a,b\n{word},1\n 2 , {word}\n"{word}",3\n')
-    assert_holds(open_rows(path), [[np.nan, 1], [2, np.nan], [np.nan, 3]])
+    holds(open_rows(path), [[np.nan, 1], [2, np.nan], [np.nan, 3]])
 
 
 @pytest.mark.parametrize(
@@ -157,20 +147,20 @@ def test_words_for_missing_cells_are_gaps(word, tmp_path):
         ("a,b\n1e3,-2.5E-1\n", ("a", "b"), [[1000, -0.25]]),
     ],
 )
-def test_text_tables_are_read_as_they_are_written(text, names, wanted, tmp_path):
+def test_text_tables_are_read_as_they_are_written(text, names, wanted, tmp_path, holds):
     source = open_rows(put(tmp_path / "X.csv", text))
     assert source.names == names
     assert source.n_rows is None
-    assert_holds(source, wanted)
+    holds(source, wanted)
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
-def test_a_first_line_of_years_is_a_header(ending, tmp_path, rng):
+def test_a_first_line_of_years_is_a_header(ending, tmp_path, rng, holds):
     X = rng.normal(10.0, 1.0, (30, 5))
     lines = ["2001,2002,2003,2004,2005", *(",".join(map(repr, x)) for x in X.tolist())]
     source = open_rows(put(tmp_path / "X.csv", ending.join(lines)))
     assert source.names == ("2001", "2002", "2003", "2004", "2005")
-    assert_holds(source, X)
+    holds(source, X)
     assert open_rows(tmp_path / "X.csv", columns=["2004"]).n_columns == 1
 
 
@@ -221,23 +211,24 @@ def test_the_first_line_is_a_header_if_it_is_one_for_whole_tables(
     text, header, tmp_path
 ):
     path = put(tmp_path / "X.csv", text)
-    assert read_table(path, ReadOptions()).header == header
+    assert read_table(path, ReadOptions()).dialect.header == header
     assert (open_rows(path).names is not None) == header
 
 
-def test_a_header_without_rows_is_refused_by_both_readers(tmp_path):
-    path = put(tmp_path / "X.csv", ",1,2,3,4,5\n")
+@pytest.mark.parametrize("text", [",1,2,3,4,5\n", "a,b\n"])
+def test_a_header_without_rows_is_refused_by_both_readers(text, tmp_path):
+    path = put(tmp_path / "X.csv", text)
     with pytest.raises(ValueError, match="a header and no row"):
         read_table(path, ReadOptions())
     with pytest.raises(ValueError, match="a header and no row"):
         list(open_rows(path))
 
 
-def test_tabs_and_gzip_are_unpacked(tmp_path):
+def test_tabs_and_gzip_are_unpacked(tmp_path, holds):
     (tmp_path / "X.tsv.gz").write_bytes(gzip.compress(b"a;b\tc\n1\t2\n"))
     source = open_rows(tmp_path / "X.tsv.gz")
     assert source.names == ("a;b", "c")
-    assert_holds(source, [[1, 2]])
+    holds(source, [[1, 2]])
 
 
 def test_a_column_does_not_change_its_type_between_chunks(tmp_path):
@@ -255,7 +246,7 @@ def test_a_bad_cell_is_named_by_column_and_line(tmp_path):
     path = put(tmp_path / "X.csv", "\n".join(lines))
     with pytest.raises(ValueError, match=r"'oops' in column 'b', line 102.*columns="):
         list(open_rows(path))
-    assert len(values(open_rows(path, columns=["a"]))) == 102
+    assert sum(chunk.shape[0] for chunk in open_rows(path, columns=["a"])) == 102
 
 
 def test_a_ragged_line_is_named(tmp_path):
@@ -273,8 +264,6 @@ def test_an_infinite_cell_is_named(tmp_path):
 def test_empty_tables_are_refused(tmp_path):
     with pytest.raises(ValueError, match="is empty"):
         open_rows(put(tmp_path / "X.csv", "\n\n"))
-    with pytest.raises(ValueError, match="a header and no row"):
-        list(open_rows(put(tmp_path / "X.csv", "a,b\n")))
 
 
 def test_columns_of_a_table_without_names_cannot_be_chosen(tmp_path):

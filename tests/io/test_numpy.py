@@ -12,20 +12,14 @@ import pytest
 from scipy import sparse
 
 from ncarl.exceptions import BrokenFileError
-from ncarl.io import numpy as npz_module, open_rows
+from ncarl.io import open_rows
 from ncarl.observations import Observations
 
 
-@pytest.fixture
-def csr(X):
-    """The observed entries as a sparse matrix."""
-    return Observations.from_dense(X).to_csr()
-
-
-@pytest.mark.parametrize("kind", ["csc", "coo", "bsr", "dia"])
-def test_other_sparse_formats_are_refused_with_the_way_to_convert(kind, csr, tmp_path):
-    sparse.save_npz(tmp_path / "X.npz", csr.asformat(kind))
-    with pytest.raises(ValueError, match=rf"'csr'.*got '{kind}'.*tocsr"):
+def test_other_sparse_formats_are_refused_with_the_way_to_convert(X, tmp_path):
+    csc = Observations.from_dense(X).to_csr().tocsc()
+    sparse.save_npz(tmp_path / "X.npz", csc)
+    with pytest.raises(ValueError, match=r"'csr'.*got 'csc'.*tocsr"):
         open_rows(tmp_path / "X.npz")
 
 
@@ -35,20 +29,10 @@ def test_several_arrays_are_refused_with_their_names(tmp_path, X):
         open_rows(tmp_path / "X.npz")
 
 
-def test_a_packed_dense_array_is_refused_with_the_way_out(tmp_path, X):
-    np.savez_compressed(tmp_path / "X.npz", one=X)
-    with pytest.raises(ValueError, match=r"compressed.*numpy\.save"):
-        open_rows(tmp_path / "X.npz")
-
-
-def test_pieces_of_the_row_starts_do_not_show(csr, X, tmp_path, monkeypatch, check):
-    monkeypatch.setattr(npz_module, "INDPTR_PIECE", 4)
-    sparse.save_npz(tmp_path / "X.npz", csr, compressed=False)
-    for rows in (None, 1, 3, 4, 7, 30):
-        source = open_rows(tmp_path / "X.npz", rows_per_chunk=rows)
-        check(source, X, rows)
-        sizes = [chunk.shape[0] for chunk in source]
-        assert rows is None or all(size == rows for size in sizes[:-1])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_dense_array_is_read_into_memory(save, tmp_path, X, check):
+    save(tmp_path / "X.npz", one=X)
+    check(open_rows(tmp_path / "X.npz", rows_per_chunk=5), X, 5)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -86,7 +70,7 @@ def test_an_entry_stored_twice_is_refused_with_its_chunk(tmp_path):
         {"indptr": np.array([1, 2, 2, 3])},
         {"indptr": np.array([0, 2, 2, 2])},
         {"indptr": np.array([0, 3])},
-        {"indices": np.array([0, 1], np.int32)},
+        {"data": np.ones(2)},
         {"indices": np.array([0.0, 1.0, 1.0])},
     ],
 )
@@ -129,7 +113,7 @@ def test_a_file_that_was_cut_off_is_called_broken(tmp_path, X):
 
 def test_an_array_of_one_axis_is_refused(tmp_path):
     np.save(tmp_path / "X.npy", np.zeros(4))
-    with pytest.raises(ValueError, match=r"two axes.*\(4,\)"):
+    with pytest.raises(ValueError, match=r"2 dimensions.*\(4,\)"):
         open_rows(tmp_path / "X.npy")
 
 

@@ -48,7 +48,9 @@ def test_delayed_blocks_of_any_kind_are_computed_in_turn(X, check):
     source = open_rows(blocks)
     check(source, X)
     assert len(source.delayed_chunks) == 2
-    with pytest.raises(ValueError, match="rows_per_chunk must be left out"):
+    with pytest.raises(
+        (TypeError, ValueError), match="rows_per_chunk must be left out"
+    ):
         open_rows(blocks, rows_per_chunk=2)
     with pytest.raises(TypeError, match="block 1 of X must be delayed"):
         open_rows([blocks[0], X])
@@ -63,7 +65,7 @@ def test_a_delayed_block_of_another_width_is_named(X):
 
 def test_dask_arrays_that_are_no_matrix_are_refused():
     da = pytest.importorskip("dask.array")
-    with pytest.raises(ValueError, match="two axes"):
+    with pytest.raises(ValueError, match="2 dimensions"):
         open_rows(da.zeros(3))
     with pytest.raises(ValueError, match="real numbers"):
         open_rows(da.zeros((3, 3), dtype=complex))
@@ -130,5 +132,5 @@ def test_a_zarr_array_that_changed_is_refused(zarr, X, tmp_path):
 
 
 def test_zarr_arrays_of_other_shapes_are_refused(zarr):
-    with pytest.raises(ValueError, match=r"two axes.*\(3,\)"):
+    with pytest.raises(ValueError, match=r"2 dimensions.*\(3,\)"):
         open_rows(store(zarr, {}, np.zeros(3), (3,)))

@@ -14,7 +14,7 @@ from ncarl.core import svd
 from ncarl.engines.base import HostDevice
 from ncarl.estimators import baselines
 from ncarl.fitting.loop import FitResult, Iterate
-from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData, row_factors
+from ncarl.fitting.matrix_model import PreprocessedData, row_factors
 from ncarl.observations import Observations
 from ncarl.solvers import soft_impute
 from ncarl.solvers.base import SolverResult, SparseEntries, run_solver
@@ -303,8 +303,6 @@ class TestModel:
         i, j = np.indices((8, 6)).reshape(2, -1)
         assert_allclose(model.predict(i, j), model.complete().ravel(), rtol=1e-12)
         assert not model.supports_new_rows
-        again = MatrixModel.from_state(*model.to_state())
-        assert_array_equal(again.complete(), model.complete())
 
     def test_residuals_and_what_was_taken_off_give_the_values_back(self):
         X = gappy(8, 6, 2, 0.8) * 50.0 + 3.0

@@ -22,26 +22,19 @@ def noisy(gappy):
     return NCARL(**RUN, gamma=0.1, orientation="columns").fit(gappy)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".zarr", ".parquet", ".csv", ".tsv"])
-class TestFiles:
-    def test_rows_are_written_block_by_block(self, suffix, gappy, noisy, tmp_path):
-        needed = {".zarr": "zarr", ".parquet": "pyarrow", ".csv": "pyarrow"}
-        pytest.importorskip(needed.get(suffix, "numpy"))
-        source = open_rows(gappy, rows_per_chunk=13)
-        out, out_std = tmp_path / f"filled{suffix}", tmp_path / f"std{suffix}"
-        found = noisy.transform(source, return_std=True, out=out, out_std=out_std)
-        assert found == (out, out_std)
-        filled, std = noisy.transform(gappy, return_std=True)
-        assert_array_equal(whole(out), filled)
-        assert_allclose(whole(out_std), std, rtol=1e-12)
-
-    def test_a_matrix_in_memory_can_be_written_too(
-        self, suffix, gappy, noisy, tmp_path
-    ):
-        pytest.importorskip({".zarr": "zarr"}.get(suffix, "pyarrow"))
-        out = tmp_path / f"filled{suffix}"
-        assert noisy.transform(gappy, out=str(out)) == out
-        assert_array_equal(whole(out), noisy.transform(gappy))
+@pytest.mark.parametrize("suffix", [".npy", ".zarr", ".csv"])
+def test_rows_are_written_block_by_block(suffix, gappy, noisy, tmp_path):
+    pytest.importorskip({".zarr": "zarr", ".csv": "pyarrow"}.get(suffix, "numpy"))
+    source = open_rows(gappy, rows_per_chunk=13)
+    out, out_std = tmp_path / f"filled{suffix}", tmp_path / f"std{suffix}"
+    found = noisy.transform(source, return_std=True, out=out, out_std=out_std)
+    assert found == (out, out_std)
+    filled, std = noisy.transform(gappy, return_std=True)
+    assert_array_equal(whole(out), filled)
+    assert_allclose(whole(out_std), std, rtol=1e-12)
+    # A matrix in memory can be written, too.
+    assert noisy.transform(gappy, out=str(out)) == out
+    assert_array_equal(whole(out), filled)
 
 
 def whole(path):
@@ -205,11 +198,6 @@ class TestRefused:
             ValueError, match="the same rows in every pass; it gave 150"
         ):
             NCARL(**RUN).fit(open_rows(blocks))
-
-    def test_a_function_that_gives_the_same_iterator_again(self, gappy):
-        same = iter([gappy, gappy])
-        with pytest.raises(TypeError, match="in every pass"):
-            open_rows(lambda: same)
 
     def test_a_path_is_to_be_opened(self, tmp_path):
         for path in ("x.npy", tmp_path / "x.npy"):

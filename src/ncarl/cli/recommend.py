@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +17,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ncarl.cli.console import (
-    check_output_paths,
+    check_outputs,
+    check_report_path,
     is_interactive,
     print_fields,
     print_text,
@@ -28,23 +27,14 @@ from ncarl.cli.options import (
     EngineChoice,
     QuietOption,
     ReportOption,
-    check_report_path,
     parse_columns,
     parse_level,
 )
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.html import Page
-from ncarl.io.csv import (
-    DelimitedText,
-    check_delimiter,
-    check_width,
-    find_delimiter,
-    parse_number,
-    unquote,
-    write_text,
-)
-from ncarl.io.files import atomic_write
-from ncarl.io.tables import detect_format
+from ncarl.io import csv, parquet
+from ncarl.io.csv import parse_number
+from ncarl.io.tables import ColumnTable, detect_format
 from ncarl.progress import percent_bar
 from ncarl.ratings import Explanation, RecommendedItem, Recommender, SimilarItem
 from ncarl.ratings.data import Vocabulary, format_signed, is_missing
@@ -260,7 +250,7 @@ def recommend(
             rich_help_panel=OUTPUT_PANEL,
             help="Where the fit is done; auto takes a GPU if there is one.",
         ),
-    ] = EngineChoice.AUTO,
+    ] = "auto",
     report: ReportOption = None,
     overwrite: Annotated[
         bool,
@@ -294,7 +284,7 @@ def recommend(
     job = RecommendJob(
         source=source, columns=columns, titles=titles, delimiter=delimiter,
         duplicates=str(duplicates), model=model, saved_model_path=save_model, out=out,
-        report=report, overwrite=overwrite, engine=str(engine), quiet=quiet,
+        report=report, overwrite=overwrite, engine=engine, quiet=quiet,
     )  # fmt: skip
     result = run_recommend(job, request)
     if not quiet:
@@ -378,7 +368,7 @@ def check_recommend_options(job: RecommendJob, request: RecommendRequest) -> Non
     check_recommendations_format(job.out)
     files = {"--out": job.out, "--save-model": job.saved_model_path}
     targets = {flag: path for flag, path in files.items() if path is not None}
-    check_output_paths(source, targets, job.overwrite)
+    check_outputs(source, targets, overwrite=job.overwrite)
     inputs = {"--titles": job.titles, "--new-user": request.new_user}
     for flag, path in targets.items():
         for name, given in inputs.items():
@@ -649,15 +639,6 @@ def _add_intervals(
 
 
 @dataclass(frozen=True)
-class ColumnTable:
-    """A table as columns of text or values, in the order of the file."""
-
-    names: list[str] | None  # None for a file without a header
-    cells: list[list[Any]]  # by column
-    lines: list[int]  # of each row in the file, from 1; numbers of rows for Parquet
-
-
-@dataclass(frozen=True)
 class RatingsFile:
     """Ratings of a file: ids of users and items, ratings, names of the columns."""
 
@@ -779,48 +760,8 @@ def read_columns(
             f"{kind}; ncarl complete takes matrices"
         )
     if kind == "Parquet":
-        return _read_parquet(path)
-    content = DelimitedText.from_path(path)
-    if delimiter is not None:
-        mark = check_delimiter(delimiter)
-    else:
-        mark = "\t" if kind == "TSV" else find_delimiter(content.first_line())
-    records = [r for r in content.iter_records(mark) if r.cells != [""]]
-    if not records:
-        raise ValueError(f"{str(path)!r} is empty")
-    for record in records:
-        check_width(record, records[0], path)
-    rows = [[unquote(cell) for cell in record.cells] for record in records]
-    lines = [record.line for record in records]
-    names = None
-    if is_header(rows[0]):
-        names = [to_printable(cell) for cell in rows[0]]
-        rows, lines = rows[1:], lines[1:]
-    if not rows:
-        raise ValueError(f"{str(path)!r} has a header and no row below it")
-    cells = [list(column) for column in zip(*rows, strict=True)]
-    return ColumnTable(names, cells, lines)
-
-
-def _read_parquet(path: Path) -> ColumnTable:
-    import pandas as pd
-
-    with path.open("rb"):  # raises if it cannot be opened
-        pass
-    try:
-        frame = pd.read_parquet(path, engine="pyarrow")
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not a Parquet table: {error}") from error
-    # An index with a name is a column of the file.
-    kept = [
-        k
-        for k, name in enumerate(frame.index.names)
-        if name is not None and name not in frame.columns
-    ]
-    frame = frame.reset_index(level=kept) if kept else frame
-    cells = [frame.iloc[:, j].tolist() for j in range(frame.shape[1])]
-    names = [str(name) for name in frame.columns]
-    return ColumnTable(names, cells, list(range(1, len(frame) + 1)))
+        return parquet.read_columns(path)
+    return csv.read_columns(path, delimiter, is_header)
 
 
 def _positions_from_option(
@@ -963,21 +904,11 @@ def write_recommendations(
     path: Path, headers: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
     """Write a table to a CSV, TSV or Parquet file."""
-    kind = detect_format(path)
-    with atomic_write(path) as temporary:
-        if kind == "Parquet":
-            import pandas as pd
-
-            columns = zip(*rows, strict=True) if rows else [[] for _ in headers]
-            frame = pd.DataFrame(dict(zip(headers, map(list, columns), strict=True)))
-            frame.to_parquet(temporary, engine="pyarrow", index=False)
-            return
-        stream = io.StringIO()
-        mark = "\t" if kind == "TSV" else ","
-        writer = csv.writer(stream, delimiter=mark, lineterminator="\n")
-        writer.writerow(headers)
-        writer.writerows([[_format_cell(cell) for cell in row] for row in rows])
-        write_text(temporary, path.name, iter([stream.getvalue()]))
+    if detect_format(path) == "Parquet":
+        parquet.write_columns(path, headers, rows)
+    else:
+        cells = ([_format_cell(cell) for cell in row] for row in rows)
+        csv.write_columns(path, headers, cells)
 
 
 def _format_cell(cell: Any) -> Any:
@@ -987,7 +918,7 @@ def _format_cell(cell: Any) -> Any:
 def print_recommendations(result: RecommendResult) -> None:
     """Print the results of a run."""
     console = Console()
-    print_fields(console, recommend_header_lines(result))
+    print_fields(recommend_header_lines(result))
     if not result.request.all_users:
         for recommendations in result.lists:
             console.print()
@@ -996,7 +927,7 @@ def print_recommendations(result: RecommendResult) -> None:
         console.print()
         _print_heading(console, f"like {result.title(result.similar_to)}")
         console.print(_make_table(SIMILAR_HEADERS, similar_rows(result)))
-    print_fields(console, output_lines(result))
+    print_fields(output_lines(result))
 
 
 def _print_heading(console: Console, text: str) -> None:
@@ -1050,7 +981,7 @@ def _print_list(
         console.print()
         _print_heading(console, f"{result.title(row.item)}: {row.predicted:.2f}")
         for amount, words in reason_lines(result, reasons):
-            print_text(console, f"  {amount}  {words}")
+            print_text(f"  {amount}  {words}")
 
 
 def reason_lines(

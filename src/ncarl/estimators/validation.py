@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import numbers
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ncarl.core.types import Array
 from ncarl.dataset import Dataset
 from ncarl.fitting.checkpoint import Checkpoint, CheckpointFile
 from ncarl.fitting.ncarl import Settings
-from ncarl.io import RowSource
+from ncarl.io import map_rows
 from ncarl.io.base import float_dtype, is_frame, is_polars
 from ncarl.observations import Observations
 from ncarl.validation import (
@@ -480,7 +480,9 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
         return X.map_blocks(mark, dtype=dtype, meta=np.empty((0, 0), dtype=dtype))
     source = as_source(X)
     if source is not None:
-        return _MarkedRows(source, float(source.dtype.type(number)))
+        # The number is rounded as values of this type are.
+        marker = float(source.dtype.type(number))
+        return map_rows(source, partial(_drop_number, number=marker))
     if sparse.issparse(X):
         if X.ndim != 2:
             return X
@@ -514,54 +516,6 @@ def _mark_polars(X: Any, number: float) -> Any:
         pl.when(column == number).then(None).otherwise(column).name.keep()
         for column in columns
     )
-
-
-@dataclass(frozen=True)
-class _MarkedRows:
-    """A source of rows in which a number marks missing entries."""
-
-    source: RowSource
-    number: float  # rounded to the type of the values
-
-    @property
-    def n_columns(self) -> int:
-        return self.source.n_columns
-
-    @property
-    def n_rows(self) -> int | None:
-        return self.source.n_rows
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        return self.source.names
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    def __iter__(self) -> Iterator[Observations]:
-        for chunk in self.source:
-            yield _drop_number(chunk, self.number)
-
-    def chunk_loaders(self) -> list[Callable[[], Observations]] | None:
-        loaders = self.source.chunk_loaders()
-        if loaders is None:
-            return None
-        return [partial(_load_marked, load, self.number) for load in loaders]
-
-    @property
-    def delayed_chunks(self) -> list[Any] | None:
-        chunks = getattr(self.source, "delayed_chunks", None)
-        if chunks is None:
-            return None
-        import dask
-
-        drop = dask.delayed(_drop_number, pure=True)
-        return [drop(chunk, self.number) for chunk in chunks]
-
-
-def _load_marked(load: Callable[[], Observations], number: float) -> Observations:
-    return _drop_number(load(), number)
 
 
 def _drop_number(observed: Observations, number: float) -> Observations:

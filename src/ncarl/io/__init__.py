@@ -1,68 +1,68 @@
 """Rows of matrices from files and other containers, and back into files.
 
 `open_rows` opens anything that holds rows as a `RowSource`, which can be iterated over
-in chunks any number of times; `open_sink` writes rows to a new file.
+in chunks any number of times; `open_sink` writes rows to a new file; `read_table` reads
+a whole table, which can be written back with its missing numbers filled in.
 
 To read in this order: ``base`` (sources, sinks, prefetching, rows in memory and of
-Dask), ``files`` (atomic writes, archives), then one module for each format: ``numpy``
-(NPY and NPZ), ``tables`` (whole tables for the command line, and what formats with
-named columns share), ``csv``, ``parquet``, ``zarr``.
+Dask), ``files`` (atomic writes, archives), ``tables`` (the registry of formats and what
+they share), then one module for each format, for reading and writing: ``csv``,
+``parquet``, ``numpy`` (NPY, NPZ and Matrix Market), ``zarr``.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ncarl.io.base import (
+    MemoryRows,
     RowSource,
     Sink,
     SinkSpec,
     block_rows,
-    check_rows_per_chunk,
     dask_rows,
-    import_optional,
     is_block,
     library_of,
-    make_sink_spec,
-    memory_rows,
+    map_rows,
     prefetch,
 )
-from ncarl.io.numpy import npy_rows, npy_sink, npz_rows
-from ncarl.io.zarr import (
-    check_replaceable,
-    is_zarr_folder,
-    zarr_path_rows,
-    zarr_rows,
-    zarr_sink,
+from ncarl.io.tables import (
+    FORMATS,
+    Format,
+    ReadOptions,
+    TableFile,
+    find_format,
+    read_table,
+    supported_suffixes,
 )
+from ncarl.io.zarr import is_zarr_folder, zarr_rows
+from ncarl.validation import check_integer
 
-__all__ = ["RowSource", "Sink", "open_rows", "open_sink", "prefetch"]
+__all__ = [
+    "FORMATS",
+    "ReadOptions",
+    "RowSource",
+    "Sink",
+    "TableFile",
+    "map_rows",
+    "open_rows",
+    "open_sink",
+    "prefetch",
+    "read_table",
+]
 
 SUPPORTED_INPUTS = (
-    "a path (.npy, .npz, .parquet or .pq, a folder of these, .csv or .tsv, also with "
-    ".gz, .zarr), a Zarr or Dask array, a list of dask.delayed blocks, an array with "
-    "NaN in its gaps, masked array, scipy.sparse matrix, pandas or polars frame, a "
+    f"a path ({', '.join(supported_suffixes('open_rows'))}, a folder of Parquet "
+    "files), a Zarr or Dask array, a list of dask.delayed blocks, an array with NaN "
+    "for missing entries, masked array, scipy.sparse matrix, pandas or polars frame, a "
     "list of such blocks of rows, another object that gives them afresh in every "
     "loop, or a function that returns an iterator over them"
-)
-#: Suffixes of the formats with named columns, and readers of the others.
-TABLE_SUFFIXES = (".parquet", ".csv", ".tsv")
-ARRAY_READERS: dict[str, Callable[[Path, int | None], RowSource]] = {
-    ".npy": npy_rows,
-    ".npz": npz_rows,
-    ".zarr": zarr_path_rows,
-}
-GZIP_TEXT_SUFFIXES = (".csv.gz", ".tsv.gz")
-SINK_SUFFIXES = (
-    *(".npy", ".zarr", ".parquet", ".pq"),
-    *(".csv", ".tsv", *GZIP_TEXT_SUFFIXES),
 )
 
 
@@ -101,8 +101,8 @@ def open_rows(
     Returns
     -------
     RowSource
-        NaN, nulls and entries that are not stored are missing; infinite values are
-        refused when they are met.
+        NaN, nulls and entries that are not stored are missing; infinite values raise
+        an error when they are read.
 
     Examples
     --------
@@ -115,23 +115,27 @@ def open_rows(
     >>> [chunk.n_observed for chunk in rows]
     [1, 3]
     """
-    step = check_rows_per_chunk(rows_per_chunk)
+    if rows_per_chunk is not None:
+        hint = "; leave it out for the default size"
+        rows_per_chunk = check_integer(
+            "rows_per_chunk", rows_per_chunk, low=1, hint=hint
+        )
     if isinstance(what, RowSource):
-        if columns is not None or step is not None:
+        if columns is not None or rows_per_chunk is not None:
             raise ValueError(
                 "columns and rows_per_chunk are chosen where a source is opened, and "
                 f"{type(what).__name__} is open; leave them out here"
             )
         return what
     if isinstance(what, str | os.PathLike):
-        source = _open_path(Path(what), columns, step)
+        source = _open_path(Path(what), columns, rows_per_chunk)
     elif columns is not None:
         raise ValueError(
             "columns must be left out unless X is a Parquet, CSV or TSV file; choose "
             "the columns before"
         )
     else:
-        source = _open_object(what, step)
+        source = _open_object(what, rows_per_chunk)
     if source.n_columns == 0 or source.n_rows == 0:
         raise ValueError(
             "X must have at least one row and one column, got shape "
@@ -143,73 +147,53 @@ def open_rows(
 def _open_path(
     path: Path, columns: Sequence[str] | None, rows_per_chunk: int | None
 ) -> RowSource:
-    suffix = format_suffix(path)
-    if suffix in TABLE_SUFFIXES:
-        return _table_reader(suffix)(path, columns, rows_per_chunk)
-    if suffix not in ARRAY_READERS:
+    format_ = find_source_format(path)
+    if format_ is None:
         raise ValueError(
             f"X must be {SUPPORTED_INPUTS}; got a path that ends in "
-            f"{suffix or 'nothing'!r}: {str(path)!r}"
+            f"{path.suffix or 'nothing'!r}: {str(path)!r}"
         )
-    if columns is not None:
+    if columns is not None and not format_.has_names:
         raise ValueError(
             "columns needs a file with names (.parquet, .csv or .tsv), got "
             f"{path.name!r}"
         )
-    return ARRAY_READERS[suffix](path, rows_per_chunk)
+    source = format_.load().open_rows(path, columns, rows_per_chunk)
+    return cast(RowSource, source)
 
 
-def format_suffix(path: Path) -> str:
-    """Suffix that says how a file or folder is written, without ``.gz``.
+def find_source_format(path: Path) -> Format | None:
+    """Format of a file or folder that `open_rows` reads; else None.
 
-    Examples
-    --------
-    >>> format_suffix(Path("X.CSV.gz")), format_suffix(Path("X.npy"))
-    ('.csv', '.npy')
+    A folder is a Zarr array or holds Parquet files.
     """
-    name = path.name.lower()
-    name = name.removesuffix(".gz") if name.endswith(GZIP_TEXT_SUFFIXES) else name
-    suffix = Path(name).suffix
-    if suffix == ".zarr" or not path.is_dir():
-        return ".parquet" if suffix == ".pq" else suffix
-    return ".zarr" if is_zarr_folder(path) else ".parquet"
-
-
-def _table_reader(suffix: str) -> Callable[..., RowSource]:
-    """Reader of a format with named columns, imported when it is first needed."""
-    if suffix == ".parquet":
-        from ncarl.io.parquet import parquet_rows
-
-        return parquet_rows
-    from ncarl.io.csv import delimited_rows
-
-    return delimited_rows
+    format_ = find_format(path, "open_rows")
+    if path.is_dir() and not (format_ and format_.is_folder):
+        suffix = ".zarr" if is_zarr_folder(path) else ".parquet"
+        return find_format(Path(suffix), "open_rows")
+    return format_
 
 
 def _open_object(what: Any, rows_per_chunk: int | None) -> RowSource:
     """Open a container in memory, or an object that gives blocks of rows."""
     if is_block(what):
-        return memory_rows(what, rows_per_chunk)
+        return MemoryRows.from_matrix(what, rows_per_chunk)
     if library_of(what) == "zarr" and hasattr(what, "shape"):
         return zarr_rows(what, rows_per_chunk)
-    if _is_dask(what):
+    first = what[0] if isinstance(what, list | tuple) and what else what
+    if hasattr(first, "__dask_graph__") and hasattr(first, "compute"):
         return dask_rows(what, rows_per_chunk)
     if getattr(what, "ndim", None) == 2 and hasattr(what, "__getitem__"):
-        return memory_rows(what, rows_per_chunk)
-    if isinstance(what, list | tuple) and what and isinstance(what[0], list | tuple):
-        return memory_rows(np.asarray(what, dtype=np.float64), rows_per_chunk)
+        return MemoryRows.from_matrix(what, rows_per_chunk)
+    if first is not what and isinstance(first, list | tuple):
+        matrix = np.asarray(what, dtype=np.float64)
+        return MemoryRows.from_matrix(matrix, rows_per_chunk)
     if hasattr(what, "ndim") or not (hasattr(what, "__iter__") or callable(what)):
         axes = f" of {what.ndim} axes" if hasattr(what, "ndim") else ""
         raise TypeError(
             f"X must be {SUPPORTED_INPUTS}; got {type(what).__name__}{axes}"
         )
     return block_rows(what, rows_per_chunk)
-
-
-def _is_dask(what: Any) -> bool:
-    """Whether ``what`` is a Dask array, or a list that begins with a delayed block."""
-    first = what[0] if isinstance(what, list | tuple) and what else what
-    return hasattr(first, "__dask_graph__") and hasattr(first, "compute")
 
 
 def open_sink(
@@ -257,49 +241,20 @@ def open_sink(
     (4, 2)
     """
     target = Path(path)
-    spec = make_sink_spec(n_columns, names, dtype, n_rows)
-    suffix = next(
-        (suffix for suffix in SINK_SUFFIXES if target.name.lower().endswith(suffix)),
-        None,
-    )
-    if suffix is None:
+    spec = SinkSpec.from_arguments(n_columns, names, dtype, n_rows)
+    format_ = find_format(target, "open_sink")
+    if format_ is None:
         raise ValueError(
-            f"path must end in one of {', '.join(SINK_SUFFIXES)}, got {str(path)!r}"
+            f"path must end in one of {', '.join(supported_suffixes('open_sink'))}, "
+            f"got {str(path)!r}"
         )
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(
             f"path: the folder {str(target.parent)!r} does not exist; make it"
         )
-    if suffix != ".zarr" and target.is_dir():
+    if target.is_dir() and not format_.is_folder:
         raise IsADirectoryError(
             f"path {str(path)!r} is a folder; name a file in it, or remove it"
         )
-    return _make_sink(suffix, target, spec)
-
-
-def _make_sink(suffix: str, path: Path, spec: SinkSpec) -> AbstractContextManager[Sink]:
-    """Sink of a format; raises if the package it needs is not installed."""
-    if suffix == ".npy":
-        return npy_sink(path, spec)
-    if suffix == ".zarr":
-        import_optional("zarr", "Zarr arrays", "zarr")
-        check_replaceable(path)
-        return zarr_sink(path, spec)
-    if suffix in (".parquet", ".pq"):
-        import_optional("pyarrow", "Parquet files", "cli")
-        _check_unique_names(spec)
-        from ncarl.io.parquet import parquet_sink
-
-        return parquet_sink(path, spec)
-    import_optional("pyarrow", "CSV files", "cli")
-    from ncarl.io.csv import delimited_sink
-
-    return delimited_sink(path, spec)
-
-
-def _check_unique_names(spec: SinkSpec) -> None:
-    repeated = [name for name, count in Counter(spec.labels).items() if count > 1]
-    if repeated:
-        raise ValueError(
-            f"names must differ in a Parquet file, got {repeated[0]!r} more than once"
-        )
+    sink = format_.load().open_sink(target, spec)
+    return cast(AbstractContextManager[Sink], sink)

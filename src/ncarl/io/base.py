@@ -1,32 +1,34 @@
-"""Sources and sinks of rows: protocols, shared helpers, and sources without a file.
+"""Sources and sinks of rows: what they share, and sources without a file.
 
 A `RowSource` gives the observed entries of a matrix in chunks of rows, afresh in every
 pass; a `Sink` takes dense rows in order. `MemoryRows`, `BlockRows` and `DaskRows` are
-the sources that need no file.
+the sources that need no file, `map_rows` transforms the rows of another source.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import mmap
 import os
-from collections import deque
+import queue
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Condition, Thread
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from threading import Event, Thread
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from scipy import sparse
 
 from ncarl.core.types import Array
 from ncarl.observations import Observations
+from ncarl.validation import check_integer
 
 T = TypeVar("T")
+FLOAT64: np.dtype[Any] = np.dtype(np.float64)
 
 #: Every chunk costs a sum of n x n numbers, however few its rows: a chunk of a dense
 #: matrix has at least this share of n * n numbers, one of a sparse matrix this share of
@@ -42,7 +44,8 @@ SPARSE_CHUNK_BOUNDS = (100_000, 4_000_000)
 class RowSource(Protocol):
     """Rows of an incomplete matrix, which can be iterated over any number of times.
 
-    Only a few of the rows are in memory at any time.
+    Only a few of the rows are in memory at any time. An object with these attributes
+    and methods is a source; those of this package inherit from `BaseRows`.
     """
 
     @property
@@ -77,56 +80,114 @@ class RowSource(Protocol):
         ...
 
 
-def resolve_rows_per_chunk(rows_per_chunk: int | None, n_columns: int) -> int:
-    """Rows in a chunk of a dense matrix.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BaseRows:
+    """What the sources of this package have in common.
+
+    A source whose chunks can be read in any order has ``spans`` and defines `_load`;
+    the others define `__iter__`.
+    """
+
+    n_columns: int
+    n_rows: int | None = None  # None if it is not known before a pass
+    names: tuple[str, ...] | None = None
+    dtype: np.dtype[Any] = FLOAT64  # or float32
+    file: FileSnapshot | None = None  # what is read, and must not change
+    spans: Sequence[Any] = ()  # arguments of `_load` for each chunk
+
+    def __iter__(self) -> Iterator[Observations]:
+        """Chunks of rows in order, afresh each time."""
+        with self._unchanged():
+            for span in self.spans:
+                yield self._load(*span)
+
+    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
+        """Functions that load the same chunks; None if rows are read in order only."""
+        bare = replace(self, spans=())
+        return [partial(bare._load_alone, *span) for span in self.spans] or None
+
+    def _load(self, *span: Any) -> Observations:
+        raise NotImplementedError
+
+    def _load_alone(self, *span: Any) -> Observations:
+        with self._unchanged():
+            return self._load(*span)
+
+    def _unchanged(self) -> contextlib.AbstractContextManager[Any]:
+        """Context of one pass, during which the file must not change."""
+        return self.file.ensure_unchanged() if self.file else contextlib.nullcontext()
+
+
+def map_rows(
+    source: RowSource, function: Callable[[Observations], Observations]
+) -> RowSource:
+    """The source with a function applied to each of its chunks.
+
+    Parameters
+    ----------
+    source : RowSource
+        The rows.
+    function : callable
+        Maps the observed entries of some rows to those of as many rows; it must be
+        picklable if chunks are loaded by other processes.
 
     Examples
     --------
-    >>> resolve_rows_per_chunk(10, 500)
-    10
-    >>> resolve_rows_per_chunk(None, 500), resolve_rows_per_chunk(None, 40000)
-    (2000, 800)
+    >>> import numpy as np
+    >>> from ncarl.io import map_rows, open_rows
+    >>> rows = open_rows(np.array([[1.0, -1.0], [-1.0, 2.0]]))
+    >>> (known,) = map_rows(rows, lambda part: part.drop_entries(part.values < 0))
+    >>> known.values
+    array([1., 2.])
     """
+    if isinstance(source, DaskRows):
+        dask = import_optional("dask", "Dask arrays", "dask")
+        apply = dask.delayed(function, pure=True)
+        return replace(source, delayed_chunks=[*map(apply, source.delayed_chunks)])
+    return MappedRows(
+        n_columns=source.n_columns, n_rows=source.n_rows, names=source.names,
+        dtype=source.dtype, source=source, function=function,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MappedRows(BaseRows):
+    """Rows of another source with a function applied to each chunk."""
+
+    source: RowSource
+    function: Callable[[Observations], Observations]
+
+    def __iter__(self) -> Iterator[Observations]:
+        """Chunks of rows in order."""
+        return map(self.function, self.source)
+
+    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
+        """Loaders that apply the function."""
+        loaders = self.source.chunk_loaders()
+        return loaders and [partial(_load_mapped, self.function, f) for f in loaders]
+
+
+def _load_mapped(
+    function: Callable[[Observations], Observations], load: Callable[[], Observations]
+) -> Observations:
+    return function(load())
+
+
+def resolve_rows_per_chunk(rows_per_chunk: int | None, n_columns: int) -> int:
+    """Rows in a chunk of a dense matrix; None for the default size."""
     if rows_per_chunk is not None:
         return rows_per_chunk
     numbers = int(np.clip(DENSE_SHARE * n_columns**2, *DENSE_CHUNK_BOUNDS))
     return max(1, numbers // max(1, n_columns))
 
 
-def check_rows_per_chunk(rows_per_chunk: Any) -> int | None:
-    """Check ``rows_per_chunk``: a whole number of at least 1, or None."""
-    if rows_per_chunk is None:
-        return None
-    whole = isinstance(rows_per_chunk, int | np.integer) and not isinstance(
-        rows_per_chunk, bool
-    )
-    if not whole or rows_per_chunk < 1:
-        raise ValueError(
-            "rows_per_chunk must be a whole number of at least 1, or None for the "
-            f"usual size, got {rows_per_chunk!r}"
-        )
-    return int(rows_per_chunk)
-
-
 def max_entries_per_chunk(n_columns: int) -> int:
-    """Maximal number of stored entries in a chunk of a sparse matrix.
-
-    Examples
-    --------
-    >>> max_entries_per_chunk(500), max_entries_per_chunk(3000)
-    (100000, 450000)
-    """
+    """Maximal number of stored entries in a chunk of a sparse matrix."""
     return int(np.clip(SPARSE_SHARE * n_columns**2, *SPARSE_CHUNK_BOUNDS))
 
 
 def row_ranges(n_rows: int, rows_per_chunk: int) -> list[tuple[int, int]]:
-    """First row and end of each chunk of ``rows_per_chunk`` rows.
-
-    Examples
-    --------
-    >>> row_ranges(5, 2)
-    [(0, 2), (2, 4), (4, 5)]
-    """
+    """First row and end of each chunk of ``rows_per_chunk`` rows."""
     return [
         (first, min(n_rows, first + rows_per_chunk))
         for first in range(0, n_rows, rows_per_chunk)
@@ -160,33 +221,28 @@ def result_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def check_real_dtype(dtype: np.dtype[Any], where: str) -> None:
-    """Raise unless a dtype holds real numbers or booleans."""
+def float_dtype(X: Any) -> np.dtype[Any]:
+    """Float dtype of results for ``X``: float32 if ``X`` has no larger one."""
+    dtype = getattr(X, "dtype", None)
+    return result_dtype(*([dtype] if isinstance(dtype, np.dtype) else []))
+
+
+def check_matrix(shape: Sequence[int], dtype: np.dtype[Any], where: str) -> None:
+    """Raise unless an array is a matrix of real numbers or booleans."""
     if dtype.kind not in "fiub":
         raise ValueError(f"{where} must hold real numbers, got dtype {dtype}")
+    if len(shape) != 2:
+        raise ValueError(
+            f"{where} must have 2 dimensions (rows, columns), got shape {tuple(shape)}"
+        )
 
 
 def observations_from_dense(values: Array, first: int, where: str) -> Observations:
     """Observed entries of dense rows, NaN marking missing ones.
 
-    Parameters
-    ----------
-    values : array of shape (rows, n_columns)
-        The rows.
-    first : int
-        Index of the first of them in the whole matrix, for error messages.
-    where : str
-        Name of the matrix in error messages.
+    Errors call the matrix ``where``, and its row ``first`` is the first of ``values``.
     """
-    if len(values) == 0:
-        return empty_observations(values.shape[1])
     return check_finite_entries(Observations.from_dense(values), first, where)
-
-
-def empty_observations(n_columns: int) -> Observations:
-    """Observations of a matrix without rows."""
-    empty = np.empty(0, np.int32), np.empty(0)
-    return Observations(np.zeros(1, np.int64), *empty, (0, n_columns))
 
 
 def check_finite_entries(
@@ -198,7 +254,7 @@ def check_finite_entries(
         entry = int(np.argmax(infinite))
         row = first + int(np.searchsorted(observed.indptr, entry, side="right")) - 1
         raise ValueError(
-            f"{where} must hold finite numbers, with NaN in the gaps, got "
+            f"{where} must hold finite numbers, with NaN for missing entries, got "
             f"{observed.values[entry]} at row {row}, column "
             f"{int(observed.indices[entry])} (both from 0); put NaN there"
         )
@@ -223,11 +279,11 @@ class FileSnapshot:
     def __str__(self) -> str:
         return repr(str(self.path))
 
-    @contextmanager
-    def ensure_unchanged(self) -> Iterator[Path]:
+    @contextlib.contextmanager
+    def ensure_unchanged(self) -> Iterator[None]:
         """Context of one pass; raises if the files changed before or during it."""
         self._check_unchanged()
-        yield self.path
+        yield
         self._check_unchanged()
 
     def _check_unchanged(self) -> None:
@@ -242,31 +298,16 @@ class FileSnapshot:
 
 
 def _file_state(path: Path) -> tuple[int, int, int]:
-    """Number of files at a path, bytes in them and time of the latest change in ns."""
-    if not path.is_dir():
-        stat = path.stat()
-        return 1, stat.st_size, stat.st_mtime_ns
-    stats = [
-        (Path(folder) / name).stat()
-        for folder, _, names in os.walk(path)
-        for name in names
-    ]
-    size = sum(stat.st_size for stat in stats)
-    return len(stats), size, max((stat.st_mtime_ns for stat in stats), default=0)
+    paths = [path]
+    if path.is_dir():
+        paths = [Path(folder) / n for folder, _, names in os.walk(path) for n in names]
+    stats = [path.stat() for path in paths]
+    latest = max((stat.st_mtime_ns for stat in stats), default=0)
+    return len(stats), sum(stat.st_size for stat in stats), latest
 
 
 def import_optional(name: str, purpose: str, extra: str) -> Any:
-    """Import a module, or raise an error that says how to install it.
-
-    Parameters
-    ----------
-    name : str
-        The module.
-    purpose : str
-        What it is needed for (plural).
-    extra : str
-        The extra of this package that installs it.
-    """
+    """Import a module, or raise an error that names the extra that installs it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -274,14 +315,6 @@ def import_optional(name: str, purpose: str, extra: str) -> Any:
             f"{purpose} need {name.split('.')[0]}; install it with pip install "
             f"'ncarl[{extra}]'"
         ) from error
-
-
-class Sink(Protocol):
-    """Receives rows in order."""
-
-    def write(self, rows: Array) -> None:
-        """Append rows, an array of shape (k, n_columns)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -293,57 +326,81 @@ class SinkSpec:
     dtype: np.dtype[Any]  # float32 or float64
     n_rows: int | None  # if it is known in advance
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the columns; their positions from 0 where they have none."""
-        return self.names or tuple(str(j) for j in range(self.n_columns))
+    @classmethod
+    def from_arguments(
+        cls, n_columns: Any, names: Sequence[str] | None, dtype: Any, n_rows: Any
+    ) -> SinkSpec:
+        """Check the arguments of `ncarl.io.open_sink`."""
+        width = check_integer("n_columns", n_columns, low=1)
+        if n_rows is not None:
+            n_rows = check_integer("n_rows", n_rows, low=0)
+        kind = np.dtype(dtype)
+        if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise ValueError(f"dtype must be float32 or float64, got {kind}")
+        labels = None if names is None else tuple(str(name) for name in names)
+        if labels is not None and len(labels) != width:
+            raise ValueError(
+                f"names must have one name for each of the {width} columns, got "
+                f"{len(labels)}"
+            )
+        return cls(width, labels, kind, n_rows)
 
-    def validate_rows(self, rows: Array) -> Array:
-        """Convert rows to the dtype of the file, after checking their shape."""
+
+@dataclass
+class Sink:
+    """Receives rows in order.
+
+    A format defines `_append`, which gets blocks of ``block_rows`` rows, or rows as
+    they come if that is None.
+    """
+
+    spec: SinkSpec
+    block_rows: int | None = field(default=None, kw_only=True)
+    n_written: int = field(default=0, init=False)
+    buffer: list[Array] = field(default_factory=list, init=False)
+
+    def write(self, rows: Array) -> None:
+        """Append rows, an array of shape (k, n_columns)."""
         values = np.asarray(rows)
-        if values.ndim != 2 or values.shape[1] != self.n_columns:
+        if values.ndim != 2 or values.shape[1] != self.spec.n_columns:
             raise ValueError(
-                f"rows must have shape (k, {self.n_columns}), got {values.shape}"
+                f"rows must have shape (k, {self.spec.n_columns}), got {values.shape}"
             )
-        return np.ascontiguousarray(values, dtype=self.dtype)
-
-    def check_row_count(self, written: int) -> None:
-        """Raise unless ``written`` is the number of rows announced."""
-        if self.n_rows is not None and written != self.n_rows:
-            raise ValueError(
-                f"n_rows must be the number of rows written, got {self.n_rows}, and "
-                f"{written} were written"
-            )
-
-
-def make_sink_spec(
-    n_columns: Any, names: Sequence[str] | None, dtype: Any, n_rows: Any
-) -> SinkSpec:
-    """Check the arguments of `ncarl.io.open_sink` and combine them."""
-    for name, size, least in (("n_columns", n_columns, 1), ("n_rows", n_rows, 0)):
-        if size is None and name == "n_rows":
-            continue
-        whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-        if not whole or size < least:
-            raise ValueError(
-                f"{name} must be a whole number of at least {least}, got {size!r}"
-            )
-    kind = np.dtype(dtype)
-    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype must be float32 or float64, got {kind}")
-    labels = None if names is None else tuple(str(name) for name in names)
-    if labels is not None and len(labels) != n_columns:
-        raise ValueError(
-            f"names must have one name for each of the {n_columns} columns, got "
-            f"{len(labels)}"
+        values = np.ascontiguousarray(values, dtype=self.spec.dtype)
+        self.n_written += len(values)
+        if self.block_rows is None:
+            self._append(values)
+            return
+        # The caller may reuse its array before the block is full.
+        self.buffer.append(
+            values.copy() if np.may_share_memory(values, rows) else values
         )
-    return SinkSpec(
-        int(n_columns), labels, kind, None if n_rows is None else int(n_rows)
-    )
+        n_buffered = sum(map(len, self.buffer))
+        if n_buffered >= self.block_rows:
+            self._flush(n_buffered - n_buffered % self.block_rows)
+
+    def finish(self) -> None:
+        """Write what is buffered; raises if ``n_rows`` was another number."""
+        if self.buffer:
+            self._flush(sum(map(len, self.buffer)))
+        if self.spec.n_rows not in (None, self.n_written):
+            raise ValueError(
+                "n_rows must be the number of rows written, got "
+                f"{self.spec.n_rows}, and {self.n_written} were written"
+            )
+
+    def _flush(self, count: int) -> None:
+        rows = np.concatenate(self.buffer)
+        self.buffer = [rows[count:].copy()]
+        self._append(rows[:count])
+
+    def _append(self, rows: Array) -> None:
+        """Write rows of the right shape and dtype, C-contiguous."""
+        raise NotImplementedError
 
 
-def prefetch(iterable: Iterable[T], buffer_size: int = 2) -> Generator[T]:
-    """Iterate in order while a background thread fetches the next items.
+def prefetch(iterable: Iterable[T]) -> Generator[T]:
+    """Iterate in order while a background thread fetches the next two items.
 
     The thread starts with the first item and ends when the iterator is exhausted,
     raises, or is closed; close it (``contextlib.closing``) if a loop may end early. An
@@ -353,121 +410,53 @@ def prefetch(iterable: Iterable[T], buffer_size: int = 2) -> Generator[T]:
     ----------
     iterable : iterable
         Source of the items; only the thread uses its iterator.
-    buffer_size : int
-        Maximal number of items fetched in advance.
 
     Examples
     --------
     >>> list(prefetch("abc"))
     ['a', 'b', 'c']
     """
-    if (
-        isinstance(buffer_size, bool)
-        or not isinstance(buffer_size, int)
-        or buffer_size < 1
-    ):
-        raise ValueError(
-            f"buffer_size must be a whole number of at least 1, got {buffer_size!r}"
-        )
-    return _prefetch_items(iterable, buffer_size)
+    # One item waits here and one in the thread, which cannot put it here yet.
+    items: queue.Queue[list[T] | BaseException | None] = queue.Queue(maxsize=1)
+    stopped = Event()
 
+    def produce() -> None:
+        """Put each item as a list of one element, then None or the exception."""
+        ending = None
+        try:
+            iterator = iter(iterable)
+            try:
+                for item in iterator:
+                    items.put([item])
+                    del item  # so that the caller alone decides how long it lives
+                    if stopped.is_set():
+                        return
+            finally:
+                # A generator closes its files in the thread that opened them.
+                if hasattr(iterator, "close"):
+                    iterator.close()
+        except BaseException as error:
+            ending = error
+        items.put(ending)
 
-def _prefetch_items(iterable: Iterable[T], buffer_size: int) -> Generator[T]:
-    """The generator behind `prefetch`; it stops the thread however it ends."""
-    queue: _PrefetchQueue[T] = _PrefetchQueue(buffer_size)
     # A daemon, so that an iterator left open in a global does not keep Python from
     # ending.
-    thread = Thread(
-        target=queue.produce, args=(iterable,), name="ncarl-prefetch", daemon=True
-    )
+    thread = Thread(target=produce, name="ncarl-prefetch", daemon=True)
     try:
         thread.start()
-        while (item := queue.get()) is not None:
-            yield item.pop()
+        while isinstance(found := items.get(), list):
+            yield found.pop()
+        if found is not None:
+            raise found
     finally:
-        queue.stop()
+        stopped.set()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                items.get_nowait()
         # After Ctrl-C during start() the thread may not be known to run: it cannot be
         # joined then, and ends by itself.
         if thread.is_alive():
             thread.join()
-
-
-@dataclass
-class _PrefetchQueue(Generic[T]):
-    """Bounded queue between the thread that fetches items and the one that uses them.
-
-    An item is a list of one element, so that None can mean the end.
-    """
-
-    max_items: int
-    items: deque[list[T]] = field(default_factory=deque)
-    exhausted: bool = False
-    stopped: bool = False
-    error: BaseException | None = None
-    condition: Condition = field(default_factory=Condition)
-
-    def produce(self, iterable: Iterable[T]) -> None:
-        """Fetch items until there are no more or `stop` was called."""
-        try:
-            iterator = iter(iterable)
-            try:
-                # Room first, then the item: at most ``max_items`` are in memory.
-                while (
-                    self._wait_for_room()
-                    and (item := _next_or_none(iterator)) is not None
-                ):
-                    self._put(item)
-            finally:
-                # A generator closes its files in the thread that opened them.
-                getattr(iterator, "close", _do_nothing)()
-        except BaseException as error:  # raised by get()
-            self.error = error
-        finally:
-            with self.condition:
-                self.exhausted = True
-                self.condition.notify_all()
-
-    def get(self) -> list[T] | None:
-        """Next item; None after the last one."""
-        with self.condition:
-            self.condition.wait_for(lambda: self.items or self.exhausted)
-            if self.items:
-                self.condition.notify_all()
-                return self.items.popleft()
-        if self.error is not None:
-            raise self.error
-        return None
-
-    def stop(self) -> None:
-        """Let the thread end, whatever it waits for, and drop the items."""
-        with self.condition:
-            self.stopped = True
-            self.items.clear()
-            self.condition.notify_all()
-
-    def _wait_for_room(self) -> bool:
-        """Wait until there is room for an item; False once `stop` was called."""
-        with self.condition:
-            self.condition.wait_for(
-                lambda: self.stopped or len(self.items) < self.max_items
-            )
-            return not self.stopped
-
-    def _put(self, item: list[T]) -> None:
-        with self.condition:
-            self.items.append(item)
-            self.condition.notify_all()
-
-
-def _next_or_none(iterator: Iterator[T]) -> list[T] | None:
-    """Next element in a list of its own; None after the last one."""
-    for item in iterator:
-        return [item]
-    return None
-
-
-def _do_nothing() -> Any:
-    """Stands in for ``close`` of an iterator without one."""
 
 
 def library_of(X: Any) -> str:
@@ -492,52 +481,32 @@ def is_frame(X: Any) -> bool:
 
 def frame_values(X: Any) -> Array:
     """Values of a frame as floats, NaN where missing; raises for columns of text."""
-    if is_polars(X):
-        is_numeric = [
-            (name, dtype.is_numeric() or str(dtype) == "Boolean")
-            for name, dtype in X.schema.items()
-        ]
-        columns = [
-            X[name].cast(float, strict=False) if good else None
-            for name, good in is_numeric
-        ]
-        _check_numeric_columns(
-            [(name, X[name].dtype) for name, good in is_numeric if not good]
-        )
-        arrays = [
-            c.fill_null(float("nan")).to_numpy() for c in columns if c is not None
-        ]
-    else:
-        arrays, bad = [], []
-        for position in range(X.shape[1]):
-            column = X.iloc[:, position]
-            try:
-                arrays.append(_pandas_column(column))
-            except (TypeError, ValueError):
-                bad.append((X.columns[position], column.dtype))
-        _check_numeric_columns(bad)
-    if not arrays:
-        return np.empty(X.shape)
-    return np.column_stack(arrays)
-
-
-def _pandas_column(column: Any) -> Array:
-    """A pandas column as floats; raises if it does not hold numbers."""
-    text = ("category", "str", "string")
-    if column.dtype.kind in "mMSUc" or str(column.dtype) in text:
-        raise TypeError("not numeric")
-    return column.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _check_numeric_columns(not_numeric: list[tuple[Any, Any]]) -> None:
-    """Raise if there are columns that do not hold numbers."""
+    arrays, not_numeric = list[Array](), list[str]()
+    for position, name in enumerate(X.columns):
+        column = X[name] if is_polars(X) else X.iloc[:, position]
+        try:
+            arrays.append(_column_values(column))
+        except (TypeError, ValueError):
+            not_numeric.append(f"{name!r} ({column.dtype})")
     if not_numeric:
-        listed = ", ".join(f"{name!r} ({dtype})" for name, dtype in not_numeric[:5])
         more = " and more" if len(not_numeric) > 5 else ""
         raise ValueError(
-            f"X must hold numbers only; not numeric: {listed}{more}. Drop or encode "
-            "these columns, or make them the index."
+            f"X must hold numbers only; not numeric: {', '.join(not_numeric[:5])}"
+            f"{more}. Drop or encode these columns, or make them the index."
         )
+    return np.column_stack(arrays) if arrays else np.empty(X.shape)
+
+
+def _column_values(column: Any) -> Array:
+    """A column of a frame as floats; raises if it does not hold numbers."""
+    dtype = column.dtype
+    if library_of(column) == "polars":
+        if not dtype.is_numeric() and str(dtype) != "Boolean":
+            raise TypeError("not numeric")
+        return column.cast(float, strict=False).fill_null(float("nan")).to_numpy()
+    if dtype.kind in "mMSUc" or str(dtype) in ("category", "str", "string"):
+        raise TypeError("not numeric")
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def dense_values(X: Any) -> Array:
@@ -547,13 +516,6 @@ def dense_values(X: Any) -> Array:
     if isinstance(X, np.ma.MaskedArray):
         return np.ma.filled(X.astype(np.float64), np.nan)
     return np.asarray(X, dtype=np.float64)
-
-
-def float_dtype(X: Any) -> np.dtype[Any]:
-    """Float dtype of results for ``X``: float32 if ``X`` has no larger one."""
-    dtype = getattr(X, "dtype", None)
-    small = isinstance(dtype, np.dtype) and dtype.kind == "f" and dtype.itemsize <= 4
-    return np.dtype(np.float32 if small else np.float64)
 
 
 def is_block(block: Any) -> bool:
@@ -569,24 +531,14 @@ def block_names(block: Any) -> tuple[str, ...] | None:
 
 
 def observations_from_block(block: Any, first: int, where: str) -> Observations:
-    """Observed entries of rows in any container.
-
-    Parameters
-    ----------
-    block : container
-        Some rows.
-    first : int
-        Index of the first of them in the whole matrix, for error messages.
-    where : str
-        Name of the block in error messages.
-    """
+    """Observed entries of rows in any container; see `observations_from_dense`."""
     if isinstance(block, Observations):
         return check_finite_entries(block, first, where)
     if is_frame(block):
         return observations_from_dense(dense_values(block), first, where)
     if not sparse.issparse(block) and not isinstance(block, np.ma.MaskedArray):
         block = np.asarray(block)
-    check_real_dtype(block.dtype, where)
+    check_matrix(block.shape, block.dtype, where)
     if sparse.issparse(block):
         return check_finite_entries(Observations.from_sparse(block), first, where)
     if isinstance(block, np.ma.MaskedArray):
@@ -601,89 +553,52 @@ def slice_rows(block: Any, first: int, last: int) -> Any:
     if sparse.issparse(block):
         # SciPy would add up duplicate entries of some formats; from_sparse raises.
         block = Observations.from_sparse(block)
-    if isinstance(block, Observations):
-        return slice_observations(block, first, last)
-    return block[first:last]
-
-
-def slice_observations(observed: Observations, first: int, last: int) -> Observations:
-    """Rows ``first`` to ``last - 1``, as views of the entries."""
-    lo, hi = int(observed.indptr[first]), int(observed.indptr[last])
+    if not isinstance(block, Observations):
+        return block[first:last]
+    lo, hi = int(block.indptr[first]), int(block.indptr[last])
     return Observations(
-        observed.indptr[first : last + 1] - lo,
-        observed.indices[lo:hi],
-        observed.values[lo:hi],
-        (last - first, observed.shape[1]),
+        block.indptr[first : last + 1] - lo,
+        block.indices[lo:hi],
+        block.values[lo:hi],
+        (last - first, block.shape[1]),
     )
 
 
-def memory_rows(matrix: Any, rows_per_chunk: int | None = None) -> MemoryRows:
-    """Open a matrix in memory as a source of rows.
-
-    Parameters
-    ----------
-    matrix : container
-        Observed entries, a 2-D array, masked array, scipy.sparse matrix, pandas or
-        polars frame.
-    rows_per_chunk : int, optional
-        Rows in a chunk.
-    """
-    dtype = float_dtype(matrix)
-    if sparse.issparse(matrix):
-        matrix = Observations.from_sparse(matrix)
-    return MemoryRows(matrix, dtype, rows_per_chunk)
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryRows:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MemoryRows(BaseRows):
     """Rows of a matrix in memory, or of a memory-mapped array."""
 
     matrix: Any  # Observations, array, masked array, pandas or polars frame
-    dtype: np.dtype[Any]
-    rows_per_chunk: int | None = None  # None for the default size
 
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return int(self.matrix.shape[1])
+    @classmethod
+    def from_matrix(cls, matrix: Any, rows_per_chunk: int | None = None) -> Self:
+        """Open a matrix in any container as a source of rows."""
+        dtype = float_dtype(matrix)
+        if sparse.issparse(matrix):
+            matrix = Observations.from_sparse(matrix)
+        m, n = (int(size) for size in matrix.shape)
+        if rows_per_chunk is None and isinstance(matrix, Observations):
+            spans = entry_ranges(matrix.indptr, max_entries_per_chunk(n))
+        else:
+            spans = row_ranges(m, resolve_rows_per_chunk(rows_per_chunk, n))
+        return cls(
+            n_columns=n, n_rows=m, names=block_names(matrix), dtype=dtype, spans=spans,
+            matrix=matrix,
+        )  # fmt: skip
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return int(self.matrix.shape[0])
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the columns, if the matrix is a frame."""
-        return block_names(self.matrix)
-
-    def _chunk_ranges(self) -> list[tuple[int, int]]:
-        """First row and end of each chunk."""
-        if self.rows_per_chunk is None and isinstance(self.matrix, Observations):
-            return entry_ranges(
-                self.matrix.indptr, max_entries_per_chunk(self.n_columns)
-            )
-        step = resolve_rows_per_chunk(self.rows_per_chunk, self.n_columns)
-        return row_ranges(self.n_rows, step)
-
-    def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order."""
-        for first, last in self._chunk_ranges():
-            yield observations_from_block(
-                slice_rows(self.matrix, first, last), first, "X"
-            )
-            _drop_pages(self.matrix)
+    def _load(self, first: int, last: int) -> Observations:
+        rows = slice_rows(self.matrix, first, last)
+        observed = observations_from_block(rows, first, "X")
+        _drop_pages(self.matrix)
+        return observed
 
     def chunk_loaders(self) -> Sequence[Callable[[], Observations]]:
         """Loaders that hold their rows."""
         return [
             partial(
-                observations_from_block,
-                slice_rows(self.matrix, first, last),
-                first,
-                "X",
+                observations_from_block, slice_rows(self.matrix, *span), span[0], "X"
             )
-            for first, last in self._chunk_ranges()
+            for span in self.spans
         ]
 
 
@@ -696,120 +611,79 @@ def _drop_pages(matrix: Any) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-@dataclass(frozen=True)
-class BlockSchema:
-    """Columns and float type that all blocks of a source have in common."""
-
-    n_columns: int
-    names: tuple[str, ...] | None  # if blocks are frames
-    dtype: np.dtype[Any]
-
-    @classmethod
-    def from_block(cls, block: Any) -> BlockSchema:
-        """Schema of a block; raises if it is not a matrix of rows."""
-        if not is_block(block):
-            raise TypeError(
-                "a block of rows must be a 2-D array (NaN marking the gaps), masked "
-                "array, scipy.sparse matrix, pandas or polars frame, got "
-                f"{_describe_block(block)}"
-            )
-        return cls(int(block.shape[1]), block_names(block), float_dtype(block))
-
-    def to_observations(self, block: Any, number: int, first: int = 0) -> Observations:
-        """Observed entries of a block, which must have this schema.
-
-        Parameters
-        ----------
-        block : container
-            Some rows.
-        number : int
-            Index of the block, for error messages.
-        first : int
-            Index of its first row in the whole matrix, for error messages.
-        """
-        where = f"block {number} of X"
-        try:
-            schema = BlockSchema.from_block(block)
-        except TypeError as error:
-            raise TypeError(f"block {number}: {error}") from None
-        if schema.n_columns != self.n_columns:
-            raise ValueError(
-                f"{where} has {schema.n_columns} columns, block 0 has "
-                f"{self.n_columns}; all blocks need the same columns"
-            )
-        if self.names and schema.names and schema.names != self.names:
-            raise ValueError(
-                f"{where} has other column names than block 0, or in another order; "
-                "choose the same columns of each"
-            )
-        return observations_from_block(block, first, where)
+def _block_schema(block: Any) -> dict[str, Any]:
+    """Columns and float type of a block; raises if it is not a matrix of rows."""
+    if not is_block(block):
+        array = isinstance(block, np.ndarray)
+        raise TypeError(
+            "a block of rows must be a 2-D array (NaN for missing entries), masked "
+            "array, scipy.sparse matrix, pandas or polars frame, got "
+            + (f"an array of {block.ndim} axes" if array else type(block).__name__)
+        )
+    n_columns, names = int(block.shape[1]), block_names(block)
+    return {"n_columns": n_columns, "names": names, "dtype": float_dtype(block)}
 
 
-def _describe_block(block: Any) -> str:
-    if isinstance(block, np.ndarray):
-        return f"an array of {block.ndim} axes"
-    return type(block).__name__
+def _read_block(
+    block: Any, number: int, first: int, n_columns: int, names: Sequence[str] | None
+) -> Observations:
+    """Observed entries of block ``number``, whose first row is ``first`` in errors."""
+    try:
+        schema = _block_schema(block)
+    except TypeError as error:
+        raise TypeError(f"block {number}: {error}") from None
+    if schema["n_columns"] != n_columns:
+        raise ValueError(
+            f"block {number} of X has {schema['n_columns']} columns, block 0 has "
+            f"{n_columns}; all blocks need the same columns"
+        )
+    if names and schema["names"] and schema["names"] != names:
+        raise ValueError(
+            f"block {number} of X has other column names than block 0, or in another "
+            "order; choose the same columns of each"
+        )
+    return observations_from_block(block, first, f"block {number} of X")
 
 
 def block_rows(blocks: Any, rows_per_chunk: int | None = None) -> BlockRows:
     """Open an iterable of blocks, or a function that returns one, as a source of rows.
 
-    Parameters
-    ----------
-    blocks : iterable, or callable without arguments
-        Gives, or returns, a new iterator over the blocks each time.
-    rows_per_chunk : int, optional
-        Split larger blocks into chunks of this many rows.
+    It must give a new iterator each time. Blocks of more than ``rows_per_chunk`` rows
+    are split.
     """
-    iterator = new_iterator(blocks)
-    if iterator is blocks or iterator is new_iterator(blocks):
+    iterator = _iter_blocks(blocks)
+    if iterator is blocks or iterator is _iter_blocks(blocks):
         raise TypeError(
             f"X must give its blocks in every pass, and a {type(blocks).__name__} "
             "gives them once; pass a list, or the function that makes it "
             "(X=make_blocks, without calling it)"
         )
     for block in iterator:
-        return BlockRows(blocks, BlockSchema.from_block(block), rows_per_chunk)
+        n_rows = None
+        if isinstance(blocks, list | tuple):
+            n_rows = sum(int(block.shape[0]) for block in blocks)
+        schema = _block_schema(block)
+        return BlockRows(
+            **schema, n_rows=n_rows, blocks=blocks, rows_per_chunk=rows_per_chunk
+        )
     raise ValueError("X must hold at least one block of rows, got none")
 
 
-@dataclass(frozen=True, eq=False)
-class BlockRows:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockRows(BaseRows):
     """Blocks of an iterable, or of a function that returns an iterator over them."""
 
     blocks: Any  # gives, or returns, a new iterator over the blocks each time
-    schema: BlockSchema  # of the first block
     rows_per_chunk: int | None = None  # larger blocks are split; None keeps them whole
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return self.schema.n_columns
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, if the blocks are in a list."""
-        if not isinstance(self.blocks, list | tuple):
-            return None
-        return sum(int(block.shape[0]) for block in self.blocks)
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the columns, if the blocks are frames."""
-        return self.schema.names
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Float type of results."""
-        return self.schema.dtype
 
     def __iter__(self) -> Iterator[Observations]:
         """Chunks of rows in order; blocks without rows are left out."""
         first, number = 0, -1
-        for number, block in enumerate(new_iterator(self.blocks)):
-            observed = self.schema.to_observations(block, number, first)
+        for number, block in enumerate(_iter_blocks(self.blocks)):
+            observed = _read_block(block, number, first, self.n_columns, self.names)
             del block
-            yield from self._split_block(observed)
+            for span in self._split(observed):
+                yield slice_rows(observed, *span)
             first += observed.shape[0]
         if number < 0:
             raise ValueError(
@@ -818,11 +692,7 @@ class BlockRows:
                 "each call"
             )
 
-    def _split_block(self, observed: Observations) -> Iterator[Observations]:
-        for first, last in self._chunk_ranges(observed):
-            yield slice_observations(observed, first, last)
-
-    def _chunk_ranges(self, block: Any) -> list[tuple[int, int]]:
+    def _split(self, block: Any) -> list[tuple[int, int]]:
         """First row and end of each chunk of a block."""
         rows = int(block.shape[0])
         return row_ranges(rows, self.rows_per_chunk or max(1, rows))
@@ -831,19 +701,15 @@ class BlockRows:
         """Loaders that hold their rows; None unless the blocks are in a list."""
         if not isinstance(self.blocks, list | tuple):
             return None
+        columns = self.n_columns, self.names
         return [
-            partial(
-                self.schema.to_observations,
-                slice_rows(block, first, last),
-                number,
-                first,
-            )
+            partial(_read_block, slice_rows(block, *span), number, span[0], *columns)
             for number, block in enumerate(self.blocks)
-            for first, last in self._chunk_ranges(block)
+            for span in self._split(block)
         ]
 
 
-def new_iterator(blocks: Any) -> Iterator[Any]:
+def _iter_blocks(blocks: Any) -> Iterator[Any]:
     """New iterator over blocks, of an iterable or a function that returns one."""
     iterable = blocks() if callable(blocks) else blocks
     try:
@@ -855,42 +721,57 @@ def new_iterator(blocks: Any) -> Iterator[Any]:
         ) from None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DaskRows(BaseRows):
+    """Chunks of rows that Dask computes."""
+
+    #: dask.delayed objects that compute `Observations`. Those without rows are
+    #: included; `__iter__` skips them.
+    delayed_chunks: list[Any]
+
+    def __iter__(self) -> Iterator[Observations]:
+        """Chunks of rows in order, computed one at a time."""
+        for chunk in self.delayed_chunks:
+            observed = chunk.compute()
+            if observed.shape[0]:
+                yield observed
+
+
 def dask_rows(what: Any, rows_per_chunk: int | None = None) -> DaskRows:
     """Open a Dask array, or a list of delayed blocks, as a source of rows.
 
-    Parameters
-    ----------
-    what : dask.array.Array, or list of dask.delayed
-        An array of two axes; or blocks of whole rows, the first of which is computed
-        to find the number of columns.
-    rows_per_chunk : int, optional
-        Rows in a chunk of an array; blocks of a list are not split.
+    Blocks of a list are whole rows and are not split; the first of them is computed to
+    find the number of columns.
     """
+    dask = import_optional("dask", "Dask arrays", "dask")
+    n_rows = None
     if isinstance(what, list | tuple):
-        return _delayed_rows(list(what), rows_per_chunk)
-    if not hasattr(what, "rechunk"):
-        raise TypeError(
-            "X must be a Dask array or a list of dask.delayed blocks, got "
-            f"{type(what).__name__}; a Dask frame gives such a list by to_delayed()"
-        )
-    check_real_dtype(np.dtype(what.dtype), "the Dask array")
-    if what.ndim != 2:
-        raise ValueError(
-            "the Dask array must have two axes, rows and columns, got shape "
-            f"{what.shape}"
-        )
-    if math.isnan(what.shape[1]):
-        raise ValueError(
-            "the Dask array must know how many columns it has; see compute_chunk_sizes"
-        )
-    array = _rechunk_rows(what, rows_per_chunk)
-    rows = None if math.isnan(array.shape[0]) else int(array.shape[0])
-    schema = BlockSchema(int(array.shape[1]), None, result_dtype(np.dtype(array.dtype)))
-    return DaskRows(list(array.to_delayed().ravel()), schema, rows)
+        blocks = list(what)
+        schema = _delayed_schema(blocks, rows_per_chunk)
+    else:
+        array = _rechunk_rows(what, rows_per_chunk)
+        blocks = list(array.to_delayed().ravel())
+        n_rows = None if math.isnan(array.shape[0]) else int(array.shape[0])
+        dtype = result_dtype(np.dtype(array.dtype))
+        schema = {"n_columns": int(array.shape[1]), "names": None, "dtype": dtype}
+    read = dask.delayed(_read_block, pure=True)
+    columns = schema["n_columns"], schema["names"]
+    chunks = [read(block, number, 0, *columns) for number, block in enumerate(blocks)]
+    return DaskRows(**schema, n_rows=n_rows, delayed_chunks=chunks)
 
 
 def _rechunk_rows(array: Any, rows_per_chunk: int | None) -> Any:
     """Rechunk an array into whole rows, at most ``rows_per_chunk`` in a chunk."""
+    if not hasattr(array, "rechunk"):
+        raise TypeError(
+            "X must be a Dask array or a list of dask.delayed blocks, got "
+            f"{type(array).__name__}; a Dask frame gives such a list by to_delayed()"
+        )
+    check_matrix(array.shape, np.dtype(array.dtype), "the Dask array")
+    if math.isnan(array.shape[1]):
+        raise ValueError(
+            "the Dask array must know how many columns it has; see compute_chunk_sizes"
+        )
     n_rows_known = not math.isnan(array.shape[0])
     array = array.rechunk({1: -1})
     max_rows = resolve_rows_per_chunk(rows_per_chunk, int(array.shape[1]))
@@ -904,7 +785,7 @@ def _rechunk_rows(array: Any, rows_per_chunk: int | None) -> Any:
     return array
 
 
-def _delayed_rows(blocks: list[Any], rows_per_chunk: int | None) -> DaskRows:
+def _delayed_schema(blocks: list[Any], rows_per_chunk: int | None) -> dict[str, Any]:
     if rows_per_chunk is not None:
         raise ValueError(
             "rows_per_chunk must be left out where X is a list of delayed blocks, "
@@ -916,49 +797,4 @@ def _delayed_rows(blocks: list[Any], rows_per_chunk: int | None) -> DaskRows:
                 f"block {number} of X must be delayed like block 0, got "
                 f"{type(block).__name__}"
             )
-    return DaskRows(blocks, BlockSchema.from_block(blocks[0].compute()))
-
-
-@dataclass(frozen=True, eq=False)
-class DaskRows:
-    """Blocks of rows that Dask computes."""
-
-    blocks: list[Any]  # dask.delayed arrays, frames or sparse matrices
-    schema: BlockSchema
-    n_rows: int | None = None  # if it is known
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return self.schema.n_columns
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the columns, if the blocks are frames."""
-        return self.schema.names
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Float type of results."""
-        return self.schema.dtype
-
-    @property
-    def delayed_chunks(self) -> list[Any]:
-        """The chunks as dask.delayed objects that compute `Observations`.
-
-        Blocks without rows are included; `__iter__` skips them.
-        """
-        dask = import_optional("dask", "Dask arrays", "dask")
-        read = dask.delayed(self.schema.to_observations, pure=True)
-        return [read(block, number) for number, block in enumerate(self.blocks)]
-
-    def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order, computed one at a time."""
-        for chunk in self.delayed_chunks:
-            observed = chunk.compute()
-            if observed.shape[0]:
-                yield observed
-
-    def chunk_loaders(self) -> None:
-        """None: an engine that computes Dask blocks uses `delayed_chunks`."""
-        return
+    return _block_schema(blocks[0].compute())

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
@@ -31,14 +31,12 @@ TEMPORARY_MARKER = ".ncarl-"
 #: Errors of file systems that cannot sync a folder.
 UNSUPPORTED_SYNC_ERRNOS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
 
-#: An archive is `MAGIC`, the SHA-256 digest of the rest, and a ZIP file of NPY members,
-#: one of them a JSON header.
+#: An archive is `MAGIC`, the SHA-256 digest of the rest, and an NPZ file whose array
+#: `HEADER_NAME` is a header in JSON.
 MAGIC = b"ncarl archive\n"
 ARCHIVE_VERSION = 2
 HEADER_NAME = "__header__"
 DIGEST_SIZE = hashlib.sha256().digest_size
-#: Bytes of an array that are copied at a time on the way to a file.
-CHUNK_BYTES = 1 << 20
 DAMAGED_FILE_HINT = "put a sound copy in its place, or remove it and begin again"
 
 
@@ -63,25 +61,33 @@ def atomic_write(
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist")
-    temporary, lock = create_temporary(target)
+    temporary, handle = _create_temporary(target)
     try:
         yield temporary
         with temporary.open("rb+") as stream:
             os.fsync(stream.fileno())
-        temporary.chmod(_default_mode(target) if mode is None else mode)
+        temporary.chmod(default_mode(target, 0o666) if mode is None else mode)
         temporary.replace(target)
-        sync_folder(target.parent)
+        _sync_folder(target.parent)
     finally:
         # An error of the block must not be masked by one of the clean-up.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if lock is not None:
-            os.close(lock)
-    remove_stale_temporaries(target)
+        os.close(handle)
+    _remove_stale_temporaries(target)
 
 
-def create_temporary(target: Path) -> tuple[Path, int | None]:
-    """Create a file beside ``target``, with a lock that marks it as in use.
+def default_mode(target: Path, new: int) -> int:
+    """Permissions of what is being replaced, or those that this process gives."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return new & ~mask
+
+
+def _create_temporary(target: Path) -> tuple[Path, int]:
+    """Create a file beside ``target``; its handle holds a lock: it is in use.
 
     The operating system releases the lock when the process ends, in whatever way.
     """
@@ -91,23 +97,38 @@ def create_temporary(target: Path) -> tuple[Path, int | None]:
             suffix=target.suffix,
             dir=target.parent,
         )
-        temporary = Path(name)
-        if fcntl is None:
-            os.close(handle)
-            return temporary, None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)  # another process is just removing it as stale
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # another process is just removing it as stale
+            os.close(handle)
             continue
         except OSError:  # no locks on this file system: nobody will remove it
-            return temporary, handle
-        if temporary.exists():
-            return temporary, handle
+            return Path(name), handle
+        if Path(name).exists():
+            return Path(name), handle
         os.close(handle)
 
 
-def sync_folder(folder: Path) -> None:
+def _remove_stale_temporaries(target: Path) -> None:
+    """Remove temporary files for ``target`` whose process has ended."""
+    if fcntl is None:
+        return
+    begin, end = f".{target.name}{TEMPORARY_MARKER}", target.suffix
+    name = re.compile(f"{re.escape(begin)}[a-z0-9_]{{8}}{re.escape(end)}")
+    with contextlib.suppress(OSError):  # the target itself is written by now
+        stale = [p for p in target.parent.iterdir() if name.fullmatch(p.name)]
+        for path in stale:
+            with contextlib.suppress(OSError):  # in use
+                handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink()
+                finally:
+                    os.close(handle)
+
+
+def _sync_folder(folder: Path) -> None:
     """Make a rename in ``folder`` survive a power cut, where that is supported."""
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -122,36 +143,16 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def remove_stale_temporaries(target: Path) -> None:
-    """Remove temporary files for ``target`` whose process has ended."""
-    if fcntl is None:
-        return
-    begin, end = f".{target.name}{TEMPORARY_MARKER}", target.suffix
-    name = re.compile(f"{re.escape(begin)}[a-z0-9_]{{8}}{re.escape(end)}")
-    with contextlib.suppress(OSError):  # the target itself is written by now
-        for path in target.parent.iterdir():
-            if name.fullmatch(path.name):
-                _remove_if_unlocked(path)
-
-
-def _remove_if_unlocked(path: Path) -> None:
-    """Remove a temporary file, unless a running process holds its lock."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        finally:
-            os.close(handle)
-
-
-def _default_mode(target: Path) -> int:
-    """Permissions of the file being replaced, or those of a new file."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def write_npz(
+    file: Path | IO[bytes], arrays: Mapping[str, Array], compression: int = ZIP_STORED
+) -> None:
+    """Write arrays to an NPZ file; `numpy.savez` does not take all names."""
+    with ZipFile(file, "w", compression) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(
+                    stream, np.asanyarray(array), allow_pickle=False
+                )
 
 
 def write_archive(
@@ -163,75 +164,27 @@ def write_archive(
     """
     text = json.dumps({"version": ARCHIVE_VERSION, **header})
     header_bytes = np.frombuffer(text.encode(), dtype=np.uint8)
-    with atomic_write(path, mode=0o600) as temporary, temporary.open("wb") as stream:
-        stream.write(MAGIC)
-        stream.write(bytes(DIGEST_SIZE))
-        body = _HashingWriter(stream)
-        with ZipFile(body, "w") as parts:
-            for name, array in {HEADER_NAME: header_bytes, **arrays}.items():
-                entry = ZipInfo(f"{name}.npy")
-                with parts.open(entry, "w", force_zip64=True) as part:
-                    _write_array(part, np.asanyarray(array))
+    with atomic_write(path, mode=0o600) as temporary, temporary.open("wb+") as stream:
+        stream.write(MAGIC + bytes(DIGEST_SIZE))
+        write_npz(stream, {HEADER_NAME: header_bytes, **arrays})
+        stream.seek(len(MAGIC) + DIGEST_SIZE)
+        digest = hashlib.file_digest(stream, "sha256").digest()
         stream.seek(len(MAGIC))
-        stream.write(body.hasher.digest())
-
-
-class _HashingWriter:
-    """Output stream that computes the SHA-256 digest of what is written to it."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.hasher = stream, hashlib.sha256()
-
-    def write(self, data: bytes, /) -> int:
-        """Write and hash bytes."""
-        self.hasher.update(data)
-        self.stream.write(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Do nothing; the stream is flushed when its owner closes it."""
-
-    def close(self) -> None:
-        """Do nothing; the stream is closed by its owner."""
-
-
-def _write_array(stream: IO[bytes], array: Array) -> None:
-    """Write an array in NPY format, a piece at a time."""
-    if array.dtype.hasobject:
-        raise ValueError("Object arrays cannot be written, only numbers and text")
-    header = np.lib.format.header_data_from_array_1_0(array)
-    np.lib.format.write_array_header_1_0(stream, header)
-    pieces = np.nditer(
-        array,
-        flags=["external_loop", "buffered", "zerosize_ok"],
-        buffersize=max(CHUNK_BYTES // max(array.itemsize, 1), 1),
-        order="F" if header["fortran_order"] else "C",
-    )
-    for piece in pieces:
-        stream.write(np.asarray(piece).tobytes())
+        stream.write(digest)
 
 
 def read_archive(
     path: str | os.PathLike[str], kind: str, *other_kinds: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read header and arrays of an archive, after checking that it is complete.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    kind : str
-        Kind of content expected.
-    *other_kinds : str
-        Other kinds that are accepted.
+    """Header and arrays of a complete archive of one of the kinds.
 
     Raises
     ------
     BrokenFileError
-        If the file is foreign, damaged, of another kind or of a later version.
+        If the file is foreign, damaged, of another kind or of another version.
     """
     with Path(path).open("rb") as stream:
-        # Nothing in the file is trusted before its checksum has been verified.
+        # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)
         try:
             return _read_members(path, stream, (kind, *other_kinds))
@@ -273,52 +226,39 @@ def _read_members(
     path: str | os.PathLike[str], stream: IO[bytes], kinds: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays of the ZIP file that begins at the position of ``stream``."""
-    with ZipFile(stream) as parts:
-        _refuse_inflated(parts, os.fstat(stream.fileno()).st_size)
-        header = json.loads(_read_array(parts, f"{HEADER_NAME}.npy").tobytes())
+    with ZipFile(stream) as members:
+        names = members.namelist()
+        names.remove(f"{HEADER_NAME}.npy")
+        header = json.loads(_read_array(members, f"{HEADER_NAME}.npy").tobytes())
         version = int(header["version"])
-        if version > ARCHIVE_VERSION:
+        if version != ARCHIVE_VERSION:
+            age, reads = "an earlier", f"{ARCHIVE_VERSION}; fit again"
+            if version > ARCHIVE_VERSION:
+                age, reads = "a later", f"up to {ARCHIVE_VERSION}; update ncarl"
             raise BrokenFileError(
-                f"path {str(path)!r} was written by a later ncarl (format {version}); "
-                f"this one reads up to {ARCHIVE_VERSION}"
-            )
-        if version < ARCHIVE_VERSION:
-            raise BrokenFileError(
-                f"path {str(path)!r} was written by an earlier ncarl (format "
-                f"{version}), and this one reads {ARCHIVE_VERSION}; fit again"
+                f"path {str(path)!r} was written by {age} ncarl (format {version}), "
+                f"and this one reads {reads}"
             )
         if header.get("kind") not in kinds:
             raise BrokenFileError(
                 f"path {str(path)!r} holds a {header.get('kind')}, expected a "
                 f"{kinds[0]}"
             )
-        names = [name for name in parts.namelist() if name != f"{HEADER_NAME}.npy"]
-        arrays = {name.removesuffix(".npy"): _read_array(parts, name) for name in names}
-        return {**header, "version": version}, arrays
+        return header, {n.removesuffix(".npy"): _read_array(members, n) for n in names}
 
 
-def _refuse_inflated(parts: ZipFile, size: int) -> None:
-    """Raise if members claim more bytes than the file has.
-
-    A valid checksum does not prove that the content is benign.
-    """
-    entries = parts.infolist()
-    packed = any(entry.compress_type != ZIP_STORED for entry in entries)
-    if packed or sum(entry.file_size for entry in entries) > size:
-        raise ValueError("parts are larger than the file that holds them")
-
-
-def _read_array(parts: ZipFile, name: str) -> Array:
-    """Read a member as an array; raises unless its length fits its header."""
-    with parts.open(name) as part:
-        if np.lib.format.read_magic(part) != (1, 0):
+def _read_array(members: ZipFile, name: str) -> Array:
+    """Read a member; raises before memory is allocated for a size it does not have."""
+    info = members.getinfo(name)
+    with members.open(name) as member:
+        if np.lib.format.read_magic(member) != (1, 0):
             raise ValueError(f"{name} has an unknown format")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(part)
-        claimed = part.tell() + math.prod(shape) * dtype.itemsize
-    if claimed != parts.getinfo(name).file_size:
-        raise ValueError(f"{name} is not as long as it says")
-    with parts.open(name) as part:
-        array: Array = np.lib.format.read_array(part, allow_pickle=False)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        claimed = member.tell() + math.prod(shape) * dtype.itemsize
+        if info.compress_type != ZIP_STORED or claimed != info.file_size:
+            raise ValueError(f"{name} is not as long as it says")
+        member.seek(0)
+        array: Array = np.lib.format.read_array(member, allow_pickle=False)
     return array
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,92 +14,85 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
 from ncarl.io.base import (
+    BaseRows,
     FileSnapshot,
     Sink,
     SinkSpec,
     frame_values,
-    import_optional,
     observations_from_dense,
     resolve_rows_per_chunk,
     result_dtype,
 )
 from ncarl.io.files import atomic_write
 from ncarl.io.tables import (
+    ColumnTable,
     ReadOptions,
+    TableFile,
     arrow_values,
     column_positions,
     rebatch,
-    reject_unsupported_options,
     select_column_names,
 )
 from ncarl.observations import Observations
 from ncarl.text import join_names
 
-#: A chunk loader has to read its row group from the start. There are none if that would
-#: mean reading each group more often than this on average.
-MAX_READS_PER_GROUP = 4
 #: Bytes of a column that are read at once.
 READ_BUFFER_BYTES = 1 << 16
 #: Rows are buffered until a row group has about this many numbers.
 ROW_GROUP_SIZE = 4_000_000
 
 
-def parquet_rows(
-    path: str | os.PathLike[str],
-    columns: Sequence[str] | None = None,
-    rows_per_chunk: int | None = None,
+def open_rows(
+    path: Path, columns: Sequence[str] | None, rows_per_chunk: int | None
 ) -> ParquetRows:
     """Open a Parquet file, or all such files in a folder, as a source of rows.
 
-    Parameters
-    ----------
-    path : path
-        The file, or a folder, whose files are read in the order of their names.
-    columns : sequence of str, optional
-        Which columns to read; by default all but the index of a pandas frame.
-    rows_per_chunk : int, optional
-        Maximal rows in a chunk; chunks end where large row groups end, too.
+    Files of a folder are read in the order of their names. By default all columns are
+    read but the index of a pandas frame. Chunks end where large row groups end, too.
     """
     location = FileSnapshot.from_path(path)
-    files = _list_files(location.path)
-    with open_parquet(files[0]) as table:
-        names = select_column_names(
-            _column_names(table.schema_arrow, columns), columns, str(location)
-        )
-    step = resolve_rows_per_chunk(rows_per_chunk, len(names))
-    groups, dtypes, first = list[RowGroups](), set[np.dtype[Any]](), 0
-    for number, file in enumerate(files):
-        with open_parquet(file) as table:
-            dtypes |= _result_dtypes(table.schema_arrow, names, file)
-            for together, rows in _merge_row_groups(table.metadata, step):
-                groups.append(RowGroups(number, together, first, rows))
-                first += rows
-    return ParquetRows(
-        location, files, tuple(groups), names, result_dtype(*dtypes), step
-    )
-
-
-def _list_files(path: Path) -> tuple[Path, ...]:
-    if not path.is_dir():
-        return (path,)
-    suffixes = (".parquet", ".pq")
-    files = sorted(p for p in path.iterdir() if p.suffix.lower() in suffixes)
+    files = [location.path]
+    if location.path.is_dir():
+        entries = sorted(location.path.iterdir())
+        files = [p for p in entries if p.suffix.lower() in (".parquet", ".pq")]
     if not files:
         raise ValueError(
             f"the folder {str(path)!r} must hold Parquet files (.parquet, .pq) or a "
             "Zarr array, got neither"
         )
-    return tuple(files)
+    names, dtypes, spans = tuple[str, ...](), set[np.dtype[Any]](), list[Any]()
+    step, first, loadable = 1, 0, True
+    for number, file in enumerate(files):
+        with _open_parquet(file) as table:
+            if number == 0:
+                available = _column_names(table.schema_arrow, columns)
+                names = select_column_names(available, columns, str(location))
+                step = resolve_rows_per_chunk(rows_per_chunk, len(names))
+            dtypes |= _result_dtypes(table.schema_arrow, names, file)
+            for groups, rows in _merge_row_groups(table.metadata, step):
+                spans.append((file, groups, first))
+                loadable &= rows <= step
+                first += rows
+    return ParquetRows(
+        n_columns=len(names), n_rows=first, names=names, dtype=result_dtype(*dtypes),
+        file=location, spans=spans, rows_per_chunk=step, loadable=loadable,
+    )  # fmt: skip
+
+
+def _open_parquet(path: Path) -> Any:
+    """Open a Parquet file for reading in batches."""
+    import pyarrow.parquet as pq
+
+    try:
+        # Without a buffer whole columns of a row group are read at once.
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
+    except ValueError as error:
+        raise BrokenFileError(f"{str(path)!r} is no Parquet file: {error}") from error
 
 
 def _column_names(schema: Any, columns: Sequence[str] | None) -> list[str]:
     """Names of the columns; the index of a pandas frame only if columns are given."""
-    if columns is not None:
-        return list(schema.names)
-    metadata = schema.pandas_metadata or {}
-    index = [
-        name for name in metadata.get("index_columns", ()) if isinstance(name, str)
-    ]
+    index = () if columns else (schema.pandas_metadata or {}).get("index_columns", ())
     return [name for name in schema.names if name not in index]
 
 
@@ -116,25 +107,23 @@ def _result_dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtyp
             f"{str(path)!r} must have the columns of the other files, each once; "
             f"missing or twice: {join_names(absent, 8, form=repr)}"
         )
-    types = dict(zip(schema.names, schema.types, strict=True))
-    kinds = {name: types[name] for name in names}
+    types = [schema.field(name).type for name in names]
     tests = (
         *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean),
         *(pa.types.is_decimal, pa.types.is_null),
     )
     bad = [
         f"{name!r} ({kind})"
-        for name, kind in kinds.items()
+        for name, kind in zip(names, types, strict=True)
         if not any(test(kind) for test in tests)
     ]
     if bad:
-        more = f" and {len(bad) - 8} more" if len(bad) > 8 else ""
         raise ValueError(
-            f"{str(path)!r} must hold numbers only; not numeric: "
-            f"{', '.join(bad[:8])}{more}; choose the others with columns=[...]"
+            f"{str(path)!r} must hold numbers only; not numeric: {join_names(bad, 8)}; "
+            "choose the others with columns=[...]"
         )
     small = (pa.float16(), pa.float32())
-    return {np.dtype(np.float32 if k in small else np.float64) for k in kinds.values()}
+    return {np.dtype(np.float32 if kind in small else np.float64) for kind in types}
 
 
 def _merge_row_groups(
@@ -151,143 +140,134 @@ def _merge_row_groups(
     return merged
 
 
-def open_parquet(path: Path) -> Any:
-    """Open a Parquet file for reading in batches."""
-    pq = import_optional("pyarrow.parquet", "Parquet files", "cli")
-    try:
-        # Without a buffer whole columns of a row group are read at once.
-        return pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
-    except ValueError as error:
-        raise BrokenFileError(f"{str(path)!r} is no Parquet file: {error}") from error
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ParquetRows(BaseRows):
+    """Rows of one or several Parquet files with the same columns.
 
+    A span is a file, the numbers of some of its row groups that are read together, and
+    the index of their first row in the whole table.
+    """
 
-@dataclass(frozen=True)
-class ParquetRows:
-    """Rows of one or several Parquet files with the same columns, as a `RowSource`."""
-
-    location: FileSnapshot  # the file or folder
-    files: tuple[Path, ...]
-    row_groups: tuple[RowGroups, ...]  # of all files; small ones are merged
-    names: tuple[str, ...]  # columns that are read
-    dtype: np.dtype[Any]
-    rows_per_chunk: int  # chunks end where row groups end, too
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return sum(group.n_rows for group in self.row_groups)
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return len(self.names)
+    rows_per_chunk: int
+    loadable: bool  # whether no row group is larger than a chunk
 
     def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order."""
-        with self.location.ensure_unchanged():
-            for group in self.row_groups:
-                yield from self._chunks(group)
+        """Chunks of rows in order; large row groups make several of them."""
+        with self._unchanged():
+            for span in self.spans:
+                yield from self._chunks(*span)
 
-    def _chunks(self, group: RowGroups) -> Iterator[Observations]:
-        path, first = self.files[group.file_index], group.first_row
-        with open_parquet(path) as table:
+    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
+        """Loaders of the chunks; None if a row group is larger than a chunk."""
+        return super().chunk_loaders() if self.loadable else None
+
+    def _load(self, path: Path, groups: tuple[int, ...], first: int) -> Observations:
+        (chunk,) = self._chunks(path, groups, first)
+        return chunk
+
+    def _chunks(
+        self, path: Path, groups: tuple[int, ...], first: int
+    ) -> Iterator[Observations]:
+        assert self.names is not None
+        with _open_parquet(path) as table:
             batches = table.iter_batches(
-                batch_size=min(self.rows_per_chunk, group.n_rows),
-                row_groups=group.indices,
+                batch_size=self.rows_per_chunk,
+                row_groups=groups,
                 columns=list(self.names),
                 use_threads=False,
             )
             arrays = (arrow_values(batch, self.names) for batch in batches)
             for values in rebatch(arrays, self.rows_per_chunk):
-                yield observations_from_dense(values, first, str(self.location))
+                yield observations_from_dense(values, first, str(self.file))
                 first += len(values)
 
-    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
-        """Loaders of the chunks; None if row groups are much larger than chunks."""
-        counts = [-(-group.n_rows // self.rows_per_chunk) for group in self.row_groups]
-        reads = sum(count * (count + 1) / 2 for count in counts)
-        if reads > MAX_READS_PER_GROUP * len(counts):
-            return None
-        return [
-            partial(self.load, group, number)
-            for group, count in zip(self.row_groups, counts, strict=True)
-            for number in range(count)
-        ]
 
-    def load(self, group: RowGroups, number: int) -> Observations:
-        """Chunk ``number`` of some row groups."""
-        with self.location.ensure_unchanged():
-            for k, chunk in enumerate(self._chunks(group)):
-                if k == number:
-                    return chunk
-        raise BrokenFileError(f"{self.location} has lost some of its rows")
-
-
-@dataclass(frozen=True)
-class RowGroups:
-    """Consecutive row groups of a file that are read together."""
-
-    file_index: int
-    indices: tuple[int, ...]  # numbers of the row groups in the file
-    first_row: int  # in the whole table
-    n_rows: int
+def open_sink(path: Path, spec: SinkSpec) -> AbstractContextManager[Sink]:
+    """Write a Parquet file, which appears when the block succeeds."""
+    labels = spec.names or tuple(str(j) for j in range(spec.n_columns))
+    repeated = [name for name, count in Counter(labels).items() if count > 1]
+    if repeated:
+        raise ValueError(
+            f"names must differ in a Parquet file, got {repeated[0]!r} more than once"
+        )
+    return _write_parquet(path, spec, labels)
 
 
 @contextmanager
-def parquet_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
-    """Write a Parquet file, which appears when the block succeeds."""
-    pa = import_optional("pyarrow", "Parquet files", "cli")
-    pq = import_optional("pyarrow.parquet", "Parquet files", "cli")
+def _write_parquet(
+    path: Path, spec: SinkSpec, labels: tuple[str, ...]
+) -> Iterator[Sink]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     column_type = pa.from_numpy_dtype(spec.dtype)
-    schema = pa.schema([(label, column_type) for label in spec.labels])
-    with atomic_write(path) as temporary, ExitStack() as stack:
-        stream = stack.enter_context(temporary.open("wb"))
-        writer = stack.enter_context(pq.ParquetWriter(stream, schema))
-        sink = _ParquetSink(writer, spec)
+    schema = pa.schema([(label, column_type) for label in labels])
+    with (
+        atomic_write(path) as temporary,
+        temporary.open("wb") as stream,
+        pq.ParquetWriter(stream, schema) as writer,
+    ):
+        group_rows = -(-ROW_GROUP_SIZE // spec.n_columns)
+        sink = _ParquetSink(spec, writer, block_rows=group_rows)
         yield sink
-        spec.check_row_count(sink.n_written)
-        sink.flush()
+        sink.finish()
 
 
 @dataclass
-class _ParquetSink:
-    """Buffers rows and writes them as row groups."""
+class _ParquetSink(Sink):
+    """Writes blocks of rows as row groups."""
 
     writer: Any
-    spec: SinkSpec
-    buffer: list[Array] = field(default_factory=list)
-    n_written: int = 0
 
-    def write(self, rows: Array) -> None:
-        """Add some rows."""
-        values = self.spec.validate_rows(rows)
-        self.n_written += len(values)
-        # The caller may reuse its array before the group is full.
-        shared = np.may_share_memory(values, rows)
-        self.buffer.append(values.copy() if shared else values)
-        if sum(part.size for part in self.buffer) >= ROW_GROUP_SIZE:
-            self.flush()
+    def _append(self, rows: Array) -> None:
+        import pyarrow as pa
 
-    def flush(self) -> None:
-        """Write the buffer as a row group."""
-        pa = import_optional("pyarrow", "Parquet files", "cli")
-        if self.buffer:
-            rows = np.concatenate(self.buffer)
-            self.buffer.clear()
-            columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
-            group = pa.Table.from_arrays(columns, schema=self.writer.schema)
-            self.writer.write_table(group, row_group_size=max(1, len(rows)))
+        columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
+        table = pa.Table.from_arrays(columns, schema=self.writer.schema)
+        if len(rows):
+            self.writer.write_table(table, row_group_size=self.block_rows)
+
+
+def _read_frame(path: Path) -> Any:
+    import pandas as pd
+
+    try:
+        with path.open("rb") as stream:
+            return pd.read_parquet(stream, engine="pyarrow")
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is not a Parquet table: {error}") from error
+
+
+def read_columns(path: Path) -> ColumnTable:
+    """Read the columns of a Parquet file; an index with a name is one of them."""
+    frame = _read_frame(path)
+    index = [
+        k
+        for k, name in enumerate(frame.index.names)
+        if name is not None and name not in frame.columns
+    ]
+    frame = frame.reset_index(level=index) if index else frame
+    cells = [frame.iloc[:, j].tolist() for j in range(frame.shape[1])]
+    names = [str(name) for name in frame.columns]
+    return ColumnTable(names, cells, list(range(1, len(frame) + 1)))
+
+
+def write_columns(
+    path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Write rows of numbers and text."""
+    import pandas as pd
+
+    with atomic_write(path) as temporary:
+        frame = pd.DataFrame(list(rows), columns=list(names))
+        frame.to_parquet(temporary, engine="pyarrow", index=False)
 
 
 def read_table(path: Path, options: ReadOptions) -> ParquetTable:
     """Read a Parquet file as a table."""
     import pandas as pd
 
-    reject_unsupported_options(options, "Parquet", ("labels",))
-    try:
-        frame = pd.read_parquet(path, engine="pyarrow")
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not a Parquet table: {error}") from error
+    frame = _read_frame(path)
     names = [str(name) for name in frame.columns]
     kept = column_positions(options.labels, names)
     used = [
@@ -314,19 +294,12 @@ def read_table(path: Path, options: ReadOptions) -> ParquetTable:
     )
 
 
-@dataclass(frozen=True)
-class ParquetTable:
-    """A Parquet table with all its columns; a `TableFile`."""
+@dataclass(frozen=True, kw_only=True)
+class ParquetTable(TableFile):
+    """A Parquet table with all its columns."""
 
-    values: Array
-    columns: list[str]
-    unused_columns: list[str]
     frame: Any  # the whole table as a pandas frame
     column_indices: list[int]  # the columns of the frame that make ``values``
-    notes: list[str] = field(default_factory=list)
-    read_warnings: list[str] = field(default_factory=list)
-    n_missing_in_text: int = 0
-    mixed_units: bool = True
 
     def write(
         self, path: Path, numbers: Array, *, replace_observed: bool = False

@@ -1,4 +1,4 @@
-"""Tables in files: formats by suffix, reading, and what the formats have in common."""
+"""File formats: their registry, reading whole tables, and what the formats share."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
 from ncarl.core.types import Array
+from ncarl.io.base import import_optional
 from ncarl.text import MAX_LISTED, join_names
 
-#: Suffix of a file name -> name of the format and the module that reads it.
-TABLE_FORMATS = {
-    ".csv": ("CSV", "ncarl.io.csv"),
-    ".csv.gz": ("CSV", "ncarl.io.csv"),
-    ".tsv": ("TSV", "ncarl.io.csv"),
-    ".tsv.gz": ("TSV", "ncarl.io.csv"),
-    ".parquet": ("Parquet", "ncarl.io.parquet"),
-    ".npy": ("NPY", "ncarl.io.numpy"),
-    ".npz": ("NPZ", "ncarl.io.numpy"),
-    ".mtx": ("Matrix Market", "ncarl.io.numpy"),
-}
 #: Numbers, of either sign, that are commonly written for a missing value.
 COMMON_MISSING_CODES = (99.0, 999.0, 9999.0, 99999.0, 999999.0)
 #: Such a number is an outlier if its distance to the others exceeds their range and
@@ -32,82 +22,122 @@ COMMON_MISSING_CODES = (99.0, 999.0, 9999.0, 99999.0, 999999.0)
 OUTLIER_FACTOR = 3.0
 #: Cells that have to hold it.
 MIN_CODE_COUNT = 2
+#: Flags of the command line for the fields of `ReadOptions`.
+OPTION_FLAGS = {
+    "na": "--na",
+    "labels": "--label",
+    "header": "--header/--no-header",
+    "delimiter": "--delimiter",
+    "decimal": "--decimal",
+    "array": "--array",
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format, and what its module can do with it.
+
+    The module has ``open_rows(path, columns, rows_per_chunk)``, ``open_sink(path,
+    spec)`` and ``read_table(path, options)``, as far as ``abilities`` say.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    module: str
+    abilities: tuple[str, ...] = ("open_rows", "open_sink", "read_table")
+    options: tuple[str, ...] = ()  # fields of `ReadOptions` that apply
+    has_names: bool = False  # whether columns have names, and often units of their own
+    is_folder: bool = False
+    package: str = ""  # an optional package that open_rows and open_sink need
+    extra: str = ""  # which extra of this package installs it
+
+    def load(self) -> Any:
+        """Import the module, after checking that its package is there."""
+        if self.package:
+            import_optional(self.package, f"{self.name} files", self.extra)
+        return importlib.import_module(self.module)
+
+
+_TEXT: Any = {
+    "module": "ncarl.io.csv", "has_names": True, "package": "pyarrow", "extra": "cli",
+    "options": ("na", "labels", "header", "delimiter", "decimal"),
+}  # fmt: skip
+#: Every format; a new one is its module and a line here.
+FORMATS = (
+    Format("CSV", (".csv", ".csv.gz"), **_TEXT),
+    Format("TSV", (".tsv", ".tsv.gz"), **_TEXT),
+    Format(
+        "Parquet", (".parquet", ".pq"), "ncarl.io.parquet", options=("labels",),
+        has_names=True, package="pyarrow", extra="cli",
+    ),
+    Format("NPY", (".npy",), "ncarl.io.numpy"),
+    Format(
+        "NPZ", (".npz",), "ncarl.io.numpy", ("open_rows", "read_table"), ("array",)
+    ),
+    Format("Matrix Market", (".mtx",), "ncarl.io.numpy", ("read_table",)),
+    Format(
+        "Zarr", (".zarr",), "ncarl.io.zarr", ("open_rows", "open_sink"),
+        is_folder=True, package="zarr", extra="zarr",
+    ),
+)  # fmt: skip
+
+
+def supported_suffixes(ability: str) -> tuple[str, ...]:
+    """Suffixes of the formats that have an ability, such as ``"open_sink"``."""
+    found = [format_ for format_ in FORMATS if ability in format_.abilities]
+    return tuple(suffix for format_ in found for suffix in format_.suffixes)
+
+
+def find_format(path: Path, ability: str) -> Format | None:
+    """Format of a file by its name, if it has an ability; else None."""
+    name = path.name.lower()
+    for format_ in FORMATS:
+        if name.endswith(format_.suffixes) and ability in format_.abilities:
+            return format_
+    return None
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a table; each option applies to some formats only.
+    """How to read a table; each option applies to some formats only."""
 
-    Attributes
-    ----------
-    na : sequence of str
-        Texts that mean "missing", besides the usual ones.
-    labels : sequence of str
-        Columns to keep and not to use: names, or positions counted from 1.
-    header : bool or None
-        Whether the first line of a text file names the columns; None detects it.
-    delimiter : str or None
-        Delimiter of a text file; None detects it.
-    array : str or None
-        Which array of an NPZ file to complete.
-    progress : bool
-        Whether reading and writing text shows bars.
-    decimal : str or None
-        Decimal sign of a text file, a point or a comma; None is a point.
-    """
-
-    na: Sequence[str] = ()
-    labels: Sequence[str] = ()
-    header: bool | None = None
-    delimiter: str | None = None
-    array: str | None = None
-    progress: bool = False
-    decimal: str | None = None
+    na: Sequence[str] = ()  # texts that mean "missing", besides the usual ones
+    labels: Sequence[
+        str
+    ] = ()  # columns to keep, not to use: names, or positions from 1
+    header: bool | None = None  # whether the first line names columns; None detects it
+    delimiter: str | None = None  # of a text file; None detects it
+    array: str | None = None  # which array of an NPZ file to complete
+    progress: bool = False  # whether reading and writing text shows bars
+    decimal: str | None = None  # decimal sign of a text file; None is a point
 
 
-class TableFile(Protocol):
+@dataclass(frozen=True)
+class ColumnTable:
+    """A table as columns of text or values, in the order of the file."""
+
+    names: list[str] | None  # None for a file without a header
+    cells: list[list[Any]]  # by column
+    lines: list[int]  # of each row in the file, from 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFile:
     """A table that was read, with all that is needed to write it back filled."""
 
-    @property
-    def values(self) -> Any:
-        """Array of shape (m, n), NaN where a number is missing, or a sparse matrix."""
-        ...
-
-    @property
-    def columns(self) -> Sequence[str] | None:
-        """Names of the columns of ``values``, where they have some."""
-        ...
-
-    @property
-    def unused_columns(self) -> Sequence[str]:
-        """Names of the columns that are kept and not used."""
-        ...
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Decisions made while reading, for the user to see."""
-        ...
-
-    @property
-    def read_warnings(self) -> Sequence[str]:
-        """Warnings about what may have been read other than it was meant."""
-        ...
-
-    @property
-    def n_missing_in_text(self) -> int:
-        """Missing cells in columns of text, which stay missing."""
-        ...
-
-    @property
-    def mixed_units(self) -> bool:
-        """Whether the columns may have units of their own."""
-        ...
+    values: Any  # array of shape (m, n), NaN where missing, or a sparse matrix
+    columns: Sequence[str] | None = None  # names of the columns of ``values``
+    unused_columns: Sequence[str] = ()  # names of those that are kept and not used
+    notes: Sequence[str] = ()  # decisions made while reading, for the user to see
+    read_warnings: Sequence[str] = ()  # what may have been meant in another way
+    n_missing_in_text: int = 0  # missing cells in columns of text, which stay missing
+    mixed_units: bool = True  # whether the columns may have units of their own
 
     def write(
         self, path: Path, numbers: Array, *, replace_observed: bool = False
     ) -> None:
         """Write the table with its missing, or all, numbers replaced."""
-        ...
+        raise NotImplementedError
 
 
 def read_table(path: Path, options: ReadOptions) -> TableFile:
@@ -120,48 +150,33 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     ValueError
         If its content is not a table; the message says where.
     """
-    module = importlib.import_module(TABLE_FORMATS[_match_suffix(path)][1])
+    format_ = _table_format(path)
+    for name, flag in OPTION_FLAGS.items():
+        given = getattr(options, name)
+        if name not in format_.options and given not in (None, (), []):
+            raise ValueError(
+                f"{flag} means nothing for a {format_.name} file; leave it out"
+            )
     # So that a missing file gives the same error in every format.
     with path.open("rb"):
         pass
+    module = importlib.import_module(format_.module)
     return cast(TableFile, module.read_table(path, options))
 
 
 def detect_format(path: Path) -> str:
-    """Format of a file by its name, or an error that lists the known ones."""
-    return TABLE_FORMATS[_match_suffix(path)][0]
+    """Format of a table by its name, or an error that lists the known ones."""
+    return _table_format(path).name
 
 
-def _match_suffix(path: Path) -> str:
-    name = path.name.lower()
-    for suffix in TABLE_FORMATS:
-        if name.endswith(suffix):
-            return suffix
-    raise ValueError(
-        f"the format of {str(path)!r} is not known; the name must end in one of "
-        f"{', '.join(TABLE_FORMATS)}"
-    )
-
-
-def reject_unsupported_options(
-    options: ReadOptions, format_name: str, supported: Sequence[str]
-) -> None:
-    """Raise if an option was given that means nothing in this format."""
-    defaults = ReadOptions()
-    flags = {
-        "na": "--na",
-        "labels": "--label",
-        "header": "--header/--no-header",
-        "delimiter": "--delimiter",
-        "decimal": "--decimal",
-        "array": "--array",
-    }
-    for name, flag in flags.items():
-        given = getattr(options, name)
-        if name not in supported and given != getattr(defaults, name) and given != []:
-            raise ValueError(
-                f"{flag} means nothing for a {format_name} file; leave it out"
-            )
+def _table_format(path: Path) -> Format:
+    format_ = find_format(path, "read_table")
+    if format_ is None:
+        raise ValueError(
+            f"the format of {str(path)!r} is not known; the name must end in one of "
+            f"{', '.join(supported_suffixes('read_table'))}"
+        )
+    return format_
 
 
 def column_positions(labels: Sequence[str], names: Sequence[str]) -> set[int]:
@@ -173,10 +188,9 @@ def column_positions(labels: Sequence[str], names: Sequence[str]) -> set[int]:
         elif label.isdecimal() and 1 <= int(label) <= len(names):
             positions.add(int(label) - 1)
         else:
-            listed = ", ".join(repr(name) for name in names[:8])
-            more = " and more" if len(names) > 8 else ""
             raise ValueError(
-                f"--label {label!r} is not a column; the columns are {listed}{more}"
+                f"--label {label!r} is not a column; the columns are "
+                f"{join_names(names, 8, form=repr)}"
             )
     return positions
 
@@ -184,17 +198,7 @@ def column_positions(labels: Sequence[str], names: Sequence[str]) -> set[int]:
 def select_column_names(
     available: Sequence[str], columns: Sequence[str] | None, where: str
 ) -> tuple[str, ...]:
-    """Names of the columns to read; raises if one is not there or not unique.
-
-    Parameters
-    ----------
-    available : sequence of str
-        Names in the file.
-    columns : sequence of str or None
-        Names given by the user; None for all.
-    where : str
-        What errors call the file.
-    """
+    """Names of the columns to read (None: all); raises unless each is there once."""
     if isinstance(columns, str):
         raise TypeError(
             f"columns must be a list of names, got {columns!r}; write [{columns!r}]"
@@ -257,13 +261,6 @@ def rebatch(arrays: Iterable[Array], rows_per_batch: int) -> Iterator[Array]:
 def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
     """Warnings about columns in which a number seems to mean missing.
 
-    Parameters
-    ----------
-    values : array of shape (m, n)
-        The table, NaN where a number is missing.
-    columns : sequence of str
-        Names of its columns.
-
     Examples
     --------
     >>> import numpy as np
@@ -273,12 +270,9 @@ def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
     columns_by_code: dict[float, list[tuple[str, int]]] = {}
     for j, name in enumerate(columns):
         observed = values[:, j][~np.isnan(values[:, j])]
-        for value in (
-            {float(observed.min()), float(observed.max())} if len(observed) else ()
-        ):
-            if abs(value) in COMMON_MISSING_CODES and _is_outlying_code(
-                observed, value
-            ):
+        extremes = {observed.min(), observed.max()} if len(observed) else ()
+        for value in map(float, extremes):
+            if abs(value) in COMMON_MISSING_CODES and _is_outlying(observed, value):
                 count = int(np.count_nonzero(observed == value))
                 columns_by_code.setdefault(value, []).append((name, count))
     return [
@@ -289,7 +283,7 @@ def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
     ]
 
 
-def _is_outlying_code(observed: Array, value: float) -> bool:
+def _is_outlying(observed: Array, value: float) -> bool:
     """Whether a repeated extreme value of a column lies far from the rest of it."""
     rest = observed[observed != value]
     if len(rest) == 0 or len(observed) - len(rest) < MIN_CODE_COUNT:

@@ -311,9 +311,7 @@ class GroupSparsePALM(StepSolver):
             *self.regularizer.best_factors(truncate_svd(svd, self.rank))
         )
 
-    def _step(
-        self, state: GroupSparsePALMState, step: int
-    ) -> Iterate[Any]:
+    def _step(self, state: GroupSparsePALMState, step: int) -> Iterate[Any]:
         """A proximal gradient step in each factor."""
         A, B, regularizer = state.A, state.B, self.regularizer
         old = A @ B

@@ -73,9 +73,7 @@ class ProximalGradient(StepSolver):
             state.X, state.X, 1.0, self.lam, math.inf, state.rank
         )
 
-    def _step(
-        self, state: ProximalGradientState, step: int
-    ) -> Iterate[Any]:
+    def _step(self, state: ProximalGradientState, step: int) -> Iterate[Any]:
         """One step, repeated without momentum if the objective rose."""
         lam, lowered = next_strength(state, self.lam, self.lam_decay)
         # Earlier steps had another objective: restart the momentum.
