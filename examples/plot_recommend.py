@@ -2,8 +2,8 @@
 Ratings: recommendations and explanations
 =========================================
 
-Users rate films with stars. `Recommender` predicts missing ratings, recommends films with
-prediction intervals, and explains a prediction by the user's own ratings.
+Users rate films with stars. `Recommender` predicts missing ratings, recommends films
+with prediction intervals, and explains a prediction by the user's own ratings.
 
 The ratings are simulated: 200 users, 24 films of three kinds. Users differ in which
 kinds they like and in their mean rating, and some films are better than others.
