@@ -69,24 +69,14 @@ def fit_centering(dataset: Dataset, mode: str, scaled: bool) -> Centering:
 
 @dataclass(frozen=True)
 class Centering:
-    """Mean, column effects and column scales of a matrix, and how rows get effects.
+    """Mean, column effects and column scales of a matrix, and how rows get effects."""
 
-    Attributes
-    ----------
-    mean : float
-        Added everywhere.
-    column_effects : array of shape (n,)
-        Effect of each column.
-    row_ridge : float or None
-        Ridge of a row's effect; None where rows have no effect.
-    column_scales : array of shape (n,)
-        What each column is divided by; row effects and residuals are in these units.
-        0 if a column is constant: it has no residuals and is filled with its value.
-    """
-
-    mean: float
-    column_effects: Array
-    row_ridge: float | None
+    mean: float  # added everywhere
+    column_effects: Array  # (n,): effect of each column
+    row_ridge: float | None  # ridge of a row's effect; None where rows have no effect
+    #: (n,): what each column is divided by; row effects and residuals are in these
+    #: units. 0 if a column is constant: it has no residuals and is filled with its
+    #: value.
     column_scales: Array
 
     def row_effects(self, observed: Observations) -> Array:
@@ -188,22 +178,13 @@ def fit_two_way_effects(dataset: Dataset, centering: Centering) -> TwoWayColumnE
 
 @dataclass(frozen=True)
 class TwoWayColumnEffects:
-    """Column effects and ridges of a two-way model; row effects are not stored.
+    """Column effects and ridges of a two-way model; row effects are not stored."""
 
-    Attributes
-    ----------
-    column_effects : array of shape (n,)
-        Effects of the columns.
-    row_ridge, column_ridge : float
-        Ratios of variances, residual over effect: the ridges of the effects.
-    sum_squares : float
-        Sum of squared residuals.
-    """
-
-    column_effects: Array
+    column_effects: Array  # (n,): effects of the columns
+    #: Ratios of variances, residual over effect: the ridges of the effects.
     row_ridge: float
     column_ridge: float
-    sum_squares: float
+    sum_squares: float  # sum of squared residuals
 
     def update(
         self, summary: DataSummary, values: float, squares: float, by_column: Array,
@@ -258,21 +239,11 @@ def sweep_sums(
 
 @dataclass(frozen=True)
 class TwoWayEffects:
-    """Row and column effects of entries in memory, with their ridges.
+    """Row and column effects of entries in memory, with their ridges."""
 
-    Attributes
-    ----------
-    row_effects : array of shape (m,)
-        Effects of the rows.
-    column_effects : array of shape (n,)
-        Effects of the columns.
-    row_ridge, column_ridge : float
-        Ratios of variances, residual over effect.
-    """
-
-    row_effects: Array
-    column_effects: Array
-    row_ridge: float = 1.0
+    row_effects: Array  # (m,): effects of the rows
+    column_effects: Array  # (n,): effects of the columns
+    row_ridge: float = 1.0  # ratios of variances, residual over effect
     column_ridge: float = 1.0
 
     @classmethod
@@ -349,21 +320,11 @@ def divide_by_counts(sums: Array, counts: Array, ridge: float) -> Array:
 
 @dataclass(frozen=True)
 class CenterRows:
-    """Subtract the additive part from observations, and drop empty columns.
+    """Subtract the additive part from observations, and drop empty columns."""
 
-    Attributes
-    ----------
-    centering : Centering
-        What is subtracted.
-    kept_columns : array of int
-        The columns that are kept, in order.
-    dtype : str
-        Precision of the row work.
-    """
-
-    centering: Centering
-    kept_columns: Array
-    dtype: str
+    centering: Centering  # what is subtracted
+    kept_columns: Array  # the columns that are kept, in order
+    dtype: str  # precision of the row work
 
     def __call__(self, observed: Observations) -> Observations:
         """Residuals in the kept columns."""
@@ -415,17 +376,10 @@ def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Transforms values to and from about unit size.
+    """Transforms values to and from about unit size."""
 
-    Attributes
-    ----------
-    unit : float
-        What all values are divided by first.
-    centering : Centering
-        Mean and scale of each column, applied after that; no row effects.
-    """
-
-    unit: float
+    unit: float  # what all values are divided by first
+    #: Mean and scale of each column, applied after that; no row effects.
     centering: Centering
 
     def transform(self, observed: Observations) -> Observations:
@@ -540,21 +494,14 @@ def fit_value_bounds(
 
 @dataclass(frozen=True)
 class ValueBounds:
-    """Range and levels of completed values.
+    """Range and levels of completed values."""
 
-    Attributes
-    ----------
-    low, high : arrays of shape (n,)
-        Bounds of each column, infinite for none.
-    levels : array
-        Observed levels of one column after the other, or of all columns together.
-    ends : array of int, shape (n, 2)
-        Column ``j`` has ``levels[ends[j, 0]:ends[j, 1]]``; empty without rounding.
-    """
-
-    low: Array
+    low: Array  # (n,): bounds of each column, infinite for none
     high: Array
+    #: Observed levels of one column after the other, or of all columns together.
     levels: Array
+    #: (n, 2): column ``j`` has ``levels[ends[j, 0]:ends[j, 1]]``; empty without
+    #: rounding.
     ends: Array
 
     def clip(self, values: Array, columns: Any = slice(None)) -> Array:

@@ -77,34 +77,17 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class DataSummary:
-    """Summary statistics of all entries, from one pass.
+    """Summary statistics of all entries, from one pass."""
 
-    Attributes
-    ----------
-    n_rows, n_observed : int
-        Numbers of rows and of observed entries.
-    column_counts : array of int, shape (n,)
-        Observed entries of each column.
-    row_count_histogram : array of int, shape (n + 1,)
-        Number of rows with 0, 1, ..., n observed entries.
-    magnitude : float
-        A power of two near the largest absolute value.
-    sum_squares : float
-        Sum of the squared values, each divided by ``magnitude``.
-    empty_row_parts : tuple of arrays
-        Indices of rows without entries, in parts.
-    fingerprint : Fingerprint or None
-        Hash of the entries, if it was computed.
-    """
-
-    n_rows: int
+    n_rows: int  # numbers of rows and of observed entries
     n_observed: int
-    column_counts: Array
+    column_counts: Array  # (n,): observed entries of each column
+    #: (n + 1,): number of rows with 0, 1, ..., n observed entries.
     row_count_histogram: Array
-    magnitude: float
-    sum_squares: float
-    empty_row_parts: tuple[Array, ...]
-    fingerprint: Fingerprint | None = None
+    magnitude: float  # A power of two near the largest absolute value
+    sum_squares: float  # sum of the squared values, each divided by ``magnitude``
+    empty_row_parts: tuple[Array, ...]  # indices of rows without entries, in parts
+    fingerprint: Fingerprint | None = None  # hash of the entries, if it was computed
 
     @classmethod
     def from_observations(
@@ -251,27 +234,16 @@ class InMemoryDataset:
 
 @dataclass(frozen=True)
 class StreamedDataset:
-    """Entries of a source that are read again in every pass.
+    """Entries of a source that are read again in every pass."""
 
-    Attributes
-    ----------
-    engine : Engine
-        Makes the passes.
-    source : RowSource
-        Source of the entries.
-    chunks : list
-        The chunks as the engine streams them, as the only element; empty after
-        `release`, until the next pass. Shared by all datasets of the same source.
-    summary : DataSummary
-        Summary of the entries; that of the source unless entries were filtered.
-    transforms : tuple of callable
-        Applied to every chunk in this order.
-    """
-
-    engine: Engine
-    source: RowSource
+    engine: Engine  # makes the passes
+    source: RowSource  # source of the entries
+    #: The chunks as the engine streams them, as the only element; empty after
+    #: `release`, until the next pass. Shared by all datasets of the same source.
     chunks: list[Any]
+    #: Summary of the entries; that of the source unless entries were filtered.
     summary: DataSummary
+    #: Applied to every chunk in this order.
     transforms: tuple[Callable[[Observations], Observations], ...] = ()
 
     @classmethod

@@ -14,17 +14,11 @@ from ncarl.cli.app import COMMANDS, unwrap_paragraphs
 
 
 def test_version_and_help(ncarl):
-    assert ncarl("--version").stdout == f"ncarl {package.__version__}\n"
     for command in ("complete", "demo"):
         assert command in ncarl("--help").stdout
         assert "Usage" in ncarl(command, "--help").stdout
-
-
-def test_the_package_runs_as_the_command():
-    done = subprocess.run(
-        [sys.executable, "-m", "ncarl", "--version"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "ncarl", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"ncarl {package.__version__}\n"
 
 

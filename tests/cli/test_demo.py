@@ -8,37 +8,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ncarl import plots
 from ncarl.cli import demo
-from ncarl.plots import (
-    ImagePanel,
-    before_after,
-    convergence,
-    error_bars,
-    save_figure,
-    similarity_map,
-)
 from ncarl.plots.style import MISSING_COLOR
-
-FILES = {
-    "photo-half.png",
-    "photo-half-correlation.png",
-    "photo-block.png",
-    "photo-block-correlation.png",
-    "table-correlation.png",
-    "table-intervals.png",
-    "convergence.png",
-    "results.json",
-}
 
 
 @pytest.mark.thorough
 def test_the_quick_demo_writes_pictures_and_true_numbers(ncarl, tmp_path):
-    folder = tmp_path / "new" / "demo"
-    folder.mkdir(parents=True)
+    folder = tmp_path / "demo"
+    folder.mkdir()
     (folder / "mine.txt").write_text("mine")
     (folder / "results.json").write_text("old")
     result = ncarl("demo", "--quick", "--out", folder)
-    assert {path.name for path in folder.iterdir()} == FILES | {"mine.txt"}
+    assert (folder / "mine.txt").read_text() == "mine"
     for path in folder.glob("*.png"):
         with Image.open(path) as image:
             image.load()
@@ -69,11 +51,11 @@ def case():
     truth = np.array([[1.0, 1000.0], [2.0, 3000.0], [3.0, 5000.0], [4.0, 7000.0]])
     hidden = np.zeros((4, 2), dtype=bool)
     hidden[0, 0] = hidden[3, 1] = True
-    return demo.DemoCase("t", "t", truth, hidden, ["a", "b"])
+    return demo.DemoCase("t", "a <table>", truth, hidden, ["a", "b"])
 
 
-def test_errors_count_hidden_entries_in_units_of_their_columns(case):
-    # Spreads of the seen entries: 2, 3, 4 and 1000, 3000, 5000.
+def test_errors_are_in_units_of_the_columns(case):
+    # Standard deviations of the observed entries: 2, 3, 4 and 1000, 3000, 5000.
     a, b = np.std([2, 3, 4]), np.std([1000, 3000, 5000])
     wrong_where_seen = np.where(case.hidden, case.truth, 1e9)
     assert demo.hidden_rmse(case, wrong_where_seen) == 0.0
@@ -82,7 +64,7 @@ def test_errors_count_hidden_entries_in_units_of_their_columns(case):
     assert demo.hidden_rmse(case, off) == pytest.approx(expected)
 
 
-def test_yardsticks_see_no_hidden_entry(case):
+def test_baselines_see_no_hidden_entry(case):
     changed = np.where(case.hidden, -77.0, case.truth)
     other = demo.DemoCase("t", "t", changed, case.hidden, ["a", "b"])
     for fill in (demo.mean_fill, demo.two_way_fill):
@@ -97,10 +79,36 @@ def test_the_table_does_not_depend_on_the_size_of_the_photo():
     assert not np.array_equal(full[0].hidden, demo.make_cases(False, 2)[0].hidden)
 
 
+def test_every_file_is_printed_and_shown(ncarl, tmp_path, monkeypatch):
+    X, hidden = np.random.default_rng(0).random((12, 4)), np.zeros((12, 4), dtype=bool)
+    hidden[::3, 0] = True
+    table = demo.DemoCase("t", "a <table>", X, hidden, list("abcd"))
+    photo = demo.DemoCase("p", "photo", X, hidden)
+    monkeypatch.setattr(demo, "make_cases", lambda quick, seed: [table, photo])
+    build = demo.build_estimator
+    monkeypatch.setattr(
+        demo, "build_estimator", lambda *a, **k: build(*a, **k).set_params(max_iter=2)
+    )
+    out, page = tmp_path / "new" / "out", tmp_path / "page.html"
+    said = ncarl("demo", "--out", out, "--report", page).stdout
+    files = {path.name for path in out.iterdir()}
+    assert files == {
+        "t-intervals.png", "t-correlation.png", "p.png", "p-correlation.png",
+        "convergence.png", "results.json",
+    }  # fmt: skip
+    assert all(f"  {name}\n" in said for name in files)
+    assert "* not converged within the allowed steps" in said
+    html = page.read_text(encoding="utf-8")
+    assert html.count("data:image/png;base64,") == 5
+    assert "a &lt;table&gt;: learned correlation of its" in html
+
+
 def test_gaps_of_a_picture_have_a_color_of_their_own(tmp_path):
     image = np.full((20, 30), 0.5)
     image[:, 15:] = np.nan
-    path = save_figure(before_after([ImagePanel(image, "t")]), tmp_path / "p.png")
+    path = plots.save_figure(
+        plots.before_after([plots.ImagePanel(image, "t")]), tmp_path / "p.png"
+    )
     with Image.open(path) as picture:
         colors = {c: n for n, c in picture.convert("RGB").getcolors(1 << 20)}
     gap = tuple(int(MISSING_COLOR[k : k + 2], 16) for k in (1, 3, 5))
@@ -111,43 +119,37 @@ def test_gaps_of_a_picture_have_a_color_of_their_own(tmp_path):
 def test_color_pictures_are_drawn_too():
     image = np.random.default_rng(0).random((8, 9, 3))
     image[2, 3, 1] = np.nan
-    (ax,) = before_after([ImagePanel(image, "t")]).axes
-    painted = ax.images[0].get_array()
+    painted = (
+        plots.before_after([plots.ImagePanel(image, "t")]).axes[0].images[0].get_array()
+    )
     np.testing.assert_array_equal(painted[0, 0], image[0, 0])
     assert np.isfinite(np.asarray(painted)).all()
 
 
 def test_convergence_shows_every_finite_step():
-    figure = convergence({"a": np.array([np.inf, 1e-1, 1e-3])}, tol=1e-2)
+    figure = plots.convergence({"a": np.array([np.inf, 1e-1, 1e-3])}, tol=1e-2)
     (ax,) = figure.axes
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [2, 3])
     assert ax.get_yscale() == "log" and ax.get_ylim()[0] < 1e-2
 
 
 def test_a_map_names_columns_while_they_can_be_read():
-    S = np.eye(3)
-    ax = similarity_map(S, title="t", names=["x", "y", "z"]).axes[0]
+    ax = plots.similarity_map(np.eye(3), title="t", names=["x", "y", "z"]).axes[0]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["x", "y", "z"]
-    many = similarity_map(np.eye(50), title="t", names=["n"] * 50, axis="column")
+    many = plots.similarity_map(np.eye(50), title="t", names=["n"] * 50, axis="column")
     assert many.axes[0].get_xlabel() == "column"
 
 
-def test_a_map_with_two_signs_is_white_at_zero():
-    image = (
-        similarity_map(np.array([[1.0, -0.5], [-0.5, 1.0]]), title="t").axes[0].images
-    )
-    assert image[0].get_clim() == (-1.0, 1.0)
-
-
-def test_a_map_without_signs_ends_where_it_is_told():
-    S = np.array([[1.0, 0.2], [0.2, 1.0]])
-    image = similarity_map(S, title="t", vmax=1.0).axes[0].images[0]
-    assert image.get_clim() == (0.0, 1.0)
+@pytest.mark.parametrize(("entry", "limits"), [(-0.5, (-1, 1)), (0.2, (0, 1))])
+def test_a_map_with_two_signs_is_white_at_zero(entry, limits):
+    S = np.array([[1.0, entry], [entry, 1.0]])
+    image = plots.similarity_map(S, title="t", vmax=1.0).axes[0].images[0]
+    assert image.get_clim() == limits
 
 
 def test_error_bars_show_every_entry_and_count_misses():
     truth = np.array([0.0, 1.0, 2.0])
-    figure = error_bars(
+    figure = plots.error_bars(
         truth, truth + 0.5, truth - [1, 1, -0.1], truth + 1, title="t", unit="u"
     )
     (ax,) = figure.axes

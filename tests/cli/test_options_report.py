@@ -10,13 +10,10 @@ import pytest
 
 from ncarl.cli.complete_report import compute_stream_overview, pooled_std
 from ncarl.cli.console import check_report_path, command_line
-from ncarl.cli.demo import DemoCase, DemoResult, write_demo_page
-from ncarl.cli.doctor import DoctorReport, GpuInfo, HostInfo, write_doctor_page
 from ncarl.evaluation import comparison as comparing
 from ncarl.evaluation.comparison import FitOutcome
 from ncarl.html import Page
 from ncarl.observations import Observations
-from ncarl.plots import save_figure
 from ncarl.reproduce import report as publishing
 from ncarl.reproduce.report import PublishedStudy
 
@@ -207,17 +204,6 @@ def test_compare_writes_a_page(ncarl, hostile, tmp_path, monkeypatch):
     assert "Warning: one draw cannot tell" in html and "&lt;odd&gt;" in html
 
 
-def test_doctor_writes_a_page_of_all_that_it_found(tmp_path):
-    host = HostInfo(2, 4_000_000_000, None, ())
-    gpu = GpuInfo(unavailable_reason="no <GPU>")
-    report = DoctorReport(False, {"ncarl": "1"}, (), host, gpu, (), ())
-    path = tmp_path / "p.html"
-    write_doctor_page(report, path)
-    html, _ = checked(path)
-    assert "A self-test FAILED" in html and "no &lt;GPU&gt;" in html
-    assert "4.0 GB" in html
-
-
 def test_reproduce_writes_its_report_where_it_is_asked_to(ncarl, tmp_path, monkeypatch):
     out, page = tmp_path / "study", tmp_path / "p.html"
 
@@ -230,27 +216,6 @@ def test_reproduce_writes_its_report_where_it_is_asked_to(ncarl, tmp_path, monke
                    page)  # fmt: skip
     assert page.read_bytes() == (out / "report.html").read_bytes()
     assert "p.html" in result.stdout
-
-
-def test_the_demo_page_shows_the_pictures_that_were_drawn(tmp_path):
-    from matplotlib.figure import Figure
-
-    class Fitted:
-        transposed_ = False
-
-    class Made:
-        estimator = Fitted()
-
-    case = DemoCase("t", "a <table>", np.eye(2), np.eye(2, dtype=bool), ["a", "b"])
-    errors = {"mean": 1.0, "two-way": 0.9, "ncarl-cv": 0.5, "bayes": 0.25}
-    ends = np.array([0.0, 2.0]), np.array([2.0, 3.0])
-    outcome = DemoResult(case, {"bayes": Made(), "ncarl-cv": Made()}, errors, *ends)
-    names = ("t-intervals.png", "t-correlation.png", "convergence.png")
-    files = [save_figure(Figure(figsize=(1, 1)), tmp_path / name) for name in names]
-    path = tmp_path / "p.html"
-    write_demo_page([outcome], [*files, tmp_path / "results.json"], path)
-    html, pictures = checked(path)
-    assert pictures == 3 and "25% of the error" in html and "a &lt;table&gt;" in html
 
 
 def test_the_command_is_shown_as_it_was_typed(monkeypatch):

@@ -6,15 +6,16 @@ import contextlib
 import struct
 import time
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
 from PIL import (
+    ExifTags,
     Image,
     ImageColor,
     ImageDraw,
@@ -28,11 +29,18 @@ from ncarl import masks
 from ncarl.cli.console import (
     check_outputs,
     check_report_path,
+    check_suffix,
     is_interactive,
     print_fields,
     write_page,
 )
-from ncarl.cli.options import ReportOption
+from ncarl.cli.options import (
+    OverwriteOption,
+    QuietOption,
+    ReportOption,
+    option,
+    output_option,
+)
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
 from ncarl.html import Page
@@ -43,11 +51,8 @@ from ncarl.metrics import SSIM_WINDOW, psnr, ssim
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MASK_PANEL, METHOD_PANEL, OUTPUT_PANEL = (
-    "What is missing (one of these)",
-    "How it is filled",
-    "Output",
-)
+mask_option = partial(option, "Missing pixels (one of these)")
+method_option = partial(option, "Method")
 EXAMPLES = (
     "ncarl inpaint photo.png --mask scratches.png -o repaired.png",
     "ncarl inpaint photo.png --mask-color '#ff00ff' -o repaired.png",
@@ -67,60 +72,32 @@ FORMAT_BY_SUFFIX = {
     ".jpg": "JPEG",
     ".jpeg": "JPEG",
 }
-#: Modes of Pillow in which pictures are filled, and the formats that can hold them.
-WRITABLE_FORMATS = {
-    "L": (*FORMAT_BY_SUFFIX.values(),),
-    "RGB": (*FORMAT_BY_SUFFIX.values(),),
-    "LA": ("PNG", "TIFF", "WEBP"),
-    "RGBA": ("PNG", "TIFF", "WEBP"),
-    "I;16": ("PNG", "TIFF"),
-    "F": ("TIFF",),
+#: Modes of Pillow in which pictures are filled: what they are called, and the formats
+#: that can hold them.
+MODES = {
+    "L": ("gray, 8 bits", tuple(FORMAT_BY_SUFFIX.values())),
+    "RGB": ("color, 8 bits", tuple(FORMAT_BY_SUFFIX.values())),
+    "LA": ("gray with transparency, 8 bits", ("PNG", "TIFF", "WEBP")),
+    "RGBA": ("color with transparency, 8 bits", ("PNG", "TIFF", "WEBP")),
+    "I;16": ("gray, 16 bits", ("PNG", "TIFF")),
+    "F": ("gray, floats", ("TIFF",)),
 }
 #: What other modes are converted to.
-MODE_CONVERSIONS = {"1": "L", "La": "LA", "RGBa": "RGBA", "PA": "RGBA", "I;16B": "I;16",
-          "I;16L": "I;16", "I;16N": "I;16"}  # fmt: skip
+MODE_CONVERSIONS = {"1": "L", "P": "RGB", "La": "LA", "RGBa": "RGBA", "PA": "RGBA"}
+MODE_CONVERSIONS |= dict.fromkeys(("I;16B", "I;16L", "I;16N"), "I;16")
 #: What modes are converted to if the file names a color that means transparent.
-TRANSPARENCY_MODES = {
-    "1": "LA",
-    "L": "LA",
-    "RGB": "RGBA",
-    "P": "RGBA",
-    "LA": "LA",
-    "RGBA": "RGBA",
-    "PA": "RGBA",
-}
-#: Descriptions of the modes.
-MODE_DESCRIPTIONS = {
-    "L": "gray, 8 bits",
-    "LA": "gray with transparency, 8 bits",
-    "RGB": "color, 8 bits",
-    "RGBA": "color with transparency, 8 bits",
-    "I;16": "gray, 16 bits",
-    "F": "gray, floats",
-}
-#: A tag of TIFF.
-TIFF_BITS_PER_SAMPLE = 258
-#: How each format is saved; observed pixels must not change.
+TRANSPARENCY_MODES = dict.fromkeys(("1", "L", "LA"), "LA")
+TRANSPARENCY_MODES |= dict.fromkeys(("RGB", "RGBA", "P", "PA"), "RGBA")
+#: Options with which formats are saved: observed pixels must not change.
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
-    "PNG": {},
     "TIFF": {"compression": "tiff_deflate"},
     "WEBP": {"lossless": True, "exact": True},
-    "BMP": {},
     "JPEG": {"quality": 95, "subsampling": 0},
 }
 #: Exceptions of Pillow and the libraries below it on damaged files.
 DECODE_ERRORS = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    IndexError,
-    KeyError,
-    TypeError,
-    ZeroDivisionError,
-    OverflowError,
-    struct.error,
-    zlib.error,
+    *(OSError, SyntaxError, ValueError, TypeError, EOFError, LookupError),
+    *(ArithmeticError, struct.error, zlib.error),
 )
 #: Text that --missing text writes over a picture.
 OVERLAY_TEXT = "the quick brown fox jumps over the lazy dog "
@@ -130,13 +107,6 @@ FONT_SIZE, LINE_HEIGHT = 18, 26
 NEAR_COLOR_TOLERANCE = 60
 #: Squares that --missing block hides at most, and the share of the picture.
 MAX_SQUARES, MAX_HIDDEN_FRACTION = 12, 0.3
-
-
-class InpaintMethodChoice(StrEnum):
-    """Methods of `ncarl.images.inpaint`."""
-
-    PATCHES = "patches"
-    MATRIX = "matrix"
 
 
 def inpaint(
@@ -150,258 +120,163 @@ def inpaint(
     ],
     mask: Annotated[
         Path | None,
-        typer.Option(
+        mask_option(
+            "A picture of the same size, light where pixels are missing and dark "
+            "where they are observed. Shades count by which half they are in.",
             metavar="PATH",
-            rich_help_panel=MASK_PANEL,
-            help="A picture of the same size, light where pixels are missing "
-            "and dark where they are observed. Shades count by which half they "
-            "are in.",
         ),
     ] = None,
     mask_color: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLOR",
-            rich_help_panel=MASK_PANEL,
-            help="Pixels of this color are missing: '#ff00ff', 'magenta'.",
+        mask_option(
+            "Pixels of this color are missing: '#ff00ff', 'magenta'.", metavar="COLOR"
         ),
     ] = None,
     missing: Annotated[
         str | None,
-        typer.Option(
+        mask_option(
+            "To try it out: hide pixels, and measure the error where they were.",
             metavar="random:SHARE|block:SIDE|text",
-            rich_help_panel=MASK_PANEL,
-            help="To try it out: hides pixels itself, and measures how near the "
-            "filled ones come to them.",
         ),
     ] = None,
     tolerance: Annotated[
-        int | None,
-        typer.Option(
-            metavar="0-255",
-            rich_help_panel=MASK_PANEL,
-            show_default="0",
-            help="How far a channel may be off --mask-color.",
-        ),
-    ] = None,
+        int,
+        mask_option("How far a channel may be off --mask-color.", min=0, max=255),
+    ] = 0,
     method: Annotated[
-        InpaintMethodChoice,
-        typer.Option(
-            rich_help_panel=METHOD_PANEL,
-            help="patches learns how small patches of the picture look; "
-            "matrix is the method of the paper, and less accurate.",
+        Literal["patches", "matrix"],
+        method_option(
+            "patches learns how small patches of the picture look; matrix is the "
+            "method of the paper, and less accurate."
         ),
-    ] = InpaintMethodChoice.PATCHES,
+    ] = "patches",
     seed: Annotated[
         int,
-        typer.Option(
-            rich_help_panel=METHOD_PANEL,
-            help="Seed of which patches to learn from, and of --missing.",
-        ),
+        method_option("Random seed of the learning and of --missing.", min=0),
     ] = 0,
     max_pixels: Annotated[
         int,
-        typer.Option(
-            metavar="COUNT",
-            rich_help_panel=METHOD_PANEL,
-            help="Refuse larger pictures, before they are unpacked.",
-        ),
+        method_option("Refuse larger pictures, before they are decompressed.", min=1),
     ] = DEFAULT_MAX_PIXELS,
     target: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
+            "The filled picture; PNG and TIFF keep observed pixels bit for bit. "
+            "Not needed with --missing.",
             "-o",
             "--out",
             metavar="OUT",
             show_default=False,
-            rich_help_panel=OUTPUT_PANEL,
-            help="The filled picture; PNG and TIFF keep observed pixels bit for "
-            "bit. Not needed with --missing.",
         ),
     ] = None,
     before_after: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH.png",
-            rich_help_panel=OUTPUT_PANEL,
-            help="Draw the picture before and after, side by side.",
+        output_option(
+            "Draw the picture before and after, side by side.", metavar="PATH.png"
         ),
     ] = None,
     report: ReportOption = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            rich_help_panel=OUTPUT_PANEL,
-            help="Replace files that exist.",
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            rich_help_panel=OUTPUT_PANEL,
-            help="Print nothing but errors.",
-        ),
-    ] = False,
+    overwrite: OverwriteOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Fill in the missing pixels of a picture: scratches, text, dead pixels, holes.
 
     The observed pixels stay as they are. The picture is rotated upright if its EXIF
     data say so; its color profile is kept, other metadata are not.
     """
-    job = InpaintJob(
-        source,
-        MaskOptions(mask, mask_color, missing, tolerance, seed),
-        str(method),
-        seed,
-        max_pixels,
-        target,
-        before_after,
-        report,
-        overwrite,
-        quiet,
-    )
-    done = run_inpaint(job)
-    if not quiet:
-        print_inpaint_summary(done)
-    if report is not None:
-        write_inpaint_page(done, report)
-
-
-@dataclass(frozen=True)
-class InpaintJob:
-    """One run of ``ncarl inpaint``; the attributes are its options."""
-
-    source: Path
-    mask_options: MaskOptions
-    method: str
-    seed: int
-    max_pixels: int
-    target: Path | None
-    before_after: Path | None
-    report: Path | None
-    overwrite: bool
-    quiet: bool
-
-
-@dataclass(frozen=True)
-class InpaintResult:
-    """Result of a run."""
-
-    job: InpaintJob
-    picture: PictureFile  # as read
-    missing_pixels: MissingPixels
-    filled: Array  # the pixels without missing ones
-    seconds: float  # of the filling
-    psnr: float | None = None  # of the whole picture, if the truth is known
-    ssim: float | None = None
-
-
-def run_inpaint(job: InpaintJob) -> InpaintResult:
-    """Fill a picture and write the outputs."""
-    check_inpaint_job(job)
-    picture = read_picture_file(job.source, job.max_pixels)
-    if job.target is not None:
-        check_mode_writable(job.target, picture.mode)
-    missing = find_missing_pixels(job.mask_options, picture, job.max_pixels)
-    if missing.mask.all():
+    n_given = sum(option is not None for option in (mask, mask_color, missing))
+    if n_given != 1:
         raise ValueError(
-            f"all pixels of {str(job.source)!r} are missing ({missing.description}); "
-            "is the mask inverted? Light means missing"
+            "say what is missing with one of --mask, --mask-color and --missing, got "
+            f"{n_given} of them"
+        )
+    if tolerance and mask_color is None:
+        raise ValueError("--tolerance goes with --mask-color")
+    if target is None and missing is None:
+        raise ValueError("name the file for the filled picture with -o")
+    check_suffix("OUT", target, *FORMAT_BY_SUFFIX)
+    check_suffix("--before-after", before_after, ".png")
+    outputs = {"OUT": target, "--before-after": before_after}
+    check_outputs(source, outputs, overwrite=overwrite, inputs={"--mask": mask})
+    check_report_path(report, source)
+
+    picture = read_picture(source, max_pixels)
+    if target is not None:
+        _check_mode_writable(target, picture.mode)
+    if mask is not None:
+        lost = _mask_from_file(mask, picture, max_pixels)
+    elif mask_color is not None:
+        lost = _mask_from_color(mask_color, tolerance, picture)
+    elif missing is not None:
+        lost = _hide_pixels(missing, picture.pixels.shape[:2], seed)
+    if lost.mask.all():
+        raise ValueError(
+            f"all pixels of {str(source)!r} are missing ({lost.description}); is the "
+            "mask inverted? Light means missing"
         )
     start = time.perf_counter()
     filled = inpaint_image(
         picture.pixels,
-        missing.mask,
-        job.method,
-        random_state=job.seed,
-        progress=is_interactive() and not job.quiet,
+        lost.mask,
+        method,
+        random_state=seed,
+        progress=is_interactive(quiet),
     )
     seconds = time.perf_counter() - start
-    quality = _quality_metrics(picture.pixels, filled, missing)
-    done = InpaintResult(job, picture, missing, filled, seconds, *quality)
-    if job.target is not None:
-        write_picture(job.target, filled, picture)
-    if job.before_after is not None:
+    quality = None if missing is None else _measure_quality(picture.pixels, filled)
+
+    height, width = lost.mask.shape
+    count, share = int(lost.mask.sum()), lost.mask.mean()
+    upright = ", rotated upright" if picture.exif_rotated else ""
+    notes = [*lost.notes, *_transparency_notes(picture, lost)]
+    fields = [
+        ("picture", f"{width} x {height}, {MODES[picture.mode][0]}{upright}"),
+        ("missing", f"{count:,} pixels ({share:.1%}), {lost.description}"),
+        *(("note", note) for note in notes),
+        ("filled", f"by {method} in {seconds:.1f} s" if count else "nothing to fill"),
+    ]
+    if quality:
+        text = f"{', '.join(quality)} (whole picture against the truth)"
+        fields.append(("quality", text))
+    if target is not None:
+        _write_picture(target, filled, picture.icc_profile)
+        fields.append(("written", str(target)))
+        if FORMAT_BY_SUFFIX[target.suffix.lower()] == "JPEG":
+            fields.append(
+                ("note", "JPEG changes observed pixels a little; PNG does not")
+            )
+    if before_after is not None or report is not None:
         from ncarl.plots import save_figure
 
-        save_figure(draw_before_after(done), job.before_after)
-    return done
-
-
-def check_inpaint_job(job: InpaintJob) -> None:
-    """Raise before the work if an option is wrong, or a file cannot be written."""
-    if job.target is None and job.mask_options.missing is None:
-        raise ValueError("name the file for the filled picture with -o")
-    if job.target is not None:
-        check_image_suffix(job.target)
-    drawing = job.before_after
-    if drawing is not None and drawing.suffix.lower() != ".png":
-        raise ValueError(f"--before-after must end in .png, got {str(drawing)!r}")
-    if job.seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {job.seed}")
-    named = {"OUT": job.target, "--before-after": drawing}
-    targets = {flag: path for flag, path in named.items() if path is not None}
-    check_outputs(job.source, targets, overwrite=job.overwrite)
-    mask = job.mask_options.mask
-    for flag, path in targets.items():
-        if mask is not None and path.exists() and mask.exists() and path.samefile(mask):
-            raise ValueError(f"{flag} {str(path)!r} is the mask; name another file")
-    check_report_path(job.report, job.source)
-
-
-def _quality_metrics(
-    truth: Array, filled: Array, missing_pixels: MissingPixels
-) -> tuple[float | None, float | None]:
-    """PSNR and SSIM of the whole picture, without its transparency."""
-    if not missing_pixels.has_truth:
-        return None, None
-    peak = peak_value(truth)
-    colors = (
-        truth.shape[2] - 1 if truth.ndim == 3 and truth.shape[2] in (2, 4) else None
-    )
-    if truth.ndim == 3:
-        truth, filled = truth[..., :colors], filled[..., :colors]
-    a, b = truth / peak, filled / peak
-    if not np.isfinite(a).all():
-        return None, None
-    return psnr(a, b), ssim(a, b) if min(a.shape[:2]) >= SSIM_WINDOW else None
-
-
-def peak_value(pixels: Array) -> float:
-    """The value of white."""
-    if pixels.dtype.kind == "f":
-        return float(max(np.nanmax(np.abs(pixels)), 1e-300))
-    return float(np.iinfo(pixels.dtype).max)
+        figure = _draw_before_after(picture.pixels, filled, lost.mask, method, quality)
+    if before_after is not None:
+        save_figure(figure, before_after)
+        fields.append(("drawn", str(before_after)))
+    if not quiet:
+        print_fields(fields)
+    if report is not None:
+        page = Page(
+            f"Filled: {source.name}",
+            "Missing pixels were filled in from the picture itself; the observed ones "
+            "are unchanged.",
+        )
+        page.figure(figure, "Before and after; missing pixels are shown in orange.")
+        write_page(page, report, fields, quiet=quiet)
 
 
 @dataclass(frozen=True)
-class MaskOptions:
-    """Options that say which pixels are missing; one of the first three is given."""
+class PictureFile:
+    """A picture that was read."""
 
-    mask: Path | None = None  # a picture, light where pixels are missing
-    color: str | None = None  # of missing pixels
-    missing: str | None = None  # random:SHARE, block:SIDE or text
-    tolerance: int | None = None  # how far a channel may be off ``color``
-    seed: int = 0  # of what ``missing`` hides
+    pixels: Array  # (height, width[, channels]) of uint8, uint16 or float32
+    mode: str  # of Pillow, one of MODES
+    exif_rotated: bool = False  # whether it was rotated upright
+    icc_profile: bytes | None = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        given = [self.mask, self.color, self.missing]
-        if sum(option is not None for option in given) != 1:
-            raise ValueError(
-                "say what is missing with one of --mask, --mask-color and --missing, "
-                f"got {sum(option is not None for option in given)} of them"
-            )
-        if self.tolerance is not None and self.color is None:
-            raise ValueError("--tolerance goes with --mask-color")
-        if self.tolerance is not None and not 0 <= self.tolerance <= 255:
-            raise ValueError(f"--tolerance must be 0 to 255, got {self.tolerance}")
-        if self.color is not None:
-            _parse_color(self.color)
-        if self.missing is not None:
-            _parse_missing_spec(self.missing)
+    @property
+    def has_alpha(self) -> bool:
+        """Whether the last channel is transparency."""
+        return self.mode in ("LA", "RGBA")
 
 
 @dataclass(frozen=True)
@@ -410,96 +285,56 @@ class MissingPixels:
 
     mask: Array  # boolean of shape (height, width), True where a pixel is missing
     description: str  # how they were given
-    has_truth: bool = False  # whether the picture shows the truth there
-    note: str = ""  # for the user; may be empty
-
-
-def find_missing_pixels(
-    options: MaskOptions, picture: PictureFile, max_pixels: int
-) -> MissingPixels:
-    """The missing pixels of a picture, as the options describe them."""
-    missing = _build_mask(options, picture, max_pixels)
-    if picture.mode not in ("LA", "RGBA") or not missing.mask.any():
-        return missing
-    unseen = int((picture.pixels[..., -1][missing.mask] == 0).sum())
-    if unseen == 0:
-        return missing
-    note = (
-        f"{unseen} of the missing pixels are transparent and stay so: what fills "
-        "them cannot be seen; save the picture without transparency first"
-    )
-    return replace(missing, note="; ".join(filter(None, (missing.note, note))))
-
-
-def _build_mask(
-    options: MaskOptions, picture: PictureFile, max_pixels: int
-) -> MissingPixels:
-    """The same, whether or not these pixels are transparent."""
-    height, width = picture.pixels.shape[:2]
-    if options.mask is not None:
-        return _mask_from_file(options.mask, picture, max_pixels)
-    if options.color is not None:
-        return _mask_from_color(options.color, options.tolerance or 0, picture)
-    kind, number = _parse_missing_spec(options.missing or "")
-    if kind == "random":
-        hidden = masks.random((height, width), number, rng=options.seed)
-        return MissingPixels(
-            hidden, f"hidden at random (seed {options.seed})", has_truth=True
-        )
-    if kind == "block":
-        side = int(number)
-        hidden = random_squares_mask((height, width), side, options.seed)
-        return MissingPixels(
-            hidden, f"hidden in squares of {side} x {side}", has_truth=True
-        )
-    return MissingPixels(
-        text_mask((height, width)), "hidden below text", has_truth=True
-    )
+    notes: Sequence[str] = ()  # for the user
 
 
 def _mask_from_file(path: Path, picture: PictureFile, max_pixels: int) -> MissingPixels:
     """Missing where the mask in a file is light."""
     shape = picture.pixels.shape[:2]
-    mask = read_picture_file(path, max_pixels)
-    marks = mask.pixels
+    mask = read_picture(path, max_pixels)
+    marks = mask.pixels[..., :-1] if mask.has_alpha else mask.pixels
     if marks.shape[:2] != shape:
         raise ValueError(
             f"--mask must have the size of the picture, {shape[1]} x {shape[0]}"
             f"{' once it is upright' if picture.exif_rotated else ''}, got "
             f"{marks.shape[1]} x {marks.shape[0]} ({path.name})"
         )
-    if mask.mode in ("LA", "RGBA"):
-        marks = marks[..., :-1]
     light = marks if marks.ndim == 2 else marks.max(axis=2)
     light = np.nan_to_num(light.astype(np.float64), nan=np.inf)
     levels = np.unique(light)
     if len(levels) <= 2 and (levels[0] == 0.0 or len(levels) == 1):
         # Two levels need no threshold: 0 and 1, too, are dark and light.
         return MissingPixels(light > 0.0, f"light in {path.name}")
-    full = {"I;16": 65535.0, "F": 1.0}.get(mask.mode, 255.0)
+    white = {"I;16": 65535.0, "F": 1.0}.get(mask.mode, 255.0)
     note = (
         f"{path.name} has {len(levels)} shades; those in the lighter half count as "
         "missing"
     )
-    return MissingPixels(light >= full / 2, f"light in {path.name}", note=note)
+    return MissingPixels(light >= white / 2, f"light in {path.name}", [note])
 
 
 def _mask_from_color(color: str, tolerance: int, picture: PictureFile) -> MissingPixels:
     """Missing where the picture has a color."""
+    try:
+        wanted: tuple[int, ...] = ImageColor.getrgb(color)[:3]
+    except ValueError as error:
+        raise ValueError(
+            f"--mask-color must be a color such as '#ff00ff' or 'magenta', got "
+            f"{color!r}"
+        ) from error
     if picture.pixels.dtype != np.uint8:
         raise ValueError(
             "--mask-color needs a picture with 8 bits, got "
             f"{picture.pixels.dtype.name}; use --mask"
         )
-    wanted = np.array(_parse_color(color), dtype=np.int64)
-    pixels = picture.pixels.astype(np.int64)
-    gray = picture.mode in ("L", "LA")
-    if gray and len(set(wanted.tolist())) > 1:
-        raise ValueError(f"--mask-color {color!r} is no gray, but the picture is gray")
-    colors = pixels[..., None] if picture.mode == "L" else pixels
-    if picture.mode in ("LA", "RGBA"):
-        colors = colors[..., :-1]
-    distance = np.abs(colors - (wanted[:1] if gray else wanted)).max(axis=2)
+    if picture.mode in ("L", "LA"):
+        if len(set(wanted)) > 1:
+            raise ValueError(
+                f"--mask-color {color!r} is no gray, but the picture is gray"
+            )
+        wanted = wanted[:1]
+    colors = np.atleast_3d(picture.pixels)[..., : len(wanted)].astype(np.int64)
+    distance = np.abs(colors - wanted).max(axis=2)
     missing = distance <= tolerance
     if not missing.any():
         nearest = int(distance.min())
@@ -508,60 +343,48 @@ def _mask_from_color(color: str, tolerance: int, picture: PictureFile) -> Missin
             f"{nearest} (JPEG changes colors), so --tolerance {nearest} "
             "would find one"
         )
-    note = _near_color_note(distance, tolerance)
-    return MissingPixels(missing, f"of the color {color}", note=note)
-
-
-def _near_color_note(distance: Array, tolerance: int) -> str:
-    """A note on pixels nearly of the color: the edges of a scratch in a JPEG.
-
-    Parameters
-    ----------
-    distance : array of int, shape (height, width)
-        Distance of the pixels from the color.
-    tolerance : int
-        Distance up to which they count as missing.
-    """
-    missing, near = distance <= tolerance, distance <= tolerance + NEAR_COLOR_TOLERANCE
+    # Pixels nearly of the color beside missing ones: the edges of a scratch in a JPEG.
     # Elsewhere a picture may have such colors of its own.
+    near = distance <= tolerance + NEAR_COLOR_TOLERANCE
     around = ndimage.binary_propagation(missing, np.ones((3, 3)), mask=near) & ~missing
     count = int(around.sum())
-    if count * 20 <= int(missing.sum()):
-        return ""
-    return (
+    note = (
         f"{count} pixels beside them are nearly of that color and count as observed; "
         f"--tolerance {tolerance + NEAR_COLOR_TOLERANCE} takes them in"
     )
+    notes = [note] if count * 20 > int(missing.sum()) else []
+    return MissingPixels(missing, f"of the color {color}", notes)
 
 
-def _parse_color(color: str) -> tuple[int, int, int]:
-    """Red, green and blue of a color."""
+def _transparency_notes(picture: PictureFile, lost: MissingPixels) -> list[str]:
+    if not picture.has_alpha:
+        return []
+    unseen = int((picture.pixels[..., -1][lost.mask] == 0).sum())
+    note = (
+        f"{unseen} of the missing pixels are transparent and stay so: what fills "
+        "them cannot be seen; save the picture without transparency first"
+    )
+    return [note] if unseen else []
+
+
+def _hide_pixels(spec: str, shape: tuple[int, int], seed: int) -> MissingPixels:
+    """Pixels that ``--missing`` hides."""
+    kind, _, text = spec.partition(":")
     try:
-        red, green, blue = ImageColor.getrgb(color)[:3]
-    except ValueError as error:
-        raise ValueError(
-            f"--mask-color must be a color such as '#ff00ff' or 'magenta', got "
-            f"{color!r}"
-        ) from error
-    return red, green, blue
-
-
-def _parse_missing_spec(text: str) -> tuple[str, float]:
-    """The kind of mask that ``--missing`` names, and its number."""
-    kind, _, number = text.partition(":")
-    if kind == "text" and not number:
-        return kind, 0.0
-    try:
-        value = float(number)
-        if kind == "random" and 0.0 < value < 1.0:
-            return kind, value
-        if kind == "block" and value >= 1.0 and value.is_integer():
-            return kind, value
+        number = float(text or "nan")
     except ValueError:
-        pass
+        number = float("nan")  # which is in no range
+    if spec == "text":
+        return MissingPixels(text_mask(shape), "hidden below text")
+    if kind == "random" and 0.0 < number < 1.0:
+        hidden = masks.random(shape, number, rng=seed)
+        return MissingPixels(hidden, f"hidden at random (seed {seed})")
+    if kind == "block" and number >= 1.0 and number.is_integer():
+        hidden = random_squares_mask(shape, int(number), seed)
+        return MissingPixels(hidden, f"hidden in squares of {number:g} x {number:g}")
     raise ValueError(
         "--missing must be random:SHARE with a share between 0 and 1, block:SIDE with "
-        f"a side in pixels, or text, got {text!r}"
+        f"a side in pixels, or text, got {spec!r}"
     )
 
 
@@ -600,29 +423,16 @@ def text_mask(shape: tuple[int, int]) -> Array:
     return hidden
 
 
-@dataclass(frozen=True)
-class PictureFile:
-    """A picture that was read."""
-
-    pixels: (
-        Array  # (height, width) or (height, width, channels); uint8, uint16, float32
-    )
-    mode: str  # of Pillow: L, LA, RGB, RGBA, I;16 or F
-    exif_rotated: bool = False  # whether it was rotated upright
-    icc_profile: bytes | None = field(default=None, repr=False)
-
-
-def read_picture_file(path: Path, max_pixels: int) -> PictureFile:
-    """A picture, upright, in a mode that can be filled and written.
-
-    Raises
-    ------
-    BrokenFileError
-        If it is damaged or no picture.
-    ValueError
-        If it is too large, animated, or of a mode that cannot be written unchanged.
-    """
-    with open_image(path, max_pixels) as image:
+def read_picture(path: Path, max_pixels: int) -> PictureFile:
+    """A picture, upright, in a mode that can be filled and written unchanged."""
+    with path.open("rb") as stream, _open_image(path, stream) as image:
+        count = image.width * image.height
+        if count > max_pixels:
+            raise ValueError(
+                f"{str(path)!r} has {image.width} x {image.height} = {count:,} pixels, "
+                f"more than {max_pixels:,}; give --max-pixels {count} if it is to be "
+                "trusted"
+            )
         frames = getattr(image, "n_frames", 1)
         if frames > 1:
             raise ValueError(
@@ -632,37 +442,21 @@ def read_picture_file(path: Path, max_pixels: int) -> PictureFile:
         mode = _working_mode(path, image)
         with _convert_decode_errors(path):
             image.load()
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode != mode:
-                upright = upright.convert(mode)
-            pixels = np.array(upright)
-        rotated = image.getexif().get(0x0112, 1) not in (None, 1)
+            pixels = np.array(ImageOps.exif_transpose(image).convert(mode))
+        rotated = image.getexif().get(ExifTags.Base.Orientation, 1) not in (None, 1)
         return PictureFile(pixels, mode, rotated, image.info.get("icc_profile"))
 
 
-@contextlib.contextmanager
-def open_image(path: Path, max_pixels: int) -> Iterator[Image.Image]:
-    """A picture of which only the header was read, and the size checked."""
-    if max_pixels < 1:
-        raise ValueError(f"--max-pixels must be at least 1, got {max_pixels}")
-    with path.open("rb") as stream:
-        pillow_limit = Image.MAX_IMAGE_PIXELS
-        # The limit is ours, which the user can set; Pillow's would warn besides.
-        Image.MAX_IMAGE_PIXELS = None
-        try:
-            with _convert_decode_errors(path):
-                image = Image.open(stream, formats=READABLE_FORMATS)
-        finally:
-            Image.MAX_IMAGE_PIXELS = pillow_limit
-        count = image.width * image.height
-        if count > max_pixels:
-            raise ValueError(
-                f"{str(path)!r} has {image.width} x {image.height} = {count:,} pixels, "
-                f"more than {max_pixels:,}; give --max-pixels {count} if it is to be "
-                "trusted"
-            )
-        with image:
-            yield image
+def _open_image(path: Path, stream: IO[bytes]) -> Image.Image:
+    """A picture of which only the header was read."""
+    pillow_limit = Image.MAX_IMAGE_PIXELS
+    # The limit is ours, which the user can set; Pillow's would warn besides.
+    Image.MAX_IMAGE_PIXELS = None
+    try:
+        with _convert_decode_errors(path):
+            return Image.open(stream, formats=READABLE_FORMATS)
+    finally:
+        Image.MAX_IMAGE_PIXELS = pillow_limit
 
 
 @contextlib.contextmanager
@@ -696,12 +490,10 @@ def _working_mode(path: Path, image: Image.Image) -> str:
         )
     if clear:
         return TRANSPARENCY_MODES[image.mode]
-    if image.mode == "P":
-        return "RGB"
     if image.mode == "I" and image.format in ("PNG", "PPM"):
         return "I;16"
     mode = MODE_CONVERSIONS.get(image.mode, image.mode)
-    if mode not in WRITABLE_FORMATS:
+    if mode not in MODES:
         raise ValueError(
             f"{str(path)!r} is of the kind {image.mode}, which cannot be written as it "
             "was; save it as gray or RGB"
@@ -712,7 +504,7 @@ def _working_mode(path: Path, image: Image.Image) -> str:
 def _has_deep_color(image: Image.Image) -> bool:
     """Whether each of several channels has more than 8 bits in the file."""
     if image.format == "TIFF":
-        bits = getattr(image, "tag_v2", {}).get(TIFF_BITS_PER_SAMPLE, (1,))
+        bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (1,))
         return len(image.getbands()) > 1 and max(bits) > 8
     if image.mode not in ("RGB", "RGBA", "LA"):
         return False
@@ -724,20 +516,10 @@ def _has_deep_color(image: Image.Image) -> bool:
     return image.format == "PNG" and any(";16B" in str(p) for p in parts)
 
 
-def check_image_suffix(path: Path) -> str:
-    """The format of an output by its suffix."""
-    ending = path.suffix.lower()
-    if ending not in FORMAT_BY_SUFFIX:
-        raise ValueError(
-            f"OUT must end in one of {', '.join(FORMAT_BY_SUFFIX)}, got {str(path)!r}"
-        )
-    return FORMAT_BY_SUFFIX[ending]
-
-
-def check_mode_writable(path: Path, mode: str) -> None:
+def _check_mode_writable(path: Path, mode: str) -> None:
     """Raise if a picture of a mode cannot be written to a file of this name."""
-    formats = WRITABLE_FORMATS[mode]
-    if check_image_suffix(path) not in formats:
+    formats = MODES[mode][1]
+    if FORMAT_BY_SUFFIX[path.suffix.lower()] not in formats:
         what = {"LA": "transparency", "RGBA": "transparency", "I;16": "16 bits"}
         suffixes = [end for end, name in FORMAT_BY_SUFFIX.items() if name in formats]
         raise ValueError(
@@ -746,98 +528,50 @@ def check_mode_writable(path: Path, mode: str) -> None:
         )
 
 
-def write_picture(path: Path, pixels: Array, template: PictureFile) -> None:
-    """Write a picture atomically."""
-    name = check_image_suffix(path)
-    image = Image.fromarray(pixels)
-    options = dict(SAVE_OPTIONS[name])
-    if template.icc_profile is not None and name != "BMP":
-        options["icc_profile"] = template.icc_profile
+def _write_picture(path: Path, pixels: Array, icc_profile: bytes | None) -> None:
+    name = FORMAT_BY_SUFFIX[path.suffix.lower()]
+    options = dict(SAVE_OPTIONS.get(name, {}))
+    if icc_profile is not None and name != "BMP":
+        options["icc_profile"] = icc_profile
     with atomic_write(path) as temporary:
-        image.save(temporary, format=name, **options)
+        Image.fromarray(pixels).save(temporary, format=name, **options)
 
 
-def print_inpaint_summary(result: InpaintResult) -> None:
-    """Print the summary of a run."""
-    print_fields(inpaint_summary_lines(result))
-
-
-def inpaint_summary_lines(result: InpaintResult) -> Iterator[tuple[str, str]]:
-    """The summary of a run as names and texts."""
-    picture, missing = result.picture, result.missing_pixels
-    height, width = missing.mask.shape
-    upright = ", rotated upright" if picture.exif_rotated else ""
-    yield "picture", f"{width} x {height}, {MODE_DESCRIPTIONS[picture.mode]}{upright}"
-    count = int(missing.mask.sum())
-    share = count / missing.mask.size
-    yield "missing", f"{count:,} pixels ({share:.1%}), {missing.description}"
-    if missing.note:
-        yield "note", missing.note
-    if count:
-        yield "filled", f"by {result.job.method} in {result.seconds:.1f} s"
+def _to_unit_range(truth: Array, filled: Array) -> tuple[Array, Array]:
+    """Two pictures between 0 and 1, gray or with three channels, not transparent."""
+    if truth.dtype.kind == "f":
+        white = float(max(np.nanmax(np.abs(truth)), 1e-300))
     else:
-        yield "filled", "nothing was missing; the picture is as it was"
-    if result.psnr is not None:
-        yield "quality", describe_quality(result)
-    yield from _output_lines(result)
+        white = float(np.iinfo(truth.dtype).max)
+    colors = 0 if truth.ndim == 3 and truth.shape[2] == 2 else slice(3)
+    channels = (..., colors) if truth.ndim == 3 else ...
+    return truth[channels] / white, filled[channels] / white
 
 
-def describe_quality(result: InpaintResult) -> str:
-    """PSNR and SSIM as text."""
-    similar = "" if result.ssim is None else f", SSIM {result.ssim:.4f}"
-    return f"PSNR {result.psnr:.2f} dB{similar} (whole picture against the truth)"
+def _measure_quality(truth: Array, filled: Array) -> list[str]:
+    """PSNR and SSIM of the whole picture, where they can be computed."""
+    a, b = _to_unit_range(truth, filled)
+    if not np.isfinite(a).all():
+        return []
+    similar = [f"SSIM {ssim(a, b):.4f}"] if min(a.shape[:2]) >= SSIM_WINDOW else []
+    return [f"PSNR {psnr(a, b):.2f} dB", *similar]
 
 
-def _output_lines(result: InpaintResult) -> Iterator[tuple[str, str]]:
-    """The files that were written."""
-    job = result.job
-    if job.target is not None:
-        yield "written", str(job.target)
-        if check_image_suffix(job.target) == "JPEG":
-            yield "note", "JPEG changes observed pixels a little; PNG does not"
-    if job.before_after is not None:
-        yield "drawn", str(job.before_after)
-
-
-def draw_before_after(result: InpaintResult) -> Figure:
-    """The picture before and after, and the truth if it is known."""
+def _draw_before_after(
+    truth: Array, filled: Array, mask: Array, method: str, quality: Sequence[str] | None
+) -> Figure:
+    """The picture before and after, and the truth unless ``quality`` is None."""
     from ncarl.plots import ImagePanel, before_after
 
-    mask = result.missing_pixels.mask
-    quality = "" if result.psnr is None else f"PSNR {result.psnr:.2f} dB"
-    before = to_displayable(result.picture.pixels)
-    holes = mask if before.ndim == 2 else mask[:, :, None]
+    whole, after = _to_unit_range(truth, filled)
+    holes = mask if whole.ndim == 2 else mask[:, :, None]
+    psnr_text = quality[0] if quality else ""
     panels = [
         ImagePanel(
-            np.where(holes, np.nan, before), f"before: {mask.mean():.1%} missing"
+            np.where(holes, np.nan, whole), f"before: {mask.mean():.1%} missing"
         ),
-        ImagePanel(
-            to_displayable(result.filled),
-            f"after: filled by {result.job.method}",
-            quality,
-        ),
+        ImagePanel(after, f"after: filled by {method}", psnr_text),
     ]
-    if result.missing_pixels.has_truth:
-        panels.append(ImagePanel(before, "truth"))
+    if quality is not None:
+        panels.append(ImagePanel(whole, "truth"))
     return before_after(panels)
-
-
-def to_displayable(pixels: Array) -> Array:
-    """A picture between 0 and 1, gray or with three channels."""
-    scaled = pixels / peak_value(pixels)
-    if scaled.ndim == 3 and scaled.shape[2] == 2:
-        return scaled[:, :, 0]
-    return scaled if scaled.ndim == 2 else scaled[:, :, :3]
-
-
-def write_inpaint_page(result: InpaintResult, path: Path) -> None:
-    """Write the page of a run, and print its path."""
-    page = Page(
-        f"Filled: {result.job.source.name}",
-        "Missing pixels were filled from the picture itself; observed ones are as "
-        "they were.",
-    )
-    page.heading("Before and after")
-    page.figure(draw_before_after(result), "Missing pixels are shown in orange.")
-    fields = inpaint_summary_lines(result)
-    write_page(page, path, fields, quiet=result.job.quiet)

@@ -5,42 +5,39 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from ncarl.cli.console import check_report_path, is_interactive, print_fields
-from ncarl.cli.options import EngineChoice, ReportOption
+from ncarl.cli.console import (
+    check_report_path,
+    is_interactive,
+    print_fields,
+    print_text,
+)
+from ncarl.cli.options import EngineOption, ReportOption
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
+from ncarl.io.files import atomic_write
 from ncarl.reproduce.plan import NO_DATA
 from ncarl.reproduce.run import ProgressCallback, RunProgress
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ncarl.reproduce.plan import StudyPlan
     from ncarl.reproduce.report import PublishedStudy
 
-EXAMPLES = (
-    "ncarl reproduce table1 --quick",
-    "ncarl reproduce all",
-)
+EXAMPLES = ("ncarl reproduce table1 --quick", "ncarl reproduce all")
 #: Seconds a fit may take by default.
 DEFAULT_BUDGET = 600.0
 #: Seconds between lines of progress that go to a log.
 LOG_INTERVAL = 30.0
 #: Columns of the table of progress.
 STATUSES = (DONE, OVER_BUDGET, FAILED, NO_DATA)
-
-
-class ProtocolChoice(StrEnum):
-    """How parameters are chosen."""
-
-    PAPER = "paper"
-    HONEST = "honest"
-    BOTH = "both"
 
 
 def reproduce(
@@ -52,12 +49,12 @@ def reproduce(
         ),
     ],
     protocol: Annotated[
-        ProtocolChoice,
+        Literal["paper", "honest", "both"],
         typer.Option(
             help="How parameters are chosen: 'paper' on the test error, as the "
             "authors' code does, 'honest' on held-out observed entries."
         ),
-    ] = ProtocolChoice.BOTH,
+    ] = "both",
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Reduced sizes, made-up ratings; minutes."),
@@ -66,10 +63,7 @@ def reproduce(
         str | None,
         typer.Option(help="Rows to run, separated by commas (names of methods.toml)."),
     ] = None,
-    engine: Annotated[
-        EngineChoice,
-        typer.Option(help="'auto' gives large matrices to a GPU, if there is one."),
-    ] = "auto",
+    engine: EngineOption = "auto",
     budget: Annotated[
         float | None,
         typer.Option(
@@ -114,7 +108,7 @@ def reproduce(
     from ncarl.reproduce.run import ResultStore, RunOptions, run_plans
 
     check_report_path(report)
-    protocols = PROTOCOLS if protocol is ProtocolChoice.BOTH else (str(protocol),)
+    protocols = PROTOCOLS if protocol == "both" else (protocol,)
     plans = load_plans(studies, quick=quick, methods=methods)
     if budget is not None and not 0 < budget < float("inf"):
         raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
@@ -123,15 +117,14 @@ def reproduce(
         raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
     store = ResultStore(out)
     if store.n_corrupt_lines:
-        typer.echo(
+        print_text(
             f"{store.n_corrupt_lines} damaged lines of {store.path.name} are skipped"
         )
     if not no_run:
-        default = QUICK_BUDGET if quick else DEFAULT_BUDGET
         options = RunOptions(
             protocols=protocols,
             engine=engine,
-            budget=default if budget is None else budget,
+            budget=budget or (QUICK_BUDGET if quick else DEFAULT_BUDGET),
             jobs=jobs,
             gpu_jobs=gpu_jobs,
             time_limit=time_limit,
@@ -140,21 +133,13 @@ def reproduce(
         with show_progress() as callback:
             progress = run_plans(plans, store, options, callback)
         if progress.time_limit_reached:
-            typer.echo("the time limit is up; the same command goes on from here")
+            print_text("the time limit is reached; the same command goes on from here")
     published = publish(plans, store, protocols, quick=quick)
     print_verdicts(published, quick=quick)
     if report is not None:
-        copy_page(published.report_path, report)
+        with atomic_write(report.resolve()) as temporary:
+            temporary.write_bytes(published.report_path.read_bytes())
         print_fields([("report", str(report))])
-
-
-def copy_page(page: Path, path: Path) -> None:
-    """Copy a page to another path, atomically."""
-    from ncarl.io.files import atomic_write
-
-    content = page.read_bytes()
-    with atomic_write(path.resolve()) as temporary:
-        temporary.write_bytes(content)
 
 
 def load_plans(
@@ -173,40 +158,26 @@ def load_plans(
 
 @contextlib.contextmanager
 def show_progress() -> Iterator[ProgressCallback]:
-    """A callback that shows the progress of studies: a live table, or lines."""
-    from rich.console import Console
-    from rich.live import Live
+    """A callback that shows the progress of studies: a live table, or log lines."""
+    last_printed = time.monotonic()
+
+    def log(progress: RunProgress) -> None:
+        nonlocal last_printed
+        if time.monotonic() - last_printed >= LOG_INTERVAL:
+            last_printed = time.monotonic()
+            finished = sum(sum(s.values()) for s in progress.statuses.values())
+            total = sum(progress.totals.values())
+            print(f"{finished} of {total} fits are finished", flush=True)
 
     if not is_interactive():
-        yield _LogProgress()
+        yield log
         return
     with Live(console=Console(), refresh_per_second=4, transient=True) as live:
         yield lambda progress: live.update(progress_table(progress))
 
 
-class _LogProgress:
-    """Prints a line of progress from time to time, for logs."""
-
-    def __init__(self) -> None:
-        self.last_printed = time.monotonic()
-
-    def __call__(self, progress: RunProgress) -> None:
-        if time.monotonic() - self.last_printed >= LOG_INTERVAL:
-            self.last_printed = time.monotonic()
-            print(_progress_line(progress), flush=True)
-
-
-def _progress_line(progress: RunProgress) -> str:
-    finished = sum(sum(s.values()) for s in progress.statuses.values())
-    return f"{finished} of {sum(progress.totals.values())} fits are there"
-
-
 def progress_table(progress: RunProgress) -> Table:
     """Fits of every study by status, and those that are running."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("study")
     for name in ("fits", *STATUSES):
@@ -229,9 +200,6 @@ def progress_table(progress: RunProgress) -> Table:
 
 def print_verdicts(published: PublishedStudy, *, quick: bool) -> None:
     """Print the verdicts and what was written."""
-    from rich.console import Console
-    from rich.text import Text
-
     from ncarl.reproduce.report import QUICK_NOTE
 
     console = Console(markup=False)
@@ -243,11 +211,10 @@ def print_verdicts(published: PublishedStudy, *, quick: bool) -> None:
         console.print(line)
         console.print(Text(f"  {one.evidence}", style="dim"))
     for status, count in published.unfinished_counts.items():
-        console.print(f"\n{count} cells of tables: {status}", highlight=False)
+        print_text(f"\n{count} cells of tables: {status}")
     if quick:
-        console.print(f"\n{QUICK_NOTE}", highlight=False)
+        print_text(f"\n{QUICK_NOTE}")
     folder = published.report_path.parent
-    console.print(f"\nwritten to {folder}:", highlight=False, soft_wrap=True)
+    print_text(f"\nwritten to {folder}:")
     for path in published.files:
-        place = path.relative_to(folder).as_posix()
-        console.print(f"  {place}", highlight=False, soft_wrap=True)
+        print_text(f"  {path.relative_to(folder).as_posix()}")

@@ -16,29 +16,15 @@ class Block:
 
     Rows with the same observed columns are adjacent and form one group, so that one
     factorization serves the whole group.
-
-    Attributes
-    ----------
-    indptr : array of int64, shape (rows + 1,)
-        Row ``i`` has the entries ``indptr[i]:indptr[i + 1]``.
-    indices : array of int32, shape (entries,)
-        Observed columns of each row, increasing within a row.
-    values : array of float, shape (entries,)
-        Observed values, centered and scaled.
-    groups : array of int64, shape (groups + 1,)
-        Group ``g`` consists of the rows ``groups[g]:groups[g + 1]``.
-    rows : array of int64, shape (rows,)
-        Index of each row in the matrix that the block was cut from.
-    n_columns : int
-        Number of columns of the matrix.
     """
 
-    indptr: Array
-    indices: Array
-    values: Array
+    indptr: Array  # (rows + 1,): row ``i`` has the entries ``indptr[i]:indptr[i + 1]``
+    indices: Array  # (entries,): observed columns of each row, increasing within a row
+    values: Array  # (entries,): observed values, centered and scaled
+    #: (groups + 1,): group ``g`` consists of the rows ``groups[g]:groups[g + 1]``.
     groups: Array
-    rows: Array
-    n_columns: int
+    rows: Array  # (rows,): index of each row in the matrix that the block was cut from
+    n_columns: int  # number of columns of the matrix
 
     @property
     def n_rows(self) -> int:
@@ -61,24 +47,14 @@ class Block:
 
 @dataclass(frozen=True)
 class RowSums:
-    """Gram matrix and data fit summed over some rows.
+    """Gram matrix and data fit summed over some rows."""
 
-    Attributes
-    ----------
-    gram : array of shape (n, n)
-        Sum of ``y y^T`` over the duals (`ncarl.core.rows.dual_gram`) or of ``x x^T``
-        over the completed rows (`ncarl.core.rows.row_gram`).
-    fit : scalar
-        Sum of ``v y`` over the observed entries.
-    jitter : float
-        Largest relative jitter added to the system of a row.
-    timestamps : tuple of triples
-        Times at the start, after the solves and after the Gram matrix of each piece.
-    """
-
+    #: (n, n): sum of ``y y^T`` over the duals (`ncarl.core.rows.dual_gram`) or of ``x
+    #: x^T`` over the completed rows (`ncarl.core.rows.row_gram`).
     gram: Array
-    fit: Any
-    jitter: float
+    fit: Any  # sum of ``v y`` over the observed entries
+    jitter: float  # largest relative jitter added to the system of a row
+    #: Times at the start, after the solves and after the Gram matrix of each piece.
     timestamps: tuple[tuple[Any, Any, Any], ...]
 
     def __iadd__(self, other: RowSums) -> RowSums:
@@ -99,38 +75,23 @@ class LikelihoodSums:
 
     With ``A = K_oo + s I`` and ``y = A^-1 v`` on the ``r`` observed columns of a row,
     its log marginal likelihood is ``-(v y + log|A| + r log(2 pi)) / 2``.
-
-    Attributes
-    ----------
-    B : array of shape (n, n)
-        Sum of ``A^-1 - y y^T``, each at its observed columns; of rows solved in the
-        precision form only ``-y y^T``.
-    missing_inverse_sum : array of shape (n, n) or None
-        Sum of ``P_uu^-1`` over the rows solved in the precision form, each at its
-        missing columns; ``B`` lacks ``n_precision_rows P - P missing_inverse_sum P``
-        for them. None without ``P``.
-    n_precision_rows : int
-        Number of rows solved in the precision form.
-    sum_y : array of shape (n,)
-        Sum of ``y``.
-    fit : scalar
-        Sum of ``v y`` over the observed entries.
-    log_det : scalar
-        Sum of ``log|A|``; rows solved in the precision form add ``log|P_uu|``, which
-        lacks ``-log|P|``.
-    jitter : float
-        Largest relative jitter added to the system of a row.
-    timestamps : tuple of triples
-        Times at the start, after the solves and at the end of each piece.
     """
 
+    #: (n, n): sum of ``A^-1 - y y^T``, each at its observed columns; of rows solved in
+    #: the precision form only ``-y y^T``.
     B: Array
+    #: (n, n): sum of ``P_uu^-1`` over the rows solved in the precision form, each at
+    #: its missing columns; ``B`` lacks ``n_precision_rows P - P missing_inverse_sum P``
+    #: for them. None without ``P``.
     missing_inverse_sum: Array | None
-    n_precision_rows: int
-    sum_y: Array
-    fit: Any
+    n_precision_rows: int  # number of rows solved in the precision form
+    sum_y: Array  # (n,): sum of ``y``
+    fit: Any  # sum of ``v y`` over the observed entries
+    #: Sum of ``log|A|``; rows solved in the precision form add ``log|P_uu|``, which
+    #: lacks ``-log|P|``.
     log_det: Any
-    jitter: float
+    jitter: float  # largest relative jitter added to the system of a row
+    #: Times at the start, after the solves and at the end of each piece.
     timestamps: tuple[tuple[Any, Any, Any], ...]
 
     def __iadd__(self, other: LikelihoodSums) -> LikelihoodSums:

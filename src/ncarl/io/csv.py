@@ -729,9 +729,8 @@ def read_columns(
         rows, lines = rows[1:], lines[1:]
     if not rows:
         raise ValueError(f"{str(path)!r} has a header and no row below it")
-    return ColumnTable(
-        names, [list(column) for column in zip(*rows, strict=True)], lines
-    )
+    cells = [list(column) for column in zip(*rows, strict=True)]
+    return ColumnTable(path, names, cells, lines)
 
 
 def read_table(path: Path, options: ReadOptions) -> DelimitedTable:

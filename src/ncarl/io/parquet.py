@@ -249,7 +249,7 @@ def read_columns(path: Path) -> ColumnTable:
     frame = frame.reset_index(level=index) if index else frame
     cells = [frame.iloc[:, j].tolist() for j in range(frame.shape[1])]
     names = [str(name) for name in frame.columns]
-    return ColumnTable(names, cells, list(range(1, len(frame) + 1)))
+    return ColumnTable(path, names, cells, list(range(1, len(frame) + 1)))
 
 
 def write_columns(

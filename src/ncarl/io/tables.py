@@ -116,6 +116,7 @@ class ReadOptions:
 class ColumnTable:
     """A table as columns of text or values, in the order of the file."""
 
+    path: Path
     names: list[str] | None  # None for a file without a header
     cells: list[list[Any]]  # by column
     lines: list[int]  # of each row in the file, from 1
