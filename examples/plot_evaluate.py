@@ -1,14 +1,14 @@
 """
-How accurate are imputed values?
-================================
+Accuracy of imputed values
+==========================
 
 Hold out some observed entries, impute them, and compare. This is what ``ncarl evaluate
 table.csv`` does; here it is in Python, on scikit-learn's wine table.
 """
 
 # %%
-# Hold out, impute, compare
-# -------------------------
+# Evaluation on held-out entries
+# ------------------------------
 # A tenth of the observed entries is held out, in two different draws. The method is
 # fitted, and its parameters are selected, on the other entries only.
 
@@ -29,17 +29,17 @@ found = evaluate(X, method="bayes", repeats=2, scale="columns", others=())
 
 own, mean = found.standardized_error
 print(f"RMSE {own:.2f} standard deviations of the column; its mean: {mean:.2f}")
-print(f"that is {found.explained_fraction:.0%} of the squared error explained")
+print(f"{found.explained_fraction:.0%} of the squared error is explained")
 
 # %%
-# Column by column
-# ----------------
-# Some measurements can be predicted from the others, some cannot: there the dot is near
-# 1, and an imputed value is hardly better than the mean of its column.
+# Accuracy by column
+# ------------------
+# Some measurements can be predicted from the others. For those that cannot, the dot is
+# near 1: an imputed value is hardly better than the mean of its column.
 
 plots.show(draw_columns(found))
 for one in found.columns[:3]:
-    print(f"{one.name}: {one.hidden} cells hidden, {one.explained:.0%} explained")
+    print(f"{one.name}: {one.hidden} entries held out, {one.explained:.0%} explained")
 
 # %%
 # Nominal and actual coverage of the intervals

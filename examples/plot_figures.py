@@ -2,15 +2,15 @@
 All figures of a fit
 ====================
 
-Every function of `ncarl.plots` takes a fitted estimator, or plain arrays, and gives a
-figure of matplotlib. Here they are in a row, drawn from one fit: scikit-learn's wine
-table (178 wines, 13 measurements), with a fifth of its entries removed.
+Every function of `ncarl.plots` takes a fitted estimator, or plain arrays, and returns a
+matplotlib figure. All figures below are from one fit: scikit-learn's wine table (178
+wines, 13 measurements), with a fifth of its entries removed.
 """
 
 # %%
-# One fit
+# The fit
 # -------
-# One row has no observed entry, another one a single entry.
+# One row has no observed entry, another row has a single one.
 
 import numpy as np
 from sklearn.datasets import load_wine
@@ -27,39 +27,39 @@ model = BayesianNCARL().fit(X)
 # %%
 # Before and after
 # ----------------
-# Orange entries are missing. The last panel shows standard deviations of imputed ones.
+# Missing entries are orange. The last panel shows standard deviations of imputed ones.
 
 plots.show(plots.completion(X, model))
 
 # %%
-# What cannot be identified
-# -------------------------
-# Nothing was observed of one row, and too little of another. The standard deviations
-# there are as large as that of the column.
+# Rows and columns that cannot be identified
+# ------------------------------------------
+# One row has no observed entries, another one too few. The standard deviations in these
+# rows are as large as those of the columns.
 
 plots.show(plots.identifiability(model, X))
 
 # %%
-# How uncertain each column is
-# ----------------------------
+# Standard deviations by column
+# -----------------------------
 
 plots.show(plots.uncertainty(model, X))
 
 # %%
 # Coverage of the intervals
 # -------------------------
-# Held-out entries in normal intervals, before the conformal correction.
+# Coverage of normal intervals on held-out entries, before the conformal correction.
 
 plots.show(plots.reliability(model))
 
 # %%
-# Errors, where the truth is known
-# --------------------------------
+# Errors against the true values
+# ------------------------------
 
 plots.show(plots.residuals(table, model))
 
 # %%
-# Which columns are similar
+# Similarity of the columns
 # -------------------------
 # As a heat map, similar columns next to each other, and as a graph of the strongest
 # similarities.
@@ -69,6 +69,6 @@ plots.show(plots.similarity(model), plots.similarity_graph(model))
 # %%
 # Spectrum and convergence
 # ------------------------
-# Along how many directions wines vary, and what each iteration gained.
+# The fraction of variance by direction, and the gain of each iteration.
 
 plots.show(plots.spectrum(model), plots.convergence(model))

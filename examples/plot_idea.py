@@ -2,9 +2,8 @@
 The idea: a kernel of the columns
 =================================
 
-A matrix with missing entries is completed from one thing that is learned from it: how
-its columns vary together. This example shows what is learned, and how a row is
-completed with it.
+The model learns the covariance of the columns of a matrix with missing entries. This
+example shows the learned covariance, and how a row is completed with it.
 
 The data are simulated: 120 days of temperatures, one row per day, one column per hour.
 Half of all readings are missing, and every reading has a small error.
@@ -13,8 +12,8 @@ Half of all readings are missing, and every reading has a small error.
 # %%
 # Days with missing hours
 # -----------------------
-# Every day is warm or cool as a whole, swings more or less between night and noon, and
-# has its warmest hour earlier or later.
+# Days differ in their mean temperature, in the amplitude between night and noon, and in
+# the time of their warmest hour.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,11 +29,11 @@ seen = rng.random(truth.shape) < 0.5
 X = np.where(seen, truth + 0.5 * rng.standard_normal(truth.shape), np.nan)
 
 # %%
-# What is learned
-# ---------------
+# The learned kernel
+# ------------------
 # The kernel ``K`` has one row and one column for every column of the matrix: the
-# covariance of two hours. The model does not know that hours have an order: that
-# neighbors are similar, and that noon differs from midnight, is learned from the days.
+# covariance of two hours. The model does not use the order of the hours: that
+# adjacent hours are similar, and that noon differs from midnight, is learned.
 
 model = BayesianNCARL().fit(X)
 K = model.kernel_
@@ -42,7 +41,7 @@ correlation = K / np.sqrt(np.outer(np.diag(K), np.diag(K)))
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 shown = left.imshow(X[:40], cmap="plasma", aspect="auto", interpolation="nearest")
-left.set(title="forty of the days, in degrees", xlabel="hour", ylabel="day")
+left.set(title="40 of the days, in degrees", xlabel="hour", ylabel="day")
 left.set_facecolor("0.9")
 figure.colorbar(shown, ax=left)
 shown = right.imshow(correlation, cmap="Blues", vmin=0, vmax=1)
@@ -51,11 +50,11 @@ figure.colorbar(shown, ax=right)
 plt.show()
 
 # %%
-# A row is completed
-# ------------------
+# Completion of a row
+# -------------------
 # The observed hours of a day predict its other hours by ``K``: an hour that is
 # correlated with observed hours is predicted well, one far from all of them less so.
-# The band is a 90% interval.
+# The bars are 90% intervals.
 
 filled, std = model.transform(X, return_std=True)
 days = np.argsort(seen.sum(axis=1))[[-1, 20, 0]]
@@ -81,10 +80,10 @@ axes[0].legend(fontsize=8, loc="upper left")
 plt.show()
 
 # %%
-# By hand
-# -------
-# The rule is one line. With observed columns ``o`` and their values ``v``, a row of the
-# paper's model without noise is ``v K_oo^-1 K_o:``.
+# The formula
+# -----------
+# With observed columns ``o`` and their values ``v``, the completed row in the paper's
+# model without noise is ``v K_oo^-1 K_o:``.
 
 paper = NCARL(alpha=0.0).fit(X)
 o = seen[0]

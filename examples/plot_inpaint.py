@@ -2,7 +2,7 @@
 Images: missing pixels
 ======================
 
-Half of the pixels of a photograph are missing, or it is scratched. The missing pixels
+Half of the pixels of a photograph are missing, or it has scratches. Missing pixels
 are predicted from the image itself: the distribution of its small patches is learned,
 and missing pixels are imputed from the patches around them. Observed pixels are kept.
 
@@ -13,7 +13,7 @@ vultilion, both CC BY 2.0.
 # %%
 # Half of the pixels
 # ------------------
-# A mask is True where a pixel is missing. Here they are drawn at random.
+# A mask is True where a pixel is missing. Here the missing pixels are random.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,7 +29,7 @@ filled, std = inpaint(photo, lost, return_std=True)
 
 
 def show(panels):
-    """Pictures side by side."""
+    """Draw images side by side."""
     _, axes = plt.subplots(1, len(panels), figsize=(9, 2.4), layout="constrained")
     for ax, (title, picture) in zip(axes, panels.items(), strict=True):
         ax.imshow(picture, cmap="magma")
@@ -43,8 +43,8 @@ show({"before": seen, f"after: {psnr(photo, filled):.1f} dB": filled, "truth": p
 # %%
 # Standard deviations
 # -------------------
-# ``return_std=True`` also returns the standard deviations of imputed pixels. Sky is
-# easy, roofs and leaves are not; errors are large where standard deviations are.
+# ``return_std=True`` also returns the standard deviations of imputed pixels. They are
+# small in the sky and large on roofs and leaves, and so are the errors.
 
 error = np.abs(filled - photo).mean(axis=2)
 show({"standard deviations": std.mean(axis=2), "errors": error})

@@ -1,11 +1,11 @@
 """
-Did the new rule work? A panel with one treated unit
-====================================================
+Treatment effects: a panel with one treated unit
+================================================
 
 Twenty cities record their road accidents for 24 years. In year 16 one of them, Harbor,
-introduces a new rule. What would have happened without it? The cities here are
-simulated, so that the true effect is known: the rule saves eight accidents a year, in
-full after three years.
+introduces a new rule. How many accidents would there have been without it? The
+cities are simulated, so that the true effect is known: eight accidents fewer per year,
+in full after three years.
 """
 
 # %%
@@ -37,18 +37,18 @@ print(table.iloc[:4, -6:].round(1))
 # The counterfactual
 # ------------------
 # Harbor's years from 2016 on are held out and completed from its own past and from the
-# other cities. Then every other city is held out in the same way: the errors made there
-# give the widths of the intervals.
+# other cities. Then every other city is held out in the same way: these
+# errors determine the widths of the intervals.
 
 result = counterfactual(table, treated="Harbor", start=2016)
 print(result.summary())
 plots.show(result.plot())
 
 # %%
-# Could it be chance?
-# -------------------
-# The placebo test ranks the error of Harbor, after over before, among those of cities
-# without treatment. With 19 of them the smallest possible p-value is 1/20.
+# Placebo test
+# ------------
+# The placebo test ranks the ratio of Harbor's errors after and before the start among
+# those of untreated cities. With 19 of them the smallest possible p-value is 1/20.
 
 test = result.placebo_test()
 print(f"p = {test.p_value:.3f} among {len(test.placebos)} placebos")
@@ -60,4 +60,4 @@ plots.show(result.plot_placebos())
 
 frame = result.to_frame()
 print(frame[frame["treated"]].drop(columns=["unit", "treated"]).round(1).to_string())
-print(f"true mean effect {effect[15:].mean():.1f}, found {result.average.effect:.1f}")
+print(f"mean effect: true {effect[15:].mean():.1f}, found {result.average.effect:.1f}")

@@ -7,8 +7,8 @@ removed, so that imputed values can be compared with the true ones.
 """
 
 # %%
-# Impute
-# ------
+# Imputation
+# ----------
 # No parameter has to be set. Columns of different units are scaled automatically, and
 # the result has the labels of the input.
 
@@ -29,18 +29,18 @@ print(filled.iloc[:4, :5].round(2))
 # %%
 # Intervals
 # ---------
-# Every imputed entry has an interval. Those of 90% should contain nine of ten true
-# values, which can be counted here.
+# Every imputed entry has a prediction interval. About 90% of the true values should be
+# in their 90% intervals.
 
 rows, columns = np.nonzero(lost)
 low, high = model.predict_interval(rows, columns, level=0.9)
 was = table.to_numpy()[rows, columns]
 inside = (low <= was) & (was <= high)
-print(f"{inside.mean():.1%} of {len(was)} lost cells lie in their 90% intervals")
+print(f"{inside.mean():.1%} of {len(was)} removed entries are in their 90% intervals")
 
 # %%
-# One column, drawn
-# -----------------
+# Imputed and true values
+# -----------------------
 # Each line is a missing entry: the point is the imputed value, the cross the true one.
 
 names = list(table.columns)
@@ -59,11 +59,11 @@ axes[0].legend(fontsize=8)
 plt.show()
 
 # %%
-# Better than the mean?
-# ---------------------
+# Comparison with the column means
+# --------------------------------
 # Errors in standard deviations of the columns, so that all columns have equal weight.
 
 spread = table.std().to_numpy()[columns]
 ours = np.sqrt(np.mean(((filled.to_numpy()[rows, columns] - was) / spread) ** 2))
 means = np.sqrt(np.mean(((X.mean().to_numpy()[columns] - was) / spread) ** 2))
-print(f"error {ours:.2f}, of column means {means:.2f}")
+print(f"RMSE {ours:.2f}, of column means {means:.2f}")

@@ -1,18 +1,18 @@
 """
-Ratings: what to recommend, and why
-===================================
+Ratings: recommendations and explanations
+=========================================
 
-People rate films with stars. Which film should be recommended to a person next, how
-uncertain is that, and which of their own ratings explain it?
+Users rate films with stars. `Recommender` predicts missing ratings, recommends films
+with prediction intervals, and explains a prediction by the user's own ratings.
 
-The ratings are simulated: 200 people, 24 films of three kinds. Some people like one
-kind and not another, some are generous, and some films are better than others.
+The ratings are simulated: 200 users, 24 films of three kinds. Users differ in which
+kinds they like and in their mean rating, and some films are better than others.
 """
 
 # %%
-# Stars
-# -----
-# A table of ratings has one row per rating: person, film and stars.
+# The ratings
+# -----------
+# A table of ratings has one row per rating: user, film and stars.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,7 +29,7 @@ generous = 0.5 * rng.standard_normal((200, 1))
 quality = 0.5 * rng.standard_normal(24)
 stars = 3.2 + generous + quality + 0.8 * taste + 0.6 * rng.standard_normal((200, 24))
 stars = np.clip(np.rint(stars), 1, 5)
-known = rng.random(24) ** 2 * 0.6 + 0.1  # some films are seen by most, some by few
+known = rng.random(24) ** 2 * 0.6 + 0.1  # fraction of users who rated each film
 who, what = np.nonzero(rng.random(stars.shape) < known)
 ratings = pd.DataFrame(
     {
@@ -43,7 +43,7 @@ print(ratings.head(4))
 # %%
 # Similar films
 # -------------
-# The model does not know the three kinds. That films of one kind please the same people
+# The model does not know the three kinds. That the same users like films of one kind
 # is learned from the ratings.
 
 model = Recommender().fit(ratings)
@@ -59,22 +59,22 @@ shown = axes.imshow(close, cmap="RdBu", vmin=-1, vmax=1)
 axes.set_xticks([3.5, 11.5, 19.5], kinds)
 axes.set_yticks([3.5, 11.5, 19.5], kinds, rotation=90, va="center")
 axes.tick_params(length=0)
-axes.set_title("films that please the same people")
+axes.set_title("similarity of films")
 figure.colorbar(shown, label="similarity")
 plt.show()
 
 # %%
-# A new person
-# ------------
-# A person who was not in the training data rates four films. Recommendations need no
-# new fit.
+# A new user
+# ----------
+# A user who was not in the training data rates four films. Recommendations need no new
+# fit.
 
 you = model.add_user({"space 1": 5, "space 2": 5, "crime 3": 2, "love 4": 3}, "you")
 best = model.recommend(you, n=8, level=0.8)
 print(best.round(2))
 
 # %%
-# An explanation of the first one: the parts add up to the prediction.
+# The explanation of the first one: its parts add up to the prediction.
 
 why = model.explain(you, best["item"][0])
 print(why)
@@ -95,21 +95,21 @@ rows = np.arange(len(amounts))[::-1]
 right.barh(rows, ends - starts, left=starts, color=colors)
 right.axvline(why.value, color="0.3", linewidth=1, linestyle=":")
 right.set_yticks(rows, words)
-right.set(xlim=(1, 5.1), xlabel="stars", title=f"why {why.item} gets {why.value:.1f}")
+right.set(xlim=(1, 5.1), xlabel="stars", title=f"{why.item}: parts of {why.value:.1f}")
 for axes in (left, right):
     axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# How good it is
-# --------------
-# A fifth of the ratings is held out and predicted. Films that a person rated above the
+# Evaluation
+# ----------
+# A fifth of the ratings is held out and predicted. Films that a user rated above the
 # mean should be among the first five recommendations. The model is a parameter: here
-# one with a kernel of the films alone, which is faster.
+# it has a kernel of the films only, which is faster.
 
 kept_back = np.random.default_rng(1).random(len(ratings)) < 0.2
 again = Recommender(BayesianNCARL(sides="columns")).fit(ratings[~kept_back])
 found = again.evaluate(ratings[kept_back], n=5)
 print(f"root mean square error: {found.rmse:.2f} stars")
 print(f"ratings inside their {found.level:.0%} intervals: {found.coverage:.0%}")
-print(f"people who find a film that they like: {found.hit_rate:.0%}")
+print(f"users with at least one relevant film: {found.hit_rate:.0%}")

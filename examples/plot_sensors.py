@@ -2,16 +2,16 @@
 Missing hours in a sensor log
 =============================
 
-Twelve stations record the temperature every half hour for three weeks. Now and then a
-station fails for hours, and one night all of them do. Linear interpolation misses the
-sunrise; the other stations, the hours around and the days before and after predict it.
+Twelve stations record the temperature every half hour for three weeks. Stations
+fail for hours at random times, and all of them for one night. Linear interpolation
+misses the sunrise; `GapFiller` also uses the other stations and other days.
 """
 
 # %%
 # The log
 # -------
-# It is simulated: a daily wave, slow weather that all stations share, and a part of
-# each station's own.
+# The log is simulated: a daily cycle, slow weather common to all stations, and
+# variation specific to each station.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,7 +25,7 @@ hour = np.arange(len(times)) / 2.0
 
 
 def drift(memory, columns=1):
-    """Weather that forgets itself after so many hours."""
+    """Simulate an autoregressive process with this correlation time in hours."""
     steps, keep = rng.standard_normal((len(times), columns)), np.exp(-0.5 / memory)
     for k in range(1, len(times)):
         steps[k] = keep * steps[k - 1] + np.sqrt(1.0 - keep**2) * steps[k]
@@ -45,8 +45,8 @@ names = [f"station {k}" for k in range(1, 13)]
 log = pd.DataFrame(truth, index=times, columns=names).mask(lost)
 
 # %%
-# Impute
-# ------
+# Imputation
+# ----------
 # The period, 48 steps per day, is inferred from the times. Observed entries are kept.
 
 filler = GapFiller().fit(log)
@@ -57,15 +57,15 @@ line = log.interpolate(limit_direction="both")
 error = np.sqrt(np.mean((filled.to_numpy() - truth)[lost] ** 2))
 straight = np.sqrt(np.mean((line.to_numpy() - truth)[lost] ** 2))
 inside = ((low.to_numpy() <= truth) & (truth <= high.to_numpy()))[lost].mean()
-print(f"{lost.sum()} entries filled, steps of a day: {filler.period_}")
-print(f"error {error:.2f} degrees, straight lines {straight:.2f}")
-print(f"{inside:.1%} lie in their 90% intervals")
+print(f"{lost.sum()} entries imputed, steps per day: {filler.period_}")
+print(f"RMSE {error:.2f} degrees, linear interpolation {straight:.2f}")
+print(f"{inside:.1%} are in their 90% intervals")
 
 # %%
 # Two examples
 # ------------
-# On the left a station fails while others do not. On the right it fails for some hours,
-# and soon after, from midnight on, all of them do.
+# On the left one station fails. On the right it fails for some hours, and soon after,
+# from midnight on, all stations fail.
 
 starts = np.flatnonzero(np.diff(lost[:, 4].astype(int)) == 1) + 1
 alone = next(k for k in starts if 100 < k < 440)

@@ -1,15 +1,15 @@
 """
-Which columns are similar?
-==========================
+Similarity of columns
+=====================
 
-A fit learns the similarity of the columns of a table, which is of interest even where
-nothing is to be imputed: here twenty towns measure the temperature every day, and the
-fit finds the towns with the same weather, although a third of the entries is missing.
+A fit learns the similarity of the columns of a table, which is useful even without
+imputation. Here twenty towns measure the temperature every day, and the fit finds the
+towns with the same weather, although a third of the entries is missing.
 """
 
 # %%
-# Twenty towns, three kinds of weather
-# ------------------------------------
+# Twenty towns in three regions
+# -----------------------------
 # Towns of a region share its weather. One sensor has the wrong sign.
 
 import numpy as np
@@ -49,7 +49,8 @@ plots.show(
 plots.show(plots.similarity_graph(model, names=names))
 
 # %%
-# How many kinds of weather?
-# --------------------------
+# Spectrum
+# --------
+# Each kind of weather is one direction of large variance.
 
 plots.show(plots.spectrum(model))

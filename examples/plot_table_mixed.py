@@ -33,8 +33,9 @@ gappy = table.mask(lost)
 print(gappy.head(4).to_string())
 
 # %%
-# Imputed, with the same types
-# ----------------------------
+# Imputation
+# ----------
+# Imputed columns keep their types.
 
 imputer = TableImputer().fit(gappy)
 filled = imputer.transform(gappy)
@@ -48,13 +49,13 @@ for name in ("strength", "rich in ash", "grape"):
     here = lost[:, table.columns.get_loc(name)]
     right = (filled[name] == table[name])[here].mean()
     usual = (table[name] == gappy[name].mode()[0])[here].mean()
-    print(f"{name:12} {right:.0%} right, most frequent {usual:.0%}")
+    print(f"{name:12} {right:.0%} correct, most frequent {usual:.0%}")
 
 # %%
 # Intervals and probabilities
 # ---------------------------
-# On the left missing numbers with their 90% intervals, on the right the probabilities
-# of the grapes where the grape is missing; a cross marks the true one.
+# On the left imputed numbers with their 90% intervals, on the right the probabilities
+# of missing grapes; a cross marks the true one.
 
 low, high = imputer.predict_interval(gappy, level=0.9)
 chances = imputer.predict_proba(gappy)["grape"]
