@@ -85,8 +85,7 @@ def study(monkeypatch, tmp_path):
     """A plan with made-up fits; it calls itself table 1, so claims are judged."""
     (tmp_path / "fakes.py").write_text(FAKE)
     (tmp_path / "log").mkdir()
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
     monkeypatch.setattr(conduct, "CELL_FUNCTION", "fakes:measure")
     monkeypatch.setattr(conduct, "gpu_unavailable_reason", lambda: "not here")

@@ -61,6 +61,7 @@ def session(_): return os.getsid(0)
 def helper(monkeypatch, tmp_path):
     """A module of functions that workers can import."""
     (tmp_path / "helper.py").write_text(HELPER)
+    monkeypatch.syspath_prepend(tmp_path)
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
 

@@ -85,8 +85,7 @@ missing = [0.5]
 def study(monkeypatch, tmp_path):
     """A function that runs a plan with made-up fits; it gives course and store."""
     (tmp_path / "fakes.py").write_text(FAKE)
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
     monkeypatch.setattr(module, "CELL_FUNCTION", "fakes:measure")
     (tmp_path / "methods.toml").write_text(BOOK)
