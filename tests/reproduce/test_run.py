@@ -243,7 +243,7 @@ def test_a_fit_that_does_not_stop_is_ended_and_over_budget(study, monkeypatch):
     class Short(module.PoolJob):
         def __new__(cls, function, payload, group, limit):
             limits.append(limit)
-            return ORIGINAL(function, payload, group, 0.4)
+            return ORIGINAL(function, payload, group, 2.0)
 
     ORIGINAL = module.PoolJob
     monkeypatch.setattr(module, "PoolJob", Short)

@@ -23,7 +23,6 @@ from ncarl.reproduce.run import (
     MeanBaseline,
     build_estimator,
     collect_fit_facts,
-    finite_or_none,
     run_cell,
 )
 
