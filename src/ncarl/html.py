@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ thead th { background: var(--band); white-space: nowrap; }
 .figures td, .figures thead th { text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 .figures thead th.group { text-align: center; }
-.figures th.row, .figures th.corner { position: sticky; left: 0; text-align: left;
+.figures th.row { position: sticky; left: 0; text-align: left;
   background: var(--band); white-space: nowrap; }
 tbody tr:last-child > * { border-bottom: 0; }
 .facts td { overflow-wrap: anywhere; white-space: pre-line; }
@@ -87,10 +88,14 @@ figure img { max-width: 100%; height: auto; background: #ffffff; padding: .4rem;
   th, td { padding: .15rem .25rem; }
   figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   .figures td, .figures thead th { white-space: normal; }
-  .figures th.row, .figures th.corner { position: static; }
+  .figures th.row { position: static; }
   details::details-content { content-visibility: visible; block-size: auto; }
   details > :not(summary) { display: block !important; } nav { display: none; } }
 """
+
+
+class Markup(str):
+    """Text that is HTML already, such as a cell of `span`; it is not escaped again."""
 
 
 class Page:
@@ -114,13 +119,25 @@ class Page:
 
     def __init__(self, title: str, lead: str = "") -> None:
         self._title = title
-        self._parts = [f"<h1>{escape(title)}</h1>"]
+        self._parts = [f'<h1 id="s0">{escape(title)}</h1>']
+        self._sections: list[str] = []  # headings that the contents link to
+        self._contents_at: int | None = None  # part before which the contents go
+        self._n_headings = 0
         if lead:
             self._parts.append(f'<p class="lead">{escape(lead)}</p>')
 
-    def heading(self, text: str) -> Page:
-        """Add the heading of a section."""
-        self._parts.append(f"<h2>{escape(text)}</h2>")
+    def contents(self) -> Page:
+        """Add links to all sections, also to those that are added later."""
+        self._contents_at = len(self._parts)
+        return self
+
+    def heading(self, text: str, level: int = 2) -> Page:
+        """Add the heading of a section, or of a part of it (level 3)."""
+        self._n_headings += 1
+        name = f"s{self._n_headings}"
+        self._parts.append(f'<h{level} id="{name}">{escape(text)}</h{level}>')
+        if level == 2:
+            self._sections.append(f'<li><a href="#{name}">{escape(text)}</a></li>')
         return self
 
     def text(self, *paragraphs: str) -> Page:
@@ -128,11 +145,11 @@ class Page:
         self._parts.extend(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
         return self
 
-    def warning(self, *paragraphs: str) -> Page:
-        """Add highlighted paragraphs, if any."""
-        if paragraphs:
-            inner = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
-            self._parts.append(f'<div class="warning">{inner}</div>')
+    def warning(self, *lines: str) -> Page:
+        """Add warnings, if there are any."""
+        text = "\n".join(f"<p>{escape(line)}</p>" for line in lines)
+        if text:
+            self._parts.append(f'<div class="warning">\n{text}\n</div>')
         return self
 
     def code(self, text: str) -> Page:
@@ -148,14 +165,77 @@ class Page:
             self._parts.append(f'<ul class="notes">\n{items}\n</ul>')
         return self
 
+    @contextlib.contextmanager
+    def folded(self, summary: str) -> Iterator[Page]:
+        """Hide what is added inside the ``with`` until a reader opens it."""
+        self._parts.append(f"<details>\n<summary>{escape(summary)}</summary>")
+        yield self
+        self._parts.append("</details>")
+
     def facts(self, pairs: Mapping[str, object]) -> Page:
         """Add a table of names and values."""
-        self._parts.append(facts_html(pairs))
-        return self
+        rows = "\n".join(
+            f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>'
+            for name, text in pairs.items()
+        )
+        return self._add_table(
+            f'<table class="facts">\n<tbody>\n{rows}\n</tbody>\n</table>'
+        )
 
-    def table(self, heads: Sequence[object], rows: Iterable[Sequence[object]]) -> Page:
-        """Add a table; its first column names the rows."""
-        self._parts.append(table_html(heads, rows))
+    def table(
+        self,
+        heads: Sequence[object],
+        rows: Iterable[Sequence[object]],
+        *,
+        groups: Sequence[tuple[str, int]] = (),
+        prose: bool = False,
+    ) -> Page:
+        """Add a table; its first column names the rows.
+
+        Parameters
+        ----------
+        heads, rows : sequence
+            Names of the columns, and the cells; long names are shortened.
+        groups : sequence of (str, int)
+            Names and widths of groups of the columns after the first.
+        prose : bool
+            Whether the cells are sentences: aligned to the left, and not shortened.
+        """
+        limit = None if prose else MAX_CELL_LENGTH
+        corner, *names = [
+            f'<th scope="col">{_shorten(name, limit)}</th>' for name in heads
+        ]
+        corner = corner.replace("<th ", '<th class="row" ')
+        top = f"<tr>{corner}{''.join(names)}</tr>"
+        if groups:
+            corner = corner.replace("<th ", '<th rowspan="2" ')
+            wide = "".join(
+                f'<th scope="colgroup" class="group" colspan="{width}">'
+                f"{_shorten(name, limit)}</th>"
+                for name, width in groups
+            )
+            top = f"<tr>{corner}{wide}</tr>\n<tr>{''.join(names)}</tr>"
+        lines = []
+        for first, *others in rows:
+            text = _shorten(first, limit)
+            whole = "" if text == escape(first) else f' title="{_shorten(first, 500)}"'
+            cells = "".join(f"<td>{_shorten(cell, limit)}</td>" for cell in others)
+            lines.append(
+                f'<tr><th scope="row" class="row"{whole}>{text}</th>{cells}</tr>'
+            )
+        body = "\n".join(lines)
+        return self._add_table(
+            f'<table class="{"prose" if prose else "figures"}">\n'
+            f"<thead>\n{top}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        )
+
+    def _add_table(self, table: str) -> Page:
+        # A region that scrolls sideways on narrow screens, by keyboard too, and that
+        # screen readers announce by the heading above it.
+        self._parts.append(
+            '<div class="scroll" role="region" tabindex="0" '
+            f'aria-labelledby="s{self._n_headings}">\n{table}\n</div>'
+        )
         return self
 
     def figure(self, figure: Figure, caption: str) -> Page:
@@ -164,8 +244,7 @@ class Page:
 
         stream = io.BytesIO()
         write_png(figure, stream, DPI)
-        self._parts.append(figure_html(stream.getvalue(), caption))
-        return self
+        return self._add_png(stream.getvalue(), caption)
 
     def try_figure(self, draw: Callable[[], Figure], caption: str) -> Page:
         """Add the figure that a function draws, or the message of its `ValueError`."""
@@ -178,12 +257,27 @@ class Page:
     def picture(self, path: str | os.PathLike[str], caption: str) -> Page:
         """Add a PNG file."""
         data = Path(path).read_bytes()
-        self._parts.append(figure_html(data, caption, name=str(path)))
+        if not data.startswith(PNG_SIGNATURE):
+            raise ValueError(
+                f"pictures of a page must be PNG files, got {str(path)!r}, which "
+                f"begins with {data[:8]!r}; save it as PNG"
+            )
+        return self._add_png(data, caption)
+
+    def _add_png(self, data: bytes, caption: str) -> Page:
+        self._parts.append(figure_html(data, caption))
         return self
 
     def html(self) -> str:
         """The whole page."""
-        return "\n".join([html_head(self._title), *self._parts, html_foot()])
+        parts = list(self._parts)
+        if self._contents_at is not None:
+            items = "\n".join(self._sections)
+            parts.insert(
+                self._contents_at,
+                f'<nav aria-label="Contents">\n<ul>\n{items}\n</ul>\n</nav>',
+            )
+        return "\n".join([html_head(self._title), *parts, html_foot()])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page atomically, and return its path."""
@@ -191,6 +285,42 @@ class Page:
         with atomic_write(target) as temporary:
             temporary.write_text(self.html(), encoding="utf-8")
         return target
+
+
+def span(*parts: object, css: str = "", title: str = "") -> Markup:
+    """Text with a CSS class and a tooltip, as a cell of a table or a part of one.
+
+    Examples
+    --------
+    >>> span("< 1", span("paper 2", css="small"))
+    '<span>&lt; 1<span class="small">paper 2</span></span>'
+    """
+    attributes = f' class="{escape(css)}"' if css else ""
+    attributes += f' title="{escape(title)}"' if title else ""
+    return Markup(f"<span{attributes}>{''.join(map(escape, parts))}</span>")
+
+
+def _shorten(cell: object, max_length: int | None) -> str:
+    if max_length is None or isinstance(cell, Markup):
+        return escape(cell)
+    return escape(shorten(cell, max_length))
+
+
+def escape(text: object) -> str:
+    """Escape text for HTML, also in attributes; addresses are not links.
+
+    Examples
+    --------
+    >>> escape('<b title="x">')
+    '&lt;b title=&quot;x&quot;&gt;'
+    """
+    if isinstance(text, Markup):
+        return text
+    escaped = html.escape(
+        FORBIDDEN_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", str(text))
+    )
+    # No URL is left in the file, not even as text.
+    return escaped.replace("://", ":&#47;&#47;")
 
 
 def html_head(title: str) -> str:
@@ -211,17 +341,7 @@ def html_foot() -> str:
 
 
 def figure_html(data: bytes, caption: str, *, name: str = "a figure") -> str:
-    """An embedded image with a caption.
-
-    Parameters
-    ----------
-    data : bytes
-        A PNG file.
-    caption : str
-        Caption and alternative text.
-    name : str
-        Origin of the file, for the error message.
-    """
+    """A PNG file as an embedded image with a caption, which is its alternative text."""
     if not data.startswith(PNG_SIGNATURE):
         raise ValueError(
             f"pictures of a page must be PNG files, got {name}, which begins with "
@@ -233,54 +353,3 @@ def figure_html(data: bytes, caption: str, *, name: str = "a figure") -> str:
         f'src="data:image/png;base64,{encoded}">\n'
         f"<figcaption>{escape(caption)}</figcaption>\n</figure>"
     )
-
-
-def facts_html(pairs: Mapping[str, object]) -> str:
-    """A table of two columns: names and values."""
-    rows = "\n".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>'
-        for name, text in pairs.items()
-    )
-    return (
-        f'<div class="scroll"><table class="facts">\n<tbody>\n{rows}\n</tbody>\n'
-        "</table></div>"
-    )
-
-
-def _shorten(cell: object) -> str:
-    return shorten(cell, MAX_CELL_LENGTH)
-
-
-def table_html(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table whose first column names its rows; long texts are shortened."""
-    top = "".join(f'<th scope="col">{escape(_shorten(name))}</th>' for name in heads)
-    lines = []
-    for first, *others in rows:
-        cells = "".join(f"<td>{escape(_shorten(cell))}</td>" for cell in others)
-        whole = (
-            ""
-            if _shorten(first) == str(first)
-            else f' title="{escape(shorten(first, 500))}"'
-        )
-        name = f'<th scope="row" class="row"{whole}>{escape(_shorten(first))}</th>'
-        lines.append(f"<tr>{name}{cells}</tr>")
-    body = "\n".join(lines)
-    return (
-        f'<div class="scroll"><table class="figures">\n<thead><tr>{top}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody>\n</table></div>"
-    )
-
-
-def escape(text: object) -> str:
-    """Escape text for HTML, also in attributes; addresses are not links.
-
-    Examples
-    --------
-    >>> escape('<b title="x">')
-    '&lt;b title=&quot;x&quot;&gt;'
-    """
-    escaped = html.escape(
-        FORBIDDEN_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", str(text))
-    )
-    # No URL is left in the file, not even as text.
-    return escaped.replace("://", ":&#47;&#47;")

@@ -15,7 +15,7 @@ from ncarl.cli.complete_run import (
     mean_missing_std,
     missing_mask,
 )
-from ncarl.cli.console import OutputOptions
+from ncarl.cli.models import OutputOptions
 from ncarl.estimators.bayesian import BayesianNCARL
 
 

@@ -10,12 +10,7 @@ from hypothesis import given, strategies as st
 
 from ncarl import BayesianNCARL, open_rows
 from ncarl.cli import complete_run, models
-from ncarl.cli.console import OutputOptions
-from ncarl.cli.models import ModelOptions
-from ncarl.cli.options import (
-    OrientationChoice,
-    SidesChoice,
-)
+from ncarl.cli.models import ModelOptions, OutputOptions
 from ncarl.io import csv as records
 from ncarl.io.csv import (
     ColumnParser,
@@ -110,11 +105,11 @@ def test_a_large_table_is_fitted_as_a_source_and_keeps_its_cells(
     ("options", "outputs", "shape", "in_turn"),
     [
         ({}, {}, (60, 5), True),
-        ({"sides": SidesChoice.COLUMNS}, {}, (60, 5), True),
-        ({"sides": SidesChoice.BOTH}, {}, (60, 5), False),
+        ({"sides": "columns"}, {}, (60, 5), True),
+        ({"sides": "both"}, {}, (60, 5), False),
         ({"method": "ncarl"}, {}, (60, 5), True),
         (
-            {"method": "ncarl", "orientation": OrientationChoice.ROWS},
+            {"method": "ncarl", "orientation": "rows"},
             {},
             (60, 5),
             False,

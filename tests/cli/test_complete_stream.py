@@ -13,7 +13,7 @@ from scipy import sparse
 import ncarl as package
 from ncarl.cli.complete_run import ProgressRows
 from ncarl.cli.models import ModelOptions, open_engine
-from ncarl.cli.options import FitEngineChoice, parse_columns
+from ncarl.cli.options import parse_columns
 from ncarl.io import RowSource, open_rows
 from ncarl.io.numpy import _NpySink
 from ncarl.observations import Observations
@@ -446,7 +446,7 @@ def test_reading_moves_the_bar_from_nothing_to_all(heights):
 def test_dask_works_where_its_configuration_says(monkeypatch):
     dask = pytest.importorskip("dask")
     pytest.importorskip("distributed")
-    options, made = ModelOptions(engine=FitEngineChoice.DASK), []
+    options, made = ModelOptions(engine="dask"), []
 
     class Fake:
         """Stands in for the engine."""

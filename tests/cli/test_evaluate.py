@@ -14,7 +14,6 @@ from ncarl.cli.evaluate import (
     describe_accuracy,
     evaluation_warnings,
 )
-from ncarl.cli.options import ScaleChoice
 from ncarl.evaluation import comparison as comparing, evaluation as machinery
 from ncarl.evaluation.comparison import (
     ComparisonPlan,
@@ -317,5 +316,5 @@ def test_words_follow_the_figures(part):
 
 def test_the_command_to_go_on_with_keeps_how_the_file_was_read(found, tmp_path):
     reading = ReadOptions(na=["gone"], header=True)
-    said = next_command(tmp_path / "x.csv", reading, found.comparison, ScaleChoice.AUTO)
+    said = next_command(tmp_path / "x.csv", reading, found.comparison, "auto")
     assert "--na=gone" in said and "--header" in said and "--method bayes" in said

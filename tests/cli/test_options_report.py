@@ -16,9 +16,9 @@ from ncarl.cli.complete_report import (
     predict_sample_uncertainty,
     summarize_columns,
 )
+from ncarl.cli.console import check_report_path, command_line
 from ncarl.cli.demo import DemoCase, DemoResult, write_demo_page
 from ncarl.cli.doctor import DoctorReport, GpuInfo, HostInfo, write_doctor_page
-from ncarl.cli.options import check_report_path, command_line
 from ncarl.evaluation import comparison as comparing
 from ncarl.evaluation.comparison import FitOutcome
 from ncarl.html import Page

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ncarl.cli.console import OutputOptions, is_interactive
+from ncarl.cli.console import check_report_path, is_interactive
 from ncarl.cli.options import (
     CenterChoice,
     DtypeChoice,
@@ -23,13 +23,10 @@ from ncarl.cli.options import (
     ScaleChoice,
     SidesChoice,
     WeightsChoice,
-    check_report_path,
+    number_or,
     parse_clip,
     parse_columns,
-    parse_gamma,
     parse_level,
-    parse_noise,
-    parse_prior_strength,
     parse_setting,
 )
 
@@ -164,7 +161,7 @@ def complete(
             help="Bring columns to one scale; auto does so in tables whose "
             "columns differ much.",
         ),
-    ] = ScaleChoice.AUTO,
+    ] = "auto",
     validation: Annotated[
         float | None,
         typer.Option(
@@ -188,11 +185,11 @@ def complete(
             "dask the workers of DASK_SCHEDULER_ADDRESS, or threads. See "
             "ncarl doctor.",
         ),
-    ] = FitEngineChoice.AUTO,
+    ] = "auto",
     dtype: Annotated[
         DtypeChoice,
         typer.Option(rich_help_panel=MODEL_PANEL, help="Precision of the work."),
-    ] = DtypeChoice.FLOAT64,
+    ] = "float64",
     sides: Annotated[
         SidesChoice | None,
         typer.Option(
@@ -204,7 +201,7 @@ def complete(
     prior_strength: Annotated[
         str | None,
         typer.Option(
-            parser=parse_prior_strength,
+            parser=number_or("auto"),
             metavar="auto|FLOAT",
             rich_help_panel=BAYES_PANEL,
             help="Rows that the prior counts as, over the longer side of the "
@@ -214,7 +211,7 @@ def complete(
     noise: Annotated[
         str | None,
         typer.Option(
-            parser=parse_noise,
+            parser=number_or("learn", "per-column"),
             metavar="learn|per-column|FLOAT",
             rich_help_panel=BAYES_PANEL,
             help="One noise for all columns, one for each, or its standard deviation.",
@@ -249,7 +246,7 @@ def complete(
     gamma: Annotated[
         str | None,
         typer.Option(
-            parser=parse_gamma,
+            parser=number_or("none"),
             metavar="FLOAT|none",
             rich_help_panel=NCARL_PANEL,
             help="Noise level; 'none' is the exact model.",
@@ -364,7 +361,7 @@ def complete(
     """
     from ncarl.cli.complete_report import print_complete_report, write_complete_page
     from ncarl.cli.complete_run import CompleteJob, run_complete, run_complete_stream
-    from ncarl.cli.models import ModelOptions
+    from ncarl.cli.models import ModelOptions, OutputOptions
     from ncarl.io.tables import ReadOptions
 
     check_report_path(report, source)
@@ -403,7 +400,7 @@ def complete(
         save_model,
         overwrite,
     )
-    shown = is_interactive() and not quiet
+    shown = is_interactive(quiet)
     reading = ReadOptions(
         na or (), label or (), header, delimiter, array, shown, decimal
     )

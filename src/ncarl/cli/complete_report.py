@@ -10,19 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.cli.complete_run import CompleteResult, StreamedTable, column_units
-from ncarl.cli.console import DEFAULT_LEVEL, OutputOptions, print_fields
-from ncarl.cli.options import (
-    BASELINE_METHODS,
-    command_line,
-    package_versions,
-    print_report_path,
-)
+from ncarl.cli.console import print_fields, print_warnings, write_page
+from ncarl.cli.models import DEFAULT_LEVEL, OutputOptions
+from ncarl.cli.options import BASELINE_METHODS
 from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.exceptions import NumericalWarning
@@ -79,10 +73,9 @@ MAX_LISTED_NAMES = 20
 
 def print_complete_report(result: CompleteResult, *, quiet: bool) -> None:
     """Print the summary, unless quiet, and warnings on the error stream."""
-    for line in warning_lines(result):
-        typer.echo(f"warning: {line}", err=True)
+    print_warnings(warning_lines(result))
     if not quiet:
-        print_fields(Console(), summary_lines(result))
+        print_fields(summary_lines(result))
 
 
 def warning_lines(result: CompleteResult) -> list[str]:
@@ -483,16 +476,14 @@ def pooled_std(sample: Observations) -> float:
 
 def write_complete_page(result: CompleteResult, path: Path, *, quiet: bool) -> None:
     """Write the page of a run, and print its path."""
-    build_complete_page(result).save(path.resolve())
-    print_report_path(path, quiet=quiet)
+    write_page(build_complete_page(result), path, summary_lines(result), quiet=quiet)
 
 
 def build_complete_page(result: CompleteResult) -> Page:
     """The page of a run."""
     name = result.job.source.name
     if result.estimator is None:
-        page = Page(name, "Nothing was missing, so the table was copied as it is.")
-        return _add_details(page, result)
+        return Page(name, "Nothing was missing, so the table was copied as it is.")
     table = result.table
     overview = result.overview
     if overview is None:
@@ -504,7 +495,7 @@ def build_complete_page(result: CompleteResult) -> Page:
     _add_figures(page, result, overview, filled)
     columns = summarize_columns(overview, filled)
     _add_column_table(page, columns, table.columns, overview)
-    return _add_details(page, result)
+    return page
 
 
 def summarize_completion(
@@ -698,18 +689,3 @@ def _column_cells(
         *(format_number(array[j], ".5g") for array in figures),
         format_number(summary.relative_std[j], ".2f"),
     ]
-
-
-def _add_details(page: Page, result: CompleteResult) -> Page:
-    """The summary, versions and the command."""
-    page.heading("Details")
-    facts: dict[str, str] = {}
-    last = ""
-    for name, text in summary_lines(result):
-        if name and name not in facts:
-            facts[name] = text
-        else:
-            facts[name or last] += f"\n{text}"
-        last = name or last
-    page.facts({**facts, **package_versions()})
-    return page.code(command_line())

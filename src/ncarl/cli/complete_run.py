@@ -18,15 +18,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ncarl.cli.console import (
-    DEFAULT_LEVEL,
-    OutputOptions,
-    check_output_paths,
-    check_outputs,
-)
+from ncarl.cli.console import check_outputs, is_same_file
 from ncarl.cli.models import (
+    DEFAULT_LEVEL,
     STREAMING_METHODS,
     ModelOptions,
+    OutputOptions,
     build_estimator,
     check_complete_options,
     check_stream_options,
@@ -35,10 +32,6 @@ from ncarl.cli.models import (
     open_engine,
     scale_from_options,
     scale_from_units,
-)
-from ncarl.cli.options import (
-    OrientationChoice,
-    SidesChoice,
 )
 from ncarl.core.types import Array
 from ncarl.dataset import StreamedDataset
@@ -60,6 +53,7 @@ from ncarl.io.files import atomic_write
 from ncarl.io.tables import (
     ReadOptions,
     TableFile,
+    detect_format,
     read_table,
 )
 from ncarl.observations import Observations
@@ -137,7 +131,7 @@ def run_complete(job: CompleteJob) -> CompleteResult:
             "--label names others to leave out"
         )
     check_complete_options(job.model, job.outputs)
-    check_outputs(job.source, job.outputs, checkpoint_files(job.model))
+    check_complete_outputs(job)
     table = read_table(job.source, job.reading)
     missing = count_missing(table.values)
     done = CompleteResult(
@@ -193,15 +187,41 @@ def chunk_if_large(values: Any, model: ModelOptions, outputs: OutputOptions) -> 
         return values
     m, n = values.shape
     tall = m * n >= MIN_CHUNKED_ENTRIES and m >= MIN_CHUNKED_ROWS and n <= m
-    free = model.sides in (None, SidesChoice.AUTO, SidesChoice.COLUMNS)
+    free = model.sides in (None, "auto", "columns")
     if model.method == "ncarl":
         free = model.orientation in (
             None,
-            OrientationChoice.AUTO,
-            OrientationChoice.COLUMNS,
+            "auto",
+            "columns",
         )
     streamable = model.method in STREAMING_METHODS
     return chunk_table(values) if tall and free and streamable else values
+
+
+def check_complete_outputs(job: CompleteJob) -> None:
+    """Raise before the fit if a file cannot be written."""
+    source, outputs = job.source, job.outputs
+    tables = {
+        "OUT": outputs.target,
+        "--std": outputs.std,
+        "--lower": outputs.lower,
+        "--upper": outputs.upper,
+    }
+    for flag, path in tables.items():
+        if path is not None and detect_format(path) != detect_format(source):
+            raise ValueError(
+                f"{flag} must have the format of the input, which is "
+                f"{detect_format(source)} ({source.name}), got {detect_format(path)} "
+                f"({path.name})"
+            )
+    others = {
+        "--imputations-out": outputs.imputations_path,
+        "--save-model": outputs.model_path,
+    }
+    check_outputs(source, {**tables, **others}, overwrite=outputs.overwrite)
+    # An existing checkpoint is continued, not replaced.
+    kept = checkpoint_files(job.model)
+    check_outputs(source, {**kept, **tables, **others}, overwrite=True)
 
 
 def checkpoint_files(model: ModelOptions) -> dict[str, Path]:
@@ -573,10 +593,9 @@ def check_stream_paths(job: CompleteJob) -> None:
     files = {f: p for f, p in (tables | saved).items() if f not in folders}
     for flag, path in folders.items():
         _check_zarr(flag, path, source, outputs.overwrite)
-    check_output_paths(source, files, outputs.overwrite)
-    if kept:
-        # An existing checkpoint is continued, not replaced.
-        check_output_paths(source, {**kept, **files}, overwrite=True)
+    check_outputs(source, files, overwrite=outputs.overwrite)
+    # An existing checkpoint is continued, not replaced.
+    check_outputs(source, {**kept, **files}, overwrite=True)
 
 
 def _table_outputs(job: CompleteJob) -> dict[str, Path]:
@@ -612,12 +631,11 @@ def _check_zarr(flag: str, path: Path, source: Path, overwrite: bool) -> None:
     """Raise if a Zarr array cannot, or must not, be written."""
     place = path.resolve()
     # It is made beside the one it replaces, as any file would be.
-    check_output_paths(source, {flag: place.with_name(f".{place.name}.new")}, overwrite)
+    beside = {flag: place.with_name(f".{place.name}.new")}
+    check_outputs(source, beside, overwrite=overwrite)
     if overwrite or not place.exists():
         return
-    what = "exists"
-    if source.exists() and place.samefile(source):
-        what = "is the input itself"
+    what = "is the input itself" if is_same_file(source, place) else "exists"
     raise ValueError(
         f"{flag} {str(path)!r} {what}; name another folder, or give --overwrite to "
         "replace it"

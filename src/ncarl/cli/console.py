@@ -1,143 +1,154 @@
-"""What commands share in printing, and checks of output files before the work.
+"""What every command does around its work: check outputs, print, write files.
 
-Modules that need NumPy are imported when they are used: options import this one, and
-help must be fast.
+A command checks the files that it will write (`check_outputs`, `check_report_path`),
+works, prints (`print_warnings`, `print_fields`, `print_table`) and writes a page
+(`write_page`). Errors of the user are raised as `ValueError`; `ncarl.cli.app` prints
+them. Modules that need NumPy are imported when they are used, since help must be fast.
 """
 
 from __future__ import annotations
 
+import json
+import platform
+import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ncarl import __version__
+from ncarl.text import to_printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Default nominal coverage of intervals.
-DEFAULT_LEVEL = 0.9
+    from ncarl.html import Page
+
+#: Names and texts, printed as lines and shown as facts of a page. An empty name
+#: continues the field before it.
+Fields = Iterable[tuple[str, str]]
 
 
-def is_interactive() -> bool:
-    """Whether output goes to a terminal, where progress can be shown."""
-    return sys.stdout.isatty() and sys.stderr.isatty()
+def is_interactive(quiet: bool = False) -> bool:
+    """Whether progress can be shown: output goes to a terminal and is not quiet."""
+    return not quiet and sys.stdout.isatty() and sys.stderr.isatty()
 
 
-def print_fields(console: Console, fields: Iterable[tuple[str, str]]) -> None:
-    """Print lines of a name in bold and a text; the name may be empty."""
+def print_warnings(messages: Iterable[object]) -> None:
+    """Print warnings on the error stream, each once and on one line."""
+    for line in dict.fromkeys(" ".join(str(text).split()) for text in messages):
+        typer.echo(f"warning: {to_printable(line)}", err=True)
+
+
+def print_fields(fields: Fields) -> None:
+    """Print lines of a name in bold and a text."""
+    from rich.console import Console
+
+    console = Console()
     for name, text in fields:
         console.print(f"[bold]{name:<10}[/bold]", end="", highlight=False)
-        print_text(console, text)
+        _print_plain(console, text)
 
 
-def print_text(console: Console, text: str) -> None:
-    """Print a text without markup, as far as the terminal can show it."""
-    from ncarl.text import to_printable
+def print_text(text: str = "", style: str = "") -> None:
+    """Print a paragraph, or an empty line."""
+    from rich.console import Console
 
+    _print_plain(Console(), text, style)
+
+
+def print_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: Collection[int] = (0,),
+    bold: Collection[str] = (),
+) -> None:
+    """Print a table, and an empty line after it.
+
+    Parameters
+    ----------
+    heads, rows : sequence
+        Names of the columns, and the cells.
+    left : collection of int
+        Columns that are aligned to the left; the others are to the right.
+    bold : collection of str
+        First cells of the rows to print in bold.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
+    )
+    for k, head in enumerate(heads):
+        justify: Any = "left" if k in left else "right"
+        name = Text(_encodable(console, head))
+        table.add_column(name, justify=justify, no_wrap=k not in left)
+    for row in rows:
+        cells = (Text(_encodable(console, cell)) for cell in row)
+        table.add_row(*cells, style="bold" if row[0] in bold else "")
+    console.print(table, "", sep="\n")
+
+
+def _print_plain(console: Console, text: str, style: str = "") -> None:
+    console.print(
+        _encodable(console, text),
+        style=style,
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _encodable(console: Console, text: str) -> str:
+    """A text as far as the terminal can show it."""
     if not console.encoding.lower().startswith("utf"):
         text = text.replace("\N{PLUS-MINUS SIGN}", "+/-")
         text = text.encode(console.encoding, "replace").decode(console.encoding)
-    console.print(to_printable(text), markup=False, highlight=False, soft_wrap=True)
+    return to_printable(text)
 
 
-@dataclass(frozen=True)
-class OutputOptions:
-    """Files that ``ncarl complete`` is to write; None for those it is not."""
-
-    target: Path  # the completed table
-    std: Path | None = None  # standard deviations
-    lower: Path | None = None  # ends of intervals
-    upper: Path | None = None
-    level: float | None = None  # nominal coverage of the intervals
-    n_imputations: int | None = None  # completed tables to draw
-    imputations_path: Path | None = None
-    model_path: Path | None = None
-    overwrite: bool = False
-
-    @property
-    def needs_intervals(self) -> bool:
-        """Whether intervals are to be written."""
-        return self.lower is not None or self.upper is not None
-
-    @property
-    def needs_fit(self) -> bool:
-        """Whether a model is needed even if nothing is missing."""
-        others = (
-            self.std,
-            self.lower,
-            self.upper,
-            self.imputations_path,
-            self.model_path,
+def check_suffix(flag: str, path: Path | None, *suffixes: str) -> None:
+    """Raise if the name of a file does not end in one of the suffixes."""
+    if path is not None and not path.name.lower().endswith(suffixes):
+        expected = (
+            suffixes[0] if len(suffixes) == 1 else f"one of {', '.join(suffixes)}"
         )
-        return any(path is not None for path in others)
+        raise ValueError(f"{flag} must end in {expected}, got {str(path)!r}")
 
 
 def check_outputs(
-    source: Path, outputs: OutputOptions, checkpoint: Mapping[str, Path]
+    source: Path,
+    targets: Mapping[str, Path | None],
+    *,
+    overwrite: bool,
+    inputs: Mapping[str, Path | None] | None = None,
 ) -> None:
-    """Raise before the fit if a file cannot be written.
+    """Raise before the work if a file cannot, or must not, be written.
 
     Parameters
     ----------
     source : Path
-        The input.
-    outputs : OutputOptions
-        What is to be written.
-    checkpoint : mapping of str to Path
-        Checkpoint files, which may exist.
-    """
-    same_format = {
-        "OUT": outputs.target,
-        "--std": outputs.std,
-        "--lower": outputs.lower,
-        "--upper": outputs.upper,
-    }
-    tables = {flag: path for flag, path in same_format.items() if path is not None}
-    for flag, path in tables.items():
-        check_same_format(source, flag, path)
-    any_format = {
-        "--imputations-out": outputs.imputations_path,
-        "--save-model": outputs.model_path,
-    }
-    targets = tables | {
-        flag: path for flag, path in any_format.items() if path is not None
-    }
-    check_output_paths(source, targets, outputs.overwrite)
-    if checkpoint:
-        # An existing checkpoint is continued, not replaced.
-        check_output_paths(source, {**checkpoint, **targets}, overwrite=True)
-
-
-def check_same_format(source: Path, flag: str, target: Path) -> None:
-    """Raise if a table would be written in another format than it was read in."""
-    from ncarl.io.tables import detect_format
-
-    read, written = detect_format(source), detect_format(target)
-    if read != written:
-        raise ValueError(
-            f"{flag} must have the format of the input, which is {read} "
-            f"({source.name}), got {written} ({target.name})"
-        )
-
-
-def check_output_paths(
-    source: Path, targets: Mapping[str, Path], overwrite: bool
-) -> None:
-    """Raise if a file cannot, or must not, be written.
-
-    Parameters
-    ----------
-    source : Path
-        The input.
-    targets : mapping of str to Path
-        What is to be written, by the option that names it.
+        The input, which is replaced only if ``overwrite``.
+    targets : mapping of str to Path or None
+        Files to write, by the option that names them; None for those not asked for.
     overwrite : bool
-        Whether existing files may be replaced, the input among them.
+        Whether existing files may be replaced.
+    inputs : mapping of str to Path or None, optional
+        Further inputs, which are never replaced.
     """
     taken: dict[Path, str] = {}
     for flag, target in targets.items():
+        if target is None:
+            continue
         place = target.resolve()
         if place in taken:
             raise ValueError(
@@ -147,21 +158,26 @@ def check_output_paths(
         _check_folder(flag, place.parent)
         if target.is_dir():
             raise ValueError(f"{flag} {str(target)!r} is a folder; name a file in it")
+        for name, path in (inputs or {}).items():
+            if path is not None and is_same_file(path, target):
+                raise ValueError(
+                    f"{flag} {str(target)!r} is the file of {name}; name another file"
+                )
         if overwrite or not target.exists():
             continue
-        if source.exists() and target.samefile(source):
-            raise ValueError(
-                f"{flag} {str(target)!r} is the input itself; name another file, or "
-                "give --overwrite to replace it"
-            )
+        what = "is the input itself" if is_same_file(source, target) else "exists"
         raise ValueError(
-            f"{flag} {str(target)!r} exists; name another file, or give --overwrite "
+            f"{flag} {str(target)!r} {what}; name another file, or give --overwrite "
             "to replace it"
         )
 
 
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether two paths lead to one existing file."""
+    return path.exists() and other.exists() and path.samefile(other)
+
+
 def _check_folder(flag: str, folder: Path) -> None:
-    """Raise if no file can be made in a folder."""
     if not folder.is_dir():
         raise ValueError(f"{flag}: the folder {str(folder)!r} does not exist; make it")
     # Permissions alone do not tell (read-only mounts, quotas, root): try it.
@@ -173,3 +189,94 @@ def _check_folder(flag: str, folder: Path) -> None:
             f"{flag}: no file can be written to the folder {str(folder)!r} "
             f"({error.strerror or error}); name another one"
         ) from error
+
+
+def check_report_path(path: Path | None, source: Path | None = None) -> None:
+    """Raise before the work if the page of --report cannot be written.
+
+    Parameters
+    ----------
+    path : Path or None
+        The page; only an older page of ncarl is replaced.
+    source : Path, optional
+        The input of the command.
+    """
+    if path is None:
+        return
+    check_suffix("--report", path, ".html", ".htm")
+    if path.exists() and not path.is_dir():
+        from ncarl.html import GENERATOR
+
+        mark = f'name="generator" content="{GENERATOR}"'.encode()
+        with path.open("rb") as stream:
+            if mark not in stream.read(400):
+                raise ValueError(
+                    f"--report {str(path)!r} exists and is no page of ncarl; name "
+                    "another file"
+                )
+    check_outputs(source or path, {"--report": path}, overwrite=True)
+
+
+def write_page(
+    page: Page, path: Path, fields: Fields | None = None, *, quiet: bool = False
+) -> None:
+    """End a page with the printed fields, versions and the command, and write it.
+
+    Parameters
+    ----------
+    page : Page
+        The answer, figures and tables.
+    path : Path
+        Where it goes, checked by `check_report_path`.
+    fields : iterable of (str, str), optional
+        What the command printed; without them the page ends as it is.
+    quiet : bool
+        Whether not to print the path.
+    """
+    if fields is not None:
+        page.heading("Details").facts({**merge_fields(fields), **package_versions()})
+        page.code(command_line())
+    page.save(path.resolve())
+    if not quiet:
+        print_fields([("report", str(path))])
+
+
+def merge_fields(fields: Fields) -> dict[str, str]:
+    r"""Texts by name; those of the same or of no name are joined by line breaks.
+
+    Examples
+    --------
+    >>> merge_fields([("error", "0.1"), ("", "of the values"), ("steps", "3")])
+    {'error': '0.1\nof the values', 'steps': '3'}
+    """
+    merged: dict[str, str] = {}
+    last = ""
+    for name, text in fields:
+        last = name or last
+        merged[last] = f"{merged[last]}\n{text}" if last in merged else text
+    return {name: to_printable(text) for name, text in merged.items()}
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically."""
+    from ncarl.io.files import atomic_write
+
+    text = json.dumps(content, indent=2, allow_nan=False)
+    with atomic_write(path.resolve()) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def command_line() -> str:
+    """The command as it was typed; empty if another program runs it."""
+    program, *words = sys.argv or [""]
+    if Path(program).stem.lower() != "ncarl":
+        return ""
+    return shlex.join(["ncarl", *words])
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of ncarl and what it was run with, for a page to show."""
+    packages = ("numpy", "scipy", "scikit-learn")
+    parts = [f"Python {platform.python_version()}"]
+    parts += [f"{name} {version(name)}" for name in packages]
+    return {"made by": f"ncarl {__version__}", "with": ", ".join(parts)}

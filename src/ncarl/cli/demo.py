@@ -17,15 +17,9 @@ from sklearn.datasets import load_breast_cancer
 
 from ncarl import __version__
 from ncarl.centering import fit_centering
-from ncarl.cli.console import is_interactive
+from ncarl.cli.console import check_report_path, is_interactive, write_page
 from ncarl.cli.models import ModelOptions, build_estimator
-from ncarl.cli.options import (
-    ReportOption,
-    check_report_path,
-    command_line,
-    package_versions,
-    print_report_path,
-)
+from ncarl.cli.options import ReportOption
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.datasets import load_sample_image
@@ -112,7 +106,6 @@ def demo(
         console.print(f"  {path.name}", highlight=False)
     if report is not None:
         write_demo_page(results, files, report)
-        print_report_path(report)
 
 
 @dataclass(frozen=True)
@@ -427,7 +420,7 @@ def write_demo_page(
     results: Sequence[DemoResult], files: Sequence[Path], path: Path
 ) -> None:
     """Write the page of a demonstration."""
-    build_demo_page(results, files).save(path.resolve())
+    write_page(build_demo_page(results, files), path, [("photograph", PHOTO_CREDIT)])
 
 
 def build_demo_page(results: Sequence[DemoResult], files: Sequence[Path]) -> Page:
@@ -465,5 +458,4 @@ def build_demo_page(results: Sequence[DemoResult], files: Sequence[Path]) -> Pag
     if "convergence.png" in pictures:
         page.heading("Convergence")
         page.picture(pictures["convergence.png"], "What each step gained.")
-    page.heading("Details").facts({"photograph": PHOTO_CREDIT, **package_versions()})
-    return page.code(command_line())
+    return page

@@ -23,11 +23,8 @@ import numpy as np
 import typer
 
 from ncarl import __version__
-from ncarl.cli.options import (
-    ReportOption,
-    check_report_path,
-    print_report_path,
-)
+from ncarl.cli.console import check_report_path, write_page
+from ncarl.cli.options import ReportOption
 from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
 from ncarl.engines.base import (
@@ -109,8 +106,7 @@ def doctor(
     else:
         print_doctor_report(report, Console())
     if report_path is not None:
-        write_doctor_page(report, report_path)
-        print_report_path(report_path, quiet=as_json)
+        write_doctor_page(report, report_path, quiet=as_json)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -732,9 +728,9 @@ def trial_rows(tests: Iterable[EngineTest]) -> Iterator[Row]:
             yield "", test.engine, f"{time}, {test.seconds:.1f} s in all"
 
 
-def write_doctor_page(report: DoctorReport, path: Path) -> None:
+def write_doctor_page(report: DoctorReport, path: Path, *, quiet: bool = False) -> None:
     """Write the page of a report."""
-    build_doctor_page(report).save(path.resolve())
+    write_page(build_doctor_page(report), path, quiet=quiet)
 
 
 def build_doctor_page(report: DoctorReport) -> Page:

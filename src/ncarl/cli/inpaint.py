@@ -22,18 +22,17 @@ from PIL import (
     ImageOps,
     UnidentifiedImageError,
 )
-from rich.console import Console
 from scipy import ndimage
 
 from ncarl import masks
-from ncarl.cli.console import check_output_paths, is_interactive, print_fields
-from ncarl.cli.options import (
-    ReportOption,
+from ncarl.cli.console import (
+    check_outputs,
     check_report_path,
-    command_line,
-    package_versions,
-    print_report_path,
+    is_interactive,
+    print_fields,
+    write_page,
 )
+from ncarl.cli.options import ReportOption
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
 from ncarl.html import Page
@@ -345,7 +344,7 @@ def check_inpaint_job(job: InpaintJob) -> None:
         raise ValueError(f"--seed must be at least 0, got {job.seed}")
     named = {"OUT": job.target, "--before-after": drawing}
     targets = {flag: path for flag, path in named.items() if path is not None}
-    check_output_paths(job.source, targets, job.overwrite)
+    check_outputs(job.source, targets, overwrite=job.overwrite)
     mask = job.mask_options.mask
     for flag, path in targets.items():
         if mask is not None and path.exists() and mask.exists() and path.samefile(mask):
@@ -760,7 +759,7 @@ def write_picture(path: Path, pixels: Array, template: PictureFile) -> None:
 
 def print_inpaint_summary(result: InpaintResult) -> None:
     """Print the summary of a run."""
-    print_fields(Console(), inpaint_summary_lines(result))
+    print_fields(inpaint_summary_lines(result))
 
 
 def inpaint_summary_lines(result: InpaintResult) -> Iterator[tuple[str, str]]:
@@ -838,11 +837,7 @@ def write_inpaint_page(result: InpaintResult, path: Path) -> None:
         "Missing pixels were filled from the picture itself; observed ones are as "
         "they were.",
     )
-    lines = list(inpaint_summary_lines(result))
-    facts = {name: text for name, text in lines if name != "note"}
-    page.facts({**facts, **package_versions()}).code(command_line())
-    page.notes([text for name, text in lines if name == "note"])
     page.heading("Before and after")
     page.figure(draw_before_after(result), "Missing pixels are shown in orange.")
-    page.save(path)
-    print_report_path(path, quiet=result.job.quiet)
+    fields = inpaint_summary_lines(result)
+    write_page(page, path, fields, quiet=result.job.quiet)

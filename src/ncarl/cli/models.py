@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from ncarl.centering import MIN_ENTRIES_FOR_SPREAD, compare_column_units
-from ncarl.cli.console import OutputOptions
 from ncarl.cli.options import (
     BASELINE_METHODS,
     CenterChoice,
@@ -136,11 +135,47 @@ class ModelOptions:
     validation: float | None = None
     seed: int = 0
     checkpoint: Path | None = None
-    scale: ScaleChoice = ScaleChoice.AUTO
+    scale: ScaleChoice = "auto"
     needs_std: bool = False  # whether standard deviations will be written
-    engine: FitEngineChoice = FitEngineChoice.AUTO
-    dtype: DtypeChoice = DtypeChoice.FLOAT64
+    engine: FitEngineChoice = "auto"
+    dtype: DtypeChoice = "float64"
     settings: tuple[tuple[str, Any], ...] = ()  # parameters of a baseline
+
+
+#: Default nominal coverage of intervals.
+DEFAULT_LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Files that ``ncarl complete`` is to write; None for those it is not."""
+
+    target: Path  # the completed table
+    std: Path | None = None  # standard deviations
+    lower: Path | None = None  # ends of intervals
+    upper: Path | None = None
+    level: float | None = None  # nominal coverage of the intervals
+    n_imputations: int | None = None  # completed tables to draw
+    imputations_path: Path | None = None
+    model_path: Path | None = None
+    overwrite: bool = False
+
+    @property
+    def needs_intervals(self) -> bool:
+        """Whether intervals are to be written."""
+        return self.lower is not None or self.upper is not None
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether a model is needed even if nothing is missing."""
+        others = (
+            self.std,
+            self.lower,
+            self.upper,
+            self.imputations_path,
+            self.model_path,
+        )
+        return any(path is not None for path in others)
 
 
 def check_stream_options(
@@ -160,9 +195,9 @@ def check_stream_options(
         for name, flag, remedy in unstreamable:
             if getattr(options, name) not in (None, (), []):
                 raise ValueError(f"{flag} cannot be had with --stream; {remedy}")
-    if model.orientation is OrientationChoice.ROWS:
+    if model.orientation == "rows":
         _reject_row_kernel("--orientation rows", "--orientation columns")
-    if model.sides in (SidesChoice.ROWS, SidesChoice.BOTH):
+    if model.sides in ("rows", "both"):
         _reject_row_kernel(f"--sides {model.sides}", "--sides columns")
 
 
@@ -200,9 +235,9 @@ def _unsupported_options(
         given = getattr(model, name)
         if given not in (None, False, ()) and model.method not in methods:
             yield flag, methods
-    if model.dtype is DtypeChoice.FLOAT32 and model.method in BASELINE_METHODS:
+    if model.dtype == "float32" and model.method in BASELINE_METHODS:
         yield "--dtype float32", (*BAYES_METHODS, *PAPER_METHODS)
-    if model.engine is FitEngineChoice.DASK and model.method in BASELINE_METHODS:
+    if model.engine == "dask" and model.method in BASELINE_METHODS:
         yield "--engine dask", (*BAYES_METHODS, *PAPER_METHODS)
     for name, flag in BAYES_OUTPUT_OPTIONS:
         if getattr(outputs, name) is not None and model.method not in BAYES_METHODS:
@@ -261,7 +296,7 @@ def _check_imputations(model: ModelOptions, outputs: OutputOptions) -> None:
             "--imputations-out must end in .npz, whatever IN is, got "
             f"{str(outputs.imputations_path)!r}"
         )
-    if model.sides is SidesChoice.ROWS:
+    if model.sides == "rows":
         raise ValueError(
             "--imputations needs a kernel of the columns; give --sides columns or both"
         )
@@ -286,7 +321,7 @@ def decide_scale(
         return decided
     if options.method in PAPER_METHODS:
         # There scaling puts the kernel on the columns.
-        if options.orientation is OrientationChoice.ROWS:
+        if options.orientation == "rows":
             return None, "the kernel is to sit on the rows"
         m, n = values.shape
         if n > max(m, MAX_SCALED_COLUMNS):
@@ -301,8 +336,8 @@ def scale_from_options(
     options: ModelOptions, mixed_units: bool
 ) -> tuple[str | None, str] | None:
     """The scaling and the reason where neither depends on the values; else None."""
-    if options.scale is not ScaleChoice.AUTO:
-        return (None if options.scale is ScaleChoice.NONE else "columns"), "as asked"
+    if options.scale != "auto":
+        return (None if options.scale == "none" else "columns"), "as asked"
     if not mixed_units:
         return None, "a matrix file has one unit"
     known_noise = isinstance(options.noise, float) and options.noise != 0.0
@@ -359,7 +394,7 @@ def open_engine(options: ModelOptions) -> Iterator[Any]:
     Workers of Dask are those of the scheduler that Dask is configured for
     (``DASK_SCHEDULER_ADDRESS``), or threads of this process.
     """
-    if options.engine is not FitEngineChoice.DASK:
+    if options.engine != "dask":
         yield str(options.engine)
         return
     try:
@@ -493,4 +528,4 @@ def _gamma_parameter(gamma: float | str) -> float | None:
 
 
 def _center_parameter(center: CenterChoice) -> str | None:
-    return None if center is CenterChoice.NONE else str(center)
+    return None if center == "none" else str(center)

@@ -1,108 +1,152 @@
-"""Options of the commands: choices, shared declarations, parsers, and --report."""
+"""Options that commands share: choices, declarations and parsers."""
 
 from __future__ import annotations
 
 import csv
 import math
-import platform
-import shlex
-import sys
-from enum import StrEnum
-from importlib.metadata import version
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ncarl import __version__
-from ncarl.cli.console import check_output_paths
 from ncarl.registry import METHODS
 
-HOLDOUT_PANEL, FIT_PANEL, OUTPUT_PANEL = "What is hidden", "Fits", "Output"
-
+READ_PANEL, HOLDOUT_PANEL = "Reading the input", "Held-out entries"
+FIT_PANEL, OUTPUT_PANEL = "Model and fit", "Output"
 
 if TYPE_CHECKING:
     MethodChoice = str
 else:  # which Typer turns into a list of choices
     MethodChoice = Literal[tuple(METHODS)]
-
 #: Methods that the paper compares with, or that are in common use.
 BASELINE_METHODS = tuple(m for m in METHODS if m not in ("bayes", "ncarl-cv", "ncarl"))
 
+CenterChoice = Literal["none", "mean", "columns", "two-way"]
+WeightsChoice = Literal["floor", "pinv", "smooth"]
+OrientationChoice = Literal["auto", "columns", "rows"]
+SidesChoice = Literal["auto", "columns", "rows", "both"]
+ScaleChoice = Literal["auto", "none", "columns"]
+EngineChoice = Literal["auto", "threads", "torch"]
+FitEngineChoice = Literal["auto", "threads", "torch", "dask"]
+DtypeChoice = Literal["float64", "float32"]
+PatternChoice = Literal["alike", "random"]
 
-class CenterChoice(StrEnum):
-    """Centerings by their name on the command line."""
-
-    NONE = "none"
-    MEAN = "mean"
-    COLUMNS = "columns"
-    TWO_WAY = "two-way"
-
-
-class WeightsChoice(StrEnum):
-    """Treatments of small singular values."""
-
-    FLOOR = "floor"
-    PINV = "pinv"
-    SMOOTH = "smooth"
-
-
-class OrientationChoice(StrEnum):
-    """Which side carries the kernel."""
-
-    AUTO = "auto"
-    COLUMNS = "columns"
-    ROWS = "rows"
-
-
-class SidesChoice(StrEnum):
-    """Which sides carry a kernel."""
-
-    AUTO = "auto"
-    COLUMNS = "columns"
-    ROWS = "rows"
-    BOTH = "both"
-
-
-class ScaleChoice(StrEnum):
-    """Whether columns are brought to one scale."""
-
-    AUTO = "auto"
-    NONE = "none"
-    COLUMNS = "columns"
-
-
-class EngineChoice(StrEnum):
-    """Engines by their name."""
-
-    AUTO = "auto"
-    THREADS = "threads"
-    TORCH = "torch"
-
-
-class FitEngineChoice(StrEnum):
-    """Engines that one fit can be given to."""
-
-    AUTO = "auto"
-    THREADS = "threads"
-    TORCH = "torch"
-    DASK = "dask"
-
-
-class DtypeChoice(StrEnum):
-    """Precisions of the work."""
-
-    FLOAT64 = "float64"
-    FLOAT32 = "float32"
-
-
-class PatternChoice(StrEnum):
-    """Patterns of the entries that are hidden."""
-
-    ALIKE = "alike"
-    RANDOM = "random"
-
-
+#: A table on which methods are evaluated.
+DataArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="CSV, TSV (also .gz), Parquet, NPY, NPZ or Matrix Market, with or "
+        "without missing entries. Entries that a sparse file does not list are "
+        "missing, not zero.",
+        show_default=False,
+    ),
+]
+NaOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TOKEN",
+        rich_help_panel=READ_PANEL,
+        help="Another text that means missing. Repeatable.",
+    ),
+]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        rich_help_panel=READ_PANEL,
+        help="Column that is kept but not used as data. Repeatable.",
+    ),
+]
+HeaderOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        rich_help_panel=READ_PANEL,
+        show_default="detected",
+        help="Whether the first line names the columns.",
+    ),
+]
+DelimiterOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=READ_PANEL,
+        show_default="detected",
+        help="Delimiter of the cells: one character, or 'tab'.",
+    ),
+]
+DecimalOption = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=READ_PANEL,
+        show_default=".",
+        metavar=".|,",
+        help="Decimal sign of a text file, in the input and in the output.",
+    ),
+]
+ArrayOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", rich_help_panel=READ_PANEL, help="Which array of an NPZ file."
+    ),
+]
+HideOption = Annotated[
+    float,
+    typer.Option(
+        rich_help_panel=HOLDOUT_PANEL,
+        help="Fraction of the observed entries to hold out. No row or column loses "
+        "its last one.",
+    ),
+]
+PatternOption = Annotated[
+    PatternChoice,
+    typer.Option(
+        rich_help_panel=HOLDOUT_PANEL,
+        help="alike holds out entries in the pattern of the missing ones, in blocks "
+        "where they come in blocks; random holds them out one by one.",
+    ),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        rich_help_panel=HOLDOUT_PANEL,
+        help="Random seed of the held-out entries and of the methods.",
+    ),
+]
+EngineOption = Annotated[
+    EngineChoice,
+    typer.Option(
+        rich_help_panel=FIT_PANEL,
+        help="Where the computation runs; auto uses a GPU if there is one.",
+    ),
+]
+ScaleOption = Annotated[
+    ScaleChoice,
+    typer.Option(
+        rich_help_panel=FIT_PANEL,
+        help="Scale columns to unit standard deviation; auto does so in tables whose "
+        "columns have different units.",
+    ),
+]
+#: Type of the parameter ``report`` of a command.
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="PATH.html",
+        rich_help_panel=OUTPUT_PANEL,
+        show_default=False,
+        help="Write one self-contained page with figures; an older page of ncarl is "
+        "replaced.",
+    ),
+]
+OverwriteOption = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", rich_help_panel=OUTPUT_PANEL, help="Replace existing files."
+    ),
+]
 QuietOption = Annotated[
     bool,
     typer.Option(
@@ -112,82 +156,32 @@ QuietOption = Annotated[
         help="Print warnings and errors only.",
     ),
 ]
-#: A table on which methods are evaluated.
-DataArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DATA",
-        help="CSV, TSV (also .gz), Parquet, NPY, NPZ or Matrix Market, with or "
-        "without missing entries. Entries that a sparse file does not list are "
-        "missing.",
-        show_default=False,
-    ),
-]
-HideOption = Annotated[
-    float,
-    typer.Option(
-        rich_help_panel=HOLDOUT_PANEL,
-        help="Share of the observed entries to hide. No row or column loses its last "
-        "one.",
-    ),
-]
-PatternOption = Annotated[
-    PatternChoice,
-    typer.Option(
-        rich_help_panel=HOLDOUT_PANEL,
-        help="alike hides entries in the pattern of the missing ones, in blocks "
-        "where they come in blocks; random hides them one by one.",
-    ),
-]
-SeedOption = Annotated[
-    int,
-    typer.Option(
-        rich_help_panel=HOLDOUT_PANEL,
-        help="Seed of what is hidden, and of the methods.",
-    ),
-]
-EngineOption = Annotated[
-    EngineChoice,
-    typer.Option(
-        rich_help_panel=FIT_PANEL,
-        help="Where the work is done; auto takes a GPU if there is one.",
-    ),
-]
-#: Type of the parameter ``report`` of a command.
-ReportOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="PATH.html",
-        show_default=False,
-        help="Write one self-contained page with figures; an older one of ncarl's "
-        "is replaced.",
-    ),
-]
 
 
-def parse_gamma(text: str) -> float | str:
-    """A noise level, or "none" for the exact model."""
-    return _parse_number_or_word(text, ("none",), "a positive number or 'none'")
+def number_or(*words: str) -> Callable[[str], float | str]:
+    """A parser of numbers that also takes some words.
 
+    Examples
+    --------
+    >>> parse = number_or("auto")
+    >>> parse("0.5"), parse("Auto")
+    (0.5, 'auto')
+    """
 
-def parse_prior_strength(text: str) -> float | str:
-    """A strength of the prior, or "auto" to choose it."""
-    return _parse_number_or_word(
-        text, ("auto",), "a number that is not negative, or 'auto'"
-    )
+    def parse(text: str) -> float | str:
+        if text.lower() in words:
+            return text.lower()
+        try:
+            return float(text)
+        except ValueError:
+            expected = " or ".join(["a number", *map(repr, words)])
+            raise typer.BadParameter(f"must be {expected}, got {text!r}") from None
 
-
-def parse_noise(text: str) -> float | str:
-    """A standard deviation of the noise, or how to learn it."""
-    words = ("learn", "per-column")
-    return _parse_number_or_word(
-        text, words, "'learn', 'per-column' or a standard deviation"
-    )
+    return parse
 
 
 def parse_clip(text: str) -> tuple[float, float] | str:
-    """Bounds of filled values, "auto" to find them or "none".
+    """Bounds of imputed values, "auto" or "none".
 
     Examples
     --------
@@ -223,7 +217,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def parse_level(text: str) -> float:
-    """A part of the entries, between 0 and 1."""
+    """A fraction between 0 and 1."""
     try:
         level = float(text)
     except ValueError:
@@ -259,79 +253,3 @@ def _parse_fraction(text: str) -> float:
     """A number written as a fraction, such as 2/3."""
     above, _, below = text.partition("/")
     return float(above) / float(below)
-
-
-def _parse_number_or_word(
-    text: str, words: tuple[str, ...], expected: str
-) -> float | str:
-    """One of the words, or a number; ``expected`` says so where it is neither."""
-    if text.lower() in words:
-        return text.lower()
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"must be {expected}, got {text!r}") from None
-
-
-def check_report_path(path: Path | None, source: Path | None = None) -> None:
-    """Raise before the work if the page cannot be written.
-
-    Parameters
-    ----------
-    path : Path or None
-        The page; nothing is checked if there is to be none.
-    source : Path, optional
-        The input, which must not be replaced.
-    """
-    if path is None:
-        return
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--report must end in .html, got {str(path)!r}")
-    if path.exists() and not path.is_dir():
-        from ncarl.html import GENERATOR  # which loads more than help needs
-
-        mark = f'name="generator" content="{GENERATOR}"'.encode()
-        with path.open("rb") as stream:
-            ours = mark in stream.read(400)
-        if not ours:
-            raise ValueError(
-                f"--report {str(path)!r} exists and is no page of ncarl; name another "
-                "file"
-            )
-    check_output_paths(source or path, {"--report": path}, overwrite=True)
-
-
-def print_report_path(path: Path, *, quiet: bool = False) -> None:
-    """Print where the page is."""
-    from ncarl.text import to_printable
-
-    if not quiet:
-        typer.echo(f"{'report':<10}{to_printable(path)}")
-
-
-def copy_page(page: Path, path: Path) -> None:
-    """Copy a page to another path, atomically."""
-    from ncarl.io.files import atomic_write
-
-    content = page.read_bytes()
-    with atomic_write(path.resolve()) as temporary:
-        temporary.write_bytes(content)
-
-
-def command_line() -> str:
-    """The command as it was typed, for a page to show.
-
-    Empty if a command is run by another program, whose arguments these are.
-    """
-    program, *words = sys.argv or [""]
-    if Path(program).stem.lower() != "ncarl":
-        return ""
-    return shlex.join(["ncarl", *words])
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of ncarl and what it was run with, for a page to show."""
-    packages = ("numpy", "scipy", "scikit-learn")
-    parts = [f"Python {platform.python_version()}"]
-    parts += [f"{name} {version(name)}" for name in packages]
-    return {"made by": f"ncarl {__version__}", "with": ", ".join(parts)}

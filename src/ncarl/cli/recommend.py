@@ -19,7 +19,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ncarl.cli.console import (
-    check_output_paths,
+    check_outputs,
+    check_report_path,
     is_interactive,
     print_fields,
     print_text,
@@ -28,7 +29,6 @@ from ncarl.cli.options import (
     EngineChoice,
     QuietOption,
     ReportOption,
-    check_report_path,
     parse_columns,
     parse_level,
 )
@@ -260,7 +260,7 @@ def recommend(
             rich_help_panel=OUTPUT_PANEL,
             help="Where the fit is done; auto takes a GPU if there is one.",
         ),
-    ] = EngineChoice.AUTO,
+    ] = "auto",
     report: ReportOption = None,
     overwrite: Annotated[
         bool,
@@ -294,7 +294,7 @@ def recommend(
     job = RecommendJob(
         source=source, columns=columns, titles=titles, delimiter=delimiter,
         duplicates=str(duplicates), model=model, saved_model_path=save_model, out=out,
-        report=report, overwrite=overwrite, engine=str(engine), quiet=quiet,
+        report=report, overwrite=overwrite, engine=engine, quiet=quiet,
     )  # fmt: skip
     result = run_recommend(job, request)
     if not quiet:
@@ -378,7 +378,7 @@ def check_recommend_options(job: RecommendJob, request: RecommendRequest) -> Non
     check_recommendations_format(job.out)
     files = {"--out": job.out, "--save-model": job.saved_model_path}
     targets = {flag: path for flag, path in files.items() if path is not None}
-    check_output_paths(source, targets, job.overwrite)
+    check_outputs(source, targets, overwrite=job.overwrite)
     inputs = {"--titles": job.titles, "--new-user": request.new_user}
     for flag, path in targets.items():
         for name, given in inputs.items():
@@ -987,7 +987,7 @@ def _format_cell(cell: Any) -> Any:
 def print_recommendations(result: RecommendResult) -> None:
     """Print the results of a run."""
     console = Console()
-    print_fields(console, recommend_header_lines(result))
+    print_fields(recommend_header_lines(result))
     if not result.request.all_users:
         for recommendations in result.lists:
             console.print()
@@ -996,7 +996,7 @@ def print_recommendations(result: RecommendResult) -> None:
         console.print()
         _print_heading(console, f"like {result.title(result.similar_to)}")
         console.print(_make_table(SIMILAR_HEADERS, similar_rows(result)))
-    print_fields(console, output_lines(result))
+    print_fields(output_lines(result))
 
 
 def _print_heading(console: Console, text: str) -> None:
@@ -1050,7 +1050,7 @@ def _print_list(
         console.print()
         _print_heading(console, f"{result.title(row.item)}: {row.predicted:.2f}")
         for amount, words in reason_lines(result, reasons):
-            print_text(console, f"  {amount}  {words}")
+            print_text(f"  {amount}  {words}")
 
 
 def reason_lines(

@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ncarl.cli.console import is_interactive
-from ncarl.cli.options import (
-    EngineChoice,
-    ReportOption,
-    check_report_path,
-    copy_page,
-    print_report_path,
-)
+from ncarl.cli.console import check_report_path, is_interactive, print_fields
+from ncarl.cli.options import EngineChoice, ReportOption
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.reproduce.plan import NO_DATA
 from ncarl.reproduce.run import ProgressCallback, RunProgress
@@ -75,7 +69,7 @@ def reproduce(
     engine: Annotated[
         EngineChoice,
         typer.Option(help="'auto' gives large matrices to a GPU, if there is one."),
-    ] = EngineChoice.AUTO,
+    ] = "auto",
     budget: Annotated[
         float | None,
         typer.Option(
@@ -136,7 +130,7 @@ def reproduce(
         default = QUICK_BUDGET if quick else DEFAULT_BUDGET
         options = RunOptions(
             protocols=protocols,
-            engine=str(engine),
+            engine=engine,
             budget=default if budget is None else budget,
             jobs=jobs,
             gpu_jobs=gpu_jobs,
@@ -151,7 +145,16 @@ def reproduce(
     print_verdicts(published, quick=quick)
     if report is not None:
         copy_page(published.report_path, report)
-        print_report_path(report)
+        print_fields([("report", str(report))])
+
+
+def copy_page(page: Path, path: Path) -> None:
+    """Copy a page to another path, atomically."""
+    from ncarl.io.files import atomic_write
+
+    content = page.read_bytes()
+    with atomic_write(path.resolve()) as temporary:
+        temporary.write_bytes(content)
 
 
 def load_plans(
