@@ -11,9 +11,9 @@ import pytest
 from ncarl.datasets import (
     DataNotFoundError,
     TermsNotAcceptedError,
-    files,
     load_movielens,
     load_movielens_split,
+    movielens,
 )
 from ncarl.datasets.movielens import RELEASES
 from ncarl.exceptions import BrokenFileError
@@ -124,7 +124,7 @@ def test_entries_must_fit_the_list(entries, tmp_path):
 @pytest.mark.parametrize("size", [1, 7, 20, 33, 1000])
 @pytest.mark.parametrize("end", ["", "\n\n"])
 def test_chunks_may_end_anywhere(size, end, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "PARSE_CHUNK_BYTES", size)
+    monkeypatch.setattr(movielens, "PARSE_CHUNK_BYTES", size)
     for name, (member, text, rows) in FILES.items():
         unpack(tmp_path, {member: text.rstrip("\n") + end})
         assert triples(load_movielens(name, source=tmp_path)) == rows
@@ -314,9 +314,9 @@ def test_splits_of_other_ratings_are_refused(tmp_path, data):
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="name must be one of 100k, 1m, 10m"):
+    with pytest.raises(ValueError, match="name must be one of '100k', '1m', '10m'"):
         load_movielens("20m")
-    with pytest.raises(ValueError, match="split must be one of u1"):
+    with pytest.raises(ValueError, match="split must be one of 'u1'"):
         load_movielens_split("u6")
 
 

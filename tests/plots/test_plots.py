@@ -367,7 +367,7 @@ def test_uncertainty_has_a_bar_for_every_column_with_gaps(bayes, table):
 
 
 def test_uncertainty_needs_error_bars(baseline):
-    with pytest.raises(ValueError, match="no filled entry with a standard deviation"):
+    with pytest.raises(ValueError, match="no imputed entry with a standard deviation"):
         plots.uncertainty(baseline)
 
 

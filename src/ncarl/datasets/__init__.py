@@ -39,44 +39,33 @@ _LAZY_IMPORTS = {
     "make_low_rank": "ncarl.datasets.synthetic",
 }
 
-if TYPE_CHECKING:
-    from ncarl.datasets.catalog import available, describe
-    from ncarl.datasets.movielens import Ratings, load_movielens, load_movielens_split
-    from ncarl.datasets.others import (
-        Traffic,
-        YearlyPanel,
-        load_image_folder,
-        load_jester,
-        load_panel,
-        load_sample_image,
-        load_traffic,
+if TYPE_CHECKING:  # once more for type checkers, which cannot follow the dictionary
+    from ncarl.datasets.catalog import available as available, describe as describe
+    from ncarl.datasets.movielens import (
+        Ratings as Ratings,
+        load_movielens as load_movielens,
+        load_movielens_split as load_movielens_split,
     )
-    from ncarl.datasets.synthetic import LowRank, make_low_rank
+    from ncarl.datasets.others import (
+        Traffic as Traffic,
+        YearlyPanel as YearlyPanel,
+        load_image_folder as load_image_folder,
+        load_jester as load_jester,
+        load_panel as load_panel,
+        load_sample_image as load_sample_image,
+        load_traffic as load_traffic,
+    )
+    from ncarl.datasets.synthetic import (
+        LowRank as LowRank,
+        make_low_rank as make_low_rank,
+    )
     from ncarl.exceptions import (
-        DataNotFoundError,
-        DownloadError,
-        TermsNotAcceptedError,
+        DataNotFoundError as DataNotFoundError,
+        DownloadError as DownloadError,
+        TermsNotAcceptedError as TermsNotAcceptedError,
     )
 
-__all__ = [
-    "DataNotFoundError",
-    "DownloadError",
-    "LowRank",
-    "Ratings",
-    "TermsNotAcceptedError",
-    "Traffic",
-    "YearlyPanel",
-    "available",
-    "describe",
-    "load_image_folder",
-    "load_jester",
-    "load_movielens",
-    "load_movielens_split",
-    "load_panel",
-    "load_sample_image",
-    "load_traffic",
-    "make_low_rank",
-]
+__all__ = sorted(_LAZY_IMPORTS)
 
 
 def __getattr__(name: str) -> Any:
@@ -86,4 +75,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return list(__all__)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ncarl.exceptions import DataNotFoundError
+from ncarl.validation import check_choice
 
 #: Environment variable that names a folder of data sets.
 DATA_VARIABLE = "NCARL_DATA"
@@ -33,31 +34,18 @@ _PANEL_LAYOUT = (
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Entry of a data set in the catalog.
-
-    Attributes
-    ----------
-    title, publisher, terms, citation : str
-        Descriptions, as `describe` prints them.
-    url : str
-        Page of the full terms, or of the data; empty if there is none.
-    loader : str
-        The call that loads it.
-    files : tuple of str
-        Files or folders that the loader accepts, the preferred one first; empty if the
-        data come with another package.
-    layout : str
-        Content of such a file.
-    """
+    """Entry of a data set in the catalog."""
 
     title: str
     publisher: str
     terms: str
     citation: str
-    url: str
-    loader: str
+    url: str  # page of the full terms, or of the data
+    loader: str  # the call that loads it
+    # Files or folders that the loader accepts, the preferred one first; empty if the
+    # data come with another package.
     files: tuple[str, ...] = ()
-    layout: str = ""
+    layout: str = ""  # content of such a file
 
 
 def _movielens_info(
@@ -202,28 +190,20 @@ def available() -> dict[str, bool]:
 
 def dataset_info(name: str) -> DatasetInfo:
     """The catalog entry of a data set."""
-    if name not in CATALOG:
-        raise ValueError(f"name must be one of {', '.join(CATALOG)}, got {name!r}")
-    return CATALOG[name]
+    return CATALOG[check_choice("name", name, CATALOG)]
 
 
 def locate(name: str, source: str | os.PathLike[str] | None = None) -> Path:
-    """Path of a data set that cannot be downloaded.
-
-    Raises
-    ------
-    DataNotFoundError
-        If it is not there; the message says where to get the data.
-    """
+    """Path of a data set that cannot be downloaded."""
     if source is not None:
         return check_exists(source)
     files = dataset_info(name).files
     path = find_file(files)
     if path is None:
         raise DataNotFoundError(
-            f"the data set {name!r} is not at hand: {describe_search(files)}. It is "
-            f"not downloaded; put {files[0]} into a folder and name that folder in the "
-            f"environment variable {DATA_VARIABLE}, or pass the file as source=.\n"
+            f"the data set {name!r} was not found: {describe_search(files)}. It cannot "
+            f"be downloaded; put {files[0]} into the folder that the environment "
+            f"variable {DATA_VARIABLE} names, or pass the file as source=.\n"
             f"{describe(name)}"
         )
     return path
@@ -231,11 +211,8 @@ def locate(name: str, source: str | os.PathLike[str] | None = None) -> Path:
 
 def find_file(files: Sequence[str]) -> Path | None:
     """The first of some files or folders that exists in `data_folders`, or None."""
-    for folder in data_folders():
-        for file in files:
-            if (folder / file).exists():
-                return folder / file
-    return None
+    paths = (folder / file for folder in data_folders() for file in files)
+    return next((path for path in paths if path.exists()), None)
 
 
 def check_exists(source: str | os.PathLike[str]) -> Path:
@@ -254,33 +231,21 @@ def describe_search(files: Sequence[str]) -> str:
 
 
 def data_folders() -> list[Path]:
-    """Folders that are searched, in this order.
-
-    Raises
-    ------
-    NotADirectoryError
-        If the environment variable does not name a folder.
-    """
+    """Folders that are searched, in this order."""
     named = os.environ.get(DATA_VARIABLE)
     if not named:
         return [cache_folder()]
     folder = Path(named).expanduser()
     if not folder.is_dir():
         raise NotADirectoryError(
-            f"the environment variable {DATA_VARIABLE} must name a folder of data "
-            f"sets, got {named!r}, which is none"
+            f"the environment variable {DATA_VARIABLE} must name a folder, got "
+            f"{named!r}"
         )
     return [folder, cache_folder()]
 
 
 def cache_folder() -> Path:
-    """The folder of downloaded data sets; it need not exist.
-
-    Examples
-    --------
-    >>> cache_folder().name
-    'ncarl'
-    """
+    """The folder of downloaded data sets; it need not exist."""
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA", "")
         base = Path(local) if local else Path.home() / "AppData" / "Local"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -25,24 +26,29 @@ from ncarl.datasets.catalog import (
 from ncarl.datasets.files import (
     INTEGER_KINDS,
     NUMERIC_KINDS,
-    RawRatings,
     fetch,
     logger,
     open_member,
     raise_if_invalid,
     read_arrays,
-    read_ratings_table,
 )
 from ncarl.exceptions import (
+    BrokenFileError,
     DataNotFoundError,
     DownloadError,
     TermsNotAcceptedError,
 )
 from ncarl.observations import from_triplets
+from ncarl.validation import check_choice
 
 #: Official splits of the 100K release into training and test parts.
 SPLITS = ("u1", "u2", "u3", "u4", "u5", "ua", "ub")
-MEGABYTE = 1 << 20
+#: Separators of fields by suffix; only CSV files have a header.
+SEPARATORS = {".data": "\t", ".test": "\t", ".dat": "::", ".csv": ","}
+HEADER = b"userId,movieId,rating,timestamp"
+FIELDS = {"user": "i4", "item": "i4", "rating": "f8", "timestamp": "i8"}
+#: Bytes of a table that are parsed at once, and its longest line.
+PARSE_CHUNK_BYTES, LONGEST_LINE = 1 << 24, 1000
 #: Larger than all ids of any release.
 MAX_ID = 10_000_000
 #: Range of the ratings.
@@ -52,97 +58,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Release:
-    """A release of MovieLens.
+    """A release of MovieLens."""
 
-    Attributes
-    ----------
-    name : str
-        Name in the catalog and of the archive.
-    folder : str
-        Name of the folder in the archive.
-    table : str
-        File of the ratings in that folder.
-    separator : str
-        Separator of the fields of a line.
-    header : bool
-        Whether the first line of the table names the fields.
-    shape : tuple of int or None
-        Users and items if ids are positions from 1; None if only ids that occur get a
-        row or column.
-    counts : tuple of int or None
-        Users and items that occur, and ratings; None if the release changes.
-    archive_limit, table_limit : int
-        Upper bounds on the sizes of the archive and the table, in bytes.
-    """
-
-    name: str
-    folder: str
-    table: str
-    separator: str
-    header: bool
+    name: str  # in the catalog and of the archive
+    table: str  # file of the ratings in the archive
+    # Users and items if ids are positions from 1; None if only ids that occur get a row
+    # or column.
     shape: tuple[int, int] | None
+    # Users and items that occur, and ratings; None if the release changes.
     counts: tuple[int, int, int] | None
-    archive_limit: int
+    archive_limit: int  # upper bounds of sizes in bytes
     table_limit: int
 
 
-#: Releases by name.
+#: Releases by name; limits here in megabytes.
 RELEASES = {
-    "100k": Release(
-        name="ml-100k",
-        folder="ml-100k",
-        table="u.data",
-        separator="\t",
-        header=False,
-        shape=(943, 1682),
-        counts=(943, 1682, 100_000),
-        archive_limit=20 * MEGABYTE,
-        table_limit=10 * MEGABYTE,
-    ),
-    "1m": Release(
-        name="ml-1m",
-        folder="ml-1m",
-        table="ratings.dat",
-        separator="::",
-        header=False,
-        shape=(6040, 3952),
-        counts=(6040, 3706, 1_000_209),
-        archive_limit=25 * MEGABYTE,
-        table_limit=100 * MEGABYTE,
-    ),
-    "10m": Release(
-        name="ml-10m",
-        folder="ml-10M100K",
-        table="ratings.dat",
-        separator="::",
-        header=False,
-        shape=None,
-        counts=(69_878, 10_677, 10_000_054),
-        archive_limit=200 * MEGABYTE,
-        table_limit=800 * MEGABYTE,
-    ),
-    "25m": Release(
-        name="ml-25m",
-        folder="ml-25m",
-        table="ratings.csv",
-        separator=",",
-        header=True,
-        shape=None,
-        counts=(162_541, 59_047, 25_000_095),
-        archive_limit=600 * MEGABYTE,
-        table_limit=2000 * MEGABYTE,
-    ),
-    "latest-small": Release(
-        name="ml-latest-small",
-        folder="ml-latest-small",
-        table="ratings.csv",
-        separator=",",
-        header=True,
-        shape=None,
-        counts=None,
-        archive_limit=25 * MEGABYTE,
-        table_limit=100 * MEGABYTE,
-    ),
+    key: Release(f"ml-{key}", table, shape, counts, archive << 20, size << 20)
+    for key, table, shape, counts, archive, size in (
+        ("100k", "ml-100k/u.data", (943, 1682), (943, 1682, 100_000), 20, 10),
+        ("1m", "ml-1m/ratings.dat", (6040, 3952), (6040, 3706, 1_000_209), 25, 100),
+        ("10m", "ml-10M100K/ratings.dat", None, (69_878, 10_677, 10_000_054), 200, 800),
+        ("25m", "ml-25m/ratings.csv", None, (162_541, 59_047, 25_000_095), 600, 2000),
+        ("latest-small", "ml-latest-small/ratings.csv", None, None, 25, 100),
+    )
 }
 
 
@@ -209,13 +147,12 @@ class Ratings:
             chosen = np.asarray(entries)
             if chosen.dtype == bool and chosen.shape != self.ratings.shape:
                 raise ValueError(
-                    "entries must say yes or no to each of the "
-                    f"{len(self.ratings)} ratings, got shape {chosen.shape}"
+                    f"entries must have one boolean for each of the {len(self)} "
+                    f"ratings, got shape {chosen.shape}"
                 )
             if chosen.dtype != bool and chosen.size and chosen.dtype.kind not in "iu":
                 raise ValueError(
-                    "entries must be booleans or positions in the list, got dtype "
-                    f"{chosen.dtype}"
+                    f"entries must be booleans or indices, got dtype {chosen.dtype}"
                 )
             chosen = chosen if chosen.size else chosen.astype(np.intp)
         triples = (self.users[chosen], self.items[chosen], self.ratings[chosen])
@@ -231,9 +168,8 @@ def load_movielens(
 ) -> Ratings:
     """Load the ratings of a release of MovieLens.
 
-    They are read from ``source`` if given; else from the folder that the environment
-    variable ``NCARL_DATA`` names, then from the cache folder of the user, then from
-    GroupLens.
+    Without ``source`` they are searched in the folder that the environment variable
+    ``NCARL_DATA`` names, then in the cache folder of the user, then at GroupLens.
 
     Parameters
     ----------
@@ -244,10 +180,10 @@ def load_movielens(
         An official archive or its folder, or an NPZ file of the arrays ``user``,
         ``item``, ``rating`` and perhaps ``timestamp``.
     download : bool, default=True
-        Whether to download from GroupLens if the data are not at hand.
+        Whether to download from GroupLens if no file is found.
     accept_terms : bool, default=False
-        Whether you accept the terms of the data set, which
-        ``ncarl.datasets.describe("ml-100k")`` prints; nothing is downloaded otherwise.
+        Whether you accept the terms of the data set (see `describe`); nothing is
+        downloaded otherwise.
 
     Returns
     -------
@@ -257,9 +193,9 @@ def load_movielens(
     Raises
     ------
     DataNotFoundError
-        If the data are not at hand and ``download`` is False.
+        If no file is found and ``download`` is False.
     TermsNotAcceptedError
-        If they could be downloaded, but ``accept_terms`` is False.
+        If the data could be downloaded, but ``accept_terms`` is False.
     DownloadError
         If the download failed.
     BrokenFileError
@@ -277,10 +213,8 @@ def load_movielens(
     >>> ratings.shape, ratings.user_ids, ratings.ratings
     ((2, 2), array([1, 7], dtype=int32), array([2.5, 4. ]))
     """
-    if name not in RELEASES:
-        raise ValueError(f"name must be one of {', '.join(RELEASES)}, got {name!r}")
-    release = RELEASES[name]
-    read = partial(read_ratings, release)
+    release = RELEASES[check_choice("name", name, RELEASES)]
+    read = partial(_read_ratings, release)
     return _load_or_download(release, source, download, accept_terms, read)
 
 
@@ -314,10 +248,9 @@ def load_movielens_split(
     ...     ratings, test = load_movielens_split("u1")
     ...     train = ratings.matrix(~test)
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+    check_choice("split", split, SPLITS)
     release = RELEASES["100k"]
-    read = partial(read_split, release, split)
+    read = partial(_read_split, release, split)
     return _load_or_download(release, source, download, accept_terms, read)
 
 
@@ -328,62 +261,47 @@ def _load_or_download(
     accept_terms: bool,
     read: Callable[[Path], T],
 ) -> T:
-    """Read the files of a release, wherever they are."""
-    if source is not None:
-        return read(check_exists(source))
     files = dataset_info(release.name).files
-    path = find_file(files)
+    path = find_file(files) if source is None else check_exists(source)
     if path is not None:
         return read(path)
-    tried, hint = describe_search(files), _manual_download_hint(release)
-    terms = describe(release.name)
-    if not download:
-        raise DataNotFoundError(f"{release.name} is not at hand: {tried}. {hint}")
-    if not accept_terms:
-        raise TermsNotAcceptedError(
-            f"{release.name} is not at hand: {tried}. It can be downloaded if you "
-            f"accept its terms: pass accept_terms=True. {hint}\n{terms}"
-        )
-    logger.info("terms of %s\n%s", release.name, terms)
-    file = f"{release.name}.zip"
-    try:
-        return fetch(
-            GROUPLENS_URL + file, cache_folder() / file, release.archive_limit, read
-        )
-    except DownloadError as error:
-        raise DownloadError(
-            f"{release.name} is not at hand: {tried}; then {error}. {hint}"
-        ) from error
-
-
-def _manual_download_hint(release: Release) -> str:
-    return (
-        f"Without a download: get {GROUPLENS_URL}{release.name}.zip in another way and "
-        "pass it as source=, or put it into the folder that the environment variable "
+    archive, terms = f"{release.name}.zip", describe(release.name)
+    tried = f"{release.name} was not found: {describe_search(files)}"
+    hint = (
+        f"Without a download: get {GROUPLENS_URL}{archive} in another way and pass it "
+        "as source=, or put it into the folder that the environment variable "
         f"{DATA_VARIABLE} names."
     )
+    if not download:
+        raise DataNotFoundError(f"{tried}. {hint}")
+    if not accept_terms:
+        raise TermsNotAcceptedError(
+            f"{tried}. It can be downloaded if you accept its terms: pass "
+            f"accept_terms=True. {hint}\n{terms}"
+        )
+    logger.info("terms of %s\n%s", release.name, terms)
+    target = cache_folder() / archive
+    try:
+        return fetch(GROUPLENS_URL + archive, target, release.archive_limit, read)
+    except DownloadError as error:
+        raise DownloadError(f"{tried}; then {error}. {hint}") from error
 
 
-def read_ratings(release: Release, path: Path) -> Ratings:
-    """Read a release from an NPZ file, an official archive or its folder.
-
-    Raises
-    ------
-    BrokenFileError
-        If the file is damaged, or its counts are not those of the release.
-    """
+def _read_ratings(release: Release, path: Path) -> Ratings:
+    """Read a release from an NPZ file, an official archive or its folder."""
     if path.suffix == ".npz":
         table = _read_npz(path)
     else:
         table = _read_official(release, path, release.table)
     _check_release(release, path, table)
-    users, user_ids = _encode_ids(table.user, release.shape and release.shape[0])
-    items, item_ids = _encode_ids(table.item, release.shape and release.shape[1])
+    bounds = release.shape or (None, None)
+    users, user_ids = _encode_ids(table["user"], bounds[0])
+    items, item_ids = _encode_ids(table["item"], bounds[1])
     return Ratings(
         users=users,
         items=items,
-        ratings=table.rating,
-        timestamps=table.timestamp,
+        ratings=table["rating"],
+        timestamps=table.get("timestamp"),
         shape=(len(user_ids), len(item_ids)),
         user_ids=user_ids,
         item_ids=item_ids,
@@ -391,14 +309,13 @@ def read_ratings(release: Release, path: Path) -> Ratings:
     )
 
 
-def read_split(release: Release, split: str, path: Path) -> tuple[Ratings, Array]:
-    """Read all ratings, and the test mask of a split."""
-    ratings = read_ratings(release, path)
+def _read_split(release: Release, split: str, path: Path) -> tuple[Ratings, Array]:
+    ratings = _read_ratings(release, path)
     if path.suffix == ".npz":
         name = f"{split}_test"
         places = read_arrays(path, {name: (INTEGER_KINDS, 1)})[name].astype(np.int64)
     else:
-        part = _read_official(release, path, f"{split}.test")
+        part = _read_official(release, path, f"ml-100k/{split}.test")
         places = _match_entries(ratings, part)
     outside = len(places) == 0 or places.min() < 0 or places.max() >= len(ratings)
     raise_if_invalid(
@@ -412,59 +329,77 @@ def read_split(release: Release, split: str, path: Path) -> tuple[Ratings, Array
     return ratings, test
 
 
-def _read_npz(path: Path) -> RawRatings:
-    arrays = read_arrays(
-        path,
-        {
-            "user": (INTEGER_KINDS, 1),
-            "item": (INTEGER_KINDS, 1),
-            "rating": (NUMERIC_KINDS, 1),
-        },
-        {"timestamp": (INTEGER_KINDS, 1)},
-    )
+def _read_npz(path: Path) -> dict[str, Array]:
+    ids, ratings = (INTEGER_KINDS, 1), (NUMERIC_KINDS, 1)
+    required = {"user": ids, "item": ids, "rating": ratings}
+    arrays = read_arrays(path, required, {"timestamp": ids})
     sizes = {name: len(array) for name, array in arrays.items()}
     raise_if_invalid(path, len(set(sizes.values())) > 1, "arrays of one length", sizes)
     largest = max(int(arrays[name].max(initial=0)) for name in ("user", "item"))
     raise_if_invalid(path, largest > np.iinfo(np.int32).max, "ids of 32 bits", largest)
-    time = arrays.get("timestamp")
-    return RawRatings(
-        user=arrays["user"].astype(np.int32),
-        item=arrays["item"].astype(np.int32),
-        rating=arrays["rating"].astype(np.float64),
-        timestamp=None if time is None else time.astype(np.int64),
-    )
+    return {name: array.astype(FIELDS[name]) for name, array in arrays.items()}
 
 
-def _read_official(release: Release, path: Path, file: str) -> RawRatings:
-    members = (f"{release.folder}/{file}", file)
+def _read_official(release: Release, path: Path, table: str) -> dict[str, Array]:
+    """Columns of a table of users, items, ratings and times.
+
+    It is parsed in chunks, which `ncarl.io` cannot do within a ZIP archive.
+    """
+    members = (table, Path(table).name)
+    name, separator = f"{members[1]} of {str(path)!r}", SEPARATORS[Path(table).suffix]
+    parts: dict[str, list[Array]] = {field: [] for field in FIELDS}
     with open_member(path, members, release.table_limit) as stream:
-        name = f"{file} of {str(path)!r}"
-        return read_ratings_table(stream, name, release.separator, release.header)
+        if separator == "," and stream.readline(LONGEST_LINE).strip() != HEADER:
+            raise BrokenFileError(f"{name} must begin with the line {HEADER.decode()}")
+        for chunk in _iter_line_chunks(stream, name):
+            try:
+                records = np.loadtxt(
+                    io.BytesIO(chunk.replace(b"::", b"\t")),
+                    dtype=list(FIELDS.items()),
+                    delimiter="," if separator == "," else "\t",
+                    comments=None,
+                    ndmin=1,
+                )
+            except (ValueError, OverflowError) as error:
+                raise BrokenFileError(
+                    f"{name} must have lines of user, item, rating and time between "
+                    f"{separator!r}: {error}"
+                ) from error
+            for field, part in parts.items():
+                part.append(records[field].copy())
+    raise_if_invalid(path, not parts["user"], f"ratings in {members[1]}", "none")
+    # Parts are dropped column by column: at most one column is in memory twice.
+    return {field: np.concatenate(parts.pop(field)) for field in FIELDS}
 
 
-def _check_release(release: Release, path: Path, table: RawRatings) -> None:
+def _iter_line_chunks(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    rest = b""
+    while block := stream.read(PARSE_CHUNK_BYTES):
+        lines, _, rest = (rest + block).rpartition(b"\n")
+        if len(rest) > LONGEST_LINE:
+            raise BrokenFileError(f"{name} is no table: it has a line without end")
+        if lines.strip():
+            yield lines
+    if rest.strip():
+        yield rest
+
+
+def _check_release(release: Release, path: Path, table: dict[str, Array]) -> None:
     """Raise if ids, ratings or counts cannot be those of the release."""
-    raise_if_invalid(path, len(table.rating) == 0, "ratings", "none")
+    users, items, ratings = table["user"], table["item"], table["rating"]
+    raise_if_invalid(path, len(ratings) == 0, "ratings", "none")
     bounds = release.shape or (MAX_ID, MAX_ID)
-    for name, ids, most in zip(
-        ("users", "films"), (table.user, table.item), bounds, strict=True
-    ):
+    for name, ids, most in zip(("users", "films"), (users, items), bounds, strict=True):
         low, high = int(ids.min()), int(ids.max())
         wrong = low < 1 or high > most
         raise_if_invalid(
             path, wrong, f"ids of {name} from 1 to {most}", f"{low} to {high}"
         )
-    ratings = table.rating
-    inside = (ratings >= MIN_RATING) & (ratings <= MAX_RATING)
-    raise_if_invalid(
-        path,
-        not inside.all(),
-        f"ratings from {MIN_RATING} to {MAX_RATING}",
-        ratings[~inside][:1],
-    )
+    outside = ratings[~((ratings >= MIN_RATING) & (ratings <= MAX_RATING))]
+    expected = f"ratings from {MIN_RATING} to {MAX_RATING}"
+    raise_if_invalid(path, outside.size > 0, expected, outside[:1])
     if release.counts is not None:
-        users, items = (int(_id_mask(ids).sum()) for ids in (table.user, table.item))
-        counts = (users, items, len(ratings))
+        counts = (int(_id_mask(users).sum()), int(_id_mask(items).sum()), len(ratings))
         expected = "{} users, {} films and {} ratings".format(*release.counts)
         raise_if_invalid(
             path, counts != release.counts, f"{release.name} with {expected}", counts
@@ -487,12 +422,12 @@ def _encode_ids(ids: Array, count: int | None) -> tuple[Array, Array]:
     return position[ids], np.flatnonzero(occurs).astype(np.int32)
 
 
-def _match_entries(ratings: Ratings, part: RawRatings) -> Array:
+def _match_entries(ratings: Ratings, part: dict[str, Array]) -> Array:
     """Positions of the entries of a part among all ratings; -1 if not found."""
     width = ratings.shape[1] + 1
     keys = (ratings.users + 1).astype(np.int64) * width + ratings.items + 1
-    wanted = part.user.astype(np.int64) * width + part.item
+    wanted = part["user"].astype(np.int64) * width + part["item"]
     order = np.argsort(keys)
     nearest = order[np.searchsorted(keys[order], wanted).clip(max=len(keys) - 1)]
-    same = (keys[nearest] == wanted) & (ratings.ratings[nearest] == part.rating)
+    same = (keys[nearest] == wanted) & (ratings.ratings[nearest] == part["rating"])
     return np.where(same, nearest, -1)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from zipfile import is_zipfile
 
 import numpy as np
@@ -17,12 +16,12 @@ from ncarl.datasets.catalog import locate
 from ncarl.datasets.files import (
     INTEGER_KINDS,
     NUMERIC_KINDS,
-    TEXT_KINDS,
     open_member,
     raise_if_invalid,
     read_arrays,
 )
 from ncarl.exceptions import BrokenFileError, DataNotFoundError
+from ncarl.validation import check_choice, check_integer
 
 #: Users and jokes.
 JESTER_SHAPE = (24_983, 100)
@@ -37,17 +36,8 @@ SAMPLE_IMAGES = ("china", "flower")
 #: Weights of red, green and blue in gray (ITU-R BT.601).
 GRAY_WEIGHTS = (0.299, 0.587, 0.114)
 #: Suffixes of picture files.
-IMAGE_SUFFIXES = (
-    ".bmp",
-    ".gif",
-    ".jpeg",
-    ".jpg",
-    ".pgm",
-    ".png",
-    ".ppm",
-    ".tif",
-    ".tiff",
-)
+IMAGE_SUFFIXES = {".bmp", ".gif", ".pgm", ".png", ".ppm"}
+IMAGE_SUFFIXES |= {".jpeg", ".jpg", ".tif", ".tiff"}
 #: Modes of Pillow with at most eight bits for each channel.
 PILLOW_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
@@ -60,18 +50,13 @@ def load_jester(*, source: str | os.PathLike[str] | None = None) -> Array:
     source : path, optional
         ``jester-1.npz``, or the official table saved as CSV (also inside a ZIP archive
         or folder, as ``jester-data-1.csv``); by default such a file in the folder that
-        the environment variable ``NCARL_DATA`` names, or in the cache folder.
+        the environment variable ``NCARL_DATA`` names, or in the cache folder. It cannot
+        be downloaded.
 
     Returns
     -------
     array of shape (24983, 100)
         Users by jokes, from -10 to 10.
-
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such file. It is not downloaded, since the official one is a
-        spreadsheet.
 
     Examples
     --------
@@ -85,12 +70,8 @@ def load_jester(*, source: str | os.PathLike[str] | None = None) -> Array:
         X = np.where(coded == NO_RATING_X100, np.nan, coded / 100.0)
     else:
         X = _read_jester_table(path)
-    raise_if_invalid(
-        path,
-        X.shape != JESTER_SHAPE,
-        f"{JESTER_SHAPE[0]} x {JESTER_SHAPE[1]} ratings",
-        X.shape,
-    )
+    expected = f"{JESTER_SHAPE[0]} x {JESTER_SHAPE[1]} ratings"
+    raise_if_invalid(path, X.shape != JESTER_SHAPE, expected, X.shape)
     outside = X[np.abs(X) > 10.0]
     raise_if_invalid(path, outside.size > 0, "ratings from -10 to 10", outside[:1])
     return X
@@ -98,30 +79,26 @@ def load_jester(*, source: str | os.PathLike[str] | None = None) -> Array:
 
 def _read_jester_table(path: Path) -> Array:
     """Ratings of the official table: a count, then one column for each joke."""
-    try:
-        with _open_jester_table(path) as stream:
+    opened: Any
+    if path.is_dir() or is_zipfile(path):
+        opened = open_member(path, ("jester-data-1.csv",), JESTER_MAX_BYTES)
+    else:
+        opened = path.open("rb")
+    with opened as stream:
+        try:
             table = np.loadtxt(stream, delimiter=",", comments=None, ndmin=2)
-    except ValueError as error:
-        if isinstance(error, BrokenFileError):
-            raise
-        raise BrokenFileError(
-            f"{str(path)!r} must be the table of Jester as comma-separated numbers; "
-            f"save the spreadsheet as CSV: {error}"
-        ) from error
+        except ValueError as error:
+            raise BrokenFileError(
+                f"{str(path)!r} must be the table of Jester as comma-separated "
+                f"numbers; save the spreadsheet as CSV: {error}"
+            ) from error
     counts, ratings = table[:, 0], table[:, 1:]
     X = np.where(ratings == NO_RATING, np.nan, ratings)
-    agree = (counts == np.isfinite(X).sum(axis=1)).all()
+    differ = (counts != np.isfinite(X).sum(axis=1)).any()
     raise_if_invalid(
-        path, not agree, "as many ratings as its first column says", "others"
+        path, differ, "the counts of ratings in its first column", "others"
     )
     return X
-
-
-def _open_jester_table(path: Path) -> contextlib.AbstractContextManager[IO[Any]]:
-    """Open the table in a folder or archive, or the file itself."""
-    if path.is_dir() or is_zipfile(path):
-        return open_member(path, ("jester-data-1.csv",), JESTER_MAX_BYTES)
-    return path.open("rb")
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,12 +139,7 @@ def load_panel(
     source : path, optional
         The NPZ file; by default ``california_smoking.npz`` or ``basque_gdp.npz`` in the
         folder that the environment variable ``NCARL_DATA`` names, or in the cache
-        folder. It is not downloaded.
-
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such file; the message says where to get the data.
+        folder. It cannot be downloaded.
 
     Examples
     --------
@@ -175,43 +147,27 @@ def load_panel(
     >>> if available()["smoking"]:
     ...     before = load_panel("smoking").outcome[:, :19]
     """
-    if name not in PANELS:
-        raise ValueError(f"name must be one of {', '.join(PANELS)}, got {name!r}")
-    path = locate(name, source)
+    path = locate(check_choice("name", name, PANELS), source)
     arrays = read_arrays(
         path,
         {"outcome": (NUMERIC_KINDS, 2), "year": (INTEGER_KINDS, 1)},
-        {"treatment": (f"{INTEGER_KINDS}b", 2), "unit": (TEXT_KINDS, 1)},
+        {"treatment": (INTEGER_KINDS + "b", 2), "unit": ("U", 1)},
     )
     outcome = arrays["outcome"].astype(np.float64)
     years = arrays["year"].astype(np.int64)
-    raise_if_invalid(
-        path, len(years) != outcome.shape[1], "a year for each column", len(years)
-    )
+    m, n = outcome.shape
+    raise_if_invalid(path, len(years) != n, "a year for each column", len(years))
     treatment = arrays.get("treatment")
     if treatment is not None:
-        invalid = (
-            treatment.shape != outcome.shape or not np.isin(treatment, (0, 1)).all()
-        )
+        invalid = treatment.shape != (m, n) or not np.isin(treatment, (0, 1)).all()
         raise_if_invalid(
             path, invalid, "treatment of 0 and 1, as large as outcome", treatment.shape
         )
         treatment = treatment.astype(bool)
-    units = _unit_names(path, name, arrays.get("unit"), len(outcome))
-    return YearlyPanel(outcome, units, years, treatment, name)
-
-
-def _unit_names(
-    path: Path, name: str, stored: Array | None, count: int
-) -> tuple[str, ...]:
-    """Names of the units: those of the file, or made-up ones."""
-    if stored is not None:
-        raise_if_invalid(
-            path, len(stored) != count, f"{count} names of units", len(stored)
-        )
-        return tuple(str(unit) for unit in stored)
     first, others = PANELS[name]
-    return (first, *(f"{others} {number}" for number in range(1, count)))
+    units = arrays.get("unit", [first, *(f"{others} {k}" for k in range(1, m))])
+    raise_if_invalid(path, len(units) != m, f"{m} names of units", len(units))
+    return YearlyPanel(outcome, tuple(map(str, units)), years, treatment, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,13 +196,8 @@ def load_traffic(*, source: str | os.PathLike[str] | None = None) -> Traffic:
     ----------
     source : path, optional
         The NPZ file; by default ``losloop_speed.npz`` in the folder that the
-        environment variable ``NCARL_DATA`` names, or in the cache folder. It is not
+        environment variable ``NCARL_DATA`` names, or in the cache folder. It cannot be
         downloaded.
-
-    Raises
-    ------
-    DataNotFoundError
-        If there is no such file; the message says where to get the data.
 
     Examples
     --------
@@ -255,13 +206,9 @@ def load_traffic(*, source: str | os.PathLike[str] | None = None) -> Traffic:
     ...     X = load_traffic().speed
     """
     path = locate("traffic", source)
+    numbers = (NUMERIC_KINDS, 2)
     arrays = read_arrays(
-        path,
-        {
-            "speed": (NUMERIC_KINDS, 2),
-            "sensor": (INTEGER_KINDS, 1),
-            "adjacency": (NUMERIC_KINDS, 2),
-        },
+        path, {"speed": numbers, "sensor": (INTEGER_KINDS, 1), "adjacency": numbers}
     )
     shapes = {name: array.shape for name, array in arrays.items()}
     n = len(arrays["sensor"])
@@ -300,19 +247,13 @@ def load_sample_image(
     >>> load_sample_image("flower", step=8).shape
     (53, 80)
     """
-    if name not in SAMPLE_IMAGES:
-        raise ValueError(
-            f"name must be one of {', '.join(SAMPLE_IMAGES)}, got {name!r}"
-        )
+    check_choice("name", name, SAMPLE_IMAGES)
     _import_pillow()
     from sklearn.datasets import load_sample_image as bundled
 
     picture = _to_floats(bundled(f"{name}.jpg"), gray)
     height, width = picture.shape[:2]
-    if not isinstance(step, int | np.integer) or not 1 <= step <= min(height, width):
-        raise ValueError(
-            f"step must be a whole number from 1 to {min(height, width)}, got {step!r}"
-        )
+    step = check_integer("step", step, low=1, high=min(height, width))
     height, width = height // step, width // step
     cut = picture[: height * step, : width * step]
     blocks = cut.reshape(height, step, width, step, *picture.shape[2:])
@@ -334,12 +275,11 @@ def load_image_folder(
     Parameters
     ----------
     folder : path
-        Files with other suffixes than those of pictures are skipped; so are subfolders.
+        Other files than pictures are skipped; so are subfolders.
     names : sequence of str, optional
         Only these, with or without suffix.
     gray : bool, default=True
-        Whether to convert to gray (ITU-R BT.601); else the last axis is red, green and
-        blue.
+        Whether to convert to gray; else the last axis is red, green and blue.
     size : tuple of int, optional
         Only pictures of this height and width.
 
@@ -347,13 +287,6 @@ def load_image_folder(
     -------
     dict of str to array
         Values between 0 and 1.
-
-    Raises
-    ------
-    DataNotFoundError
-        If the folder, or one of ``names``, is not there.
-    BrokenFileError
-        If a picture cannot be read.
 
     Examples
     --------
@@ -368,16 +301,14 @@ def load_image_folder(
     if not root.is_dir():
         raise DataNotFoundError(f"folder must be a folder, got {str(folder)!r}")
     opener = _import_pillow()
-    pictures: dict[str, Array] = {}
-    for path in _image_paths(root, names):
-        picture = _read_image(opener, path, size, gray)
-        if picture is not None:
-            pictures[path.name] = picture
-    return pictures
+    pictures = {
+        path.name: _read_image(opener, path, size, gray)
+        for path in _image_paths(root, names)
+    }
+    return {name: image for name, image in pictures.items() if image is not None}
 
 
 def _image_paths(root: Path, names: Sequence[str] | None) -> list[Path]:
-    """Picture files of a folder, sorted; only the named ones."""
     files = sorted(
         path
         for path in root.iterdir()
@@ -416,14 +347,12 @@ def _read_image(
 
 
 def _to_floats(pixels: Array, gray: bool) -> Array:
-    """RGB bytes as floats between 0 and 1."""
     colors = pixels / 255.0
     # The sum of the weights can exceed 1 by rounding.
     return np.minimum(colors @ np.array(GRAY_WEIGHTS), 1.0) if gray else colors
 
 
 def _import_pillow() -> Any:
-    """The module ``PIL.Image``; raises with an install hint."""
     try:
         from PIL import Image
     except ModuleNotFoundError as error:

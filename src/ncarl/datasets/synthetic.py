@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from ncarl import masks
 from ncarl.core.types import Array
+from ncarl.validation import check_choice, check_integer, check_number
 
 #: Standard deviation of "tiny" noise, relative to the mean absolute entry.
 TINY_NOISE = 0.01
-NUMBER_TYPES = (int, float, np.integer, np.floating)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,41 +77,19 @@ def make_low_rank(
     >>> int(made.hidden.sum()), int((made.X != made.truth).sum() - made.hidden.sum())
     (1200, 160)
     """
-    for name, value in (("m", m), ("n", n), ("rank", rank)):
-        if not isinstance(value, int | np.integer):
-            raise ValueError(f"{name} must be a whole number, got {value!r}")
-    if min(m, n) < 1 or not 1 <= rank <= min(m, n):
-        raise ValueError(
-            f"rank must be 1 to min(m, n), got rank={rank!r} for m={m!r}, n={n!r}"
-        )
+    m, n = check_integer("m", m, low=1), check_integer("n", n, low=1)
+    rank = check_integer("rank", rank, low=1, high=min(m, n))
+    check_choice("factors", factors, ("uniform", "gaussian"))
+    noisy_share = masks.check_share("noisy_share", noisy_share)
+    if noise != "tiny":
+        noise = check_number("noise", noise, low=0.0)
     rng = np.random.default_rng(random_state)
-    A, B = _draw_factor(factors, (m, rank), rng), _draw_factor(factors, (rank, n), rng)
-    truth: Array = A @ B
+    draw = rng.random if factors == "uniform" else rng.standard_normal
+    truth: Array = draw((m, rank)) @ draw((rank, n))
     hidden = masks.random((m, n), missing, rng=rng)
-    sd = _noise_std(noise, truth)
+    sd = TINY_NOISE * float(np.mean(np.abs(truth))) if noise == "tiny" else noise
     X = np.where(hidden, np.nan, truth)
-    if not isinstance(noisy_share, NUMBER_TYPES) or not 0.0 <= noisy_share <= 1.0:
-        raise ValueError(
-            f"noisy_share must be a number between 0 and 1, got {noisy_share!r}"
-        )
     observed = np.flatnonzero(~hidden)
     noisy = rng.permutation(observed)[: round(noisy_share * len(observed))]
     X.flat[noisy] += sd * rng.standard_normal(len(noisy))
     return LowRank(X=X, truth=truth, hidden=hidden)
-
-
-def _draw_factor(kind: Any, shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    if kind == "uniform":
-        return rng.random(shape)
-    if kind == "gaussian":
-        return rng.standard_normal(shape)
-    raise ValueError(f"factors must be 'uniform' or 'gaussian', got {kind!r}")
-
-
-def _noise_std(noise: Any, truth: Array) -> float:
-    """The standard deviation that ``noise`` means for this matrix."""
-    if isinstance(noise, str) and noise == "tiny":
-        return TINY_NOISE * float(np.mean(np.abs(truth)))
-    if not isinstance(noise, NUMBER_TYPES) or not 0.0 <= noise < np.inf:
-        raise ValueError(f"noise must be a number from 0 or 'tiny', got {noise!r}")
-    return float(noise)

@@ -1,8 +1,4 @@
-"""Figures of a fit: convergence, spectrum, error bars, reliability and residuals.
-
-Also what all figures need of a fitted estimator: its observed entries, predictions,
-column statistics and the affinity of its columns.
-"""
+"""Figures of a fit, and what all figures read from fitted estimators."""
 
 from __future__ import annotations
 
@@ -28,21 +24,20 @@ from ncarl.plots.style import (
     INK,
     MISSING_COLOR,
     RED,
+    REFERENCE,
+    TITLE,
     despine,
     format_label,
+    new_axes,
     spaced_indices,
 )
 
 #: Labels of `convergence` by kind of fit.
-GRAM_LABEL, EVIDENCE_LABEL = (
-    "relative change of the Gram matrix",
-    "gain in log evidence per observed entry",
-)
+GRAM_LABEL = "relative change of the Gram matrix"
+EVIDENCE_LABEL = "gain in log evidence per observed entry"
 STEP_LABEL = "relative change from step to step"
-#: Most directions of a spectrum.
-MAX_DIRECTIONS = 100
-#: Fraction of the variance in the title of a spectrum.
-VARIANCE_FRACTION = 0.9
+#: Most directions of a spectrum, and fraction of the variance in its title.
+MAX_DIRECTIONS, VARIANCE_FRACTION = 100, 0.9
 #: Nominal coverages of the reliability of a fit.
 LEVELS = np.arange(0.05, 0.96, 0.05)
 #: Colors of curves.
@@ -52,11 +47,7 @@ MAX_POINTS = 3000
 
 
 def convergence(
-    curves: Any,
-    *,
-    tol: float | None = None,
-    label: str | None = None,
-    title: str = "",
+    curves: Any, *, tol: float | None = None, label: str | None = None, title: str = ""
 ) -> Figure:
     """Change in each step of a fit, on a logarithmic axis.
 
@@ -68,8 +59,7 @@ def convergence(
     tol : float, optional
         Tolerance at which the fits stop; drawn as a dashed line.
     label : str, optional
-        Label of the axis; by default that of the quantity which the estimator records
-        (the gain in log evidence per observed entry in fits of `BayesianNCARL`).
+        Label of the axis; by default the quantity that the estimator records.
     title : str
         Title of the figure.
 
@@ -82,8 +72,7 @@ def convergence(
     """
     single = not isinstance(curves, Mapping)
     fits = {"": curves} if single else dict(curves)
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    ax = figure.add_subplot()
+    figure, ax = new_axes(6.4, 4.0, title)
     for name, fit in fits.items():
         change, quantity = _step_changes(fit)
         label = label or quantity
@@ -93,15 +82,13 @@ def convergence(
         ax.semilogy(steps[shown], change[shown], marker="o", markersize=3.5,
                     label=format_label(name, 60))  # fmt: skip
     if tol:
-        ax.axhline(tol, color=GRAY, linestyle="--", linewidth=1)
+        ax.axhline(tol, **REFERENCE)
         ax.annotate(f"tol = {tol:g}", (0.0, tol), xycoords=("axes fraction", "data"),
                     xytext=(5, -5), textcoords="offset points", va="top",
                     color=DARK_GRAY, fontsize=9)  # fmt: skip
         # A curve may fall below the tolerance and rise again: leave room for it.
         ax.set_ylim(bottom=min(tol, ax.get_ylim()[0]) / 3)
-    ax.set_xlabel("step")
-    ax.set_ylabel(label or GRAM_LABEL)
-    ax.set_title(title, fontsize=11)
+    ax.set(xlabel="step", ylabel=label or GRAM_LABEL)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     despine(ax)
     if not single:
@@ -110,7 +97,6 @@ def convergence(
 
 
 def _step_changes(fit: Any) -> tuple[Array, str]:
-    """Changes in the steps of a fit, and their label."""
     if not is_fitted_estimator(fit):
         return np.asarray(fit, dtype=np.float64), GRAM_LABEL
     change = np.asarray(fit.history_["change"], dtype=np.float64)
@@ -119,9 +105,7 @@ def _step_changes(fit: Any) -> tuple[Array, str]:
     return change, GRAM_LABEL if hasattr(fit, "kernel_") else STEP_LABEL
 
 
-def spectrum(
-    model: Any, *, max_directions: int = MAX_DIRECTIONS, title: str = ""
-) -> Figure:
+def spectrum(model: Any, *, title: str = "") -> Figure:
     """Fraction of the variance of the rows by principal direction.
 
     Parameters
@@ -129,10 +113,8 @@ def spectrum(
     model : fitted estimator, or array
         A fit; or a covariance of shape (n, n); or a completed matrix of shape (m, n);
         or variances themselves, shape (directions,).
-    max_directions : int
-        Most directions to draw.
     title : str
-        Title of the figure; by default how many directions hold 90%.
+        Title; by default how many directions hold 90%.
 
     Examples
     --------
@@ -151,45 +133,33 @@ def spectrum(
     if not title:
         verb = "s hold" if kept > 1 else " holds"
         title = f"{kept} direction{verb} 90% of the variance"
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    ax = figure.add_subplot()
-    _draw_explained_variance(
-        ax, shares[:max_directions], cumulative[:max_directions], kept
-    )
-    ax.set_title(title, fontsize=11, color=INK)
-    return figure
-
-
-def _draw_explained_variance(
-    ax: Any, shares: Array, cumulative: Array, n_kept: int
-) -> None:
-    """Draw bars of single directions, and their cumulative sum as a line."""
+    figure, ax = new_axes(6.4, 4.0, title)
+    shares, cumulative = shares[:MAX_DIRECTIONS], cumulative[:MAX_DIRECTIONS]
     places = np.arange(1, len(shares) + 1)
-    kept = places <= n_kept
-    ax.bar(places[kept], shares[kept], width=0.8, color=BLUE, label="one direction")
-    ax.bar(places[~kept], shares[~kept], width=0.8, color="#c3cbd4")
+    among = places <= kept
+    ax.bar(places[among], shares[among], width=0.8, color=BLUE, label="one direction")
+    ax.bar(places[~among], shares[~among], width=0.8, color="#c3cbd4")
     ax.plot(places, cumulative, color=INK, linewidth=1.4, marker="o", markersize=3,
             label="cumulative")  # fmt: skip
-    ax.axhline(VARIANCE_FRACTION, color=GRAY, linestyle="--", linewidth=1)
-    ax.set_ylim(0.0, 1.03)
-    ax.set_xlabel("direction, by decreasing variance")
-    ax.set_ylabel("fraction of the variance")
+    ax.axhline(VARIANCE_FRACTION, **REFERENCE)
+    ax.set(xlabel="direction, by decreasing variance", ylim=(0.0, 1.03),
+           ylabel="fraction of the variance")  # fmt: skip
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     despine(ax, grid="y")
     ax.legend(frameon=False, loc="center right")
+    return figure
 
 
 def _direction_variances(model: Any) -> Array:
-    """Variances by direction of a fit or an array, see `spectrum`."""
     if is_fitted_estimator(model):
         return model_variances(model)
     given = model.toarray() if sparse.issparse(model) else model
     values = np.asarray(given, dtype=np.float64)
     if not np.isfinite(values).all():
         raise ValueError(
-            "model must be a fitted estimator or an array without gaps, got one with "
-            "NaN or infinite entries; fit an estimator first"
+            "model must be a fitted estimator or a complete array, got one with NaN or "
+            "infinite entries; fit an estimator first"
         )
     if values.ndim == 1:
         if (values < 0.0).any():
@@ -198,26 +168,21 @@ def _direction_variances(model: Any) -> Array:
     if values.ndim != 2:
         raise ValueError(f"an array must have one axis or two, got {values.ndim}")
     if values.shape[0] == values.shape[1] and np.allclose(values, values.T):
-        return eigenvalues(values)
-    centered = values - values.mean(axis=0)
-    return np.linalg.svd(centered, compute_uv=False) ** 2
+        return _eigenvalues(values)
+    return _squared_singular_values(values - values.mean(axis=0))
 
 
 def error_bars(
     truth: Array, filled: Array, low: Array, high: Array, *, title: str, unit: str
 ) -> Figure:
-    """Filled values against true values, with intervals.
-
-    Intervals that miss the true value have a color of their own.
+    """Imputed against true values; intervals that miss the truth are red.
 
     Parameters
     ----------
     truth, filled, low, high : arrays of shape (entries,)
-        True and filled values, and the ends of the intervals.
-    title : str
-        Title of the figure.
-    unit : str
-        Unit of the values.
+        True and imputed values, and the ends of the intervals.
+    title, unit : str
+        Title of the figure, and unit of the values.
 
     Examples
     --------
@@ -228,10 +193,8 @@ def error_bars(
     >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     ['interval holds the truth: 1', 'interval misses it: 1']
     """
-    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
-    ax = figure.add_subplot()
-    ends = [float(f(v)) for v in (truth, filled) for f in (np.min, np.max)]
-    ax.axline((0, 0), slope=1, color=GRAY, linewidth=1, linestyle="--", zorder=1)
+    figure, ax = new_axes(6.4, 6.0, title)
+    ax.axline((0, 0), slope=1, zorder=1, **REFERENCE)
     missed = (truth < low) | (truth > high)
     kinds = ((~missed, BLUE, "interval holds the truth"),
              (missed, RED, "interval misses it"))  # fmt: skip
@@ -240,36 +203,29 @@ def error_bars(
                   linewidth=1.5, zorder=2)  # fmt: skip
         ax.plot(truth[kind], filled[kind], "o", color=color, markersize=4.5,
                 label=f"{label}: {kind.sum()}", zorder=3)  # fmt: skip
-    margin = 0.05 * (max(ends) - min(ends))
-    ax.set_xlim(min(ends) - margin, max(ends) + margin)
-    ax.set_xlabel(f"truth ({unit})")
-    ax.set_ylabel(f"filled ({unit})")
-    ax.set_title(title, fontsize=11)
+    both = np.concatenate([truth, filled])
+    margin = 0.05 * np.ptp(both)
+    ax.set_xlim(both.min() - margin, both.max() + margin)
+    ax.set(xlabel=f"truth ({unit})", ylabel=f"filled ({unit})")
     despine(ax)
     ax.legend(frameon=False, loc="upper left")
     return figure
 
 
 def reliability(
-    levels: Any,
-    coverage: Any = None,
-    *,
-    count: int | None = None,
-    title: str = "",
+    levels: Any, coverage: Any = None, *, count: int | None = None, title: str = ""
 ) -> Figure:
     """Reliability diagram: actual against nominal coverage of intervals.
 
     Parameters
     ----------
     levels : fitted `BayesianNCARL`, or array of shape (levels,)
-        Nominal coverages, between 0 and 1. Of a fit, normal intervals of its standard
-        deviations on its own held-out entries are shown: their miscoverage is what
-        `predict_interval` corrects.
+        Nominal coverages. Of a fit, normal intervals on its own held-out entries are
+        shown, whose miscoverage `predict_interval` corrects.
     coverage : array of shape (levels,), or mapping of str to such arrays
         Actual coverages, of one model or of several by name.
     count : int, optional
-        Number of entries that coverages were measured on; adds the band of 95% of the
-        sampling variation.
+        Number of entries measured; adds a band of 95% of the sampling variation.
     title : str
         Title of the figure.
 
@@ -280,12 +236,11 @@ def reliability(
     'nominal coverage'
     """
     if is_fitted_estimator(levels):
-        levels, coverage, count = held_out_coverage(levels)
+        levels, coverage, count = _held_out_coverage(levels)
     nominal = np.asarray(levels, dtype=np.float64)
     curves = coverage if isinstance(coverage, Mapping) else {"": coverage}
-    figure = Figure(figsize=(4.8, 4.8), layout="constrained")
-    ax = figure.add_subplot()
-    ax.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle="--", zorder=1)
+    figure, ax = new_axes(4.8, 4.8, title)
+    ax.plot([0, 1], [0, 1], zorder=1, **REFERENCE)
     if count:
         _draw_binomial_band(ax, count)
     for place, (name, values) in enumerate(curves.items()):
@@ -295,24 +250,13 @@ def reliability(
                 f"coverage must have one value for each of the {nominal.size} levels, "
                 f"got shape {actual.shape}"
             )
-        ax.plot(
-            nominal,
-            actual,
-            "o-",
-            color=CURVE_COLORS[place % len(CURVE_COLORS)],
-            zorder=3,
-            linewidth=1.4,
-            markersize=5,
-            label=format_label(name, 40),
-        )
-    ax.set_xlim(0.0, 1.0)
-    ax.set_ylim(0.0, 1.0)
-    ax.set_aspect("equal")
-    ax.set_xlabel("nominal coverage")
-    ax.set_ylabel("actual coverage")
+        color = CURVE_COLORS[place % len(CURVE_COLORS)]
+        ax.plot(nominal, actual, "o-", color=color, linewidth=1.4, markersize=5,
+                label=format_label(name, 40), zorder=3)  # fmt: skip
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
+    ax.set(xlabel="nominal coverage", ylabel="actual coverage")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0))
-    ax.set_title(title, fontsize=11, color=INK)
     despine(ax)
     if isinstance(coverage, Mapping):
         ax.legend(frameon=False, loc="upper left")
@@ -320,7 +264,6 @@ def reliability(
 
 
 def _draw_binomial_band(ax: Any, count: int) -> None:
-    """Draw the 95% band of fractions of ``count`` independent entries."""
     level = np.linspace(0.0, 1.0, 101)
     reach = 1.96 * np.sqrt(level * (1.0 - level) / count)
     ax.fill_between(level, level - reach, level + reach, color="#e9edf2", zorder=0,
@@ -329,8 +272,7 @@ def _draw_binomial_band(ax: Any, count: int) -> None:
                 xycoords="axes fraction", fontsize=8.5, color=DARK_GRAY)  # fmt: skip
 
 
-def held_out_coverage(model: Any) -> tuple[Array, Array, int]:
-    """Nominal and actual coverages on the held-out entries of a fit, their number."""
+def _held_out_coverage(model: Any) -> tuple[Array, Array, int]:
     scores = getattr(model, "blended_scores_", None)
     if scores is None or len(scores.sorted_scores) == 0:
         raise ValueError(
@@ -344,29 +286,21 @@ def held_out_coverage(model: Any) -> tuple[Array, Array, int]:
 
 
 def residuals(
-    truth: Any,
-    filled: Any,
-    std: Any = None,
-    *,
-    unit: str = "",
-    title: str = "",
+    truth: Any, filled: Any, std: Any = None, *, unit: str = "", title: str = ""
 ) -> Figure:
-    """Errors of filled values: against the filled values, and their distribution.
+    """Errors of imputed values: against these values, and their distribution.
 
     Parameters
     ----------
     truth : array of shape (entries,), or a matrix
-        True values; a matrix if ``filled`` is an estimator, of which the entries that
-        were missing in the fit are used.
+        True values; of a matrix, the entries that were missing in the fit.
     filled : array of shape (entries,), or fitted estimator
-        Filled values.
+        Imputed values.
     std : array of shape (entries,), optional
-        Standard deviations of the filled values; errors are divided by them and
+        Standard deviations of the imputed values; errors are divided by them and
         compared with a normal distribution.
-    unit : str
-        Unit of the values.
-    title : str
-        Title of the figure.
+    unit, title : str
+        Unit of the values, and title of the figure.
 
     Examples
     --------
@@ -389,14 +323,15 @@ def residuals(
         valid = s > 0.0
         f, errors = f[valid], errors[valid] / s[valid]
         label = "error, in standard deviations"
-    limit = _error_limit(errors)
+    sizes = np.abs(errors)
+    # Nearly all errors are inside the axis.
+    limit = min(1.3 * float(np.quantile(sizes, 0.99)), 1.1 * float(sizes.max())) or 1.0
     figure = Figure(figsize=(8.0, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(2.2, 1.0))
     _draw_scatter(left, f, errors, limit, std is not None)
     _draw_histogram(right, errors, limit, std is not None)
-    left.set_xlabel(f"filled value{f' ({unit})' if unit else ''}")
-    left.set_ylabel(label)
-    figure.suptitle(title, fontsize=11, color=INK)
+    left.set(xlabel=f"filled value{f' ({unit})' if unit else ''}", ylabel=label)
+    figure.suptitle(title, **TITLE)
     return figure
 
 
@@ -408,8 +343,8 @@ def _unseen_entries(truth: Any, model: Any) -> tuple[Array, Array, Array | None]
     whole, seen = as_observations(truth), getattr(model, "training_", None)
     if seen is None or seen.shape != whole.shape:
         raise ValueError(
-            "the entries of the fit are not known, so unseen ones cannot be told; give "
-            "truth and filled as arrays of the entries to look at"
+            "the fit did not keep its training entries, or has another shape than "
+            "truth; pass truth and filled as arrays of the entries to compare"
         )
     n = whole.shape[1]
     new = ~np.isin(whole.rows * n + whole.indices, seen.rows * n + seen.indices)
@@ -429,20 +364,10 @@ def _unseen_entries(truth: Any, model: Any) -> tuple[Array, Array, Array | None]
     )
 
 
-def _error_limit(errors: Array) -> float:
-    """Limit of the axis of errors, beyond nearly all of them."""
-    sizes = np.abs(errors)
-    most = 1.3 * float(np.quantile(sizes, 0.99))
-    return min(most, 1.1 * float(sizes.max())) or 1.0
-
-
 def _draw_scatter(
     ax: Any, filled: Array, errors: Array, limit: float, standardized: bool
 ) -> None:
-    """Draw errors as dots, with lines that should hold 95% of them.
-
-    Errors beyond the axis are triangles at its end.
-    """
+    # Standardized errors: 95% should be between the dashed lines.
     order = np.random.default_rng(0).permutation(len(errors))
     drawn = order[spaced_indices(len(order), MAX_POINTS)]
     far = np.abs(errors) > 1.96 if standardized else np.zeros(len(errors), dtype=bool)
@@ -450,22 +375,20 @@ def _draw_scatter(
     for kind, color in ((drawn[~far[drawn]], BLUE), (drawn[far[drawn]], RED)):
         ax.plot(filled[kind], errors[kind], "o", color=color, alpha=alpha,
                 markersize=3.5, markeredgewidth=0)  # fmt: skip
-    for beyond, mark, end in (
-        (errors > limit, "^", limit),
-        (errors < -limit, "v", -limit),
-    ):
-        ax.plot(filled[beyond], np.full(beyond.sum(), 0.97 * end), mark, color=RED,
-                markersize=5, markeredgewidth=0)  # fmt: skip
+    # Errors beyond the axis are triangles at its end.
+    for sign, mark in ((1, "^"), (-1, "v")):
+        beyond = sign * errors > limit
+        ends = np.full(beyond.sum(), 0.97 * sign * limit)
+        ax.plot(filled[beyond], ends, mark, color=RED, markersize=5, markeredgewidth=0)
     ax.set_ylim(-limit, limit)
     ax.axhline(0.0, color=GRAY, linewidth=1)
     if standardized:
-        for line in (-1.96, 1.96):
-            ax.axhline(line, color=GRAY, linewidth=1, linestyle="--")
+        ax.axhline(-1.96, **REFERENCE)
+        ax.axhline(1.96, **REFERENCE)
     despine(ax)
 
 
 def _draw_histogram(ax: Any, errors: Array, limit: float, standardized: bool) -> None:
-    """Draw a horizontal histogram, and the normal density if standardized."""
     bins = min(60, max(8, round(2 * len(errors) ** (1 / 3))))
     ax.hist(errors, bins=bins, range=(-limit, limit), orientation="horizontal",
             density=True, color="#b9cbe0")  # fmt: skip
@@ -473,19 +396,12 @@ def _draw_histogram(ax: Any, errors: Array, limit: float, standardized: bool) ->
         grid = np.linspace(-limit, limit, 200)
         ax.plot(norm.pdf(grid), grid, color=INK, linewidth=1.2, label="normal")
         ax.legend(frameon=False, fontsize=8.5)
-    ax.set_xticks([])
-    ax.set_xlabel("density")
+    ax.set(xticks=[], xlabel="density")
     despine(ax)
 
 
 def is_fitted_estimator(obj: Any) -> bool:
-    """Whether this is an estimator and no array; raise if it is not fitted.
-
-    Examples
-    --------
-    >>> is_fitted_estimator([1.0, 2.0])
-    False
-    """
+    """Whether this is an estimator and no array; raise if it is not fitted."""
     if not hasattr(obj, "get_params"):
         return False
     if not hasattr(obj, "model_"):
@@ -505,15 +421,16 @@ def as_observations(X: Any) -> Observations:
     return validate_observations(BiasModel(), X, reset=True)
 
 
-def find_column_names(*objects: Any) -> list[str] | None:
-    """Column names of the first of several frames or estimators that has them."""
+def resolve_names(
+    names: Sequence[object] | None, *objects: Any
+) -> Sequence[object] | None:
+    """``names``, or the columns of the first frame or estimator that has some."""
     for obj in objects:
-        if getattr(obj, "transposed_", False):
+        if names is not None or getattr(obj, "transposed_", False):
             continue
-        names = getattr(obj, "feature_names_in_", getattr(obj, "columns", None))
-        if names is not None and not callable(names):
-            return [str(name) for name in names]
-    return None
+        found = getattr(obj, "feature_names_in_", getattr(obj, "columns", None))
+        names = None if callable(found) else found
+    return names
 
 
 def supports_std(model: Any) -> bool:
@@ -524,17 +441,7 @@ def supports_std(model: Any) -> bool:
 def predict_entries(
     model: Any, i: Array, j: Array, X: Any = None
 ) -> tuple[Array, Array | None]:
-    """Predictions of single entries, and standard deviations if the model has them.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        The model.
-    i, j : arrays of int, shape (entries,)
-        Rows and columns of the entries.
-    X : container, optional
-        The matrix of the entries; by default that of the fit.
-    """
+    """Predictions of entries ``(i, j)``, and standard deviations if there are any."""
     if not supports_std(model):
         return np.asarray(model.predict(i, j, X=X), dtype=np.float64), None
     values, std = model.predict(i, j, return_std=True, X=X)
@@ -560,14 +467,7 @@ def column_means(entries: Observations) -> Array:
 
 
 def correlation(K: Array) -> Array:
-    """Correlation of a covariance; columns without variance are uncorrelated.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> correlation(np.array([[4.0, 1.0], [1.0, 1.0]])).tolist()
-    [[1.0, 0.5], [0.5, 1.0]]
-    """
+    """Correlation of a covariance; columns without variance are uncorrelated."""
     deviations = np.sqrt(np.maximum(np.diag(K), 0.0))
     safe = np.where(deviations > 0.0, deviations, 1.0)
     scaled: Array = np.clip(K / safe[:, None] / safe[None, :], -1.0, 1.0)
@@ -576,65 +476,45 @@ def correlation(K: Array) -> Array:
 
 
 def column_affinity(model: Any) -> Any:
-    """Affinity of the columns of a model, shape (n, n).
-
-    Correlations of the kernel if there is one, else the similarity graph (sparse), else
-    correlations of the completed columns.
-    """
+    """Correlations of the kernel; else the similarity graph; else of the completion."""
     if hasattr(model, "kernel_"):
         return correlation(_kernel_matrix(model))
     if hasattr(model, "similarity_"):
         graph = sparse.csr_array(model.similarity_)
         return (graph + graph.T) * 0.5
-    completed = np.asarray(model.model_.complete(), dtype=np.float64)
-    completed = completed - completed.mean(axis=0)
-    size = np.max(np.abs(completed), initial=0.0) or 1.0
-    completed = completed / size
+    completed = _centered_completion(model)
     return correlation(completed.T @ completed)
 
 
-def check_affinity(S: Any, names: Sequence[object] | None) -> Any:
-    """The affinity matrix; raise if it is not square or the names do not fit."""
-    shape = np.shape(S) if not sparse.issparse(S) else S.shape
-    if len(shape) != 2 or shape[0] != shape[1]:
-        raise ValueError(
-            f"similarity must be a fitted estimator or a square matrix, got shape "
-            f"{shape}"
-        )
-    if names is not None and len(names) != shape[0]:
-        raise ValueError(
-            f"names must have one for each of the {shape[0]} columns, got {len(names)}"
-        )
-    return S if sparse.issparse(S) else np.asarray(S, dtype=np.float64)
+def _centered_completion(model: Any) -> Array:
+    completed = np.asarray(model.model_.complete(), dtype=np.float64)
+    completed = completed - completed.mean(axis=0)
+    # Squares of the largest entries must not overflow.
+    scaled: Array = completed / (np.max(np.abs(completed), initial=0.0) or 1.0)
+    return scaled
 
 
 def model_variances(model: Any) -> Array:
     """Variances of a model along its principal directions, in decreasing order."""
     if hasattr(model, "kernel_"):
-        return eigenvalues(_standardized_kernel(model))
+        return _eigenvalues(_standardized_kernel(model))
     inner = model.model_
-    variances: Array
     if hasattr(inner, "kernel"):  # a low-rank factor of the kernel
         F = np.asarray(inner.kernel.F, dtype=np.float64)
-        return eigenvalues(F.T @ F)
+        return _eigenvalues(F.T @ F)
     if inner.factors is None:
-        X = np.asarray(inner.X, np.float64)
-        variances = np.linalg.svd(X, compute_uv=False) ** 2
+        variances = _squared_singular_values(np.asarray(inner.X, np.float64))
     else:
         left, right = (np.asarray(part, dtype=np.float64) for part in inner.factors)
         left, right = np.linalg.qr(left)[1], np.linalg.qr(right.T)[1]
-        variances = np.linalg.svd(left @ right.T, compute_uv=False) ** 2
+        variances = _squared_singular_values(left @ right.T)
     if variances.sum() > 0.0:
         return variances
     # The model has row and column effects only.
-    completed = np.asarray(inner.complete(), dtype=np.float64)
-    completed = completed - completed.mean(axis=0)
-    size = np.max(np.abs(completed), initial=0.0) or 1.0
-    return np.linalg.svd(completed / size, compute_uv=False) ** 2
+    return _squared_singular_values(_centered_completion(model))
 
 
 def _standardized_kernel(model: Any) -> Array:
-    """The kernel in the units of the scaled columns, if the model scales them."""
     K = _kernel_matrix(model)
     scaler = getattr(model.model_, "scaler", None)
     if scaler is None or model.transposed_:
@@ -645,12 +525,15 @@ def _standardized_kernel(model: Any) -> Array:
 
 
 def _kernel_matrix(model: Any) -> Array:
-    """The kernel of a model, in internal units if it has a method for that."""
     own = getattr(model, "_kernel_in_internal_unit", None)
     return np.asarray(model.kernel_ if own is None else own(), dtype=np.float64)
 
 
-def eigenvalues(A: Array) -> Array:
-    """Eigenvalues of a symmetric matrix in decreasing order, negative ones as 0."""
+def _eigenvalues(A: Array) -> Array:
     values: Array = np.maximum(np.linalg.eigvalsh(0.5 * (A + A.T))[::-1], 0.0)
     return values
+
+
+def _squared_singular_values(X: Array) -> Array:
+    squares: Array = np.linalg.svd(X, compute_uv=False) ** 2
+    return squares

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.transforms import ScaledTranslation
 
 from ncarl.core.types import Array
 from ncarl.plots.fit import (
     as_observations,
     column_means,
     column_stds,
-    find_column_names,
     is_fitted_estimator,
+    resolve_names,
     supports_std,
 )
 from ncarl.plots.style import (
@@ -26,6 +26,7 @@ from ncarl.plots.style import (
     DPI,
     INK,
     MISSING_COLOR,
+    TITLE,
     axis_labels,
     set_tick_labels,
     spaced_indices,
@@ -89,16 +90,23 @@ def before_after(panels: Sequence[ImagePanel], *, credit: str = "") -> Figure:
         ax.imshow(_to_rgb(panel.image), interpolation="antialiased", aspect="auto")
         ax.set_axis_off()
         ax.set_title(panel.title, fontsize=15, fontweight="bold", color=INK, pad=27)
-        ax.text(0.5, 1.0, panel.note, ha="center", va="bottom", fontsize=13, color=INK,
-                transform=ax.transAxes + _shift_up(figure, 7))  # fmt: skip
+        ax.annotate(panel.note, (0.5, 1.0), xycoords="axes fraction", xytext=(0, 7),
+                    textcoords="offset points", ha="center", va="bottom", fontsize=13,
+                    color=INK)  # fmt: skip
     if credit:
         figure.text(gap / width, 0.09 / total, credit, fontsize=9, color=DARK_GRAY)
     return figure
 
 
-def _shift_up(figure: Figure, points: float) -> ScaledTranslation:
-    """Transform that shifts up by so many points."""
-    return ScaledTranslation(0.0, points / 72, figure.dpi_scale_trans)
+def _to_rgb(image: Array) -> Array:
+    missing = np.isnan(image)
+    if image.ndim == 2:
+        image = np.repeat(image[:, :, None], 3, axis=2)
+    else:
+        missing = missing.any(axis=2)
+    painted = np.clip(np.nan_to_num(image), 0.0, 1.0)
+    painted[missing] = to_rgb(MISSING_COLOR)
+    return painted
 
 
 def completion(
@@ -111,8 +119,7 @@ def completion(
 ) -> Figure:
     """A table before and after completion as images, and its standard deviations.
 
-    Every column is standardized by its observed mean and standard deviation, so that
-    columns of any unit can be compared.
+    Every column is standardized by its observed mean and standard deviation.
 
     Parameters
     ----------
@@ -121,8 +128,8 @@ def completion(
     filled : fitted estimator, or array of shape (m, n)
         The model, or the completed table.
     std : array of shape (m, n), optional
-        Standard deviations of the filled entries; by default those of the estimator if
-        it has them.
+        Standard deviations of the imputed entries; by default those of the estimator
+        if it has them.
     names : sequence of str, optional
         Names of the columns; by default those of ``X`` or of the estimator.
     title : str
@@ -136,93 +143,62 @@ def completion(
     >>> [ax.get_title() for ax in figure.axes[:2]]
     ['before: 16.7% missing', 'after']
     """
-    entries, source = as_observations(X), filled
+    entries, after = as_observations(X), filled
+    if is_fitted_estimator(filled):
+        if std is None and supports_std(filled):
+            after, std = filled.transform(X, return_std=True)
+        else:
+            after = filled.transform(X)
+    after = np.asarray(after, dtype=np.float64)
     dense = np.full(entries.shape, np.nan)
     dense[entries.rows, entries.indices] = entries.values
-    if is_fitted_estimator(filled):
-        after, std = _complete_with_model(filled, X, std)
-    else:
-        after = np.asarray(filled, dtype=np.float64)
     if after.shape != dense.shape:
         raise ValueError(
             f"filled must have the shape of X, {dense.shape}, got {after.shape}"
         )
-    names = names if names is not None else find_column_names(X, source)
+    labels = axis_labels(resolve_names(names, X, filled), dense.shape[1])
     mean, scale = column_means(entries), column_stds(entries)
     safe = np.where(scale > 0.0, scale, 1.0)
     missing = np.isnan(dense)
-    panels = [
-        (f"before: {missing.mean():.1%} missing", (dense - mean) / safe),
-        ("after", (after - mean) / safe),
-    ]
-    relative_std = None if std is None else np.where(missing, std / safe, np.nan)
-    return _draw_table(panels, relative_std, axis_labels(names, dense.shape[1]), title)
-
-
-def _complete_with_model(model: Any, X: Any, std: Any) -> tuple[Array, Array | None]:
-    """The table completed by a model, and standard deviations if it has them."""
-    if std is not None or not supports_std(model):
-        std = None if std is None else np.asarray(std, dtype=np.float64)
-        return np.asarray(model.transform(X)), std
-    after, std = model.transform(X, return_std=True)
-    return np.asarray(after), np.asarray(std)
+    panels = {
+        f"before: {missing.mean():.1%} missing": (dense - mean) / safe,
+        "after": (after - mean) / safe,
+    }
+    if std is not None:
+        std = np.where(missing, np.asarray(std, dtype=np.float64) / safe, np.nan)
+    return _draw_table(panels, std, labels, title)
 
 
 def _draw_table(
-    panels: Sequence[tuple[str, Array]],
+    panels: dict[str, Array],
     relative_std: Array | None,
     names: Sequence[str],
     title: str,
 ) -> Figure:
-    """Draw tables side by side, and the standard deviations beside them."""
-    m, n = panels[0][1].shape
-    subset = np.ix_(spaced_indices(m, MAX_ROWS), spaced_indices(n, MAX_COLUMNS))
-    shown = [names[place] for place in spaced_indices(n, MAX_COLUMNS)]
+    m, n = len(panels["after"]), len(names)
+    rows, columns = spaced_indices(m, MAX_ROWS), spaced_indices(n, MAX_COLUMNS)
+    shown = [names[j] for j in columns]
     count = len(panels) + (relative_std is not None)
     figure = Figure(figsize=(min(13.0, 4.0 * count + 1.0), 5.0), layout="constrained")
-    axes = figure.subplots(1, count, sharey=True, squeeze=False)[0]
-    colors = colormaps["RdBu_r"].with_extremes(bad=MISSING_COLOR)
-    image: Any = None
-    for ax, (panel_title, values) in zip(axes, panels, strict=False):
-        image = ax.imshow(
-            values[subset],
-            cmap=colors,
-            vmin=-COLOR_LIMIT,
-            vmax=COLOR_LIMIT,
-            aspect="auto",
-            interpolation="nearest",
-        )
-        ax.set_title(panel_title, fontsize=11, color=INK)
+    axes = figure.subplots(1, count, sharey=True)
+
+    def draw(ax: Any, heading: str, values: Array, colors: Any, *limits: float) -> Any:
+        ax.set_title(heading, **TITLE)
         set_tick_labels(ax, shown, "x")
+        return ax.imshow(values[np.ix_(rows, columns)], colors, vmin=limits[0],
+                         vmax=limits[1], aspect="auto",
+                         interpolation="nearest")  # fmt: skip
+
+    colors = colormaps["RdBu_r"].with_extremes(bad=MISSING_COLOR)
+    for ax, (heading, values) in zip(axes, panels.items(), strict=False):
+        image = draw(ax, heading, values, colors, -COLOR_LIMIT, COLOR_LIMIT)
     figure.colorbar(image, ax=axes[: len(panels)], extend="both", shrink=0.75,
                     label="standard deviations from the column mean")  # fmt: skip
     if relative_std is not None:
         colors = colormaps["Oranges"].with_extremes(bad="white")
-        ax = axes[-1]
-        image = ax.imshow(
-            relative_std[subset],
-            cmap=colors,
-            vmin=0.0,
-            vmax=1.0,
-            aspect="auto",
-            interpolation="nearest",
-        )
-        ax.set_title("uncertainty", fontsize=11, color=INK)
-        set_tick_labels(ax, shown, "x")
-        figure.colorbar(image, ax=ax, extend="max", shrink=0.75,
+        image = draw(axes[-1], "uncertainty", relative_std, colors, 0.0, 1.0)
+        figure.colorbar(image, ax=axes[-1], extend="max", shrink=0.75,
                         label="standard deviation (column = 1)")  # fmt: skip
     axes[0].set_ylabel("row" if m <= MAX_ROWS else f"{MAX_ROWS} of {m} rows")
-    figure.suptitle(title, fontsize=11, color=INK)
+    figure.suptitle(title, **TITLE)
     return figure
-
-
-def _to_rgb(image: Array) -> Array:
-    """An image as RGB, missing pixels in a color of their own."""
-    missing = np.isnan(image)
-    if image.ndim == 2:
-        image = np.repeat(image[:, :, None], 3, axis=2)
-    else:
-        missing = missing.any(axis=2)
-    painted = np.clip(np.nan_to_num(image), 0.0, 1.0)
-    painted[missing] = [int(MISSING_COLOR[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    return painted

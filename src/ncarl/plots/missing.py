@@ -1,8 +1,4 @@
-"""Figures of missing entries: their pattern and the uncertainty of filled ones.
-
-Both are drawn from small summaries (`MissingPattern`, `ImputedEntries`), which can also
-be computed from matrices that are read in chunks.
-"""
+"""Figures of missing entries, from summaries that can also be computed in chunks."""
 
 from __future__ import annotations
 
@@ -20,20 +16,22 @@ from ncarl.observations import Observations
 from ncarl.plots.fit import (
     as_observations,
     column_stds,
-    find_column_names,
     is_fitted_estimator,
     predict_entries,
+    resolve_names,
 )
 from ncarl.plots.style import (
     BLUE,
     DARK_GRAY,
     GRAY,
-    INK,
     MAX_TICK_LABELS,
     MISSING_COLOR,
     RED,
+    REFERENCE,
+    TITLE,
     axis_labels,
     despine,
+    new_axes,
     set_tick_labels,
 )
 
@@ -48,28 +46,16 @@ MIN_OBSERVED = 2
 #: Most marked rows, and most marked columns, that are drawn.
 MAX_LINES = 300
 #: Observed entries light blue, missing ones white.
-OBSERVED_COLORMAP = LinearSegmentedColormap.from_list(
-    "observed", ["#ffffff", "#b5cce4"]
-)
+OBSERVED_COLORS = LinearSegmentedColormap.from_list("observed", ["#ffffff", "#b5cce4"])
 
 
 @dataclass(frozen=True)
 class MissingPattern:
-    """Pattern of the observed entries of a matrix.
+    """Pattern of the observed entries of a matrix."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the matrix.
-    image : array of shape (height, width)
-        Fraction of observed entries by bin; a bin is one entry if the matrix is small.
-    row_counts, column_counts : arrays of int
-        Observed entries of each row and each column.
-    """
-
-    shape: tuple[int, int]
-    image: Array
-    row_counts: Array
+    shape: tuple[int, int]  # of the matrix
+    image: Array  # fraction of observed entries by bin, one entry each if it is small
+    row_counts: Array  # observed entries of each row
     column_counts: Array
 
     @property
@@ -77,35 +63,16 @@ class MissingPattern:
         """Number of missing entries."""
         return int(self.shape[0] * self.shape[1] - self.row_counts.sum())
 
-    def under_observed(self, min_observed: int) -> tuple[Array, Array]:
-        """Rows and columns with fewer observed entries than ``min_observed``."""
-        return (
-            np.flatnonzero(self.row_counts < min_observed),
-            np.flatnonzero(self.column_counts < min_observed),
-        )
-
 
 @dataclass(frozen=True)
 class ImputedEntries:
-    """Missing entries with their filled values and standard deviations.
-
-    Attributes
-    ----------
-    rows, columns : arrays of int, shape (entries,)
-        Their positions.
-    values : array of shape (entries,)
-        Filled values.
-    std : array of shape (entries,), or None
-        Standard deviations; None for a model without noise.
-    column_stds : array of shape (n,)
-        Standard deviation of each column over its observed entries; 0 for none.
-    """
+    """Missing entries with their imputed values and standard deviations."""
 
     rows: Array
     columns: Array
     values: Array
-    std: Array | None
-    column_stds: Array
+    std: Array | None  # None for a model without noise
+    column_stds: Array  # of the observed entries of each column; 0 for none
 
     @property
     def relative_std(self) -> Array:
@@ -113,8 +80,7 @@ class ImputedEntries:
         scale = self.column_stds[self.columns]
         if self.std is None:
             return np.full(len(scale), np.nan)
-        safe = np.where(scale > 0.0, scale, 1.0)
-        relative: Array = np.where(scale > 0.0, self.std / safe, np.nan)
+        relative: Array = self.std / np.where(scale > 0.0, scale, np.nan)
         return relative
 
 
@@ -128,11 +94,11 @@ def identifiability(
 ) -> Figure:
     """Pattern of missing entries, with rows and columns that cannot be identified.
 
-    Rows and columns without any observed entry are marked in red: they are filled by
+    Rows and columns without any observed entry are marked in red: they are imputed by
     means, whatever the model. Those with fewer observed entries than ``min_observed``
-    are marked in orange. The margins show the mean standard deviation of filled entries
-    by row and by column, relative to the standard deviation of the column: 1 is no
-    better than its mean. Without error bars they show the fraction of observed entries.
+    are marked in orange. The margins show the mean standard deviation of imputed
+    entries by row and by column, relative to the standard deviation of the column: 1 is
+    no better than its mean. Without error bars they show the fraction observed.
 
     Parameters
     ----------
@@ -160,10 +126,12 @@ def identifiability(
         imputed = sample_imputed_entries(model, entries, X=X)
     else:
         entries, imputed = as_observations(model if X is None else X), None
-    names = names if names is not None else find_column_names(X, model)
-    pattern = missing_pattern([entries], entries.shape)
     return draw_pattern(
-        pattern, imputed, names=names, min_observed=min_observed, title=title
+        missing_pattern([entries], entries.shape),
+        imputed,
+        names=resolve_names(names, X, model),
+        min_observed=min_observed,
+        title=title,
     )
 
 
@@ -183,12 +151,8 @@ def draw_pattern(
         Pattern of the observed entries.
     imputed : ImputedEntries or None
         Missing entries with standard deviations, if there are any.
-    names : sequence of str, optional
-        Names of the columns.
-    min_observed : int
-        Observed entries that a row or a column needs.
-    title : str
-        Title of the figure; by default a description of the pattern.
+    names, min_observed, title
+        As in `identifiability`.
 
     Examples
     --------
@@ -204,59 +168,38 @@ def draw_pattern(
                            sharex="col", sharey="row")  # fmt: skip
     (main, right), (below, corner) = axes
     corner.set_axis_off()
-    main.imshow(
-        pattern.image,
-        cmap=OBSERVED_COLORMAP,
-        vmin=0.0,
-        vmax=1.0,
-        aspect="auto",
-        interpolation="nearest",
-        extent=(0.5, n + 0.5, m + 0.5, 0.5),
-    )
+    extent = (0.5, n + 0.5, m + 0.5, 0.5)
+    main.imshow(pattern.image, OBSERVED_COLORS, vmin=0.0, vmax=1.0, aspect="auto",
+                interpolation="nearest", extent=extent)  # fmt: skip
     marks = _mark_sparse_lines(main, pattern, min_observed)
     _draw_margins(right, below, pattern, imputed)
     main.set_ylabel("row")
     main.tick_params(labelbottom=False)
-    shown = None if names is None else axis_labels(names, n)
-    if shown is not None:
-        set_tick_labels(below, shown, "x", first=1)
-    else:
+    if names is None:
         below.set_xlabel("column")
+    else:
+        set_tick_labels(below, axis_labels(names, n), "x", first=1)
     if marks:
         corner.legend(handles=marks, frameon=False, loc="center", fontsize=8.5)
-    figure.suptitle(
-        title or describe_pattern(pattern, min_observed), fontsize=11, color=INK
-    )
+    figure.suptitle(title or _describe_pattern(pattern, min_observed), **TITLE)
     return figure
 
 
-def describe_pattern(pattern: MissingPattern, min_observed: int = MIN_OBSERVED) -> str:
-    """Fraction of missing entries, and numbers of rows and columns with too few.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ncarl.observations import Observations
-    >>> X = Observations.from_dense(np.array([[1.0, np.nan], [2.0, 3.0]]))
-    >>> describe_pattern(missing_pattern([X], (2, 2)))
-    '25.0% missing; too few observed entries in 1 row and 1 column'
-    """
+def _describe_pattern(pattern: MissingPattern, min_observed: int) -> str:
     m, n = pattern.shape
     missing = f"{pattern.n_missing / max(m * n, 1):.1%} missing"
     counts = (pattern.row_counts, pattern.column_counts)
-    empty = _format_counts([int((c == 0).sum()) for c in counts])
-    sparse = _format_counts([int(((c > 0) & (c < min_observed)).sum()) for c in counts])
-    if empty and sparse:
-        return f"{missing}; no observed entry in {empty}, too few in {sparse}"
+    empty = _count_lines([int((c == 0).sum()) for c in counts])
+    sparse = _count_lines([int(((c > 0) & (c < min_observed)).sum()) for c in counts])
     if empty:
-        return f"{missing}; no observed entry in {empty}"
+        few = f", too few in {sparse}" if sparse else ""
+        return f"{missing}; no observed entry in {empty}{few}"
     if sparse:
         return f"{missing}; too few observed entries in {sparse}"
     return f"{missing}; every row and every column has enough observed entries"
 
 
-def _format_counts(counts: Sequence[int]) -> str:
-    """Numbers of rows and columns in words; empty if both are 0."""
+def _count_lines(counts: Sequence[int]) -> str:
     parts = [
         f"{count:,} {word}{'' if count == 1 else 's'}"
         for count, word in zip(counts, ("row", "column"), strict=True)
@@ -270,19 +213,20 @@ def _mark_sparse_lines(
 ) -> list[Line2D]:
     """Draw lines over rows and columns with too few entries; return the legend."""
     legend = []
-    kinds = (
+    for low, high, color, label in (
         (0, 1, RED, "none observed"),
         (1, min_observed, MISSING_COLOR, f"fewer than {min_observed} observed"),
-    )
-    for low, high, color, label in kinds:
-        drawn = False
-        for counts, draw in ((pattern.row_counts, ax.axhline),
-                             (pattern.column_counts, ax.axvline)):  # fmt: skip
-            places = np.flatnonzero((counts >= low) & (counts < high))
-            drawn |= len(places) > 0
-            for place in places[:MAX_LINES]:
-                draw(place + 1, color=color, linewidth=1.4, alpha=0.75, zorder=2)
-        if drawn:
+    ):
+        rows, columns = (
+            np.flatnonzero((counts >= low) & (counts < high))
+            for counts in (pattern.row_counts, pattern.column_counts)
+        )
+        style = {"color": color, "linewidth": 1.4, "alpha": 0.75, "zorder": 2}
+        for place in rows[:MAX_LINES]:
+            ax.axhline(place + 1, **style)
+        for place in columns[:MAX_LINES]:
+            ax.axvline(place + 1, **style)
+        if len(rows) or len(columns):
             legend.append(Line2D([], [], color=color, linewidth=2, label=label))
     return legend
 
@@ -290,7 +234,6 @@ def _mark_sparse_lines(
 def _draw_margins(
     right: Any, below: Any, pattern: MissingPattern, imputed: ImputedEntries | None
 ) -> None:
-    """Draw standard deviations, or fractions observed, of rows and columns."""
     m, n = pattern.shape
     has_std = imputed is not None and imputed.std is not None
     if imputed is not None and has_std:
@@ -301,16 +244,15 @@ def _draw_margins(
         rows = pattern.row_counts / max(n, 1)
         columns = pattern.column_counts / max(m, 1)
         label = "fraction\nobserved"
-    size = 3.0 if max(m, n) <= 200 else 1.5
-    down, across = _bin_means(rows), _bin_means(columns)
-    right.plot(down[1], down[0], ".", color=BLUE, markersize=size + 1.5)
-    below.plot(*across, ".", color=BLUE, markersize=size + 1.5)
-    top = np.nanmax(np.concatenate([[1.0], rows, columns]))
-    right.set_xlim(0.0, 1.08 * float(top))
-    below.set_ylim(0.0, 1.08 * float(top))
+    size = 4.5 if max(m, n) <= 200 else 3.0
+    right.plot(*_bin_means(rows)[::-1], ".", color=BLUE, markersize=size)
+    below.plot(*_bin_means(columns), ".", color=BLUE, markersize=size)
+    top = float(np.nanmax(np.concatenate([[1.0], rows, columns])))
     if has_std:
-        right.axvline(1.0, color=GRAY, linestyle="--", linewidth=1)
-        below.axhline(1.0, color=GRAY, linestyle="--", linewidth=1)
+        right.axvline(1.0, **REFERENCE)
+        below.axhline(1.0, **REFERENCE)
+    right.set_xlim(0.0, 1.08 * top)
+    below.set_ylim(0.0, 1.08 * top)
     right.xaxis.tick_top()
     right.xaxis.set_label_position("top")
     right.tick_params(labeltop=True, labelbottom=False)
@@ -339,11 +281,11 @@ def uncertainty(
     names: Sequence[object] | None = None,
     title: str = "Standard deviations of filled entries, by column",
 ) -> Figure:
-    """Standard deviations of filled entries by column, the smallest on top.
+    """Standard deviations of imputed entries by column, the smallest on top.
 
-    A bar goes from the 5th to the 95th percentile of the standard deviations, its
-    broad part over the middle half, the dot is the median. All are relative to the
-    standard deviation of the column: 1 is no better than its mean.
+    A bar goes from the 5th to the 95th percentile, its broad part over the middle half,
+    the dot is the median. All are relative to the standard deviation of the column: 1
+    is no better than its mean.
 
     Parameters
     ----------
@@ -370,24 +312,19 @@ def uncertainty(
         imputed = sample_imputed_entries(model, entries, X=X)
     else:
         if X is None:
-            raise ValueError("X, the matrix with its gaps, is needed beside an array")
-        imputed = _imputed_from_std(
-            np.asarray(model, dtype=np.float64), as_observations(X)
-        )
-    names = names if names is not None else find_column_names(X, model)
-    return draw_uncertainty(imputed, names=names, title=title)
-
-
-def _imputed_from_std(std: Array, entries: Observations) -> ImputedEntries:
-    """Imputed entries from an array of standard deviations."""
-    if std.shape != entries.shape:
-        raise ValueError(
-            f"standard deviations must have the shape of X, {entries.shape}, got "
-            f"{std.shape}"
-        )
-    i, j = sample_missing(entries, std.size)
-    values = np.full(len(i), np.nan)
-    return ImputedEntries(i, j, values, std[i, j], column_stds(entries))
+            raise ValueError(
+                "X, the matrix with its missing entries, is needed beside an array"
+            )
+        entries, std = as_observations(X), np.asarray(model, dtype=np.float64)
+        if std.shape != entries.shape:
+            raise ValueError(
+                f"standard deviations must have the shape of X, {entries.shape}, got "
+                f"{std.shape}"
+            )
+        i, j = sample_missing(entries, std.size)
+        values = np.full(len(i), np.nan)
+        imputed = ImputedEntries(i, j, values, std[i, j], column_stds(entries))
+    return draw_uncertainty(imputed, names=resolve_names(names, X, model), title=title)
 
 
 def draw_uncertainty(
@@ -399,10 +336,8 @@ def draw_uncertainty(
     ----------
     imputed : ImputedEntries
         Missing entries and their standard deviations.
-    names : sequence of str, optional
-        Names of the columns.
-    title : str
-        Title of the figure.
+    names, title
+        As in `uncertainty`.
 
     Examples
     --------
@@ -417,18 +352,23 @@ def draw_uncertainty(
     valid = np.isfinite(relative)
     if not valid.any():
         raise ValueError(
-            "there is no filled entry with a standard deviation; use BayesianNCARL, "
-            "and a matrix with gaps"
+            "there is no imputed entry with a standard deviation; use BayesianNCARL, "
+            "and a matrix with missing entries"
         )
     columns, quantiles = _column_quantiles(imputed.columns[valid], relative[valid])
+    count, places = len(columns), np.arange(len(columns))
     all_names = axis_labels(names, n)
-    height = 1.3 + 0.21 * min(len(columns), MAX_TICK_LABELS)
-    figure = Figure(figsize=(6.8, height), layout="constrained")
-    ax = figure.add_subplot()
-    _draw_quantile_bars(ax, quantiles)
+    figure, ax = new_axes(6.8, 1.3 + 0.21 * min(count, MAX_TICK_LABELS), title)
+    thick = 5.0 if count <= MAX_TICK_LABELS else max(0.8, 200.0 / count)
+    low, lower, median, upper, high = quantiles.T
+    ax.hlines(places, low, high, color="#b9cbe0", linewidth=1.5)
+    ax.hlines(places, lower, upper, color="#8fb0d3", linewidth=thick)
+    ax.plot(median, places, "o", color=BLUE, markersize=min(4.5, thick))
+    ax.axvline(1.0, **REFERENCE)
+    ax.set_xlim(0.0, max(1.1, 1.05 * float(high.max())))
+    ax.set_ylim(count - 0.4, -0.6)
     set_tick_labels(ax, [all_names[j] for j in columns], "y")
     ax.set_xlabel("standard deviation of filled entries / standard deviation of column")
-    ax.set_title(title, fontsize=11, color=INK)
     despine(ax, grid="x")
     return figure
 
@@ -443,32 +383,10 @@ def _column_quantiles(columns: Array, values: Array) -> tuple[Array, Array]:
     return distinct[rank], quantiles[rank]
 
 
-def _draw_quantile_bars(ax: Any, quantiles: Array) -> None:
-    """Draw a horizontal bar for each column."""
-    count = len(quantiles)
-    places = np.arange(count)
-    thick = 5.0 if count <= MAX_TICK_LABELS else max(0.8, 200.0 / count)
-    ax.hlines(places, quantiles[:, 0], quantiles[:, 4], color="#b9cbe0", linewidth=1.5)
-    ax.hlines(places, quantiles[:, 1], quantiles[:, 3], color="#8fb0d3",
-              linewidth=thick)  # fmt: skip
-    ax.plot(quantiles[:, 2], places, "o", color=BLUE, markersize=min(4.5, thick))
-    ax.axvline(1.0, color=GRAY, linestyle="--", linewidth=1)
-    ax.set_xlim(0.0, max(1.1, 1.05 * float(quantiles[:, 4].max())))
-    ax.set_ylim(count - 0.4, -0.6)
-
-
 def missing_pattern(
     chunks: Iterable[Observations], shape: tuple[int, int]
 ) -> MissingPattern:
-    """Pattern of a matrix whose rows come in chunks, in order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = Observations.from_dense(np.array([[1.0, np.nan], [2.0, 3.0]]))
-    >>> missing_pattern([X], (2, 2)).image.tolist()
-    [[1.0, 0.0], [1.0, 1.0]]
-    """
+    """Pattern of a matrix whose rows come in chunks, in order."""
     m, n = shape
     height, width = max(1, min(m, MAX_CELLS)), max(1, min(n, MAX_CELLS))
     counts = np.zeros((height, width))
@@ -497,8 +415,8 @@ def resolve_observations(model: Any, X: Any) -> Any:
     kept = getattr(model, "training_", None)
     if kept is None:
         raise ValueError(
-            "the fit kept none of its entries (it was streamed, or loaded from a "
-            "file); give the matrix as X"
+            "the fit did not keep its training entries (it was streamed, or loaded "
+            "from a file); pass the matrix as X"
         )
     return kept
 
@@ -510,18 +428,9 @@ def sample_imputed_entries(
     X: Any = None,
     max_entries: int = MAX_SAMPLED_MISSING,
 ) -> ImputedEntries:
-    """Predictions of missing entries, or of a sample if there are many.
+    """Predictions of missing entries, or of an even sample if there are many.
 
-    Parameters
-    ----------
-    model : fitted estimator
-        The model.
-    entries : Observations
-        The observed entries.
-    X : container, optional
-        The matrix, if it is not that of the fit.
-    max_entries : int
-        Most missing entries to sample, evenly over the columns.
+    ``X`` is the matrix of ``entries``, if it is not that of the fit.
     """
     i, j = sample_missing(entries, max_entries)
     stds = column_stds(entries)
@@ -531,15 +440,7 @@ def sample_imputed_entries(
 
 
 def sample_missing(entries: Observations, max_entries: int) -> tuple[Array, Array]:
-    """Rows and columns of about ``max_entries`` missing entries, sorted by row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = Observations.from_dense(np.array([[1.0, np.nan], [2.0, 3.0]]))
-    >>> [places.tolist() for places in sample_missing(X, 10)]
-    [[0], [1]]
-    """
+    """Rows and columns of about ``max_entries`` missing entries, sorted by row."""
     (m, n), rng = entries.shape, np.random.default_rng(0)
     if m * n > MAX_DENSE_ENTRIES:
         return _sample_missing_large(entries, max_entries, rng)
@@ -574,14 +475,7 @@ def _sample_missing_large(
 
 
 def group_means(groups: Array, values: Array, n_groups: int) -> Array:
-    """Mean of the finite values of each group; NaN for groups without any.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> group_means(np.array([0, 0, 2]), np.array([1.0, 3.0, 5.0]), 3).tolist()
-    [2.0, nan, 5.0]
-    """
+    """Mean of the finite values of each group; NaN for groups without any."""
     some = np.isfinite(values)
     counts = np.bincount(groups[some], minlength=n_groups)
     sums = np.bincount(groups[some], values[some], minlength=n_groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import unicodedata
 import warnings
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ncarl.io.files import atomic_write
+from ncarl.text import shorten
 
 #: Color of missing entries; not a gray, which could be a value.
 MISSING_COLOR = "#e8a33d"
@@ -22,6 +24,9 @@ INK = "#333333"
 GRAY, DARK_GRAY = "#999999", "#777777"
 #: Main color, and color of what stands out, such as intervals that miss the truth.
 BLUE, RED = "#2f6db3", "#d1495b"
+#: Style of titles, and of dashed reference lines.
+TITLE: dict[str, Any] = {"fontsize": 11, "color": INK}
+REFERENCE: dict[str, Any] = {"color": GRAY, "linestyle": "--", "linewidth": 1}
 #: Dots per inch of saved figures.
 DPI = 120
 #: Most names along an axis.
@@ -45,31 +50,19 @@ def format_label(name: object, max_length: int = MAX_LABEL_LENGTH) -> str:
     >>> print(format_label("price in $, net of $"))
     price in \$, net of \$
     >>> print(format_label("a very long name of a column of a table"))
-    a very long na…of a table
+    a very long na…f a table
     """
-    text = "".join(_printable(letter) for letter in str(name)[: 50 * max_length])
-    text = " ".join(text.split())
-    if len(text) > max_length:
-        head = max(1, round(0.6 * max_length))
-        tail = len(text) - (max_length - head)
-        text = f"{text[:head].rstrip()}…{text[tail:].lstrip()}"
+    # Control, direction and other invisible characters become spaces.
+    text = "".join(
+        " " if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co") else letter
+        for letter in str(name)[: 50 * max_length]
+    )
     # Matplotlib parses text between two dollar signs as a formula.
-    return text.replace("$", r"\$")
-
-
-def _printable(letter: str) -> str:
-    """A character, or a space in place of control and direction characters."""
-    return " " if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co") else letter
+    return shorten(" ".join(text.split()), max_length).replace("$", r"\$")
 
 
 def axis_labels(names: Sequence[object] | None, count: int) -> list[str]:
-    """Names as labels of a figure; numbers from 1 if there are none.
-
-    Examples
-    --------
-    >>> axis_labels(None, 2), axis_labels(["a", "b"], 2)
-    (['1', '2'], ['a', 'b'])
-    """
+    """Names as labels of a figure; numbers from 1 if there are none."""
     if names is None:
         return [str(place + 1) for place in range(count)]
     if len(names) != count:
@@ -84,22 +77,28 @@ def set_tick_labels(
     ax: Any, names: Sequence[str], which: str = "xy", first: int = 0
 ) -> None:
     """Write at most `MAX_TICK_LABELS` of the names along axes."""
-    step = -(-len(names) // MAX_TICK_LABELS)
-    shown = names[:: max(step, 1)]
-    places = [first + place for place in range(0, len(names), max(step, 1))]
+    step = max(1, math.ceil(len(names) / MAX_TICK_LABELS))
+    places = range(first, first + len(names), step)
     size = 8 if len(places) <= 30 else 7
     if "x" in which:
-        ax.set_xticks(places, shown, rotation=90, fontsize=size)
+        ax.set_xticks(places, names[::step], rotation=90, fontsize=size)
     if "y" in which:
-        ax.set_yticks(places, shown, fontsize=size)
+        ax.set_yticks(places, names[::step], fontsize=size)
+
+
+def new_axes(width: float, height: float, title: str = "") -> tuple[Figure, Any]:
+    """A figure of one axes with a title, and these axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    ax = figure.add_subplot()
+    ax.set_title(title, **TITLE)
+    return figure, ax
 
 
 def despine(ax: Any, *, grid: str = "") -> None:
     """Remove the top and right spines; add a light grid along ``grid``."""
     ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(GRAY)
     ax.tick_params(color=GRAY, labelcolor=INK)
-    for side in ("left", "bottom"):
-        ax.spines[side].set_color(GRAY)
     if grid:
         ax.grid(axis=grid, color="#e8e8e8", linewidth=0.8)
         ax.set_axisbelow(True)
@@ -121,25 +120,15 @@ def log_axis(
 ) -> None:
     """Make an axis logarithmic, with plain numbers at its ticks.
 
-    Parameters
-    ----------
-    ax : Axes
-        The axes.
-    which : {"x", "y"}
-        The axis.
-    values : sequence of float
-        The values that are drawn; their range decides how many ticks are labeled.
-    sparse_ticks : bool
-        Whether to label few ticks, for small axes.
-    margins : bool
-        Whether to set the limits, with room for markers around the values.
+    The range of ``values``, those drawn, decides how many ticks are labeled;
+    ``sparse_ticks`` is for small axes. ``margins`` sets the limits, with room for
+    markers around the values.
     """
     ax.set(**{f"{which}scale": "log"})
     wide = dynamic_range(values)
-    if margins and wide < np.inf:
-        positive = [value for value in values if value > 0.0] or [1.0]
-        room = max(1.5, wide**0.08)
-        ax.set(**{f"{which}lim": (min(positive) / room, max(positive) * room)})
+    if margins and max(values) > 0.0:
+        largest, room = max(values), max(1.5, wide**0.08)
+        ax.set(**{f"{which}lim": (largest / wide / room, largest * room)})
     if sparse_ticks:
         wide *= 30.0
     digits = (1.0,) if wide > 2e3 else (1.0, 3.0) if wide > 60 else (1.0, 2.0, 5.0)
@@ -203,9 +192,7 @@ def save_figure(
 
 
 def show(*figures: Figure) -> None:
-    """Show figures in windows, or below the cell of a notebook.
-
-    The functions of `ncarl.plots` do not use pyplot; this passes their figures to it.
+    """Show figures in windows, or below the cell of a notebook, by pyplot.
 
     Parameters
     ----------
