@@ -21,7 +21,6 @@ import scipy
 
 from ncarl.evaluation.measure import DONE
 from ncarl.html import Markup, Page, span
-from ncarl.plots import save_figure
 from ncarl.reproduce.plan import HONEST, PROTOCOL_LABELS, PROTOCOLS, StudyPlan
 from ncarl.reproduce.run import ResultStore, schedule_cells
 from ncarl.reproduce.summary import (
@@ -225,6 +224,7 @@ def _withhold_verdict(verdict: Verdict) -> Verdict:
 
 def _draw_and_save(study: StudyData, folder: Path) -> tuple[Path | None, str]:
     """File of the figure of a plan, if there is one, and an error message."""
+    from ncarl.plots import save_figure
     from ncarl.reproduce.figures import draw_study
 
     try:
@@ -286,10 +286,10 @@ def _add_results(page: Page, entries: Sequence[Entry], measure: str) -> None:
     groups = Counter(group for group, _ in found)  # in the order of appearance
     columns = [column for group in groups for column in found if column[0] == group]
     has_groups = any(group not in ("", setting) for group, setting in columns)
-    heads = [
-        setting.removeprefix(group).lstrip(" ,:") if has_groups else setting
-        for group, setting in columns
-    ]
+    heads = ["method"]
+    for group, setting in columns:
+        short = setting.removeprefix(group).lstrip(" ,:") if has_groups else ""
+        heads.append(short or setting)
     cells: dict[tuple[str, str, tuple[str, str]], list[Entry]] = {}
     least: dict[tuple[str, str], float] = {}
     for e in entries:
@@ -305,17 +305,7 @@ def _add_results(page: Page, entries: Sequence[Entry], measure: str) -> None:
             shown = [render_cell(e, measure, least.get(column)) for e in some]
             row.append(span(*shown) if shown else DASH)
         rows.append(row)
-    page.table(
-        (
-            "method",
-            *(
-                head or setting
-                for head, (_, setting) in zip(heads, columns, strict=True)
-            ),
-        ),
-        rows,
-        groups=list(groups.items()) if has_groups else (),
-    )
+    page.table(heads, rows, groups=list(groups.items()) if has_groups else ())
 
 
 def table_notes(entries: Sequence[Entry]) -> list[str]:
@@ -344,8 +334,8 @@ def table_notes(entries: Sequence[Entry]) -> list[str]:
 
 def _add_parameters(page: Page, entries: Sequence[Entry]) -> None:
     """Add a folded table of parameters, steps and scores, if there are any."""
-    heads = ("protocol", "method", "setting", "parameters")
-    heads += ("steps", "converged", "other scores")
+    heads = ["protocol", "method", "setting", "parameters"]
+    heads += ["steps", "converged", "other scores"]
     rows = [
         (
             *(entry.protocol, entry.label, entry.setting, format_pairs(entry.params)),
@@ -379,8 +369,10 @@ def render_cell(entry: Entry, measure: str, least: float | None = None) -> Marku
     if value is not None:
         text, is_done = format_value(value, measure), entry.status == DONE
         classes = ["best"] if is_done and text == format_value(least, measure) else []
-        compare = at_or_below if measure == "error" else float.__le__
-        if is_done and printed is not None and compare(value, printed):
+        is_reached = printed is not None and (
+            at_or_below(value, printed) if measure == "error" else value <= printed
+        )
+        if is_done and is_reached:
             classes.append("reached")
             text = f"≤ {text}"
         text += format_std(std, measure) + (OLD_MARK if entry.old else "")
@@ -466,9 +458,9 @@ def format_pairs(values: Mapping[str, Any]) -> str:
     for name, value in values.items():
         if isinstance(value, float):
             text = f"{value:.6g}"
-        elif value is None or isinstance(value, str):
-            text = value or "none"
+        elif isinstance(value, str):
+            text = value
         else:
-            text = json.dumps(value, default=str)
+            text = "none" if value is None else json.dumps(value, default=str)
         pairs.append(f"{name} = {text}")
     return ", ".join(pairs) or DASH

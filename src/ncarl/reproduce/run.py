@@ -439,8 +439,8 @@ def run_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     estimator = build_estimator(cell.estimator, cell.params, engine, threads)
     seconds, late = timed_fit(estimator, task.X, budget)
     guess = np.asarray(estimator.predict(task.rows, task.cols))
-    error = relative_rmse(task.truth, guess)
-    if not np.isfinite(error):
+    hidden_error = relative_rmse(task.truth, guess)
+    if not np.isfinite(hidden_error):
         raise FloatingPointError("the completed values are not finite")
     scores = {"rmse": rmse(task.truth, guess)}
     if task.is_picture:
@@ -461,7 +461,7 @@ def run_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
         cell,
         OVER_BUDGET if late else DONE,
         version=payload["version"],
-        error=error,
+        error=hidden_error,
         validation=validation,
         scores={name: value for name, value in scores.items() if np.isfinite(value)},
         seconds=seconds,
