@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,7 @@ from ncarl.metrics import coverage, relative_rmse, rmse
 from ncarl.observations import Observations
 from ncarl.registry import available_methods, make, parameter_names
 from ncarl.text import join_names
-from ncarl.validation import (
-    check_choice,
-    check_fraction,
-    check_integer,
-    check_number,
-)
+from ncarl.validation import check_choice, check_fraction, check_integer, check_number
 
 #: Nominal coverage of the prediction intervals.
 INTERVAL_LEVEL = 0.9
@@ -438,12 +433,10 @@ def run_comparison(
     with tempfile.TemporaryDirectory(prefix="ncarl-compare-") as name:
         folder = Path(name)
         write_splits(folder, observed, units, masks)
-        fits = [
-            score_mean_baseline(
-                read_split(folder, draw), draw, by_column=plan.by_column
-            )
-            for draw in range(plan.repeats)
-        ]
+        fits = []
+        for draw, mask in enumerate(masks):
+            split = HoldoutSplit.from_mask(observed, mask, units)
+            fits.append(score_mean_baseline(split, draw, by_column=plan.by_column))
         payloads = make_fit_payloads(plan, folder)
         fits += run_fits(payloads, plan.jobs, progress or (lambda fit: None))
     n_hidden = [int(np.count_nonzero(mask)) for mask in masks]
@@ -488,15 +481,16 @@ def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
         if not isinstance(given, str):
             raise TypeError(f"methods must be names, got {given!r}")
         name = given.strip().lower()
-        if name not in (*known, MEAN_BASELINE):
+        if name == MEAN_BASELINE:
+            continue
+        if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
+            names = ", ".join(known)
             raise ValueError(
-                f"methods must be 'all' or some of {', '.join(known)}, got "
-                f"{given!r}{hint}"
+                f"methods must be 'all' or some of {names}, got {given!r}{hint}"
             )
-        if name != MEAN_BASELINE:
-            unique[name] = None
+        unique[name] = None
     if not unique:
         raise ValueError(
             f"methods must name at least one besides the baseline {MEAN_BASELINE!r}, "
@@ -631,15 +625,11 @@ def run_fits(
                     limit = payload["budget"] * GRACE_FACTOR + STARTUP_SECONDS
                     pool.submit(PoolJob(FIT_FUNCTION, payload, group.name, limit))
             for answer in pool.wait():
-                fit = FitOutcome(
-                    **answer.value
-                    or {
-                        "method": answer.job.payload["method"],
-                        "draw": answer.job.payload["draw"],
-                        "status": answer.failure,
-                        "message": answer.message,
-                    }
-                )
+                if answer.failure:
+                    names = (answer.job.payload[key] for key in ("method", "draw"))
+                    fit = FitOutcome(*names, answer.failure, message=answer.message)
+                else:
+                    fit = FitOutcome(**answer.value)
                 outcomes.append(fit)
                 if fit.status != DONE:
                     excluded.add(fit.method)
@@ -648,14 +638,7 @@ def run_fits(
 
 
 def fit_one(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit one method on one draw; the `FitOutcome` as a dict.
-
-    Parameters
-    ----------
-    payload : mapping
-        "method", "draw", "folder" (of the data), "scale", "seed", "engine" (a name),
-        "threads" and "budget" (seconds).
-    """
+    """Fit one method on one draw; see `make_fit_payloads`."""
     split = read_split(Path(payload["folder"]), payload["draw"])
     engine = make_engine(payload["engine"], payload["threads"])
     method = payload["method"]
@@ -680,15 +663,7 @@ def fit_split(
     budget: float | None = None,
     levels: Sequence[float] = (INTERVAL_LEVEL,),
 ) -> tuple[SplitPredictions, bool]:
-    """Fit a method to the kept entries, and predict the hidden ones.
-
-    Returns
-    -------
-    predictions : SplitPredictions
-        With intervals of all ``levels``, if the method has error bars.
-    stopped : bool
-        Whether the fit was stopped at its budget.
-    """
+    """Predictions of the hidden entries, and whether the fit exceeded its budget."""
     estimator = make(method, engine=engine, **params)
     seconds, late = timed_fit(estimator, split.kept.to_csr(), budget)
     i, j = split.hidden.rows, split.hidden.indices.astype(np.int64)
@@ -729,8 +704,8 @@ def score_split(
         draw,
         DONE,
         *split.errors(predictions.guess),
-        coverage=actual,
-        seconds=predictions.seconds,
+        actual,
+        predictions.seconds,
         converged=predictions.converged,
         engine=predictions.engine,
     )
@@ -775,7 +750,7 @@ def warm_up(method: str, params: Mapping[str, Any], engine: Any) -> None:
 
 
 def score_mean_baseline(
-    split: HoldoutSplit, draw_index: int, *, by_column: bool
+    split: HoldoutSplit, draw: int, *, by_column: bool
 ) -> FitOutcome:
     """Score the baseline: the mean of the kept entries, of each column or of all."""
     kept = split.kept
@@ -784,9 +759,8 @@ def score_mean_baseline(
     else:
         # Divide before adding up, so that the sum of large floats does not overflow.
         means = np.full(kept.shape[1], np.sum(kept.values / kept.n_observed))
-    return FitOutcome(
-        MEAN_BASELINE, draw_index, DONE, *split.errors(means[split.hidden.indices])
-    )
+    errors = split.errors(means[split.hidden.indices])
+    return FitOutcome(MEAN_BASELINE, draw, DONE, *errors)
 
 
 def summarize_fits(fits: Iterable[FitOutcome]) -> tuple[MethodSummary, ...]:
@@ -805,31 +779,27 @@ def recommend_method(
 
     The best method has the lowest mean error. Methods whose error is larger by at most
     one standard error of the paired differences tie with it. Among ties, a method with
-    error bars is preferred, then the fastest.
-
-    Parameters
-    ----------
-    summaries : sequence of MethodSummary
-        One for each method; the baseline "mean" is never recommended.
-    by_column : bool
-        Whether that baseline is the mean of each column.
+    error bars is preferred, then the fastest. The baseline "mean", of each column or of
+    all entries, is never recommended.
     """
-    finished = [line for line in summaries if line.status == DONE and line.errors]
-    candidates = [line for line in finished if line.method != MEAN_BASELINE]
+    candidates = [
+        line
+        for line in summaries
+        if line.status == DONE and line.errors and line.method != MEAN_BASELINE
+    ]
     if not candidates:
         return Recommendation(None, (), "no method was done on all draws")
     best = min(candidates, key=_error)
     ties = sorted((line for line in candidates if _ties(line, best)), key=_error)
-    chosen = min(ties, key=_preference)
-    # If a stopped method was ahead, the comparison with the baselines is open.
-    warnings = _budget_warnings(best, summaries) or _baseline_warnings(
-        best, finished, by_column
+    chosen = min(
+        ties,
+        key=lambda line: (line.method not in WITH_ERROR_BARS, line.seconds or math.inf),
     )
     return Recommendation(
         chosen.method,
         tuple(line.method for line in ties),
         _reason(chosen, best, ties),
-        (*warnings, *_reliability_warnings(chosen)),
+        tuple(_find_warnings(chosen, best, summaries, by_column)),
     )
 
 
@@ -867,12 +837,6 @@ def _ties(line: MethodSummary, best: MethodSummary) -> bool:
     """Whether a method is within one standard error of the best."""
     difference, standard_error = paired_difference(line, best)
     return difference <= standard_error
-
-
-def _preference(line: MethodSummary) -> tuple[bool, float]:
-    """Sort key of tied methods: error bars, then speed."""
-    seconds = math.inf if line.seconds is None else line.seconds
-    return line.method not in WITH_ERROR_BARS, seconds
 
 
 def _reason(
@@ -918,52 +882,37 @@ def _times_faster(one: MethodSummary, other: MethodSummary) -> str | None:
     return f"{ratio:.1f}" if ratio < 3.0 else f"{ratio:.0f}"
 
 
-def _baseline_warnings(
-    best: MethodSummary, finished: Sequence[MethodSummary], by_column: bool
-) -> list[str]:
-    """A warning if the best method does not beat a baseline."""
-    mean = "the mean of each column" if by_column else "the mean of all entries"
-    names = {MEAN_BASELINE: mean, BIAS_BASELINE: "row and column effects (bias)"}
-    baselines = {line.method: line for line in finished if line.method in names}
-    for name, words in names.items():
-        if name in baselines and _ties(baselines[name], best):
-            return [
-                f"nothing here beats {words} beyond chance; the missing entries may "
-                "not be predictable from the rest"
-            ]
-    return []
-
-
-def _budget_warnings(
-    best: MethodSummary, summaries: Sequence[MethodSummary]
-) -> list[str]:
-    """A warning for methods that were ahead when stopped at the budget."""
-    ahead = [
-        line.method
-        for line in summaries
-        if line.status == OVER_BUDGET and _error(line) < _error(best)
-    ]
-    if not ahead:
-        return []
-    verb = "was" if len(ahead) == 1 else "were"
-    names = join_names(ahead, last=" and ")
-    return [
-        f"{names} {verb} ahead when stopped at the budget; a larger budget may change "
-        "the advice"
-    ]
-
-
-def _reliability_warnings(chosen: MethodSummary) -> list[str]:
-    """Warnings about draws and convergence of the chosen method."""
-    warnings = []
-    if len(chosen.fits) < 2:
-        warnings.append(
-            "one draw cannot tell a difference from chance; use 3 repeats or more"
+def _find_warnings(
+    chosen: MethodSummary,
+    best: MethodSummary,
+    summaries: Sequence[MethodSummary],
+    by_column: bool,
+) -> Iterator[str]:
+    """Reasons not to rely on a recommendation."""
+    stopped = [line for line in summaries if line.status == OVER_BUDGET]
+    ahead = [line.method for line in stopped if _error(line) < _error(best)]
+    if ahead:  # then the comparison with the baselines is open
+        verb = "was" if len(ahead) == 1 else "were"
+        yield (
+            f"{join_names(ahead, last=' and ')} {verb} ahead when stopped at the "
+            "budget; a larger budget may change the advice"
         )
+    else:
+        mean = "the mean of each column" if by_column else "the mean of all entries"
+        names = {MEAN_BASELINE: mean, BIAS_BASELINE: "row and column effects (bias)"}
+        done = {line.method: line for line in summaries if line.status == DONE}
+        for name, words in names.items():
+            if name in done and _ties(done[name], best):
+                yield (
+                    f"nothing here beats {words} beyond chance; the missing entries "
+                    "may not be predictable from the rest"
+                )
+                break
+    if len(chosen.fits) < 2:
+        yield "one draw cannot tell a difference from chance; use 3 repeats or more"
     unconverged = sum(fit.converged is False for fit in chosen.fits)
     if unconverged:
-        warnings.append(
+        yield (
             f"{unconverged} of {len(chosen.fits)} fits of {chosen.method} did not "
             "converge within the steps allowed; more steps may do better"
         )
-    return warnings

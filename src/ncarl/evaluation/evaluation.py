@@ -191,10 +191,9 @@ class Evaluation:
 
     @property
     def error_on_missing(self) -> float | None:
-        """`standardized_error` with columns weighted by their missing entries.
+        """`standardized_error` with columns weighted by their missing entries, if any.
 
         Hidden entries are less concentrated in the columns with most missing entries.
-        None if nothing is missing, or every column with missing entries is constant.
         """
         if self.n_missing is None:
             return None
@@ -210,14 +209,11 @@ class Evaluation:
 
     @cached_property
     def levels(self) -> tuple[LevelScore, ...]:
-        """Scores of the intervals by level; empty for a method without error bars.
-
-        Constant columns count only if all columns are constant: any interval covers
-        them.
-        """
+        """Scores of the intervals by level; empty for a method without error bars."""
         pooled = self.pooled_predictions
         unit = self.column_stds[pooled.columns]
         varies = unit > 0.0
+        # Any interval covers a constant column, which counts only if all are constant.
         some = varies if varies.any() else np.ones_like(varies)
         scores = []
         for level, bounds in pooled.intervals.items():
@@ -363,22 +359,14 @@ def evaluate(
     >>> own < 0.2 < column_mean
     True
     """
+    jobs = min(2, available_cores())
     plan = ComparisonPlan(
-        [method],
-        hide,
-        repeats,
-        pattern,
-        random_state,
-        engine,
-        budget,
-        scale,
-        jobs=min(2, available_cores()),
+        [method], hide, repeats, pattern, random_state, engine, budget, scale, jobs
     )
     if names is None and hasattr(X, "columns"):
         names = [str(name) for name in X.columns]
-    return run_evaluation(
-        EvaluationRequest(plan, tuple(others), names), as_observations(X), progress
-    )
+    request = EvaluationRequest(plan, tuple(others), names)
+    return run_evaluation(request, as_observations(X), progress)
 
 
 @dataclass(frozen=True)

@@ -13,23 +13,14 @@ DONE, OVER_BUDGET, FAILED = "done", "over budget", "failed"
 
 
 def timed_fit(estimator: Any, X: Any, budget: float | None) -> tuple[float, bool]:
-    """Fit an estimator, and stop it at the first step after its budget.
+    """Fit an estimator, and stop it at the first step after its budget in seconds.
 
-    Parameters
-    ----------
-    estimator : estimator
-        It is fitted in place; its ``callback`` is replaced.
-    X : array, sparse matrix or frame
-        Data.
-    budget : float or None
-        Seconds.
+    The ``callback`` of the estimator is replaced.
 
     Returns
     -------
-    seconds : float
-        Of the fit.
-    stopped : bool
-        Whether it was stopped.
+    seconds, stopped : float and bool
+        Time of the fit, and whether it was stopped.
     """
     stopped = False
     start = time.perf_counter()

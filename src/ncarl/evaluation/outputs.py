@@ -95,7 +95,7 @@ def draw_comparison(comparison: Comparison) -> Figure:
             _dot(right, line.seconds, place, line, colors[place])
     timed = [line.seconds for line in lines if line.seconds is not None]
     if timed:
-        log_axis(right, "x", timed, margins=True)
+        log_axis(right, "x", timed, sparse_ticks=True, margins=True)
     right.set_xlabel("seconds of a fit")
     left.set_yticks(range(len(lines)), [line.method for line in lines])
     left.set_ylim(len(lines) - 0.5, -0.5)

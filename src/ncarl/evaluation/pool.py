@@ -27,14 +27,9 @@ from typing import Any
 from ncarl.evaluation.measure import FAILED, OVER_BUDGET
 
 #: Environment variables that limit the threads of numerical libraries.
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
+THREAD_VARIABLES = tuple(
+    f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")
 )
-#: Seconds that a process with a closed connection has to end by itself.
-EXIT_SECONDS = 5.0
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -98,7 +93,7 @@ class _Worker:
         try:
             return JobResult(job, **json.loads(self.connection.recv_bytes()))
         except (EOFError, OSError):
-            self.process.join(EXIT_SECONDS)
+            self.process.join(5.0)
         code = self.process.exitcode or 0
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         why = " (out of memory?)" if code == -signal.SIGKILL else ""
@@ -107,25 +102,11 @@ class _Worker:
         message = f"the process ended {how}{why}; {last_line}".rstrip("; ")
         return JobResult(job, failure=FAILED, message=message)
 
-    def kill(self) -> None:
-        """Kill the process and its children."""
-        if hasattr(os, "killpg"):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid or 0, signal.SIGKILL)
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
-
 
 class WorkerPool:
     """Groups of worker processes; leaving the ``with`` block kills them.
 
-    Parameters
-    ----------
-    groups : sequence of WorkerGroup
-        Groups of workers.
-    process_per_job : bool
-        Start a new process for every job, so that memory can be measured by job.
+    With a process per job, the memory of a job can be measured.
 
     Examples
     --------
@@ -190,23 +171,25 @@ class WorkerPool:
                     results.append(worker.finish())
                     if self.process_per_job or not worker.process.is_alive():
                         self._end(worker)
-                elif time.monotonic() >= worker.deadline:
-                    results.append(self._kill_overdue(worker))
+                elif time.monotonic() >= worker.deadline and worker.job is not None:
+                    limit = f"{worker.job.timeout:.0f} s"
+                    message = f"ended after {limit}, without a step to stop at"
+                    results.append(JobResult(worker.job, None, OVER_BUDGET, message))
+                    self._end(worker)
             if results or time.monotonic() >= until:
                 return results
         return []
 
-    def _kill_overdue(self, worker: _Worker) -> JobResult:
-        job = worker.job
-        assert job is not None
-        self._end(worker)
-        message = f"ended after {job.timeout:.0f} s, without a step to stop at"
-        return JobResult(job, failure=OVER_BUDGET, message=message)
-
     def _end(self, worker: _Worker) -> None:
+        """Kill the process of a worker, and the children of the process."""
         self._workers.remove(worker)
-        worker.kill()
         worker.job = None
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.process.pid or 0, signal.SIGKILL)
+        worker.process.kill()
+        worker.process.join()
+        worker.connection.close()
 
 
 @contextlib.contextmanager
