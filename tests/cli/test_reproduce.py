@@ -369,6 +369,7 @@ def test_ctrl_c_ends_the_run_and_its_workers(study, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(PLAN.replace('"nuclear", ', '"slow", "nuclear", '))
     script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "from ncarl.reproduce import run\n"
         "run.CELL_FUNCTION = 'fakes:measure'\n"
         "from ncarl.cli import main\n"
@@ -403,8 +404,7 @@ def test_the_whole_paper_at_a_glance_takes_less_than_five_minutes(tmp_path):
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     for name in STUDY_NAMES:
-        for end in ("png", "svg"):
-            assert (out / "figures" / f"{name}.{end}").stat().st_size > 1000
+        assert (out / "figures" / f"{name}.png").stat().st_size > 1000
     content = json.loads((out / "results.json").read_text(encoding="utf-8"))
     studies = {entry["study"] for entry in content["entries"]}
     assert studies == {n for n in STUDY_NAMES if n not in ("fig1", "fig2", "fig8")}

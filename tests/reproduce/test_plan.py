@@ -13,7 +13,6 @@ from ncarl.reproduce.plan import (
     MethodSpec,
     load_paper_values,
     load_plan,
-    plan_folder,
 )
 
 METHODS = """
@@ -139,7 +138,7 @@ def test_every_printed_figure_is_a_number_or_a_bound():
             assert type(value) is float or value.startswith("> ")
 
 
-def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan):
+def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan, tmp_path):
     found = plan(HEAD + GROUP)
     assert (found.name, found.kind, found.title) == ("mine", "table", "Mine")
     (setting,) = found.settings
@@ -150,15 +149,13 @@ def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan):
     assert problem.options == {"m": 20, "n": 10, "rank": 2}
     one, two = setting.methods
     assert (one.name, one.label, one.printed) == ("one", "One", "")
-    assert (two.estimator, two.printed) == ("bias", "TWO")
-
-
-def test_a_file_without_methods_beside_it_has_those_of_the_package(tmp_path):
-    path = tmp_path / "mine.toml"
+    # Without one beside it, it has the methods of the package.
+    path = tmp_path / "below" / "mine.toml"
+    path.parent.mkdir()
     path.write_text('kind = "table"\ntitle = "x"\nmethods = ["bias"]\n' + GROUP)
     ((_, one),) = cells(load_plan(str(path)))
     assert one.label == "row + column effects"
-    assert (plan_folder() / "methods.toml").is_file()
+    assert (two.estimator, two.printed) == ("bias", "TWO")
 
 
 def test_grids_multiply_and_none_and_the_rank_are_put_in(plan):
@@ -358,9 +355,6 @@ def test_a_study_that_is_not_there_is_refused(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"one of table1, .*fig8 or a TOML file, got"):
         load_plan(name)
-
-
-def test_bytes_that_are_no_text_are_refused(tmp_path):
     path = tmp_path / "x.toml"
     path.write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(ValueError, match="is not a TOML file"):

@@ -103,13 +103,6 @@ def test_a_key_is_the_same_in_every_process_and_fit_for_a_file_name():
     assert {len(CELL.key), len(replace(CELL, seed=5).key)} == {16}
 
 
-@given(cells())
-def test_a_cell_survives_json(cell):
-    again = Cell.from_dict(json.loads(json.dumps(cell.to_dict())))
-    assert again == cell
-    assert again.key == cell.key
-
-
 @given(
     cells(),
     st.fixed_dictionaries(

@@ -169,14 +169,6 @@ def test_a_tenth_is_held_out_by_the_seed():
     assert not np.array_equal(one[0], other[0])
 
 
-def test_no_user_and_no_movie_is_left_without_a_rating_in_a_search():
-    posed = make_task(MADE_UP, 0)
-    search = hold_out_validation(posed, 0)
-    for axis in (0, 1):
-        had, has = ({place[axis] for place in seen(p.X)} for p in (posed, search))
-        assert had == has
-
-
 def test_data_that_are_not_there_are_told(data):
     (data / "pictures" / "a.pgm").unlink()
     shutil.rmtree(data / "ml-100k")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ncarl import make
-from ncarl.evaluation.measure import timed_fit
 from ncarl.reproduce import run
 from ncarl.reproduce.plan import (
     Cell,
@@ -137,21 +136,6 @@ def test_a_fit_over_its_budget_is_stopped_and_says_so():
     assert (whole.status, whole.steps, whole.facts["budget"]) == ("done", 50, 60.0)
     assert "budget" not in ask(cell).facts
     assert whole.error != result.error
-
-
-@pytest.mark.parametrize(
-    ("estimator", "params"),
-    [
-        *(("nuclear", {}), ("factored-nuclear", {"rank": 2}), ("schatten", {})),
-        *(("wnnm", {}), ("regl1", {"rank": 2}), ("fgsr", {"rank": 2}), ("lrfd", {})),
-        *(("s3lr", {}), ("soft-impute", {}), ("bayes", {})),
-    ],
-)
-def test_every_method_can_be_stopped_after_a_step(estimator, params):
-    X = make_task(LOW, 0).X
-    one = build_estimator(estimator, params, "threads", 1)
-    assert timed_fit(one, X, 1e-9)[1]
-    assert one.n_iter_ == 1
 
 
 def test_data_that_are_not_there_or_cannot_be_read_are_a_result(monkeypatch, tmp_path):

@@ -134,18 +134,13 @@ def test_a_task_says_where_it_belongs():
     }
 
 
-def test_a_table_of_seconds_adds_nothing_to_a_table_of_errors():
-    for quick in (False, True):
-        second, third = (load_plan(n, quick=quick) for n in ("table2", "table3"))
-        alone = schedule_cells([second], PROTOCOLS, {})
-        both = schedule_cells([second, third], PROTOCOLS, {})
-        assert [t.cell for t in both] == [t.cell for t in alone]
-        assert {t.study for t in both} == {"table2"}
-
-
 def test_a_table_with_fits_of_another_adds_only_its_own():
-    second, fourth = load_plan("table2"), load_plan("table4")
-    keys = {t.cell.key for t in schedule_cells([second], PROTOCOLS, {})}
-    more = {t.cell.key for t in schedule_cells([fourth], iter(PROTOCOLS), {})}
+    second, third, fourth = (load_plan(name) for name in ("table2", "table3", "table4"))
+    alone = schedule_cells([second], PROTOCOLS, {})
+    both = schedule_cells([second, third], iter(PROTOCOLS), {})
+    assert [t.cell for t in both] == [t.cell for t in alone]
+    assert {t.study for t in both} == {"table2"}
+    more = schedule_cells([fourth], PROTOCOLS, {})
     both = schedule_cells([second, fourth], iter(PROTOCOLS), {})
-    assert len(both) == len(keys | more) < len(keys) + len(more)
+    keys = {t.cell.key for t in (*alone, *more)}
+    assert len(both) == len(keys) < len(alone) + len(more)

@@ -108,12 +108,10 @@ def test_numbers_of_numpy_are_numbers_in_the_files(tmp_path):
     )  # fmt: skip
     write_json(tmp_path / "study.json", [entry], [], {})
     ((back,), _, _) = read_json(tmp_path / "study.json")
-    assert back.error == 0.1 + 0.2
-    assert back.old is True
-    assert (back.seeds, back.params) == (5, {"rank": 3, "w": [1.0, 2.0]})
+    assert (back.error, back.old, back.seeds) == (0.1 + 0.2, True, 5)
+    assert back.params == {"rank": 3, "w": [1.0, 2.0]}
     text = write_csv(tmp_path / "study.csv", [entry]).read_text("utf-8")
-    assert "0.30000000000000004" in text
-    assert "np." not in text
+    assert "0.30000000000000004" in text and "np." not in text
 
 
 def failing():

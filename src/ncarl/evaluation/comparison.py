@@ -253,13 +253,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Validated parameters of `compare`.
-
-    Examples
-    --------
-    >>> ComparisonPlan("all", hide=0.2).methods[:2]
-    ('bayes', 'ncarl-cv')
-    """
+    """Validated parameters of `compare`."""
 
     methods: Any = DEFAULT_METHODS
     hide: float = 0.1
@@ -464,13 +458,7 @@ def as_observations(X: Any) -> Observations:
 
 
 def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of methods without repetitions and without the baseline "mean".
-
-    Examples
-    --------
-    >>> parse_methods(["Bias", "mean", "bias", "nuclear"])
-    ('bias', 'nuclear')
-    """
+    """Names of methods without repetitions and without the baseline "mean"."""
     known = available_methods()
     if isinstance(methods, str):
         names = known if methods.strip().lower() == "all" else methods.split(",")
@@ -712,13 +700,7 @@ def score_split(
 
 
 def default_parameters(method: str, *, scale: str | None, seed: int) -> dict[str, Any]:
-    """The parameters that ``ncarl complete`` gives a method by default.
-
-    Examples
-    --------
-    >>> default_parameters("bias", scale="columns", seed=3)
-    {'scale': 'columns'}
-    """
+    """The parameters that ``ncarl complete`` gives a method by default."""
     wanted: dict[str, Any] = {"scale": scale, "random_state": seed}
     if scale == "columns" and method not in SELF_CENTERING_METHODS:
         wanted["center"] = "columns"  # columns with different units have no common mean
@@ -808,16 +790,6 @@ def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, 
 
     Both are computed from the differences on the draws that both methods have; the
     standard error is 0 for a single draw.
-
-    Examples
-    --------
-    >>> def summary(name, errors):
-    ...     fits = [FitOutcome(name, k, error=e) for k, e in enumerate(errors)]
-    ...     return MethodSummary(name, tuple(fits))
-    >>> one, other = summary("a", [1.0, 2.0]), summary("b", [0.5, 1.3])
-    >>> difference, standard_error = paired_difference(one, other)
-    >>> round(difference, 6), round(standard_error, 6)
-    (0.6, 0.1)
     """
     theirs = other.errors
     differences = [e - theirs[draw] for draw, e in one.errors.items() if draw in theirs]

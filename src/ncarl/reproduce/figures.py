@@ -536,14 +536,7 @@ def draw_objectives(
 
 
 def relative_changes(values: Array) -> tuple[Array, Array]:
-    """Steps that changed the objective, and their relative changes.
-
-    Examples
-    --------
-    >>> steps, change = relative_changes(np.array([4.0, 2.0, 2.0, 0.0, 1.0]))
-    >>> steps.tolist(), change.tolist()
-    ([2, 4], [0.5, 1.0])
-    """
+    """Steps that changed the objective, and their relative changes."""
     before = np.abs(values[:-1])
     change = np.abs(np.diff(values)) / np.where(before > 0.0, before, np.nan)
     seen = np.isfinite(change) & (change > 0.0)
@@ -590,13 +583,7 @@ def _draw_spectrum(ax: Any, image: Array) -> None:
 
 
 def energy_lines(sigma: Array) -> list[str]:
-    """Share of the energy in the first singular values, as text.
-
-    Examples
-    --------
-    >>> energy_lines(np.array([3.0, 1.0]))
-    ['energy in the first', '2: 100.00%']
-    """
+    """Share of the energy in the first singular values, as text."""
     energy = np.cumsum(np.square(sigma))
     counts = [count for count in ENERGY_COUNTS if count < len(sigma)] or [len(sigma)]
     shares = [energy[count - 1] / energy[-1] if energy[-1] else 1.0 for count in counts]
@@ -755,14 +742,7 @@ def _draw_limit(ax: Any, facts: TheoremFacts) -> None:
 
 
 def method_color(method: str, index: int = 0) -> str:
-    """The color of a row of a table, the same in every figure.
-
-    Parameters
-    ----------
-    method : str
-        Name of the method in the study.
-    index : int
-        Number of its row, by which a method that is not known gets its color.
+    """The color of a row of a table; that of an unknown method depends on its place.
 
     Examples
     --------

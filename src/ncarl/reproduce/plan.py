@@ -186,13 +186,7 @@ class MethodSpec:
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to search
 
     def grid_points(self) -> list[dict[str, Any]]:
-        """All combinations of the grid, with the fixed parameters.
-
-        Examples
-        --------
-        >>> MethodSpec("a", "A", "ncarl", grid={"alpha": [1, 2]}).grid_points()
-        [{'alpha': 1}, {'alpha': 2}]
-        """
+        """All combinations of the grid, with the fixed parameters."""
         return [
             {**self.params, **dict(zip(self.grid, values, strict=True))}
             for values in itertools.product(*self.grid.values())
@@ -234,13 +228,12 @@ class StudyPlan:
 def load_plan(
     name: str | Path, *, quick: bool = False, methods: Sequence[str] = ()
 ) -> StudyPlan:
-    """Read the plan of a table or figure.
+    """Read the plan of a table or figure: "table1" to "fig8", or a TOML file.
 
     Parameters
     ----------
     name : str or Path
-        "table1" to "fig8", or a TOML file. A file may lie beside a ``methods.toml``
-        of its own.
+        A file may lie beside a ``methods.toml`` of its own.
     quick : bool
         Reduced sizes, two seeds, two values of each parameter.
     methods : sequence of str
@@ -600,18 +593,6 @@ def paper_value(
     table: str, name: str, missing: float, measure: str, method: str
 ) -> float | str | None:
     """One value printed in the paper: a number, a bound such as "> 3000", or None.
-
-    Parameters
-    ----------
-    table, name : str
-        Table ("table1", "table2", "table4", "fig4") and data set ("500x300",
-        "ML-100K").
-    missing : float
-        Fraction of hidden entries.
-    measure : {"error", "seconds"}
-        Which value.
-    method : str
-        Name of the method in the paper.
 
     Examples
     --------

@@ -132,38 +132,18 @@ def run_plans(
     options: RunOptions,
     callback: ProgressCallback = lambda progress: None,
 ) -> RunProgress:
-    """Run every cell that has no result yet.
-
-    Parameters
-    ----------
-    plans : sequence of StudyPlan
-        Tables and figures.
-    store : ResultStore
-        Finished cells; new ones are added.
-    options : RunOptions
-        How to run.
-    callback : callable
-        Called with the progress after every change.
-    """
+    """Run every cell that has no result yet; the callback sees every change."""
     (store.folder / ARRAYS_FOLDER).mkdir(exist_ok=True)
-    groups = options.worker_groups()
-    with WorkerPool(groups) as pool:
-        return _Runner(plans, store, options, pool, groups).run(callback)
+    with WorkerPool(options.worker_groups()) as pool:
+        return _Runner(plans, store, options, pool).run(callback)
 
 
 class ResultStore:
     """Results by key, in a file that survives a kill at any moment.
 
     One line of JSON is appended for each finished cell. A line that was cut short is
-    ignored, and the next one begins on a line of its own.
-
-    Parameters
-    ----------
-    folder : path
-        Created if it does not exist.
-    version : str
-        Version of the results. `results` has those of this version only; `all_results`
-        falls back on older ones.
+    ignored, and the next one begins on a line of its own. `results` has those of this
+    version only; `all_results` falls back on older ones.
     """
 
     def __init__(
@@ -304,10 +284,8 @@ class _Runner:
         store: ResultStore,
         options: RunOptions,
         pool: WorkerPool,
-        worker_groups: Sequence[WorkerGroup],
     ) -> None:
         self.plans, self.store, self.options, self.pool = plans, store, options, pool
-        self.worker_groups = {group.name: group for group in worker_groups}
         self.running: dict[int, ScheduledCell] = {}
         self.started_keys: set[str] = set()
         self.progress = RunProgress()
@@ -359,11 +337,11 @@ class _Runner:
             self.progress.time_limit_reached = bool(self.pending)
             return
         for task in list(self.pending):
-            if not any(map(self.pool.has_room, self.worker_groups)):
+            if not any(map(self.pool.has_room, self.pool.groups)):
                 break
-            group = self.worker_groups[CPU]
+            group = self.pool.groups[CPU]
             if task.heavy or self.options.engine == "torch":
-                group = self.worker_groups.get(GPU, group)
+                group = self.pool.groups.get(GPU, group)
             if self.pool.has_room(group.name):
                 self.pending.remove(task)
                 self.started_keys.add(task.cell.key)
@@ -531,11 +509,6 @@ def _save_completion(
     values = np.linalg.svd(smooth, compute_uv=False)
     if folder is not None:
         with atomic_write(Path(folder) / f"{cell.key}.npz") as temporary:
-            np.savez_compressed(
-                temporary,
-                seen=task.X,
-                filled=filled,
-                smooth=smooth,
-                allow_pickle=False,
-            )
+            parts = {"seen": task.X, "filled": filled, "smooth": smooth}
+            np.savez_compressed(temporary, allow_pickle=False, **parts)
     return {"rank_above_1e-3": int(np.count_nonzero(values > RANK_THRESHOLD))}

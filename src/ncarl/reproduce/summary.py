@@ -205,28 +205,12 @@ def _seed_statistics(
 
 
 def machine_name(result: CellResult) -> str:
-    """The machine of a fit, without the number of parallel fits.
-
-    Examples
-    --------
-    >>> from ncarl.reproduce.plan import Cell, ProblemSpec, CellResult
-    >>> cell = Cell(ProblemSpec("low-rank"), "ours", "ncarl", {})
-    >>> machine_name(CellResult(cell, "done", machine="GPU, 5 side by side"))
-    'GPU'
-    """
+    """The machine of a fit, without the number of parallel fits."""
     return result.machine.rpartition(", ")[0] or result.machine
 
 
 def mean_and_std(entry: Entry, measure: str) -> tuple[float | None, float | None]:
-    """Our mean and its standard deviation; None where unknown.
-
-    Examples
-    --------
-    >>> entry = Entry("t", "paper", "ncarl", "NCARL", "0.5", "", 0.5, "done",
-    ...               error=0.13, error_sd=0.0, seconds=float("nan"), seeds=1)
-    >>> mean_and_std(entry, "error"), mean_and_std(entry, "seconds")
-    ((0.13, None), (None, None))
-    """
+    """Our mean and its standard deviation; None where unknown."""
     check_choice("measure", measure, MEASURES)
     value, sd = getattr(entry, measure), getattr(entry, f"{measure}_sd")
     if value is None or not math.isfinite(value):
@@ -353,18 +337,7 @@ def mean_ranks(study: StudyData) -> dict[str, dict[float, float]]:
 
 
 def write_csv(path: str | os.PathLike[str], entries: Iterable[Entry]) -> Path:
-    """Write one line for each entry, numbers with all digits; None is an empty cell.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> entry = Entry("table1", "paper", "ncarl", "NCARL", "20x10, 0.5", "20x10",
-    ...               0.5, "done", error=0.25, printed=0.125)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     text = write_csv(Path(folder) / "table1.csv", [entry]).read_text("utf-8")
-    >>> text.splitlines()[0][:31], text.splitlines()[1][-6:]
-    ('study,protocol,method,label,set', ',0.125')
-    """
+    """Write one line for each entry, numbers with all digits; None is an empty cell."""
     target = Path(path)
     with (
         atomic_write(target) as temporary,
@@ -430,16 +403,7 @@ def read_json(
 
 
 def entry_to_dict(entry: Entry) -> dict[str, Any]:
-    """The fields of an entry and its difference as JSON values.
-
-    Examples
-    --------
-    >>> entry = Entry("fig4", "honest", "mean", "mean", "0.4", "ML-1M", 0.4, "done",
-    ...               error=float("nan"))
-    >>> record = entry_to_dict(entry)
-    >>> record["error"], record["difference"], record["params"]
-    (None, None, {})
-    """
+    """The fields of an entry and its difference as JSON values."""
     record: dict[str, Any] = jsonable({**vars(entry), "difference": entry.difference})
     return record
 

@@ -182,10 +182,7 @@ def is_picture(entry: Entry) -> bool:
 
 
 def has_value(entry: Entry, measure: str) -> bool:
-    """Whether an entry has a value.
-
-    The time of a fit that was stopped at its budget counts as a lower bound.
-    """
+    """Whether an entry has a value; a time over budget counts as a lower bound."""
     late = entry.status == OVER_BUDGET and measure == "seconds"
     return entry.status == DONE or late
 
@@ -228,13 +225,7 @@ def reaches_printed_error(column: ClaimColumn) -> bool | None:
 
 
 def at_or_below(error: float, printed: float) -> bool:
-    """Whether an error, rounded as the paper rounds, is at most the printed one.
-
-    Examples
-    --------
-    >>> at_or_below(0.03444, 0.0344), at_or_below(0.03446, 0.0344)
-    (True, False)
-    """
+    """Whether an error, rounded as the paper rounds, is at most the printed one."""
     return round(error, 4) <= printed
 
 
