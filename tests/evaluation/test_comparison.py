@@ -421,6 +421,8 @@ def test_a_scale_by_method_reaches_its_fits(X, monkeypatch):
     "given_, words",
     [
         ({"methods": "bayes,nuklear"}, "'nuklear'; did you mean 'nuclear'"),
+        ({"methods": " Bias , bias,MEAN", "hide": 2.0}, "hide must be below 1"),
+        ({"methods": "all", "hide": 2.0}, "hide must be below 1"),
         ({"methods": ["mean"]}, "at least one besides the baseline 'mean'"),
         ({"methods": ""}, "methods must be 'all' or some of bayes"),
         ({"hide": 0.0}, "hide must be a finite number above 0, got 0.0"),

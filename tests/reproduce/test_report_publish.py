@@ -270,6 +270,18 @@ def test_a_figure_of_nothing_is_no_figure(name, tmp_path):
     assert draw_study(kept(name, tmp_path)) is None
 
 
+@pytest.mark.parametrize("name", ["fig1", "fig2", "fig3", "fig4", "fig7"])
+def test_a_figure_of_results_is_drawn(name, tmp_path):
+    (tmp_path / "arrays").mkdir()
+    made = []
+    for _, _, cell in finals(name):
+        picture = np.full((4, 5), 0.5)
+        path = tmp_path / "arrays" / f"{cell.key}.npz"
+        np.savez(path, seen=picture, filled=picture, smooth=picture)
+        made.append(result(cell))
+    assert draw_study(kept(name, tmp_path, made)) is not None
+
+
 def test_curves_are_named_by_set_and_form(tmp_path):
     cells = finals("fig6")
     made = [

@@ -474,9 +474,9 @@ def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            names = ", ".join(known)
             raise ValueError(
-                f"methods must be 'all' or some of {names}, got {given!r}{hint}"
+                f"methods must be 'all' or some of {', '.join(known)}, got "
+                f"{given!r}{hint}"
             )
         unique[name] = None
     if not unique:
@@ -614,8 +614,13 @@ def run_fits(
                     pool.submit(PoolJob(FIT_FUNCTION, payload, group.name, limit))
             for answer in pool.wait():
                 if answer.failure:
-                    names = (answer.job.payload[key] for key in ("method", "draw"))
-                    fit = FitOutcome(*names, answer.failure, message=answer.message)
+                    method, draw = (
+                        answer.job.payload["method"],
+                        answer.job.payload["draw"],
+                    )
+                    fit = FitOutcome(
+                        method, draw, answer.failure, message=answer.message
+                    )
                 else:
                     fit = FitOutcome(**answer.value)
                 outcomes.append(fit)
