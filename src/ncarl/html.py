@@ -259,7 +259,12 @@ class Page:
         return self._add_png(data, caption)
 
     def _add_png(self, data: bytes, caption: str) -> Page:
-        self._parts.append(figure_html(data, caption))
+        encoded = base64.b64encode(data).decode("ascii")
+        self._parts.append(
+            f'<figure>\n<img alt="{escape(caption)}" '
+            f'src="data:image/png;base64,{encoded}">\n'
+            f"<figcaption>{escape(caption)}</figcaption>\n</figure>"
+        )
         return self
 
     def html(self) -> str:
@@ -271,7 +276,15 @@ class Page:
                 self._contents_at,
                 f'<nav aria-label="Contents">\n<ul>\n{items}\n</ul>\n</nav>',
             )
-        return "\n".join([html_head(self._title), *parts, html_foot()])
+        head = (
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta name="generator" content="{GENERATOR}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta http-equiv="Content-Security-Policy" '
+            f'content="{CONTENT_SECURITY_POLICY}">\n'
+            f"<title>{escape(self._title)}</title>\n<style>{CSS}</style>\n</head>"
+        )
+        return "\n".join([head, "<body>", *parts, "</body>", "</html>", ""])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page atomically, and return its path."""
@@ -315,35 +328,3 @@ def escape(text: object) -> str:
     )
     # No URL is left in the file, not even as text.
     return escaped.replace("://", ":&#47;&#47;")
-
-
-def html_head(title: str) -> str:
-    """The page up to the start of its body."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="generator" content="{GENERATOR}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" '
-        f'content="{CONTENT_SECURITY_POLICY}">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>"
-    )
-
-
-def html_foot() -> str:
-    """The end of the page."""
-    return "</body>\n</html>\n"
-
-
-def figure_html(data: bytes, caption: str, *, name: str = "a figure") -> str:
-    """A PNG file as an embedded image with a caption, which is its alternative text."""
-    if not data.startswith(PNG_SIGNATURE):
-        raise ValueError(
-            f"pictures of a page must be PNG files, got {name}, which begins with "
-            f"{data[:8]!r}; save it as PNG"
-        )
-    encoded = base64.b64encode(data).decode("ascii")
-    return (
-        f'<figure>\n<img alt="{escape(caption)}" '
-        f'src="data:image/png;base64,{encoded}">\n'
-        f"<figcaption>{escape(caption)}</figcaption>\n</figure>"
-    )

@@ -104,6 +104,27 @@ class Observations:
         """Observed entries in each column."""
         return np.bincount(self.indices, minlength=self.shape[1])
 
+    def column_means(self) -> Array:
+        """Mean of the observed entries of each column; 0 without any."""
+        # Divided before they are added up: the sum itself could overflow.
+        parts = self.values / self.column_counts[self.indices]
+        means: Array = np.bincount(self.indices, parts, minlength=self.shape[1])
+        return means
+
+    def column_stds(self) -> Array:
+        """Standard deviation of the observed entries of each column; 0 without any."""
+        counts, n = np.maximum(self.column_counts, 1), self.shape[1]
+        # Divided by the largest, squares do not overflow and equal values give 0.
+        largest = np.zeros(n)
+        np.maximum.at(largest, self.indices, np.abs(self.values))
+        largest[largest == 0.0] = 1.0
+        scaled = self.values / largest[self.indices]
+        means = np.bincount(self.indices, scaled, minlength=n) / counts
+        squares = (scaled - means[self.indices]) ** 2
+        variances = np.bincount(self.indices, squares, minlength=n) / counts
+        stds: Array = np.sqrt(variances) * largest
+        return stds
+
     def row_columns(self, i: int) -> Array:
         """Observed columns of row ``i``."""
         return self.indices[self.indptr[i] : self.indptr[i + 1]]

@@ -140,7 +140,7 @@ def test_scales_are_those_that_complete_would_choose(tmp_path, rng):
     [
         (("--methods", "bayes,sofd-impute"), "did you mean 'soft-impute'?"),
         (("--methods", "mean"), "at least one besides the baseline"),
-        (("--hide", "1.5"), "hide must be between 0 and 1, got 1.5"),
+        (("--hide", "1.5"), "hide must be below 1, got 1.5"),
         (("--hide", "0.01"), "hide a larger share"),
         (("--repeats", "0"), "repeats must be a whole number of at least 1"),
         (("--jobs", "0"), "jobs must be a whole number of at least 1"),

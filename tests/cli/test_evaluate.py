@@ -242,7 +242,7 @@ def test_options_reach_the_plan(ncarl, table, quick):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--hide", "1.5"), "hide must be between 0 and 1"),
+        (("--hide", "1.5"), "hide must be below 1"),
         (("--repeats", "0"), "repeats must be a whole number of at least 1"),
         (("--json", "x.txt"), "--json must end in .json"),
         (("--report", "x.txt"), "--report must end in .html"),

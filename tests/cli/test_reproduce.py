@@ -86,8 +86,7 @@ def study(monkeypatch, tmp_path):
     """A plan with made-up fits; it calls itself table 1, so claims are judged."""
     (tmp_path / "fakes.py").write_text(FAKE)
     (tmp_path / "log").mkdir()
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
     monkeypatch.setattr(conduct, "CELL_FUNCTION", "fakes:measure")
     monkeypatch.setattr(conduct, "gpu_unavailable_reason", lambda: "not here")
@@ -287,6 +286,7 @@ def test_ctrl_c_ends_the_run_and_its_workers(study, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(PLAN.replace('"nuclear", ', '"slow", "nuclear", '))
     script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "from ncarl.reproduce import run\n"
         "run.CELL_FUNCTION = 'fakes:measure'\n"
         "from ncarl.cli import main\n"
@@ -321,8 +321,7 @@ def test_the_whole_paper_at_a_glance_takes_less_than_five_minutes(tmp_path):
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     for name in STUDY_NAMES:
-        for end in ("png", "svg"):
-            assert (out / "figures" / f"{name}.{end}").stat().st_size > 1000
+        assert (out / "figures" / f"{name}.png").stat().st_size > 1000
     content = json.loads((out / "results.json").read_text(encoding="utf-8"))
     studies = {entry["study"] for entry in content["entries"]}
     assert studies == {n for n in STUDY_NAMES if n not in ("fig1", "fig2", "fig8")}

@@ -34,7 +34,8 @@ def words(text):
     os._exit(3)
 def fail(text): raise ValueError(text)
 def odd(_): return {1, 2}
-def environment(names): return [os.environ.get(name) for name in names]
+def environment(names):
+    return [os.environ.get(name) for name in names] + ["numpy" in sys.modules]
 def sleep(args):
     place, seconds = args
     if place:
@@ -61,6 +62,7 @@ def session(_): return os.getsid(0)
 def helper(monkeypatch, tmp_path):
     """A module of functions that workers can import."""
     (tmp_path / "helper.py").write_text(HELPER)
+    monkeypatch.syspath_prepend(tmp_path)
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
 
@@ -116,27 +118,19 @@ def test_answers_come_back_each_with_its_own_job():
     assert [a.job for a in answers if a.job not in jobs] == []
 
 
-def test_rooms_are_counted_group_by_group():
+def test_rooms_and_workers_are_counted_group_by_group():
     with WorkerPool([WorkerGroup("cpu", 2), WorkerGroup("gpu")]) as pool:
-        assert pool.has_room("cpu") and pool.has_room("gpu")
+        one = first(pool, job("pid")).value
+        assert first(pool, job("pid")).value == one != os.getpid()
+        assert first(pool, job("pid", group="gpu")).value != one
         pool.submit(job("sleep", (None, 20)))
         pool.submit(job("sleep", (None, 20), "gpu"))
         assert pool.has_room("cpu") and not pool.has_room("gpu")
         pool.submit(job("sleep", (None, 20)))
-        assert not pool.has_room("cpu")
-        assert not pool.has_room("moon")
+        assert not pool.has_room("cpu") and not pool.has_room("moon")
         assert len(pool.running) == 3
         assert pool.wait(0.1) == []
-    assert pool.running == []
-    assert pool.wait() == []
-
-
-def test_a_worker_is_used_again_by_its_own_group_only():
-    with WorkerPool([WorkerGroup("cpu"), WorkerGroup("gpu")]) as pool:
-        one = first(pool, job("pid")).value
-        assert first(pool, job("pid")).value == one
-        assert first(pool, job("pid", group="gpu")).value != one
-    assert one != os.getpid()
+    assert pool.running == pool.wait() == []
 
 
 @posix
@@ -164,7 +158,6 @@ def test_what_a_job_raises_is_told_and_the_worker_goes_on():
 @pytest.mark.parametrize(
     ("one", "how"),
     [
-        (job("die", 3), "the process ended with exit code 3"),
         (job("die", 0), "the process ended with exit code 0"),
         (job("leave", 4), "the process ended with exit code 4"),
         (job("words", "a\nlast words \n"), "exit code 3; last words"),
@@ -181,61 +174,33 @@ def test_a_worker_that_dies_fails_its_job_and_is_replaced(one, how):
 
 
 @posix
-def test_a_worker_that_is_killed_in_mid_job_leaves_the_others_alone(tmp_path):
-    with WorkerPool([WorkerGroup("cpu", 2)]) as pool:
-        pool.submit(job("sleep", (str(tmp_path / "pid"), 30)))
-        pid = noted(tmp_path / "pid")
-        pool.submit(job("sleep", (None, 0.3)))
-        os.kill(pid, signal.SIGKILL)
-        answers = pool.wait(5)
-        while pool.running:
-            answers += pool.wait(5)
-    assert sorted((a.failure, a.value) for a in answers if a.value) == [("", "slept")]
-    assert [a.failure for a in answers if not a.value] == ["failed"]
-
-
-@posix
 def test_a_worker_that_dies_with_nothing_to_do_is_replaced():
     with WorkerPool([WorkerGroup("cpu")]) as pool:
         pid = first(pool, job("pid")).value
         os.kill(pid, signal.SIGKILL)
         assert gone(pid)
-        time.sleep(0.2)  # until the last of its threads is gone, and its input closed
-        for _ in range(2):  # the first may be given to the dead one, and fails
-            answer = first(pool, job("pid"))
-            assert answer.value != pid
-        assert answer.failure == ""
+        answer = first(pool, job("pid"))
+        assert (answer.failure, answer.value != pid) == ("", True)
 
 
 @posix
 def test_a_job_over_its_limit_is_ended_and_others_run_on(tmp_path):
     with WorkerPool([WorkerGroup("cpu", 2)]) as pool:
-        late = job("sleep", (str(tmp_path / "pid"), 30), limit=0.6)
+        # With the processes that it has forked.
+        late = job("fork", str(tmp_path / "pid"), limit=2.0)
         begun = time.monotonic()
         pool.submit(late)
-        pid = noted(tmp_path / "pid")
-        pool.submit(job("sleep", (None, 1.2), limit=20))
-        answers = pool.wait(5)
-        assert 0.5 < time.monotonic() - begun < 4
+        child = noted(tmp_path / "pid")
+        pool.submit(job("sleep", (None, 3.0), limit=30))
+        answers = pool.wait(10)
+        assert 1.9 < time.monotonic() - begun < 8
         assert [(a.job, a.failure, a.value) for a in answers] == [
             (late, "over budget", None)
         ]
-        assert "ended after 1 s" in answers[0].message
-        assert gone(pid, 0.5)
-        assert [a.value for a in pool.wait(5)] == ["slept"]
+        assert "ended after 2 s" in answers[0].message
+        assert gone(child, 1.0)
+        assert [a.value for a in pool.wait(20)] == ["slept"]
         assert first(pool, job("twice", 1)).value == 2
-
-
-@posix
-def test_a_job_over_its_limit_is_ended_with_the_processes_it_has_forked(tmp_path):
-    begun = time.monotonic()
-    with WorkerPool([WorkerGroup("cpu")]) as pool:
-        pool.submit(job("fork", str(tmp_path / "pid"), limit=1.0))
-        child = noted(tmp_path / "pid")
-        (answer,) = pool.wait(5)
-        assert answer.failure == "over budget"
-    assert time.monotonic() - begun < 6
-    assert gone(child, 1.0)
 
 
 def test_what_a_library_prints_is_no_answer():
@@ -250,15 +215,11 @@ def test_numerical_libraries_are_held_to_the_threads_of_the_group(monkeypatch):
     with WorkerPool([WorkerGroup("few", 1, 2), WorkerGroup("many", 1, 5)]) as pool:
         for name, threads in (("few", "2"), ("many", "5")):
             answer = first(pool, job("environment", THREAD_VARIABLES, name))
-            assert answer.value == [threads] * 4
+            assert answer.value == [threads] * 4 + [False]  # before NumPy is imported
+            if os.name == "posix":  # Ctrl-C is not for the worker
+                assert first(pool, job("session", None, name)).value != os.getsid(0)
     assert "OMP_NUM_THREADS" in THREAD_VARIABLES
     assert os.environ["OMP_NUM_THREADS"] == "77"
-
-
-@posix
-def test_a_worker_does_not_hear_the_keyboard_of_its_parent():
-    with WorkerPool([WorkerGroup("cpu")]) as pool:
-        assert first(pool, job("session")).value != os.getsid(0)
 
 
 @posix
@@ -281,14 +242,16 @@ def test_no_process_is_left_after_the_block(raised, tmp_path):
 
 @posix
 def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
-    script = (
-        "import sys, time\n"
+    # A script without a guard on ``__main__``: workers must not run it again.
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
         "from ncarl.evaluation.pool import PoolJob, WorkerGroup, WorkerPool\n"
-        "pool = WorkerPool([WorkerGroup('cpu')])\n"
-        "pool.submit(PoolJob('helper:sleep', (sys.argv[1], 30), 'cpu'))\n"
-        "pool.wait()\n"
+        "with WorkerPool([WorkerGroup('cpu')]) as pool:\n"
+        "    pool.submit(PoolJob('helper:sleep', (sys.argv[1], 30), 'cpu'))\n"
+        "    pool.wait()\n"
     )
-    command = [sys.executable, "-c", script, str(tmp_path / "pid")]
+    command = [sys.executable, str(script), str(tmp_path / "pid")]
     with subprocess.Popen(command) as parent:
         pid = noted(tmp_path / "pid")
         assert not gone(pid, 0.2)

@@ -8,14 +8,11 @@ import pytest
 
 from ncarl.registry import make
 from ncarl.reproduce.plan import (
-    DATA_KINDS,
-    DATA_LOADERS,
     STUDY_KINDS,
     STUDY_NAMES,
     MethodSpec,
     load_paper_values,
     load_plan,
-    plan_folder,
 )
 
 METHODS = """
@@ -89,6 +86,8 @@ def test_every_plan_of_the_paper_can_be_read(name, quick):
 @pytest.mark.parametrize("name", STUDY_NAMES)
 def test_quick_plans_are_small_and_need_no_data_of_others(name):
     quick, full = load_plan(name, quick=True), load_plan(name)
+    if full.keep:  # figures of single fits leave nothing to choose
+        assert all(len(one.grid_points()) == 1 for _, one in cells(full))
     assert not any(setting.heavy for setting in quick.settings)
     for setting in quick.settings:
         problem = setting.problem
@@ -123,13 +122,6 @@ def test_the_tables_have_the_columns_and_baselines_of_the_paper():
     assert {s.seeds for s in load_plan("table2").settings} == {5}
 
 
-@pytest.mark.parametrize("name", STUDY_NAMES)
-def test_figures_of_single_fits_leave_nothing_to_choose(name):
-    found = load_plan(name)
-    if found.keep:
-        assert all(len(one.grid_points()) == 1 for _, one in cells(found))
-
-
 def test_table_3_shows_the_fits_of_table_2():
     second, third = load_plan("table2"), load_plan("table3")
     assert third.settings == second.settings
@@ -139,14 +131,14 @@ def test_table_3_shows_the_fits_of_table_2():
 
 
 def test_every_printed_figure_is_a_number_or_a_bound():
-    for by_set in load_paper_values()["tables"].values():
-        for by_rate in by_set.values():
-            for figures in by_rate.values():
-                for value in (*figures["error"].values(), *figures["seconds"].values()):
-                    assert type(value) is float or value.startswith("> ")
+    tables = load_paper_values()["tables"].values()
+    columns = [column for by_set in tables for column in by_set.values()]
+    for figures in (one for by_rate in columns for one in by_rate.values()):
+        for value in (*figures["error"].values(), *figures["seconds"].values()):
+            assert type(value) is float or value.startswith("> ")
 
 
-def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan):
+def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan, tmp_path):
     found = plan(HEAD + GROUP)
     assert (found.name, found.kind, found.title) == ("mine", "table", "Mine")
     (setting,) = found.settings
@@ -157,15 +149,13 @@ def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan):
     assert problem.options == {"m": 20, "n": 10, "rank": 2}
     one, two = setting.methods
     assert (one.name, one.label, one.printed) == ("one", "One", "")
-    assert (two.estimator, two.printed) == ("bias", "TWO")
-
-
-def test_a_file_without_methods_beside_it_has_those_of_the_package(tmp_path):
-    path = tmp_path / "mine.toml"
+    # Without one beside it, it has the methods of the package.
+    path = tmp_path / "below" / "mine.toml"
+    path.parent.mkdir()
     path.write_text('kind = "table"\ntitle = "x"\nmethods = ["bias"]\n' + GROUP)
     ((_, one),) = cells(load_plan(str(path)))
     assert one.label == "row + column effects"
-    assert (plan_folder() / "methods.toml").is_file()
+    assert (two.estimator, two.printed) == ("bias", "TWO")
 
 
 def test_grids_multiply_and_none_and_the_rank_are_put_in(plan):
@@ -211,15 +201,15 @@ def test_every_rate_and_every_channel_is_a_setting(plan):
 
 
 def test_a_sweep_makes_a_row_of_every_value(plan):
-    text = HEAD + "sweep = { alpha = [1, 5, 7, 9] }\n" + GROUP
+    text = HEAD + 'sweep = { alpha = ["none", 5, "mean", 2.50] }\n' + GROUP
     rows = plan(text).settings[0].methods
     assert [one.name for one in rows[:4]] == [
-        *("one alpha=1", "one alpha=5", "one alpha=7", "one alpha=9")
+        *("one alpha=None", "one alpha=5", "one alpha=mean", "one alpha=2.5")
     ]
     assert rows[1].label == "One, alpha=5"
     assert rows[1].params["alpha"] == 5
     assert set(rows[1].grid) == {"beta"}
-    assert [one.name for one in rows[4:6]] == ["two alpha=1", "two alpha=5"]
+    assert [one.name for one in rows[4:6]] == ["two alpha=None", "two alpha=5"]
     assert len(plan(text, quick=True).settings[0].methods) == 6
 
 
@@ -257,11 +247,7 @@ def test_the_quick_size_changes_what_it_names(plan):
 
 @pytest.mark.parametrize(
     ("plans", "group", "quick", "found"),
-    [
-        *((None, None, False, 5), (3, None, False, 3), (3, 2, False, 2)),
-        *((None, None, True, 2), (1, None, True, 1), (3, 1, True, 1)),
-        (3, 4, False, 4),
-    ],
+    [(None, None, False, 5), (3, 4, False, 4), (1, None, True, 1), (None, 4, True, 2)],
 )
 def test_seeds_are_those_of_the_group_then_of_the_plan(
     plan, plans, group, quick, found
@@ -282,11 +268,8 @@ def test_one_plan_can_be_like_another(plan, tmp_path):
     ("text", "said"),
     [
         (HEAD.replace('"two"', '"four"') + GROUP, r"methods must be among .*'four'"),
-        (HEAD + GROUP + 'without = ["five"]', r"methods must be among .*'five'"),
-        (HEAD + GROUP + 'methods = ["six"]', r"methods must be among .*'six'"),
         (HEAD.replace("table", "poem") + GROUP, r"kind must be one of .*'poem'"),
         ("kind = [", r"mine.toml is not a TOML file"),
-        ("\x00\x01", r"mine.toml is not a TOML file"),
         ('title = "no kind"', r"mine.toml is not a plan: .*kind"),
         (HEAD + 'color = "red"\n' + GROUP, r"mine.toml is not a plan: .*color"),
         (HEAD + GROUP.replace("rank = 2\nm", "m"), r"mine.toml is not a plan: .*rank"),
@@ -295,7 +278,6 @@ def test_one_plan_can_be_like_another(plan, tmp_path):
             r"mine.toml: a group needs the field 'data'",
         ),
         (HEAD + GROUP.replace("[0.5]", "0.5"), r"not a plan"),
-        (HEAD + "group = 5", r"not a plan"),
     ],
 )
 def test_what_is_no_plan_is_refused_in_words(text, said, plan):
@@ -310,11 +292,8 @@ PHOTOS = 'options = { photos = ["china"], step = 2 }\n'
     ("kind", "more", "said"),
     [
         ("spectrum", "", "photos"),
-        ("gallery", "", "photos"),
-        ("recovered", 'keep = "picture"\n', "photos"),
         ("recovered", PHOTOS, "keep must be 'picture'"),
         ("curves", "", "keep must be 'curve'"),
-        ("noisy", PHOTOS + 'keep = "picture"\n', "sweep must"),
         ("neighbors", "", "sweep must"),
         ("table", "sweep = { a = [1], b = [2] }\n", "sweep must"),
         ("table", 'measure = "beauty"\n', "measure must be one of"),
@@ -335,9 +314,10 @@ def test_a_figure_without_what_it_needs_is_refused_before_anything_is_run(
     ("more", "said"),
     [
         ('color = "red"', "a group has the fields .*'color'"),
-        ('mask = "block"', "mask must be one of random with data 'low-rank'"),
-        ("seeds = 0", "seeds must be a whole number >= 1, got 0"),
-        ("seeds = 1.5", "seeds must be a whole number >= 1, got 1.5"),
+        ('mask = "block"', "mask of data 'low-rank' must be one of 'random', got"),
+        ("seeds = 0", "seeds must be a whole number of at least 1, got 0"),
+        ('without = ["five"]', "methods must be among .*'five'"),
+        ('methods = ["six"]', "methods must be among .*'six'"),
     ],
 )
 def test_a_group_that_says_what_means_nothing_is_refused(more, said, plan):
@@ -346,20 +326,8 @@ def test_a_group_that_says_what_means_nothing_is_refused(more, said, plan):
 
 
 def test_data_that_are_not_known_are_refused(plan):
-    with pytest.raises(ValueError, match=r"data must be one of low-rank.*'stars'"):
+    with pytest.raises(ValueError, match=r"data must be one of 'low-rank'.*'stars'"):
         plan(HEAD + GROUP.replace("low-rank", "stars"))
-
-
-def test_kinds_of_data_are_those_that_can_be_posed():
-    assert set(DATA_KINDS) == {"low-rank", *DATA_LOADERS}
-
-
-def test_a_sweep_of_words_is_named_by_them(plan):
-    text = HEAD + 'sweep = { center = ["none", "mean", 2.50] }\n' + GROUP
-    rows = plan(text).settings[0].methods
-    assert [one.name for one in rows[:3]] == [
-        *("one center=None", "one center=mean", "one center=2.5")
-    ]
 
 
 def test_plans_of_the_package_are_told_apart_and_so_are_whole_ones(plan):
@@ -378,21 +346,15 @@ def test_notes_on_full_results_are_left_out_of_a_quick_look(plan):
     text = HEAD + 'notes = ["a remark"]\n' + GROUP
     assert plan(text).notes == ("a remark",)
     assert plan(text, quick=True).notes == ()
-
-
-def test_asking_for_a_row_that_is_not_in_the_book_is_refused(plan):
     with pytest.raises(ValueError, match=r"methods must be among one, two, three.*'x'"):
-        plan(HEAD + GROUP, methods=["two", "x"])
+        plan(text, methods=["two", "x"])
 
 
-@pytest.mark.parametrize("name", ["table9", "", "no/such.toml", "."])
+@pytest.mark.parametrize("name", ["table9", "."])
 def test_a_study_that_is_not_there_is_refused(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"one of table1, .*fig8 or a TOML file, got"):
         load_plan(name)
-
-
-def test_bytes_that_are_no_text_are_refused(tmp_path):
     path = tmp_path / "x.toml"
     path.write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(ValueError, match="is not a TOML file"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
 from hypothesis import example, given, strategies as st
 
 from ncarl.reproduce.plan import (
@@ -51,20 +50,16 @@ CELL = Cell(
 )
 
 
-@given(cells(), WORDS)
-def test_the_name_of_a_method_is_not_in_the_key(cell, name):
-    assert replace(cell, method=name).key == cell.key
-
-
-@given(cells(), st.randoms(use_true_random=False))
-def test_the_order_of_parameters_and_options_is_not_in_the_key(cell, random):
+@given(cells(), WORDS, st.randoms(use_true_random=False))
+def test_neither_the_name_of_a_method_nor_the_order_is_in_the_key(cell, name, random):
     def shuffled(mapping):
         names = list(mapping)
         random.shuffle(names)
         return {name: mapping[name] for name in names}
 
     problem = replace(cell.problem, options=shuffled(cell.problem.options))
-    other = replace(cell, problem=problem, params=shuffled(cell.params))
+    params = shuffled(cell.params)
+    other = replace(cell, method=name, problem=problem, params=params)
     assert other.key == cell.key
 
 
@@ -83,6 +78,9 @@ def test_a_whole_number_has_one_key_however_it_is_written(number):
 @example(replace(CELL, params={"a": None}), replace(CELL, params={"a": "None"}))
 @example(replace(CELL, params={"a": "1"}), replace(CELL, params={"a": 1}))
 @example(replace(CELL, params={"a": None}), replace(CELL, params={}))
+@example(CELL, replace(CELL, seed=4))
+@example(CELL, replace(CELL, role="search"))
+@example(CELL, replace(CELL, problem=replace(CELL.problem, missing=0.6)))
 def test_fits_that_differ_have_different_keys(one, two):
     def content(value):
         if isinstance(value, dict):
@@ -99,37 +97,10 @@ def test_fits_that_differ_have_different_keys(one, two):
     assert (one.key == two.key) == (said(one) == said(two))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"estimator": "bias"},
-        {"params": {"alpha": 2, "gamma": None, "sides": [1, 2]}},
-        {"params": {"alpha": 1, "sides": [1, 2]}},
-        {"params": {"alpha": 1, "gamma": None, "sides": [2, 1]}},
-        {"seed": 4},
-        {"role": "search"},
-        {"keep": "curve"},
-        {"problem": replace(CELL.problem, data="photo")},
-        {"problem": replace(CELL.problem, options={"m": 21, "rank": 2})},
-        {"problem": replace(CELL.problem, missing=0.6)},
-        {"problem": replace(CELL.problem, mask="block")},
-    ],
-)
-def test_everything_else_is_in_the_key(change):
-    assert replace(CELL, **change).key != CELL.key
-
-
 def test_a_key_is_the_same_in_every_process_and_fit_for_a_file_name():
     # By this finished cells of earlier runs are found: it may not drift.
     assert CELL.key == "276ee2adb09cb777"
     assert {len(CELL.key), len(replace(CELL, seed=5).key)} == {16}
-
-
-@given(cells())
-def test_a_cell_survives_json(cell):
-    again = Cell.from_dict(json.loads(json.dumps(cell.to_dict())))
-    assert again == cell
-    assert again.key == cell.key
 
 
 @given(
@@ -160,12 +131,9 @@ def test_a_result_survives_json(cell, about):
     assert isinstance(again.curve, tuple)
 
 
-def test_a_record_of_a_result_with_less_in_it_is_read_too():
-    again = CellResult.from_dict({"cell": CELL.to_dict(), "status": "done"})
-    assert again == CellResult(CELL, "done")
-
-
 def test_fields_of_another_version_are_passed_over():
     cell = Cell(ProblemSpec("low-rank", {"m": 5}), "ours", "ncarl", {"alpha": 1.0})
     kept = CellResult(cell, "done", "v1", error=0.25, seconds=1.0)
     assert CellResult.from_dict({**kept.to_dict(), "memory_gb": 3.5}) == kept
+    least = CellResult.from_dict({"cell": CELL.to_dict(), "status": "done"})
+    assert least == CellResult(CELL, "done")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +13,7 @@ from ncarl.reproduce.figures import draw_study
 from ncarl.reproduce.plan import (
     HONEST,
     PAPER,
-    PROTOCOL_LABELS,
     PROTOCOLS,
-    STUDY_NAMES,
     CellResult,
     load_plan,
 )
@@ -121,8 +118,7 @@ def test_every_file_is_there_and_named(published):
     folder = published.report_path.parent
     names = {path.relative_to(folder).as_posix() for path in published.files}
     assert names == {
-        *("report.html", "results.csv", "results.json"),
-        *("figures/table1.png", "figures/table1.svg"),
+        *("report.html", "results.csv", "results.json", "figures/table1.png")
     }
     assert all(path.stat().st_size > 500 for path in published.files)
     assert published.report_path.name == "report.html"
@@ -130,12 +126,9 @@ def test_every_file_is_there_and_named(published):
     assert left == names | {"cells.jsonl"}
 
 
-def test_the_report_is_whole_by_itself(published):
+def test_the_report_says_what_it_shows(published):
     page = published.report_path.read_text(encoding="utf-8")
-    assert "://" not in page
-    assert "<script" not in page
-    assert not re.search(r'(src|href)="(?!data:|#)', page)
-    assert "data:image/png;base64," in page
+    assert "://" not in page and "data:image/png;base64," in page
     for words in (
         *("Mine &lt;1&gt;", "About it.", "A remark.", "Nuclear &amp; co", "a computer"),
         *("over budget", "failed", "NCARL as printed", "0.0344", "holds", "v1"),
@@ -143,8 +136,6 @@ def test_the_report_is_whole_by_itself(published):
     ):
         assert words in page
     assert QUICK_NOTE not in page and "(quick)" not in page
-    for protocol in PROTOCOLS:
-        assert PROTOCOL_LABELS[protocol].split(" (")[0] in page
 
 
 def test_tables_hold_what_the_cells_amount_to(published, plan):
@@ -157,12 +148,14 @@ def test_tables_hold_what_the_cells_amount_to(published, plan):
     assert float(by_method["ncarl-printed"]["printed"]) == 0.0344
     assert by_method["soft-impute"]["status"] == "failed"
     assert by_method["bayes"]["status"] == "over budget"
-    honest = next(
-        r for r in rows if (r["protocol"], r["method"]) == (HONEST, "ncarl-printed")
-    )
-    assert float(honest["seconds"]) == pytest.approx(1.5 + 3.0)
+    (honest,) = [
+        float(r["seconds"])
+        for r in rows
+        if (r["protocol"], r["method"]) == (HONEST, "ncarl-printed")
+    ]
+    assert honest == pytest.approx(1.5 + 3.0)
     assert len(published.entries["table1"]) == 8
-    assert published.entries["table1"][0].study == "table1"
+    assert published.unfinished_counts == {"failed": 2, "over budget": 2}
 
 
 def test_verdicts_follow_the_cells(published, plan, place):
@@ -206,13 +199,7 @@ def test_a_quick_look_says_so_and_older_fits_are_counted(plan, place):
     assert said["size"] == QUICK_NOTE
     assert "paper: " not in said["protocols"]
     assert {e.protocol for e in shown.entries["table1"]} == {HONEST}
-    found = {e.method: (e.status, e.old) for e in shown.entries["table1"]}
-    assert found == {
-        "nuclear": ("done", True),
-        "ncarl-printed": ("done", True),
-        "soft-impute": ("failed", True),
-        "bayes": ("over budget", True),
-    }
+    assert all(e.old for e in shown.entries["table1"])
 
 
 def test_publishing_again_gives_the_same_files(published, plan):
@@ -231,19 +218,13 @@ def test_there_are_verdicts_on_plans_of_the_package_only(plan, place):
     assert "only some rows were run" in part[0].evidence
 
 
-def test_what_is_not_finished_is_counted(published):
-    assert published.unfinished_counts == {"failed": 2, "over budget": 2}
-
-
 def test_a_figure_that_cannot_be_drawn_costs_no_table(plan, place, monkeypatch):
     def broken(kept):
         raise ValueError("no paper")
 
     monkeypatch.setattr("ncarl.reproduce.figures.draw_study", broken)
     made = publish([plan], ResultStore(place / "out", "v1"), PROTOCOLS)
-    assert [path.name for path in made.files] == [
-        *("report.html", "results.csv", "results.json")
-    ]
+    assert len(made.files) == 3
     page = made.report_path.read_text(encoding="utf-8")
     assert "The figure could not be drawn: no paper" in page
 
@@ -262,12 +243,9 @@ def test_only_fits_of_the_studies_that_are_asked_for_are_counted(plan, tmp_path)
 
 def test_nothing_run_is_a_report_too(plan, tmp_path):
     empty = publish([plan], ResultStore(tmp_path, "v1"), PROTOCOLS)
-    assert [path.name for path in empty.files] == [
-        *("report.html", "results.csv", "results.json")
-    ]
+    assert len(empty.files) == 3  # no figure
     assert {e.status for e in empty.entries["table1"]} == {"not run"}
     assert {v.state for v in empty.verdicts} == {"not decided"}
-    assert "://" not in empty.report_path.read_text(encoding="utf-8")
 
 
 def kept(name, folder, results=(), **about):
@@ -287,9 +265,21 @@ def finals(name):
     ]
 
 
-@pytest.mark.parametrize("name", [n for n in STUDY_NAMES if n not in ("fig1", "fig2")])
+@pytest.mark.parametrize("name", ["table1", "fig4", "fig5", "fig6", "fig7", "fig8"])
 def test_a_figure_of_nothing_is_no_figure(name, tmp_path):
     assert draw_study(kept(name, tmp_path)) is None
+
+
+@pytest.mark.parametrize("name", ["fig1", "fig2", "fig3", "fig4", "fig7"])
+def test_a_figure_of_results_is_drawn(name, tmp_path):
+    (tmp_path / "arrays").mkdir()
+    made = []
+    for _, _, cell in finals(name):
+        picture = np.full((4, 5), 0.5)
+        path = tmp_path / "arrays" / f"{cell.key}.npz"
+        np.savez(path, seen=picture, filled=picture, smooth=picture)
+        made.append(result(cell))
+    assert draw_study(kept(name, tmp_path, made)) is not None
 
 
 def test_curves_are_named_by_set_and_form(tmp_path):
@@ -343,26 +333,22 @@ def test_the_energy_of_a_photograph_is_that_of_a_tenth_of_its_values(tmp_path):
     assert shares["flower"] == pytest.approx(squares[:tenth].sum() / squares.sum())
 
 
-def test_a_figure_says_what_it_shows(plan, place, tmp_path, monkeypatch):
+def test_a_figure_is_of_the_honest_protocol_and_says_so(
+    plan, place, tmp_path, monkeypatch
+):
     titles = []
 
     def keep(entries, *, measure, title):
+        assert len(entries) == 4
         titles.append(title)
 
     monkeypatch.setattr("ncarl.reproduce.figures.draw_table", keep)
-    store = ResultStore(place / "out", "v1")
-    rows = summarize_plan(plan, PROTOCOLS, store.all_results, "v1")
-    for quick in (False, True):
-        draw_study(StudyData(plan, rows, store.all_results, tmp_path, quick=quick))
+    found = ResultStore(place / "out", "v1").all_results
+    for protocols, quick in ((PROTOCOLS, False), (PROTOCOLS, True), ((PAPER,), False)):
+        rows = summarize_plan(plan, protocols, found, "v1")
+        draw_study(StudyData(plan, rows, found, tmp_path, quick=quick))
     assert titles == [
-        *("Mine <1> (honest protocol)", "Mine <1> (honest protocol, reduced)")
+        "Mine <1> (honest protocol)",
+        "Mine <1> (honest protocol, reduced)",
+        "Mine <1> (paper protocol)",
     ]
-
-
-def test_the_honest_protocol_is_drawn_if_it_was_run(tmp_path, plan, place):
-    store = ResultStore(place / "out", "v1")
-    for protocols, drawn in ((PROTOCOLS, HONEST), ((PAPER,), PAPER)):
-        rows = summarize_plan(plan, protocols, store.all_results, "v1")
-        shown = StudyData(plan, rows, store.all_results, tmp_path).protocol_entries()
-        assert {e.protocol for e in shown} == {drawn}
-        assert len(shown) == 4

@@ -22,10 +22,8 @@ from ncarl.reproduce.plan import HONEST, PAPER, CellResult, load_plan
 from ncarl.reproduce.run import (
     ResultStore,
     RunOptions,
-    RunProgress,
     describe_machine,
     run_plans,
-    schedule_cells,
 )
 from ncarl.reproduce.summary import summarize_plan
 
@@ -69,6 +67,7 @@ label = "Grid"
 estimator = "ncarl"
 grid = { alpha = [0, 1, 2] }
 """
+SLOW = '[slow]\nlabel = "S"\nestimator = "x"\nparams = {{ sleep = {} }}\n'
 PLAN = """
 kind = "table"
 title = "Mine"
@@ -85,8 +84,7 @@ missing = [0.5]
 def study(monkeypatch, tmp_path):
     """A function that runs a plan with made-up fits; it gives course and store."""
     (tmp_path / "fakes.py").write_text(FAKE)
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
     monkeypatch.setattr(module, "CELL_FUNCTION", "fakes:measure")
     (tmp_path / "methods.toml").write_text(BOOK)
@@ -137,11 +135,8 @@ def test_a_run_searches_chooses_and_shows_every_seed(study, asked):
         ("grid", "final", 1): 2,  # the least error
         ("grid", "final", 2): 2,  # the least validation error
     }
-    assert (course.n_finished, course.time_limit_reached, course.running) == (
-        9,
-        False,
-        [],
-    )
+    assert (course.n_finished, course.running) == (9, [])
+    assert not course.time_limit_reached
     assert course.totals == {"mine": 9}
     assert course.statuses == {"mine": {"done": 9}}
     assert len(store.results) == 9
@@ -194,27 +189,23 @@ label = "D"
 estimator = "x"
 params = { die = 7 }
 grid = { alpha = [1, 2] }
+[odd]
+label = "O"
+estimator = "x"
+params = { nan = 1 }
 """
-    text = PLAN.replace('"plain",', '"raises", "dies", "plain",')
+    text = PLAN.replace('"plain",', '"raises", "dies", "odd", "plain",')
     course, store = study(text, book=book, budget=9.0)
-    assert course.statuses["mine"] == {"failed": 4, "done": 9}
+    assert course.statuses["mine"] == {"failed": 4, "done": 11}
     failed = [r for r in store.results.values() if r.status == "failed"]
     assert {r.message for r in failed} == {
         *("ValueError: no way", "the process ended with exit code 7")
     }
     assert all(r.version == "v1" and r.machine for r in failed)
     # They are results: they are not run again, unless that is asked for.
-    assert study(text, book=book, budget=9.0)[0].n_finished == 0
     assert study(text, book=book, budget=90.0)[0].n_finished == 0
     assert study(text, book=book, retry=True)[0].n_finished == 4
     assert {one["cell"]["method"] for one in asked()} == {"raises", "dies"}
-
-
-def test_a_result_that_json_cannot_hold_does_not_take_the_run_down(study):
-    book = '[odd]\nlabel = "O"\nestimator = "x"\nparams = { nan = 1 }\n'
-    course, store = study(PLAN.replace('"plain",', '"odd", "plain",'), book=book)
-    assert len(store.results) == 11
-    assert course.statuses["mine"]["done"] >= 9
 
 
 def test_over_budget_is_a_result_until_the_budget_grows(study):
@@ -228,13 +219,9 @@ def test_over_budget_is_a_result_until_the_budget_grows(study):
     assert (course.n_finished, course.statuses["mine"]) == (1, {"over budget": 1})
     course, _ = study(text, budget=6.0)
     assert (course.n_finished, course.statuses["mine"]) == (1, {"done": 1})
-    assert study(text, budget=60.0)[0].n_finished == 0
     assert study(text, retry=True)[0].n_finished == 0
-
-
-def test_a_budget_that_is_lifted_runs_again_what_overran(study):
-    study(only("late = 5"), budget=2.0)
-    course, _ = study(only("late = 5"), budget=None)
+    study(text, budget=2.0, version="v2")
+    course, _ = study(text, budget=None, version="v2")  # a budget that is lifted
     assert (course.n_finished, course.statuses["mine"]) == (1, {"done": 1})
 
 
@@ -244,29 +231,20 @@ def test_a_fit_that_does_not_stop_is_ended_and_over_budget(study, monkeypatch):
     class Short(module.PoolJob):
         def __new__(cls, function, payload, group, limit):
             limits.append(limit)
-            return ORIGINAL(function, payload, group, 0.4)
+            return ORIGINAL(function, payload, group, 2.0)
 
     ORIGINAL = module.PoolJob
     monkeypatch.setattr(module, "PoolJob", Short)
-    text = PLAN.replace('"grid"]', '"slow"]')
-    book = '[slow]\nlabel = "S"\nestimator = "x"\nparams = { sleep = 20 }\n'
+    text = PLAN.replace('"grid"]', '"slow"]').replace("seeds = 2", "seeds = 1")
     begun = time.monotonic()
-    course, store = study(text.replace("seeds = 2", "seeds = 1"), book=book, budget=4.0)
-    assert time.monotonic() - begun < 10
+    course, store = study(text, book=SLOW.format(20), budget=4.0)
+    assert time.monotonic() - begun < 15
     assert course.statuses["mine"] == {"done": 1, "over budget": 1}
     assert limits == [65.0, 65.0]  # time to stop by itself
     late = next(r for r in store.results.values() if r.status == "over budget")
     assert late.facts == {"budget": 4.0}
     assert "ended after" in late.message
-    assert (
-        study(text.replace("seeds = 2", "seeds = 1"), book=book, budget=3.0)[
-            0
-        ].n_finished
-        == 0
-    )
-    limits.clear()
-    study(text.replace("seeds = 2", "seeds = 1"), book=book, budget=None)
-    assert limits == [None]
+    assert study(text, book=SLOW.format(20), budget=3.0)[0].n_finished == 0
 
 
 def test_absent_data_are_tried_again_every_time(study, tmp_path):
@@ -291,49 +269,34 @@ def test_a_picture_that_is_gone_is_made_again(study, tmp_path):
     array = tmp_path / "out" / "arrays" / f"{key}.npz"
     array.touch()
     assert study(text)[0].n_finished == 0
-    array.unlink()
-    assert study(text)[0].n_finished == 1
-
-
-def test_a_picture_whose_fit_has_failed_is_not_run_again(study):
+    # One whose fit has failed is not run again.
     text = 'keep = "picture"\n' + only('raise = "no"')
-    assert study(text)[0].n_finished == 1
-    assert study(text)[0].n_finished == 0
+    assert [study(text)[0].n_finished for _ in range(2)] == [1, 0]
 
 
 def test_the_time_limit_lets_fits_end_and_the_next_run_goes_on(study, asked):
-    book = '[slow]\nlabel = "S"\nestimator = "x"\nparams = { sleep = 0.5 }\n'
     text = PLAN.replace('["plain", "grid"]', '["slow"]').replace(
         "seeds = 2", "seeds = 5"
     )
-    course, store = study(text, book=book, time_limit=0.2, jobs=2)
+    course, store = study(text, book=SLOW.format(0.5), time_limit=0.2, jobs=2)
     assert course.time_limit_reached
     assert course.n_finished == 2 == len(asked())  # those that had begun
-    course, store = study(text, book=book, time_limit=60.0, jobs=5)
+    course, store = study(text, book=SLOW.format(0.5), time_limit=60.0, jobs=5)
     assert (course.n_finished, course.time_limit_reached) == (3, False)
     assert len(store.results) == 5
+    # Never more side by side than told.
+    study(text, book=SLOW.format(0.15), jobs=3, version="v3")
+    spans = [one["at"] for one in asked()]
+    assert len(spans) == 5
+    assert max(sum(a <= start < b for a, b in spans) for start, _ in spans) == 3
 
 
 def test_a_time_limit_of_nothing_runs_nothing(study, asked):
     course, _ = study(time_limit=0.0)
     assert (course.n_finished, course.time_limit_reached, asked()) == (0, True, [])
     study()
-    assert (
-        study(time_limit=0.0)[0].time_limit_reached is False
-    )  # there was nothing left to do
-
-
-def test_fits_run_side_by_side_but_not_more_than_told(study, asked):
-    book = '[slow]\nlabel = "S"\nestimator = "x"\nparams = { sleep = 0.15 }\n'
-    text = PLAN.replace('["plain", "grid"]', '["slow"]').replace(
-        "seeds = 2", "seeds = 6"
-    )
-    for jobs in (1, 3):
-        study(text, book=book, jobs=jobs, version=f"v{jobs}")
-        spans = [one["at"] for one in asked()]
-        assert len(spans) == 6
-        beside = max(sum(a <= start < b for a, b in spans) for start, _ in spans)
-        assert beside == jobs
+    # There was nothing left to do.
+    assert study(time_limit=0.0)[0].time_limit_reached is False
 
 
 def test_a_fit_is_told_how_to_run(study, asked, monkeypatch, tmp_path):
@@ -379,27 +342,14 @@ def test_a_watcher_that_raises_leaves_no_process(study, asked):
     assert len(store.results) == 9
 
 
-def test_the_course_counts_by_study_and_status(study, tmp_path):
-    _, store = study()
-    known = schedule_cells([load_plan(tmp_path / "mine.toml")], (PAPER,), store.results)
-    course = RunProgress()
-    for _ in range(2):  # anew, not on top
-        course.update_counts(known, store)
-        assert course.totals == {"mine": 7}
-        assert course.statuses == {"mine": {"done": 7}}
-
-
 @pytest.mark.parametrize(
     ("terms", "trouble", "groups"),
     [
         ({}, "none here", [("cpu", 8, 1)]),
         ({"jobs": 3}, "none here", [("cpu", 3, 2)]),
-        ({"jobs": 30}, "none here", [("cpu", 30, 1)]),
-        ({}, None, [("cpu", 8, 1), ("gpu", 1, 4)]),
-        ({"gpu_jobs": 2}, None, [("cpu", 8, 1), ("gpu", 2, 2)]),
+        ({"jobs": 30}, None, [("cpu", 30, 1), ("gpu", 1, 4)]),
         ({"gpu_jobs": 9}, None, [("cpu", 8, 1), ("gpu", 9, 1)]),
         ({"engine": "threads"}, None, [("cpu", 8, 1)]),
-        ({"engine": "torch"}, None, [("cpu", 8, 1), ("gpu", 1, 4)]),
     ],
 )
 def test_worker_groups_follow_the_machine(terms, trouble, groups, monkeypatch):
@@ -425,8 +375,6 @@ def test_a_gpu_that_is_not_there_is_refused(study, asked, monkeypatch):
     ("engine", "trouble", "found"),
     [
         ("auto", None, {0.5: "threads", 0.6: "torch"}),
-        ("auto", "no GPU", {0.5: "threads", 0.6: "threads"}),
-        ("threads", None, {0.5: "threads", 0.6: "threads"}),
         ("torch", None, {0.5: "torch", 0.6: "torch"}),
     ],
 )

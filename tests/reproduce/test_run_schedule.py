@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from ncarl.reproduce.plan import (
     HONEST,
     PAPER,
@@ -81,26 +79,21 @@ def test_each_protocol_picks_by_its_own_error():
     found = results((0.3, 0.1, 0.2), (0.3, 0.2, 0.1))
     assert select_params(SETTING, GRID, PAPER, found) == {"c": 1, "alpha": 2}
     assert select_params(SETTING, GRID, HONEST, found) == {"c": 1, "alpha": 3}
-    again = results((0.3, 0.1, 0.05), (0.01, 0.2, 0.1))
-    assert select_params(SETTING, GRID, PAPER, again) == {"c": 1, "alpha": 3}
-    assert select_params(SETTING, GRID, HONEST, again) == {"c": 1, "alpha": 1}
-
-
-@pytest.mark.parametrize("status", ["failed", "over budget", "no data"])
-def test_fits_that_did_not_end_well_are_no_choice(status):
-    some = results((0.3, 0.1, 0.2), (0.3, 0.1, 0.2), ("done", status, "done"))
-    for protocol in PROTOCOLS:
-        assert select_params(SETTING, GRID, protocol, some) == {"c": 1, "alpha": 3}
-    none = results((0.3, 0.1, 0.2), (0.3, 0.1, 0.2), (status,) * 3)
-    assert select_params(SETTING, GRID, PAPER, none) is None
-    roles = [t.cell.role for t in ask(found=none) if t.cell.method == "grid"]
-    assert roles == ["search"] * 3
-
-
-def test_a_fit_without_the_error_that_is_picked_by_is_the_last_choice():
+    # A fit without the error that is picked by is the last choice.
     found = results((None, 0.4, 0.5), (0.1, None, 0.9))
     assert select_params(SETTING, GRID, PAPER, found) == {"c": 1, "alpha": 2}
     assert select_params(SETTING, GRID, HONEST, found) == {"c": 1, "alpha": 1}
+
+
+def test_fits_that_did_not_end_well_are_no_choice():
+    errors = (0.3, 0.1, 0.2)
+    some = results(errors, errors, ("done", "over budget", "done"))
+    for protocol in PROTOCOLS:
+        assert select_params(SETTING, GRID, protocol, some) == {"c": 1, "alpha": 3}
+    none = results(errors, errors, ("failed", "over budget", "no data"))
+    assert select_params(SETTING, GRID, PAPER, none) is None
+    roles = [t.cell.role for t in ask(found=none) if t.cell.method == "grid"]
+    assert roles == ["search"] * 3
 
 
 def test_both_protocols_share_a_fit_where_they_pick_the_same():
@@ -141,26 +134,13 @@ def test_a_task_says_where_it_belongs():
     }
 
 
-def test_a_table_of_seconds_adds_nothing_to_a_table_of_errors():
-    for quick in (False, True):
-        second, third = (load_plan(n, quick=quick) for n in ("table2", "table3"))
-        alone = schedule_cells([second], PROTOCOLS, {})
-        both = schedule_cells([second, third], PROTOCOLS, {})
-        assert [t.cell for t in both] == [t.cell for t in alone]
-        assert {t.study for t in both} == {"table2"}
-
-
 def test_a_table_with_fits_of_another_adds_only_its_own():
-    second, fourth = load_plan("table2"), load_plan("table4")
-    keys = {t.cell.key for t in schedule_cells([second], PROTOCOLS, {})}
-    more = {t.cell.key for t in schedule_cells([fourth], PROTOCOLS, {})}
-    both = schedule_cells([second, fourth], PROTOCOLS, {})
-    assert len(both) == len(keys | more) < len(keys) + len(more)
-
-
-def test_protocols_may_come_as_an_iterator():
-    two = replace(PLAN, settings=(SETTING, replace(SETTING, label="2", seeds=1)))
-    plans = [two, replace(two, name="again", keep="")]
-    assert len(schedule_cells(plans, iter(PROTOCOLS), {})) == len(
-        schedule_cells(plans, PROTOCOLS, {})
-    )
+    second, third, fourth = (load_plan(name) for name in ("table2", "table3", "table4"))
+    alone = schedule_cells([second], PROTOCOLS, {})
+    both = schedule_cells([second, third], iter(PROTOCOLS), {})
+    assert [t.cell for t in both] == [t.cell for t in alone]
+    assert {t.study for t in both} == {"table2"}
+    more = schedule_cells([fourth], PROTOCOLS, {})
+    both = schedule_cells([second, fourth], iter(PROTOCOLS), {})
+    keys = {t.cell.key for t in (*alone, *more)}
+    assert len(both) == len(keys) < len(alone) + len(more)

@@ -87,12 +87,6 @@ def test_means_and_spreads_are_those_of_the_seeds(figures):
     assert one.message == ""
 
 
-def test_one_seed_has_no_spread():
-    one = entry(finished(PLAIN, done((0.5, 2.0))))
-    assert (one.error, one.error_sd, one.seconds_sd, one.seeds) == (0.5, None, None, 1)
-    assert one.converged is True
-
-
 def test_entries_come_by_protocol_setting_and_method_and_say_where_they_belong():
     other = replace(SETTING, label="other", printed="")
     plan = replace(PLAN, settings=(SETTING, other))
@@ -112,16 +106,15 @@ def test_entries_come_by_protocol_setting_and_method_and_say_where_they_belong()
 
 
 def test_where_nothing_is_picked_there_is_no_protocol():
-    plan = replace(PLAN, settings=(replace(SETTING, methods=(PLAIN,)),))
+    further = replace(SETTING, methods=(PLAIN,), further=True)
     found = finished(PLAIN, done((0.5, 2.0)))
+    plan = replace(PLAN, settings=(further,))
     (one,) = summarize_plan(plan, PROTOCOLS, found, "v1")
     assert (one.protocol, one.error, one.picking) == (GIVEN, 0.5, 0.0)
-
-
-def test_columns_that_the_paper_does_not_have_are_marked():
-    further = replace(SETTING, further=True)
-    assert entry({}, plan=replace(PLAN, settings=(further,))).further
-    assert not entry({}).further
+    assert one.further and not entry({}).further
+    # One seed has no standard deviation.
+    assert (one.error_sd, one.seconds_sd, one.seeds) == (None, None, 1)
+    assert one.converged is True
 
 
 def test_seconds_are_those_of_the_machine_of_the_first_seed():
@@ -179,9 +172,7 @@ def test_where_nothing_ended_well_the_entry_says_why():
     both = entry(finished(PLAIN, [*done((0.5, 1.0)), ("failed", None, None)]))
     assert (both.status, both.error, both.seeds) == ("done", 0.5, 1)
     assert both.message == "1 failed: about seed 1"
-
-
-def test_a_failure_is_told_before_an_overrun_and_counted_by_itself():
+    # A failure comes before an overrun, and is counted by itself.
     found = [("over budget", 0.9, 9.0), ("failed", None, None), *done((0.5, 1.0))]
     assert entry(finished(PLAIN, found)).message == "1 failed: about seed 1"
 
@@ -198,12 +189,9 @@ def test_where_nothing_could_be_chosen_the_entry_says_why():
         one = entry(searched((None,) * 3, (None,) * 3, status), "ncarl")
         assert (one.status, one.message, one.params) == (status, "why", {})
     assert entry(searched((0.1,), (0.1,)), "ncarl").status == "not run"
+    assert entry(searched((None,), (None,), "failed"), "ncarl").status == "not run"
     whole = entry(searched((0.1, 0.2, 0.3), (0.1, 0.2, 0.3)), "ncarl")
     assert (whole.status, whole.params) == ("not run", {"alpha": 1})
-
-
-def test_a_search_that_is_not_over_has_not_failed():
-    assert entry(searched((None,), (None,), "failed"), "ncarl").status == "not run"
 
 
 def test_older_results_are_marked_wherever_they_come_in():
@@ -236,13 +224,13 @@ def test_what_the_paper_prints_stands_beside_it():
     )
 
 
-@pytest.mark.parametrize("bare", ["plan", "setting", "method", "unknown"])
+@pytest.mark.parametrize("bare", ["plan", "method", "unknown"])
 def test_what_the_paper_does_not_have_has_nothing_beside_it(bare):
     setting, plan = SETTING, PLAN
     if bare == "method":
         setting = replace(SETTING, methods=(replace(PLAIN, printed=""),))
-    if bare in ("setting", "unknown"):
-        setting = replace(SETTING, printed="" if bare == "setting" else "7x7")
+    if bare == "unknown":
+        setting = replace(SETTING, printed="7x7")
     if bare == "plan":
         plan = replace(PLAN, printed="")
     protocol = GIVEN if bare == "method" else PAPER

@@ -108,20 +108,10 @@ def test_numbers_of_numpy_are_numbers_in_the_files(tmp_path):
     )  # fmt: skip
     write_json(tmp_path / "study.json", [entry], [], {})
     ((back,), _, _) = read_json(tmp_path / "study.json")
-    assert back.error == 0.1 + 0.2
-    assert back.old is True
-    assert (back.seeds, back.params) == (5, {"rank": 3, "w": [1.0, 2.0]})
+    assert (back.error, back.old, back.seeds) == (0.1 + 0.2, True, 5)
+    assert back.params == {"rank": 3, "w": [1.0, 2.0]}
     text = write_csv(tmp_path / "study.csv", [entry]).read_text("utf-8")
-    assert "0.30000000000000004" in text
-    assert "np." not in text
-
-
-def test_the_difference_stands_in_both_files(tmp_path):
-    entry = replace(PLAIN, error=0.5, printed=0.25)
-    write_json(tmp_path / "study.json", [entry], [], {})
-    content = json.loads((tmp_path / "study.json").read_text("utf-8"))
-    assert content["entries"][0]["difference"] == 0.25
-    assert write_csv(tmp_path / "a.csv", [entry]).read_text("utf-8").endswith(",0.25\n")
+    assert "0.30000000000000004" in text and "np." not in text
 
 
 def failing():
@@ -148,7 +138,6 @@ GOOD = {"kind": "ncarl study", "version": 1, "about": {}, "verdicts": [], "entri
 @pytest.mark.parametrize(
     "text",
     [
-        "{",
         "[]",
         json.dumps({**GOOD, "kind": "other"}),
         json.dumps({**GOOD, "version": 2}),
@@ -159,12 +148,8 @@ GOOD = {"kind": "ncarl study", "version": 1, "about": {}, "verdicts": [], "entri
 )
 def test_a_file_that_is_no_study_is_refused_by_name(tmp_path, text):
     path = tmp_path / "foreign.json"
+    path.write_text(json.dumps(GOOD), encoding="utf-8")
+    assert read_json(path) == ([], [], {})
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BrokenFileError, match=r"foreign\.json"):
         read_json(path)
-
-
-def test_the_file_that_the_refusals_spoil_is_good(tmp_path):
-    path = tmp_path / "good.json"
-    path.write_text(json.dumps(GOOD), encoding="utf-8")
-    assert read_json(path) == ([], [], {})

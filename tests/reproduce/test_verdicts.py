@@ -10,7 +10,13 @@ from hypothesis import given, strategies as st
 from ncarl.reproduce.plan import HONEST, PAPER
 from ncarl.reproduce.summary import Entry
 from ncarl.reproduce.theory import TheoremFacts
-from ncarl.reproduce.verdicts import Evidence, at_or_below, best_neighbors, judge_claims
+from ncarl.reproduce.verdicts import (
+    Evidence,
+    at_or_below,
+    best_neighbors,
+    judge_claims,
+    table_remarks,
+)
 
 HOLDS, CHANGED, FAILS = "holds", "holds with changes", "does not hold"
 UNDECIDED = "not decided"
@@ -118,7 +124,7 @@ def test_the_further_sets_of_table_1_are_not_judged():
     assert judged("table1", LEAST, column(good), paper)[0] == FAILS
 
 
-@pytest.mark.parametrize("status", ["over budget", "failed", "not run", "no data"])
+@pytest.mark.parametrize("status", ["over budget", "failed"])
 def test_a_baseline_without_an_error_leaves_the_claim_open_unless_another_wins(status):
     figures = {"ncarl-printed": 0.1, "nuclear": 0.2, "wnnm": 0.01}
     entries = changed(column(figures), "wnnm", status=status)
@@ -134,26 +140,18 @@ def test_a_baseline_without_an_error_leaves_the_claim_open_unless_another_wins(s
     assert judged("table1", LEAST, other)[0] == HOLDS
 
 
-@pytest.mark.parametrize("status", ["failed", "not run", "no data"])
-def test_without_ncarl_itself_nothing_is_decided(status):
+def test_without_ncarl_itself_nothing_is_decided_and_an_overrun_is_a_defeat():
     entries = column({"ncarl-printed": 0.1, "nuclear": 0.2})
-    entries = changed(entries, "ncarl-printed", status=status)
-    assert judged("table1", LEAST, entries)[0] == UNDECIDED
-
-
-def test_ncarl_over_its_budget_is_a_defeat():
-    entries = column({"ncarl-printed": 0.1, "nuclear": 0.2})
-    late = changed(entries, "ncarl-printed", status="over budget")
-    assert judged("table1", LEAST, late)[0] == FAILS
+    for status, found in (("failed", UNDECIDED), ("over budget", FAILS)):
+        some = changed(entries, "ncarl-printed", status=status)
+        assert judged("table1", LEAST, some)[0] == found
 
 
 @pytest.mark.parametrize(
     ("study", "claim", "measure"),
     [
-        ("table1", LEAST, "error"),
         ("table2", "least or second least", "error"),
         ("table3", "least time of all methods", "seconds"),
-        ("fig4", "least error at every rate", "error"),
     ],
 )
 def test_where_only_some_rows_were_run_the_others_may_have_been_better(
@@ -177,18 +175,15 @@ def test_a_column_that_is_open_keeps_a_claim_open_unless_it_has_failed_elsewhere
         UNDECIDED, "as printed, paper protocol: 1 of 2 columns (1 undecided)",
     )  # fmt: skip
     assert judged("table1", LEAST, bad, open_)[0] == FAILS
-
-
-def test_one_form_open_and_the_other_failed_is_open():
+    # One form open and the other failed is open.
     figures = {"ncarl-printed": 0.3, "ncarl": 0.1, "nuclear": 0.2}
-    assert judged("table1", LEAST, column(figures))[0] == CHANGED
     entries = changed(column(figures), "ncarl", status="failed")
     assert judged("table1", LEAST, entries)[0] == UNDECIDED
 
 
 @pytest.mark.parametrize(
     ("error", "found"),
-    [(0.0343, HOLDS), (0.03444, HOLDS), (0.03446, FAILS), (0.05, FAILS)],
+    [(0.03444, HOLDS), (0.03446, FAILS)],
 )
 def test_printed_errors_are_reached_to_the_printed_digits(error, found):
     entries = column({"ncarl-printed": (error, 0.0344)})
@@ -234,9 +229,7 @@ def test_ratings_are_compared_as_values_and_pictures_as_ratios():
     assert judged("table2", values, better, picture)[0] == HOLDS
 
 
-@pytest.mark.parametrize(
-    ("mine", "found"), [(0.25, HOLDS), (0.25002, HOLDS), (0.2502, FAILS)]
-)
+@pytest.mark.parametrize(("mine", "found"), [(0.25002, HOLDS), (0.2502, FAILS)])
 def test_a_ratio_is_compared_to_four_digits(mine, found):
     entries = column(
         {"ncarl-printed": (mine, 0.10), "nuclear": (0.50, 0.20)}, group="photograph 1"
@@ -277,6 +270,9 @@ def test_times_of_two_machines_are_not_compared():
         column({"ncarl-printed": 0.1, "nuclear": 0.2}), "nuclear", machine="x"
     )
     assert judged("fig4", "least error at every rate", errors)[0] == HOLDS
+    for figures, found in (({"nuclear": 3.0}, FAILS), ({"fgsr": 9.0}, UNDECIDED)):
+        times = column({"ncarl-printed": 3.0, **figures}, measure="seconds")
+        assert judged("fig4", faster, times)[0] == found
 
 
 ORDER = "A graph lowers the error"
@@ -285,8 +281,7 @@ ORDER = "A graph lowers the error"
 @pytest.mark.parametrize(
     ("full", "fixed", "none", "found"),
     [
-        (0.1, 0.2, 0.3, HOLDS), (0.2, 0.1, 0.3, FAILS), (0.1, 0.3, 0.2, FAILS),
-        (0.1, 0.1, 0.3, FAILS), (0.1, 0.3, 0.3, FAILS),
+        (0.1, 0.2, 0.3, HOLDS), (0.1, 0.1, 0.3, FAILS), (0.1, 0.3, 0.3, FAILS),
     ],
 )  # fmt: skip
 def test_table_4_asks_for_an_order(full, fixed, none, found):
@@ -302,7 +297,7 @@ def test_table_4_asks_for_an_order(full, fixed, none, found):
 
 @pytest.mark.parametrize(
     ("error", "found"),
-    [(0.5, HOLDS), (0.5049, HOLDS), (0.4951, HOLDS), (0.506, FAILS), (0.494, FAILS)],
+    [(0.5049, HOLDS), (0.4951, HOLDS), (0.506, FAILS), (0.494, FAILS)],
 )
 def test_without_a_graph_the_error_is_that_of_nuclear_within_a_hundredth(error, found):
     claim = "Without a graph NCARL is the nuclear norm"
@@ -314,18 +309,6 @@ def test_without_a_graph_the_error_is_that_of_nuclear_within_a_hundredth(error, 
     lone = column({"ncarl-printed": 9.0, "method-a-printed": error}, group="ML-1M")
     assert judged("table4", claim, lone)[0] == UNDECIDED
     assert judged("table4", claim, column(figures), lone)[0] == found
-
-
-def test_figure_4_asks_for_error_and_time():
-    faster = "NCARL is faster than Nuclear"
-    errors = {"ncarl-printed": 0.1, "nuclear": 0.2, "fgsr": 0.3}
-    assert judged("fig4", "least error at every rate", column(errors))[0] == HOLDS
-    times = {"ncarl-printed": 5.0, "nuclear": 6.0, "fgsr": 0.1}
-    assert judged("fig4", faster, column(times, measure="seconds"))[0] == HOLDS
-    times["nuclear"] = 5.0
-    assert judged("fig4", faster, column(times, measure="seconds"))[0] == FAILS
-    del times["nuclear"]
-    assert judged("fig4", faster, column(times, measure="seconds"))[0] == UNDECIDED
 
 
 def test_only_what_was_asked_for_is_judged():
@@ -342,7 +325,7 @@ def test_only_what_was_asked_for_is_judged():
 
 @pytest.mark.parametrize(
     ("shares", "found"),
-    [((0.99, 0.95), HOLDS), ((0.99, 0.949), FAILS), ((0.5, 0.5), FAILS)],
+    [((0.99, 0.95), HOLDS), ((0.99, 0.949), FAILS)],
 )
 def test_figure_1_asks_for_most_of_the_squares(shares, found):
     energy = dict(zip(("china", "flower"), shares, strict=True))
@@ -354,10 +337,8 @@ def test_figure_1_asks_for_most_of_the_squares(shares, found):
 @pytest.mark.parametrize(
     ("ranks", "found"),
     [
-        (({1e-6: 9, 1e-3: 5, 0.1: 1},), HOLDS),
         (({0.1: 1, 1e-6: 9, 1e-3: 9},), HOLDS),
         (({1e-6: 5, 1e-3: 9, 0.1: 1},), FAILS),
-        (({1e-6: 9, 0.1: 1}, {1e-6: 1, 0.1: 9}), FAILS),
         (({1e-6: 9, 0.1: 9},), FAILS),
         (({1e-6: 9},), UNDECIDED),
     ],
@@ -475,3 +456,36 @@ def test_figure_8_asks_for_the_links_of_the_proof(change, claim, found):
 def test_the_words_on_a_singular_weight_follow_its_figures():
     said = state("surrogate", facts=GOOD)[1]
     assert said.endswith("a singular weight gives 5 where the bound is 4")
+
+
+def remarked(method, setting, error, printed, protocol=PAPER):
+    group = setting.split(",")[0]
+    figures = {method: (error, printed)}
+    return column(figures, protocol=protocol, group=group, label=setting)
+
+
+def test_columns_above_the_printed_error_are_named_with_both_figures():
+    rows = [
+        *remarked("ncarl", "ML-100K, 0.4", 0.27334, 0.2733),  # equal when rounded
+        *remarked("ncarl", "ML-100K, 0.5", 0.27876, 0.2787),
+        *remarked("nuclear", "ML-100K, 0.5", 0.9, 0.2859),
+        *remarked("ncarl", "500x300", 0.03, 0.0344, HONEST),
+    ]
+    paper, honest = table_remarks(rows, "error")
+    assert "paper protocol" in paper and "in 1 of 2 columns" in paper
+    assert "ML-100K, 0.5 (0.2788 against 0.2787)" in paper
+    assert "ML-100K, 0.4" not in paper
+    assert "honest protocol" in honest
+    assert "1 of 1 columns; nowhere above it" in honest
+    assert table_remarks(rows, "seconds") == table_remarks(rows[2:3], "error") == []
+
+
+def test_pictures_are_compared_as_ratios_to_nuclear():
+    rows = [
+        *remarked("ncarl", "Image-1, 0.5", 0.15, 0.13),
+        *remarked("nuclear", "Image-1, 0.5", 0.20, 0.14),
+        *remarked("ncarl", "Image-2, 0.5", 0.15, 0.13),  # no Nuclear there
+    ]
+    (said,) = table_remarks(rows, "error")
+    assert "Image-1, 0.5: 0.750 (paper 0.929)" in said
+    assert "Image-2" not in said

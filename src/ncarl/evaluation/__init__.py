@@ -11,55 +11,35 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Public name -> module; imported on first use, so that worker processes start fast.
-_LAZY_IMPORTS = {
-    "ColumnScore": "ncarl.evaluation.evaluation",
-    "Comparison": "ncarl.evaluation.comparison",
-    "Evaluation": "ncarl.evaluation.evaluation",
-    "FitOutcome": "ncarl.evaluation.comparison",
-    "LevelScore": "ncarl.evaluation.evaluation",
-    "MethodSummary": "ncarl.evaluation.comparison",
-    "Recommendation": "ncarl.evaluation.comparison",
-    "SplitPredictions": "ncarl.evaluation.evaluation",
-    "compare": "ncarl.evaluation.comparison",
-    "evaluate": "ncarl.evaluation.evaluation",
-}
-
 if TYPE_CHECKING:
     from ncarl.evaluation.comparison import (
-        Comparison,
-        FitOutcome,
-        MethodSummary,
-        Recommendation,
-        compare,
+        Comparison as Comparison,
+        FitOutcome as FitOutcome,
+        MethodSummary as MethodSummary,
+        Recommendation as Recommendation,
+        SplitPredictions as SplitPredictions,
+        compare as compare,
     )
     from ncarl.evaluation.evaluation import (
-        ColumnScore,
-        Evaluation,
-        LevelScore,
-        SplitPredictions,
-        evaluate,
+        ColumnScore as ColumnScore,
+        Evaluation as Evaluation,
+        LevelScore as LevelScore,
+        evaluate as evaluate,
     )
 
-__all__ = [
-    "ColumnScore",
-    "Comparison",
-    "Evaluation",
-    "FitOutcome",
-    "LevelScore",
-    "MethodSummary",
-    "Recommendation",
-    "SplitPredictions",
-    "compare",
-    "evaluate",
-]
+_EVALUATION_NAMES = ["ColumnScore", "Evaluation", "LevelScore", "evaluate"]
+_COMPARISON_NAMES = ["Comparison", "FitOutcome", "MethodSummary", "Recommendation"]
+_COMPARISON_NAMES += ["SplitPredictions", "compare"]
+__all__ = sorted(_EVALUATION_NAMES + _COMPARISON_NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY_IMPORTS:
+    # Imported on first use: worker processes set the number of threads before NumPy.
+    if name not in __all__:
         raise AttributeError(f"module 'ncarl.evaluation' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY_IMPORTS[name]), name)
+    module = "comparison" if name in _COMPARISON_NAMES else "evaluation"
+    return getattr(importlib.import_module(f"ncarl.evaluation.{module}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return list(__all__)

@@ -10,15 +10,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
-import numbers
 import statistics
 import tempfile
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,13 +34,14 @@ from ncarl.evaluation.measure import (
     peak_memory_gb,
     timed_fit,
 )
-from ncarl.evaluation.pool import JobResult, PoolJob, WorkerGroup, WorkerPool
+from ncarl.evaluation.pool import PoolJob, WorkerGroup, WorkerPool
 from ncarl.holdout import missing_pattern_split, random_split
 from ncarl.io.files import jsonable
 from ncarl.metrics import coverage, relative_rmse, rmse
 from ncarl.observations import Observations
 from ncarl.registry import available_methods, make, parameter_names
 from ncarl.text import join_names
+from ncarl.validation import check_choice, check_fraction, check_integer, check_number
 
 #: Nominal coverage of the prediction intervals.
 INTERVAL_LEVEL = 0.9
@@ -62,10 +61,40 @@ SCALES = (None, "columns")
 MIN_HIDDEN = 10
 #: A smaller ratio of times is not mentioned.
 MIN_SPEEDUP = 1.5
-FIT_GROUP = "fits"
-#: A process is killed this long after the budget of its fit: a fraction of the budget,
-#: and seconds to start and to compile.
-GRACE_FRACTION, STARTUP_SECONDS = 0.1, 30.0
+#: What the processes of the fits call.
+FIT_FUNCTION = "ncarl.evaluation.comparison:fit_one"
+#: A process is killed after its budget times this, and seconds to start and compile.
+GRACE_FACTOR, STARTUP_SECONDS = 1.1, 30.0
+
+
+@dataclass(frozen=True)
+class SplitPredictions:
+    """Predictions of a method for the hidden entries of one draw.
+
+    Attributes
+    ----------
+    rows, columns : arrays of int, shape (entries,)
+        Positions of the hidden entries.
+    truth, guess, mean : arrays of shape (entries,)
+        True values, predictions, and means of the training entries of the column.
+    std : array of shape (entries,), or None
+        Standard deviations of the predictions; None for a method without error bars.
+    intervals : mapping of float to pair of arrays
+        Lower and upper bounds of the prediction intervals, by nominal coverage.
+    seconds, converged, engine : float, bool or None, and str
+        Time of the fit, whether it converged (None if unknown), and its engine.
+    """
+
+    rows: Array
+    columns: Array
+    truth: Array
+    guess: Array
+    mean: Array
+    std: Array | None
+    intervals: dict[float, tuple[Array, Array]]
+    seconds: float
+    converged: bool | None = None
+    engine: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,30 +103,20 @@ class FitOutcome:
 
     Attributes
     ----------
-    method : str
-        Name of the method.
-    draw : int
-        Number of the draw, from 0.
-    status : str
-        "done", "over budget" (errors, if any, are those of the last step) or
-        "failed".
-    error : float or None
-        Root mean square error on the hidden entries, in `Comparison.error_unit`.
-    relative_error : float or None
-        ``||truth - prediction|| / ||truth||`` over them, the metric of the paper.
+    method, draw : str and int
+        Name of the method, and number of the draw from 0.
+    status : {"done", "over budget", "failed"}
+        Errors of a method over budget, if any, are those of its last step.
+    error, relative_error : float or None
+        RMSE on the hidden entries in `Comparison.error_unit`, and ``||truth -
+        prediction|| / ||truth||`` over them, the metric of the paper.
     coverage : float or None
         Fraction of the hidden entries inside their 90% intervals, for methods that
         have intervals.
-    seconds : float or None
-        Time of the fit alone.
-    memory_gb : float or None
-        Peak memory of the process of the fit, Python included.
-    converged : bool or None
-        Whether the fit converged; None if that is unknown.
-    engine : str
-        Description of the engine.
-    message : str
-        Error message, or why the fit was stopped.
+    seconds, memory_gb : float or None
+        Time of the fit alone, and peak memory of its process, Python included.
+    converged, engine, message : bool or None, str, and str
+        Whether it converged (None if unknown), its engine, and its error message.
     """
 
     method: str
@@ -112,13 +131,7 @@ class FitOutcome:
     engine: str = ""
     message: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        record: dict[str, Any] = jsonable(asdict(self))
-        return record
 
-
-#: Called with every finished fit.
 FitCallback = Callable[[FitOutcome], object]
 
 
@@ -206,21 +219,15 @@ class MethodSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """The summary and its fits as JSON values."""
-        figures = {
-            "error": self.error,
-            "error_std": self.error_std,
-            "relative_error": self.relative_error,
-            "coverage": self.coverage,
-            "seconds": self.seconds,
-            "memory_gb": self.memory_gb,
-            "converged": self.converged_fraction,
-        }
+        names = ("error", "error_std", "relative_error", "coverage", "seconds")
         return {
             "method": self.method,
             "status": self.status,
-            **jsonable(figures),
+            **jsonable({name: getattr(self, name) for name in names}),
+            "memory_gb": self.memory_gb,
+            "converged": self.converged_fraction,
             "message": self.message,
-            "fits": [fit.to_dict() for fit in self.fits],
+            "fits": [jsonable(asdict(fit)) for fit in self.fits],
         }
 
 
@@ -234,10 +241,8 @@ class Recommendation:
         Name of the method; None if no method finished all draws.
     ties : tuple of str
         Methods within one standard error of the best, the best first.
-    reason : str
-        Explanation in one or two sentences.
-    warnings : tuple of str
-        Reasons not to rely on it.
+    reason, warnings : str and tuple of str
+        Explanation in one or two sentences, and reasons not to rely on it.
     """
 
     method: str | None
@@ -245,21 +250,10 @@ class Recommendation:
     reason: str
     warnings: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        content = asdict(self)
-        return {**content, "ties": list(self.ties), "warnings": list(self.warnings)}
-
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Validated parameters of `compare`.
-
-    Examples
-    --------
-    >>> ComparisonPlan("all", hide=0.2).methods[:2]
-    ('bayes', 'ncarl-cv')
-    """
+    """Validated parameters of `compare`."""
 
     methods: Any = DEFAULT_METHODS
     hide: float = 0.1
@@ -272,41 +266,41 @@ class ComparisonPlan:
     jobs: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "methods", parse_methods(self.methods))
-        object.__setattr__(self, "hide", _check_positive("hide", self.hide, 1.0))
-        object.__setattr__(self, "budget", _check_positive("budget", self.budget))
-        for name, low in (("repeats", 1), ("random_state", 0), ("jobs", 1)):
-            object.__setattr__(
-                self, name, _check_integer(name, getattr(self, name), low)
-            )
-        _check_choice("pattern", self.pattern, PATTERNS)
-        _check_choice("engine", self.engine, ENGINE_NAMES)
         if isinstance(self.scale, Mapping):
-            object.__setattr__(self, "scale", MappingProxyType(dict(self.scale)))
-            for method, scale in self.scale.items():
-                parse_methods([method])
-                _check_choice("scale", scale, SCALES)
-        else:
-            _check_choice("scale", self.scale, SCALES)
+            parse_methods(self.scale)
+        for scale in self._scales():
+            check_choice("scale", scale, SCALES)
+        valid = {
+            "methods": parse_methods(self.methods),
+            "hide": check_fraction("hide", self.hide, strict=True),
+            "repeats": check_integer("repeats", self.repeats, low=1),
+            "pattern": check_choice("pattern", self.pattern, PATTERNS),
+            "random_state": check_integer("random_state", self.random_state, low=0),
+            "engine": check_choice("engine", self.engine, ENGINE_NAMES),
+            "budget": check_number("budget", self.budget, low=0.0, strict=True),
+            "jobs": check_integer("jobs", self.jobs, low=1),
+        }
+        for name, value in valid.items():
+            object.__setattr__(self, name, value)
+
+    def _scales(self) -> list[Any]:
+        by_method = isinstance(self.scale, Mapping)
+        return list(self.scale.values()) if by_method else [self.scale]
 
     def scale_for(self, method: str) -> str | None:
         """The scaling for one method."""
-        if isinstance(self.scale, Mapping):
-            own: str | None = self.scale.get(method)
-            return own
-        common: str | None = self.scale
-        return common
+        by_method = isinstance(self.scale, Mapping)
+        scale: str | None = self.scale.get(method) if by_method else self.scale
+        return scale
 
     @property
     def by_column(self) -> bool:
         """Whether errors are given in standard deviations of the columns."""
-        if isinstance(self.scale, Mapping):
-            return "columns" in self.scale.values()
-        return bool(self.scale == "columns")
+        return "columns" in self._scales()
 
     def to_dict(self) -> dict[str, Any]:
         """The parameters as JSON values."""
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
         scales = {method: self.scale_for(method) for method in self.methods}
         return {**content, "methods": list(self.methods), "scale": scales}
 
@@ -319,10 +313,8 @@ class Comparison:
     ----------
     plan : ComparisonPlan
         Parameters of the comparison.
-    shape : tuple of int
-        Shape of the matrix.
-    n_observed : int
-        Number of observed entries.
+    shape, n_observed : tuple of int, and int
+        Shape of the matrix, and number of its observed entries.
     n_hidden : tuple of int
         Number of hidden entries of each draw.
     summaries : tuple of MethodSummary
@@ -354,7 +346,7 @@ class Comparison:
             "hidden": list(self.n_hidden),
             "error_unit": self.error_unit,
             "interval_level": INTERVAL_LEVEL,
-            "recommendation": self.recommendation.to_dict(),
+            "recommendation": jsonable(asdict(self.recommendation)),
             "lines": [line.to_dict() for line in self.summaries],
         }
 
@@ -430,30 +422,32 @@ def run_comparison(
             "engine='torch' needs PyTorch; install it with pip install 'ncarl[gpu]', "
             "or use engine='threads'"
         )
-    callback = progress or (lambda fit: None)
-    units = column_stds(observed) if plan.by_column else np.ones(observed.shape[1])
+    units = column_units(plan, observed)
     masks = draw_holdout_masks(plan, observed, units)
     with tempfile.TemporaryDirectory(prefix="ncarl-compare-") as name:
         folder = Path(name)
-        write_data(folder, observed, units)
+        write_splits(folder, observed, units, masks)
+        fits = []
         for draw, mask in enumerate(masks):
-            write_mask(folder, draw, mask)
-        fits = [
-            score_mean_baseline(
-                read_split(folder, draw), draw, by_column=plan.by_column
-            )
-            for draw in range(plan.repeats)
-        ]
-        fits += run_fits(make_fit_payloads(plan, folder), plan.jobs, callback)
+            split = HoldoutSplit.from_mask(observed, mask, units)
+            fits.append(score_mean_baseline(split, draw, by_column=plan.by_column))
+        payloads = make_fit_payloads(plan, folder)
+        fits += run_fits(payloads, plan.jobs, progress or (lambda fit: None))
+    n_hidden = [int(np.count_nonzero(mask)) for mask in masks]
+    return summarize_comparison(plan, observed, n_hidden, fits)
+
+
+def summarize_comparison(
+    plan: ComparisonPlan,
+    observed: Observations,
+    n_hidden: Sequence[int],
+    fits: Iterable[FitOutcome],
+) -> Comparison:
+    """Summaries of all fits, and a recommendation."""
     lines = summarize_fits(fits)
-    return Comparison(
-        plan,
-        observed.shape,
-        observed.n_observed,
-        tuple(int(np.count_nonzero(mask)) for mask in masks),
-        lines,
-        recommend_method(lines, by_column=plan.by_column),
-    )
+    advice = recommend_method(lines, by_column=plan.by_column)
+    shape, n_observed = observed.shape, observed.n_observed
+    return Comparison(plan, shape, n_observed, tuple(n_hidden), lines, advice)
 
 
 def as_observations(X: Any) -> Observations:
@@ -464,13 +458,7 @@ def as_observations(X: Any) -> Observations:
 
 
 def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of methods without repetitions and without the baseline "mean".
-
-    Examples
-    --------
-    >>> parse_methods(["Bias", "mean", "bias", "nuclear"])
-    ('bias', 'nuclear')
-    """
+    """Names of methods without repetitions and without the baseline "mean"."""
     known = available_methods()
     if isinstance(methods, str):
         names = known if methods.strip().lower() == "all" else methods.split(",")
@@ -481,15 +469,16 @@ def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
         if not isinstance(given, str):
             raise TypeError(f"methods must be names, got {given!r}")
         name = given.strip().lower()
-        if name not in (*known, MEAN_BASELINE):
+        if name == MEAN_BASELINE:
+            continue
+        if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            listed = ", ".join(known)
             raise ValueError(
-                f"methods must be 'all' or some of {listed}, got {given!r}{hint}"
+                f"methods must be 'all' or some of {', '.join(known)}, got "
+                f"{given!r}{hint}"
             )
-        if name != MEAN_BASELINE:
-            unique[name] = None
+        unique[name] = None
     if not unique:
         raise ValueError(
             f"methods must name at least one besides the baseline {MEAN_BASELINE!r}, "
@@ -498,57 +487,15 @@ def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
-def _check_positive(name: str, value: Any, high: float = float("inf")) -> float:
-    """``value`` as a float above 0 and below ``high``."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not 0.0 < value < high:
-        wanted = "a finite number above 0" if high > 1.0 else "between 0 and 1"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
-    return float(value)
-
-
-def _check_integer(name: str, value: Any, low: int) -> int:
-    """``value`` as an integer of at least ``low``."""
-    number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not number or value < low:
-        raise ValueError(
-            f"{name} must be a whole number of at least {low}, got {value!r}"
-        )
-    return int(value)
-
-
-def _check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    if value not in known:
-        listed = ", ".join(repr(one) for one in known)
-        raise ValueError(f"{name} must be one of {listed}, got {value!r}")
-
-
-def column_stds(observed: Observations) -> Array:
-    """Standard deviations of the observed entries of each column; 0 without any."""
-    counts = np.maximum(observed.column_counts, 1)
-    n = observed.shape[1]
-    # Divided by the largest, squares do not overflow and equal values give exactly 0.
-    largest = np.zeros(n)
-    np.maximum.at(largest, observed.indices, np.abs(observed.values))
-    largest[largest == 0.0] = 1.0
-    scaled = observed.values / largest[observed.indices]
-    means = np.bincount(observed.indices, scaled, minlength=n) / counts
-    squares = (scaled - means[observed.indices]) ** 2
-    variances = np.bincount(observed.indices, squares, minlength=n) / counts
-    stds: Array = np.sqrt(variances) * largest
-    return stds
+def column_units(plan: ComparisonPlan, observed: Observations) -> Array:
+    """Unit of the errors of each column; 0 for columns that are not scored."""
+    return observed.column_stds() if plan.by_column else np.ones(observed.shape[1])
 
 
 def draw_holdout_masks(
     plan: ComparisonPlan, observed: Observations, units: Array
 ) -> list[Array]:
-    """One boolean mask of hidden entries for each draw.
-
-    Raises
-    ------
-    ValueError
-        If a draw hides fewer than `MIN_HIDDEN` entries that can be scored.
-    """
+    """A mask of hidden entries for each draw; at least `MIN_HIDDEN` can be scored."""
     if observed.n_observed == 0:
         raise ValueError("X has no observed entry, so there is nothing to hide")
     numbered = observed.with_values(np.arange(observed.n_observed))
@@ -558,57 +505,43 @@ def draw_holdout_masks(
         rng = np.random.default_rng([plan.random_state, draw])
         mask = np.zeros(observed.n_observed, dtype=bool)
         mask[split(numbered, plan.hide, rng)[1].values] = True
-        counted = int(np.count_nonzero(units[observed.indices[mask]] > 0.0))
-        if counted < MIN_HIDDEN:
-            raise ValueError(_too_few(plan, observed, units, counted))
+        scored = np.count_nonzero(units[observed.indices[mask]] > 0.0)
+        if scored < MIN_HIDDEN:
+            _, most = random_split(observed, 1.0, np.random.default_rng(0))
+            enough = np.count_nonzero(units[most.indices] > 0.0) >= MIN_HIDDEN
+            raise ValueError(
+                f"hide={plan.hide:g} hides {scored} of {observed.n_observed} observed "
+                f"entries to score, and fewer than {MIN_HIDDEN} tell nothing; "
+                + (
+                    "hide a larger share"
+                    if enough
+                    else "no row or column may lose its last entry, so a matrix with "
+                    "more observed entries is needed"
+                )
+            )
         masks.append(mask)
     return masks
 
 
-def _too_few(
-    plan: ComparisonPlan, observed: Observations, units: Array, counted: int
-) -> str:
-    """Error message for too few hidden entries."""
-    _, most = random_split(observed, 1.0, np.random.default_rng(0))
-    enough = int(np.count_nonzero(units[most.indices] > 0.0)) >= MIN_HIDDEN
-    remedy = (
-        "hide a larger share"
-        if enough
-        else "no row or column may lose its last entry, so a matrix with more observed "
-        "entries is needed"
-    )
-    return (
-        f"hide={plan.hide:g} hides {counted} of {observed.n_observed} observed "
-        f"entries to score, and fewer than {MIN_HIDDEN} tell nothing; {remedy}"
-    )
-
-
 @dataclass(frozen=True)
 class HoldoutSplit:
-    """Training entries and hidden entries of one draw.
-
-    Attributes
-    ----------
-    kept, hidden : Observations
-        Training entries and held-out entries.
-    units : array of shape (n,)
-        Unit of the errors of each column; 0 for constant columns, whose entries are
-        not scored.
-    """
+    """Training entries and hidden entries of one draw."""
 
     kept: Observations
     hidden: Observations
-    units: Array
+    units: Array  # of the errors of each column; 0 for columns that are not scored
 
-    @property
-    def hidden_indices(self) -> tuple[Array, Array]:
-        """Rows and columns of the hidden entries."""
-        return self.hidden.rows, self.hidden.indices.astype(np.int64)
+    @classmethod
+    def from_mask(
+        cls, observed: Observations, mask: Array, units: Array
+    ) -> HoldoutSplit:
+        """Split observed entries; the mask says which are hidden."""
+        return cls(observed.drop_entries(mask), observed.drop_entries(~mask), units)
 
     def scored_mask(self) -> Array:
         """Which hidden entries are scored."""
-        counted: Array = self.units[self.hidden.indices] > 0.0
-        return counted
+        scored: Array = self.units[self.hidden.indices] > 0.0
+        return scored
 
     def errors(self, guess: Array) -> tuple[float, float]:
         """RMSE of predictions in units of the columns, and relative error."""
@@ -620,8 +553,10 @@ class HoldoutSplit:
         return error, relative_rmse(truth, guess)
 
 
-def write_data(folder: Path, observed: Observations, units: Array) -> None:
-    """Write the arrays that all fits share."""
+def write_splits(
+    folder: Path, observed: Observations, units: Array, masks: Iterable[Array]
+) -> None:
+    """Write the data that all fits share, and the mask of each draw."""
     np.savez(
         folder / "data.npz",
         allow_pickle=False,
@@ -631,23 +566,17 @@ def write_data(folder: Path, observed: Observations, units: Array) -> None:
         shape=np.array(observed.shape),
         units=units,
     )
-
-
-def write_mask(folder: Path, draw: int, mask: Array) -> None:
-    """Write the mask of a draw."""
-    np.save(folder / f"draw-{draw}.npy", mask, allow_pickle=False)
+    for draw, mask in enumerate(masks):
+        np.save(folder / f"draw-{draw}.npy", mask, allow_pickle=False)
 
 
 def read_split(folder: Path, draw: int) -> HoldoutSplit:
-    """Read the split of a draw, as written by `write_data` and `write_mask`."""
+    """Read the split of a draw, as written by `write_splits`."""
     mask = np.load(folder / f"draw-{draw}.npy", allow_pickle=False)
     with np.load(folder / "data.npz", allow_pickle=False) as data:
         m, n = (int(size) for size in data["shape"])
         observed = Observations(data["indptr"], data["indices"], data["values"], (m, n))
-        units = data["units"]
-    return HoldoutSplit(
-        observed.drop_entries(mask), observed.drop_entries(~mask), units
-    )
+        return HoldoutSplit.from_mask(observed, mask, data["units"])
 
 
 def make_fit_payloads(plan: ComparisonPlan, folder: Path) -> list[dict[str, Any]]:
@@ -675,15 +604,25 @@ def run_fits(
     """
     waiting, outcomes, excluded = deque(payloads), list[FitOutcome](), set[str]()
     threads = max((payload["threads"] for payload in payloads), default=1)
-    with WorkerPool(
-        [WorkerGroup(FIT_GROUP, jobs, threads)], process_per_job=True
-    ) as pool:
+    group = WorkerGroup("fits", jobs, threads)
+    with WorkerPool([group], process_per_job=True) as pool:
         while waiting or pool.running:
-            while waiting and pool.has_room(FIT_GROUP):
+            while waiting and pool.has_room(group.name):
                 payload = waiting.popleft()
                 if payload["method"] not in excluded:
-                    pool.submit(_job(payload))
-            for fit in _outcomes_from_answers(pool.wait()):
+                    limit = payload["budget"] * GRACE_FACTOR + STARTUP_SECONDS
+                    pool.submit(PoolJob(FIT_FUNCTION, payload, group.name, limit))
+            for answer in pool.wait():
+                if answer.failure:
+                    method, draw = (
+                        answer.job.payload["method"],
+                        answer.job.payload["draw"],
+                    )
+                    fit = FitOutcome(
+                        method, draw, answer.failure, message=answer.message
+                    )
+                else:
+                    fit = FitOutcome(**answer.value)
                 outcomes.append(fit)
                 if fit.status != DONE:
                     excluded.add(fit.method)
@@ -691,67 +630,82 @@ def run_fits(
     return outcomes
 
 
-def _job(payload: Mapping[str, Any]) -> PoolJob:
-    limit = payload["budget"] * (1.0 + GRACE_FRACTION) + STARTUP_SECONDS
-    return PoolJob(
-        "ncarl.evaluation.comparison:fit_one", dict(payload), FIT_GROUP, limit
-    )
-
-
-def _outcomes_from_answers(answers: Iterable[JobResult]) -> Iterator[FitOutcome]:
-    for answer in answers:
-        if answer.failure:
-            payload = answer.job.payload
-            yield FitOutcome(
-                payload["method"],
-                payload["draw"],
-                answer.failure,
-                message=answer.message,
-            )
-        else:
-            yield FitOutcome(**answer.value)
-
-
 def fit_one(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit one method on one draw; the `FitOutcome` as a dict.
-
-    Parameters
-    ----------
-    payload : mapping
-        "method", "draw", "folder" (of the data), "scale", "seed", "engine" (a name),
-        "threads" and "budget" (seconds).
-    """
+    """Fit one method on one draw; see `make_fit_payloads`."""
     split = read_split(Path(payload["folder"]), payload["draw"])
     engine = make_engine(payload["engine"], payload["threads"])
     method = payload["method"]
     params = default_parameters(method, scale=payload["scale"], seed=payload["seed"])
     warm_up(method, params, engine)
+    found, late = fit_split(split, method, params, engine, budget=payload["budget"])
+    fit = score_split(method, payload["draw"], split, found)
+    if late:
+        message = f"stopped after {found.seconds:.3g} s"
+        fit = replace(fit, status=OVER_BUDGET, converged=None, message=message)
+    fit = replace(fit, memory_gb=peak_memory_gb())
+    record: dict[str, Any] = jsonable(asdict(fit))
+    return record
+
+
+def fit_split(
+    split: HoldoutSplit,
+    method: str,
+    params: Mapping[str, Any],
+    engine: Any,
+    *,
+    budget: float | None = None,
+    levels: Sequence[float] = (INTERVAL_LEVEL,),
+) -> tuple[SplitPredictions, bool]:
+    """Predictions of the hidden entries, and whether the fit exceeded its budget."""
     estimator = make(method, engine=engine, **params)
-    seconds, late = timed_fit(estimator, split.kept.to_csr(), payload["budget"])
-    guess = np.asarray(estimator.predict(*split.hidden_indices))
+    seconds, late = timed_fit(estimator, split.kept.to_csr(), budget)
+    i, j = split.hidden.rows, split.hidden.indices.astype(np.int64)
+    guess, std = np.asarray(estimator.predict(i, j), np.float64), None
+    intervals: dict[float, tuple[Array, Array]] = {}
+    if hasattr(estimator, "predict_interval") and estimator._noise_level() > 0.0:
+        std = np.asarray(estimator.predict(i, j, return_std=True)[1], np.float64)
+        intervals = {
+            level: estimator.predict_interval(i, j, level=level) for level in levels
+        }
     converged = getattr(estimator, "converged_", None)
+    predictions = SplitPredictions(
+        i,
+        j,
+        split.hidden.values,
+        guess,
+        split.kept.column_means()[j],
+        std,
+        intervals,
+        seconds,
+        None if converged is None else bool(converged),
+        estimator.engine_,
+    )
+    return predictions, late
+
+
+def score_split(
+    method: str, draw: int, split: HoldoutSplit, predictions: SplitPredictions
+) -> FitOutcome:
+    """Scores of the predictions of one draw."""
+    actual = None
+    if INTERVAL_LEVEL in predictions.intervals:
+        low, high = predictions.intervals[INTERVAL_LEVEL]
+        some = split.scored_mask()
+        actual = coverage(predictions.truth[some], low[some], high[some])
     return FitOutcome(
         method,
-        payload["draw"],
-        OVER_BUDGET if late else DONE,
-        *split.errors(guess),
-        coverage=interval_coverage(estimator, split),
-        seconds=seconds,
-        memory_gb=peak_memory_gb(),
-        converged=None if converged is None or late else bool(converged),
-        engine=estimator.engine_,
-        message=f"stopped after {seconds:.3g} s" if late else "",
-    ).to_dict()
+        draw,
+        DONE,
+        *split.errors(predictions.guess),
+        actual,
+        predictions.seconds,
+        converged=predictions.converged,
+        engine=predictions.engine,
+    )
 
 
 def default_parameters(method: str, *, scale: str | None, seed: int) -> dict[str, Any]:
-    """The parameters that ``ncarl complete`` gives a method by default.
-
-    Examples
-    --------
-    >>> default_parameters("bias", scale="columns", seed=3)
-    {'scale': 'columns'}
-    """
+    """The parameters that ``ncarl complete`` gives a method by default."""
     wanted: dict[str, Any] = {"scale": scale, "random_state": seed}
     if scale == "columns" and method not in SELF_CENTERING_METHODS:
         wanted["center"] = "columns"  # columns with different units have no common mean
@@ -782,29 +736,18 @@ def warm_up(method: str, params: Mapping[str, Any], engine: Any) -> None:
         make(method, engine=engine, **params, **steps).fit(X).predict([0], [0])
 
 
-def interval_coverage(estimator: Any, split: HoldoutSplit) -> float | None:
-    """Fraction of hidden entries inside their intervals; None without intervals."""
-    if not hasattr(estimator, "predict_interval") or estimator._noise_level() == 0.0:
-        return None
-    some = split.scored_mask()
-    low, high = estimator.predict_interval(*split.hidden_indices, level=INTERVAL_LEVEL)
-    return coverage(split.hidden.values[some], low[some], high[some])
-
-
 def score_mean_baseline(
-    split: HoldoutSplit, draw_index: int, *, by_column: bool
+    split: HoldoutSplit, draw: int, *, by_column: bool
 ) -> FitOutcome:
     """Score the baseline: the mean of the kept entries, of each column or of all."""
     kept = split.kept
-    # Divide before adding up, so that the sum of large floats does not overflow.
     if by_column:
-        parts = kept.values / kept.column_counts[kept.indices]
-        means = np.bincount(kept.indices, parts, minlength=kept.shape[1])
+        means = kept.column_means()
     else:
+        # Divide before adding up, so that the sum of large floats does not overflow.
         means = np.full(kept.shape[1], np.sum(kept.values / kept.n_observed))
-    return FitOutcome(
-        MEAN_BASELINE, draw_index, DONE, *split.errors(means[split.hidden.indices])
-    )
+    errors = split.errors(means[split.hidden.indices])
+    return FitOutcome(MEAN_BASELINE, draw, DONE, *errors)
 
 
 def summarize_fits(fits: Iterable[FitOutcome]) -> tuple[MethodSummary, ...]:
@@ -813,11 +756,7 @@ def summarize_fits(fits: Iterable[FitOutcome]) -> tuple[MethodSummary, ...]:
     for fit in sorted(fits, key=lambda fit: fit.draw):
         by_method.setdefault(fit.method, []).append(fit)
     lines = [MethodSummary(name, tuple(some)) for name, some in by_method.items()]
-    return tuple(sorted(lines, key=_error_sort_key))
-
-
-def _error_sort_key(line: MethodSummary) -> tuple[float, str]:
-    return (math.inf if line.error is None else line.error), line.method
+    return tuple(sorted(lines, key=lambda line: (_error(line), line.method)))
 
 
 def recommend_method(
@@ -827,32 +766,28 @@ def recommend_method(
 
     The best method has the lowest mean error. Methods whose error is larger by at most
     one standard error of the paired differences tie with it. Among ties, a method with
-    error bars is preferred, then the fastest.
-
-    Parameters
-    ----------
-    summaries : sequence of MethodSummary
-        One for each method; the baseline "mean" is never recommended.
-    by_column : bool
-        Whether that baseline is the mean of each column.
+    error bars is preferred, then the fastest. The baseline "mean", of each column or of
+    all entries, is never recommended.
     """
-    finished = [
-        line for line in summaries if line.status == DONE and line.error is not None
+    candidates = [
+        line
+        for line in summaries
+        if line.status == DONE and line.errors and line.method != MEAN_BASELINE
     ]
-    candidates = [line for line in finished if line.method != MEAN_BASELINE]
     if not candidates:
         return Recommendation(None, (), "no method was done on all draws")
     best = min(candidates, key=_error)
     ties = sorted((line for line in candidates if _ties(line, best)), key=_error)
-    chosen = min(ties, key=_preference)
-    names = tuple(line.method for line in ties)
-    reason = _reason(chosen, best, ties)
-    # If a stopped method was ahead, the comparison with the baselines is open.
-    warnings = _budget_warnings(best, summaries) or _baseline_warnings(
-        best, finished, by_column
+    chosen = min(
+        ties,
+        key=lambda line: (line.method not in WITH_ERROR_BARS, line.seconds or math.inf),
     )
-    warnings += _reliability_warnings(chosen)
-    return Recommendation(chosen.method, names, reason, tuple(warnings))
+    return Recommendation(
+        chosen.method,
+        tuple(line.method for line in ties),
+        _reason(chosen, best, ties),
+        tuple(_find_warnings(chosen, best, summaries, by_column)),
+    )
 
 
 def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, float]:
@@ -860,16 +795,6 @@ def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, 
 
     Both are computed from the differences on the draws that both methods have; the
     standard error is 0 for a single draw.
-
-    Examples
-    --------
-    >>> def summary(name, errors):
-    ...     fits = [FitOutcome(name, k, error=e) for k, e in enumerate(errors)]
-    ...     return MethodSummary(name, tuple(fits))
-    >>> one, other = summary("a", [1.0, 2.0]), summary("b", [0.5, 1.3])
-    >>> difference, standard_error = paired_difference(one, other)
-    >>> round(difference, 6), round(standard_error, 6)
-    (0.6, 0.1)
     """
     theirs = other.errors
     differences = [e - theirs[draw] for draw, e in one.errors.items() if draw in theirs]
@@ -882,20 +807,13 @@ def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, 
 
 
 def _error(line: MethodSummary) -> float:
-    assert line.error is not None
-    return line.error
+    return math.inf if line.error is None else line.error
 
 
 def _ties(line: MethodSummary, best: MethodSummary) -> bool:
     """Whether a method is within one standard error of the best."""
-    difference, chance = paired_difference(line, best)
-    return line is best or difference <= chance
-
-
-def _preference(line: MethodSummary) -> tuple[bool, float]:
-    """Sort key of tied methods: error bars, then speed."""
-    seconds = math.inf if line.seconds is None else line.seconds
-    return line.method not in WITH_ERROR_BARS, seconds
+    difference, standard_error = paired_difference(line, best)
+    return difference <= standard_error
 
 
 def _reason(
@@ -904,9 +822,9 @@ def _reason(
     others = [line for line in ties if line is not chosen]
     if chosen is not best:
         gain = _times_faster(chosen, best)
-        virtue = "it gives error bars" if chosen.method in WITH_ERROR_BARS else "faster"
-        if virtue == "faster" and gain is not None:
-            virtue = f"{gain} times faster"
+        virtue = "faster" if gain is None else f"{gain} times faster"
+        if chosen.method in WITH_ERROR_BARS:
+            virtue = "it gives error bars"
         return (
             f"{chosen.method}: error {_format_error(chosen)}, not worse beyond chance "
             f"than {best.method} with {_format_error(best)}, and {virtue}."
@@ -914,13 +832,12 @@ def _reason(
     first = f"{chosen.method}: least error {_format_error(chosen)}"
     if not others:
         return f"{first}."
-    quick = [line for line in others if _times_faster(line, chosen) is not None]
-    if not quick:
+    fastest = min(others, key=lambda line: line.seconds or math.inf)
+    gain = _times_faster(fastest, chosen)
+    if gain is None:
         verb = "is" if len(others) == 1 else "are"
         names = join_names([line.method for line in others], last=" and ")
         return f"{first}; {names} {verb} not worse beyond chance."
-    fastest = min(quick, key=lambda line: line.seconds or 0.0)
-    gain = _times_faster(fastest, chosen)
     return (
         f"{first}; {fastest.method} is not worse beyond chance and {gain} times faster."
     )
@@ -942,55 +859,37 @@ def _times_faster(one: MethodSummary, other: MethodSummary) -> str | None:
     return f"{ratio:.1f}" if ratio < 3.0 else f"{ratio:.0f}"
 
 
-def _baseline_warnings(
-    best: MethodSummary, finished: Sequence[MethodSummary], by_column: bool
-) -> list[str]:
-    """A warning if the best method does not beat a baseline."""
-    mean = "the mean of each column" if by_column else "the mean of all entries"
-    names = {MEAN_BASELINE: mean, BIAS_BASELINE: "row and column effects (bias)"}
-    for name, words in names.items():
-        for baseline in (line for line in finished if line.method == name):
-            difference, chance = paired_difference(baseline, best)
-            if baseline is best or difference <= chance:
-                return [
+def _find_warnings(
+    chosen: MethodSummary,
+    best: MethodSummary,
+    summaries: Sequence[MethodSummary],
+    by_column: bool,
+) -> Iterator[str]:
+    """Reasons not to rely on a recommendation."""
+    stopped = [line for line in summaries if line.status == OVER_BUDGET]
+    ahead = [line.method for line in stopped if _error(line) < _error(best)]
+    if ahead:  # then the comparison with the baselines is open
+        verb = "was" if len(ahead) == 1 else "were"
+        yield (
+            f"{join_names(ahead, last=' and ')} {verb} ahead when stopped at the "
+            "budget; a larger budget may change the advice"
+        )
+    else:
+        mean = "the mean of each column" if by_column else "the mean of all entries"
+        names = {MEAN_BASELINE: mean, BIAS_BASELINE: "row and column effects (bias)"}
+        done = {line.method: line for line in summaries if line.status == DONE}
+        for name, words in names.items():
+            if name in done and _ties(done[name], best):
+                yield (
                     f"nothing here beats {words} beyond chance; the missing entries "
                     "may not be predictable from the rest"
-                ]
-    return []
-
-
-def _budget_warnings(
-    best: MethodSummary, summaries: Sequence[MethodSummary]
-) -> list[str]:
-    """A warning for methods that were ahead when stopped at the budget."""
-    ahead = [
-        line.method
-        for line in summaries
-        if line.status == OVER_BUDGET
-        and line.error is not None
-        and line.error < _error(best)
-    ]
-    if not ahead:
-        return []
-    verb = "was" if len(ahead) == 1 else "were"
-    names = join_names(ahead, last=" and ")
-    return [
-        f"{names} {verb} ahead when stopped at the budget; a larger budget may change "
-        "the advice"
-    ]
-
-
-def _reliability_warnings(chosen: MethodSummary) -> list[str]:
-    """Warnings about draws and convergence of the chosen method."""
-    warnings = []
+                )
+                break
     if len(chosen.fits) < 2:
-        warnings.append(
-            "one draw cannot tell a difference from chance; use 3 repeats or more"
-        )
+        yield "one draw cannot tell a difference from chance; use 3 repeats or more"
     unconverged = sum(fit.converged is False for fit in chosen.fits)
     if unconverged:
-        warnings.append(
+        yield (
             f"{unconverged} of {len(chosen.fits)} fits of {chosen.method} did not "
             "converge within the steps allowed; more steps may do better"
         )
-    return warnings

@@ -19,25 +19,26 @@ from ncarl.core.types import Array
 from ncarl.engines.base import available_cores
 from ncarl.evaluation.comparison import (
     INTERVAL_LEVEL,
+    MEAN_BASELINE,
     Comparison,
     ComparisonPlan,
     FitOutcome,
     HoldoutSplit,
+    SplitPredictions,
     as_observations,
-    column_stds,
+    column_units,
     default_parameters,
     draw_holdout_masks,
+    fit_split,
     make_engine,
-    recommend_method,
     run_comparison,
     score_mean_baseline,
-    summarize_fits,
+    score_split,
+    summarize_comparison,
 )
-from ncarl.evaluation.measure import DONE, timed_fit
 from ncarl.io.files import jsonable
 from ncarl.metrics import coverage, interval_width, mae, relative_rmse, rmse
 from ncarl.observations import Observations
-from ncarl.registry import make
 
 #: Nominal coverages of the prediction intervals.
 INTERVAL_LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -48,53 +49,15 @@ MessageCallback = Callable[[str], object]
 
 
 @dataclass(frozen=True)
-class SplitPredictions:
-    """Predictions of a method for the hidden entries of one draw.
-
-    Attributes
-    ----------
-    rows, columns : arrays of int, shape (entries,)
-        Positions of the hidden entries.
-    truth, guess, mean : arrays of shape (entries,)
-        True values, predictions, and means of the training entries of the column.
-    std : array of shape (entries,), or None
-        Standard deviations of the predictions; None for a method without error bars.
-    intervals : mapping of float to pair of arrays
-        Lower and upper bounds of the prediction intervals, by nominal coverage.
-    seconds : float
-        Time of the fit.
-    converged : bool or None
-        Whether the fit converged; None if that is unknown.
-    engine : str
-        Description of the engine.
-    """
-
-    rows: Array
-    columns: Array
-    truth: Array
-    guess: Array
-    mean: Array
-    std: Array | None
-    intervals: dict[float, tuple[Array, Array]]
-    seconds: float
-    converged: bool | None = None
-    engine: str = ""
-
-
-@dataclass(frozen=True)
 class LevelScore:
     """Nominal and actual coverage of the intervals of one level.
 
     Attributes
     ----------
-    level : float
-        Nominal coverage.
-    coverage : float
-        Actual coverage: the fraction of the hidden entries inside their intervals.
-    width : float
-        Mean width, in units of the data.
-    standardized_width : float or None
-        Mean width, in standard deviations of the columns.
+    level, coverage : float
+        Nominal coverage, and the fraction of the hidden entries inside their intervals.
+    width, standardized_width : float, and float or None
+        Mean width in units of the data, and in standard deviations of the columns.
     """
 
     level: float
@@ -109,16 +72,12 @@ class ColumnScore:
 
     Attributes
     ----------
-    column : int
-        Index of the column.
-    name : str
-        Its name, or its number from 1 if it has none.
+    column, name : int and str
+        Index of the column, and its name (its number from 1 if it has none).
     hidden : int
         Number of hidden entries, summed over the draws.
-    error : float
-        Root mean square error.
-    standardized_error : float or None
-        The same in standard deviations of the column; None for a constant column.
+    error, standardized_error : float, and float or None
+        RMSE, and the same in standard deviations of the column (None if constant).
     column_mean_error : float or None
         Standardized error of the baseline, the mean of the column.
     explained : float or None
@@ -148,10 +107,8 @@ class Evaluation:
         Name of the method.
     split_predictions : tuple of SplitPredictions
         Predictions of each draw.
-    column_stds : array of shape (n,)
-        Standard deviation of each column; 0 for a constant column.
-    column_names : sequence of str or None
-        Names of the columns.
+    column_stds, column_names : array of shape (n,), and sequence of str or None
+        Standard deviations (0 for a constant column) and names of the columns.
     comparison : Comparison
         The method and the baselines on the same draws, and a recommendation.
     n_missing : array of int, shape (n,), or None
@@ -169,6 +126,11 @@ class Evaluation:
     def pooled_predictions(self) -> SplitPredictions:
         """Predictions of all draws, concatenated."""
         parts = self.split_predictions
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in ("rows", "columns", "truth", "guess", "mean")
+        }
+        stds = [part.std for part in parts if part.std is not None]
         intervals = {
             level: (
                 np.concatenate([part.intervals[level][0] for part in parts]),
@@ -176,20 +138,11 @@ class Evaluation:
             )
             for level in parts[0].intervals
         }
-        stds = [part.std for part in parts if part.std is not None]
-
-        def concatenate(name: str) -> Array:
-            return np.concatenate([getattr(part, name) for part in parts])
-
         return SplitPredictions(
-            concatenate("rows"),
-            concatenate("columns"),
-            concatenate("truth"),
-            concatenate("guess"),
-            concatenate("mean"),
-            np.concatenate(stds) if len(stds) == len(parts) else None,
-            intervals,
-            sum(part.seconds for part in parts) / len(parts),
+            **arrays,
+            std=np.concatenate(stds) if len(stds) == len(parts) else None,
+            intervals=intervals,
+            seconds=sum(part.seconds for part in parts) / len(parts),
         )
 
     @property
@@ -215,10 +168,7 @@ class Evaluation:
 
         None if all columns are constant.
         """
-        if not any(
-            (self.column_stds[part.columns] > 0.0).any()
-            for part in self.split_predictions
-        ):
+        if not (self.column_stds[self.pooled_predictions.columns] > 0.0).any():
             return None
         return self._score_method_and_mean(self._standardized_rmse)
 
@@ -241,10 +191,9 @@ class Evaluation:
 
     @property
     def error_on_missing(self) -> float | None:
-        """`standardized_error` with columns weighted by their missing entries.
+        """`standardized_error` with columns weighted by their missing entries, if any.
 
         Hidden entries are less concentrated in the columns with most missing entries.
-        None if nothing is missing, or every column with missing entries is constant.
         """
         if self.n_missing is None:
             return None
@@ -260,14 +209,11 @@ class Evaluation:
 
     @cached_property
     def levels(self) -> tuple[LevelScore, ...]:
-        """Scores of the intervals by level; empty for a method without error bars.
-
-        Constant columns count only if all columns are constant: any interval covers
-        them.
-        """
+        """Scores of the intervals by level; empty for a method without error bars."""
         pooled = self.pooled_predictions
         unit = self.column_stds[pooled.columns]
         varies = unit > 0.0
+        # Any interval covers a constant column, which counts only if all are constant.
         some = varies if varies.any() else np.ones_like(varies)
         scores = []
         for level, bounds in pooled.intervals.items():
@@ -292,7 +238,11 @@ class Evaluation:
         scores = [
             self._column(int(j), some) for j, some in zip(indices, parts, strict=True)
         ]
-        return tuple(sorted(scores, key=_worst_first_key))
+        return tuple(
+            sorted(
+                scores, key=lambda one: (-(one.standardized_error or 0.0), one.column)
+            )
+        )
 
     def _column(self, j: int, some: Array) -> ColumnScore:
         pooled, std = self.pooled_predictions, float(self.column_stds[j])
@@ -334,14 +284,15 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as JSON values."""
+        both = {
+            "rmse": self.error,
+            "mae": self.absolute_error,
+            "relative_error": self.relative_error,
+            "standardized_rmse": self.standardized_error or (None, None),
+        }
         figures = {
-            name: dict(zip(("method", "column_means"), both, strict=True))
-            for name, both in (
-                ("rmse", self.error),
-                ("mae", self.absolute_error),
-                ("relative_error", self.relative_error),
-                ("standardized_rmse", self.standardized_error or (None, None)),
-            )
+            name: {"method": own, "column_means": mean}
+            for name, (own, mean) in both.items()
         }
         return {
             "ncarl": __version__,
@@ -356,11 +307,6 @@ class Evaluation:
             "columns": [jsonable(asdict(one)) for one in self.columns],
             "comparison": self.comparison.to_dict(),
         }
-
-
-def _worst_first_key(score: ColumnScore) -> tuple[float, int]:
-    error = score.standardized_error
-    return (0.0 if error is None else -error), score.column
 
 
 def evaluate(
@@ -385,19 +331,8 @@ def evaluate(
         Matrix; missing entries are NaN, masked, null, or not stored.
     method : str
         One of `ncarl.available_methods`.
-    hide : float
-        Fraction of the observed entries to hide; no row or column loses its last one.
-    repeats : int
-        Number of draws.
-    pattern : {"alike", "random"}
-        Hide entries in the pattern of the missing ones (in blocks if these are), or at
-        random.
-    random_state : int
-        Seed of the draws and of the methods.
-    engine : {"auto", "threads", "torch"}
-        Engine of the fits.
-    scale : {None, "columns"}, or mapping of names of methods to these
-        Divide columns by their standard deviations.
+    hide, repeats, pattern, random_state, engine, scale
+        How entries are hidden, and methods are fitted; see `compare`.
     others : iterable of str
         Methods to compare it with, each fit in a process of its own; empty for no
         comparison.
@@ -424,39 +359,21 @@ def evaluate(
     >>> own < 0.2 < column_mean
     True
     """
+    jobs = min(2, available_cores())
     plan = ComparisonPlan(
-        [method],
-        hide,
-        repeats,
-        pattern,
-        random_state,
-        engine,
-        budget,
-        scale,
-        jobs=min(2, available_cores()),
+        [method], hide, repeats, pattern, random_state, engine, budget, scale, jobs
     )
     if names is None and hasattr(X, "columns"):
         names = [str(name) for name in X.columns]
-    return run_evaluation(
-        EvaluationRequest(plan, tuple(others), names), as_observations(X), progress
-    )
+    request = EvaluationRequest(plan, tuple(others), names)
+    return run_evaluation(request, as_observations(X), progress)
 
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """Validated parameters of `evaluate`.
+    """Validated parameters of `evaluate`."""
 
-    Attributes
-    ----------
-    plan : ComparisonPlan
-        Its first method is evaluated; the other fields say how entries are hidden.
-    comparison_methods : tuple of str
-        Methods to compare it with; empty for no comparison.
-    column_names : sequence of str or None
-        Names of the columns.
-    """
-
-    plan: ComparisonPlan
+    plan: ComparisonPlan  # its first method is evaluated
     comparison_methods: tuple[str, ...] = DEFAULT_COMPARISON_METHODS
     column_names: Sequence[str] | None = None
 
@@ -482,28 +399,37 @@ def run_evaluation(
     progress: MessageCallback | None = None,
 ) -> Evaluation:
     """Carry out a validated request on the observed entries of a matrix."""
-    plan, callback = request.plan, progress or (lambda line: None)
-    stds = column_stds(observed)
-    units = stds if plan.by_column else np.ones(observed.shape[1])
+    plan, method = request.plan, request.method
+
+    def show(fit: FitOutcome) -> None:
+        if progress is not None:
+            what = fit.status if fit.error is None else f"{fit.error:.4g}"
+            progress(f"{fit.method}, draw {fit.draw + 1}: {what}")
+
+    units = column_units(plan, observed)
     predictions, fits = [], []
-    for number, mask in enumerate(draw_holdout_masks(plan, observed, units)):
-        split = HoldoutSplit(
-            observed.drop_entries(mask), observed.drop_entries(~mask), units
-        )
+    for draw, mask in enumerate(draw_holdout_masks(plan, observed, units)):
+        split = HoldoutSplit.from_mask(observed, mask, units)
         predictions.append(evaluate_split(plan, split))
-        fits += [_make_fit_outcome(request.method, number, split, predictions[-1])]
-        fits += [score_mean_baseline(split, number, by_column=plan.by_column)]
-        callback(f"{request.method}, draw {number + 1}: {fits[-2].error:.4g}")
-    hidden = tuple(len(part.truth) for part in predictions)
-    lines = summarize_fits(fits)
-    advice = recommend_method(lines, by_column=plan.by_column)
-    alone = Comparison(plan, observed.shape, observed.n_observed, hidden, lines, advice)
+        fits.append(score_split(method, draw, split, predictions[-1]))
+        show(fits[-1])
+        fits.append(score_mean_baseline(split, draw, by_column=plan.by_column))
+    if request.baselines:
+        others = replace(plan, methods=request.baselines)
+        for line in run_comparison(others, observed, show).summaries:
+            if line.method != MEAN_BASELINE:
+                fits += line.fits
     return Evaluation(
-        request.method,
+        method,
         tuple(predictions),
-        stds,
+        observed.column_stds(),
         request.column_names,
-        comparison=_compare_with_baselines(request, observed, alone, callback),
+        comparison=summarize_comparison(
+            replace(plan, methods=(method, *request.baselines)),
+            observed,
+            [len(part.truth) for part in predictions],
+            fits,
+        ),
         n_missing=observed.shape[0] - observed.column_counts,
     )
 
@@ -511,86 +437,7 @@ def run_evaluation(
 def evaluate_split(plan: ComparisonPlan, split: HoldoutSplit) -> SplitPredictions:
     """Fit the method of a plan to one split, and predict its hidden entries."""
     method = str(plan.methods[0])
-    params = default_parameters(
-        method, scale=plan.scale_for(method), seed=plan.random_state
-    )
+    scale = plan.scale_for(method)
+    params = default_parameters(method, scale=scale, seed=plan.random_state)
     engine = make_engine(plan.engine, available_cores())
-    estimator = make(method, engine=engine, **params)
-    seconds, _ = timed_fit(estimator, split.kept.to_csr(), None)
-    i, j = split.hidden_indices
-    guess, std = np.asarray(estimator.predict(i, j), np.float64), None
-    if not np.isfinite(guess).all():
-        raise ValueError(f"{method} filled in values that are not finite numbers")
-    intervals: dict[float, tuple[Array, Array]] = {}
-    if hasattr(estimator, "predict_interval") and estimator._noise_level() > 0.0:
-        std = np.asarray(estimator.predict(i, j, return_std=True)[1], np.float64)
-        intervals = {
-            level: estimator.predict_interval(i, j, level=level)
-            for level in INTERVAL_LEVELS
-        }
-    converged = getattr(estimator, "converged_", None)
-    return SplitPredictions(
-        i,
-        j,
-        split.hidden.values,
-        guess,
-        _column_means(split.kept)[j],
-        std,
-        intervals,
-        seconds,
-        None if converged is None else bool(converged),
-        estimator.engine_,
-    )
-
-
-def _column_means(kept: Observations) -> Array:
-    parts = kept.values / np.maximum(kept.column_counts, 1)[kept.indices]
-    means: Array = np.bincount(kept.indices, parts, minlength=kept.shape[1])
-    return means
-
-
-def _make_fit_outcome(
-    method: str, draw_index: int, split: HoldoutSplit, predictions: SplitPredictions
-) -> FitOutcome:
-    """The scores of one draw as a comparison counts them."""
-    actual = None
-    if INTERVAL_LEVEL in predictions.intervals:
-        low, high = predictions.intervals[INTERVAL_LEVEL]
-        some = split.scored_mask()
-        inside = (predictions.truth >= low) & (predictions.truth <= high)
-        actual = float(np.mean(inside[some]))
-    return FitOutcome(
-        method,
-        draw_index,
-        DONE,
-        *split.errors(predictions.guess),
-        coverage=actual,
-        seconds=predictions.seconds,
-        converged=predictions.converged,
-        engine=predictions.engine,
-    )
-
-
-def _compare_with_baselines(
-    request: EvaluationRequest,
-    observed: Observations,
-    own_comparison: Comparison,
-    progress: MessageCallback,
-) -> Comparison:
-    """The method among the baselines on the same draws."""
-    if not request.baselines:
-        return own_comparison
-
-    def show(fit: FitOutcome) -> None:
-        what = fit.status if fit.error is None else f"{fit.error:.4g}"
-        progress(f"{fit.method}, draw {fit.draw + 1}: {what}")
-
-    others = run_comparison(
-        replace(request.plan, methods=request.baselines), observed, show
-    )
-    own = [line for line in own_comparison.summaries if line.method == request.method]
-    fits = [fit for line in (*own, *others.summaries) for fit in line.fits]
-    lines = summarize_fits(fits)
-    plan = replace(request.plan, methods=(request.method, *request.baselines))
-    advice = recommend_method(lines, by_column=request.plan.by_column)
-    return replace(others, plan=plan, summaries=lines, recommendation=advice)
+    return fit_split(split, method, params, engine, levels=INTERVAL_LEVELS)[0]

@@ -13,23 +13,14 @@ DONE, OVER_BUDGET, FAILED = "done", "over budget", "failed"
 
 
 def timed_fit(estimator: Any, X: Any, budget: float | None) -> tuple[float, bool]:
-    """Fit an estimator, and stop it at the first step after its budget.
+    """Fit an estimator, and stop it at the first step after its budget in seconds.
 
-    Parameters
-    ----------
-    estimator : estimator
-        It is fitted in place; its ``callback`` is replaced.
-    X : array, sparse matrix or frame
-        Data.
-    budget : float or None
-        Seconds.
+    The ``callback`` of the estimator is replaced.
 
     Returns
     -------
-    seconds : float
-        Of the fit.
-    stopped : bool
-        Whether it was stopped.
+    seconds, stopped : float and bool
+        Time of the fit, and whether it was stopped.
     """
     stopped = False
     start = time.perf_counter()
@@ -49,13 +40,7 @@ def timed_fit(estimator: Any, X: Any, budget: float | None) -> tuple[float, bool
 
 
 def peak_memory_gb() -> float | None:
-    """Peak memory of this process; None where the system does not report it.
-
-    Examples
-    --------
-    >>> peak_memory_gb() is None or 0.0 < peak_memory_gb() < 1e5
-    True
-    """
+    """Peak memory of this process; None where the system does not report it."""
     status = Path("/proc/self/status")
     if status.is_file():
         # On Linux, getrusage also counts the memory of the parent at the fork.

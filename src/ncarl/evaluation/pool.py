@@ -1,7 +1,7 @@
 """A pool of worker processes; one that dies or exceeds its time limit is replaced.
 
 Every job runs outside the parent, which survives crashes and out-of-memory kills, and
-can kill a job that does not end.
+can kill a job that does not end; the pools of `concurrent.futures` cannot.
 """
 
 from __future__ import annotations
@@ -9,127 +9,104 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import math
+import multiprocessing
 import os
-import queue
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import IO, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from ncarl.evaluation.measure import FAILED, OVER_BUDGET
 
 #: Environment variables that limit the threads of numerical libraries.
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
+THREAD_VARIABLES = tuple(
+    f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")
 )
+SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
 class WorkerGroup:
-    """Workers with the same number of threads.
+    """Workers with the same number of threads."""
 
-    Attributes
-    ----------
-    name : str
-        Name that jobs refer to.
-    workers : int
-        Number of processes.
-    threads : int
-        Threads of each process.
-    """
-
-    name: str
-    workers: int = 1
-    threads: int = 1
+    name: str  # jobs refer to it
+    workers: int = 1  # number of processes
+    threads: int = 1  # of each process
 
 
 @dataclass(frozen=True)
 class PoolJob:
-    """A function call for a worker process.
+    """A function call for a worker process."""
 
-    Attributes
-    ----------
-    function : str
-        ``module:name`` of a function of one argument; argument and result are JSON
-        values.
-    payload : object
-        Its argument.
-    group : str
-        Name of the worker group that runs it.
-    timeout : float or None
-        Seconds after which the process is killed.
-    """
-
-    function: str
-    payload: Any
-    group: str
-    timeout: float | None = None
+    function: str  # ``module:name``; argument and result are JSON values
+    payload: Any  # its argument
+    group: str  # name of the worker group that runs it
+    timeout: float | None = None  # seconds after which the process is killed
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """Result of a job.
-
-    Attributes
-    ----------
-    job : PoolJob
-        The job.
-    value : object
-        Result of the function; None if it failed.
-    failure : str
-        "", "over budget" or "failed".
-    message : str
-        Error message.
-    """
+    """Result of a job."""
 
     job: PoolJob
-    value: Any = None
-    failure: str = ""
-    message: str = ""
+    value: Any = None  # result of the function; None if it failed
+    failure: str = ""  # "", "over budget" or "failed"
+    message: str = ""  # error message
 
 
-@dataclass(eq=False)
-class Worker:
+class _Worker:
     """A process and its current job."""
 
-    group: WorkerGroup
-    process: subprocess.Popen[str]
-    stderr: IO[bytes]
-    messages: queue.Queue[tuple[Worker, str | None]]
-    job: PoolJob | None = None
-    started_at: float = 0.0
+    def __init__(self, group: WorkerGroup, output: Path) -> None:
+        self.group, self.output = group, output
+        self.job: PoolJob | None = None
+        self.deadline = math.inf
+        self.connection, other_end = SPAWN.Pipe()
+        self.process = SPAWN.Process(
+            target=_run_jobs, args=(other_end, group.threads, output), daemon=True
+        )
+        with _hidden_main_module():
+            self.process.start()
+        other_end.close()
 
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the job has exceeded its time limit."""
-        limit = None if self.job is None else self.job.timeout
-        return limit is not None and time.monotonic() - self.started_at > limit
+    def start(self, job: PoolJob) -> None:
+        self.job = job
+        if job.timeout is not None:
+            self.deadline = time.monotonic() + job.timeout
+        request = {"function": job.function, "payload": job.payload}
+        # If the process has just died, `finish` reports the job as failed.
+        with contextlib.suppress(BrokenPipeError):
+            self.connection.send_bytes(json.dumps(request).encode())
 
-    def last_stderr_line(self) -> str:
-        """The last line that the process wrote to its standard error."""
-        self.stderr.seek(0)
-        text = self.stderr.read().decode(errors="replace").strip()
-        return text.splitlines()[-1][:300] if text else ""
+    def finish(self) -> JobResult:
+        """The result of the job, or how the process died."""
+        job, self.job, self.deadline = self.job, None, math.inf
+        assert job is not None
+        try:
+            return JobResult(job, **json.loads(self.connection.recv_bytes()))
+        except (EOFError, OSError):
+            self.process.join(5.0)
+        code = self.process.exitcode or 0
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        why = " (out of memory?)" if code == -signal.SIGKILL else ""
+        lines = self.output.read_text(errors="replace").strip().splitlines()
+        last_line = lines[-1][:300] if lines else ""
+        message = f"the process ended {how}{why}; {last_line}".rstrip("; ")
+        return JobResult(job, failure=FAILED, message=message)
 
 
-@dataclass
 class WorkerPool:
     """Groups of worker processes; leaving the ``with`` block kills them.
 
-    Parameters
-    ----------
-    groups : sequence of WorkerGroup
-        Groups of workers.
-    process_per_job : bool
-        Start a new process for every job, so that memory can be measured by job.
+    With a process per job, the memory of a job can be measured.
 
     Examples
     --------
@@ -139,18 +116,22 @@ class WorkerPool:
     [120]
     """
 
-    groups: Sequence[WorkerGroup]
-    process_per_job: bool = False
-    _workers: list[Worker] = field(default_factory=list)
-    _messages: queue.Queue[tuple[Worker, str | None]] = field(
-        default_factory=queue.Queue
-    )
+    def __init__(
+        self, groups: Sequence[WorkerGroup], process_per_job: bool = False
+    ) -> None:
+        self.groups = {group.name: group for group in groups}
+        self.process_per_job = process_per_job
+        self._workers: list[_Worker] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="ncarl-workers-")
+        self._n_started = 0
 
     def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *reason: object) -> None:
-        self.close()
+        for worker in list(self._workers):
+            self._end(worker)
+        self._folder.cleanup()
 
     @property
     def running(self) -> list[PoolJob]:
@@ -160,175 +141,97 @@ class WorkerPool:
     def has_room(self, group: str) -> bool:
         """Whether a job of a group could start now."""
         busy = sum(job.group == group for job in self.running)
-        return any(one.name == group and busy < one.workers for one in self.groups)
+        return group in self.groups and busy < self.groups[group].workers
 
     def submit(self, job: PoolJob) -> None:
-        """Give a job to an idle worker of its group."""
-        worker = self._idle_worker(job.group)
-        worker.job, worker.started_at = job, time.monotonic()
-        assert worker.process.stdin is not None
-        line = json.dumps({"function": job.function, "payload": job.payload})
-        # If the worker died while idle, `wait` reports the job as failed.
-        with contextlib.suppress(BrokenPipeError):
-            worker.process.stdin.write(line + "\n")
-            worker.process.stdin.flush()
+        """Give a job to an idle worker of its group; start one if there is none."""
+        for worker in [worker for worker in self._workers if worker.job is None]:
+            if not worker.process.is_alive():
+                self._end(worker)
+            elif worker.group.name == job.group:
+                worker.start(job)
+                return
+        self._n_started += 1
+        output = Path(self._folder.name, f"output-{self._n_started}")
+        self._workers.append(_Worker(self.groups[job.group], output))
+        self._workers[-1].start(job)
 
     def wait(self, timeout: float | None = None) -> list[JobResult]:
         """Wait for the next results; an empty list after ``timeout`` seconds."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while self.running:
-            answers = [*self._kill_overdue(), *self._receive_result(0.05)]
-            if answers:
-                return answers
-            if until is not None and time.monotonic() > until:
-                return []
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while busy := [worker for worker in self._workers if worker.job is not None]:
+            pause = min(until, *(w.deadline for w in busy)) - time.monotonic()
+            ready = connection.wait(
+                [worker.connection for worker in busy],
+                None if pause == math.inf else max(pause, 0.0),
+            )
+            results = []
+            for worker in busy:
+                if worker.connection in ready:
+                    results.append(worker.finish())
+                    if self.process_per_job or not worker.process.is_alive():
+                        self._end(worker)
+                elif time.monotonic() >= worker.deadline and worker.job is not None:
+                    limit = f"{worker.job.timeout:.0f} s"
+                    message = f"ended after {limit}, without a step to stop at"
+                    results.append(JobResult(worker.job, None, OVER_BUDGET, message))
+                    self._end(worker)
+            if results or time.monotonic() >= until:
+                return results
         return []
 
-    def close(self) -> None:
-        """Kill all workers."""
-        for worker in list(self._workers):
-            self._end(worker)
-
-    def _idle_worker(self, name: str) -> Worker:
-        """An idle worker of a group; a new one if there is none."""
-        group = next(group for group in self.groups if group.name == name)
-        for worker in self._workers:
-            if worker.group is group and worker.job is None:
-                return worker
-        worker = _start_worker(group, self._messages)
-        self._workers.append(worker)
-        return worker
-
-    def _kill_overdue(self) -> list[JobResult]:
-        """Kill workers over their time limit; the results of their jobs."""
-        answers = []
-        for worker in [one for one in self._workers if one.is_overdue]:
-            job = worker.job
-            assert job is not None
-            self._end(worker)
-            message = f"ended after {job.timeout:.0f} s, without a step to stop at"
-            answers.append(JobResult(job, failure=OVER_BUDGET, message=message))
-        return answers
-
-    def _receive_result(self, timeout: float) -> list[JobResult]:
-        """The next result of a worker within ``timeout`` seconds."""
-        try:
-            worker, line = self._messages.get(timeout=timeout)
-        except queue.Empty:
-            return []
-        if worker not in self._workers:
-            return []  # it was killed on purpose
-        job = worker.job
-        if line is None:
-            results = [] if job is None else [_crash_result(worker, job)]
-            self._end(worker)
-            return results
-        worker.job = None
-        if self.process_per_job:
-            self._end(worker)
-        assert job is not None
-        answer = json.loads(line)
-        if "error" in answer:
-            return [JobResult(job, failure=FAILED, message=answer["error"])]
-        return [JobResult(job, answer["value"])]
-
-    def _end(self, worker: Worker) -> None:
+    def _end(self, worker: _Worker) -> None:
+        """Kill the process of a worker, and the children of the process."""
         self._workers.remove(worker)
         worker.job = None
-        _kill(worker.process)
-        worker.process.wait()
-        worker.stderr.close()
-        for stream in (worker.process.stdin, worker.process.stdout):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+        if hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.process.pid or 0, signal.SIGKILL)
+        worker.process.kill()
+        worker.process.join()
+        worker.connection.close()
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill a process and its children."""
-    if hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
-    process.kill()
+@contextlib.contextmanager
+def _hidden_main_module() -> Iterator[None]:
+    """Hide ``__main__``: a spawned process would run the script of the user again."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
-def _crash_result(worker: Worker, job: PoolJob) -> JobResult:
-    """Result of a job whose process died."""
-    code = worker.process.returncode
-    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-    why = " (out of memory?)" if code == -9 else ""
-    message = f"the process ended {how}{why}; {worker.last_stderr_line()}"
-    return JobResult(job, failure=FAILED, message=message.rstrip("; "))
-
-
-def _start_worker(
-    group: WorkerGroup, messages: queue.Queue[tuple[Worker, str | None]]
-) -> Worker:
-    """Start a process, and a thread that reads its output."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    environment |= dict.fromkeys(THREAD_VARIABLES, str(group.threads))
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the worker)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ncarl.evaluation.pool"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        env=environment,
-        text=True,
-        encoding="utf-8",
-        # Ctrl-C is handled by the parent, which ends its workers.
-        start_new_session=True,
-    )
-    worker = Worker(group, process, errors, messages)
-    threading.Thread(target=_forward_output, args=(worker,), daemon=True).start()
-    return worker
-
-
-def _forward_output(worker: Worker) -> None:
-    """Queue the lines that a worker prints, then None."""
-    assert worker.process.stdout is not None
-    with contextlib.suppress(ValueError):  # closed when the worker is killed
-        for line in worker.process.stdout:
-            worker.messages.put((worker, line))
-    worker.process.wait()
-    worker.messages.put((worker, None))
-
-
-def worker_main() -> None:
-    """Run jobs from the standard input until it ends."""
-    # Only answers go to the standard output; what libraries print goes to stderr.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    jobs: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
+def _run_jobs(jobs: connection.Connection, threads: int, output: Path) -> None:
+    """Run the jobs of the parent until the process is killed."""
+    # Numerical libraries are imported by the jobs, and read these then.
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C is for the parent, which kills its workers
+    with output.open("wb") as stream:
+        for descriptor in (1, 2):
+            os.dup2(stream.fileno(), descriptor)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     while True:
-        _write_answer(answers, _run_job(json.loads(jobs.get())))
+        answer = _run_job(**json.loads(jobs.recv_bytes()))
+        jobs.send_bytes(answer.encode())
 
 
-def _read_jobs(jobs: queue.Queue[str]) -> None:
-    """Queue jobs from the standard input; end the process with it."""
-    for line in sys.stdin:
-        jobs.put(line)
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(0)
 
 
-def _write_answer(answers: IO[str], answer: Mapping[str, Any]) -> None:
-    """Write an answer as one line."""
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
-
-
-def _run_job(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Result of a job, or its error message."""
+def _run_job(function: str, payload: Any) -> str:
+    """Result of a job, or its error message, as JSON."""
     try:
-        module, _, name = job["function"].partition(":")
-        value = getattr(importlib.import_module(module), name)(job["payload"])
+        module, _, name = function.partition(":")
+        value = getattr(importlib.import_module(module), name)(payload)
+        return json.dumps({"value": value})
     except Exception as error:
         # A job that raises must not end the worker.
-        text = " ".join(str(error).split())
-        return {"error": f"{type(error).__name__}: {text}"[:500]}
-    return {"value": value}
-
-
-if __name__ == "__main__":
-    worker_main()
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return json.dumps({"failure": FAILED, "message": text[:500]})

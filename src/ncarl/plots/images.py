@@ -87,7 +87,7 @@ def before_after(panels: Sequence[ImagePanel], *, credit: str = "") -> Figure:
         left = gap + k * (each + gap)
         box = (left / width, below / total, each / width, tall / total)
         ax = figure.add_axes(box)
-        ax.imshow(_to_rgb(panel.image), interpolation="antialiased", aspect="auto")
+        ax.imshow(to_rgb_image(panel.image), interpolation="antialiased", aspect="auto")
         ax.set_axis_off()
         ax.set_title(panel.title, fontsize=15, fontweight="bold", color=INK, pad=27)
         ax.annotate(panel.note, (0.5, 1.0), xycoords="axes fraction", xytext=(0, 7),
@@ -98,7 +98,8 @@ def before_after(panels: Sequence[ImagePanel], *, credit: str = "") -> Figure:
     return figure
 
 
-def _to_rgb(image: Array) -> Array:
+def to_rgb_image(image: Array) -> Array:
+    """An image in gray or color as colors, missing pixels in a color of their own."""
     missing = np.isnan(image)
     if image.ndim == 2:
         image = np.repeat(image[:, :, None], 3, axis=2)

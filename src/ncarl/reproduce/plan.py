@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
@@ -32,6 +32,7 @@ from ncarl.exceptions import DataNotFoundError
 from ncarl.holdout import random_split
 from ncarl.io.files import jsonable
 from ncarl.observations import Observations, from_triplets
+from ncarl.validation import check_choice, check_integer
 
 #: Tables and figures of the paper, in its order.
 STUDY_NAMES = (
@@ -76,72 +77,29 @@ GROUP_FIELDS = (
 
 @dataclass(frozen=True)
 class ProblemSpec:
-    """Data, and which entries are hidden.
+    """Data, and which entries are hidden."""
 
-    Attributes
-    ----------
-    data : str
-        Kind of data: one of `DATA_KINDS`.
-    options : mapping
-        Arguments of its loader.
-    missing : float
-        Fraction of the observed entries that is hidden.
-    mask : str
-        Pattern of the hidden entries: "random" or "block".
-    """
-
-    data: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    missing: float = 0.5
-    mask: str = "random"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {**asdict(self), "options": dict(self.options)}
+    data: str  # one of `DATA_KINDS`
+    options: Mapping[str, Any] = field(default_factory=dict)  # arguments of its loader
+    missing: float = 0.5  # fraction of the observed entries that is hidden
+    mask: str = "random"  # pattern of the hidden entries: "random" or "block"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One fit of a study.
-
-    Attributes
-    ----------
-    problem : ProblemSpec
-        Data and hidden entries.
-    method : str
-        Name of the method in the study.
-    estimator : str
-        A name that `ncarl.make` accepts, or "mean".
-    params : mapping
-        Parameters of the estimator.
-    seed : int
-        Seed of the data and of the mask.
-    role : {"search", "final"}
-        A search cell also holds out a tenth of the observed entries for validation.
-    keep : {"", "curve", "picture"}
-        What is stored besides the scores: the objective of every step, or the
-        completed matrix.
-    """
+    """One fit of a study."""
 
     problem: ProblemSpec
-    method: str
-    estimator: str
+    method: str  # name of the method in the study
+    estimator: str  # a name that `ncarl.make` accepts, or "mean"
     params: Mapping[str, Any]
-    seed: int = 0
-    role: str = FINAL
-    keep: str = ""
+    seed: int = 0  # of the data and of the mask
+    role: str = FINAL  # or SEARCH, which also holds out a tenth for validation
+    keep: str = ""  # also stored: "curve" (objectives), "picture" (completed matrix)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return {
-            "problem": self.problem.to_dict(),
-            "method": self.method,
-            "estimator": self.estimator,
-            "params": dict(self.params),
-            "seed": self.seed,
-            "role": self.role,
-            "keep": self.keep,
-        }
+        return {**asdict(self), "params": dict(self.params)}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Cell:
@@ -181,50 +139,21 @@ def _canonicalize(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class CellResult:
-    """Result of a cell.
-
-    Attributes
-    ----------
-    cell : Cell
-        The fit.
-    status : str
-        "done", "over budget" (scores, if any, are those of the last step), "failed"
-        or "no data".
-    version : str
-        `RESULTS_VERSION` of the code that ran it; see `ncarl.reproduce.run`.
-    error : float or None
-        Relative error on the hidden entries, the paper's metric.
-    validation : float or None
-        The same on the observed entries that a search cell holds out.
-    scores : mapping of str to float
-        Further scores on the hidden entries: "rmse", and "psnr" of pictures.
-    seconds : float or None
-        Time of the fit alone.
-    steps, converged : int or None, bool or None
-        ``n_iter_`` and ``converged_`` of the estimator.
-    facts : mapping
-        Further attributes of the estimator, such as ranks and chosen parameters.
-    curve : sequence of float or None
-        Objective of every step, if `Cell.keep` says so; None where it is not finite.
-    machine : str
-        Processor or GPU, and the number of fits in parallel.
-    message : str
-        Error message.
-    """
+    """Result of a cell."""
 
     cell: Cell
-    status: str
-    version: str = ""
-    error: float | None = None
-    validation: float | None = None
-    scores: Mapping[str, float] = field(default_factory=dict)
-    seconds: float | None = None
-    steps: int | None = None
-    converged: bool | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    curve: tuple[float | None, ...] = ()
-    machine: str = ""
-    message: str = ""
+    status: str  # "done", "over budget" (scores of the last step), "failed", "no data"
+    version: str = ""  # `RESULTS_VERSION` of the code that ran it
+    error: float | None = None  # relative, on the hidden entries: the paper's metric
+    validation: float | None = None  # the same on what a search cell holds out
+    scores: Mapping[str, float] = field(default_factory=dict)  # "rmse", "psnr"
+    seconds: float | None = None  # of the fit alone
+    steps: int | None = None  # ``n_iter_`` of the estimator
+    converged: bool | None = None  # ``converged_``
+    facts: Mapping[str, Any] = field(default_factory=dict)  # ranks, chosen parameters
+    curve: tuple[float | None, ...] = ()  # objectives; None where not finite
+    machine: str = ""  # processor or GPU, and the number of fits in parallel
+    message: str = ""  # error message
 
     def to_dict(self) -> dict[str, Any]:
         """The fields and the key of the cell as JSON values."""
@@ -247,37 +176,17 @@ class CellResult:
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method: one row of a table.
+    """A method: one row of a table."""
 
-    Attributes
-    ----------
-    name, label : str
-        Its name in TOML files, and in tables.
-    estimator : str
-        A name that `ncarl.make` accepts, or "mean".
-    printed : str
-        Its name in the paper; "" if the paper does not have it.
-    params : mapping
-        Fixed parameters.
-    grid : mapping of str to sequence
-        Parameters to search, and their values.
-    """
-
-    name: str
-    label: str
-    estimator: str
-    printed: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    name: str  # in TOML files
+    label: str  # in tables
+    estimator: str  # a name that `ncarl.make` accepts, or "mean"
+    printed: str = ""  # its name in the paper; "" if the paper does not have it
+    params: Mapping[str, Any] = field(default_factory=dict)  # fixed parameters
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # values to search
 
     def grid_points(self) -> list[dict[str, Any]]:
-        """All combinations of the grid, with the fixed parameters.
-
-        Examples
-        --------
-        >>> MethodSpec("a", "A", "ncarl", grid={"alpha": [1, 2]}).grid_points()
-        [{'alpha': 1}, {'alpha': 2}]
-        """
+        """All combinations of the grid, with the fixed parameters."""
         return [
             {**self.params, **dict(zip(self.grid, values, strict=True))}
             for values in itertools.product(*self.grid.values())
@@ -286,90 +195,45 @@ class MethodSpec:
 
 @dataclass(frozen=True)
 class Setting:
-    """A problem and its methods: one column of a table.
-
-    Attributes
-    ----------
-    label, group : str
-        Name of the column, and of its group of columns.
-    problem : ProblemSpec
-        Data and hidden entries.
-    printed : str
-        Name of the data set in the paper.
-    methods : tuple of MethodSpec
-        Rows, with the parameters of this setting.
-    heavy : bool
-        Whether to use a GPU if there is one.
-    seeds : int
-        Number of draws.
-    further : bool
-        Whether the paper does not have this column.
-    """
+    """A problem and its methods: one column of a table."""
 
     label: str
-    group: str
+    group: str  # name of its group of columns
     problem: ProblemSpec
-    printed: str
-    methods: tuple[MethodSpec, ...]
-    heavy: bool = False
-    seeds: int = 5
-    further: bool = False
+    printed: str  # name of the data set in the paper
+    methods: tuple[MethodSpec, ...]  # rows, with the parameters of this setting
+    heavy: bool = False  # whether to use a GPU if there is one
+    seeds: int = 5  # number of draws
+    further: bool = False  # whether the paper does not have this column
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Plan of a table or figure.
+    """Plan of a table or figure."""
 
-    Attributes
-    ----------
-    name : str
-        "table1" to "fig8", or the name of the file.
-    kind : str
-        How it is shown: one of `STUDY_KINDS`.
-    title, text : str
-        Heading and introduction.
-    measure : {"error", "seconds"}
-        What its table shows.
-    printed : str
-        The table of the paper whose values are shown beside ours.
-    keep : str
-        What every fit stores; see `Cell`.
-    settings : tuple of Setting
-        Columns.
-    notes : tuple of str
-        Remarks below the table.
-    options : mapping
-        Options of figures with pictures: "photos" and "step".
-    is_builtin : bool
-        Whether it comes with the package; only these get verdicts.
-    has_all_methods : bool
-        Whether all of its rows are to be run.
-    """
-
-    name: str
-    kind: str
+    name: str  # "table1" to "fig8", or the name of the file
+    kind: str  # how it is shown: one of `STUDY_KINDS`
     title: str
-    text: str = ""
-    measure: str = "error"
-    printed: str = ""
-    keep: str = ""
-    settings: tuple[Setting, ...] = ()
-    notes: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-    is_builtin: bool = False
-    has_all_methods: bool = True
+    text: str = ""  # introduction
+    measure: str = "error"  # what its table shows: "error" or "seconds"
+    printed: str = ""  # the table of the paper whose values are shown beside ours
+    keep: str = ""  # what every fit stores; see `Cell`
+    settings: tuple[Setting, ...] = ()  # columns
+    notes: tuple[str, ...] = ()  # remarks below the table
+    options: Mapping[str, Any] = field(default_factory=dict)  # "photos" and "step"
+    is_builtin: bool = False  # comes with the package; only these get verdicts
+    has_all_methods: bool = True  # whether all of its rows are to be run
 
 
 def load_plan(
     name: str | Path, *, quick: bool = False, methods: Sequence[str] = ()
 ) -> StudyPlan:
-    """Read the plan of a table or figure.
+    """Read the plan of a table or figure: "table1" to "fig8", or a TOML file.
 
     Parameters
     ----------
     name : str or Path
-        "table1" to "fig8", or a TOML file. A file may lie beside a ``methods.toml``
-        of its own.
+        A file may lie beside a ``methods.toml`` of its own.
     quick : bool
         Reduced sizes, two seeds, two values of each parameter.
     methods : sequence of str
@@ -377,17 +241,20 @@ def load_plan(
     """
     path = plan_folder() / f"{name}.toml" if name in STUDY_NAMES else Path(name)
     if not path.is_file():
-        known = ", ".join(STUDY_NAMES)
-        raise ValueError(f"a study must be one of {known} or a TOML file, got {name!r}")
+        raise ValueError(
+            f"a study must be one of {', '.join(STUDY_NAMES)} or a TOML file, got "
+            f"{name!r}"
+        )
     content = _read_toml(path)
     if "like" in content:  # the same fits, shown differently
         content = _read_toml(path.with_name(f"{content.pop('like')}.toml")) | content
-    beside = path.with_name("methods.toml")
-    specs = _parse_method_specs(
-        _read_toml(beside if beside.is_file() else _default_methods_file())
-    )
+    methods_file = path.with_name("methods.toml")
+    if not methods_file.is_file():
+        methods_file = plan_folder() / "methods.toml"
+    known = _read_toml(methods_file)
+    specs = {name: MethodSpec(name=name, **spec) for name, spec in known.items()}
     try:
-        plan = _build_plan(path.stem, content, specs, quick, tuple(methods))
+        plan = _build_plan(path.stem, content, specs, quick, methods)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path.name} is not a plan: {error!r}") from error
     except ValueError as error:
@@ -402,20 +269,13 @@ def plan_folder() -> Path:
     return installed if installed.is_dir() else here.parents[3] / "experiments"
 
 
-def _default_methods_file() -> Path:
-    return plan_folder() / "methods.toml"
-
-
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Content of a TOML file."""
     try:
-        with path.open("rb") as stream:
-            return {
-                name: _replace_none(value)
-                for name, value in tomllib.load(stream).items()
-            }
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
+    replaced: dict[str, Any] = _replace_none(content)
+    return replaced
 
 
 def _replace_none(value: Any) -> Any:
@@ -427,55 +287,45 @@ def _replace_none(value: Any) -> Any:
     return None if value == "none" else value
 
 
-def _parse_method_specs(content: Mapping[str, Any]) -> dict[str, MethodSpec]:
-    return {name: MethodSpec(name=name, **spec) for name, spec in content.items()}
-
-
 def _build_plan(
     name: str,
     content: dict[str, Any],
     specs: Mapping[str, MethodSpec],
     quick: bool,
-    methods: tuple[str, ...],
+    methods: Sequence[str],
 ) -> StudyPlan:
     groups = content.pop("group", [])
     seeds, sweep = content.pop("seeds", 5), content.pop("sweep", {})
     rows, notes = content.pop("methods", []), content.pop("notes", [])
     plan = StudyPlan(name=name, notes=() if quick else tuple(notes), **content)
     _check_plan(plan, sweep)
-    wanted = _select_methods(methods, rows, specs)
+    _check_methods((*methods, *rows), specs)
+    wanted = [name for name in rows if not methods or name in methods]
     settings: list[Setting] = []
     for group in groups:
+        group = {"seeds": seeds, **group}
         if quick:
-            group = reduce_group(group)
-        if group is not None:
-            group = {"seeds": seeds, **group}
-            if quick:
-                group["seeds"] = min(group["seeds"], QUICK_SEEDS)
-            settings += expand_group(group, wanted, specs, sweep, quick)
+            if group.get("quick") is False:
+                continue
+            group = _reduce_group(group)
+        settings += _expand_group(group, wanted, specs, sweep, quick)
     return replace(
         plan, settings=tuple(settings), has_all_methods=len(wanted) == len(rows)
     )
 
 
 def _check_plan(plan: StudyPlan, sweep: Mapping[str, Any]) -> None:
-    fields = (
-        ("kind", plan.kind, STUDY_KINDS),
-        ("measure", plan.measure, ("error", "seconds")),
-        ("keep", plan.keep, ("", "curve", "picture")),
-    )
-    for name, value, known in fields:
-        if value not in known:
-            words = ", ".join(repr(word) for word in known)
-            raise ValueError(f"{name} must be one of {words}, got {value!r}")
+    check_choice("kind", plan.kind, STUDY_KINDS)
+    check_choice("measure", plan.measure, ("error", "seconds"))
+    check_choice("keep", plan.keep, ("", "curve", "picture"))
     varied = {"noisy": "gamma", "neighbors": "n_neighbors"}.get(plan.kind)
     if len(sweep) > 1 or (varied is not None and list(sweep) != [varied]):
         raise ValueError(
             f"sweep must name one parameter{f', {varied},' if varied else ''} and its "
             f"values for kind {plan.kind!r}, got {dict(sweep)!r}"
         )
-    pictured = ("spectrum", "gallery", "recovered", "noisy")
-    if plan.kind in pictured and not {"photos", "step"} <= set(plan.options):
+    has_photos = plan.kind in ("spectrum", "gallery", "recovered", "noisy")
+    if has_photos and not {"photos", "step"} <= set(plan.options):
         raise ValueError(
             f"options must hold 'photos' and 'step' for kind {plan.kind!r}, got "
             f"{dict(plan.options)!r}"
@@ -485,56 +335,50 @@ def _check_plan(plan: StudyPlan, sweep: Mapping[str, Any]) -> None:
         raise ValueError(f"keep must be {needed[plan.kind]!r} for kind {plan.kind!r}")
 
 
-def _select_methods(
-    methods: Sequence[str], rows: Sequence[str], specs: Mapping[str, MethodSpec]
-) -> list[str]:
-    for name in (*methods, *rows):
+def _check_methods(names: Iterable[str], specs: Mapping[str, MethodSpec]) -> None:
+    for name in names:
         if name not in specs:
             raise ValueError(f"methods must be among {', '.join(specs)}, got {name!r}")
-    return [name for name in rows if not methods or name in methods]
 
 
-def reduce_group(group: dict[str, Any]) -> dict[str, Any] | None:
-    """A group at its reduced size; None if ``--quick`` leaves it out."""
+def _reduce_group(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A group at the size of ``--quick``."""
     quick = group.get("quick", {})
-    if quick is False:
-        return None
     options = {**group.get("options", {}), **quick.get("options", {})}
     if "data" in quick:  # other data: the options of the group do not apply
         options = quick.get("options", {})
-    return {**group, "heavy": False, **quick, "options": options}
+    reduced = {**group, "heavy": False, **quick, "options": options}
+    return {**reduced, "seeds": min(reduced["seeds"], QUICK_SEEDS)}
 
 
-def expand_group(
+def _expand_group(
     group: Mapping[str, Any],
     names: Sequence[str],
     specs: Mapping[str, MethodSpec],
     sweep: Mapping[str, Sequence[Any]],
     quick: bool,
 ) -> Iterator[Setting]:
-    """The settings of a group, one for each missing rate."""
-    check_group(group, specs)
-    rows = [n for n in names if n in group.get("methods", names)]
-    rows = [n for n in rows if n not in group.get("without", ())]
+    """The settings of a group, one for each missing rate and channel."""
+    _check_group(group, specs)
     methods: list[MethodSpec] = []
-    for name in rows:
-        one = _apply_group_overrides(specs[name], group, quick)
-        methods += _expand_sweep(one, sweep, quick)
+    for name in names:
+        if name in group.get("methods", names) and name not in group.get("without", ()):
+            one = _apply_group_overrides(specs[name], group, quick)
+            methods += _expand_sweep(one, sweep, quick)
     for label, problem in _problems(group):
         yield Setting(
-            label=label,
-            group=group["label"],
-            problem=problem,
-            printed=group.get("printed", ""),
-            methods=tuple(methods),
+            label,
+            group["label"],
+            problem,
+            group.get("printed", ""),
+            tuple(methods),
             heavy=group.get("heavy", False),
             seeds=group["seeds"],
             further=group.get("further", False),
         )
 
 
-def check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> None:
-    """Raise if a group has an unknown field, or lacks a required one."""
+def _check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> None:
     for name in group:
         if name not in GROUP_FIELDS:
             raise ValueError(
@@ -543,13 +387,9 @@ def check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> No
     for name in ("label", "data", "missing"):
         if name not in group:
             raise ValueError(f"a group needs the field {name!r}: {dict(group)!r}")
-    named = ("methods", "without")
-    for name in (name for kind in named for name in group.get(kind, ())):
-        if name not in specs:
-            raise ValueError(f"methods must be among {', '.join(specs)}, got {name!r}")
+    _check_methods((*group.get("methods", ()), *group.get("without", ())), specs)
     _check_data_and_mask(group["data"], group.get("mask", "random"))
-    if not isinstance(group["seeds"], int) or group["seeds"] < 1:
-        raise ValueError(f"seeds must be a whole number >= 1, got {group['seeds']!r}")
+    check_integer("seeds", group["seeds"], low=1)
 
 
 def _problems(group: Mapping[str, Any]) -> Iterator[tuple[str, ProblemSpec]]:
@@ -572,66 +412,45 @@ def _apply_group_overrides(
     params = {**spec.params, **group.get("params", {}).get(spec.name, {})}
     grid = {**spec.grid, **group.get("grid", {}).get(spec.name, {})}
     grid = {name: values for name, values in grid.items() if name not in params}
-    if quick:
-        grid = {name: _middle_values(values) for name, values in grid.items()}
+    if quick:  # the middle values, where the best one tends to be
+        for name, values in grid.items():
+            start = max(0, (len(values) - QUICK_VALUES) // 2)
+            grid[name] = list(values[start : start + QUICK_VALUES])
     for name, value in params.items():
         if value == GIVEN_RANK:
             params[name] = group["rank"]
     return replace(spec, params=params, grid=grid)
 
 
-def _middle_values(values: Sequence[Any]) -> list[Any]:
-    """The middle values of a grid, where the best one tends to be."""
-    start = max(0, (len(values) - QUICK_VALUES) // 2)
-    return list(values[start : start + QUICK_VALUES])
-
-
 def _expand_sweep(
     spec: MethodSpec, sweep: Mapping[str, Sequence[Any]], quick: bool
-) -> list[MethodSpec]:
+) -> Iterator[MethodSpec]:
     """A method for every value of the parameter that a figure varies."""
     if not sweep:
-        return [spec]
-    ((param, values),) = sweep.items()
-    grid = {name: items for name, items in spec.grid.items() if name != param}
-    return [
-        replace(
-            spec,
-            name=f"{spec.name} {param}={_format_value(value)}",
-            label=f"{spec.label}, {param}={_format_value(value)}",
-            params={**spec.params, param: value},
-            grid=grid,
-        )
-        for value in (values[:3] if quick else values)
-    ]
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+        yield spec
+    for param, values in sweep.items():
+        grid = {name: items for name, items in spec.grid.items() if name != param}
+        for value in values[:3] if quick else values:
+            text = f"{value:g}" if isinstance(value, (int, float)) else str(value)
+            yield replace(
+                spec,
+                name=f"{spec.name} {param}={text}",
+                label=f"{spec.label}, {param}={text}",
+                params={**spec.params, param: value},
+                grid=grid,
+            )
 
 
 @dataclass(frozen=True)
 class CompletionTask:
-    """A matrix with missing entries, and the truth of the hidden ones.
+    """A matrix with missing entries, and the truth of the hidden ones."""
 
-    Attributes
-    ----------
-    X : array with NaN, or sparse matrix
-        Training data.
-    rows, cols, truth : arrays of shape (entries,)
-        Positions and true values of the hidden entries.
-    validation_entries : tuple of arrays or None
-        Positions and values of the observed entries that a search cell holds out.
-    is_picture : bool
-        Whether the values are gray levels between 0 and 1.
-    """
-
-    X: Any
-    rows: Array
+    X: Any  # training data: an array with NaN, or a sparse matrix
+    rows: Array  # positions of the hidden entries
     cols: Array
-    truth: Array
-    validation_entries: tuple[Array, Array, Array] | None = None
-    is_picture: bool = False
+    truth: Array  # their true values
+    validation_entries: tuple[Array, Array, Array] | None = None  # rows, cols, values
+    is_picture: bool = False  # whether the values are gray levels between 0 and 1
 
 
 def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
@@ -657,25 +476,22 @@ def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
 
 
 def _check_data_and_mask(data: str, mask: str) -> None:
-    if data not in DATA_KINDS:
-        raise ValueError(f"data must be one of {', '.join(DATA_KINDS)}, got {data!r}")
+    check_choice("data", data, DATA_KINDS)
     patterns = ("random", "block") if data in PICTURES else ("random",)
-    if mask not in patterns:
-        raise ValueError(
-            f"mask must be one of {', '.join(patterns)} with data {data!r}, got "
-            f"{mask!r}"
-        )
+    check_choice(f"mask of data {data!r}", mask, patterns)
 
 
 def hold_out_validation(task: CompletionTask, seed: int) -> CompletionTask:
     """The task with a tenth of its observed entries held out for validation."""
-    sparse = not isinstance(task.X, np.ndarray)
-    observed = (Observations.from_sparse if sparse else Observations.from_dense)(task.X)
+    is_dense = isinstance(task.X, np.ndarray)
+    read = Observations.from_dense if is_dense else Observations.from_sparse
     rng = np.random.default_rng([seed, 1])
-    kept, held_out = random_split(observed, VALIDATION_FRACTION, rng)
-    X = kept.to_csr() if sparse else task.X.copy()
-    if not sparse:
+    kept, held_out = random_split(read(task.X), VALIDATION_FRACTION, rng)
+    if is_dense:
+        X = task.X.copy()
         X[held_out.rows, held_out.indices] = np.nan
+    else:
+        X = kept.to_csr()
     validation = (held_out.rows, held_out.indices.astype(np.int64), held_out.values)
     return replace(task, X=X, validation_entries=validation)
 
@@ -744,10 +560,8 @@ def _make_synthetic_ratings(options: Mapping[str, Any]) -> Observations:
     places = [rng.choice(items, each, False, popular / popular.sum()) for _ in means]
     rows = np.repeat(np.arange(users), each)
     cols = np.concatenate(places)
-    shape = (users, items)
-    return Observations.from_sparse(
-        from_triplets(rows, cols, rating[rows, cols], shape=shape)
-    )
+    ratings = from_triplets(rows, cols, rating[rows, cols], shape=(users, items))
+    return Observations.from_sparse(ratings)
 
 
 #: Loaders of whole matrices, by kind of data.
@@ -770,12 +584,8 @@ def load_paper_values() -> dict[str, Any]:
     >>> load_paper_values()["tables"]["table1"]["500x300"]["0.8"]["error"]["NCARL"]
     0.0344
     """
-    text = (
-        files("ncarl.reproduce")
-        .joinpath("paper_values.json")
-        .read_text(encoding="utf-8")
-    )
-    content: dict[str, Any] = json.loads(text)
+    path = files("ncarl.reproduce").joinpath("paper_values.json")
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
@@ -783,18 +593,6 @@ def paper_value(
     table: str, name: str, missing: float, measure: str, method: str
 ) -> float | str | None:
     """One value printed in the paper: a number, a bound such as "> 3000", or None.
-
-    Parameters
-    ----------
-    table, name : str
-        Table ("table1", "table2", "table4", "fig4") and data set ("500x300",
-        "ML-100K").
-    missing : float
-        Fraction of hidden entries.
-    measure : {"error", "seconds"}
-        Which value.
-    method : str
-        Name of the method in the paper.
 
     Examples
     --------

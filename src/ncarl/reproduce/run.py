@@ -21,7 +21,7 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.engines.base import available_cores, gpu_unavailable_reason
 from ncarl.engines.threads import Threads
-from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET, timed_fit
+from ncarl.evaluation.measure import DONE, OVER_BUDGET, timed_fit
 from ncarl.evaluation.pool import JobResult, PoolJob, WorkerGroup, WorkerPool
 from ncarl.exceptions import BrokenFileError
 from ncarl.io.files import atomic_write
@@ -72,33 +72,15 @@ Results = Mapping[str, CellResult]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of `run_plans`.
+    """Options of `run_plans`."""
 
-    Attributes
-    ----------
-    protocols : tuple of str
-        How parameters are chosen.
-    engine : {"auto", "threads", "torch"}
-        "auto" uses the GPU for large matrices, if there is one.
-    budget : float or None
-        Seconds that a fit may take.
-    jobs : int or None
-        Number of parallel fits on the processor; by default one for each core.
-    gpu_jobs : int
-        Number of parallel fits on the GPU.
-    time_limit : float or None
-        Seconds after which no further fit is started.
-    retry : bool
-        Whether to run failed cells, and cells over their budget, again.
-    """
-
-    protocols: tuple[str, ...] = PROTOCOLS
-    engine: str = "auto"
-    budget: float | None = None
-    jobs: int | None = None
-    gpu_jobs: int = 1
-    time_limit: float | None = None
-    retry: bool = False
+    protocols: tuple[str, ...] = PROTOCOLS  # how parameters are chosen
+    engine: str = "auto"  # "auto" uses the GPU for large matrices, if there is one
+    budget: float | None = None  # seconds that a fit may take
+    jobs: int | None = None  # parallel fits on the processor; None: one for each core
+    gpu_jobs: int = 1  # parallel fits on the GPU
+    time_limit: float | None = None  # seconds after which no further fit is started
+    retry: bool = False  # whether to run again what failed or exceeded its budget
 
     def worker_groups(self) -> list[WorkerGroup]:
         """Groups of workers: processor, and GPU if it is used."""
@@ -121,28 +103,14 @@ class RunOptions:
 
 @dataclass
 class RunProgress:
-    """Progress of a run, passed to the callback.
+    """Progress of a run, passed to the callback."""
 
-    Attributes
-    ----------
-    totals, statuses : dict
-        Number of scheduled cells by study, and of finished ones by study and status.
-    running : list of ScheduledCell
-        Cells in progress.
-    latest : CellResult or None
-        The last finished cell.
-    n_finished : int
-        Number of cells that this run has finished.
-    time_limit_reached : bool
-        Whether the run ended at its time limit.
-    """
-
-    totals: dict[str, int] = field(default_factory=dict)
-    statuses: dict[str, dict[str, int]] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)  # scheduled cells by study
+    statuses: dict[str, dict[str, int]] = field(default_factory=dict)  # finished ones
     running: list[ScheduledCell] = field(default_factory=list)
-    latest: CellResult | None = None
-    n_finished: int = 0
-    time_limit_reached: bool = False
+    latest: CellResult | None = None  # the last finished cell
+    n_finished: int = 0  # cells that this run has finished
+    time_limit_reached: bool = False  # whether the run ended at its time limit
 
     def update_counts(self, tasks: Iterable[ScheduledCell], store: ResultStore) -> None:
         """Count scheduled and finished cells anew."""
@@ -164,38 +132,18 @@ def run_plans(
     options: RunOptions,
     callback: ProgressCallback = lambda progress: None,
 ) -> RunProgress:
-    """Run every cell that has no result yet.
-
-    Parameters
-    ----------
-    plans : sequence of StudyPlan
-        Tables and figures.
-    store : ResultStore
-        Finished cells; new ones are added.
-    options : RunOptions
-        How to run.
-    callback : callable
-        Called with the progress after every change.
-    """
+    """Run every cell that has no result yet; the callback sees every change."""
     (store.folder / ARRAYS_FOLDER).mkdir(exist_ok=True)
-    groups = options.worker_groups()
-    with WorkerPool(groups) as pool:
-        return _Runner(plans, store, options, pool, groups).run(callback)
+    with WorkerPool(options.worker_groups()) as pool:
+        return _Runner(plans, store, options, pool).run(callback)
 
 
 class ResultStore:
     """Results by key, in a file that survives a kill at any moment.
 
     One line of JSON is appended for each finished cell. A line that was cut short is
-    ignored, and the next one begins on a line of its own.
-
-    Parameters
-    ----------
-    folder : path
-        Created if it does not exist.
-    version : str
-        Version of the results. `results` has those of this version only; `all_results`
-        falls back on older ones.
+    ignored, and the next one begins on a line of its own. `results` has those of this
+    version only; `all_results` falls back on older ones.
     """
 
     def __init__(
@@ -215,9 +163,7 @@ class ResultStore:
         if not self.path.exists():
             return
         text = self.path.read_bytes().decode("utf-8", errors="replace")
-        for line in text.split("\n"):
-            if not line.strip():
-                continue
+        for line in filter(str.strip, text.split("\n")):
             try:
                 result = CellResult.from_dict(json.loads(line))
                 hash(result.cell.key)  # raises for a cell that has no key
@@ -243,41 +189,25 @@ class ResultStore:
 
     def add(self, result: CellResult) -> None:
         """Append a result to the file, flushed to disk."""
-        text = json.dumps(result.to_dict(), allow_nan=False)
-        with self.path.open("ab") as stream:
-            # The last line may have been cut short.
-            stream.write(("" if self._ends_with_newline() else "\n").encode())
-            stream.write(text.encode() + b"\n")
+        text = json.dumps(result.to_dict(), allow_nan=False) + "\n"
+        with self.path.open("ab+") as stream:
+            if stream.tell():  # the last line may have been cut short
+                stream.seek(-1, os.SEEK_END)
+                text = text if stream.read() == b"\n" else f"\n{text}"
+            stream.write(text.encode())
             stream.flush()
             os.fsync(stream.fileno())
         self._index_result(result)
 
-    def _ends_with_newline(self) -> bool:
-        if not self.path.exists() or self.path.stat().st_size == 0:
-            return True
-        with self.path.open("rb") as stream:
-            stream.seek(-1, os.SEEK_END)
-            return stream.read(1) == b"\n"
-
 
 @dataclass(frozen=True)
 class ScheduledCell:
-    """A cell, and the study and setting it belongs to.
-
-    Attributes
-    ----------
-    cell : Cell
-        The fit.
-    study, setting : str
-        Table or figure, and its column.
-    heavy : bool
-        Whether to use a GPU if there is one.
-    """
+    """A cell, and the study and setting it belongs to."""
 
     cell: Cell
-    study: str
-    setting: str
-    heavy: bool
+    study: str  # table or figure
+    setting: str  # its column
+    heavy: bool  # whether to use a GPU if there is one
 
 
 def schedule_cells(
@@ -291,50 +221,34 @@ def schedule_cells(
     wanted: dict[str, ScheduledCell] = {}
     protocols = tuple(protocols)
     for plan in plans:
-        for task in _schedule_plan(plan, protocols, results):
-            wanted.setdefault(task.cell.key, task)
+        for setting in plan.settings:
+            for one in setting.methods:
+                cells = search_cells(setting, one)
+                for protocol in protocols:
+                    params = select_params(setting, one, protocol, results)
+                    if params is not None:
+                        cells += final_cells(plan, setting, one, params)
+                for cell in cells:
+                    task = ScheduledCell(cell, plan.name, setting.label, setting.heavy)
+                    wanted.setdefault(cell.key, task)
     return sorted(wanted.values(), key=lambda task: task.cell.seed)
-
-
-def _schedule_plan(
-    plan: StudyPlan, protocols: Sequence[str], results: Results
-) -> Iterator[ScheduledCell]:
-    for setting in plan.settings:
-        for one in setting.methods:
-            cells = search_cells(setting, one)
-            for protocol in protocols:
-                params = select_params(setting, one, protocol, results)
-                if params is not None:
-                    cells = [*cells, *final_cells(plan, setting, one, params)]
-            for cell in cells:
-                yield ScheduledCell(cell, plan.name, setting.label, setting.heavy)
 
 
 def search_cells(setting: Setting, spec: MethodSpec) -> list[Cell]:
     """The cells that choose the parameters of a method; none for a single choice."""
     points = spec.grid_points()
+    fit = (setting.problem, spec.name, spec.estimator)
     if len(points) < 2:
         return []
-    return [_cell(setting, spec, params, SEARCH_SEED, SEARCH) for params in points]
+    return [Cell(*fit, params, SEARCH_SEED, SEARCH) for params in points]
 
 
 def final_cells(
     plan: StudyPlan, setting: Setting, spec: MethodSpec, params: Mapping[str, Any]
 ) -> list[Cell]:
     """The cells that are shown: one for each seed."""
-    seeds = range(setting.seeds)
-    return [_cell(setting, spec, params, seed, FINAL, plan.keep) for seed in seeds]
-
-
-def _cell(
-    setting: Setting,
-    spec: MethodSpec,
-    params: Mapping[str, Any],
-    seed: int,
-    role: str,
-    keep: str = "",
-) -> Cell:
-    return Cell(setting.problem, spec.name, spec.estimator, params, seed, role, keep)
+    fit = (setting.problem, spec.name, spec.estimator, params)
+    return [Cell(*fit, seed, FINAL, plan.keep) for seed in range(setting.seeds)]
 
 
 def select_params(
@@ -353,13 +267,12 @@ def select_params(
     done = [r for r in (results[cell.key] for cell in searched) if r.status == DONE]
     if not done:
         return None
-    best = min(done, key=lambda r: _selection_error(r, protocol))
-    return dict(best.cell.params)
 
+    def selection_error(result: CellResult) -> float:
+        error = result.error if protocol == PAPER else result.validation
+        return float("inf") if error is None else error
 
-def _selection_error(result: CellResult, protocol: str) -> float:
-    error = result.error if protocol == PAPER else result.validation
-    return float("inf") if error is None else error
+    return dict(min(done, key=selection_error).cell.params)
 
 
 class _Runner:
@@ -371,32 +284,25 @@ class _Runner:
         store: ResultStore,
         options: RunOptions,
         pool: WorkerPool,
-        worker_groups: Sequence[WorkerGroup],
     ) -> None:
         self.plans, self.store, self.options, self.pool = plans, store, options, pool
-        self.worker_groups = {group.name: group for group in worker_groups}
         self.running: dict[int, ScheduledCell] = {}
         self.started_keys: set[str] = set()
         self.progress = RunProgress()
-        self.start_time = self.last_scan = time.monotonic()
-        self.scan_interval = SCAN_INTERVAL
+        self.start_time = self.next_scan = time.monotonic()
         self.pending: list[ScheduledCell] = []
 
     def run(self, callback: ProgressCallback) -> RunProgress:
         """Run until no cell is left, or the time limit is reached."""
-        self._scan_tasks()
         while True:
+            if not self.pending or time.monotonic() > self.next_scan:
+                self._scan_tasks()
             self._start()
             callback(self.progress)
             if not self.running:
                 return self.progress
             for answer in self.pool.wait(timeout=1.0):
                 self._store_answer(answer)
-            if (
-                time.monotonic() - self.last_scan > self.scan_interval
-                or not self.pending
-            ):
-                self._scan_tasks()
 
     def _scan_tasks(self) -> None:
         """Schedule cells, with the parameters chosen since the last scan."""
@@ -404,10 +310,8 @@ class _Runner:
         tasks = schedule_cells(self.plans, self.options.protocols, self.store.results)
         self.pending = [task for task in tasks if self._needs_run(task)]
         self.progress.update_counts(tasks, self.store)
-        self.last_scan = time.monotonic()
-        self.scan_interval = max(
-            SCAN_INTERVAL, SCAN_COST_FACTOR * (self.last_scan - start)
-        )
+        end = time.monotonic()
+        self.next_scan = end + max(SCAN_INTERVAL, SCAN_COST_FACTOR * (end - start))
 
     def _needs_run(self, task: ScheduledCell) -> bool:
         key = task.cell.key
@@ -417,18 +321,14 @@ class _Runner:
         if result is None or result.status == NO_DATA:
             return True
         if result.status == DONE:
-            return task.cell.keep == "picture" and not self._has_array(key)
+            array = self.store.folder / ARRAYS_FOLDER / f"{key}.npz"
+            return task.cell.keep == "picture" and not array.exists()
+        previous, budget = result.facts.get("budget"), self.options.budget
         return self.options.retry or (
-            result.status == OVER_BUDGET and self._has_larger_budget(result)
+            result.status == OVER_BUDGET
+            and previous is not None
+            and (budget is None or budget > float(previous))
         )
-
-    def _has_array(self, key: str) -> bool:
-        return (self.store.folder / ARRAYS_FOLDER / f"{key}.npz").exists()
-
-    def _has_larger_budget(self, result: CellResult) -> bool:
-        previous = result.facts.get("budget")
-        budget = self.options.budget
-        return previous is not None and (budget is None or budget > float(previous))
 
     def _start(self) -> None:
         """Start pending cells while workers are idle."""
@@ -437,22 +337,18 @@ class _Runner:
             self.progress.time_limit_reached = bool(self.pending)
             return
         for task in list(self.pending):
-            group = self._choose_group(task)
-            if not any(map(self.pool.has_room, self.worker_groups)):
+            if not any(map(self.pool.has_room, self.pool.groups)):
                 break
-            if not self.pool.has_room(group.name):
-                continue
-            self.pending.remove(task)
-            self.started_keys.add(task.cell.key)
-            job = self._job(task, group)
-            self.running[id(job)] = task
-            self.pool.submit(job)
+            group = self.pool.groups[CPU]
+            if task.heavy or self.options.engine == "torch":
+                group = self.pool.groups.get(GPU, group)
+            if self.pool.has_room(group.name):
+                self.pending.remove(task)
+                self.started_keys.add(task.cell.key)
+                job = self._job(task, group)
+                self.running[id(job)] = task
+                self.pool.submit(job)
         self.progress.running = list(self.running.values())
-
-    def _choose_group(self, task: ScheduledCell) -> WorkerGroup:
-        gpu = self.worker_groups.get(GPU)
-        wanted = task.heavy or self.options.engine == "torch"
-        return gpu if gpu is not None and wanted else self.worker_groups[CPU]
 
     def _job(self, task: ScheduledCell, group: WorkerGroup) -> PoolJob:
         budget = self.options.budget
@@ -473,12 +369,12 @@ class _Runner:
         """Store the result of a finished job."""
         task = self.running.pop(id(answer.job))
         if answer.failure:
-            status = OVER_BUDGET if answer.failure == OVER_BUDGET else FAILED
+            budget = self.options.budget
             result = CellResult(
                 task.cell,
-                status,
+                answer.failure,
                 self.store.version,
-                facts={"budget": self.options.budget} if self.options.budget else {},
+                facts={} if budget is None else {"budget": budget},
                 machine=answer.job.payload["machine"],
                 message=answer.message,
             )
@@ -504,12 +400,8 @@ def describe_machine(group: WorkerGroup) -> str:
 def run_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Run a cell in a worker process; its `CellResult` as a dict.
 
-    Parameters
-    ----------
-    payload : mapping
-        "cell" (a dict), "engine" (a name), "threads", "budget" (seconds or None),
-        "folder" (for completed matrices, or None), "machine" (a description) and
-        "version" (of the results).
+    The payload is that of `_Runner._job`; without a folder, completed matrices are not
+    stored.
     """
     cell = Cell.from_dict(payload["cell"])
     try:
@@ -518,20 +410,19 @@ def run_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
         # The data, or the package that reads them, may be there next time.
         message = " ".join(str(error).split())
         return CellResult(cell, NO_DATA, payload["version"], message=message).to_dict()
-    return _fit_and_score(cell, task, payload).to_dict()
-
-
-def _fit_and_score(
-    cell: Cell, task: CompletionTask, payload: Mapping[str, Any]
-) -> CellResult:
     if cell.role == SEARCH:
         task = hold_out_validation(task, cell.seed)
-    warm_up(payload["engine"], payload["threads"])
-    estimator = build_estimator(
-        cell.estimator, cell.params, payload["engine"], payload["threads"]
-    )
-    seconds, late = timed_fit(estimator, task.X, payload["budget"])
+    engine, threads, budget = (payload[key] for key in ("engine", "threads", "budget"))
+    warm_up(engine, threads)
+    estimator = build_estimator(cell.estimator, cell.params, engine, threads)
+    seconds, late = timed_fit(estimator, task.X, budget)
     guess = np.asarray(estimator.predict(task.rows, task.cols))
+    hidden_error = relative_rmse(task.truth, guess)
+    if not np.isfinite(hidden_error):
+        raise FloatingPointError("the completed values are not finite")
+    scores = {"rmse": rmse(task.truth, guess)}
+    if task.is_picture:
+        scores["psnr"] = psnr(task.truth, guess)
     validation = None
     if task.validation_entries is not None:
         rows, cols, truth = task.validation_entries
@@ -539,30 +430,26 @@ def _fit_and_score(
     facts = collect_fit_facts(estimator)
     if cell.keep == "picture":
         facts |= _save_completion(cell, task, estimator, payload["folder"])
-    history = getattr(estimator, "history_", {})
+    if budget is not None:
+        facts["budget"] = budget
+    history = getattr(estimator, "history_", {}) if cell.keep == "curve" else {}
     steps = getattr(estimator, "n_iter_", None)
     converged = getattr(estimator, "converged_", None)
-    if payload["budget"] is not None:
-        facts["budget"] = payload["budget"]
-    curve = history.get("objective", ()) if cell.keep == "curve" else ()
-    error = finite_or_none(relative_rmse(task.truth, guess))
-    if error is None:
-        raise FloatingPointError("the completed values are not finite")
     return CellResult(
         cell,
         OVER_BUDGET if late else DONE,
         version=payload["version"],
-        error=error,
-        validation=finite_or_none(validation),
-        scores=extra_scores(task, guess),
+        error=hidden_error,
+        validation=validation,
+        scores={name: value for name, value in scores.items() if np.isfinite(value)},
         seconds=seconds,
         steps=None if steps is None else int(steps),
         converged=None if converged is None else bool(converged),
         facts=facts,
-        curve=tuple(float(value) for value in curve),
+        curve=tuple(float(value) for value in history.get("objective", ())),
         machine=payload["machine"],
         message=f"stopped after {seconds:.0f} s" if late else "",
-    )
+    ).to_dict()
 
 
 def build_estimator(
@@ -598,19 +485,6 @@ def warm_up(engine: str, threads: int) -> None:
         timed_fit(build_estimator(name, {"max_iter": 2}, engine, threads), X, None)
 
 
-def extra_scores(task: CompletionTask, guess: Array) -> dict[str, float]:
-    """Further scores on the hidden entries."""
-    scores = {"rmse": finite_or_none(rmse(task.truth, guess))}
-    if task.is_picture:
-        scores["psnr"] = finite_or_none(psnr(task.truth, guess))
-    return {name: value for name, value in scores.items() if value is not None}
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """``value``, or None if it is not finite."""
-    return value if value is not None and np.isfinite(value) else None
-
-
 def collect_fit_facts(estimator: Any) -> dict[str, Any]:
     """`RECORDED_ATTRIBUTES` of an estimator as JSON values."""
     facts = {}
@@ -620,9 +494,8 @@ def collect_fit_facts(estimator: Any) -> dict[str, Any]:
             value = value.item()
         if isinstance(value, Mapping):
             value = {str(key): item for key, item in value.items()}
-        if isinstance(value, float):
-            value = finite_or_none(value)
-        if isinstance(value, (str, int, float, dict)):
+        finite = not isinstance(value, float) or np.isfinite(value)
+        if finite and isinstance(value, (str, int, float, dict)):
             facts[name.rstrip("_")] = value
     return facts
 
@@ -636,11 +509,6 @@ def _save_completion(
     values = np.linalg.svd(smooth, compute_uv=False)
     if folder is not None:
         with atomic_write(Path(folder) / f"{cell.key}.npz") as temporary:
-            np.savez_compressed(
-                temporary,
-                seen=task.X,
-                filled=filled,
-                smooth=smooth,
-                allow_pickle=False,
-            )
+            parts = {"seen": task.X, "filled": filled, "smooth": smooth}
+            np.savez_compressed(temporary, allow_pickle=False, **parts)
     return {"rank_above_1e-3": int(np.count_nonzero(values > RANK_THRESHOLD))}

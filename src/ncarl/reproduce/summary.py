@@ -10,7 +10,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import fmean, stdev
@@ -26,7 +26,6 @@ from ncarl.io.files import atomic_write, jsonable
 from ncarl.reproduce.plan import (
     GIVEN,
     HONEST,
-    Cell,
     CellResult,
     MethodSpec,
     Setting,
@@ -41,6 +40,7 @@ from ncarl.reproduce.run import (
     select_params,
 )
 from ncarl.reproduce.theory import TheoremFacts
+from ncarl.validation import check_choice
 
 #: Status of an entry without results.
 NOT_RUN = "not run"
@@ -52,77 +52,33 @@ FILE_KIND, FORMAT_VERSION = "ncarl study", 1
 
 @dataclass(frozen=True)
 class Entry:
-    """A method in a setting under a protocol, averaged over the finished seeds.
+    """A method in a setting under a protocol, averaged over the finished seeds."""
 
-    Attributes
-    ----------
-    study : str
-        Table or figure: "table1", "fig4".
-    protocol : {"paper", "honest"}
-        How parameters were chosen.
-    method, label : str
-        Name of the method in the study, and in tables.
-    setting, group : str
-        A column of the table ("500x300, 0.8"), and its group of columns ("500x300").
-    missing : float
-        Fraction of hidden entries.
-    status : str
-        "done", "over budget", "failed", "no data", "not run".
-    error, error_sd : float or None
-        Mean and standard deviation over the seeds of the relative error.
-    seconds, seconds_sd : float or None
-        The same of the time; the honest protocol includes the parameter search.
-    picking : float
-        Seconds of the parameter search.
-    seeds : int
-        Number of finished seeds.
-    printed, printed_seconds : float or None
-        Values printed in the paper.
-    printed_bound : str
-        Bound printed in place of seconds, such as "> 3000".
-    params : mapping
-        Chosen and fixed parameters.
-    scores : mapping of str to float
-        Means of further scores.
-    steps : float or None
-        Mean number of steps.
-    converged : bool or None
-        Whether all fits converged.
-    old : bool
-        Whether a result is of an older version of the code.
-    machine : str
-        Machine of the fits whose seconds are shown.
-    further : bool
-        Whether the paper does not have this column.
-    message : str
-        Error message, or a remark.
-    """
-
-    study: str
-    protocol: str
-    method: str
-    label: str
-    setting: str
-    group: str
-    missing: float
-    status: str
-    error: float | None = None
-    error_sd: float | None = None
-    seconds: float | None = None
+    study: str  # table or figure: "table1", "fig4"
+    protocol: str  # how parameters were chosen: "paper", "honest"
+    method: str  # name of the method in the study
+    label: str  # in tables
+    setting: str  # a column of the table: "500x300, 0.8"
+    group: str  # its group of columns: "500x300"
+    missing: float  # fraction of hidden entries
+    status: str  # "done", "over budget", "failed", "no data", "not run"
+    error: float | None = None  # mean of the relative error
+    error_sd: float | None = None  # standard deviation over the seeds
+    seconds: float | None = None  # with the parameter search in the honest protocol
     seconds_sd: float | None = None
-    picking: float = 0.0
-    seeds: int = 0
-    printed: float | None = None
+    picking: float = 0.0  # seconds of the parameter search
+    seeds: int = 0  # finished ones
+    printed: float | None = None  # error printed in the paper
     printed_seconds: float | None = None
-    printed_bound: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    scores: Mapping[str, float] = field(default_factory=dict)
-    steps: float | None = None
-    converged: bool | None = None
-    old: bool = False
-    machine: str = ""
-    further: bool = False
-    message: str = ""
+    printed_bound: str = ""  # printed in place of seconds: "> 3000"
+    params: Mapping[str, Any] = field(default_factory=dict)  # chosen and fixed
+    scores: Mapping[str, float] = field(default_factory=dict)  # means of further ones
+    steps: float | None = None  # mean number of steps
+    converged: bool | None = None  # whether all fits converged
+    old: bool = False  # whether a result is of an older version of the code
+    machine: str = ""  # of the fits whose seconds are shown
+    further: bool = False  # whether the paper does not have this column
+    message: str = ""  # error message, or a remark
 
     @property
     def difference(self) -> float | None:
@@ -134,24 +90,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim of the paper holds here, with the evidence.
+    """Whether a claim of the paper holds here, with the evidence."""
 
-    Attributes
-    ----------
-    claim : str
-        The claim of the paper, in our words.
-    where : str
-        Table or figure that it is about.
-    state : str
-        "holds", "holds with changes", "does not hold" or "not decided".
-    evidence : str
-        The numbers behind it, in one or two sentences.
-    """
-
-    claim: str
-    where: str
-    state: str
-    evidence: str
+    claim: str  # in our words
+    where: str  # table or figure that it is about
+    state: str  # "holds", "holds with changes", "does not hold" or "not decided"
+    evidence: str  # the numbers behind it, in one or two sentences
 
 
 #: Columns of ``results.csv``: the fields of an entry, and `Entry.difference`.
@@ -165,19 +109,7 @@ REQUIRED_NUMBERS = ("missing", "picking")
 def summarize_plan(
     plan: StudyPlan, protocols: Iterable[str], results: Results, version: str
 ) -> list[Entry]:
-    """All entries of a plan.
-
-    Parameters
-    ----------
-    plan : StudyPlan
-        The table or figure.
-    protocols : iterable of str
-        How parameters are chosen.
-    results : mapping of str to CellResult
-        Finished cells by key.
-    version : str
-        Version of the results; entries of another one are marked as old.
-    """
+    """All entries of a plan; those of another version are marked as old."""
     picked = any(search_cells(s, one) for s in plan.settings for one in s.methods)
     return [
         _summarize_method(plan, setting, one, protocol, results, version)
@@ -204,30 +136,28 @@ def _summarize_method(
         "group": setting.group,
         "missing": setting.problem.missing,
         "further": setting.further,
-        **_printed_values(plan, setting, spec),
     }
+    if plan.printed and setting.printed and spec.printed:
+        place = (plan.printed, setting.printed, setting.problem.missing)
+        error = paper_value(*place, "error", spec.printed)
+        seconds = paper_value(*place, "seconds", spec.printed)
+        about["printed"] = error if isinstance(error, float) else None
+        about["printed_seconds"] = seconds if isinstance(seconds, float) else None
+        about["printed_bound"] = seconds if isinstance(seconds, str) else ""
     planned = search_cells(setting, spec)
-    searched = _finished_results(planned, results)
+    searched = [results[cell.key] for cell in planned if cell.key in results]
     params = select_params(setting, spec, protocol, results)
     if params is None:
-        return Entry(**about, **_missing_reason(searched, len(planned)))
-    final = _finished_results(final_cells(plan, setting, spec, params), results)
+        bad = [result for result in searched if result.status != DONE]
+        if len(bad) < len(planned):
+            return Entry(**about, status=NOT_RUN)
+        return Entry(**about, status=bad[0].status, message=bad[0].message)
+    cells = final_cells(plan, setting, spec, params)
+    final = [results[cell.key] for cell in cells if cell.key in results]
     picking = sum(r.seconds or 0.0 for r in searched) if protocol == HONEST else 0.0
     old = any(r.version != version for r in (*final, *searched))
     about |= {"params": params, "picking": picking, "old": old}
     return Entry(**about, **_seed_statistics(final, picking))
-
-
-def _finished_results(cells: Iterable[Cell], results: Results) -> list[CellResult]:
-    return [results[cell.key] for cell in cells if cell.key in results]
-
-
-def _missing_reason(searched: Sequence[CellResult], planned: int) -> dict[str, Any]:
-    """Status and message if no parameters could be chosen."""
-    bad = [result for result in searched if result.status != DONE]
-    if len(bad) < planned:
-        return {"status": NOT_RUN}
-    return {"status": bad[0].status, "message": bad[0].message}
 
 
 def _seed_statistics(
@@ -237,111 +167,52 @@ def _seed_statistics(
 
     Only finished fits count; if there are none, those stopped at their budget.
     """
-    done = [result for result in results if result.status == DONE]
-    late = [result for result in results if result.status == OVER_BUDGET]
-    if not done and not late:
-        failed = next(iter(results), None)
-        if failed is None:
-            return {"status": NOT_RUN}
-        return {"status": failed.status, "message": failed.message}
-    shown = done or late
+    if not results:
+        return {"status": NOT_RUN}
+    done = [r for r in results if r.status == DONE]
+    shown = done or [r for r in results if r.status == OVER_BUDGET]
+    if not shown:
+        return {"status": results[0].status, "message": results[0].message}
     errors = [r.error for r in shown if r.error is not None]
-    seconds, machine = _comparable_seconds(shown, search_seconds)
+    # Times of different machines must not be averaged; the rows of a column share the
+    # machine of their first seed.
+    machine = machine_name(shown[0])
+    seconds = [
+        r.seconds + search_seconds
+        for r in shown
+        if r.seconds is not None and machine_name(r) == machine
+    ]
+    scores = set.intersection(*(set(r.scores) for r in shown))
     steps = [r.steps for r in shown if r.steps is not None]
     converged = [r.converged for r in shown if r.converged is not None]
-    bad = [r for r in results if r.status != DONE]
+    bad = [r for r in results if r.status == FAILED]
+    bad = bad or [r for r in results if r.status != DONE]
     return {
-        "status": DONE if done else OVER_BUDGET,
+        "status": shown[0].status,
         "error": fmean(errors) if errors else None,
         "error_sd": stdev(errors) if len(errors) > 1 else None,
         "seconds": fmean(seconds) if seconds else None,
         "seconds_sd": stdev(seconds) if len(seconds) > 1 else None,
         "seeds": len(shown),
         "machine": machine,
-        "scores": _mean_scores(shown),
+        "scores": {
+            name: fmean(r.scores[name] for r in shown) for name in sorted(scores)
+        },
         "steps": fmean(steps) if steps else None,
         "converged": all(converged) if converged else None,
-        "message": _failure_note(bad),
+        "message": f"{len(bad)} {bad[0].status}: {bad[0].message}" if bad else "",
     }
-
-
-def _comparable_seconds(
-    results: Sequence[CellResult], search_seconds: float
-) -> tuple[list[float], str]:
-    """Seconds on the machine of the first seed, and its name.
-
-    Times of different machines must not be averaged; the rows of a column share the
-    machine of their first seed.
-    """
-    machine = machine_name(results[0])
-    alike = [r for r in results if machine_name(r) == machine]
-    return [r.seconds + search_seconds for r in alike if r.seconds is not None], machine
 
 
 def machine_name(result: CellResult) -> str:
-    """The machine of a fit, without the number of parallel fits.
-
-    Examples
-    --------
-    >>> from ncarl.reproduce.plan import Cell, ProblemSpec, CellResult
-    >>> cell = Cell(ProblemSpec("low-rank"), "ours", "ncarl", {})
-    >>> machine_name(CellResult(cell, "done", machine="GPU, 5 side by side"))
-    'GPU'
-    """
+    """The machine of a fit, without the number of parallel fits."""
     return result.machine.rpartition(", ")[0] or result.machine
 
 
-def _failure_note(bad: Sequence[CellResult]) -> str:
-    """Number and message of the seeds that did not finish."""
-    failed = [r for r in bad if r.status == FAILED]
-    alike = failed or bad
-    if not alike:
-        return ""
-    return f"{len(alike)} {alike[0].status}: {alike[0].message}"
-
-
-def _mean_scores(results: Sequence[CellResult]) -> dict[str, float]:
-    """Means of the scores that all seeds have."""
-    names = set.intersection(*(set(r.scores) for r in results))
-    return {name: fmean(r.scores[name] for r in results) for name in sorted(names)}
-
-
-def _printed_values(
-    plan: StudyPlan, setting: Setting, spec: MethodSpec
-) -> Mapping[str, Any]:
-    """The values that the paper prints for a method in a setting."""
-    if not (plan.printed and setting.printed and spec.printed):
-        return {}
-    place = (plan.printed, setting.printed, setting.problem.missing)
-    error = paper_value(*place, "error", spec.printed)
-    seconds = paper_value(*place, "seconds", spec.printed)
-    return {
-        "printed": error if isinstance(error, float) else None,
-        "printed_seconds": seconds if isinstance(seconds, float) else None,
-        "printed_bound": seconds if isinstance(seconds, str) else "",
-    }
-
-
-def check_measure(measure: str) -> None:
-    """Raise if ``measure`` is unknown."""
-    if measure not in MEASURES:
-        raise ValueError(f"measure must be one of {list(MEASURES)}, got {measure!r}")
-
-
 def mean_and_std(entry: Entry, measure: str) -> tuple[float | None, float | None]:
-    """Our mean and its standard deviation; None where unknown.
-
-    Examples
-    --------
-    >>> entry = Entry("t", "paper", "ncarl", "NCARL", "0.5", "", 0.5, "done",
-    ...               error=0.13, error_sd=0.0, seconds=float("nan"), seeds=1)
-    >>> mean_and_std(entry, "error"), mean_and_std(entry, "seconds")
-    ((0.13, None), (None, None))
-    """
-    if measure == "error":
-        value, sd = entry.error, entry.error_sd
-    else:
-        value, sd = entry.seconds, entry.seconds_sd
+    """Our mean and its standard deviation; None where unknown."""
+    check_choice("measure", measure, MEASURES)
+    value, sd = getattr(entry, measure), getattr(entry, f"{measure}_sd")
     if value is None or not math.isfinite(value):
         return None, None
     # One seed has no standard deviation, whatever a file says.
@@ -371,30 +242,14 @@ def printed_value_or_bound(entry: Entry, measure: str) -> tuple[float | None, bo
 
 @dataclass(frozen=True)
 class StudyData:
-    """Data from which the figure and the tables of a plan are made.
-
-    Attributes
-    ----------
-    plan : StudyPlan
-        The table or figure.
-    entries : sequence of Entry
-        Its entries under all protocols.
-    results : mapping of str to CellResult
-        Finished cells by key.
-    folder : Path
-        Folder of the study, with the completed matrices.
-    facts : TheoremFacts or None
-        Result of `ncarl.reproduce.theory.check_theorems`.
-    quick : bool
-        Whether photographs are at their reduced size.
-    """
+    """Data from which the figure and the tables of a plan are made."""
 
     plan: StudyPlan
-    entries: Sequence[Entry]
-    results: Results
-    folder: Path
+    entries: Sequence[Entry]  # under all protocols
+    results: Results  # finished cells by key
+    folder: Path  # of the study, with the completed matrices
     facts: TheoremFacts | None = None
-    quick: bool = False
+    quick: bool = False  # whether photographs are at their reduced size
 
     def protocol_entries(self) -> list[Entry]:
         """Entries of one protocol: the honest one if it was run."""
@@ -407,22 +262,22 @@ def objective_histories(
     study: StudyData,
 ) -> dict[tuple[str, str], Sequence[float | None]]:
     """Objective of every step, by data set and form of NCARL."""
-    curves: dict[tuple[str, str], Sequence[float | None]] = {}
-    for setting, method, key in _first_seed_cells(study):
-        result = study.results.get(key)
-        if result is not None and result.curve:
-            curves[setting.label, method] = result.curve
-    return curves
+    return {
+        (setting.label, method): result.curve
+        for setting, method, result in _first_seed_results(study)
+        if result.curve
+    }
 
 
-def _first_seed_cells(study: StudyData) -> list[tuple[Setting, str, str]]:
-    """Setting, method and key of the first seed of every method of a plan."""
-    return [
-        (setting, one.name, final_cells(study.plan, setting, one, params)[0].key)
-        for setting in study.plan.settings
-        for one in setting.methods
-        for params in one.grid_points()[:1]
-    ]
+def _first_seed_results(
+    study: StudyData,
+) -> Iterator[tuple[Setting, str, CellResult]]:
+    """Setting, method and result of the first seed of every method of a plan."""
+    for setting in study.plan.settings:
+        for one in setting.methods:
+            cell = final_cells(study.plan, setting, one, one.grid_points()[0])[0]
+            if cell.key in study.results:
+                yield setting, one.name, study.results[cell.key]
 
 
 def load_photographs(plan: StudyPlan, quick: bool, *, gray: bool) -> dict[str, Array]:
@@ -444,18 +299,11 @@ def spectrum_energy(study: StudyData) -> dict[str, float]:
 
 @dataclass
 class ColorPicture:
-    """A color picture completed channel by channel.
+    """A color picture completed channel by channel."""
 
-    Attributes
-    ----------
-    parts : dict of str to list of array
-        Channels of the pictures "seen", "filled" and "smooth".
-    ranks, psnrs : list of float
-        Rank and PSNR of each channel.
-    """
-
+    # Channels of the pictures "seen", "filled" and "smooth".
     parts: dict[str, list[Array]] = field(default_factory=dict)
-    ranks: list[float] = field(default_factory=list)
+    ranks: list[float] = field(default_factory=list)  # of each channel
     psnrs: list[float] = field(default_factory=list)
 
     def stack_channels(self, part: str) -> Array:
@@ -466,10 +314,9 @@ class ColorPicture:
 def load_color_pictures(study: StudyData) -> dict[tuple[str, str], ColorPicture]:
     """Completed pictures by group and method, if all channels are there."""
     found: dict[tuple[str, str], ColorPicture] = {}
-    for setting, method, key in _first_seed_cells(study):
-        path = study.folder / ARRAYS_FOLDER / f"{key}.npz"
-        result = study.results.get(key)
-        if result is None or not path.exists():
+    for setting, method, result in _first_seed_results(study):
+        path = study.folder / ARRAYS_FOLDER / f"{result.cell.key}.npz"
+        if not path.exists():
             continue
         one = found.setdefault((setting.group, method), ColorPicture())
         with np.load(path, allow_pickle=False) as arrays:
@@ -490,26 +337,7 @@ def mean_ranks(study: StudyData) -> dict[str, dict[float, float]]:
 
 
 def write_csv(path: str | os.PathLike[str], entries: Iterable[Entry]) -> Path:
-    """Write one line for each entry, numbers with all digits.
-
-    Parameters
-    ----------
-    path : path
-        The file; it is replaced atomically.
-    entries : iterable of Entry
-        What to write. ``params`` and ``scores`` become JSON text; None becomes an empty
-        cell.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> entry = Entry("table1", "paper", "ncarl", "NCARL", "20x10, 0.5", "20x10",
-    ...               0.5, "done", error=0.25, printed=0.125)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     text = write_csv(Path(folder) / "table1.csv", [entry]).read_text("utf-8")
-    >>> text.splitlines()[0][:31], text.splitlines()[1][-6:]
-    ('study,protocol,method,label,set', ',0.125')
-    """
+    """Write one line for each entry, numbers with all digits; None is an empty cell."""
     target = Path(path)
     with (
         atomic_write(target) as temporary,
@@ -533,21 +361,14 @@ def write_json(
 ) -> Path:
     """Write entries, verdicts and metadata, to be read by `read_json`.
 
-    Parameters
-    ----------
-    path : path
-        The file; it is replaced atomically.
-    entries, verdicts : iterables of Entry and Verdict
-        What to write; numbers that are not finite become null.
-    about : mapping of str to str
-        Machine, versions, date.
+    Numbers that are not finite become null.
     """
     target = Path(path)
     content = {
         "kind": FILE_KIND,
         "version": FORMAT_VERSION,
         "about": jsonable(about),
-        "verdicts": [jsonable(_fields_of(verdict)) for verdict in verdicts],
+        "verdicts": [jsonable(vars(verdict)) for verdict in verdicts],
         "entries": [entry_to_dict(entry) for entry in entries],
     }
     with atomic_write(target) as temporary:
@@ -582,18 +403,9 @@ def read_json(
 
 
 def entry_to_dict(entry: Entry) -> dict[str, Any]:
-    """The fields of an entry and its difference as JSON values.
-
-    Examples
-    --------
-    >>> entry = Entry("fig4", "honest", "mean", "mean", "0.4", "ML-1M", 0.4, "done",
-    ...               error=float("nan"))
-    >>> record = entry_to_dict(entry)
-    >>> record["error"], record["difference"], record["params"]
-    (None, None, {})
-    """
-    content = {**_fields_of(entry), "difference": entry.difference}
-    return {name: jsonable(item) for name, item in content.items()}
+    """The fields of an entry and its difference as JSON values."""
+    record: dict[str, Any] = jsonable({**vars(entry), "difference": entry.difference})
+    return record
 
 
 def _entry_from_dict(record: Mapping[str, Any]) -> Entry:
@@ -604,11 +416,6 @@ def _entry_from_dict(record: Mapping[str, Any]) -> Entry:
     for name in REQUIRED_NUMBERS:
         content[name] = math.nan if content[name] is None else content[name]
     return Entry(**content)
-
-
-def _fields_of(value: Any) -> dict[str, Any]:
-    """Fields of a dataclass by name; unlike `asdict`, mappings are not copied."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _json(value: Any, indent: int | None = None) -> str:

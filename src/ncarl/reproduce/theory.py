@@ -30,42 +30,25 @@ OBSERVED_FRACTION = 0.6
 
 @dataclass(frozen=True)
 class TheoremFacts:
-    """Numbers that the theorems make statements about.
+    """Numbers that the theorems make statements about."""
 
-    Attributes
-    ----------
-    ratios : tuple of float
-        ``tr(X D X^T) / ||X||_*^2`` for drawn ``D > 0`` with ``tr(D^-1) = 1``, sorted;
-        theorem 3 says at least 1.
-    ratio_at_formula : float
-        The same at ``D = (|X| / tr |X|)^-1``; theorem 3 says 1.
-    singular : tuple of two floats
-        ``tr(X D X^T)`` and ``||X||_*^2`` for ``X = I`` and ``D = diag(1, 0)``, which
-        the printed theorem allows since ``tr(D^+) = 1``.
-    deltas, gradients : tuples of float
-        Values added to ``D``, and the norm of the gradient of ``tr(X D X^T)`` at the
-        entries that are free, over the norm of the observed matrix; theorem 4 says at
-        most a constant times ``delta``.
-    gradient_errors : tuple of float
-        How far, relatively, that gradient is from ``-2 delta X``.
-    steps : tuple of int
-        Numbers of steps at which ``excess`` is computed.
-    excess : mapping of str to mapping of str to tuple of float
-        By kind of matrix and by weight rule: nuclear norm of the iterate over the
-        least one, minus 1.
-    certificate_tol : float
-        Tolerance of the least norm; smaller excesses are not significant.
-    """
-
+    # ``tr(X D X^T) / ||X||_*^2`` for drawn ``D > 0`` with ``tr(D^-1) = 1``, sorted;
+    # theorem 3 says at least 1.
     ratios: tuple[float, ...]
+    # The same at ``D = (|X| / tr |X|)^-1``; theorem 3 says 1.
     ratio_at_formula: float
+    # ``tr(X D X^T)`` and ``||X||_*^2`` for ``X = I`` and ``D = diag(1, 0)``, which the
+    # printed theorem allows since ``tr(D^+) = 1``.
     singular: tuple[float, float]
-    deltas: tuple[float, ...]
+    deltas: tuple[float, ...]  # values added to ``D``
+    # Norm of the gradient of ``tr(X D X^T)`` at the free entries over that of the
+    # observed matrix; theorem 4 says at most a constant times ``delta``.
     gradients: tuple[float, ...]
-    gradient_errors: tuple[float, ...]
-    steps: tuple[int, ...]
+    gradient_errors: tuple[float, ...]  # relative distance from ``-2 delta X``
+    steps: tuple[int, ...]  # numbers of steps at which ``excess`` is computed
+    # By kind of matrix and weight rule: nuclear norm over the least one, minus 1.
     excess: Mapping[str, Mapping[str, tuple[float, ...]]]
-    certificate_tol: float
+    certificate_tol: float  # of the least norm; smaller excesses are not significant
 
     @property
     def slope(self) -> float:
@@ -79,14 +62,7 @@ def check_theorems(
 ) -> TheoremFacts:
     """Compute the numbers behind theorems 3 to 5 on small random matrices.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of matrices, masks and weights.
-    size : tuple of two ints
-        Rows and columns.
-    rank : int
-        Rank of the matrix that can be recovered exactly; the other has full rank.
+    One matrix has the given rank and can be recovered exactly, the other full rank.
 
     Examples
     --------
@@ -140,13 +116,7 @@ def surrogate_ratio(X: Array, D: Array) -> float:
 
 
 def best_weight(X: Array) -> Array:
-    """``D = (|X| / tr |X|)^-1``, the minimizer of theorem 3.
-
-    Parameters
-    ----------
-    X : array of shape (m, n)
-        Of rank n.
-    """
+    """``D = (|X| / tr |X|)^-1``, the minimizer of theorem 3, of ``X`` of full rank."""
     _, sigma, V = np.linalg.svd(X, full_matrices=False)
     weight: Array = (V.T * (sigma.sum() / sigma)) @ V
     return weight
@@ -156,22 +126,8 @@ def free_gradient(X: Array, observed: Array, delta: float) -> tuple[float, float
     """Gradient at the free entries after a step, and its distance from ``-2 delta X``.
 
     Rows are completed by the kernel ``(D + delta I)^-1``, with ``D`` that of the
-    zero-filled matrix.
-
-    Parameters
-    ----------
-    X : array of shape (m, n)
-        The matrix.
-    observed : array of bool of shape (m, n)
-        Which entries are observed.
-    delta : float
-        Added to the diagonal of ``D``.
-
-    Returns
-    -------
-    norm, distance : float
-        The norm over that of the observed matrix; the distance over that of
-        ``2 delta X``.
+    zero-filled matrix. The norm is relative to that of the observed matrix, the
+    distance to that of ``2 delta X``.
     """
     zero_filled = np.where(observed, X, 0.0)
     D = best_weight(zero_filled)

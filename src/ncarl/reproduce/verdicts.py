@@ -8,7 +8,7 @@ them fails in some column. Rows and columns that were not run leave it undecided
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
@@ -40,43 +40,26 @@ NUCLEAR_NORM_TOL = 1e-3
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that the verdicts are computed from.
+    """Everything that the verdicts are computed from."""
 
-    Attributes
-    ----------
-    entries : mapping of str to sequence of Entry
-        Entries by table or figure.
-    energy : mapping of str to float
-        Share of the squared singular values in a tenth of them, by photograph.
-    ranks : mapping of str to mapping
-        Mean rank by photograph and gamma.
-    curves : mapping of (str, str) to sequence of float
-        Objective of every step, by data set and form of NCARL.
-    facts : TheoremFacts or None
-        Result of `ncarl.reproduce.theory.check_theorems`.
-    partial : frozenset of str
-        Tables and figures of which only some rows were to be run.
-    """
-
+    # Entries by table or figure.
     entries: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
+    # Share of the squared singular values in a tenth of them, by photograph.
     energy: Mapping[str, float] = field(default_factory=dict)
+    # Mean rank by photograph and gamma.
     ranks: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
+    # Objective of every step, by data set and form of NCARL.
     curves: Mapping[tuple[str, str], Sequence[float | None]] = field(
         default_factory=dict
     )
     facts: TheoremFacts | None = None
+    # Tables and figures of which only some rows were to be run.
     partial: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class ClaimCount:
-    """Number of columns in which a claim holds.
-
-    Attributes
-    ----------
-    n_holding, n_decided, n_columns : int
-        Columns where it holds, where it was decided, and all.
-    """
+    """Number of columns in which a claim holds."""
 
     n_holding: int
     n_decided: int
@@ -98,24 +81,12 @@ class ClaimCount:
 
 @dataclass(frozen=True)
 class ClaimColumn:
-    """One column of a table, on which a claim is tested.
+    """One column of a table, on which a claim is tested."""
 
-    Attributes
-    ----------
-    entries : sequence of Entry
-        All rows of a column under one protocol.
-    form : str
-        The form of NCARL.
-    measure : {"error", "seconds"}
-        What is compared.
-    partial : bool
-        Whether rows were left out.
-    """
-
-    entries: Sequence[Entry]
-    form: str
-    measure: str
-    partial: bool
+    entries: Sequence[Entry]  # all rows under one protocol
+    form: str  # of NCARL
+    measure: str  # "error" or "seconds"
+    partial: bool  # whether rows were left out
 
     def find_entry(self, method: str) -> Entry | None:
         """The row of a method, if it has a value."""
@@ -151,170 +122,41 @@ class ClaimColumn:
         return values, n_missing
 
 
-#: Decides whether a claim holds in a column; None if it is undecided.
-ClaimTest = Callable[[ClaimColumn], bool | None]
-
-
-def judge_claims(evidence: Evidence) -> list[Verdict]:
-    """Verdicts on the claims about the tables and figures that were run."""
-    judges: Sequence[tuple[str, Callable[[Evidence], Iterable[Verdict]]]] = (
-        ("table1", _judge_table1),
-        ("table2", _judge_table2),
-        ("table3", _judge_table3),
-        ("table4", _judge_table4),
-        ("fig4", _judge_fig4),
-    )
-    found = [
-        verdict
-        for name, judge in judges
-        if name in evidence.entries
-        for verdict in judge(evidence)
-    ]
-    return [*found, *judge_figures(evidence)]
-
-
-def _judge_table1(evidence: Evidence) -> list[Verdict]:
-    """Table 1: synthetic data."""
-    entries = [e for e in evidence.entries["table1"] if not e.further]
-    part = "table1" in evidence.partial
-    best = "NCARL has the least error of all methods"
-    return [
-        _judge_claim(best, "table 1", entries, is_lowest, partial=part),
-        _judge_claim(
-            "NCARL reaches its printed errors",
-            "table 1",
-            entries,
-            reaches_printed_error,
-        ),
-    ]
-
-
-def _judge_table2(evidence: Evidence) -> list[Verdict]:
-    """Table 2: photographs and ratings."""
-    entries = evidence.entries["table2"]
-    pictures = [e for e in entries if is_picture(e)]
-    ratings = [e for e in entries if e not in pictures]
-    return [
-        _judge_claim(
-            "NCARL has the least or second least error",
-            "table 2",
-            entries,
-            is_in_top_two,
-            partial="table2" in evidence.partial,
-        ),
-        _judge_claim(
-            "NCARL reaches its printed errors",
-            "table 2, ratings",
-            ratings,
-            reaches_printed_error,
-        ),
-        _judge_claim(
-            "NCARL's error over Nuclear's is at most the printed ratio",
-            "table 2, pictures",
-            pictures,
-            reaches_printed_ratio,
-        ),
-    ]
-
-
-def _judge_table3(evidence: Evidence) -> list[Verdict]:
-    """Table 3: time."""
-    entries = evidence.entries["table3"]
-    claim = "NCARL takes the least time of all methods"
-    part = "table3" in evidence.partial
-    return [
-        _judge_claim(
-            claim, "table 3", entries, is_lowest, measure="seconds", partial=part
-        )
-    ]
-
-
-def _judge_table4(evidence: Evidence) -> list[Verdict]:
-    """Table 4: with and without a graph."""
-    entries = evidence.entries["table4"]
-    graph = "A graph lowers the error, an adaptive one more than a fixed one"
-    return [
-        _judge_claim(graph, "table 4", entries, has_graph_ordering),
-        _judge_claim(
-            "Without a graph NCARL is the nuclear norm (theorem 5)",
-            "table 4",
-            [e for e in entries if _has_nuclear(entries, e.setting)],
-            same_as_nuclear,
-        ),
-    ]
-
-
-def _judge_fig4(evidence: Evidence) -> list[Verdict]:
-    """Figure 4: MovieLens-1M."""
-    entries = evidence.entries["fig4"]
-    claim = "NCARL has the least error at every rate"
-    faster = "NCARL is faster than Nuclear"
-    return [
-        _judge_claim(
-            claim, "figure 4", entries, is_lowest, partial="fig4" in evidence.partial
-        ),
-        _judge_claim(faster, "figure 4", entries, below_nuclear, measure="seconds"),
-    ]
-
-
-def _has_nuclear(entries: Sequence[Entry], setting: str) -> bool:
-    """Whether Nuclear is a row of a column."""
-    return any(e.method == "nuclear" and e.setting == setting for e in entries)
-
-
-def _judge_claim(
-    claim: str,
-    where: str,
-    entries: Sequence[Entry],
-    test: ClaimTest,
-    *,
-    measure: str = "error",
-    partial: bool = False,
-) -> Verdict:
+def _judge_claim(claim: Claim, entries: Sequence[Entry], partial: bool) -> Verdict:
     """Verdict on a claim that is tested column by column."""
     counts: dict[tuple[str, str], ClaimCount] = {}
-    protocols = list(dict.fromkeys(e.protocol for e in entries))
+    protocols = dict.fromkeys(e.protocol for e in entries)
     for form in (PRINTED_FORM, OUR_FORM):
         for protocol in protocols:
             mine = [e for e in entries if e.protocol == protocol]
             if any(e.method == form for e in mine):
-                counts[form, protocol] = _count_columns(
-                    mine, form, test, measure, partial
-                )
+                counts[form, protocol] = _count_columns(claim, mine, form, partial)
     words = [
         f"{form_label(form)}, {protocol} protocol: {count}"
         for (form, protocol), count in counts.items()
     ]
-    missing = (
-        _missing_baselines(entries, measure)
-        if test in (is_lowest, is_in_top_two)
-        else []
-    )
-    if missing:
-        words.append(f"without {', '.join(missing)} in some columns")
+    if claim.test in RANKING_TESTS:
+        lacking = (e for e in entries if not has_value(e, claim.measure))
+        missing = dict.fromkeys(e.label for e in filter(is_baseline, lacking))
+        if missing:
+            words.append(f"without {', '.join(missing)} in some columns")
     if partial:
         words.append("only some rows were run")
-    return Verdict(
-        claim, where, verdict_state(counts), "; ".join(words) or "no results"
-    )
+    evidence = "; ".join(words) or "no results"
+    return Verdict(claim.text, claim.where, verdict_state(counts), evidence)
 
 
 def _count_columns(
-    entries: Sequence[Entry], form: str, test: ClaimTest, measure: str, partial: bool
+    claim: Claim, entries: Sequence[Entry], form: str, partial: bool
 ) -> ClaimCount:
-    settings = list(dict.fromkeys(e.setting for e in entries))
-    answers = []
-    for setting in settings:
-        column = [e for e in entries if e.setting == setting]
-        answers.append(test(ClaimColumn(column, form, measure, partial)))
+    settings = dict.fromkeys(e.setting for e in entries)
+    columns = [[e for e in entries if e.setting == setting] for setting in settings]
+    answers = [
+        claim.test(ClaimColumn(column, form, claim.measure, partial))
+        for column in columns
+    ]
     known = [answer for answer in answers if answer is not None]
     return ClaimCount(sum(known), len(known), len(settings))
-
-
-def _missing_baselines(entries: Sequence[Entry], measure: str) -> list[str]:
-    """Labels of the baselines without a value in some column."""
-    lacking = (e for e in entries if not has_value(e, measure) and is_baseline(e))
-    return list(dict.fromkeys(e.label for e in lacking))
 
 
 def verdict_state(counts: Mapping[tuple[str, str], ClaimCount]) -> str:
@@ -340,10 +182,7 @@ def is_picture(entry: Entry) -> bool:
 
 
 def has_value(entry: Entry, measure: str) -> bool:
-    """Whether an entry has a value.
-
-    The time of a fit that was stopped at its budget counts as a lower bound.
-    """
+    """Whether an entry has a value; a time over budget counts as a lower bound."""
     late = entry.status == OVER_BUDGET and measure == "seconds"
     return entry.status == DONE or late
 
@@ -386,13 +225,7 @@ def reaches_printed_error(column: ClaimColumn) -> bool | None:
 
 
 def at_or_below(error: float, printed: float) -> bool:
-    """Whether an error, rounded as the paper rounds, is at most the printed one.
-
-    Examples
-    --------
-    >>> at_or_below(0.03444, 0.0344), at_or_below(0.03446, 0.0344)
-    (True, False)
-    """
+    """Whether an error, rounded as the paper rounds, is at most the printed one."""
     return round(error, 4) <= printed
 
 
@@ -437,9 +270,91 @@ def same_as_nuclear(column: ClaimColumn) -> bool | None:
     return abs(value / nuclear - 1.0) <= EQUAL_RTOL
 
 
-def judge_figures(evidence: Evidence) -> list[Verdict]:
-    """Verdicts on claims that are not about a table."""
+def _with_nuclear(entries: Sequence[Entry]) -> list[Entry]:
+    """Columns that have a row for Nuclear."""
+    settings = {e.setting for e in entries if e.method == "nuclear"}
+    return [e for e in entries if e.setting in settings]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper on the columns of a table or figure."""
+
+    study: str
+    where: str
+    text: str
+    test: Callable[[ClaimColumn], bool | None]  # None if it is undecided
+    measure: str = "error"
+    select: Callable[[Sequence[Entry]], Sequence[Entry]] = list  # entries it is about
+
+
+#: Tests that compare NCARL with all baselines.
+RANKING_TESTS = (is_lowest, is_in_top_two)
+CLAIMS = (
+    Claim(
+        "table1",
+        "table 1",
+        "NCARL has the least error of all methods",
+        is_lowest,
+        select=lambda entries: [e for e in entries if not e.further],
+    ),
+    Claim(
+        "table1",
+        "table 1",
+        "NCARL reaches its printed errors",
+        reaches_printed_error,
+        select=lambda entries: [e for e in entries if not e.further],
+    ),
+    Claim(
+        "table2", "table 2", "NCARL has the least or second least error", is_in_top_two
+    ),
+    Claim(
+        "table2",
+        "table 2, ratings",
+        "NCARL reaches its printed errors",
+        reaches_printed_error,
+        select=lambda entries: [e for e in entries if not is_picture(e)],
+    ),
+    Claim(
+        "table2",
+        "table 2, pictures",
+        "NCARL's error over Nuclear's is at most the printed ratio",
+        reaches_printed_ratio,
+        select=lambda entries: [e for e in entries if is_picture(e)],
+    ),
+    Claim(
+        "table3",
+        "table 3",
+        "NCARL takes the least time of all methods",
+        is_lowest,
+        "seconds",
+    ),
+    Claim(
+        "table4",
+        "table 4",
+        "A graph lowers the error, an adaptive one more than a fixed one",
+        has_graph_ordering,
+    ),
+    Claim(
+        "table4",
+        "table 4",
+        "Without a graph NCARL is the nuclear norm (theorem 5)",
+        same_as_nuclear,
+        select=_with_nuclear,
+    ),
+    Claim("fig4", "figure 4", "NCARL has the least error at every rate", is_lowest),
+    Claim("fig4", "figure 4", "NCARL is faster than Nuclear", below_nuclear, "seconds"),
+)
+
+
+def judge_claims(evidence: Evidence) -> list[Verdict]:
+    """Verdicts on the claims about the tables and figures that were run."""
     found = []
+    for claim in CLAIMS:
+        if claim.study in evidence.entries:
+            rows = claim.select(evidence.entries[claim.study])
+            partial = claim.test in RANKING_TESTS and claim.study in evidence.partial
+            found.append(_judge_claim(claim, rows, partial))
     if evidence.energy:
         found.append(_judge_spectra(evidence.energy))
     if evidence.ranks:
@@ -488,24 +403,20 @@ def _judge_convergence(
         # A curve with an objective that is not finite is undecided.
         if len(curve) > claimed and isfinite(sum(rest)) and rest[-1] != 0.0:
             later[key] = max(abs(value / rest[-1] - 1.0) for value in rest)
-    forms = dict.fromkeys(form for _, form in curves)
     counts = {}
-    for form in forms:
+    for form in dict.fromkeys(form for _, form in curves):
         changes = [change for (_, one), change in later.items() if one == form]
         holding = sum(change < CONVERGENCE_TOL for change in changes)
         planned = sum(one == form for _, one in curves)
         counts[form, ""] = ClaimCount(holding, len(changes), planned)
-    words = "; ".join(
+    evidence = f"largest difference from the last objective after step {claimed}: "
+    evidence += "; ".join(
         f"{name}, {form_label(form)}: {change:.2%}"
         for (name, form), change in later.items()
     )
-    evidence = (
-        f"largest difference from the last objective after step {claimed}: {words}"
-        if later
-        else "no results"
-    )
     claim = f"The objective converges within {claimed} steps"
-    return Verdict(claim, "figure 6", verdict_state(counts), evidence)
+    state = verdict_state(counts)
+    return Verdict(claim, "figure 6", state, evidence if later else "no results")
 
 
 def _judge_neighbors(entries: Sequence[Entry]) -> Verdict:
@@ -528,18 +439,15 @@ def _judge_neighbors(entries: Sequence[Entry]) -> Verdict:
 
 def best_neighbors(entries: Sequence[Entry], group: str, form: str) -> int | None:
     """The number of neighbors with the lowest error."""
-    candidates = [
-        e
+    errors = {
+        int(e.params["n_neighbors"]): e.error
         for e in entries
         if e.group == group
         and e.method.split(" ")[0] == form
         and e.error is not None
         and "n_neighbors" in e.params
-    ]
-    if not candidates:
-        return None
-    best = min(candidates, key=lambda e: float("inf") if e.error is None else e.error)
-    return int(best.params["n_neighbors"])
+    }
+    return min(errors, key=lambda k: errors[k], default=None)
 
 
 def _judge_theorems(facts: TheoremFacts) -> list[Verdict]:
@@ -589,30 +497,18 @@ def _judge_limit(facts: TheoremFacts) -> Verdict:
 
 
 def table_remarks(entries: Sequence[Entry], measure: str) -> list[str]:
-    """Remarks below a table: NCARL against its printed errors and against Nuclear.
-
-    Parameters
-    ----------
-    entries : sequence of Entry
-        Entries of one table, under all protocols.
-    measure : {"error", "seconds"}
-        What the table shows; there are no remarks on times.
-    """
+    """Remarks below a table: NCARL against its printed errors and against Nuclear."""
     if measure != "error":
         return []
+    forms = (PRINTED_FORM, OUR_FORM)
     protocols = dict.fromkeys(e.protocol for e in entries)
-    mine = [[e for e in entries if e.protocol == protocol] for protocol in protocols]
     found = [
-        _printed_error_remark(some, form)
-        for some in mine
-        for form in (PRINTED_FORM, OUR_FORM)
+        remark([e for e in entries if e.protocol == protocol], form)
+        for remark in (_printed_error_remark, _nuclear_ratio_remark)
+        for protocol in protocols
+        for form in forms
     ]
-    ratios = [
-        _nuclear_ratio_remark(some, form)
-        for some in mine
-        for form in (PRINTED_FORM, OUR_FORM)
-    ]
-    return [text for text in (*found, *ratios) if text]
+    return [text for text in found if text]
 
 
 def _printed_error_remark(entries: Sequence[Entry], form: str) -> str:
@@ -627,17 +523,20 @@ def _printed_error_remark(entries: Sequence[Entry], form: str) -> str:
     ]
     if not known:
         return ""
-    above = [row for row in known if not at_or_below(row[1], row[2])]
-    listed = ", ".join(
+    above = [
         f"{setting} ({error:.4f} against {printed:.4f})"
-        for setting, error, printed in above
+        for setting, error, printed in known
+        if not at_or_below(error, printed)
+    ]
+    where = (
+        f"above its printed error in {', '.join(above)}"
+        if above
+        else "nowhere above it"
     )
-    where = f"above its printed error in {listed}" if above else "nowhere above it"
-    head = (
+    return (
         f"NCARL, {form_label(form)}, {entries[0].protocol} protocol: at or below its "
+        f"printed error in {len(known) - len(above)} of {len(known)} columns; {where}."
     )
-    share = f"printed error in {len(known) - len(above)} of {len(known)} columns"
-    return f"{head}{share}; {where}."
 
 
 def _nuclear_ratio_remark(entries: Sequence[Entry], form: str) -> str:
@@ -648,16 +547,12 @@ def _nuclear_ratio_remark(entries: Sequence[Entry], form: str) -> str:
         other = by_method.get(("nuclear", setting))
         if method != form or other is None or not one.error or not other.error:
             continue
-        printed = (
-            f" (paper {one.printed / other.printed:.3f})"
-            if one.printed and other.printed
-            else ""
-        )
-        words.append(f"{setting}: {one.error / other.error:.3f}{printed}")
+        text = f"{setting}: {one.error / other.error:.3f}"
+        if one.printed and other.printed:
+            text += f" (paper {one.printed / other.printed:.3f})"
+        words.append(text)
     if not words:
         return ""
     protocol = entries[0].protocol
     label = "picked on the test error" if protocol == PAPER else "honest protocol"
-    return (
-        f"NCARL, {form_label(form)}, over Nuclear, {label}: " + ", ".join(words) + "."
-    )
+    return f"NCARL, {form_label(form)}, over Nuclear, {label}: {', '.join(words)}."
