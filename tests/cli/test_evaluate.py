@@ -195,7 +195,7 @@ def test_the_command_prints_the_answer_and_leaves_the_table(ncarl, table, tmp_pa
     said = result.stdout
     for part in ("60 x 5", "held out", "2 times", "bias", "standard deviation",
                  "worst columns", "explained", "[bold]a", "only bias was tried",
-                 "go on", "ncarl complete", "--method bias", "e.html"):  # fmt: skip
+                 "next", "ncarl complete", "--method bias", "e.html"):  # fmt: skip
         assert part in said
     assert "coverage" not in said  # bias has none
     assert table.read_bytes() == before

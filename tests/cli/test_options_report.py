@@ -200,7 +200,7 @@ def test_compare_writes_a_page(ncarl, hostile, tmp_path, monkeypatch):
                    page)  # fmt: skip
     assert "p.html" in result.stdout
     html, pictures = checked(page)
-    assert pictures == 1 and "Go on with bias" in html and "ncarl complete" in html
+    assert pictures == 1 and "Recommended: bias" in html and "ncarl complete" in html
     assert "Warning: one draw cannot tell" in html and "&lt;odd&gt;" in html
 
 

@@ -226,9 +226,9 @@ def split_fields(comparison: Comparison, table: TableFile) -> Fields:
 
 def advice_fields(advice: str, command: str | None) -> Fields:
     """The recommendation, and the command that follows it."""
-    yield "advice", advice
+    yield "best", advice
     if command is not None:
-        yield "go on", command
+        yield "next", command
 
 
 def print_methods(comparison: Comparison) -> None:
@@ -285,7 +285,11 @@ def build_compare_page(
     """The page of a comparison."""
     advice = comparison.recommendation
     found = advice.method is not None
-    lead = f"Go on with {advice.reason}" if found else f"No advice: {advice.reason}."
+    lead = (
+        f"Recommended: {advice.reason}"
+        if found
+        else f"No recommendation: {advice.reason}."
+    )
     page = Page(f"Which method for {source.name}?", lead)
     page.warning(*(f"Warning: {line}." for line in advice.warnings))
     page.code(command or "").heading("Errors and times")

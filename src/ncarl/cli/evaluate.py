@@ -211,12 +211,12 @@ def column_cells(score: ColumnScore, max_length: int = MAX_NAME_LENGTH) -> list[
 
 
 def describe_advice(evaluation: Evaluation) -> str:
-    """Whether to stay with the method, and why."""
+    """Whether the method is the recommended one, and why."""
     advice = evaluation.comparison.recommendation
     if len(evaluation.comparison.summaries) <= 2:
         return f"only {evaluation.method} was tried; ncarl compare tries others"
-    stay = advice.method == evaluation.method
-    return f"stay with {advice.reason}" if stay else f"rather {advice.reason}"
+    keep = advice.method == evaluation.method
+    return f"keep {advice.reason}" if keep else f"change to {advice.reason}"
 
 
 def evaluation_warnings(evaluation: Evaluation) -> list[str]:
