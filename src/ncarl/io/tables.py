@@ -142,7 +142,7 @@ class TableFile:
 
 
 def read_table(path: Path, options: ReadOptions) -> TableFile:
-    """Read the table in a file.
+    r"""Read the table in a file.
 
     Raises
     ------
@@ -150,6 +150,17 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
         If the file cannot be read.
     ValueError
         If its content is not a table; the message says where.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from ncarl.io import ReadOptions, read_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "table.csv"
+    ...     _ = path.write_text("a,b\n1,2\n3,\n")
+    ...     table = read_table(path, ReadOptions())
+    >>> table.columns, table.values.tolist()
+    (['a', 'b'], [[1.0, 2.0], [3.0, nan]])
     """
     format_ = _table_format(path)
     for name, flag in OPTION_FLAGS.items():
