@@ -47,7 +47,7 @@ def choices_of(kind: Any) -> list[str]:
     of = typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind
     if isinstance(of, type) and issubclass(of, enum.Enum):
         return [str(one.value) for one in of]
-    return []
+    return list(typing.get_args(of)) if typing.get_origin(of) is typing.Literal else []
 
 
 def value_of(command: Any, parameter: Any) -> str:

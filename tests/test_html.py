@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from matplotlib.figure import Figure
 
-from ncarl.html import MAX_CELL_LENGTH, Page, escape
+from ncarl.html import MAX_CELL_LENGTH, Page, escape, span
 from ncarl.plots import format_label, save_figure
 from ncarl.text import shorten
 
@@ -146,3 +146,17 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(OSError):
         page.save(path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_contents_link_to_all_sections_and_cells_may_be_marked_up():
+    page = Page("t").contents().heading("One").heading("Part", level=3)
+    cell = span("<1>", span("2", css="small", title='"'), css="best")
+    with page.folded("More < less"):
+        page.table(("a", "b", "c"), [("x", cell, "n" * 99)], groups=[("both", 2)])
+    html = page.heading("Two").table(("a",), [("n" * 99,)], prose=True).html()
+    assert Reader(html).tags.count("a") == 2 and html.index("<nav") < html.index("<h2")
+    for name in ('<a href="#s1">One</a>', '<a href="#s3">Two</a>', '<h3 id="s2">'):
+        assert name in html
+    assert '<span class="best">&lt;1&gt;<span class="small" title="&quot;">' in html
+    assert 'rowspan="2"' in html and 'colspan="2">both' in html
+    assert "More &lt; less</summary>" in html and html.count("n" * 99) == 1

@@ -113,7 +113,7 @@ class Page:
     Examples
     --------
     >>> page = Page("A < B").heading("Errors").text("Small.").facts({"rmse": 0.1})
-    >>> "<h1>A &lt; B</h1>" in page.html()
+    >>> "A &lt; B</h1>" in page.html()
     True
     """
 
@@ -192,14 +192,8 @@ class Page:
     ) -> Page:
         """Add a table; its first column names the rows.
 
-        Parameters
-        ----------
-        heads, rows : sequence
-            Names of the columns, and the cells; long names are shortened.
-        groups : sequence of (str, int)
-            Names and widths of groups of the columns after the first.
-        prose : bool
-            Whether the cells are sentences: aligned to the left, and not shortened.
+        ``groups`` are names and widths of groups of the other columns. Cells of
+        ``prose`` are aligned to the left, and not shortened.
         """
         limit = None if prose else MAX_CELL_LENGTH
         corner, *names = [

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import ncarl as package
 from ncarl.cli.app import app
+
+
+def names_in(folder):
+    """Names of the files in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def numbers(path):
+    """The numbers of a CSV file that has a column of names."""
+    return pd.read_csv(path).drop(columns="name").to_numpy()
 
 
 @pytest.fixture
@@ -58,3 +70,10 @@ def csv(tmp_path, gappy):
     path = tmp_path / "in.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+@pytest.fixture
+def no_fit(monkeypatch):
+    """Fail if anything is fitted."""
+    for estimator in (package.BayesianNCARL, package.NCARLCV, package.NCARL):
+        monkeypatch.setattr(estimator, "fit", lambda *_: pytest.fail("it was fitted"))

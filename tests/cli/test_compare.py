@@ -164,7 +164,7 @@ def test_folders_that_cannot_be_are_refused(fails, csv, tmp_path, no_fit):
     assert "format" in fails("compare", tmp_path)
     own = tmp_path / "compare.csv"
     csv.rename(own)
-    assert "would replace the input" in fails("compare", own, "--out", tmp_path)
+    assert "is the file of DATA" in fails("compare", own, "--out", tmp_path)
     assert "a,b,c,d,e" in own.read_text()
     assert not no_fit
 
@@ -254,4 +254,4 @@ def test_the_command_says_all_that_was_said_here(found):
 def test_without_advice_there_is_no_command(found):
     nothing = replace(found, recommendation=recommend_method([], by_column=False))
     assert next_command(Path("a.csv"), ReadOptions(), nothing, "auto") is None
-    assert footnote(nothing).startswith("Errors are root mean squares")
+    assert footnote(nothing).startswith("Errors are root mean squared errors")

@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 
 from ncarl import BayesianNCARL, open_rows
 from ncarl.cli import complete_run, models
-from ncarl.cli.models import ModelOptions, OutputOptions
+from ncarl.cli.complete_run import CompleteJob
+from ncarl.cli.models import ModelOptions
 from ncarl.io import csv as records
 from ncarl.io.csv import (
     ColumnParser,
@@ -19,6 +20,7 @@ from ncarl.io.csv import (
     parse_plain_numbers,
     parse_quoted_records,
 )
+from ncarl.io.tables import ReadOptions
 
 TEXTS = st.text(alphabet=st.sampled_from('a1,;."\n\r\té \udcff'), max_size=40)
 CELLS = st.sampled_from(["", "1", "-2.5", " 3 ", "1e3", "NA", "nan", "inf", "1_0", "x"])
@@ -108,15 +110,10 @@ def test_a_large_table_is_fitted_as_a_source_and_keeps_its_cells(
         ({"sides": "columns"}, {}, (60, 5), True),
         ({"sides": "both"}, {}, (60, 5), False),
         ({"method": "ncarl"}, {}, (60, 5), True),
-        (
-            {"method": "ncarl", "orientation": "rows"},
-            {},
-            (60, 5),
-            False,
-        ),
+        ({"method": "ncarl", "orientation": "rows"}, {}, (60, 5), False),
         ({"method": "nuclear"}, {}, (60, 5), False),
-        ({}, {"lower": "x"}, (60, 5), False),
-        ({}, {"n_imputations": 2, "imputations_path": "x"}, (60, 5), False),
+        ({}, {"--lower": "x"}, (60, 5), False),
+        ({}, {"--imputations-out": "x"}, (60, 5), False),
         ({}, {}, (19, 10), False),
         ({}, {}, (21, 4), False),
         ({}, {}, (30, 40), False),
@@ -125,10 +122,10 @@ def test_a_large_table_is_fitted_as_a_source_and_keeps_its_cells(
 def test_rows_go_by_in_turn_where_nothing_is_lost_by_it(
     small_is_large, options, outputs, shape, in_turn
 ):
-    values = np.ones(shape)
-    found = complete_run.chunk_if_large(
-        values, ModelOptions(**options), OutputOptions("o", **outputs)
-    )
+    values, method = np.ones(shape), options.pop("method", "bayes")
+    model = ModelOptions(method, params=options)
+    job = CompleteJob("x", ReadOptions(), model, {"OUT": "o", **outputs})
+    found = complete_run.chunk_if_large(job, values)
     assert (found is not values) == in_turn
 
 
@@ -137,7 +134,7 @@ def test_memory_is_given_back_after_every_piece_where_the_system_can(
 ):
     X = np.where(rng.random((60, 5)) < 0.8, rng.standard_normal((60, 5)), np.nan)
     monkeypatch.setattr(models, "CHUNK_ENTRIES", 100)
-    rows = complete_run.chunk_if_large(X, ModelOptions(), OutputOptions("o"))
+    rows = models.chunk_table(X)
     calls = []
     monkeypatch.setattr(models, "load_malloc_trim", lambda: calls.append)
     found = np.concatenate([piece.values for piece in rows])

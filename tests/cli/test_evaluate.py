@@ -193,7 +193,7 @@ def test_the_command_prints_the_answer_and_leaves_the_table(ncarl, table, tmp_pa
     result = ncarl("evaluate", table, "--method", "bias", "--no-compare", "--repeats",
                    2, "--hide", 0.15, "--json", out, "--report", page)  # fmt: skip
     said = result.stdout
-    for part in ("60 x 5", "hidden", "2 times", "bias", "standard deviation",
+    for part in ("60 x 5", "held out", "2 times", "bias", "standard deviation",
                  "worst columns", "explained", "[bold]a", "only bias was tried",
                  "go on", "ncarl complete", "--method bias", "e.html"):  # fmt: skip
         assert part in said
@@ -217,7 +217,9 @@ def test_the_page_gives_the_answer_first_and_every_column(
     assert result.stdout == ""
     html = page.read_text(encoding="utf-8")
     lead = html.split('<p class="lead">')[1].split("</p>")[0]
-    assert "Hidden entries can be predicted" in lead and "coverage 90% covered" in lead
+    assert (
+        "Held-out entries can be predicted" in lead and "coverage 90% covered" in lead
+    )
     assert html.count("<figure>") == 3
     assert html.index("lead") < html.index("<figure>") < html.index("All columns")
     assert "&lt;script&gt;" in html and "<script" not in html
@@ -263,7 +265,7 @@ def test_a_table_that_is_too_small_is_refused_in_a_sentence(fails, tmp_path):
     path = tmp_path / "small.csv"
     path.write_text("a,b\n1,2\n2,\n3,4\n")
     said = fails("evaluate", path)
-    assert said.startswith("--hide 0.1 hides 0 of 5 observed entries")
+    assert said.startswith("--hide=0.1 hides 0 of 5 observed entries")
     assert "fewer than 10 tell nothing" in said and "more observed entries" in said
 
 

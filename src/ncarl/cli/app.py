@@ -16,10 +16,10 @@ from ncarl import __version__
 #: The commands in the order of the help, each with the first sentence of its own help,
 #: so that ``ncarl --help`` need not import the modules of the commands.
 COMMANDS = {
-    "complete": "Fill the missing entries of a table, and leave the others as they "
-    "are.",
-    "evaluate": "Find out how far the filled values of a table can be trusted.",
-    "compare": "Find out which method fills the missing entries of a table best.",
+    "complete": "Impute the missing entries of a table, and keep the observed ones as "
+    "they are.",
+    "evaluate": "Measure how accurate the imputed values of a table are.",
+    "compare": "Find the method that imputes the missing entries of a table best.",
     "recommend": "Recommend items to users, and say why.",
     "inpaint": "Fill in the missing pixels of a picture: scratches, text, dead pixels, "
     "holes.",
@@ -29,7 +29,9 @@ COMMANDS = {
     "reproduce": "Run the paper's tables and figures again, and say what holds.",
 }
 #: A parameter at the beginning of an error message about it.
-PARAMETER_PATTERN = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs)\b|=)")
+PARAMETER_PATTERN = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs|names)\b|=)")
+#: How messages of the library advise its parameter ``columns``.
+COLUMNS_ADVICE = re.compile(r"with columns=(\[\.\.\.\])?")
 #: Parameters that have another name in commands.
 PARAMETER_ALIASES = {"random_state": "seed"}
 #: Errors that a user can cause; any other is a bug, and shows its traceback.
@@ -41,20 +43,15 @@ def load_command(name: str) -> Any:
     module = importlib.import_module(f"ncarl.cli.{name}")
     function = getattr(module, name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(
-        name,
-        help=unwrap_paragraphs(inspect.getdoc(function) or ""),
-        # Old versions of typer let only empty lines survive.
-        epilog="\n\n".join(["Examples:", *module.EXAMPLES]),
-    )(function)
+    # Old versions of typer let only empty lines survive.
+    epilog = "\n\n".join(["Examples:", *module.EXAMPLES])
+    text = unwrap_paragraphs(inspect.getdoc(function) or "")
+    single.command(name, help=text, epilog=epilog)(function)
     return typer.main.get_command(single)
 
 
 class CommandGroup(TyperGroup):
-    """The commands; errors of the user become one sentence and exit code 1.
-
-    A command is loaded when it is called; until then only its summary is known.
-    """
+    """The commands, loaded when they are called; errors of the user are a sentence."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -110,7 +107,7 @@ def format_error(error: BaseException) -> str:
 
 
 def use_option_names(text: str, parameters: Sequence[Any]) -> str:
-    """A message that begins with an option, not with the parameter that it sets.
+    """A message that names an option, not the parameter that it sets.
 
     Examples
     --------
@@ -118,9 +115,8 @@ def use_option_names(text: str, parameters: Sequence[Any]) -> str:
     >>> option = SimpleNamespace(name="max_iter", opts=["--max-iter"])
     >>> use_option_names("max_iter must be at least 1, got 0", [option])
     '--max-iter must be at least 1, got 0'
-    >>> use_option_names("alpha must be at least 0, got -1", [option])
-    'alpha must be at least 0, got -1'
     """
+    text = COLUMNS_ADVICE.sub("with --columns a,b,c", text)
     match = PARAMETER_PATTERN.match(text)
     if match is None:
         return text
@@ -167,4 +163,4 @@ def global_options(
         bool, typer.Option("--debug", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
-    """Fill in the missing entries of a matrix: ratings, pictures, logs, tables."""
+    """Impute the missing entries of a matrix: ratings, images, sensor logs, tables."""

@@ -10,38 +10,10 @@ from typing import Annotated
 
 import typer
 
-from ncarl.cli.console import (
-    Fields,
-    check_outputs,
-    check_report_path,
-    is_interactive,
-    is_same_file,
-    print_fields,
-    print_table,
-    print_text,
-    print_warnings,
-    write_page,
-)
+from ncarl.cli import console, options as opt
+from ncarl.cli.console import Fields
 from ncarl.cli.models import PAPER_METHODS, ModelOptions, decide_scale
-from ncarl.cli.options import (
-    FIT_PANEL,
-    HOLDOUT_PANEL,
-    OUTPUT_PANEL,
-    ArrayOption,
-    DataArgument,
-    DecimalOption,
-    DelimiterOption,
-    EngineOption,
-    HeaderOption,
-    HideOption,
-    LabelOption,
-    NaOption,
-    PatternOption,
-    ReportOption,
-    ScaleChoice,
-    ScaleOption,
-    SeedOption,
-)
+from ncarl.cli.options import fit_option, holdout_option, output_option
 from ncarl.evaluation.comparison import (
     INTERVAL_LEVEL,
     Comparison,
@@ -69,61 +41,53 @@ METHOD_HEADERS = (
 
 
 def compare(
-    source: DataArgument,
+    source: opt.DataArgument,
     methods: Annotated[
         str,
-        typer.Option(
+        fit_option(
+            "Methods of ncarl complete. The baseline 'mean' is always included.",
             metavar="NAME,NAME,...|all",
-            rich_help_panel=FIT_PANEL,
-            help="Methods of ncarl complete. The baseline 'mean' is always included.",
         ),
     ] = "bayes,ncarl-cv,soft-impute,nuclear,bias",
-    hide: HideOption = 0.1,
+    hide: opt.HideOption = 0.1,
     repeats: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel=HOLDOUT_PANEL,
-            help="Number of random splits; all methods see the same ones.",
-        ),
+        int, holdout_option("Number of random splits; all methods see the same ones.")
     ] = 3,
-    pattern: PatternOption = "alike",
-    seed: SeedOption = 0,
-    engine: EngineOption = "auto",
+    pattern: opt.PatternOption = "alike",
+    seed: opt.SeedOption = 0,
+    engine: opt.EngineOption = "auto",
     budget: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS",
-            rich_help_panel=FIT_PANEL,
-            help="Time limit of a fit. A method that exceeds it, or fails, is not "
+        fit_option(
+            "Time limit of a fit. A method that exceeds it, or fails, is not "
             "tried on the remaining splits.",
+            metavar="SECONDS",
         ),
     ] = 120.0,
     jobs: Annotated[
         int,
-        typer.Option(
-            rich_help_panel=FIT_PANEL,
-            help="Fits that run in parallel and share the cores. Times are comparable "
-            "with 1 only.",
+        fit_option(
+            "Fits that run in parallel and share the cores. Times are comparable "
+            "with 1 only."
         ),
     ] = 1,
-    scale: ScaleOption = "auto",
+    scale: opt.ScaleOption = "auto",
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            rich_help_panel=OUTPUT_PANEL,
-            show_default="print only",
-            help="Folder for compare.csv, compare.json and compare.png; files of "
+        output_option(
+            "Folder for compare.csv, compare.json and compare.png; files of "
             "these names are replaced.",
+            metavar="DIR",
+            show_default="print only",
         ),
     ] = None,
-    report: ReportOption = None,
-    na: NaOption = None,
-    label: LabelOption = None,
-    header: HeaderOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = None,
-    array: ArrayOption = None,
+    report: opt.ReportOption = None,
+    na: opt.NaOption = None,
+    label: opt.LabelOption = None,
+    header: opt.HeaderOption = None,
+    delimiter: opt.DelimiterOption = None,
+    decimal: opt.DecimalOption = None,
+    array: opt.ArrayOption = None,
 ) -> None:
     """Find the method that imputes the missing entries of a table best.
 
@@ -137,15 +101,14 @@ def compare(
     reading = ReadOptions(
         na or (), label or (), header, delimiter, array, decimal=decimal
     )
-    check_report_path(report, source)
+    console.check_report_path(report, source)
     if out is not None:
         _prepare_folder(source, out)
     table = read_table(source, reading)
-    print_warnings(table.read_warnings)
+    console.print_warnings(table.read_warnings)
     plan = replace(plan, scale=decide_scales(plan.methods, scale, table))
-    with progress_bar(
-        is_interactive(), len(plan.methods) * plan.repeats, "compare"
-    ) as advance:
+    n_fits = len(plan.methods) * plan.repeats
+    with progress_bar(console.is_interactive(), n_fits, "compare") as advance:
 
         def show(fit: FitOutcome) -> None:
             result = fit.status if fit.error is None else f"{fit.error:.4g}"
@@ -155,10 +118,15 @@ def compare(
     command = next_command(source, reading, comparison, scale)
     print_comparison(comparison, table, command)
     if out is not None:
-        _write_files(comparison, out, source, reading, command)
+        from ncarl.evaluation.outputs import write_comparison
+
+        about = {"data": to_printable(source), "next": command}
+        files = write_comparison(comparison, out, about)
+        names = ", ".join(path.name for path in files)
+        console.print_text(f"\nwritten to {out}: {names}")
     if report is not None:
         page = build_compare_page(comparison, source, command)
-        write_page(page, report, split_fields(comparison, table))
+        console.write_page(page, report, split_fields(comparison, table))
     if command is None:
         raise typer.Exit(1)
 
@@ -174,17 +142,11 @@ def _prepare_folder(source: Path, out: Path) -> None:
         pass
     out.mkdir(parents=True, exist_ok=True)
     targets = {f"--out ({name})": out / name for name in OUTPUT_FILES}
-    check_outputs(source, targets, overwrite=True)
-    for target in targets.values():
-        if is_same_file(source, target):
-            raise ValueError(
-                f"--out {str(out)!r} would replace the input, {target.name}; name "
-                "another folder"
-            )
+    console.check_outputs(source, targets, overwrite=True, inputs={"DATA": source})
 
 
 def decide_scales(
-    methods: Iterable[str], scale: ScaleChoice, table: TableFile
+    methods: Iterable[str], scale: opt.ScaleChoice, table: TableFile
 ) -> dict[str, str | None]:
     """The scaling that ``ncarl complete`` would choose, by method."""
     paper, others = (
@@ -197,7 +159,7 @@ def decide_scales(
 
 
 def next_command(
-    source: Path, reading: ReadOptions, comparison: Comparison, scale: ScaleChoice
+    source: Path, reading: ReadOptions, comparison: Comparison, scale: opt.ScaleChoice
 ) -> str | None:
     """The command that completes the table as recommended; None without advice."""
     method = comparison.recommendation.method
@@ -229,13 +191,13 @@ def print_comparison(
     comparison: Comparison, table: TableFile, command: str | None
 ) -> None:
     """Print a comparison; warnings go to the error stream."""
-    print_fields(split_fields(comparison, table))
-    print_text()
+    console.print_fields(split_fields(comparison, table))
+    console.print_text()
     print_methods(comparison)
     for line in [footnote(comparison), *failure_lines(comparison), ""]:
-        print_text(line)
-    print_fields(advice_fields(comparison.recommendation.reason, command))
-    print_warnings(comparison.recommendation.warnings)
+        console.print_text(line)
+    console.print_fields(advice_fields(comparison.recommendation.reason, command))
+    console.print_warnings(comparison.recommendation.warnings)
 
 
 def split_fields(comparison: Comparison, table: TableFile) -> Fields:
@@ -272,7 +234,7 @@ def print_methods(comparison: Comparison) -> None:
     """Print the results of all methods, the recommended one in bold."""
     rows = [method_cells(line, comparison) for line in comparison.summaries]
     best = comparison.recommendation.method
-    print_table(METHOD_HEADERS, rows, left=(0, 7), bold=[best] if best else ())
+    console.print_table(METHOD_HEADERS, rows, left=(0, 7), bold=[best] if best else ())
 
 
 def method_cells(line: MethodSummary, comparison: Comparison) -> list[str]:
@@ -314,24 +276,6 @@ def failure_lines(comparison: Comparison) -> list[str]:
         for line in comparison.summaries
         if line.message
     ]
-
-
-def _write_files(
-    comparison: Comparison,
-    out: Path,
-    source: Path,
-    reading: ReadOptions,
-    command: str | None,
-) -> None:
-    from ncarl.evaluation.outputs import write_comparison
-
-    texts = {
-        "na": [*map(to_printable, reading.na)],
-        "labels": [*map(to_printable, reading.labels)],
-    }
-    about = {"data": to_printable(source), "reading": {**vars(reading), **texts}}
-    files = write_comparison(comparison, out, {**about, "next": command})
-    print_text(f"\nwritten to {out}: {', '.join(path.name for path in files)}")
 
 
 def build_compare_page(

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from ncarl.cli.complete_run import CompleteResult, StreamedTable, column_units
-from ncarl.cli.console import print_fields, print_warnings, write_page
-from ncarl.cli.models import DEFAULT_LEVEL, OutputOptions
+from ncarl.cli.complete_run import DEFAULT_LEVEL, Completion, column_units
+from ncarl.cli.console import Fields, write_page
 from ncarl.cli.options import BASELINE_METHODS
 from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.exceptions import NumericalWarning
 from ncarl.html import Page
-from ncarl.io.tables import (
-    TableFile,
-)
 from ncarl.observations import Observations
 from ncarl.plots import (
     convergence,
@@ -34,11 +28,7 @@ from ncarl.plots import (
     similarity_graph,
     spectrum,
 )
-from ncarl.plots.fit import (
-    as_observations,
-    column_means,
-    column_stds,
-)
+from ncarl.plots.fit import as_observations, column_means, column_stds
 from ncarl.plots.missing import (
     MIN_OBSERVED,
     ImputedEntries,
@@ -65,89 +55,56 @@ OMITTED_PARAMETERS = (
 OVERVIEW_SAMPLE_ROWS = 2000
 #: Rows of the table of columns.
 MAX_TABLE_COLUMNS = 200
-#: An error above this part of that of the column means is no gain.
+#: An error above this fraction of that of the column means is no improvement.
 NO_GAIN_RATIO = 0.97
-#: Names listed at most.
-MAX_LISTED_NAMES = 20
+COLUMN_HEADERS = (
+    *("column", "missing", "observed mean", "imputed mean", "observed std"),
+    *("imputed std", "ratio of stds"),
+)
 
 
-def print_complete_report(result: CompleteResult, *, quiet: bool) -> None:
-    """Print the summary, unless quiet, and warnings on the error stream."""
-    print_warnings(warning_lines(result))
-    if not quiet:
-        print_fields(summary_lines(result))
-
-
-def warning_lines(result: CompleteResult) -> list[str]:
-    """Warnings of a run, in terms of the command's options, each once."""
-    lines = []
-    for warning in result.caught_warnings:
+def warning_lines(result: Completion) -> list[str]:
+    """Warnings of a run, in terms of the command's options."""
+    est, lines = result.estimator, []
+    for warning in result.warnings:
         if isinstance(warning, ConvergenceWarning):
-            line = _not_converged_message(result.estimator)
+            bayes = isinstance(est, BayesianNCARL)
+            steps, kept = (est.max_iter, "best") if bayes else (est.n_iter_, "last")
+            lines.append(
+                f"not converged after {steps} steps, the {kept} one is kept; raise "
+                "--max-iter or --tol"
+            )
         elif isinstance(warning, NumericalWarning) or type(warning) is UserWarning:
-            line = " ".join(str(warning).split())
-        else:
-            continue
-        if line not in lines:
-            lines.append(line)
-    return lines
+            lines.append(" ".join(str(warning).split()))
+    return list(dict.fromkeys(lines))
 
 
-def _not_converged_message(est: Any) -> str:
-    bayes = isinstance(est, BayesianNCARL)
-    steps, kept = (est.max_iter, "best") if bayes else (est.n_iter_, "last")
-    return (
-        f"not converged after {steps} steps, the {kept} one is kept; raise "
-        "--max-iter or --tol"
-    )
-
-
-def summary_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
-    """The summary of a run as names and texts."""
-    table = result.table
-    streamed = isinstance(table, StreamedTable)
-    m, n = table.shape if isinstance(table, StreamedTable) else table.values.shape
+def summary_fields(result: Completion) -> Fields:
+    """The summary of a run."""
+    (m, n), table = result.shape, result.table
     total = f"{m} x {n}, {result.n_missing} missing ({result.n_missing / (m * n):.1%})"
-    yield "table", total + (", read in chunks of rows" if streamed else "")
-    for note in table.notes:
+    yield "table", total + (", read in chunks of rows" if table is None else "")
+    for note in result.notes:
         yield "", note
-    if not isinstance(table, StreamedTable):
-        yield from _reading_lines(result, table)
+    if table is not None and table.unused_columns:
+        text = f"kept, not used: {join_names(table.unused_columns, MAX_LISTED)}"
+        left = table.n_missing_in_text
+        yield "labels", f"{text} ({left} missing in them)" if left else text
+    if table is not None and table.mixed_units:
+        ids = _names(likely_id_columns(table.values), result.columns)
+        if ids:
+            text = "used as data, but may be labels (see --label):"
+            yield "", f"{text} {join_names(ids, MAX_LISTED)}"
     if result.estimator is None:
         yield "result", "nothing was missing; the table was copied as it is"
     else:
-        yield from _model_lines(result)
-    yield from _output_lines(result.job.outputs)
-
-
-def _reading_lines(
-    result: CompleteResult, table: TableFile
-) -> Iterable[tuple[str, str]]:
-    """Columns that were not used, and those that may be labels."""
-    if table.unused_columns:
-        names = join_names(table.unused_columns, MAX_LISTED)
-        yield "labels", f"kept, not used: {names}{_missing_in_text_note(table)}"
-    if table.mixed_units and (counting := likely_id_columns(table.values)):
-        names = join_names([_column_name(result, j) for j in counting], MAX_LISTED)
-        yield "", f"used as data, but may be labels (see --label): {names}"
-
-
-def _missing_in_text_note(table: TableFile) -> str:
-    """The number of missing entries in columns of text, if there are any."""
-    gaps = table.n_missing_in_text
-    return f" ({gaps} {'gap' if gaps == 1 else 'gaps'} left in them)" if gaps else ""
+        yield from _model_fields(result)
+    yield from _output_fields(result)
 
 
 def likely_id_columns(values: Array) -> list[int]:
-    """Complete columns of increasing whole numbers: more likely ids than data.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> likely_id_columns(np.array([[1.0, 5.0], [2.0, 4.5], [3.0, 6.0]]))
-    [0]
-    """
-    if sparse.issparse(values) or len(values) < 3:
+    """Complete columns of increasing whole numbers: more likely ids than data."""
+    if len(values) < 3:
         return []
     # NaN is neither whole nor larger than anything.
     whole = (values == np.floor(values)).all(axis=0)
@@ -155,61 +112,55 @@ def likely_id_columns(values: Array) -> list[int]:
     return [int(j) for j in np.flatnonzero(whole & rising)]
 
 
-def _column_name(result: CompleteResult, column: int) -> str:
-    names = result.table.columns
-    return names[column] if names else str(column + 1)
+def _names(places: Iterable[int], names: Sequence[str] | None) -> list[str]:
+    """Names of columns, or else numbers from 1."""
+    return [names[k] if names else str(k + 1) for k in places]
 
 
-def _model_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
-    """The part of the summary that describes the fit."""
+def _model_fields(result: Completion) -> Fields:
     est, method = result.estimator, result.job.model.method
-    describe: Callable[[Any], str] = describe_parameters
-    lines = _error_lines
+    describe, fields = describe_ncarl, _ncarl_fields
     if method == "bayes":
-        describe, lines = describe_bayesian_model, bayesian_lines
+        describe, fields = describe_bayesian_model, _bayesian_fields
     elif method in BASELINE_METHODS:
-        describe, lines = describe_baseline, baseline_lines
+        describe, fields = describe_baseline, _baseline_fields
     yield "method", f"{method}: {describe(est)}"
     yield "scale", f"{result.scale or 'none'} ({result.scale_reason})"
-    yield from lines(result)
+    yield from fields(result, _error_unit(result))
     # tol=0 asks for a fixed number of steps.
     status = "" if est.converged_ or est.tol == 0.0 else ", not converged"
     yield "steps", f"{est.n_iter_}{status}, {result.seconds:.1f} s in all"
     yield "engine", est.engine_
-    yield from _empty_lines(result)
+    for kind, places, names in (
+        ("columns", est.unidentified_columns_, result.columns),
+        ("rows", est.unidentified_rows_, None),
+    ):
+        if len(places):
+            text = f"{kind} with nothing observed, imputed by the center:"
+            yield "empty", f"{text} {join_names(_names(places, names), MAX_LISTED)}"
 
 
-def describe_parameters(estimator: Any) -> str:
-    """The parameters of a fit, whether chosen or given.
+def _error_unit(result: Completion) -> str:
+    return " of a column's standard deviation" if result.scale else ""
 
-    Examples
-    --------
-    >>> from ncarl import NCARL
-    >>> est = NCARL(alpha=10.0)
-    >>> est.n_neighbors_ = 10
-    >>> describe_parameters(est)
-    'alpha 10, exact (gamma none), center none, 10 neighbors'
-    """
-    chosen = getattr(estimator, "best_params_", None) or estimator.get_params()
+
+def describe_ncarl(est: Any) -> str:
+    """The parameters of a fit, whether cross-validated or given."""
+    chosen = getattr(est, "best_params_", None) or est.get_params()
     gamma = chosen["gamma"]
     noise = "exact (gamma none)" if gamma is None else f"gamma {gamma:g}"
     return (
         f"alpha {chosen['alpha']:g}, {noise}, center {chosen['center'] or 'none'}, "
-        f"{estimator.n_neighbors_} neighbors"
+        f"{est.n_neighbors_} neighbors"
     )
 
 
-def _error_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
-    """The error of a search on held-out entries."""
-    error = getattr(result.estimator, "best_error_", math.nan)
+def _ncarl_fields(result: Completion, unit: str) -> Fields:
+    est = result.estimator
+    error = getattr(est, "best_error_", math.nan)
     if not math.isnan(error):
-        share = result.estimator.validation
-        unit = _error_unit(result) or " relative"
-        yield "error", f"{error:.3g}{unit}, on {share:.0%} of the entries held out"
-
-
-def _error_unit(result: CompleteResult) -> str:
-    return " of a column's standard deviation" if result.scale else ""
+        text = f"{error:.3g}{unit or ' relative'}"
+        yield "error", f"{text}, on {est.validation:.0%} of the entries held out"
 
 
 def describe_bayesian_model(est: Any) -> str:
@@ -223,10 +174,6 @@ def describe_bayesian_model(est: Any) -> str:
     >>> est.neighbor_correction_ = None
     >>> describe_bayesian_model(est)
     'columns and rows, with weights 25% and 75%; prior strength 0.1, center two-way'
-    >>> est.neighbor_correction_ = {"n_neighbors": 5, "weight": 0.9, "std_factor": 0.95}
-    >>> est.sides_ = "columns"
-    >>> describe_bayesian_model(est).split("; ")[0]
-    'columns explain columns, corrected by the 5 most similar rows'
     """
     sides = SIDES_DESCRIPTIONS[est.sides_].format(est.weight_, 1.0 - est.weight_)
     if est.neighbor_correction_ is not None:
@@ -236,14 +183,11 @@ def describe_bayesian_model(est: Any) -> str:
     return f"{sides}; {strength}, center {est.center or 'none'}"
 
 
-def bayesian_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
-    """Filled entries, noise and held-out errors of a fit."""
-    est = result.estimator
-    unit = _error_unit(result)
-    mean = ""
+def _bayesian_fields(result: Completion, unit: str) -> Fields:
+    est, mean = result.estimator, ""
     if result.mean_std is not None:
         mean = f", mean standard deviation {result.mean_std:.3g}{unit}"
-    yield "filled", f"{result.n_missing} entries{mean}"
+    yield "imputed", f"{result.n_missing} entries{mean}"
     yield "noise", describe_noise(est, unit)
     errors = est.side_errors_
     if not errors:
@@ -254,7 +198,11 @@ def bayesian_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
         text += f" ({' and '.join(parts)} alone)"
     yield "error", f"{text}, on {est.validation:.0%} of the entries held out"
     if not math.isnan(est.calibration_):
-        yield "", describe_calibration(est.calibration_)
+        yield (
+            "",
+            f"held-out errors were {est.calibration_:.2f} times their standard "
+            "deviations; intervals are corrected for it",
+        )
 
 
 def describe_noise(est: Any, unit: str) -> str:
@@ -273,121 +221,56 @@ def describe_noise(est: Any, unit: str) -> str:
     return f"{low:.2g} to {high:.2g}{unit}, {source} for each {axis}"
 
 
-def describe_calibration(calibration: float) -> str:
-    """How large held-out errors were relative to their standard deviations."""
-    return (
-        f"there errors were {calibration:.2f} times their standard deviations; "
-        "intervals allow for it"
-    )
-
-
-def describe_baseline(estimator: Any) -> str:
-    """A baseline, its centering and its parameters that are not the defaults.
-
-    Examples
-    --------
-    >>> from ncarl import Nuclear
-    >>> describe_baseline(Nuclear(solver="svt"))
-    'least nuclear norm, with a certificate; center none, solver svt'
-    """
+def describe_baseline(est: Any) -> str:
+    """A baseline, its centering and its parameters that are not the defaults."""
     kinds = {method.class_name: method.summary for method in METHODS.values()}
-    defaults = type(estimator)().get_params()
-    words = []
-    if "center" in defaults:
-        words.append(f"center {estimator.center or 'none'}")
+    defaults = type(est)().get_params()
+    words = [f"center {est.center or 'none'}"] if "center" in defaults else []
     words += [
         f"{name} {value}"
-        for name, value in estimator.get_params().items()
+        for name, value in est.get_params().items()
         if name not in OMITTED_PARAMETERS and value != defaults[name]
     ]
-    what = kinds[type(estimator).__name__]
-    return f"{what}; {', '.join(words)}" if words else what
+    kind = kinds[type(est).__name__]
+    return f"{kind}; {', '.join(words)}" if words else kind
 
 
-def baseline_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
-    """Rank, residual, duality gap and chosen strength of a fit."""
+def _baseline_fields(result: Completion, unit: str) -> Fields:
     est = result.estimator
-    yield "filled", f"{result.n_missing} entries, rank {est.rank_}"
+    yield "imputed", f"{result.n_missing} entries, rank {est.rank_}"
     of = "values" if "center" in est.get_params() else "values less their mean"
     yield "residual", f"{est.residual_:.2g} of the observed {of}, relative"
     gap = getattr(est, "gap_", math.nan)
     if not math.isnan(gap):
-        yield "proof", f"within {gap:.1e} of the least objective, by duality"
+        yield "proof", f"within {gap:.1e} of the minimal objective, by duality"
     path = getattr(est, "path_", [])
     if path:
-        best = min(path, key=lambda tried: tried["error"])
-        error = f"{best['error']:.3g}{_error_unit(result)}"
+        error = f"{min(tried['error'] for tried in path):.3g}{unit}"
         yield "strength", f"lam {est.lam_:.3g}, error {error} on held-out entries"
 
 
-def _empty_lines(result: CompleteResult) -> Iterable[tuple[str, str]]:
-    """Rows and columns without an observed entry."""
-    columns, rows = (
-        result.estimator.unidentified_columns_,
-        result.estimator.unidentified_rows_,
-    )
-    if len(columns):
-        text = join_names([_column_name(result, j) for j in columns], MAX_LISTED)
-        yield "empty", f"columns with nothing observed, filled by the center: {text}"
-    if len(rows):
-        text = join_names([str(i + 1) for i in rows], MAX_LISTED)
-        yield "empty", f"rows with nothing observed, filled by the center: {text}"
-
-
-def _output_lines(outputs: OutputOptions) -> Iterable[tuple[str, str]]:
-    """The files that were written."""
-    yield "written", str(outputs.target)
-    if outputs.std is not None:
-        yield "", f"{outputs.std} (standard deviations; 0 at observed entries)"
-    level = DEFAULT_LEVEL if outputs.level is None else outputs.level
-    for path, end in ((outputs.lower, "lower"), (outputs.upper, "upper")):
-        if path is not None:
-            yield "", f"{path} ({end} ends of {level * 100:g}% intervals)"
-    if outputs.imputations_path is not None:
-        count = outputs.n_imputations
-        yield "", f"{outputs.imputations_path} (draws, {count} completed tables)"
-    if outputs.model_path is not None:
-        yield "", f"{outputs.model_path} (the model; read it with ncarl.load)"
-
-
-@dataclass(frozen=True)
-class TableOverview:
-    """What a page shows of a table."""
-
-    pattern: MissingPattern  # which entries are observed
-    sample: Observations  # all observed entries, or those of some rows of a stream
-
-    @property
-    def n_sampled_rows(self) -> int:
-        """Rows of the sample."""
-        return self.sample.shape[0]
-
-    @property
-    def covers_all_rows(self) -> bool:
-        """Whether the sample is the table."""
-        return self.n_sampled_rows == self.pattern.shape[0]
-
-
-def compute_overview(values: Any) -> TableOverview:
-    """The overview of a table in memory."""
-    observed = as_observations(values)
-    return TableOverview(missing_pattern([observed], observed.shape), observed)
+def _output_fields(result: Completion) -> Fields:
+    job = result.job
+    level = DEFAULT_LEVEL if job.level is None else job.level
+    notes = {
+        "--std": "standard deviations; 0 at observed entries",
+        "--lower": f"lower bounds of {level * 100:g}% intervals",
+        "--upper": f"upper bounds of {level * 100:g}% intervals",
+        "--imputations-out": f"draws, {job.n_imputations} completed tables",
+        "--save-model": "the model; read it with ncarl.load",
+    }
+    yield "written", str(job.outputs["OUT"])
+    for flag, note in notes.items():
+        if flag in job.outputs:
+            yield "", f"{job.outputs[flag]} ({note})"
 
 
 def compute_stream_overview(
     chunks: Iterable[Observations],
     shape: tuple[int, int],
     max_rows: int = OVERVIEW_SAMPLE_ROWS,
-) -> TableOverview:
-    """The overview of a table in chunks, with a sample of evenly spaced rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = Observations.from_dense(np.arange(12.0).reshape(6, 2))
-    >>> compute_stream_overview([X], (6, 2), max_rows=3).sample.values.tolist()
-    [0.0, 1.0, 4.0, 5.0, 10.0, 11.0]
-    """
+) -> tuple[MissingPattern, Observations]:
+    """The pattern of a table in chunks, and a sample of evenly spaced rows."""
     m = shape[0]
     wanted = np.unique(np.linspace(0, m - 1, min(m, max_rows)).round().astype(np.int64))
     kept: list[Observations] = []
@@ -403,70 +286,73 @@ def compute_stream_overview(
             yield chunk
 
     pattern = missing_pattern(sampling(), shape)
-    return TableOverview(pattern, Observations.vstack(kept))
+    return pattern, Observations.vstack(kept)
 
 
-def predict_sample_uncertainty(
-    overview: TableOverview, estimator: Any
-) -> ImputedEntries:
-    """Predictions of a fitted model at missing entries of the sample."""
-    fitted_rows = getattr(estimator, "training_", None)
-    in_fit = fitted_rows is not None and overview.covers_all_rows
-    X = None if in_fit else overview.sample.to_csr()
+def write_complete_page(result: Completion, path: Path, *, quiet: bool) -> None:
+    """Write the page of a run, and print its path."""
+    name = result.job.source.name
+    if result.estimator is None:
+        page = Page(name, "Nothing was missing, so the table was copied as it is.")
+        write_page(page, path, summary_fields(result), quiet=quiet)
+        return
+    if result.table is None:
+        pattern, sample = result.overview
+    else:
+        sample = as_observations(result.table.values)
+        pattern = missing_pattern([sample], sample.shape)
+    in_fit = getattr(result.estimator, "training_", None) is not None
+    X = None if in_fit and sample.shape == result.shape else sample.to_csr()
     with warnings.catch_warnings():
         # The columns are those of the fit, though the sample does not name them.
         warnings.filterwarnings("ignore", message="X does not have valid feature")
-        return sample_imputed_entries(estimator, overview.sample, X=X)
+        imputed = sample_imputed_entries(result.estimator, sample, X=X)
+    page = Page(f"{name}, completed", summarize_completion(result, sample, imputed))
+    page.warning(*page_warnings(result, pattern))
+    _add_figures(page, result, pattern, imputed)
+    _add_column_table(page, result, sample, pattern, imputed)
+    write_page(page, path, summary_fields(result), quiet=quiet)
 
 
-@dataclass(frozen=True)
-class ColumnSummary:
-    """Statistics of each column, as arrays of shape (n,); NaN where there are none."""
-
-    missing: Array  # number of missing entries
-    observed_mean: Array
-    spread: Array  # standard deviation of the observed entries
-    filled_mean: Array
-    std: Array  # mean standard deviation of the filled entries
-
-    @property
-    def relative_std(self) -> Array:
-        """``std`` over ``spread``; NaN where the column does not vary."""
-        safe = np.where(self.spread > 0.0, self.spread, 1.0)
-        shares: Array = np.where(self.spread > 0.0, self.std / safe, np.nan)
-        return shares
-
-
-def summarize_columns(
-    overview: TableOverview, uncertainty: ImputedEntries
-) -> ColumnSummary:
-    """Statistics of each column."""
-    m, n = overview.pattern.shape
-    std = (
-        np.full(len(uncertainty.values), np.nan)
-        if uncertainty.std is None
-        else uncertainty.std
+def summarize_completion(
+    result: Completion, sample: Observations, imputed: ImputedEntries
+) -> str:
+    """What was done and how accurate it is, in two or three sentences."""
+    m, n = result.shape
+    text = (
+        f"{result.n_missing:,} of {m * n:,} entries ({result.n_missing / (m * n):.1%}) "
+        f"were missing and have been imputed by {result.job.model.method}."
     )
-    observed_mean = np.where(
-        overview.sample.column_counts > 0, column_means(overview.sample), np.nan
-    )
-    return ColumnSummary(
-        m - overview.pattern.column_counts,
-        observed_mean,
-        column_stds(overview.sample),
-        group_means(uncertainty.columns, uncertainty.values, n),
-        group_means(uncertainty.columns, std, n),
-    )
+    error = getattr(result.estimator, "held_out_error_", math.nan)
+    if math.isnan(error) and imputed.std is None:
+        return (
+            f"{text} This method does not estimate their errors; ncarl evaluate "
+            "measures them."
+        )
+    baseline = 1.0 if result.scale else pooled_std(sample)
+    if not math.isnan(error) and baseline > 0.0:
+        text += (
+            " Observed entries that were held out were predicted with an error of "
+            f"{error:.3g}{_error_unit(result)} (root mean square); the error of the "
+            f"column's mean is {baseline:.3g}."
+        )
+        if error > NO_GAIN_RATIO * baseline:
+            text += (
+                " That is no better: the missing entries may not be predictable from "
+                "the rest."
+            )
+    shares = imputed.relative_std
+    if np.isfinite(shares).any():
+        text += (
+            " Half of the imputed entries have a standard deviation below "
+            f"{np.nanmedian(shares):.2g} of their column's."
+        )
+    return text
 
 
 def pooled_std(sample: Observations) -> float:
-    """Root mean square deviation of the observed entries from their column's mean.
-
-    This is about the error of filling missing entries by the mean of their column.
-    """
+    """Root mean square deviation of the observed entries from their column's mean."""
     spreads, counts = column_stds(sample), sample.column_counts
-    if counts.sum() == 0:
-        return 0.0
     largest = float(spreads.max(initial=0.0))
     if largest == 0.0:
         return 0.0
@@ -474,146 +360,68 @@ def pooled_std(sample: Observations) -> float:
     return largest * float(np.sqrt(parts.sum()))
 
 
-def write_complete_page(result: CompleteResult, path: Path, *, quiet: bool) -> None:
-    """Write the page of a run, and print its path."""
-    write_page(build_complete_page(result), path, summary_lines(result), quiet=quiet)
-
-
-def build_complete_page(result: CompleteResult) -> Page:
-    """The page of a run."""
-    name = result.job.source.name
-    if result.estimator is None:
-        return Page(name, "Nothing was missing, so the table was copied as it is.")
-    table = result.table
-    overview = result.overview
-    if overview is None:
-        assert not isinstance(table, StreamedTable)
-        overview = compute_overview(table.values)
-    filled = predict_sample_uncertainty(overview, result.estimator)
-    page = Page(f"{name}, completed", summarize_completion(result, overview, filled))
-    page.warning(*page_warnings(result, overview))
-    _add_figures(page, result, overview, filled)
-    columns = summarize_columns(overview, filled)
-    _add_column_table(page, columns, table.columns, overview)
-    return page
-
-
-def summarize_completion(
-    result: CompleteResult, overview: TableOverview, uncertainty: ImputedEntries
-) -> str:
-    """What was done and how accurate it is, in two or three sentences."""
-    m, n = overview.pattern.shape
-    share = result.n_missing / (m * n)
-    words = (
-        f"{result.n_missing:,} of {m * n:,} entries ({share:.1%}) were missing and "
-        f"have been filled in by {result.job.model.method}."
-    )
-    error, scaled = held_out_error(result.estimator), result.scale is not None
-    usual = 1.0 if scaled else pooled_std(overview.sample)
-    if error is not None and usual > 0.0:
-        words += (
-            " Observed entries that were held out were predicted with an error of "
-            f"{error:.3g}{_error_unit(result)} (root mean square); the error of the "
-            f"column's mean is {usual:.3g}."
-        )
-        if error > NO_GAIN_RATIO * usual:
-            words += (
-                " That is no better: the missing entries may not be predictable from "
-                "the rest."
-            )
-    if error is None and uncertainty.std is None:
-        return (
-            f"{words} This method does not estimate their errors; ncarl evaluate "
-            "measures them."
-        )
-    shares = uncertainty.relative_std
-    if np.isfinite(shares).any():
-        middle = float(np.nanmedian(shares))
-        words += (
-            " Half of the filled entries have a standard deviation below "
-            f"{middle:.2g} of their column's."
-        )
-    return words
-
-
-def held_out_error(estimator: Any) -> float | None:
-    """Error of a fit on entries that it held out itself; None if it held out none.
-
-    Only if it is in the units of the values, or in standard deviations of the columns.
-    """
-    error = getattr(estimator, "held_out_error_", math.nan)
-    return None if math.isnan(error) else float(error)
-
-
-def page_warnings(result: CompleteResult, overview: TableOverview) -> list[str]:
+def page_warnings(result: Completion, pattern: MissingPattern) -> list[str]:
     """Warnings of the run, and rows and columns with too few observed entries."""
     found = [f"Warning: {line}" for line in warning_lines(result)]
-    pattern = overview.pattern
-    names = result.table.columns
-    for counts, kind in (
-        (pattern.column_counts, "column"),
-        (pattern.row_counts, "row"),
+    for kind, counts, names in (
+        ("column", pattern.column_counts, result.columns),
+        ("row", pattern.row_counts, None),
     ):
-        nothing = np.flatnonzero(counts == 0)
-        little = np.flatnonzero((counts > 0) & (counts < MIN_OBSERVED))
-        called = names if kind == "column" else None
-        if len(nothing):
-            found.append(
-                f"No entry is observed in {_format_indices(nothing, kind, called)}: it "
-                "was filled with the center of the rest."
-            )
-        if len(little):
-            found.append(
-                "Only one entry is observed in "
-                f"{_format_indices(little, kind, called)}: treat what was filled in "
-                "there with care."
-            )
+        for few, amount, advice in (
+            (counts == 0, "No entry", "it was imputed with the center of the rest"),
+            (
+                (counts > 0) & (counts < MIN_OBSERVED),
+                "Only one entry",
+                "treat what was imputed there with care",
+            ),
+        ):
+            places = np.flatnonzero(few)
+            if len(places):
+                listed = join_names(_names(places, names), MAX_LISTED)
+                plural = "" if len(places) == 1 else "s"
+                found.append(
+                    f"{amount} is observed in {len(places):,} {kind}{plural} "
+                    f"({listed}): {advice}."
+                )
     return found
 
 
-def _format_indices(indices: Any, kind: str, names: Sequence[str] | None) -> str:
-    """Rows or columns by name, or else by number from 1."""
-    called = [names[j] if names else str(j + 1) for j in indices[:MAX_LISTED_NAMES]]
-    more = len(indices) - len(called)
-    ending = f" and {more:,} more" if more else ""
-    plural = "" if len(indices) == 1 else "s"
-    return f"{len(indices):,} {kind}{plural} ({', '.join(called)}{ending})"
-
-
 def _add_figures(
-    page: Page,
-    result: CompleteResult,
-    overview: TableOverview,
-    uncertainty: ImputedEntries,
+    page: Page, result: Completion, pattern: MissingPattern, imputed: ImputedEntries
 ) -> None:
     """The figures: missing entries and uncertainty first, then the model."""
-    est, names = result.estimator, result.table.columns
-    page.heading("What is missing, and how uncertain the filled values are")
-    page.try_figure(
-        lambda: draw_pattern(overview.pattern, uncertainty, names=names),
-        "Observed entries (blue). Beside the map: standard deviations of filled "
-        "entries over that of their column; at 1 they are no better than its mean."
-        if uncertainty.std is not None
-        else "Observed entries (blue), and their share of each row and column.",
-    )
-    if uncertainty.std is not None and len(uncertainty.std):
-        page.try_figure(
-            lambda: draw_uncertainty(uncertainty, names=names),
-            "Standard deviations of filled entries by column: median, middle half, and "
-            "the 5th to 95th percentile.",
+    est, names = result.estimator, result.columns
+    page.heading("Missing entries, and the uncertainty of the imputed values")
+    caption = "Observed entries (blue), and their share of each row and column."
+    if imputed.std is not None:
+        caption = (
+            "Observed entries (blue). Beside the map: standard deviations of imputed "
+            "entries over that of their column; at 1 they are no better than its mean."
         )
-    if getattr(est, "blended_scores_", None) is not None and len(
-        est.blended_scores_.sorted_scores
-    ):
+    page.try_figure(lambda: draw_pattern(pattern, imputed, names=names), caption)
+    if imputed.std is not None and len(imputed.std):
+        page.try_figure(
+            lambda: draw_uncertainty(imputed, names=names),
+            "Standard deviations of imputed entries by column: median, middle half, "
+            "and the 5th to 95th percentile.",
+        )
+    scores = getattr(est, "blended_scores_", None)
+    if scores is not None and len(scores.sorted_scores):
         page.heading("Errors on held-out entries")
-        page.facts(held_out_facts(result))
+        page.text(
+            f"The error on {est.validation:.0%} of the observed entries, which were "
+            f"held out, is {est.held_out_error_:.4g}{_error_unit(result)} (root mean "
+            "square). They were also used to choose the prior strength, the number of "
+            "steps and the sides, so errors on missing entries may be slightly larger: "
+            "ncarl evaluate measures them on entries that no choice depends on."
+        )
         page.try_figure(
             lambda: reliability(est),
             "Nominal and actual coverage of normal intervals on held-out entries. "
-            "Intervals that ncarl writes (--lower, --upper) are widened or narrowed so "
-            "that they meet the dashed line.",
+            "Intervals that ncarl writes (--lower, --upper) are calibrated so that "
+            "they meet the dashed line.",
         )
-    page.heading("What was learned")
+    page.heading("The fitted model")
     side_names = None if getattr(est, "transposed_", False) else names
     page.try_figure(
         lambda: similarity(est, names=side_names),
@@ -623,69 +431,48 @@ def _add_figures(
         lambda: similarity_graph(est, names=side_names),
         "The strongest similarities. Broad lines are strong, colors are groups.",
     )
-    page.try_figure(lambda: spectrum(est), "Along how many directions rows vary.")
-    page.try_figure(lambda: convergence(est), "What each step of the fit changed.")
-
-
-def held_out_facts(result: CompleteResult) -> dict[str, str]:
-    """Errors on the entries that a Bayesian fit held out itself."""
-    est = result.estimator
-    unit = _error_unit(result)
-    found = {
-        "held out": f"{est.validation:.0%} of the observed entries, to choose the "
-        "strength of the prior, the steps and the sides",
-        "error": f"{est.held_out_error_:.4g}{unit} (root mean square). Since choices "
-        "were made by it, errors on missing entries may be a little larger: ncarl "
-        "evaluate measures them on entries that nothing was chosen by.",
-    }
-    for side, error in est.side_errors_.items():
-        found[f"by {side} alone"] = f"{error:.4g}{unit}"
-    if not math.isnan(est.calibration_):
-        found["calibration"] = (
-            f"errors were {est.calibration_:.2f} times their standard deviations; "
-            "1 is right, and intervals allow for the rest"
-        )
-    return found
+    page.try_figure(lambda: spectrum(est), "Variance of the rows by direction.")
+    page.try_figure(lambda: convergence(est), "Change in each step of the fit.")
 
 
 def _add_column_table(
     page: Page,
-    summary: ColumnSummary,
-    names: Sequence[str] | None,
-    overview: TableOverview,
+    result: Completion,
+    sample: Observations,
+    pattern: MissingPattern,
+    imputed: ImputedEntries,
 ) -> None:
     """The table of columns, the most uncertain first."""
-    page.heading("Column by column")
-    n = len(summary.missing)
-    worth = np.where(np.isfinite(summary.relative_std), summary.relative_std, -1.0)
-    order = np.lexsort((-summary.missing, -worth))
-    shown = [j for j in order if summary.missing[j] > 0][:MAX_TABLE_COLUMNS]
-    complete = int(np.count_nonzero(summary.missing == 0))
-    words = "The columns with the most uncertain entries come first."
+    m, n = result.shape
+    missing = m - pattern.column_counts
+    std = np.full(len(imputed.values), np.nan) if imputed.std is None else imputed.std
+    spread, std = column_stds(sample), group_means(imputed.columns, std, n)
+    figures = (
+        np.where(sample.column_counts > 0, column_means(sample), np.nan),
+        group_means(imputed.columns, imputed.values, n),
+        spread,
+        std,
+    )
+    ratio = np.where(spread > 0.0, std / np.where(spread > 0.0, spread, 1.0), np.nan)
+    order = np.lexsort((-missing, -np.where(np.isfinite(ratio), ratio, -1.0)))
+    shown = [j for j in order if missing[j] > 0][:MAX_TABLE_COLUMNS]
+    complete = int(np.count_nonzero(missing == 0))
+    text = "The columns with the most uncertain entries come first."
     if len(shown) < n - complete:
-        words += (
+        text += (
             f" These are {len(shown)} of {n - complete:,} columns with missing entries."
         )
     if complete:
-        words += f" {complete:,} columns are complete and not shown."
-    if not overview.covers_all_rows:
-        words += (
-            f" Means are those of {overview.n_sampled_rows:,} rows, evenly spaced over "
-            "the table."
-        )
-    page.text(words)
-    heads = ("column", "missing", "observed mean", "filled mean", "observed std",
-             "filled std", "ratio of stds")  # fmt: skip
-    page.table(heads, (_column_cells(summary, j, names) for j in shown))
-
-
-def _column_cells(
-    summary: ColumnSummary, j: int, names: Sequence[str] | None
-) -> list[str]:
-    figures = (summary.observed_mean, summary.filled_mean, summary.spread, summary.std)
-    return [
-        names[j] if names else str(j + 1),
-        f"{int(summary.missing[j]):,}",
-        *(format_number(array[j], ".5g") for array in figures),
-        format_number(summary.relative_std[j], ".2f"),
+        text += f" {complete:,} columns are complete and not shown."
+    if sample.shape[0] < m:
+        text += f" Means are those of {sample.shape[0]:,} evenly spaced rows."
+    rows = [
+        [
+            name,
+            f"{missing[j]:,}",
+            *(format_number(array[j], ".5g") for array in figures),
+            format_number(ratio[j], ".2f"),
+        ]
+        for j, name in zip(shown, _names(shown, result.columns), strict=True)
     ]
+    page.heading("Columns").text(text).table(COLUMN_HEADERS, rows)

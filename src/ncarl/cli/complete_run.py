@@ -7,32 +7,26 @@ again in every step (`run_complete_stream`).
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from ncarl.cli.console import check_outputs, is_same_file
+from ncarl.cli.console import check_outputs, check_suffix
 from ncarl.cli.models import (
-    DEFAULT_LEVEL,
-    STREAMING_METHODS,
+    PAPER_METHODS,
     ModelOptions,
-    OutputOptions,
     build_estimator,
-    check_complete_options,
-    check_stream_options,
     chunk_table,
     decide_scale,
     open_engine,
-    scale_from_options,
-    scale_from_units,
 )
+from ncarl.cli.options import BASELINE_METHODS
 from ncarl.core.types import Array
 from ncarl.dataset import StreamedDataset
 from ncarl.engines.threads import Threads
@@ -50,183 +44,274 @@ from ncarl.io import (
 )
 from ncarl.io.csv import HEADER_NOTE, NO_HEADER_NOTE, DelimitedRows
 from ncarl.io.files import atomic_write
-from ncarl.io.tables import (
-    ReadOptions,
-    TableFile,
-    detect_format,
-    read_table,
-)
+from ncarl.io.tables import ReadOptions, TableFile, detect_format, read_table
 from ncarl.observations import Observations
 from ncarl.progress import percent_bar
+from ncarl.registry import METHODS
 
 #: Tables of at least so many entries and rows are fitted in chunks of rows. With so
 #: many rows neither a kernel of the rows nor a search for similar rows is affordable,
 #: so that nothing is lost.
 MIN_CHUNKED_ENTRIES, MIN_CHUNKED_ROWS = 5_000_000, 50_000
 #: Rows, and missing entries, sampled to estimate the mean standard deviation.
-ROW_SAMPLE_SIZE = 1000
-STD_SAMPLE_SIZE = 1000
+ROW_SAMPLE_SIZE = STD_SAMPLE_SIZE = 1000
+#: Default nominal coverage of intervals.
+DEFAULT_LEVEL = 0.9
+#: Methods of the options that not every method has.
+OPTION_METHODS = {
+    **dict.fromkeys(
+        ("--alpha", "--n-neighbors", "--gamma", "--weights", "--orientation"),
+        PAPER_METHODS,
+    ),
+    **dict.fromkeys(
+        [
+            *("--sides", "--prior-strength", "--noise", "--clip", "--round"),
+            *("--lower", "--upper", "--level", "--imputations", "--imputations-out"),
+        ],
+        ("bayes",),
+    ),
+    "--validation": ("bayes", "ncarl-cv", "soft-impute"),
+    "--set": BASELINE_METHODS,
+    "--center": tuple(m for m in METHODS if m != "bias"),
+    **dict.fromkeys(("--dtype float32", "--engine dask"), ("bayes", *PAPER_METHODS)),
+}
+#: Methods that learn from a table that is never in memory as a whole.
+STREAMING_METHODS = ("bayes", "ncarl")
+DROP_STREAM_HINT = "leave out --stream"
+#: Options that --stream does not have, and what to do instead.
+UNSTREAMABLE = {
+    "--na": f"write missing cells as NA or leave them empty, or {DROP_STREAM_HINT}",
+    "--label": "name the columns to use with --columns, which become OUT",
+    "--header/--no-header": "a first line with a name in it is a header; add or "
+    f"remove it, or {DROP_STREAM_HINT}",
+    "--delimiter": "commas, semicolons and tabs are detected; use one of them in the "
+    f"file, or {DROP_STREAM_HINT}",
+    "--decimal": "decimals need a point; write them so in the file, or "
+    f"{DROP_STREAM_HINT}",
+    "--array": f"write that array to an NPY file, or {DROP_STREAM_HINT}",
+    **dict.fromkeys(
+        ("--lower", "--upper", "--level"), f"ask for --std, or {DROP_STREAM_HINT}"
+    ),
+    **dict.fromkeys(("--imputations", "--imputations-out"), DROP_STREAM_HINT),
+}
 
 
 @dataclass(frozen=True)
 class CompleteJob:
-    """One run of ``ncarl complete``."""
+    """What to complete, how, and what to write."""
 
     source: Path
     reading: ReadOptions
     model: ModelOptions
-    outputs: OutputOptions
+    outputs: Mapping[str, Path]  # by the option that names them; OUT is the table
+    level: float | None = None  # nominal coverage of the intervals
+    n_imputations: int | None = None
+    overwrite: bool = False
     progress: bool = False
-    columns: Sequence[str] | None = None  # those of a stream to use; None for all
-    needs_overview: bool = False  # whether a page will show the pattern of a stream
+
+    def given_flags(self) -> set[str]:
+        """Options that were given and that not every method or stream has."""
+        reading, model = self.reading, self.model
+        values: dict[str, Any] = {
+            **{f"--{name.replace('_', '-')}": True for name in model.params},
+            **self.outputs,
+            "--na": reading.na or None,
+            "--label": reading.labels or None,
+            "--header/--no-header": reading.header,
+            "--delimiter": reading.delimiter,
+            "--decimal": reading.decimal,
+            "--array": reading.array,
+            "--level": self.level,
+            "--imputations": self.n_imputations,
+            "--set": model.settings or None,
+            "--dtype float32": True if model.dtype == "float32" else None,
+            "--engine dask": True if model.engine == "dask" else None,
+        }
+        return {flag for flag, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class StreamedTable:
-    """What is kept of a table that was read in chunks of rows."""
-
-    shape: tuple[int, int]
-    columns: Sequence[str] | None  # names, if it has any
-    notes: Sequence[str] = ()  # decisions made while reading, for the user to see
-
-
-@dataclass(frozen=True)
-class CompleteResult:
-    """Result of a run; ``estimator`` is None where nothing was missing.
-
-    Attributes
-    ----------
-    table : TableFile or StreamedTable
-        What was read.
-    n_missing : int
-        Entries that were filled.
-    scale, scale_reason : str or None, str
-        The scaling and the reason.
-    mean_std : float or None
-        Mean standard deviation of filled entries, where the model has one; in
-        `column_units`.
-    caught_warnings : list of Warning
-        Warnings of the reading and of the fit.
-    overview : TableOverview or None
-        The pattern of observed entries of a stream, if requested.
-    """
+@dataclass
+class Completion:
+    """What a run read, fitted and found; the report of the command describes it."""
 
     job: CompleteJob
-    table: TableFile | StreamedTable
-    n_missing: int
-    seconds: float = 0.0
-    estimator: Any = None
+    shape: tuple[int, int] = (0, 0)
+    n_missing: int = 0  # entries that were imputed
+    columns: Sequence[str] | None = None  # names, if there are any
+    notes: Sequence[str] = ()  # decisions made while reading
+    table: TableFile | None = None  # None if it was read in chunks of rows
+    estimator: Any = None  # None if nothing was missing
     scale: str | None = None
     scale_reason: str = ""
-    mean_std: float | None = None
-    caught_warnings: Sequence[Warning] = ()
-    overview: Any = None
+    mean_std: float | None = None  # of imputed entries, in `column_units`
+    seconds: float = 0.0
+    warnings: list[Warning] = field(default_factory=list)
+    overview: Any = None  # of a stream, for its page: pattern and sample
+
+    @contextlib.contextmanager
+    def record(self) -> Iterator[None]:
+        """Take down the time and the warnings of what is done inside the ``with``."""
+        start = time.perf_counter()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        self.seconds = time.perf_counter() - start
+        self.warnings += [w.message for w in caught if isinstance(w.message, Warning)]
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether nothing is missing, and no output needs a model."""
+        return self.n_missing == 0 and list(self.job.outputs) == ["OUT"]
 
 
-def run_complete(job: CompleteJob) -> CompleteResult:
+def run_complete(job: CompleteJob) -> Completion:
     """Complete a table in memory and write the outputs."""
-    if job.columns is not None:
-        raise ValueError(
-            "--columns goes with --stream; without it columns of text are kept, and "
-            "--label names others to leave out"
-        )
-    check_complete_options(job.model, job.outputs)
-    check_complete_outputs(job)
+    check_options(job)
+    check_files(job)
     table = read_table(job.source, job.reading)
-    missing = count_missing(table.values)
-    done = CompleteResult(
-        job, table, missing, caught_warnings=[*map(UserWarning, table.read_warnings)]
+    values, outputs = table.values, job.outputs
+    result = Completion(
+        job, values.shape, count_missing(values), table.columns, table.notes, table
     )
-    if missing == 0 and not job.outputs.needs_fit:
-        table.write(job.outputs.target.resolve(), _to_dense(table.values))
-        return done
-    check_imputations_size(table.values.shape, job.outputs)
-    scale, reason = decide_scale(job.model, table.values, table.mixed_units)
-    done = replace(done, scale=scale, scale_reason=reason)
-    return _fit_and_write_table(done, table)
-
-
-def _fit_and_write_table(result: CompleteResult, table: TableFile) -> CompleteResult:
-    """Fit, complete and write a table; the result with the fit."""
-    job, values = result.job, table.values
-    start = time.perf_counter()
-    with (
-        warnings.catch_warnings(record=True) as caught,
-        open_engine(job.model) as engine,
-    ):
-        warnings.simplefilter("always")
-        estimator = build_estimator(
-            job.model, scale=result.scale, progress=job.progress, engine=engine
+    result.warnings += map(UserWarning, table.read_warnings)
+    if result.is_copy:
+        whole = values.toarray() if sparse.issparse(values) else values
+        table.write(outputs["OUT"].resolve(), whole)
+        return result
+    check_imputations_size(values.shape, job.n_imputations)
+    result.scale, result.scale_reason = decide_scale(
+        job.model, values, table.mixed_units
+    )
+    with result.record(), open_engine(job.model.engine) as engine:
+        estimator = result.estimator = build_estimator(
+            job.model,
+            scale=result.scale,
+            progress=job.progress,
+            engine=engine,
+            needs_std="--std" in outputs,
         )
-        rows = chunk_if_large(values, job.model, job.outputs)
+        rows = chunk_if_large(job, values)
         estimator.fit(rows)
-        results = predict_outputs(
-            estimator, values, rows, job.outputs, seed=job.model.seed
+        arrays, result.mean_std = predict_outputs(job, estimator, values, rows)
+    for flag, array in arrays.items():
+        # Links are followed, so that the file behind them is the one replaced.
+        path = outputs[flag].resolve()
+        if flag == "--imputations-out":
+            _write_imputations(path, array, table.columns)
+        else:
+            table.write(path, array, replace_observed=flag == "--std")
+    if "--save-model" in outputs:
+        estimator.save(outputs["--save-model"].resolve())
+    return result
+
+
+def check_options(job: CompleteJob, *, stream: bool = False) -> None:
+    """Raise if an option does not apply, or options contradict each other."""
+    model, method, params = job.model, job.model.method, job.model.params
+    given = job.given_flags()
+    if stream:
+        _check_stream_options(model, given)
+    for flag, methods in OPTION_METHODS.items():
+        if flag in given and method not in methods:
+            raise ValueError(
+                f"{flag} belongs to --method {' or '.join(methods)}, not to {method}; "
+                "leave it out, or change --method"
+            )
+    noisy = [flag for flag in ("--std", "--lower", "--upper") if flag in job.outputs]
+    gamma = params.get("gamma")
+    remedy = {
+        "bayes": params.get("noise") == 0.0
+        and "give --noise a positive number, or leave it out",
+        "ncarl": gamma in (None, "none") and "give --gamma a positive number",
+        "ncarl-cv": gamma == "none"
+        and "give --gamma a positive number, or leave it out",
+    }.get(method, "use --method bayes")
+    if noisy and remedy:
+        raise ValueError(f"{noisy[0]} needs a model of the noise; {remedy}")
+    _check_settings([name for name, _ in model.settings])
+    if job.level is not None and not {"--lower", "--upper"} & given:
+        raise ValueError("--level needs --lower or --upper, the ends of intervals")
+    if ("--imputations" in given) != ("--imputations-out" in given):
+        raise ValueError(
+            "--imputations and --imputations-out go together: how many completed "
+            "tables to draw, and the .npz file for them"
         )
-    seconds = time.perf_counter() - start
-    write_outputs(table, job.outputs, results)
-    if job.outputs.model_path is not None:
-        estimator.save(job.outputs.model_path.resolve())
-    messages = [w.message for w in caught if isinstance(w.message, Warning)]
-    return replace(
-        result,
-        estimator=estimator,
-        seconds=seconds,
-        mean_std=results.mean_std,
-        caught_warnings=[*result.caught_warnings, *messages],
-    )
-
-
-def chunk_if_large(values: Any, model: ModelOptions, outputs: OutputOptions) -> Any:
-    """A large table as a source of rows if the fit needs no more; else the table."""
-    if (
-        sparse.issparse(values)
-        or outputs.needs_intervals
-        or outputs.imputations_path is not None
-    ):
-        return values
-    m, n = values.shape
-    tall = m * n >= MIN_CHUNKED_ENTRIES and m >= MIN_CHUNKED_ROWS and n <= m
-    free = model.sides in (None, "auto", "columns")
-    if model.method == "ncarl":
-        free = model.orientation in (
-            None,
-            "auto",
-            "columns",
+    check_suffix("--imputations-out", job.outputs.get("--imputations-out"), ".npz")
+    if job.n_imputations is not None and params.get("sides") == "rows":
+        raise ValueError(
+            "--imputations needs a kernel of the columns; give --sides columns or both"
         )
-    streamable = model.method in STREAMING_METHODS
-    return chunk_table(values) if tall and free and streamable else values
 
 
-def check_complete_outputs(job: CompleteJob) -> None:
-    """Raise before the fit if a file cannot be written."""
+def _check_settings(names: Sequence[str]) -> None:
+    flags = ("center", "scale", "max_iter", "tol", "engine", "checkpoint", "validation")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--set {name}=... is given twice; give it once")
+        if name in flags:
+            raise ValueError(f"--set {name}=...: give --{name.replace('_', '-')}")
+        if name in ("progress", "callback", "random_state"):
+            raise ValueError(f"--set {name}=...: cannot be set here; see --help")
+
+
+def _check_stream_options(model: ModelOptions, given: set[str]) -> None:
+    held = "in memory, which --stream never holds; give"
+    if model.method not in STREAMING_METHODS:
+        raise ValueError(
+            f"--method {model.method} needs the table {held} --method "
+            f"{' or '.join(STREAMING_METHODS)}, or {DROP_STREAM_HINT}"
+        )
+    for flag, remedy in UNSTREAMABLE.items():
+        if flag in given:
+            raise ValueError(f"{flag} is not available with --stream; {remedy}")
+    for name in ("orientation", "sides"):
+        side = model.params.get(name)
+        if side in ("rows", "both"):
+            raise ValueError(
+                f"--{name} {side} needs all rows {held} --{name} columns, or "
+                f"{DROP_STREAM_HINT}"
+            )
+
+
+def check_files(job: CompleteJob, *, stream: bool = False) -> None:
+    """Raise before the fit if a file cannot be read or written."""
     source, outputs = job.source, job.outputs
     tables = {
-        "OUT": outputs.target,
-        "--std": outputs.std,
-        "--lower": outputs.lower,
-        "--upper": outputs.upper,
+        flag: outputs[flag]
+        for flag in ("OUT", "--std", "--lower", "--upper")
+        if flag in outputs
     }
-    for flag, path in tables.items():
-        if path is not None and detect_format(path) != detect_format(source):
-            raise ValueError(
-                f"{flag} must have the format of the input, which is "
-                f"{detect_format(source)} ({source.name}), got {detect_format(path)} "
-                f"({path.name})"
-            )
-    others = {
-        "--imputations-out": outputs.imputations_path,
-        "--save-model": outputs.model_path,
-    }
-    check_outputs(source, {**tables, **others}, overwrite=outputs.overwrite)
-    # An existing checkpoint is continued, not replaced.
     kept = checkpoint_files(job.model)
-    check_outputs(source, {**kept, **tables, **others}, overwrite=True)
+    folders = []
+    if stream:
+        if format_suffix(source) not in (*TABLE_SUFFIXES, *ARRAY_READERS):
+            raise ValueError(
+                "--stream reads .npy, .npz, .parquet, .csv, .tsv and .zarr, and "
+                f"folders of .parquet, got {str(source)!r}; leave out --stream, or "
+                "write it as one of these"
+            )
+        for flag, path in tables.items():
+            check_suffix(f"{flag} of --stream", path.resolve(), *SINK_SUFFIXES)
+        _reject_nested_paths({"IN": source, **kept, **outputs})
+        folders = [
+            f for f, p in tables.items() if p.resolve().suffix.lower() == ".zarr"
+        ]
+    else:
+        read = detect_format(source)
+        for flag, path in tables.items():
+            if (written := detect_format(path)) != read:
+                raise ValueError(
+                    f"{flag} must have the format of the input, which is {read} "
+                    f"({source.name}), got {written} ({path.name})"
+                )
+    check_outputs(source, outputs, overwrite=job.overwrite, folders=folders)
+    # An existing checkpoint is continued, not replaced.
+    check_outputs(source, {**kept, **outputs}, overwrite=True, folders=folders)
 
 
 def checkpoint_files(model: ModelOptions) -> dict[str, Path]:
     """Checkpoint files of a fit, by the option that names them."""
-    path = model.checkpoint
+    path = model.params.get("checkpoint")
     if path is None:
         return {}
     parts = ("columns", "rows") if model.method == "bayes" else ()
@@ -237,8 +322,16 @@ def checkpoint_files(model: ModelOptions) -> dict[str, Path]:
     return {"--checkpoint": path, **beside}
 
 
-def _to_dense(values: Any) -> Array:
-    return values.toarray() if sparse.issparse(values) else values
+def _reject_nested_paths(paths: Mapping[str, Path]) -> None:
+    # A folder that is written to changes while it is read, and takes what is in it
+    # along when it is replaced.
+    for outer, folder in paths.items():
+        for inner, path in paths.items():
+            if folder.resolve() in path.resolve().parents:
+                raise ValueError(
+                    f"{inner} {str(path)!r} lies in {outer} {str(folder)!r}; name a "
+                    "place outside of it"
+                )
 
 
 def count_missing(values: Any) -> int:
@@ -259,111 +352,89 @@ def missing_mask(values: Any) -> Array:
     return missing
 
 
-def check_imputations_size(shape: tuple[int, int], outputs: OutputOptions) -> None:
+def check_imputations_size(shape: tuple[int, int], count: int | None) -> None:
     """Raise before the fit if the imputations would take too much memory."""
     m, n = shape
-    size = (outputs.n_imputations or 0) * m * n * 8 / 1e9
+    size = (count or 0) * m * n * 8 / 1e9
     if size > MAX_DENSE_GB:
         raise ValueError(
-            f"--imputations {outputs.n_imputations} of a {m} x {n} table take "
-            f"{size:.3g} GB, more than {MAX_DENSE_GB:g}; ask for fewer"
+            f"--imputations {count} of a {m} x {n} table take {size:.3g} GB, more "
+            f"than {MAX_DENSE_GB:g}; ask for fewer"
         )
 
 
-@dataclass(frozen=True)
-class CompletedMatrix:
-    """A completed matrix and the outputs that go with it.
-
-    Attributes
-    ----------
-    filled : array of shape (m, n)
-        The completed matrix.
-    std, lower, upper : array of shape (m, n) or None
-        Standard deviations, 0 at observed entries; ends of intervals, the observed
-        value there.
-    imputations : array of shape (count, m, n) or None
-        Completed matrices drawn from the model.
-    mean_std : float or None
-        Mean standard deviation of filled entries, in `column_units`.
-    """
-
-    filled: Array
-    std: Array | None = None
-    lower: Array | None = None
-    upper: Array | None = None
-    imputations: Array | None = None
-    mean_std: float | None = None
+def chunk_if_large(job: CompleteJob, values: Any) -> Any:
+    """A large table as a source of rows if the fit needs no more; else the table."""
+    m, n = values.shape
+    large = m * n >= MIN_CHUNKED_ENTRIES and m >= MIN_CHUNKED_ROWS and n <= m
+    name = "orientation" if job.model.method == "ncarl" else "sides"
+    by_columns = job.model.params.get(name, "auto") in ("auto", "columns")
+    streamable = job.model.method in STREAMING_METHODS and not sparse.issparse(values)
+    # Intervals and imputations need the training data.
+    plain = not {"--lower", "--upper", "--imputations-out"} & set(job.outputs)
+    if large and by_columns and streamable and plain:
+        return chunk_table(values)
+    return values
 
 
 def predict_outputs(
-    estimator: Any, values: Any, rows: Any, outputs: OutputOptions, *, seed: int
-) -> CompletedMatrix:
-    """The predictions of a fitted model that the outputs need.
+    job: CompleteJob, estimator: Any, values: Any, rows: Any
+) -> tuple[dict[str, Array], float | None]:
+    """Arrays to write, by option, and the mean standard deviation of imputed entries.
 
-    Parameters
-    ----------
-    estimator : estimator
-        The model.
-    values : array or sparse matrix
-        The table.
-    rows : array, sparse matrix or source
-        The form of it that was fitted.
-    outputs : OutputOptions
-        What is to be written.
-    seed : int
-        Seed of the imputations.
+    ``rows`` is the form of the table ``values`` that was fitted.
     """
-    std = lower = upper = imputations = mean_std = None
-    filled = estimator.transform(rows, return_std=outputs.std is not None)
-    if outputs.std is not None:
-        filled, std = filled
-    if isinstance(estimator, BayesianNCARL):
-        missing = missing_mask(values)
-        mean_std = mean_missing_std(estimator, values, missing, std)
-        if outputs.needs_intervals:
-            level = DEFAULT_LEVEL if outputs.level is None else outputs.level
-            lower, upper = (
-                np.where(missing, end, filled).astype(filled.dtype)
-                for end in estimator.predict_interval(values, level=level)
-            )
-        if outputs.n_imputations is not None:
-            imputations = estimator.sample(outputs.n_imputations, random_state=seed)
-    return CompletedMatrix(filled, std, lower, upper, imputations, mean_std)
+    outputs = job.outputs
+    filled = estimator.transform(rows, return_std="--std" in outputs)
+    arrays: dict[str, Array] = {}
+    if "--std" in outputs:
+        arrays["OUT"], arrays["--std"] = filled
+    else:
+        arrays["OUT"] = filled
+    if not isinstance(estimator, BayesianNCARL):
+        return arrays, None
+    missing = missing_mask(values)
+    mean_std = mean_missing_std(estimator, values, missing)
+    if {"--lower", "--upper"} & set(outputs):
+        filled = arrays["OUT"]
+        level = DEFAULT_LEVEL if job.level is None else job.level
+        ends = estimator.predict_interval(values, level=level)
+        for flag, end in zip(("--lower", "--upper"), ends, strict=True):
+            if flag in outputs:
+                arrays[flag] = np.where(missing, end, filled).astype(filled.dtype)
+    if job.n_imputations is not None:
+        arrays["--imputations-out"] = estimator.sample(
+            job.n_imputations, random_state=job.model.seed
+        )
+    return arrays, mean_std
 
 
 def mean_missing_std(
-    estimator: BayesianNCARL, values: Any, missing: Array, std: Array | None
+    estimator: BayesianNCARL, values: Any, missing: Array
 ) -> float | None:
-    """Mean standard deviation of filled entries, in `column_units`.
+    """Mean standard deviation of a sample of imputed entries, in `column_units`.
 
-    Without ``std`` it is estimated from a sample of the missing entries. None if
-    nothing is missing, or the model has no noise.
+    None if nothing is missing, or the model has no noise.
     """
     rows = {}
-    if std is None and estimator.training_ is None:  # fitted to chunks of rows
-        values = rows["X"] = sample_incomplete_rows(values, missing)
-        missing = missing_mask(values)
-    places = np.flatnonzero(missing)
+    if estimator.training_ is None:  # fitted to chunks of rows
+        incomplete = np.flatnonzero(missing.any(axis=1))
+        rows["X"] = values[_sample(incomplete, ROW_SAMPLE_SIZE)]
+        missing = missing_mask(rows["X"])
+    places = _sample(np.flatnonzero(missing), STD_SAMPLE_SIZE)
     if len(places) == 0 or not np.any(np.asarray(estimator.noise_) > 0.0):
         return None
-    if std is None and len(places) > STD_SAMPLE_SIZE:
-        places = np.random.default_rng(0).choice(places, STD_SAMPLE_SIZE, replace=False)
-    i, j = np.unravel_index(np.sort(places), missing.shape)
-    if std is None:
-        _, sampled = estimator.predict(i, j, return_std=True, **rows)
-    else:
-        sampled = std[i, j]
+    i, j = np.unravel_index(places, missing.shape)
+    _, std = estimator.predict(i, j, return_std=True, **rows)
     units = column_units(estimator)[j]
     varies = units > 0.0
-    return float(np.mean(sampled[varies] / units[varies])) if varies.any() else None
+    return float(np.mean(std[varies] / units[varies])) if varies.any() else None
 
 
-def sample_incomplete_rows(values: Array, missing: Array) -> Array:
-    """A random sample of the rows with missing entries; all if they are few."""
-    rows = np.flatnonzero(missing.any(axis=1))
-    if len(rows) > ROW_SAMPLE_SIZE:
-        rows = np.random.default_rng(0).choice(rows, ROW_SAMPLE_SIZE, replace=False)
-    return values[np.sort(rows)]
+def _sample(places: Array, size: int) -> Array:
+    if len(places) <= size:
+        return places
+    return np.sort(np.random.default_rng(0).choice(places, size, replace=False))
 
 
 def column_units(estimator: BayesianNCARL) -> Array:
@@ -374,172 +445,96 @@ def column_units(estimator: BayesianNCARL) -> Array:
     return scales * scaler.unit if scaled else np.ones(len(scales))
 
 
-def write_outputs(
-    table: TableFile, outputs: OutputOptions, results: CompletedMatrix
+def _write_imputations(
+    path: Path, imputations: Array, columns: Sequence[str] | None
 ) -> None:
-    """Write the results; every file is whole or absent."""
-    # Links are followed, so that the file behind them is the one replaced.
-    table.write(outputs.target.resolve(), results.filled)
-    if outputs.std is not None and results.std is not None:
-        table.write(outputs.std.resolve(), results.std, replace_observed=True)
-    if outputs.lower is not None and results.lower is not None:
-        table.write(outputs.lower.resolve(), results.lower)
-    if outputs.upper is not None and results.upper is not None:
-        table.write(outputs.upper.resolve(), results.upper)
-    if outputs.imputations_path is not None and results.imputations is not None:
-        write_imputations(
-            outputs.imputations_path.resolve(), results.imputations, table
-        )
-
-
-def write_imputations(path: Path, imputations: Array, table: TableFile) -> None:
-    """Write imputations, and the names of their columns, as an NPZ file."""
-    named = {} if table.columns is None else {"columns": np.array(table.columns)}
+    named = {} if columns is None else {"columns": np.array(columns)}
     with atomic_write(path) as temporary, temporary.open("wb") as stream:
         np.savez(stream, allow_pickle=False, imputations=imputations, **named)
 
 
-def run_complete_stream(job: CompleteJob) -> CompleteResult:
-    """Complete a table in chunks of rows and write the outputs."""
-    check_stream_options(job.model, job.outputs, job.reading)
-    check_complete_options(job.model, job.outputs)
-    check_stream_paths(job)
-    start = time.perf_counter()
-    with translate_option_errors():
-        source = open_rows(job.source, columns=job.columns)
-    notes = []
-    if isinstance(source, DelimitedRows):
-        notes = [HEADER_NOTE if source.names is not None else NO_HEADER_NOTE]
-    for path in _table_outputs(job).values():
-        # Nothing is written yet: this finds missing packages and folders of others.
-        open_sink(path.resolve(), **_sink_options(source))
-    with (
-        warnings.catch_warnings(record=True) as caught,
-        open_engine(job.model) as engine,
-    ):
-        warnings.simplefilter("always")
-        scan = scan_stream(job, source, engine)
-        missing = scan.shape[0] * scan.shape[1] - scan.n_observed
-        if missing == 0 and not job.outputs.needs_fit:
-            _copy_rows(source, job.outputs.target.resolve())
-            return CompleteResult(
-                job, StreamedTable(scan.shape, source.names, notes), missing
-            )
-        overview = _stream_overview(source, scan) if job.needs_overview else None
-        estimator = _fit_and_write_stream(job, source, scan, engine)
-    return CompleteResult(
-        job,
-        StreamedTable(scan.shape, source.names, notes),
-        missing,
-        seconds=time.perf_counter() - start,
-        estimator=estimator,
-        scale=scan.scale,
-        scale_reason=scan.scale_reason,
-        caught_warnings=[w.message for w in caught if isinstance(w.message, Warning)],
-        overview=overview,
-    )
+def run_complete_stream(
+    job: CompleteJob, columns: Sequence[str] | None, *, with_overview: bool
+) -> Completion:
+    """Complete a table, or some of its columns, in chunks of rows; write the outputs.
+
+    The overview of the pattern of missing entries is for the page.
+    """
+    check_options(job, stream=True)
+    check_files(job, stream=True)
+    result = Completion(job)
+    with result.record():
+        source = open_rows(job.source, columns=columns)
+        with open_engine(job.model.engine) as engine:
+            _complete_stream(result, source, engine, with_overview=with_overview)
+    return result
 
 
-@dataclass(frozen=True)
-class StreamScan:
-    """What the first passes over a stream find: size and scaling."""
-
-    shape: tuple[int, int]
-    n_observed: int
-    scale: str | None
-    scale_reason: str
-
-
-def scan_stream(job: CompleteJob, source: RowSource, engine: Any) -> StreamScan:
-    """Count the observed entries of a source, and decide on the scaling."""
-    # A GPU has nothing to do here; Dask workers hold their part of the rows already.
-    reader = Threads() if isinstance(engine, str) else engine
-    with translate_option_errors():
-        dataset = StreamedDataset.from_source(source, reader, with_fingerprint=False)
-    mixed_units = format_suffix(job.source) in TABLE_SUFFIXES
-    decided = scale_from_options(job.model, mixed_units) or scale_from_units(dataset)
-    return StreamScan(dataset.summary.shape, dataset.summary.n_observed, *decided)
-
-
-def _stream_overview(source: RowSource, scan: StreamScan) -> Any:
-    """The overview that a page shows, from one more pass over the table."""
-    from ncarl.cli.complete_report import compute_stream_overview
-
-    with contextlib.closing(prefetch(source)) as chunks:
-        return compute_stream_overview(chunks, scan.shape)
-
-
-def _fit_and_write_stream(
-    job: CompleteJob, source: RowSource, scan: StreamScan, engine: Any
-) -> Any:
-    """Fit, complete and write chunk by chunk; the fitted estimator."""
-    outputs = job.outputs
-    estimator = build_estimator(
-        job.model, scale=scan.scale, progress=job.progress, engine=engine
-    )
-    estimator.fit(source)
+def _complete_stream(
+    result: Completion, source: RowSource, engine: Any, *, with_overview: bool
+) -> None:
+    job = result.job
     # Links are followed, so that the file behind them is the one replaced.
-    std = None if outputs.std is None else outputs.std.resolve()
-    with percent_bar(job.progress, scan.shape[0], "writing") as advance:
-        estimator.transform(
-            ProgressRows(source, scan.shape[0], advance),
-            return_std=std is not None,
-            out=outputs.target.resolve(),
-            out_std=std,
-        )
-    if outputs.model_path is not None:
-        estimator.save(outputs.model_path.resolve())
-    return estimator
-
-
-def _copy_rows(source: RowSource, path: Path) -> None:
-    """Write a table without missing entries as it is."""
-    with (
-        contextlib.closing(prefetch(source)) as chunks,
-        open_sink(path, **_sink_options(source)) as sink,
-    ):
-        for chunk in chunks:
-            # The entries, stored row by row, are the whole array.
-            sink.write(chunk.values.reshape(chunk.shape))
-
-
-def _sink_options(source: RowSource) -> dict[str, Any]:
-    """Arguments of `open_sink` for a file that is to hold the rows of a source."""
-    return {
+    paths = {flag: path.resolve() for flag, path in job.outputs.items()}
+    result.columns = source.names
+    if isinstance(source, DelimitedRows):
+        result.notes = [NO_HEADER_NOTE if source.names is None else HEADER_NOTE]
+    layout: dict[str, Any] = {
         "n_columns": source.n_columns,
         "names": source.names,
         "dtype": source.dtype,
         "n_rows": source.n_rows,
     }
+    for flag in {"OUT", "--std"} & set(paths):
+        # Nothing is written yet: this finds missing packages and folders of others.
+        open_sink(paths[flag], **layout)
+    # A GPU has nothing to do here; Dask workers hold their part of the rows already.
+    reader = Threads() if isinstance(engine, str) else engine
+    dataset = StreamedDataset.from_source(source, reader, with_fingerprint=False)
+    m, n = result.shape = dataset.summary.shape
+    result.n_missing = m * n - dataset.summary.n_observed
+    if result.is_copy:
+        with (
+            contextlib.closing(prefetch(source)) as chunks,
+            open_sink(paths["OUT"], **layout) as sink,
+        ):
+            for chunk in chunks:
+                # The entries, stored row by row, are the whole array.
+                sink.write(chunk.values.reshape(chunk.shape))
+        return
+    result.scale, result.scale_reason = decide_scale(
+        job.model, dataset, format_suffix(job.source) in TABLE_SUFFIXES
+    )
+    if with_overview:
+        from ncarl.cli.complete_report import compute_stream_overview
+
+        with contextlib.closing(prefetch(source)) as chunks:
+            result.overview = compute_stream_overview(chunks, result.shape)
+    estimator = result.estimator = build_estimator(
+        job.model, scale=result.scale, progress=job.progress, engine=engine
+    )
+    estimator.fit(source)
+    with percent_bar(job.progress, m, "writing") as advance:
+        estimator.transform(
+            ProgressRows(source, m, advance),
+            return_std="--std" in paths,
+            out=paths["OUT"],
+            out_std=paths.get("--std"),
+        )
+    if "--save-model" in paths:
+        estimator.save(paths["--save-model"])
 
 
-@dataclass(frozen=True)
 class ProgressRows:
-    """A source that reports how many of its rows have been read."""
+    """A row source that reports how many of its rows have been read."""
 
-    source: RowSource
-    n_total_rows: int  # which the source itself need not know
-    on_progress: Callable[[int], None]  # called with the number of rows read
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return self.source.n_columns
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.n_total_rows
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the columns."""
-        return self.source.names
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Float type of results."""
-        return self.source.dtype
+    def __init__(
+        self, source: RowSource, n_rows: int, on_progress: Callable[[int], None]
+    ) -> None:
+        self.source, self.on_progress = source, on_progress
+        self.n_rows: int | None = n_rows  # which the source itself need not know
+        self.n_columns, self.names = source.n_columns, source.names
+        self.dtype, self.chunk_loaders = source.dtype, source.chunk_loaders
 
     def __iter__(self) -> Iterator[Observations]:
         """Chunks of rows in order."""
@@ -548,95 +543,3 @@ class ProgressRows:
             yield chunk
             rows += chunk.shape[0]
             self.on_progress(rows)
-
-    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
-        """Loaders of the chunks."""
-        return self.source.chunk_loaders()
-
-
-@contextlib.contextmanager
-def translate_option_errors() -> Iterator[None]:
-    """Let errors name the option of the command, not the parameter of the library."""
-    try:
-        yield
-    except ValueError as error:
-        text = re.sub(r"with columns=(\[\.\.\.\])?", "with --columns a,b,c", str(error))
-        text = re.sub(r"^columns (?=names|needs)", "--columns ", text)
-        if text == str(error):
-            raise
-        raise ValueError(text) from error
-
-
-def check_stream_paths(job: CompleteJob) -> None:
-    """Raise if IN or a file to be written is not one that can be streamed.
-
-    The rules are those of `ncarl.cli.console.check_outputs`, but formats may differ,
-    and a Zarr array is a folder.
-    """
-    source, outputs = job.source, job.outputs
-    if format_suffix(source) not in (*TABLE_SUFFIXES, *ARRAY_READERS):
-        raise ValueError(
-            "--stream reads .npy, .npz, .parquet, .csv, .tsv and .zarr, and folders of "
-            f".parquet, got {str(source)!r}; leave out --stream, or write it as one of "
-            "these"
-        )
-    tables, kept = _table_outputs(job), checkpoint_files(job.model)
-    for flag, path in tables.items():
-        if not path.resolve().name.lower().endswith(SINK_SUFFIXES):
-            raise ValueError(
-                f"{flag} of --stream must end in one of {', '.join(SINK_SUFFIXES)}, "
-                f"got {str(path)!r}"
-            )
-    saved = {} if outputs.model_path is None else {"--save-model": outputs.model_path}
-    _reject_nested_paths({"IN": source, **kept, **tables, **saved})
-    folders = {flag: path for flag, path in tables.items() if _is_zarr(path)}
-    files = {f: p for f, p in (tables | saved).items() if f not in folders}
-    for flag, path in folders.items():
-        _check_zarr(flag, path, source, outputs.overwrite)
-    check_outputs(source, files, overwrite=outputs.overwrite)
-    # An existing checkpoint is continued, not replaced.
-    check_outputs(source, {**kept, **files}, overwrite=True)
-
-
-def _table_outputs(job: CompleteJob) -> dict[str, Path]:
-    """The tables that are to be written, by the option that names them."""
-    paths = {"OUT": job.outputs.target, "--std": job.outputs.std}
-    return {flag: path for flag, path in paths.items() if path is not None}
-
-
-def _is_zarr(path: Path) -> bool:
-    """Whether a path names a Zarr array, which is a folder."""
-    return path.resolve().suffix.lower() == ".zarr"
-
-
-def _reject_nested_paths(paths: dict[str, Path]) -> None:
-    """Raise if one path lies in the folder that another one names.
-
-    A folder that is written to changes while it is read, and takes what is in it along
-    when it is replaced.
-    """
-    places = {flag: path.resolve() for flag, path in paths.items()}
-    for outer, folder in places.items():
-        for inner, place in places.items():
-            if folder in place.parents:
-                raise ValueError(
-                    f"{inner} {str(paths[inner])!r} lies in {outer} "
-                    f"{str(paths[outer])!r}; name a place outside of it"
-                )
-    if places.get("--std") == places["OUT"]:
-        raise ValueError(f"OUT and --std name one file, {str(paths['OUT'])!r}")
-
-
-def _check_zarr(flag: str, path: Path, source: Path, overwrite: bool) -> None:
-    """Raise if a Zarr array cannot, or must not, be written."""
-    place = path.resolve()
-    # It is made beside the one it replaces, as any file would be.
-    beside = {flag: place.with_name(f".{place.name}.new")}
-    check_outputs(source, beside, overwrite=overwrite)
-    if overwrite or not place.exists():
-        return
-    what = "is the input itself" if is_same_file(source, place) else "exists"
-    raise ValueError(
-        f"{flag} {str(path)!r} {what}; name another folder, or give --overwrite to "
-        "replace it"
-    )

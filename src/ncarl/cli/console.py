@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from ncarl.html import Page
 
+#: Packages whose versions a page shows.
+PAGE_PACKAGES = ("numpy", "scipy", "scikit-learn")
 #: Names and texts, printed as lines and shown as facts of a page. An empty name
 #: continues the field before it.
 Fields = Iterable[tuple[str, str]]
@@ -70,14 +72,8 @@ def print_table(
 ) -> None:
     """Print a table, and an empty line after it.
 
-    Parameters
-    ----------
-    heads, rows : sequence
-        Names of the columns, and the cells.
-    left : collection of int
-        Columns that are aligned to the left; the others are to the right.
-    bold : collection of str
-        First cells of the rows to print in bold.
+    The columns ``left`` are aligned to the left, the others to the right; rows whose
+    first cell is in ``bold`` are bold.
     """
     from rich import box
     from rich.console import Console
@@ -131,19 +127,13 @@ def check_outputs(
     *,
     overwrite: bool,
     inputs: Mapping[str, Path | None] | None = None,
+    folders: Collection[str] = (),
 ) -> None:
     """Raise before the work if a file cannot, or must not, be written.
 
-    Parameters
-    ----------
-    source : Path
-        The input, which is replaced only if ``overwrite``.
-    targets : mapping of str to Path or None
-        Files to write, by the option that names them; None for those not asked for.
-    overwrite : bool
-        Whether existing files may be replaced.
-    inputs : mapping of str to Path or None, optional
-        Further inputs, which are never replaced.
+    ``targets`` and ``inputs`` (further inputs, which are never replaced) are by the
+    option that names them, None if it was not given. Targets of the options
+    ``folders`` may be folders, such as Zarr arrays.
     """
     taken: dict[Path, str] = {}
     for flag, target in targets.items():
@@ -156,24 +146,23 @@ def check_outputs(
             )
         taken[place] = flag
         _check_folder(flag, place.parent)
-        if target.is_dir():
+        if target.is_dir() and flag not in folders:
             raise ValueError(f"{flag} {str(target)!r} is a folder; name a file in it")
         for name, path in (inputs or {}).items():
-            if path is not None and is_same_file(path, target):
+            if path is not None and _is_same_file(path, target):
                 raise ValueError(
                     f"{flag} {str(target)!r} is the file of {name}; name another file"
                 )
         if overwrite or not target.exists():
             continue
-        what = "is the input itself" if is_same_file(source, target) else "exists"
+        what = "is the input itself" if _is_same_file(source, target) else "exists"
         raise ValueError(
             f"{flag} {str(target)!r} {what}; name another file, or give --overwrite "
             "to replace it"
         )
 
 
-def is_same_file(path: Path, other: Path) -> bool:
-    """Whether two paths lead to one existing file."""
+def _is_same_file(path: Path, other: Path) -> bool:
     return path.exists() and other.exists() and path.samefile(other)
 
 
@@ -192,18 +181,13 @@ def _check_folder(flag: str, folder: Path) -> None:
 
 
 def check_report_path(path: Path | None, source: Path | None = None) -> None:
-    """Raise before the work if the page of --report cannot be written.
+    """Raise before the work if the page cannot be written.
 
-    Parameters
-    ----------
-    path : Path or None
-        The page; only an older page of ncarl is replaced.
-    source : Path, optional
-        The input of the command.
+    An older page of ncarl is replaced, another file is not.
     """
     if path is None:
         return
-    check_suffix("--report", path, ".html", ".htm")
+    check_suffix("--report", path, ".html")
     if path.exists() and not path.is_dir():
         from ncarl.html import GENERATOR
 
@@ -220,21 +204,14 @@ def check_report_path(path: Path | None, source: Path | None = None) -> None:
 def write_page(
     page: Page, path: Path, fields: Fields | None = None, *, quiet: bool = False
 ) -> None:
-    """End a page with the printed fields, versions and the command, and write it.
-
-    Parameters
-    ----------
-    page : Page
-        The answer, figures and tables.
-    path : Path
-        Where it goes, checked by `check_report_path`.
-    fields : iterable of (str, str), optional
-        What the command printed; without them the page ends as it is.
-    quiet : bool
-        Whether not to print the path.
-    """
+    """End a page with the printed fields, versions and the command, and write it."""
     if fields is not None:
-        page.heading("Details").facts({**merge_fields(fields), **package_versions()})
+        packages = [f"{name} {version(name)}" for name in PAGE_PACKAGES]
+        versions = {
+            "made by": f"ncarl {__version__}",
+            "with": ", ".join([f"Python {platform.python_version()}", *packages]),
+        }
+        page.heading("Details").facts({**merge_fields(fields), **versions})
         page.code(command_line())
     page.save(path.resolve())
     if not quiet:
@@ -272,11 +249,3 @@ def command_line() -> str:
     if Path(program).stem.lower() != "ncarl":
         return ""
     return shlex.join(["ncarl", *words])
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of ncarl and what it was run with, for a page to show."""
-    packages = ("numpy", "scipy", "scikit-learn")
-    parts = [f"Python {platform.python_version()}"]
-    parts += [f"{name} {version(name)}" for name in packages]
-    return {"made by": f"ncarl {__version__}", "with": ", ".join(parts)}

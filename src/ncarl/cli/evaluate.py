@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from ncarl.cli import console, options as opt
 from ncarl.cli.compare import (
     add_comparison,
     advice_fields,
@@ -16,40 +15,8 @@ from ncarl.cli.compare import (
     print_methods,
     split_fields,
 )
-from ncarl.cli.console import (
-    Fields,
-    check_outputs,
-    check_report_path,
-    check_suffix,
-    is_interactive,
-    print_fields,
-    print_table,
-    print_text,
-    print_warnings,
-    write_json,
-    write_page,
-)
-from ncarl.cli.options import (
-    FIT_PANEL,
-    HOLDOUT_PANEL,
-    OUTPUT_PANEL,
-    ArrayOption,
-    DataArgument,
-    DecimalOption,
-    DelimiterOption,
-    EngineOption,
-    HeaderOption,
-    HideOption,
-    LabelOption,
-    MethodChoice,
-    NaOption,
-    OverwriteOption,
-    PatternOption,
-    QuietOption,
-    ReportOption,
-    ScaleOption,
-    SeedOption,
-)
+from ncarl.cli.console import Fields
+from ncarl.cli.options import fit_option, holdout_option, output_option
 from ncarl.engines.base import available_cores
 from ncarl.evaluation.comparison import ComparisonPlan, as_observations
 from ncarl.evaluation.evaluation import (
@@ -82,65 +49,50 @@ VERDICTS = (
     (float("-inf"), "hardly; the column's mean does as well"),
 )
 COLUMN_HEADERS = (
-    *("worst columns", "held out", "RMSE", "standardized", "mean's"),
-    *("explained", "in 90%"),
+    *("worst columns", "held out", "RMSE", "error", "mean's", "explained", "in 90%"),
 )
 
 
 def evaluate(
-    source: DataArgument,
+    source: opt.DataArgument,
     method: Annotated[
-        MethodChoice,
-        typer.Option(
-            rich_help_panel=FIT_PANEL,
-            help="The method of ncarl complete to evaluate.",
-        ),
+        opt.MethodChoice, fit_option("The method of ncarl complete to evaluate.")
     ] = "bayes",
-    hide: HideOption = 0.1,
-    repeats: Annotated[
-        int,
-        typer.Option(rich_help_panel=HOLDOUT_PANEL, help="Number of random splits."),
-    ] = 3,
-    pattern: PatternOption = "alike",
-    seed: SeedOption = 0,
+    hide: opt.HideOption = 0.1,
+    repeats: Annotated[int, holdout_option("Number of random splits.")] = 3,
+    pattern: opt.PatternOption = "alike",
+    seed: opt.SeedOption = 0,
     compare_too: Annotated[
         bool,
-        typer.Option(
+        fit_option(
+            "Compare with bayes, soft-impute, nuclear and bias on the same entries.",
             "--compare/--no-compare",
-            rich_help_panel=FIT_PANEL,
-            help="Compare with bayes, soft-impute, nuclear and bias on the same "
-            "entries.",
         ),
     ] = True,
     budget: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS",
-            rich_help_panel=FIT_PANEL,
-            help="Time limit of a fit of these other methods.",
-        ),
+        fit_option("Time limit of a fit of these other methods.", metavar="SECONDS"),
     ] = 60.0,
-    engine: EngineOption = "auto",
-    scale: ScaleOption = "auto",
+    engine: opt.EngineOption = "auto",
+    scale: opt.ScaleOption = "auto",
     json_out: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
+            "Write all numbers, with those of every column.",
             "--json",
             metavar="PATH.json",
-            rich_help_panel=OUTPUT_PANEL,
             show_default=False,
-            help="Write all numbers, with those of every column.",
         ),
     ] = None,
-    report: ReportOption = None,
-    overwrite: OverwriteOption = False,
-    quiet: QuietOption = False,
-    na: NaOption = None,
-    label: LabelOption = None,
-    header: HeaderOption = None,
-    delimiter: DelimiterOption = None,
-    decimal: DecimalOption = None,
-    array: ArrayOption = None,
+    report: opt.ReportOption = None,
+    overwrite: opt.OverwriteOption = False,
+    quiet: opt.QuietOption = False,
+    na: opt.NaOption = None,
+    label: opt.LabelOption = None,
+    header: opt.HeaderOption = None,
+    delimiter: opt.DelimiterOption = None,
+    decimal: opt.DecimalOption = None,
+    array: opt.ArrayOption = None,
 ) -> None:
     """Measure how accurate the imputed values of a table are.
 
@@ -149,48 +101,49 @@ def evaluate(
     and whether another method is more accurate. The table itself is not changed.
     """
     plan = ComparisonPlan([method], hide, repeats, pattern, seed, engine, budget)
-    check_report_path(report, source)
-    check_suffix("--json", json_out, ".json")
-    check_outputs(source, {"--json": json_out}, overwrite=overwrite)
+    console.check_report_path(report, source)
+    console.check_suffix("--json", json_out, ".json")
+    console.check_outputs(source, {"--json": json_out}, overwrite=overwrite)
     reading = ReadOptions(
         na or (), label or (), header, delimiter, array, decimal=decimal
     )
     table = read_table(source, reading)
-    print_warnings(table.read_warnings)
+    console.print_warnings(table.read_warnings)
     others = DEFAULT_COMPARISON_METHODS if compare_too else ()
     scales = decide_scales((*plan.methods, *others), scale, table)
     plan = replace(plan, scale=scales, jobs=min(2, available_cores()))
     request = EvaluationRequest(plan, others, table.columns)
-    try:
-        with progress_bar(is_interactive(quiet), request.n_fits, "evaluate") as advance:
-            evaluation = run_evaluation(request, as_observations(table.values), advance)
-    except ValueError as error:  # name the option of the command, not the parameter
-        raise ValueError(str(error).replace("hide=", "--hide ", 1)) from error
+    with progress_bar(
+        console.is_interactive(quiet), request.n_fits, "evaluate"
+    ) as advance:
+        evaluation = run_evaluation(request, as_observations(table.values), advance)
     command = next_command(source, reading, evaluation.comparison, scale)
-    print_warnings(evaluation_warnings(evaluation))
+    console.print_warnings(evaluation_warnings(evaluation))
     if not quiet:
         _print_evaluation(evaluation, table, command)
     if json_out is not None:
         about = {"data": to_printable(source), "next": command}
-        write_json(json_out, {**about, **evaluation.to_dict()})
+        console.write_json(json_out, {**about, **evaluation.to_dict()})
     if report is not None:
         page = build_evaluate_page(evaluation, source, command)
-        write_page(page, report, detail_fields(evaluation, table), quiet=quiet)
+        console.write_page(
+            page, report, evaluation_fields(evaluation, table), quiet=quiet
+        )
 
 
 def _print_evaluation(
     evaluation: Evaluation, table: TableFile, command: str | None
 ) -> None:
-    print_fields(evaluation_fields(evaluation, table))
-    print_text()
+    console.print_fields(evaluation_fields(evaluation, table))
+    console.print_text()
     if evaluation.levels:
         heads, *rows = coverage_rows(evaluation)
-        print_table(heads, rows)
+        console.print_table(heads, rows)
     worst = evaluation.columns[:MAX_PRINTED_COLUMNS]
-    print_table(COLUMN_HEADERS, [column_cells(one) for one in worst])
+    console.print_table(COLUMN_HEADERS, [column_cells(one) for one in worst])
     if len(evaluation.comparison.summaries) > 2:
         print_methods(evaluation.comparison)
-    print_fields(advice_fields(describe_advice(evaluation), command))
+    console.print_fields(advice_fields(describe_advice(evaluation), command))
 
 
 def evaluation_fields(evaluation: Evaluation, table: TableFile) -> Fields:
@@ -234,16 +187,13 @@ def describe_accuracy(evaluation: Evaluation) -> str:
 
 
 def coverage_rows(evaluation: Evaluation) -> list[tuple[str, ...]]:
-    """Nominal and actual coverage of intervals, and their width."""
+    """Nominal and actual coverage of intervals, and their standardized width."""
     levels = evaluation.levels
+    widths = [format_number(one.standardized_width, ".3g") for one in levels]
     return [
         ("nominal coverage", *(f"{one.level:.0%}" for one in levels)),
         ("actual coverage", *(f"{one.coverage:.1%}" for one in levels)),
-        ("mean width", *(f"{one.width:.4g}" for one in levels)),
-        (
-            "standardized width",
-            *(format_number(one.standardized_width, ".3g") for one in levels),
-        ),
+        ("mean width", *widths),
     ]
 
 
@@ -295,6 +245,11 @@ def build_evaluate_page(
     page.warning(*(f"Warning: {line}." for line in evaluation_warnings(evaluation)))
     page.text(f"Advice: {describe_advice(evaluation)}").code(command or "")
     page.heading("Errors by column")
+    page.text(
+        "Observed entries were held out and the method saw the rest only, also to "
+        "choose its parameters. Errors are means over the splits; those of columns are "
+        "over all splits together."
+    )
     page.try_figure(
         lambda: draw_columns(evaluation),
         "Errors on held-out entries, in standard deviations of the column, so that the "
@@ -349,20 +304,3 @@ def summarize_evaluation(evaluation: Evaluation) -> str:
         if one.level == 0.9:
             text += f" Intervals of nominal coverage 90% covered {one.coverage:.0%}."
     return text
-
-
-def detail_fields(evaluation: Evaluation, table: TableFile) -> Fields:
-    """What was printed, all errors, and the protocol."""
-    yield from evaluation_fields(evaluation, table)
-    for name, (own, mean) in (
-        ("RMSE", evaluation.error),
-        ("MAE", evaluation.absolute_error),
-        ("relative error", evaluation.relative_error),
-    ):
-        yield name, f"{own:.5g}; by the column's mean {mean:.5g}"
-    yield (
-        "protocol",
-        "Observed entries were held out and the method saw the rest only, also to "
-        "choose its parameters. Errors are means over the splits; those of columns are "
-        "over all splits together.",
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,8 +13,16 @@ import typer
 
 from ncarl.registry import METHODS
 
-READ_PANEL, HOLDOUT_PANEL = "Reading the input", "Held-out entries"
-FIT_PANEL, OUTPUT_PANEL = "Model and fit", "Output"
+
+def option(panel: str, text: str, *flags: str, **settings: Any) -> Any:
+    """An option in a panel of the help, with its help text."""
+    return typer.Option(*flags, rich_help_panel=panel, help=text, **settings)
+
+
+read_option = partial(option, "Reading the input")
+holdout_option = partial(option, "Held-out entries")
+fit_option = partial(option, "Model and fit")
+output_option = partial(option, "Output")
 
 if TYPE_CHECKING:
     MethodChoice = str
@@ -45,116 +54,83 @@ DataArgument = Annotated[
 ]
 NaOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="TOKEN",
-        rich_help_panel=READ_PANEL,
-        help="Another text that means missing. Repeatable.",
-    ),
+    read_option("Another text that means missing. Repeatable.", metavar="TOKEN"),
 ]
 LabelOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="COLUMN",
-        rich_help_panel=READ_PANEL,
-        help="Column that is kept but not used as data. Repeatable.",
+    read_option(
+        "Column that is kept but not used as data. Repeatable.", metavar="COLUMN"
     ),
 ]
 HeaderOption = Annotated[
     bool | None,
-    typer.Option(
+    read_option(
+        "Whether the first line names the columns.",
         "--header/--no-header",
-        rich_help_panel=READ_PANEL,
         show_default="detected",
-        help="Whether the first line names the columns.",
     ),
 ]
 DelimiterOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=READ_PANEL,
-        show_default="detected",
-        help="Delimiter of the cells: one character, or 'tab'.",
+    read_option(
+        "Delimiter of the cells: one character, or 'tab'.", show_default="detected"
     ),
 ]
 DecimalOption = Annotated[
     str | None,
-    typer.Option(
-        rich_help_panel=READ_PANEL,
+    read_option(
+        "Decimal sign of a text file, in the input and in the output.",
         show_default=".",
         metavar=".|,",
-        help="Decimal sign of a text file, in the input and in the output.",
     ),
 ]
 ArrayOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", rich_help_panel=READ_PANEL, help="Which array of an NPZ file."
-    ),
+    str | None, read_option("Which array of an NPZ file.", metavar="NAME")
 ]
 HideOption = Annotated[
     float,
-    typer.Option(
-        rich_help_panel=HOLDOUT_PANEL,
-        help="Fraction of the observed entries to hold out. No row or column loses "
-        "its last one.",
+    holdout_option(
+        "Fraction of the observed entries to hold out. No row or column loses its "
+        "last one."
     ),
 ]
 PatternOption = Annotated[
     PatternChoice,
-    typer.Option(
-        rich_help_panel=HOLDOUT_PANEL,
-        help="alike holds out entries in the pattern of the missing ones, in blocks "
-        "where they come in blocks; random holds them out one by one.",
+    holdout_option(
+        "alike holds out entries in the pattern of the missing ones, in blocks where "
+        "they come in blocks; random holds them out one by one."
     ),
 ]
 SeedOption = Annotated[
-    int,
-    typer.Option(
-        rich_help_panel=HOLDOUT_PANEL,
-        help="Random seed of the held-out entries and of the methods.",
-    ),
+    int, holdout_option("Random seed of the held-out entries and the methods.")
 ]
 EngineOption = Annotated[
     EngineChoice,
-    typer.Option(
-        rich_help_panel=FIT_PANEL,
-        help="Where the computation runs; auto uses a GPU if there is one.",
-    ),
+    fit_option("Where the computation runs; auto uses a GPU if there is one."),
 ]
 ScaleOption = Annotated[
     ScaleChoice,
-    typer.Option(
-        rich_help_panel=FIT_PANEL,
-        help="Scale columns to unit standard deviation; auto does so in tables whose "
-        "columns have different units.",
+    fit_option(
+        "Scale columns to unit standard deviation; auto does so in tables whose "
+        "columns have different units."
     ),
 ]
 #: Type of the parameter ``report`` of a command.
 ReportOption = Annotated[
     Path | None,
-    typer.Option(
+    output_option(
+        "Write one self-contained page with figures; an older page of ncarl is "
+        "replaced.",
         "--report",
         metavar="PATH.html",
-        rich_help_panel=OUTPUT_PANEL,
         show_default=False,
-        help="Write one self-contained page with figures; an older page of ncarl is "
-        "replaced.",
     ),
 ]
 OverwriteOption = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite", rich_help_panel=OUTPUT_PANEL, help="Replace existing files."
-    ),
+    bool, output_option("Replace existing files.", "--overwrite")
 ]
 QuietOption = Annotated[
-    bool,
-    typer.Option(
-        "--quiet",
-        "-q",
-        rich_help_panel=OUTPUT_PANEL,
-        help="Print warnings and errors only.",
-    ),
+    bool, output_option("Print warnings and errors only.", "--quiet", "-q")
 ]
 
 
