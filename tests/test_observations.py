@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import sparse
 
 import ncarl.observations
-from ncarl.observations import Observations, from_triplets
+from ncarl.observations import Fingerprint, Observations, from_triplets
 
 gappy = arrays(
     np.float64,
@@ -63,16 +63,6 @@ def test_dropped_entries_become_gaps(X, seed):
     np.testing.assert_array_equal(dense(observed.drop_entries(dropped)), expected)
 
 
-@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
-def test_every_sparse_format_keeps_its_stored_entries(form):
-    X = sparse.csr_array(np.array([[1.0, 0, 2], [0, 0, 3], [4, 5, 0]]))
-    observed = Observations.from_sparse(X.asformat(form))
-    stored = dense(observed)
-    np.testing.assert_array_equal(stored[X.toarray() != 0], [1, 2, 3, 4, 5])
-    if form not in ("bsr", "dia"):  # those two store whole blocks and diagonals
-        assert observed.n_observed == 5
-
-
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
 def test_stored_zeros_are_observed_and_absent_entries_missing(form):
     X = sparse.coo_array(([0.0, 3.0], ([0, 1], [1, 0])), shape=(2, 2)).asformat(form)
@@ -85,11 +75,6 @@ def test_zeros_of_a_diagonal_matrix_are_observed():
     nan = np.nan
     expected = [[1.0, 0.0, nan], [nan, 0.0, 6.0], [nan, nan, 3.0]]
     np.testing.assert_array_equal(dense(Observations.from_sparse(X)), expected)
-
-
-def test_stored_nan_is_a_gap():
-    X = sparse.csr_array(np.array([[np.nan, 1.0], [2.0, 0.0]]))
-    assert Observations.from_sparse(X).n_observed == 2
 
 
 def test_unsorted_columns_are_sorted():
@@ -110,11 +95,15 @@ def test_the_same_column_in_neighboring_rows_is_no_duplicate():
     assert Observations.from_sparse(X).n_observed == 2
 
 
-def test_long_matrices_are_scanned_in_pieces(monkeypatch, rng):
+def test_long_matrices_are_scanned_in_pieces_and_pieces_stacked(monkeypatch, rng):
     X = np.where(rng.random((23, 4)) < 0.5, 1.0, np.nan)
-    whole = Observations.from_dense(X).fingerprint()
+    whole = Observations.from_dense(X)
     monkeypatch.setattr(ncarl.observations, "SCAN_SIZE", 12)
-    assert Observations.from_dense(X).fingerprint() == whole
+    assert Observations.from_dense(X).fingerprint() == whole.fingerprint()
+    parts = [Observations.from_dense(part) for part in (X[:9], X[9:])]
+    top, bottom = (Fingerprint.from_observations(part) for part in parts)
+    assert top + bottom == Fingerprint.from_observations(whole)
+    assert Observations.vstack(parts).fingerprint() == whole.fingerprint()
 
 
 def test_fingerprints_tell_values_patterns_and_shapes_apart():
@@ -144,6 +133,7 @@ def test_triplets_make_a_matrix_that_stores_zeros():
         (([0], [-1], [1.0]), "cols must not be negative"),
         (([0], [0], [np.nan]), "values must be finite"),
         (([3], [0], [1.0], (2, 2)), r"rows holds 3, which is outside shape=\(2, 2\)"),
+        (([0], [0], ["a"]), "values must be numbers"),
         (([0], [0], [1.0], (0, 2)), "shape must be at least"),
         (([0], [0], [1.0], 7), "shape must be two whole numbers"),
         (([0, 0], [1, 1], [1.0, 2.0]), "twice"),

@@ -33,19 +33,9 @@ def validate_observations(
 ) -> Observations:
     """Validate any supported container and return its observed entries.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Whose ``n_features_in_`` and ``feature_names_in_`` to set or check.
-    X : container
-        NumPy array with NaN, masked array, pandas or polars frame, scipy.sparse
-        matrix of any format, memory-mapped array.
-    reset : bool
-        Set the estimator's feature names and count, or check against them.
-    same_columns : bool
-        Whether the columns must be those of the fit.
-    name : str
-        Name of ``X`` in error messages.
+    ``reset`` sets ``n_features_in_`` and ``feature_names_in_`` of the estimator; else
+    ``X`` is checked against them, unless ``same_columns`` is False. Errors call it
+    ``name``.
     """
     try:
         return _validate_container(estimator, X, reset, same_columns)
@@ -57,16 +47,7 @@ def validate_observations(
 
 
 def as_source(X: Any) -> RowSource | None:
-    """``X`` as a source of rows; None if it is a matrix in memory.
-
-    Sources are returned as they are; Dask arrays, delayed blocks, lists and other
-    collections of row blocks are opened.
-
-    Raises
-    ------
-    TypeError
-        If ``X`` is a path, or an iterator, which can be read only once.
-    """
+    """``X`` as a source of rows; None if it is a matrix in memory."""
     if isinstance(X, RowSource):
         return X
     if isinstance(X, str | os.PathLike):
@@ -87,7 +68,6 @@ def as_source(X: Any) -> RowSource | None:
 
 
 def _is_block_collection(X: Any) -> bool:
-    """Whether ``X`` is a collection of row blocks, not a matrix itself."""
     if isinstance(X, list | tuple):
         return bool(len(X)) and (
             library_of(X[0]) == "dask" or len(getattr(X[0], "shape", ())) == 2
@@ -124,7 +104,7 @@ def _validate_container(
 
 
 class _EstimatorStub:
-    """Stands in for an estimator whose feature names and count are to be left alone."""
+    """Stands in for an estimator whose feature names and count must not change."""
 
     def __init__(self, estimator: Any) -> None:
         self.tags = estimator.__sklearn_tags__()
@@ -134,7 +114,6 @@ class _EstimatorStub:
 
 
 def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observations:
-    """Validate a sparse matrix and return its stored entries."""
     if not np.issubdtype(X.dtype, np.number) and X.dtype != bool:
         raise ValueError(f"X must hold numbers, got dtype {X.dtype}")
     if X.ndim != 2:
@@ -155,7 +134,6 @@ def _validate_array(estimator: Any, X: Any, **checks: Any) -> Any:
 
 
 def _first_infinity(X: Any) -> str:
-    """Position of the first infinite entry, and what to do about it."""
     hint = "put NaN where an entry is missing"
     if sparse.issparse(X):
         entry = int(np.argmax(np.isinf(X.data)))
@@ -171,7 +149,6 @@ def _first_infinity(X: Any) -> str:
 
 
 def _check_dtype_kind(X: Any) -> None:
-    """Raise for complex numbers and dates."""
     kind = getattr(getattr(X, "dtype", None), "kind", "")
     if kind == "c":
         raise ValueError(
@@ -185,21 +162,17 @@ def _check_dtype_kind(X: Any) -> None:
 def restore_container(
     X: Any, filled: Array, *, keep_observed: bool, as_array: bool
 ) -> Any:
-    """Return ``filled`` in the container of ``X``, observed entries unchanged.
+    """The completed matrix ``filled`` in the container of ``X``.
 
-    Parameters
-    ----------
-    X : container
-        The input of the user.
-    filled : array of shape (m, n)
-        The completed matrix.
-    keep_observed : bool
-        Keep the observed values of ``X`` bit for bit.
-    as_array : bool
-        Return a NumPy array whatever the container (``set_output`` does the rest).
+    ``keep_observed`` keeps the observed values bit for bit; ``as_array`` returns a
+    NumPy array also for a frame (``set_output`` does the rest).
     """
     if sparse.issparse(X):
-        return _restore_sparse(X, filled, keep_observed)
+        out = clip_to_float_range(filled, float_dtype(X))
+        if keep_observed:
+            observed = Observations.from_sparse(X)
+            out[observed.rows, observed.indices] = observed.values
+        return out
     values = dense_values(X)
     if is_frame(X) and not as_array:
         back = _restore_polars if is_polars(X) else _restore_pandas
@@ -208,17 +181,7 @@ def restore_container(
     return np.ma.MaskedArray(out) if isinstance(X, np.ma.MaskedArray) else out
 
 
-def _restore_sparse(X: Any, filled: Array, keep_observed: bool) -> Array:
-    """Dense array in the float dtype of a sparse matrix."""
-    out = clip_to_float_range(filled, float_dtype(X))
-    if keep_observed:
-        observed = Observations.from_sparse(X)
-        out[observed.rows, observed.indices] = observed.values
-    return out
-
-
 def _restore_polars(X: Any, values: Array, filled: Array, keep_observed: bool) -> Any:
-    """Polars frame like ``X``; complete columns are not copied."""
     import polars as pl
 
     small = [np.float32 if kind == pl.Float32 else np.float64 for kind in X.dtypes]
@@ -233,7 +196,6 @@ def _restore_polars(X: Any, values: Array, filled: Array, keep_observed: bool) -
 
 
 def _restore_pandas(X: Any, values: Array, filled: Array, keep_observed: bool) -> Any:
-    """Pandas frame like ``X``; complete columns keep their dtype."""
     import pandas as pd
 
     out = X.copy()
@@ -260,7 +222,6 @@ def _pandas_float_dtype(kind: Any, dtype: np.dtype[Any]) -> Any:
 def _fill_column(
     values: Array, filled: Array, dtype: np.dtype[Any], keep_observed: bool
 ) -> Array:
-    """``filled`` in a float dtype, with the observed ``values`` if they are kept."""
     out = clip_to_float_range(filled, dtype)
     if keep_observed:
         np.copyto(out, values, where=~np.isnan(values), casting="unsafe")

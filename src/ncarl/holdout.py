@@ -2,8 +2,7 @@
 
 Errors on held-out entries are representative of missing entries that are distributed in
 the same way. If these come in blocks (a sensor down for a day, the last years of a
-panel), entries are held out in such blocks too, by giving rows the missing pattern of
-others.
+panel), entries are held out in such blocks too.
 """
 
 from __future__ import annotations
@@ -44,24 +43,25 @@ def random_split(
 ) -> tuple[Observations, Observations]:
     """Split observed entries at random into kept and hidden ones.
 
-    No row and no column loses its last entry: one entry of each is set aside first
-    and never hidden. Fewer than ``share`` are hidden if that leaves no choice.
-
-    Returns
-    -------
-    kept, hidden : Observations
-        Two matrices of the same shape; each entry is in one of them.
+    No row and no column loses its last entry; fewer than ``share`` are hidden if that
+    leaves no choice.
     """
     total = observed.n_observed
     order = rng.permutation(total)
     free = np.ones(total, dtype=bool)
-    for owner in (observed.rows, observed.indices):
-        free[order[_first_index_per_owner(owner[order])]] = False
-    candidates = order[free[order]]
-    chosen = candidates[: round(share * total)]
+    free[_one_of_each_line(observed, order)] = False
     hidden = np.zeros(total, dtype=bool)
-    hidden[chosen] = True
+    hidden[order[free[order]][: round(share * total)]] = True
     return observed.drop_entries(hidden), observed.drop_entries(~hidden)
+
+
+def _one_of_each_line(observed: Observations, order: Array) -> Array:
+    """First entry, in this order, of every row and of every column."""
+    firsts = [
+        np.unique(lines[order], return_index=True)[1]
+        for lines in (observed.rows, observed.indices)
+    ]
+    return order[np.concatenate(firsts)]
 
 
 def missing_pattern_split(
@@ -85,9 +85,7 @@ def missing_pattern_split(
     by_columns = np.zeros_like(by_rows)
     by_columns[positions[_borrow_missing_patterns(transposed, n_hidden, rng)]] = True
     chosen = _choose_closer_split(observed, by_rows, by_columns, rng)
-    order = rng.permutation(observed.n_observed)
-    for owner in (observed.rows, observed.indices):
-        chosen[order[_first_index_per_owner(owner[order])]] = False
+    chosen[_one_of_each_line(observed, rng.permutation(observed.n_observed))] = False
     if not chosen.any():
         return random_split(observed, share, rng)
     return observed.drop_entries(chosen), observed.drop_entries(~chosen)
@@ -98,8 +96,7 @@ def _choose_closer_split(
 ) -> Array:
     """Hidden entries that are more like the missing ones; half of both if neither is.
 
-    The missing last years of a panel, for example, belong to rows: a row with the
-    missing pattern of another is like that, a column is not.
+    Missing last years of a panel, for example, are borrowed by rows, not by columns.
     """
     row_distance = _missing_pattern_distance(observed, by_rows)
     column_distance = _missing_pattern_distance(observed, by_columns)
@@ -148,13 +145,10 @@ def has_block_missingness(observed: Observations, rng: np.random.Generator) -> b
 def _count_shared_columns(
     observed: Observations, rows_a: Array, rows_b: Array
 ) -> Array:
-    """Number of columns that each row of ``rows_a`` shares with its row of ``rows_b``.
-
-    Few rows are compared all with all, some columns at a time; many rows, which are
-    short then, pair by pair.
-    """
+    """Number of observed columns that pairs of rows have in common."""
     rows, places = np.unique(np.concatenate([rows_a, rows_b]), return_inverse=True)
     if len(rows) ** 2 > MAX_COMPARE_SIZE // 10:
+        # Many rows, which are short then, are compared pair by pair.
         seen = observed.with_values(np.ones(observed.n_observed)).to_csr()
         longest = max(1, int(observed.row_counts[rows].max()))
         step = max(1, MAX_COMPARE_SIZE // longest)
@@ -163,6 +157,7 @@ def _count_shared_columns(
             for k in range(0, len(rows_a), step)
         ]
         return np.concatenate([np.asarray(part).ravel() for part in parts])
+    # Few rows are compared all with all, some columns at a time.
     some = observed.take_rows(rows)
     common = np.zeros((len(rows), len(rows)))
     step = max(1, MAX_COMPARE_SIZE // len(rows))
@@ -178,10 +173,9 @@ def _count_shared_columns(
 def _borrow_missing_patterns(
     observed: Observations, n_hidden: int, rng: np.random.Generator
 ) -> Array:
-    """Mask of entries hidden by giving rows the missing pattern of others.
+    """Mask of about ``n_hidden`` entries, by giving rows the missing pattern of others.
 
-    Rows are taken until ``n_hidden`` entries are hidden. The donor of a row is always
-    the same number of rows distance, so that a block stays a block.
+    The donor of a row is always the same number of rows away: a block stays a block.
     """
     m = observed.shape[0]
     distance, start = (int(k) for k in rng.integers(1, max(2, m), size=2))
@@ -197,11 +191,6 @@ def _borrow_missing_patterns(
     return hidden
 
 
-def _first_index_per_owner(owner: Array) -> Array:
-    """Index of the first entry of every owner."""
-    return np.unique(owner, return_index=True)[1]
-
-
 def hash_split(dataset: Dataset, share: float, seed: int) -> HashSplit:
     """Split that hides entries in a sample of rows; no column loses its last entry."""
     summary = dataset.summary
@@ -214,24 +203,12 @@ def hash_split(dataset: Dataset, share: float, seed: int) -> HashSplit:
 
 @dataclass(frozen=True)
 class HashSplit:
-    """Split of entries by hashes of their rows, the same in every pass over the data.
-
-    Attributes
-    ----------
-    seed : int
-        Random seed.
-    row_fraction : float
-        Share of the rows in which entries are hidden.
-    entry_fraction : float
-        Share of the entries of such a row that are hidden.
-    protected_columns : array of bool, shape (n,)
-        Columns that lose nothing.
-    """
+    """Split of entries by hashes of their rows, the same in every pass."""
 
     seed: int
-    row_fraction: float
-    entry_fraction: float
-    protected_columns: Array
+    row_fraction: float  # share of the rows in which entries are hidden
+    entry_fraction: float  # share of the entries of such a row that are hidden
+    protected_columns: Array  # mask of the columns that lose nothing, shape (n,)
 
     def mask(self, observed: Observations) -> Array:
         """Mask of hidden entries; no row loses all its entries."""
@@ -255,7 +232,6 @@ class HashSplit:
 
 
 def _hash_below(hashes: Array, share: float) -> Array:
-    """Select a share of 64-bit hashes, mixed once more."""
     return splitmix64(hashes) < np.uint64(min(share, 1.0) * (2.0**64 - 2048.0))
 
 
@@ -294,10 +270,9 @@ class HoldoutRows:
 def structured_split(
     observed_mask: Array, rng: np.random.Generator
 ) -> tuple[Array, tuple[Array, Array]]:
-    """Mask of entries to hide, shifted in time from the missing ones; and a sample.
+    """Mask of entries to hide, as the missing ones are shifted in time; and a sample.
 
-    All of them are hidden together; the sample, indices of at most `MAX_HELD_OUT` of
-    them, is to be predicted.
+    The sample, indices of at most `MAX_HELD_OUT` of them, is to be predicted.
     """
     steps = len(observed_mask)
     shift = int(rng.integers(1, steps)) if steps > 1 else 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ncarl.core.types import Array
+from ncarl.validation import check_integer
 
 #: Errors that overflow are clipped to the largest float.
 MAX_FLOAT = float(np.finfo(np.float64).max)
@@ -46,9 +48,11 @@ def rmse(truth: Any, guess: Any) -> float:
         error = float(np.sqrt(np.mean((t - g) ** 2)))
     if np.isfinite(error):
         return error
-    largest = float(np.max(np.abs(t / 2.0 - g / 2.0)))
-    small = (t / 2.0 - g / 2.0) / largest
-    return min(2.0 * float(np.sqrt(np.mean(small**2))) * largest, MAX_FLOAT)
+    halves = t / 2.0 - g / 2.0
+    largest = float(np.max(np.abs(halves)))
+    return min(
+        2.0 * float(np.sqrt(np.mean((halves / largest) ** 2))) * largest, MAX_FLOAT
+    )
 
 
 def mae(truth: Any, guess: Any) -> float:
@@ -81,7 +85,7 @@ def ssim(truth: Any, guess: Any, peak: float = 1.0) -> float:
     As in Wang, Bovik, Sheikh and Simoncelli, Image quality assessment, IEEE
     Transactions on Image Processing 13(4), 2004: a Gaussian window of 11 by 11 pixels
     with standard deviation 1.5, constants 0.01 and 0.03, the mean over all positions
-    where the window fits into the image and over the channels.
+    of the window and over the channels.
 
     Parameters
     ----------
@@ -118,16 +122,13 @@ def ssim(truth: Any, guess: Any, peak: float = 1.0) -> float:
 
 
 def _gaussian_filter(picture: Array) -> Array:
-    """Gaussian-weighted means of an image wherever the whole window fits."""
+    # Means wherever the whole window fits into the image.
     offsets = np.arange(SSIM_WINDOW) - SSIM_WINDOW // 2
     weights = np.exp(-0.5 * (offsets / SSIM_WINDOW_STD) ** 2)
     weights /= weights.sum()
     # The window is separable: filter rows, then columns.
     for axis in (0, 1):
-        views = np.lib.stride_tricks.sliding_window_view(
-            picture, SSIM_WINDOW, axis=axis
-        )
-        picture = views @ weights
+        picture = sliding_window_view(picture, SSIM_WINDOW, axis=axis) @ weights
     return picture
 
 
@@ -157,7 +158,6 @@ def interval_width(low: Any, high: Any) -> float:
 
 
 def _check_pair(truth: Any, guess: Any) -> tuple[Array, Array]:
-    """Both arguments as float arrays of the same, nonempty shape."""
     t, g = np.asarray(truth, dtype=np.float64), np.asarray(guess, dtype=np.float64)
     if t.shape != g.shape:
         raise ValueError(
@@ -180,7 +180,8 @@ def top_n(scores: Any, n: int) -> Array:
     [1, 3, 2]
     """
     values = _check_vector("scores", scores)
-    count = min(_check_n(n), int(np.count_nonzero(values > -np.inf)))
+    n = check_integer("n", n, low=1)
+    count = min(n, int(np.count_nonzero(values > -np.inf)))
     if count == 0:
         return np.empty(0, dtype=np.int64)
     threshold = np.partition(values, len(values) - count)[len(values) - count]
@@ -200,27 +201,20 @@ def ndcg(gains: Any, scores: Any, n: int = 10) -> float:
     scores : array-like of shape (items,)
         Scores that rank the items.
     n : int
-        Length of the list. The item at rank ``k`` has the weight
-        ``1 / log2(k + 1)``.
+        Length of the list; the item at rank ``k`` has the weight ``1 / log2(k + 1)``.
 
     Examples
     --------
     >>> round(ndcg([0, 1, 0, 1], [0.9, 0.8, 0.1, 0.2], n=3), 4)
     0.6934
     """
-    worth, values = _check_ranking_pair(gains, scores)
-    if (worth < 0.0).any():
-        raise ValueError("gains must be at least 0")
-    ideal = np.sort(worth)[::-1][: _check_n(n)]
-    if ideal[0] == 0.0:
-        raise ValueError("gains must hold an item that is worth something")
+    worth, values = _check_ranking(gains, scores)
+    if (worth < 0.0).any() or not worth.any():
+        raise ValueError("gains must be at least 0, and not all 0")
     found = worth[top_n(values, n)]
-    return float(found @ _discounts(len(found)) / (ideal @ _discounts(len(ideal))))
-
-
-def _discounts(count: int) -> Array:
-    """Weights of the first ranks."""
-    return 1.0 / np.log2(np.arange(2.0, count + 2.0))
+    ideal = np.sort(worth)[::-1][:n]
+    discounts = 1.0 / np.log2(np.arange(2.0, len(ideal) + 2.0))
+    return float(found @ discounts[: len(found)] / (ideal @ discounts))
 
 
 def recall(relevant: Any, scores: Any, n: int = 10) -> float:
@@ -231,8 +225,7 @@ def recall(relevant: Any, scores: Any, n: int = 10) -> float:
     >>> recall([True, False, True], [0.1, 0.5, 0.9], n=1)
     0.5
     """
-    counts, values = _check_ranking_pair(relevant, scores)
-    return float(counts[top_n(values, n)].sum() / _check_relevant(counts).sum())
+    return _count_relevant(relevant, scores, n) / int(np.sum(relevant))
 
 
 def precision(relevant: Any, scores: Any, n: int = 10) -> float:
@@ -243,8 +236,7 @@ def precision(relevant: Any, scores: Any, n: int = 10) -> float:
     >>> precision([True, False, True], [0.1, 0.5, 0.9], n=2)
     0.5
     """
-    counts, values = _check_ranking_pair(relevant, scores)
-    return float(_check_relevant(counts)[top_n(values, n)].sum() / _check_n(n))
+    return _count_relevant(relevant, scores, n) / n
 
 
 def hit(relevant: Any, scores: Any, n: int = 10) -> float:
@@ -255,21 +247,20 @@ def hit(relevant: Any, scores: Any, n: int = 10) -> float:
     >>> hit([True, False, True], [0.1, 0.5, 0.9], n=1)
     1.0
     """
-    counts, values = _check_ranking_pair(relevant, scores)
-    return float(_check_relevant(counts)[top_n(values, n)].any())
+    return float(_count_relevant(relevant, scores, n) > 0)
 
 
-def _check_relevant(relevant: Array) -> Array:
-    """Return relevances, or raise unless they are 0 or 1 and not all 0."""
-    if not np.isin(relevant, (0.0, 1.0)).all():
-        raise ValueError("relevant must be True or False for each item")
-    if not relevant.any():
-        raise ValueError("relevant must be True for at least one item")
-    return relevant
+def _count_relevant(relevant: Any, scores: Any, n: int) -> int:
+    """Number of relevant items among the first ``n``."""
+    worth, values = _check_ranking(relevant, scores)
+    if not np.isin(worth, (0.0, 1.0)).all() or not worth.any():
+        raise ValueError(
+            "relevant must be True or False, and True for at least one item"
+        )
+    return int(worth[top_n(values, n)].sum())
 
 
-def _check_ranking_pair(worth: Any, scores: Any) -> tuple[Array, Array]:
-    """Relevances and scores as float arrays of the same length."""
+def _check_ranking(worth: Any, scores: Any) -> tuple[Array, Array]:
     one = _check_vector("gains and relevant", worth)
     other = _check_vector("scores", scores)
     if len(one) != len(other) or len(one) == 0:
@@ -281,16 +272,9 @@ def _check_ranking_pair(worth: Any, scores: Any) -> tuple[Array, Array]:
 
 
 def _check_vector(name: str, values: Any) -> Array:
-    """One-dimensional float array without NaN."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or np.isnan(array).any():
         raise ValueError(
             f"{name} must be a list of numbers without NaN, got shape {array.shape}"
         )
     return array
-
-
-def _check_n(n: Any) -> int:
-    if isinstance(n, bool) or int(n) != n or n < 1:
-        raise ValueError(f"n must be a whole number of at least 1, got {n!r}")
-    return int(n)

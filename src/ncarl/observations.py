@@ -26,56 +26,29 @@ HASH_MODULUS = 2**64
 
 @dataclass(frozen=True)
 class Observations:
-    """Observed entries as compressed sparse rows; what is not stored is missing.
+    """Observed entries as compressed sparse rows; what is not stored is missing."""
 
-    Attributes
-    ----------
-    indptr : array of int64, shape (m + 1,)
-        Row ``i`` has the entries ``indptr[i]:indptr[i + 1]``.
-    indices : array of int32, shape (entries,)
-        Columns, increasing within a row, without duplicates.
-    values : array of float, shape (entries,)
-        Values of the entries; zeros are observed values.
-    shape : tuple of int
-        Shape of the matrix.
-    """
-
-    indptr: Array
-    indices: Array
-    values: Array
+    indptr: Array  # int64, shape (m + 1,): entries indptr[i]:indptr[i + 1] are in row i
+    indices: Array  # int32: columns, increasing within a row, without duplicates
+    values: Array  # float; zeros are observed values
     shape: tuple[int, int]
 
     @classmethod
     def from_dense(cls, X: Array) -> Observations:
-        """Observed entries of a dense array, NaN marking missing ones.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> Observations.from_dense(np.array([[1.0, np.nan], [0.0, 2.0]])).n_observed
-        3
-        """
+        """Observed entries of a dense array, NaN marking missing ones."""
         m, n = X.shape
         step = max(1, SCAN_SIZE // max(1, n))
-        counts = [np.zeros(1, np.int64)]
-        columns, values = [np.empty(0, np.int32)], [np.empty(0)]
+        parts = [(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0))]
         for first in range(0, m, step):
-            found = observed_entries(np.asarray(X[first : first + step]))
-            counts.append(found[0])
-            columns.append(found[1])
-            values.append(found[2])
-        indptr = np.cumsum(np.concatenate(counts))
-        return cls(indptr, np.concatenate(columns), np.concatenate(values), (m, n))
+            parts.append(observed_entries(np.asarray(X[first : first + step])))
+        counts, columns, values = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
+        return cls(np.cumsum(counts), columns, values, (m, n))
 
     @classmethod
     def from_sparse(cls, X: Any) -> Observations:
-        """Observed entries of a scipy.sparse matrix: those it stores, except NaN.
-
-        Raises
-        ------
-        ValueError
-            If there are duplicate entries.
-        """
+        """Observed entries of a scipy.sparse matrix: those it stores, except NaN."""
         if max(X.shape) > MAX_COLUMNS:
             raise ValueError(
                 f"X must have at most {MAX_COLUMNS} rows and columns, got shape "
@@ -85,15 +58,18 @@ class Observations:
         if not csr.has_sorted_indices:
             csr = csr.sorted_indices()
         _refuse_duplicates(csr)
-        values = csr.data.astype(np.float64, copy=False)
-        found = cls(
+        found = cls._from_csr(csr).with_values(csr.data.astype(np.float64, copy=False))
+        missing = np.isnan(found.values)
+        return found.drop_entries(missing) if missing.any() else found
+
+    @classmethod
+    def _from_csr(cls, csr: Any) -> Observations:
+        return cls(
             csr.indptr.astype(np.int64, copy=False),
             csr.indices.astype(np.int32, copy=False),
-            values,
+            csr.data,
             (int(csr.shape[0]), int(csr.shape[1])),
         )
-        gaps = np.isnan(values)
-        return found.drop_entries(gaps) if gaps.any() else found
 
     @classmethod
     def vstack(cls, parts: Sequence[Observations]) -> Observations:
@@ -159,25 +135,14 @@ class Observations:
 
     def transpose(self) -> Observations:
         """The transposed matrix."""
-        transposed = self.to_csr().T.tocsr()
-        return Observations(
-            transposed.indptr.astype(np.int64, copy=False),
-            transposed.indices.astype(np.int32, copy=False),
-            transposed.data,
-            (self.shape[1], self.shape[0]),
-        )
+        return self._from_csr(self.to_csr().T.tocsr())
 
     def take_rows(self, rows: Array) -> Observations:
         """Some rows, in the order given."""
         small = self.n_observed <= MAX_COLUMNS  # SciPy uses one type for both
         indptr = self.indptr.astype(np.int32) if small else self.indptr
-        chosen = sparse.csr_array((self.values, self.indices, indptr), self.shape)[rows]
-        return Observations(
-            chosen.indptr.astype(np.int64, copy=False),
-            chosen.indices.astype(np.int32, copy=False),
-            chosen.data,
-            chosen.shape,
-        )
+        csr = sparse.csr_array((self.values, self.indices, indptr), self.shape)
+        return self._from_csr(csr[rows])
 
     def drop_entries(self, dropped: Array) -> Observations:
         """All entries but those where the boolean array ``dropped`` is true."""
@@ -189,9 +154,7 @@ class Observations:
 
     def to_csr(self) -> Any:
         """The entries as a scipy CSR array."""
-        return sparse.csr_array(
-            (self.values, self.indices, self.indptr), shape=self.shape
-        )
+        return sparse.csr_array((self.values, self.indices, self.indptr), self.shape)
 
     def fingerprint(self) -> str:
         """Hash of shape, pattern and values."""
@@ -215,22 +178,14 @@ def _copy_as_csr(X: Any) -> Any:
 
 
 def _dia_to_coo(X: Any) -> Any:
-    """Diagonal matrix in COO format, stored zeros included."""
-    row_parts, col_parts, parts = [], [], []
-    for offset, diagonal in zip(X.offsets, X.data, strict=True):
-        cols = np.arange(max(0, offset), min(X.shape[0] + offset, len(diagonal)))
-        cols = cols[cols < X.shape[1]]
-        row_parts.append(cols - offset)
-        col_parts.append(cols)
-        parts.append(diagonal[cols])
-    if not parts:
-        return sparse.coo_array(X.shape)
-    places = (np.concatenate(row_parts), np.concatenate(col_parts))
-    return sparse.coo_array((np.concatenate(parts), places), shape=X.shape)
+    m, n = X.shape
+    cols, offsets = np.meshgrid(np.arange(X.data.shape[1]), X.offsets)
+    rows = cols - offsets
+    inside = (cols < n) & (rows >= 0) & (rows < m)
+    return sparse.coo_array((X.data[inside], (rows[inside], cols[inside])), X.shape)
 
 
 def _refuse_duplicates(csr: Any) -> None:
-    """Raise if a sorted CSR matrix has duplicate entries."""
     same = np.diff(csr.indices) == 0
     ends = csr.indptr[1:-1]
     same[ends[(ends > 0) & (ends < len(csr.indices))] - 1] = False
@@ -270,7 +225,13 @@ def from_triplets(
     3
     """
     positions = [_as_int_array(rows, "rows"), _as_int_array(cols, "cols")]
-    data = _as_float_array(values)
+    data = np.asarray(values)
+    try:
+        if data.dtype.kind in "cmM":
+            raise TypeError
+        data = data.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"values must be numbers, got dtype {data.dtype}") from None
     for name, array in (("rows", positions[0]), ("cols", positions[1])):
         if array.ndim != 1 or data.ndim != 1 or len(array) != len(data):
             raise ValueError(
@@ -281,11 +242,13 @@ def from_triplets(
             raise ValueError(f"{name} must not be negative, got {array.min()}")
     if not np.isfinite(data).all():
         raise ValueError(
-            "values must be finite; leave out the triplets that are missing"
+            "values must be finite; leave out the triplets of missing entries"
         )
-    if shape is None:
-        shape = tuple(int(p.max()) + 1 if len(p) else 0 for p in positions)  # type: ignore[assignment]
-    size = _check_shape(shape)
+    size = _check_shape(
+        [int(p.max()) + 1 if len(p) else 0 for p in positions]
+        if shape is None
+        else shape
+    )
     for name, array, bound in zip(("rows", "cols"), positions, size, strict=True):
         if len(array) and array.max() >= bound:
             raise ValueError(
@@ -300,16 +263,6 @@ def _as_int_array(positions: Any, name: str) -> Array:
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"{name} must be whole numbers, got dtype {array.dtype}")
     return array.astype(np.int64)
-
-
-def _as_float_array(values: Any) -> Array:
-    array = np.asarray(values)
-    try:
-        if array.dtype.kind not in "cmM":
-            return array.astype(np.float64)
-    except (TypeError, ValueError):
-        pass
-    raise ValueError(f"values must be numbers, got dtype {array.dtype}")
 
 
 def _check_shape(shape: Any) -> tuple[int, int]:
@@ -336,20 +289,7 @@ class Fingerprint:
 
     @classmethod
     def from_observations(cls, observed: Observations) -> Fingerprint:
-        """Fingerprint of some rows.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ncarl.observations import Observations
-        >>> X = np.arange(6.0).reshape(3, 2)
-        >>> top, bottom, whole = (
-        ...     Fingerprint.from_observations(Observations.from_dense(rows))
-        ...     for rows in (X[:1], X[1:], X)
-        ... )
-        >>> top + bottom == whole
-        True
-        """
+        """Fingerprint of some rows."""
         m = observed.shape[0]
         words = []
         for salt, factor in enumerate(HASH_MULTIPLIERS):

@@ -6,10 +6,6 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-#: Steps of the bar of `percent_bar`.
-PERCENT_STEPS = 100
-
-
 Advance = Callable[[str], None]
 
 
@@ -17,7 +13,7 @@ Advance = Callable[[str], None]
 def progress_bar(enabled: bool, total: int, label: str) -> Iterator[Advance]:
     """Yield a function that advances the bar by one and shows a short text."""
     if not enabled:
-        yield _no_op
+        yield lambda note: None
         return
     try:
         import rich.console
@@ -48,20 +44,16 @@ def percent_bar(
 ) -> Iterator[Callable[[int], None]]:
     """Yield a function that sets how much of ``total`` is done, shown in percent."""
     done = 0
-    with progress_bar(enabled, PERCENT_STEPS, label) as advance:
+    with progress_bar(enabled, 100, label) as advance:
 
         def update(count: int) -> None:
             nonlocal done
-            due = PERCENT_STEPS * count // max(1, total)
+            due = 100 * count // max(1, total)
             for _ in range(done, due):
                 advance("")
             done = max(done, due)
 
         yield update
-
-
-def _no_op(note: str) -> None:
-    pass
 
 
 @contextlib.contextmanager

@@ -112,17 +112,13 @@ def test_a_wrong_checksum_is_refused(publisher, cache):
     refused(publisher, cache, "publisher says")
 
 
-@pytest.mark.parametrize("text", [b"", b"<html>sorry</html>", b"a" * 31, b"a" * 33])
-def test_a_page_without_a_checksum_is_refused(text, publisher, cache):
+@pytest.mark.parametrize("text", [b"<html>sorry</html>", b"a" * 33, None])
+def test_without_a_checksum_nothing_is_downloaded(text, publisher, cache):
     publisher.pages[URL + ".md5"] = text
-    refused(publisher, cache, "one MD5 sum")
+    if text is None:
+        del publisher.pages[URL + ".md5"]
+    refused(publisher, cache, "one MD5 sum" if text else "404")
     assert publisher.asked == [URL + ".md5"]
-
-
-def test_without_a_checksum_nothing_is_downloaded(publisher, cache):
-    del publisher.pages[URL + ".md5"]
-    refused(publisher, cache, "404")
-    assert URL not in publisher.asked
 
 
 def test_too_large_a_file_is_given_up(publisher, cache, monkeypatch):
@@ -163,21 +159,12 @@ def test_counts_are_checked_before_a_file_is_kept(publisher, cache):
     refused(publisher, cache, "unexpected file.*2 users, 2 films and 2 ratings")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        urllib.error.URLError("no route to host"),
-        TimeoutError("timed out"),
-        ConnectionResetError("reset"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_no_network_is_said_with_the_ways_out(error, publisher, cache):
-    publisher.pages[URL + ".md5"] = error
-    refused(publisher, cache, "no route|timed out|reset")
+def test_no_network_is_said_with_the_ways_out(publisher, cache):
+    publisher.pages[URL + ".md5"] = urllib.error.URLError("no route to host")
+    refused(publisher, cache, "no route")
     publisher.pages[URL + ".md5"] = signed(publisher.pages[URL])
-    publisher.pages[URL] = error
-    refused(publisher, cache, "no route|timed out|reset")
+    publisher.pages[URL] = TimeoutError("timed out")
+    refused(publisher, cache, "timed out")
 
 
 def test_redirects_lead_to_https_only():

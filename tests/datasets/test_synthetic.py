@@ -30,12 +30,10 @@ def test_counts_and_rank_are_exact(m, n, factors, missing, noisy_share):
 def test_factors_come_from_their_distributions():
     uniform = make_low_rank(400, 300, 1).truth
     gaussian = make_low_rank(400, 300, 1, factors="gaussian").truth
-    assert uniform.min() > 0.0
-    assert uniform.max() < 1.0
+    assert 0.0 < uniform.min() < uniform.max() < 1.0
     assert uniform.mean() == pytest.approx(0.25, abs=0.03)
     assert gaussian.mean() == pytest.approx(0.0, abs=0.05)
     assert gaussian.std() == pytest.approx(1.0, abs=0.1)
-    assert make_low_rank(300, 300, 50).truth.mean() == pytest.approx(12.5, rel=0.05)
 
 
 @pytest.mark.parametrize("noise", [0.3, "tiny"])

@@ -19,7 +19,6 @@ from ncarl.plots.fit import (
     STEP_LABEL,
     column_affinity,
     column_stds,
-    correlation,
     model_variances,
 )
 from ncarl.plots.similarity import (
@@ -34,6 +33,7 @@ from ncarl.plots.style import (
     MAX_LABEL_LENGTH,
     MAX_TICK_LABELS,
     format_label,
+    log_axis,
     set_tick_labels,
     write_png,
 )
@@ -62,14 +62,10 @@ def test_a_name_is_short_and_no_formula_whatever_it_holds(name):
     # What matplotlib would take for a formula, it would parse.
     shown, is_math = Text(text=text)._preprocess_math(text)
     assert is_math is False and shown.count("$") == text.count("$")
-
-
-def test_a_short_name_stays_as_it_is():
-    assert format_label("mean radius") == "mean radius"
     assert format_label("naïve 名前") == "naïve 名前"
 
 
-@pytest.mark.parametrize("count", [5, 40, 41, 300])
+@pytest.mark.parametrize("count", [40, 41, 300])
 def test_names_along_an_axis_are_thinned_until_they_can_be_read(count):
     ax = Figure().add_subplot()
     names = [f"c{j}" for j in range(count)]
@@ -190,15 +186,6 @@ def test_similar_columns_become_neighbors(bayes, paper, baseline):
     assert [t.get_text() for t in numbers] == [str(j + 1) for j in order]
 
 
-def test_the_order_does_not_depend_on_that_of_the_columns():
-    rng = np.random.default_rng(3)
-    C = np.corrcoef(rng.standard_normal((20, 9)), rowvar=False)
-    shuffled = rng.permutation(9)
-    one = cluster_order(C)
-    other = shuffled[cluster_order(C[np.ix_(shuffled, shuffled)])]
-    assert one.tolist() in (other.tolist(), other[::-1].tolist())
-
-
 def test_of_too_many_columns_those_with_ties_are_shown():
     S = sparse.eye_array(50, format="lil")
     S[7, 9] = S[9, 7] = S[9, 30] = S[30, 9] = 0.5
@@ -209,11 +196,6 @@ def test_of_too_many_columns_those_with_ties_are_shown():
     labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     assert sorted(labels) == ["c30", "c7", "c9"]
     assert "the 3 with the strongest ties" in figure.axes[0].get_title()
-
-
-def test_a_correlation_of_columns_without_variance_is_finite():
-    C = correlation(np.array([[4.0, 0.0], [0.0, 0.0]]))
-    np.testing.assert_array_equal(C, np.eye(2))
 
 
 def test_names_that_do_not_fit_are_refused():
@@ -248,7 +230,7 @@ def test_a_layout_is_the_same_each_time_and_keeps_dots_apart():
     assert joined < 0.7 * apart[~np.eye(30, dtype=bool)].mean()
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 3])
 def test_even_the_smallest_graphs_are_drawn(n):
     drawn(plots.similarity_graph(np.eye(n)))
 
@@ -366,9 +348,30 @@ def test_uncertainty_has_a_bar_for_every_column_with_gaps(bayes, table):
     np.testing.assert_allclose(again.get_xdata(), medians, rtol=1e-6)
 
 
-def test_uncertainty_needs_error_bars(baseline):
+def test_uncertainty_and_completion_refuse_what_does_not_fit(baseline, bayes, table):
+    _, X = table
     with pytest.raises(ValueError, match="no imputed entry with a standard deviation"):
         plots.uncertainty(baseline)
+    with pytest.raises(ValueError, match="is needed beside an array"):
+        plots.uncertainty(X)
+    for draw in (plots.uncertainty, lambda a, b: plots.completion(b, a)):
+        with pytest.raises(ValueError, match="must have the shape of X"):
+            draw(np.ones((2, 2)), X)
+
+
+@pytest.mark.parametrize("margins", [False, True])
+def test_a_log_axis_has_plain_numbers_and_room(margins):
+    ax = Figure().add_subplot()
+    values = [2e-6, 0.5, 3.0]
+    ax.plot(values, values)
+    log_axis(ax, "y", values, margins=margins)
+    log_axis(ax, "x", [1.0, 3.0], sparse_ticks=True)
+    assert ax.get_yscale() == ax.get_xscale() == "log"
+    write = ax.yaxis.get_major_formatter()
+    assert [write(x) for x in (0.05, 3000.0, 1e-8)] == ["0.05", "3000", "1e-8"]
+    low, high = ax.get_ylim()
+    assert low < 2e-6 and high > 3.0
+    assert not margins or high / low == pytest.approx(1.5e6 * (1.5e6**0.08) ** 2)
 
 
 def test_a_table_before_and_after_keeps_its_known_cells(bayes, table):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ncarl.blocks import cut_blocks
+from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.rows import complete_rows
 from ncarl.core.types import Kernel
+from ncarl.engines.threads import Threads
+from ncarl.fitting.ncarl import IterationConfig, kernel_iterates, zero_filled_gram
 from ncarl.observations import Observations
 
 
@@ -111,6 +115,17 @@ def library_row_step(M, Q, s=0.0):
     return rows, duals
 
 
+def library_iterates(M, rule, steps, gamma=None):
+    """Gram matrix of the zero-filled input, and what the package makes of it."""
+    engine = Threads(n_jobs=1)
+    blocks = engine.place(cut_blocks(Observations.from_dense(M)))
+    start = zero_filled_gram(engine, blocks)
+    penalty = QuadraticPenalty(0.0, 0.0, gamma)
+    config = IterationConfig(penalty, rule, 0, None, always_form_rows=True)
+    run = kernel_iterates(engine, blocks, config, start, start)
+    return start, list(itertools.islice(run, steps))
+
+
 def hide(rng, X, share):
     """``X`` with gaps at about ``share`` of its entries, no row or column empty."""
     m, n = X.shape
@@ -141,20 +156,12 @@ def positive_definite(rng, n, smallest=0.3):
 @pytest.fixture(scope="session")
 def naive():
     """The naive versions by name."""
-    return SimpleNamespace(
-        nuclear_norm=nuclear_norm,
-        nuclear_completion=nuclear_completion,
-        soft_impute=soft_impute,
-        p_plus=p_plus,
-        project_on_simplex=project_on_simplex,
-        graph_laplacian=graph_laplacian,
-        row_step=row_step,
-        library_row_step=library_row_step,
-        hide=hide,
-        low_rank=low_rank,
-        picture=picture,
-        positive_definite=positive_definite,
-    )
+    functions = (
+        nuclear_norm, nuclear_completion, soft_impute, p_plus, project_on_simplex,
+        graph_laplacian, row_step, library_row_step, library_iterates, hide, low_rank,
+        picture, positive_definite,
+    )  # fmt: skip
+    return SimpleNamespace(**{function.__name__: function for function in functions})
 
 
 @pytest.fixture(autouse=True)

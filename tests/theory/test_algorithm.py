@@ -92,42 +92,28 @@ def test_no_graph_is_alpha_zero(M):
     np.testing.assert_array_equal(smoothed(M, graph=None), smoothed(M, alpha=0.0))
 
 
-def test_a_fixed_graph_is_the_first_one_kept(M):
+def test_a_fixed_graph_is_the_first_one_and_can_be_given(M):
     first = NCARL(max_iter=1, tol=0, n_neighbors=4).fit(M).similarity_
     fixed = NCARL(max_iter=3, tol=0, n_neighbors=4, graph="fixed").fit(M).similarity_
     learned = NCARL(max_iter=3, tol=0, n_neighbors=4).fit(M).similarity_
     np.testing.assert_array_equal(fixed.toarray(), first.toarray())
     assert np.abs(learned - first).max() > 1e-3
-
-
-def test_a_given_graph_is_used_as_it_is(M):
-    S = NCARL(max_iter=1, tol=0, n_neighbors=4).fit(M).similarity_.toarray()
-    given = smoothed(M, graph=S)
-    fixed = smoothed(M, graph="fixed")
-    np.testing.assert_allclose(given, fixed, atol=1e-12)
+    given = smoothed(M, graph=first.toarray())
+    np.testing.assert_allclose(given, smoothed(M, graph="fixed"), atol=1e-12)
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("gamma", [None, 0.05])
-def test_permuting_columns_permutes_the_completion(M, rng, rule, gamma):
-    order = rng.permutation(M.shape[1])
+def test_permuting_rows_and_columns_permutes_the_completion(M, rng, rule, gamma):
+    places = np.ix_(*(rng.permutation(size) for size in M.shape))
     whole = smoothed(M, weights=rule, gamma=gamma)
-    turned = smoothed(M[:, order], weights=rule, gamma=gamma)
-    np.testing.assert_allclose(turned, whole[:, order], atol=1e-8)
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("gamma", [None, 0.05])
-def test_permuting_rows_permutes_the_completion(M, rng, rule, gamma):
-    order = rng.permutation(len(M))
-    whole = smoothed(M, weights=rule, gamma=gamma)
-    turned = smoothed(M[order], weights=rule, gamma=gamma)
-    np.testing.assert_allclose(turned, whole[order], atol=1e-8)
+    permuted = smoothed(M[places], weights=rule, gamma=gamma)
+    np.testing.assert_allclose(permuted, whole[places], atol=1e-8)
 
 
 @pytest.mark.parametrize("center", [None, "mean", "columns", "two-way"])
 @pytest.mark.parametrize("gamma", [None, 0.05])
-@pytest.mark.parametrize("c", [2.0**-600, 0.5, 1024.0, 2.0**600])
+@pytest.mark.parametrize("c", [2.0**-600, 2.0**600])
 def test_powers_of_two_scale_through_bit_for_bit(M, gamma, c, center):
     whole = smoothed(M, gamma=gamma, center=center)
     np.testing.assert_array_equal(
@@ -137,7 +123,7 @@ def test_powers_of_two_scale_through_bit_for_bit(M, gamma, c, center):
 
 @pytest.mark.parametrize("rule", ["floor", "smooth"])
 @pytest.mark.parametrize("gamma", [None, 0.05])
-@pytest.mark.parametrize("c", [3.0, 1e-5, 1e8, -1.0])
+@pytest.mark.parametrize("c", [1e-5, 1e8, -1.0])
 def test_every_factor_scales_through(M, gamma, c, rule):
     whole = smoothed(M, gamma=gamma, weights=rule)
     scaled = smoothed(c * M, gamma=gamma, weights=rule)
@@ -153,7 +139,6 @@ def test_the_kernel_on_the_rows_is_that_on_the_columns_of_the_transpose(M, gamma
 
 def test_auto_takes_the_shorter_side(M):
     np.testing.assert_array_equal(smoothed(M), smoothed(M, orientation="columns"))
-    np.testing.assert_array_equal(smoothed(M.T), smoothed(M.T, orientation="rows"))
     np.testing.assert_array_equal(smoothed(M.T), smoothed(M).T)
 
 

@@ -56,16 +56,6 @@ def test_rows_sum_to_one_and_have_exactly_k_entries(drawn):
 
 
 @given(drawn=columns_and_k())
-def test_closer_columns_are_no_less_similar(drawn):
-    # Assumption 1.
-    X, k = drawn
-    far = squared_distances(X.T @ X)
-    S = similarity(far, k)
-    order = np.argsort(far, axis=1)
-    assert (np.diff(np.take_along_axis(S, order, axis=1), axis=1) <= 0).all()
-
-
-@given(drawn=columns_and_k())
 def test_the_ends_of_the_interval_are_where_the_count_changes(naive, drawn):
     # Thm 6: k entries inside, k + 1 just above, k - 1 just below.
     X, k = drawn
@@ -94,14 +84,6 @@ def test_similarity_does_not_depend_on_scale_bit_for_bit(drawn, exponent):
     np.testing.assert_array_equal(scaled, S)
 
 
-@given(drawn=columns_and_k(), c=st.floats(1e-6, 1e6))
-def test_similarity_does_not_depend_on_any_scale(drawn, c):
-    X, k = drawn
-    S = similarity(squared_distances(X.T @ X), k)
-    scaled = similarity(squared_distances((c * X).T @ (c * X)), k)
-    np.testing.assert_allclose(scaled, S, atol=1e-9)
-
-
 def test_the_shift_of_the_published_code_breaks_scale_invariance(rng):
     X = rng.standard_normal((6, 5))
     S = [
@@ -123,7 +105,7 @@ def test_permuting_columns_permutes_the_graph(drawn, seed):
 
 @given(n=st.integers(3, 8), copies=st.integers(2, 8), seed=seeds, data=st.data())
 def test_identical_columns_share_their_weight_equally(n, copies, seed, data):
-    copies = min(copies, n)
+    copies = min(copies, n)  # all of them, now and then
     k = data.draw(st.integers(1, n - 1))
     X = np.random.default_rng(seed).standard_normal((6, n))
     X[:, :copies] = X[:, :1]
@@ -149,18 +131,6 @@ def test_distances_that_are_only_rounding_are_zero(rng, slip):
     assert (far[:2, 2:] > 0).all()
 
 
-def test_k_plus_one_identical_columns_are_uniform():
-    X = np.ones((4, 4))
-    X[:, 3] = 5.0
-    S = similarity(squared_distances(X.T @ X), 2)
-    np.testing.assert_allclose(S[:3], [[1 / 3, 1 / 3, 1 / 3, 0]] * 3)
-
-
-def test_all_columns_identical_are_uniform_and_not_nan():
-    S = similarity(squared_distances(np.ones((5, 5))), 3)
-    np.testing.assert_allclose(S, 0.2)
-
-
 def test_ties_away_from_zero_are_treated_alike():
     # Three columns at the same distance from the first, two of which would be kept.
     far = np.array(
@@ -176,13 +146,6 @@ def test_ties_away_from_zero_are_treated_alike():
     np.testing.assert_allclose(S[0], [1, 0, 0, 0, 0])
     np.testing.assert_allclose(S[4], [0, 0, 0, 0, 1])
     np.testing.assert_allclose(S.sum(axis=1), 1.0)
-
-
-def test_one_neighbor_is_the_column_itself(rng):
-    X = rng.standard_normal((6, 5))
-    S = similarity(squared_distances(X.T @ X), 1)
-    np.testing.assert_array_equal(S, np.eye(5))
-    assert not laplacian(S).any()
 
 
 @given(drawn=columns_and_k())
@@ -208,16 +171,9 @@ def test_symmetrizing_takes_row_sums_away_from_one(rng):
 
 
 @given(drawn=columns_and_k())
-def test_laplacians_have_zero_row_sums_and_no_negative_eigenvalue(drawn):
+def test_the_laplacian_is_the_one_built_loop_by_loop_and_symmetric(naive, drawn):
     X, k = drawn
     L = laplacian(similarity(squared_distances(X.T @ X), k))
-    np.testing.assert_allclose(L.sum(axis=1), 0.0, atol=1e-14)
+    np.testing.assert_allclose(L, naive.graph_laplacian(X, k), atol=1e-10)
     np.testing.assert_array_equal(L, L.T)
-    assert np.linalg.eigvalsh(L).min() > -1e-13
-
-
-@given(drawn=columns_and_k())
-def test_the_laplacian_is_the_one_built_loop_by_loop(naive, drawn):
-    X, k = drawn
-    found = laplacian(similarity(squared_distances(X.T @ X), k))
-    np.testing.assert_allclose(found, naive.graph_laplacian(X, k), atol=1e-10)
+    np.testing.assert_allclose(L.sum(axis=1), 0.0, atol=1e-14)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.optimize import minimize
 
 from ncarl.core.linalg import cholesky_with_jitter, congruence
 from ncarl.core.weights import spectrum
@@ -74,27 +73,7 @@ def test_a_row_solves_the_missing_block(naive, p, seed):
     np.testing.assert_allclose(X[0, ~p], missing, atol=1e-10)
 
 
-@given(p=masks, seed=st.integers(0, 9))
-def test_a_row_solves_the_quadratic_program(naive, p, seed):
-    rng = np.random.default_rng(seed)
-    Q = naive.positive_definite(rng, len(p))
-    m = rng.standard_normal(len(p))
-    X, _ = naive.library_row_step(np.where(p, m, np.nan)[None], Q)
-
-    def value(free):
-        x = m.copy()
-        x[~p] = free
-        return x @ Q @ x, 2 * (Q @ x)[~p]
-
-    if p.all():
-        np.testing.assert_array_equal(X[0], m)
-        return
-    found = minimize(value, np.zeros((~p).sum()), jac=True, options={"gtol": 1e-9})
-    np.testing.assert_allclose(X[0, ~p], found.x, atol=1e-6)
-    assert X[0] @ Q @ X[0] == pytest.approx(found.fun, abs=1e-10)
-
-
-@pytest.mark.parametrize("delta", [1e-2, 1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("delta", [1e-2, 1e-8])
 def test_the_gradient_of_the_lagrangian_is_minus_two_delta_x(rng, naive, delta):
     # Sharper than Thm 4, which bounds the gradient by 2 delta u ||M||.
     truth = naive.low_rank(rng, 30, 12, 3)
@@ -107,17 +86,6 @@ def test_the_gradient_of_the_lagrangian_is_minus_two_delta_x(rng, naive, delta):
     gradient = 2 * X @ D - 2 * Y
     np.testing.assert_allclose(gradient, -2 * delta * X, rtol=0, atol=1e-12)
     assert np.linalg.norm(gradient) / delta < 100 * np.linalg.norm(M[seen])
-
-
-@pytest.mark.parametrize("delta", [1e-1, 1e-2, 1e-3])
-def test_the_gradient_is_the_same_for_a_singular_surrogate(rng, naive, delta):
-    # D of rank 3 with non-zero diagonal, as the paper's rule can give.
-    M = naive.hide(rng, naive.low_rank(rng, 30, 12, 3), 0.3)
-    B = rng.standard_normal((12, 3))
-    X, Y = naive.library_row_step(M, B @ B.T + delta * np.eye(12))
-    gradient = 2 * X @ B @ B.T - 2 * Y
-    # The kernel holds 1 / delta, so that its blocks lose digits as delta^-2.
-    np.testing.assert_allclose(gradient, -2 * delta * X, rtol=0, atol=1e-13 / delta**2)
 
 
 @given(
@@ -171,21 +139,15 @@ def test_the_norm_of_p_plus_times_the_matrix_is_known(naive, n, seed, data):
 def test_delta_does_not_raise_the_ratio_of_a_column_to_its_diagonal(
     naive, n, seed, delta
 ):
-    # Lemma 9 holds with <=; it is printed as strict.
-    D = naive.positive_definite(np.random.default_rng(seed), n)
-    shifted = D + delta * np.eye(n)
-
+    # Lemma 9 holds with <=; it is printed as strict, which fails on a diagonal.
     def ratio(A):
         return np.sum(A**2, axis=0) / A.diagonal() ** 2
 
-    assert (ratio(shifted) <= ratio(D) * (1 + 1e-14)).all()
-
-
-def test_the_printed_strict_form_fails_without_off_diagonal_entries():
-    D = np.diag([1.0, 2.0])
-    shifted = D + 0.1 * np.eye(2)
-    before, after = (np.sum(A**2, axis=0) / A.diagonal() ** 2 for A in (D, shifted))
-    np.testing.assert_array_equal(before, after)
+    D = naive.positive_definite(np.random.default_rng(seed), n)
+    shift = delta * np.eye(n)
+    assert (ratio(D + shift) <= ratio(D) * (1 + 1e-14)).all()
+    flat = np.diag(D.diagonal())
+    np.testing.assert_array_equal(ratio(flat + shift), ratio(flat))
 
 
 @given(n=st.integers(1, 6), seed=seeds, data=st.data())

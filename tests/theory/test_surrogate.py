@@ -9,22 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ncarl import NCARL
-from ncarl.blocks import cut_blocks
-from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.linalg import congruence
-from ncarl.core.weights import (
-    PseudoInverseWeights,
-    SmoothWeights,
-    singular_value_shares,
-    spectrum,
-)
-from ncarl.engines.threads import Threads
-from ncarl.fitting.ncarl import (
-    IterationConfig,
-    kernel_iterates,
-    zero_filled_gram,
-)
-from ncarl.observations import Observations
+from ncarl.core.weights import PseudoInverseWeights, SmoothWeights, spectrum
 
 seeds = st.integers(0, 999)
 
@@ -140,42 +126,22 @@ def test_d_has_a_zero_on_its_diagonal_exactly_where_x_has_a_zero_column(seed, da
     assert not D[:, zero].any()
 
 
-def iterates(M, rule, steps, delta=0.0, gamma=None):
-    """Gram matrices of the zero-filled input and of every step after it."""
-    engine = Threads(n_jobs=1)
-    blocks = engine.place(cut_blocks(Observations.from_dense(M)))
-    start = zero_filled_gram(engine, blocks)
-    config = IterationConfig(
-        QuadraticPenalty(0.0, delta, gamma), rule, 0, None, always_form_rows=True
-    )
-    run = kernel_iterates(engine, blocks, config, start, start)
-    return [start, *(it.gram for it in itertools.islice(run, steps))]
-
-
-@pytest.mark.parametrize("e", [0.3, 0.03, 1e-3])
+@pytest.mark.parametrize("e", [0.3, 1e-3])
 def test_each_step_lowers_the_smoothed_nuclear_norm(rng, naive, e):
     # The step that starts at X lowers sum sqrt(sigma^2 + (e ||X||_*)^2).
     M = naive.hide(rng, naive.picture(rng, 20, 14), 0.5)
-    grams = iterates(M, SmoothWeights(initial_epsilon=e, decay=1.0), 25)
+    rule = SmoothWeights(initial_epsilon=e, decay=1.0)
+    grams = [iterate.gram for iterate in naive.library_iterates(M, rule, 25)[1]]
 
     def smoothed(G, size):
         return np.sum(np.sqrt(spectrum(G).eigenvalues + size**2))
 
     falls = []
-    for before, after in itertools.pairwise(grams[1:]):
+    for before, after in itertools.pairwise(grams):
         size = e * np.sum(np.sqrt(spectrum(before).eigenvalues))
         falls.append(smoothed(before, size) - smoothed(after, size))
     assert min(falls) > -1e-9 * smoothed(grams[-1], 0.0)
     assert falls[0] > 1e-4 * smoothed(grams[-1], 0.0)
-
-
-def test_the_objective_recorded_is_the_weighted_trace(rng, naive):
-    M = naive.hide(rng, naive.low_rank(rng, 20, 14, 2), 0.4)
-    est = NCARL(alpha=0, weights="smooth", tol=0, max_iter=4).fit(M)
-    X = est.transform(M)
-    Q = np.linalg.inv(est.kernel_)
-    value = np.trace(X @ Q @ X.T)
-    assert est.history_["objective"][-1] == pytest.approx(value, rel=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +149,7 @@ def instances(naive):
     """An exactly recoverable matrix and a picture, with certified completions."""
     rng = np.random.default_rng(1)
     truths = naive.low_rank(rng, 40, 30, 2), naive.picture(rng, 32, 24)
-    gappy = [
-        naive.hide(rng, T, share) for T, share in zip(truths, (0.4, 0.5), strict=True)
-    ]
+    gappy = [naive.hide(rng, truths[0], 0.4), naive.hide(rng, truths[1], 0.5)]
     return [
         (T, M, *naive.nuclear_completion(M)) for T, M in zip(truths, gappy, strict=True)
     ]
@@ -196,7 +160,7 @@ def test_the_limit_of_the_surrogate_is_the_certified_nuclear_norm(
     instances, naive, which
 ):
     # Cor 1 and Thm 5.
-    _, M, Z, lower, upper = instances[which]
+    T, M, Z, lower, upper = instances[which]
     assert upper - lower < 1e-6 * upper
     X = NCARL(weights="smooth", alpha=0, tol=0, max_iter=250).fit_transform(M)
     seen = ~np.isnan(M)
@@ -204,22 +168,8 @@ def test_the_limit_of_the_surrogate_is_the_certified_nuclear_norm(
     assert lower * (1 - 1e-9) <= naive.nuclear_norm(X) <= lower * (1 + 1e-3)
     close = 1e-6 if which == 0 else 2e-2
     assert np.linalg.norm(X - Z) < close * np.linalg.norm(Z)
-
-
-def test_the_recoverable_matrix_is_recovered(instances):
-    T, M, *_ = instances[0]
-    X = NCARL(weights="smooth", alpha=0, tol=0, max_iter=250).fit_transform(M)
-    assert np.linalg.norm(X - T) < 1e-6 * np.linalg.norm(T)
-
-
-def test_the_limit_weights_are_those_of_the_surrogate(rng):
-    X = rng.standard_normal((9, 5))
-    eigenvalues = spectrum(X.T @ X).eigenvalues
-    lam = singular_value_shares(eigenvalues)
-    np.testing.assert_allclose(SmoothWeights()(eigenvalues, 10**4), 1 / lam, rtol=1e-9)
-    np.testing.assert_allclose(
-        PseudoInverseWeights()(eigenvalues, 1), 1 / lam, rtol=1e-9
-    )
+    if which == 0:
+        assert np.linalg.norm(X - T) < 1e-6 * np.linalg.norm(T)
 
 
 def test_an_unobserved_column_is_zero_in_the_nuclear_minimizer(naive):

@@ -17,15 +17,6 @@ def squared_distances(G: Array) -> Array:
 
     Differences within rounding error count as 0, so that equal columns have distance
     exactly 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.array([[1.0, 1.0, 3.0]])
-    >>> squared_distances(X.T @ X)
-    array([[0., 0., 4.],
-           [0., 0., 4.],
-           [4., 4., 0.]])
     """
     xp = array_namespace(G)
     norms = xp.linalg.diagonal(G)
@@ -39,7 +30,6 @@ def squared_distances(G: Array) -> Array:
 
 
 def _distances_from(row_norms: Array, norms: Array, G: Array) -> Array:
-    """Squared distances of some columns, given their rows of ``G``, from all."""
     xp = array_namespace(G)
     largest = row_norms[:, None] + norms[None, :]
     distances = largest - 2.0 * G
@@ -54,17 +44,8 @@ def similarity(distances: Array, k: int, *, shift: float = 0.0) -> Array:
     the largest ``mu`` that leaves ``k`` entries:
     ``S_ij = (t - l_ij)_+ / sum_v (t - l_iv)``, where ``t`` is the (k+1)-th smallest
     distance and the sum runs over the ``k`` smallest. Each column counts among its own
-    ``k`` neighbors.
-
-    Parameters
-    ----------
-    distances : array of shape (n, n)
-        Squared distances.
-    k : int
-        Neighbors kept in each row, ``1 <= k <= n - 1``.
-    shift : float
-        Added to ``t`` (the authors' code adds 1e-6). With 0, a row whose ``k + 1``
-        smallest distances are all 0 gets uniform weights on them.
+    ``k <= n - 1`` neighbors. ``shift`` is added to ``t`` (the authors' code adds 1e-6);
+    with 0, a row whose ``k + 1`` smallest distances are 0 gets uniform weights on them.
 
     Examples
     --------
@@ -90,15 +71,7 @@ def similarity(distances: Array, k: int, *, shift: float = 0.0) -> Array:
 
 
 def laplacian(S: Array) -> Array:
-    """Laplacian ``diag(W 1) - W`` of the symmetrized similarity ``W``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> laplacian(np.array([[0.5, 0.5], [0.5, 0.5]]))
-    array([[ 0.5, -0.5],
-           [-0.5,  0.5]])
-    """
+    """Laplacian ``diag(W 1) - W`` of the symmetrized similarity ``W``."""
     xp = array_namespace(S)
     L = symmetrize(S)
     degrees = xp.sum(L, axis=1) - xp.linalg.diagonal(L)

@@ -46,23 +46,10 @@ def column_kernel(
     needs_precision: bool,
     checked: bool = True,
 ) -> Kernel:
-    """Kernel ``K = Q^-1`` of the columns, with the precision matrix if needed.
+    """Kernel ``K = Q^-1`` from weights of eigenvectors and the Laplacian ``L``.
 
-    Parameters
-    ----------
-    basis : Spectrum
-        Eigenvectors of the Gram matrix.
-    weights : array of shape (n,)
-        Weights of the eigenvectors.
-    L : array of shape (n, n) or None
-        Laplacian of the graph.
-    penalty : QuadraticPenalty
-        How weights and Laplacian are combined into ``Q``.
-    needs_precision : bool
-        Whether some row is solved in the precision form; then ``P = (K + s I)^-1`` is
-        computed as well.
-    checked : bool
-        Whether to check each inverse; see `ncarl.core.linalg.spd_inverse`.
+    ``needs_precision``: some row is solved in the precision form, so ``P = (K + s
+    I)^-1`` is computed as well. ``checked`` is that of `spd_inverse`.
     """
     U, eigenvalues = basis.vectors, penalty.spectral_eigenvalues(weights)
     s = penalty.noise_variance

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import triton
 import triton.language as tl
@@ -18,18 +20,10 @@ MAX_GRID_Z = 65535
 
 def gather_blocks(K: Array, columns: Array, out: Array) -> None:
     """Copy the lower halves of ``K[columns[b]][:, columns[b]]`` to ``out``."""
-    batch, p = columns.shape
-    tiles = triton.cdiv(p, TILE)
-    for first in range(0, batch, MAX_GRID_Z):
-        last = min(first + MAX_GRID_Z, batch)
-        _gather[(tiles, tiles, last - first)](
-            K,
-            K.stride(0),
-            columns[first:last],
-            out[first:last],
-            p,
-            TILE=TILE,
-            num_warps=2,
+    p = columns.shape[1]
+    for grid, part in _launches(columns):
+        _gather[grid](
+            K, K.stride(0), columns[part], out[part], p, TILE=TILE, num_warps=2
         )
 
 
@@ -38,20 +32,19 @@ def scatter_blocks(blocks: Array, columns: Array, total: Array, n: int) -> None:
 
     Columns increase within a block; those from ``n`` on are padding and ignored.
     """
+    p, stride = columns.shape[1], total.stride(0)
+    for grid, part in _launches(columns):
+        _scatter[grid](
+            blocks[part], columns[part], total, stride, n, p, TILE=TILE, num_warps=2
+        )
+
+
+def _launches(columns: Array) -> Iterator[tuple[tuple[int, int, int], slice]]:
     batch, p = columns.shape
     tiles = triton.cdiv(p, TILE)
     for first in range(0, batch, MAX_GRID_Z):
         last = min(first + MAX_GRID_Z, batch)
-        _scatter[(tiles, tiles, last - first)](
-            blocks[first:last],
-            columns[first:last],
-            total,
-            total.stride(0),
-            n,
-            p,
-            TILE=TILE,
-            num_warps=2,
-        )
+        yield (tiles, tiles, last - first), slice(first, last)
 
 
 def invert_factors(A: Array, failed: Array) -> None:

@@ -13,12 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from array_api_compat import (
-    array_namespace,
-    device,
-    is_numpy_array,
-    is_torch_array,
-)
+from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
 
 from ncarl.core.types import Array
@@ -44,20 +39,8 @@ def _linalg_torch() -> Any:
 def spd_inverse(A: Array, *, checked: bool = True) -> Array:
     """Inverse of a symmetric positive definite matrix, symmetric to the last bit.
 
-    With ``checked=False`` a tensor that does not factorize gives NaN instead of jitter
-    or an error, so that nothing waits for the device.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If ``A`` does not factorize with any jitter up to `MAX_JITTER`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> spd_inverse(np.diag([2.0, 4.0]))
-    array([[0.5 , 0.  ],
-           [0.  , 0.25]])
+    One that does not factorize gets jitter up to `MAX_JITTER` of its diagonal. With
+    ``checked=False`` a tensor gives NaN instead, so that nothing waits for the device.
     """
     if is_torch_array(A) and not checked:
         return _linalg_torch().spd_inverse(A)
@@ -78,11 +61,8 @@ def _try_spd_inverse(A: Array) -> Array | None:
         factor = lapack_cholesky_or_none(A)
         if factor is None:
             return None
-        (potri,) = get_lapack_funcs(("potri",), (factor,))
-        lower, failed = potri(factor, lower=True, overwrite_c=True)
-        if failed or not np.isfinite(lower.trace()):
-            return None
-        return symmetrize_from_lower(lower)
+        inverse = _inverse_from_cholesky(factor)
+        return inverse if np.isfinite(inverse.trace()) else None
     if is_torch_array(A):
         inverse = _linalg_torch().spd_inverse(A)
         return inverse if math.isfinite(mean_diagonal(inverse)) else None
@@ -97,15 +77,15 @@ def _try_spd_inverse(A: Array) -> Array | None:
     return inverse if math.isfinite(mean_diagonal(inverse)) else None
 
 
-def spd_log_det(A: Array) -> Array:
-    """``log|A|`` of a symmetric matrix; NaN if it is not positive definite.
+def _inverse_from_cholesky(factor: Array) -> Array:
+    """Inverse from a lower Cholesky factor, which is overwritten."""
+    (potri,) = get_lapack_funcs(("potri",), (factor,))
+    lower, _ = potri(factor, lower=True, overwrite_c=True)
+    return symmetrize_from_lower(lower)
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> round(float(spd_log_det(np.diag([1.0, np.e]))), 9)
-    1.0
-    """
+
+def spd_log_det(A: Array) -> Array:
+    """``log|A|`` of a symmetric matrix; NaN if it is not positive definite."""
     if is_torch_array(A):
         return _linalg_torch().spd_log_det(A)
     factor = lapack_cholesky_or_none(A)
@@ -116,13 +96,6 @@ def spd_log_det_and_trace(A: Array, W: Array) -> tuple[Array, Array]:
     """``log|A|`` and ``tr(W A^-1)``; NaN if ``A`` is not positive definite.
 
     For NumPy arrays and torch tensors; ``W`` is symmetric.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> both = spd_log_det_and_trace(np.diag([1.0, np.e]), np.eye(2))
-    >>> [round(float(x), 4) for x in both]
-    [1.0, 1.3679]
     """
     if is_torch_array(A):
         fast = _linalg_torch()
@@ -131,9 +104,7 @@ def spd_log_det_and_trace(A: Array, W: Array) -> tuple[Array, Array]:
     if factor is None:
         return np.float64(np.nan), np.float64(np.nan)
     log_det = _log_det_from_cholesky(factor)
-    (potri,) = get_lapack_funcs(("potri",), (factor,))
-    lower, _ = potri(factor, lower=True, overwrite_c=True)
-    return log_det, np.einsum("ij,ij->", symmetrize_from_lower(lower), W)
+    return log_det, np.einsum("ij,ij->", _inverse_from_cholesky(factor), W)
 
 
 def _log_det_from_cholesky(factor: Array) -> Array:
@@ -149,13 +120,7 @@ def lapack_cholesky_or_none(A: Array) -> Array | None:
 
 
 def cholesky_with_jitter(A: Array, indices: Array, s: float) -> tuple[Array, float]:
-    """Lower Cholesky factor of ``A[indices, indices] + s I``, and the jitter used.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If the submatrix does not factorize with any jitter up to `MAX_JITTER`.
-    """
+    """Lower Cholesky factor of ``A[indices, indices] + s I``, and the jitter used."""
     block = A[np.ix_(indices, indices)]
     scale = mean_diagonal(block) + s
     for jitter in jitter_steps(A.dtype):
@@ -166,10 +131,7 @@ def cholesky_with_jitter(A: Array, indices: Array, s: float) -> tuple[Array, flo
 
 
 def batched_cholesky_or_none(A: Array) -> Array | None:
-    """Lower Cholesky factors of a stack of matrices, or None if one fails.
-
-    LAPACK does not report NaN; it always reaches the last pivot.
-    """
+    """Lower Cholesky factors of a stack of matrices, or None if one fails."""
     try:
         factor = np.linalg.cholesky(A)
     except np.linalg.LinAlgError:
@@ -178,14 +140,7 @@ def batched_cholesky_or_none(A: Array) -> Array | None:
 
 
 def jitter_steps(dtype: object) -> list[float]:
-    """Relative jitters to try in turn, starting with 0.
-
-    Examples
-    --------
-    >>> steps = jitter_steps("float64")
-    >>> steps[0], steps[-1] <= MAX_JITTER
-    (0.0, True)
-    """
+    """Relative jitters to try in turn, starting with 0."""
     steps = [0.0]
     jitter = MIN_JITTER_EPS * float(np.finfo(np.dtype(str(dtype).split(".")[-1])).eps)
     while jitter <= MAX_JITTER:
@@ -204,10 +159,7 @@ def not_positive_definite_error(size: int) -> NotPositiveDefiniteError:
 
 
 def symmetric_eigen(A: Array, *, overwrite: bool = False) -> tuple[Array, Array]:
-    """Eigenvalues (increasing) and eigenvectors of a symmetric matrix.
-
-    ``overwrite`` allows ``A`` to be overwritten.
-    """
+    """Eigenvalues (increasing) and eigenvectors of a symmetric matrix."""
     if is_numpy_array(A):
         # Symmetric, so the transposed view is the same matrix in Fortran order.
         return eigh(A.T, driver="evd", check_finite=False, overwrite_a=overwrite)  # type: ignore[no-any-return]
@@ -240,13 +192,9 @@ def congruence(U: Array, weights: Array) -> Array:
 
 def sandwich(K: Array, B: Array) -> Array:
     """``K B K`` for symmetric ``K`` and ``B``, symmetric to the last bit."""
-    if is_numpy_array(K):
-        return _sandwich_in_strips(K, B)
-    return symmetrize(K @ B @ K)
-
-
-def _sandwich_in_strips(K: Array, B: Array) -> Array:
-    """``K B K`` of NumPy arrays, computing little more than the lower half."""
+    if not is_numpy_array(K):
+        return symmetrize(K @ B @ K)
+    # In strips, to compute little more than the lower half.
     (gemm,) = get_blas_funcs(("gemm",), (K, B))
     n = K.shape[0]
     whole = np.empty((n, n), dtype=K.dtype)
@@ -289,10 +237,7 @@ def symmetrize_from_lower(lower: Array) -> Array:
 
 
 def _lower_tiles(n: int) -> Iterator[tuple[slice, slice]]:
-    """Tiles of the lower half of an n x n matrix.
-
-    Transposing tile by tile stays in the cache and is several times faster.
-    """
+    # Transposing tile by tile stays in the cache and is several times faster.
     for top in range(0, n, TILE_SIZE):
         for left in range(0, top + 1, TILE_SIZE):
             yield slice(top, top + TILE_SIZE), slice(left, left + TILE_SIZE)
@@ -336,10 +281,7 @@ def mean_diagonal(A: Array) -> float:
 
 
 def embed_submatrix(A: Array, indices: Array, n: int, diagonal: Array | float) -> Array:
-    """Matrix (n x n) with ``A`` at rows and columns ``indices``, diagonal elsewhere.
-
-    For NumPy arrays and torch tensors; ``indices`` is a NumPy array.
-    """
+    """Matrix (n x n) with ``A`` at rows and columns ``indices``, diagonal elsewhere."""
     xp = array_namespace(A)
     whole = xp.zeros((n, n), dtype=A.dtype, device=device(A))
     whole[indices[:, None], indices[None, :]] = A
@@ -372,14 +314,7 @@ def positive_part(A: Array) -> Array:
 
 
 def k_smallest(A: Array, k: int) -> Array:
-    """The ``k`` smallest entries of each row, the k-th smallest last.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> k_smallest(np.array([[3.0, 1.0, 2.0]]), 2)
-    array([[1., 2.]])
-    """
+    """The ``k`` smallest entries of each row, the k-th smallest last."""
     if is_numpy_array(A):
         return np.partition(A, k - 1, axis=1)[:, :k].copy()
     if is_torch_array(A):

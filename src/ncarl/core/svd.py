@@ -50,35 +50,16 @@ def svd_above(
 ) -> SVDResult:
     """Singular triplets with values above ``threshold``.
 
-    Parameters
-    ----------
-    W : array of shape (m, n)
-        The matrix.
-    threshold : float
-        Singular values at or below it are left out.
-    expected_rank : int, optional
-        Expected number of triplets, for example that of the previous iterate.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> svd_above(np.diag([3.0, 2.0, 1.0]), 1.5).s
-    array([3., 2.])
+    ``expected_rank`` is the expected number, such as that of the previous iterate.
     """
     # The largest singular value is at most the Frobenius norm, which is cheap.
     bound = frobenius_norm(W)
     if bound <= threshold:
         return empty_svd(W)
-    shorter = min(W.shape)
-    few = (
-        expected_rank is not None
-        and expected_rank + LANCZOS_OVERSAMPLING <= LANCZOS_MAX_FRACTION * shorter
-    )
-    if few and shorter > LANCZOS_MIN_SIZE and is_numpy_array(W):
-        assert expected_rank is not None
-        return keep_above(
-            _partial_svd(W, threshold, expected_rank + LANCZOS_OVERSAMPLING), threshold
-        )
+    if expected_rank is not None and min(W.shape) > LANCZOS_MIN_SIZE:
+        count = expected_rank + LANCZOS_OVERSAMPLING
+        if count <= LANCZOS_MAX_FRACTION * min(W.shape) and is_numpy_array(W):
+            return keep_above(_partial_svd(W, threshold, count), threshold)
     if threshold >= GRAM_MIN_THRESHOLD * bound:
         return _svd_from_gram(W, threshold)
     return keep_above(full_svd(W), threshold)
@@ -90,13 +71,12 @@ def svd_tall(F: Array) -> SVDResult:
     Those below `GRAM_MIN_SINGULAR_VALUE` of the Frobenius norm are left out.
     """
     size = frobenius_norm(F)
-    return (
-        _svd_from_gram(F, GRAM_MIN_SINGULAR_VALUE * size) if size > 0.0 else full_svd(F)
-    )
+    if size == 0.0:
+        return full_svd(F)
+    return _svd_from_gram(F, GRAM_MIN_SINGULAR_VALUE * size)
 
 
 def _svd_from_gram(W: Array, threshold: float) -> SVDResult:
-    """Triplets above a threshold that is not small, from the Gram matrix."""
     if W.shape[0] < W.shape[1]:
         V, s, Ut = _svd_from_gram(W.T, threshold)
         return SVDResult(Ut.T, s, V.T)
@@ -158,25 +138,12 @@ def lanczos_svd(
     operator: Any,
     threshold: float,
     n_components: int,
-    max_components: int | None = None,
+    max_components: float = math.inf,
 ) -> SVDResult | None:
-    """Largest triplets of an operator, twice as many until one is below the threshold.
+    """Largest triplets of a LinearOperator, twice as many until one is small enough.
 
-    Parameters
-    ----------
-    operator : LinearOperator of shape (m, n)
-        The matrix.
-    threshold : float
-        Stop when a singular value is at or below it.
-    n_components : int
-        Number of triplets to compute first.
-    max_components : int, optional
-        Stop once this many are computed.
-
-    Returns
-    -------
-    SVDResult or None
-        None if a full SVD is faster, or if the iteration does not converge.
+    Stops at a singular value at or below ``threshold``, or at ``max_components``
+    triplets. None if a full SVD is faster, or if the iteration does not converge.
     """
     shorter = min(operator.shape)
     start = _lanczos_start(shorter)
@@ -185,9 +152,7 @@ def lanczos_svd(
             U, s, Vt = svds(operator, k=n_components, v0=start)
         except ArpackError:
             return None
-        if s.min() <= threshold or (
-            max_components is not None and n_components >= max_components
-        ):
+        if s.min() <= threshold or n_components >= max_components:
             order = np.argsort(-s, kind="stable")
             return SVDResult(U[:, order], s[order], Vt[order])
         n_components *= 2
@@ -245,10 +210,8 @@ def initial_probe(n: int) -> Any:
 
 
 def spectral_norm_bound(A: Array, probe: Array) -> tuple[float, Array]:
-    """Upper estimate of the spectral norm by the power method, and its last vectors.
-
-    A few steps are enough if ``probe`` comes from a matrix close to ``A``.
-    """
+    """Upper estimate of the spectral norm by the power method, and its last vectors."""
+    # A few steps are enough if the probe comes from a matrix close to A.
     xp = array_namespace(A)
     for _ in range(N_POWER_STEPS):
         probe = _normalize_columns(A.T @ (A @ probe))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
@@ -51,14 +51,7 @@ def spectrum(G: Array, zero_columns: Array | None = None) -> Spectrum:
 
 
 def singular_value_shares(eigenvalues: Array) -> Array:
-    """``sigma / sum(sigma)``; equal shares where the spectrum is 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> singular_value_shares(np.array([1.0, 9.0]))
-    array([0.25, 0.75])
-    """
+    """``sigma / sum(sigma)``; equal shares where the spectrum is 0."""
     xp = array_namespace(eigenvalues)
     sigma = xp.sqrt(eigenvalues)
     total = xp.sum(sigma)
@@ -67,20 +60,20 @@ def singular_value_shares(eigenvalues: Array) -> Array:
     return xp.where(some, sigma / xp.where(some, total, xp.ones_like(total)), equal)
 
 
-class WeightRule(Protocol):
+class WeightRule:
     """Penalty weight of an eigenvector, given its share of the spectrum."""
 
     def __call__(self, eigenvalues: Array, step: int) -> Array:
         """Weights for eigenvalues in increasing order, at step 1, 2, ..."""
-        ...
+        raise NotImplementedError
 
     def is_stationary(self, eigenvalues: Array, step: int) -> Any:
         """Whether later steps would give the same weights to the same eigenvalues."""
-        ...
+        return True
 
 
 @dataclass(frozen=True)
-class FloorWeights:
+class FloorWeights(WeightRule):
     """``1 / max(lambda, f)``: no weight exceeds ``1 / f``.
 
     ``f = min(c / n, lambda_(q+1))``, updated in each step. The data determine at most
@@ -101,9 +94,8 @@ class FloorWeights:
         trusted = math.ceil(self.identifiable_rank * share)
         # lambda_(q+1) counts from the largest, the array from the smallest.
         place = max(0, n - 1 - trusted)
-        return xp.clip(
-            lam[place : place + 1], self.min_floor, self.relative_floor / int(n)
-        )
+        tail = lam[place : place + 1]
+        return xp.clip(tail, self.min_floor, self.relative_floor / int(n))
 
     def __call__(self, eigenvalues: Array, step: int) -> Array:
         """Weights for eigenvalues in increasing order."""
@@ -118,8 +110,11 @@ class FloorWeights:
 
 
 @dataclass(frozen=True)
-class SmoothWeights:
-    """``1 / sqrt(lambda^2 + e^2)`` with ``e`` decreasing: the nuclear-norm limit."""
+class SmoothWeights(WeightRule):
+    """``1 / sqrt(lambda^2 + e^2)`` with ``e`` decreasing: the nuclear-norm limit.
+
+    Stationary at all steps: the change of the iterates shows how near the limit is.
+    """
 
     initial_epsilon: float = 1.0
     decay: float = 0.9
@@ -135,13 +130,9 @@ class SmoothWeights:
         lam = singular_value_shares(eigenvalues)
         return 1.0 / xp.sqrt(lam * lam + self.epsilon(step) ** 2)
 
-    def is_stationary(self, eigenvalues: Array, step: int) -> bool:
-        """Always true: the change of the iterates shows how near the limit is."""
-        return True
-
 
 @dataclass(frozen=True)
-class PseudoInverseWeights:
+class PseudoInverseWeights(WeightRule):
     """``1 / lambda``, and 0 where lambda <= cutoff: the paper's noiseless rule."""
 
     cutoff: float = 1e-5
@@ -154,13 +145,9 @@ class PseudoInverseWeights:
         safe = xp.where(kept, lam, xp.ones_like(lam))
         return xp.where(kept, 1.0 / safe, xp.zeros_like(lam))
 
-    def is_stationary(self, eigenvalues: Array, step: int) -> bool:
-        """Always true: the rule does not depend on the step."""
-        return True
-
 
 @dataclass(frozen=True)
-class ShiftedInverseWeights:
+class ShiftedInverseWeights(WeightRule):
     """``(A / tr A)^-1`` with ``A = (G + shift I)^(1/2)``: the paper's noisy rule."""
 
     shift: float
@@ -168,7 +155,3 @@ class ShiftedInverseWeights:
     def __call__(self, eigenvalues: Array, step: int) -> Array:
         """Weights for eigenvalues in increasing order."""
         return 1.0 / singular_value_shares(eigenvalues + self.shift)
-
-    def is_stationary(self, eigenvalues: Array, step: int) -> bool:
-        """Always true: the rule does not depend on the step."""
-        return True
