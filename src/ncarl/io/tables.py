@@ -102,9 +102,7 @@ class ReadOptions:
     """How to read a table; each option applies to some formats only."""
 
     na: Sequence[str] = ()  # texts that mean "missing", besides the usual ones
-    labels: Sequence[
-        str
-    ] = ()  # columns to keep, not to use: names, or positions from 1
+    labels: Sequence[str] = ()  # columns to keep, not to use: names, or from 1
     header: bool | None = None  # whether the first line names columns; None detects it
     delimiter: str | None = None  # of a text file; None detects it
     array: str | None = None  # which array of an NPZ file to complete
@@ -142,15 +140,7 @@ class TableFile:
 
 
 def read_table(path: Path, options: ReadOptions) -> TableFile:
-    """Read the table in a file.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ValueError
-        If its content is not a table; the message says where.
-    """
+    """Read the table in a file; raises ValueError if there is none."""
     format_ = _table_format(path)
     for name, flag in OPTION_FLAGS.items():
         given = getattr(options, name)
@@ -239,13 +229,7 @@ def arrow_values(batch: Any, names: Sequence[str]) -> Array:
 
 
 def rebatch(arrays: Iterable[Array], rows_per_batch: int) -> Iterator[Array]:
-    """Regroup the rows of some arrays into arrays of ``rows_per_batch`` rows.
-
-    Examples
-    --------
-    >>> [len(a) for a in rebatch([np.zeros((3, 1)), np.zeros((4, 1))], 2)]
-    [2, 2, 2, 1]
-    """
+    """Regroup the rows of some arrays into arrays of ``rows_per_batch`` rows."""
     waiting, count = list[Array](), 0
     for array in arrays:
         waiting.append(array)
@@ -262,9 +246,6 @@ def rebatch(arrays: Iterable[Array], rows_per_batch: int) -> Iterator[Array]:
 def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
     """Warnings about columns in which a number seems to mean missing.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> missing_code_warnings(np.array([[31.0], [-999.0], [47.0], [-999.0]]), ["age"])
     ['-999 stands 2 times in age, far from the rest; if that means missing: --na -999']
     """

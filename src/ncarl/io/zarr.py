@@ -60,7 +60,7 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> ZarrRows
 def zarr_rows(
     array: Any, rows_per_chunk: int | None = None, file: FileSnapshot | None = None
 ) -> ZarrRows:
-    """Open a Zarr array, which may lie in the folder ``file``, as a source of rows."""
+    """Open a Zarr array, which may be in a folder, as a source of rows."""
     where = "the Zarr array" if file is None else str(file)
     check_matrix(array.shape, np.dtype(array.dtype), where)
     m, n = (int(size) for size in array.shape)
