@@ -297,9 +297,9 @@ def check_files(job: CompleteJob, *, stream: bool = False) -> None:
             f for f, p in tables.items() if p.resolve().suffix.lower() == ".zarr"
         ]
     else:
-        read = detect_format(source)
+        read = detect_format(source).name
         for flag, path in tables.items():
-            if (written := detect_format(path)) != read:
+            if (written := detect_format(path).name) != read:
                 raise ValueError(
                     f"{flag} must have the format of the input, which is {read} "
                     f"({source.name}), got {written} ({path.name})"

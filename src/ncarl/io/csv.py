@@ -369,7 +369,8 @@ def _is_header(
     quoted = bool(filled) and all(cell.startswith('"') for cell in filled)
     has_corner = numbers[0] is None
     if has_corner:
-        run = _is_monotone(numbers[1:])
+        steps = _integer_steps(numbers[1:])
+        run = bool(steps) and (min(steps) > 0.0 or max(steps) < 0.0)
     else:  # the first number may be the corner above the names of rows
         run = _is_arithmetic(numbers) or _is_arithmetic(numbers[1:])
     if not quoted and not run:
@@ -402,30 +403,23 @@ def _is_run_after_corner(
     row names or row numbers in the first column, or numbers outside of all columns.
     """
     row_names = columns[0]
-    if None in row_names or (
-        len(numbers) >= LONG_RUN and len(_integer_differences(numbers)) == 1
-    ):
-        return True
-    return _integer_differences(row_names) == {1.0} or _all_outside_range(
-        numbers, columns[1:], min_count=1, margin_steps=0.0
+    return (
+        None in row_names
+        or (len(numbers) >= LONG_RUN and len(_integer_steps(numbers)) == 1)
+        or _integer_steps(row_names) == {1.0}
+        or _all_outside_range(numbers, columns[1:], min_count=1, margin_steps=0.0)
     )
 
 
-def _integer_differences(numbers: Sequence[float | None]) -> set[float]:
+def _integer_steps(numbers: Sequence[float | None]) -> set[float]:
     """Steps between whole numbers; empty for other numbers and for fewer than two."""
     whole = [n for n in numbers if n is not None and n.is_integer()]
     return {b - a for a, b in pairwise(whole)} if len(whole) == len(numbers) else set()
 
 
-def _is_monotone(numbers: Sequence[float | None]) -> bool:
-    """Whether numbers are whole and increase, or decrease, strictly; at least two."""
-    steps = _integer_differences(numbers)
-    return bool(steps) and (min(steps) > 0.0 or max(steps) < 0.0)
-
-
 def _is_arithmetic(numbers: Sequence[float | None]) -> bool:
     """Whether whole numbers form an arithmetic progression; at least `MIN_RUN`."""
-    steps = _integer_differences(numbers)
+    steps = _integer_steps(numbers)
     return len(numbers) >= MIN_RUN and len(steps) == 1 and 0.0 not in steps
 
 
@@ -751,8 +745,6 @@ class DelimitedTable(TableFile):
 
 @dataclass
 class _ColumnCounts:
-    """Counts of the cells of a column by kind."""
-
     n_numbers: int = 0
     n_other: int = 0  # cells that are neither numbers nor missing
     first_other_line: int = 0

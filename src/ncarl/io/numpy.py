@@ -71,7 +71,6 @@ class NpyRows(BaseRows):
 
 
 def _to_native(values: Array) -> Array:
-    """Numbers in C order and the byte order of this machine."""
     return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
 
 
@@ -94,7 +93,6 @@ def _open_npz(file: FileSnapshot, rows_per_chunk: int | None) -> BaseRows:
 
 @contextmanager
 def _translate_errors(file: FileSnapshot) -> Iterator[None]:
-    """Raise `BrokenFileError` for errors that mean that an NPZ file is damaged."""
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
@@ -125,7 +123,7 @@ def _csr_rows(
 
 
 class _ArrayStream:
-    """Reads a one-dimensional array of an NPZ file from beginning to end."""
+    """Reads an array of one axis in an NPZ file from beginning to end."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, file: FileSnapshot) -> None:
         self.stream = archive.open(f"{name}.npy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +141,7 @@ class TableFile:
 
 def read_table(path: Path, options: ReadOptions) -> TableFile:
     """Read the table in a file; raises ValueError if there is none."""
-    format_ = _table_format(path)
+    format_ = detect_format(path)
     for name, flag in OPTION_FLAGS.items():
         given = getattr(options, name)
         if name not in format_.options and given not in (None, (), []):
@@ -155,12 +155,8 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     return cast(TableFile, module.read_table(path, options))
 
 
-def detect_format(path: Path) -> str:
+def detect_format(path: Path) -> Format:
     """Format of a table by its name, or an error that lists the known ones."""
-    return _table_format(path).name
-
-
-def _table_format(path: Path) -> Format:
     format_ = find_format(path, "read_table")
     if format_ is None:
         raise ValueError(
@@ -249,19 +245,18 @@ def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
     >>> missing_code_warnings(np.array([[31.0], [-999.0], [47.0], [-999.0]]), ["age"])
     ['-999 stands 2 times in age, far from the rest; if that means missing: --na -999']
     """
-    columns_by_code: dict[float, list[tuple[str, int]]] = {}
+    names, counts = defaultdict[float, list[str]](list), Counter[float]()
     for j, name in enumerate(columns):
         observed = values[:, j][~np.isnan(values[:, j])]
         extremes = {observed.min(), observed.max()} if len(observed) else ()
         for value in map(float, extremes):
             if abs(value) in COMMON_MISSING_CODES and _is_outlying(observed, value):
-                count = int(np.count_nonzero(observed == value))
-                columns_by_code.setdefault(value, []).append((name, count))
+                names[value].append(name)
+                counts[value] += int(np.count_nonzero(observed == value))
     return [
-        f"{value:.0f} stands {sum(count for _, count in those)} times in "
-        f"{join_names([name for name, _ in those], MAX_LISTED)}, far from the rest; "
-        f"if that means missing: --na {value:.0f}"
-        for value, those in columns_by_code.items()
+        f"{value:.0f} stands {counts[value]} times in {join_names(those, MAX_LISTED)}, "
+        f"far from the rest; if that means missing: --na {value:.0f}"
+        for value, those in names.items()
     ]
 
 
