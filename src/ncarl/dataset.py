@@ -6,9 +6,9 @@ memory, or over the chunks of a source, wherever an engine reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from ncarl.core.rows import use_precision_form
 from ncarl.core.types import Array
 from ncarl.engines.base import Engine, LazyBlocks
 from ncarl.io import RowSource
+from ncarl.io.base import watch_rows
 from ncarl.observations import Fingerprint, Observations
 
 
@@ -255,7 +256,8 @@ class StreamedDataset:
         summary = engine.total(
             summarize_chunk, chunks, with_fingerprint=with_fingerprint
         )
-        checked = _ConsistencyCheck(source, summary.n_rows, summary.n_observed)
+        watch = partial(_check_counts, summary.n_rows, summary.n_observed)
+        checked = watch_rows(source, watch, summary.n_rows)
         if getattr(chunks, "source", None) is source:  # read again in every pass
             chunks = engine.place(LazyBlocks(checked))
         return cls(engine, checked, [chunks], summary)
@@ -326,48 +328,16 @@ def transform_and_apply(
     return apply(chunk, **shared)
 
 
-@dataclass(frozen=True)
-class _ConsistencyCheck:
-    """A source that must give as many rows and entries as in the first pass."""
-
-    source: RowSource
-    n_rows: int
-    n_observed: int
-
-    def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows; raises at the end if their numbers changed."""
-        rows = entries = 0
-        for chunk in self.source:
-            rows, entries = rows + chunk.shape[0], entries + chunk.n_observed
-            yield chunk
-        if (rows, entries) != (self.n_rows, self.n_observed):
-            raise ValueError(
-                "X must give the same rows in every pass; it gave "
-                f"{self.n_rows} rows with {self.n_observed} observed entries first, "
-                f"and now {rows} with {entries}"
-            )
-
-    def __getattr__(self, name: str) -> Any:
-        """Other attributes of the source."""
-        if name.startswith("__") or name == "source":
-            raise AttributeError(name)
-        return getattr(self.source, name)
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return self.source.n_columns
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the columns."""
-        return self.source.names
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Float type of results."""
-        return self.source.dtype
-
-    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
-        """Loaders of the chunks."""
-        return self.source.chunk_loaders()
+def _check_counts(
+    n_rows: int, n_observed: int, chunks: Iterable[Observations]
+) -> Iterator[Observations]:
+    """The chunks; raises at the end unless there were as many as in the first pass."""
+    rows = entries = 0
+    for chunk in chunks:
+        rows, entries = rows + chunk.shape[0], entries + chunk.n_observed
+        yield chunk
+    if (rows, entries) != (n_rows, n_observed):
+        raise ValueError(
+            f"X must give the same rows in every pass; it gave {n_rows} rows with "
+            f"{n_observed} observed entries first, and now {rows} with {entries}"
+        )

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import ncarl as package
-from ncarl.cli.complete_run import ProgressRows
+from ncarl.cli import complete_run
 from ncarl.cli.models import open_engine
 from ncarl.cli.options import parse_columns
 from ncarl.io import RowSource, open_rows
@@ -305,13 +305,13 @@ def test_a_link_leads_to_the_file_that_is_replaced(ncarl, plain, tmp_path):
 def test_a_run_cut_short_leaves_the_old_file(
     ncarl, plain, tmp_path, gappy, monkeypatch, name, error
 ):
-    def cut_short(self):
-        yield next(iter(self.source))
+    def cut_short(reached, chunks):
+        yield next(iter(chunks))
         raise error("pulled out")
 
     out, std = tmp_path / name, tmp_path / f"s{name}"
     write(out, gappy)
-    monkeypatch.setattr(ProgressRows, "__iter__", cut_short)
+    monkeypatch.setattr(complete_run, "_report_rows", cut_short)
     options = (*PAPER, "--std", std, "--save-model", tmp_path / "m", "--overwrite")
     code = 130 if error is KeyboardInterrupt else 1
     result = ncarl("complete", plain, "-o", out, *options, "--stream", expect=code)

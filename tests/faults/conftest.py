@@ -33,24 +33,14 @@ class Nursery:
         print(json.dumps(job), file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())
 
-    def close(self):
-        """Let it end; by force if it does not."""
-        self.process.stdin.close()
-        self.process.stdout.close()
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
 
 @pytest.fixture(scope="module")
 def nursery():
     if not hasattr(os, "fork"):
         pytest.skip("needs os.fork")
     found = Nursery()
-    yield found
-    found.close()
+    with found.process:  # closes its pipes, which ends it
+        yield found
 
 
 class Case:

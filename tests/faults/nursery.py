@@ -34,16 +34,13 @@ def set_trap(name, times):
 
     from ncarl.io import files
 
-    if name == "write":
-        np.lib.format.write_array = die_at(np.lib.format.write_array, times)
-    elif name == "sync":
-        os.fsync = die_at(os.fsync, times)
-    elif name == "move":
-        Path.replace = die_at(Path.replace, times)
-    elif name == "lock":
-        files.fcntl.flock = die_at(files.fcntl.flock, times)
-    else:
-        raise ValueError(name)
+    owner, function = {
+        "write": (np.lib.format, "write_array"),
+        "sync": (os, "fsync"),
+        "move": (Path, "replace"),
+        "lock": (files.fcntl, "flock"),
+    }[name]
+    setattr(owner, function, die_at(getattr(owner, function), times))
 
 
 def watcher(job, pipe):

@@ -9,6 +9,8 @@ from scipy import sparse
 from ncarl.io import map_rows, open_rows
 from ncarl.observations import Observations
 
+ROW = np.ones((1, 4))
+
 
 class Blocks:
     """Gives its blocks afresh in every loop."""
@@ -68,27 +70,20 @@ def test_a_function_that_gives_the_same_iterator_again_is_found_out(X):
         list(source)
 
 
-def test_a_function_that_returns_no_iterator_is_refused():
-    with pytest.raises(TypeError, match=r"must return an iterator.*got int"):
-        open_rows(lambda: 5)
-
-
-def test_no_block_at_all_is_refused():
-    for what in ([], (), lambda: [], Blocks()):
-        with pytest.raises(ValueError, match="at least one block"):
-            open_rows(what)
-
-
-def test_a_block_of_another_width_is_named(X):
-    with pytest.raises(ValueError, match="block 2 of X has 3 columns, block 0 has 4"):
-        list(open_rows([X, X, X[:, :3]]))
-
-
-def test_a_block_that_is_none_is_named(X):
-    with pytest.raises(TypeError, match=r"block 1: .*got an array of 1 axes"):
-        list(open_rows(lambda: [X, X[0]]))
-    with pytest.raises(TypeError, match=r"2-D array.*got str"):
-        open_rows({"a": X})
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        (lambda: 5, TypeError, r"must return an iterator.*got int"),
+        ([], ValueError, "at least one block"),
+        (lambda: [], ValueError, "at least one block"),
+        ([ROW, ROW, ROW[:, :3]], ValueError, "block 2 of X has 3 columns, block 0 has"),
+        (lambda: [ROW, ROW[0]], TypeError, r"block 1: .*got an array of 1 axes"),
+        ({"a": ROW}, TypeError, r"2-D array.*got str"),
+    ],
+)
+def test_blocks_that_make_no_matrix_are_refused(what, error, message):
+    with pytest.raises(error, match=message):
+        list(open_rows(what))
 
 
 def test_frames_must_agree_on_their_names(X):

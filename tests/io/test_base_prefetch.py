@@ -21,6 +21,13 @@ def no_thread_stays():
     assert not [t for t in threading.enumerate() if t.name == "ncarl-prefetch"]
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_items_come_in_order():
     for items in (range(100), [], [None, 0]):
         assert list(prefetch(items)) == list(items)
@@ -39,6 +46,8 @@ def test_two_items_are_fetched_ahead():
             time.sleep(0.002)
             # The one in use, and those that wait.
             assert len(fetched) <= k + 1 + 2
+            if k == 0:
+                wait_until(lambda: len(fetched) == 3)
 
 
 def test_items_are_released_by_the_thread():
@@ -51,19 +60,6 @@ def test_items_are_released_by_the_thread():
     gc.collect()
     assert [item() for item in used] == [None] * 3
     found.close()
-
-
-def test_items_are_fetched_while_others_are_worked_on():
-    second = threading.Event()
-
-    def items():
-        yield 1
-        second.set()
-        yield 2
-
-    with contextlib.closing(prefetch(items())) as found:
-        assert next(found) == 1
-        assert second.wait(5)
 
 
 def test_nothing_happens_before_the_first_item_is_asked_for():
@@ -84,11 +80,6 @@ def test_an_exception_comes_out_after_the_items_before_it():
         next(found)
     assert "items" in [entry.name for entry in caught.traceback]
     assert list(found) == []
-
-
-def test_something_that_cannot_be_looped_over_raises_at_the_first_item():
-    with pytest.raises(TypeError, match="not iterable"):
-        next(prefetch(5))
 
 
 @pytest.mark.parametrize("taken", [0, 5])
@@ -150,6 +141,13 @@ def test_ctrl_c_while_the_thread_is_started_ends_it(monkeypatch):
         next(prefetch(iter(int, 1)))
 
 
+def run(code):
+    """Output, errors and status of a script."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip(), done.stderr, done.returncode
+
+
 def test_ctrl_c_while_an_item_is_awaited_ends_the_thread():
     code = """
 import contextlib, os, signal, threading, time
@@ -170,10 +168,7 @@ try:
 except KeyboardInterrupt:
     print(threading.active_count())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout.strip(), done.stderr) == ("1", "")
+    assert run(code) == ("1", "", 0)
 
 
 def test_an_open_iterator_does_not_keep_python_from_ending():
@@ -181,7 +176,4 @@ def test_an_open_iterator_does_not_keep_python_from_ending():
         "from ncarl.io import prefetch\n"
         "found = prefetch(iter(int, 1)); next(found); print('over')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout.strip(), done.returncode) == ("over", 0)
+    assert run(code)[::2] == ("over", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +26,6 @@ def test_several_arrays_are_refused_with_their_names(tmp_path, X):
     np.savez(tmp_path / "X.npz", one=X, two=X)
     with pytest.raises(ValueError, match="one, two"):
         open_rows(tmp_path / "X.npz")
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_a_dense_array_is_read_into_memory(save, tmp_path, X, check):
-    save(tmp_path / "X.npz", one=X)
-    check(open_rows(tmp_path / "X.npz", rows_per_chunk=5), X, 5)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -67,7 +60,6 @@ def test_an_entry_stored_twice_is_refused_with_its_chunk(tmp_path):
         {"indices": np.array([0, 9, 1], np.int32)},
         {"indices": np.array([0, -1, 1], np.int32)},
         {"indptr": np.array([0, 2, 1, 3])},
-        {"indptr": np.array([1, 2, 2, 3])},
         {"indptr": np.array([0, 2, 2, 2])},
         {"indptr": np.array([0, 3])},
         {"data": np.ones(2)},
@@ -103,18 +95,14 @@ def test_a_flipped_bit_in_a_packed_file_is_noticed(tmp_path, rng):
         list(source)
 
 
-def test_a_file_that_was_cut_off_is_called_broken(tmp_path, X):
-    np.save(tmp_path / "X.npy", X)
-    raw = (tmp_path / "X.npy").read_bytes()
-    (tmp_path / "X.npy").write_bytes(raw[:-8])
-    with pytest.raises(BrokenFileError, match="cut off"):
-        open_rows(tmp_path / "X.npy")
-
-
-def test_an_array_of_one_axis_is_refused(tmp_path):
-    np.save(tmp_path / "X.npy", np.zeros(4))
+def test_a_file_that_was_cut_off_or_holds_no_matrix_is_refused(tmp_path):
+    path = tmp_path / "X.npy"
+    np.save(path, np.zeros(4))
     with pytest.raises(ValueError, match=r"2 dimensions.*\(4,\)"):
-        open_rows(tmp_path / "X.npy")
+        open_rows(path)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(BrokenFileError, match="cut off"):
+        open_rows(path)
 
 
 MEASURE = """
@@ -143,30 +131,14 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path):
             tmp_path / f"{name}.npy", "w+", np.float64, (rows, 500)
         )
         del array
-        entries = rows * 320
-        indices = np.resize(np.arange(320, dtype=np.int32), entries)
-        np.savez(
-            tmp_path / f"{name}.npz",
-            format=np.array(b"csr"),
-            shape=np.array([rows, 500]),
-            data=np.zeros(entries),
-            indices=indices,
-            indptr=np.arange(rows + 1) * 320,
-        )
+        indices = np.resize(np.arange(320, dtype=np.int32), rows * 320)
+        parts = (np.zeros(rows * 320), indices, np.arange(rows + 1) * 320)
+        csr = sparse.csr_array(parts, shape=(rows, 500))
+        sparse.save_npz(tmp_path / f"{name}.npz", csr, compressed=False)
         counts.append(rows * 820)
-    files = [
-        str(tmp_path / f"{name}.{end}")
-        for name in ("small", "large")
-        for end in ("npy", "npz")
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(MEASURE), *files],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (few, small), (many, large) = (
-        map(int, s.split()) for s in done.stdout.split("\n")[:2]
-    )
+    names = ("small.npy", "small.npz", "large.npy", "large.npz")
+    command = [sys.executable, "-c", MEASURE, *(tmp_path / name for name in names)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    few, small, many, large = map(int, done.stdout.split())
     assert [few, many] == counts
     assert large < 1.1 * small

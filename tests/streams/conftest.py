@@ -37,18 +37,18 @@ def squeezed_npz(X, folder):
     return npz(X, folder, compressed=True)
 
 
+def frame(X):
+    pytest.importorskip("pyarrow")
+    return pytest.importorskip("pandas").DataFrame(X).add_prefix("c")
+
+
 def parquet(X, folder):
-    pd, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
-    frame = pd.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])])
-    frame.to_parquet(folder / "x.parquet", row_group_size=40)
+    frame(X).to_parquet(folder / "x.parquet", row_group_size=40)
     return open_rows(folder / "x.parquet", rows_per_chunk=31)
 
 
 def csv(X, folder):
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    names = [f"c{j}" for j in range(X.shape[1])]
-    pd.DataFrame(X, columns=names).to_csv(folder / "x.csv", index=False)
+    frame(X).to_csv(folder / "x.csv", index=False)
     return open_rows(folder / "x.csv", rows_per_chunk=31)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from ncarl.engines.threads import Threads
 from ncarl.estimators.base import MAX_DENSE_GB
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.io import RowSource, find_source_format, open_rows, open_sink, prefetch
+from ncarl.io.base import watch_rows
 from ncarl.io.csv import HEADER_NOTE, NO_HEADER_NOTE, DelimitedRows
 from ncarl.io.files import atomic_write
 from ncarl.io.tables import (
@@ -295,9 +297,9 @@ def check_files(job: CompleteJob, *, stream: bool = False) -> None:
             f for f, p in tables.items() if p.resolve().suffix.lower() == ".zarr"
         ]
     else:
-        read = detect_format(source)
+        read = detect_format(source).name
         for flag, path in tables.items():
-            if (written := detect_format(path)) != read:
+            if (written := detect_format(path).name) != read:
                 raise ValueError(
                     f"{flag} must have the format of the input, which is {read} "
                     f"({source.name}), got {written} ({path.name})"
@@ -512,9 +514,9 @@ def _complete_stream(
         job.model, scale=result.scale, progress=job.progress, engine=engine
     )
     estimator.fit(source)
-    with percent_bar(job.progress, m, "writing") as advance:
+    with percent_bar(job.progress, m, "writing") as reached:
         estimator.transform(
-            ProgressRows(source, m, advance),
+            watch_rows(source, partial(_report_rows, reached), m),
             return_std="--std" in paths,
             out=paths["OUT"],
             out_std=paths.get("--std"),
@@ -523,21 +525,11 @@ def _complete_stream(
         estimator.save(paths["--save-model"])
 
 
-class ProgressRows:
-    """A row source that reports how many of its rows have been read."""
-
-    def __init__(
-        self, source: RowSource, n_rows: int, on_progress: Callable[[int], None]
-    ) -> None:
-        self.source, self.on_progress = source, on_progress
-        self.n_rows: int | None = n_rows  # which the source itself need not know
-        self.n_columns, self.names = source.n_columns, source.names
-        self.dtype, self.chunk_loaders = source.dtype, source.chunk_loaders
-
-    def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order."""
-        rows = 0
-        for chunk in self.source:
-            yield chunk
-            rows += chunk.shape[0]
-            self.on_progress(rows)
+def _report_rows(
+    reached: Callable[[int], None], chunks: Iterable[Observations]
+) -> Iterator[Observations]:
+    rows = 0
+    for chunk in chunks:
+        yield chunk
+        rows += chunk.shape[0]
+        reached(rows)

@@ -340,7 +340,7 @@ class UserRecommendations:
 def _check_list_format(path: Path) -> None:
     """Raise if a list cannot be written in the format of the file."""
     try:
-        kind = detect_format(path)
+        kind = detect_format(path).name
     except ValueError:  # its message names the formats of matrices, too
         kind = f"{path.suffix!r}" if path.suffix else "no ending"
     if kind not in RATINGS_FORMATS:
@@ -505,7 +505,7 @@ def read_columns(
     is_header: Callable[[Sequence[str]], bool] = is_header_row,
 ) -> ColumnTable:
     """The columns of a file, cells of text files without quotes."""
-    kind = detect_format(path)
+    kind = detect_format(path).name
     if kind not in RATINGS_FORMATS:
         raise ValueError(
             f"{str(path)!r} must be a list of ratings in CSV, TSV or Parquet, got "
@@ -633,7 +633,7 @@ def _output_table(
 
 def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
     """Write a table to a CSV, TSV or Parquet file."""
-    if detect_format(path) == "Parquet":
+    if detect_format(path).name == "Parquet":
         parquet.write_columns(path, heads, rows)
     else:
         cells = [

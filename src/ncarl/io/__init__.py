@@ -128,7 +128,19 @@ def open_rows(
             )
         return what
     if isinstance(what, str | os.PathLike):
-        source = _open_path(Path(what), columns, rows_per_chunk)
+        path = Path(what)
+        format_ = find_source_format(path)
+        if format_ is None:
+            raise ValueError(
+                f"X must be {SUPPORTED_INPUTS}; got a path that ends in "
+                f"{path.suffix or 'nothing'!r}: {str(path)!r}"
+            )
+        if columns is not None and not format_.has_names:
+            raise ValueError(
+                "columns needs a file with names (.parquet, .csv or .tsv), got "
+                f"{path.name!r}"
+            )
+        source = format_.load().open_rows(path, columns, rows_per_chunk)
     elif columns is not None:
         raise ValueError(
             "columns must be left out unless X is a Parquet, CSV or TSV file; choose "
@@ -141,32 +153,11 @@ def open_rows(
             "X must have at least one row and one column, got shape "
             f"({source.n_rows}, {source.n_columns})"
         )
-    return source
-
-
-def _open_path(
-    path: Path, columns: Sequence[str] | None, rows_per_chunk: int | None
-) -> RowSource:
-    format_ = find_source_format(path)
-    if format_ is None:
-        raise ValueError(
-            f"X must be {SUPPORTED_INPUTS}; got a path that ends in "
-            f"{path.suffix or 'nothing'!r}: {str(path)!r}"
-        )
-    if columns is not None and not format_.has_names:
-        raise ValueError(
-            "columns needs a file with names (.parquet, .csv or .tsv), got "
-            f"{path.name!r}"
-        )
-    source = format_.load().open_rows(path, columns, rows_per_chunk)
     return cast(RowSource, source)
 
 
 def find_source_format(path: Path) -> Format | None:
-    """Format of a file or folder that `open_rows` reads; else None.
-
-    A folder is a Zarr array or holds Parquet files.
-    """
+    """Format of a file, or of a folder: a Zarr array, or Parquet files."""
     format_ = find_format(path, "open_rows")
     if path.is_dir() and not (format_ and format_.is_folder):
         suffix = ".zarr" if is_zarr_folder(path) else ".parquet"
@@ -175,7 +166,6 @@ def find_source_format(path: Path) -> Format | None:
 
 
 def _open_object(what: Any, rows_per_chunk: int | None) -> RowSource:
-    """Open a container in memory, or an object that gives blocks of rows."""
     if is_block(what):
         return MemoryRows.from_matrix(what, rows_per_chunk)
     if library_of(what) == "zarr" and hasattr(what, "shape"):
@@ -186,8 +176,7 @@ def _open_object(what: Any, rows_per_chunk: int | None) -> RowSource:
     if getattr(what, "ndim", None) == 2 and hasattr(what, "__getitem__"):
         return MemoryRows.from_matrix(what, rows_per_chunk)
     if first is not what and isinstance(first, list | tuple):
-        matrix = np.asarray(what, dtype=np.float64)
-        return MemoryRows.from_matrix(matrix, rows_per_chunk)
+        return MemoryRows.from_matrix(np.asarray(what, np.float64), rows_per_chunk)
     if hasattr(what, "ndim") or not (hasattr(what, "__iter__") or callable(what)):
         axes = f" of {what.ndim} axes" if hasattr(what, "ndim") else ""
         raise TypeError(
@@ -241,7 +230,12 @@ def open_sink(
     (4, 2)
     """
     target = Path(path)
-    spec = SinkSpec.from_arguments(n_columns, names, dtype, n_rows)
+    spec = SinkSpec(
+        check_integer("n_columns", n_columns, low=1),
+        None if names is None else tuple(map(str, names)),
+        np.dtype(dtype),
+        None if n_rows is None else check_integer("n_rows", n_rows, low=0),
+    )
     format_ = find_format(target, "open_sink")
     if format_ is None:
         raise ValueError(
@@ -256,5 +250,4 @@ def open_sink(
         raise IsADirectoryError(
             f"path {str(path)!r} is a folder; name a file in it, or remove it"
         )
-    sink = format_.load().open_sink(target, spec)
-    return cast(AbstractContextManager[Sink], sink)
+    return cast(AbstractContextManager[Sink], format_.load().open_sink(target, spec))

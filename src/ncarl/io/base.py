@@ -2,7 +2,7 @@
 
 A `RowSource` gives the observed entries of a matrix in chunks of rows, afresh in every
 pass; a `Sink` takes dense rows in order. `MemoryRows`, `BlockRows` and `DaskRows` are
-the sources that need no file, `map_rows` transforms the rows of another source.
+the sources that need no file; `map_rows` and `watch_rows` wrap another source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy import sparse
 
 from ncarl.core.types import Array
 from ncarl.observations import Observations
-from ncarl.validation import check_integer
+from ncarl.text import join_names
 
 T = TypeVar("T")
 FLOAT64: np.dtype[Any] = np.dtype(np.float64)
@@ -51,33 +51,27 @@ class RowSource(Protocol):
     @property
     def n_columns(self) -> int:
         """Number of columns."""
-        ...
 
     @property
     def n_rows(self) -> int | None:
         """Number of rows; None if it is not known before a pass."""
-        ...
 
     @property
     def names(self) -> tuple[str, ...] | None:
         """Names of the columns; None if they have none."""
-        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Float type of results: float32 or float64."""
-        ...
 
     def __iter__(self) -> Iterator[Observations]:
         """Chunks of rows in order, afresh each time."""
-        ...
 
     def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
         """Functions that load the same chunks; they can be pickled and called anywhere.
 
         None if rows can only be read in order.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,20 +83,19 @@ class BaseRows:
     """
 
     n_columns: int
-    n_rows: int | None = None  # None if it is not known before a pass
+    n_rows: int | None = None
     names: tuple[str, ...] | None = None
-    dtype: np.dtype[Any] = FLOAT64  # or float32
+    dtype: np.dtype[Any] = FLOAT64
     file: FileSnapshot | None = None  # what is read, and must not change
     spans: Sequence[Any] = ()  # arguments of `_load` for each chunk
 
     def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order, afresh each time."""
         with self._unchanged():
             for span in self.spans:
                 yield self._load(*span)
 
     def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
-        """Functions that load the same chunks; None if rows are read in order only."""
+        """Loaders of the spans; None if there are none."""
         bare = replace(self, spans=())
         return [partial(bare._load_alone, *span) for span in self.spans] or None
 
@@ -128,8 +121,8 @@ def map_rows(
     source : RowSource
         The rows.
     function : callable
-        Maps the observed entries of some rows to those of as many rows; it must be
-        picklable if chunks are loaded by other processes.
+        Maps the entries of some rows to those of as many rows. Other processes load
+        chunks only if it can be pickled.
 
     Examples
     --------
@@ -144,10 +137,26 @@ def map_rows(
         dask = import_optional("dask", "Dask arrays", "dask")
         apply = dask.delayed(function, pure=True)
         return replace(source, delayed_chunks=[*map(apply, source.delayed_chunks)])
-    return MappedRows(
-        n_columns=source.n_columns, n_rows=source.n_rows, names=source.names,
-        dtype=source.dtype, source=source, function=function,
-    )  # fmt: skip
+    columns = _column_fields(source)
+    return MappedRows(**columns, n_rows=source.n_rows, source=source, function=function)
+
+
+def watch_rows(
+    source: RowSource,
+    watch: Callable[[Iterable[Observations]], Iterator[Observations]],
+    n_rows: int,
+) -> RowSource:
+    """The source, which has ``n_rows`` rows, with a generator around each pass.
+
+    ``watch`` gets the chunks and yields them again; those that are loaded one by one do
+    not pass through it.
+    """
+    columns = _column_fields(source)
+    return WatchedRows(**columns, n_rows=n_rows, source=source, watch=watch)
+
+
+def _column_fields(source: RowSource) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in ("n_columns", "names", "dtype")}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -158,7 +167,6 @@ class MappedRows(BaseRows):
     function: Callable[[Observations], Observations]
 
     def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order."""
         return map(self.function, self.source)
 
     def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
@@ -171,6 +179,26 @@ def _load_mapped(
     function: Callable[[Observations], Observations], load: Callable[[], Observations]
 ) -> Observations:
     return function(load())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WatchedRows(BaseRows):
+    """Rows of another source with a generator around each pass."""
+
+    source: Any
+    watch: Callable[[Iterable[Observations]], Iterator[Observations]]
+
+    def __iter__(self) -> Iterator[Observations]:
+        return self.watch(self.source)
+
+    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
+        """Loaders of the source."""
+        return self.source.chunk_loaders()  # type: ignore[no-any-return]
+
+    @property
+    def delayed_chunks(self) -> list[Any]:
+        """Chunks that Dask computes, if the source has them."""
+        return self.source.delayed_chunks  # type: ignore[no-any-return]
 
 
 def resolve_rows_per_chunk(rows_per_chunk: int | None, n_columns: int) -> int:
@@ -186,26 +214,30 @@ def max_entries_per_chunk(n_columns: int) -> int:
     return int(np.clip(SPARSE_SHARE * n_columns**2, *SPARSE_CHUNK_BOUNDS))
 
 
-def row_ranges(n_rows: int, rows_per_chunk: int) -> list[tuple[int, int]]:
-    """First row and end of each chunk of ``rows_per_chunk`` rows."""
-    return [
-        (first, min(n_rows, first + rows_per_chunk))
-        for first in range(0, n_rows, rows_per_chunk)
-    ]
+def row_ranges(n_rows: int, step: int) -> list[tuple[int, int]]:
+    """First row and end of each chunk of ``step`` rows."""
+    return [(first, min(n_rows, first + step)) for first in range(0, n_rows, step)]
 
 
-def entry_ranges(indptr: Any, max_entries: int) -> list[tuple[int, int]]:
-    """First row and end of each chunk of at most ``max_entries`` stored entries.
+def dense_spans(
+    n_rows: int, n_columns: int, rows_per_chunk: int | None
+) -> list[tuple[int, int]]:
+    """First row and end of each chunk of a dense matrix."""
+    return row_ranges(n_rows, resolve_rows_per_chunk(rows_per_chunk, n_columns))
 
-    A row counts as one entry more, so that empty rows do not pile up; a row with too
-    many entries makes a chunk of its own.
 
-    Examples
-    --------
-    >>> entry_ranges([0, 2, 4, 9, 9], max_entries=6)
-    [(0, 2), (2, 3), (3, 4)]
+def sparse_spans(
+    indptr: Array, n_columns: int, rows_per_chunk: int | None
+) -> list[tuple[int, int]]:
+    """First row and end of each chunk of a sparse matrix.
+
+    By default chunks have a number of stored entries. A row counts as one entry more,
+    so that empty rows do not pile up; one with too many makes a chunk of its own.
     """
-    counted = np.asarray(indptr) + np.arange(len(indptr))
+    if rows_per_chunk is not None:
+        return row_ranges(len(indptr) - 1, rows_per_chunk)
+    max_entries = max_entries_per_chunk(n_columns)
+    counted = indptr + np.arange(len(indptr))
     ranges, first = list[tuple[int, int]](), 0
     while first < len(counted) - 1:
         end = np.searchsorted(counted, counted[first] + max_entries, side="right")
@@ -222,9 +254,9 @@ def result_dtype(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def float_dtype(X: Any) -> np.dtype[Any]:
-    """Float dtype of results for ``X``: float32 if ``X`` has no larger one."""
+    """Float type of results for a container; float64 if it has no NumPy dtype."""
     dtype = getattr(X, "dtype", None)
-    return result_dtype(*([dtype] if isinstance(dtype, np.dtype) else []))
+    return result_dtype(dtype) if isinstance(dtype, np.dtype) else FLOAT64
 
 
 def check_matrix(shape: Sequence[int], dtype: np.dtype[Any], where: str) -> None:
@@ -271,10 +303,10 @@ class FileSnapshot:
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> FileSnapshot:
         """Record the present state of a file or folder."""
-        absolute_path = Path(path).absolute()
-        if not absolute_path.exists():
+        absolute = Path(path).absolute()
+        if not absolute.exists():
             raise FileNotFoundError(f"there is no {str(path)!r}; check the name")
-        return cls(absolute_path, _file_state(absolute_path))
+        return cls(absolute, _file_state(absolute))
 
     def __str__(self) -> str:
         return repr(str(self.path))
@@ -326,24 +358,14 @@ class SinkSpec:
     dtype: np.dtype[Any]  # float32 or float64
     n_rows: int | None  # if it is known in advance
 
-    @classmethod
-    def from_arguments(
-        cls, n_columns: Any, names: Sequence[str] | None, dtype: Any, n_rows: Any
-    ) -> SinkSpec:
-        """Check the arguments of `ncarl.io.open_sink`."""
-        width = check_integer("n_columns", n_columns, low=1)
-        if n_rows is not None:
-            n_rows = check_integer("n_rows", n_rows, low=0)
-        kind = np.dtype(dtype)
-        if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise ValueError(f"dtype must be float32 or float64, got {kind}")
-        labels = None if names is None else tuple(str(name) for name in names)
-        if labels is not None and len(labels) != width:
+    def __post_init__(self) -> None:
+        if self.dtype not in (np.dtype(np.float32), FLOAT64):
+            raise ValueError(f"dtype must be float32 or float64, got {self.dtype}")
+        if self.names is not None and len(self.names) != self.n_columns:
             raise ValueError(
-                f"names must have one name for each of the {width} columns, got "
-                f"{len(labels)}"
+                f"names must have one name for each of the {self.n_columns} columns, "
+                f"got {len(self.names)}"
             )
-        return cls(width, labels, kind, n_rows)
 
 
 @dataclass
@@ -404,12 +426,8 @@ def prefetch(iterable: Iterable[T]) -> Generator[T]:
 
     The thread starts with the first item and ends when the iterator is exhausted,
     raises, or is closed; close it (``contextlib.closing``) if a loop may end early. An
-    exception of the iterable is raised here, after the items before it.
-
-    Parameters
-    ----------
-    iterable : iterable
-        Source of the items; only the thread uses its iterator.
+    exception of the iterable is raised here, after the items before it. Only the thread
+    uses the iterator.
 
     Examples
     --------
@@ -421,7 +439,7 @@ def prefetch(iterable: Iterable[T]) -> Generator[T]:
     stopped = Event()
 
     def produce() -> None:
-        """Put each item as a list of one element, then None or the exception."""
+        # Each item as a list of one element, then None or the exception.
         ending = None
         try:
             iterator = iter(iterable)
@@ -465,12 +483,12 @@ def library_of(X: Any) -> str:
 
 
 def is_pandas(X: Any) -> bool:
-    """Whether ``X`` is a pandas frame (without importing pandas)."""
+    """Whether ``X`` is a frame or series of pandas, which is not imported."""
     return library_of(X) == "pandas" and hasattr(X, "iloc")
 
 
 def is_polars(X: Any) -> bool:
-    """Whether ``X`` is a polars frame (without importing polars)."""
+    """Whether ``X`` is a frame of polars, which is not imported."""
     return library_of(X) == "polars" and hasattr(X, "get_columns")
 
 
@@ -489,16 +507,14 @@ def frame_values(X: Any) -> Array:
         except (TypeError, ValueError):
             not_numeric.append(f"{name!r} ({column.dtype})")
     if not_numeric:
-        more = " and more" if len(not_numeric) > 5 else ""
         raise ValueError(
-            f"X must hold numbers only; not numeric: {', '.join(not_numeric[:5])}"
-            f"{more}. Drop or encode these columns, or make them the index."
+            f"X must hold numbers only; not numeric: {join_names(not_numeric, 5)}. "
+            "Drop or encode these columns, or make them the index."
         )
     return np.column_stack(arrays) if arrays else np.empty(X.shape)
 
 
 def _column_values(column: Any) -> Array:
-    """A column of a frame as floats; raises if it does not hold numbers."""
     dtype = column.dtype
     if library_of(column) == "polars":
         if not dtype.is_numeric() and str(dtype) != "Boolean":
@@ -568,19 +584,19 @@ def slice_rows(block: Any, first: int, last: int) -> Any:
 class MemoryRows(BaseRows):
     """Rows of a matrix in memory, or of a memory-mapped array."""
 
-    matrix: Any  # Observations, array, masked array, pandas or polars frame
+    matrix: Any  # `Observations`, or any container but a sparse matrix
 
     @classmethod
     def from_matrix(cls, matrix: Any, rows_per_chunk: int | None = None) -> Self:
-        """Open a matrix in any container as a source of rows."""
+        """Open a matrix in any container."""
         dtype = float_dtype(matrix)
         if sparse.issparse(matrix):
             matrix = Observations.from_sparse(matrix)
         m, n = (int(size) for size in matrix.shape)
-        if rows_per_chunk is None and isinstance(matrix, Observations):
-            spans = entry_ranges(matrix.indptr, max_entries_per_chunk(n))
+        if isinstance(matrix, Observations):
+            spans = sparse_spans(matrix.indptr, n, rows_per_chunk)
         else:
-            spans = row_ranges(m, resolve_rows_per_chunk(rows_per_chunk, n))
+            spans = dense_spans(m, n, rows_per_chunk)
         return cls(
             n_columns=n, n_rows=m, names=block_names(matrix), dtype=dtype, spans=spans,
             matrix=matrix,
@@ -594,11 +610,9 @@ class MemoryRows(BaseRows):
 
     def chunk_loaders(self) -> Sequence[Callable[[], Observations]]:
         """Loaders that hold their rows."""
+        read, X = observations_from_block, self.matrix
         return [
-            partial(
-                observations_from_block, slice_rows(self.matrix, *span), span[0], "X"
-            )
-            for span in self.spans
+            partial(read, slice_rows(X, *span), span[0], "X") for span in self.spans
         ]
 
 
@@ -614,11 +628,12 @@ def _drop_pages(matrix: Any) -> None:
 def _block_schema(block: Any) -> dict[str, Any]:
     """Columns and float type of a block; raises if it is not a matrix of rows."""
     if not is_block(block):
-        array = isinstance(block, np.ndarray)
+        kind = type(block).__name__
+        if isinstance(block, np.ndarray):
+            kind = f"an array of {block.ndim} axes"
         raise TypeError(
             "a block of rows must be a 2-D array (NaN for missing entries), masked "
-            "array, scipy.sparse matrix, pandas or polars frame, got "
-            + (f"an array of {block.ndim} axes" if array else type(block).__name__)
+            f"array, scipy.sparse matrix, pandas or polars frame, got {kind}"
         )
     n_columns, names = int(block.shape[1]), block_names(block)
     return {"n_columns": n_columns, "names": names, "dtype": float_dtype(block)}
@@ -659,13 +674,10 @@ def block_rows(blocks: Any, rows_per_chunk: int | None = None) -> BlockRows:
             "(X=make_blocks, without calling it)"
         )
     for block in iterator:
-        n_rows = None
-        if isinstance(blocks, list | tuple):
-            n_rows = sum(int(block.shape[0]) for block in blocks)
         schema = _block_schema(block)
-        return BlockRows(
-            **schema, n_rows=n_rows, blocks=blocks, rows_per_chunk=rows_per_chunk
-        )
+        if isinstance(blocks, list | tuple):
+            schema["n_rows"] = sum(int(block.shape[0]) for block in blocks)
+        return BlockRows(**schema, blocks=blocks, rows_per_chunk=rows_per_chunk)
     raise ValueError("X must hold at least one block of rows, got none")
 
 
@@ -677,7 +689,6 @@ class BlockRows(BaseRows):
     rows_per_chunk: int | None = None  # larger blocks are split; None keeps them whole
 
     def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order; blocks without rows are left out."""
         first, number = 0, -1
         for number, block in enumerate(_iter_blocks(self.blocks)):
             observed = _read_block(block, number, first, self.n_columns, self.names)
@@ -693,7 +704,6 @@ class BlockRows(BaseRows):
             )
 
     def _split(self, block: Any) -> list[tuple[int, int]]:
-        """First row and end of each chunk of a block."""
         rows = int(block.shape[0])
         return row_ranges(rows, self.rows_per_chunk or max(1, rows))
 
@@ -710,7 +720,6 @@ class BlockRows(BaseRows):
 
 
 def _iter_blocks(blocks: Any) -> Iterator[Any]:
-    """New iterator over blocks, of an iterable or a function that returns one."""
     iterable = blocks() if callable(blocks) else blocks
     try:
         return iter(iterable)
@@ -725,12 +734,10 @@ def _iter_blocks(blocks: Any) -> Iterator[Any]:
 class DaskRows(BaseRows):
     """Chunks of rows that Dask computes."""
 
-    #: dask.delayed objects that compute `Observations`. Those without rows are
-    #: included; `__iter__` skips them.
+    #: dask.delayed objects that compute `Observations`, which may be without rows.
     delayed_chunks: list[Any]
 
     def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order, computed one at a time."""
         for chunk in self.delayed_chunks:
             observed = chunk.compute()
             if observed.shape[0]:
@@ -744,24 +751,22 @@ def dask_rows(what: Any, rows_per_chunk: int | None = None) -> DaskRows:
     find the number of columns.
     """
     dask = import_optional("dask", "Dask arrays", "dask")
-    n_rows = None
     if isinstance(what, list | tuple):
         blocks = list(what)
         schema = _delayed_schema(blocks, rows_per_chunk)
     else:
         array = _rechunk_rows(what, rows_per_chunk)
         blocks = list(array.to_delayed().ravel())
-        n_rows = None if math.isnan(array.shape[0]) else int(array.shape[0])
+        m, n = (None if math.isnan(size) else int(size) for size in array.shape)
         dtype = result_dtype(np.dtype(array.dtype))
-        schema = {"n_columns": int(array.shape[1]), "names": None, "dtype": dtype}
+        schema = {"n_columns": n, "n_rows": m, "names": None, "dtype": dtype}
     read = dask.delayed(_read_block, pure=True)
     columns = schema["n_columns"], schema["names"]
     chunks = [read(block, number, 0, *columns) for number, block in enumerate(blocks)]
-    return DaskRows(**schema, n_rows=n_rows, delayed_chunks=chunks)
+    return DaskRows(**schema, delayed_chunks=chunks)
 
 
 def _rechunk_rows(array: Any, rows_per_chunk: int | None) -> Any:
-    """Rechunk an array into whole rows, at most ``rows_per_chunk`` in a chunk."""
     if not hasattr(array, "rechunk"):
         raise TypeError(
             "X must be a Dask array or a list of dask.delayed blocks, got "
@@ -772,17 +777,17 @@ def _rechunk_rows(array: Any, rows_per_chunk: int | None) -> Any:
         raise ValueError(
             "the Dask array must know how many columns it has; see compute_chunk_sizes"
         )
-    n_rows_known = not math.isnan(array.shape[0])
     array = array.rechunk({1: -1})
     max_rows = resolve_rows_per_chunk(rows_per_chunk, int(array.shape[1]))
-    if rows_per_chunk is not None and not n_rows_known:
-        raise ValueError(
-            "rows_per_chunk needs an array that knows how many rows it has; call "
-            "compute_chunk_sizes() on it, or leave rows_per_chunk out"
-        )
-    if n_rows_known and (rows_per_chunk is not None or max(array.chunks[0]) > max_rows):
-        array = array.rechunk({0: max_rows})
-    return array
+    if math.isnan(array.shape[0]):
+        if rows_per_chunk is not None:
+            raise ValueError(
+                "rows_per_chunk needs an array that knows how many rows it has; call "
+                "compute_chunk_sizes() on it, or leave rows_per_chunk out"
+            )
+        return array
+    small = rows_per_chunk is None and max(array.chunks[0]) <= max_rows
+    return array if small else array.rechunk({0: max_rows})
 
 
 def _delayed_schema(blocks: list[Any], rows_per_chunk: int | None) -> dict[str, Any]:

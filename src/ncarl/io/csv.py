@@ -64,7 +64,7 @@ MAX_INSPECTED_CELLS = 1000
 #: What the user is told about the first line.
 HEADER_NOTE = "the first line was read as the header"
 NO_HEADER_NOTE = "no line was read as the header"
-#: Rows below the first line that `is_header` looks at, and lines that are read to find
+#: Rows below the first line that `_is_header` looks at, and lines that are read to find
 #: them.
 MAX_INSPECTED_ROWS, MAX_INSPECTED_LINES = 50, 200
 #: This many whole numbers in arithmetic progression are hardly ever data.
@@ -93,13 +93,7 @@ class TextRecord:
 
 
 def parse_quoted_records(text: str, delimiter: str) -> Iterator[TextRecord]:
-    r"""Split text into records; cells may be quoted.
-
-    Examples
-    --------
-    >>> [record.cells for record in parse_quoted_records('a,"b,c"\n1,2', ",")]
-    [['a', '"b,c"'], ['1', '2']]
-    """
+    """Split text into records; cells may be quoted."""
     mark = re.escape(delimiter)
     # A quoted cell must be followed by a separator; otherwise its quotes are text.
     cell = re.compile(
@@ -117,28 +111,18 @@ def parse_quoted_records(text: str, delimiter: str) -> Iterator[TextRecord]:
             cells, first = [], line
 
 
-def parse_plain_records(
-    text: str, delimiter: str, first_line: int = 1
-) -> Iterator[TextRecord]:
-    """Split text without quotes into records, its first line being ``first_line``."""
+def _parse_plain_records(text: str, delimiter: str, line: int) -> Iterator[TextRecord]:
+    """Split text without quotes, whose first line has the number ``line``."""
     pieces = re.split(r"(\r\n|\n|\r)", text)
     if pieces[-1] == "":
         pieces.pop()
     ends = [*pieces[1::2], ""]
-    for number, (cells, end) in enumerate(
-        zip(pieces[::2], ends, strict=False), first_line
-    ):
+    for number, (cells, end) in enumerate(zip(pieces[::2], ends, strict=False), line):
         yield TextRecord(cells.split(delimiter), end, number)
 
 
-def unquote(cell: str) -> str:
-    """Content of a cell without the quotes and blanks around it.
-
-    Examples
-    --------
-    >>> unquote(' "a ""b"" c" ')
-    'a "b" c'
-    """
+def _unquote(cell: str) -> str:
+    """Content of a cell without the quotes and blanks around it."""
     inner = cell.strip()
     if len(inner) >= 2 and inner[0] == inner[-1] == '"':
         inner = inner[1:-1].replace('""', '"').strip()
@@ -148,8 +132,6 @@ def unquote(cell: str) -> str:
 def parse_number(cell: str, decimal: str = ".") -> float | None:
     """Finite number in a cell; None if it holds anything else.
 
-    Examples
-    --------
     >>> parse_number("1e3"), parse_number("1_000"), parse_number("inf")
     (1000.0, None, None)
     >>> parse_number("1,5", ","), parse_number("1.5", ","), parse_number("1.000,5", ",")
@@ -167,17 +149,7 @@ def parse_number(cell: str, decimal: str = ".") -> float | None:
 
 
 def parse_plain_numbers(cells: Sequence[str], decimal: str = ".") -> Array | None:
-    """Numbers of cells, NaN where empty; None if a cell is anything else.
-
-    Examples
-    --------
-    >>> parse_plain_numbers(["1", "", "2.5"])
-    array([1. , nan, 2.5])
-    >>> print(parse_plain_numbers(["1", "NA"]), parse_plain_numbers(["1_0"]))
-    None None
-    >>> parse_plain_numbers(["1", "", "2,5"], ",")
-    array([1. , nan, 2.5])
-    """
+    """Numbers of cells, NaN where empty; None if a cell is anything else."""
     joined = "".join(cells)
     if decimal != ".":
         if "." in joined:
@@ -202,24 +174,21 @@ class DelimitedText:
 
     @classmethod
     def from_path(cls, path: Path) -> DelimitedText:
-        """Read a file, decompressed if its name ends in .gz."""
+        """Read a file, which may be compressed."""
         data = path.read_bytes()
         if path.name.lower().endswith(".gz"):
             try:
                 data = gzip.decompress(data)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise ValueError(
-                    f"{str(path)!r} is not a whole gzip file: {error}"
-                ) from None
+                message = f"{str(path)!r} is not a whole gzip file: {error}"
+                raise ValueError(message) from None
         if b"\0" in data:
             raise ValueError(
                 f"{str(path)!r} holds zero bytes, so it is no UTF-8 text; save it as "
                 "UTF-8"
             )
-        mark = BOM.encode()
-        if data.startswith(mark):
-            return cls(BOM, data[len(mark) :])
-        return cls("", data)
+        bom = BOM if data.startswith(BOM.encode()) else ""
+        return cls(bom, data.removeprefix(BOM.encode()))
 
     @property
     def max_lines(self) -> int:
@@ -234,7 +203,7 @@ class DelimitedText:
         return _decode(self.data[start:end])
 
     def iter_records(self, delimiter: str) -> Iterator[TextRecord]:
-        """Iterate over the records of the text."""
+        """Records of the text."""
         if b'"' in self.data:
             yield from parse_quoted_records(_decode(self.data), delimiter)
             return
@@ -243,7 +212,7 @@ class DelimitedText:
             end = self.data.find(b"\n", first + PIECE_BYTES)
             last = len(self.data) if end < 0 else end + 1
             piece = _decode(self.data[first:last])
-            for record in parse_plain_records(piece, delimiter, line):
+            for record in _parse_plain_records(piece, delimiter, line):
                 yield record
                 line = record.line + 1
             first = last
@@ -254,7 +223,11 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def classify_records(
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _classify_records(
     content: DelimitedText, delimiter: str, path: Path
 ) -> Iterator[tuple[TextRecord, bool]]:
     """Records of a text, each with whether it is a row of the table.
@@ -275,12 +248,12 @@ def classify_records(
     yield from ((record, single or record.cells != [""]) for record in records)
 
 
-def iter_rows(
+def _iter_rows(
     content: DelimitedText, delimiter: str, path: Path
 ) -> Iterator[TextRecord]:
     """Rows of the table; raises if one has fewer or more cells than the first."""
     first = None
-    for record, is_row in classify_records(content, delimiter, path):
+    for record, is_row in _classify_records(content, delimiter, path):
         if not is_row:
             continue
         first = first or record
@@ -312,16 +285,20 @@ def detect_dialect(content: DelimitedText, path: Path, options: ReadOptions) -> 
     """Layout of a text table, from the options or its first rows."""
     delimiter, decimal = _resolve_separators(content, path, options)
     missing = frozenset((*MISSING_TOKENS, *(token.strip() for token in options.na)))
-    records = classify_records(content, delimiter, path)
+    records = _classify_records(content, delimiter, path)
     rows = (record for record, is_row in records if is_row)
     first = next(rows)
     header = options.header
     if header is None:
         alike = (row for row in rows if len(row.cells) == len(first.cells))
         below = islice(alike, MAX_INSPECTED_ROWS)
-        header = is_header(first, below, missing, decimal)
-    cells = first.cells if header else [""] * len(first.cells)
-    names = _complete_names([unquote(cell) for cell in cells])
+        header = _is_header(first, below, missing, decimal)
+    given = [_unquote(cell) if header else "" for cell in first.cells]
+    taken = set(given)
+    names = tuple(
+        name or (f"column {j}" if str(j) in taken else str(j))
+        for j, name in enumerate(given, 1)
+    )
     return Dialect(delimiter, decimal, missing, header, names, first.line)
 
 
@@ -332,11 +309,11 @@ def _resolve_separators(
     if options.decimal not in (None, ".", ","):
         raise ValueError(f"--decimal must be '.' or ',', got {options.decimal!r}")
     decimal = options.decimal or "."
-    delimiter = resolve_delimiter(content, path, options.delimiter, decimal)
+    delimiter = _resolve_delimiter(content, path, options.delimiter, decimal)
     if options.delimiter is None and delimiter == decimal:
         top = content.first_line()
         # A line that is one number is a table of one column, however it is written.
-        if decimal not in top or parse_number(unquote(top), decimal) is not None:
+        if decimal not in top or parse_number(_unquote(top), decimal) is not None:
             delimiter = ";"
     if delimiter == decimal:
         origin = "" if options.delimiter is not None else ", by its first line"
@@ -347,7 +324,7 @@ def _resolve_separators(
     return delimiter, decimal
 
 
-def resolve_delimiter(
+def _resolve_delimiter(
     content: DelimitedText, path: Path, option: str | None, decimal: str = "."
 ) -> str:
     """The delimiter that the user gives, or the most frequent one of the first line.
@@ -362,52 +339,38 @@ def resolve_delimiter(
                 f"{option!r}"
             )
         return delimiter
-    if _is_tsv(path):
+    if _default_delimiter(path) == "\t":
         return "\t"
     bare = re.sub(r'"[^"]*"', "", content.first_line())
     others = [mark for mark in DELIMITERS if mark != decimal and mark in bare]
     return max(others or DELIMITERS, key=bare.count)
 
 
-def _is_tsv(path: Path) -> bool:
-    return path.name.lower().removesuffix(".gz").endswith(".tsv")
+def _default_delimiter(path: Path) -> str:
+    return "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
 
 
-def _complete_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of a header; columns without one get their position from 1."""
-    taken = set(names)
-    return tuple(
-        name or (f"column {j}" if str(j) in taken else str(j))
-        for j, name in enumerate(names, 1)
-    )
-
-
-def is_header(
+def _is_header(
     first: TextRecord,
     below: Iterable[TextRecord],
     missing: frozenset[str],
-    decimal: str = ".",
+    decimal: str,
 ) -> bool:
-    """Whether the first line of a table names its columns.
+    """Whether the first line of a table names its columns; see `ncarl.open_rows`.
 
-    It does if one of its cells is a word; if its numbers are quoted and those of the
-    next row are not; and if it is a run of whole numbers, such as years, that is unlike
-    the values below. Rows ``below`` it, of as many cells, are consumed only if the
-    first line leaves it open.
+    Rows ``below`` it, of as many cells, are consumed only if the first line leaves it
+    open.
     """
-
-    def parse(cell: str) -> float | None:
-        return None if cell in missing else parse_number(cell, decimal)
-
-    cells = [unquote(cell) for cell in first.cells]
-    numbers = [parse(cell) for cell in cells]
+    cells = [_unquote(cell) for cell in first.cells]
+    numbers = [None if c in missing else parse_number(c, decimal) for c in cells]
     if any(n is None and c not in missing for n, c in zip(numbers, cells, strict=True)):
         return True
     filled = [cell.strip() for cell in first.cells if cell.strip()]
     quoted = bool(filled) and all(cell.startswith('"') for cell in filled)
     has_corner = numbers[0] is None
     if has_corner:
-        run = _is_monotone(numbers[1:])
+        steps = _integer_steps(numbers[1:])
+        run = bool(steps) and (min(steps) > 0.0 or max(steps) < 0.0)
     else:  # the first number may be the corner above the names of rows
         run = _is_arithmetic(numbers) or _is_arithmetic(numbers[1:])
     if not quoted and not run:
@@ -422,7 +385,7 @@ def is_header(
         [
             parse_number(c, decimal)
             for row in rows
-            if (c := unquote(row.cells[j])) not in missing
+            if (c := _unquote(row.cells[j])) not in missing
         ]
         for j in range(len(cells))
     ]
@@ -440,30 +403,23 @@ def _is_run_after_corner(
     row names or row numbers in the first column, or numbers outside of all columns.
     """
     row_names = columns[0]
-    if None in row_names or (
-        len(numbers) >= LONG_RUN and len(_integer_differences(numbers)) == 1
-    ):
-        return True
-    return _integer_differences(row_names) == {1.0} or _all_outside_range(
-        numbers, columns[1:], min_count=1, margin_steps=0.0
+    return (
+        None in row_names
+        or (len(numbers) >= LONG_RUN and len(_integer_steps(numbers)) == 1)
+        or _integer_steps(row_names) == {1.0}
+        or _all_outside_range(numbers, columns[1:], min_count=1, margin_steps=0.0)
     )
 
 
-def _integer_differences(numbers: Sequence[float | None]) -> set[float]:
+def _integer_steps(numbers: Sequence[float | None]) -> set[float]:
     """Steps between whole numbers; empty for other numbers and for fewer than two."""
     whole = [n for n in numbers if n is not None and n.is_integer()]
     return {b - a for a, b in pairwise(whole)} if len(whole) == len(numbers) else set()
 
 
-def _is_monotone(numbers: Sequence[float | None]) -> bool:
-    """Whether numbers are whole and increase, or decrease, strictly; at least two."""
-    steps = _integer_differences(numbers)
-    return bool(steps) and (min(steps) > 0.0 or max(steps) < 0.0)
-
-
 def _is_arithmetic(numbers: Sequence[float | None]) -> bool:
     """Whether whole numbers form an arithmetic progression; at least `MIN_RUN`."""
-    steps = _integer_differences(numbers)
+    steps = _integer_steps(numbers)
     return len(numbers) >= MIN_RUN and len(steps) == 1 and 0.0 not in steps
 
 
@@ -503,7 +459,7 @@ def open_rows(
             top = "".join(islice(stream, MAX_INSPECTED_LINES))
     except (EOFError, OSError, zlib.error) as error:
         raise BrokenFileError(f"{file} cannot be read as text: {error}") from error
-    head = top.encode("utf-8", "surrogateescape")
+    head = _encode(top)
     dialect = detect_dialect(DelimitedText("", head), file.path, ReadOptions())
     used = tuple(range(len(dialect.names)))
     if dialect.header:
@@ -541,7 +497,6 @@ class DelimitedRows(BaseRows):
     block_bytes: int  # bytes that Arrow parses together
 
     def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order."""
         first = 0
         with self._unchanged():
             for values in rebatch(self._iter_arrays(), self.rows_per_chunk):
@@ -551,23 +506,19 @@ class DelimitedRows(BaseRows):
             raise ValueError(f"{self.file} has a header and no row below it")
 
     def _iter_arrays(self) -> Iterator[Array]:
-        """The numbers of the file, one batch of Arrow after the other."""
         used = [str(j) for j in self.column_indices]
         try:
             with self._open_batches(used) as batches:
                 for batch in batches:
                     yield arrow_values(batch, used)
         except (ValueError, KeyError) as error:
-            raise ValueError(
-                self._describe_first_error() or f"{self.file}: {error}"
-            ) from error
+            message = self._describe_first_error() or f"{self.file}: {error}"
+            raise ValueError(message) from error
         except OSError as error:
-            raise BrokenFileError(
-                f"{self.file} cannot be read to its end: {error}"
-            ) from error
+            message = f"{self.file} cannot be read to its end: {error}"
+            raise BrokenFileError(message) from error
 
     def _open_batches(self, columns: list[str]) -> Any:
-        """Open the file as Arrow batches of the columns at some positions."""
         import pyarrow as pa
         import pyarrow.csv as pc
 
@@ -642,18 +593,10 @@ def _open_output(path: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _format_rows(
-    rows: Iterable[Sequence[Any]], delimiter: str, **options: Any
-) -> bytes:
-    """Rows as lines of text, quoted where it is necessary."""
-    text = io.StringIO()
-    csv.writer(text, delimiter=delimiter, lineterminator="\n", **options).writerows(
-        rows
-    )
+def _format_rows(rows: Iterable[Sequence[Any]], path: Path, **options: Any) -> bytes:
+    text, delimiter = io.StringIO(), _default_delimiter(path)
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", **options)
+    writer.writerows(rows)
     return _encode(text.getvalue())
 
 
@@ -662,7 +605,7 @@ def write_columns(
 ) -> None:
     """Write rows of numbers and text below a header."""
     with _open_output(path) as stream:
-        stream.write(_format_rows([names, *rows], "\t" if _is_tsv(path) else ","))
+        stream.write(_format_rows([names, *rows], path))
 
 
 @contextmanager
@@ -671,7 +614,6 @@ def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
 
     Columns without names get no header. NaN is written as an empty cell.
     """
-    delimiter = "\t" if _is_tsv(path) else ","
     with _open_output(path) as stream:
         if spec.names is not None:
             # So that the line is read as a header, and with the right delimiter.
@@ -679,8 +621,8 @@ def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
                 mark in name for name in spec.names for mark in DELIMITERS
             )
             quoting = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
-            stream.write(_format_rows([spec.names], delimiter, quoting=quoting))
-        sink = _DelimitedSink(spec, stream, delimiter)
+            stream.write(_format_rows([spec.names], path, quoting=quoting))
+        sink = _DelimitedSink(spec, stream, _default_delimiter(path))
         yield sink
         sink.finish()
 
@@ -719,9 +661,9 @@ def read_columns(
     ``is_header`` decides from the cells of the first line whether they are names.
     """
     content = DelimitedText.from_path(path)
-    mark = resolve_delimiter(content, path, delimiter)
-    records = [r for r in iter_rows(content, mark, path) if r.cells != [""]]
-    rows = [[unquote(cell) for cell in record.cells] for record in records]
+    mark = _resolve_delimiter(content, path, delimiter)
+    records = [r for r in _iter_rows(content, mark, path) if r.cells != [""]]
+    rows = [[_unquote(cell) for cell in record.cells] for record in records]
     lines = [record.line for record in records]
     names = None
     if is_header(rows[0]):
@@ -742,7 +684,7 @@ def read_table(path: Path, options: ReadOptions) -> DelimitedTable:
     columns = ColumnParser(
         names, dialect.header, dialect.missing, kept, content.max_lines, dialect.decimal
     )
-    rows = iter_rows(content, dialect.delimiter, path)
+    rows = _iter_rows(content, dialect.delimiter, path)
     rows = islice(rows, int(dialect.header), None)
     with percent_bar(options.progress, content.max_lines, "reading") as reached:
         while some := list(islice(rows, ROWS_PER_BATCH)):
@@ -753,27 +695,18 @@ def read_table(path: Path, options: ReadOptions) -> DelimitedTable:
     values, used = columns.numeric_columns(dialect.delimiter)
     others = sorted({*range(len(names))} - {*used})
     names_used = [names[j] for j in used]
-    notes = [f"{NO_HEADER_NOTE} (else: --header)"]
+    note = f"{NO_HEADER_NOTE} (else: --header)"
     if dialect.header:
-        notes = [f"{HEADER_NOTE} (else: --no-header)"]
+        note = f"{HEADER_NOTE} (else: --no-header)"
+    text_warnings = columns.warning_messages(dialect.delimiter)
+    n_missing = sum(columns.n_missing(j) for j in others if columns.is_text(j))
     return DelimitedTable(
-        values=values,
-        columns=names_used,
-        unused_columns=[names[j] for j in others],
-        path=path,
-        text=content,
-        dialect=dialect,
-        column_indices=used,
-        notes=notes if options.header is None else [],
-        progress=options.progress,
-        read_warnings=[
-            *columns.warning_messages(dialect.delimiter),
-            *missing_code_warnings(values, names_used),
-        ],
-        n_missing_in_text=sum(
-            columns.n_missing(j) for j in others if columns.is_text(j)
-        ),
-    )
+        values=values, columns=names_used, unused_columns=[names[j] for j in others],
+        notes=[note] if options.header is None else [],
+        read_warnings=[*text_warnings, *missing_code_warnings(values, names_used)],
+        n_missing_in_text=n_missing, path=path, text=content, dialect=dialect,
+        column_indices=used, progress=options.progress,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -794,12 +727,11 @@ class DelimitedTable(TableFile):
             stream.writelines(map(_encode, self._lines(numbers, replace_observed)))
 
     def _lines(self, numbers: Array, replace_observed: bool) -> Iterator[str]:
-        """Lines of the file to write."""
         delimiter, decimal = self.dialect.delimiter, self.dialect.decimal
         yield self.text.bom
         row, total = -int(self.dialect.header), len(self.values)
         with percent_bar(self.progress, total, "writing") as reached:
-            for record, is_row in classify_records(self.text, delimiter, self.path):
+            for record, is_row in _classify_records(self.text, delimiter, self.path):
                 cells = record.cells
                 if is_row and row >= 0:
                     missing = np.isnan(self.values[row])
@@ -813,8 +745,6 @@ class DelimitedTable(TableFile):
 
 @dataclass
 class _ColumnCounts:
-    """Counts of the cells of a column by kind."""
-
     n_numbers: int = 0
     n_other: int = 0  # cells that are neither numbers nor missing
     first_other_line: int = 0
@@ -855,9 +785,8 @@ class ColumnParser:
         rows = slice(self.n_rows, self.n_rows + len(records))
         for j in self.parsed_indices:
             cells = [record.cells[j] for record in records]
-            numbers = None
-            if self.fast_path:
-                numbers = parse_plain_numbers(cells, self.decimal)
+            plain = self.fast_path
+            numbers = parse_plain_numbers(cells, self.decimal) if plain else None
             if numbers is None:
                 numbers = self._parse_cells(cells, self.counts[j], records)
             self.counts[j].n_numbers += int(np.count_nonzero(~np.isnan(numbers)))
@@ -869,7 +798,7 @@ class ColumnParser:
     ) -> Array:
         """Numbers of some cells of a column; the others are counted."""
         numbers = np.full(len(cells), np.nan)
-        for i, cell in enumerate(map(unquote, cells)):
+        for i, cell in enumerate(map(_unquote, cells)):
             if cell in self.missing_tokens:
                 continue
             number = parse_number(cell, self.decimal)
@@ -936,8 +865,9 @@ class ColumnParser:
         sign = "comma" if self.other_decimal == "," else "point"
         remedy = f"give --decimal {self.other_decimal}"
         if delimiter == self.other_decimal:
-            remedy = f"write them with {self.decimal!r}, as {delimiter!r} separates "
-            remedy += "the cells"
+            remedy = (
+                f"write them with {self.decimal!r}, as {delimiter!r} separates cells"
+            )
         kinds = (
             ("n_other_decimal", f"numbers with a decimal {sign}", remedy),
             ("n_percent", "percentages", "write them without the sign"),
@@ -949,9 +879,8 @@ class ColumnParser:
                 n_inspected = min(self.counts[j].n_other, MAX_INSPECTED_CELLS)
                 if 2 * getattr(self.counts[j], counter) > n_inspected:
                     gaps = self.n_missing(j)
-                    left = (
-                        f" ({gaps} gap{'s' if gaps > 1 else ''} left)" if gaps else ""
-                    )
+                    plural = "s" if gaps > 1 else ""
+                    left = f" ({gaps} gap{plural} left)" if gaps else ""
                     columns.append(self.names[j] + left)
             if columns:
                 messages.append(

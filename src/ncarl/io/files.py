@@ -50,13 +50,8 @@ def atomic_write(
     Temporary files that a killed process left behind are removed after the next
     success; those of a running process are left alone.
 
-    Parameters
-    ----------
-    path : path
-        The file to write.
-    mode : int, optional
-        Permissions of the file; by default those of the file it replaces, or those
-        of a new file of this process.
+    Permissions are ``mode``, by default those of the file it replaces, or those of a
+    new file of this process.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -111,7 +106,6 @@ def _create_temporary(target: Path) -> tuple[Path, int]:
 
 
 def _remove_stale_temporaries(target: Path) -> None:
-    """Remove temporary files for ``target`` whose process has ended."""
     if fcntl is None:
         return
     begin, end = f".{target.name}{TEMPORARY_MARKER}", target.suffix
@@ -168,7 +162,7 @@ def write_archive(
         stream.write(MAGIC + bytes(DIGEST_SIZE))
         write_npz(stream, {HEADER_NAME: header_bytes, **arrays})
         stream.seek(len(MAGIC) + DIGEST_SIZE)
-        digest = hashlib.file_digest(stream, "sha256").digest()
+        digest = _digest(stream)
         stream.seek(len(MAGIC))
         stream.write(digest)
 
@@ -176,13 +170,7 @@ def write_archive(
 def read_archive(
     path: str | os.PathLike[str], kind: str, *other_kinds: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Header and arrays of a complete archive of one of the kinds.
-
-    Raises
-    ------
-    BrokenFileError
-        If the file is foreign, damaged, of another kind or of another version.
-    """
+    """Header and arrays of an archive of one of the kinds, or a `BrokenFileError`."""
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)
@@ -200,26 +188,25 @@ def read_archive(
             ) from error
 
 
+def _digest(stream: IO[bytes]) -> bytes:
+    return hashlib.file_digest(stream, "sha256").digest()  # type: ignore[arg-type]
+
+
 def _verify_checksum(path: str | os.PathLike[str], stream: IO[bytes]) -> None:
     """Raise unless a file is an archive, byte for byte as it was written."""
     start = stream.read(len(MAGIC) + DIGEST_SIZE)
     if not start:
-        raise BrokenFileError(
-            f"path {str(path)!r} is empty, not a file written by ncarl; "
-            f"{DAMAGED_FILE_HINT}"
-        )
-    if not start.startswith(MAGIC[: len(start)]):
-        raise BrokenFileError(
-            f"path {str(path)!r} is not a file written by ncarl, or its beginning is "
-            "damaged; name another one, or move it away"
-        )
-    digest = hashlib.file_digest(stream, "sha256").digest()  # type: ignore[arg-type]
-    if digest != start[len(MAGIC) :]:
-        raise BrokenFileError(
-            f"path {str(path)!r} is damaged: its checksum does not match its content; "
-            f"{DAMAGED_FILE_HINT}"
-        )
-    stream.seek(len(start))
+        reason = f"is empty, not a file written by ncarl; {DAMAGED_FILE_HINT}"
+    elif not start.startswith(MAGIC[: len(start)]):
+        reason = "is not a file written by ncarl, or its beginning is damaged; name "
+        reason += "another one, or move it away"
+    elif _digest(stream) != start[len(MAGIC) :]:
+        reason = "is damaged: its checksum does not match its content; "
+        reason += DAMAGED_FILE_HINT
+    else:
+        stream.seek(len(start))
+        return
+    raise BrokenFileError(f"path {str(path)!r} {reason}")
 
 
 def _read_members(
@@ -265,8 +252,6 @@ def _read_array(members: ZipFile, name: str) -> Array:
 def jsonable(value: Any) -> Any:
     """Convert a value to what JSON can hold: no NaN, no array scalar, no tuple.
 
-    Examples
-    --------
     >>> jsonable({"curve": (1.0, float("nan")), 3: "three"})
     {'curve': [1.0, None], '3': 'three'}
     """

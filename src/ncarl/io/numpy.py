@@ -26,12 +26,10 @@ from ncarl.io.base import (
     SinkSpec,
     check_finite_entries,
     check_matrix,
-    entry_ranges,
-    max_entries_per_chunk,
+    dense_spans,
     observations_from_dense,
-    resolve_rows_per_chunk,
     result_dtype,
-    row_ranges,
+    sparse_spans,
 )
 from ncarl.io.files import atomic_write, write_npz
 from ncarl.io.tables import ReadOptions, TableFile
@@ -41,8 +39,7 @@ from ncarl.observations import MAX_COLUMNS, Observations
 def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> BaseRows:
     """Open the matrix in an NPY or NPZ file as a source of rows.
 
-    An NPZ file must hold a CSR matrix as scipy.sparse.save_npz writes it, which is read
-    in chunks, or one 2-D array, which is read into memory.
+    A CSR matrix in an NPZ file is read in chunks, an array is read into memory.
     """
     file = FileSnapshot.from_path(path)
     if path.name.lower().endswith(".npz"):
@@ -58,7 +55,7 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> BaseRows
     m, n = array.shape
     return NpyRows(
         n_columns=n, n_rows=m, dtype=result_dtype(array.dtype), file=file,
-        spans=row_ranges(m, resolve_rows_per_chunk(rows_per_chunk, n)),
+        spans=dense_spans(m, n, rows_per_chunk),
     )  # fmt: skip
 
 
@@ -74,7 +71,6 @@ class NpyRows(BaseRows):
 
 
 def _to_native(values: Array) -> Array:
-    """Numbers in C order and the byte order of this machine."""
     return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
 
 
@@ -97,7 +93,6 @@ def _open_npz(file: FileSnapshot, rows_per_chunk: int | None) -> BaseRows:
 
 @contextmanager
 def _translate_errors(file: FileSnapshot) -> Iterator[None]:
-    """Raise `BrokenFileError` for errors that mean that an NPZ file is damaged."""
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
@@ -109,7 +104,6 @@ def _translate_errors(file: FileSnapshot) -> Iterator[None]:
 def _csr_rows(
     file: FileSnapshot, kind: Any, shape: Array, rows_per_chunk: int | None
 ) -> CsrRows:
-    """Rows of a sparse matrix, which must be in CSR format."""
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     if kind != "csr":
         raise ValueError(
@@ -129,7 +123,7 @@ def _csr_rows(
 
 
 class _ArrayStream:
-    """Reads a one-dimensional array of an NPZ file from beginning to end."""
+    """Reads an array of one axis in an NPZ file from beginning to end."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, file: FileSnapshot) -> None:
         self.stream = archive.open(f"{name}.npy")
@@ -139,9 +133,9 @@ class _ArrayStream:
         self.where = f"{file}, array {name!r},"
 
     def read(self, count: int) -> Array:
-        """The next ``count`` numbers."""
-        data = self.stream.read(count * self.dtype.itemsize)
-        if len(data) < count * self.dtype.itemsize:
+        size = count * self.dtype.itemsize
+        data = self.stream.read(size)
+        if len(data) < size:
             raise BrokenFileError(
                 f"{self.where} ends before its last number: it is damaged"
             )
@@ -155,7 +149,6 @@ class CsrRows(BaseRows):
     rows_per_chunk: int | None = None  # None for the default size
 
     def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order."""
         assert self.file is not None
         with (
             self._unchanged(),
@@ -164,11 +157,8 @@ class CsrRows(BaseRows):
         ):
             streams = [_ArrayStream(archive, k, self.file) for k in ("indices", "data")]
             indptr = self._read_indptr(archive, *streams)
-            if self.rows_per_chunk is None:
-                ranges = entry_ranges(indptr, max_entries_per_chunk(self.n_columns))
-            else:
-                ranges = row_ranges(len(indptr) - 1, self.rows_per_chunk)
-            for first, last in ranges:
+            spans = sparse_spans(indptr, self.n_columns, self.rows_per_chunk)
+            for first, last in spans:
                 starts = indptr[first : last + 1]
                 indices, data = (s.read(int(starts[-1] - starts[0])) for s in streams)
                 yield self._build_observations(first, starts, indices, data)
@@ -195,7 +185,6 @@ class CsrRows(BaseRows):
     def _build_observations(
         self, first: int, indptr: Array, indices: Array, data: Array
     ) -> Observations:
-        """Observed entries of a chunk from its slices of the three arrays."""
         where = f"{self.file}, rows from {first} on"
         if len(indices) and not 0 <= indices.min() <= indices.max() < self.n_columns:
             raise BrokenFileError(
@@ -217,11 +206,10 @@ def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
     """Write an NPY file, which appears when the block succeeds."""
     with atomic_write(path) as temporary, temporary.open("wb") as stream:
         sink = _NpySink(spec, stream)
-        start = sink.write_header(spec.n_rows or 0)
+        sink.write_header(spec.n_rows or 0)
         yield sink
         sink.finish()
-        if sink.write_header(sink.n_written) != start:
-            raise RuntimeError("the header of an NPY file has outgrown its room")
+        sink.write_header(sink.n_written)
 
 
 @dataclass
@@ -233,11 +221,8 @@ class _NpySink(Sink):
     def _append(self, rows: Array) -> None:
         self.stream.write(rows.data)
 
-    def write_header(self, n_rows: int) -> int:
-        """Write the header for ``n_rows`` rows and return its length.
-
-        NumPy pads it, so that its length does not depend on the number of rows.
-        """
+    def write_header(self, n_rows: int) -> None:
+        # NumPy pads it, so that its length does not depend on the number of rows.
         fields = {
             "descr": np.lib.format.dtype_to_descr(self.spec.dtype),
             "fortran_order": False,
@@ -245,7 +230,6 @@ class _NpySink(Sink):
         }
         self.stream.seek(0)
         np.lib.format.write_array_header_1_0(self.stream, fields)
-        return self.stream.tell()
 
 
 def read_table(path: Path, options: ReadOptions) -> MatrixTable:
@@ -255,15 +239,13 @@ def read_table(path: Path, options: ReadOptions) -> MatrixTable:
         if suffix == ".npz":
             table = _read_npz(path, options.array)
         elif suffix == ".npy":
-            table = MatrixTable(
-                values=np.load(path, allow_pickle=False), format_name="NPY"
-            )
+            values = np.load(path, allow_pickle=False)
+            table = MatrixTable(values=values, format_name="NPY")
         elif scipy_io.mminfo(path)[4] == "pattern":
             raise ValueError("a pattern file lists positions without values")
         else:
-            table = MatrixTable(
-                values=scipy_io.mmread(path), format_name="Matrix Market"
-            )
+            values = scipy_io.mmread(path)
+            table = MatrixTable(values=values, format_name="Matrix Market")
         check_matrix(table.values.shape, table.values.dtype, "the array")
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = str(error)
@@ -276,9 +258,7 @@ def read_table(path: Path, options: ReadOptions) -> MatrixTable:
 
 def _read_npz(path: Path, array_name: str | None) -> MatrixTable:
     with zipfile.ZipFile(path) as archive:
-        compression = max(
-            (info.compress_type for info in archive.infolist()), default=0
-        )
+        compression = max((i.compress_type for i in archive.infolist()), default=0)
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     if array_name is None and {"format", "shape", "data"} <= arrays.keys():
@@ -316,12 +296,9 @@ class MatrixTable(TableFile):
         """Write the matrix with its missing, or all, numbers replaced."""
         if not replace_observed and not sparse.issparse(self.values):
             missing = np.isnan(self.values)
+            filled = np.where(missing, numbers, self.values)
             # Without missing entries the dtype of the file stays, too.
-            numbers = (
-                np.where(missing, numbers, self.values)
-                if missing.any()
-                else self.values
-            )
+            numbers = filled if missing.any() else self.values
         with atomic_write(path) as temporary:
             if self.format_name == "NPY":
                 np.save(temporary, numbers, allow_pickle=False)

@@ -47,8 +47,8 @@ def open_rows(
 ) -> ParquetRows:
     """Open a Parquet file, or all such files in a folder, as a source of rows.
 
-    Files of a folder are read in the order of their names. By default all columns are
-    read but the index of a pandas frame. Chunks end where large row groups end, too.
+    Files of a folder are read in the order of their names. Chunks end where large row
+    groups end, too.
     """
     location = FileSnapshot.from_path(path)
     files = [location.path]
@@ -65,7 +65,10 @@ def open_rows(
     for number, file in enumerate(files):
         with _open_parquet(file) as table:
             if number == 0:
-                available = _column_names(table.schema_arrow, columns)
+                # The index of a pandas frame is read only where columns are given.
+                metadata = table.schema_arrow.pandas_metadata or {}
+                index = () if columns else metadata.get("index_columns", ())
+                available = [n for n in table.schema_arrow.names if n not in index]
                 names = select_column_names(available, columns, str(location))
                 step = resolve_rows_per_chunk(rows_per_chunk, len(names))
             dtypes |= _result_dtypes(table.schema_arrow, names, file)
@@ -80,7 +83,6 @@ def open_rows(
 
 
 def _open_parquet(path: Path) -> Any:
-    """Open a Parquet file for reading in batches."""
     import pyarrow.parquet as pq
 
     try:
@@ -88,12 +90,6 @@ def _open_parquet(path: Path) -> Any:
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
     except ValueError as error:
         raise BrokenFileError(f"{str(path)!r} is no Parquet file: {error}") from error
-
-
-def _column_names(schema: Any, columns: Sequence[str] | None) -> list[str]:
-    """Names of the columns; the index of a pandas frame only if columns are given."""
-    index = () if columns else (schema.pandas_metadata or {}).get("index_columns", ())
-    return [name for name in schema.names if name not in index]
 
 
 def _result_dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtype[Any]]:
@@ -108,14 +104,12 @@ def _result_dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtyp
             f"missing or twice: {join_names(absent, 8, form=repr)}"
         )
     types = [schema.field(name).type for name in names]
-    tests = (
-        *(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean),
-        *(pa.types.is_decimal, pa.types.is_null),
-    )
+    kinds = ("integer", "floating", "boolean", "decimal", "null")
+    tests = [getattr(pa.types, f"is_{kind}") for kind in kinds]
     bad = [
-        f"{name!r} ({kind})"
-        for name, kind in zip(names, types, strict=True)
-        if not any(test(kind) for test in tests)
+        f"{name!r} ({type_})"
+        for name, type_ in zip(names, types, strict=True)
+        if not any(test(type_) for test in tests)
     ]
     if bad:
         raise ValueError(
@@ -123,7 +117,7 @@ def _result_dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtyp
             "choose the others with columns=[...]"
         )
     small = (pa.float16(), pa.float32())
-    return {np.dtype(np.float32 if kind in small else np.float64) for kind in types}
+    return {np.dtype(np.float32 if type_ in small else np.float64) for type_ in types}
 
 
 def _merge_row_groups(
@@ -152,7 +146,6 @@ class ParquetRows(BaseRows):
     loadable: bool  # whether no row group is larger than a chunk
 
     def __iter__(self) -> Iterator[Observations]:
-        """Chunks of rows in order; large row groups make several of them."""
         with self._unchanged():
             for span in self.spans:
                 yield from self._chunks(*span)
@@ -241,11 +234,8 @@ def _read_frame(path: Path) -> Any:
 def read_columns(path: Path) -> ColumnTable:
     """Read the columns of a Parquet file; an index with a name is one of them."""
     frame = _read_frame(path)
-    index = [
-        k
-        for k, name in enumerate(frame.index.names)
-        if name is not None and name not in frame.columns
-    ]
+    levels = enumerate(frame.index.names)
+    index = [k for k, name in levels if name not in (None, *frame.columns)]
     frame = frame.reset_index(level=index) if index else frame
     cells = [frame.iloc[:, j].tolist() for j in range(frame.shape[1])]
     names = [str(name) for name in frame.columns]
@@ -278,20 +268,18 @@ def read_table(path: Path, options: ReadOptions) -> ParquetTable:
         and not pd.api.types.is_bool_dtype(dtype)
     ]
     if not used:
+        found = ", ".join(sorted({str(dtype) for dtype in frame.dtypes}))
         raise ValueError(
-            f"{str(path)!r} has no numeric column (found: "
-            f"{', '.join(sorted({str(dtype) for dtype in frame.dtypes})) or 'none'})"
+            f"{str(path)!r} has no numeric column (found: {found or 'none'})"
         )
-    others = [j for j in range(len(names)) if j not in set(used)]
+    others = sorted({*range(len(names))} - {*used})
     text = [j for j in others if j not in kept]
     return ParquetTable(
-        values=frame_values(frame.iloc[:, used]),
-        columns=[names[j] for j in used],
+        values=frame_values(frame.iloc[:, used]), columns=[names[j] for j in used],
         unused_columns=[names[j] for j in others],
         n_missing_in_text=int(frame.iloc[:, text].isna().to_numpy().sum()),
-        frame=frame,
-        column_indices=used,
-    )
+        frame=frame, column_indices=used,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

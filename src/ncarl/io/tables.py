@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,9 +102,7 @@ class ReadOptions:
     """How to read a table; each option applies to some formats only."""
 
     na: Sequence[str] = ()  # texts that mean "missing", besides the usual ones
-    labels: Sequence[
-        str
-    ] = ()  # columns to keep, not to use: names, or positions from 1
+    labels: Sequence[str] = ()  # columns to keep, not to use: names, or from 1
     header: bool | None = None  # whether the first line names columns; None detects it
     delimiter: str | None = None  # of a text file; None detects it
     array: str | None = None  # which array of an NPZ file to complete
@@ -162,7 +160,7 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     >>> table.columns, table.values.tolist()
     (['a', 'b'], [[1.0, 2.0], [3.0, nan]])
     """
-    format_ = _table_format(path)
+    format_ = detect_format(path)
     for name, flag in OPTION_FLAGS.items():
         given = getattr(options, name)
         if name not in format_.options and given not in (None, (), []):
@@ -176,12 +174,8 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     return cast(TableFile, module.read_table(path, options))
 
 
-def detect_format(path: Path) -> str:
+def detect_format(path: Path) -> Format:
     """Format of a table by its name, or an error that lists the known ones."""
-    return _table_format(path).name
-
-
-def _table_format(path: Path) -> Format:
     format_ = find_format(path, "read_table")
     if format_ is None:
         raise ValueError(
@@ -250,13 +244,7 @@ def arrow_values(batch: Any, names: Sequence[str]) -> Array:
 
 
 def rebatch(arrays: Iterable[Array], rows_per_batch: int) -> Iterator[Array]:
-    """Regroup the rows of some arrays into arrays of ``rows_per_batch`` rows.
-
-    Examples
-    --------
-    >>> [len(a) for a in rebatch([np.zeros((3, 1)), np.zeros((4, 1))], 2)]
-    [2, 2, 2, 1]
-    """
+    """Regroup the rows of some arrays into arrays of ``rows_per_batch`` rows."""
     waiting, count = list[Array](), 0
     for array in arrays:
         waiting.append(array)
@@ -273,25 +261,21 @@ def rebatch(arrays: Iterable[Array], rows_per_batch: int) -> Iterator[Array]:
 def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
     """Warnings about columns in which a number seems to mean missing.
 
-    Examples
-    --------
-    >>> import numpy as np
     >>> missing_code_warnings(np.array([[31.0], [-999.0], [47.0], [-999.0]]), ["age"])
     ['-999 stands 2 times in age, far from the rest; if that means missing: --na -999']
     """
-    columns_by_code: dict[float, list[tuple[str, int]]] = {}
+    names, counts = defaultdict[float, list[str]](list), Counter[float]()
     for j, name in enumerate(columns):
         observed = values[:, j][~np.isnan(values[:, j])]
         extremes = {observed.min(), observed.max()} if len(observed) else ()
         for value in map(float, extremes):
             if abs(value) in COMMON_MISSING_CODES and _is_outlying(observed, value):
-                count = int(np.count_nonzero(observed == value))
-                columns_by_code.setdefault(value, []).append((name, count))
+                names[value].append(name)
+                counts[value] += int(np.count_nonzero(observed == value))
     return [
-        f"{value:.0f} stands {sum(count for _, count in those)} times in "
-        f"{join_names([name for name, _ in those], MAX_LISTED)}, far from the rest; "
-        f"if that means missing: --na {value:.0f}"
-        for value, those in columns_by_code.items()
+        f"{value:.0f} stands {counts[value]} times in {join_names(those, MAX_LISTED)}, "
+        f"far from the rest; if that means missing: --na {value:.0f}"
+        for value, those in names.items()
     ]
 
 

@@ -60,7 +60,7 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> ZarrRows
 def zarr_rows(
     array: Any, rows_per_chunk: int | None = None, file: FileSnapshot | None = None
 ) -> ZarrRows:
-    """Open a Zarr array, which may lie in the folder ``file``, as a source of rows."""
+    """Open a Zarr array, which may be in a folder, as a source of rows."""
     where = "the Zarr array" if file is None else str(file)
     check_matrix(array.shape, np.dtype(array.dtype), where)
     m, n = (int(size) for size in array.shape)
@@ -146,10 +146,8 @@ def _atomic_write_folder(target: Path) -> Iterator[Path]:
     Folders cannot be swapped atomically: if the machine stops between the two renames,
     the old folder is left under a name that begins with a dot and ends in ``.old``.
     """
-    name = tempfile.mkdtemp(
-        prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent
-    )
-    temporary = Path(name)
+    naming = {"prefix": f".{target.name}.", "suffix": target.suffix}
+    temporary = Path(tempfile.mkdtemp(**naming, dir=target.parent))
     try:
         temporary.chmod(default_mode(target, 0o777))
         yield temporary
@@ -163,7 +161,6 @@ def _atomic_write_folder(target: Path) -> Iterator[Path]:
 
 
 def _swap_folder(temporary: Path, target: Path) -> None:
-    """Move a folder to its target, and remove what was there."""
     if not target.exists():
         temporary.rename(target)
         return
