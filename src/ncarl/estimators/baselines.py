@@ -30,7 +30,7 @@ from ncarl.estimators.base import (
     NOTHING_TO_SCORE,
     BaseCompleter,
     Prediction,
-    progress_callbacks,
+    RunOptions,
 )
 from ncarl.estimators.validation import (
     check_local_engine,
@@ -109,20 +109,23 @@ class FitInput:
         return DenseProblem.from_observations(residuals, self.engine.compute_device)
 
 
-class MatrixEstimator(BaseCompleter):
+@dataclass(eq=False, repr=False, kw_only=True)
+class MatrixOptions(RunOptions):
+    """Parameters that all baselines have, by keyword only."""
+
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+
+
+class MatrixEstimator(MatrixOptions, BaseCompleter):
     """Base of the estimators whose model is the completed matrix itself.
 
-    Subclasses store their parameters, check them (``_check_params``) and make a solver
-    (``_make_solver``).
+    Subclasses are dataclasses of their parameters, check them (``_check_params``) and
+    make a solver (``_make_solver``).
     """
 
     center: str | None
-    scale: str | None
-    max_iter: int | None
-    tol: float | None
-    progress: bool
-    callback: Any
-    checkpoint: Any
     #: Strength of the penalty of a model with noise, and the strengths tried for it.
     lam_: Any
     path_: list[dict[str, Any]]
@@ -149,10 +152,7 @@ class MatrixEstimator(BaseCompleter):
             self.__dict__.pop(name, None)
         fit = FitInput(self, observed, data, engine, tol, search_state)
         solver = self._make_solver(fit)
-        name = type(self).__name__
-        with progress_callbacks(
-            self.progress, self.callback, max_iter, name
-        ) as observers:
+        with self._observers(max_iter, type(self).__name__) as observers:
             result = run_solver(
                 solver,
                 max_iter=max_iter,
@@ -207,7 +207,6 @@ class MatrixEstimator(BaseCompleter):
     def _finalize_fit(
         self, fit: FitInput, solver: Solver, result: FitResult[Any], max_iter: int
     ) -> Self:
-        """Set the fitted attributes from a run."""
         history = result.history
         units = {"mu": fit.data.value_unit(solver.degree - 2.0), "lam": self._lam_unit}
         for name in units.keys() & history.keys():
@@ -278,7 +277,6 @@ class MatrixEstimator(BaseCompleter):
         )
 
     def _is_training(self, observed: Observations) -> bool:
-        """Whether these entries are those of the fit."""
         return observed.fingerprint() == self.training_fingerprint_
 
     def _model_for_rows(self, observed: Observations) -> MatrixModel:

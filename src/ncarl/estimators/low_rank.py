@@ -7,11 +7,8 @@ on two factors, and `SoftImpute` on factors of sparse data.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from ncarl.engines.base import Engine
 from ncarl.estimators.baselines import (
     FitInput,
     MatrixEstimator,
@@ -22,7 +19,6 @@ from ncarl.estimators.baselines import (
     proximal_gradient_path,
     soft_impute_path,
 )
-from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.matrix_model import PreprocessedData
 from ncarl.solvers.admm import ADMM, GeometricPenalty, ResidualBalancing
 from ncarl.solvers.base import DenseProblem, Solver
@@ -133,13 +129,6 @@ class Nuclear(MatrixEstimator):
     t: float | None = None
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         check_choice("solver", self.solver, NUCLEAR_SOLVERS)
@@ -228,13 +217,6 @@ class SchattenP(MatrixEstimator):
     rho: float = 1.05
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         p = check_number("p", self.p, low=0.0, strict=True, hint=" (at most 1)")
@@ -316,13 +298,6 @@ class WNNM(MatrixEstimator):
     rho: float = 1.05
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         if self.C is not None and not (isinstance(self.C, str) and self.C == "sqrt_mn"):
@@ -408,13 +383,6 @@ class FactoredNuclear(MatrixEstimator):
     mu: float | None = None
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         _check_lam_or_mu(self)
@@ -492,13 +460,6 @@ class FGSR(MatrixEstimator):
     mu: float | None = None
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         hint = "; SchattenP takes other powers"
@@ -598,13 +559,6 @@ class SoftImpute(MatrixEstimator):
     validation: float = 0.1
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _default_stopping(self) -> tuple[int, float]:
         return 500, 5e-3
@@ -626,7 +580,6 @@ class SoftImpute(MatrixEstimator):
 
 
 def _check_lam_or_mu(estimator: FactoredNuclear | FGSR) -> None:
-    """Raise if ``lam`` is invalid, or given together with ``mu``."""
     check_lam(estimator.lam)
     if estimator.mu is not None and estimator.lam is not None:
         raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.base import progress_callbacks
 from ncarl.estimators.ncarl import KernelEstimator
 from ncarl.estimators.persistence import to_builtin
 from ncarl.estimators.validation import (
@@ -29,7 +27,6 @@ from ncarl.estimators.validation import (
     open_checkpoint,
 )
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
-from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.ncarl import KernelProblem, Settings
 from ncarl.holdout import random_split
 from ncarl.metrics import relative_rmse
@@ -287,11 +284,7 @@ class NCARLCV(KernelEstimator):
     orientation: str = "auto"
     max_iter: int = 50
     tol: float = 1e-4
-    engine: str | Engine = "auto"
     dtype: str = "float64"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
     scale: str | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -308,16 +301,13 @@ class NCARLCV(KernelEstimator):
         settings = self._settings(best)
         problem = self._make_problem(observed, best.center, engine)
         checkpoint = self._open_checkpoint(observed, "checkpoint", part="fit")
-        with progress_callbacks(
-            self.progress, self.callback, settings.max_iter, "fit"
-        ) as observers:
+        with self._observers(settings.max_iter, "fit") as observers:
             result = problem.run(settings, checkpoint=checkpoint, observers=observers)
         return self._finalize_fit(data, problem, settings, result)
 
     def _select_point(
         self, points: list[GridPoint], observed: Observations, engine: Engine
     ) -> GridPoint:
-        """Fit all points on held-out entries and set the attributes of the search."""
         rng = np.random.default_rng(int(self.random_state))
         splits = make_splits(observed, float(self.validation), rng)
         if not splits:
@@ -345,7 +335,6 @@ class NCARLCV(KernelEstimator):
     def _set_search_attributes(
         self, points: list[GridPoint], results: GridResults
     ) -> GridPoint:
-        """Set the attributes of the search and return the best point."""
         self.cv_results_ = results.cv_results(points)
         position = int(np.argmin(results.errors))
         best = points[position]
@@ -364,7 +353,6 @@ class NCARLCV(KernelEstimator):
         return KernelProblem(entries, mode, scaled, self.dtype, engine, keep_empty=keep)
 
     def _make_grid(self) -> list[GridPoint]:
-        """The points of the grid; raise if a parameter is invalid."""
         check_fraction("validation", self.validation, strict=True)
         check_integer("search_iter", self.search_iter, low=1)
         check_number("search_tol", self.search_tol, low=0.0)
@@ -388,17 +376,14 @@ class NCARLCV(KernelEstimator):
         return points
 
     def _grid_values(self, name: str) -> list[Any]:
-        """The values that a parameter of the grid lists, as plain Python."""
         return [to_builtin(value) for value in as_list(name, getattr(self, name))]
 
     def _center_grid(self) -> list[Any]:
-        """Centerings of the grid."""
         if isinstance(self.centers, str) and self.centers == "auto":
             return ["columns" if self.scale == "columns" else None, "two-way"]
         return self._grid_values("centers")
 
     def _settings(self, point: GridPoint) -> Settings:
-        """Settings of the final fit at a point."""
         params = asdict(point)
         del params["center"]
         return make_settings(self, **params)
@@ -413,7 +398,6 @@ class NCARLCV(KernelEstimator):
     def _open_checkpoint(
         self, observed: Observations, kind: str, part: str | None = None
     ) -> CheckpointFile | None:
-        """The checkpoint of the search, or of the fit at its best point."""
         return open_checkpoint(
             self,
             InMemoryDataset(observed),

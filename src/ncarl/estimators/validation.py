@@ -508,7 +508,6 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
 
 
 def _mark_polars(X: Any, number: float) -> Any:
-    """A polars frame with nulls where numeric columns equal a number."""
     import polars as pl
 
     columns = [pl.col(name) for name, kind in X.schema.items() if kind.is_numeric()]
@@ -519,5 +518,4 @@ def _mark_polars(X: Any, number: float) -> Any:
 
 
 def _drop_number(observed: Observations, number: float) -> Observations:
-    """Observed entries without those that equal a number."""
     return observed.drop_entries(observed.values == number)
