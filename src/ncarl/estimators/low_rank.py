@@ -55,15 +55,11 @@ IALM_FIRST_MU, IALM_MAX_MU = 1e10, 1e20
 APG_DEFAULT_LAM = 1e-4
 #: Initial threshold of SchattenP relative to the largest singular value: rank one.
 SCHATTEN_INITIAL_THRESHOLD = 0.9
-#: Factor by which ``mu`` of SchattenP may grow.
-SCHATTEN_MU_GROWTH = 1e10
-#: Factor by which ``mu`` of WNNM may grow.
-WNNM_MU_GROWTH = 1e13
-#: Default ``C`` relative to the largest singular value.
-WNNM_DEFAULT_C = 0.5
-#: Default ``eps`` relative to the root mean square of the values.
-WNNM_DEFAULT_EPS = 1e-6
-
+#: Factors by which ``mu`` may grow.
+SCHATTEN_MU_GROWTH, WNNM_MU_GROWTH = 1e10, 1e13
+#: Default ``C`` relative to the largest singular value, and default ``eps`` relative to
+#: the root mean square of the values.
+WNNM_DEFAULT_C, WNNM_DEFAULT_EPS = 0.5, 1e-6
 #: Default ``mu`` of FactoredNuclear, times the largest singular value.
 FACTORED_DEFAULT_MU = 5.0
 #: Tolerance of the ``p`` of FGSR.
@@ -479,12 +475,10 @@ class FGSR(MatrixEstimator):
         self.lam_, self.path_ = None, []
         if self.lam is None:
             problem = fit.dense_problem()
-            mu = self.mu
-            if mu is not None:
-                mu = float(mu * fit.data.value_unit(2.0 - p))
-            return GroupSparseADMM(
-                problem, regularizer, self._initial_rank(problem), mu
-            )
+            unit = fit.data.value_unit(2.0 - p)
+            mu = None if self.mu is None else float(self.mu * unit)
+            rank = self._initial_rank(problem)
+            return GroupSparseADMM(problem, regularizer, rank, mu)
 
         def make_problem(data: PreprocessedData) -> PathProblem:
             problem = fit.dense_problem(data)

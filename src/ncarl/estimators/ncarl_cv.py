@@ -40,7 +40,6 @@ from ncarl.validation import (
     check_number,
 )
 
-SEARCH_KIND = "search"
 #: A small matrix is split again until so many held-out entries have been scored.
 MIN_HELD_OUT, MAX_SPLITS = 50, 10
 
@@ -54,10 +53,6 @@ class GridPoint:
     n_neighbors: int
     alpha: float
 
-    def same_path(self, other: GridPoint) -> bool:
-        """Whether the two differ in alpha only."""
-        return replace(self, alpha=other.alpha) == other
-
 
 @dataclass
 class GridResults:
@@ -67,13 +62,6 @@ class GridResults:
     steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     grams: Sequence[Array] | None = None  # of the last fit, one for each split
-
-    def with_point(
-        self, error: float, steps: int, seconds: float, grams: Sequence[Array]
-    ) -> GridResults:
-        """The results with one point more; a copy, as a fit may be interrupted."""
-        errors, all_steps = [*self.errors, error], [*self.steps, steps]
-        return GridResults(errors, all_steps, [*self.seconds, seconds], grams)
 
     @property
     def position(self) -> str:
@@ -99,16 +87,9 @@ class GridResults:
         }
 
 
-#: Fits a point, warm-started from one Gram matrix for each split if these are given;
-#: returns the error, the number of steps and the Gram matrices.
-PointScorer = Callable[
-    [GridPoint, Sequence[Array] | None], tuple[float, int, Sequence[Array]]
-]
-
-
 def fit_grid(
     points: list[GridPoint],
-    score_point: PointScorer,
+    score_point: HoldoutScorer,
     *,
     on_point: Callable[[GridPoint, float], None],
     checkpoint: CheckpointFile | None,
@@ -135,11 +116,18 @@ def fit_grid(
     try:
         for k in range(len(results.errors), len(points)):
             point = points[k]
-            warm = k > 0 and point.same_path(points[k - 1])
+            # Points that differ in alpha alone are on one path.
+            warm = k > 0 and replace(points[k - 1], alpha=point.alpha) == point
             start = time.perf_counter()
             error, steps, grams = score_point(point, results.grams if warm else None)
             seconds = time.perf_counter() - start
-            results = results.with_point(error, steps, seconds, grams)
+            # A copy, as an interruption may come between its columns.
+            results = GridResults(
+                [*results.errors, error],
+                [*results.steps, steps],
+                [*results.seconds, seconds],
+                grams,
+            )
             if checkpoint is not None:
                 checkpoint.maybe_save(results.position, make_contents)
             on_point(point, error)
@@ -173,7 +161,10 @@ class HoldoutScorer:
     def __call__(
         self, point: GridPoint, grams: Sequence[Array] | None
     ) -> tuple[float, int, list[Array]]:
-        """Error, steps (the most of all splits) and Gram matrices at a point."""
+        """Error, steps (the most of all splits) and Gram matrices at a point.
+
+        The fits are warm-started from the Gram matrices of the splits, if given.
+        """
         if point.center not in self.problems:
             self.problems = {
                 point.center: [
@@ -181,9 +172,14 @@ class HoldoutScorer:
                     for kept, _ in self.splits
                 ]
             }
+        search = self.estimator
+        settings = replace(
+            search._settings(point),
+            max_iter=int(search.search_iter),
+            tol=float(search.search_tol),
+        )
         truths, guesses, steps, ends = [], [], 0, []
         for k, problem in enumerate(self.problems[point.center]):
-            settings = self.estimator._search_settings(point)
             result = problem.run(settings, gram=None if grams is None else grams[k])
             if result.interrupted:
                 raise KeyboardInterrupt
@@ -387,13 +383,6 @@ class NCARLCV(KernelEstimator):
         params = asdict(point)
         del params["center"]
         return make_settings(self, **params)
-
-    def _search_settings(self, point: GridPoint) -> Settings:
-        return replace(
-            self._settings(point),
-            max_iter=int(self.search_iter),
-            tol=float(self.search_tol),
-        )
 
     def _open_checkpoint(
         self, observed: Observations, kind: str, part: str | None = None
