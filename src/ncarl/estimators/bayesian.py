@@ -548,13 +548,6 @@ def strongest_correlations(K: Array, *, remove_common: bool) -> Any:
     """The strongest correlations of each column with others, as a sparse graph.
 
     ``remove_common`` removes what all columns have in common, the row effects.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> K = np.array([[4.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> strongest_correlations(K, remove_common=False).toarray()[0].tolist()
-    [0.0, 0.5, 0.0]
     """
     n = K.shape[0]
     if remove_common and n > 2:

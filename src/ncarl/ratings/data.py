@@ -35,14 +35,7 @@ class UnknownIdError(LookupError, ValueError):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids of one kind, in increasing order, and their positions.
-
-    Examples
-    --------
-    >>> ids, codes = Vocabulary.from_column("item", ["b", "a", "b"])
-    >>> ids.values, codes.tolist(), ids.find("b"), ids.find("c")
-    (('a', 'b'), [1, 0, 1], 1, None)
-    """
+    """Ids of one kind, in increasing order, and their positions."""
 
     name: str  # for messages: "user" or "item"
     kind: str  # a key of `ID_TYPES`
