@@ -140,7 +140,7 @@ class TransformOptions:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class RunOptions:
+class RunParameters:
     """Parameters that all estimators have, by keyword only."""
 
     engine: str | Engine = "auto"
@@ -150,7 +150,7 @@ class RunOptions:
 
 
 class BaseCompleter(
-    RunOptions,
+    RunParameters,
     OneToOneFeatureMixin,
     TransformerMixin,
     BaseEstimator,

@@ -30,7 +30,7 @@ from ncarl.estimators.base import (
     NOTHING_TO_SCORE,
     BaseCompleter,
     Prediction,
-    RunOptions,
+    RunParameters,
 )
 from ncarl.estimators.validation import (
     check_local_engine,
@@ -109,7 +109,7 @@ class FitInput:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class MatrixOptions(RunOptions):
+class MatrixParameters(RunParameters):
     """Parameters that all baselines have, by keyword only."""
 
     scale: str | None = None
@@ -117,7 +117,7 @@ class MatrixOptions(RunOptions):
     tol: float | None = None
 
 
-class MatrixEstimator(MatrixOptions, BaseCompleter):
+class MatrixEstimator(MatrixParameters, BaseCompleter):
     """Base of the estimators whose model is the completed matrix itself.
 
     Subclasses are dataclasses of their parameters, check them (``_check_params``) and
