@@ -15,12 +15,7 @@ from numpy.testing import assert_array_equal
 import ncarl
 from ncarl import NCARL, NCARLCV, Threads
 from ncarl.exceptions import BrokenFileError
-from ncarl.io.files import (
-    MAGIC,
-    atomic_write,
-    read_archive,
-    write_archive,
-)
+from ncarl.io.files import MAGIC, atomic_write, read_archive, write_archive
 
 FEW = {"max_iter": 3, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 GRID = {"alphas": (0.0, 1.0), "gammas": (None, 0.1), "centers": (None, "two-way")}
@@ -153,32 +148,33 @@ class TestFile:
         with pytest.raises(BrokenFileError, match="damaged"):
             ncarl.load(path)
 
-    def test_model_without_its_arrays_is_refused(self, X, path):
+    @pytest.fixture
+    def saved(self, X, path):
+        """Header and arrays of a saved model."""
         NCARL(**FEW).fit(X).save(path)
-        header, arrays = read_archive(path, "model")
+        return read_archive(path, "model")
+
+    def test_model_without_its_arrays_is_refused(self, saved, path):
+        header, arrays = saved
         for name in ("model_/fallback", "similarity_/data", "unidentified_rows_"):
             left = {key: value for key, value in arrays.items() if key != name}
             write_archive(path, header, left)
             with pytest.raises(BrokenFileError, match=f"damaged.*{name}"):
                 ncarl.load(path)
 
-    def test_other_versions_are_refused(self, X, path):
-        NCARL(**FEW).fit(X).save(path)
-        header, arrays = read_archive(path, "model")
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"version": 3}, r"later ncarl \(format 3\).*up to 2"),
+            ({"version": 1}, r"earlier ncarl \(format 1\).*fit again"),
+            ({"class": "load"}, "unknown to this ncarl"),
+        ],
+    )
+    def test_other_versions_and_classes_are_refused(self, saved, path, change, message):
+        header, arrays = saved
         assert (header["version"], header["class"]) == (2, "NCARL")
-        for version, message in (
-            (3, r"later ncarl \(format 3\).*up to 2"),
-            (1, r"earlier ncarl \(format 1\).*fit again"),
-        ):
-            write_archive(path, {**header, "version": version}, arrays)
-            with pytest.raises(BrokenFileError, match=message):
-                ncarl.load(path)
-
-    def test_unknown_estimator_is_refused(self, X, path):
-        NCARL(**FEW).fit(X).save(path)
-        header, arrays = read_archive(path, "model")
-        write_archive(path, {**header, "class": "load"}, arrays)
-        with pytest.raises(BrokenFileError, match="unknown to this ncarl"):
+        write_archive(path, header | change, arrays)
+        with pytest.raises(BrokenFileError, match=message):
             ncarl.load(path)
 
 

@@ -16,6 +16,7 @@ from sklearn.linear_model import Lasso
 from ncarl import S3LR, Nuclear
 from ncarl.core.svd import NORM_MARGIN, initial_probe, spectral_norm_bound
 from ncarl.engines import pick_engine
+from ncarl.estimators.baselines import FitInput
 from ncarl.fitting.matrix_model import PreprocessedData
 from ncarl.solvers.s3lr import shrink_by_cluster, shrink_errors, spectral_clustering
 
@@ -140,7 +141,9 @@ class TestTheParts:
         X, _ = hidden_part(subspaces(12, 2, 7), 0.3, seed=1)
         model = S3LR(2, 0.3, 0.02, 0.2, relax, tol=0, max_iter=1).fit(X)
         ready = PreprocessedData.from_observations(model.training_, None, False)
-        solver = model._make_solver(ready, model.training_, pick_engine("threads"), {})
+        engine = pick_engine("threads")
+        fit = FitInput(model, model.training_, ready, engine, 0.0, {})
+        solver = model._make_solver(fit)
         labels = np.arange(14) % 2
         steps = solver.steps(replace(solver.initial_state(), labels=labels), 0)
         last = [next(steps) for _ in range(40)][-1].state

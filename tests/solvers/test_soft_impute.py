@@ -42,6 +42,10 @@ def gappy(m, n, rank, share, noise=0.3, seed=0):
     return np.where(rng.random((m, n)) < share, X, np.nan)
 
 
+def entries_of(X):
+    return SparseEntries(Observations.from_dense(X), HostDevice(1))
+
+
 def relative(found, truth):
     return np.linalg.norm(found - truth) / np.linalg.norm(truth)
 
@@ -113,9 +117,7 @@ class TestOptimum:
 
     @pytest.mark.parametrize("lam", [0.1, 1.0])
     def test_the_objective_never_rises_at_one_strength(self, solver, lam):
-        entries = SparseEntries(
-            Observations.from_dense(gappy(30, 20, 3, 0.5)), HostDevice(1)
-        )
+        entries = entries_of(gappy(30, 20, 3, 0.5))
         kind = SoftImputeALS if solver == "als" else SoftImputeSVD
         steps = kind(entries, lam, 20).steps
         before, compared = None, 0
@@ -194,7 +196,7 @@ class TestFactors:
 
     def test_they_are_orthonormal_with_sizes_that_fall(self):
         X = gappy(30, 20, 3, 0.5)
-        entries = SparseEntries(Observations.from_dense(X), HostDevice(1))
+        entries = entries_of(X)
         state = run_solver(
             SoftImputeALS(entries, 1.0, 20), max_iter=60, tol=0
         ).last.state
@@ -207,7 +209,7 @@ class TestFactors:
 
     def test_there_are_as_many_directions_as_survive(self):
         X = gappy(30, 20, 16, 0.9)
-        entries = SparseEntries(Observations.from_dense(X), HostDevice(1))
+        entries = entries_of(X)
         # At once at its strength, where far more survive than were tried before.
         solver = SoftImputeALS(entries, 0.5, 20, lam_decay=1e-3)
         result = run_solver(solver, max_iter=2000, tol=1e-6)
@@ -227,7 +229,7 @@ class TestFactors:
 
     def test_the_distance_of_two_states_is_that_of_their_matrices(self, rng):
         X = gappy(30, 20, 3, 0.5)
-        entries = SparseEntries(Observations.from_dense(X), HostDevice(1))
+        entries = entries_of(X)
         solver = SoftImputeALS(entries, 1.0, 20)
         states = [run_solver(solver, max_iter=k, tol=0).last.state for k in (3, 9)]
         one, other = ((state.U * state.s) @ state.Vt for state in states)
@@ -433,7 +435,7 @@ class TestWalk:
         assert baselines._should_stop([*tried(1, 2), worse])
 
     def test_a_small_error_is_enough(self):
-        entries = SparseEntries(Observations.from_dense(np.eye(3)), HostDevice(1))
+        entries = entries_of(np.eye(3))
         errors = iter([5.0, 1.0, 0.5, 0.25, 0.1])
         table, _ = baselines.fit_path(
             baselines.PathProblem(1.0, lambda lam: SoftImputeSVD(entries, lam, 3), 0.1),
@@ -451,7 +453,7 @@ class TestWalk:
             return FitResult(Iterate("here", 0.0, 0.0, step=1), {}, interrupted=True)
 
         monkeypatch.setattr(baselines, "run_solver", ran)
-        entries = SparseEntries(Observations.from_dense(np.eye(3)), HostDevice(1))
+        entries = entries_of(np.eye(3))
         with pytest.raises(KeyboardInterrupt):
             baselines.fit_path(
                 baselines.PathProblem(1.0, lambda lam: SoftImputeSVD(entries, lam, 3)),

@@ -1,7 +1,6 @@
 """`BaseCompleter`: transform, predict, score, save and the end of `fit`, for all.
 
-Below it are the functions that complete sources of rows chunk by chunk, and the
-observers of a fit: progress bars and callbacks.
+Below it are the functions that complete sources of rows chunk by chunk.
 """
 
 from __future__ import annotations
@@ -140,16 +139,29 @@ class TransformOptions:
         return filled, deviations
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class RunParameters:
+    """Parameters that all estimators have, by keyword only."""
+
+    engine: str | Engine = "auto"
+    progress: bool = False
+    callback: Callable[[StepInfo], object] | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+
+
 class BaseCompleter(
-    OneToOneFeatureMixin, TransformerMixin, BaseEstimator, metaclass=ABCMeta
+    RunParameters,
+    OneToOneFeatureMixin,
+    TransformerMixin,
+    BaseEstimator,
+    metaclass=ABCMeta,
 ):
     """Base of all estimators.
 
-    Subclasses store their parameters and implement ``fit``, ``_read_rows``,
-    ``_complete`` and ``_predict_entries``.
+    Subclasses are dataclasses of their parameters, and implement ``fit``,
+    ``_read_rows``, ``_complete`` and ``_predict_entries``.
     """
 
-    engine: str | Engine
     model_: Any
     #: Hint of the error if a model without noise is asked for standard deviations.
     _noise_hint = ""
@@ -330,11 +342,32 @@ class BaseCompleter(
         return pick_engine(self.engine, quiet=fitted_here)
 
     def _output_configured(self) -> bool:
-        """Whether ``set_output`` chose the container of results."""
         own = getattr(self, "_sklearn_output_config", {}).get("transform")
         return bool((own or get_config()["transform_output"]) != "default")
 
-    # --- the end of a fit ------------------------------------------------------------
+    # --- fit -------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _observers(self, max_iter: int, label: str) -> Iterator[list[Any]]:
+        """Observers of a fit: a progress bar, and ``callback``, which may end it."""
+        with progress_bar(self.progress, max_iter, label) as advance:
+
+            def show(iterate: Iterate[Any], history: History) -> None:
+                advance(f"change {iterate.change:.1e}")
+
+            def call(iterate: Iterate[Any], history: History) -> object:
+                assert self.callback is not None
+                return self.callback(
+                    StepInfo(
+                        step=iterate.step,
+                        max_iter=max_iter,
+                        objective=history.columns["objective"][-1],
+                        change=iterate.change,
+                        seconds=sum(iterate.seconds.values()),
+                    )
+                )
+
+            yield [show] if self.callback is None else [show, call]
 
     def _set_run_attributes(
         self, engine: Engine, history: Mapping[str, Any], n_iter: int, converged: bool
@@ -428,7 +461,6 @@ class BaseCompleter(
         return self._predict_at(self._training_entries(), rows, cols, std)
 
     def _training_entries(self) -> Observations:
-        """Observed entries of the fit."""
         if getattr(self, "training_", None) is None:
             raise ValueError(
                 "the training entries were not kept with this model; pass X=... (a "
@@ -439,7 +471,6 @@ class BaseCompleter(
         return entries
 
     def _read_training_matrix(self, X: Any) -> Observations:
-        """Entries of the matrix of a fit."""
         if as_source(X) is not None:
             raise TypeError(
                 f"{type(self).__name__} needs its matrix in memory; NCARL and "
@@ -505,7 +536,6 @@ def _complete_chunk(
 def _complete_source(
     estimator: Any, X: Any, source: RowSource, options: TransformOptions
 ) -> Any:
-    """Completed rows of a source, in files, as a Dask array or in memory."""
     if options.out is not None:
         return _complete_to_files(
             estimator, source, options, source.names, source.dtype
@@ -516,7 +546,6 @@ def _complete_source(
 
 
 def _complete_to_file(estimator: Any, X: Any, options: TransformOptions) -> Any:
-    """Complete a matrix into files; block by block if its rows are independent."""
     observed = estimator._read_rows(X)
     names = X.columns if is_frame(X) else getattr(estimator, "feature_names_in_", ())
     names = tuple(map(str, names)) if len(names) == observed.shape[1] else None
@@ -536,7 +565,6 @@ def _complete_to_files(
     estimator: Any, source: RowSource, options: TransformOptions,
     names: tuple[str, ...] | None, dtype: Any,
 ) -> Any:  # fmt: skip
-    """Complete a source chunk by chunk into files; return their paths."""
     with contextlib.closing(_iter_chunks(source)) as chunks:
         pieces = (
             _complete_chunk(estimator, chunk, dtype, options) for _, chunk in chunks
@@ -548,7 +576,6 @@ def _write_pieces(
     pieces: Iterator[Prediction], source: RowSource, options: TransformOptions,
     names: tuple[str, ...] | None, dtype: Any,
 ) -> Any:  # fmt: skip
-    """Write completed rows and their deviations piece by piece; return the paths."""
     out, out_std, columns = options.out, options.out_std, options.columns
     assert out is not None
     if columns is not None and names is not None:
@@ -572,7 +599,6 @@ def _write_pieces(
 def _complete_in_memory(
     estimator: Any, source: RowSource, options: TransformOptions
 ) -> Any:
-    """The completed rows of a source as one array, if it is not too large."""
     n, width = source.n_columns, options.width(source.n_columns)
     parts = [np.empty((0, width), dtype=source.dtype)]
     parts_std = [np.empty((0, width))]
@@ -590,7 +616,6 @@ def _complete_in_memory(
 def _complete_dask(
     estimator: Any, X: Any, source: RowSource, options: TransformOptions
 ) -> Any:
-    """A Dask array of completed rows, and one of their standard deviations."""
     from ncarl.engines.dask import complete_dask_array
 
     # Workers complete with their own threads, whatever did the fit.
@@ -636,7 +661,6 @@ def _missing_of_block(block: Array, dtype: Any) -> Array:
 def _predict_source(
     estimator: Any, source: RowSource, rows: Any, cols: Any, std: str | None
 ) -> Prediction:
-    """Predictions at single entries of a source, from the rows that they lie in."""
     i, j = check_positions(rows, cols, (MAX_ROW_INDEX, source.n_columns))
     values, deviations = np.empty(len(i)), np.empty(len(i))
     order = np.argsort(i, kind="stable")
@@ -706,34 +730,3 @@ def _score_source(estimator: Any, source: RowSource, y: Any) -> float:
     if size == 0.0:
         return 0.0 if error == 0.0 else -float("inf")
     return -error / size
-
-
-@contextlib.contextmanager
-def progress_callbacks(
-    progress: bool,
-    callback: Callable[[StepInfo], object] | None,
-    max_iter: int,
-    label: str,
-) -> Iterator[list[Callable[[Any, History], object]]]:
-    """Observers of a fit that advance a progress bar and call ``callback``.
-
-    A callback that returns True ends the fit; the last step is kept.
-    """
-    with progress_bar(progress, max_iter, label) as advance:
-
-        def show(iterate: Iterate[Any], history: History) -> None:
-            advance(f"change {iterate.change:.1e}")
-
-        def call(iterate: Iterate[Any], history: History) -> object:
-            assert callback is not None
-            return callback(
-                StepInfo(
-                    step=iterate.step,
-                    max_iter=max_iter,
-                    objective=history.columns["objective"][-1],
-                    change=iterate.change,
-                    seconds=sum(iterate.seconds.values()),
-                )
-            )
-
-        yield [show] if callback is None else [show, call]

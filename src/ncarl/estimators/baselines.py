@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -30,7 +30,7 @@ from ncarl.estimators.base import (
     NOTHING_TO_SCORE,
     BaseCompleter,
     Prediction,
-    progress_callbacks,
+    RunParameters,
 )
 from ncarl.estimators.validation import (
     check_local_engine,
@@ -39,7 +39,7 @@ from ncarl.estimators.validation import (
     is_matrix,
     open_checkpoint,
 )
-from ncarl.fitting.loop import FitResult, Iterate
+from ncarl.fitting.loop import FitResult
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.holdout import random_split
 from ncarl.metrics import relative_rmse, rmse
@@ -71,8 +71,6 @@ NEGLIGIBLE_ERROR = 1e-4
 FALLBACK_LAM_RATIO = 0.1
 #: Strengths in the units of a solver are clipped to this range.
 MIN_LAM, MAX_LAM = 1e-100, 1e100
-
-
 #: Checks of parameters that several baselines have; None is valid if it is the default.
 SHARED_CHECKS: dict[str, Callable[..., object]] = {
     "random_state": partial(check_integer, low=0),
@@ -82,7 +80,7 @@ SHARED_CHECKS: dict[str, Callable[..., object]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class FitInput:
     """What an estimator makes its solver of."""
 
@@ -94,6 +92,7 @@ class FitInput:
     #: JSON values: results of a search that precedes the fit are stored here, and a fit
     #: that resumes from a checkpoint finds them here.
     search_state: dict[str, Any]
+    initial_state: Any = None  # of the solver, if a search found a better one
 
     def dense_problem(self, data: PreprocessedData | None = None) -> DenseProblem:
         """Dense arrays of these or other data; raise if they need too much memory."""
@@ -109,20 +108,23 @@ class FitInput:
         return DenseProblem.from_observations(residuals, self.engine.compute_device)
 
 
-class MatrixEstimator(BaseCompleter):
+@dataclass(eq=False, repr=False, kw_only=True)
+class MatrixParameters(RunParameters):
+    """Parameters that all baselines have, by keyword only."""
+
+    scale: str | None = None
+    max_iter: int | None = None
+    tol: float | None = None
+
+
+class MatrixEstimator(MatrixParameters, BaseCompleter):
     """Base of the estimators whose model is the completed matrix itself.
 
-    Subclasses store their parameters, check them (``_check_params``) and make a solver
-    (``_make_solver``).
+    Subclasses are dataclasses of their parameters, check them (``_check_params``) and
+    make a solver (``_make_solver``).
     """
 
     center: str | None
-    scale: str | None
-    max_iter: int | None
-    tol: float | None
-    progress: bool
-    callback: Any
-    checkpoint: Any
     #: Strength of the penalty of a model with noise, and the strengths tried for it.
     lam_: Any
     path_: list[dict[str, Any]]
@@ -149,10 +151,7 @@ class MatrixEstimator(BaseCompleter):
             self.__dict__.pop(name, None)
         fit = FitInput(self, observed, data, engine, tol, search_state)
         solver = self._make_solver(fit)
-        name = type(self).__name__
-        with progress_callbacks(
-            self.progress, self.callback, max_iter, name
-        ) as observers:
+        with self._observers(max_iter, type(self).__name__) as observers:
             result = run_solver(
                 solver,
                 max_iter=max_iter,
@@ -162,13 +161,13 @@ class MatrixEstimator(BaseCompleter):
                 checkpoint=checkpoint,
                 device=engine.compute_device,
                 search_state=search_state,
+                state=fit.initial_state,
             )
         return self._finalize_fit(fit, solver, result, max_iter)
 
     # --- implemented or overridden by subclasses -------------------------------------
 
-    def _check_params(self) -> None:
-        """Raise if a parameter of the subclass is invalid."""
+    def _check_params(self) -> None: ...
 
     def _default_stopping(self) -> tuple[int, float]:
         """Default of ``max_iter`` and ``tol``."""
@@ -207,7 +206,6 @@ class MatrixEstimator(BaseCompleter):
     def _finalize_fit(
         self, fit: FitInput, solver: Solver, result: FitResult[Any], max_iter: int
     ) -> Self:
-        """Set the fitted attributes from a run."""
         history = result.history
         units = {"mu": fit.data.value_unit(solver.degree - 2.0), "lam": self._lam_unit}
         for name in units.keys() & history.keys():
@@ -278,11 +276,9 @@ class MatrixEstimator(BaseCompleter):
         )
 
     def _is_training(self, observed: Observations) -> bool:
-        """Whether these entries are those of the fit."""
         return observed.fingerprint() == self.training_fingerprint_
 
     def _model_for_rows(self, observed: Observations) -> MatrixModel:
-        """The model for rows that `_read_rows` has accepted."""
         model: MatrixModel = self.model_
         if not model.supports_new_rows or self._is_training(observed):
             return model
@@ -313,7 +309,6 @@ class PathSolver(Solver, Protocol):
 
     def warm_start(self, state: Any) -> Any:
         """Make the initial state from the last state of another strength."""
-        ...
 
 
 class PathProblem(NamedTuple):
@@ -368,45 +363,25 @@ def make_penalized_solver(
     and ``path_`` of the estimator.
     """
     estimator: Any = fit.estimator
-    state, data, start = fit.search_state, fit.data, None
+    state, data, last_state = fit.search_state, fit.data, None
     if not isinstance(estimator.lam, str):
         state["lam"] = float(estimator.lam)
     elif "lam" not in state:
-        start = _search_lam(fit, path_factory, degree, share)
+        last_state = _search_lam(fit, path_factory, degree, share)
     estimator.path_ = state.get("path", [])
     estimator.lam_ = float(state["lam"])
     estimator._lam_unit = data.value_unit(2.0 - degree)
     strength = lam_in_solver_units(estimator.lam_, data, degree)
-    return _WarmStartedSolver(path_factory(data).make_solver(strength), start)
+    solver = path_factory(data).make_solver(strength)
+    if last_state is not None:
+        fit.initial_state = solver.warm_start(last_state)
+    return solver
 
 
 def lam_in_solver_units(lam: float, data: PreprocessedData, degree: float) -> float:
     """Convert a strength to the units of the solver, for a penalty of some degree."""
     inner = lam / data.value_unit(2.0 - degree)
     return float(min(max(inner, MIN_LAM), MAX_LAM))
-
-
-@dataclass(frozen=True)
-class _WarmStartedSolver:
-    """A solver that starts from the last state of another strength or other entries."""
-
-    solver: PathSolver
-    last_state: Any  # None for a cold start
-
-    @property
-    def degree(self) -> float:
-        return self.solver.degree
-
-    def initial_state(self) -> Any:
-        if self.last_state is None:
-            return self.solver.initial_state()
-        return self.solver.warm_start(self.last_state)
-
-    def steps(self, state: Any, step: int) -> Iterator[Iterate[Any]]:
-        return self.solver.steps(state, step)
-
-    def finalize(self, last: Iterate[Any]) -> SolverResult:
-        return self.solver.finalize(last)
 
 
 def _search_lam(

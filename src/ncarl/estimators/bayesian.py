@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -36,7 +33,6 @@ from ncarl.estimators.base import (
     MAX_DENSE_GB,
     OutputColumns,
     Prediction,
-    progress_callbacks,
 )
 from ncarl.estimators.ncarl import KernelEstimator, TrainingData
 from ncarl.estimators.validation import (
@@ -50,7 +46,6 @@ from ncarl.estimators.validation import (
     mark_missing,
     open_checkpoint,
 )
-from ncarl.fitting.loop import StepInfo
 from ncarl.observations import Observations
 from ncarl.validation import check_fraction, check_integer
 
@@ -186,11 +181,7 @@ class BayesianNCARL(KernelEstimator):
     scale: str | None = "auto"
     validation: float = 0.1
     random_state: int = 0
-    engine: str | Engine = "auto"
     dtype: str = "float64"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
     missing_values: Any = np.nan
     add_indicator: bool = False
     keep_empty_features: bool = True
@@ -231,7 +222,7 @@ class BayesianNCARL(KernelEstimator):
             config,
             model_configs,
             engine,
-            make_observers=self._make_observers,
+            make_observers=partial(self._observers, config.max_iter),
             checkpoint=open_checkpoint(
                 self,
                 dataset,
@@ -405,7 +396,6 @@ class BayesianNCARL(KernelEstimator):
         return TrainingData(None, dataset), config
 
     def _should_scale_columns(self, dataset: Dataset, noise: str | float) -> bool:
-        """Whether every column is divided by its standard deviation."""
         if isinstance(noise, str) or noise == 0.0:
             wanted = self.scale == "auto" and units_differ(dataset)
             return wanted or self.scale == "columns"
@@ -416,13 +406,6 @@ class BayesianNCARL(KernelEstimator):
                 "scale=None"
             )
         return False
-
-    @contextlib.contextmanager
-    def _make_observers(self, label: str) -> Iterator[list[Any]]:
-        """Progress bar and callback of one run."""
-        most = int(self.max_iter)
-        with progress_callbacks(self.progress, self.callback, most, label) as seen:
-            yield list(seen)
 
     def _set_fitted_attributes(
         self, data: TrainingData, result: BayesianFitResult, engine: Engine
@@ -469,7 +452,6 @@ class BayesianNCARL(KernelEstimator):
         return self
 
     def _set_selection_attributes(self, result: BayesianFitResult) -> None:
-        """Set the attributes of the search on held-out entries and of the blend."""
         blend, unit = result.blend, self.model_.scaler.error_unit
         self.weight_ = blend.weight
         correction = blend.neighbor_correction
@@ -507,7 +489,6 @@ class BayesianNCARL(KernelEstimator):
         return mark_missing(X, self.missing_values)
 
     def _entries_to_predict(self, X: Any) -> Observations:
-        """Entries of ``X``, or of the fit if it is None."""
         if X is None:
             return self._training_entries()
         return self._read_rows(self._mark_missing(X))
@@ -540,7 +521,6 @@ class BayesianNCARL(KernelEstimator):
         return not (self.transposed_ or self._is_training(observed))
 
     def _main_model(self) -> Any:
-        """The kernel model of the columns, or of the rows if there is no other."""
         return self.model_.rows if self.transposed_ else self.model_.columns
 
     def _kernel_in_internal_unit(self) -> Array:
@@ -568,13 +548,6 @@ def strongest_correlations(K: Array, *, remove_common: bool) -> Any:
     """The strongest correlations of each column with others, as a sparse graph.
 
     ``remove_common`` removes what all columns have in common, the row effects.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> K = np.array([[4.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> strongest_correlations(K, remove_common=False).toarray()[0].tolist()
-    [0.0, 0.5, 0.0]
     """
     n = K.shape[0]
     if remove_common and n > 2:
@@ -594,7 +567,6 @@ def strongest_correlations(K: Array, *, remove_common: bool) -> Any:
 
 
 def _check_in_memory(X: Any, method: str) -> None:
-    """Raise if the rows given to ``method`` are not in memory."""
     if X is not None and as_source(X) is not None:
         raise TypeError(
             f"{method} takes a matrix in memory, got a source of rows; ask for some of "

@@ -111,19 +111,7 @@ _ENTRIES = {
 
 
 def fill_docstring(documented: Any) -> None:
-    """Replace the lines ``%(name)s`` of a docstring by their entries.
-
-    Examples
-    --------
-    >>> def fit():
-    ...     '''Fit.
-    ...
-    ...     %(center)s
-    ...     '''
-    >>> fill_docstring(fit)
-    >>> "What to subtract before" in fit.__doc__
-    True
-    """
+    """Replace the lines ``%(name)s`` of a docstring by their entries."""
     doc = getattr(documented, "__doc__", None)  # None with ``python -OO``
     if doc is not None:
         documented.__doc__ = re.sub(r"^( *)%\((\w+)\)s$", _fill_line, doc, flags=re.M)

@@ -7,11 +7,8 @@ on two factors, and `SoftImpute` on factors of sparse data.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from ncarl.engines.base import Engine
 from ncarl.estimators.baselines import (
     FitInput,
     MatrixEstimator,
@@ -22,7 +19,6 @@ from ncarl.estimators.baselines import (
     proximal_gradient_path,
     soft_impute_path,
 )
-from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.matrix_model import PreprocessedData
 from ncarl.solvers.admm import ADMM, GeometricPenalty, ResidualBalancing
 from ncarl.solvers.base import DenseProblem, Solver
@@ -59,15 +55,11 @@ IALM_FIRST_MU, IALM_MAX_MU = 1e10, 1e20
 APG_DEFAULT_LAM = 1e-4
 #: Initial threshold of SchattenP relative to the largest singular value: rank one.
 SCHATTEN_INITIAL_THRESHOLD = 0.9
-#: Factor by which ``mu`` of SchattenP may grow.
-SCHATTEN_MU_GROWTH = 1e10
-#: Factor by which ``mu`` of WNNM may grow.
-WNNM_MU_GROWTH = 1e13
-#: Default ``C`` relative to the largest singular value.
-WNNM_DEFAULT_C = 0.5
-#: Default ``eps`` relative to the root mean square of the values.
-WNNM_DEFAULT_EPS = 1e-6
-
+#: Factors by which ``mu`` may grow.
+SCHATTEN_MU_GROWTH, WNNM_MU_GROWTH = 1e10, 1e13
+#: Default ``C`` relative to the largest singular value, and default ``eps`` relative to
+#: the root mean square of the values.
+WNNM_DEFAULT_C, WNNM_DEFAULT_EPS = 0.5, 1e-6
 #: Default ``mu`` of FactoredNuclear, times the largest singular value.
 FACTORED_DEFAULT_MU = 5.0
 #: Tolerance of the ``p`` of FGSR.
@@ -133,13 +125,6 @@ class Nuclear(MatrixEstimator):
     t: float | None = None
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         check_choice("solver", self.solver, NUCLEAR_SOLVERS)
@@ -228,13 +213,6 @@ class SchattenP(MatrixEstimator):
     rho: float = 1.05
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         p = check_number("p", self.p, low=0.0, strict=True, hint=" (at most 1)")
@@ -316,13 +294,6 @@ class WNNM(MatrixEstimator):
     rho: float = 1.05
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         if self.C is not None and not (isinstance(self.C, str) and self.C == "sqrt_mn"):
@@ -408,13 +379,6 @@ class FactoredNuclear(MatrixEstimator):
     mu: float | None = None
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         _check_lam_or_mu(self)
@@ -492,13 +456,6 @@ class FGSR(MatrixEstimator):
     mu: float | None = None
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         hint = "; SchattenP takes other powers"
@@ -518,12 +475,10 @@ class FGSR(MatrixEstimator):
         self.lam_, self.path_ = None, []
         if self.lam is None:
             problem = fit.dense_problem()
-            mu = self.mu
-            if mu is not None:
-                mu = float(mu * fit.data.value_unit(2.0 - p))
-            return GroupSparseADMM(
-                problem, regularizer, self._initial_rank(problem), mu
-            )
+            unit = fit.data.value_unit(2.0 - p)
+            mu = None if self.mu is None else float(self.mu * unit)
+            rank = self._initial_rank(problem)
+            return GroupSparseADMM(problem, regularizer, rank, mu)
 
         def make_problem(data: PreprocessedData) -> PathProblem:
             problem = fit.dense_problem(data)
@@ -598,13 +553,6 @@ class SoftImpute(MatrixEstimator):
     validation: float = 0.1
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _default_stopping(self) -> tuple[int, float]:
         return 500, 5e-3
@@ -626,7 +574,6 @@ class SoftImpute(MatrixEstimator):
 
 
 def _check_lam_or_mu(estimator: FactoredNuclear | FGSR) -> None:
-    """Raise if ``lam`` is invalid, or given together with ``mu``."""
     check_lam(estimator.lam)
     if estimator.mu is not None and estimator.lam is not None:
         raise ValueError(

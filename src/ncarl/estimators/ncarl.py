@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -15,7 +13,7 @@ from ncarl.core.types import Array
 from ncarl.dataset import Dataset, InMemoryDataset, StreamedDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.base import BaseCompleter, Prediction, progress_callbacks
+from ncarl.estimators.base import BaseCompleter, Prediction
 from ncarl.estimators.validation import (
     check_any_observed,
     check_graph_size,
@@ -24,12 +22,8 @@ from ncarl.estimators.validation import (
     open_checkpoint,
 )
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, StepInfo
-from ncarl.fitting.ncarl import (
-    KernelProblem,
-    KernelState,
-    Settings,
-)
+from ncarl.fitting.loop import FitResult
+from ncarl.fitting.ncarl import KernelProblem, KernelState, Settings
 from ncarl.io import RowSource
 from ncarl.observations import Observations
 
@@ -86,7 +80,6 @@ class KernelEstimator(BaseCompleter):
         return float(self.model_.kernel.s)
 
     def _kernel_size(self) -> int:
-        """Number of columns (rows, if ``transposed_``) of the kernel."""
         return int(self.model_.kernel.K.shape[0])
 
     def _read_rows(self, X: Any) -> Observations:
@@ -123,7 +116,6 @@ class KernelEstimator(BaseCompleter):
         return TrainingData(None, dataset)
 
     def _load_in_memory(self, X: Any) -> TrainingData:
-        """Read a matrix for a fit, and choose the side that carries the kernel."""
         observed = self._read_training_matrix(X)
         self.transposed_ = self.orientation == "rows" or (
             self.orientation == "auto"
@@ -176,7 +168,6 @@ class KernelEstimator(BaseCompleter):
         settings: Settings,
         result: FitResult[KernelState],
     ) -> Self:
-        """Set the fitted attributes from a run."""
         self.model_ = problem.model(settings, result)
         self.training_ = data.observed
         self._set_run_attributes(
@@ -280,11 +271,7 @@ class NCARL(KernelEstimator):
     orientation: str = "auto"
     max_iter: int = 50
     tol: float = 1e-4
-    engine: str | Engine = "auto"
     dtype: str = "float64"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
     scale: str | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -317,8 +304,6 @@ class NCARL(KernelEstimator):
         )
         orientation = "rows" if self.transposed_ else "columns"
         checkpoint = open_checkpoint(self, dataset, orientation=orientation)
-        with progress_callbacks(
-            self.progress, self.callback, settings.max_iter, "NCARL"
-        ) as observers:
+        with self._observers(settings.max_iter, "NCARL") as observers:
             result = problem.run(settings, checkpoint=checkpoint, observers=observers)
         return self._finalize_fit(data, problem, settings, result)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.estimators.base import progress_callbacks
 from ncarl.estimators.ncarl import KernelEstimator
 from ncarl.estimators.persistence import to_builtin
 from ncarl.estimators.validation import (
@@ -29,7 +27,6 @@ from ncarl.estimators.validation import (
     open_checkpoint,
 )
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
-from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.ncarl import KernelProblem, Settings
 from ncarl.holdout import random_split
 from ncarl.metrics import relative_rmse
@@ -43,7 +40,6 @@ from ncarl.validation import (
     check_number,
 )
 
-SEARCH_KIND = "search"
 #: A small matrix is split again until so many held-out entries have been scored.
 MIN_HELD_OUT, MAX_SPLITS = 50, 10
 
@@ -57,10 +53,6 @@ class GridPoint:
     n_neighbors: int
     alpha: float
 
-    def same_path(self, other: GridPoint) -> bool:
-        """Whether the two differ in alpha only."""
-        return replace(self, alpha=other.alpha) == other
-
 
 @dataclass
 class GridResults:
@@ -70,13 +62,6 @@ class GridResults:
     steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     grams: Sequence[Array] | None = None  # of the last fit, one for each split
-
-    def with_point(
-        self, error: float, steps: int, seconds: float, grams: Sequence[Array]
-    ) -> GridResults:
-        """The results with one point more; a copy, as a fit may be interrupted."""
-        errors, all_steps = [*self.errors, error], [*self.steps, steps]
-        return GridResults(errors, all_steps, [*self.seconds, seconds], grams)
 
     @property
     def position(self) -> str:
@@ -102,16 +87,9 @@ class GridResults:
         }
 
 
-#: Fits a point, warm-started from one Gram matrix for each split if these are given;
-#: returns the error, the number of steps and the Gram matrices.
-PointScorer = Callable[
-    [GridPoint, Sequence[Array] | None], tuple[float, int, Sequence[Array]]
-]
-
-
 def fit_grid(
     points: list[GridPoint],
-    score_point: PointScorer,
+    score_point: HoldoutScorer,
     *,
     on_point: Callable[[GridPoint, float], None],
     checkpoint: CheckpointFile | None,
@@ -138,11 +116,18 @@ def fit_grid(
     try:
         for k in range(len(results.errors), len(points)):
             point = points[k]
-            warm = k > 0 and point.same_path(points[k - 1])
+            # Points that differ in alpha alone are on one path.
+            warm = k > 0 and replace(points[k - 1], alpha=point.alpha) == point
             start = time.perf_counter()
             error, steps, grams = score_point(point, results.grams if warm else None)
             seconds = time.perf_counter() - start
-            results = results.with_point(error, steps, seconds, grams)
+            # A copy, as an interruption may come between its columns.
+            results = GridResults(
+                [*results.errors, error],
+                [*results.steps, steps],
+                [*results.seconds, seconds],
+                grams,
+            )
             if checkpoint is not None:
                 checkpoint.maybe_save(results.position, make_contents)
             on_point(point, error)
@@ -176,7 +161,10 @@ class HoldoutScorer:
     def __call__(
         self, point: GridPoint, grams: Sequence[Array] | None
     ) -> tuple[float, int, list[Array]]:
-        """Error, steps (the most of all splits) and Gram matrices at a point."""
+        """Error, steps (the most of all splits) and Gram matrices at a point.
+
+        The fits are warm-started from the Gram matrices of the splits, if given.
+        """
         if point.center not in self.problems:
             self.problems = {
                 point.center: [
@@ -184,9 +172,14 @@ class HoldoutScorer:
                     for kept, _ in self.splits
                 ]
             }
+        search = self.estimator
+        settings = replace(
+            search._settings(point),
+            max_iter=int(search.search_iter),
+            tol=float(search.search_tol),
+        )
         truths, guesses, steps, ends = [], [], 0, []
         for k, problem in enumerate(self.problems[point.center]):
-            settings = self.estimator._search_settings(point)
             result = problem.run(settings, gram=None if grams is None else grams[k])
             if result.interrupted:
                 raise KeyboardInterrupt
@@ -287,11 +280,7 @@ class NCARLCV(KernelEstimator):
     orientation: str = "auto"
     max_iter: int = 50
     tol: float = 1e-4
-    engine: str | Engine = "auto"
     dtype: str = "float64"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
     scale: str | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -308,16 +297,13 @@ class NCARLCV(KernelEstimator):
         settings = self._settings(best)
         problem = self._make_problem(observed, best.center, engine)
         checkpoint = self._open_checkpoint(observed, "checkpoint", part="fit")
-        with progress_callbacks(
-            self.progress, self.callback, settings.max_iter, "fit"
-        ) as observers:
+        with self._observers(settings.max_iter, "fit") as observers:
             result = problem.run(settings, checkpoint=checkpoint, observers=observers)
         return self._finalize_fit(data, problem, settings, result)
 
     def _select_point(
         self, points: list[GridPoint], observed: Observations, engine: Engine
     ) -> GridPoint:
-        """Fit all points on held-out entries and set the attributes of the search."""
         rng = np.random.default_rng(int(self.random_state))
         splits = make_splits(observed, float(self.validation), rng)
         if not splits:
@@ -345,7 +331,6 @@ class NCARLCV(KernelEstimator):
     def _set_search_attributes(
         self, points: list[GridPoint], results: GridResults
     ) -> GridPoint:
-        """Set the attributes of the search and return the best point."""
         self.cv_results_ = results.cv_results(points)
         position = int(np.argmin(results.errors))
         best = points[position]
@@ -364,7 +349,6 @@ class NCARLCV(KernelEstimator):
         return KernelProblem(entries, mode, scaled, self.dtype, engine, keep_empty=keep)
 
     def _make_grid(self) -> list[GridPoint]:
-        """The points of the grid; raise if a parameter is invalid."""
         check_fraction("validation", self.validation, strict=True)
         check_integer("search_iter", self.search_iter, low=1)
         check_number("search_tol", self.search_tol, low=0.0)
@@ -388,32 +372,21 @@ class NCARLCV(KernelEstimator):
         return points
 
     def _grid_values(self, name: str) -> list[Any]:
-        """The values that a parameter of the grid lists, as plain Python."""
         return [to_builtin(value) for value in as_list(name, getattr(self, name))]
 
     def _center_grid(self) -> list[Any]:
-        """Centerings of the grid."""
         if isinstance(self.centers, str) and self.centers == "auto":
             return ["columns" if self.scale == "columns" else None, "two-way"]
         return self._grid_values("centers")
 
     def _settings(self, point: GridPoint) -> Settings:
-        """Settings of the final fit at a point."""
         params = asdict(point)
         del params["center"]
         return make_settings(self, **params)
 
-    def _search_settings(self, point: GridPoint) -> Settings:
-        return replace(
-            self._settings(point),
-            max_iter=int(self.search_iter),
-            tol=float(self.search_tol),
-        )
-
     def _open_checkpoint(
         self, observed: Observations, kind: str, part: str | None = None
     ) -> CheckpointFile | None:
-        """The checkpoint of the search, or of the fit at its best point."""
         return open_checkpoint(
             self,
             InMemoryDataset(observed),

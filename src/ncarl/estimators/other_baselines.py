@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +11,8 @@ import numpy as np
 
 from ncarl.centering import TwoWayEffects
 from ncarl.core.types import Array
-from ncarl.engines.base import Engine
 from ncarl.estimators.base import STACKLEVEL
 from ncarl.estimators.baselines import FitInput, MatrixEstimator
-from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.observations import Observations
 from ncarl.solvers.base import Solver, SolverResult
@@ -79,13 +75,6 @@ class BiasModel(MatrixEstimator):
 
     row_ridge: float | str = "auto"
     column_ridge: float | str = "auto"
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     center = None
 
@@ -187,13 +176,6 @@ class RegL1(MatrixEstimator):
     inner: int = 1
     nonnegative: bool = False
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _check_params(self) -> None:
         hint = "; without it missing entries are not determined"
@@ -290,13 +272,6 @@ class LRFD(MatrixEstimator):
     lam: float | None = None
     rank_tol: float = 1e-3
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _default_stopping(self) -> tuple[int, float]:
         return 3000, 1e-6
@@ -362,7 +337,6 @@ class LRFD(MatrixEstimator):
 
 
 def _check_dictionary(dictionary: Any) -> Any:
-    """Validate a dictionary: a matrix of finite numbers with at least one column."""
     try:
         D = np.asarray(dictionary, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -458,13 +432,6 @@ class S3LR(MatrixEstimator):
     rho: float = 1.1
     random_state: int = 0
     center: str | None = None
-    scale: str | None = None
-    max_iter: int | None = None
-    tol: float | None = None
-    engine: str | Engine = "auto"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
 
     def _default_stopping(self) -> tuple[int, float]:
         return 2000, 1e-4

@@ -151,7 +151,6 @@ def _pack(value: Any, key: str, arrays: dict[str, Array]) -> Any:
 
 
 def _unpack(part: Any, arrays: dict[str, Array]) -> Any:
-    """The value that `_pack` described."""
     if not isinstance(part, dict):
         return part
     kind, content = next(iter(part.items()))

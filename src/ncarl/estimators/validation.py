@@ -415,12 +415,6 @@ def check_missing_values(
     """The number, or text, that marks missing entries, as a Python value.
 
     None for NaN, None and ``pandas.NA``, which mark missing entries anyway.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> check_missing_values(np.nan), check_missing_values(np.int8(-1))
-    (None, -1)
     """
     if missing_values is None or is_pandas_na(missing_values):
         return None
@@ -464,12 +458,6 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
 
     Dense containers get NaN, nulls or masks there, sparse matrices lose these entries,
     sources of rows are wrapped. Anything that is no valid input is returned as it is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> mark_missing(np.array([[1, -1], [2, 3]]), -1).tolist()
-    [[1.0, nan], [2.0, 3.0]]
     """
     number: Any = check_missing_values(missing_values)
     if number is None:
@@ -508,7 +496,6 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
 
 
 def _mark_polars(X: Any, number: float) -> Any:
-    """A polars frame with nulls where numeric columns equal a number."""
     import polars as pl
 
     columns = [pl.col(name) for name, kind in X.schema.items() if kind.is_numeric()]
@@ -519,5 +506,4 @@ def _mark_polars(X: Any, number: float) -> Any:
 
 
 def _drop_number(observed: Observations, number: float) -> Observations:
-    """Observed entries without those that equal a number."""
     return observed.drop_entries(observed.values == number)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Self, cast
 
@@ -12,7 +10,6 @@ from sklearn.utils.validation import check_is_fitted
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.engines.base import Engine
-from ncarl.estimators.base import progress_callbacks
 from ncarl.estimators.ncarl import KernelEstimator, TrainingData
 from ncarl.estimators.validation import (
     check_graph_size,
@@ -21,7 +18,6 @@ from ncarl.estimators.validation import (
     make_settings,
     open_checkpoint,
 )
-from ncarl.fitting.loop import StepInfo
 from ncarl.fitting.ncarl import Settings
 from ncarl.validation import check_integer
 from ncarl.wide.kernel import validate_graph
@@ -102,11 +98,7 @@ class WideNCARL(KernelEstimator):
     center: str | None = None
     max_iter: int = 50
     tol: float = 1e-4
-    engine: str | Engine = "auto"
     dtype: str = "float64"
-    progress: bool = False
-    callback: Callable[[StepInfo], object] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
     scale: str | None = None
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -133,10 +125,7 @@ class WideNCARL(KernelEstimator):
         checkpoint = open_checkpoint(
             self, training.dataset, rank=config.rank, graph=settings.graph
         )
-        name = type(self).__name__
-        with progress_callbacks(
-            self.progress, self.callback, settings.max_iter, name
-        ) as observers:
+        with self._observers(settings.max_iter, type(self).__name__) as observers:
             result = problem.run_wide(
                 settings, config, checkpoint=checkpoint, observers=observers
             )
@@ -196,7 +185,6 @@ class WideNCARL(KernelEstimator):
         return len(self._fitted_kernel().F)
 
     def _settings(self) -> tuple[Settings, int | None]:
-        """Check the parameters; the settings and the rank."""
         check_run_options(self)
         rank = self.rank
         if rank is not None:

@@ -136,7 +136,6 @@ def _channels_first(array: Array) -> Array:
 
 
 def _channel_groups(missing: Array, has_alpha: bool) -> list[slice]:
-    """Slices of the channels that are filled together."""
     channels = len(missing)
     colors = channels - has_alpha
     groups = [slice(0, colors)]
@@ -146,7 +145,6 @@ def _channel_groups(missing: Array, has_alpha: bool) -> list[slice]:
 
 
 def _check_observed(picture: MaskedImage, first_channel: int) -> None:
-    """Raise if a channel has no observed pixel."""
     empty = picture.missing_mask.all(axis=(1, 2))
     if empty.all() and first_channel == 0:
         height, width = picture.missing_mask.shape[1:]
@@ -185,7 +183,6 @@ def _fill_by_patches(
 
 
 def _fill_as_matrix(picture: MaskedImage, progress: bool) -> list[Array]:
-    """Values of missing pixels by `NCARL`, channel by channel."""
     values = []
     with progress_bar(progress, len(picture.pixels), "inpaint") as advance:
         for channel, missing in zip(picture.pixels, picture.missing_mask, strict=True):
@@ -245,7 +242,6 @@ def read_image(image: Any, mask: Any) -> tuple[Array, Array]:
 
 
 def _missing_in_image(image: Any) -> Array:
-    """Mask of the pixels that are NaN, or masked in a masked array."""
     pixels = np.asarray(image)
     none = np.broadcast_to(np.False_, pixels.shape)
     nan = np.isnan(pixels) if pixels.dtype.kind == "f" else none
@@ -253,7 +249,6 @@ def _missing_in_image(image: Any) -> Array:
 
 
 def _broadcast_mask(shape: tuple[int, ...], mask: Any) -> Array:
-    """The mask as booleans, broadcast to the shape of the image."""
     if mask is None:
         return np.broadcast_to(np.False_, shape)
     marks = np.asarray(mask)

@@ -238,7 +238,6 @@ def count_stages(observed: Array) -> int:
 
 
 def _tiles(height: int, width: int) -> Iterator[tuple[tuple[slice, slice], ...]]:
-    """Tiles of an image, each with the same tile and the margin around it."""
     margin = SEARCH.radius + 8
     for top in range(0, height, TILE_SIDE):
         for left in range(0, width, TILE_SIDE):
@@ -284,7 +283,6 @@ def _interpolation_weights(size: int) -> tuple[Array, Array, Array]:
 
 
 def _upsample(array: Array, height: int, width: int) -> Array:
-    """Bilinear interpolation of an image to about twice its size."""
     top, bottom, down = _interpolation_weights(height)
     left, right, across = _interpolation_weights(width)
     tall = (
@@ -495,7 +493,6 @@ def _update_scales(
 def _moments(
     field: PatchField, places: Array, labels: Array, model: PatchGaussianMixture
 ) -> tuple[Array, Array]:
-    """Sums of second moments by component, and the completed patches."""
     parts = _map_chunks("second_moments", field, model, places, labels)
     return sum(part[0] for part in parts), np.concatenate([part[1] for part in parts])
 

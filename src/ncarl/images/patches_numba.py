@@ -212,7 +212,6 @@ def _distances(estimate, size, side, place, radius, distances, neighbors):
 
 @nb.njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _squared_distance(estimate, one, other, size, side):
-    """Squared distance of two patches; the order of summation is free."""
     layers, height, width = size
     tall, wide = side
     total = 0.0
@@ -277,7 +276,6 @@ class PatchBuffers(NamedTuple):
 
 
 def _solver_args() -> tuple[Any, Any, Any]:
-    """Jitters, flags and addresses of LAPACK routines for `solve_with_jitter`."""
     jitters = np.asarray(jitter_steps("float64"))
     return jitters, LAPACK_FLAGS, lapack_addresses("float64")
 

@@ -99,7 +99,6 @@ def refine(
 def _nearest_patches(
     field: PatchField, estimate: Array, place: int, search: PatchSearch
 ) -> Array:
-    """Places of the patches most similar to one, itself included."""
     _, height, width = field.size
     tall, wide = field.patch_shape
     (y, x), radius = divmod(int(place), width), search.radius

@@ -374,7 +374,6 @@ def draw_uncertainty(
 
 
 def _column_quantiles(columns: Array, values: Array) -> tuple[Array, Array]:
-    """Columns with values and their quantiles, by increasing median."""
     order = np.lexsort((values, columns))
     distinct, starts = np.unique(columns[order], return_index=True)
     parts = np.split(values[order], starts[1:])

@@ -403,7 +403,6 @@ def _spectral_layout(springs: Array) -> Array:
 def _spring_step(
     positions: Array, springs: Array, length: float, max_move: float
 ) -> Array:
-    """Positions after one step, none moved by more than ``max_move``."""
     apart = positions[:, None, :] - positions[None, :, :]
     distance = np.maximum(np.hypot(apart[..., 0], apart[..., 1]), 1e-3)
     push = length**2 / distance

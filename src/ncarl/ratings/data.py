@@ -35,14 +35,7 @@ class UnknownIdError(LookupError, ValueError):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids of one kind, in increasing order, and their positions.
-
-    Examples
-    --------
-    >>> ids, codes = Vocabulary.from_column("item", ["b", "a", "b"])
-    >>> ids.values, codes.tolist(), ids.find("b"), ids.find("c")
-    (('a', 'b'), [1, 0, 1], 1, None)
-    """
+    """Ids of one kind, in increasing order, and their positions."""
 
     name: str  # for messages: "user" or "item"
     kind: str  # a key of `ID_TYPES`
@@ -144,7 +137,6 @@ def normalize_ids(name: str, column: Sequence[Any]) -> tuple[list[Any], str]:
 
 
 def _kind_of(id_type: type) -> str | None:
-    """Kind of ids of a type, None if it cannot be one."""
     if issubclass(id_type, bool | np.bool_):
         return None
     if issubclass(id_type, int | np.integer):
@@ -234,14 +226,12 @@ def read_pairs(users: Any, items: Any) -> tuple[list[Any], list[Any], bool]:
 
 
 def _is_single(value: Any) -> bool:
-    """Whether a value is one id rather than a list of ids."""
     if isinstance(value, str | bytes):
         return True
     return not (hasattr(value, "__len__") or hasattr(value, "__iter__"))
 
 
 def _check_names(present: list[Any], names: Sequence[str], what: str) -> None:
-    """Raise if a column is absent or not unique."""
     for name in names:
         if present.count(name) == 1:
             continue
@@ -265,7 +255,6 @@ def _to_list(column: Any) -> list[Any]:
 
 
 def _from_rows(table: Any, names: Sequence[str], what: str) -> list[list[Any]]:
-    """Transpose a list of rows into columns."""
     forms = (
         f"{what} must be a DataFrame, a mapping or tuple of columns, or a list of rows "
         f"({', '.join(names)})"

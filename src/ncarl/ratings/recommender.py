@@ -215,7 +215,6 @@ class Recommender(BaseEstimator):
     def _resolve_pairs(
         self, users: Any, items: Any
     ) -> tuple[list[Any], list[Any], bool]:
-        """Ids as two lists of one length, and whether both were single ids."""
         check_is_fitted(self)
         user_ids, item_ids, single = read_pairs(users, items)
         if self.handle_unknown == "error":
@@ -414,7 +413,6 @@ class Recommender(BaseEstimator):
         return positions
 
     def _check_bounds(self, values: Array) -> None:
-        """Raise if ratings are outside the given scale or out of all proportion."""
         largest = float(np.max(np.abs(self.user_store_.scorer.training.values)))
         beyond = values[np.abs(values) / MAX_RATING_FACTOR > (largest or 1.0)]
         if len(beyond):
@@ -514,7 +512,6 @@ class Recommender(BaseEstimator):
         return low, high
 
     def _check_noise(self, parameter: str) -> None:
-        """Raise if ``parameter`` needs a noise model and there is none."""
         if not self._has_noise_model():
             raise ValueError(
                 f"{parameter} needs a model of the noise, and {self.model_._noise_hint}"
@@ -595,7 +592,6 @@ class Recommender(BaseEstimator):
         )
 
     def _check_not_in_training(self, users: list[Any], items: list[Any]) -> None:
-        """Raise if a held-out rating was fitted or added."""
         rated: dict[Any, set[int]] = {}
         for row, (user, item) in enumerate(zip(users, items, strict=True)):
             if user not in self.user_store_:
@@ -662,7 +658,6 @@ class Recommender(BaseEstimator):
 
     @property
     def _item_counts(self) -> Array:
-        """Number of ratings of each item in the fit."""
         return self.user_store_.scorer.training.column_counts
 
 

@@ -102,7 +102,6 @@ class Scorer:
         return values, None if x_std is None else scaler.inverse_transform_std(x_std, j)
 
     def _predict_blended(self, row: Observations, user: int) -> Array:
-        """Blend of both sides with the neighbor correction, in units of the model."""
         model, correction = self.model, self.model.neighbor_correction
         x, _ = model.complete(row, SINGLE_THREAD, std=None, transductive=False)
         values: Array = x[0]
@@ -117,7 +116,6 @@ class Scorer:
         return values
 
     def _predict_from_users(self, user: int) -> Array:
-        """Predictions of all items by the user side."""
         side = self.model.rows
         assert side is not None
         duals, effects = self.user_duals
