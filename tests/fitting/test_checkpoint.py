@@ -147,7 +147,7 @@ def test_interrupted_fit_resumes(X, path):
     assert_same_fit(NCARL(**RUN, checkpoint=path).fit(X), NCARL(**RUN).fit(X), X)
 
 
-@pytest.mark.parametrize("position", [0, 20, 60, 500, -1])
+@pytest.mark.parametrize("position", [0, 60, -1])
 def test_damaged_checkpoint_is_refused_and_left_alone(X, path, position):
     NCARL(**RUN, checkpoint=path).fit(X)
     broken = bytearray(path.read_bytes())
@@ -156,11 +156,7 @@ def test_damaged_checkpoint_is_refused_and_left_alone(X, path, position):
     with pytest.raises(BrokenFileError, match="state"):
         NCARL(**RUN, checkpoint=path).fit(X)
     assert path.read_bytes() == bytes(broken)
-
-
-def test_truncated_checkpoint_is_refused(X, path):
-    NCARL(**RUN, checkpoint=path).fit(X)
-    path.write_bytes(path.read_bytes()[:-40])
+    path.write_bytes(broken[:-40])
     with pytest.raises(BrokenFileError, match="damaged"):
         NCARL(**RUN, checkpoint=path).fit(X)
 
@@ -434,19 +430,18 @@ class TestOption:
             assert_array_equal(again.transform(X), one.transform(X))
         assert {p: p.read_bytes() for p in path.parent.iterdir()} == before
 
-    @pytest.mark.parametrize("every", [-1, float("nan"), float("inf")])
-    def test_seconds_out_of_range_are_refused(self, every):
-        with pytest.raises(ValueError, match=f"every must be.*got {every}"):
-            Checkpoint("x", every)
-
-    @pytest.mark.parametrize("every", ["3", None, True, np.ones(2)])
-    def test_seconds_that_are_no_number_are_refused(self, every):
-        with pytest.raises(TypeError, match=r"every must be a finite number"):
-            Checkpoint("x", every)
-
-    def test_no_path_is_refused(self):
-        with pytest.raises(TypeError, match="path must be a path, got 3"):
-            Checkpoint(3)
+    @pytest.mark.parametrize(
+        ("given", "error", "message"),
+        [
+            (("x", -1), ValueError, "every must be.*got -1"),
+            (("x", float("nan")), ValueError, "every must be.*got nan"),
+            (("x", "3"), TypeError, "every must be a finite number"),
+            ((3,), TypeError, "path must be a path, got 3"),
+        ],
+    )
+    def test_invalid_options_are_refused(self, given, error, message):
+        with pytest.raises(error, match=message):
+            Checkpoint(*given)
 
     def test_a_device_is_refused(self, X):
         with pytest.raises(ValueError, match=r"checkpoint must be a file.*null"):

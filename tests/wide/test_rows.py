@@ -16,7 +16,6 @@ from ncarl.wide.rows import (
     GramOperator,
     WideKernel,
     apply_dual_gram,
-    make_dual_blocks,
     rows_from_duals,
 )
 
@@ -25,14 +24,10 @@ def dense(kernel):
     return Kernel(kernel.T.toarray() + kernel.F @ kernel.F.T, None, kernel.s)
 
 
-def noisy(kernel, s):
-    return replace(kernel, s=s)
-
-
 @pytest.mark.parametrize("iterate", [False, True])
 @pytest.mark.parametrize("s", [0.0, 1.0])
 def test_duals_are_those_of_the_dense_kernel(blocks, kernel, kind, s, iterate):
-    wide = noisy(kernel, s)
+    wide = replace(kernel, s=s)
     for block in blocks:
         Y, jitter = rows.row_duals(block, kernel=wide, kind=kind, force_cg=iterate)
         wanted, _ = core_rows.row_duals(block, kernel=dense(wide), kind="numpy")
@@ -87,9 +82,10 @@ def test_preconditioner_makes_a_hard_row_settle(kind, monkeypatch):
 
 def test_single_precision(blocks, kernel, kind):
     block = replace(blocks[0], values=blocks[0].values.astype(np.float32))
-    small = noisy(kernel.map_arrays(lambda a: a.astype(np.float32)), 1.0)
+    small = kernel.map_arrays(lambda a: a.astype(np.float32))
+    small = replace(small, s=1.0)
     wanted, _ = core_rows.row_duals(
-        blocks[0], kernel=dense(noisy(kernel, 1.0)), kind="numpy"
+        blocks[0], kernel=dense(replace(kernel, s=1.0)), kind="numpy"
     )
     for iterate in (False, True):
         Y, _ = rows.row_duals(block, kernel=small, kind=kind, force_cg=iterate)
@@ -130,8 +126,11 @@ def test_columns_left_out_stand_alone(kernel):
 @pytest.fixture
 def operator(blocks, kernel, threads):
     rng = np.random.default_rng(0)
-    duals = [rng.standard_normal(len(block.values)) for block in blocks]
-    return GramOperator(threads, make_dual_blocks(blocks, duals), kernel)
+    duals = [
+        replace(block, values=rng.standard_normal(len(block.values)))
+        for block in blocks
+    ]
+    return GramOperator(threads, duals, kernel)
 
 
 @pytest.fixture
@@ -167,17 +166,13 @@ def test_both_kinds_of_product_agree(blocks):
 
 
 def test_completed_rows_and_variances(blocks, kernel, kind):
-    wide = noisy(kernel, 0.7)
-    for std in (None, "observed", "latent"):
-        X, spread = rows.complete_block(blocks[0], kernel=wide, std=std, kind=kind)
-        wanted, Y, _ = core_rows.complete_rows(
-            blocks[0], kernel=dense(wide), kind="numpy"
-        )
-        assert_allclose(X, wanted, atol=1e-10)
-        duals = replace(blocks[0], values=Y)
-        assert_allclose(rows_from_duals(duals, wide), wanted, atol=1e-10)
-        if std is None:
-            assert spread is None
-            continue
-        known = core_rows.row_variances(blocks[0], kernel=dense(wide), kind="numpy")
-        assert_allclose(spread, known - (0.7 if std == "latent" else 0.0), atol=1e-10)
+    block, wide = blocks[0], replace(kernel, s=0.7)
+    wanted, Y, _ = core_rows.complete_rows(block, kernel=dense(wide), kind="numpy")
+    X, no_variances = wide.complete(block, variances=False, kind=kind)
+    assert no_variances is None
+    assert_allclose(X, wanted, atol=1e-10)
+    assert_allclose(rows_from_duals(replace(block, values=Y), wide), wanted, atol=1e-10)
+    again, variances = wide.complete(block, variances=True, kind=kind)
+    assert_allclose(again, X)
+    known = dense(wide).complete(block, variances=True, kind="numpy")[1]
+    assert_allclose(variances, known, atol=1e-10)

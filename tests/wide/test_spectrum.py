@@ -13,7 +13,6 @@ from ncarl.wide.kernel import ColumnGraph, wide_kernel
 from ncarl.wide.solver import spectral_weights
 from ncarl.wide.spectrum import (
     LANCZOS_STEPS,
-    WideGram,
     chebyshev_subspace_iteration,
     exact_gram,
     relative_change,
@@ -222,11 +221,3 @@ def test_equal_columns_share_evenly(threads):
     assert_allclose(found.sum(axis=1), 1.0)
     assert_array_equal(np.diff(found.indptr), 4)
     assert found.diagonal().min() > 0.0
-
-
-def test_points_and_remainder_make_the_diagonal():
-    gram = in_short(low_rank(50), 6)
-    assert_allclose(
-        (gram.points() ** 2).sum(axis=1) + gram.residual_diagonal(), gram.diagonal
-    )
-    assert isinstance(gram, WideGram)

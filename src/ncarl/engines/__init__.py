@@ -16,26 +16,14 @@ import warnings
 from typing import Any
 
 from ncarl.engines.base import (
-    Device,
     Engine,
-    HostDevice,
-    LazyBlocks,
-    available_cores,
     first_line,
     gpu_unavailable_reason,
     torch_installed,
 )
 from ncarl.engines.threads import Threads
 
-__all__ = [
-    "Device",
-    "Engine",
-    "HostDevice",
-    "LazyBlocks",
-    "Threads",
-    "available_cores",
-    "pick_engine",
-]
+__all__ = ["ENGINE_NAMES", "Engine", "Threads", "pick_engine"]
 
 log = logging.getLogger("ncarl")
 
@@ -62,12 +50,10 @@ def pick_engine(
             raise ValueError(f"engine must be {ENGINE_CHOICES}, got {engine!r}")
         use_dask = engine == "auto" and _is_dask_input(data)
         engine = _engine_by_name("dask" if use_dask else engine, quiet)
-    elif isinstance(engine, type):
-        raise TypeError(
-            f"engine must be {ENGINE_CHOICES}, got the class {engine.__name__}"
-        )
-    elif not isinstance(engine, Engine):
-        raise TypeError(f"engine must be {ENGINE_CHOICES}, got {type(engine).__name__}")
+    elif isinstance(engine, type) or not isinstance(engine, Engine):
+        is_class = isinstance(engine, type)
+        what = f"the class {engine.__name__}" if is_class else type(engine).__name__
+        raise TypeError(f"engine must be {ENGINE_CHOICES}, got {what}")
     if not quiet:
         log.info("engine %s", engine.describe())
     return engine
@@ -78,7 +64,13 @@ def _engine_by_name(name: str, quiet: bool) -> Engine:
     if name == "threads":
         return Threads()
     if name == "dask":
-        return _make_dask_engine()
+        try:
+            from ncarl.engines.dask import Dask
+        except ImportError as error:
+            raise ImportError(
+                "engine='dask' needs Dask; install it with pip install 'ncarl[dask]'"
+            ) from error
+        return Dask()
     trouble = gpu_unavailable_reason()
     if trouble is None:
         from ncarl.engines.torch import Torch
@@ -100,16 +92,6 @@ def _engine_by_name(name: str, quiet: bool) -> Engine:
             stacklevel=4,
         )
     return Threads(reason=f"; no GPU: {trouble}")
-
-
-def _make_dask_engine() -> Engine:
-    try:
-        from ncarl.engines.dask import Dask
-    except ImportError as error:
-        raise ImportError(
-            "engine='dask' needs Dask; install it with pip install 'ncarl[dask]'"
-        ) from error
-    return Dask()
 
 
 def _is_dask_input(data: Any) -> bool:

@@ -18,8 +18,10 @@ import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -31,7 +33,7 @@ from dask.delayed import delayed
 from ncarl import __version__
 from ncarl.blocks import cut_blocks
 from ncarl.core.rows import Kernel, row_backend
-from ncarl.core.types import Array, Block, LikelihoodSums, RowSums
+from ncarl.core.types import Array, LikelihoodSums, RowSums
 from ncarl.engines.base import (
     ROW_BACKENDS,
     Device,
@@ -125,15 +127,6 @@ class Dask:
     reason: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._check()
-        factory = partial(connect, self.cluster, self.n_workers, float(self.timeout))
-        connection = LazyConnection(factory)
-        object.__setattr__(self, "_connection", connection)
-        # `_close_all` closes it at the end of the process.
-        weakref.finalize(self, connection.close).atexit = False
-
-    def _check(self) -> None:
-        """Raise if a parameter is invalid."""
         _check_cluster(self.cluster)
         if self.n_workers is not None:
             hint = "; None for one a core"
@@ -145,17 +138,21 @@ class Dask:
                 f"the host, or None for what is here, got {self.device!r}"
             )
         check_number("timeout", self.timeout, low=0.0, strict=True)
+        factory = partial(connect, self.cluster, self.n_workers, float(self.timeout))
+        connection = LazyConnection(factory)
+        object.__setattr__(self, "_connection", connection)
+        # `_close_all` closes it at the end of the process.
+        weakref.finalize(self, connection.close).atexit = False
 
     @property
     def link(self) -> ClusterLink:
         """Connection to the cluster, made on first use."""
-        connection: LazyConnection = vars(self)["_connection"]
-        return connection.get()
+        link: ClusterLink = vars(self)["_connection"].get()
+        return link
 
     def close(self) -> None:
         """Shut down workers that the engine has started; it cannot be used any more."""
-        connection: LazyConnection = vars(self)["_connection"]
-        connection.close()
+        vars(self)["_connection"].close()
 
     def __enter__(self) -> Dask:
         return self
@@ -170,11 +167,10 @@ class Dask:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parameters, a cluster by the address of its scheduler."""
         cluster = self.cluster
-        if not (cluster is None or isinstance(cluster, str)):
-            client = isinstance(cluster, distributed.Client)
-            cluster = (
-                scheduler_address(cluster) if client else cluster.scheduler_address
-            )
+        if isinstance(cluster, distributed.Client):
+            cluster = scheduler_address(cluster)
+        elif not (cluster is None or isinstance(cluster, str)):
+            cluster = cluster.scheduler_address
         fields = (cluster, self.n_workers, self.kernel, self.device, self.timeout)
         return type(self), (*fields, self.reason)
 
@@ -208,23 +204,25 @@ class Dask:
         self, function: Callable[..., R], blocks: WorkerBlocks, **shared: Any
     ) -> Iterator[R]:
         """``function(block, **shared)`` for every block, in block order."""
-        yield from map_in_order(blocks, function, self.kernel, self._to_host(shared))
+        yield from map_in_order(blocks, function, self._to_host(shared))
 
     def total(
         self, function: Callable[..., R], blocks: WorkerBlocks, **shared: Any
     ) -> R:
         """Sum (by ``+=``) of the results of `map`, in a fixed order."""
-        part = tree_sum(blocks, function, self.kernel, self._to_host(shared))
+        total = tree_sum(blocks, function, self._to_host(shared))
         with self.compute_device.compute_context(1):
-            sums: R = workers_to_device(part, self.compute_device)
+            sums: R = sums_to_device(total, self.compute_device)
         return sums
 
     def _to_host(self, shared: dict[str, Any]) -> dict[str, Any]:
-        """Shared arguments with NumPy arrays, ready to be sent."""
-        return {
-            name: device_to_workers(value, self.compute_device)
+        """Shared arguments with NumPy arrays, ready to be sent, and the backend."""
+        fetch = self.compute_device.to_numpy
+        arguments = {
+            name: value.map_arrays(fetch) if isinstance(value, Kernel) else fetch(value)
             for name, value in shared.items()
         }
+        return {**arguments, "kind": self.kernel}
 
     def describe(self) -> str:
         """One-line description of the engine and why it was picked."""
@@ -241,7 +239,6 @@ class Dask:
 
 
 def _check_cluster(cluster: Any) -> None:
-    """Raise if ``cluster`` is not a valid parameter of `Dask`."""
     if isinstance(cluster, str):
         if cluster in ("threads", "processes") or ":" in cluster:
             return
@@ -262,7 +259,10 @@ def _check_cluster(cluster: Any) -> None:
 
 
 class LazyConnection:
-    """Link that ``factory`` makes on first use, and that is closed once."""
+    """Link that ``factory`` makes on first use, and that is closed once.
+
+    It does not refer to its engine, which can thus be garbage-collected.
+    """
 
     def __init__(self, factory: Callable[[], ClusterLink]) -> None:
         self.factory = factory
@@ -274,7 +274,11 @@ class LazyConnection:
 
     def get(self) -> ClusterLink:
         """Return the link, made on the first call."""
-        _check_not_in_task()
+        if _in_task():
+            raise RuntimeError(
+                "a Dask engine cannot be used inside a task of Dask, where waiting for "
+                "other tasks can deadlock; use engine='threads' there"
+            )
         if self.owner_pid != os.getpid():
             raise RuntimeError(
                 "this Dask engine belongs to the process that this one was forked "
@@ -323,21 +327,21 @@ def _running_loop() -> Any:
         return None
 
 
-def _check_not_in_task() -> None:
-    """Raise inside a Dask task, where waiting for other tasks can deadlock."""
+def _in_task() -> bool:
     try:
         distributed.get_worker()
     except ValueError:
-        return
-    raise RuntimeError(
-        "a Dask engine cannot be used inside a task of Dask; use engine='threads' there"
-    )
+        return False
+    return True
 
 
 def connect(cluster: Any, n_workers: int | None, timeout: float) -> ClusterLink:
     """Connect to ``cluster``; see the parameters of `Dask`."""
     if cluster is None:
-        cluster = _default_client() or "threads"
+        try:
+            cluster = distributed.default_client()
+        except ValueError:  # there is none
+            cluster = "threads"
     kind = "a cluster"
     owned: tuple[Any, ...] = ()
     started = cluster in ("threads", "processes")
@@ -345,42 +349,24 @@ def connect(cluster: Any, n_workers: int | None, timeout: float) -> ClusterLink:
         kind = f"{cluster} of this machine"
         owned = _start_local_cluster(cluster, n_workers)
     elif not isinstance(cluster, distributed.Client):
-        owned = (_connect_client(cluster, timeout),)
+        try:
+            client = distributed.Client(cluster, set_as_default=False, timeout=timeout)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise LostWorkersError(
+                f"no Dask scheduler answers at cluster={cluster!r} ({error}); check "
+                "the address, or use cluster='processes' for workers on this machine"
+            ) from error
+        owned = (client,)
     client = owned[0] if owned else cluster
     link = ClusterLink(client, kind, 0, timeout, owned, direct_to_workers=started)
     try:
-        threads = _wait_for_workers(link, n_workers or 1)
+        link.wait_for_workers(n_workers or 1)
         if not started:
             _check_worker_versions(client)
-        return replace(link, n_threads=threads)
+        return replace(link, n_threads=len(link.worker_addresses()))
     except BaseException:
         link.close()
         raise
-
-
-def _connect_client(cluster: Any, timeout: float) -> Any:
-    """New client of an existing cluster."""
-    try:
-        return distributed.Client(cluster, set_as_default=False, timeout=timeout)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise LostWorkersError(
-            f"no Dask scheduler answers at cluster={cluster!r} ({error}); check the "
-            "address, or use cluster='processes' for workers on this machine"
-        ) from error
-
-
-def _wait_for_workers(link: ClusterLink, n_workers: int) -> int:
-    """Wait for ``n_workers`` workers and return the threads of all of them."""
-    start = time.monotonic()
-    while len(set(names := link.worker_addresses())) < n_workers:
-        if time.monotonic() - start > link.timeout:
-            raise LostWorkersError(
-                f"n_workers={n_workers} workers were asked for, but "
-                f"{scheduler_address(link.client)} has {len(set(names))} after "
-                f"{link.timeout:g} seconds; start more, or ask for fewer"
-            )
-        time.sleep(0.05)
-    return len(names)
 
 
 def _check_worker_versions(client: Any) -> None:
@@ -400,14 +386,6 @@ def _check_worker_versions(client: Any) -> None:
                 f"the Dask worker {worker} has {there}, here is {__version__}; install "
                 "the same version on all workers"
             )
-
-
-def _default_client() -> Any:
-    """Default client of this process, or None."""
-    try:
-        return distributed.default_client()
-    except ValueError:
-        return None
 
 
 def _start_local_cluster(kind: str, n_workers: int | None) -> tuple[Any, ...]:
@@ -444,6 +422,17 @@ class ClusterLink:
     owned: tuple[Any, ...]  # clients and clusters to close with the link, in order
     direct_to_workers: bool  # whether the client reaches more than the scheduler
 
+    def wait_for_workers(self, n_workers: int) -> None:
+        """Wait for ``n_workers`` workers, at most as long as the timeout."""
+        try:
+            self.client.wait_for_workers(n_workers, timeout=self.timeout)
+        except TimeoutError as error:
+            raise LostWorkersError(
+                f"n_workers={n_workers} workers were asked for, but "
+                f"{scheduler_address(self.client)} has {len(self.client.nthreads())} "
+                f"after {self.timeout:g} seconds; start more, or ask for fewer"
+            ) from error
+
     def worker_addresses(self) -> list[str]:
         """Addresses of the workers, each repeated for each of its threads.
 
@@ -451,7 +440,14 @@ class ClusterLink:
         """
         start = time.monotonic()
         while True:
-            threads = self._threads_per_worker()
+            self.check_open()
+            try:
+                threads = self.client.nthreads()
+            except OSError as error:
+                raise LostWorkersError(
+                    f"the Dask scheduler at {scheduler_address(self.client)} does not "
+                    f"answer ({error}); connect to another, or use engine='threads'"
+                ) from error
             if threads:
                 return [name for name in sorted(threads) for _ in range(threads[name])]
             if time.monotonic() - start > self.timeout:
@@ -469,16 +465,6 @@ class ClusterLink:
                 "the Dask client is closed, or its scheduler is gone; make another "
                 "engine, or use engine='threads'"
             )
-
-    def _threads_per_worker(self) -> dict[str, int]:
-        self.check_open()
-        try:
-            return dict(self.client.nthreads())
-        except OSError as error:
-            raise LostWorkersError(
-                f"the Dask scheduler at {scheduler_address(self.client)} does not "
-                f"answer ({error}); connect to another, or use engine='threads'"
-            ) from error
 
     def wait(self, future: Any) -> None:
         """Wait until a future has succeeded or failed, as long as there are workers."""
@@ -587,24 +573,9 @@ class WorkerBlocks:
 
 
 def _is_lost(future: Any) -> bool:
-    """Whether the data of a future is gone for good."""
     if future.status == "error":
         return isinstance(future.exception(), distributed.KilledWorker)
     return future.status in ("cancelled", "lost")
-
-
-def assign_to_workers(workers: list[str], count: int) -> list[tuple[str, range]]:
-    """Assign ``count`` blocks to workers, neighbors to the same one.
-
-    The sums of neighbors are then added without communication.
-    """
-    owners = [workers[k * len(workers) // count] for k in range(count)]
-    firsts = [owners.index(worker) for worker in dict.fromkeys(owners)]
-    ends = [*firsts[1:], count]
-    return [
-        (owners[first], range(first, end))
-        for first, end in zip(firsts, ends, strict=True)
-    ]
 
 
 def place_blocks(link: ClusterLink, blocks: Iterable[Any]) -> WorkerBlocks:
@@ -612,9 +583,14 @@ def place_blocks(link: ClusterLink, blocks: Iterable[Any]) -> WorkerBlocks:
     originals = list(blocks)
 
     def send(numbers: list[int]) -> list[Any]:
+        workers = link.worker_addresses()
+        # Neighbors go to the same worker, which adds their sums.
+        owners = [
+            workers[k * len(workers) // len(numbers)] for k in range(len(numbers))
+        ]
         futures: list[Any] = []
-        for worker, some in assign_to_workers(link.worker_addresses(), len(numbers)):
-            data = [originals[numbers[k]] for k in some]
+        for worker, group in groupby(zip(owners, numbers, strict=True), itemgetter(0)):
+            data = [originals[k] for _, k in group]
             futures += _scatter_with_retry(link, data, worker)
         return futures
 
@@ -637,27 +613,20 @@ def stream_chunks(link: ClusterLink, lazy: LazyBlocks) -> WorkerBlocks:
     If the source has loaders or delayed chunks, the workers load them, and Dask
     recomputes lost ones. Other sources are read in this process, again for lost ones.
     """
-    source, transforms = lazy.source, lazy.transforms
-    delayed_chunks = getattr(source, "delayed_chunks", None)
-    loaders = None if delayed_chunks is not None else source.chunk_loaders()
-    if delayed_chunks is not None:
-        task = delayed(partial(prepare_chunk, transforms=transforms), pure=False)
-        prepared = [task(chunk) for chunk in delayed_chunks]
+    source = lazy.source
+    prepare = partial(prepare_chunk, transforms=lazy.transforms)
+    parts = getattr(source, "delayed_chunks", None)
+    if parts is None and (loaders := source.chunk_loaders()) is not None:
+        parts = [delayed(load, pure=False, traverse=False)() for load in loaders]
+    if parts is not None:
 
-        def compute(numbers: list[int]) -> list[Any]:
-            return list(link.client.compute([prepared[k] for k in numbers]))
-
-        return WorkerBlocks(link, compute(list(range(len(prepared)))), compute)
-    if loaders is not None:
-
-        def load(numbers: list[int]) -> list[Any]:
+        def compute(numbers: Iterable[int]) -> list[Any]:
             # Dask chooses the workers: a chunk assigned to one that has died is never
             # recomputed if there is no other worker at that moment.
-            some = [loaders[k] for k in numbers]
-            work = partial(load_and_prepare, transforms=transforms)
-            return list(link.client.map(work, some, pure=False))
+            task = delayed(prepare, pure=False)
+            return list(link.client.compute([task(parts[k]) for k in numbers]))
 
-        return WorkerBlocks(link, load(list(range(len(loaders)))), load)
+        return WorkerBlocks(link, compute(range(len(parts))), compute)
 
     def send(numbers: list[int] | None) -> list[Any]:
         futures: list[Any] = []
@@ -672,19 +641,15 @@ def stream_chunks(link: ClusterLink, lazy: LazyBlocks) -> WorkerBlocks:
                 link.wait(futures[-ahead])
             worker = workers[len(futures) % len(workers)]
             (raw,) = _scatter_with_retry(link, [chunk], worker)
-            task = link.client.submit(prepare_chunk, raw, transforms, pure=False)
-            futures.append(task)
+            futures.append(link.client.submit(prepare, raw, pure=False))
         return futures
 
     return WorkerBlocks(link, send(None), send)
 
 
 def tree_sum(
-    placed: WorkerBlocks,
-    function: Callable[..., Any],
-    kind: str,
-    shared: dict[str, Any],
-) -> PartialSum:
+    placed: WorkerBlocks, function: Callable[..., Any], shared: dict[str, Any]
+) -> Any:
     """Sum over all blocks, added by the workers in a tree.
 
     The shape of the tree depends on the number of blocks alone, so that the sum is the
@@ -692,88 +657,71 @@ def tree_sum(
     """
     link = placed.link
 
-    def attempt() -> PartialSum:
+    def attempt() -> Any:
+        name = _task_name(function)
         with share_with_workers(link, shared) as arguments:
-            root = _submit_tree_sum(placed, function, kind, arguments)
+            level: list[Any] = link.client.map(
+                run_on_block,
+                placed.futures,
+                shared=arguments,
+                function=function,
+                key=[f"{name}-{k}" for k in range(len(placed))],
+                pure=False,
+            )
+            depth = 0
+            while len(level) > 1:
+                depth += 1
+                level = [
+                    link.client.submit(
+                        add_in_order,
+                        level[k : k + SUM_FAN_IN],
+                        key=f"sum_of_{name}-{depth}-{k}",
+                        priority=depth,  # before more blocks: waiting sums take memory
+                    )
+                    for k in range(0, len(level), SUM_FAN_IN)
+                ]
             try:
-                part: PartialSum = link.result(root)
+                return link.result(level[0])
             except BaseException:  # Ctrl-C too
-                _cancel_futures(link, [root])
+                _cancel_futures(link, level)
                 raise
-            return part
 
     return link.retry(attempt, placed.recover)
 
 
-def _submit_tree_sum(
-    placed: WorkerBlocks, function: Callable[..., Any], kind: str, shared: Any
-) -> Any:
-    """Future of the sum; Dask frees the intermediate results."""
-    client, name = placed.link.client, _task_name(function)
-    level: list[Any] = client.map(
-        partial_sum_on_block,
-        placed.futures,
-        shared=shared,
-        function=function,
-        kind=kind,
-        key=[f"{name}-{k}" for k in range(len(placed))],
-        pure=False,
-    )
-    depth = 0
-    while len(level) > 1:
-        depth += 1
-        level = [
-            client.submit(
-                add_partial_sums,
-                level[k : k + SUM_FAN_IN],
-                key=f"sum_of_{name}-{depth}-{k}",
-                priority=depth,  # before more blocks: waiting sums take memory
-            )
-            for k in range(0, len(level), SUM_FAN_IN)
-        ]
-    return level[0]
-
-
 def map_in_order(
-    placed: WorkerBlocks,
-    function: Callable[..., Any],
-    kind: str,
-    shared: dict[str, Any],
+    placed: WorkerBlocks, function: Callable[..., Any], shared: dict[str, Any]
 ) -> Iterator[Any]:
     """Results for all blocks in order, with few of them in memory at a time."""
     n_done = 0
-    runs: list[Generator[Any, None, None]] = []
-
-    def start() -> None:
-        left = placed.futures[n_done:]
-        runs[:] = [_iter_results(placed.link, left, function, kind, shared)]
+    results = _iter_results(placed, n_done, function, shared)
 
     def restart() -> None:
+        nonlocal results
         placed.recover()
-        start()
+        results = _iter_results(placed, n_done, function, shared)
 
-    start()
     try:
         while n_done < len(placed):
-            yield placed.link.retry(lambda: next(runs[0]), restart)
+            yield placed.link.retry(lambda: next(results), restart)
             n_done += 1
     finally:
-        runs[0].close()
+        results.close()
 
 
 def _iter_results(
-    link: ClusterLink,
-    blocks: list[Any],
+    placed: WorkerBlocks,
+    first: int,
     function: Callable[..., Any],
-    kind: str,
     shared: dict[str, Any],
 ) -> Generator[Any, None, None]:
-    """Results for some blocks in order, until data is lost."""
-    name, submit = _task_name(function), link.client.submit
+    """Results in order, from the block ``first`` on, until data is lost."""
+    link, name = placed.link, _task_name(function)
+    submit = link.client.submit
     with share_with_workers(link, shared) as arguments:
         tasks = (
-            submit(run_on_block, block, arguments, function, kind, key=f"{name}-{k}")
-            for k, block in enumerate(blocks)
+            submit(run_on_block, block, arguments, function, key=f"{name}-{k}")
+            for k, block in enumerate(placed.futures[first:])
         )
         cancel = partial(_cancel_futures, link)
         yield from in_order(tasks, 2 * link.n_threads + 1, link.result, cancel)
@@ -782,7 +730,9 @@ def _iter_results(
 @contextmanager
 def share_with_workers(link: ClusterLink, shared: dict[str, Any]) -> Iterator[Any]:
     """Shared arguments, or their future on the workers, until the context ends."""
-    if pickled_size(shared) <= MAX_INLINE_BYTES:
+    arrays: list[Any] = []
+    rest = cloudpickle.dumps(shared, protocol=5, buffer_callback=arrays.append)
+    if len(rest) + sum(array.raw().nbytes for array in arrays) <= MAX_INLINE_BYTES:
         yield shared
         return
     (future,) = link.scatter([SharedArguments(shared)], link.worker_addresses()[0])
@@ -794,13 +744,6 @@ def share_with_workers(link: ClusterLink, shared: dict[str, Any]) -> Iterator[An
 
 class SharedArguments(dict[str, Any]):
     """Dictionary that Dask sends as a whole, not item by item."""
-
-
-def pickled_size(value: Any) -> int:
-    """Pickled size of a value in bytes, without copies of its arrays."""
-    arrays: list[Any] = []
-    rest = cloudpickle.dumps(value, protocol=5, buffer_callback=arrays.append)
-    return int(len(rest) + sum(array.raw().nbytes for array in arrays))
 
 
 def _task_name(function: Callable[..., Any]) -> str:
@@ -816,57 +759,33 @@ def _cancel_futures(link: ClusterLink, futures: Iterable[Any]) -> None:
         link.client.cancel(futures)
 
 
-@dataclass(frozen=True)
-class PartialSum:
-    """Sum of the results for some blocks."""
-
-    value: Any  # None if no chunk had rows
-    from_solved_rows: bool  # whether the results are of blocks, not of raw chunks
-
-
 _import_lock = threading.Lock()
 
 
 def run_on_block(
-    block: Any, shared: dict[str, Any], function: Callable[..., R], kind: str
-) -> R:
-    """``function(block, **shared)``, with BLAS limited to one thread."""
-    with _import_lock:  # import once, not in all threads of a worker at once
-        row_backend(kind)
-    with limit_blas_threads(1):
-        return function(block, kind=kind, **shared)
-
-
-def partial_sum_on_block(
-    block: Any, shared: dict[str, Any], function: Callable[..., Any], kind: str
-) -> PartialSum:
-    """Result for a block as a part of a sum; None for a chunk without rows."""
+    block: Any, shared: dict[str, Any], function: Callable[..., R]
+) -> R | None:
+    """``function(block, **shared)`` with one BLAS thread; None without rows."""
     if block is None:
-        return PartialSum(None, False)
-    return PartialSum(
-        run_on_block(block, shared, function, kind), isinstance(block, Block)
-    )
+        return None
+    with _import_lock:  # import once, not in all threads of a worker at once
+        row_backend(shared["kind"])
+    with limit_blas_threads(1):
+        return function(block, **shared)
 
 
-def add_partial_sums(parts: list[PartialSum]) -> PartialSum:
-    """Sum (by ``+=``) of some parts, in their order.
+def add_in_order(parts: list[Any]) -> Any:
+    """Sum (by ``+=``) of some results in their order; None is that of no rows.
 
     The first one is copied: Dask needs it again if this sum is lost.
     """
-    nonempty = [part for part in parts if part.value is not None]
+    nonempty = [part for part in parts if part is not None]
     if not nonempty:
-        return PartialSum(None, False)
-    total = copy.deepcopy(nonempty[0].value)
+        return None
+    total = copy.deepcopy(nonempty[0])
     for part in nonempty[1:]:
-        total += part.value
-    return PartialSum(total, nonempty[0].from_solved_rows)
-
-
-def load_and_prepare(
-    load: Callable[[], Observations], transforms: tuple[Callable[[Any], Any], ...]
-) -> Any:
-    """Load a chunk of a source on a worker and transform it."""
-    return prepare_chunk(load(), transforms)
+        total += part
+    return total
 
 
 def prepare_chunk(chunk: Any, transforms: tuple[Callable[[Any], Any], ...]) -> Any:
@@ -879,36 +798,15 @@ def prepare_chunk(chunk: Any, transforms: tuple[Callable[[Any], Any], ...]) -> A
     return chunk
 
 
-def device_to_workers(value: Any, device: Device) -> Any:
-    """Copy the arrays of a value from the device to NumPy arrays."""
-    if isinstance(value, Kernel):
-        return value.map_arrays(device.to_numpy)
-    return device.to_numpy(value)
+def sums_to_device(sums: Any, device: Device) -> Any:
+    """Sums over solved rows, copied to the device of the n x n work.
 
-
-def workers_to_device(part: PartialSum, device: Device) -> Any:
-    """Sum with its arrays copied to the device of the n x n work.
-
-    Only sums over solved rows are used there; results of raw chunks stay NumPy arrays,
-    as with the other engines.
+    Statistics of raw chunks are other classes, and stay in the memory of the host.
     """
-    value = part.value
-    if not (part.from_solved_rows and device.is_async):
-        return value
-    if isinstance(value, np.ndarray):
-        return device.from_numpy(value)
-    if isinstance(value, RowSums):
-        return replace(value, gram=device.from_numpy(value.gram), fit=float(value.fit))
-    if isinstance(value, LikelihoodSums):
-        return replace(
-            value,
-            B=device.from_numpy(value.B),
-            missing_inverse_sum=device.from_numpy(value.missing_inverse_sum),
-            sum_y=device.from_numpy(value.sum_y),
-            fit=float(value.fit),
-            log_det=float(value.log_det),
-        )
-    return value
+    if isinstance(sums, RowSums | LikelihoodSums):
+        values = {f.name: getattr(sums, f.name) for f in fields(sums)}
+        return replace(sums, **{k: device.from_numpy(v) for k, v in values.items()})
+    return device.from_numpy(sums)
 
 
 def complete_dask_array(

@@ -263,15 +263,7 @@ class TorchDevice:
 
 
 def check_device(name: str) -> None:
-    """Raise if a device does not exist or does not work.
-
-    Raises
-    ------
-    ValueError
-        If it is not the name of a torch device.
-    RuntimeError
-        If it cannot be used, with the reason of PyTorch.
-    """
+    """Raise if a device does not exist (ValueError) or does not work (RuntimeError)."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
@@ -387,15 +379,17 @@ class DeviceStream:
             joined = max(1, ENTRIES_PER_BLOCK // max(1, size))
             self.chunks_per_block = min(MAX_CHUNKS_PER_BLOCK, joined)
         if loaders is None:
-            groups = self._remaining_groups(
-                chunk for chunk in self.source if chunk.shape[0]
-            )
+            chunks = (chunk for chunk in self.source if chunk.shape[0])
+            groups = self._remaining_groups(chunks)
             with closing(prefetch(self._join(group) for group in groups)) as blocks:
                 yield from blocks
             return
         with ThreadPoolExecutor(N_READERS, thread_name_prefix="ncarl-read") as pool:
             groups = self._remaining_groups(iter(loaders))
-            tasks = (pool.submit(self._load_and_join, group) for group in groups)
+            tasks = (
+                pool.submit(lambda some: self._join([load() for load in some]), group)
+                for group in groups
+            )
             with closing(in_order(tasks, N_READERS)) as blocks:
                 yield from blocks
 
@@ -405,9 +399,6 @@ class DeviceStream:
         rest = itertools.islice(items, size * len(self.resident_blocks), None)
         while group := list(itertools.islice(rest, size)):
             yield group
-
-    def _load_and_join(self, loaders: list[Callable[[], Observations]]) -> Any:
-        return self._join([load() for load in loaders])
 
     def _join(self, chunks: list[Observations]) -> Any:
         """Block of some chunks; None if they have no rows."""

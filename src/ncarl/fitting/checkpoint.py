@@ -96,15 +96,8 @@ class Checkpoint:
 class CheckpointFile:
     """The checkpoint file of one fit.
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        The file, and how often it is written.
-    kind : str
-        What the file holds; one of `KINDS`.
-    owner : mapping
-        Shape and fingerprint of the data, the class of the estimator, and all
-        parameters that change the result; a file of another owner is refused.
+    The owner has the shape and fingerprint of the data, the class of the estimator, and
+    all parameters that change the result; a file of another owner is refused.
     """
 
     def __init__(
@@ -141,13 +134,7 @@ class CheckpointFile:
     def save(
         self, position: str, header: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
-        """Write the state in place of the one before.
-
-        Raises
-        ------
-        CheckpointError
-            If it cannot be written; the earlier state is still there.
-        """
+        """Write the state in place of the earlier one, which stays if that fails."""
         own = {"kind": self.kind, "owner": self.owner}
         try:
             write_archive(self.path, {**own, **header}, arrays)
@@ -157,7 +144,6 @@ class CheckpointFile:
         self.position, self.last_saved = position, time.monotonic()
 
     def _write_error(self, position: str, error: OSError, size: int) -> CheckpointError:
-        """The error for a state that could not be written."""
         remedy = ERRNO_HINTS.get(error.errno or 0, "See to that")
         if self.position is None:
             left = "there was none before it"
@@ -176,12 +162,7 @@ class CheckpointFile:
     def load(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
         """Header and arrays of the file, or None where there is no file yet.
 
-        Raises
-        ------
-        BrokenFileError
-            If the file is foreign or damaged.
-        CheckpointMismatchError
-            If it belongs to another estimator, other data or other parameters.
+        Raises if it is damaged or belongs to another estimator, data or parameters.
         """
         if not self.path.exists():
             return None
@@ -233,7 +214,6 @@ def _show(value: Any) -> str:
 
 
 def _describe_data_mismatch(saved: Any, current: Any) -> str:
-    """How data differ, as far as their shapes tell."""
     if list(saved) == list(current):
         return "the data (other values or other missing entries)"
     sizes = [" x ".join(str(length) for length in shape) for shape in (saved, current)]

@@ -44,15 +44,8 @@ class KernelModel:
     ) -> tuple[Array, Array | None]:
         """Smoothed matrix in the user's units, and its standard deviations.
 
-        Parameters
-        ----------
-        observed : Observations
-            Rows to complete.
-        engine : Engine
-            Where to work.
-        std : {"observed", "latent"}, optional
-            Standard deviation of an entry as it would be observed, or of its value
-            without noise.
+        ``std="observed"`` is for entries as they would be observed, "latent" for their
+        values without noise.
         """
         residuals, effects = self.prepare(observed)
         X = np.empty(observed.shape)

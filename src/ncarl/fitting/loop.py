@@ -89,42 +89,22 @@ class NoStepError(ValueError):
 
 
 def drive(
+    # Makes the iterator of the solver, after the step of a checkpoint if there is one.
     start: Callable[[Iterate[S] | None], Iterator[Iterate[S]]],
     *,
-    max_iter: int,
-    tol: float,
+    max_iter: int,  # counted by the iterates' own ``step``
+    tol: float,  # stop once ``change < tol``; 0 runs all steps
+    # Called after each step; one that returns True ends the run.
     observers: Sequence[Callable[[Iterate[S], History], object]] = (),
-    scale: float = 1.0,
-    checkpoint: CheckpointFile | None = None,
+    scale: float = 1.0,  # brings the objective to the user's units
+    checkpoint: CheckpointFile | None = None,  # to resume from, and to save to
+    # From a state to a JSON header and NumPy arrays, and back.
     pack: Callable[[S], CheckpointContents] | None = None,
     unpack: Callable[[Mapping[str, Any], Mapping[str, Array]], S] | None = None,
 ) -> FitResult[S]:
     """Run a solver until it converges, an observer ends it, or at ``max_iter`` steps.
 
-    Parameters
-    ----------
-    start : callable
-        Makes the iterator of the solver, after the step of a checkpoint if one is
-        given, else (None) from the beginning.
-    max_iter : int
-        Most steps, counted by the iterates' own ``step``.
-    tol : float
-        Stop once ``change < tol``; 0 runs all steps.
-    observers : sequence of callable
-        Called after each step with iterate and history; one that returns True ends
-        the run.
-    scale : float
-        Factor that brings the objective to the user's units.
-    checkpoint : CheckpointFile, optional
-        Where to resume from, and to save steps to.
-    pack, unpack : callable
-        From a state to a JSON header and NumPy arrays, and back.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If interrupted before the first step is complete; later the last complete step
-        is returned with ``interrupted`` set.
+    Ctrl-C ends it with the last complete step, and ``interrupted`` set.
     """
     history, resumed = History(), None
     if checkpoint is not None and (kept := checkpoint.load()) is not None:

@@ -87,25 +87,11 @@ def kernel_iterates(
     engine: Engine,
     blocks: Any,
     config: IterationConfig,
-    initial_gram: Array,
-    gram: Array,
-    step: int = 0,
+    initial_gram: Array,  # of the zero-filled input; a fixed graph is learned from it
+    gram: Array,  # to continue from: the initial one, or that of an earlier fit
+    step: int = 0,  # steps already made
 ) -> Iterator[Iterate[KernelState]]:
-    """Yield iterates without end: Gram matrix to kernel to rows to Gram matrix.
-
-    Parameters
-    ----------
-    engine, blocks
-        The engine, and the rows as it placed them.
-    config : IterationConfig
-        What does not change from step to step.
-    initial_gram : array of shape (n, n)
-        Gram matrix of the zero-filled input; a fixed graph is learned from it.
-    gram : array of shape (n, n)
-        The state to continue from: ``initial_gram``, or that of an earlier fit.
-    step : int
-        Steps already made.
-    """
+    """Yield iterates without end: Gram matrix to kernel to rows to Gram matrix."""
     device, n = engine.compute_device, gram.shape[0]
     with device.compute_context(n):
         fixed_similarity = _fixed_similarity(config, initial_gram)
@@ -190,7 +176,6 @@ def _fixed_similarity(config: IterationConfig, initial_gram: Array) -> Array | N
 
 
 def _diagonal(A: Array) -> Array:
-    """Diagonal of a square matrix of any array library."""
     return array_namespace(A).linalg.diagonal(A)
 
 
@@ -241,34 +226,19 @@ class Settings:
 
 
 class KernelProblem:
-    """A matrix prepared for fits: centered, scaled, cut into blocks and placed.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Observed entries, in the orientation of the kernel.
-    center : {"none", "mean", "columns", "rows", "two-way"}
-        Effects to subtract first.
-    scaled : bool
-        Whether columns are divided by the standard deviation of their residuals.
-    dtype : {"float64", "float32"}
-        Precision of the work.
-    engine : Engine
-        Runs the work on rows.
-    keep_empty : bool
-        Whether columns without observed entries take part in the fit. They do in the
-        authors' code, and where a given graph links them to others; else the kernel is
-        learned without them.
-    """
+    """A matrix prepared for fits: centered, scaled, cut into blocks and placed."""
 
     def __init__(
         self,
-        dataset: Dataset,
-        center: str,
-        scaled: bool,
-        dtype: str,
+        dataset: Dataset,  # in the orientation of the kernel
+        center: str,  # effects to subtract first: "none", "mean", "columns", ...
+        scaled: bool,  # whether columns are divided by their standard deviations
+        dtype: str,  # precision of the work
         engine: Engine,
         *,
+        # Whether columns without observed entries take part in the fit, as in the
+        # authors' code and where a given graph links them to others; else the kernel
+        # is learned without them.
         keep_empty: bool,
     ) -> None:
         summary = dataset.summary
@@ -293,13 +263,11 @@ class KernelProblem:
         self.blocks = self._place(inner)
 
     def _check_memory(self) -> None:
-        """Raise if a kernel does not fit into the memory of the device."""
         self.engine.compute_device.check_memory(
             len(self.kept_columns), np.dtype(self.dtype).itemsize
         )
 
     def _place(self, dataset: Dataset) -> Any:
-        """Blocks of the centered rows, where the engine works on them."""
         center = CenterRows(self.centering, self.kept_columns, self.dtype)
         return dataset.place_blocks(self.engine, center)
 
@@ -337,7 +305,6 @@ class KernelProblem:
         )
 
     def _weight_rule(self, settings: Settings, shift: float) -> WeightRule:
-        """The weight rule that the settings name."""
         if settings.weights == "smooth":
             return SmoothWeights()
         if settings.weights == "pinv":
@@ -373,6 +340,15 @@ class KernelProblem:
             state = self.engine.compute_device.from_numpy(state)
             return kernel_iterates(self.engine, self.blocks, config, first, state, step)
 
+        return self._drive(start, settings, checkpoint, observers)
+
+    def _drive(
+        self,
+        start: Callable[[Iterate[KernelState] | None], Iterator[Iterate[KernelState]]],
+        settings: Settings,
+        checkpoint: CheckpointFile | None,
+        observers: Sequence[Observer],
+    ) -> FitResult[KernelState]:
         return drive(
             start,
             max_iter=settings.max_iter,
@@ -381,11 +357,10 @@ class KernelProblem:
             scale=min(self.unit * self.unit, 1e300),
             checkpoint=checkpoint,
             pack=self._pack,
-            unpack=_unpack_state,
+            unpack=self._unpack,
         )
 
     def _pack(self, state: KernelState) -> CheckpointContents:
-        """A state as what JSON can hold, and NumPy arrays."""
         kernel, fetch = state.kernel, self.engine.compute_device.to_numpy
         arrays = {
             "gram": state.gram,
@@ -395,6 +370,13 @@ class KernelProblem:
         }
         fetched = {name: fetch(a) for name, a in arrays.items() if a is not None}
         return {"noise": kernel.s}, fetched
+
+    def _unpack(
+        self, header: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> KernelState:
+        gram = np.ascontiguousarray(arrays["gram"])
+        kernel = Kernel(arrays["K"], arrays.get("P"), float(header["noise"]))
+        return KernelState(gram, kernel, arrays.get("similarity"))
 
     def model(
         self,
@@ -454,14 +436,3 @@ class KernelProblem:
             return Kernel(K, None, kernel.s)
         P = embed_submatrix(kernel.P, self.kept_columns, n, 1.0 / (mean + kernel.s))
         return Kernel(K, P, kernel.s)
-
-
-def _unpack_state(
-    header: Mapping[str, Any], arrays: Mapping[str, Array]
-) -> KernelState:
-    """The state that a checkpoint holds."""
-    return KernelState(
-        np.ascontiguousarray(arrays["gram"]),
-        Kernel(arrays["K"], arrays.get("P"), float(header["noise"])),
-        arrays.get("similarity"),
-    )

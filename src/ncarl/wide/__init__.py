@@ -6,8 +6,9 @@ the rank, the edges of the graph, and the observed entries.
 
 Read the modules in this order:
 
-1. `kernel`: `WideKernel`, and the sparse inverse of the graph term.
-2. `rows` (`rows_numba` for its compiled form): the row step under a wide kernel.
+1. `rows` (`rows_numba` for its compiled form): `WideKernel`, which owns its row
+   functions, and the Gram matrix of the completed rows as an operator.
+2. `kernel`: building a wide kernel, with the sparse inverse of the graph term.
 3. `spectrum`: leading eigenpairs, spectral density and graph of a Gram matrix that is
    only applied.
 4. `solver`: the iteration, its checkpoints and its engine.

@@ -35,27 +35,13 @@ HUB_MIN_EDGES, MAX_HUBS = 128, 64
 
 
 def wide_kernel(
-    vectors: Array,
-    weights: Array,
-    tail_weight: float,
+    vectors: Array,  # (n, p): leading directions, orthonormal
+    weights: Array,  # (p,): their weights
+    tail_weight: float,  # of all other directions, at least that of the leading ones
     graph: ColumnGraph | None,
     penalty: QuadraticPenalty,
 ) -> WideKernel:
-    """Wide kernel ``K = Q^-1`` of the columns.
-
-    Parameters
-    ----------
-    vectors : array of shape (n, p)
-        Leading directions, orthonormal.
-    weights : array of shape (p,)
-        Weights of the leading directions.
-    tail_weight : float
-        Weight of all other directions, at least that of the leading ones.
-    graph : ColumnGraph or None
-        Graph of the columns.
-    penalty : QuadraticPenalty
-        How weights and graph are combined into ``Q``.
-    """
+    """Wide kernel ``K = Q^-1`` of the columns."""
     levels = penalty.spectral_eigenvalues(np.asarray(weights, dtype=np.float64))
     base = float(penalty.spectral_eigenvalues(np.asarray(tail_weight)))
     inverse = graph_inverse(base, penalty.alpha, graph, len(vectors))
@@ -85,14 +71,7 @@ class ColumnGraph:
 
     @classmethod
     def from_similarity(cls, similarity: Any) -> ColumnGraph:
-        """Graph of a similarity matrix, symmetrized.
-
-        Examples
-        --------
-        >>> from scipy.sparse import csr_array
-        >>> ColumnGraph.from_similarity(csr_array([[0.5, 0.5], [0.0, 1.0]])).degrees
-        array([0.25, 0.25])
-        """
+        """Graph of a similarity matrix, symmetrized."""
         both = csr_array(0.5 * (similarity + similarity.T))
         edges = csr_array(both - diags_array(both.diagonal()))
         edges.eliminate_zeros()
@@ -133,7 +112,6 @@ class SparseLowRankInverse:
     error: float  # bound on the norm of the error of T, relative to 1 / base
 
     def __matmul__(self, V: Array) -> Array:
-        """Inverse times ``V``."""
         product: Array = self.T @ V
         if self.E.shape[1]:
             product += self.E @ (self.E.T @ V)
@@ -145,15 +123,7 @@ def graph_inverse(
 ) -> SparseLowRankInverse:
     """Sparse inverse of ``base I + alpha L``, as accurate as sparsity allows.
 
-    Raises
-    ------
-    ValueError
-        If ``alpha`` is so large that no sparse matrix approximates the inverse.
-
-    Examples
-    --------
-    >>> graph_inverse(2.0, 1.0, None, 3).T.diagonal()
-    array([0.5, 0.5, 0.5])
+    Raises if ``alpha`` is so large that no sparse matrix approximates the inverse.
     """
     if graph is None or alpha == 0.0 or graph.edges.nnz == 0:
         T = csr_array(diags_array(np.full(n, 1.0 / base)))
@@ -229,32 +199,10 @@ def neumann_inverse(
 ) -> tuple[Any, float] | None:
     """Neumann series ``sum (D^-1 A)^k D^-1`` for the inverse of ``D - A``.
 
-    Entries far below the tolerance are dropped in each term.
-
-    Parameters
-    ----------
-    diagonal : array of shape (n,)
-        ``D``; larger than the row sums of ``A``.
-    links : csr_array of shape (n, n)
-        ``A``; symmetric and nonnegative.
-    tolerance : float
-        Error, relative to the norm of the inverse.
-
-    Returns
-    -------
-    T : csr_array of shape (n, n)
-        Symmetric, with sorted indices.
-    error : float
-        Bound on the norm of the error. None in place of both if the inverse has too
-        many entries, or if the tolerance cannot be reached.
-
-    Examples
-    --------
-    >>> from scipy.sparse import csr_array
-    >>> A = csr_array([[0.0, 0.1], [0.1, 0.0]])
-    >>> T, error = neumann_inverse(np.array([1.1, 1.1]), A, 1e-6)
-    >>> T.toarray().round(3).tolist(), error < 1e-5
-    ([[0.917, 0.083], [0.083, 0.917]], True)
+    ``D`` is larger than the row sums of ``A`` (``links``), which is symmetric and
+    nonnegative. Entries far below the tolerance, which is relative to the norm of the
+    inverse, are dropped in each term. Returns the inverse and a bound on the norm of
+    its error, or None if it has too many entries or cannot be as accurate.
     """
     # The inverse times these row sums is 1; the smallest of them bounds its norm.
     sums = diagonal - np.asarray(links.sum(axis=1)).ravel()
@@ -262,9 +210,14 @@ def neumann_inverse(
     iteration_matrix = csr_array(diags_array(1.0 / diagonal) @ links)
     # With a few hundred entries per row, those dropped sum to about a tenth of it.
     drop = 1e-3 * tolerance / float(diagonal.max())
-    T = _neumann_series(start, iteration_matrix, sums, tolerance, drop)
-    if T is None:
-        return None
+    T, residual = start, np.inf
+    for _ in range(MAX_TERMS):
+        T = _neumann_step(start, iteration_matrix, T, drop)
+        if T is None or T.nnz > MAX_ENTRIES_PER_COLUMN * len(sums):
+            return None
+        before, residual = residual, float(np.max(1.0 - T @ sums))
+        if residual <= tolerance or residual > 0.999 * before:
+            break
     T = csr_array(0.5 * (T + T.T))
     T.sort_indices()
     residual = float(np.max(np.abs(1.0 - T @ sums)))
@@ -273,25 +226,6 @@ def neumann_inverse(
     if residual > min(10.0 * tolerance, 0.1 * limit):
         return None
     return T, residual / float(sums.min())
-
-
-def _neumann_series(
-    diagonal_inverse: Any,
-    iteration_matrix: Any,
-    sums: Array,
-    tolerance: float,
-    drop_tolerance: float,
-) -> Any | None:
-    """Sum of the series up to the tolerance; None if it has too many entries."""
-    T, residual = diagonal_inverse, np.inf
-    for _ in range(MAX_TERMS):
-        T = _neumann_step(diagonal_inverse, iteration_matrix, T, drop_tolerance)
-        if T is None or T.nnz > MAX_ENTRIES_PER_COLUMN * len(sums):
-            return None
-        before, residual = residual, float(np.max(1.0 - T @ sums))
-        if residual <= tolerance or residual > 0.999 * before:
-            break
-    return T
 
 
 def _neumann_step(

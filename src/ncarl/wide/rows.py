@@ -9,7 +9,7 @@ duals of all rows make up the Gram matrix of the completed rows, `GramOperator`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import iadd
@@ -55,15 +55,6 @@ class WideKernel:
         return cls(np.zeros((n, 0), dtype=dtype), T, 0.0)
 
     def __matmul__(self, V: Array) -> Array:
-        """``K V``.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> WideKernel.identity(2, "float64") @ np.array([[1.0], [2.0]])
-        array([[1.],
-               [2.]])
-        """
         product = self.T @ V
         product += self.F @ (self.F.T @ V)
         return product
@@ -219,13 +210,7 @@ def _conjugate_gradients(
 
 
 def use_conjugate_gradients(r: Array, p: int) -> Array:
-    """Whether conjugate gradients are faster for ``r`` entries and ``p`` factors.
-
-    Examples
-    --------
-    >>> use_conjugate_gradients(np.array([50, 5000]), 64).tolist()
-    [False, True]
-    """
+    """Whether conjugate gradients are faster for ``r`` entries and ``p`` factors."""
     r = np.asarray(r, dtype=np.float64)
     direct = r**2 * p + r**3 / 3
     # Gathered products run at a third of the speed of a factorization.
@@ -252,7 +237,7 @@ def duals_and_fit(
 def complete_rows(block: Block, kernel: WideKernel, kind: str) -> Array:
     """Smoothed rows; equal to the observed values there in the exact model."""
     Y, _ = row_duals(block, kernel=kernel, kind=kind)
-    X = rows_from_duals(_dual_block(block, Y), kernel)
+    X = rows_from_duals(replace(block, values=Y), kernel)
     row_of_entry = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
     X[row_of_entry, block.indices] = block.values - kernel.s * Y
     return X
@@ -304,14 +289,7 @@ class GramOperator:
         """Number of columns."""
         return int(self.kernel.F.shape[0])
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Float type of the work."""
-        kind: np.dtype[Any] = self.kernel.F.dtype
-        return kind
-
     def __matmul__(self, V: Array) -> Array:
-        """``G V``."""
         with self.engine.compute_device.compute_context(self.n):
             inner = np.ascontiguousarray(self.kernel @ V)
         middle = self.engine.total(apply_dual_gram, self.duals, V=inner)
@@ -339,31 +317,26 @@ def apply_dual_gram(block: Block, *, V: Array, kind: str = "auto") -> Array:
     """``Y^T Y V`` of one block of duals."""
     compiled = numba_backend(kind)
     product: Array
-    if compiled is not None:
+    if compiled is None:
+        Y = duals_to_csr(block, block.values)
+        product = Y.T @ (Y @ V)
+    else:
         product = compiled.apply_dual_gram(block, V)
-        return product
-    Y = duals_to_csr(block, block.values)
-    product = Y.T @ (Y @ V)
     return product
 
 
 def dense_gram(block: Block, *, kernel: WideKernel, kind: str = "auto") -> Array:
     """``X^T X`` of one block of duals, for few columns."""
-    return reduce(iadd, (_dense_gram_of_piece(part, kernel) for part in pieces(block)))
-
-
-def _dense_gram_of_piece(block: Block, kernel: WideKernel) -> Array:
-    X = rows_from_duals(block, kernel)
-    return X.T @ X
+    rows = (rows_from_duals(part, kernel) for part in pieces(block))
+    return reduce(iadd, (X.T @ X for X in rows))
 
 
 def sparse_gram_diagonal(block: Block, *, T: Any, kind: str = "auto") -> Array:
     """Diagonal of ``T Y^T Y T`` of one block of duals."""
     n = block.n_columns
     total = np.zeros(n)
-    step = max(
-        1, MAX_PIECE_ENTRIES // max(1, T.nnz // n) // max(1, _mean_row_size(block))
-    )
+    row_size = len(block.values) // max(1, block.n_rows)
+    step = max(1, MAX_PIECE_ENTRIES // max(1, T.nnz // n) // max(1, row_size))
     Y = duals_to_csr(block, block.values)
     for first in range(0, block.n_rows, step):
         rows = Y[first : first + step] @ T
@@ -371,21 +344,8 @@ def sparse_gram_diagonal(block: Block, *, T: Any, kind: str = "auto") -> Array:
     return total
 
 
-def _mean_row_size(block: Block) -> int:
-    return len(block.values) // max(1, block.n_rows)
-
-
 def dual_factor_products(block: Block, *, F: Array, kind: str = "auto") -> Array:
     """``(Y F)^T (Y F)`` stacked on ``Y^T (Y F)``, of one block of duals."""
     Y = duals_to_csr(block, block.values)
     Z = Y @ F
     return np.concatenate([Z.T @ Z, Y.T @ Z])
-
-
-def make_dual_blocks(blocks: Sequence[Block], duals: Sequence[Array]) -> list[Block]:
-    """Blocks with duals in place of their values."""
-    return [_dual_block(block, Y) for block, Y in zip(blocks, duals, strict=True)]
-
-
-def _dual_block(block: Block, Y: Array) -> Block:
-    return replace(block, values=Y)

@@ -45,26 +45,9 @@ def solve_rows(block: Block, kernel: WideKernel, use_cg: Array) -> tuple[Array, 
 
 @nb.njit(nogil=True, cache=True)
 def _solve_groups(
-    indptr,
-    indices,
-    values,
-    groups,
-    use_cg,
-    F,
-    preconditioner_diagonal,
-    Tp,
-    Ti,
-    Td,
-    s,
-    Y,
-    max_size,
-    max_rhs_size,
-    max_direct_size,
-    tolerance,
-    jitters,
-    letters,
-    calls,
-):
+    indptr, indices, values, groups, use_cg, F, preconditioner_diagonal, Tp, Ti, Td, s,
+    Y, max_size, max_rhs_size, max_direct_size, tolerance, jitters, letters, calls,
+):  # fmt: skip
     """Solve all groups; returns the largest jitter, or minus the size that failed."""
     n, p = F.shape
     G = np.empty((p, max_size), F.dtype)
@@ -86,9 +69,11 @@ def _solve_groups(
         if r == 0:
             continue
         o = indices[lo : lo + r]
-        _gather(F, o, G)
         for a in range(r):
             places[o[a]] = a
+            row = F[o[a]]
+            for q in range(p):
+                G[q, a] = row[q]
         done = False
         if use_cg[g]:
             for a in range(r):
@@ -122,15 +107,6 @@ def _solve_groups(
         for a in range(r):
             places[o[a]] = -1
     return worst
-
-
-@nb.njit(nogil=True, cache=True)
-def _gather(F, o, G):
-    """Copy rows ``o`` of ``F`` to the columns of ``G`` (p, r)."""
-    for a in range(len(o)):
-        row = F[o[a]]
-        for q in range(len(row)):
-            G[q, a] = row[q]
 
 
 @nb.njit(nogil=True, cache=True)
@@ -184,18 +160,9 @@ def _conjugate_gradients(
             y[a] += step * direction[a]
             residual[a] -= step * product[a]
         _apply_preconditioner(
-            G,
-            p,
-            r,
-            diagonal,
-            C,
-            small,
-            numbers,
-            letters,
-            calls,
-            residual,
+            G, p, r, diagonal, C, small, numbers, letters, calls, residual,
             preconditioned,
-        )
+        )  # fmt: skip
         before, size = size, _dot(residual[:r], preconditioned[:r])
         beta = size / before
         for a in range(r):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -32,10 +32,10 @@ from ncarl.fitting.checkpoint import (
     csr_to_arrays,
 )
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, History, Iterate, drive
-from ncarl.fitting.ncarl import KernelProblem, KernelState, Settings
+from ncarl.fitting.loop import FitResult, Iterate
+from ncarl.fitting.ncarl import KernelProblem, KernelState, Observer, Settings
 from ncarl.wide.kernel import ColumnGraph, wide_kernel
-from ncarl.wide.rows import GramOperator, WideKernel, duals_and_fit, make_dual_blocks
+from ncarl.wide.rows import GramOperator, WideKernel, duals_and_fit
 from ncarl.wide.spectrum import (
     WideGram,
     exact_gram,
@@ -45,7 +45,6 @@ from ncarl.wide.spectrum import (
     wide_similarity,
 )
 
-Observer = Callable[[Any, History], object]
 #: Smallest default rank, and its margin over the rank that the data can determine.
 MIN_RANK, EXTRA_RANK = 128, 32
 #: Number of blocks, each of which sums an n x p array, and the largest matrix that is a
@@ -64,7 +63,7 @@ class WideKernelProblem(KernelProblem):
         n = len(self.kept_columns)
         graph = settings.graph if settings.alpha > 0.0 else None
         if rank is None:
-            rank = default_rank(rule.identifiable_rank, n)
+            rank = max(MIN_RANK, rule.identifiable_rank + EXTRA_RANK)
         return WideIterationConfig(
             penalty=QuadraticPenalty(settings.alpha, settings.delta, settings.gamma),
             rule=rule,
@@ -100,25 +99,34 @@ class WideKernelProblem(KernelProblem):
             if last is None:
                 gram = initial_gram(self.engine, self.blocks, config)
                 return wide_iterates(self.engine, self.blocks, config, gram)
-            state = last.state
+            gram, similarity = last.state.gram, last.state.similarity
             return wide_iterates(
-                self.engine,
-                self.blocks,
-                config,
-                state.gram,
-                state.similarity,
-                last.step,
+                self.engine, self.blocks, config, gram, similarity, last.step
             )
 
-        return drive(
-            start,
-            max_iter=settings.max_iter,
-            tol=settings.tol,
-            observers=observers,
-            scale=min(self.unit * self.unit, 1e300),
-            checkpoint=checkpoint,
-            pack=_pack_wide_state,
-            unpack=_unpack_wide_state,
+        return self._drive(start, settings, checkpoint, observers)
+
+    def _pack(self, state: KernelState) -> CheckpointContents:
+        kernel, gram = state.kernel, state.gram
+        header = {"noise": kernel.s, "error": kernel.error, "rank": gram.rank}
+        arrays = {f"gram/{name}": getattr(gram, name) for name in GRAM_FIELDS}
+        arrays |= {"F": kernel.F, **csr_to_arrays("T", kernel.T)}
+        if state.similarity is not None:
+            arrays |= csr_to_arrays("similarity", state.similarity)
+        return header, arrays
+
+    def _unpack(
+        self, header: Mapping[str, Any], arrays: Mapping[str, Array]
+    ) -> KernelState:
+        # In C order, as they were: sums in another order differ in the last bits.
+        F = np.ascontiguousarray(arrays["F"])
+        s, error = float(header["noise"]), float(header["error"])
+        gram = {n: np.ascontiguousarray(arrays[f"gram/{n}"]) for n in GRAM_FIELDS}
+        has_graph = "similarity/data" in arrays
+        return KernelState(
+            WideGram(int(header["rank"]), **gram),
+            WideKernel(F, csr_from_arrays("T", arrays), s, error),
+            csr_from_arrays("similarity", arrays) if has_graph else None,
         )
 
     def model(
@@ -144,17 +152,6 @@ class WideKernelProblem(KernelProblem):
             return csr_array((n, n))
         kernel = WideKernel(np.zeros((len(self.kept_columns), 0)), S, 0.0)
         return kernel.embed_columns(self.kept_columns, n, 1.0).T
-
-
-def default_rank(identifiable_rank: int, n: int) -> int:
-    """Default number of directions with a weight of their own.
-
-    Examples
-    --------
-    >>> default_rank(33, 50_000), default_rank(400, 50_000), default_rank(5, 30)
-    (128, 432, 30)
-    """
-    return min(n, max(MIN_RANK, identifiable_rank + EXTRA_RANK))
 
 
 @dataclass(frozen=True)
@@ -203,7 +200,10 @@ def wide_iterates(
         times.append(time.perf_counter())
         results = list(engine.map(duals_and_fit, blocks, kernel=kernel))
         times.append(time.perf_counter())
-        duals = make_dual_blocks(blocks, [Y for Y, _, _ in results])
+        duals = [
+            replace(block, values=Y)
+            for block, (Y, _, _) in zip(blocks, results, strict=True)
+        ]
         operator = GramOperator(engine, duals, kernel)
         new = compute_gram(operator, config.rank, gram.vectors)
         fit = reduce(add, (part for _, part, _ in results))
@@ -249,15 +249,7 @@ class SpectralWeights:
 
 
 def spectral_weights(gram: WideGram, rule: FloorWeights, step: int) -> SpectralWeights:
-    """Weights of a Gram matrix by the rule of `ncarl.core.weights.FloorWeights`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> gram = exact_gram(np.diag([9.0, 1.0]))
-    >>> spectral_weights(gram, FloorWeights(1), 30).leading.round(3).tolist()
-    [1.333, 4.0]
-    """
+    """Weights of a Gram matrix by the rule of `ncarl.core.weights.FloorWeights`."""
     n = len(gram.diagonal)
     total = gram.nuclear_norm()
     own, others = np.sqrt(gram.leading[0]), np.sqrt(gram.nodes)
@@ -286,9 +278,8 @@ def compute_gram(operator: GramOperator, rank: int, start: Array | None) -> Wide
         G = operator.to_dense()
         with operator.engine.compute_device.compute_context(n):
             return exact_gram(G)
-    return summarize_gram(
-        operator, operator.diagonal(), rank, start, str(operator.dtype)
-    )
+    dtype = str(operator.kernel.F.dtype)
+    return summarize_gram(operator, operator.diagonal(), rank, start, dtype)
 
 
 def pick_wide_engine(engine: str | Engine) -> Threads:
@@ -302,41 +293,3 @@ def pick_wide_engine(engine: str | Engine) -> Threads:
             f"on threads only, got {engine!r}"
         )
     return picked
-
-
-def _pack_wide_state(state: KernelState) -> CheckpointContents:
-    """JSON header and arrays of a state."""
-    header, arrays = wide_kernel_state(state.kernel)
-    more = {f"gram/{name}": getattr(state.gram, name) for name in GRAM_FIELDS}
-    if state.similarity is not None:
-        more |= csr_to_arrays("similarity", state.similarity)
-    return {**header, "rank": state.gram.rank}, {**arrays, **more}
-
-
-def _unpack_wide_state(
-    header: Mapping[str, Any], arrays: Mapping[str, Array]
-) -> KernelState:
-    """State from the header and arrays of a checkpoint."""
-    # In C order, as they were: sums in another order differ in the last bits.
-    kept = {name: np.ascontiguousarray(arrays[f"gram/{name}"]) for name in GRAM_FIELDS}
-    has_graph = "similarity/data" in arrays
-    return KernelState(
-        WideGram(int(header["rank"]), **kept),
-        wide_kernel_from_state(header, arrays),
-        csr_from_arrays("similarity", arrays) if has_graph else None,
-    )
-
-
-def wide_kernel_state(kernel: WideKernel) -> CheckpointContents:
-    """JSON header and arrays of a kernel."""
-    header = {"noise": kernel.s, "error": kernel.error}
-    return header, {"F": kernel.F, **csr_to_arrays("T", kernel.T)}
-
-
-def wide_kernel_from_state(
-    header: Mapping[str, Any], arrays: Mapping[str, Array]
-) -> WideKernel:
-    """Kernel from the header and arrays of `wide_kernel_state`."""
-    F = np.ascontiguousarray(arrays["F"])
-    s, error = float(header["noise"]), float(header["error"])
-    return WideKernel(F, csr_from_arrays("T", arrays), s, error)

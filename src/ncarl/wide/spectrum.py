@@ -38,14 +38,7 @@ EXTRA_CANDIDATES = 8
 class SymmetricOperator(Protocol):
     """Positive semi-definite matrix as a linear operator."""
 
-    @property
-    def n(self) -> int:
-        """Number of columns."""
-        ...
-
-    def __matmul__(self, V: Array) -> Array:
-        """Product with the columns of ``V``."""
-        ...
+    def __matmul__(self, V: Array) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -96,22 +89,11 @@ def exact_gram(G: Array) -> WideGram:
 def summarize_gram(
     G: SymmetricOperator, diagonal: Array, rank: int, start: Array | None, dtype: str
 ) -> WideGram:
-    """Leading eigenpairs and tail density of a Gram matrix.
+    """Leading eigenpairs, ``rank`` of them, and tail density of a Gram matrix.
 
-    Parameters
-    ----------
-    G : SymmetricOperator
-        The matrix.
-    diagonal : array of shape (n,)
-        Its diagonal.
-    rank : int
-        Number of leading eigenpairs, fewer than columns.
-    start : array of shape (n, b) or None
-        Start vectors: eigenvectors of the previous step.
-    dtype : str
-        Float type of the computation.
+    ``start`` holds the eigenvectors of the previous step, if there was one.
     """
-    n = G.n
+    n = len(diagonal)
     rounds = WARM_ROUNDS if start is not None else COLD_ROUNDS
     if start is None:
         shape = (n, subspace_size(rank, n))
@@ -132,19 +114,7 @@ def subspace_size(rank: int, n: int) -> int:
 def chebyshev_subspace_iteration(
     G: SymmetricOperator, start: Array, rank: int, rounds: int = COLD_ROUNDS
 ) -> tuple[Array, Array]:
-    """Leading eigenvalues, the largest first, and their eigenvectors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> class Diagonal:
-    ...     n = 50
-    ...     def __matmul__(self, V):
-    ...         return V / (1.0 + np.arange(50.0))[:, None]
-    >>> start = np.random.default_rng(0).standard_normal((50, 6))
-    >>> chebyshev_subspace_iteration(Diagonal(), start, 2)[0][:2].round(3).tolist()
-    [1.0, 0.5]
-    """
+    """Leading eigenvalues, the largest first, and their eigenvectors."""
     values, V, GV = _rayleigh_ritz(G, start)
     total = float(np.sqrt(values[:rank]).sum())
     for _ in range(rounds):
@@ -192,14 +162,8 @@ def tail_spectral_density(
 ) -> tuple[Array, Array]:
     """Nodes and masses that represent the eigenvalues besides the leading ones.
 
-    Parameters
-    ----------
-    G : SymmetricOperator
-        The matrix.
-    U : array of shape (n, p)
-        Leading eigenvectors.
-    trace : float
-        Sum of the other eigenvalues, to which the nodes are scaled.
+    ``U`` has the leading eigenvectors, and ``trace`` is the sum of the other
+    eigenvalues, to which the nodes are scaled.
     """
     n, p = U.shape
     count = min(MAX_PROBES, max(MIN_PROBES, -(-PROBE_ENTRIES // n)))
@@ -248,49 +212,29 @@ def _lanczos_tridiagonals(
 
 
 def relative_change(new: WideGram, old: WideGram) -> float:
-    """``||new - old||_F / ||new||_F`` of leading part and diagonal.
-
-    The difference is formed in a basis of both leading parts, in double precision:
-    differences of inner products would suffer from cancellation.
-    """
-    size = WideGramDifference.between(new, None).norm
-    change = WideGramDifference.between(new, old).norm
+    """``||new - old||_F / ||new||_F`` of leading part and diagonal."""
+    size, change = _difference_norm(new), _difference_norm(new, old)
     if size <= 0.0:
         return float("inf") if change > 0.0 else 0.0
     return change / size
 
 
-@dataclass(frozen=True)
-class WideGramDifference:
-    """Difference of two Gram matrices, a low-rank matrix plus a diagonal one."""
+def _difference_norm(new: WideGram, old: WideGram | None = None) -> float:
+    """Frobenius norm of ``new - old``, a low-rank matrix plus a diagonal one.
 
-    low_rank_core: Array  # (k, k): the low-rank part in an orthonormal basis
-    low_rank_diagonal: Array  # (n,): diagonal of the low-rank part
-    diagonal: Array  # (n,): the diagonal part
-
-    @classmethod
-    def between(cls, new: WideGram, old: WideGram | None) -> WideGramDifference:
-        """``new - old``, or ``new`` if ``old`` is None."""
-        signs = [(new, 1.0)] if old is None else [(new, 1.0), (old, -1.0)]
-        parts = [(gram.leading, sign) for gram, sign in signs]
-        weights = np.concatenate([sign * a for (a, _), sign in parts], dtype=float)
-        U = np.concatenate([u.astype(np.float64) for (_, u), _ in parts], axis=1)
-        R: Any = np.linalg.qr(U, mode="r")
-        diagonal = sum(
-            sign * g.residual_diagonal().astype(np.float64) for g, sign in signs
-        )
-        return cls((R * weights) @ R.T, (U * U) @ weights, np.asarray(diagonal))
-
-    @property
-    def norm(self) -> float:
-        """Frobenius norm."""
-        cross = 2.0 * float(self.low_rank_diagonal @ self.diagonal)
-        square = (
-            float(np.sum(self.low_rank_core**2))
-            + cross
-            + float(np.sum(self.diagonal**2))
-        )
-        return float(np.sqrt(max(square, 0.0)))
+    The difference is formed in a basis of both leading parts, in double precision:
+    differences of inner products would suffer from cancellation.
+    """
+    signs = [(new, 1.0)] if old is None else [(new, 1.0), (old, -1.0)]
+    parts = [(gram.leading, sign) for gram, sign in signs]
+    weights = np.concatenate([sign * a for (a, _), sign in parts], dtype=float)
+    U = np.concatenate([u.astype(np.float64) for (_, u), _ in parts], axis=1)
+    R: Any = np.linalg.qr(U, mode="r")
+    low_rank = (R * weights) @ R.T
+    diagonal: Any = sum(sign * g.residual_diagonal().astype(float) for g, sign in signs)
+    cross = 2.0 * float(((U * U) @ weights) @ diagonal)
+    square = float(np.sum(low_rank**2)) + cross + float(np.sum(diagonal**2))
+    return float(np.sqrt(max(square, 0.0)))
 
 
 def wide_similarity(gram: WideGram, k: int, engine: Engine) -> Any:
@@ -305,18 +249,15 @@ def wide_similarity(gram: WideGram, k: int, engine: Engine) -> Any:
     strips = [
         slice(a, min(a + COLUMNS_PER_STRIP, n)) for a in range(0, n, COLUMNS_PER_STRIP)
     ]
-    parts = list(
-        engine.map(
-            _strip_neighbors,
-            strips,
-            points=points,
-            search_points=search_points,
-            norms=norms,
-            count=k + 1,
-        )
+    parts = engine.map(
+        _strip_neighbors,
+        strips,
+        points=points,
+        search_points=search_points,
+        norms=norms,
+        count=k + 1,
     )
-    others = np.concatenate([part[0] for part in parts])
-    weights = np.concatenate([part[1] for part in parts])
+    others, weights = map(np.concatenate, zip(*parts, strict=True))
     rows = np.repeat(np.arange(n), weights.shape[1])
     S = csr_array((weights.ravel(), (rows, others.ravel())), shape=(n, n))
     S.eliminate_zeros()
@@ -383,15 +324,7 @@ def _strip_neighbors(
 
 
 def neighbor_similarities(nearest: Array) -> Array:
-    """Similarities from the k + 1 smallest distances, in increasing order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> neighbor_similarities(np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]])).round(2)
-    array([[0.67, 0.33, 0.  ],
-           [0.33, 0.33, 0.33]])
-    """
+    """Similarities from the k + 1 smallest distances, in increasing order."""
     slack = nearest[:, -1:] - nearest
     total = slack.sum(axis=1, keepdims=True)
     uniform = np.full_like(slack, 1.0 / slack.shape[1])

@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from ncarl.blocks import as_one_block
 from ncarl.core.rows import observed_gram
+from ncarl.dataset import summarize_chunk
 from ncarl.engines.base import LazyBlocks
 from ncarl.observations import Observations
 
@@ -21,10 +22,7 @@ da = pytest.importorskip("dask.array")
 pytest.importorskip("distributed")
 import dask  # noqa: E402
 
-from ncarl.engines.dask import (  # noqa: E402
-    assign_to_workers,
-    complete_dask_array,
-)
+from ncarl.engines.dask import Dask, complete_dask_array, place_blocks  # noqa: E402
 
 
 def as_blocks(source):
@@ -104,35 +102,25 @@ def test_an_error_of_a_source_is_raised_as_it_is(engine, chunks, monkeypatch):
         engine.total(observed_gram, engine.place(as_blocks(chunks)))
 
 
-def test_chunks_as_they_are_leave_their_sums_on_the_host(threads, chunks):
+def test_only_sums_over_blocks_go_to_the_device(threads, chunks):
     pytest.importorskip("torch")
-    from ncarl.engines.dask import Dask
-
-    def column_sums(chunk, *, kind):
-        return np.bincount(chunk.indices, chunk.values, chunk.shape[1])
-
     engine = Dask(threads.link.client, device="cpu:0")
-    total = engine.total(column_sums, engine.place(LazyBlocks(chunks, (_same,))))
-    assert isinstance(total, np.ndarray)
+    placed = engine.place(LazyBlocks(chunks))
+    summary = engine.total(summarize_chunk, placed, with_fingerprint=False)
+    assert isinstance(summary.column_counts, np.ndarray)
     gram = engine.total(observed_gram, engine.place(as_blocks(chunks)))
     assert not isinstance(gram, np.ndarray)
-    assert_array_equal(engine.compute_device.to_numpy(gram).shape, (12, 12))
-
-
-def _same(chunk):
-    return chunk
+    assert engine.compute_device.to_numpy(gram).shape == (12, 12)
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 100])
-def test_blocks_are_spread_evenly_and_neighbors_stay_together(count):
-    workers = ["a", "b", "b", "c"]
-    found = assign_to_workers(workers, count)
-    assert [k for _, some in found for k in some] == list(range(count))
-    names = [worker for worker, _ in found]
-    assert len(set(names)) == len(names)
-    for worker, some in found:
-        fair = count * workers.count(worker) / 4
-        assert abs(len(some) - fair) <= 1
+def test_blocks_are_spread_evenly_and_neighbors_stay_together(processes, count):
+    placed = place_blocks(processes.link, range(count))
+    holders = processes.link.client.who_has(placed.futures)
+    owners = [holders[future.key][0] for future in placed.futures]
+    assert owners == sorted(owners)
+    most = max(owners.count(owner) for owner in owners)
+    assert most <= (count + 1) // 2
 
 
 class TestCompletedArrays:
