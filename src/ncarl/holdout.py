@@ -56,7 +56,6 @@ def random_split(
 
 
 def _one_of_each_line(observed: Observations, order: Array) -> Array:
-    """First entry, in this order, of every row and of every column."""
     firsts = [
         np.unique(lines[order], return_index=True)[1]
         for lines in (observed.rows, observed.indices)
@@ -112,7 +111,6 @@ def _choose_closer_split(
 
 
 def _missing_pattern_distance(observed: Observations, hidden: Array) -> float:
-    """Difference in density of the rows and columns of hidden and missing entries."""
     if not hidden.any():
         return float("inf")
     (m, n), kept = observed.shape, observed.drop_entries(hidden)
@@ -145,7 +143,6 @@ def has_block_missingness(observed: Observations, rng: np.random.Generator) -> b
 def _count_shared_columns(
     observed: Observations, rows_a: Array, rows_b: Array
 ) -> Array:
-    """Number of observed columns that pairs of rows have in common."""
     rows, places = np.unique(np.concatenate([rows_a, rows_b]), return_inverse=True)
     if len(rows) ** 2 > MAX_COMPARE_SIZE // 10:
         # Many rows, which are short then, are compared pair by pair.
@@ -263,7 +260,6 @@ class HoldoutRows:
     hidden: tuple[Observations, ...]
 
     def __iadd__(self, other: HoldoutRows) -> HoldoutRows:
-        """These rows followed by the others."""
         return HoldoutRows(self.kept + other.kept, self.hidden + other.hidden)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import reduce
 from operator import iadd
 from unittest.mock import patch
@@ -56,12 +56,11 @@ class Way:
     @contextmanager
     def solving_on(self, side):
         """Force the form that every row is solved in, whatever it costs."""
-        names = [f"rows_{self.kind}"]
         every = lambda r, n: np.ones(len(r), dtype=bool)  # noqa: E731
-        with ExitStack() as stack:
-            for name in names if side == "missing" else []:
-                module = importlib.import_module(f"ncarl.core.{name}")
-                stack.enter_context(patch.object(module, "use_precision_form", every))
+        if side == "missing":
+            with patch("ncarl.core.rows.use_precision_form", every):
+                yield
+        else:
             yield
 
 

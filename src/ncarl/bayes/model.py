@@ -240,7 +240,6 @@ class TwoSidedModel:
         return x, deviations
 
     def _row_neighbors(self, inner: Observations, engine: Engine) -> RowNeighbors:
-        """The nearest rows of the matrix of the fit, which are computed once."""
         if not self.neighbor_cache:
             assert self.columns is not None
             assert self.neighbor_correction is not None
@@ -252,7 +251,6 @@ class TwoSidedModel:
         return self.neighbor_cache[0]
 
     def _side_weights(self, transductive: bool) -> Iterator[tuple[KernelModel, float]]:
-        """The sides that are used, and their weights."""
         if self.columns is None or self.rows is None:
             only = self.columns or self.rows
             assert only is not None
@@ -323,14 +321,12 @@ def _jittered_cholesky(K: Array) -> Array:
 
 
 def _identity_centering(n: int) -> Centering:
-    """A centering that changes nothing."""
     return Centering(0.0, np.zeros(n), None, np.ones(n))
 
 
 def _average_predictions(
     predictions: list[tuple[float, Array, Array | None]],
 ) -> tuple[Array, Array | None]:
-    """Weighted mean of values, and of variances."""
     if len(predictions) == 1:
         _, x, std = predictions[0]
         return x, std
