@@ -84,13 +84,10 @@ def as_one_block(rows: Observations) -> Block:
 
 
 def _default_n_blocks(work: float, n: int) -> int:
-    """Number of blocks for ``work`` flops: enough for all cores, few enough to add.
-
-    Making and adding one n x n matrix costs about as much as 50 flops an entry; a
-    tenth of the work may go into that, and a few blocks are worth it all the same.
-    """
     if work < 2e7:  # done before a second thread has started
         return 1
+    # Making and adding one n x n matrix costs about as much as 50 flops an entry; a
+    # tenth of the work may go into that, and a few blocks are worth it all the same.
     cheap = work / (500.0 * n * n)
     some = min(4.0, max(2.0, work / (200.0 * n * n)))
     return int(min(MAX_BLOCKS, max(cheap, some)))

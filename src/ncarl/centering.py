@@ -9,7 +9,7 @@ completed values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,11 @@ class Centering:
     #: units. 0 if a column is constant: it has no residuals and is filled with its
     #: value.
     column_scales: Array
+
+    @classmethod
+    def at_means(cls, means: Array) -> Centering:
+        """Centering by column means alone; by zeros, nothing is changed."""
+        return cls(0.0, means, None, np.ones(len(means)))
 
     def row_effects(self, observed: Observations) -> Array:
         """Effect of each row, from its own observed entries; 0 without any."""
@@ -262,11 +267,7 @@ class TwoWayEffects:
 def _rebalance_constant(
     a: Array, b: Array, ridge_a: float, ridge_b: float, seen_a: Array, seen_b: Array
 ) -> tuple[Array, Array]:
-    """Shift a constant between ``a`` and ``b`` to where the ridges are optimal.
-
-    The sums ``a_i + b_j`` stay the same; alternating updates move a constant between
-    the two only slowly.
-    """
+    # The sums a_i + b_j stay; alternating updates move a constant only slowly.
     pull = ridge_b * float(b[seen_b].sum()) - ridge_a * float(a[seen_a].sum())
     shift = pull / (ridge_a * int(seen_a.sum()) + ridge_b * int(seen_b.sum()))
     return a + shift * seen_a, b - shift * seen_b
@@ -335,8 +336,7 @@ class Rescale:
 def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
     """Fit the unit of a matrix, and mean and scale of each column if ``per_column``."""
     unit, counts = dataset.summary.unit, dataset.summary.column_counts
-    n = len(counts)
-    plain = Centering(0.0, np.zeros(n), None, np.ones(n))
+    plain = Centering.at_means(np.zeros(len(counts)))
     if not per_column:
         return Scaler(unit, plain)
     inner = dataset.map_values(Rescale(unit))
@@ -344,7 +344,7 @@ def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
     (sums,) = inner.total(column_sums, centering=plain).sums
     overall = sums.sum() / dataset.summary.n_observed
     means = np.where(counts > 0, sums / np.maximum(counts, 1), overall)
-    scales = fit_column_scales(inner, replace(plain, column_effects=means))
+    scales = fit_column_scales(inner, Centering.at_means(means))
     return Scaler(unit, Centering(0.0, means, None, scales))
 
 

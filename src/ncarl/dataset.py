@@ -46,31 +46,24 @@ class Dataset(Protocol):
     @property
     def summary(self) -> DataSummary:
         """Summary statistics of the entries."""
-        ...
 
     def fingerprint(self) -> str:
         """Hash of shape, pattern and values."""
-        ...
 
     def total(self, function: Callable[..., Any], **shared: Any) -> Any:
         """Sum of ``function(entries, **shared)`` over all entries."""
-        ...
 
     def map_values(self, transform: Transform) -> Dataset:
         """The same entries with other values; the summary is not updated."""
-        ...
 
     def filter_entries(self, transform: Transform) -> Dataset:
         """Fewer entries, with a summary of their own."""
-        ...
 
     def release(self) -> None:
         """Free memory held for further passes, which remain possible."""
-        ...
 
     def place_blocks(self, engine: Engine, transform: Transform) -> Any:
         """Blocks of transformed rows, placed where an engine works on them."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -504,7 +504,7 @@ class EMProblem:
 
     def _compute_min_noise(self, mean: Array, variance: float) -> float:
         count = self.dataset.summary.n_observed
-        totals = self.dataset.total(square_sum, centering=_centering_at(mean))
+        totals = self.dataset.total(square_sum, centering=Centering.at_means(mean))
         about_mean, squares = totals.sums
         resolution = MIN_NOISE_ULPS * float(np.finfo(self.config.dtype).eps)
         return max(
@@ -520,9 +520,9 @@ class EMProblem:
         overall = 0.0 if center == "none" else overall_mean(dataset)
         mean, ridge = np.full(n, overall), np.inf
         if center in ("columns", "two-way"):
-            effects = fit_two_way_effects(dataset, _centering_at(mean))
+            effects = fit_two_way_effects(dataset, Centering.at_means(mean))
             mean, ridge = overall + effects.column_effects, effects.row_ridge
-        totals = dataset.total(square_sum, centering=_centering_at(mean))
+        totals = dataset.total(square_sum, centering=Centering.at_means(mean))
         residual, squares = totals.sums
         if center == "two-way":
             residual = effects.sum_squares
@@ -672,10 +672,6 @@ def em_step_flops(summary: DataSummary) -> float:
     histogram, n = summary.row_count_histogram, len(summary.column_counts)
     costs = group_costs(np.arange(n + 1), np.ones(n + 1), n)
     return 3.0 * float(histogram @ costs) + 6.0 * n**3
-
-
-def _centering_at(mean: Array) -> Centering:
-    return Centering(0.0, mean, None, np.ones(len(mean)))
 
 
 def cast_values(observed: Observations, dtype: str) -> Observations:

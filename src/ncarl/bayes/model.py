@@ -187,13 +187,9 @@ class TwoSidedModel:
     )
 
     def complete(
-        self,
-        observed: Observations,
-        engine: Engine,
-        *,
-        std: str | None,
+        self, observed: Observations, engine: Engine, *, std: str | None,
         transductive: bool,
-    ) -> tuple[Array, Array | None]:
+    ) -> tuple[Array, Array | None]:  # fmt: skip
         """All entries in the units of the model, and their standard deviations.
 
         ``transductive`` uses both sides and the nearest rows; ``observed`` must then
@@ -262,12 +258,9 @@ class TwoSidedModel:
             yield self.rows, 1.0 - self.weight
 
     def sample_posterior(
-        self,
-        observed: Observations,
-        n_draws: int,
-        rng: np.random.Generator,
+        self, observed: Observations, n_draws: int, rng: np.random.Generator,
         engine: Engine,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Draws of the completed matrix, shape (n_draws, m, n).
 
         A draw of the prior is added to the completion of the entries minus that draw
@@ -277,7 +270,7 @@ class TwoSidedModel:
         m, n = observed.shape
         model = self.columns
         inner, _ = model.prepare(self.scaler.transform(observed))
-        uncentered = replace(model, centering=_identity_centering(n))
+        uncentered = replace(model, centering=Centering.at_means(np.zeros(n)))
         factor = _jittered_cholesky(model.kernel.K)
         drawn = np.empty((n_draws, m, n))
         step = max(1, SAMPLE_CHUNK_SIZE // max(1, n_draws * n))
@@ -318,10 +311,6 @@ def _jittered_cholesky(K: Array) -> Array:
         except np.linalg.LinAlgError:
             continue
     raise NotPositiveDefiniteError("the kernel has no root: it is not a covariance")
-
-
-def _identity_centering(n: int) -> Centering:
-    return Centering(0.0, np.zeros(n), None, np.ones(n))
 
 
 def _average_predictions(

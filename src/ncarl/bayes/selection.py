@@ -34,7 +34,7 @@ from ncarl.bayes.model import (
 from ncarl.core.linalg import mean_diagonal
 from ncarl.core.rows import Kernel, row_backend
 from ncarl.core.types import Array, Block
-from ncarl.dataset import Dataset, DataSummary, InMemoryDataset
+from ncarl.dataset import Dataset, DataSummary, InMemoryDataset, Transform
 from ncarl.engines.base import Engine
 from ncarl.fitting.checkpoint import CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
@@ -157,7 +157,7 @@ class BayesianFit:
     """The fit of one matrix."""
 
     raw: Dataset  # values as they were given
-    transform: Callable[[Observations], Observations]  # to values of about unit size
+    transform: Transform  # to values of about unit size
     config: FitConfig
     model_configs: Mapping[str, ModelConfig]  # the model of each side, by its name
     engine: Engine
@@ -167,6 +167,8 @@ class BayesianFit:
     def __post_init__(self) -> None:
         self.dataset = self.raw.map_values(self.transform)
         self.stages = Stages(self.checkpoint)
+        # Whether parts that do not lower the held-out error are dropped.
+        self.is_auto = self.config.sides == "auto"
 
     def run(self) -> BayesianFitResult:
         """Choose on held-out entries, then fit to all of them."""
@@ -190,7 +192,7 @@ class BayesianFit:
         if splits:
             sides = list(best)
         blend = self._fit_blend(errors_by_side, splits, sides)
-        if self._is_auto and blend.weight == 1.0:
+        if self.is_auto and blend.weight == 1.0:
             sides = ["columns"]
         fitted: dict[str, FittedSide] = {}
         for name in sides:
@@ -204,11 +206,6 @@ class BayesianFit:
             fitted.get("rows"),
             replace(blend, weight=weight),
         )
-
-    @property
-    def _is_auto(self) -> bool:
-        """Whether parts that do not lower the held-out error are dropped."""
-        return self.config.sides == "auto"
 
     def _fit_blend(
         self,
@@ -225,14 +222,14 @@ class BayesianFit:
                     for part, split in zip(parts, used, strict=True)
                 ]
             held_out[name] = concatenate_errors(parts)
-        return fit_blend(held_out, used, sides, may_drop_rows=self._is_auto)
+        return fit_blend(held_out, used, sides, may_drop_rows=self.is_auto)
 
     def _can_skip_rows(
         self,
         errors_by_side: Mapping[str, list[HeldOutErrors]],
         splits: list[ValidationSplit],
     ) -> bool:
-        if not self._is_auto or not errors_by_side:
+        if not self.is_auto or not errors_by_side:
             return False
         if em_step_flops(_transpose(self.dataset).summary) < EXPENSIVE_STEP_FLOPS:
             return False
@@ -244,7 +241,7 @@ class BayesianFit:
         columns, data = name == "columns", self.dataset
         oriented = splits if columns else [split.transpose() for split in splits]
         with_neighbors = (
-            self._is_auto
+            self.is_auto
             and columns
             and isinstance(data, InMemoryDataset)
             and can_compare_rows(data.observed)
@@ -326,10 +323,7 @@ class ValidationSplit:
 
 
 def make_validation_splits(
-    raw: Dataset,
-    transform: Callable[[Observations], Observations],
-    fraction: float,
-    seed: int,
+    raw: Dataset, transform: Transform, fraction: float, seed: int
 ) -> list[ValidationSplit]:
     """Splits of the entries; empty if none can be held out.
 
@@ -355,10 +349,7 @@ def make_validation_splits(
 
 
 def _split_sampled_rows(
-    raw: Dataset,
-    transform: Callable[[Observations], Observations],
-    fraction: float,
-    seed: int,
+    raw: Dataset, transform: Transform, fraction: float, seed: int
 ) -> list[ValidationSplit]:
     split = hash_split(raw, fraction, seed)
     rows: HoldoutRows = raw.total(hash_split_rows, split=split, transform=transform)
@@ -536,12 +527,11 @@ class StrengthSearch:
         }
 
     def _make_run(self, k: int) -> _ValidationRun:
-        split = self.splits[k]
         if k not in self.predictors:
             dtype = "float32" if self.use_float32 else self.config.dtype
             config = replace(self.config, dtype=dtype)
-            problem = EMProblem(split.train, config, self.engine)
-            self.predictors[k] = HeldOutPredictor(problem, split)
+            problem = EMProblem(self.splits[k].train, config, self.engine)
+            self.predictors[k] = HeldOutPredictor(problem, self.splits[k])
         return _ValidationRun(self.predictors[k], stop_on_rise=self.expensive)
 
     def held_out_errors(self, trial: StrengthTrial) -> list[HeldOutErrors]:

@@ -598,12 +598,7 @@ def _symmetrize(total: Array) -> Array:
     return lower + lower.tril(-1).mT
 
 
-def pieces(block: DeviceBlock) -> list[DeviceBlock]:
-    """Split a block into pieces whose completed rows fit into the budget."""
-    return block.pieces()
-
-
-transfer_pieces = pieces
+pieces = transfer_pieces = DeviceBlock.pieces
 
 
 def dense_duals(block: DeviceBlock, Y: Array) -> Array:
