@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ncarl.core.rows import (
-    MAX_PIECE_ENTRIES,
-    covariance_form_cost,
-    precision_form_cost,
-)
+from ncarl.core.rows import MAX_PIECE_ENTRIES, covariance_form_cost, precision_form_cost
 from ncarl.core.types import Array, Block
 from ncarl.observations import Observations
 
@@ -21,14 +17,7 @@ def mask_groups(observed: Observations) -> tuple[Array, Array]:
 
     Rows get a random fingerprint of their observed columns, are sorted by it, and
     neighbors are then compared entry by entry: a collision can cost a shared
-    factorization, never a wrong one.
-
-    Returns
-    -------
-    order : array of int64, shape (m,)
-        Rows, those with equal masks adjacent.
-    starts : array of int64, shape (groups + 1,)
-        Group ``g`` is ``order[starts[g]:starts[g + 1]]``.
+    factorization, never a wrong one. Group ``g`` is ``order[starts[g]:starts[g + 1]]``.
     """
     m, n = observed.shape
     keys = np.random.default_rng(0).integers(0, 2**63, size=n, dtype=np.uint64)
@@ -53,7 +42,6 @@ def mask_groups(observed: Observations) -> tuple[Array, Array]:
 
 
 def _equal_rows(observed: Observations, rows_a: Array, rows_b: Array) -> Array:
-    """Whether rows with equally many entries have them in the same columns."""
     equal = np.ones(len(rows_a), dtype=bool)
     widest = int(observed.row_counts[rows_a].max(initial=1))
     step = max(1, MAX_PIECE_ENTRIES // max(1, widest))
@@ -74,18 +62,7 @@ def group_costs(sizes: Array, counts: Array, n: int) -> Array:
 
 
 def cut_blocks(observed: Observations, n_blocks: int | None = None) -> list[Block]:
-    """Cut rows into blocks of about equal work.
-
-    The number of blocks does not depend on the machine.
-
-    Parameters
-    ----------
-    observed : Observations
-        The matrix.
-    n_blocks : int, optional
-        Number of blocks; by default as many as keep the cost of adding one n x n
-        matrix per block small compared with the work in it.
-    """
+    """Cut rows into blocks of about equal work; by default the data decide how many."""
     order, starts = mask_groups(observed)
     n = observed.shape[1]
     sizes = np.diff(observed.indptr)[order[starts[:-1]]]
@@ -107,13 +84,10 @@ def as_one_block(rows: Observations) -> Block:
 
 
 def _default_n_blocks(work: float, n: int) -> int:
-    """Number of blocks for ``work`` flops: enough for all cores, few enough to add.
-
-    Making and adding one n x n matrix costs about as much as 50 flops an entry; a
-    tenth of the work may go into that, and a few blocks are worth it all the same.
-    """
     if work < 2e7:  # done before a second thread has started
         return 1
+    # Making and adding one n x n matrix costs about as much as 50 flops an entry; a
+    # tenth of the work may go into that, and a few blocks are worth it all the same.
     cheap = work / (500.0 * n * n)
     some = min(4.0, max(2.0, work / (200.0 * n * n)))
     return int(min(MAX_BLOCKS, max(cheap, some)))

@@ -9,7 +9,7 @@ completed values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,14 +36,8 @@ MIN_ENTRIES_FOR_SPREAD = 20
 def fit_centering(dataset: Dataset, mode: str, scaled: bool) -> Centering:
     """Fit the additive part of a matrix.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        The observed entries.
-    mode : {"none", "mean", "columns", "rows", "two-way"}
-        Which effects to subtract.
-    scaled : bool
-        Whether to divide each column by the root mean square of its residuals.
+    ``mode`` is "none", "mean", "columns", "rows" or "two-way"; ``scaled`` divides each
+    column by the root mean square of its residuals.
     """
     counts = dataset.summary.column_counts
     zeros, ones = np.zeros(len(counts)), np.ones(len(counts))
@@ -60,10 +54,8 @@ def fit_centering(dataset: Dataset, mode: str, scaled: bool) -> Centering:
     elif mode == "two-way":
         # Row effects add up over columns, so columns of other units are scaled first.
         effects = fit_two_way_effects(dataset, Centering(mean, columns, None, scales))
-        columns, row_ridge = (
-            columns + scales * effects.column_effects,
-            effects.row_ridge,
-        )
+        columns = columns + scales * effects.column_effects
+        row_ridge = effects.row_ridge
     return Centering(mean, columns, row_ridge, scales)
 
 
@@ -78,6 +70,11 @@ class Centering:
     #: units. 0 if a column is constant: it has no residuals and is filled with its
     #: value.
     column_scales: Array
+
+    @classmethod
+    def at_means(cls, means: Array) -> Centering:
+        """Centering by column means alone; by zeros, nothing is changed."""
+        return cls(0.0, means, None, np.ones(len(means)))
 
     def row_effects(self, observed: Observations) -> Array:
         """Effect of each row, from its own observed entries; 0 without any."""
@@ -155,10 +152,8 @@ def fit_two_way_effects(dataset: Dataset, centering: Centering) -> TwoWayColumnE
     large if rows have few entries and differ little, small if they differ much. Row
     effects are computed again in every pass, so that none is stored.
     """
-    summary = dataset.summary
-    effects = TwoWayColumnEffects(
-        np.zeros(len(centering.column_effects)), 1.0, 1.0, 0.0
-    )
+    summary, n = dataset.summary, len(centering.column_effects)
+    effects = TwoWayColumnEffects(np.zeros(n), 1.0, 1.0, 0.0)
     for _ in range(MAX_SWEEPS):
         before = effects.column_effects
         sums = dataset.total(
@@ -168,10 +163,8 @@ def fit_two_way_effects(dataset: Dataset, centering: Centering) -> TwoWayColumnE
         if total <= 0.0:
             break
         effects = effects.update(summary, *sums.sums)
-        if (
-            float(np.max(np.abs(effects.column_effects - before)))
-            <= SWEEP_TOL * total**0.5
-        ):
+        change = float(np.max(np.abs(effects.column_effects - before)))
+        if change <= SWEEP_TOL * total**0.5:
             break
     return effects
 
@@ -191,12 +184,8 @@ class TwoWayColumnEffects:
         a_sum: float, a_squares: float, row_uncertainty: float,
     ) -> TwoWayColumnEffects:  # fmt: skip
         """Effects and ridges after a sweep, from the `sweep_sums` of all rows."""
-        counts, rows, b = (
-            summary.column_counts,
-            summary.n_observed_rows,
-            self.column_effects,
-        )
-        seen = counts > 0
+        counts, rows = summary.column_counts, summary.n_observed_rows
+        b, seen = self.column_effects, counts > 0
         new = divide_by_counts(by_column + counts * b, counts, self.column_ridge)
         # Squared residuals of the new effects, from those of the old ones.
         step = new - b
@@ -254,17 +243,7 @@ class TwoWayEffects:
     def sweep(
         self, observed: Observations, *, learn_row_ridge: bool, learn_column_ridge: bool
     ) -> TwoWayEffects:
-        """Update row effects, then column effects, and the ridges to be learned.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> X = Observations.from_dense(np.array([[1.0, 2.0], [3.0, 4.0]]))
-        >>> TwoWayEffects.zeros((2, 2)).sweep(
-        ...     X, learn_row_ridge=False, learn_column_ridge=False
-        ... ).row_effects.shape
-        (2,)
-        """
+        """Update row effects, then column effects, and the ridges to be learned."""
         owner_a, owner_b, v = observed.rows, observed.indices, observed.values
         counts_a, counts_b = observed.row_counts, observed.column_counts
         a = shrunk_means(
@@ -288,11 +267,7 @@ class TwoWayEffects:
 def _rebalance_constant(
     a: Array, b: Array, ridge_a: float, ridge_b: float, seen_a: Array, seen_b: Array
 ) -> tuple[Array, Array]:
-    """Shift a constant between ``a`` and ``b`` to where the ridges are optimal.
-
-    The sums ``a_i + b_j`` stay the same; alternating updates move a constant between
-    the two only slowly.
-    """
+    # The sums a_i + b_j stay; alternating updates move a constant only slowly.
     pull = ridge_b * float(b[seen_b].sum()) - ridge_a * float(a[seen_a].sum())
     shift = pull / (ridge_a * int(seen_a.sum()) + ridge_b * int(seen_b.sum()))
     return a + shift * seen_a, b - shift * seen_b
@@ -361,8 +336,7 @@ class Rescale:
 def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
     """Fit the unit of a matrix, and mean and scale of each column if ``per_column``."""
     unit, counts = dataset.summary.unit, dataset.summary.column_counts
-    n = len(counts)
-    plain = Centering(0.0, np.zeros(n), None, np.ones(n))
+    plain = Centering.at_means(np.zeros(len(counts)))
     if not per_column:
         return Scaler(unit, plain)
     inner = dataset.map_values(Rescale(unit))
@@ -370,7 +344,7 @@ def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
     (sums,) = inner.total(column_sums, centering=plain).sums
     overall = sums.sum() / dataset.summary.n_observed
     means = np.where(counts > 0, sums / np.maximum(counts, 1), overall)
-    scales = fit_column_scales(inner, replace(plain, column_effects=means))
+    scales = fit_column_scales(inner, Centering.at_means(means))
     return Scaler(unit, Centering(0.0, means, None, scales))
 
 
@@ -411,17 +385,13 @@ class Scaler:
         return self.unit if bool(np.all(self.centering.column_scales == 1.0)) else 1.0
 
     def log_density_shift(self, counts: Array) -> float:
-        """Log density of the entries in the units of the data, less that of the model.
-
-        ``counts`` are the observed entries of each column.
-        """
+        """Log density in the units of the data, less that of the model."""
         scales = self.centering.column_scales
         logs = np.log(scales, out=np.zeros_like(scales), where=scales > 0.0)
         return -float(counts @ logs) - int(counts.sum()) * float(np.log(self.unit))
 
 
 def _rescale_and_clip(values: Array, unit: float) -> Array:
-    """``values * unit``, overflow clipped to the largest float."""
     with np.errstate(over="ignore"):
         return clip_to_float_range(values * unit)
 
@@ -454,18 +424,11 @@ def compare_column_units(dataset: Dataset) -> tuple[bool, float | None]:
 def fit_value_bounds(
     dataset: Dataset, clip: Any, *, rounded: bool, by_column: bool
 ) -> ValueBounds:
-    """Find the bounds and levels of a matrix.
+    """Find the bounds and levels of a matrix in the user's units.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        Entries in the user's units.
-    clip : {"auto", None} or pair of float
-        "auto" clips at an end of the observed range that several entries reach.
-    rounded : bool
-        Whether completed values are rounded to observed levels.
-    by_column : bool
-        Whether each column has a range and levels of its own.
+    ``clip`` is None, a pair of bounds, or "auto": an end of the observed range that
+    several entries reach is a bound. ``rounded`` collects levels; ``by_column`` gives
+    each column a range and levels of its own.
     """
     counts = dataset.summary.column_counts
     n = len(counts)
@@ -482,8 +445,8 @@ def fit_value_bounds(
         return ValueBounds(low, high, np.empty(0), np.zeros((n, 2), dtype=np.int64))
     levels: ObservedLevels = dataset.total(find_levels, by_column=by_column)
     parts = [
-        _levels_within(part, *bounds)
-        for part, *bounds in zip(levels.columns, low, high, strict=False)
+        part[(part >= least) & (part <= most)]
+        for part, least, most in zip(levels.columns, low, high, strict=False)
     ]
     stops = np.cumsum([len(part) for part in parts])
     ends = np.stack([np.append(0, stops[:-1]), stops], axis=1)
@@ -531,13 +494,8 @@ class ValueBounds:
 
 
 def _round_to_levels(levels: Array, values: Array) -> Array:
-    """Level nearest to each value; ``levels`` must increase."""
     middles = (levels[1:] + levels[:-1]) / 2.0
     return levels[np.searchsorted(middles, values)]
-
-
-def _levels_within(levels: Array, low: float, high: float) -> Array:
-    return levels[(levels >= low) & (levels <= high)]
 
 
 @dataclass(frozen=True)
@@ -550,7 +508,6 @@ class Extremes:
     n_high: Array
 
     def __iadd__(self, other: Extremes) -> Extremes:
-        """Extremes of the entries of both."""
         low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         return Extremes(
             low,
@@ -594,7 +551,6 @@ class ObservedLevels:
     columns: tuple[Array, ...]
 
     def __iadd__(self, other: ObservedLevels) -> ObservedLevels:
-        """Levels of the entries of both."""
         pairs = zip(self.columns, other.columns, strict=True)
         joined = ObservedLevels(tuple(np.union1d(*pair) for pair in pairs))
         if sum(map(len, joined.columns)) > MAX_LEVELS:
@@ -623,14 +579,7 @@ def power_of_two_unit(values: Array) -> float:
 
 
 def root_mean_square(values: Array) -> float:
-    """Root mean square of the values that are not NaN, without overflow.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> root_mean_square(np.array([3e300, np.nan, 3e300]))
-    3e+300
-    """
+    """Root mean square of the values that are not NaN, without overflow."""
     unit = power_of_two_unit(values)
     return float(np.sqrt(np.nanmean(np.square(values / unit)))) * unit
 

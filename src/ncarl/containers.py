@@ -24,12 +24,7 @@ from ncarl.observations import Observations
 
 
 def validate_observations(
-    estimator: Any,
-    X: Any,
-    *,
-    reset: bool,
-    same_columns: bool = True,
-    name: str = "X",
+    estimator: Any, X: Any, *, reset: bool, same_columns: bool = True, name: str = "X"
 ) -> Observations:
     """Validate any supported container and return its observed entries.
 
@@ -210,7 +205,6 @@ def _restore_pandas(X: Any, values: Array, filled: Array, keep_observed: bool) -
 
 
 def _pandas_float_dtype(kind: Any, dtype: np.dtype[Any]) -> Any:
-    """Float type of a completed column, nullable or Arrow if the column was."""
     text = str(kind)
     if text.endswith("[pyarrow]"):
         return kind if kind.kind == "f" else "double[pyarrow]"

@@ -21,6 +21,9 @@ from ncarl.io import RowSource
 from ncarl.io.base import watch_rows
 from ncarl.observations import Fingerprint, Observations
 
+#: Of entries to the same or fewer entries, with the same or other values.
+Transform = Callable[[Observations], Observations]
+
 
 @dataclass(frozen=True)
 class PassSums:
@@ -30,7 +33,6 @@ class PassSums:
     maxima: tuple[Any, ...] = ()
 
     def __iadd__(self, other: PassSums) -> PassSums:
-        """Combined results of two parts of the entries."""
         added = zip(self.sums, other.sums, strict=True)
         largest = zip(self.maxima, other.maxima, strict=True)
         return PassSums(
@@ -45,35 +47,24 @@ class Dataset(Protocol):
     @property
     def summary(self) -> DataSummary:
         """Summary statistics of the entries."""
-        ...
 
     def fingerprint(self) -> str:
         """Hash of shape, pattern and values."""
-        ...
 
     def total(self, function: Callable[..., Any], **shared: Any) -> Any:
         """Sum of ``function(entries, **shared)`` over all entries."""
-        ...
 
-    def map_values(self, transform: Callable[[Observations], Observations]) -> Dataset:
+    def map_values(self, transform: Transform) -> Dataset:
         """The same entries with other values; the summary is not updated."""
-        ...
 
-    def filter_entries(
-        self, transform: Callable[[Observations], Observations]
-    ) -> Dataset:
+    def filter_entries(self, transform: Transform) -> Dataset:
         """Fewer entries, with a summary of their own."""
-        ...
 
     def release(self) -> None:
         """Free memory held for further passes, which remain possible."""
-        ...
 
-    def place_blocks(
-        self, engine: Engine, transform: Callable[[Observations], Observations]
-    ) -> Any:
+    def place_blocks(self, engine: Engine, transform: Transform) -> Any:
         """Blocks of transformed rows, placed where an engine works on them."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -95,18 +86,17 @@ class DataSummary:
         cls, observed: Observations, *, with_fingerprint: bool = False
     ) -> DataSummary:
         """Summarize entries in memory; the fingerprint takes extra time."""
+        m, n = observed.shape
         size, squares = _scaled_squares(observed.values)
         empty = np.flatnonzero(observed.row_counts == 0)
         fingerprint = None
         if with_fingerprint:
             fingerprint = Fingerprint.from_observations(observed)
         return cls(
-            n_rows=observed.shape[0],
+            n_rows=m,
             n_observed=observed.n_observed,
             column_counts=observed.column_counts,
-            row_count_histogram=np.bincount(
-                observed.row_counts, minlength=observed.shape[1] + 1
-            ),
+            row_count_histogram=np.bincount(observed.row_counts, minlength=n + 1),
             magnitude=size,
             sum_squares=squares,
             empty_row_parts=(empty,) if len(empty) else (),
@@ -114,7 +104,6 @@ class DataSummary:
         )
 
     def __iadd__(self, other: DataSummary) -> DataSummary:
-        """Summary of these rows followed by the others."""
         size, fingerprint = max(self.magnitude, other.magnitude), None
         if self.fingerprint is not None and other.fingerprint is not None:
             fingerprint = self.fingerprint + other.fingerprint
@@ -162,19 +151,11 @@ class DataSummary:
 
 
 def rms_unit(values: Array) -> float:
-    """Power of two nearest to the root mean square of the values; 1 if they are 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rms_unit(np.array([3.0, 5.0])), rms_unit(np.zeros(2))
-    (4.0, 1.0)
-    """
+    """Power of two nearest to the root mean square of the values; 1 if they are 0."""
     return _unit_from_squares(*_scaled_squares(values), len(values))
 
 
 def _unit_from_squares(magnitude: float, sum_squares: float, count: int) -> float:
-    """Unit of ``count`` values, from `_scaled_squares`."""
     if sum_squares == 0.0:
         return 1.0
     exponent = np.log2(magnitude) + 0.5 * np.log2(sum_squares / count)
@@ -211,24 +192,18 @@ class InMemoryDataset:
         """Result of a function for all entries at once."""
         return function(self.observed, **shared)
 
-    def map_values(
-        self, transform: Callable[[Observations], Observations]
-    ) -> InMemoryDataset:
+    def map_values(self, transform: Transform) -> InMemoryDataset:
         """The same entries with other values."""
         return InMemoryDataset(transform(self.observed), self.summary)
 
-    def filter_entries(
-        self, transform: Callable[[Observations], Observations]
-    ) -> InMemoryDataset:
+    def filter_entries(self, transform: Transform) -> InMemoryDataset:
         """Fewer entries, with a summary of their own."""
         return InMemoryDataset(transform(self.observed))
 
     def release(self) -> None:
         """Do nothing: entries stay in memory."""
 
-    def place_blocks(
-        self, engine: Engine, transform: Callable[[Observations], Observations]
-    ) -> Any:
+    def place_blocks(self, engine: Engine, transform: Transform) -> Any:
         """Blocks of about equal work."""
         return engine.place(transform(self.observed))
 
@@ -245,7 +220,7 @@ class StreamedDataset:
     #: Summary of the entries; that of the source unless entries were filtered.
     summary: DataSummary
     #: Applied to every chunk in this order.
-    transforms: tuple[Callable[[Observations], Observations], ...] = ()
+    transforms: tuple[Transform, ...] = ()
 
     @classmethod
     def from_source(
@@ -279,15 +254,11 @@ class StreamedDataset:
             shared=shared,
         )
 
-    def map_values(
-        self, transform: Callable[[Observations], Observations]
-    ) -> StreamedDataset:
+    def map_values(self, transform: Transform) -> StreamedDataset:
         """The same entries, transformed in every pass."""
         return replace(self, transforms=(*self.transforms, transform))
 
-    def filter_entries(
-        self, transform: Callable[[Observations], Observations]
-    ) -> StreamedDataset:
+    def filter_entries(self, transform: Transform) -> StreamedDataset:
         """Fewer entries, with a summary from another pass."""
         fewer = self.map_values(transform)
         return replace(fewer, summary=fewer.total(DataSummary.from_observations))
@@ -299,9 +270,7 @@ class StreamedDataset:
         """
         self.chunks.clear()
 
-    def place_blocks(
-        self, engine: Engine, transform: Callable[[Observations], Observations]
-    ) -> Any:
+    def place_blocks(self, engine: Engine, transform: Transform) -> Any:
         """Chunks of the source, each one block, transformed when they are used."""
         transforms = (*self.transforms, transform, as_one_block)
         return engine.place(LazyBlocks(self.source, transforms))
@@ -318,7 +287,7 @@ def transform_and_apply(
     chunk: Observations,
     *,
     apply: Callable[..., Any],
-    transforms: tuple[Callable[[Observations], Observations], ...],
+    transforms: tuple[Transform, ...],
     shared: dict[str, Any],
     kind: str = "auto",
 ) -> Any:

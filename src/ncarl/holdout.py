@@ -7,13 +7,12 @@ panel), entries are held out in such blocks too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.dataset import Dataset, PassSums
+from ncarl.dataset import Dataset, PassSums, Transform
 from ncarl.observations import Observations, row_hashes, splitmix64
 
 #: The missing entries of two rows overlap by chance with a variance of about the mean;
@@ -56,7 +55,6 @@ def random_split(
 
 
 def _one_of_each_line(observed: Observations, order: Array) -> Array:
-    """First entry, in this order, of every row and of every column."""
     firsts = [
         np.unique(lines[order], return_index=True)[1]
         for lines in (observed.rows, observed.indices)
@@ -94,10 +92,7 @@ def missing_pattern_split(
 def _choose_closer_split(
     observed: Observations, by_rows: Array, by_columns: Array, rng: np.random.Generator
 ) -> Array:
-    """Hidden entries that are more like the missing ones; half of both if neither is.
-
-    Missing last years of a panel, for example, are borrowed by rows, not by columns.
-    """
+    # Missing last years of a panel, for example, are borrowed by rows, not by columns.
     row_distance = _missing_pattern_distance(observed, by_rows)
     column_distance = _missing_pattern_distance(observed, by_columns)
     if row_distance < CLOSER_FACTOR * column_distance:
@@ -112,16 +107,14 @@ def _choose_closer_split(
 
 
 def _missing_pattern_distance(observed: Observations, hidden: Array) -> float:
-    """Difference in density of the rows and columns of hidden and missing entries."""
     if not hidden.any():
         return float("inf")
     (m, n), kept = observed.shape, observed.drop_entries(hidden)
     rows = kept.row_counts[observed.rows[hidden]].mean()
     columns = kept.column_counts[observed.indices[hidden]].mean()
-    missing_rows = np.average(observed.row_counts, weights=n - observed.row_counts)
-    missing_columns = np.average(
-        observed.column_counts, weights=m - observed.column_counts
-    )
+    in_rows, in_columns = observed.row_counts, observed.column_counts
+    missing_rows = np.average(in_rows, weights=n - in_rows)
+    missing_columns = np.average(in_columns, weights=m - in_columns)
     return float(abs(rows - missing_rows) / n + abs(columns - missing_columns) / m)
 
 
@@ -145,7 +138,6 @@ def has_block_missingness(observed: Observations, rng: np.random.Generator) -> b
 def _count_shared_columns(
     observed: Observations, rows_a: Array, rows_b: Array
 ) -> Array:
-    """Number of observed columns that pairs of rows have in common."""
     rows, places = np.unique(np.concatenate([rows_a, rows_b]), return_inverse=True)
     if len(rows) ** 2 > MAX_COMPARE_SIZE // 10:
         # Many rows, which are short then, are compared pair by pair.
@@ -242,10 +234,7 @@ def hidden_counts(observed: Observations, *, split: HashSplit) -> PassSums:
 
 
 def hash_split_rows(
-    observed: Observations,
-    *,
-    split: HashSplit,
-    transform: Callable[[Observations], Observations],
+    observed: Observations, *, split: HashSplit, transform: Transform
 ) -> HoldoutRows:
     """Transformed rows of a chunk in which entries are hidden."""
     mask = split.mask(observed)
@@ -263,7 +252,6 @@ class HoldoutRows:
     hidden: tuple[Observations, ...]
 
     def __iadd__(self, other: HoldoutRows) -> HoldoutRows:
-        """These rows followed by the others."""
         return HoldoutRows(self.kept + other.kept, self.hidden + other.hidden)
 
 

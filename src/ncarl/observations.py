@@ -300,7 +300,6 @@ class Fingerprint:
         return cls(m, (words[0], words[1]))
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
-        """Fingerprint of these rows followed by the others."""
         first, second = (
             (mine * pow(factor, other.n_rows, HASH_MODULUS) + theirs) % HASH_MODULUS
             for mine, theirs, factor in zip(

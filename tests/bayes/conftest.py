@@ -9,7 +9,9 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from ncarl.bayes.em import NOISE_PSEUDO_COUNT, EMData
+from ncarl.bayes.selection import make_validation_splits
 from ncarl.blocks import cut_blocks
+from ncarl.dataset import InMemoryDataset
 from ncarl.engines.threads import Threads
 from ncarl.observations import Observations
 
@@ -127,3 +129,28 @@ def low_rank():
 def gappy(rng, low_rank):
     """40 x 8 with 40% gaps; no row or column is empty."""
     return low_rank(rng)
+
+
+@pytest.fixture
+def observed(X):
+    return Observations.from_dense(X)
+
+
+@pytest.fixture(scope="session")
+def split():
+    """A function that makes the validation splits of entries or of a dense matrix."""
+
+    def make(entries, fraction=0.1, seed=0):
+        if isinstance(entries, np.ndarray):
+            entries = Observations.from_dense(entries)
+        identity = lambda observed: observed  # noqa: E731
+        return make_validation_splits(
+            InMemoryDataset(entries), identity, fraction, seed
+        )
+
+    return make
+
+
+@pytest.fixture
+def cuts(observed, split):
+    return split(observed)

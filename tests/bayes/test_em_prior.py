@@ -27,7 +27,12 @@ ENGINE = Threads(1)
 
 
 def marked(seen):
-    return Observations.from_dense(np.where(seen, 1.0, np.nan))
+    return InMemoryDataset(Observations.from_dense(np.where(seen, 1.0, np.nan)))
+
+
+def problem(X, *config, **options):
+    dataset = InMemoryDataset(Observations.from_dense(X))
+    return EMProblem(dataset, ModelConfig(*config, **options), ENGINE)
 
 
 def naive(seen):
@@ -60,41 +65,37 @@ def naive(seen):
     seen=arrays(bool, st.tuples(st.integers(1, 9), st.integers(1, 9))).filter(np.any)
 )
 def test_co_observation_is_the_naive_one_on_any_mask(seen):
-    found = co_observation_kernel(InMemoryDataset(marked(seen)), ENGINE)
+    found = co_observation_kernel(marked(seen), ENGINE)
     assert_allclose(found, naive(seen), atol=1e-9)
 
 
 def test_co_observation_is_the_naive_one(rng):
     seen = rng.random((60, 25)) < np.linspace(0.05, 0.9, 25)
-    found = co_observation_kernel(InMemoryDataset(marked(seen)), ENGINE)
+    found = co_observation_kernel(marked(seen), ENGINE)
     assert_allclose(found, naive(seen), atol=1e-12)
     assert_allclose(found.diagonal(), 1.0)
     assert np.linalg.eigvalsh(found).min() > -1e-12
-    several = co_observation_kernel(InMemoryDataset(marked(seen)), Threads(2))
+    several = co_observation_kernel(marked(seen), Threads(2))
     assert_allclose(several, found, atol=1e-12)
 
 
 def test_a_complete_pattern_says_nothing():
-    assert_allclose(
-        co_observation_kernel(InMemoryDataset(marked(np.ones((9, 5), bool))), ENGINE),
-        np.eye(5),
-    )
+    complete = marked(np.ones((9, 5), bool))
+    assert_allclose(co_observation_kernel(complete, ENGINE), np.eye(5))
 
 
 def test_an_empty_column_decouples(rng):
     seen = rng.random((40, 6)) < 0.5
     seen[:, 2] = False
-    C = co_observation_kernel(InMemoryDataset(marked(seen)), ENGINE)
+    C = co_observation_kernel(marked(seen), ENGINE)
     assert_allclose(C[2], np.eye(6)[2])
     others = [0, 1, 3, 4, 5]
-    rest = co_observation_kernel(InMemoryDataset(marked(seen[:, others])), ENGINE)
+    rest = co_observation_kernel(marked(seen[:, others]), ENGINE)
     assert_allclose(C[np.ix_(others, others)], rest, atol=1e-12)
 
 
 def test_a_pattern_of_chance_says_hardly_anything(rng):
-    C = co_observation_kernel(
-        InMemoryDataset(marked(rng.random((300, 20)) < 0.5)), ENGINE
-    )
+    C = co_observation_kernel(marked(rng.random((300, 20)) < 0.5), ENGINE)
     assert np.mean((C - np.eye(20)) ** 2) < 1 / 300
 
 
@@ -103,7 +104,7 @@ def test_columns_seen_together_are_alike(rng):
     seen = np.repeat(
         np.where(by_first[:, None], [[True, False]], [[False, True]]), 3, 1
     )
-    C = co_observation_kernel(InMemoryDataset(marked(seen)), ENGINE)
+    C = co_observation_kernel(marked(seen), ENGINE)
     assert (C[:3, :3] > 0.9).all()
     assert (C[:3, 3:] < -0.9).all()
 
@@ -114,29 +115,22 @@ class TestPriorCorrelation:
         return marked(rng.random((40, 6)) < 0.5)
 
     def test_half_of_it_is_the_identity(self, observed):
-        C = co_observation_kernel(InMemoryDataset(observed), ENGINE)
-        found = prior_correlation(InMemoryDataset(observed), "co-observation", ENGINE)
+        C = co_observation_kernel(observed, ENGINE)
+        found = prior_correlation(observed, "co-observation", ENGINE)
         assert IDENTITY_SHARE == 0.5
         assert_allclose(found, (C + np.eye(6)) / 2)
 
-    def test_identity(self, observed):
-        found = prior_correlation(InMemoryDataset(observed), "identity", ENGINE)
-        np.testing.assert_array_equal(found, np.eye(6))
-
     def test_features_have_half_a_say(self, observed, rng):
         F = rng.standard_normal((6, 3))
-        C = (
-            co_observation_kernel(InMemoryDataset(observed), ENGINE)
-            + feature_correlation(F)
-        ) / 2
-        found = prior_correlation(InMemoryDataset(observed), F, ENGINE)
+        C = (co_observation_kernel(observed, ENGINE) + feature_correlation(F)) / 2
+        found = prior_correlation(observed, F, ENGINE)
         assert_allclose(found, (C + np.eye(6)) / 2)
 
     def test_a_given_matrix_is_brought_to_a_diagonal_of_one(
         self, observed, rng, covariance
     ):
         given = 7.0 * covariance(rng, 6)
-        found = prior_correlation(InMemoryDataset(observed), given, ENGINE)
+        found = prior_correlation(observed, given, ENGINE)
         assert found.diagonal().mean() == pytest.approx(1.0)
         assert_allclose(found * given[0, 0], given * found[0, 0])
 
@@ -153,13 +147,8 @@ def test_features_count_by_their_scale_free_products(rng):
 
 def test_row_effects_are_part_of_the_prior(rng):
     X = rng.standard_normal((50, 6)) + 3.0 * rng.standard_normal((50, 1))
-    observed = Observations.from_dense(X)
-    sides = {
-        c: EMProblem(InMemoryDataset(observed), ModelConfig("identity", c), ENGINE)
-        for c in ("columns", "two-way")
-    }
-    assert_allclose(sides["columns"].prior_matrix, np.eye(6))
-    added = sides["two-way"].prior_matrix - np.eye(6)
+    assert_allclose(problem(X, "identity", "columns").prior_matrix, np.eye(6))
+    added = problem(X, "identity", "two-way").prior_matrix - np.eye(6)
     assert_allclose(added, added[0, 0])
     # As much as the effects vary (9) beside what the kernel has of the rest (0.3).
     assert added[0, 0] * KERNEL_SHARE == pytest.approx(9.0, rel=0.5)
@@ -167,33 +156,22 @@ def test_row_effects_are_part_of_the_prior(rng):
 
 def test_a_side_starts_from_its_prior_and_its_means(rng):
     X = rng.standard_normal((200, 5)) + np.arange(5.0)
-    observed = Observations.from_dense(X)
-    start = EMProblem(
-        InMemoryDataset(observed), ModelConfig("identity", "columns"), ENGINE
-    ).initial_params()
+    start = problem(X, "identity", "columns").initial_params()
     assert_allclose(start.mean, X.mean(axis=0), atol=0.05)
     assert_allclose(start.K, 0.3 * np.eye(5) * start.K[0, 0] / 0.3)
     assert start.noise[0] / start.K[0, 0] == pytest.approx(0.8 / 0.3)
-    flat = EMProblem(
-        InMemoryDataset(observed), ModelConfig("identity", "mean"), ENGINE
-    ).initial_params()
+    flat = problem(X, "identity", "mean").initial_params()
     assert_allclose(flat.mean, X.mean())
-    none = EMProblem(
-        InMemoryDataset(observed), ModelConfig("identity", "none", 0.5), ENGINE
-    ).initial_params()
+    none = problem(X, "identity", "none", 0.5).initial_params()
     assert_allclose(none.mean, 0.0)
     assert_allclose(none.noise, 0.25)
 
 
 def test_the_prior_counts_as_rows_of_the_longer_side(rng):
-    wide = Observations.from_dense(rng.standard_normal((5, 12)))
-    for observed in (wide, wide.transpose()):
-        prior = EMProblem(InMemoryDataset(observed), ModelConfig(), ENGINE).make_prior(
-            0.5
-        )
+    wide = rng.standard_normal((5, 12))
+    for X in (wide, wide.T):
+        prior = problem(X).make_prior(0.5)
         assert prior.pseudo_rows == 6.0
         assert (prior.learn_noise, prior.learn_mean) == ("learn", True)
-    fixed = EMProblem(
-        InMemoryDataset(wide), ModelConfig(center="mean", noise=0.1), ENGINE
-    ).make_prior(0.5)
+    fixed = problem(wide, center="mean", noise=0.1).make_prior(0.5)
     assert (fixed.learn_noise, fixed.learn_mean) == (None, False)

@@ -98,10 +98,7 @@ class TestPosterior:
         assert_allclose(std, np.sqrt(latent + noise), rtol=1e-9)
         _, std = model.transform(X, keep_observed=False, return_std="latent")
         assert_allclose(std, np.sqrt(latent), rtol=1e-8)
-
-    def test_at_single_entries_is_the_same(self, model, X, dense):
-        K, noise, mean = parameters(model)
-        values, latent = posterior(dense, X, (K, noise, mean))
+        # And the same at single entries.
         i, j = np.array([3, 0, 39, 3]), np.array([1, 7, 2, 1])
         found, std = model.predict(i, j, return_std=True)
         assert_allclose(found, values[i, j], atol=1e-9)
@@ -143,6 +140,8 @@ class TestPosterior:
         assert model.noise_ == 0.0
         with pytest.raises(ValueError, match="noise='learn'"):
             model.transform(X, return_std=True)
+        with pytest.raises(ValueError, match="noise='learn'"):
+            model.predict_interval([0], [0])
         seen = ~np.isnan(X)
         assert_allclose(model.predict(X)[seen], X[seen], atol=1e-9)
 

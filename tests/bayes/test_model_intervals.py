@@ -227,8 +227,3 @@ class TestOfAnEstimator:
         model = BayesianNCARL(max_iter=2, tol=0, validation=0).fit(X)
         with pytest.raises((TypeError, ValueError), match="level"):
             model.predict_interval([0], [0], level)
-
-    def test_a_model_without_noise_has_none(self, X):
-        model = BayesianNCARL(max_iter=2, tol=0, validation=0, noise=0).fit(X)
-        with pytest.raises(ValueError, match="noise='learn'"):
-            model.predict_interval([0], [0])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from ncarl.bayes import selection as fitting, selection as search, selection as weighing
+from ncarl.bayes import selection as search
 from ncarl.bayes.em import EMProblem, EMState, ModelConfig, em_iterates
 from ncarl.bayes.selection import (
     BayesianFit,
@@ -22,7 +22,6 @@ from ncarl.bayes.selection import (
     count_selection_splits,
     em_step_flops,
     make_model_configs,
-    make_validation_splits,
     select_sides,
 )
 from ncarl.dataset import InMemoryDataset
@@ -48,16 +47,6 @@ def gappy(observed):
 
 def watch(label):
     return nullcontext([])
-
-
-@pytest.fixture
-def observed(X):
-    return Observations.from_dense(X)
-
-
-@pytest.fixture
-def cuts(observed):
-    return make_validation_splits(InMemoryDataset(observed), identity, 0.1, 0)
 
 
 def searching(cuts, name="columns", max_iter=12, tol=0.0, config=CONFIG):
@@ -93,14 +82,9 @@ class TestCuts:
         ("shape", "count"), [((40, 8), 5), ((100, 90), 3), ((200, 110), 1)]
     )
     def test_a_small_matrix_is_cut_again_and_a_large_one_is_not(
-        self, rng, shape, count
+        self, rng, split, shape, count
     ):
-        cuts = make_validation_splits(
-            InMemoryDataset(Observations.from_dense(rng.standard_normal(shape))),
-            identity,
-            0.1,
-            0,
-        )
+        cuts = split(rng.standard_normal(shape))
         choice, weighing = range(count_selection_splits(cuts)), calibration_splits(cuts)
         assert len(choice) == len(weighing) == count
         # What is chosen on some entries is weighed on others, if there are few.
@@ -108,38 +92,16 @@ class TestCuts:
         assert apart == (count > 1)
         assert {*choice, *weighing} == {*range(len(cuts))}
 
-    def test_cuts_differ_and_repeat_with_their_seed(self, observed):
-        one, same, other = (
-            make_validation_splits(InMemoryDataset(observed), identity, 0.1, seed)
-            for seed in (1, 1, 2)
-        )
+    def test_cuts_differ_and_repeat_with_their_seed(self, observed, split):
+        one, same, other = (split(observed, seed=seed) for seed in (1, 1, 2))
         for a, b in zip(one, same, strict=True):
             assert_array_equal(a.hidden.values, b.hidden.values)
         assert not np.array_equal(one[0].hidden.values, one[1].hidden.values)
         assert not np.array_equal(one[0].hidden.values, other[0].hidden.values)
 
-    def test_nothing_is_cut_where_nothing_can_be_spared(self):
-        assert (
-            make_validation_splits(
-                InMemoryDataset(Observations.from_dense(np.diag([1.0, 2.0, 3.0]))),
-                identity,
-                0.0,
-                0,
-            )
-            == []
-        )
-        alone = np.where(np.eye(4, dtype=bool), 1.0, np.nan)
-        assert (
-            make_validation_splits(
-                InMemoryDataset(Observations.from_dense(alone)), identity, 0.5, 0
-            )
-            == []
-        )
-
-    def test_a_turned_cut_has_the_same_entries(self, cuts):
-        turned = cuts[0].transpose()
-        assert_array_equal(gappy(turned.test_rows), gappy(cuts[0].test_rows).T)
-        assert_array_equal(gappy(turned.hidden), gappy(cuts[0].hidden).T)
+    def test_nothing_is_cut_where_nothing_can_be_spared(self, split):
+        assert split(np.diag([1.0, 2.0, 3.0]), 0.0) == []
+        assert split(np.where(np.eye(4, dtype=bool), 1.0, np.nan), 0.5) == []
 
 
 class TestTrial:
@@ -154,36 +116,21 @@ class TestTrial:
         assert trial.steps == np.argmin(curves) + 1
         assert trial.error == pytest.approx(np.sqrt(curves.min() / hidden), rel=1e-9)
 
-    def test_steps_are_where_the_recorded_curve_is_lowest(self, cuts):
-        looking = searching(cuts[:1], max_iter=60)
-        trial = looking.evaluate_strength(0.05)
-        (run,) = looking.runs
-        assert trial.steps == int(np.argmin(run.curve)) + 1 == run.best_step
-        least = np.sqrt(min(run.curve) / cuts[0].hidden.n_observed)
-        assert trial.error == pytest.approx(least)
-        risen = run.curve[-1] > min(run.curve) * (1 + search.MIN_ERROR_GAIN) ** 2
-        assert trial.overfit == risen
-        assert trial.converged == (len(run.curve) < 60)
-
-    def test_a_run_ends_once_the_error_has_risen_for_a_while(self, cuts, rng):
+    def test_a_run_ends_once_the_error_has_risen_for_a_while(self, split, rng):
         # Pure noise: the first step is the best.
-        noise = Observations.from_dense(rng.standard_normal((30, 12)))
-        looking = searching(
-            make_validation_splits(InMemoryDataset(noise), identity, 0.2, 0)[:1],
-            max_iter=50,
-        )
+        cuts = split(rng.standard_normal((30, 12)), 0.2)[:1]
+        looking = searching(cuts, max_iter=50)
         trial = looking.evaluate_strength(0.01)
         assert trial.converged
         assert trial.overfit
         assert len(looking.runs[0].curve) == trial.steps + search.PATIENCE
 
-    def test_dear_steps_are_not_made_once_the_error_has_risen(self, rng, monkeypatch):
-        noise = Observations.from_dense(rng.standard_normal((30, 12)))
+    def test_dear_steps_are_not_made_once_the_error_has_risen(
+        self, rng, split, monkeypatch
+    ):
         monkeypatch.setattr(search, "EXPENSIVE_STEP_FLOPS", 1.0)
-        looking = searching(
-            make_validation_splits(InMemoryDataset(noise), identity, 0.2, 0)[:1],
-            max_iter=50,
-        )
+        cuts = split(rng.standard_normal((30, 12)), 0.2)[:1]
+        looking = searching(cuts, max_iter=50)
         trial = looking.evaluate_strength(0.01)
         *before, last = looking.runs[0].curve
         enough = min(before) * (1 + 2 * search.EARLY_STOP_RISE)
@@ -234,9 +181,10 @@ class TestTrial:
         ):
             assert_allclose(one.errors, other.errors, atol=1e-3)
 
-    def test_but_not_where_noise_takes_more_digits(self, low_rank, rng, monkeypatch):
-        sharp = Observations.from_dense(low_rank(rng, m=80, noise=1e-3))
-        cuts = make_validation_splits(InMemoryDataset(sharp), identity, 0.1, 0)[:1]
+    def test_but_not_where_noise_takes_more_digits(
+        self, low_rank, rng, split, monkeypatch
+    ):
+        cuts = split(low_rank(rng, m=80, noise=1e-3))[:1]
         exact = searching(cuts, max_iter=40).evaluate_strength(0.1)
         monkeypatch.setattr(search, "EXPENSIVE_STEP_FLOPS", 1.0)
         monkeypatch.setattr(search, "EARLY_STOP_RISE", np.inf)
@@ -351,21 +299,8 @@ class TestFit:
         assert found.blend.weight == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
         assert 0.0 < found.blend.weight < 1.0
 
-    def test_a_blend_has_scores_of_its_own(self, observed, cuts):
-        fit = fit_of(observed, plan())
-        found = fit.run()
-        stages = fit.stages.results["held out columns"]
-        places = calibration_splits(cuts)
-        errors = np.concatenate([stages[f"errors {k}"] for k in places])
-        spread = np.concatenate([stages[f"stds {k}"] for k in places])
-        assert_allclose(found.blend.scores.sorted_scores, np.sort(errors / spread))
-        assert len(found.blend.blended_scores.sorted_scores) == len(errors)
-        assert not np.array_equal(
-            found.blend.blended_scores.sorted_scores, found.blend.scores.sorted_scores
-        )
-
     def test_a_side_without_a_say_is_left_out(self, observed, monkeypatch):
-        monkeypatch.setattr(weighing, "column_weight", lambda *given: 0.99)
+        monkeypatch.setattr(search, "column_weight", lambda *given: 0.99)
         found = fit_of(observed, plan("auto")).run()
         assert found.rows is None
         assert found.blend.weight == 1.0
@@ -400,12 +335,12 @@ class TestSides:
         assert select_sides("auto", InMemoryDataset(observed)) == (True, True)
         tall = Observations.from_dense(np.ones((2000, 3)))
         assert select_sides("auto", InMemoryDataset(tall)) == (True, False)
-        monkeypatch.setattr(fitting, "MAX_STEP_FLOPS", 1.0)
+        monkeypatch.setattr(search, "MAX_STEP_FLOPS", 1.0)
         assert select_sides("auto", InMemoryDataset(observed)) == (True, False)
         wide = observed.transpose()
         assert select_sides("auto", InMemoryDataset(wide)) == (False, True)
         monkeypatch.setattr(
-            fitting, "MAX_STEP_FLOPS", em_step_flops(InMemoryDataset(wide).summary) / 2
+            search, "MAX_STEP_FLOPS", em_step_flops(InMemoryDataset(wide).summary) / 2
         )
         assert select_sides("auto", InMemoryDataset(wide)) == (True, True)
 

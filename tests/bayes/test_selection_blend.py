@@ -12,25 +12,10 @@ from ncarl.bayes.selection import (
     column_weight,
     concatenate_errors,
     fit_blend,
-    make_validation_splits,
     select_neighbor_correction,
 )
-from ncarl.dataset import InMemoryDataset
-from ncarl.observations import Observations
-
-
-def identity(observed):
-    return observed
-
 
 BOTH = ["columns", "rows"]
-
-
-@pytest.fixture
-def cuts(X):
-    return make_validation_splits(
-        InMemoryDataset(Observations.from_dense(X)), identity, 0.1, 0
-    )
 
 
 def held(errors, deviations=None, near=None):
@@ -105,12 +90,6 @@ class TestSides:
         left_out = fit_blend(sides, cuts, BOTH, may_drop_rows=True)
         assert left_out.weight == 1.0
         assert left_out.blended_scores is left_out.scores
-
-    def test_nothing_held_out_says_nothing(self):
-        found = fit_blend({}, [], BOTH, may_drop_rows=True)
-        assert np.isnan(found.error)
-        assert found.neighbor_correction is None
-        assert len(found.scores.sorted_scores) == 0
 
 
 class TestNearestRows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import reduce
 from operator import iadd
 from unittest.mock import patch
@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import multivariate_normal
 
 from ncarl.blocks import cut_blocks
-from ncarl.core.rows import Kernel, dual_gram, row_likelihood, use_precision_form
+from ncarl.core.rows import Kernel, row_likelihood, use_precision_form
 from ncarl.core.types import LikelihoodSums
 from ncarl.engines.threads import Threads
 from ncarl.exceptions import NotPositiveDefiniteError
@@ -56,12 +56,11 @@ class Way:
     @contextmanager
     def solving_on(self, side):
         """Force the form that every row is solved in, whatever it costs."""
-        names = [f"rows_{self.kind}"]
         every = lambda r, n: np.ones(len(r), dtype=bool)  # noqa: E731
-        with ExitStack() as stack:
-            for name in names if side == "missing" else []:
-                module = importlib.import_module(f"ncarl.core.{name}")
-                stack.enter_context(patch.object(module, "use_precision_form", every))
+        if side == "missing":
+            with patch("ncarl.core.rows.use_precision_form", every):
+                yield
+        else:
             yield
 
 
@@ -154,6 +153,15 @@ def mixed_mask(rng, n=N):
     return seen
 
 
+@pytest.fixture
+def mixed(rng, masked, well_conditioned):
+    """Mask, values, a kernel matrix and the block of rows of every size."""
+    seen = mixed_mask(rng)
+    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+    (block,) = cut_blocks(masked(V, seen), 1)
+    return seen, V, K, block
+
+
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("s", [0.0, 1.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -186,14 +194,12 @@ def test_sums_are_those_of_the_formula(
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("sent", [False, True])
 def test_values_are_shifted_and_scaled_by_column(
-    way, side, shifted, scaled, sent, rng, masked, well_conditioned
+    way, side, shifted, scaled, sent, rng, mixed
 ):
-    seen = mixed_mask(rng)
-    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+    seen, V, K, block = mixed
     offsets = rng.standard_normal(N) if shifted else None
     scales = rng.random(N) + 0.5 if scaled else None
     kernel = kernel_for(K, 1.0, side)
-    (block,) = cut_blocks(masked(V, seen), 1)
     before = block.values.copy()
     given = {"offsets": offsets, "scales": scales}
     expected = naive(V, seen, K, 1.0, **given)
@@ -246,13 +252,9 @@ def test_small_matrices_of_any_mask(way, side, masked, well_conditioned, seen, s
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_the_log_evidence_is_that_of_the_normal_distribution(
-    way, side, rng, masked, well_conditioned
-):
-    seen = mixed_mask(rng)
-    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+def test_the_log_evidence_is_that_of_the_normal_distribution(way, side, rng, mixed):
+    seen, V, K, block = mixed
     mean, kernel = rng.standard_normal(N), kernel_for(K, 0.3, side)
-    (block,) = cut_blocks(masked(V, seen), 1)
     with way.solving_on(side):
         sums = way(block, kernel, offsets=mean)
     _, log_det = whole(sums, kernel)
@@ -346,30 +348,6 @@ def test_threads_add_up_to_the_same_bits_as_one(kind, rng, masked, well_conditio
     np.testing.assert_array_equal(one.missing_inverse_sum, many.missing_inverse_sum)
     assert (one.fit, one.log_det) == (many.fit, many.log_det)
     check(many, kernel, naive(V, seen, K, 1.0, shared["offsets"]))
-
-
-@pytest.mark.parametrize("side", ["observed", "cheaper"])
-def test_fit_is_that_of_the_row_step(kind, side, rng, masked, well_conditioned):
-    seen = mixed_mask(rng)
-    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
-    (block,) = cut_blocks(masked(V, seen), 1)
-    kernel = kernel_for(K, 1.0, side)
-    found = row_likelihood(block, kernel=kernel, kind=kind)
-    assert found.fit == pytest.approx(dual_gram(block, kernel=kernel).fit)
-
-
-def test_rows_of_nothing_add_up_to_nothing(way, masked, well_conditioned, rng):
-    seen = np.zeros((3, 8), dtype=bool)
-    (block,) = cut_blocks(masked(np.ones(seen.shape), seen), 1)
-    sums = way(block, kernel_for(well_conditioned(rng, 8), 1.0, "cheaper"))
-    assert (
-        not sums.B.any() and not sums.missing_inverse_sum.any() and not sums.sum_y.any()
-    )
-    assert (sums.n_precision_rows, float(sums.fit), float(sums.log_det)) == (
-        0,
-        0.0,
-        0.0,
-    )
 
 
 class TestJitter:
@@ -471,21 +449,17 @@ class TestOnADevice:
     @pytest.mark.parametrize("side", SIDES)
     @pytest.mark.parametrize("budget", [TINY, 30_000, 300_000])
     def test_small_budgets_give_the_same_sums(
-        self, way, side, budget, rng, masked, well_conditioned, monkeypatch
+        self, way, side, budget, rng, mixed, monkeypatch
     ):
-        seen = mixed_mask(rng)
-        V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+        seen, V, K, block = mixed
         kernel, mean = kernel_for(K, 1.0, side), rng.standard_normal(N)
         monkeypatch.setattr(way, "budget", budget)
-        (block,) = cut_blocks(masked(V, seen), 1)
         with way.solving_on(side):
             sums = way(block, kernel, offsets=mean)
         check(sums, kernel, naive(V, seen, K, 1.0, mean))
 
-    def test_nothing_of_a_block_is_changed(self, way, rng, masked, well_conditioned):
-        seen = mixed_mask(rng)
-        V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
-        (block,) = cut_blocks(masked(V, seen), 1)
+    def test_nothing_of_a_block_is_changed(self, way, rng, mixed):
+        seen, V, K, block = mixed
         placed, kernel = way.placed(block), Kernel(K, None, 1.0).map_arrays(way.sent)
         for offsets in (rng.standard_normal(N), None):
             sums = row_likelihood(placed, kernel=kernel, offsets=offsets, kind="torch")
@@ -493,14 +467,12 @@ class TestOnADevice:
 
     @pytest.mark.parametrize("side", ["observed", "cheaper"])
     def test_replayed_sums_follow_kernel_offsets_and_scales(
-        self, way, side, rng, masked, well_conditioned
+        self, way, side, rng, mixed
     ):
         cuda = importlib.import_module("ncarl.core.cuda")
         if way.device.type != "cuda" or cuda.load_triton_kernels() is None:
             pytest.skip("no CUDA graph is captured here")
-        seen = mixed_mask(rng)
-        V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
-        (block,) = cut_blocks(masked(V, seen), 1)
+        seen, V, K, block = mixed
         placed, before = way.placed(block, use_cuda_graph=True), None
         for size in (1.0, 3.0, 0.5, 1.0):
             kernel, mean = kernel_for(size * K, 1.0, side), rng.standard_normal(N)
@@ -521,7 +493,7 @@ class TestOnADevice:
         assert any(isinstance(plan, cuda.CudaGraph) for plan in plans)
 
     def test_a_graph_reads_the_values_of_the_step_it_is_replayed_in(
-        self, way, rng, masked, well_conditioned, monkeypatch
+        self, way, rng, mixed, monkeypatch
     ):
         cuda = importlib.import_module("ncarl.core.cuda")
 
@@ -537,10 +509,8 @@ class TestOnADevice:
         monkeypatch.setattr(cuda, "CudaGraph", FakeGraph)
         monkeypatch.setattr(cuda, "_warmed_up_keys", set())
         monkeypatch.setattr("ncarl.core.rows_torch.load_triton_kernels", object)
-        seen = mixed_mask(rng)
-        V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
+        seen, V, K, block = mixed
         kernel = kernel_for(K, 1.0, "cheaper")
-        (block,) = cut_blocks(masked(V, seen), 1)
         placed = way.placed(block, use_cuda_graph=True)
         for _ in range(3):
             mean, scales = rng.standard_normal(N), rng.random(N) + 0.5

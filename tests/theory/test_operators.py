@@ -88,41 +88,6 @@ def test_the_gradient_of_the_lagrangian_is_minus_two_delta_x(rng, naive, delta):
     assert np.linalg.norm(gradient) / delta < 100 * np.linalg.norm(M[seen])
 
 
-@given(
-    c=arrays(np.float64, st.integers(1, 8), elements=st.floats(0.01, 10)), seed=seeds
-)
-def test_cauchy_schwarz_on_the_open_simplex(c, seed):
-    # Lemma 3.
-    x = np.random.default_rng(seed).dirichlet(np.ones(len(c))) + 1e-3
-    x /= x.sum()
-    assert np.sum(c**2 / x) >= c.sum() ** 2 * (1 - 1e-12)
-    best = c / c.sum()
-    assert np.sum(c**2 / best) == pytest.approx(c.sum() ** 2)
-
-
-@given(n=st.integers(1, 6), m=st.integers(1, 6), seed=seeds)
-def test_the_frobenius_norm_bounds_the_image_of_a_vector(n, m, seed):
-    # Lemma 6.
-    rng = np.random.default_rng(seed)
-    A, x = rng.standard_normal((m, n)), rng.standard_normal(n)
-    assert np.linalg.norm(A @ x) <= np.linalg.norm(A) * np.linalg.norm(x) * (1 + 1e-12)
-
-
-@given(n=st.integers(2, 7), seed=seeds, data=st.data())
-def test_the_inverse_without_a_row_and_a_column_follows_from_the_whole(n, seed, data):
-    # Lemma 7: rows p and columns q are deleted.
-    p, q = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, n - 1))
-    rng = np.random.default_rng(seed)
-    A = rng.standard_normal((n, n)) + 3 * np.eye(n)[rng.permutation(n)]
-    B = np.linalg.inv(A)
-    smaller = np.delete(np.delete(A, p, axis=0), q, axis=1)
-    expected = B - np.outer(B[:, p], B[q]) / B[q, p]
-    expected = np.delete(np.delete(expected, q, axis=0), p, axis=1)
-    size = np.abs(expected).max()
-    found = np.linalg.inv(smaller)
-    np.testing.assert_allclose(found, expected, atol=1e-10 * max(1.0, size**2))
-
-
 @given(n=st.integers(2, 8), seed=seeds, data=st.data())
 def test_the_norm_of_p_plus_times_the_matrix_is_known(naive, n, seed, data):
     # Lemma 8, as an equality; the printed bound follows, and is strict.

@@ -15,7 +15,7 @@ solved in units of the noise, where ``s = 1``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -25,12 +25,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
 from ncarl.blocks import group_costs
-from ncarl.centering import (
-    Centering,
-    fit_two_way_effects,
-    overall_mean,
-    square_sum,
-)
+from ncarl.centering import Centering, fit_two_way_effects, overall_mean, square_sum
 from ncarl.core.linalg import (
     MAX_JITTER,
     add_diagonal,
@@ -58,12 +53,7 @@ STEP_GROWTH = 1.2
 NOISE_PSEUDO_COUNT = 50.0
 #: Relative rounding error of the evidence, by the type of the work.
 EVIDENCE_RTOL = {"float64": 2e-11, "float32": 1e-5}
-#: The error if the initial kernel is not positive definite.
-INDEFINITE_START_MESSAGE = (
-    "the prior and the noise make no kernel that can be worked with; use "
-    "noise='per-column', dtype='float64', or another prior"
-)
-
+#: Arrays of `GaussianParams`.
 PARAM_NAMES = ("K", "noise", "mean")
 
 #: Rows of the co-observation kernel are weighted by ``(entries + this) ** -1/2``.
@@ -93,12 +83,6 @@ class GaussianParams:
     noise: Array  # noise variance of each column, (n,); all 0 without noise
     mean: Array  # mean of each column, (n,)
     noisy: bool = True  # whether the model has noise
-
-    def map_arrays(self, func: Callable[[Any], Any]) -> GaussianParams:
-        """The parameters with ``func`` applied to every array."""
-        return GaussianParams(
-            func(self.K), func(self.noise), func(self.mean), self.noisy
-        )
 
 
 @dataclass(frozen=True)
@@ -167,25 +151,32 @@ def em_iterates(
         last, unrelaxed = state.estep, state.unrelaxed_params
         estep: EStep | None = None
         with suppress(NotPositiveDefiniteError):
-            relaxed = unrelaxed is not None
-            estep = e_step(rows, prior, state.params, check_definite=relaxed)
+            check = unrelaxed is not None
+            estep = e_step(rows, prior, state.params, check_definite=check)
         if estep is not None and not math.isfinite(estep.penalized):
             estep = None
-        if unrelaxed is not None and (
-            estep is None or not _evidence_increased(estep, state.last_estep.penalized)
-        ):
-            state = EMState(unrelaxed, None, 1.0, last)
-            continue
+        if unrelaxed is not None:
+            previous = state.last_estep.penalized
+            if estep is None or not _evidence_increased(estep, previous):
+                state = EMState(unrelaxed, None, 1.0, last)
+                continue
         if estep is None:
             # Noise-free data: further steps are below floating-point resolution.
             if last is None:
-                raise NotPositiveDefiniteError(INDEFINITE_START_MESSAGE)
+                raise NotPositiveDefiniteError(
+                    "the prior and the noise make no kernel that can be worked with; "
+                    "use noise='per-column', dtype='float64', or another prior"
+                )
             if step == 0:
                 yield _make_iterate(1, state, 0.0)
             return
-        length = 1.0 if last is None else state.step_length * STEP_GROWTH
-        state = _extrapolate(rows, estep, length)
-        if last is not None:
+        following = estep.next_params
+        if last is None:
+            state = EMState(following, None, 1.0, estep)
+        else:
+            length = state.step_length * STEP_GROWTH
+            relaxed = over_relax(estep.params, following, length, rows.min_noise)
+            state = EMState(relaxed, following, length, estep)
             step += 1
             gain = (estep.penalized - last.penalized) / rows.n_observed
             yield _make_iterate(step, state, abs(gain))
@@ -208,14 +199,6 @@ def _evidence_increased(estep: EStep, previous: float) -> bool:
     """Whether the evidence has not decreased, up to rounding; False for NaN."""
     rounding = EVIDENCE_RTOL[str(estep.params.K.dtype).split(".")[-1]]
     return estep.penalized >= previous - rounding * abs(previous)
-
-
-def _extrapolate(rows: EMData, estep: EStep, step_length: float) -> EMState:
-    """The next state, over-relaxed if ``step_length`` is above 1."""
-    if step_length <= 1.0:
-        return EMState(estep.next_params, None, step_length, estep)
-    far = over_relax(estep.params, estep.next_params, step_length, rows.min_noise)
-    return EMState(far, estep.next_params, step_length, estep)
 
 
 def over_relax(
@@ -306,7 +289,6 @@ def _add_precision_form(sums: LikelihoodSums, kernel: Kernel) -> tuple[Array, An
 def _log_evidence(
     rows: EMData, sums: LikelihoodSums, params: GaussianParams, log_det: Any
 ) -> Any:
-    """Log density of the observed entries."""
     total = sums.fit + log_det + rows.n_observed * math.log(2.0 * math.pi)
     if params.noisy:
         xp = array_namespace(params.noise)
@@ -324,7 +306,6 @@ def _m_step(
     B: Array,
     tau: Any,
 ) -> GaussianParams:
-    """Parameters after the M-step."""
     m = float(rows.n_rows)
     # In place where possible: passes over n x n arrays dominate the time.
     S = sandwich(kernel.K, B)
@@ -376,7 +357,6 @@ def _harmonic_mean(noise: Array) -> Any:
 
 
 def _noise_penalty(prior: Prior, params: GaussianParams) -> Any:
-    """Penalty of the inverse-gamma prior of the columns' noise."""
     if prior.learn_noise != "per-column" or not params.noisy:
         return 0.0
     xp, common = array_namespace(params.noise), _harmonic_mean(params.noise)
@@ -404,15 +384,8 @@ def _update_noise(
 def prior_correlation(dataset: Dataset, prior: Any, engine: Engine) -> Array:
     """The prior correlation of the columns, on the engine's device.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        The entries.
-    prior : {"co-observation", "identity"} or array
-        The co-observation kernel; none; features of the columns, shape (n, d), used
-        together with that kernel; or the correlation itself, shape (n, n).
-    engine : Engine
-        Runs the work on rows.
+    ``prior`` is "co-observation" for the co-observation kernel, "identity", features of
+    the columns (n, d) that are added to that kernel, or the correlation itself (n, n).
     """
     n, compute_device = len(dataset.summary.column_counts), engine.compute_device
     if isinstance(prior, str) and prior == "identity":
@@ -504,17 +477,7 @@ class ModelConfig:
 
 
 class EMProblem:
-    """A matrix prepared for EM with a kernel of its columns.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Values of about unit size.
-    config : ModelConfig
-        The model.
-    engine : Engine
-        Runs the work on rows.
-    """
+    """A matrix, of values of about unit size, prepared for EM."""
 
     def __init__(self, dataset: Dataset, config: ModelConfig, engine: Engine) -> None:
         self.dataset, self.config, self.engine = dataset, config, engine
@@ -540,10 +503,9 @@ class EMProblem:
         self._moments = (mean, row_variance, variance)
 
     def _compute_min_noise(self, mean: Array, variance: float) -> float:
-        """The least noise variance that is above rounding errors."""
         count = self.dataset.summary.n_observed
-        sums = self.dataset.total(square_sum, centering=_centering_at(mean)).sums
-        about_mean, squares = sums
+        totals = self.dataset.total(square_sum, centering=Centering.at_means(mean))
+        about_mean, squares = totals.sums
         resolution = MIN_NOISE_ULPS * float(np.finfo(self.config.dtype).eps)
         return max(
             MIN_NOISE_RATIO * variance,
@@ -558,10 +520,10 @@ class EMProblem:
         overall = 0.0 if center == "none" else overall_mean(dataset)
         mean, ridge = np.full(n, overall), np.inf
         if center in ("columns", "two-way"):
-            effects = fit_two_way_effects(dataset, _centering_at(mean))
+            effects = fit_two_way_effects(dataset, Centering.at_means(mean))
             mean, ridge = overall + effects.column_effects, effects.row_ridge
-        sums = dataset.total(square_sum, centering=_centering_at(mean)).sums
-        residual, squares = sums
+        totals = dataset.total(square_sum, centering=Centering.at_means(mean))
+        residual, squares = totals.sums
         if center == "two-way":
             residual = effects.sum_squares
         total = max(squares / count, MIN_VARIANCE_RATIO)
@@ -578,7 +540,6 @@ class EMProblem:
         return self._cast(psi)
 
     def _cast(self, array: Array) -> Array:
-        """An array of the device in the precision of the work."""
         if self.config.dtype == "float64":
             return array
         device = self.engine.compute_device
@@ -634,7 +595,6 @@ class EMProblem:
         )
 
     def _pack(self, state: EMState) -> CheckpointContents:
-        """A state as what JSON can hold, and NumPy arrays."""
         estep, fetch = state.last_estep, self.engine.compute_device.to_numpy
         header = {
             "noisy": estep.params.noisy,
@@ -656,7 +616,6 @@ class EMProblem:
     def _unpack(
         self, header: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> EMState:
-        """The state that a checkpoint holds."""
         send, noisy = self.engine.compute_device.from_numpy, bool(header["noisy"])
 
         def load_params(name: str) -> GaussianParams:
@@ -667,8 +626,7 @@ class EMProblem:
             return GaussianParams(K, noise, mean, noisy)
 
         following = load_params("next")
-        relaxed = "unrelaxed/K" in arrays
-        unrelaxed = load_params("unrelaxed") if relaxed else None
+        unrelaxed = load_params("unrelaxed") if "unrelaxed/K" in arrays else None
         estep = EStep(
             load_params("last"),
             unrelaxed or following,
@@ -714,11 +672,6 @@ def em_step_flops(summary: DataSummary) -> float:
     histogram, n = summary.row_count_histogram, len(summary.column_counts)
     costs = group_costs(np.arange(n + 1), np.ones(n + 1), n)
     return 3.0 * float(histogram @ costs) + 6.0 * n**3
-
-
-def _centering_at(mean: Array) -> Centering:
-    """A centering by column means alone."""
-    return Centering(0.0, mean, None, np.ones(len(mean)))
 
 
 def cast_values(observed: Observations, dtype: str) -> Observations:

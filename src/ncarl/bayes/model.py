@@ -187,13 +187,9 @@ class TwoSidedModel:
     )
 
     def complete(
-        self,
-        observed: Observations,
-        engine: Engine,
-        *,
-        std: str | None,
+        self, observed: Observations, engine: Engine, *, std: str | None,
         transductive: bool,
-    ) -> tuple[Array, Array | None]:
+    ) -> tuple[Array, Array | None]:  # fmt: skip
         """All entries in the units of the model, and their standard deviations.
 
         ``transductive`` uses both sides and the nearest rows; ``observed`` must then
@@ -240,7 +236,6 @@ class TwoSidedModel:
         return x, deviations
 
     def _row_neighbors(self, inner: Observations, engine: Engine) -> RowNeighbors:
-        """The nearest rows of the matrix of the fit, which are computed once."""
         if not self.neighbor_cache:
             assert self.columns is not None
             assert self.neighbor_correction is not None
@@ -252,7 +247,6 @@ class TwoSidedModel:
         return self.neighbor_cache[0]
 
     def _side_weights(self, transductive: bool) -> Iterator[tuple[KernelModel, float]]:
-        """The sides that are used, and their weights."""
         if self.columns is None or self.rows is None:
             only = self.columns or self.rows
             assert only is not None
@@ -264,12 +258,9 @@ class TwoSidedModel:
             yield self.rows, 1.0 - self.weight
 
     def sample_posterior(
-        self,
-        observed: Observations,
-        n_draws: int,
-        rng: np.random.Generator,
+        self, observed: Observations, n_draws: int, rng: np.random.Generator,
         engine: Engine,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Draws of the completed matrix, shape (n_draws, m, n).
 
         A draw of the prior is added to the completion of the entries minus that draw
@@ -279,7 +270,7 @@ class TwoSidedModel:
         m, n = observed.shape
         model = self.columns
         inner, _ = model.prepare(self.scaler.transform(observed))
-        uncentered = replace(model, centering=_identity_centering(n))
+        uncentered = replace(model, centering=Centering.at_means(np.zeros(n)))
         factor = _jittered_cholesky(model.kernel.K)
         drawn = np.empty((n_draws, m, n))
         step = max(1, SAMPLE_CHUNK_SIZE // max(1, n_draws * n))
@@ -322,15 +313,9 @@ def _jittered_cholesky(K: Array) -> Array:
     raise NotPositiveDefiniteError("the kernel has no root: it is not a covariance")
 
 
-def _identity_centering(n: int) -> Centering:
-    """A centering that changes nothing."""
-    return Centering(0.0, np.zeros(n), None, np.ones(n))
-
-
 def _average_predictions(
     predictions: list[tuple[float, Array, Array | None]],
 ) -> tuple[Array, Array | None]:
-    """Weighted mean of values, and of variances."""
     if len(predictions) == 1:
         _, x, std = predictions[0]
         return x, std

@@ -20,6 +20,7 @@ from ncarl.bayes.em import (
     EMState,
     GaussianParams,
     ModelConfig,
+    cast_values,
     em_step_flops,
 )
 from ncarl.bayes.model import (
@@ -33,7 +34,7 @@ from ncarl.bayes.model import (
 from ncarl.core.linalg import mean_diagonal
 from ncarl.core.rows import Kernel, row_backend
 from ncarl.core.types import Array, Block
-from ncarl.dataset import Dataset, DataSummary, InMemoryDataset
+from ncarl.dataset import Dataset, DataSummary, InMemoryDataset, Transform
 from ncarl.engines.base import Engine
 from ncarl.fitting.checkpoint import CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
@@ -139,58 +140,35 @@ def select_sides(sides: str, dataset: Dataset) -> tuple[bool, bool]:
         return sides in ("columns", "both"), sides in ("rows", "both")
     if not isinstance(dataset, InMemoryDataset):
         return True, False
-    columns, rows = (
-        em_step_flops(dataset.summary),
-        em_step_flops(_transpose(dataset).summary),
-    )
+    columns = em_step_flops(dataset.summary)
+    rows = em_step_flops(_transpose(dataset).summary)
     if columns > MAX_STEP_FLOPS and rows < columns:
         return columns <= 4.0 * MAX_STEP_FLOPS, True
     return True, rows <= min(MAX_STEP_FLOPS, MAX_COST_RATIO * columns)
 
 
 def _transpose(dataset: Dataset) -> InMemoryDataset:
-    """The transposed matrix."""
     assert isinstance(dataset, InMemoryDataset)
     return InMemoryDataset(dataset.observed.transpose())
 
 
+@dataclass
 class BayesianFit:
-    """The fit of one matrix.
+    """The fit of one matrix."""
 
-    Parameters
-    ----------
-    raw : Dataset
-        Values as they were given.
-    transform : callable
-        Scales entries to values of about unit size.
-    config : FitConfig
-        Parameters of the fit.
-    model_configs : mapping
-        The model of each side, by its name.
-    engine : Engine
-        Runs the work on rows.
-    make_observers : callable
-        Makes the observers of a run from its label.
-    checkpoint : CheckpointFile or None
-        The file that keeps the state.
-    """
+    raw: Dataset  # values as they were given
+    transform: Transform  # to values of about unit size
+    config: FitConfig
+    model_configs: Mapping[str, ModelConfig]  # the model of each side, by its name
+    engine: Engine
+    make_observers: ObserverFactory
+    checkpoint: CheckpointFile | None  # the file that keeps the state
 
-    def __init__(
-        self,
-        raw: Dataset,
-        transform: Callable[[Observations], Observations],
-        config: FitConfig,
-        model_configs: Mapping[str, ModelConfig],
-        engine: Engine,
-        *,
-        make_observers: ObserverFactory,
-        checkpoint: CheckpointFile | None,
-    ) -> None:
-        self.raw, self.transform = raw, transform
-        self.config, self.model_configs = config, model_configs
-        self.dataset = raw.map_values(transform)
-        self.engine, self.make_observers = engine, make_observers
-        self.checkpoint, self.stages = checkpoint, Stages(checkpoint)
+    def __post_init__(self) -> None:
+        self.dataset = self.raw.map_values(self.transform)
+        self.stages = Stages(self.checkpoint)
+        # Whether parts that do not lower the held-out error are dropped.
+        self.is_auto = self.config.sides == "auto"
 
     def run(self) -> BayesianFitResult:
         """Choose on held-out entries, then fit to all of them."""
@@ -214,7 +192,7 @@ class BayesianFit:
         if splits:
             sides = list(best)
         blend = self._fit_blend(errors_by_side, splits, sides)
-        if self._is_auto and blend.weight == 1.0:
+        if self.is_auto and blend.weight == 1.0:
             sides = ["columns"]
         fitted: dict[str, FittedSide] = {}
         for name in sides:
@@ -229,18 +207,12 @@ class BayesianFit:
             replace(blend, weight=weight),
         )
 
-    @property
-    def _is_auto(self) -> bool:
-        """Whether parts that do not lower the held-out error are dropped."""
-        return self.config.sides == "auto"
-
     def _fit_blend(
         self,
         errors_by_side: Mapping[str, list[HeldOutErrors]],
         splits: list[ValidationSplit],
         sides: list[str],
     ) -> Blend:
-        """Weights of the sides and of the nearest rows, from the calibration splits."""
         used = [splits[k] for k in calibration_splits(splits)]
         held_out = {}
         for name, parts in errors_by_side.items():
@@ -250,15 +222,14 @@ class BayesianFit:
                     for part, split in zip(parts, used, strict=True)
                 ]
             held_out[name] = concatenate_errors(parts)
-        return fit_blend(held_out, used, sides, may_drop_rows=self._is_auto)
+        return fit_blend(held_out, used, sides, may_drop_rows=self.is_auto)
 
     def _can_skip_rows(
         self,
         errors_by_side: Mapping[str, list[HeldOutErrors]],
         splits: list[ValidationSplit],
     ) -> bool:
-        """Whether the nearest rows make an expensive kernel of the rows unnecessary."""
-        if not self._is_auto or not errors_by_side:
+        if not self.is_auto or not errors_by_side:
             return False
         if em_step_flops(_transpose(self.dataset).summary) < EXPENSIVE_STEP_FLOPS:
             return False
@@ -267,10 +238,14 @@ class BayesianFit:
         return correction is not None and correction.std_factor < SUFFICIENT_STD_FACTOR
 
     def _make_search(self, name: str, splits: list[ValidationSplit]) -> StrengthSearch:
-        """The search of a side."""
-        columns = name == "columns"
+        columns, data = name == "columns", self.dataset
         oriented = splits if columns else [split.transpose() for split in splits]
-        with_neighbors = self._is_auto and columns and self._can_compare_rows()
+        with_neighbors = (
+            self.is_auto
+            and columns
+            and isinstance(data, InMemoryDataset)
+            and can_compare_rows(data.observed)
+        )
         return StrengthSearch(
             name,
             oriented,
@@ -283,15 +258,7 @@ class BayesianFit:
             n_neighbors_grid=N_NEIGHBORS_GRID if with_neighbors else (),
         )
 
-    def _can_compare_rows(self) -> bool:
-        """Whether rows can be compared with each other."""
-        dataset = self.dataset
-        return isinstance(dataset, InMemoryDataset) and can_compare_rows(
-            dataset.observed
-        )
-
     def _fit_side(self, name: str, trial: StrengthTrial | None) -> FittedSide:
-        """Fit a side to all entries, with the strength and steps of its trial."""
         data = self.dataset if name == "columns" else _transpose(self.dataset)
         problem = EMProblem(data, self.model_configs[name], self.engine)
         given, steps = self.config.strength, self.config.max_iter
@@ -356,26 +323,12 @@ class ValidationSplit:
 
 
 def make_validation_splits(
-    raw: Dataset,
-    transform: Callable[[Observations], Observations],
-    fraction: float,
-    seed: int,
+    raw: Dataset, transform: Transform, fraction: float, seed: int
 ) -> list[ValidationSplit]:
     """Splits of the entries; empty if none can be held out.
 
     A small matrix is split several times for selection, and again as often for the
     blend and the calibration. With many entries one split serves for both.
-
-    Parameters
-    ----------
-    raw : Dataset
-        Values as they were given.
-    transform : callable
-        Scales entries to values of about unit size.
-    fraction : float
-        Fraction of the entries to hold out.
-    seed : int
-        Seed.
     """
     if raw.summary.n_observed > ROW_SAMPLING_THRESHOLD or not isinstance(
         raw, InMemoryDataset
@@ -396,12 +349,8 @@ def make_validation_splits(
 
 
 def _split_sampled_rows(
-    raw: Dataset,
-    transform: Callable[[Observations], Observations],
-    fraction: float,
-    seed: int,
+    raw: Dataset, transform: Transform, fraction: float, seed: int
 ) -> list[ValidationSplit]:
-    """One split, which holds out entries of a sample of rows."""
     split = hash_split(raw, fraction, seed)
     rows: HoldoutRows = raw.total(hash_split_rows, split=split, transform=transform)
     test_rows, hidden = Observations.vstack(rows.kept), Observations.vstack(rows.hidden)
@@ -484,52 +433,28 @@ class StrengthTrial:
     converged: bool  # whether the runs ended before their last allowed step
 
 
+@dataclass
 class StrengthSearch:
-    """Search for the strength of the prior and the number of steps of one side.
+    """Search for the strength of the prior and the number of steps of one side."""
 
-    Parameters
-    ----------
-    name : {"columns", "rows"}
-        The side.
-    splits : list of ValidationSplit
-        In the orientation of the side.
-    config : ModelConfig
-        The model.
-    engine : Engine
-        Runs the work on rows.
-    max_iter, tol
-        Most steps of a run, and the gain that ends it.
-    stages : Stages
-        Results of finished stages.
-    make_observers : callable
-        Makes the observers of a run from its label.
-    n_neighbors_grid : tuple of int
-        Numbers of nearest rows whose mean errors are computed at held-out entries.
-    """
+    name: str  # the side, "columns" or "rows"
+    splits: list[ValidationSplit]  # in the orientation of the side
+    config: ModelConfig
+    engine: Engine
+    max_iter: int  # most steps of a run
+    tol: float  # gain that ends a run
+    stages: Stages  # results of finished stages
+    make_observers: ObserverFactory
+    #: Numbers of nearest rows whose mean errors are computed at held-out entries.
+    n_neighbors_grid: tuple[int, ...] = ()
 
-    def __init__(
-        self,
-        name: str,
-        splits: list[ValidationSplit],
-        config: ModelConfig,
-        engine: Engine,
-        *,
-        max_iter: int,
-        tol: float,
-        stages: Stages,
-        make_observers: ObserverFactory,
-        n_neighbors_grid: tuple[int, ...] = (),
-    ) -> None:
-        self.name, self.splits, self.config, self.engine = name, splits, config, engine
-        self.max_iter, self.tol = max_iter, tol
-        self.stages, self.make_observers = stages, make_observers
-        self.n_neighbors_grid = n_neighbors_grid
+    def __post_init__(self) -> None:
         # The rows usually get the smaller weight and are expensive: one split.
-        self.n_selection_splits = (
-            count_selection_splits(splits) if name == "columns" else 1
-        )
-        self.expensive = em_step_flops(splits[0].train.summary) > EXPENSIVE_STEP_FLOPS
-        self.use_float32 = self.expensive and _float32_allowed(config, engine)
+        used = count_selection_splits(self.splits) if self.name == "columns" else 1
+        self.n_selection_splits = used
+        step_flops = em_step_flops(self.splits[0].train.summary)
+        self.expensive = step_flops > EXPENSIVE_STEP_FLOPS
+        self.use_float32 = self.expensive and _float32_allowed(self.config, self.engine)
         self.predictors: dict[int, HeldOutPredictor] = {}
         self.runs: list[_ValidationRun] = []
         self.trials: list[StrengthTrial] = []
@@ -553,7 +478,7 @@ class StrengthSearch:
     def evaluate_strength(self, strength: float) -> StrengthTrial:
         """Run the splits for selection with one strength."""
         label = f"{self.name} {strength:.3g}"
-        arrays = self.stages.get(f"trial {label}")
+        arrays = self.stages.results.get(f"trial {label}")
         while arrays is None:
             converged = True
             self.runs = [self._make_run(k) for k in range(self.n_selection_splits)]
@@ -585,7 +510,6 @@ class StrengthSearch:
         return trial
 
     def _summarize_runs(self, converged: bool) -> ArrayDict:
-        """Error curve of all splits together; its least error, and the rest."""
         length = max(len(run.curve) for run in self.runs)
         curves = [
             np.pad(r.curve, (0, length - len(r.curve)), "edge") for r in self.runs
@@ -603,21 +527,17 @@ class StrengthSearch:
         }
 
     def _make_run(self, k: int) -> _ValidationRun:
-        """A run of one split, whose data are prepared once."""
-        split = self.splits[k]
         if k not in self.predictors:
             dtype = "float32" if self.use_float32 else self.config.dtype
             config = replace(self.config, dtype=dtype)
-            problem = EMProblem(split.train, config, self.engine)
-            self.predictors[k] = HeldOutPredictor(
-                problem, split.test_rows, split.hidden
-            )
+            problem = EMProblem(self.splits[k].train, config, self.engine)
+            self.predictors[k] = HeldOutPredictor(problem, self.splits[k])
         return _ValidationRun(self.predictors[k], stop_on_rise=self.expensive)
 
     def held_out_errors(self, trial: StrengthTrial) -> list[HeldOutErrors]:
         """Errors of the side on the held-out entries of each calibration split."""
         stage = f"held out {self.name}"
-        arrays = self.stages.get(stage)
+        arrays = self.stages.results.get(stage)
         if arrays is None:
             arrays = self.stages.put(stage, self._compute_held_out_errors(trial))
         return [
@@ -634,7 +554,6 @@ class StrengthSearch:
         ]
 
     def _compute_held_out_errors(self, trial: StrengthTrial) -> ArrayDict:
-        """Held-out errors as arrays, from runs with the steps of the trial."""
         arrays: ArrayDict = {}
         last_runs = self.runs if self.trials[-1] == trial else []
         for k in calibration_splits(self.splits):
@@ -662,11 +581,7 @@ class StrengthSearch:
 
 
 def _float32_allowed(config: ModelConfig, engine: Engine) -> bool:
-    """Whether single precision may suffice for a trial, and is faster.
-
-    A given prior may be nearly singular. A GPU with enough memory is as fast in double
-    precision.
-    """
+    # A given prior may be nearly singular; a GPU is as fast in double precision.
     named, noisy = isinstance(config.prior, str), config.noise != 0.0
     return (
         config.dtype == "float64"
@@ -677,32 +592,17 @@ def _float32_allowed(config: ModelConfig, engine: Engine) -> bool:
 
 
 class HeldOutPredictor:
-    """Predicts the held-out entries of a split after every step of EM.
+    """Predicts the held-out entries of a split after every step of EM."""
 
-    Parameters
-    ----------
-    problem : EMProblem
-        The training entries.
-    test_rows : Observations
-        Training entries of rows with held-out entries.
-    hidden : Observations
-        The held-out entries, in the same rows.
-    """
-
-    def __init__(
-        self, problem: EMProblem, test_rows: Observations, hidden: Observations
-    ) -> None:
-        self.problem, self.hidden = problem, hidden
-        self.test_rows = test_rows.with_values(
-            test_rows.values.astype(problem.config.dtype)
-        )
-        engine = problem.engine
+    def __init__(self, problem: EMProblem, split: ValidationSplit) -> None:
+        self.problem, self.hidden = problem, split.hidden
+        self.test_rows = cast_values(split.test_rows, problem.config.dtype)
+        hidden = split.hidden
         distinct, position = np.unique(hidden.rows, return_inverse=True)
         self.columns = hidden.indices.astype(np.int64)
         # Entries of a matrix are in the order of its rows.
         self.bounds = np.searchsorted(position, np.arange(len(distinct) + 1))
-        rows = self.test_rows.take_rows(distinct)
-        self.blocks = engine.place(rows)
+        self.blocks = problem.engine.place(self.test_rows.take_rows(distinct))
 
     def errors_and_stds(self, params: GaussianParams) -> tuple[Array, Array]:
         """Errors and standard deviations of predictions; these are 0 without noise."""
@@ -851,7 +751,6 @@ def column_weight(
 def _blend_errors(
     errors_by_side: Mapping[str, HeldOutErrors], weight: float
 ) -> HeldOutErrors:
-    """Errors of both sides combined as in `TwoSidedModel`."""
     columns, rows = errors_by_side["columns"], errors_by_side["rows"]
     errors = weight * columns.errors + (1.0 - weight) * rows.errors
     variances = weight * columns.deviations**2 + (1.0 - weight) * rows.deviations**2
@@ -883,7 +782,7 @@ class Stages:
 
     def __init__(self, file: CheckpointFile | None) -> None:
         self.file = file
-        self.results: dict[str, ArrayDict] = {}
+        self.results: dict[str, ArrayDict] = {}  # by stage
         kept = None if file is None else file.load()
         if file is not None and kept is not None:
             with file.corrupt_on_error():
@@ -891,10 +790,6 @@ class Stages:
                     stage, _, part = name.rpartition(":")
                     self.results.setdefault(stage, {})[part] = array
                 file.position = f"the stage {list(self.results)[-1]!r}"
-
-    def get(self, stage: str) -> ArrayDict | None:
-        """The result of a stage; None if it is not finished."""
-        return self.results.get(stage)
 
     def put(self, stage: str, values: ArrayDict) -> ArrayDict:
         """Keep the result of a stage."""

@@ -221,14 +221,7 @@ def load_triton_kernels() -> Any:
 class CudaGraph:
     """Function of a kernel, captured as a CUDA graph with memory of its own.
 
-    Parameters
-    ----------
-    work : callable
-        From a kernel to tensors; it neither waits for the device nor reads back.
-    kernel : Kernel
-        A kernel of the shape that all later ones have.
-    required_bytes : int
-        Approximate memory of the work.
+    It neither waits for the device nor reads back; all kernels have the same shape.
     """
 
     def __init__(
@@ -324,13 +317,8 @@ def _capture_streams() -> list[Any]:
 def ensure_free_memory(required_bytes: int) -> None:
     """Empty PyTorch's cache if it is large or if memory is short.
 
-    This is impossible during a capture, and the cache may hold memory of earlier
-    CUDA graphs that nothing else can use.
-
-    Raises
-    ------
-    RuntimeError
-        If there is still not enough memory.
+    This is impossible during a capture, and the cache may hold memory of earlier CUDA
+    graphs that nothing else can use. Raises a RuntimeError if memory is still short.
     """
     if cached_memory() > required_bytes or available_memory() < required_bytes:
         torch.cuda.empty_cache()

@@ -78,7 +78,6 @@ def _try_spd_inverse(A: Array) -> Array | None:
 
 
 def _inverse_from_cholesky(factor: Array) -> Array:
-    """Inverse from a lower Cholesky factor, which is overwritten."""
     (potri,) = get_lapack_funcs(("potri",), (factor,))
     lower, _ = potri(factor, lower=True, overwrite_c=True)
     return symmetrize_from_lower(lower)
@@ -276,8 +275,7 @@ def set_diagonal(A: Array, diagonal: Array | float) -> Array:
 def mean_diagonal(A: Array) -> float:
     """Mean of the diagonal of a square matrix."""
     xp = array_namespace(A)
-    trace: float = float(xp.linalg.trace(A))
-    return trace / max(1, int(A.shape[0]))
+    return float(xp.linalg.trace(A)) / max(1, int(A.shape[0]))
 
 
 def embed_submatrix(A: Array, indices: Array, n: int, diagonal: Array | float) -> Array:
@@ -324,13 +322,7 @@ def k_smallest(A: Array, k: int) -> Array:
 
 
 def correlation_from_covariance(K: Array) -> Array:
-    """Correlation of a covariance (NumPy); columns without variance have none.
-
-    Examples
-    --------
-    >>> correlation_from_covariance(np.array([[4.0, 1.0], [1.0, 1.0]])).tolist()
-    [[1.0, 0.5], [0.5, 1.0]]
-    """
+    """Correlation of a covariance (NumPy); columns without variance have none."""
     stds = np.sqrt(np.maximum(K.diagonal(), 0.0))
     safe = np.where(stds > 0.0, stds, 1.0)
     C: Array = np.clip(K / safe[:, None] / safe[None, :], -1.0, 1.0)

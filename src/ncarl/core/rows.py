@@ -96,13 +96,7 @@ class Kernel:
         """``y_i K_oj`` at some columns of each row of a block, and variances.
 
         In row ``block.rows[i]`` these are ``columns[bounds[row]:bounds[row + 1]]``.
-
-        Returns
-        -------
-        places : array of int, shape (entries,)
-            Positions in ``columns`` that belong to rows of the block.
-        sums, variances : arrays of shape (entries,)
-            Predictions and variances there, the latter None if not asked for.
+        Returns their positions in ``columns``, the predictions and the variances.
         """
         module = row_backend(kind)
         places, sums, found = [], [], []
@@ -145,19 +139,10 @@ def _concatenate(parts: list[Array]) -> Array:
 def complete_rows(
     block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
 ) -> tuple[Array, Array, float]:
-    """Completed rows, their duals, and the jitter that was needed.
+    """Completed rows (rows, n), their duals (entries,) and the largest relative jitter.
 
     With ``checked=False`` a row whose system does not factorize may be NaN: on an
     asynchronous device a check would wait for all work before it.
-
-    Returns
-    -------
-    X : array of shape (rows, n)
-        Smoothed rows; equal to the observed values there in the exact model.
-    Y : array of shape (entries,)
-        Duals, aligned with ``block.values``.
-    jitter : float
-        Largest relative jitter added to the system of a row; usually 0.
     """
     module = row_backend(kind)
     if hasattr(module, "allocate_rows"):
@@ -264,15 +249,21 @@ def precision_form_cost(r: Array, n: int) -> Array:
 
 
 def use_precision_form(r: Array, n: int) -> Array:
-    """Whether the precision form is cheaper for ``r`` of ``n`` entries observed.
-
-    Examples
-    --------
-    >>> use_precision_form([5, 95], 100).tolist()
-    [False, True]
-    """
+    """Whether the precision form is cheaper for ``r`` of ``n`` entries observed."""
     cheaper: Array = precision_form_cost(r, n) < covariance_form_cost(r)
     return cheaper
+
+
+def group_sizes(block: Block, has_precision: bool) -> tuple[Array, Array, Array]:
+    """Observed entries of a row, rows, and whether the precision form is used.
+
+    For each group of the block; a group without entries is not solved at all.
+    """
+    sizes = np.diff(block.indptr)[block.groups[:-1]]
+    missing = np.zeros(len(sizes), dtype=bool)
+    if has_precision:
+        missing = use_precision_form(sizes, block.n_columns) & (sizes > 0)
+    return sizes, np.diff(block.groups), missing
 
 
 def pieces(block: Block) -> Iterator[Block]:
@@ -396,14 +387,7 @@ def timestamp(block: Block) -> float:
 
 
 def observed_entries(rows: Array) -> tuple[Array, Array, Array]:
-    """Entries per row, their columns (int32) and their values (float64).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> observed_entries(np.array([[1.0, np.nan], [0.0, 2.0]]))[1]
-    array([0, 0, 1], dtype=int32)
-    """
+    """Entries per row, their columns (int32) and their values (float64)."""
     compact = _numba_compact() if rows.size >= NUMBA_SCAN_MIN_SIZE else None
     if compact is None or rows.dtype.kind != "f" or rows.dtype.itemsize < 4:
         return observed_entries_numpy(rows)

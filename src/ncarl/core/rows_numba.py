@@ -26,13 +26,13 @@ from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backen
     allocate_rows,
     dense_duals,
     entries_from_duals,
+    group_sizes,
     pieces,
     shift_and_scale,
     subtract_outer_sum,
     timestamp,
     to_numpy,
     transfer_pieces,
-    use_precision_form,
     use_scatter,
     variances,
     variances_at,
@@ -53,21 +53,13 @@ def solve_rows(
     ``checked`` is ignored: every factorization is checked.
     """
     Y = np.zeros_like(block.values)
-    sizes = np.diff(block.indptr)[block.groups[:-1]]
-    counts = np.diff(block.groups)
-    if len(sizes) == 0:
-        return Y, 0.0
-    has_precision = kernel.P is not None
-    missing = np.zeros(len(sizes), dtype=bool)
-    if has_precision:
-        missing = use_precision_form(sizes, block.n_columns)
+    sizes, counts, missing = group_sizes(block, kernel.P is not None)
     solved = np.where(missing, block.n_columns - sizes, sizes)
     worst = _solve_groups(
         block.indptr, block.indices.view(np.uint32), block.values, block.groups,
-        missing,
-        kernel.K, kernel.P if has_precision else kernel.K, kernel.s,
+        missing, kernel.K, kernel.K if kernel.P is None else kernel.P, kernel.s,
         Y, np.zeros((1, 1), Y.dtype) if X is None else X, X is not None,
-        int(solved.max()), int((solved * counts).max()),
+        int(solved.max(initial=0)), int((solved * counts).max(initial=0)),
         np.asarray(jitter_steps(Y.dtype)), LAPACK_FLAGS, lapack_addresses(str(Y.dtype)),
     )  # fmt: skip
     if worst < 0.0:
@@ -77,31 +69,14 @@ def solve_rows(
 
 @nb.njit(nogil=True, cache=True)
 def _solve_groups(
-    indptr,
-    indices,
-    values,
-    groups,
-    precision_form,
-    K,
-    P,
-    s,
-    Y,
-    X,
-    want_rows,
-    max_size,
-    max_rhs_size,
-    jitters,
-    letters,
-    calls,
-):
+    indptr, indices, values, groups, precision_form, K, P, s,
+    Y, X, want_rows, max_size, max_rhs_size, jitters, letters, calls,
+):  # fmt: skip
     """Solve all groups; returns the largest jitter, or minus the size that failed."""
     n = K.shape[0]
-    A = np.empty(max_size * max_size, K.dtype)
-    right = np.empty(max_rhs_size, K.dtype)
-    B = np.empty(max_rhs_size, K.dtype)
-    u_buffer = np.empty(n, np.uint32)
-    full = np.empty(n, K.dtype)
-    numbers = np.empty(4, np.int32)
+    A, full = np.empty(max_size * max_size, K.dtype), np.empty(n, K.dtype)
+    B, right = np.empty(max_rhs_size, K.dtype), np.empty(max_rhs_size, K.dtype)
+    u_buffer, numbers = np.empty(n, np.uint32), np.empty(4, np.int32)
     worst = 0.0
     for g in range(len(groups) - 1):
         top, bottom = groups[g], groups[g + 1]
@@ -109,49 +84,21 @@ def _solve_groups(
         r, count = indptr[top + 1] - lo, bottom - top
         if r == 0:
             continue
-        o = indices[lo : lo + r]
-        V = values[lo:hi]
+        o, V = indices[lo : lo + r], values[lo:hi]
         if precision_form[g]:
-            size = n - r
             used = solve_precision_group(
-                P,
-                o,
-                V,
-                count,
-                u_buffer,
-                full,
-                A,
-                B,
-                right,
-                jitters,
-                numbers,
-                letters,
-                calls,
-            )
-            for c in range(count):
-                full[:] = 0.0
-                add_weighted_rows(V[c * r : (c + 1) * r], o, P, full)
-                add_weighted_rows(
-                    B[c * size : (c + 1) * size], u_buffer[:size], P, full
-                )
-                for a in range(r):
-                    Y[lo + c * r + a] = full[o[a]]
-                if want_rows:
-                    for a in range(size):
-                        X[top + c, u_buffer[a]] = B[c * size + a]
+                P, o, V, count, u_buffer, full, A, B, right,
+                jitters, numbers, letters, calls,
+            )  # fmt: skip
+            u = u_buffer[: n - r]
+            _precision_form_duals(P, o, V, u, B, full, Y[lo:hi])
+            if want_rows:
+                for c in range(count):
+                    for a in range(n - r):
+                        X[top + c, u[a]] = B[c * (n - r) + a]
         else:
             used = solve_with_jitter(
-                K,
-                o,
-                s,
-                A,
-                Y[lo:hi],
-                V,
-                count,
-                jitters,
-                numbers,
-                letters,
-                calls,
+                K, o, s, A, Y[lo:hi], V, count, jitters, numbers, letters, calls
             )
             if want_rows:
                 for c in range(count):
@@ -337,7 +284,6 @@ def sparse_outer_sum(block: Block, Y: Array) -> Array:
 
 @nb.njit(nogil=True, cache=True)
 def _outer_sum(indptr, indices, Y, total):
-    """Add ``y y^T`` of every row to the lower half of ``total``."""
     for i in range(len(indptr) - 1):
         lo, hi = indptr[i], indptr[i + 1]
         for a in range(lo, hi):
@@ -370,11 +316,7 @@ def likelihood_sums(
     block = shift_and_scale(block, offsets, scales)
     n, Y = block.n_columns, np.zeros_like(block.values)
     has_precision = kernel.P is not None
-    sizes = np.diff(block.indptr)[block.groups[:-1]]
-    counts = np.diff(block.groups)
-    missing = np.zeros(len(sizes), dtype=bool)
-    if has_precision:
-        missing = use_precision_form(sizes, n) & (sizes > 0)
+    sizes, counts, missing = group_sizes(block, has_precision)
     solved = np.where(missing, n - sizes, sizes)
     B = np.zeros((n, n), Y.dtype)
     C = np.zeros((n, n) if has_precision else (1, 1), Y.dtype)
@@ -448,7 +390,6 @@ def _likelihood_of_groups(
 
 @nb.njit(nogil=True, cache=True)
 def _precision_form_duals(P, o, V, u, X, full, Y):
-    """Compute the duals ``Y`` of rows with observed ``V`` and missing ``X``."""
     r, size = len(o), len(u)
     for c in range(len(V) // r):
         full[:] = 0.0
@@ -535,8 +476,6 @@ def lapack_addresses(dtype: str) -> tuple[int, int, int, int]:
 
 
 def _pointer_call(arity: int) -> Any:
-    """Intrinsic that calls a C function by address with pointer arguments."""
-
     def call(typingctx: Any, address: Any, *pointers: Any) -> Any:
         signature = types.void(types.intp, *[types.intp] * arity)
 

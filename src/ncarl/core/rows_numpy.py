@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,13 @@ from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backen
     dense_duals,
     duals_to_csr,
     entries_from_duals,
+    group_sizes,
     pieces,
     shift_and_scale,
     subtract_outer_sum,
     timestamp,
     to_numpy,
     transfer_pieces,
-    use_precision_form,
     variances,
     variances_at,
 )
@@ -41,22 +42,12 @@ def solve_rows(
     ``checked`` is ignored: every factorization is checked.
     """
     Y = np.zeros_like(block.values)
-    starts = block.groups[:-1]
-    sizes = np.diff(block.indptr)[starts]
-    counts = np.diff(block.groups)
-    missing = (
-        use_precision_form(sizes, block.n_columns)
-        if kernel.P is not None
-        else np.zeros(len(sizes), dtype=bool)
-    )
+    sizes, counts, missing = group_sizes(block, kernel.P is not None)
     single = ~missing & (counts == 1) & (sizes > 0) & (sizes <= BATCH_MAX_SIZE)
     jitter = 0.0
-    for size in np.unique(sizes[single]):
-        rows = starts[single & (sizes == size)]
-        room = max(1, MAX_BATCH_ENTRIES // int(size) ** 2)
-        for first in range(0, len(rows), room):
-            used = _solve_batch(block, kernel, rows[first : first + room], int(size), Y)
-            jitter = max(jitter, used)
+    for size, groups in _equal_size_batches(sizes, single):
+        rows = block.groups[groups]
+        jitter = max(jitter, _solve_batch(block, kernel, rows, size, Y))
     for g in np.flatnonzero(~single & (sizes > 0)):
         side = _solve_precision_form if missing[g] else _solve_covariance_form
         jitter = max(jitter, side(block, kernel, int(g), Y, X))
@@ -65,10 +56,18 @@ def solve_rows(
     return Y, jitter
 
 
+def _equal_size_batches(sizes: Array, chosen: Array) -> Iterator[tuple[int, Array]]:
+    """Sizes, and the chosen groups of that size in batches that fit into memory."""
+    for size in np.unique(sizes[chosen]):
+        groups = np.flatnonzero(chosen & (sizes == size))
+        room = max(1, MAX_BATCH_ENTRIES // int(size) ** 2)
+        for first in range(0, len(groups), room):
+            yield int(size), groups[first : first + room]
+
+
 def _solve_batch(
     block: Block, kernel: Kernel, rows: Array, size: int, Y: Array
 ) -> float:
-    """Covariance form of rows that all have ``size`` observed entries."""
     entries = block.indptr[rows][:, None] + np.arange(size)
     o = block.indices[entries]
     A = kernel.K[o[:, :, None], o[:, None, :]]
@@ -76,8 +75,7 @@ def _solve_batch(
     A[:, diagonal, diagonal] += kernel.s
     factor = batched_cholesky_or_none(A)
     if factor is None:
-        used = [_solve_one(block, kernel, int(i), Y) for i in rows]
-        return max(used)
+        return max(_solve_one(block, kernel, int(i), Y) for i in rows)
     Y[entries] = _substitute(factor, block.values[entries])
     return 0.0
 
@@ -106,7 +104,6 @@ def _solve_one(block: Block, kernel: Kernel, row: int, Y: Array) -> float:
 def _solve_covariance_form(
     block: Block, kernel: Kernel, g: int, Y: Array, X: Array | None
 ) -> float:
-    """Solve all rows of a group with one factorization of ``K_oo + s I``."""
     entries, o, V = row_group(block, g)
     factor, jitter = cholesky_with_jitter(kernel.K, o, kernel.s)
     Y[entries] = cho_solve((factor, True), V.T, check_finite=False).T.ravel()
@@ -116,7 +113,6 @@ def _solve_covariance_form(
 def _solve_precision_form(
     block: Block, kernel: Kernel, g: int, Y: Array, X: Array | None
 ) -> float:
-    """Solve all rows of a group with one factorization of ``P_uu``."""
     entries, o, V = row_group(block, g)
     P: Any = kernel.P
     u = np.setdiff1d(np.arange(block.n_columns), o, assume_unique=True)
@@ -132,7 +128,6 @@ def _solve_precision_form(
 def _fill_rows(
     block: Block, kernel: Kernel, Y: Array, X: Array, precision_form: Array
 ) -> None:
-    """Fill in the rows in covariance form, and the observed entries of all rows."""
     observed = ~precision_form
     X[observed] = duals_to_csr(block, Y)[observed] @ kernel.K
     row_of_entry = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
@@ -150,13 +145,10 @@ def likelihood_sums(
     """Row terms of the log marginal likelihood; ``checked`` is ignored, as above."""
     start = timestamp(block)
     block = shift_and_scale(block, offsets, scales)
-    n, sizes = block.n_columns, np.diff(block.indptr)[block.groups[:-1]]
-    counts = np.diff(block.groups)
-    missing, C = np.zeros(len(sizes), dtype=bool), None
-    if kernel.P is not None:
-        missing = use_precision_form(sizes, n) & (sizes > 0)
-        C = np.zeros((n, n), dtype=block.values.dtype)
+    n = block.n_columns
+    sizes, counts, missing = group_sizes(block, kernel.P is not None)
     B = np.zeros((n, n), dtype=block.values.dtype)
+    C = None if kernel.P is None else np.zeros_like(B)
     sums = _LikelihoodAccumulator(np.zeros_like(block.values), B, C)
     _add_rows(sums, block, kernel, sizes, missing)
     middle = timestamp(block)
@@ -203,13 +195,9 @@ def _add_rows(
     single = ~precision_form & (np.diff(block.groups) == 1)
     single &= (sizes > 0) & (sizes <= BATCH_MAX_SIZE)
     alone = [*np.flatnonzero(~single & (sizes > 0))]
-    for size in np.unique(sizes[single]):
-        groups = np.flatnonzero(single & (sizes == size))
-        room = max(1, MAX_BATCH_ENTRIES // int(size) ** 2)
-        for first in range(0, len(groups), room):
-            some = groups[first : first + room]
-            if not _add_batch(sums, block, kernel, block.groups[some], int(size)):
-                alone += [*some]
+    for size, groups in _equal_size_batches(sizes, single):
+        if not _add_batch(sums, block, kernel, block.groups[groups], size):
+            alone += [*groups]
     for g in alone:
         side = _add_precision_form if precision_form[g] else _add_covariance_form
         side(sums, block, kernel, int(g))
@@ -241,7 +229,6 @@ def _add_batch(
 def _add_covariance_form(
     sums: _LikelihoodAccumulator, block: Block, kernel: Kernel, g: int
 ) -> None:
-    """Add a group with one inverse of ``K_oo + s I``."""
     entries, o, V = row_group(block, g)
     factor, jitter = cholesky_with_jitter(kernel.K, o, kernel.s)
     inverse = sums.add_and_invert(factor, len(V), jitter)
@@ -266,7 +253,6 @@ def _add_precision_form(
 
 
 def _log_det_from_cholesky(factor: Array) -> float:
-    """``log|L L^T|`` of a factor, or of all factors in a stack."""
     diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
     return 2.0 * float(np.sum(np.log(diagonal), dtype=np.float64))
 

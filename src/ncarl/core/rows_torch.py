@@ -29,7 +29,7 @@ from ncarl.core.cuda import (
     scatter_add_submatrices,
 )
 from ncarl.core.linalg import gram_matrix, jitter_steps, not_positive_definite_error
-from ncarl.core.rows import Kernel, use_precision_form
+from ncarl.core.rows import Kernel, group_sizes
 from ncarl.core.types import Array, Block, LikelihoodSums
 
 #: Sizes of systems are padded to multiples of this.
@@ -69,11 +69,8 @@ def plan_batches(block: Block, *, allow_precision_form: bool) -> list[BatchPlan]
     The rows of a group share a factorization; their number of right-hand sides is
     padded to a power of two.
     """
-    sizes = np.diff(block.indptr)[block.groups[:-1]]
-    widths = 2 ** np.ceil(np.log2(np.maximum(np.diff(block.groups), 1))).astype(int)
-    missing = np.zeros(len(sizes), dtype=bool)
-    if allow_precision_form:
-        missing = use_precision_form(sizes, block.n_columns)
+    sizes, counts, missing = group_sizes(block, allow_precision_form)
+    widths = 2 ** np.ceil(np.log2(np.maximum(counts, 1))).astype(int)
     solved = np.where(missing, block.n_columns - sizes, sizes)
     batches = []
     for side in (False, True):
@@ -90,13 +87,7 @@ def plan_batches(block: Block, *, allow_precision_form: bool) -> list[BatchPlan]
 
 
 def padded_sizes(sizes: Array) -> Array:
-    """Size that each system is padded to, minimizing the estimated time.
-
-    Examples
-    --------
-    >>> padded_sizes([3, 5, 17])
-    array([32, 32, 32])
-    """
+    """Size that each system is padded to, minimizing the estimated time."""
     rounded = -(-np.maximum(np.asarray(sizes), 1) // SIZE_MULTIPLE) * SIZE_MULTIPLE
     steps, which, counts = np.unique(rounded, return_inverse=True, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
@@ -143,7 +134,6 @@ class PaddedBatch:
     columns: Array  # (groups, size) of int32: unknowns; padding has columns >= n
 
     def __getitem__(self, groups: Any) -> PaddedBatch:
-        """Select some of the systems."""
         names = ("starts", "counts", "sizes", "first_rows", "columns")
         chosen = {name: getattr(self, name)[groups] for name in names}
         return replace(self, **chosen)
@@ -231,11 +221,6 @@ class DeviceBlock(Block):
         pieces: list[DeviceBlock] = self.plans["pieces", room]
         return pieces
 
-    def build_plans(self, allow_precision_form: bool) -> None:
-        """Make all plans in advance: they need the host and copies from it."""
-        self.padded_batches(allow_precision_form)
-        _ = self.row_counts
-
     def padded_batches(self, allow_precision_form: bool) -> list[PaddedBatch]:
         """Padded systems of all rows with observed entries."""
         if allow_precision_form not in self.plans:
@@ -251,12 +236,7 @@ class DeviceBlock(Block):
         sizes = (self.indptr[tops + 1] - self.indptr[tops]).astype(np.int64)
         solved = self.n_columns - sizes if batch.precision_form else sizes
         device = self.values.device
-        numbers = (
-            self.indptr[tops],
-            self.groups[batch.groups + 1] - tops,
-            sizes,
-            tops,
-        )
+        numbers = (self.indptr[tops], self.groups[batch.groups + 1] - tops, sizes, tops)
         starts, counts, lengths, first_rows = (
             torch.as_tensor(np.asarray(a, dtype=np.int64)).to(device) for a in numbers
         )
@@ -279,7 +259,6 @@ class DeviceBlock(Block):
         return replace(systems, columns=columns(systems))
 
     def _observed_columns(self, batch: PaddedBatch) -> Array:
-        """Observed columns of each group, padded."""
         j = torch.arange(batch.size, device=self.values.device)
         sizes = batch.sizes[:, None]
         entries = torch.where(j < sizes, batch.starts[:, None] + j, len(self.values))
@@ -287,7 +266,6 @@ class DeviceBlock(Block):
         return torch.where(j < sizes, self.padded_indices[entries], beyond)
 
     def _missing_columns(self, batch: PaddedBatch) -> Array:
-        """Missing columns of each group, padded."""
         n, device = self.n_columns, self.values.device
         k = torch.arange(batch.size, device=device)
         chunks = []
@@ -306,7 +284,6 @@ class DeviceBlock(Block):
 
 
 def _append_sentinel(array: Array, end: float, device: Any) -> Array:
-    """Copy an array to the device and append one number."""
     source = torch.as_tensor(array)
     target = torch.empty(len(source) + 1, dtype=source.dtype, device=device)
     target[:-1].copy_(source)
@@ -337,13 +314,23 @@ def complete_rows(
         X, Y, _ = _solve_rows(block, static_kernel, False)
         return X, Y
 
+    X, Y = _by_cuda_graph("rows", work, block, kernel)
+    return X, Y, 0.0
+
+
+def _by_cuda_graph(
+    name: str, work: Callable[[Kernel], tuple[Array, ...]], block: DeviceBlock,
+    kernel: Kernel,
+) -> tuple[Array, ...]:  # fmt: skip
+    """``work(kernel)`` by a CUDA graph; valid until the next call."""
+    has_precision = kernel.P is not None
     # Plans are made on the host, which cannot be captured.
-    block.build_plans(kernel.P is not None)
-    key = (str(kernel.K.dtype), kernel.P is not None, kernel.s, block.budget.bytes)
-    X, Y = capture_or_replay(
+    block.padded_batches(has_precision)
+    _ = block.row_counts
+    key = (name, str(kernel.K.dtype), has_precision, kernel.s, block.budget.bytes)
+    return capture_or_replay(
         block.plans, key, work, kernel, estimate_pass_bytes(block, kernel)
     )
-    return X, Y, 0.0
 
 
 def _solve_rows(
@@ -469,7 +456,6 @@ def _chunks(block: DeviceBlock, batches: list[PaddedBatch]) -> Iterator[PaddedBa
 
 
 def _bytes_per_system(block: DeviceBlock, batch: PaddedBatch) -> int:
-    """Approximate memory of one system of a batch while it is solved."""
     number, place = block.values.element_size(), 8
     sides = batch.n_rhs * batch.size * (4 * number + 3 * place)
     if batch.precision_form:
@@ -479,7 +465,6 @@ def _bytes_per_system(block: DeviceBlock, batch: PaddedBatch) -> int:
 
 
 def _total_system_bytes(block: DeviceBlock, kernel: Kernel) -> int:
-    """Approximate memory of all systems of the block together."""
     batches = block.padded_batches(kernel.P is not None)
     return sum(len(b.starts) * _bytes_per_system(block, b) for b in batches)
 
@@ -525,14 +510,11 @@ def likelihood_sums(
     checked: bool = True,
 ) -> LikelihoodSums:
     """Row terms of the log marginal likelihood; NaN if an unchecked system fails."""
-    add = partial(
-        _piece_likelihood_sums,
-        kernel=kernel,
-        offsets=offsets,
-        scales=scales,
-        checked=checked,
+    parts = (
+        _piece_likelihood_sums(piece, kernel, offsets, scales, checked)
+        for piece in block.pieces()
     )
-    return reduce(iadd, map(add, block.pieces()))
+    return reduce(iadd, parts)
 
 
 def _piece_likelihood_sums(
@@ -552,12 +534,11 @@ def _piece_likelihood_sums(
         jitter = 0.0
     middle = timestamp(block)
     duals = dense_duals(block, Y)
+    _, counts, in_precision_form = group_sizes(block, kernel.P is not None)
     return LikelihoodSums(
-        B=_symmetrize_from_lower(B) - gram_matrix(duals),
-        missing_inverse_sum=None
-        if missing is None
-        else _symmetrize_from_lower(missing),
-        n_precision_rows=_count_precision_rows(block) if kernel.P is not None else 0,
+        B=_symmetrize(B) - gram_matrix(duals),
+        missing_inverse_sum=missing if missing is None else _symmetrize(missing),
+        n_precision_rows=int(counts[in_precision_form].sum()),
         sum_y=duals.sum(dim=0),
         fit=values[:-1] @ Y,
         log_det=log_det.clone(),  # a CUDA graph overwrites its own
@@ -569,10 +550,6 @@ def _piece_likelihood_sums(
 def _solve_by_cuda_graph(
     block: DeviceBlock, kernel: Kernel, values: Array
 ) -> tuple[Array, ...]:
-    """Replay `_solve_and_sum`, without jitter; valid until the next call."""
-    has_precision = kernel.P is not None
-    # Plans are made on the host, which cannot be captured.
-    block.build_plans(has_precision)
     # A CUDA graph reads values from the memory they had when it was captured.
     static_values: Any = block.plans.setdefault("shifted values", values)
     if static_values is not values:
@@ -581,11 +558,7 @@ def _solve_by_cuda_graph(
     def work(static_kernel: Kernel) -> tuple[Array, ...]:
         return _solve_and_sum(block, static_kernel, static_values, False)[:-1]
 
-    dtype, size = str(kernel.K.dtype), block.budget.bytes
-    key = ("likelihood", dtype, has_precision, kernel.s, size)
-    return capture_or_replay(
-        block.plans, key, work, kernel, estimate_pass_bytes(block, kernel)
-    )
+    return _by_cuda_graph("likelihood", work, block, kernel)
 
 
 def _solve_and_sum(
@@ -619,24 +592,13 @@ def _solve_and_sum(
     return Y[:-1], B, missing, log_det, max((used for _, used in sums), default=0.0)
 
 
-def _count_precision_rows(block: DeviceBlock) -> int:
-    """Number of rows solved in the precision form, counted on the host."""
-    sizes = np.diff(block.indptr)
-    return int(np.sum(use_precision_form(sizes, block.n_columns) & (sizes > 0)))
-
-
-def _symmetrize_from_lower(total: Array) -> Array:
+def _symmetrize(total: Array) -> Array:
     """Symmetric matrix from a lower half with an extra row and column."""
     lower = total[:-1, :-1].tril()
     return lower + lower.tril(-1).mT
 
 
-def pieces(block: DeviceBlock) -> list[DeviceBlock]:
-    """Split a block into pieces whose completed rows fit into the budget."""
-    return block.pieces()
-
-
-transfer_pieces = pieces
+pieces = transfer_pieces = DeviceBlock.pieces
 
 
 def dense_duals(block: DeviceBlock, Y: Array) -> Array:
@@ -647,7 +609,6 @@ def dense_duals(block: DeviceBlock, Y: Array) -> Array:
 
 
 def _flat_positions(block: DeviceBlock) -> Array:
-    """Position of each entry in the flattened completed rows."""
     starts = torch.arange(block.n_rows, device=block.values.device) * block.n_columns
     size = len(block.values)
     starts = torch.repeat_interleave(starts, block.row_counts, output_size=size)

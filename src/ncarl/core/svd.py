@@ -55,7 +55,7 @@ def svd_above(
     # The largest singular value is at most the Frobenius norm, which is cheap.
     bound = frobenius_norm(W)
     if bound <= threshold:
-        return empty_svd(W)
+        return SVDResult(W[:, :0], np.empty(0), W[:0])
     if expected_rank is not None and min(W.shape) > LANCZOS_MIN_SIZE:
         count = expected_rank + LANCZOS_OVERSAMPLING
         if count <= LANCZOS_MAX_FRACTION * min(W.shape) and is_numpy_array(W):
@@ -135,10 +135,7 @@ def _partial_svd(W: Array, threshold: float, n_components: int) -> SVDResult:
 
 
 def lanczos_svd(
-    operator: Any,
-    threshold: float,
-    n_components: int,
-    max_components: float = math.inf,
+    operator: Any, threshold: float, n_components: int, max_components: float = math.inf
 ) -> SVDResult | None:
     """Largest triplets of a LinearOperator, twice as many until one is small enough.
 
@@ -162,11 +159,6 @@ def lanczos_svd(
 def _lanczos_start(n: int) -> Any:
     # Not a vector of ones, which is in the null space of a centered matrix.
     return np.random.default_rng(0).standard_normal(n)
-
-
-def empty_svd(W: Array) -> SVDResult:
-    """SVD without triplets, in the library and on the device of ``W``."""
-    return SVDResult(W[:, :0], np.empty(0), W[:0])
 
 
 def keep_above(svd: SVDResult, threshold: float) -> SVDResult:

@@ -58,7 +58,6 @@ class RowSums:
     timestamps: tuple[tuple[Any, Any, Any], ...]
 
     def __iadd__(self, other: RowSums) -> RowSums:
-        """Add the sums over other rows; the Gram matrix is updated in place."""
         gram = self.gram
         gram += other.gram
         return RowSums(
@@ -95,7 +94,6 @@ class LikelihoodSums:
     timestamps: tuple[tuple[Any, Any, Any], ...]
 
     def __iadd__(self, other: LikelihoodSums) -> LikelihoodSums:
-        """Add the sums over other rows; arrays are updated in place."""
         B, missing, sum_y = self.B, self.missing_inverse_sum, self.sum_y
         B += other.B
         sum_y += other.sum_y

@@ -238,7 +238,7 @@ def _as_two_sided(model: Any, n: int) -> TwoSidedModel:
     """A model of the columns alone as a `TwoSidedModel` without a row side."""
     if isinstance(model, TwoSidedModel):
         return model
-    identity = Centering(0.0, np.zeros(n), None, np.ones(n))
+    identity = Centering.at_means(np.zeros(n))
     unbounded = ValueBounds(
         np.full(n, -np.inf),
         np.full(n, np.inf),
