@@ -505,7 +505,7 @@ class TestOthers:
     def test_long_values_are_cut_short(self, X, path):
         NCARLCV(**GRID, checkpoint=path).fit(X)
         other = NCARLCV(**{**GRID, "alphas": np.arange(99.0)}, checkpoint=path)
-        with pytest.raises(CheckpointMismatchError, match=r"\.\.\..* here") as caught:
+        with pytest.raises(CheckpointMismatchError, match=r"….* here") as caught:
             other.fit(X)
         assert len(str(caught.value)) < 400
 
