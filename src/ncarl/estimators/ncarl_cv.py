@@ -113,6 +113,10 @@ def fit_grid(
         arrays = {f"gram/{k}": fetch(g) for k, g in enumerate(results.grams or ())}
         return {"results": columns}, arrays
 
+    def save(*, last: bool = False) -> None:
+        if checkpoint is not None and results.errors:
+            checkpoint.maybe_save(results.position, make_contents, last=last)
+
     try:
         for k in range(len(results.errors), len(points)):
             point = points[k]
@@ -128,12 +132,12 @@ def fit_grid(
                 [*results.seconds, seconds],
                 grams,
             )
-            if checkpoint is not None:
-                checkpoint.maybe_save(results.position, make_contents)
+            save()
             on_point(point, error)
-    finally:  # by an interruption too
-        if checkpoint is not None and results.errors:
-            checkpoint.maybe_save(results.position, make_contents, last=True)
+    except KeyboardInterrupt:
+        save(last=True)
+        raise
+    save(last=True)
     return results
 
 
