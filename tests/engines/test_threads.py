@@ -21,7 +21,7 @@ def blas_settings():
 
 @pytest.mark.parametrize("n_jobs", [0, -1, 2.5, "x", True])
 def test_a_senseless_number_of_jobs_is_refused(n_jobs):
-    with pytest.raises(ValueError, match="n_jobs must be a whole number"):
+    with pytest.raises((TypeError, ValueError), match="n_jobs must be a whole number"):
         Threads(n_jobs=n_jobs)
 
 
