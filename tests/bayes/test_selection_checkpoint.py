@@ -213,7 +213,8 @@ def test_what_is_kept_of_a_run_under_way(X, tmp_path, every, error, left):
     part = tmp_path / "state.columns"
     assert part.exists() == (left is not None)
     if left is not None:
-        assert read_archive(part, "stages")[1]["em:step"] == left
+        header, _ = read_archive(part, "checkpoint")
+        assert header["history"]["step"][-1] == left
     after = Killer()
     resumed = BayesianNCARL(**kept, callback=after).fit(X)
     assert after.calls == 6 - (left or 0)

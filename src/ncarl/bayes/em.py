@@ -171,12 +171,12 @@ def em_iterates(
                 yield _make_iterate(1, state, 0.0)
             return
         following = estep.next_params
-        if last is None:
-            state = EMState(following, None, 1.0, estep)
-        else:
-            length = state.step_length * STEP_GROWTH
-            relaxed = over_relax(estep.params, following, length, rows.min_noise)
-            state = EMState(relaxed, following, length, estep)
+        length = 1.0 if last is None else state.step_length * STEP_GROWTH
+        state = EMState(following, None, length, estep)
+        if length > 1.0:
+            far = over_relax(estep.params, following, length, rows.min_noise)
+            state = EMState(far, following, length, estep)
+        if last is not None:
             step += 1
             gain = (estep.penalized - last.penalized) / rows.n_observed
             yield _make_iterate(step, state, abs(gain))

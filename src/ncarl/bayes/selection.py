@@ -571,12 +571,21 @@ class StrengthSearch:
                 if result.interrupted:
                     raise KeyboardInterrupt
                 params = result.last.state.last_estep.params
-            errors, stds = run.predictor.errors_and_stds(params)
+            predictor = run.predictor
+            errors, stds = predictor.errors_and_stds(params)
             arrays |= {f"errors {k}": errors, f"stds {k}": stds}
-            by_count = run.predictor.neighbor_errors(params, self.n_neighbors_grid)
-            arrays |= {
-                f"neighbor errors {count} {k}": e for count, e in by_count.items()
-            }
+            if not self.n_neighbors_grid:
+                continue
+            model = predictor.problem.model(params, to_host=False)
+            neighbors = find_row_neighbors(
+                model, predictor.test_rows, self.engine, max(self.n_neighbors_grid)
+            )
+            if neighbors is None:  # a model without noise
+                continue
+            for count in self.n_neighbors_grid:
+                arrays[f"neighbor errors {count} {k}"] = neighbors.mean_errors_at(
+                    predictor.hidden.rows, predictor.columns, count
+                )
         return arrays
 
 
@@ -611,24 +620,6 @@ class HeldOutPredictor:
         kind = "observed" if params.noisy else None
         guess, std = model.predict(self.test_rows, i, self.columns, engine, std=kind)
         return self.hidden.values - guess, np.zeros(len(i)) if std is None else std
-
-    def neighbor_errors(
-        self, params: GaussianParams, n_neighbors_grid: tuple[int, ...]
-    ) -> dict[int, Array]:
-        """Mean errors of the nearest rows at the entries, by the number of rows."""
-        if not n_neighbors_grid:
-            return {}
-        model = self.problem.model(params, to_host=False)
-        neighbors = find_row_neighbors(
-            model, self.test_rows, self.problem.engine, max(n_neighbors_grid)
-        )
-        if neighbors is None:
-            return {}
-        i = self.hidden.rows
-        return {
-            count: neighbors.mean_errors_at(i, self.columns, count)
-            for count in n_neighbors_grid
-        }
 
 
 def predict_centered_entries(
