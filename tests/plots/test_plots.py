@@ -19,7 +19,6 @@ from ncarl.plots.fit import (
     GRAM_LABEL,
     STEP_LABEL,
     column_affinity,
-    column_stds,
     model_variances,
 )
 from ncarl.plots.similarity import (
@@ -396,5 +395,5 @@ def test_a_table_before_and_after_keeps_its_known_cells(bayes, table):
     from ncarl.observations import Observations
 
     np.testing.assert_allclose(
-        column_stds(Observations.from_dense(X)), np.nanstd(X, axis=0)
+        Observations.from_dense(X).column_stds(), np.nanstd(X, axis=0)
     )

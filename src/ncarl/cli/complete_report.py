@@ -28,7 +28,7 @@ from ncarl.plots import (
     similarity_graph,
     spectrum,
 )
-from ncarl.plots.fit import as_observations, column_means, column_stds
+from ncarl.plots.fit import as_observations
 from ncarl.plots.missing import (
     MIN_OBSERVED,
     ImputedEntries,
@@ -352,7 +352,7 @@ def summarize_completion(
 
 def pooled_std(sample: Observations) -> float:
     """Root mean square deviation of the observed entries from their column's mean."""
-    spreads, counts = column_stds(sample), sample.column_counts
+    spreads, counts = sample.column_stds(), sample.column_counts
     largest = float(spreads.max(initial=0.0))
     if largest == 0.0:
         return 0.0
@@ -446,9 +446,9 @@ def _add_column_table(
     m, n = result.shape
     missing = m - pattern.column_counts
     std = np.full(len(imputed.values), np.nan) if imputed.std is None else imputed.std
-    spread, std = column_stds(sample), group_means(imputed.columns, std, n)
+    spread, std = sample.column_stds(), group_means(imputed.columns, std, n)
     figures = (
-        np.where(sample.column_counts > 0, column_means(sample), np.nan),
+        np.where(sample.column_counts > 0, sample.column_means(), np.nan),
         group_means(imputed.columns, imputed.values, n),
         spread,
         std,

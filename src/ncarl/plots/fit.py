@@ -11,11 +11,9 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy import sparse
 from scipy.stats import norm
 
-from ncarl.centering import fit_scaler
 from ncarl.containers import validate_observations
 from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
-from ncarl.dataset import InMemoryDataset
 from ncarl.estimators.other_baselines import BiasModel
 from ncarl.observations import Observations
 from ncarl.plots.style import (
@@ -353,7 +351,7 @@ def _unseen_entries(truth: Any, model: Any) -> tuple[Array, Array, Array | None]
         raise ValueError("truth has no entry that the fit did not see; hide some first")
     i, j = whole.rows[new], whole.indices[new].astype(np.int64)
     values, std = predict_entries(model, i, j)
-    mean, scale = column_means(seen)[j], column_stds(seen)[j]
+    mean, scale = seen.column_means()[j], seen.column_stds()[j]
     varies = scale > 0.0
     if not varies.any():
         raise ValueError("no column of the fit varies, so there is no error to show")
@@ -447,24 +445,6 @@ def predict_entries(
         return np.asarray(model.predict(i, j, X=X), dtype=np.float64), None
     values, std = model.predict(i, j, return_std=True, X=X)
     return np.asarray(values, np.float64), np.asarray(std, np.float64)
-
-
-def column_stds(entries: Observations) -> Array:
-    """Standard deviation of each column over its observed entries; 0 for none."""
-    scaler = fit_scaler(InMemoryDataset(entries), per_column=True)
-    stds: Array = np.where(
-        entries.column_counts > 0, scaler.centering.column_scales * scaler.unit, 0.0
-    )
-    return stds
-
-
-def column_means(entries: Observations) -> Array:
-    """Mean of each column over its observed entries; 0 for none."""
-    counts = np.maximum(entries.column_counts, 1)
-    # Values are divided before they are added: the sum itself could overflow.
-    parts = entries.values / counts[entries.indices]
-    means: Array = np.bincount(entries.indices, parts, minlength=entries.shape[1])
-    return means
 
 
 def column_affinity(model: Any) -> Any:

@@ -15,8 +15,6 @@ from matplotlib.figure import Figure
 from ncarl.core.types import Array
 from ncarl.plots.fit import (
     as_observations,
-    column_means,
-    column_stds,
     is_fitted_estimator,
     resolve_names,
     supports_std,
@@ -158,7 +156,7 @@ def completion(
             f"filled must have the shape of X, {dense.shape}, got {after.shape}"
         )
     labels = axis_labels(resolve_names(names, X, filled), dense.shape[1])
-    mean, scale = column_means(entries), column_stds(entries)
+    mean, scale = entries.column_means(), entries.column_stds()
     safe = np.where(scale > 0.0, scale, 1.0)
     missing = np.isnan(dense)
     panels = {

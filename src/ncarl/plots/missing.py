@@ -15,7 +15,6 @@ from ncarl.core.types import Array
 from ncarl.observations import Observations
 from ncarl.plots.fit import (
     as_observations,
-    column_stds,
     is_fitted_estimator,
     predict_entries,
     resolve_names,
@@ -323,7 +322,7 @@ def uncertainty(
             )
         i, j = sample_missing(entries, std.size)
         values = np.full(len(i), np.nan)
-        imputed = ImputedEntries(i, j, values, std[i, j], column_stds(entries))
+        imputed = ImputedEntries(i, j, values, std[i, j], entries.column_stds())
     return draw_uncertainty(imputed, names=resolve_names(names, X, model), title=title)
 
 
@@ -432,7 +431,7 @@ def sample_imputed_entries(
     ``X`` is the matrix of ``entries``, if it is not that of the fit.
     """
     i, j = sample_missing(entries, max_entries)
-    stds = column_stds(entries)
+    stds = entries.column_stds()
     if len(i) == 0:
         return ImputedEntries(i, j, np.empty(0), None, stds)
     return ImputedEntries(i, j, *predict_entries(model, i, j, X), stds)
