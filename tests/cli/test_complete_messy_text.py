@@ -250,7 +250,7 @@ def test_a_comment_above_the_table_is_named(table):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["evaluate", "IN", "--hide", 2], "--hide must be between 0 and 1, got 2.0"),
+        (["evaluate", "IN", "--hide", 2], "--hide must be below 1, got 2.0"),
         (["evaluate", "IN", "--seed", -1], "--seed must be"),
         (["compare", "IN", "--methods", "foo"], "--methods must be 'all' or some of"),
         (["complete", "IN", "-o", "OUT", "--max-iter", 0], "--max-iter must be"),
