@@ -32,7 +32,7 @@ from ncarl.fitting.checkpoint import (
     csr_to_arrays,
 )
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, Iterate
+from ncarl.fitting.loop import FitResult, Iterate, drive
 from ncarl.fitting.ncarl import KernelProblem, KernelState, Observer, Settings
 from ncarl.wide.kernel import ColumnGraph, wide_kernel
 from ncarl.wide.rows import GramOperator, WideKernel, duals_and_fit
@@ -104,7 +104,12 @@ class WideKernelProblem(KernelProblem):
                 self.engine, self.blocks, config, gram, similarity, last.step
             )
 
-        return self._drive(start, settings, checkpoint, observers)
+        return drive(
+            start,
+            observers=observers,
+            checkpoint=checkpoint,
+            **self._drive_options(settings),
+        )
 
     def _pack(self, state: KernelState) -> CheckpointContents:
         kernel, gram = state.kernel, state.gram
