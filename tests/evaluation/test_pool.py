@@ -87,7 +87,9 @@ def gone(pid, within=8.0):
         try:
             os.kill(pid, 0)
             said = stat.read_text() if Path("/proc/self/stat").exists() else ") ?"
-            if said.rpartition(")")[2].split()[0] == "Z":
+            # The process of a zombie goes on until its other threads have ended.
+            threads = len(list(stat.parent.joinpath("task").iterdir()))
+            if said.rpartition(")")[2].split()[0] == "Z" and threads == 1:
                 return True
         except (ProcessLookupError, FileNotFoundError):
             return True
