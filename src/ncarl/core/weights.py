@@ -8,6 +8,7 @@ squared nuclear norm; the weight rules differ in how they treat small ``lambda``
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,12 +61,12 @@ def singular_value_shares(eigenvalues: Array) -> Array:
     return xp.where(some, sigma / xp.where(some, total, xp.ones_like(total)), equal)
 
 
-class WeightRule:
+class WeightRule(ABC):
     """Penalty weight of an eigenvector, given its share of the spectrum."""
 
+    @abstractmethod
     def __call__(self, eigenvalues: Array, step: int) -> Array:
         """Weights for eigenvalues in increasing order, at step 1, 2, ..."""
-        raise NotImplementedError
 
     def is_stationary(self, eigenvalues: Array, step: int) -> Any:
         """Whether later steps would give the same weights to the same eigenvalues."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -121,7 +122,7 @@ class ColumnTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableFile:
+class TableFile(ABC):
     """A table that was read, with all that is needed to write it back filled."""
 
     values: Any  # array of shape (m, n), NaN where missing, or a sparse matrix
@@ -132,11 +133,11 @@ class TableFile:
     n_missing_in_text: int = 0  # missing cells in columns of text, which stay missing
     mixed_units: bool = True  # whether the columns may have units of their own
 
+    @abstractmethod
     def write(
         self, path: Path, numbers: Array, *, replace_observed: bool = False
     ) -> None:
         """Write the table with its missing, or all, numbers replaced."""
-        raise NotImplementedError
 
 
 def read_table(path: Path, options: ReadOptions) -> TableFile:

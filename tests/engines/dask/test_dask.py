@@ -216,15 +216,16 @@ def test_ctrl_c_ends_a_pass_and_the_engine_goes_on(engine, settled, X):
         for pause in (0.3, *[1.0] * 8):
             if ended.wait(pause):
                 return
+            pressed.append(time.monotonic())
             _thread.interrupt_main()
 
     placed = place_blocks(engine.link, range(400))
-    ended, start = threading.Event(), time.monotonic()
+    ended, pressed = threading.Event(), []
     threading.Thread(target=press_ctrl_c).start()
     with pytest.raises(KeyboardInterrupt):
         engine.total(slow, placed)
     ended.set()
-    assert time.monotonic() - start < 15.0  # all of it would take twenty seconds
+    assert time.monotonic() - pressed[-1] < 5.0  # all of it would take twenty seconds
     assert settled(400)
     assert np.isfinite(NCARL(engine=engine, **FEW).fit_transform(X)).all()
 
