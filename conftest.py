@@ -13,7 +13,7 @@ collect_ignore_glob = []
 if importlib.util.find_spec("triton") is None:
     collect_ignore_glob += ["src/ncarl/core/kernels_triton.py"]
 if importlib.util.find_spec("distributed") is None:
-    collect_ignore_glob += ["src/ncarl/dask_engine/*", "src/ncarl/engines/dask.py"]
+    collect_ignore_glob += ["src/ncarl/engines/dask.py"]
 if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob += ["src/ncarl/torch_*.py", "src/ncarl/engines/torch.py"]
-    collect_ignore_glob += ["src/ncarl/core/*_torch.py", "src/ncarl/core/cuda.py"]
+    collect_ignore_glob += ["src/ncarl/engines/torch.py", "src/ncarl/core/cuda.py"]
+    collect_ignore_glob += ["src/ncarl/core/*_torch.py"]

@@ -240,8 +240,8 @@ def speed(model, rows):
         "load": os.getloadavg()[0],
         "add_user + recommend": together,
         "recommend (user of the fit)": timed(model.recommend, some),
-        "recommend with careful=1": timed(
-            lambda u: model.recommend(u, careful=1), rows
+        "recommend with uncertainty_penalty=1": timed(
+            lambda u: model.recommend(u, uncertainty_penalty=1), rows
         ),
         "recommend with intervals": timed(
             lambda u: model.recommend(u, level=0.8), rows

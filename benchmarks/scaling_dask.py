@@ -38,8 +38,8 @@ def dask_share(rows=100_000, columns=500, observed=50, workers=2, steps=3, repea
     plain, dask, threads = [], [], []
     here = Threads(workers)
     with Dask("processes", n_workers=workers, device="cpu") as engine:
-        blocks = cut_blocks(entries, engine.choose_n_blocks(rows, columns))
-        placed = engine.place(blocks)
+        placed = engine.place(entries)
+        blocks = cut_blocks(entries, len(placed))
         with PlainProcesses(
             [blocks[k::workers] for k in range(workers)], kernel
         ) as them:
