@@ -53,7 +53,7 @@ PACKAGES = (
         ("core", "the row step, kernels, graphs, SVD: functions on arrays", 0.0, 12.0),
     ),
     (
-        ("io", "row sources and sinks,\none module a file format", 0.0, 4.0),
+        ("io", "row sources and sinks,\none module per file format", 0.0, 4.0),
         ("observations, blocks", "observed entries as CSR,\ncut into blocks", 4.0, 8.0),
         ("engines", "threads, a GPU, a Dask cluster", 8.0, 12.0),
     ),
@@ -64,14 +64,14 @@ PACKAGES = (
     ),
     (
         ("bayes", "EM, selection,\nintervals", 0.0, 4.0),
-        ("solvers", "the paper's rivals:\nADMM, proximal, factored", 4.0, 8.0),
+        ("solvers", "the paper's baselines:\nADMM, proximal, factored", 4.0, 8.0),
         ("wide", "kernels of 50,000\ncolumns and more", 8.0, 12.0),
     ),
     (
         ("estimators", "fit, transform, predict: scikit-learn's interface", 0.0, 12.0),
     ),
     (
-        ("images, panel, ratings, tables", "front doors for one kind of data",
+        ("images, panel, ratings, tables", "estimators for one kind of data",
          0.0, 7.0),
         ("plots, datasets, html", "figures, data sets, pages", 7.0, 12.0),
     ),
@@ -79,7 +79,7 @@ PACKAGES = (
         ("evaluation", "evaluate, compare", 0.0, 6.0),
         ("reproduce", "the paper's study", 6.0, 12.0),
     ),
-    (("cli", "one file a command", 0.0, 12.0),),
+    (("cli", "one file per command", 0.0, 12.0),),
 )  # fmt: skip
 
 
