@@ -85,9 +85,3 @@ def test_the_step_agrees_with_a_plain_quadratic_problem():
     norm, distance = free_gradient(X, seen, delta)
     assert norm == pytest.approx(expected, rel=1e-9)
     assert distance < 1e-10
-
-
-@pytest.mark.parametrize(("size", "rank"), [((20, 30), 3), ((20, 10), 0), ((5, 1), 1)])
-def test_sizes_that_make_no_sense_are_refused(size, rank):
-    with pytest.raises(ValueError, match="size must have two columns"):
-        check_theorems(size=size, rank=rank)

@@ -112,13 +112,6 @@ class Cell:
 
         The name of the method is left out, so that tables that give one fit two names
         share its result.
-
-        Examples
-        --------
-        >>> problem = ProblemSpec("low-rank", {"m": 20, "n": 10, "rank": 2}, 0.5)
-        >>> one = Cell(problem, "NCARL", "ncarl", {"alpha": 1, "gamma": None})
-        >>> one.key == Cell(problem, "ours", "ncarl", {"gamma": None, "alpha": 1.0}).key
-        True
         """
         content = self.to_dict()
         del content["method"]
@@ -454,14 +447,7 @@ class CompletionTask:
 
 
 def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
-    """Draw the task of a problem and a seed.
-
-    Examples
-    --------
-    >>> problem = ProblemSpec("low-rank", {"m": 20, "n": 10, "rank": 2}, missing=0.3)
-    >>> make_task(problem, 0).truth.shape
-    (60,)
-    """
+    """Draw the task of a problem and a seed."""
     _check_data_and_mask(problem.data, problem.mask)
     if problem.data == "low-rank":
         drawn = make_low_rank(
@@ -577,13 +563,7 @@ DATA_KINDS = ("low-rank", *DATA_LOADERS)
 
 @cache
 def load_paper_values() -> dict[str, Any]:
-    """All values printed in the paper, with their source.
-
-    Examples
-    --------
-    >>> load_paper_values()["tables"]["table1"]["500x300"]["0.8"]["error"]["NCARL"]
-    0.0344
-    """
+    """All values printed in the paper, with their source."""
     path = files("ncarl.reproduce").joinpath("paper_values.json")
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content

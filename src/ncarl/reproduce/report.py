@@ -309,15 +309,7 @@ def _add_results(page: Page, entries: Sequence[Entry], measure: str) -> None:
 
 
 def table_notes(entries: Sequence[Entry]) -> list[str]:
-    """Lines below a table: messages of its entries, and the meaning of marks.
-
-    Examples
-    --------
-    >>> entry = Entry("t", "paper", "lrfd", "LRFD", "ML-100K, 0.5", "ML-100K", 0.5,
-    ...               "over budget", message="stopped after 600 s")
-    >>> table_notes([entry])
-    ['LRFD, ML-100K, 0.5: over budget; stopped after 600 s']
-    """
+    """Lines below a table: messages of its entries, and the meaning of marks."""
     lines: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         if entry.message:
@@ -355,13 +347,6 @@ def render_cell(entry: Entry, measure: str, least: float | None = None) -> Marku
     """A table cell: our value, the printed one, and the difference.
 
     The least value of a column is in bold.
-
-    Examples
-    --------
-    >>> entry = Entry("t", "paper", "ncarl", "NCARL", "0.5", "", 0.5, "done",
-    ...               error=0.1301, seeds=5, printed=0.1309)
-    >>> render_cell(entry, "error")[:64]
-    '<span><span class="reached">≤ 0.1301</span><span class="small">p'
     """
     value, std = mean_and_std(entry, measure)
     printed, is_bound = printed_value_or_bound(entry, measure)

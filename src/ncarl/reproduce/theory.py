@@ -63,19 +63,8 @@ def check_theorems(
     """Compute the numbers behind theorems 3 to 5 on small random matrices.
 
     One matrix has the given rank and can be recovered exactly, the other full rank.
-
-    Examples
-    --------
-    >>> facts = check_theorems()
-    >>> facts.ratios[0] >= 1.0, round(facts.ratio_at_formula, 9), round(facts.slope, 3)
-    (True, 1.0, 1.0)
+    Both have at least as many rows as columns.
     """
-    if not 1 <= rank <= size[1] or not 2 <= size[1] <= size[0]:
-        raise ValueError(
-            "size must have two columns or more and no fewer rows than columns, and "
-            f"rank lie between 1 and the columns, got size={size} and rank={rank}; "
-            "the usual ones are (40, 25) and 3"
-        )
     rng = np.random.default_rng(seed)
     low = rng.standard_normal((size[0], rank)) @ rng.standard_normal((rank, size[1]))
     full = _make_full_rank(rng, size)
@@ -100,13 +89,7 @@ def check_theorems(
 
 
 def nuclear_norm(X: Array) -> float:
-    """The sum of the singular values of ``X``.
-
-    Examples
-    --------
-    >>> nuclear_norm(np.diag([3.0, -4.0]))
-    7.0
-    """
+    """The sum of the singular values of ``X``."""
     return float(np.linalg.svd(X, compute_uv=False).sum())
 
 
