@@ -95,13 +95,8 @@ def test_names_in_the_reference_exist_and_say_what_they_are(name):
     value = module_or_value(name)
     assert value.__doc__, f"{name} has no docstring"
     assert value.__doc__.strip().splitlines()[0].endswith(".")
-
-
-@pytest.mark.parametrize("name", LISTED)
-def test_functions_in_the_reference_show_how_they_are_called(name):
-    value = module_or_value(name)
     if inspect.isfunction(value):
-        assert ">>> " in (value.__doc__ or ""), f"{name} has no example"
+        assert ">>> " in value.__doc__, f"{name} has no example"
 
 
 def load_make_cli():

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from ncarl.reproduce.figures import draw_study
-from ncarl.reproduce.plan import (
-    HONEST,
-    PAPER,
-    PROTOCOLS,
-    CellResult,
-    load_plan,
-)
+from ncarl.reproduce.plan import HONEST, PAPER, PROTOCOLS, CellResult, load_plan
 from ncarl.reproduce.report import QUICK_NOTE, publish
 from ncarl.reproduce.run import ResultStore, final_cells, search_cells
 from ncarl.reproduce.summary import (

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -24,35 +25,8 @@ from ncarl.reproduce.summary import summarize_plan
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
-#: A fit that does as its parameters tell, and writes down what it was asked.
-FAKE = """
-import json, os, signal, time
-
-def measure(payload):
-    cell, budget = payload["cell"], payload["budget"]
-    params = cell["params"]
-    begun = time.time()
-    time.sleep(params.get("sleep", 0))
-    with open(os.environ["FAKE_LOG"], "a") as stream:
-        stream.write(json.dumps({**payload, "at": [begun, time.time()]}) + "\\n")
-    if params.get("raise"):
-        raise ValueError(params["raise"])
-    if params.get("die"):
-        os._exit(params["die"])
-    status = "done"
-    if params.get("late") and budget is not None and budget < params["late"]:
-        status = "over budget"
-    if cell["problem"]["data"] == "image" and not os.path.exists(params["file"]):
-        status = "no data"
-    alpha = params.get("alpha", 0)
-    return {
-        "cell": cell, "status": status, "version": payload["version"],
-        "error": None if status == "no data" else 0.5 + abs(alpha - 1) + cell["seed"],
-        "validation": abs(alpha - 2), "seconds": 1.0,
-        "facts": {} if budget is None else {"budget": budget},
-        "curve": [float("nan")] if params.get("nan") else [],
-    }
-"""
+#: Folder of the made-up fits.
+FAKES = Path(__file__).parents[1] / "data"
 BOOK = """
 [plain]
 label = "Plain"
@@ -78,11 +52,9 @@ missing = [0.5]
 @pytest.fixture
 def study(monkeypatch, tmp_path):
     """A function that runs a plan with made-up fits; it gives course and store."""
-    (tmp_path / "fakes.py").write_text(FAKE)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(FAKES)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(module, "CELL_FUNCTION", "fakes:measure")
-    (tmp_path / "methods.toml").write_text(BOOK)
+    monkeypatch.setattr(module, "CELL_FUNCTION", "fake_fits:measure")
 
     def run(text=PLAN, version="v1", watch=None, book="", **terms):
         (tmp_path / "methods.toml").write_text(BOOK + book)

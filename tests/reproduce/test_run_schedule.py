@@ -16,12 +16,7 @@ from ncarl.reproduce.plan import (
     StudyPlan,
     load_plan,
 )
-from ncarl.reproduce.run import (
-    final_cells,
-    schedule_cells,
-    search_cells,
-    select_params,
-)
+from ncarl.reproduce.run import final_cells, schedule_cells, search_cells, select_params
 
 PLAIN = MethodSpec("plain", "Plain", "bias", params={"tol": 1e-3})
 GRID = MethodSpec("grid", "Grid", "ncarl", params={"c": 1}, grid={"alpha": [1, 2, 3]})

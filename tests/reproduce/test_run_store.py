@@ -57,9 +57,7 @@ def test_a_line_cut_short_anywhere_costs_that_line_only(tmp_path_factory, cut):
     assert third.n_corrupt_lines == second.n_corrupt_lines
 
 
-def test_a_whole_line_without_its_end_counts_and_the_next_one_does_not_run_on(
-    tmp_path,
-):
+def test_a_whole_line_without_its_end_counts_and_the_next_one_does_not_run_on(tmp_path):
     first = ResultStore(tmp_path, "v1")
     first.add(result(0))
     first.path.write_bytes(first.path.read_bytes().rstrip(b"\n"))

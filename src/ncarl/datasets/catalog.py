@@ -27,6 +27,10 @@ _MOVIELENS_TERMS = (
 _NO_REDISTRIBUTION = _MOVIELENS_TERMS + "no redistribution without permission."
 _SAME_TERMS = _MOVIELENS_TERMS + "redistribution only under these same terms."
 _UNSTATED_TERMS = "Not stated with the data; cite the authors, do not pass it on."
+_PANEL_LAYOUT = (
+    "arrays outcome (units x years) and year; perhaps treatment (0 or 1, of the shape "
+    "of outcome) and unit (names)"
+)
 
 
 @dataclass(frozen=True)
@@ -59,22 +63,6 @@ def _movielens_info(
         files=tuple(dict.fromkeys((f"{name}.npz", f"{name}.zip", name, folder))),
         layout="the official archive or folder, or arrays user, item (ids from 1), "
         "rating and perhaps timestamp, one entry a rating",
-    )
-
-
-def _panel_info(
-    key: str, file: str, title: str, citation: str, url: str
-) -> DatasetInfo:
-    return DatasetInfo(
-        title=title,
-        publisher="the authors cited; also in several packages on synthetic control",
-        terms=_UNSTATED_TERMS,
-        citation=citation,
-        url=url,
-        loader=f'load_panel("{key}")',
-        files=(file,),
-        layout="arrays outcome (units x years) and year; perhaps treatment (0 or 1, of "
-        "the shape of outcome) and unit (names)",
     )
 
 
@@ -112,22 +100,28 @@ CATALOG = {
         "rated), or the official table saved as CSV (a count first, 99 where not "
         "rated)",
     ),
-    "smoking": _panel_info(
-        "smoking",
-        "california_smoking.npz",
-        "Cigarette sales of 39 states of the USA, 1970 to 2000",
-        "A. Abadie, A. Diamond and J. Hainmueller, Synthetic control methods "
+    "smoking": DatasetInfo(
+        title="Cigarette sales of 39 states of the USA, 1970 to 2000",
+        publisher="the authors cited; also in several packages on synthetic control",
+        terms=_UNSTATED_TERMS,
+        citation="A. Abadie, A. Diamond and J. Hainmueller, Synthetic control methods "
         "for comparative case studies: estimating the effect of California's tobacco "
         "control program, Journal of the American Statistical Association 105, 2010",
-        "https://doi.org/10.1198/jasa.2009.ap08746",
+        url="https://doi.org/10.1198/jasa.2009.ap08746",
+        loader='load_panel("smoking")',
+        files=("california_smoking.npz",),
+        layout=_PANEL_LAYOUT,
     ),
-    "basque": _panel_info(
-        "basque",
-        "basque_gdp.npz",
-        "Product per head of Spain and 17 regions of it, 1955 to 1997",
-        "A. Abadie and J. Gardeazabal, The economic costs of conflict: a case "
+    "basque": DatasetInfo(
+        title="Product per head of Spain and 17 regions of it, 1955 to 1997",
+        publisher="the authors cited; also in several packages on synthetic control",
+        terms=_UNSTATED_TERMS,
+        citation="A. Abadie and J. Gardeazabal, The economic costs of conflict: a case "
         "study of the Basque Country, American Economic Review 93(1), 2003",
-        "https://doi.org/10.1257/000282803321455188",
+        url="https://doi.org/10.1257/000282803321455188",
+        loader='load_panel("basque")',
+        files=("basque_gdp.npz",),
+        layout=_PANEL_LAYOUT,
     ),
     "traffic": DatasetInfo(
         title="Los-loop: one week of road speeds in Los Angeles, every five minutes",
