@@ -392,8 +392,3 @@ def test_a_table_before_and_after_keeps_its_known_cells(bayes, table):
     np.testing.assert_array_equal(np.ma.getmaskarray(std), known)
     labels = [t.get_text() for t in figure.axes[0].get_xticklabels()]
     assert labels == list("abcdef")
-    from ncarl.observations import Observations
-
-    np.testing.assert_allclose(
-        Observations.from_dense(X).column_stds(), np.nanstd(X, axis=0)
-    )
