@@ -440,12 +440,8 @@ def draw_error_vs_neighbors(
 ) -> Figure:
     """Draw error against the number of neighbors, a panel for each data set.
 
-    Parameters
-    ----------
-    curves : mapping of str to sequence of (k, error, sd)
-        By data set; the standard deviation may be None.
-    best : mapping of str to int
-        Best number according to the paper, by data set; a dashed line.
+    Curves are triples of the number, the error and its standard deviation or None;
+    dashed lines mark the best numbers according to the paper.
     """
     down = math.ceil(len(curves) / MAX_PANELS_PER_ROW)
     across = math.ceil(len(curves) / down)

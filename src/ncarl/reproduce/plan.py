@@ -223,14 +223,8 @@ def load_plan(
 ) -> StudyPlan:
     """Read the plan of a table or figure: "table1" to "fig8", or a TOML file.
 
-    Parameters
-    ----------
-    name : str or Path
-        A file may lie beside a ``methods.toml`` of its own.
-    quick : bool
-        Reduced sizes, two seeds, two values of each parameter.
-    methods : sequence of str
-        Methods to run; all of the plan if empty.
+    A file may lie beside a ``methods.toml`` of its own. ``quick`` means reduced sizes,
+    two seeds and two values of each parameter. Without ``methods`` all are run.
     """
     path = plan_folder() / f"{name}.toml" if name in STUDY_NAMES else Path(name)
     if not path.is_file():
