@@ -111,9 +111,7 @@ def test_a_run_prints_verdicts_and_what_it_wrote(ncarl, study, tmp_path, fits):
     assert sum(one["status"] == "failed" for one in found) == 2
 
 
-def test_quick_has_a_budget_of_its_own_and_says_what_it_is_worth(
-    ncarl, study, tmp_path
-):
+def test_quick_has_a_budget_of_its_own_and_says_so(ncarl, study, tmp_path):
     out = tmp_path / "out"
     said = ncarl("reproduce", study, "--quick", "--out", out, "--jobs", 2).stdout
     assert QUICK_NOTE in " ".join(said.split())

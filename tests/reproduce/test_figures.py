@@ -351,7 +351,6 @@ FACTS = TheoremFacts(
     ratios=(1.0, 1.5, 9.0), ratio_at_formula=1.0, singular=(1.0, 4.0),
     deltas=(1e-2, 1e-4), gradients=(3e-2, 3e-4), gradient_errors=(1e-12, 1e-9),
     steps=(5, 50), excess={"a": {"smooth": (0.1, -1e-9), "pinv": (0.2, 0.3)}},
-    certificate_tol=1e-6,
 )  # fmt: skip
 
 

@@ -400,7 +400,7 @@ def test_figure_7_asks_for_the_best_number_of_neighbors():
 GOOD = TheoremFacts(
     ratios=(1.0, 1.5), ratio_at_formula=1.0, singular=(5.0, 4.0),
     deltas=(1e-2, 1e-4), gradients=(2e-2, 3e-4), gradient_errors=(0.0, 0.0),
-    steps=(5, 150), certificate_tol=1e-6,
+    steps=(5, 150),
     excess={
         "a": {"pinv": (0.5, 1e-4), "smooth": (0.5, 1e-4)},
         "b": {"pinv": (0.1, 1e-5), "smooth": (0.5, 1e-5)},

@@ -46,7 +46,7 @@ from ncarl.reproduce.summary import (
     objective_histories,
     printed_value_or_bound,
 )
-from ncarl.reproduce.theory import TheoremFacts
+from ncarl.reproduce.theory import CERTIFICATE_TOL, TheoremFacts
 from ncarl.reproduce.verdicts import OUR_FORM, PRINTED_FORM
 
 #: Methods of this library, which are highlighted.
@@ -702,14 +702,14 @@ def _draw_limit(ax: Any, facts: TheoremFacts) -> None:
     colors = {"smooth": NCARL_COLOR, "pinv": BAYES_COLOR}
     for style, (kind, rules) in zip(LINE_STYLES, facts.excess.items(), strict=False):
         for rule, excess in rules.items():
-            shown = np.maximum(excess, facts.certificate_tol)
+            shown = np.maximum(excess, CERTIFICATE_TOL)
             ax.loglog(facts.steps, shown, style, marker="o", markersize=4.5,
                       color=colors.get(rule, DARK_GRAY),
                       label=f"{RULE_LABELS.get(rule, rule)}, {kind}")  # fmt: skip
-    ax.axhline(facts.certificate_tol, color=DARK_GRAY, linewidth=1.0, linestyle=":")
-    ax.text(facts.steps[0], facts.certificate_tol / 1.3, "tolerance of the least norm",
+    ax.axhline(CERTIFICATE_TOL, color=DARK_GRAY, linewidth=1.0, linestyle=":")
+    ax.text(facts.steps[0], CERTIFICATE_TOL / 1.3, "tolerance of the least norm",
             va="top", fontsize=7.5, color=DARK_GRAY)  # fmt: skip
-    ax.set_ylim(facts.certificate_tol / 2000, 5.0)
+    ax.set_ylim(CERTIFICATE_TOL / 2000, 5.0)
     ax.set_xticks(facts.steps, [str(step) for step in facts.steps])
     ax.xaxis.minorticks_off()
     ax.set(xlabel="steps", ylabel="nuclear norm over the least one, minus 1")

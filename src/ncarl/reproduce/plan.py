@@ -375,7 +375,9 @@ def _check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> N
         if name not in group:
             raise ValueError(f"a group needs the field {name!r}: {dict(group)!r}")
     _check_methods((*group.get("methods", ()), *group.get("without", ())), specs)
-    _check_data_and_mask(group["data"], group.get("mask", "random"))
+    data = check_choice("data", group["data"], DATA_KINDS)
+    patterns = ("random", "block") if data in PICTURES else ("random",)
+    check_choice(f"mask of data {data!r}", group.get("mask", "random"), patterns)
     check_integer("seeds", group["seeds"], low=1)
 
 
@@ -442,7 +444,6 @@ class CompletionTask:
 
 def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
     """Draw the task of a problem and a seed."""
-    _check_data_and_mask(problem.data, problem.mask)
     if problem.data == "low-rank":
         drawn = make_low_rank(
             **problem.options, missing=problem.missing, random_state=seed
@@ -453,12 +454,6 @@ def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
     if isinstance(whole, Observations):
         return _hide_ratings(whole, problem.missing, seed)
     return _hide_pixels(whole, problem, seed)
-
-
-def _check_data_and_mask(data: str, mask: str) -> None:
-    check_choice("data", data, DATA_KINDS)
-    patterns = ("random", "block") if data in PICTURES else ("random",)
-    check_choice(f"mask of data {data!r}", mask, patterns)
 
 
 def hold_out_validation(task: CompletionTask, seed: int) -> CompletionTask:

@@ -22,7 +22,8 @@ CHECKED_STEPS = (5, 15, 50, 150)
 #: Weight rules of `NCARL`: the one that converges to the nuclear norm, and the printed
 #: one.
 WEIGHT_RULES = ("smooth", "pinv")
-#: Tolerance of the solver for the least nuclear norm.
+#: Tolerance of the solver for the least nuclear norm; smaller excesses over this norm
+#: are not significant.
 CERTIFICATE_TOL = 1e-6
 #: Fraction of observed entries.
 OBSERVED_FRACTION = 0.6
@@ -48,7 +49,6 @@ class TheoremFacts:
     steps: tuple[int, ...]  # numbers of steps at which ``excess`` is computed
     # By kind of matrix and weight rule: nuclear norm over the least one, minus 1.
     excess: Mapping[str, Mapping[str, tuple[float, ...]]]
-    certificate_tol: float  # of the least norm; smaller excesses are not significant
 
     @property
     def slope(self) -> float:
@@ -74,17 +74,17 @@ def check_theorems(
     drawn = (_draw_weight(rng, full) for _ in range(N_WEIGHT_DRAWS))
     ratios = sorted(surrogate_ratio(full, D) for D in drawn)
     after = [free_gradient(full, observed, delta) for delta in DELTAS]
+    eye, singular = np.eye(2), np.diag([1.0, 0.0])
     kinds = {f"rank {rank}, recoverable": low, "full rank": full}
     return TheoremFacts(
         ratios=tuple(ratios),
         ratio_at_formula=surrogate_ratio(full, best_weight(full)),
-        singular=_counterexample(),
+        singular=(float(np.trace(eye @ singular @ eye.T)), nuclear_norm(eye) ** 2),
         deltas=DELTAS,
         gradients=tuple(norm for norm, _ in after),
         gradient_errors=tuple(distance for _, distance in after),
         steps=CHECKED_STEPS,
         excess={name: _excess(X, observed) for name, X in kinds.items()},
-        certificate_tol=CERTIFICATE_TOL,
     )
 
 
@@ -149,12 +149,6 @@ def _draw_weight(rng: np.random.Generator, X: Array) -> Array:
     best = np.linalg.inv(best_weight(X))
     D: Array = np.linalg.inv(part * random + (1.0 - part) * best)
     return D
-
-
-def _counterexample() -> tuple[float, float]:
-    """Surrogate and squared nuclear norm of the identity, with a singular ``D``."""
-    X, D = np.eye(2), np.diag([1.0, 0.0])
-    return float(np.trace(X @ D @ X.T)), nuclear_norm(X) ** 2
 
 
 def _excess(X: Array, observed: Array) -> dict[str, tuple[float, ...]]:
