@@ -163,25 +163,26 @@ def test_every_test_file_mirrors_a_module(path):
     )
 
 
-def test_importing_the_package_loads_no_numerical_library():
-    code = (
-        "import sys, ncarl; dir(ncarl); "
-        "print([m for m in ('numpy', 'scipy', 'sklearn', 'numba') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+NUMERICAL = ("numpy", "scipy", "sklearn", "numba")
+HELP = (
+    "from typer.testing import CliRunner; from ncarl.cli.app import app\n"
+    "assert 'complete' in CliRunner().invoke(app, ['--help']).stdout"
+)
 
 
-def test_the_help_of_the_command_line_loads_no_numerical_library():
-    code = (
-        "import sys\n"
-        "from typer.testing import CliRunner\n"
-        "from ncarl.cli.app import app\n"
-        "assert 'complete' in CliRunner().invoke(app, ['--help']).stdout\n"
-        "print([m for m in ('numpy', 'scipy', 'sklearn', 'numba') if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("code", "unwanted"),
+    [
+        ("import ncarl; dir(ncarl)", NUMERICAL),
+        ("from ncarl import datasets; dir(datasets)", (*NUMERICAL, "PIL")),
+        (HELP, NUMERICAL),
+        ("import ncarl.evaluation, ncarl.reproduce.report", ("matplotlib",)),
+        ("import ncarl.reproduce.figures", ("matplotlib.pyplot",)),
+    ],
+    ids=["package", "datasets", "help", "report", "figures"],
+)
+def test_large_libraries_are_loaded_only_where_they_are_needed(code, unwanted):
+    code += f"\nimport sys; print([m for m in {unwanted} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

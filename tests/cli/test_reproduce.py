@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,49 +19,31 @@ from rich.console import Console
 from ncarl.cli import reproduce
 from ncarl.cli.reproduce import load_plans, progress_table, show_progress
 from ncarl.reproduce import run as conduct
-from ncarl.reproduce.plan import (
-    STUDY_NAMES,
-    Cell,
-    CellResult,
-    ProblemSpec,
-)
+from ncarl.reproduce.plan import STUDY_NAMES, Cell, CellResult, ProblemSpec
 from ncarl.reproduce.report import QUICK_NOTE
 from ncarl.reproduce.run import RunProgress, ScheduledCell
 
-FAKE = """
-import os, time
-
-def measure(payload):
-    cell = payload["cell"]
-    open(os.path.join(os.environ["FAKE_LOG"], str(time.time_ns())), "w").close()
-    if cell["params"].get("raise"):
-        raise ValueError("no such luck")
-    time.sleep(cell["params"].get("sleep", 0))
-    late = payload["budget"] < cell["params"].get("late", 0)
-    return {
-        "cell": cell, "status": "over budget" if late else "done",
-        "version": payload["version"], "validation": 0.5,
-        "error": 0.02 + 0.1 * (cell["estimator"] != "ncarl"),
-        "seconds": 1.0, "facts": {"budget": payload["budget"]},
-    }
-"""
+#: Folder of the made-up fits.
+FAKES = Path(__file__).parents[1] / "data"
 BOOK = """
 [nuclear]
 label = "Nuclear"
 estimator = "nuclear"
+params = { error = 0.12 }
 [ncarl-printed]
 label = "NCARL as printed"
 printed = "NCARL"
 estimator = "ncarl"
-grid = { alpha = [1, 2] }
+params = { error = 0.02 }
+grid = { alpha = [2, 3] }
 [bias]
 label = "Bad"
 estimator = "bias"
-params = { raise = 1 }
+params = { raise = "no such luck" }
 [bayes]
 label = "Late"
 estimator = "bias"
-params = { late = 30 }
+params = { late = 30, error = 0.12 }
 [slow]
 label = "Slow"
 estimator = "bias"
@@ -84,11 +67,10 @@ quick = { options = { m = 5 } }
 @pytest.fixture
 def study(monkeypatch, tmp_path):
     """A plan with made-up fits; it calls itself table 1, so claims are judged."""
-    (tmp_path / "fakes.py").write_text(FAKE)
-    (tmp_path / "log").mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "log").touch()
+    monkeypatch.syspath_prepend(FAKES)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(conduct, "CELL_FUNCTION", "fakes:measure")
+    monkeypatch.setattr(conduct, "CELL_FUNCTION", "fake_fits:measure")
     monkeypatch.setattr(conduct, "gpu_unavailable_reason", lambda: "not here")
     (tmp_path / "methods.toml").write_text(BOOK)
     (tmp_path / "table1.toml").write_text(PLAN)
@@ -101,10 +83,9 @@ def fits(tmp_path):
     """A function that tells how many fits there have been since it was asked last."""
 
     def count():
-        files = list((tmp_path / "log").iterdir())
-        for file in files:
-            file.unlink()
-        return len(files)
+        lines = (tmp_path / "log").read_text().splitlines()
+        (tmp_path / "log").write_text("")
+        return len(lines)
 
     return count
 
@@ -130,9 +111,7 @@ def test_a_run_prints_verdicts_and_what_it_wrote(ncarl, study, tmp_path, fits):
     assert sum(one["status"] == "failed" for one in found) == 2
 
 
-def test_quick_has_a_budget_of_its_own_and_says_what_it_is_worth(
-    ncarl, study, tmp_path
-):
+def test_quick_has_a_budget_of_its_own_and_says_so(ncarl, study, tmp_path):
     out = tmp_path / "out"
     said = ncarl("reproduce", study, "--quick", "--out", out, "--jobs", 2).stdout
     assert QUICK_NOTE in " ".join(said.split())
@@ -226,17 +205,12 @@ def test_all_is_every_study_and_none_comes_twice():
     assert names("fig2", "all") == ["fig2", *others]
 
 
+FGSR, WNNM = (Cell(ProblemSpec("x"), name, name, {}) for name in ("fgsr", "wnnm"))
 COURSE = RunProgress(
     totals={"table1": 10, "fig4": 3},
     statuses={"table1": {"done": 4, "failed": 2, "over budget": 1, "no data": 5}},
-    running=[
-        ScheduledCell(
-            Cell(ProblemSpec("x"), "fgsr", "fgsr", {}), "fig4", "col [0]", False
-        )
-    ],
-    latest=CellResult(
-        Cell(ProblemSpec("x"), "wnnm", "wnnm", {}), "done", error=0.25, seconds=2.0
-    ),
+    running=[ScheduledCell(FGSR, "fig4", "col [0]", False)],
+    latest=CellResult(WNNM, "done", error=0.25, seconds=2.0),
 )
 
 
@@ -255,7 +229,7 @@ def test_the_table_shows_how_far_every_study_is():
     assert "running: fgsr (fig4, col [0])" in said
     assert said.endswith("last: wnnm, done, error 0.2500, 2.0 s")
     assert "[bold]mine" in drawn(RunProgress(totals={"[bold]mine": 2}))
-    failed = RunProgress(latest=CellResult(COURSE.latest.cell, "failed"))
+    failed = RunProgress(latest=CellResult(WNNM, "failed"))
     assert drawn(failed).endswith("last: wnnm, failed")
     assert "running" not in drawn(failed)
     assert "last" not in drawn(RunProgress())
@@ -286,9 +260,9 @@ def test_ctrl_c_ends_the_run_and_its_workers(study, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(PLAN.replace('"nuclear", ', '"slow", "nuclear", '))
     script = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        f"import sys; sys.path.insert(0, {str(FAKES)!r})\n"
         "from ncarl.reproduce import run\n"
-        "run.CELL_FUNCTION = 'fakes:measure'\n"
+        "run.CELL_FUNCTION = 'fake_fits:measure'\n"
         "from ncarl.cli import main\n"
         "main()\n"
     )

@@ -58,16 +58,13 @@ def test_jester(real):
     assert np.isfinite(X).all(axis=1).sum() == 7200
 
 
-def test_smoking(real):
+def test_panels(real):
     real("california_smoking.npz")
     panel = load_panel("smoking")
     assert panel.outcome.shape == (39, 31) == (len(panel.units), len(panel.years))
     assert list(panel.outcome[0, [0, 18, 30]]) == pytest.approx([123.0, 90.1, 41.6])
     assert panel.treated.sum() == 12
     assert panel.treated[0, panel.years >= 1989].all()
-
-
-def test_basque(real):
     real("basque_gdp.npz")
     panel = load_panel("basque")
     assert panel.outcome.shape == (18, 43)

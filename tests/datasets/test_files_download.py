@@ -107,9 +107,21 @@ def refused(publisher, cache, match):
         assert words in str(caught.value)
 
 
-def test_a_wrong_checksum_is_refused(publisher, cache):
-    publisher.pages[URL] = publisher.pages[URL][:-1]
-    refused(publisher, cache, "publisher says")
+@pytest.mark.parametrize(
+    ("page", "answer", "match"),
+    [
+        (URL, archive()[:-1], "publisher says"),
+        (URL, TimeoutError("timed out"), "timed out"),
+        (URL + ".md5", urllib.error.URLError("no route to host"), "no route"),
+        (URL, (archive(), "http://elsewhere.org/file"), "not HTTPS: http://elsewhere"),
+        (URL + ".md5", (b"", "http://elsewhere.org/file"), "not HTTPS: http://elsewh"),
+    ],
+)
+def test_a_download_that_fails_says_why_and_the_ways_out(
+    page, answer, match, publisher, cache
+):
+    publisher.pages[page] = answer
+    refused(publisher, cache, match)
 
 
 @pytest.mark.parametrize("text", [b"<html>sorry</html>", b"a" * 33, None])
@@ -147,24 +159,10 @@ def test_an_archive_that_is_just_within_the_limit_is_taken(publisher, monkeypatc
     assert len(load()) == 2
 
 
-@pytest.mark.parametrize("page", [URL, URL + ".md5"])
-def test_an_answer_that_did_not_come_by_https_is_refused(page, publisher, cache):
-    publisher.pages[page] = (publisher.pages[page], "http://elsewhere.org/file")
-    refused(publisher, cache, "not HTTPS: http://elsewhere")
-
-
 def test_counts_are_checked_before_a_file_is_kept(publisher, cache):
     publisher.pages[URL] = archive("1\t1\t5\t10\n")
     publisher.pages[URL + ".md5"] = signed(publisher.pages[URL])
     refused(publisher, cache, "unexpected file.*2 users, 2 films and 2 ratings")
-
-
-def test_no_network_is_said_with_the_ways_out(publisher, cache):
-    publisher.pages[URL + ".md5"] = urllib.error.URLError("no route to host")
-    refused(publisher, cache, "no route")
-    publisher.pages[URL + ".md5"] = signed(publisher.pages[URL])
-    publisher.pages[URL] = TimeoutError("timed out")
-    refused(publisher, cache, "timed out")
 
 
 def test_redirects_lead_to_https_only():

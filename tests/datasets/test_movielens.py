@@ -34,12 +34,8 @@ FILES = {
     "100k": ("ml-100k/u.data", lines(ROWS, "\t"), ROWS),
     "1m": ("ml-1m/ratings.dat", lines(ROWS, "::"), ROWS),
     "10m": ("ml-10M100K/ratings.dat", lines(HALVES, "::"), HALVES),
-    "25m": ("ml-25m/ratings.csv", HEADER + lines(HALVES, ","), HALVES),
-    "latest-small": (
-        "ml-latest-small/ratings.csv",
-        HEADER + lines(HALVES, ","),
-        HALVES,
-    ),
+    "25m": ("ml-25m/ratings.csv", CSV, HALVES),
+    "latest-small": ("ml-latest-small/ratings.csv", CSV, HALVES),
 }
 SHAPES = {"100k": (3, 5), "1m": (4, 6)}
 
@@ -184,16 +180,17 @@ def test_other_content_is_refused(text, tmp_path):
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("line", ["0,1,3,1", "1,-2,3,1", "1,99999999,3,1", "#,1,3,1"])
-def test_odd_lines_are_refused_where_counts_say_nothing(line, tmp_path):
-    unpack(tmp_path, {"ratings.csv": FILES["latest-small"][1] + line})
-    with pytest.raises(BrokenFileError, match=r"ids of|ratings\.csv"):
-        load_movielens("latest-small", source=tmp_path)
-
-
-def test_a_table_must_begin_with_its_header(tmp_path):
-    unpack(tmp_path, {"ratings.csv": lines(HALVES, ",")})
-    with pytest.raises(BrokenFileError, match="begin with the line userId"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((CSV + line, "ids of") for line in ("0,1,3,1", "1,-2,3,1", "1,99999999,3,1")),
+        (CSV + "#,1,3,1", r"ratings\.csv .* must have lines of user, item, rating"),
+        (lines(HALVES, ","), "begin with the line userId"),
+    ],
+)
+def test_odd_lines_are_refused_where_counts_say_nothing(text, said, tmp_path):
+    unpack(tmp_path, {"ratings.csv": text})
+    with pytest.raises(BrokenFileError, match=said):
         load_movielens("latest-small", source=tmp_path)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
@@ -265,17 +263,6 @@ def test_without_pillow_the_error_names_the_extra(monkeypatch, tmp_path):
     for call in (load_sample_image, lambda: load_image_folder(tmp_path)):
         with pytest.raises(ModuleNotFoundError, match=r"ncarl\[cli\]"):
             call()
-
-
-def test_looking_at_the_package_loads_nothing_large():
-    code = (
-        "import sys; from ncarl import datasets; dir(datasets); "
-        "print([m for m in ('numpy', 'scipy', 'sklearn', 'PIL') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_all_names_of_the_package_exist():

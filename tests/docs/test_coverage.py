@@ -29,22 +29,17 @@ def public(module):
     names = getattr(module, "__all__", None)
     if names is None:
         names = [n for n, v in vars(module).items() if is_own(module, v)]
-    open_names = [name for name in names if name[0] != "_"]
-    return [name for name in open_names if is_told_of(loaded(module, name))]
+    return [name for name in names if name[0] != "_" and has_page(module, name)]
 
 
-def loaded(module, name):
-    """What a name of a module stands for; some class where it needs PyTorch."""
+def has_page(module, name):
+    """Whether a name of a module has a page of its own; constants have none."""
     try:
-        return getattr(module, name)
+        value = getattr(module, name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        return type
-
-
-def is_told_of(value):
-    """Whether a value has a page of its own; constants have none."""
+        return True  # a class that needs PyTorch
     return callable(value) or inspect.ismodule(value)
 
 
@@ -95,29 +90,18 @@ def test_names_in_the_reference_exist_and_say_what_they_are(name):
     value = module_or_value(name)
     assert value.__doc__, f"{name} has no docstring"
     assert value.__doc__.strip().splitlines()[0].endswith(".")
-
-
-@pytest.mark.parametrize("name", LISTED)
-def test_functions_in_the_reference_show_how_they_are_called(name):
-    value = module_or_value(name)
     if inspect.isfunction(value):
-        assert ">>> " in (value.__doc__ or ""), f"{name} has no example"
-
-
-def load_make_cli():
-    """The script that writes the generated parts of the page of commands."""
-    spec = importlib.util.spec_from_file_location("make_cli", DOCS / "make_cli.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+        assert ">>> " in value.__doc__, f"{name} has no example"
 
 
 @pytest.fixture(scope="module")
 def make_cli():
+    """The script that writes the generated parts of the page of commands."""
     pytest.importorskip("typer")
-    return load_make_cli()
+    spec = importlib.util.spec_from_file_location("make_cli", DOCS / "make_cli.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_page_of_commands_is_what_the_commands_say(make_cli):

@@ -7,37 +7,35 @@ from dataclasses import replace
 
 from hypothesis import example, given, strategies as st
 
-from ncarl.reproduce.plan import (
-    Cell,
-    CellResult,
-    ProblemSpec,
-)
+from ncarl.reproduce.plan import Cell, CellResult, ProblemSpec
 
 WORDS = st.text(max_size=6)
-VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-1000, 1000),
-    st.floats(allow_nan=False, allow_infinity=False),
-    WORDS,
-    st.lists(st.integers(0, 9), max_size=3),
-)
+NUMBERS = st.integers(-1000, 1000) | st.floats(allow_nan=False, allow_infinity=False)
+LISTS = st.lists(st.integers(0, 9), max_size=3)
+VALUES = st.none() | st.booleans() | NUMBERS | WORDS | LISTS
 OPTIONS = st.dictionaries(WORDS, VALUES, max_size=4)
 
 
-@st.composite
-def problems(draw):
-    return ProblemSpec(
-        draw(WORDS), draw(OPTIONS), draw(st.floats(0, 1)), draw(WORDS)
-    )  # fmt: skip
-
-
-@st.composite
-def cells(draw):
-    return Cell(
-        draw(problems()), draw(WORDS), draw(WORDS), draw(OPTIONS),
-        seed=draw(st.integers(0, 9)), role=draw(WORDS), keep=draw(WORDS),
-    )  # fmt: skip
+PROBLEMS = st.builds(ProblemSpec, WORDS, OPTIONS, st.floats(0, 1), WORDS)
+CELLS = st.builds(
+    Cell, PROBLEMS, WORDS, WORDS, OPTIONS, st.integers(0, 9), WORDS, WORDS
+)
+RESULTS = st.builds(
+    CellResult,
+    CELLS,
+    status=WORDS,
+    version=WORDS,
+    error=st.none() | st.floats(0, 9),
+    validation=st.none() | st.floats(0, 9),
+    scores=st.dictionaries(WORDS, st.floats(0, 9), max_size=3),
+    seconds=st.none() | st.floats(0, 9),
+    steps=st.none() | st.integers(0, 9),
+    converged=st.none() | st.booleans(),
+    facts=OPTIONS,
+    curve=st.lists(st.floats(-9, 9), max_size=4).map(tuple),
+    machine=WORDS,
+    message=WORDS,
+)
 
 
 #: One that differs from the others in nothing but what a test changes.
@@ -50,7 +48,7 @@ CELL = Cell(
 )
 
 
-@given(cells(), WORDS, st.randoms(use_true_random=False))
+@given(CELLS, WORDS, st.randoms(use_true_random=False))
 def test_neither_the_name_of_a_method_nor_the_order_is_in_the_key(cell, name, random):
     def shuffled(mapping):
         names = list(mapping)
@@ -73,7 +71,7 @@ def test_a_whole_number_has_one_key_however_it_is_written(number):
     assert len(keys) == 1
 
 
-@given(cells(), cells())
+@given(CELLS, CELLS)
 @example(replace(CELL, params={"a": True}), replace(CELL, params={"a": 1}))
 @example(replace(CELL, params={"a": None}), replace(CELL, params={"a": "None"}))
 @example(replace(CELL, params={"a": "1"}), replace(CELL, params={"a": 1}))
@@ -103,31 +101,12 @@ def test_a_key_is_the_same_in_every_process_and_fit_for_a_file_name():
     assert {len(CELL.key), len(replace(CELL, seed=5).key)} == {16}
 
 
-@given(
-    cells(),
-    st.fixed_dictionaries(
-        {
-            "status": WORDS,
-            "version": WORDS,
-            "error": st.none() | st.floats(0, 9),
-            "validation": st.none() | st.floats(0, 9),
-            "scores": st.dictionaries(WORDS, st.floats(0, 9), max_size=3),
-            "seconds": st.none() | st.floats(0, 9),
-            "steps": st.none() | st.integers(0, 9),
-            "converged": st.none() | st.booleans(),
-            "facts": OPTIONS,
-            "curve": st.lists(st.floats(-9, 9), max_size=4).map(tuple),
-            "machine": WORDS,
-            "message": WORDS,
-        }
-    ),
-)
-def test_a_result_survives_json(cell, about):
-    result = CellResult(cell, **about)
+@given(RESULTS)
+def test_a_result_survives_json(result):
     record = json.loads(json.dumps(result.to_dict()))
     again = CellResult.from_dict(record)
     assert again == result
-    assert record["key"] == cell.key == again.cell.key
+    assert record["key"] == result.cell.key == again.cell.key
     assert isinstance(again.curve, tuple)
 
 

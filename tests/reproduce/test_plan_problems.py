@@ -178,12 +178,3 @@ def test_data_that_are_not_there_are_told(data):
     (data / "pictures").rmdir()
     with pytest.raises(DataNotFoundError, match=r"looked for pictures in"):
         make_task(IMAGE, 0)
-
-
-def test_unknown_data_and_masks_are_refused():
-    with pytest.raises(ValueError, match=r"data must be one of 'low-rank', .*'stars'"):
-        make_task(ProblemSpec("stars"), 0)
-    with pytest.raises(ValueError, match=r"mask of data 'image' must be one of"):
-        make_task(dataclasses.replace(IMAGE, mask="x"), 0)
-    with pytest.raises(ValueError, match=r"must be one of 'random', got 'block'"):
-        make_task(dataclasses.replace(LOW, mask="block"), 0)

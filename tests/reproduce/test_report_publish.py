@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 
 from ncarl.reproduce.figures import draw_study
-from ncarl.reproduce.plan import (
-    HONEST,
-    PAPER,
-    PROTOCOLS,
-    CellResult,
-    load_plan,
-)
+from ncarl.reproduce.plan import HONEST, PAPER, PROTOCOLS, CellResult, load_plan
 from ncarl.reproduce.report import QUICK_NOTE, publish
 from ncarl.reproduce.run import ResultStore, final_cells, search_cells
 from ncarl.reproduce.summary import (
@@ -62,9 +56,7 @@ missing = [0.8]
 """
 
 
-def result(
-    cell, version="v1", status="done", error=0.1, machine="a computer", **about
-):  # fmt: skip
+def result(cell, version="v1", status="done", error=0.1, machine="a computer", **about):
     return CellResult(
         cell, status, version, error=error, validation=error, seconds=1.5,
         scores={"rmse": 1.0}, machine=machine, facts={"engine": "threads: 1"}, **about,
@@ -117,9 +109,7 @@ def about(published):
 def test_every_file_is_there_and_named(published):
     folder = published.report_path.parent
     names = {path.relative_to(folder).as_posix() for path in published.files}
-    assert names == {
-        *("report.html", "results.csv", "results.json", "figures/table1.png")
-    }
+    assert names == {"report.html", "results.csv", "results.json", "figures/table1.png"}
     assert all(path.stat().st_size > 500 for path in published.files)
     assert published.report_path.name == "report.html"
     left = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
@@ -148,12 +138,10 @@ def test_tables_hold_what_the_cells_amount_to(published, plan):
     assert float(by_method["ncarl-printed"]["printed"]) == 0.0344
     assert by_method["soft-impute"]["status"] == "failed"
     assert by_method["bayes"]["status"] == "over budget"
-    (honest,) = [
-        float(r["seconds"])
-        for r in rows
-        if (r["protocol"], r["method"]) == (HONEST, "ncarl-printed")
-    ]
-    assert honest == pytest.approx(1.5 + 3.0)
+    (honest,) = (
+        r for r in rows if (r["protocol"], r["method"]) == (HONEST, "ncarl-printed")
+    )
+    assert float(honest["seconds"]) == pytest.approx(1.5 + 3.0)
     assert len(published.entries["table1"]) == 8
     assert published.unfinished_counts == {"failed": 2, "over budget": 2}
 

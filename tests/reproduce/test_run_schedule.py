@@ -16,12 +16,7 @@ from ncarl.reproduce.plan import (
     StudyPlan,
     load_plan,
 )
-from ncarl.reproduce.run import (
-    final_cells,
-    schedule_cells,
-    search_cells,
-    select_params,
-)
+from ncarl.reproduce.run import final_cells, schedule_cells, search_cells, select_params
 
 PLAIN = MethodSpec("plain", "Plain", "bias", params={"tol": 1e-3})
 GRID = MethodSpec("grid", "Grid", "ncarl", params={"c": 1}, grid={"alpha": [1, 2, 3]})
@@ -46,9 +41,7 @@ def test_there_is_a_search_only_where_there_is_a_choice():
     assert search_cells(SETTING, PLAIN) == []
     assert search_cells(SETTING, replace(GRID, grid={"alpha": [5]})) == []
     cells = search_cells(SETTING, GRID)
-    assert [cell.params for cell in cells] == [
-        {"c": 1, "alpha": alpha} for alpha in (1, 2, 3)
-    ]
+    assert [cell.params for cell in cells] == [{"c": 1, "alpha": a} for a in (1, 2, 3)]
     assert {(c.seed, c.role, c.keep) for c in cells} == {(0, "search", "")}
     assert select_params(SETTING, PLAIN, PAPER, {}) == {"tol": 1e-3}
     lone = replace(GRID, grid={"alpha": [5]})
@@ -122,16 +115,13 @@ def test_every_method_has_had_its_turn_before_the_second_seed():
 def test_a_task_says_where_it_belongs():
     heavy = replace(SETTING, label="big", heavy=True, methods=(PLAIN,))
     plan = replace(PLAN, settings=(SETTING, heavy))
-    found = [
-        (t.study, t.setting, t.heavy) for t in schedule_cells([plan], PROTOCOLS, {})
-    ]
     # The same fits: the first setting that wants them has them.
-    assert set(found) == {("mine", "col", False)}
-    other = replace(heavy, problem=replace(SETTING.problem, missing=0.6))
-    plan = replace(PLAN, settings=(SETTING, other))
-    assert {(t.setting, t.heavy) for t in schedule_cells([plan], PROTOCOLS, {})} == {
-        *(("col", False), ("big", True))
+    assert {(t.study, t.setting, t.heavy) for t in ask(plan)} == {
+        ("mine", "col", False)
     }
+    other = replace(heavy, problem=replace(SETTING.problem, missing=0.6))
+    found = ask(replace(PLAN, settings=(SETTING, other)))
+    assert {(t.setting, t.heavy) for t in found} == {("col", False), ("big", True)}
 
 
 def test_a_table_with_fits_of_another_adds_only_its_own():

@@ -8,11 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from ncarl.reproduce.plan import (
-    Cell,
-    CellResult,
-    ProblemSpec,
-)
+from ncarl.reproduce.plan import Cell, CellResult, ProblemSpec
 from ncarl.reproduce.run import CELLS_FILE, ResultStore
 
 PROBLEM = ProblemSpec("low-rank", {"m": 20, "n": 10, "rank": 2})
@@ -24,20 +20,19 @@ def result(seed=0, version="v1", error=0.5, **about):
 
 
 def test_what_is_added_is_there_at_once_and_after_reopening(tmp_path):
-    store = ResultStore(tmp_path / "deep" / "down", "v1")
+    folder = tmp_path / "deep" / "down"
+    store = ResultStore(folder, "v1")
     assert (store.results, store.all_results, store.n_corrupt_lines) == ({}, {}, 0)
     assert not store.path.exists()
     kept = [result(0, message="ü — \u2028 x"), result(1, curve=(1.0, 0.5))]
     for one in kept:
         store.add(one)
-        assert (
-            ResultStore(tmp_path / "deep" / "down", "v1").results[one.cell.key] == one
-        )
-    again = ResultStore(tmp_path / "deep" / "down", "v1")
+        again = ResultStore(folder, "v1")
+        assert again.results[one.cell.key] == one
     expected = {one.cell.key: one for one in kept}
     assert store.results == again.results == again.all_results == expected
     assert again.n_corrupt_lines == 0
-    lines = (tmp_path / "deep" / "down" / CELLS_FILE).read_bytes().split(b"\n")
+    lines = (folder / CELLS_FILE).read_bytes().split(b"\n")
     assert [len(line) > 0 for line in lines] == [True, True, False]
     content = json.loads(lines[1].decode("ascii"))
     assert (content["key"], content["cell"]["seed"]) == (kept[1].cell.key, 1)
@@ -62,9 +57,7 @@ def test_a_line_cut_short_anywhere_costs_that_line_only(tmp_path_factory, cut):
     assert third.n_corrupt_lines == second.n_corrupt_lines
 
 
-def test_a_whole_line_without_its_end_counts_and_the_next_one_does_not_run_on(
-    tmp_path,
-):
+def test_a_whole_line_without_its_end_counts_and_the_next_one_does_not_run_on(tmp_path):
     first = ResultStore(tmp_path, "v1")
     first.add(result(0))
     first.path.write_bytes(first.path.read_bytes().rstrip(b"\n"))

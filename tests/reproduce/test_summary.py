@@ -24,9 +24,7 @@ from ncarl.reproduce.run import final_cells, search_cells
 from ncarl.reproduce.summary import summarize_plan
 
 PLAIN = MethodSpec("nuclear", "Nuclear", "nuclear", printed="Nuclear")
-GRID = MethodSpec(
-    "ncarl", "NCARL", "ncarl", printed="NCARL", grid={"alpha": [1, 2, 3]}
-)  # fmt: skip
+GRID = MethodSpec("ncarl", "NCARL", "ncarl", "NCARL", grid={"alpha": [1, 2, 3]})
 SETTING = Setting(
     "500x300, 0.8", "500x300", ProblemSpec("low-rank", {"m": 9}, 0.8), "500x300",
     (PLAIN, GRID), seeds=3,
@@ -215,13 +213,11 @@ def test_what_the_paper_prints_stands_beside_it():
     assert one.difference == pytest.approx(0.01)
     assert entry({}).printed == 0.0428
     assert entry({}).difference is None
-    large = replace(
-        SETTING, printed="1500x1000", methods=(replace(PLAIN, printed="LRFD"),)
-    )
+    lrfd = (replace(PLAIN, printed="LRFD"),)
+    large = replace(SETTING, printed="1500x1000", methods=lrfd)
     one = entry({}, protocol=GIVEN, plan=replace(PLAN, settings=(large,)))
-    assert (one.printed, one.printed_seconds, one.printed_bound) == (
-        *(0.5788, None, "> 3000"),
-    )
+    printed = (one.printed, one.printed_seconds, one.printed_bound)
+    assert printed == (0.5788, None, "> 3000")
 
 
 @pytest.mark.parametrize("bare", ["plan", "method", "unknown"])

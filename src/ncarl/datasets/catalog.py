@@ -26,6 +26,7 @@ _MOVIELENS_TERMS = (
 )
 _NO_REDISTRIBUTION = _MOVIELENS_TERMS + "no redistribution without permission."
 _SAME_TERMS = _MOVIELENS_TERMS + "redistribution only under these same terms."
+_UNSTATED_TERMS = "Not stated with the data; cite the authors, do not pass it on."
 _PANEL_LAYOUT = (
     "arrays outcome (units x years) and year; perhaps treatment (0 or 1, of the shape "
     "of outcome) and unit (names)"
@@ -102,7 +103,7 @@ CATALOG = {
     "smoking": DatasetInfo(
         title="Cigarette sales of 39 states of the USA, 1970 to 2000",
         publisher="the authors cited; also in several packages on synthetic control",
-        terms="Not stated with the data; cite the authors, do not pass it on.",
+        terms=_UNSTATED_TERMS,
         citation="A. Abadie, A. Diamond and J. Hainmueller, Synthetic control methods "
         "for comparative case studies: estimating the effect of California's tobacco "
         "control program, Journal of the American Statistical Association 105, 2010",
@@ -114,7 +115,7 @@ CATALOG = {
     "basque": DatasetInfo(
         title="Product per head of Spain and 17 regions of it, 1955 to 1997",
         publisher="the authors cited; also in several packages on synthetic control",
-        terms="Not stated with the data; cite the authors, do not pass it on.",
+        terms=_UNSTATED_TERMS,
         citation="A. Abadie and J. Gardeazabal, The economic costs of conflict: a case "
         "study of the Basque Country, American Economic Review 93(1), 2003",
         url="https://doi.org/10.1257/000282803321455188",
@@ -125,7 +126,7 @@ CATALOG = {
     "traffic": DatasetInfo(
         title="Los-loop: one week of road speeds in Los Angeles, every five minutes",
         publisher="the authors cited, from METR-LA; gaps were filled by them",
-        terms="Not stated with the data; cite the authors, do not pass it on.",
+        terms=_UNSTATED_TERMS,
         citation="L. Zhao and others, T-GCN: a temporal graph convolutional network "
         "for traffic prediction, IEEE Transactions on Intelligent Transportation "
         "Systems 21(9), 2020",
@@ -195,10 +196,8 @@ def dataset_info(name: str) -> DatasetInfo:
 
 def locate(name: str, source: str | os.PathLike[str] | None = None) -> Path:
     """Path of a data set that cannot be downloaded."""
-    if source is not None:
-        return check_exists(source)
     files = dataset_info(name).files
-    path = find_file(files)
+    path = find_file(files) if source is None else check_exists(source)
     if path is None:
         raise DataNotFoundError(
             f"the data set {name!r} was not found: {describe_search(files)}. It cannot "

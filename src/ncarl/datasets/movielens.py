@@ -62,8 +62,7 @@ class Release:
 
     name: str  # in the catalog and of the archive
     table: str  # file of the ratings in the archive
-    # Users and items if ids are positions from 1; None if only ids that occur get a row
-    # or column.
+    # Largest ids of users and items; None if only ids that occur get a row or column.
     shape: tuple[int, int] | None
     # Users and items that occur, and ratings; None if the release changes.
     counts: tuple[int, int, int] | None

@@ -252,8 +252,8 @@ def reliability(
         color = CURVE_COLORS[place % len(CURVE_COLORS)]
         ax.plot(nominal, actual, "o-", color=color, linewidth=1.4, markersize=5,
                 label=format_label(name, 40), zorder=3)  # fmt: skip
-    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
-    ax.set(xlabel="nominal coverage", ylabel="actual coverage")
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal",
+           xlabel="nominal coverage", ylabel="actual coverage")  # fmt: skip
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0))
     despine(ax)

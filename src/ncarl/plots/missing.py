@@ -121,8 +121,7 @@ def identifiability(
     '50.0% missing; no observed entry in 1 column, too few in 3 rows'
     """
     if is_fitted_estimator(model):
-        entries = resolve_observations(model, X)
-        imputed = sample_imputed_entries(model, entries, X=X)
+        entries, imputed = _imputed_entries_of_fit(model, X)
     else:
         entries, imputed = as_observations(model if X is None else X), None
     return draw_pattern(
@@ -259,8 +258,7 @@ def _draw_margins(
     below.set_ylabel(label, fontsize=9, color=DARK_GRAY)
     despine(right)
     despine(below)
-    right.spines["top"].set_visible(True)
-    right.spines["top"].set_color(GRAY)
+    right.spines["top"].set(visible=True, color=GRAY)
     right.spines["bottom"].set_visible(False)
 
 
@@ -307,8 +305,7 @@ def uncertainty(
     ['a', 'b']
     """
     if is_fitted_estimator(model):
-        entries = resolve_observations(model, X)
-        imputed = sample_imputed_entries(model, entries, X=X)
+        _, imputed = _imputed_entries_of_fit(model, X)
     else:
         if X is None:
             raise ValueError(
@@ -406,31 +403,25 @@ def missing_pattern(
     )
 
 
-def resolve_observations(model: Any, X: Any) -> Any:
-    """Observed entries of ``X``, or of the matrix of the fit."""
-    if X is not None:
-        return as_observations(X)
-    kept = getattr(model, "training_", None)
-    if kept is None:
+def _imputed_entries_of_fit(model: Any, X: Any) -> tuple[Any, ImputedEntries]:
+    """Observed entries of ``X`` or of the fit, and predictions of missing ones."""
+    entries = getattr(model, "training_", None) if X is None else as_observations(X)
+    if entries is None:
         raise ValueError(
             "the fit did not keep its training entries (it was streamed, or loaded "
             "from a file); pass the matrix as X"
         )
-    return kept
+    return entries, sample_imputed_entries(model, entries, X=X)
 
 
 def sample_imputed_entries(
-    model: Any,
-    entries: Observations,
-    *,
-    X: Any = None,
-    max_entries: int = MAX_SAMPLED_MISSING,
+    model: Any, entries: Observations, *, X: Any = None
 ) -> ImputedEntries:
     """Predictions of missing entries, or of an even sample if there are many.
 
     ``X`` is the matrix of ``entries``, if it is not that of the fit.
     """
-    i, j = sample_missing(entries, max_entries)
+    i, j = sample_missing(entries, MAX_SAMPLED_MISSING)
     stds = entries.column_stds()
     if len(i) == 0:
         return ImputedEntries(i, j, np.empty(0), None, stds)

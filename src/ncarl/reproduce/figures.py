@@ -46,9 +46,8 @@ from ncarl.reproduce.summary import (
     objective_histories,
     printed_value_or_bound,
 )
-from ncarl.reproduce.theory import TheoremFacts
+from ncarl.reproduce.theory import CERTIFICATE_TOL, TheoremFacts
 from ncarl.reproduce.verdicts import OUR_FORM, PRINTED_FORM
-from ncarl.validation import check_choice
 
 #: Methods of this library, which are highlighted.
 OURS = ("ncarl", "bayes")
@@ -80,6 +79,8 @@ TEXT_SHARE = 0.32
 ENERGY_COUNTS = (10, 20, 50)
 #: Least and largest width of a picture in a grid, in dots.
 MIN_PICTURE_DOTS, MAX_PICTURE_DOTS = 300, 480
+#: Style of the titles of the panels on theorems, which have two lines.
+THEOREM_TITLE = {**TITLE, "fontsize": 10.5}
 TITLE_SIZE, NOTE_SIZE, CREDIT_SIZE = 11.0, 9.5, 8.0
 #: Upper estimate of the width of a letter over its font size.
 LETTER_WIDTH = 0.6
@@ -196,9 +197,6 @@ def draw_table(
     printed values; hollow triangles exceeded their budget. A text says why a value is
     missing. The entries are of one study and one protocol.
     """
-    check_choice("measure", measure, MEASURES)
-    if not entries:
-        raise ValueError("entries must hold one entry or more, got none")
     rows = {entry.label: entry.method for entry in entries}
     rates = sorted({entry.missing for entry in entries})
     colors = dict(zip(rates, shades(len(rates)), strict=True))
@@ -368,8 +366,6 @@ def draw_error_vs_rate(entries: Sequence[Entry], *, title: str) -> Figure:
     circles are printed values; hollow triangles exceeded their budget. The entries are
     of one study and one protocol.
     """
-    if not entries:
-        raise ValueError("entries must hold one entry or more, got none")
     figure = Figure(figsize=(9.6, 4.9), layout="constrained")
     rates = sorted({entry.missing for entry in entries})
     methods: dict[str, list[Entry]] = {}
@@ -444,15 +440,9 @@ def draw_error_vs_neighbors(
 ) -> Figure:
     """Draw error against the number of neighbors, a panel for each data set.
 
-    Parameters
-    ----------
-    curves : mapping of str to sequence of (k, error, sd)
-        By data set; the standard deviation may be None.
-    best : mapping of str to int
-        Best number according to the paper, by data set; a dashed line.
+    Curves are triples of the number, the error and its standard deviation or None;
+    dashed lines mark the best numbers according to the paper.
     """
-    if not curves:
-        raise ValueError("curves must hold one curve or more, got none")
     down = math.ceil(len(curves) / MAX_PANELS_PER_ROW)
     across = math.ceil(len(curves) / down)
     size = (max(4.8, 4.2 * across), 3.7 * down)
@@ -501,8 +491,6 @@ def draw_objectives(
 
     A dashed line marks the step by which the paper claims convergence.
     """
-    if not curves:
-        raise ValueError("curves must hold one curve or more, got none")
     wide = max(4.6, 3.9 * len(curves))
     figure = Figure(figsize=(wide, 5.0), layout="constrained")
     axes = figure.subplots(
@@ -577,9 +565,9 @@ def _draw_spectrum(ax: Any, image: Array) -> None:
     ax.set_xlabel("number of the singular value", fontsize=9)
     ax.set_ylabel("relative to the largest", fontsize=9)
     _set_style(ax)
-    ax.text(0.97, 0.95, "\n".join(energy_lines(sigma)), transform=ax.transAxes,
-            ha="right", va="top", fontsize=9, color=INK,
-            linespacing=1.4)  # fmt: skip
+    text = "\n".join(energy_lines(sigma))
+    ax.text(0.97, 0.95, text, transform=ax.transAxes, ha="right", va="top", fontsize=9,
+            color=INK, linespacing=1.4)  # fmt: skip
 
 
 def energy_lines(sigma: Array) -> list[str]:
@@ -643,7 +631,6 @@ def _draw_picture(
 
 
 def _wrap_text(text: str, inches: float, size: float) -> list[str]:
-    """Wrap a text to a width in inches."""
     most = max(8, int(inches * 72 / (size * LETTER_WIDTH)))
     return [
         line
@@ -672,17 +659,14 @@ def _picture_dots(image: Array) -> int:
 def draw_theorems(facts: TheoremFacts) -> Figure:
     """Draw the numbers behind theorems 3 to 5."""
     figure = Figure(figsize=(12.6, 4.6), layout="constrained")
-    bound, step, limit = figure.subplots(1, 3)
-    for ax in (bound, step, limit):
+    panels = (_draw_bound, _draw_step, _draw_limit)
+    for ax, draw in zip(figure.subplots(1, 3), panels, strict=True):
         _set_style(ax)
-    _draw_bound(bound, facts)
-    _draw_step(step, facts)
-    _draw_limit(limit, facts)
+        draw(ax, facts)
     return figure
 
 
 def _draw_bound(ax: Any, facts: TheoremFacts) -> None:
-    """Theorem 3: the surrogate is at least the squared norm."""
     ratios = np.array(facts.ratios)
     ax.plot(np.arange(1, len(ratios) + 1), ratios, color=NCARL_COLOR, linewidth=1.8,
             label=f"{len(ratios)} random D > 0, sorted")  # fmt: skip
@@ -695,60 +679,47 @@ def _draw_bound(ax: Any, facts: TheoremFacts) -> None:
     values = [*facts.ratios, value / norm]
     log_axis(ax, "y", values)
     ax.set_ylim(min(values) / 1.5, max(values) * 3.5)
-    ax.set_xlabel("draw")
-    ax.set_ylabel(r"$\mathrm{tr}(X D X^T)\ /\ \|X\|_*^2$")
-    ax.set_title("Theorem 3: the surrogate bounds the norm,\nif D > 0",
-                 fontsize=10.5, color=INK)  # fmt: skip
+    ax.set(xlabel="draw", ylabel=r"$\mathrm{tr}(X D X^T)\ /\ \|X\|_*^2$")
+    title = "Theorem 3: the surrogate bounds the norm,\nif D > 0"
+    ax.set_title(title, **THEOREM_TITLE)
     ax.legend(frameon=False, fontsize=8.5, loc="upper left")
 
 
 def _draw_step(ax: Any, facts: TheoremFacts) -> None:
-    """Theorem 4: the gradient after a step is of the order of delta."""
-    deltas = np.array(facts.deltas)
-    gradients = np.array(facts.gradients)
+    deltas, gradients = np.array(facts.deltas), np.array(facts.gradients)
     ax.loglog(deltas, gradients, "o-", color=NCARL_COLOR, linewidth=1.6,
               label=f"measured; slope {facts.slope:.3f}")  # fmt: skip
     ax.loglog(deltas, deltas * gradients[0] / deltas[0], **REFERENCE,
               label="proportional to δ")  # fmt: skip
-    ax.set_xlabel("δ")
-    ax.set_ylabel(r"gradient at free entries / $\|M\|$")
+    ax.set(xlabel="δ", ylabel=r"gradient at free entries / $\|M\|$")
     ax.text(0.97, 0.05, rf"equals $-2\delta X$ to {max(facts.gradient_errors):.0e}",
             transform=ax.transAxes, ha="right", fontsize=8.5, color=INK)  # fmt: skip
-    ax.set_title("Theorem 4: a step solves its problem\nup to δ", fontsize=10.5,
-                 color=INK)  # fmt: skip
+    ax.set_title("Theorem 4: a step solves its problem\nup to δ", **THEOREM_TITLE)
     ax.legend(frameon=False, fontsize=8.5, loc="upper left")
 
 
 def _draw_limit(ax: Any, facts: TheoremFacts) -> None:
-    """Theorem 5: the steps converge to the least nuclear norm."""
     colors = {"smooth": NCARL_COLOR, "pinv": BAYES_COLOR}
     for style, (kind, rules) in zip(LINE_STYLES, facts.excess.items(), strict=False):
         for rule, excess in rules.items():
-            shown = np.maximum(excess, facts.certificate_tol)
+            shown = np.maximum(excess, CERTIFICATE_TOL)
             ax.loglog(facts.steps, shown, style, marker="o", markersize=4.5,
                       color=colors.get(rule, DARK_GRAY),
                       label=f"{RULE_LABELS.get(rule, rule)}, {kind}")  # fmt: skip
-    ax.axhline(facts.certificate_tol, color=DARK_GRAY, linewidth=1.0, linestyle=":")
-    ax.text(facts.steps[0], facts.certificate_tol / 1.3, "tolerance of the least norm",
+    ax.axhline(CERTIFICATE_TOL, color=DARK_GRAY, linewidth=1.0, linestyle=":")
+    ax.text(facts.steps[0], CERTIFICATE_TOL / 1.3, "tolerance of the least norm",
             va="top", fontsize=7.5, color=DARK_GRAY)  # fmt: skip
-    ax.set_ylim(facts.certificate_tol / 2000, 5.0)
+    ax.set_ylim(CERTIFICATE_TOL / 2000, 5.0)
     ax.set_xticks(facts.steps, [str(step) for step in facts.steps])
     ax.xaxis.minorticks_off()
-    ax.set_xlabel("steps")
-    ax.set_ylabel("nuclear norm over the least one, minus 1")
-    ax.set_title("Corollary 1, theorem 5: distance from\nthe least nuclear norm",
-                 fontsize=10.5, color=INK)  # fmt: skip
+    ax.set(xlabel="steps", ylabel="nuclear norm over the least one, minus 1")
+    title = "Corollary 1, theorem 5: distance from\nthe least nuclear norm"
+    ax.set_title(title, **THEOREM_TITLE)
     ax.legend(frameon=False, fontsize=7.5, loc="lower left", handlelength=3.4)
 
 
 def method_color(method: str, index: int = 0) -> str:
-    """The color of a row of a table; that of an unknown method depends on its place.
-
-    Examples
-    --------
-    >>> method_color("ncarl"), method_color("bayes"), method_color("mean")
-    ('#0b5fa5', '#d55e00', '#9a9a9a')
-    """
+    """The color of a row of a table; that of an unknown method depends on its place."""
     if method in METHODS:
         return METHODS[method].color
     return ROW_COLORS.get(method, f"C{index % 10}")

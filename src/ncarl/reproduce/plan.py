@@ -112,13 +112,6 @@ class Cell:
 
         The name of the method is left out, so that tables that give one fit two names
         share its result.
-
-        Examples
-        --------
-        >>> problem = ProblemSpec("low-rank", {"m": 20, "n": 10, "rank": 2}, 0.5)
-        >>> one = Cell(problem, "NCARL", "ncarl", {"alpha": 1, "gamma": None})
-        >>> one.key == Cell(problem, "ours", "ncarl", {"gamma": None, "alpha": 1.0}).key
-        True
         """
         content = self.to_dict()
         del content["method"]
@@ -230,14 +223,8 @@ def load_plan(
 ) -> StudyPlan:
     """Read the plan of a table or figure: "table1" to "fig8", or a TOML file.
 
-    Parameters
-    ----------
-    name : str or Path
-        A file may lie beside a ``methods.toml`` of its own.
-    quick : bool
-        Reduced sizes, two seeds, two values of each parameter.
-    methods : sequence of str
-        Methods to run; all of the plan if empty.
+    A file may lie beside a ``methods.toml`` of its own. ``quick`` means reduced sizes,
+    two seeds and two values of each parameter. Without ``methods`` all are run.
     """
     path = plan_folder() / f"{name}.toml" if name in STUDY_NAMES else Path(name)
     if not path.is_file():
@@ -388,7 +375,9 @@ def _check_group(group: Mapping[str, Any], specs: Mapping[str, MethodSpec]) -> N
         if name not in group:
             raise ValueError(f"a group needs the field {name!r}: {dict(group)!r}")
     _check_methods((*group.get("methods", ()), *group.get("without", ())), specs)
-    _check_data_and_mask(group["data"], group.get("mask", "random"))
+    data = check_choice("data", group["data"], DATA_KINDS)
+    patterns = ("random", "block") if data in PICTURES else ("random",)
+    check_choice(f"mask of data {data!r}", group.get("mask", "random"), patterns)
     check_integer("seeds", group["seeds"], low=1)
 
 
@@ -454,15 +443,7 @@ class CompletionTask:
 
 
 def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
-    """Draw the task of a problem and a seed.
-
-    Examples
-    --------
-    >>> problem = ProblemSpec("low-rank", {"m": 20, "n": 10, "rank": 2}, missing=0.3)
-    >>> make_task(problem, 0).truth.shape
-    (60,)
-    """
-    _check_data_and_mask(problem.data, problem.mask)
+    """Draw the task of a problem and a seed."""
     if problem.data == "low-rank":
         drawn = make_low_rank(
             **problem.options, missing=problem.missing, random_state=seed
@@ -473,12 +454,6 @@ def make_task(problem: ProblemSpec, seed: int) -> CompletionTask:
     if isinstance(whole, Observations):
         return _hide_ratings(whole, problem.missing, seed)
     return _hide_pixels(whole, problem, seed)
-
-
-def _check_data_and_mask(data: str, mask: str) -> None:
-    check_choice("data", data, DATA_KINDS)
-    patterns = ("random", "block") if data in PICTURES else ("random",)
-    check_choice(f"mask of data {data!r}", mask, patterns)
 
 
 def hold_out_validation(task: CompletionTask, seed: int) -> CompletionTask:
@@ -577,13 +552,7 @@ DATA_KINDS = ("low-rank", *DATA_LOADERS)
 
 @cache
 def load_paper_values() -> dict[str, Any]:
-    """All values printed in the paper, with their source.
-
-    Examples
-    --------
-    >>> load_paper_values()["tables"]["table1"]["500x300"]["0.8"]["error"]["NCARL"]
-    0.0344
-    """
+    """All values printed in the paper, with their source."""
     path = files("ncarl.reproduce").joinpath("paper_values.json")
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content

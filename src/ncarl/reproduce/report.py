@@ -120,18 +120,9 @@ def publish(
     *,
     quick: bool = False,
 ) -> PublishedStudy:
-    """Write results, figures and the report into the folder of a study.
+    """Write results, figures and the report into the folder of the store.
 
-    Parameters
-    ----------
-    plans : sequence of StudyPlan
-        Tables and figures, in order.
-    store : ResultStore
-        Finished cells; the files are written to its folder.
-    protocols : sequence of str
-        How parameters were chosen.
-    quick : bool
-        Whether the plans are at their reduced size.
+    ``quick`` says whether the plans are at their reduced size.
     """
     folder, results = store.folder, store.all_results
     (folder / FIGURES_FOLDER).mkdir(exist_ok=True)
@@ -309,15 +300,7 @@ def _add_results(page: Page, entries: Sequence[Entry], measure: str) -> None:
 
 
 def table_notes(entries: Sequence[Entry]) -> list[str]:
-    """Lines below a table: messages of its entries, and the meaning of marks.
-
-    Examples
-    --------
-    >>> entry = Entry("t", "paper", "lrfd", "LRFD", "ML-100K, 0.5", "ML-100K", 0.5,
-    ...               "over budget", message="stopped after 600 s")
-    >>> table_notes([entry])
-    ['LRFD, ML-100K, 0.5: over budget; stopped after 600 s']
-    """
+    """Lines below a table: messages of its entries, and the meaning of marks."""
     lines: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         if entry.message:
@@ -355,13 +338,6 @@ def render_cell(entry: Entry, measure: str, least: float | None = None) -> Marku
     """A table cell: our value, the printed one, and the difference.
 
     The least value of a column is in bold.
-
-    Examples
-    --------
-    >>> entry = Entry("t", "paper", "ncarl", "NCARL", "0.5", "", 0.5, "done",
-    ...               error=0.1301, seeds=5, printed=0.1309)
-    >>> render_cell(entry, "error")[:64]
-    '<span><span class="reached">≤ 0.1301</span><span class="small">p'
     """
     value, std = mean_and_std(entry, measure)
     printed, is_bound = printed_value_or_bound(entry, measure)
@@ -416,13 +392,7 @@ def format_value(value: float | None, measure: str, digits: int = 3) -> str:
 
 
 def format_std(value: float | None, measure: str) -> str:
-    """A standard deviation after a plus-minus sign; empty for None.
-
-    Examples
-    --------
-    >>> [format_std(value, "error") for value in (0.00123, 1e-6, None)]
-    [' ± 0.0012', ' ± <0.0001', '']
-    """
+    """A standard deviation after a plus-minus sign; empty for None."""
     if value is None:
         return ""
     if measure == "error" and 0.0 < value < 5e-5:
@@ -431,13 +401,7 @@ def format_std(value: float | None, measure: str) -> str:
 
 
 def format_difference(ours: float, printed: float, measure: str) -> str:
-    """Ours minus printed with its sign; errors are rounded first.
-
-    Examples
-    --------
-    >>> [format_difference(ours, 0.1309, "error") for ours in (0.1409, 0.13091)]
-    ['+0.0100', '0.0000']
-    """
+    """Ours minus printed with its sign; errors are rounded first."""
     if measure == "error":
         ours, printed = round(ours, 4), round(printed, 4)
     text = format_value(ours - printed, measure)

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -105,22 +106,13 @@ class RunOptions:
 class RunProgress:
     """Progress of a run, passed to the callback."""
 
-    totals: dict[str, int] = field(default_factory=dict)  # scheduled cells by study
-    statuses: dict[str, dict[str, int]] = field(default_factory=dict)  # finished ones
+    totals: Mapping[str, int] = field(default_factory=dict)  # scheduled cells by study
+    # Finished cells by study and status.
+    statuses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     running: list[ScheduledCell] = field(default_factory=list)
     latest: CellResult | None = None  # the last finished cell
     n_finished: int = 0  # cells that this run has finished
     time_limit_reached: bool = False  # whether the run ended at its time limit
-
-    def update_counts(self, tasks: Iterable[ScheduledCell], store: ResultStore) -> None:
-        """Count scheduled and finished cells anew."""
-        self.totals, self.statuses = {}, {}
-        for task in tasks:
-            self.totals[task.study] = self.totals.get(task.study, 0) + 1
-            result = store.results.get(task.cell.key)
-            if result is not None:
-                by_status = self.statuses.setdefault(task.study, {})
-                by_status[result.status] = by_status.get(result.status, 0) + 1
 
 
 ProgressCallback = Callable[[RunProgress], None]
@@ -152,8 +144,8 @@ class ResultStore:
         self.folder, self.version = Path(folder), version
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / CELLS_FILE
-        self._current: dict[str, CellResult] = {}
-        self._older: dict[str, CellResult] = {}
+        self.results: dict[str, CellResult] = {}
+        self._older_results: dict[str, CellResult] = {}
         self.n_corrupt_lines = 0
         for result in self._read_results():
             self._index_result(result)
@@ -174,18 +166,14 @@ class ResultStore:
 
     def _index_result(self, result: CellResult) -> None:
         """Index a result; a later one replaces an earlier one."""
-        by_key = self._current if result.version == self.version else self._older
+        is_current = result.version == self.version
+        by_key = self.results if is_current else self._older_results
         by_key[result.cell.key] = result
 
     @property
-    def results(self) -> Mapping[str, CellResult]:
-        """Results of this version by key; these cells are not run again."""
-        return self._current
-
-    @property
-    def all_results(self) -> Mapping[str, CellResult]:
+    def all_results(self) -> dict[str, CellResult]:
         """Results by key, with older versions where there is no other."""
-        return {**self._older, **self._current}
+        return self._older_results | self.results
 
     def add(self, result: CellResult) -> None:
         """Append a result to the file, flushed to disk."""
@@ -298,6 +286,7 @@ class _Runner:
             if not self.pending or time.monotonic() > self.next_scan:
                 self._scan_tasks()
             self._start()
+            self.progress.running = list(self.running.values())
             callback(self.progress)
             if not self.running:
                 return self.progress
@@ -309,7 +298,13 @@ class _Runner:
         start = time.monotonic()
         tasks = schedule_cells(self.plans, self.options.protocols, self.store.results)
         self.pending = [task for task in tasks if self._needs_run(task)]
-        self.progress.update_counts(tasks, self.store)
+        self.progress.totals = Counter(task.study for task in tasks)
+        statuses: dict[str, Counter[str]] = defaultdict(Counter)
+        for task in tasks:
+            if task.cell.key in self.store.results:
+                status = self.store.results[task.cell.key].status
+                statuses[task.study][status] += 1
+        self.progress.statuses = statuses
         end = time.monotonic()
         self.next_scan = end + max(SCAN_INTERVAL, SCAN_COST_FACTOR * (end - start))
 
@@ -348,7 +343,6 @@ class _Runner:
                 job = self._job(task, group)
                 self.running[id(job)] = task
                 self.pool.submit(job)
-        self.progress.running = list(self.running.values())
 
     def _job(self, task: ScheduledCell, group: WorkerGroup) -> PoolJob:
         budget = self.options.budget
@@ -366,7 +360,6 @@ class _Runner:
         return PoolJob(CELL_FUNCTION, payload, group.name, limit)
 
     def _store_answer(self, answer: JobResult) -> None:
-        """Store the result of a finished job."""
         task = self.running.pop(id(answer.job))
         if answer.failure:
             budget = self.options.budget
@@ -385,7 +378,6 @@ class _Runner:
             self.store.add(result)
         self.progress.latest = result
         self.progress.n_finished += 1
-        self.progress.running = list(self.running.values())
 
 
 def describe_machine(group: WorkerGroup) -> str:

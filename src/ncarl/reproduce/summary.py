@@ -21,7 +21,6 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.datasets import load_sample_image
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
-from ncarl.exceptions import BrokenFileError
 from ncarl.io.files import atomic_write, jsonable
 from ncarl.reproduce.plan import (
     GIVEN,
@@ -46,7 +45,7 @@ from ncarl.validation import check_choice
 NOT_RUN = "not run"
 #: Measures, and the labels of their axes.
 MEASURES = {"error": "relative error on hidden entries", "seconds": "seconds"}
-#: Header of the JSON file, by which other files are recognized.
+#: Header of the JSON file.
 FILE_KIND, FORMAT_VERSION = "ncarl study", 1
 
 
@@ -102,8 +101,6 @@ class Verdict:
 CSV_COLUMNS = (*(field.name for field in fields(Entry)), "difference")
 #: Columns that hold mappings, as JSON text.
 JSON_COLUMNS = ("params", "scores")
-#: Fields that are never None: null in the JSON file stands for NaN.
-REQUIRED_NUMBERS = ("missing", "picking")
 
 
 def summarize_plan(
@@ -221,15 +218,7 @@ def mean_and_std(entry: Entry, measure: str) -> tuple[float | None, float | None
 
 
 def printed_value_or_bound(entry: Entry, measure: str) -> tuple[float | None, bool]:
-    """The printed value, and whether it is only a lower bound such as "> 3000".
-
-    Examples
-    --------
-    >>> entry = Entry("t", "paper", "lrfd", "LRFD", "0.5", "", 0.5, "over budget",
-    ...               printed=0.3, printed_bound="> 3000")
-    >>> printed_value_or_bound(entry, "error"), printed_value_or_bound(entry, "seconds")
-    ((0.3, False), (3000.0, True))
-    """
+    """The printed value, and whether it is only a lower bound such as "> 3000"."""
     if measure == "error":
         return entry.printed, False
     if entry.printed_seconds is not None:
@@ -359,10 +348,7 @@ def write_json(
     verdicts: Iterable[Verdict],
     about: Mapping[str, str],
 ) -> Path:
-    """Write entries, verdicts and metadata, to be read by `read_json`.
-
-    Numbers that are not finite become null.
-    """
+    """Write entries, verdicts and metadata; numbers that are not finite become null."""
     target = Path(path)
     content = {
         "kind": FILE_KIND,
@@ -376,48 +362,11 @@ def write_json(
     return target
 
 
-def read_json(
-    path: str | os.PathLike[str],
-) -> tuple[list[Entry], list[Verdict], dict[str, str]]:
-    """Read entries, verdicts and metadata written by `write_json`.
-
-    Raises
-    ------
-    BrokenFileError
-        If the file is of another kind, damaged or of a later version.
-    """
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if content["kind"] != FILE_KIND:
-            raise ValueError(f"it holds {content['kind']!r}")
-        if content["version"] > FORMAT_VERSION:
-            raise ValueError(f"a later ncarl wrote it (format {content['version']})")
-        entries = [_entry_from_dict(record) for record in content["entries"]]
-        verdicts = [Verdict(**record) for record in content["verdicts"]]
-        return entries, verdicts, dict(content["about"])
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BrokenFileError(
-            f"path {str(path)!r} is no study that this ncarl can read: {error}. Run "
-            "the study again to write it anew."
-        ) from error
-
-
 def entry_to_dict(entry: Entry) -> dict[str, Any]:
     """The fields of an entry and its difference as JSON values."""
     record: dict[str, Any] = jsonable({**vars(entry), "difference": entry.difference})
     return record
 
 
-def _entry_from_dict(record: Mapping[str, Any]) -> Entry:
-    content = {name: item for name, item in record.items() if name != "difference"}
-    scores = content["scores"].items()
-    # A score that was not finite is lost.
-    content["scores"] = {name: item for name, item in scores if item is not None}
-    for name in REQUIRED_NUMBERS:
-        content[name] = math.nan if content[name] is None else content[name]
-    return Entry(**content)
-
-
 def _json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON text."""
     return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)

@@ -369,7 +369,6 @@ def judge_claims(evidence: Evidence) -> list[Verdict]:
 
 
 def _judge_spectra(energy: Mapping[str, float]) -> Verdict:
-    """Figure 1: singular values of photographs."""
     state = HOLDS if min(energy.values()) >= MIN_ENERGY_SHARE else FAILS
     words = "; ".join(f"{name}: {share:.1%}" for name, share in energy.items())
     evidence = f"share of the squares in a tenth of the singular values: {words}"
@@ -378,7 +377,6 @@ def _judge_spectra(energy: Mapping[str, float]) -> Verdict:
 
 
 def _judge_ranks(ranks: Mapping[str, Mapping[float, float]]) -> Verdict:
-    """Figure 5: rank of the noisy model."""
     claim = "The noisy model's rank falls as gamma grows"
     words, falls = [], []
     for name, by_gamma in ranks.items():
@@ -395,7 +393,6 @@ def _judge_ranks(ranks: Mapping[str, Mapping[float, float]]) -> Verdict:
 def _judge_convergence(
     curves: Mapping[tuple[str, str], Sequence[float | None]],
 ) -> Verdict:
-    """Figure 6: convergence of the objective."""
     claimed = int(load_paper_values()["figures"]["fig6"]["steps"])
     later = {}
     for key, curve in curves.items():
@@ -420,7 +417,6 @@ def _judge_convergence(
 
 
 def _judge_neighbors(entries: Sequence[Entry]) -> Verdict:
-    """Figure 7: number of neighbors."""
     best_printed = load_paper_values()["figures"]["fig7"]["best_k"]
     groups = [g for g in dict.fromkeys(e.group for e in entries) if g in best_printed]
     words, counts = [], {}
@@ -451,7 +447,6 @@ def best_neighbors(entries: Sequence[Entry], group: str, form: str) -> int | Non
 
 
 def _judge_theorems(facts: TheoremFacts) -> list[Verdict]:
-    """Figure 8: the theorems."""
     least = min(facts.ratios)
     value, bound = facts.singular
     bounded = least >= 1.0 and abs(facts.ratio_at_formula - 1.0) < 1e-9
@@ -476,7 +471,6 @@ def _judge_theorems(facts: TheoremFacts) -> list[Verdict]:
 
 
 def _judge_limit(facts: TheoremFacts) -> Verdict:
-    """Figure 8: limit of the iteration."""
     last = {
         rule: max(by_rule[rule][-1] for by_rule in facts.excess.values())
         for rule in ("pinv", "smooth")
