@@ -10,6 +10,7 @@ completed values.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,15 @@ class Centering:
         left = self.subtract_column_effects(observed)
         left -= np.repeat(row_effects, observed.row_counts)
         return left
+
+    def restore(
+        self, residuals: Array, row_effects: Array, columns: Any = slice(None)
+    ) -> Array:
+        """Add all effects to residuals of some columns: the inverse of `residuals`."""
+        X = residuals + row_effects
+        X *= self.column_scales[columns]
+        X += self.mean + self.column_effects[columns]
+        return X
 
     def subtract_column_effects(self, observed: Observations) -> Array:
         """Observed values without mean and column effects, in column scales."""
@@ -293,20 +303,14 @@ def divide_by_counts(sums: Array, counts: Array, ridge: float) -> Array:
     return np.divide(sums, weights, out=np.zeros(len(counts)), where=weights > 0)
 
 
-@dataclass(frozen=True)
-class CenterRows:
-    """Subtract the additive part from observations, and drop empty columns."""
-
-    centering: Centering  # what is subtracted
-    kept_columns: Array  # the columns that are kept, in order
-    dtype: str  # precision of the row work
-
-    def __call__(self, observed: Observations) -> Observations:
-        """Residuals in the kept columns."""
-        effects = self.centering.row_effects(observed)
-        residuals = self.centering.residuals(observed, effects)
-        left = observed.with_values(residuals.astype(self.dtype, copy=False))
-        return select_columns(left, self.kept_columns)
+def center_rows(
+    observed: Observations, *, centering: Centering, kept_columns: Array, dtype: str
+) -> Observations:
+    """Residuals in some columns, which include all columns with entries."""
+    effects = centering.row_effects(observed)
+    residuals = centering.residuals(observed, effects)
+    left = observed.with_values(residuals.astype(dtype, copy=False))
+    return select_columns(left, kept_columns)
 
 
 def select_columns(observed: Observations, kept_columns: Array) -> Observations:
@@ -322,15 +326,9 @@ def select_columns(observed: Observations, kept_columns: Array) -> Observations:
     )
 
 
-@dataclass(frozen=True)
-class Rescale:
-    """Divide values by a unit."""
-
-    unit: float
-
-    def __call__(self, observed: Observations) -> Observations:
-        """Observations in the unit."""
-        return observed.with_values(observed.values / self.unit)
+def rescale(observed: Observations, unit: float) -> Observations:
+    """Observations with their values divided by a unit."""
+    return observed.with_values(observed.values / unit)
 
 
 def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
@@ -339,7 +337,7 @@ def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
     plain = Centering.at_means(np.zeros(len(counts)))
     if not per_column:
         return Scaler(unit, plain)
-    inner = dataset.map_values(Rescale(unit))
+    inner = dataset.map_values(partial(rescale, unit=unit))
     # Without subtracting a common mean first: columns of tiny units would be lost.
     (sums,) = inner.total(column_sums, centering=plain).sums
     overall = sums.sum() / dataset.summary.n_observed
@@ -358,7 +356,7 @@ class Scaler:
 
     def transform(self, observed: Observations) -> Observations:
         """Observations in the units of the model."""
-        inner = observed.with_values(observed.values / self.unit)
+        inner = rescale(observed, self.unit)
         return inner.with_values(self.centering.subtract_column_effects(inner))
 
     def inverse_transform(self, values: Array, columns: Any = slice(None)) -> Array:

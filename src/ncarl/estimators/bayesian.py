@@ -102,7 +102,7 @@ class BayesianNCARL(KernelEstimator):
         Seed of the held-out entries.
     engine : {"auto", "threads", "torch", "dask"} or Engine, default="auto"
         Where the computation runs; see `NCARL`.
-    %(dtype_and_observers)s
+    %(dtype progress callback checkpoint)s
     missing_values : number, np.nan, None or pandas.NA, default=np.nan
         A number marks missing entries in the input of all methods (of a sparse matrix:
         among the stored entries), besides NaN, null, masked and not stored ones.

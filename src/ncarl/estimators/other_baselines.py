@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.centering import TwoWayEffects
+from ncarl.centering import TwoWayEffects, rescale
 from ncarl.core.types import Array
 from ncarl.estimators.base import STACKLEVEL
 from ncarl.estimators.baselines import FitInput, MatrixEstimator
@@ -51,7 +51,7 @@ class BiasModel(MatrixEstimator):
         change of an effect relative to the root mean square of the values (1e-5).
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
         Accepted for consistency; the computation is cheap and runs on the host.
-    %(observers)s
+    %(progress callback checkpoint)s
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class BiasModel(MatrixEstimator):
         The effects; those of rows in standard deviations with ``scale="columns"``.
     row_ridge_, column_ridge_ : float
         The ridges that were used.
-    %(summary)s
+    %(history_ residual_ rank_ unidentified_rows_)s
 
     Examples
     --------
@@ -110,8 +110,7 @@ class BiasModel(MatrixEstimator):
         centering = replace(
             data.centering, column_effects=columns, row_ridge=effects.row_ridge
         )
-        inner = observed.with_values(observed.values / data.unit)
-        rows = centering.row_effects(inner)
+        rows = centering.row_effects(rescale(observed, data.unit))
         self.mean_ = centering.mean * data.unit
         self.row_effects_ = rows * (1.0 if self.scale else data.unit)
         self.column_effects_ = columns * data.unit
@@ -143,15 +142,15 @@ class RegL1(MatrixEstimator):
         Number of updates of factors and entries for each update of the multipliers.
     nonnegative : bool, default=False
         Whether values are nonnegative.
-    %(center_and_scale)s
+    %(center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps (1000), and tolerance on the distance between the copies
         and on the change (1e-6).
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
-    %(summary)s
+    %(history_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -235,11 +234,11 @@ class LRFD(MatrixEstimator):
     rank_tol : float, default=1e-3
         Singular values of a completion below this fraction of the largest do not count
         for its rank.
-    %(center_and_scale)s
+    %(center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps of all stages together, 3000 by default, at most 500 of
         them for the first completion; and tolerance on the change, 1e-6.
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
@@ -249,7 +248,7 @@ class LRFD(MatrixEstimator):
         Whether the penalized form was used.
     lam_ : float or None
         Strength of the penalized form, if it was used.
-    %(summary)s
+    %(history_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -388,12 +387,12 @@ class S3LR(MatrixEstimator):
         step; nearer to 1 is more accurate and takes more steps.
     random_state : int, default=0
         Seed of the clustering.
-    %(center_and_scale)s
+    %(center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps of all rounds together, 2000 by default, at most 300 of
         them for each round but the last; and tolerance of a round on the residuals of
         both constraints and the change of X, 1e-4.
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
@@ -403,7 +402,7 @@ class S3LR(MatrixEstimator):
         Coefficients C: its column j combines the other columns to column j.
     n_clusters_, rounds_ : int
         Number of clusters, and of rounds made.
-    %(summary)s
+    %(history_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.centering import Centering
+from ncarl.centering import Centering, rescale
 from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array, Block
 from ncarl.engines.base import Engine
@@ -32,7 +32,7 @@ class KernelModel:
 
     def prepare(self, observed: Observations) -> tuple[Observations, Array]:
         """Observed residuals in internal units, and the effect of each row."""
-        inner = observed.with_values(observed.values / self.unit)
+        inner = rescale(observed, self.unit)
         effects = self.centering.row_effects(inner)
         residuals = self.centering.residuals(inner, effects).astype(
             self.dtype, copy=False
@@ -93,9 +93,8 @@ class KernelModel:
         for places, sums, variances in done:
             entries = order[places]
             j, i = columns[entries], position[entries]
-            center = self.centering.mean + self.centering.column_effects[j]
+            inner = self.centering.restore(sums, effects[i], j)
             empty = self.empty_columns[j] | (part.row_counts[i] == 0)
-            inner = (sums + effects[i]) * self.centering.column_scales[j] + center
             inner += self.fallback[j] * empty
             with np.errstate(over="ignore"):
                 values[entries] = inner * self.unit
@@ -107,9 +106,7 @@ class KernelModel:
 
     def _to_user_units(self, rows: Array, effects: Array, empty_rows: Array) -> Array:
         """Completed residual rows in the user's units, additive part included."""
-        X = rows.astype(np.float64, copy=False) + effects[:, None]
-        X *= self.centering.column_scales
-        X += self.centering.mean + self.centering.column_effects
+        X = self.centering.restore(rows, effects[:, None])
         X[:, self.empty_columns] += self.fallback[self.empty_columns]
         X[np.ix_(empty_rows, ~self.empty_columns)] += self.fallback[~self.empty_columns]
         with np.errstate(over="ignore"):  # clipped to the largest float in the end

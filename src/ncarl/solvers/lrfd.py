@@ -163,15 +163,7 @@ class LRFDSolver(StepSolver):
         solver = ADMM(self.problem, NuclearNorm(), schedule, gap_tol=self.tol)
         admm = ADMMState(state.X, state.Y, state.mu, state.rank, state.residual)
         done = solver._step(admm, step - state.stage_start)
-        admm = done.state
-        new = replace(
-            state,
-            X=admm.X,
-            Y=admm.Y,
-            mu=admm.mu,
-            rank=admm.rank,
-            residual=admm.residual,
-        )
+        new = replace(state, **vars(done.state))  # the fields have the same names
         notes = {name: done.notes[name] for name in ("primal", "dual", "gap", "mu")}
         return replace(done, state=new, notes=notes)
 

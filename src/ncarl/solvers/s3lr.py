@@ -34,6 +34,7 @@ from ncarl.solvers.base import (
     DenseProblem,
     SolverResult,
     StepSolver,
+    group_soft_threshold,
     ratio,
     relative_change,
     shrink_singular_values,
@@ -273,14 +274,11 @@ def shrink_by_cluster(W: Array, labels: Any, tau: float) -> tuple[Array, Any]:
 
 def shrink_errors(W: Array, norm: str, t: float) -> Array:
     """``argmin_E 1/2 ||E - W||^2 + t |E|`` for a norm by name."""
-    xp = array_namespace(W)
     if norm == "squared":
         return W / (1.0 + t)
     if norm == "l1":
-        return W - xp.clip(W, -t, t)
-    norms = xp.linalg.vector_norm(W, axis=0)
-    safe = xp.where(norms > t, norms, xp.ones_like(norms))
-    return W * xp.where(norms > t, 1.0 - t / safe, 0.0 * norms)
+        return W - array_namespace(W).clip(W, -t, t)
+    return group_soft_threshold(W, t)
 
 
 def between_cluster_mask(labels: Array) -> Array:
