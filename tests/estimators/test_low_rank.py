@@ -225,12 +225,6 @@ class TestSplitting:
         assert len(calls) > 10
         assert_allclose(partial.transform(X), full.transform(X), atol=1e-6)
 
-    def test_a_given_start_keeps_the_observed_values(self, small, small_by_scs):
-        X = admm(small, X_init=small_by_scs + 1.0).initial_state().X
-        seen = ~np.isnan(small)
-        assert_array_equal(X[seen], small[seen])
-        assert_array_equal(X[~seen], small_by_scs[~seen] + 1.0)
-
 
 class TestInexactLagrangian:
     def paper(self, X, mu=1e-5, rho=1.1, tol=1e-6, steps=1000):

@@ -207,11 +207,11 @@ class TestFactors:
         Z = (state.U * state.s) @ state.Vt
         assert_allclose(state.residuals, (X - Z)[~np.isnan(X)], atol=1e-10)
 
-    def test_there_are_as_many_directions_as_survive(self):
+    def test_there_are_as_many_directions_as_survive(self, monkeypatch):
         X = gappy(30, 20, 16, 0.9)
-        entries = entries_of(X)
         # At once at its strength, where far more survive than were tried before.
-        solver = SoftImputeALS(entries, 0.5, 20, lam_decay=1e-3)
+        monkeypatch.setattr("ncarl.solvers.base.LAM_DECAY", 1e-3)
+        solver = SoftImputeALS(entries_of(X), 0.5, 20)
         result = run_solver(solver, max_iter=2000, tol=1e-6)
         expected = plain(X, 0.5, 1000)
         A, B = solver.finalize(result.last).factors

@@ -25,6 +25,9 @@ from ncarl.observations import Observations
 #: A solver counts as converged at one regularization strength once its
 #: `scaled_step_norm` is below this: the strength is then lowered, or the trial ends.
 CONTINUATION_TOL = 1e-2
+#: Factor by which a strength is lowered. A faster decay admits directions that a
+#: converged matrix does not need, and nonconvex penalties never drop them.
+LAM_DECAY = 0.7
 #: From this density on a whole product is computed faster than its sampled entries.
 DENSE_PRODUCT_DENSITY = 0.03
 #: From this density on, and up to this many entries, a zero-filled dense matrix
@@ -328,13 +331,13 @@ def scaled_step_norm(step_norm: float, threshold: float, rank: int) -> float:
     return ratio(step_norm, threshold * math.sqrt(max(rank, 1)))
 
 
-def next_strength(state: Any, final: float, decay: float) -> tuple[float, bool]:
+def next_strength(state: Any, final: float) -> tuple[float, bool]:
     """Strength of the next step of a continuation, and whether it was lowered.
 
     It falls towards the final one each time that the state has converged.
     """
     lowered = state.converged_at_lam and state.lam > final
-    return (max(final, decay * state.lam) if lowered else state.lam), lowered
+    return (max(final, LAM_DECAY * state.lam) if lowered else state.lam), lowered
 
 
 def next_momentum(t: float) -> tuple[float, float]:

@@ -198,7 +198,6 @@ class GroupSparseADMM(_FactoredSolver):
     # that singular values above 0.05 (p = 1/2: 0.15) of the largest pass the threshold,
     # and smaller ones too if the initial matrix has them.
     mu: float | None = None
-    growth: float = MU_GROWTH  # of mu; slower growth balances the factors better
 
     @property
     def degree(self) -> float:
@@ -262,7 +261,7 @@ class GroupSparseADMM(_FactoredSolver):
         ):
             return mu / MU_DECAY
         grows = x_change < MU_GROWTH_RATIO * primal or step > MU_GROWTH_AFTER
-        return self.growth * mu if grows else mu
+        return MU_GROWTH * mu if grows else mu
 
     def _update_factors(
         self, A: Array, B: Array, W: Array, mu: float
