@@ -19,19 +19,9 @@ from ncarl.centering import (
     select_columns,
     units_differ,
 )
-from ncarl.dataset import (
-    DataSummary,
-    InMemoryDataset,
-    StreamedDataset,
-    rms_unit,
-)
+from ncarl.dataset import DataSummary, InMemoryDataset, StreamedDataset, rms_unit
 from ncarl.engines.threads import Threads
-from ncarl.holdout import (
-    HashSplit,
-    hash_split,
-    hash_split_rows,
-    hidden_counts,
-)
+from ncarl.holdout import HashSplit, hash_split, hash_split_rows, hidden_counts
 from ncarl.io import open_rows
 from ncarl.observations import Fingerprint, Observations
 

@@ -81,10 +81,7 @@ def expected_failures(estimator):
     # checked below, on classes without predict.
     names = ("check_estimator_sparse_array", "check_estimator_sparse_matrix")
     expected = dict.fromkeys(names, "predict(X) gives a matrix")
-    names = (
-        "check_methods_sample_order_invariance",
-        "check_methods_subset_invariance",
-    )
+    names = ("check_methods_sample_order_invariance", "check_methods_subset_invariance")
     if isinstance(estimator, BayesianNCARL) and estimator.sides == "auto":
         reason = "the matrix of the fit is filled from both sides, its parts from one"
         expected |= dict.fromkeys(names, reason)

@@ -263,11 +263,7 @@ class TestColumnsOfManyUnits:
     def table_with_a_constant_column(self):
         rng = np.random.default_rng(0)
         table = np.column_stack(
-            [
-                rng.normal(1e4, 1e3, 80),
-                np.full(80, 7.0),
-                *rng.standard_normal((2, 80)),
-            ]
+            [rng.normal(1e4, 1e3, 80), np.full(80, 7.0), *rng.standard_normal((2, 80))]
         )
         table[rng.random(table.shape) < 0.2] = np.nan
         return table

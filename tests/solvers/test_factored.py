@@ -10,12 +10,7 @@ from ncarl import FactoredNuclear, Nuclear, SoftImpute
 from ncarl.observations import Observations
 from ncarl.solvers.admm import ResidualBalancing
 from ncarl.solvers.base import group_soft_threshold, run_solver
-from ncarl.solvers.factored import (
-    FactoredADMM,
-    default_rank,
-    product_rank,
-    ridge_right,
-)
+from ncarl.solvers.factored import FactoredADMM, default_rank, product_rank, ridge_right
 
 from .conftest import low_rank, problem_of
 
