@@ -507,9 +507,7 @@ class BaseCompleter(
         return source
 
 
-def _iter_chunks(
-    source: RowSource,
-) -> Generator[tuple[int, Observations], None, None]:
+def _iter_chunks(source: RowSource) -> Generator[tuple[int, Observations], None, None]:
     """Chunks of a source with the number of their first row, read by a thread.
 
     To be closed, so that the thread ends if a chunk fails.
