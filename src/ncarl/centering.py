@@ -236,53 +236,6 @@ def sweep_sums(
     )
 
 
-@dataclass(frozen=True)
-class TwoWayEffects:
-    """Row and column effects of entries in memory, with their ridges."""
-
-    row_effects: Array  # (m,): effects of the rows
-    column_effects: Array  # (n,): effects of the columns
-    row_ridge: float = 1.0  # ratios of variances, residual over effect
-    column_ridge: float = 1.0
-
-    @classmethod
-    def zeros(cls, shape: tuple[int, int]) -> TwoWayEffects:
-        """Effects that are all zero."""
-        return cls(np.zeros(shape[0]), np.zeros(shape[1]))
-
-    def sweep(
-        self, observed: Observations, *, learn_row_ridge: bool, learn_column_ridge: bool
-    ) -> TwoWayEffects:
-        """Update row effects, then column effects, and the ridges to be learned."""
-        owner_a, owner_b, v = observed.rows, observed.indices, observed.values
-        counts_a, counts_b = observed.row_counts, observed.column_counts
-        a = shrunk_means(
-            v - self.column_effects[owner_b], owner_a, counts_a, self.row_ridge
-        )
-        b = shrunk_means(v - a[owner_a], owner_b, counts_b, self.column_ridge)
-        if self.row_ridge + self.column_ridge > 0.0:
-            seen = (counts_a > 0, counts_b > 0)
-            a, b = _rebalance_constant(a, b, self.row_ridge, self.column_ridge, *seen)
-        left = v - a[owner_a] - b[owner_b]
-        total = float(v @ v) / len(v)
-        noise = max(float(left @ left) / len(v), 1e-12 * total)
-        ridge_a, ridge_b = self.row_ridge, self.column_ridge
-        if learn_row_ridge and noise > 0.0:
-            ridge_a = noise / effect_variance(a, counts_a, ridge_a, noise)
-        if learn_column_ridge and noise > 0.0:
-            ridge_b = noise / effect_variance(b, counts_b, ridge_b, noise)
-        return TwoWayEffects(a, b, ridge_a, ridge_b)
-
-
-def _rebalance_constant(
-    a: Array, b: Array, ridge_a: float, ridge_b: float, seen_a: Array, seen_b: Array
-) -> tuple[Array, Array]:
-    # The sums a_i + b_j stay; alternating updates move a constant only slowly.
-    pull = ridge_b * float(b[seen_b].sum()) - ridge_a * float(a[seen_a].sum())
-    shift = pull / (ridge_a * int(seen_a.sum()) + ridge_b * int(seen_b.sum()))
-    return a + shift * seen_a, b - shift * seen_b
-
-
 def effect_variance(effects: Array, counts: Array, ridge: float, noise: float) -> float:
     """Variance of effects: mean square plus mean posterior variance."""
     seen = counts > 0

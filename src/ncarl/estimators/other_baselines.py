@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.centering import TwoWayEffects, rescale
+from ncarl.centering import rescale
 from ncarl.core.types import Array
 from ncarl.estimators.base import STACKLEVEL
 from ncarl.estimators.baselines import FitInput, MatrixEstimator
+from ncarl.estimators.validation import as_float_array
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.observations import Observations
 from ncarl.solvers.base import Solver, SolverResult
-from ncarl.solvers.bias import BiasSolver
+from ncarl.solvers.bias import BiasSolver, TwoWayEffects
 from ncarl.solvers.factored import default_rank
 from ncarl.solvers.lrfd import DictionaryLearningSolver, LRFDSolver
 from ncarl.solvers.regl1 import RegL1Solver
@@ -336,13 +337,8 @@ class LRFD(MatrixEstimator):
 
 
 def _check_dictionary(dictionary: Any) -> Any:
-    try:
-        D = np.asarray(dictionary, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(
-            f"dictionary must be one of {', '.join(map(repr, DICTIONARIES))} or a "
-            f"matrix of numbers, got {type(dictionary).__name__}"
-        ) from None
+    wanted = f"one of {', '.join(map(repr, DICTIONARIES))} or a matrix of numbers"
+    D = as_float_array("dictionary", dictionary, wanted)
     if D.ndim != 2 or 0 in D.shape or not np.isfinite(D).all():
         raise ValueError(
             "dictionary must be a matrix of finite numbers with at least one column, "

@@ -55,19 +55,22 @@ RESULT_NEUTRAL_PARAMS = (
 )  # fmt: skip
 
 
+def as_float_array(name: str, value: Any, wanted: str) -> Array:
+    """A dense copy of an array or sparse matrix of real numbers."""
+    try:
+        A = np.asarray(value.toarray() if sparse.issparse(value) else value)
+        return A.astype(np.float64, casting="safe" if A.dtype.kind == "c" else "unsafe")
+    except (TypeError, ValueError, OverflowError):
+        got = type(value).__name__
+        raise TypeError(f"{name} must be {wanted}, got {got}") from None
+
+
 def check_graph(graph: Any) -> Any:
     """``graph`` as a name, None, or a dense similarity matrix without negatives."""
     if graph is None or isinstance(graph, str):
         return check_choice("graph", graph, ("adaptive", "fixed", None))
-    dense = graph.toarray() if sparse.issparse(graph) else graph
-    try:
-        S = np.asarray(dense)
-        S = S.astype(np.float64, casting="safe" if S.dtype.kind == "c" else "unsafe")
-    except (TypeError, ValueError):
-        raise TypeError(
-            "graph must be 'adaptive', 'fixed', None or a square similarity matrix, "
-            f"got {type(graph).__name__}"
-        ) from None
+    wanted = "'adaptive', 'fixed', None or a square similarity matrix"
+    S = as_float_array("graph", graph, wanted)
     if S.ndim != 2 or S.shape[0] != S.shape[1]:
         raise ValueError(
             f"graph must be a square similarity matrix, got shape {S.shape}"
@@ -373,14 +376,11 @@ def check_prior(prior: Any, n: int, *, rows_only: bool) -> Any:
             "prior describes the columns, and sides='rows' has no kernel for them; "
             "use sides='columns' or 'both'"
         )
-    dense = prior.toarray() if sparse.issparse(prior) else prior
-    try:
-        given = np.array(dense, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(
-            "prior must be 'co-observation', 'identity', a correlation matrix of the "
-            f"columns or features of them, got {type(prior).__name__}"
-        ) from None
+    wanted = (
+        "'co-observation', 'identity', a correlation matrix of the columns or features "
+        "of them"
+    )
+    given = as_float_array("prior", prior, wanted)
     if given.ndim != 2 or given.shape[0] != n:
         raise ValueError(
             f"prior must have one row for each of the {n} columns of X, got shape "

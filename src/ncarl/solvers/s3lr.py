@@ -304,7 +304,9 @@ def spectral_clustering(C: Any, n_clusters: int, seed: int) -> tuple[Any, int]:
         # With fewer distinct columns than clusters some clusters stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = KMeans(k, n_init=N_INIT, random_state=seed).fit(points).labels_
-    return _relabel(labels), k
+    # Clusters are numbered in the order of their first columns.
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse].astype(np.int64), k
 
 
 def _laplacian_eigenpairs(A: Array) -> tuple[Any, Any]:
@@ -324,9 +326,3 @@ def _eigengap_count(values: Array) -> int:
     if len(gaps) == 0 or values[-1] <= 0.0:
         return 1
     return int(np.argmax(gaps)) + 1
-
-
-def _relabel(labels: Array) -> Any:
-    """Renumber clusters in the order of their first columns."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int64)
