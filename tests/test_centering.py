@@ -114,8 +114,7 @@ def test_what_is_taken_off_can_be_put_back(effects, mode, scaled):
     rows = center.row_effects(observed)
     left = center.residuals(observed, rows)
     j = observed.indices
-    back = (left + rows[observed.rows]) * center.column_scales[j]
-    back += center.mean + center.column_effects[j]
+    back = center.restore(left, rows[observed.rows], j)
     assert_allclose(back, observed.values, atol=1e-12)
 
 

@@ -245,12 +245,3 @@ def test_columns_that_hold_nothing_are_left_out(rng):
     block = as_one_block(fewer)
     assert block.n_rows == 6
     assert block.n_columns == 3
-
-
-@given(matrices, st.integers(1, 5))
-def test_stacked_chunks_are_the_matrix(X, rows):
-    stacked = Observations.vstack(list(open_rows(X, rows_per_chunk=rows)))
-    known = Observations.from_dense(X)
-    assert stacked.shape == known.shape
-    for name in ("indptr", "indices", "values"):
-        assert_array_equal(getattr(stacked, name), getattr(known, name))

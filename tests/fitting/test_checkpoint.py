@@ -71,14 +71,6 @@ def test_checkpoint_does_not_change_the_fit(X, path):
     assert [p.name for p in path.parent.iterdir()] == ["state"]
 
 
-def test_more_steps_continue_a_finished_fit(X, path):
-    NCARL(**{**RUN, "max_iter": 4}, checkpoint=path).fit(X)
-    made = []
-    longer = NCARL(**RUN, checkpoint=path, callback=made.append).fit(X)
-    assert [info.step for info in made] == [5, 6, 7, 8, 9]
-    assert_same_fit(longer, NCARL(**RUN).fit(X), X)
-
-
 @pytest.mark.parametrize("gamma", [None, 0.1])
 @pytest.mark.parametrize("tol", [0, 1e-2])
 def test_finished_checkpoint_gives_the_fit_without_a_step(X, path, tol, gamma):
@@ -267,6 +259,16 @@ class TestEvery:
         kept.set_params(callback=made.append).fit(X)
         assert [info.step for info in made] == [7, 8, 9]
         assert_array_equal(kept.transform(X), whole)
+
+    @pytest.mark.parametrize("estimator", [NCARL(**RUN), Nuclear(max_iter=9, tol=0)])
+    def test_an_error_loses_no_more_than_the_time_between_two_writes(
+        self, X, path, clock, estimator
+    ):
+        kept = clone(estimator).set_params(callback=kill_at_five)
+        for every, expected in ((1e9, []), (0.0, steps("state", 1, 2, 3, 4, 5))):
+            with pytest.raises(RuntimeError, match="killed"):
+                kept.set_params(checkpoint=Checkpoint(path, every)).fit(X)
+            assert clock.written == expected
 
     def test_a_fit_that_settles_is_kept(self, X, path, clock):
         options = {**RUN, "tol": 1e-2, "max_iter": 60}

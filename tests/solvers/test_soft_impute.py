@@ -278,18 +278,6 @@ class TestModel:
         assert_allclose(model.predict(i, j), model.complete().ravel(), rtol=1e-12)
         assert not model.supports_new_rows
 
-    def test_residuals_and_what_was_taken_off_give_the_values_back(self):
-        X = gappy(8, 6, 2, 0.8) * 50.0 + 3.0
-        ready = PreprocessedData.from_observations(
-            Observations.from_dense(X), "columns", True
-        )
-        M = np.zeros(X.shape)
-        M[~np.isnan(X)] = ready.residuals.values
-        model = ready.model(M, None, None)
-        seen = ~np.isnan(X)
-        assert_allclose(model.complete()[seen], X[seen], rtol=1e-12)
-        assert 0.5 < np.sqrt(np.mean(ready.residuals.values**2)) < 2.0
-
     def test_overflow_is_held_at_the_largest_number(self):
         ready = PreprocessedData.from_observations(
             Observations.from_dense(np.full((2, 2), 1e308)), None, False
