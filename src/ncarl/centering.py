@@ -319,13 +319,12 @@ class Scaler:
             values * center.column_scales[columns]
             + (center.mean + center.column_effects)[columns]
         )
-        return _rescale_and_clip(inner, self.unit)
+        return to_user_units(inner, self.unit)
 
     def inverse_transform_std(self, values: Array, columns: Any = slice(None)) -> Array:
         """Standard deviations of some columns in the units of the data."""
-        return _rescale_and_clip(
-            values * self.centering.column_scales[columns], self.unit
-        )
+        scales = self.centering.column_scales[columns]
+        return to_user_units(values * scales, self.unit)
 
     @property
     def error_unit(self) -> float:
@@ -342,9 +341,11 @@ class Scaler:
         return -float(counts @ logs) - int(counts.sum()) * float(np.log(self.unit))
 
 
-def _rescale_and_clip(values: Array, unit: float) -> Array:
+def to_user_units(values: Array, unit: float, *, out: Array | None = None) -> Array:
+    """Values times a unit, clipped to the range of floats."""
     with np.errstate(over="ignore"):
-        return clip_to_float_range(values * unit)
+        scaled = np.multiply(values, unit, out=out)
+    return clip_to_float_range(scaled, out=out)
 
 
 def units_differ(dataset: Dataset) -> bool:

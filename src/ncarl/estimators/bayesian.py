@@ -199,8 +199,7 @@ class BayesianNCARL(KernelEstimator):
             Matrix with missing entries. A source (`ncarl.open_rows`), a Dask array or a
             collection of row blocks gets a kernel of its columns alone; past 5 million
             entries it is read once in every step and never held as a whole.
-        y : ignored
-            For scikit-learn's interface.
+        %(y)s
         """
         config, noise = make_fit_config(self), check_noise(self.noise)
         clip = check_clip(self.clip)

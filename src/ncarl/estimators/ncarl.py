@@ -288,8 +288,7 @@ class NCARL(KernelEstimator):
             Matrix with missing entries: NaN, masked, null, or not stored. A source
             (`ncarl.open_rows`), a Dask array or a collection of row blocks is read
             once in every step and never held as a whole.
-        y : ignored
-            For scikit-learn's interface.
+        %(y)s
         """
         check_run_options(self)
         settings = make_settings(self)

@@ -32,8 +32,6 @@ from ncarl.validation import (
 
 #: Named dictionaries of LRFD.
 DICTIONARIES = ("columns", "basis", "learned")
-#: Norms of the errors of S3LR.
-ERROR_NORMS = ("l1", "l21", "squared")
 
 
 @dataclass(eq=False, repr=False)
@@ -438,7 +436,7 @@ class S3LR(MatrixEstimator):
         for name in ("lam", "g0", "G"):
             check_number(name, getattr(self, name), low=0.0)
         check_flag("relax", self.relax)
-        check_choice("error_norm", self.error_norm, ERROR_NORMS)
+        check_choice("error_norm", self.error_norm, ("l1", "l21", "squared"))
         check_integer("max_rounds", self.max_rounds, low=1)
 
     def _make_solver(self, fit: FitInput) -> Solver:

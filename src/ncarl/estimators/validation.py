@@ -33,12 +33,7 @@ from ncarl.validation import (
     is_number,
 )
 
-WEIGHTS = ("floor", "pinv", "smooth")
-DTYPES = ("float64", "float32")
-ORIENTATIONS = ("auto", "columns", "rows")
 CENTERS = (None, "mean", "columns", "two-way")
-SIDES = ("auto", "columns", "rows", "both")
-PRIORS = ("co-observation", "identity")
 #: Relative asymmetry that a given correlation matrix may have.
 ASYMMETRY = 1e-8
 #: An entry that counts as missing besides NaN, None and null; None if there is none.
@@ -130,8 +125,8 @@ def check_run_options(
     choices = {
         "center": CENTERS,
         "scale": scales,
-        "dtype": DTYPES,
-        "orientation": ORIENTATIONS,
+        "dtype": ("float64", "float32"),
+        "orientation": ("auto", "columns", "rows"),
     }
     for name, allowed in choices.items():
         if hasattr(estimator, name):
@@ -198,7 +193,7 @@ def make_settings(estimator: Any, **given: Any) -> Settings:
     """The checked parameters of a fit of a kernel; ``given`` replaces some of them."""
     values = {f.name: getattr(estimator, f.name, None) for f in fields(Settings)}
     values |= given
-    check_choice("weights", values["weights"], WEIGHTS)
+    check_choice("weights", values["weights"], ("floor", "pinv", "smooth"))
     checks: dict[str, Callable[..., Any]] = {
         "alpha": partial(check_number, low=0.0),
         "n_neighbors": partial(check_integer, low=1, hint=GRAPH_HINT),
@@ -322,7 +317,7 @@ def check_output_paths(
 
 def make_fit_config(estimator: Any) -> FitConfig:
     """The checked parameters of a fit of `BayesianNCARL`."""
-    check_choice("sides", estimator.sides, SIDES)
+    check_choice("sides", estimator.sides, ("auto", "columns", "rows", "both"))
     check_run_options(estimator, scales=("auto", None, "columns"))
     check_choice("rounding", estimator.rounding, (None, "observed"))
     check_missing_values(estimator.missing_values)
@@ -370,7 +365,7 @@ def check_clip(clip: Any) -> Any:
 def check_prior(prior: Any, n: int, *, rows_only: bool) -> Any:
     """``prior`` as a name, a correlation of n columns, or features of them."""
     if isinstance(prior, str):
-        return check_choice("prior", prior, PRIORS)
+        return check_choice("prior", prior, ("co-observation", "identity"))
     if rows_only:
         raise ValueError(
             "prior describes the columns, and sides='rows' has no kernel for them; "

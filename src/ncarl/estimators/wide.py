@@ -18,7 +18,6 @@ from ncarl.estimators.validation import (
     make_settings,
     open_checkpoint,
 )
-from ncarl.fitting.ncarl import Settings
 from ncarl.validation import check_integer
 from ncarl.wide.kernel import validate_graph
 from ncarl.wide.rows import WideKernel
@@ -110,7 +109,14 @@ class WideNCARL(KernelEstimator):
         ----------
         %(X y)s
         """
-        settings, rank = self._settings()
+        check_run_options(self)
+        rank = self.rank
+        if rank is not None:
+            rank = check_integer("rank", rank, low=1, hint="; None chooses one")
+        named = self.graph is None or isinstance(self.graph, str)
+        settings = make_settings(self, graph=self.graph if named else None)
+        if not named:
+            settings = replace(settings, graph=validate_graph(self.graph))
         engine = self._resolve_engine()
         observed = self._read_training_matrix(X)
         training = TrainingData(observed, InMemoryDataset(observed))
@@ -179,14 +185,3 @@ class WideNCARL(KernelEstimator):
 
     def _kernel_size(self) -> int:
         return len(self._fitted_kernel().F)
-
-    def _settings(self) -> tuple[Settings, int | None]:
-        check_run_options(self)
-        rank = self.rank
-        if rank is not None:
-            rank = check_integer("rank", rank, low=1, hint="; None chooses one")
-        named = self.graph is None or isinstance(self.graph, str)
-        settings = make_settings(self, graph=self.graph if named else None)
-        if not named:
-            settings = replace(settings, graph=validate_graph(self.graph))
-        return settings, rank

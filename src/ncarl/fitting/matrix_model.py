@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ncarl.centering import Centering, fit_centering, rescale
-from ncarl.containers import clip_to_float_range
+from ncarl.centering import Centering, fit_centering, rescale, to_user_units
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset, rms_unit
 from ncarl.observations import Observations
@@ -74,9 +73,8 @@ class MatrixModel:
         else:
             assert self.X is not None
             residuals = self.X
-        return self._to_user_units(
-            self.centering.restore(residuals, self.effects[:, None])
-        )
+        X = self.centering.restore(residuals, self.effects[:, None])
+        return to_user_units(X, self.unit, out=X)
 
     def predict(self, i: Array, j: Array) -> Array:
         """Completed values at single entries in the user's units."""
@@ -87,15 +85,8 @@ class MatrixModel:
             assert self.X is not None
             values = self.X[i, j]
         inner = (values + self.effects[i]) * self.centering.column_scales[j]
-        return self._to_user_units(
-            inner + self.centering.mean + self.centering.column_effects[j]
-        )
-
-    def _to_user_units(self, inner: Array) -> Array:
-        """Values in the user's units, clipped to the range of floats."""
-        with np.errstate(over="ignore"):
-            inner *= self.unit
-        return clip_to_float_range(inner, out=inner)
+        inner = inner + self.centering.mean + self.centering.column_effects[j]
+        return to_user_units(inner, self.unit)
 
     def fold_in(self, observed: Observations) -> MatrixModel:
         """The model of new rows, fitted with the factors of the columns fixed."""
