@@ -21,13 +21,12 @@ def ratings(rng):
     return np.where(rng.random((60, 8)) < 0.5, values, np.nan)
 
 
+def in_memory(X):
+    return InMemoryDataset(Observations.from_dense(X))
+
+
 def ranged(X, clip="auto", *, rounded=False, by_column=False):
-    return fit_value_bounds(
-        InMemoryDataset(Observations.from_dense(X)),
-        clip,
-        rounded=rounded,
-        by_column=by_column,
-    )
+    return fit_value_bounds(in_memory(X), clip, rounded=rounded, by_column=by_column)
 
 
 class TestRange:
@@ -140,9 +139,7 @@ class TestStandard:
 
     def test_a_constant_column_comes_back_constant(self, rng):
         X = np.column_stack([rng.standard_normal(20), np.full(20, 7.0)])
-        standard = fit_scaler(
-            InMemoryDataset(Observations.from_dense(X)), per_column=True
-        )
+        standard = fit_scaler(in_memory(X), per_column=True)
         assert_allclose(
             standard.inverse_transform(rng.standard_normal((3, 2)))[:, 1], 7.0
         )
@@ -158,10 +155,7 @@ class TestStandard:
         assert shift == pytest.approx(-30 * np.sum(np.log(steps)))
 
     def test_what_is_too_large_is_held_at_the_largest(self):
-        standard = fit_scaler(
-            InMemoryDataset(Observations.from_dense(np.full((1, 2), 1e308))),
-            per_column=False,
-        )
+        standard = fit_scaler(in_memory(np.full((1, 2), 1e308)), per_column=False)
         out = standard.inverse_transform(np.array([1e9, -1e9]))
         assert_array_equal(out, [np.finfo(float).max, -np.finfo(float).max])
 
@@ -169,23 +163,17 @@ class TestStandard:
 class TestUnitsDiffer:
     def test_spreads_of_other_sizes_do(self, rng):
         X = rng.standard_normal((40, 6))
-        assert not units_differ(InMemoryDataset(Observations.from_dense(X)))
-        assert units_differ(
-            InMemoryDataset(Observations.from_dense(X * [1.0, 1.0, 1.0, 9.0, 9.0, 9.0]))
-        )
-        assert not units_differ(
-            InMemoryDataset(Observations.from_dense(X * [1, 1, 1, 3, 3, 3]))
-        )
+        assert not units_differ(in_memory(X))
+        assert units_differ(in_memory(X * [1.0, 1.0, 1.0, 9.0, 9.0, 9.0]))
+        assert not units_differ(in_memory(X * [1, 1, 1, 3, 3, 3]))
         # Means do not count.
-        assert not units_differ(
-            InMemoryDataset(Observations.from_dense(X + np.repeat([1, 900], 3)))
-        )
+        assert not units_differ(in_memory(X + np.repeat([1, 900], 3)))
 
     def test_few_entries_say_nothing(self, rng):
         X = rng.standard_normal((15, 6)) * [1.0, 1.0, 1.0, 9.0, 9.0, 9.0]
-        assert not units_differ(InMemoryDataset(Observations.from_dense(X)))
+        assert not units_differ(in_memory(X))
 
     def test_whatever_the_common_unit(self, rng):
         X = rng.standard_normal((40, 4)) * [1.0, 1.0, 9.0, 9.0]
         for unit in (1e-200, 1e150):
-            assert units_differ(InMemoryDataset(Observations.from_dense(unit * X)))
+            assert units_differ(in_memory(unit * X))

@@ -91,29 +91,26 @@ def test_masked_array_gives_the_dense_answer(X, reference):
     assert given.data[np.isnan(X)].min() == 99.0
 
 
-def test_infinity_under_a_mask_is_just_a_gap(X, reference):
-    given = np.ma.MaskedArray(np.nan_to_num(X, nan=np.inf), mask=np.isnan(X))
-    assert_array_equal(np.asarray(NCARL(**FEW).fit_transform(given)), reference)
+def memory_mapped(X, folder):
+    np.save(folder / "x.npy", X)
+    return np.load(folder / "x.npy", mmap_mode="r")
 
 
-def test_memory_mapped_array_gives_the_dense_answer(X, reference, tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    given = np.load(tmp_path / "x.npy", mmap_mode="r")
-    assert isinstance(given, np.memmap)
-    assert_array_equal(NCARL(**FEW).fit(given).transform(given), reference)
-
-
-def test_fortran_order_and_lists_give_the_dense_answer(X, reference):
-    assert_array_equal(NCARL(**FEW).fit_transform(np.asfortranarray(X)), reference)
-    assert_array_equal(NCARL(**FEW).fit_transform(X.tolist()), reference)
-    wide = np.full((24, 18), np.nan)
-    wide[:, ::2] = X
-    assert_array_equal(NCARL(**FEW).fit_transform(wide[:, ::2]), reference)
-
-
-def test_objects_with_none_give_the_dense_answer(X, reference):
-    given = np.where(np.isnan(X), None, X.astype(object))
-    assert_array_equal(NCARL(**FEW).fit_transform(given), reference)
+@pytest.mark.parametrize(
+    "make",
+    [
+        memory_mapped,
+        lambda X, _: np.asfortranarray(X),
+        lambda X, _: X.tolist(),
+        lambda X, _: np.repeat(X, 2, axis=1)[:, ::2],
+        lambda X, _: np.where(np.isnan(X), None, X.astype(object)),
+        lambda X, _: np.ma.MaskedArray(np.nan_to_num(X, nan=np.inf), mask=np.isnan(X)),
+    ],
+    ids=["mapped", "Fortran order", "list", "strided", "objects", "masked infinity"],
+)
+def test_other_forms_of_an_array_give_the_dense_answer(X, reference, tmp_path, make):
+    filled = NCARL(**FEW).fit_transform(make(X, tmp_path))
+    assert_array_equal(np.asarray(filled), reference)
 
 
 def test_integers_are_complete_and_come_back_as_floats():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_array_equal
 
 from ncarl.holdout import (
     _count_shared_columns,
@@ -26,25 +27,24 @@ def numbered(seen):
     return Observations.from_dense(np.where(seen, places, np.nan))
 
 
+@pytest.mark.parametrize("split", [random_split, missing_pattern_split])
 @given(seen=masks, share=st.floats(0, 1), seed=st.integers(0, 99))
-def test_kept_and_hidden_entries_share_the_observed_ones_out(seen, share, seed):
+def test_entries_are_shared_out_and_no_row_or_column_loses_its_last(
+    split, seen, share, seed
+):
     observed = numbered(seen)
-    kept, hidden = random_split(observed, share, np.random.default_rng(seed))
+    if observed.n_observed == 0:
+        return
+    kept, hidden = split(observed, share, np.random.default_rng(seed))
     assert kept.shape == hidden.shape == observed.shape
     together = np.concatenate([kept.values, hidden.values])
-    np.testing.assert_array_equal(np.sort(together), observed.values)
+    assert_array_equal(np.sort(together), observed.values)
     for part in (kept, hidden):
-        places = part.rows * seen.shape[1] + part.indices
-        np.testing.assert_array_equal(places, part.values)
-    assert hidden.n_observed <= round(share * observed.n_observed)
-
-
-@given(seen=masks, seed=st.integers(0, 99))
-def test_no_row_and_no_column_loses_its_last_entry(seen, seed):
-    observed = numbered(seen)
-    kept, _ = random_split(observed, 1.0, np.random.default_rng(seed))
-    np.testing.assert_array_equal(kept.row_counts > 0, observed.row_counts > 0)
-    np.testing.assert_array_equal(kept.column_counts > 0, observed.column_counts > 0)
+        assert_array_equal(part.rows * seen.shape[1] + part.indices, part.values)
+    assert_array_equal(kept.row_counts > 0, observed.row_counts > 0)
+    assert_array_equal(kept.column_counts > 0, observed.column_counts > 0)
+    if split is random_split:
+        assert hidden.n_observed <= round(share * observed.n_observed)
 
 
 def test_hidden_entries_are_spread_evenly_over_the_matrix():
@@ -74,21 +74,6 @@ def panel(rng, m=120, n=20):
 
 
 class TestHoldOutAlike:
-    @given(seen=masks, share=st.floats(0, 0.9), seed=st.integers(0, 99))
-    def test_shares_the_entries_out_and_leaves_the_last(self, seen, share, seed):
-        observed = numbered(seen)
-        if observed.n_observed == 0:
-            return
-        kept, hidden = missing_pattern_split(
-            observed, share, np.random.default_rng(seed)
-        )
-        together = np.concatenate([kept.values, hidden.values])
-        np.testing.assert_array_equal(np.sort(together), observed.values)
-        np.testing.assert_array_equal(kept.row_counts > 0, observed.row_counts > 0)
-        np.testing.assert_array_equal(
-            kept.column_counts > 0, observed.column_counts > 0
-        )
-
     @pytest.mark.parametrize("share", [0.3, 0.8, 1.1])
     def test_single_gaps_are_imitated_by_single_entries(self, rng, share):
         observed = numbered(rng.random((80, 30)) < share)
@@ -137,10 +122,8 @@ class TestHoldOutAlike:
         observed = numbered(seen)
         kept, hidden = missing_pattern_split(observed, 0.4, rng)
         assert hidden.n_observed > 0.1 * observed.n_observed
-        np.testing.assert_array_equal(kept.row_counts > 0, observed.row_counts > 0)
-        np.testing.assert_array_equal(
-            kept.column_counts > 0, observed.column_counts > 0
-        )
+        assert_array_equal(kept.row_counts > 0, observed.row_counts > 0)
+        assert_array_equal(kept.column_counts > 0, observed.column_counts > 0)
 
     def test_rows_of_one_mask_have_no_gaps_to_borrow(self, rng):
         seen = np.ones((40, 12), dtype=bool)
@@ -154,7 +137,7 @@ class TestHoldOutAlike:
             missing_pattern_split(observed, 0.1, np.random.default_rng(s))[1].values
             for s in (1, 1, 2)
         )
-        np.testing.assert_array_equal(one, same)
+        assert_array_equal(one, same)
         assert not np.array_equal(one, other)
 
     def test_sparse_matrices_lose_single_entries_whatever_their_gaps(self, rng):
@@ -163,7 +146,7 @@ class TestHoldOutAlike:
         observed = numbered(seen)
         expected = random_split(observed, 0.1, np.random.default_rng(5))[1]
         found = missing_pattern_split(observed, 0.1, np.random.default_rng(5))[1]
-        np.testing.assert_array_equal(found.values, expected.values)
+        assert_array_equal(found.values, expected.values)
 
 
 @pytest.mark.parametrize("shape", [(6, 400), (300, 12), (90, 90)])

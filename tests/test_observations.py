@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_array_equal
 from scipy import sparse
 
 import ncarl.observations
@@ -28,21 +29,19 @@ def dense(observed):
 @given(X=gappy)
 def test_dense_matrices_come_back(X):
     observed = Observations.from_dense(X)
-    np.testing.assert_array_equal(dense(observed), X)
+    assert_array_equal(dense(observed), X)
     assert observed.n_observed == np.sum(~np.isnan(X))
-    np.testing.assert_array_equal(observed.row_counts, np.sum(~np.isnan(X), axis=1))
-    np.testing.assert_array_equal(observed.column_counts, np.sum(~np.isnan(X), axis=0))
+    assert_array_equal(observed.row_counts, np.sum(~np.isnan(X), axis=1))
+    assert_array_equal(observed.column_counts, np.sum(~np.isnan(X), axis=0))
     for i, row in enumerate(X):
-        np.testing.assert_array_equal(
-            observed.row_columns(i), np.flatnonzero(~np.isnan(row))
-        )
+        assert_array_equal(observed.row_columns(i), np.flatnonzero(~np.isnan(row)))
 
 
 @given(X=gappy)
 def test_transposing_transposes_and_twice_gives_the_same(X):
     observed = Observations.from_dense(X)
     turned = observed.transpose()
-    np.testing.assert_array_equal(dense(turned), X.T)
+    assert_array_equal(dense(turned), X.T)
     assert turned.transpose().fingerprint() == observed.fingerprint()
 
 
@@ -51,7 +50,7 @@ def test_rows_are_taken_in_the_order_asked_for(X, data):
     rows = data.draw(st.lists(st.integers(0, len(X) - 1), max_size=9))
     rows = np.array(rows, dtype=np.int64)
     taken = Observations.from_dense(X).take_rows(rows)
-    np.testing.assert_array_equal(dense(taken), X[rows])
+    assert_array_equal(dense(taken), X[rows])
 
 
 @given(X=gappy, seed=st.integers(0, 99))
@@ -60,28 +59,28 @@ def test_dropped_entries_become_gaps(X, seed):
     dropped = np.random.default_rng(seed).random(observed.n_observed) < 0.5
     expected = X.copy()
     expected[observed.rows[dropped], observed.indices[dropped]] = np.nan
-    np.testing.assert_array_equal(dense(observed.drop_entries(dropped)), expected)
+    assert_array_equal(dense(observed.drop_entries(dropped)), expected)
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
 def test_stored_zeros_are_observed_and_absent_entries_missing(form):
     X = sparse.coo_array(([0.0, 3.0], ([0, 1], [1, 0])), shape=(2, 2)).asformat(form)
     expected = [[np.nan, 0.0], [3.0, np.nan]]
-    np.testing.assert_array_equal(dense(Observations.from_sparse(X)), expected)
+    assert_array_equal(dense(Observations.from_sparse(X)), expected)
 
 
 def test_zeros_of_a_diagonal_matrix_are_observed():
     X = sparse.dia_array(([[1.0, 0.0, 3.0], [4.0, 0.0, 6.0]], [0, 1]), shape=(3, 3))
     nan = np.nan
     expected = [[1.0, 0.0, nan], [nan, 0.0, 6.0], [nan, nan, 3.0]]
-    np.testing.assert_array_equal(dense(Observations.from_sparse(X)), expected)
+    assert_array_equal(dense(Observations.from_sparse(X)), expected)
 
 
 def test_unsorted_columns_are_sorted():
     X = sparse.csr_array(([1.0, 2.0], [2, 0], [0, 2]), shape=(1, 3))
     observed = Observations.from_sparse(X)
-    np.testing.assert_array_equal(observed.indices, [0, 2])
-    np.testing.assert_array_equal(observed.values, [2.0, 1.0])
+    assert_array_equal(observed.indices, [0, 2])
+    assert_array_equal(observed.values, [2.0, 1.0])
 
 
 def test_entries_stored_twice_are_refused_with_their_place():
@@ -122,7 +121,7 @@ def test_triplets_make_a_matrix_that_stores_zeros():
     X = from_triplets([1, 0, 0], [1, 2, 0], [3.0, 0.0, 5.0])
     assert X.shape == (2, 3)
     assert X.nnz == 3
-    np.testing.assert_array_equal(X.toarray(), [[5, 0, 0], [0, 3, 0]])
+    assert_array_equal(X.toarray(), [[5, 0, 0], [0, 3, 0]])
 
 
 @pytest.mark.parametrize(
@@ -134,8 +133,13 @@ def test_triplets_make_a_matrix_that_stores_zeros():
         (([0], [0], [np.nan]), "values must be finite"),
         (([3], [0], [1.0], (2, 2)), r"rows holds 3, which is outside shape=\(2, 2\)"),
         (([0], [0], ["a"]), "values must be numbers"),
-        (([0], [0], [1.0], (0, 2)), "shape must be at least"),
+        (([-1], [0], [1.0]), "rows must not be negative, got -1"),
+        (([[0]], [[0]], [[1.0]]), "must be one-dimensional"),
+        (([0], [0], [1.0], (0, 2)), r"shape must be at least \(1, 1\)"),
+        (([0], [0], [1.0], (2.5, 2)), "shape must be two whole numbers"),
+        (([0], [0], [1.0], (2,)), "shape must be two whole numbers"),
         (([0], [0], [1.0], 7), "shape must be two whole numbers"),
+        (([], [], []), "shape must be at least"),
         (([0, 0], [1, 1], [1.0, 2.0]), "twice"),
     ],
 )

@@ -10,6 +10,7 @@ completed values.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,15 @@ class Centering:
         left = self.subtract_column_effects(observed)
         left -= np.repeat(row_effects, observed.row_counts)
         return left
+
+    def restore(
+        self, residuals: Array, row_effects: Array, columns: Any = slice(None)
+    ) -> Array:
+        """Add all effects to residuals of some columns: the inverse of `residuals`."""
+        X = residuals + row_effects
+        X *= self.column_scales[columns]
+        X += self.mean + self.column_effects[columns]
+        return X
 
     def subtract_column_effects(self, observed: Observations) -> Array:
         """Observed values without mean and column effects, in column scales."""
@@ -226,53 +236,6 @@ def sweep_sums(
     )
 
 
-@dataclass(frozen=True)
-class TwoWayEffects:
-    """Row and column effects of entries in memory, with their ridges."""
-
-    row_effects: Array  # (m,): effects of the rows
-    column_effects: Array  # (n,): effects of the columns
-    row_ridge: float = 1.0  # ratios of variances, residual over effect
-    column_ridge: float = 1.0
-
-    @classmethod
-    def zeros(cls, shape: tuple[int, int]) -> TwoWayEffects:
-        """Effects that are all zero."""
-        return cls(np.zeros(shape[0]), np.zeros(shape[1]))
-
-    def sweep(
-        self, observed: Observations, *, learn_row_ridge: bool, learn_column_ridge: bool
-    ) -> TwoWayEffects:
-        """Update row effects, then column effects, and the ridges to be learned."""
-        owner_a, owner_b, v = observed.rows, observed.indices, observed.values
-        counts_a, counts_b = observed.row_counts, observed.column_counts
-        a = shrunk_means(
-            v - self.column_effects[owner_b], owner_a, counts_a, self.row_ridge
-        )
-        b = shrunk_means(v - a[owner_a], owner_b, counts_b, self.column_ridge)
-        if self.row_ridge + self.column_ridge > 0.0:
-            seen = (counts_a > 0, counts_b > 0)
-            a, b = _rebalance_constant(a, b, self.row_ridge, self.column_ridge, *seen)
-        left = v - a[owner_a] - b[owner_b]
-        total = float(v @ v) / len(v)
-        noise = max(float(left @ left) / len(v), 1e-12 * total)
-        ridge_a, ridge_b = self.row_ridge, self.column_ridge
-        if learn_row_ridge and noise > 0.0:
-            ridge_a = noise / effect_variance(a, counts_a, ridge_a, noise)
-        if learn_column_ridge and noise > 0.0:
-            ridge_b = noise / effect_variance(b, counts_b, ridge_b, noise)
-        return TwoWayEffects(a, b, ridge_a, ridge_b)
-
-
-def _rebalance_constant(
-    a: Array, b: Array, ridge_a: float, ridge_b: float, seen_a: Array, seen_b: Array
-) -> tuple[Array, Array]:
-    # The sums a_i + b_j stay; alternating updates move a constant only slowly.
-    pull = ridge_b * float(b[seen_b].sum()) - ridge_a * float(a[seen_a].sum())
-    shift = pull / (ridge_a * int(seen_a.sum()) + ridge_b * int(seen_b.sum()))
-    return a + shift * seen_a, b - shift * seen_b
-
-
 def effect_variance(effects: Array, counts: Array, ridge: float, noise: float) -> float:
     """Variance of effects: mean square plus mean posterior variance."""
     seen = counts > 0
@@ -293,20 +256,14 @@ def divide_by_counts(sums: Array, counts: Array, ridge: float) -> Array:
     return np.divide(sums, weights, out=np.zeros(len(counts)), where=weights > 0)
 
 
-@dataclass(frozen=True)
-class CenterRows:
-    """Subtract the additive part from observations, and drop empty columns."""
-
-    centering: Centering  # what is subtracted
-    kept_columns: Array  # the columns that are kept, in order
-    dtype: str  # precision of the row work
-
-    def __call__(self, observed: Observations) -> Observations:
-        """Residuals in the kept columns."""
-        effects = self.centering.row_effects(observed)
-        residuals = self.centering.residuals(observed, effects)
-        left = observed.with_values(residuals.astype(self.dtype, copy=False))
-        return select_columns(left, self.kept_columns)
+def center_rows(
+    observed: Observations, *, centering: Centering, kept_columns: Array, dtype: str
+) -> Observations:
+    """Residuals in some columns, which include all columns with entries."""
+    effects = centering.row_effects(observed)
+    residuals = centering.residuals(observed, effects)
+    left = observed.with_values(residuals.astype(dtype, copy=False))
+    return select_columns(left, kept_columns)
 
 
 def select_columns(observed: Observations, kept_columns: Array) -> Observations:
@@ -322,15 +279,9 @@ def select_columns(observed: Observations, kept_columns: Array) -> Observations:
     )
 
 
-@dataclass(frozen=True)
-class Rescale:
-    """Divide values by a unit."""
-
-    unit: float
-
-    def __call__(self, observed: Observations) -> Observations:
-        """Observations in the unit."""
-        return observed.with_values(observed.values / self.unit)
+def rescale(observed: Observations, unit: float) -> Observations:
+    """Observations with their values divided by a unit."""
+    return observed.with_values(observed.values / unit)
 
 
 def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
@@ -339,7 +290,7 @@ def fit_scaler(dataset: Dataset, *, per_column: bool) -> Scaler:
     plain = Centering.at_means(np.zeros(len(counts)))
     if not per_column:
         return Scaler(unit, plain)
-    inner = dataset.map_values(Rescale(unit))
+    inner = dataset.map_values(partial(rescale, unit=unit))
     # Without subtracting a common mean first: columns of tiny units would be lost.
     (sums,) = inner.total(column_sums, centering=plain).sums
     overall = sums.sum() / dataset.summary.n_observed
@@ -358,7 +309,7 @@ class Scaler:
 
     def transform(self, observed: Observations) -> Observations:
         """Observations in the units of the model."""
-        inner = observed.with_values(observed.values / self.unit)
+        inner = rescale(observed, self.unit)
         return inner.with_values(self.centering.subtract_column_effects(inner))
 
     def inverse_transform(self, values: Array, columns: Any = slice(None)) -> Array:
@@ -368,13 +319,12 @@ class Scaler:
             values * center.column_scales[columns]
             + (center.mean + center.column_effects)[columns]
         )
-        return _rescale_and_clip(inner, self.unit)
+        return to_user_units(inner, self.unit)
 
     def inverse_transform_std(self, values: Array, columns: Any = slice(None)) -> Array:
         """Standard deviations of some columns in the units of the data."""
-        return _rescale_and_clip(
-            values * self.centering.column_scales[columns], self.unit
-        )
+        scales = self.centering.column_scales[columns]
+        return to_user_units(values * scales, self.unit)
 
     @property
     def error_unit(self) -> float:
@@ -391,9 +341,11 @@ class Scaler:
         return -float(counts @ logs) - int(counts.sum()) * float(np.log(self.unit))
 
 
-def _rescale_and_clip(values: Array, unit: float) -> Array:
+def to_user_units(values: Array, unit: float, *, out: Array | None = None) -> Array:
+    """Values times a unit, clipped to the range of floats."""
     with np.errstate(over="ignore"):
-        return clip_to_float_range(values * unit)
+        scaled = np.multiply(values, unit, out=out)
+    return clip_to_float_range(scaled, out=out)
 
 
 def units_differ(dataset: Dataset) -> bool:

@@ -91,8 +91,7 @@ class Observations:
     @property
     def rows(self) -> Array:
         """Row of each entry."""
-        counts = np.diff(self.indptr)
-        return np.repeat(np.arange(self.shape[0], dtype=np.int64), counts)
+        return np.repeat(np.arange(self.shape[0], dtype=np.int64), self.row_counts)
 
     @property
     def row_counts(self) -> Array:

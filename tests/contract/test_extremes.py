@@ -138,24 +138,25 @@ def middle_sized():
     return np.where(rng.random(truth.shape) < 0.2, truth, NAN)
 
 
+def assert_scales(X, powers, **options):
+    usual = complete(X, **options)
+    for power in powers:  # a power of two loses no bit
+        filled = complete(np.ldexp(X, power), **options)
+        assert_array_equal(np.ldexp(filled, -power), usual)
+    return usual
+
+
 @pytest.mark.parametrize("options", [{}, {"gamma": 0.1, "center": "two-way"}])
 def test_answer_scales_with_the_input(middle, options):
     options = {"max_iter": 2, "n_neighbors": 20, **options}
-    usual = complete(middle, **options)
-    for power in (-498, 498):  # about 1e-150 and 1e150; a power of two loses no bit
-        factor = 2.0**power
-        assert_array_equal(complete(middle * factor, **options) / factor, usual)
+    usual = assert_scales(middle, (-498, 498), **options)
     assert_allclose(complete(middle * 1e150, **options) / 1e150, usual, rtol=1e-6)
 
 
 @pytest.mark.parametrize("weights", ["floor", "smooth"])
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_answer_scales_up_to_the_ends_of_the_range(weights, gamma):
-    options = {"weights": weights, "gamma": gamma}
-    usual = complete(gappy(BASE), **options)
-    for power in (-1000, 1000):
-        filled = complete(np.ldexp(gappy(BASE), power), **options)
-        assert_array_equal(np.ldexp(filled, -power), usual)
+    assert_scales(gappy(BASE), (-1000, 1000), weights=weights, gamma=gamma)
 
 
 def test_constant_matrix_is_filled_with_its_constant():

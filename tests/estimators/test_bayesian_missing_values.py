@@ -66,7 +66,14 @@ SOURCES = {
     "sparse blocks": lambda X: [stored(X).tocsr()],
     "source": lambda X: open_rows(marked(X), rows_per_chunk=6),
     "delayed": lambda X: [dask.delayed(marked)(X[:9]), dask.delayed(marked)(X[9:])],
+    "dask array": lambda X: da.from_array(marked(X), chunks=(7, 2)),
 }
+
+
+@pytest.fixture(autouse=True)
+def dask_computes_in_this_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
 
 
 class TestMissingValues:
@@ -87,6 +94,7 @@ class TestMissingValues:
         expected = fitted([X[:7], X[7:]])
         assert_array_equal(model.kernel_, expected.kernel_)
         filled = model.transform(given)
+        assert isinstance(filled, da.Array) == isinstance(given, da.Array)
         np.testing.assert_allclose(filled, expected.transform(X), rtol=1e-12)
 
     def test_in_sources_that_are_read_in_every_step(self, X, monkeypatch):
@@ -102,17 +110,6 @@ class TestMissingValues:
             chunk.n_observed for chunk in source
         ]
         assert sum(chunk.n_observed for chunk in loaded) == np.sum(~np.isnan(X))
-
-    def test_in_a_dask_array(self, X):
-        given = da.from_array(marked(X), chunks=(7, 4))
-        model = fitted(given, missing_values=-1, engine="threads")
-        expected = fitted([X[:7], X[7:14], X[14:]])
-        assert_array_equal(model.kernel_, expected.kernel_)
-        filled = model.transform(given)
-        assert isinstance(filled, da.Array)
-        np.testing.assert_allclose(
-            filled.compute(scheduler="synchronous"), expected.transform(X), rtol=1e-12
-        )
 
     def test_in_all_methods(self, X):
         model, expected = fitted(marked(X), missing_values=-1), fitted(X)
@@ -226,29 +223,17 @@ class TestAddIndicator:
 
     @pytest.mark.parametrize("name", SOURCES)
     def test_in_sources_of_rows(self, name, X, columns):
-        given = SOURCES[name](X)
-        model = fitted(
-            given, missing_values=-1, add_indicator=True, keep_empty_features=False,
-            engine="threads",
-        )  # fmt: skip
-        result, std = model.transform(given, return_std=True)
-        assert_array_equal(result[:, 3:], columns)
-        assert result.shape == std.shape
-        assert (std[:, 3:] == 0.0).all()
-        assert model.predict(given).shape == X.shape
-
-    def test_in_a_dask_array(self, X, columns):
-        given = da.from_array(marked(X), chunks=(7, 2))
-        model = fitted(
-            given, missing_values=-1, add_indicator=True, keep_empty_features=False,
-            engine="threads",
-        )  # fmt: skip
-        result, std = model.transform(given, return_std=True)
-        result, std = dask.compute(result, std, scheduler="synchronous")
-        expected, expected_std = model.transform(marked(X), return_std=True)
+        given, options = SOURCES[name](X), {"add_indicator": True, "missing_values": -1}
+        model, plain = (
+            fitted(part, **options, keep_empty_features=False, engine="threads")
+            for part in (given, marked(X))
+        )
+        result, std = dask.compute(*model.transform(given, return_std=True))
+        expected, expected_std = plain.transform(marked(X), return_std=True)
         np.testing.assert_allclose(result, expected, rtol=1e-12)
         np.testing.assert_allclose(std, expected_std, rtol=1e-12)
         assert_array_equal(result[:, 3:], columns)
+        assert model.predict(given).shape == X.shape
 
     @pytest.mark.parametrize("options", [{}, {"sides": "both"}])
     def test_in_files(self, options, X, tmp_path):

@@ -1,7 +1,6 @@
 """How a fit runs: graph, steps, history, callbacks, engines, precision."""
 
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -105,11 +104,6 @@ class TestSteps:
             NCARLCV(**grid, tol=1e-12, max_iter=3, search_iter=1).fit(X)
         assert caught[0].filename == __file__
 
-    def test_fit_of_a_fixed_number_of_steps_does_not_warn(self, X):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert NCARL(tol=0, max_iter=3).fit(X).n_iter_ == 3
-
 
 class TestCallback:
     def test_is_told_of_each_step(self, X):
@@ -121,16 +115,6 @@ class TestCallback:
         assert_array_equal([i.objective for i in told], estimator.history_["objective"])
         assert_array_equal([i.change for i in told], estimator.history_["change"])
         assert all(info.seconds > 0 for info in told)
-
-    def test_that_returns_something_else_than_true_does_not_end_it(self, X):
-        assert NCARL(**FEW, callback=lambda info: 1).fit(X).n_iter_ == 4
-
-    def test_errors_come_through(self, X):
-        def broken(info):
-            raise RuntimeError("from the callback")
-
-        with pytest.raises(RuntimeError, match="from the callback"):
-            NCARL(**FEW, callback=broken).fit(X)
 
 
 class TestProgress:

@@ -167,12 +167,6 @@ class TestScore:
         assert estimator.score(X) == score
         assert estimator.score(X, np.zeros(24)) == score
 
-    def test_better_models_score_higher(self, X, truth):
-        good = NCARL(alpha=0.0).fit(X)
-        bad = NCARL(alpha=0.0, delta=1e6, max_iter=1, tol=0).fit(X)
-        assert good.score(X, truth) > bad.score(X, truth)
-        assert good.score(X) > bad.score(X)
-
 
 class TestNothingObserved:
     @pytest.fixture
@@ -186,11 +180,6 @@ class TestNothingObserved:
         estimator = NCARL(**FEW, orientation=orientation).fit(holed)
         assert list(estimator.unidentified_rows_) == [3]
         assert list(estimator.unidentified_columns_) == [5]
-
-    def test_nothing_is_listed_where_all_have_entries(self, X):
-        estimator = NCARL(**FEW).fit(X)
-        assert len(estimator.unidentified_rows_) == 0
-        assert len(estimator.unidentified_columns_) == 0
 
     @pytest.mark.parametrize("orientation", ["columns", "rows"])
     @pytest.mark.parametrize("center", [None, "mean"])
@@ -263,11 +252,7 @@ class TestColumnsOfManyUnits:
     def table_with_a_constant_column(self):
         rng = np.random.default_rng(0)
         table = np.column_stack(
-            [
-                rng.normal(1e4, 1e3, 80),
-                np.full(80, 7.0),
-                *rng.standard_normal((2, 80)),
-            ]
+            [rng.normal(1e4, 1e3, 80), np.full(80, 7.0), *rng.standard_normal((2, 80))]
         )
         table[rng.random(table.shape) < 0.2] = np.nan
         return table

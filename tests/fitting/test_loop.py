@@ -141,8 +141,7 @@ def test_a_bar_whose_work_ends_sooner_shows_all_of_it_as_done(capsys):
 def test_a_bar_of_work_of_known_size_goes_from_nothing_to_all(monkeypatch):
     moved = []
     monkeypatch.setattr(
-        "ncarl.progress.progress_bar",
-        lambda *_: contextlib.nullcontext(moved.append),
+        "ncarl.progress.progress_bar", lambda *_: contextlib.nullcontext(moved.append)
     )
     with percent_bar(True, 7, "writing") as reached:
         for done in range(1, 8):

@@ -7,35 +7,19 @@ import pytest
 from numpy.testing import assert_allclose
 
 from ncarl import FactoredNuclear, Nuclear, SoftImpute
-from ncarl.engines import pick_engine
 from ncarl.observations import Observations
 from ncarl.solvers.admm import ResidualBalancing
-from ncarl.solvers.base import DenseProblem, run_solver
-from ncarl.solvers.factored import (
-    FactoredADMM,
-    default_rank,
-    group_soft_threshold,
-    product_rank,
-    ridge_right,
-)
+from ncarl.solvers.base import group_soft_threshold, run_solver
+from ncarl.solvers.factored import FactoredADMM, default_rank, product_rank, ridge_right
 
-
-def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
-    """A matrix of some rank, and the same with missing entries."""
-    rng = np.random.default_rng(seed)
-    truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
-    truth += noise * rng.standard_normal((m, n))
-    return truth, np.where(rng.random((m, n)) < keep, truth, np.nan)
+from .conftest import low_rank, problem_of
 
 
 def last_step(X, rank, tol=1e-7):
     """The last step of the solver on an incomplete matrix."""
-    problem = DenseProblem.from_observations(
-        Observations.from_dense(X), pick_engine("auto").compute_device
-    )
-    solver = FactoredADMM(
-        problem, rank, ResidualBalancing(5.0 / problem.spectral_norm, relaxation=1.0)
-    )
+    problem = problem_of(X)
+    schedule = ResidualBalancing(5.0 / problem.spectral_norm, relaxation=1.0)
+    solver = FactoredADMM(problem, rank, schedule)
     return run_solver(solver, max_iter=3000, tol=tol).last
 
 

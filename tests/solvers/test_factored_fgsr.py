@@ -8,10 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from ncarl import FGSR
 from ncarl.core.svd import SVDResult
-from ncarl.engines import pick_engine
-from ncarl.observations import Observations
 from ncarl.solvers.admm import ADMM, GeometricPenalty
-from ncarl.solvers.base import DenseProblem, run_solver
+from ncarl.solvers.base import run_solver
 from ncarl.solvers.factored import (
     GroupSparseADMM,
     GroupSparsePALM,
@@ -21,21 +19,9 @@ from ncarl.solvers.factored import (
 from ncarl.solvers.penalties import SchattenNorm
 from ncarl.solvers.proximal import ProximalGradient
 
+from .conftest import low_rank, problem_of
+
 BOTH = pytest.mark.parametrize("half", [False, True])
-
-
-def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
-    """A matrix of some rank, and the same with missing entries."""
-    rng = np.random.default_rng(seed)
-    truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
-    truth += noise * rng.standard_normal((m, n))
-    return truth, np.where(rng.random((m, n)) < keep, truth, np.nan)
-
-
-def problem_of(X):
-    return DenseProblem.from_observations(
-        Observations.from_dense(X), pick_engine("auto").compute_device
-    )
 
 
 def schatten(X, half, a):

@@ -11,13 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ncarl import LRFD, Nuclear
 
+from .conftest import hidden_part, relative_error
+
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
-
-
-def hidden_part(truth, share, seed):
-    """The matrix with a share of its entries hidden, and where they are."""
-    hidden = np.random.default_rng(seed).random(truth.shape) < share
-    return np.where(hidden, np.nan, truth), hidden
 
 
 def low_rank(m, n, rank, seed=0):
@@ -32,10 +28,6 @@ def row_coherent(seed=0):
     V = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 5))
     V[:9:3] += 3.0 * rng.standard_normal((3, 5))
     return U @ V.T, U
-
-
-def relative_error(found, truth):
-    return np.linalg.norm(found - truth) / np.linalg.norm(truth)
 
 
 def two_copies(X, D, steps=20_000, mu=1.0):

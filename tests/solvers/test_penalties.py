@@ -8,10 +8,8 @@ from hypothesis import given, strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ncarl.core.svd import full_svd
-from ncarl.engines.base import HostDevice
-from ncarl.observations import Observations
 from ncarl.solvers.admm import ADMM, ResidualBalancing
-from ncarl.solvers.base import DenseProblem, run_solver
+from ncarl.solvers.base import run_solver
 from ncarl.solvers.penalties import (
     LogNuclear,
     NuclearNorm,
@@ -20,6 +18,8 @@ from ncarl.solvers.penalties import (
     WeightedNuclear,
 )
 from ncarl.solvers.proximal import ProximalGradient
+
+from .conftest import problem_of
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -132,25 +132,24 @@ class TestOthersInTheSolvers:
     def problem(self, rng):
         truth = rng.standard_normal((16, 3)) @ rng.standard_normal((3, 12))
         X = np.where(rng.random(truth.shape) < 0.7, truth, np.nan)
-        return DenseProblem.from_observations(Observations.from_dense(X), HostDevice(1))
+        return problem_of(X)
 
     def test_equal_weights_complete_as_the_nuclear_norm_does(self, problem):
-        found = [
+        one, other = (
             run_solver(
                 ADMM(problem, penalty, ResidualBalancing(0.1)), max_iter=300, tol=1e-9
-            )
+            ).last.state.X
             for penalty in (NuclearNorm(), WeightedNuclear(np.ones(12)))
-        ]
-        assert_allclose(found[0].last.state.X, found[1].last.state.X, atol=1e-6)
+        )
+        assert_allclose(one, other, atol=1e-6)
 
     def test_a_truncated_norm_lets_its_first_directions_be(self, problem):
-        found = run_solver(
-            ProximalGradient(problem, TruncatedNuclear(3), 0.5), max_iter=800, tol=1e-9
-        )
-        shrunk = run_solver(
-            ProximalGradient(problem, NuclearNorm(), 0.5), max_iter=800, tol=1e-9
-        )
-        residuals = [
-            problem.residual(result.last.state.X) for result in (found, shrunk)
+        solvers = [
+            ProximalGradient(problem, penalty, 0.5)
+            for penalty in (TruncatedNuclear(3), NuclearNorm())
         ]
-        assert residuals[0] < 1e-6 < 1e-3 < residuals[1]
+        kept, shrunk = (
+            problem.residual(run_solver(s, max_iter=800, tol=1e-9).last.state.X)
+            for s in solvers
+        )
+        assert kept < 1e-6 < 1e-3 < shrunk

@@ -9,25 +9,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 from ncarl import Nuclear, RegL1
-from ncarl.engines import pick_engine
-from ncarl.observations import Observations
-from ncarl.solvers.base import DenseProblem
 from ncarl.solvers.regl1 import RegL1Solver
 
-
-def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
-    """A matrix of some rank, and the same with missing entries."""
-    rng = np.random.default_rng(seed)
-    truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
-    truth += noise * rng.standard_normal((m, n))
-    return truth, np.where(rng.random((m, n)) < keep, truth, np.nan)
+from .conftest import low_rank, problem_of
 
 
 def solver_of(X, **options):
-    problem = DenseProblem.from_observations(
-        Observations.from_dense(X), pick_engine("auto").compute_device
-    )
-    return RegL1Solver(problem, **{"lam": 1e-3, "rank": 20, **options})
+    return RegL1Solver(problem_of(X), **{"lam": 1e-3, "rank": 20, **options})
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])

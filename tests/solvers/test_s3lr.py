@@ -20,13 +20,9 @@ from ncarl.estimators.baselines import FitInput
 from ncarl.fitting.matrix_model import PreprocessedData
 from ncarl.solvers.s3lr import shrink_by_cluster, shrink_errors, spectral_clustering
 
+from .conftest import hidden_part, relative_error
+
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
-
-
-def hidden_part(truth, share, seed):
-    """The matrix with a share of its entries hidden, and where they are."""
-    hidden = np.random.default_rng(seed).random(truth.shape) < share
-    return np.where(hidden, np.nan, truth), hidden
 
 
 def subspaces(m=30, dimension=3, each=40, count=2, seed=0):
@@ -35,10 +31,6 @@ def subspaces(m=30, dimension=3, each=40, count=2, seed=0):
     bases = np.linalg.qr(rng.standard_normal((m, count * dimension)))[0]
     parts = np.split(bases, count, axis=1)
     return np.hstack([B @ rng.standard_normal((dimension, each)) for B in parts])
-
-
-def relative_error(found, truth):
-    return np.linalg.norm(found - truth) / np.linalg.norm(truth)
 
 
 def nuclear_shrunk(W, tau):

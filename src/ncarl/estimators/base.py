@@ -55,6 +55,7 @@ from ncarl.io.files import write_archive
 from ncarl.metrics import relative_rmse
 from ncarl.observations import Observations
 from ncarl.progress import progress_bar
+from ncarl.solvers.base import ratio
 from ncarl.validation import check_flag
 
 #: Dense results of sparse input are refused above this size by default.
@@ -124,16 +125,14 @@ class TransformOptions:
 
     def select(
         self, filled: Any, deviations: Array | None, observed: Observations
-    ) -> Any:
-        """The columns of the result, with standard deviations if there are any."""
+    ) -> tuple[Any, Array | None]:
+        """The columns of the result, and their standard deviations if there are any."""
         columns = self.columns
         if columns is not None:
             filled = columns.select(filled, observed)
-        if deviations is None:
-            return filled
-        if self.keep_observed:
+        if deviations is not None and self.keep_observed:
             deviations[observed.rows, observed.indices] = 0.0
-        if columns is not None:
+        if deviations is not None and columns is not None:
             zeros = np.zeros((len(deviations), len(columns.indicators)))
             deviations = np.hstack([deviations[:, columns.kept], zeros])
         return filled, deviations
@@ -232,10 +231,15 @@ class BaseCompleter(
         )
         X = self._mark_missing(X)
         source = self._as_row_source(X)
-        if source is not None:
-            return _complete_source(self, X, source, options)
         if options.out is not None:
-            return _complete_to_file(self, X, options)
+            if source is None:
+                return _complete_to_file(self, X, options)
+            names, dtype = source.names, source.dtype
+            return _complete_to_files(self, source, options, names, dtype)
+        if source is not None:
+            if hasattr(X, "map_blocks"):
+                return _complete_dask(self, X, source, options)
+            return _complete_in_memory(self, source, options)
         if sparse.issparse(X):
             check_dense_size(X.shape, max_dense_gb)
         observed = self._read_rows(X)
@@ -243,7 +247,8 @@ class BaseCompleter(
         result = restore_container(
             X, filled, keep_observed=keep, as_array=self._output_configured()
         )
-        return options.select(result, deviations, observed)
+        filled, deviations = options.select(result, deviations, observed)
+        return filled if deviations is None else (filled, deviations)
 
     def predict(
         self,
@@ -502,9 +507,7 @@ class BaseCompleter(
         return source
 
 
-def _iter_chunks(
-    source: RowSource,
-) -> Generator[tuple[int, Observations], None, None]:
+def _iter_chunks(source: RowSource) -> Generator[tuple[int, Observations], None, None]:
     """Chunks of a source with the number of their first row, read by a thread.
 
     To be closed, so that the thread ends if a chunk fails.
@@ -529,20 +532,7 @@ def _complete_chunk(
     filled = clip_to_float_range(filled, np.dtype(dtype))
     if options.keep_observed:
         filled[observed.rows, observed.indices] = observed.values
-    result = options.select(filled, deviations, observed)
-    return result if isinstance(result, tuple) else (result, None)
-
-
-def _complete_source(
-    estimator: Any, X: Any, source: RowSource, options: TransformOptions
-) -> Any:
-    if options.out is not None:
-        return _complete_to_files(
-            estimator, source, options, source.names, source.dtype
-        )
-    if hasattr(X, "map_blocks"):
-        return _complete_dask(estimator, X, source, options)
-    return _complete_in_memory(estimator, source, options)
+    return options.select(filled, deviations, observed)
 
 
 def _complete_to_file(estimator: Any, X: Any, options: TransformOptions) -> Any:
@@ -582,17 +572,15 @@ def _write_pieces(
         names = tuple(columns.names(names))
     layout: dict[str, Any] = {"names": names, "n_rows": source.n_rows}
     layout["n_columns"] = options.width(source.n_columns)
+    files = {out: dtype} if out_std is None else {out: dtype, out_std: np.float64}
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(open_sink(out, dtype=dtype, **layout))
-        sink_std = None
-        if out_std is not None:
-            sink_std = stack.enter_context(
-                open_sink(out_std, dtype=np.dtype(np.float64), **layout)
-            )
-        for filled, deviations in pieces:
-            sink.write(filled)
-            if sink_std is not None:
-                sink_std.write(deviations)
+        sinks = [
+            stack.enter_context(open_sink(path, dtype=np.dtype(kind), **layout))
+            for path, kind in files.items()
+        ]
+        for piece in pieces:
+            for sink, values in zip(sinks, piece, strict=False):
+                sink.write(values)
     return out if out_std is None else (out, out_std)
 
 
@@ -726,7 +714,4 @@ def _score_source(estimator: Any, source: RowSource, y: Any) -> float:
         )
     if not sizes:
         raise ValueError(NOTHING_TO_SCORE)
-    error, size = math.hypot(*errors), math.hypot(*sizes)
-    if size == 0.0:
-        return 0.0 if error == 0.0 else -float("inf")
-    return -error / size
+    return -ratio(math.hypot(*errors), math.hypot(*sizes))

@@ -137,7 +137,9 @@ class MatrixEstimator(MatrixParameters, BaseCompleter):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Complete ``X``.
 
-        %(fit)s
+        Parameters
+        ----------
+        %(X y)s
         """
         max_iter, tol = self._check_all_params()
         engine = pick_engine(check_local_engine(self.engine, type(self).__name__))

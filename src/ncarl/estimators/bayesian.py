@@ -102,7 +102,7 @@ class BayesianNCARL(KernelEstimator):
         Seed of the held-out entries.
     engine : {"auto", "threads", "torch", "dask"} or Engine, default="auto"
         Where the computation runs; see `NCARL`.
-    %(dtype_and_observers)s
+    %(dtype progress callback checkpoint)s
     missing_values : number, np.nan, None or pandas.NA, default=np.nan
         A number marks missing entries in the input of all methods (of a sparse matrix:
         among the stored entries), besides NaN, null, masked and not stored ones.
@@ -199,8 +199,7 @@ class BayesianNCARL(KernelEstimator):
             Matrix with missing entries. A source (`ncarl.open_rows`), a Dask array or a
             collection of row blocks gets a kernel of its columns alone; past 5 million
             entries it is read once in every step and never held as a whole.
-        y : ignored
-            For scikit-learn's interface.
+        %(y)s
         """
         config, noise = make_fit_config(self), check_noise(self.noise)
         clip = check_clip(self.clip)

@@ -1,7 +1,8 @@
-"""Entries that the docstrings of several estimators share, each written once.
+"""Descriptions of parameters and attributes that several estimators share.
 
-A line ``%(name)s`` of the docstring of an estimator, or of its ``fit``, is replaced by
-the entry of that name when the class is made (`BaseCompleter.__init_subclass__`).
+A line such as ``%(center scale)s`` in the docstring of an estimator, or of its ``fit``,
+is replaced by the descriptions that begin with these names when the class is made
+(`BaseCompleter.__init_subclass__`).
 """
 
 from __future__ import annotations
@@ -10,15 +11,11 @@ import re
 import textwrap
 from typing import Any
 
-_FIT = """
-Parameters
-----------
+_SHARED = """
 X : array, masked array, frame or sparse matrix of shape (m, n)
     Matrix with missing entries: NaN, masked, null, or not stored.
 y : ignored
     For scikit-learn's interface.
-"""
-_GRAPH = """
 alpha : float, default=100.0
     Weight of the graph; 0 leaves the rank surrogate alone.
 n_neighbors : int, default=10
@@ -27,38 +24,26 @@ n_neighbors : int, default=10
 gamma : float or None, default=None
     None for the exact model, which keeps observed values. A positive number for the
     noisy model (NCARL-noisy), which smooths them; larger is smoother.
-"""
-_CENTER = """
 center : {None, "mean", "columns", "two-way"}, default=None
     What to subtract before and add back after: nothing, the mean of all observed
     entries, column means, or row and column effects.
-"""
-_SCALE = """
 scale : {None, "columns"}, default=None
     "columns" divides every column by its standard deviation first, which tables with
     columns of different units need.
-"""
-_LAM = """
 lam : float, "auto" or None, default=None
     Strength of the penalty against half the squared residuals, which allows for noise;
     "auto" selects it on held-out entries. None keeps observed entries fixed.
-"""
-_FACTOR_RANK = """
 rank : int, optional
     Number of columns of A, at the start. By default as many as the minimum nuclear norm
     can need: the smallest r with ``r (r + 1) / 2`` above the number of entries, at most
     the number of rows or columns. With fewer than ``entries / (m + n)`` no product
     agrees with noisy entries, and the fit cannot converge unless ``lam`` is given.
-"""
-_LAM_SEED = """
 random_state : int, default=0
     Seed of the held-out entries of ``lam="auto"``.
-"""
-_PRECISION = """
 dtype : {"float64", "float32"}, default="float64"
     Precision of the computation; results have the float type of the input.
-"""
-_OBSERVERS = """
+engine : {"auto", "threads", "torch"} or Engine, default="auto"
+    Where the computation runs; see `NCARL`.
 progress : bool, default=False
     Show a progress bar.
 callback : callable, optional
@@ -66,58 +51,35 @@ callback : callable, optional
 checkpoint : path or Checkpoint, optional
     File that keeps the state. If it exists, the fit resumes from it, with the same
     result as if it had never stopped.
-"""
-_LOCAL_ENGINE = """
-engine : {"auto", "threads", "torch"} or Engine, default="auto"
-    Where the computation runs; see `NCARL`.
-"""
-_HISTORY = """
 history_ : dict of arrays
     Per step: ``objective``, ``change``, seconds, and what the solver records of
     ``primal`` and ``dual`` residual, ``gap``, ``rank``, ``mu`` and ``lam``.
-"""
-_PATH = """
 lam_, path_ : float or None, list of dict
     Strength of the noisy form (None without one), and the strengths that ``lam="auto"``
     tried, with their errors on held-out entries.
-"""
-_FIT_SUMMARY = """
 residual_ : float
     Relative residual of the observed entries before they are restored, which the noisy
     form does not do.
 rank_, objective_, n_iter_, converged_
     Rank before that, last objective, number of steps, whether the fit converged.
-"""
-_UNIDENTIFIED = """
 unidentified_rows_, unidentified_columns_ : arrays of int
     Rows and columns without observed entries; they get the center, 0 without one.
 """
-_ENTRIES = {
-    "fit": _FIT,
-    "graph_weights": _GRAPH,
-    "center": _CENTER,
-    "scale": _SCALE,
-    "center_and_scale": _CENTER + _SCALE,
-    "lam": _LAM,
-    "lam_seed": _LAM_SEED + _CENTER + _SCALE,
-    "factor_rank": _FACTOR_RANK,
-    "dtype_and_observers": _PRECISION + _OBSERVERS,
-    "engine_and_observers": _LOCAL_ENGINE + _OBSERVERS,
-    "observers": _OBSERVERS,
-    "unidentified": _UNIDENTIFIED,
-    "summary": _HISTORY + _FIT_SUMMARY + _UNIDENTIFIED,
-    "path_and_summary": _HISTORY + _PATH + _FIT_SUMMARY + _UNIDENTIFIED,
+_DESCRIPTIONS = {
+    re.match(r"\w+", text)[0]: text  # type: ignore[index]
+    for text in re.split(r"\n(?=\w)", _SHARED.strip())
 }
 
 
 def fill_docstring(documented: Any) -> None:
-    """Replace the lines ``%(name)s`` of a docstring by their entries."""
+    """Replace the lines ``%(name ...)s`` of a docstring by the shared descriptions."""
     doc = getattr(documented, "__doc__", None)  # None with ``python -OO``
     if doc is not None:
-        documented.__doc__ = re.sub(r"^( *)%\((\w+)\)s$", _fill_line, doc, flags=re.M)
+        pattern = r"^( *)%\(([\w ]+)\)s$"
+        documented.__doc__ = re.sub(pattern, _fill_line, doc, flags=re.M)
 
 
 def _fill_line(line: re.Match[str]) -> str:
-    indent, name = line.groups()
-    lines = [text for text in _ENTRIES[name].splitlines() if text]
-    return textwrap.indent("\n".join(lines), indent)
+    indent, names = line.groups()
+    shared = "\n".join(_DESCRIPTIONS[name] for name in names.split())
+    return textwrap.indent(shared, indent)

@@ -87,11 +87,11 @@ class Nuclear(MatrixEstimator):
     t : float, optional
         Weight of the norm for "svt"; by default 5 times the root of m n times the root
         mean square of the values.
-    %(lam_seed)s
+    %(random_state center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps, and tolerance on the change; the defaults depend on
         the solver.
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Nuclear(MatrixEstimator):
         Relative duality gap, a bound on the excess of the objective; NaN for "svt".
     dual_ : scipy.sparse.csr_array
         Multipliers of the observed entries ("admm", "ialm"); not saved.
-    %(path_and_summary)s
+    %(history_ lam_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -184,15 +184,15 @@ class SchattenP(MatrixEstimator):
     rho : float, default=1.05
         Factor by which the penalty parameter of the two copies of the matrix grows in
         each step; 1.02 is more accurate and slower. Only without ``lam`` and for p < 1.
-    %(lam_seed)s
+    %(random_state center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps, and tolerance on the change; 1000 and 1e-7 by default,
         2000 and 1e-6 with p = 1, 1000 and 1e-5 with ``lam``.
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
-    %(path_and_summary)s
+    %(history_ lam_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -262,17 +262,17 @@ class WNNM(MatrixEstimator):
     rho : float, default=1.05
         Factor by which the penalty parameter of the two copies of the matrix grows in
         each step; only without ``lam``.
-    %(lam_seed)s
+    %(random_state center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps (1000), and tolerance on the change (1e-7; 1e-5 with
         ``lam``).
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
     C_ : float
         The factor that was used; NaN with ``lam``.
-    %(path_and_summary)s
+    %(history_ lam_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -343,20 +343,19 @@ class FactoredNuclear(MatrixEstimator):
 
     Parameters
     ----------
-    %(factor_rank)s
-    %(lam)s
+    %(rank lam)s
     mu : float, optional
         Initial penalty parameter of the constraint between the matrix and the product,
         without ``lam``; by default 5 / largest singular value.
-    %(lam_seed)s
+    %(random_state center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps (2000), and tolerance on both residuals (1e-5); 500 and
         5e-3 with ``lam``.
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
-    %(path_and_summary)s
+    %(history_ lam_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -416,7 +415,7 @@ class FGSR(MatrixEstimator):
     ----------
     p : {2/3, 1/2}, default=2/3
         The power.
-    %(factor_rank)s
+    %(rank)s
     a : float, default=1
         Weight of B; without ``lam`` it rescales the factors but not the result.
     %(lam)s
@@ -424,15 +423,15 @@ class FGSR(MatrixEstimator):
         Initial penalty parameter of the constraint between the matrix and the product,
         without ``lam``; by default such that singular values above 0.05 (p = 1/2: 0.15)
         of the largest stay.
-    %(lam_seed)s
+    %(random_state center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps (2000), and tolerance: without ``lam`` on the change and
         the distance between matrix and product (1e-6), with it on the change (1e-4).
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
-    %(path_and_summary)s
+    %(history_ lam_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -518,15 +517,15 @@ class SoftImpute(MatrixEstimator):
         Fraction of the entries that is held out to select ``lam``.
     random_state : int, default=0
         Seed of the held-out entries and of the initial directions.
-    %(center_and_scale)s
+    %(center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps (500), and tolerance on the norm of a step relative to
         ``lam`` times the root of the rank (5e-3).
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
-    %(path_and_summary)s
+    %(history_ lam_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------

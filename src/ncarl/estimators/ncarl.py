@@ -42,6 +42,7 @@ class KernelEstimator(BaseCompleter):
     `KernelModel` unless they override what reads it.
     """
 
+    _problem_class = KernelProblem
     #: Whether the columns must be those of the fit even with a kernel of the rows.
     _requires_same_columns = False
     #: Hint of errors: the parameter that puts the kernel on the columns.
@@ -150,16 +151,20 @@ class KernelEstimator(BaseCompleter):
                 f"with {self._columns_hint}"
             )
 
-    def _keep_empty_columns(self) -> bool:
-        """Whether columns without observed entries take part in the fit."""
-        given = self.graph is not None and not isinstance(self.graph, str)
-        return self.weights == "pinv" or given
-
-    def _center_mode(self, center: str | None) -> str:
-        """The name of the centering in the orientation of the kernel."""
+    def _make_problem(
+        self, dataset: Dataset, center: str | None, engine: Engine
+    ) -> Any:
         if center == "columns" and self.transposed_:
-            return "rows"
-        return center or "none"
+            center = "rows"
+        given = self.graph is not None and not isinstance(self.graph, str)
+        return self._problem_class(
+            dataset,
+            center or "none",
+            self.scale == "columns",
+            self.dtype,
+            engine,
+            keep_empty=given or self.weights == "pinv",
+        )
 
     def _finalize_fit(
         self,
@@ -191,7 +196,7 @@ class NCARL(KernelEstimator):
 
     Parameters
     ----------
-    %(graph_weights)s
+    %(alpha n_neighbors gamma)s
     graph : {"adaptive", "fixed", None} or array of shape (n, n), default="adaptive"
         Similarity of the columns: learned in every step, learned once from the
         zero-filled input, none, or given (dense or sparse, nonnegative).
@@ -214,7 +219,7 @@ class NCARL(KernelEstimator):
         Where the computation runs. "auto" takes a GPU if PyTorch has one that works,
         else the threads of this machine, and Dask workers for Dask input; `Threads`,
         `Torch` and `Dask` have options.
-    %(dtype_and_observers)s
+    %(dtype progress callback checkpoint)s
     scale : {None, "columns"}, default=None
         "columns" divides every column by its standard deviation first, which tables
         with columns of different units need. The kernel is then that of the columns.
@@ -231,7 +236,7 @@ class NCARL(KernelEstimator):
         Number of steps, and whether the change fell below ``tol``.
     n_neighbors_ : int
         Neighbors used; 0 without a graph.
-    %(unidentified)s
+    %(unidentified_rows_)s
     transposed_ : bool
         Whether the kernel is that of the rows.
     engine_ : str
@@ -283,8 +288,7 @@ class NCARL(KernelEstimator):
             Matrix with missing entries: NaN, masked, null, or not stored. A source
             (`ncarl.open_rows`), a Dask array or a collection of row blocks is read
             once in every step and never held as a whole.
-        y : ignored
-            For scikit-learn's interface.
+        %(y)s
         """
         check_run_options(self)
         settings = make_settings(self)
@@ -294,14 +298,7 @@ class NCARL(KernelEstimator):
         )
         dataset = data.dataset
         check_graph_size(settings.graph, dataset.summary.shape[1])
-        problem = KernelProblem(
-            dataset,
-            self._center_mode(self.center),
-            self.scale == "columns",
-            self.dtype,
-            engine,
-            keep_empty=self._keep_empty_columns(),
-        )
+        problem = self._make_problem(dataset, self.center, engine)
         orientation = "rows" if self.transposed_ else "columns"
         checkpoint = open_checkpoint(self, dataset, orientation=orientation)
         with self._observers(settings.max_iter, "NCARL") as observers:

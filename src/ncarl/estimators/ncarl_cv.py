@@ -172,7 +172,9 @@ class HoldoutScorer:
         if point.center not in self.problems:
             self.problems = {
                 point.center: [
-                    self.estimator._make_problem(kept, point.center, self.engine)
+                    self.estimator._make_problem(
+                        InMemoryDataset(kept), point.center, self.engine
+                    )
                     for kept, _ in self.splits
                 ]
             }
@@ -290,26 +292,28 @@ class NCARLCV(KernelEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose parameters on held-out entries of ``X``, then fit all of it.
 
-        %(fit)s
+        Parameters
+        ----------
+        %(X y)s
         """
         points = self._make_grid()
         engine = pick_engine(self.engine)
         data = self._load_in_memory(X)
-        observed = cast(InMemoryDataset, data.dataset).observed
-        check_graph_size(self._settings(points[0]).graph, observed.shape[1])
-        best = self._select_point(points, observed, engine)
+        dataset = cast(InMemoryDataset, data.dataset)
+        check_graph_size(self._settings(points[0]).graph, dataset.observed.shape[1])
+        best = self._select_point(points, dataset, engine)
         settings = self._settings(best)
-        problem = self._make_problem(observed, best.center, engine)
-        checkpoint = self._open_checkpoint(observed, "checkpoint", part="fit")
+        problem = self._make_problem(dataset, best.center, engine)
+        checkpoint = self._open_checkpoint(dataset, "checkpoint", part="fit")
         with self._observers(settings.max_iter, "fit") as observers:
             result = problem.run(settings, checkpoint=checkpoint, observers=observers)
         return self._finalize_fit(data, problem, settings, result)
 
     def _select_point(
-        self, points: list[GridPoint], observed: Observations, engine: Engine
+        self, points: list[GridPoint], dataset: InMemoryDataset, engine: Engine
     ) -> GridPoint:
         rng = np.random.default_rng(int(self.random_state))
-        splits = make_splits(observed, float(self.validation), rng)
+        splits = make_splits(dataset.observed, float(self.validation), rng)
         if not splits:
             warnings.warn(
                 "X has too few observed entries to hold some of them out; the first "
@@ -327,7 +331,7 @@ class NCARLCV(KernelEstimator):
                 points,
                 scorer,
                 on_point=lambda point, error: advance(f"error {error:.4f}"),
-                checkpoint=self._open_checkpoint(observed, "search"),
+                checkpoint=self._open_checkpoint(dataset, "search"),
                 fetch=engine.compute_device.to_numpy,
             )
         return self._set_search_attributes(points, table)
@@ -343,14 +347,6 @@ class NCARLCV(KernelEstimator):
         self.best_params_ = asdict(best)
         self.alpha_, self.gamma_, self.center_ = best.alpha, best.gamma, best.center
         return best
-
-    def _make_problem(
-        self, data: Observations, center: str | None, engine: Engine
-    ) -> KernelProblem:
-        mode = self._center_mode(center)
-        scaled, keep = self.scale == "columns", self._keep_empty_columns()
-        entries = InMemoryDataset(data)
-        return KernelProblem(entries, mode, scaled, self.dtype, engine, keep_empty=keep)
 
     def _make_grid(self) -> list[GridPoint]:
         check_fraction("validation", self.validation, strict=True)
@@ -389,11 +385,11 @@ class NCARLCV(KernelEstimator):
         return make_settings(self, **params)
 
     def _open_checkpoint(
-        self, observed: Observations, kind: str, part: str | None = None
+        self, dataset: InMemoryDataset, kind: str, part: str | None = None
     ) -> CheckpointFile | None:
         return open_checkpoint(
             self,
-            InMemoryDataset(observed),
+            dataset,
             kind,
             part,
             alphas=self._grid_values("alphas"),

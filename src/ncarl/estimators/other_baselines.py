@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.centering import TwoWayEffects
+from ncarl.centering import rescale
 from ncarl.core.types import Array
 from ncarl.estimators.base import STACKLEVEL
 from ncarl.estimators.baselines import FitInput, MatrixEstimator
+from ncarl.estimators.validation import as_float_array
 from ncarl.fitting.matrix_model import MatrixModel, PreprocessedData
 from ncarl.observations import Observations
 from ncarl.solvers.base import Solver, SolverResult
-from ncarl.solvers.bias import BiasSolver
+from ncarl.solvers.bias import BiasSolver, TwoWayEffects
 from ncarl.solvers.factored import default_rank
 from ncarl.solvers.lrfd import DictionaryLearningSolver, LRFDSolver
 from ncarl.solvers.regl1 import RegL1Solver
@@ -31,8 +32,6 @@ from ncarl.validation import (
 
 #: Named dictionaries of LRFD.
 DICTIONARIES = ("columns", "basis", "learned")
-#: Norms of the errors of S3LR.
-ERROR_NORMS = ("l1", "l21", "squared")
 
 
 @dataclass(eq=False, repr=False)
@@ -51,7 +50,7 @@ class BiasModel(MatrixEstimator):
         change of an effect relative to the root mean square of the values (1e-5).
     engine : {"auto", "threads", "torch"} or Engine, default="auto"
         Accepted for consistency; the computation is cheap and runs on the host.
-    %(observers)s
+    %(progress callback checkpoint)s
 
     Attributes
     ----------
@@ -61,7 +60,7 @@ class BiasModel(MatrixEstimator):
         The effects; those of rows in standard deviations with ``scale="columns"``.
     row_ridge_, column_ridge_ : float
         The ridges that were used.
-    %(summary)s
+    %(history_ residual_ rank_ unidentified_rows_)s
 
     Examples
     --------
@@ -110,8 +109,7 @@ class BiasModel(MatrixEstimator):
         centering = replace(
             data.centering, column_effects=columns, row_ridge=effects.row_ridge
         )
-        inner = observed.with_values(observed.values / data.unit)
-        rows = centering.row_effects(inner)
+        rows = centering.row_effects(rescale(observed, data.unit))
         self.mean_ = centering.mean * data.unit
         self.row_effects_ = rows * (1.0 if self.scale else data.unit)
         self.column_effects_ = columns * data.unit
@@ -143,15 +141,15 @@ class RegL1(MatrixEstimator):
         Number of updates of factors and entries for each update of the multipliers.
     nonnegative : bool, default=False
         Whether values are nonnegative.
-    %(center_and_scale)s
+    %(center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps (1000), and tolerance on the distance between the copies
         and on the change (1e-6).
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
-    %(summary)s
+    %(history_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -235,11 +233,11 @@ class LRFD(MatrixEstimator):
     rank_tol : float, default=1e-3
         Singular values of a completion below this fraction of the largest do not count
         for its rank.
-    %(center_and_scale)s
+    %(center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps of all stages together, 3000 by default, at most 500 of
         them for the first completion; and tolerance on the change, 1e-6.
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
@@ -249,7 +247,7 @@ class LRFD(MatrixEstimator):
         Whether the penalized form was used.
     lam_ : float or None
         Strength of the penalized form, if it was used.
-    %(summary)s
+    %(history_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -337,13 +335,8 @@ class LRFD(MatrixEstimator):
 
 
 def _check_dictionary(dictionary: Any) -> Any:
-    try:
-        D = np.asarray(dictionary, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(
-            f"dictionary must be one of {', '.join(map(repr, DICTIONARIES))} or a "
-            f"matrix of numbers, got {type(dictionary).__name__}"
-        ) from None
+    wanted = f"one of {', '.join(map(repr, DICTIONARIES))} or a matrix of numbers"
+    D = as_float_array("dictionary", dictionary, wanted)
     if D.ndim != 2 or 0 in D.shape or not np.isfinite(D).all():
         raise ValueError(
             "dictionary must be a matrix of finite numbers with at least one column, "
@@ -388,12 +381,12 @@ class S3LR(MatrixEstimator):
         step; nearer to 1 is more accurate and takes more steps.
     random_state : int, default=0
         Seed of the clustering.
-    %(center_and_scale)s
+    %(center scale)s
     max_iter, tol : int and float, optional
         Maximum number of steps of all rounds together, 2000 by default, at most 300 of
         them for each round but the last; and tolerance of a round on the residuals of
         both constraints and the change of X, 1e-4.
-    %(engine_and_observers)s
+    %(engine progress callback checkpoint)s
 
     Attributes
     ----------
@@ -403,7 +396,7 @@ class S3LR(MatrixEstimator):
         Coefficients C: its column j combines the other columns to column j.
     n_clusters_, rounds_ : int
         Number of clusters, and of rounds made.
-    %(summary)s
+    %(history_ residual_ rank_ unidentified_rows_)s
 
     References
     ----------
@@ -443,7 +436,7 @@ class S3LR(MatrixEstimator):
         for name in ("lam", "g0", "G"):
             check_number(name, getattr(self, name), low=0.0)
         check_flag("relax", self.relax)
-        check_choice("error_norm", self.error_norm, ERROR_NORMS)
+        check_choice("error_norm", self.error_norm, ("l1", "l21", "squared"))
         check_integer("max_rounds", self.max_rounds, low=1)
 
     def _make_solver(self, fit: FitInput) -> Solver:

@@ -33,12 +33,7 @@ from ncarl.validation import (
     is_number,
 )
 
-WEIGHTS = ("floor", "pinv", "smooth")
-DTYPES = ("float64", "float32")
-ORIENTATIONS = ("auto", "columns", "rows")
 CENTERS = (None, "mean", "columns", "two-way")
-SIDES = ("auto", "columns", "rows", "both")
-PRIORS = ("co-observation", "identity")
 #: Relative asymmetry that a given correlation matrix may have.
 ASYMMETRY = 1e-8
 #: An entry that counts as missing besides NaN, None and null; None if there is none.
@@ -55,19 +50,22 @@ RESULT_NEUTRAL_PARAMS = (
 )  # fmt: skip
 
 
+def as_float_array(name: str, value: Any, wanted: str) -> Array:
+    """A dense copy of an array or sparse matrix of real numbers."""
+    try:
+        A = np.asarray(value.toarray() if sparse.issparse(value) else value)
+        return A.astype(np.float64, casting="safe" if A.dtype.kind == "c" else "unsafe")
+    except (TypeError, ValueError, OverflowError):
+        got = type(value).__name__
+        raise TypeError(f"{name} must be {wanted}, got {got}") from None
+
+
 def check_graph(graph: Any) -> Any:
     """``graph`` as a name, None, or a dense similarity matrix without negatives."""
     if graph is None or isinstance(graph, str):
         return check_choice("graph", graph, ("adaptive", "fixed", None))
-    dense = graph.toarray() if sparse.issparse(graph) else graph
-    try:
-        S = np.asarray(dense)
-        S = S.astype(np.float64, casting="safe" if S.dtype.kind == "c" else "unsafe")
-    except (TypeError, ValueError):
-        raise TypeError(
-            "graph must be 'adaptive', 'fixed', None or a square similarity matrix, "
-            f"got {type(graph).__name__}"
-        ) from None
+    wanted = "'adaptive', 'fixed', None or a square similarity matrix"
+    S = as_float_array("graph", graph, wanted)
     if S.ndim != 2 or S.shape[0] != S.shape[1]:
         raise ValueError(
             f"graph must be a square similarity matrix, got shape {S.shape}"
@@ -127,8 +125,8 @@ def check_run_options(
     choices = {
         "center": CENTERS,
         "scale": scales,
-        "dtype": DTYPES,
-        "orientation": ORIENTATIONS,
+        "dtype": ("float64", "float32"),
+        "orientation": ("auto", "columns", "rows"),
     }
     for name, allowed in choices.items():
         if hasattr(estimator, name):
@@ -195,7 +193,7 @@ def make_settings(estimator: Any, **given: Any) -> Settings:
     """The checked parameters of a fit of a kernel; ``given`` replaces some of them."""
     values = {f.name: getattr(estimator, f.name, None) for f in fields(Settings)}
     values |= given
-    check_choice("weights", values["weights"], WEIGHTS)
+    check_choice("weights", values["weights"], ("floor", "pinv", "smooth"))
     checks: dict[str, Callable[..., Any]] = {
         "alpha": partial(check_number, low=0.0),
         "n_neighbors": partial(check_integer, low=1, hint=GRAPH_HINT),
@@ -319,7 +317,7 @@ def check_output_paths(
 
 def make_fit_config(estimator: Any) -> FitConfig:
     """The checked parameters of a fit of `BayesianNCARL`."""
-    check_choice("sides", estimator.sides, SIDES)
+    check_choice("sides", estimator.sides, ("auto", "columns", "rows", "both"))
     check_run_options(estimator, scales=("auto", None, "columns"))
     check_choice("rounding", estimator.rounding, (None, "observed"))
     check_missing_values(estimator.missing_values)
@@ -367,20 +365,17 @@ def check_clip(clip: Any) -> Any:
 def check_prior(prior: Any, n: int, *, rows_only: bool) -> Any:
     """``prior`` as a name, a correlation of n columns, or features of them."""
     if isinstance(prior, str):
-        return check_choice("prior", prior, PRIORS)
+        return check_choice("prior", prior, ("co-observation", "identity"))
     if rows_only:
         raise ValueError(
             "prior describes the columns, and sides='rows' has no kernel for them; "
             "use sides='columns' or 'both'"
         )
-    dense = prior.toarray() if sparse.issparse(prior) else prior
-    try:
-        given = np.array(dense, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(
-            "prior must be 'co-observation', 'identity', a correlation matrix of the "
-            f"columns or features of them, got {type(prior).__name__}"
-        ) from None
+    wanted = (
+        "'co-observation', 'identity', a correlation matrix of the columns or features "
+        "of them"
+    )
+    given = as_float_array("prior", prior, wanted)
     if given.ndim != 2 or given.shape[0] != n:
         raise ValueError(
             f"prior must have one row for each of the {n} columns of X, got shape "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Self, cast
+from typing import Any, NoReturn, Self
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +18,6 @@ from ncarl.estimators.validation import (
     make_settings,
     open_checkpoint,
 )
-from ncarl.fitting.ncarl import Settings
 from ncarl.validation import check_integer
 from ncarl.wide.kernel import validate_graph
 from ncarl.wide.rows import WideKernel
@@ -35,7 +34,7 @@ class WideNCARL(KernelEstimator):
 
     Parameters
     ----------
-    %(graph_weights)s
+    %(alpha n_neighbors gamma)s
     graph : {"adaptive", "fixed", None} or sparse array (n, n), default="adaptive"
         Similarity of the columns: learned in every step, learned once from the
         zero-filled input, none, or given (nonnegative).
@@ -55,8 +54,7 @@ class WideNCARL(KernelEstimator):
         steps. The change is that of its leading part and its diagonal.
     engine : {"auto", "threads"} or Threads, default="auto"
         Both names mean threads on this machine; `Threads` has options.
-    %(dtype_and_observers)s
-    %(scale)s
+    %(dtype progress callback checkpoint scale)s
 
     Attributes
     ----------
@@ -70,7 +68,7 @@ class WideNCARL(KernelEstimator):
         The graph that made the kernel; rows sum to one.
     history_, n_iter_, converged_, n_neighbors_, engine_
         As in `NCARL`; seconds are those of graph, kernel, rows and Gram matrix.
-    %(unidentified)s
+    %(unidentified_rows_)s
 
     Notes
     -----
@@ -101,36 +99,40 @@ class WideNCARL(KernelEstimator):
     dtype: str = "float64"
     scale: str | None = None
 
+    weights = "floor"
+    _problem_class = WideKernelProblem
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the kernel of ``X``.
 
-        %(fit)s
+        Parameters
+        ----------
+        %(X y)s
         """
-        settings, rank = self._settings()
+        check_run_options(self)
+        rank = self.rank
+        if rank is not None:
+            rank = check_integer("rank", rank, low=1, hint="; None chooses one")
+        named = self.graph is None or isinstance(self.graph, str)
+        settings = make_settings(self, graph=self.graph if named else None)
+        if not named:
+            settings = replace(settings, graph=validate_graph(self.graph))
         engine = self._resolve_engine()
         observed = self._read_training_matrix(X)
         training = TrainingData(observed, InMemoryDataset(observed))
         self.transposed_ = False
-        given = settings.graph is not None and not isinstance(settings.graph, str)
         check_graph_size(settings.graph, observed.shape[1])
-        problem = WideKernelProblem(
-            training.dataset,
-            self.center or "none",
-            self.scale == "columns",
-            self.dtype,
-            engine,
-            keep_empty=given,
-        )
+        problem = self._make_problem(training.dataset, self.center, engine)
         config = problem.wide_config(settings, rank)
         checkpoint = open_checkpoint(
             self, training.dataset, rank=config.rank, graph=settings.graph
         )
-        with self._observers(settings.max_iter, type(self).__name__) as observers:
+        with self._observers(settings.max_iter, "WideNCARL") as observers:
             result = problem.run_wide(
                 settings, config, checkpoint=checkpoint, observers=observers
             )
         self.rank_ = config.rank
-        return self._finalize_fit(training, problem, settings, cast(Any, result))
+        return self._finalize_fit(training, problem, settings, result)
 
     @property
     def kernel_(self) -> NoReturn:
@@ -183,16 +185,3 @@ class WideNCARL(KernelEstimator):
 
     def _kernel_size(self) -> int:
         return len(self._fitted_kernel().F)
-
-    def _settings(self) -> tuple[Settings, int | None]:
-        check_run_options(self)
-        rank = self.rank
-        if rank is not None:
-            rank = check_integer("rank", rank, low=1, hint="; None chooses one")
-        named = self.graph is None or isinstance(self.graph, str)
-        settings = make_settings(
-            self, weights="floor", graph=self.graph if named else None
-        )
-        if not named:
-            settings = replace(settings, graph=validate_graph(self.graph))
-        return settings, rank

@@ -121,15 +121,10 @@ class CheckpointFile:
         *,
         last: bool = False,
     ) -> None:
-        """Write the state if that is due, or if it is the last one."""
-        if self.is_due(position, last=last):
+        """Write the state if that is due, or if it is the last and not in the file."""
+        due = last or time.monotonic() - self.last_saved >= self.every
+        if due and position != self.position:
             self.save(position, *make_contents())
-
-    def is_due(self, position: str, *, last: bool = False) -> bool:
-        """Whether the state at a position is to be written, and not yet in the file."""
-        if position == self.position:
-            return False
-        return last or time.monotonic() - self.last_saved >= self.every
 
     def save(
         self, position: str, header: Mapping[str, Any], arrays: Mapping[str, Array]

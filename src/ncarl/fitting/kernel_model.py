@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ncarl.centering import Centering
-from ncarl.containers import clip_to_float_range
+from ncarl.centering import Centering, rescale, to_user_units
 from ncarl.core.types import Array, Block
 from ncarl.engines.base import Engine
 from ncarl.observations import Observations
@@ -32,7 +31,7 @@ class KernelModel:
 
     def prepare(self, observed: Observations) -> tuple[Observations, Array]:
         """Observed residuals in internal units, and the effect of each row."""
-        inner = observed.with_values(observed.values / self.unit)
+        inner = rescale(observed, self.unit)
         effects = self.centering.row_effects(inner)
         residuals = self.centering.residuals(inner, effects).astype(
             self.dtype, copy=False
@@ -61,9 +60,7 @@ class KernelModel:
             X[i] = self._to_user_units(rows, effects[i], empty_rows[i])
             if deviations is not None:
                 deviations[i] = self._to_user_std(variances, std)
-        if deviations is not None:
-            deviations = clip_to_float_range(deviations, out=deviations)
-        return clip_to_float_range(X, out=X), deviations
+        return X, deviations
 
     def predict(
         self,
@@ -93,28 +90,20 @@ class KernelModel:
         for places, sums, variances in done:
             entries = order[places]
             j, i = columns[entries], position[entries]
-            center = self.centering.mean + self.centering.column_effects[j]
+            inner = self.centering.restore(sums, effects[i], j)
             empty = self.empty_columns[j] | (part.row_counts[i] == 0)
-            inner = (sums + effects[i]) * self.centering.column_scales[j] + center
             inner += self.fallback[j] * empty
-            with np.errstate(over="ignore"):
-                values[entries] = inner * self.unit
+            values[entries] = to_user_units(inner, self.unit)
             if deviations is not None:
                 deviations[entries] = self._to_user_std(variances, std, j)
-        if deviations is not None:
-            deviations = clip_to_float_range(deviations, out=deviations)
-        return clip_to_float_range(values, out=values), deviations
+        return values, deviations
 
     def _to_user_units(self, rows: Array, effects: Array, empty_rows: Array) -> Array:
         """Completed residual rows in the user's units, additive part included."""
-        X = rows.astype(np.float64, copy=False) + effects[:, None]
-        X *= self.centering.column_scales
-        X += self.centering.mean + self.centering.column_effects
+        X = self.centering.restore(rows, effects[:, None])
         X[:, self.empty_columns] += self.fallback[self.empty_columns]
         X[np.ix_(empty_rows, ~self.empty_columns)] += self.fallback[~self.empty_columns]
-        with np.errstate(over="ignore"):  # clipped to the largest float in the end
-            X *= self.unit
-        return X
+        return to_user_units(X, self.unit, out=X)
 
     def _to_user_std(
         self, variances: Any, std: str | None, columns: Any = slice(None)
@@ -124,7 +113,8 @@ class KernelModel:
             variances = variances - self.kernel.s
         scales = self.centering.column_scales[columns]
         with np.errstate(over="ignore"):
-            return np.sqrt(variances) * (self.sigma * scales) * self.unit
+            inner = np.sqrt(variances) * (self.sigma * scales)
+        return to_user_units(inner, self.unit)
 
 
 def complete_block(

@@ -84,8 +84,8 @@ class History:
         return {name: column[:count] for name, column in self.columns.items()}
 
 
-class NoStepError(ValueError):
-    """An iteration ended before its first step."""
+#: Called after each step; one that returns True ends the run.
+Observer = Callable[[Iterate[Any], History], object]
 
 
 def drive(
@@ -94,8 +94,7 @@ def drive(
     *,
     max_iter: int,  # counted by the iterates' own ``step``
     tol: float,  # stop once ``change < tol``; 0 runs all steps
-    # Called after each step; one that returns True ends the run.
-    observers: Sequence[Callable[[Iterate[S], History], object]] = (),
+    observers: Sequence[Observer] = (),
     scale: float = 1.0,  # brings the objective to the user's units
     checkpoint: CheckpointFile | None = None,  # to resume from, and to save to
     # From a state to a JSON header and NumPy arrays, and back.
@@ -159,7 +158,7 @@ def drive(
         result.interrupted = True
     if result is None:
         if resumed is None:
-            raise NoStepError("the solver made no step")
+            raise ValueError("the solver made no step")
         resumed.converged = True  # at the limit of floating-point resolution
         return resumed
     save(result.last, at_end=True)

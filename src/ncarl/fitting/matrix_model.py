@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ncarl.centering import Centering, fit_centering
-from ncarl.containers import clip_to_float_range
+from ncarl.centering import Centering, fit_centering, rescale, to_user_units
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset, rms_unit
 from ncarl.observations import Observations
@@ -30,7 +29,7 @@ class PreprocessedData:
     ) -> PreprocessedData:
         """Divide entries by their unit and subtract the additive part."""
         unit = rms_unit(observed.values)
-        inner = observed.with_values(observed.values / unit)
+        inner = rescale(observed, unit)
         centering = fit_centering(InMemoryDataset(inner), center or "none", scaled)
         effects = centering.row_effects(inner)
         residuals = inner.with_values(centering.residuals(inner, effects))
@@ -70,14 +69,12 @@ class MatrixModel:
     def complete(self) -> Array:
         """The completed matrix in the user's units."""
         if self.factors is not None:
-            X = self.factors[0] @ self.factors[1]
+            residuals = self.factors[0] @ self.factors[1]
         else:
             assert self.X is not None
-            X = self.X.copy()
-        X += self.effects[:, None]
-        X *= self.centering.column_scales
-        X += self.centering.mean + self.centering.column_effects
-        return self._to_user_units(X)
+            residuals = self.X
+        X = self.centering.restore(residuals, self.effects[:, None])
+        return to_user_units(X, self.unit, out=X)
 
     def predict(self, i: Array, j: Array) -> Array:
         """Completed values at single entries in the user's units."""
@@ -88,20 +85,13 @@ class MatrixModel:
             assert self.X is not None
             values = self.X[i, j]
         inner = (values + self.effects[i]) * self.centering.column_scales[j]
-        return self._to_user_units(
-            inner + self.centering.mean + self.centering.column_effects[j]
-        )
-
-    def _to_user_units(self, inner: Array) -> Array:
-        """Values in the user's units, clipped to the range of floats."""
-        with np.errstate(over="ignore"):
-            inner *= self.unit
-        return clip_to_float_range(inner, out=inner)
+        inner = inner + self.centering.mean + self.centering.column_effects[j]
+        return to_user_units(inner, self.unit)
 
     def fold_in(self, observed: Observations) -> MatrixModel:
         """The model of new rows, fitted with the factors of the columns fixed."""
         assert self.ridge is not None and self.factors is not None
-        inner = observed.with_values(observed.values / self.unit)
+        inner = rescale(observed, self.unit)
         effects = self.centering.row_effects(inner)
         values = self.centering.residuals(inner, effects)
         B = self.factors[1]

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from scipy.sparse import csr_array
 
-from ncarl.centering import Centering, CenterRows, Rescale, fit_centering
+from ncarl.centering import Centering, center_rows, fit_centering, rescale
 from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.kernel import QuadraticPenalty, column_kernel
 from ncarl.core.linalg import embed_submatrix, sandwich
@@ -33,7 +33,7 @@ from ncarl.dataset import Dataset
 from ncarl.engines.base import Device, Engine, seconds_between
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, History, Iterate, drive
+from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 
 #: The Gram matrix of the duals loses about eps * cond(Q)^2 digits in the worst case
 #: (far fewer in practice); past this bound completed rows are formed instead.
@@ -44,8 +44,6 @@ AUTHORS_SHIFT = 1e-6
 MIN_NOISY_SHARE = 1e-5
 #: Steps that a warm start counts as.
 WARM_STEPS = 30
-
-Observer = Callable[[Iterate["KernelState"], History], object]
 
 
 @dataclass(frozen=True)
@@ -246,7 +244,7 @@ class KernelProblem:
         self.n_observed = summary.n_observed
         self.n_observed_rows = summary.n_observed_rows
         self.unit = summary.unit
-        inner = dataset.map_values(Rescale(self.unit))
+        inner = dataset.map_values(partial(rescale, unit=self.unit))
         # What an empty row gets without a center: the mean, by column where columns
         # have units of their own.
         means = fit_centering(inner, "columns" if scaled else "mean", scaled=False)
@@ -268,7 +266,12 @@ class KernelProblem:
         )
 
     def _place(self, dataset: Dataset) -> Any:
-        center = CenterRows(self.centering, self.kept_columns, self.dtype)
+        center = partial(
+            center_rows,
+            centering=self.centering,
+            kept_columns=self.kept_columns,
+            dtype=self.dtype,
+        )
         return dataset.place_blocks(self.engine, center)
 
     @cached_property

@@ -93,16 +93,14 @@ class ADMM(StepSolver):
     # no such check.
     gap_tol: float = 0.0
     stop_on_change: bool = False  # compare the change of X alone, as in the paper
-    X_init: Array | None = None  # values of missing entries to start from, not zeros
     Y_init: Array | None = None  # multipliers to start from instead of zeros
 
     def initial_state(self) -> ADMMState:
-        """The zero-filled matrix and no multipliers, unless others are given."""
-        M = self.problem.M
-        X = M if self.X_init is None else self.problem.fill_missing(self.X_init)
-        zero = array_namespace(M).zeros_like(M)
-        Y = zero if self.Y_init is None else self.Y_init
-        return ADMMState(X, Y, self.schedule.start)
+        """The zero-filled matrix and no multipliers, unless some are given."""
+        M, Y = self.problem.M, self.Y_init
+        if Y is None:
+            Y = array_namespace(M).zeros_like(M)
+        return ADMMState(M, Y, self.schedule.start)
 
     def _step(self, state: ADMMState, step: int) -> Iterate[Any]:
         problem, mu, X = self.problem, state.mu, state.X

@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -19,12 +19,15 @@ from ncarl.core.svd import frobenius_norm, spectral_norm, svd_above
 from ncarl.core.types import Array
 from ncarl.engines.base import Device
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
-from ncarl.fitting.loop import FitResult, History, Iterate, drive
+from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 from ncarl.observations import Observations
 
 #: A solver counts as converged at one regularization strength once its
 #: `scaled_step_norm` is below this: the strength is then lowered, or the trial ends.
 CONTINUATION_TOL = 1e-2
+#: Factor by which a strength is lowered. A faster decay admits directions that a
+#: converged matrix does not need, and nonconvex penalties never drop them.
+LAM_DECAY = 0.7
 #: From this density on a whole product is computed faster than its sampled entries.
 DENSE_PRODUCT_DENSITY = 0.03
 #: From this density on, and up to this many entries, a zero-filled dense matrix
@@ -307,6 +310,18 @@ def shrink_singular_values(W: Array, tau: float) -> tuple[Array, Any]:
     return svd.reconstruct(s), s
 
 
+def group_soft_threshold(A: Array, threshold: float) -> Array:
+    """Shorten each column by ``threshold``, at most to 0.
+
+    The proximal operator of ``threshold`` times the sum of the norms of the columns.
+    """
+    xp = array_namespace(A)
+    norms = xp.linalg.vector_norm(A, axis=0)
+    kept = norms > threshold
+    safe = xp.where(kept, norms, xp.ones_like(norms))
+    return A * xp.where(kept, 1.0 - threshold / safe, xp.zeros_like(norms))
+
+
 def scaled_step_norm(step_norm: float, threshold: float, rank: int) -> float:
     """Norm of a step relative to the smallest matrix of this rank above a threshold.
 
@@ -316,13 +331,13 @@ def scaled_step_norm(step_norm: float, threshold: float, rank: int) -> float:
     return ratio(step_norm, threshold * math.sqrt(max(rank, 1)))
 
 
-def next_strength(state: Any, final: float, decay: float) -> tuple[float, bool]:
+def next_strength(state: Any, final: float) -> tuple[float, bool]:
     """Strength of the next step of a continuation, and whether it was lowered.
 
     It falls towards the final one each time that the state has converged.
     """
     lowered = state.converged_at_lam and state.lam > final
-    return (max(final, decay * state.lam) if lowered else state.lam), lowered
+    return (max(final, LAM_DECAY * state.lam) if lowered else state.lam), lowered
 
 
 def next_momentum(t: float) -> tuple[float, float]:
@@ -331,42 +346,20 @@ def next_momentum(t: float) -> tuple[float, float]:
     return following, (t - 1.0) / following
 
 
-SolverCallback = Callable[[Iterate[Any], History], object]
-
-
 def run_solver(
     solver: Solver,
     *,
     max_iter: int,
-    tol: float,
-    scale: float = 1.0,
-    observers: Sequence[SolverCallback] = (),
+    tol: float,  # stop once ``change < tol``; 0 runs all steps
+    scale: float = 1.0,  # converts the objective to the user's units
+    observers: Sequence[Observer] = (),
     checkpoint: CheckpointFile | None = None,
-    device: Device | None = None,
+    device: Device | None = None,  # of the state; needed for a checkpoint
+    # Results of a search before the run, which the checkpoint keeps too.
     search_state: Mapping[str, Any] | None = None,
-    state: Any = None,
+    state: Any = None,  # to start from instead of the solver's initial one
 ) -> FitResult[Any]:
-    """Run a solver until it converges, from its checkpoint if there is one.
-
-    Parameters
-    ----------
-    solver : Solver
-        Makes the steps.
-    max_iter, tol
-        Maximum number of steps, and the change below which the run has converged.
-    scale : float
-        Factor that converts the objective to the user's units.
-    observers : sequence of callable
-        Called after each step; one that returns True ends the run.
-    checkpoint : CheckpointFile, optional
-        File that keeps the state.
-    device : Device, optional
-        Device of the arrays of the state; needed for a checkpoint.
-    search_state : mapping, optional
-        Results of a search before the run, which the checkpoint keeps too.
-    state : optional
-        State to start from instead of the solver's initial one.
-    """
+    """Run a solver until it converges, from its checkpoint if there is one."""
     initial = solver.initial_state() if state is None else state
 
     def start(last: Iterate[Any] | None) -> Iterator[Iterate[Any]]:

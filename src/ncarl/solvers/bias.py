@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ncarl.centering import TwoWayEffects
+from ncarl.centering import effect_variance, shrunk_means
 from ncarl.core.svd import frobenius_norm
 from ncarl.core.types import Array
 from ncarl.fitting.loop import Iterate
@@ -17,8 +17,18 @@ from ncarl.solvers.base import SolverResult, StepSolver, ratio
 
 
 @dataclass(frozen=True)
+class TwoWayEffects:
+    """State of `BiasSolver`."""
+
+    row_effects: Array  # (m,)
+    column_effects: Array  # (n,)
+    row_ridge: float  # ratios of variances, residual over effect
+    column_ridge: float
+
+
+@dataclass(frozen=True)
 class BiasSolver(StepSolver):
-    """Solver of the two-way effects model; its state is a `TwoWayEffects`."""
+    """Solver of the two-way effects model."""
 
     degree: ClassVar[float] = 2.0
     problem: Observations
@@ -30,40 +40,50 @@ class BiasSolver(StepSolver):
 
     def initial_state(self) -> TwoWayEffects:
         """Effects of 0, with the given ridges or 1."""
-        zeros = TwoWayEffects.zeros(self.problem.shape)
+        rows, columns = (np.zeros(length) for length in self.problem.shape)
         given = (self.row_ridge, self.column_ridge)
         ridges = [1.0 if ridge is None else ridge for ridge in given]
-        return TwoWayEffects(zeros.row_effects, zeros.column_effects, *ridges)
+        return TwoWayEffects(rows, columns, *ridges)
 
     def _step(self, state: TwoWayEffects, step: int) -> Iterate[Any]:
-        """One sweep over both sides."""
-        o = self.problem
-        new = state.sweep(
-            o,
-            learn_row_ridge=self.row_ridge is None,
-            learn_column_ridge=self.column_ridge is None,
-        )
-        row_steps = new.row_effects - state.row_effects
-        column_steps = new.column_effects - state.column_effects
-        largest = float(np.max(np.abs(np.concatenate([row_steps, column_steps]))))
-        residuals = _residuals(o, new)
-        objective = float(
-            residuals @ residuals
-            + new.row_ridge * new.row_effects @ new.row_effects
-            + new.column_ridge * new.column_effects @ new.column_effects
-        )
-        rms = float(frobenius_norm(o.values) / np.sqrt(o.n_observed))
-        notes = {"row_ridge": new.row_ridge, "column_ridge": new.column_ridge}
-        return Iterate(new, objective / 2.0, ratio(largest, rms), notes)
+        """Update row effects, then column effects, and the ridges to be learned."""
+        o, v = self.problem, self.problem.values
+        rows, columns = o.rows, o.indices
+        row_counts, column_counts = o.row_counts, o.column_counts
+        row_ridge, column_ridge = state.row_ridge, state.column_ridge
+        left = v - state.column_effects[columns]
+        a = shrunk_means(left, rows, row_counts, row_ridge)
+        b = shrunk_means(v - a[rows], columns, column_counts, column_ridge)
+        if row_ridge + column_ridge > 0.0:
+            # Alternating updates move a constant between rows and columns only slowly.
+            in_rows, in_columns = row_counts > 0, column_counts > 0
+            pull = column_ridge * float(b[in_columns].sum())
+            pull -= row_ridge * float(a[in_rows].sum())
+            weight = row_ridge * int(in_rows.sum())
+            weight += column_ridge * int(in_columns.sum())
+            shift = pull / weight
+            a, b = a + shift * in_rows, b - shift * in_columns
+        residuals = v - a[rows] - b[columns]
+        squares = float(residuals @ residuals)
+        noise = max(squares / len(v), 1e-12 * (float(v @ v) / len(v)))
+        if self.row_ridge is None and noise > 0.0:
+            row_ridge = noise / effect_variance(a, row_counts, row_ridge, noise)
+        if self.column_ridge is None and noise > 0.0:
+            variance = effect_variance(b, column_counts, column_ridge, noise)
+            column_ridge = noise / variance
+        steps = np.concatenate([a - state.row_effects, b - state.column_effects])
+        rms = float(frobenius_norm(v) / np.sqrt(len(v)))
+        change = ratio(float(np.max(np.abs(steps))), rms)
+        objective = float(squares + row_ridge * a @ a + column_ridge * b @ b)
+        notes = {"row_ridge": row_ridge, "column_ridge": column_ridge}
+        new = TwoWayEffects(a, b, row_ridge, column_ridge)
+        return Iterate(new, objective / 2.0, change, notes)
 
     def finalize(self, last: Iterate[Any]) -> SolverResult:
         """The effects, and empty factors."""
         o, effects = self.problem, last.state
-        norm = frobenius_norm(_residuals(o, effects))
+        left = o.values - effects.row_effects[o.rows]
+        left -= effects.column_effects[o.indices]
         empty = (np.zeros((o.shape[0], 0)), np.zeros((0, o.shape[1])))
-        residual = ratio(norm, frobenius_norm(o.values))
+        residual = ratio(frobenius_norm(left), frobenius_norm(o.values))
         return SolverResult(None, empty, residual, 0, {"effects_": effects})
-
-
-def _residuals(o: Observations, effects: TwoWayEffects) -> Array:
-    return o.values - effects.row_effects[o.rows] - effects.column_effects[o.indices]

@@ -44,6 +44,7 @@ from ncarl.solvers.base import (
     DenseProblem,
     SolverResult,
     StepSolver,
+    group_soft_threshold,
     ratio,
     relative_change,
 )
@@ -174,9 +175,9 @@ class GroupSparseRegularizer:
     def value(self, A: Array, B: Array) -> float:
         """Value of the regularizer at two factors."""
         xp = array_namespace(A)
-        left = float(xp.sum(column_norms(A)))
+        left = float(xp.sum(xp.linalg.vector_norm(A, axis=0)))
         if self.half:
-            return left + self.a * float(xp.sum(column_norms(B.T)))
+            return left + self.a * float(xp.sum(xp.linalg.vector_norm(B.T, axis=0)))
         return left + self.a / 2.0 * frobenius_norm(B) ** 2
 
     def best_factors(self, svd: SVDResult) -> tuple[Array, Array]:
@@ -197,7 +198,6 @@ class GroupSparseADMM(_FactoredSolver):
     # that singular values above 0.05 (p = 1/2: 0.15) of the largest pass the threshold,
     # and smaller ones too if the initial matrix has them.
     mu: float | None = None
-    growth: float = MU_GROWTH  # of mu; slower growth balances the factors better
 
     @property
     def degree(self) -> float:
@@ -261,7 +261,7 @@ class GroupSparseADMM(_FactoredSolver):
         ):
             return mu / MU_DECAY
         grows = x_change < MU_GROWTH_RATIO * primal or step > MU_GROWTH_AFTER
-        return self.growth * mu if grows else mu
+        return MU_GROWTH * mu if grows else mu
 
     def _update_factors(
         self, A: Array, B: Array, W: Array, mu: float
@@ -416,29 +416,12 @@ def gram_norm(G: Array) -> float:
     return max(float(array_namespace(G).linalg.eigvalsh(G)[-1]), 0.0)
 
 
-def group_soft_threshold(A: Array, threshold: float) -> Array:
-    """Shorten each column by ``threshold``, at most to 0.
-
-    The proximal operator of ``threshold`` times the sum of the norms of the columns.
-    """
-    xp = array_namespace(A)
-    norms = column_norms(A)
-    kept = norms > threshold
-    safe = xp.where(kept, norms, xp.ones_like(norms))
-    return A * xp.where(kept, 1.0 - threshold / safe, xp.zeros_like(norms))
-
-
-def column_norms(A: Array) -> Array:
-    """Euclidean norm of each column."""
-    xp = array_namespace(A)
-    return xp.sqrt(xp.sum(A * A, axis=0))
-
-
 def prune_columns(A: Array, B: Array) -> tuple[Array, Array]:
     """Drop the columns that are numerically 0 in either factor."""
-    left, right = to_numpy(column_norms(A)), to_numpy(column_norms(B.T))
-    if len(left) == 0:
+    if A.shape[1] == 0:
         return A, B
+    norm = array_namespace(A).linalg.vector_norm
+    left, right = to_numpy(norm(A, axis=0)), to_numpy(norm(B.T, axis=0))
     kept = (left**2 > PRUNE_TOL * left.max() ** 2) & (
         right**2 > PRUNE_TOL * right.max() ** 2
     )

@@ -47,6 +47,7 @@ from ncarl.core.types import Array
 from ncarl.fitting.loop import Iterate
 from ncarl.solvers.admm import ADMM, ADMMState, ResidualBalancing
 from ncarl.solvers.base import (
+    LAM_DECAY,
     DenseProblem,
     SolverResult,
     StepSolver,
@@ -64,8 +65,6 @@ MAX_COMPLETION_STEPS = 500
 FEASIBILITY_TOL = 1e-4
 #: Default strength of the penalized form, relative to the smallest that gives 0.
 DEFAULT_LAM_RATIO = 1e-4
-#: Factor by which the strength of the penalized form falls in each step.
-LAM_DECAY = 0.7
 #: Update rule of ``mu``; its initial value is part of the state.
 MU_SCHEDULE = ResidualBalancing(1.0, imbalance=5.0)
 #: Stages of a run.
@@ -163,15 +162,7 @@ class LRFDSolver(StepSolver):
         solver = ADMM(self.problem, NuclearNorm(), schedule, gap_tol=self.tol)
         admm = ADMMState(state.X, state.Y, state.mu, state.rank, state.residual)
         done = solver._step(admm, step - state.stage_start)
-        admm = done.state
-        new = replace(
-            state,
-            X=admm.X,
-            Y=admm.Y,
-            mu=admm.mu,
-            rank=admm.rank,
-            residual=admm.residual,
-        )
+        new = replace(state, **vars(done.state))  # the fields have the same names
         notes = {name: done.notes[name] for name in ("primal", "dual", "gap", "mu")}
         return replace(done, state=new, notes=notes)
 

@@ -57,9 +57,6 @@ class ProximalGradient(StepSolver):
     problem: DenseProblem
     penalty: SpectralPenalty
     lam: float
-    # Factor by which the strength falls to ``lam``. A faster decay admits directions
-    # that a converged matrix does not need, and nonconvex penalties never drop them.
-    lam_decay: float = 0.7
 
     def initial_state(self) -> ProximalGradientState:
         """Zeros, with the smallest strength whose solution they are."""
@@ -75,7 +72,7 @@ class ProximalGradient(StepSolver):
 
     def _step(self, state: ProximalGradientState, step: int) -> Iterate[Any]:
         """One step, repeated without momentum if the objective rose."""
-        lam, lowered = next_strength(state, self.lam, self.lam_decay)
+        lam, lowered = next_strength(state, self.lam)
         # Earlier steps had another objective: restart the momentum.
         momentum, extrapolation = next_momentum(1.0 if lowered else state.momentum)
         X, s, objective = self._prox_step(state, lam, extrapolation)
@@ -151,15 +148,10 @@ class SingularValueThresholding(StepSolver):
     degree: ClassVar[float] = 2.0
     problem: DenseProblem
     t: float
-    # By default 1.2 divided by the density of the observed entries, and a restart with
-    # `SAFE_STEP_LENGTH` if the iteration diverges.
-    step_length: float | None = None
 
     def initial_state(self) -> SVTState:
         """The multipliers after all the steps in which X stays 0."""
-        if self.step_length is None:
-            return self._state_at_zero(1.2 / self.problem.density)
-        return self._state_at_zero(self.step_length)
+        return self._state_at_zero(1.2 / self.problem.density)
 
     def _state_at_zero(self, step_length: float) -> SVTState:
         count = math.ceil(self.t / (step_length * self.problem.spectral_norm))
@@ -178,8 +170,7 @@ class SingularValueThresholding(StepSolver):
         best = residual if improved else state.best_residual
         new = SVTState(X, Y, state.step_length, best, len(s), stale)
         diverges = residual > DIVERGENCE_FACTOR * best or stale >= MAX_STALE_STEPS
-        is_long = state.step_length > SAFE_STEP_LENGTH
-        if diverges and is_long and self.step_length is None:
+        if diverges and state.step_length > SAFE_STEP_LENGTH:
             new = self._state_at_zero(SAFE_STEP_LENGTH)
         objective = self.t * float(s.sum()) + float(s @ s) / 2.0
         notes = {"primal": residual, "rank": float(len(s)), "length": state.step_length}

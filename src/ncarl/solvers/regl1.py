@@ -46,18 +46,14 @@ class RegL1Solver(StepSolver):
     growth: float = 1.05  # of mu in each step
     inner: int = 1  # alternating updates of the factors and E in one step
     nonnegative: bool = False  # whether E is constrained to be nonnegative
-    mu_init: float | None = None  # by default such that both thresholds are effective
 
     def initial_state(self) -> RegL1State:
         """The zero-filled matrix, and empty factors."""
-        M, mu = self.problem.M, self.mu_init
-        if mu is None:
-            # The threshold of the entries is at least the largest of them, so that with
-            # a strong norm all can become residuals before a growing mu fixes them.
-            values = self.problem.observed.values
-            largest = float(np.max(np.abs(values), initial=0.0)) or 1.0
-            top = self.problem.spectral_norm
-            mu = min(INITIAL_THRESHOLD_DIVISOR * self.lam / top, 1.0 / largest)
+        # The threshold of the entries is at least the largest of them, so that with a
+        # strong norm all can become residuals before a growing mu fixes them.
+        M, top = self.problem.M, self.problem.spectral_norm
+        largest = float(np.max(np.abs(self.problem.observed.values))) or 1.0
+        mu = min(INITIAL_THRESHOLD_DIVISOR * self.lam / top, 1.0 / largest)
         return RegL1State(M, M[:, :0], M[:0], array_namespace(M).zeros_like(M), mu)
 
     def _step(self, state: RegL1State, step: int) -> Iterate[RegL1State]:

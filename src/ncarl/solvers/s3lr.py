@@ -34,6 +34,7 @@ from ncarl.solvers.base import (
     DenseProblem,
     SolverResult,
     StepSolver,
+    group_soft_threshold,
     ratio,
     relative_change,
     shrink_singular_values,
@@ -273,14 +274,11 @@ def shrink_by_cluster(W: Array, labels: Any, tau: float) -> tuple[Array, Any]:
 
 def shrink_errors(W: Array, norm: str, t: float) -> Array:
     """``argmin_E 1/2 ||E - W||^2 + t |E|`` for a norm by name."""
-    xp = array_namespace(W)
     if norm == "squared":
         return W / (1.0 + t)
     if norm == "l1":
-        return W - xp.clip(W, -t, t)
-    norms = xp.linalg.vector_norm(W, axis=0)
-    safe = xp.where(norms > t, norms, xp.ones_like(norms))
-    return W * xp.where(norms > t, 1.0 - t / safe, 0.0 * norms)
+        return W - array_namespace(W).clip(W, -t, t)
+    return group_soft_threshold(W, t)
 
 
 def between_cluster_mask(labels: Array) -> Array:
@@ -306,7 +304,9 @@ def spectral_clustering(C: Any, n_clusters: int, seed: int) -> tuple[Any, int]:
         # With fewer distinct columns than clusters some clusters stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = KMeans(k, n_init=N_INIT, random_state=seed).fit(points).labels_
-    return _relabel(labels), k
+    # Clusters are numbered in the order of their first columns.
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse].astype(np.int64), k
 
 
 def _laplacian_eigenpairs(A: Array) -> tuple[Any, Any]:
@@ -326,9 +326,3 @@ def _eigengap_count(values: Array) -> int:
     if len(gaps) == 0 or values[-1] <= 0.0:
         return 1
     return int(np.argmax(gaps)) + 1
-
-
-def _relabel(labels: Array) -> Any:
-    """Renumber clusters in the order of their first columns."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int64)

@@ -75,7 +75,6 @@ class _SoftImpute(StepSolver):
     lam: float
     max_rank: int
     seed: int = 0  # of the random directions that the factors of ALS start from
-    lam_decay: float = 0.7  # by which the strength falls to lam, when steps are short
 
     def initial_state(self) -> SoftImputeState:
         """No directions, at the smallest strength whose solution is 0."""
@@ -147,7 +146,7 @@ class SoftImputeALS(_SoftImpute):
 
     def _step(self, state: SoftImputeState, step: int) -> Iterate[SoftImputeState]:
         """Lower the strength or add directions if due, then update both factors."""
-        lam, lowered = next_strength(state, self.lam, self.lam_decay)
+        lam, lowered = next_strength(state, self.lam)
         if lowered or self._needs_directions(state):
             state = self._add_directions(state, lam)
         new = self._update_factors(state)
@@ -226,7 +225,7 @@ class SoftImputeSVD(_SoftImpute):
 
     def _step(self, state: SoftImputeState, step: int) -> Iterate[SoftImputeState]:
         """Lower the strength if due, then shrink the leading triplets."""
-        lam, _ = next_strength(state, self.lam, self.lam_decay)
+        lam, _ = next_strength(state, self.lam)
         svd = self._svd_above_lam(state, lam)
         s = soft_threshold(svd.s[: self.max_rank], lam)
         r = len(s)

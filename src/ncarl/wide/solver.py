@@ -17,7 +17,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ncarl.blocks import cut_blocks
-from ncarl.centering import CenterRows
+from ncarl.centering import center_rows
 from ncarl.core.kernel import QuadraticPenalty
 from ncarl.core.types import Array, Block
 from ncarl.core.weights import FloorWeights
@@ -32,8 +32,8 @@ from ncarl.fitting.checkpoint import (
     csr_to_arrays,
 )
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, Iterate, drive
-from ncarl.fitting.ncarl import KernelProblem, KernelState, Observer, Settings
+from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
+from ncarl.fitting.ncarl import KernelProblem, KernelState, Settings
 from ncarl.wide.kernel import ColumnGraph, wide_kernel
 from ncarl.wide.rows import GramOperator, WideKernel, duals_and_fit
 from ncarl.wide.spectrum import (
@@ -80,8 +80,12 @@ class WideKernelProblem(KernelProblem):
     def _place(self, dataset: Dataset) -> list[Block]:
         """Few blocks, as many on every machine, so that sums are the same."""
         assert isinstance(dataset, InMemoryDataset)
-        center = CenterRows(self.centering, self.kept_columns, self.dtype)
-        rows = center(dataset.observed)
+        rows = center_rows(
+            dataset.observed,
+            centering=self.centering,
+            kept_columns=self.kept_columns,
+            dtype=self.dtype,
+        )
         single = math.prod(rows.shape) <= SINGLE_BLOCK_MAX_ENTRIES
         return cut_blocks(rows, 1 if single else N_BLOCKS)
 
