@@ -13,8 +13,7 @@ import ncarl as package
 from ncarl.cli import complete_run
 from ncarl.cli.models import open_engine
 from ncarl.cli.options import parse_columns
-from ncarl.io import RowSource, open_rows
-from ncarl.io.numpy import _NpySink
+from ncarl.io import RowSource, Sink, open_rows
 
 from .conftest import names_in
 
@@ -136,9 +135,9 @@ def test_every_format_can_be_read_and_written(ncarl, tmp_path, gappy, came, goes
 
 def test_the_table_is_never_whole(ncarl, tmp_path, gappy, monkeypatch):
     heights, fitted = [], []
-    put, fit = _NpySink.write, package.NCARL.fit
+    put, fit = Sink.write, package.NCARL.fit
     monkeypatch.setattr(
-        _NpySink, "write", lambda s, rows: heights.append(len(rows)) or put(s, rows)
+        Sink, "write", lambda s, rows: heights.append(len(rows)) or put(s, rows)
     )
     monkeypatch.setattr(
         package.NCARL, "fit", lambda s, X: fitted.append(X) or fit(s, X)

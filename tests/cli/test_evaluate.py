@@ -25,11 +25,9 @@ from ncarl.evaluation.comparison import (
 from ncarl.evaluation.evaluation import (
     INTERVAL_LEVELS,
     Evaluation,
-    EvaluationRequest,
     SplitPredictions,
     as_observations,
     evaluate,
-    run_evaluation,
 )
 from ncarl.io.tables import ReadOptions
 
@@ -90,8 +88,8 @@ def quick(monkeypatch, found):
     """The evaluation is there already; what was asked for is listed."""
     asked = []
 
-    def give(what, observed, progress=None):
-        asked.append(what)
+    def give(plan, observed, others, names, progress):
+        asked.append((plan, others, names))
         return found
 
     monkeypatch.setattr("ncarl.cli.evaluate.run_evaluation", give)
@@ -174,13 +172,11 @@ def test_intervals_are_counted_and_measured(found):
 
 
 def test_the_method_is_held_against_others_on_the_same_entries(matrix, in_process):
-    asked = EvaluationRequest(
-        ComparisonPlan(["bias"], 0.1, 1, scale=None, jobs=2), ("bias", "nuclear")
-    )
     heard = []
-    found = run_evaluation(asked, as_observations(matrix[:, [0, 1, 3]]), heard.append)
+    found = evaluate(matrix[:, [0, 1, 3]], "bias", repeats=1,
+                     others=("bias", "nuclear"), progress=heard.append)  # fmt: skip
     lines = {line.method: line for line in found.comparison.summaries}
-    assert set(lines) == {"bias", "nuclear", "mean"} and len(heard) == asked.n_fits == 2
+    assert set(lines) == {"bias", "nuclear", "mean"} and len(heard) == 2
     assert lines["bias"].error == pytest.approx(found.error[0])
     # Columns are multiples of each other, with both signs: effects say nothing.
     assert found.comparison.recommendation.method == "nuclear"
@@ -229,14 +225,13 @@ def test_options_reach_the_plan(ncarl, table, quick):
     ncarl("evaluate", table, "--method", "nuclear", "--hide", 0.2, "--repeats", 5,
           "--pattern", "random", "--seed", 7, "--budget", 9, "--engine", "threads",
           "--scale", "none")  # fmt: skip
-    (asked,) = quick
-    plan = asked.plan
+    ((plan, others, names),) = quick
     assert (plan.hide, plan.repeats, plan.pattern) == (0.2, 5, "random")
     assert (plan.random_state, plan.budget, plan.engine) == (7, 9.0, "threads")
-    assert asked.method == "nuclear" and "nuclear" not in asked.baselines
-    assert not plan.by_column and asked.column_names == HOSTILE
+    assert plan.methods == ("nuclear",) and "nuclear" not in others
+    assert not plan.by_column and names == HOSTILE
     ncarl("evaluate", table)
-    assert quick[1].plan.by_column  # units differ, as ncarl complete would find
+    assert quick[1][0].by_column  # units differ, as ncarl complete would find
 
 
 @pytest.mark.parametrize(

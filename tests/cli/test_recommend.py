@@ -108,7 +108,7 @@ def test_somebody_new_is_served_and_not_saved(ncarl, folder, tmp_path):
 
 
 def test_everybody_gets_a_list_in_a_file(ncarl, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("ncarl.cli.recommend.is_interactive", lambda quiet: True)
+    monkeypatch.setattr("ncarl.cli.console.is_interactive", lambda quiet: True)
     out, page = tmp_path / "recs.parquet", tmp_path / "page.html"
     result = ncarl("recommend", "--model", folder / "model.ncarl", "--all-users", "-n",
                    2, "--out", out, "--report", page)  # fmt: skip

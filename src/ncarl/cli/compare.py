@@ -40,6 +40,7 @@ METHOD_HEADERS = (
 )
 
 
+@opt.takes_read_options
 def compare(
     source: opt.DataArgument,
     methods: Annotated[
@@ -82,12 +83,8 @@ def compare(
         ),
     ] = None,
     report: opt.ReportOption = None,
-    na: opt.NaOption = None,
-    label: opt.LabelOption = None,
-    header: opt.HeaderOption = None,
-    delimiter: opt.DelimiterOption = None,
-    decimal: opt.DecimalOption = None,
-    array: opt.ArrayOption = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Find the method that imputes the missing entries of a table best.
 
@@ -97,9 +94,6 @@ def compare(
     """
     plan = ComparisonPlan(
         methods, hide, repeats, pattern, seed, engine, budget, jobs=jobs
-    )
-    reading = ReadOptions(
-        na or (), label or (), header, delimiter, array, decimal=decimal
     )
     console.check_report_path(report, source)
     if out is not None:

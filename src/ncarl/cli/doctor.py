@@ -23,15 +23,7 @@ import psutil
 import typer
 
 from ncarl import __version__
-from ncarl.cli.console import (
-    check_report_path,
-    merge_fields,
-    print_fields,
-    print_table,
-    print_text,
-    write_page,
-)
-from ncarl.cli.options import ReportOption
+from ncarl.cli import console, options as opt
 from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
 from ncarl.engines.base import (
@@ -89,7 +81,7 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything as one JSON object.")
     ] = False,
-    report_path: ReportOption = None,
+    report_path: opt.ReportOption = None,
 ) -> None:
     """Show versions, machine and engines, and test each engine on a small matrix.
 
@@ -98,24 +90,30 @@ def doctor(
     """
     from rich.console import Console
 
-    check_report_path(report_path)
+    console.check_report_path(report_path)
     with Console(stderr=True).status("testing ..."):
         report = collect_report(full=full)
     if as_json:
-        sections = {t.lower(): merge_fields(f) for t, f in report.sections.items()}
+        sections = {
+            t.lower(): console.merge_fields(f) for t, f in report.sections.items()
+        }
         content = {"ok": report.ok, **sections, "self-test": report.self_test}
         typer.echo(json.dumps(content, indent=2))
     else:
         for title, fields in report.sections.items():
-            print_text(title, style="bold")
+            console.print_text(title, style="bold")
             # Names of packages are longer than those that fields usually have.
-            print_fields((f"{name:<14}", text) for name, text in fields)
-            print_text()
-        print_text("Self-test", style="bold")
-        print_table(TEST_HEADS, report.self_test, left=(0, 1, 2), bold=("FAILED",))
-        print_text("all is well" if report.ok else "a self-test FAILED", style="bold")
+            console.print_fields((f"{name:<14}", text) for name, text in fields)
+            console.print_text()
+        console.print_text("Self-test", style="bold")
+        console.print_table(
+            TEST_HEADS, report.self_test, left=(0, 1, 2), bold=("FAILED",)
+        )
+        console.print_text(
+            "all is well" if report.ok else "a self-test FAILED", style="bold"
+        )
     if report_path is not None:
-        write_page(build_doctor_page(report), report_path, quiet=as_json)
+        console.write_page(build_doctor_page(report), report_path, quiet=as_json)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -430,5 +428,5 @@ def build_doctor_page(report: DoctorReport) -> Page:
     )
     page = Page("ncarl doctor", lead)
     for title, fields in report.sections.items():
-        page.heading(title).facts(merge_fields(fields))
+        page.heading(title).facts(console.merge_fields(fields))
     return page.heading("Self-test").table(TEST_HEADS, report.self_test, prose=True)

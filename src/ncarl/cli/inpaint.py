@@ -26,21 +26,8 @@ from PIL import (
 from scipy import ndimage
 
 from ncarl import masks
-from ncarl.cli.console import (
-    check_outputs,
-    check_report_path,
-    check_suffix,
-    is_interactive,
-    print_fields,
-    write_page,
-)
-from ncarl.cli.options import (
-    OverwriteOption,
-    QuietOption,
-    ReportOption,
-    option,
-    output_option,
-)
+from ncarl.cli import console, options as opt
+from ncarl.cli.options import output_option
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
 from ncarl.html import Page
@@ -51,8 +38,8 @@ from ncarl.metrics import SSIM_WINDOW, psnr, ssim
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-mask_option = partial(option, "Missing pixels (one of these)")
-method_option = partial(option, "Method")
+mask_option = partial(opt.option, "Missing pixels (one of these)")
+method_option = partial(opt.option, "Method")
 EXAMPLES = (
     "ncarl inpaint photo.png --mask scratches.png -o repaired.png",
     "ncarl inpaint photo.png --mask-color '#ff00ff' -o repaired.png",
@@ -175,9 +162,9 @@ def inpaint(
             "Draw the picture before and after, side by side.", metavar="PATH.png"
         ),
     ] = None,
-    report: ReportOption = None,
-    overwrite: OverwriteOption = False,
-    quiet: QuietOption = False,
+    report: opt.ReportOption = None,
+    overwrite: opt.OverwriteOption = False,
+    quiet: opt.QuietOption = False,
 ) -> None:
     """Fill in the missing pixels of a picture: scratches, text, dead pixels, holes.
 
@@ -194,11 +181,11 @@ def inpaint(
         raise ValueError("--tolerance goes with --mask-color")
     if target is None and missing is None:
         raise ValueError("name the file for the filled picture with -o")
-    check_suffix("OUT", target, *FORMAT_BY_SUFFIX)
-    check_suffix("--before-after", before_after, ".png")
+    console.check_suffix("OUT", target, *FORMAT_BY_SUFFIX)
+    console.check_suffix("--before-after", before_after, ".png")
     outputs = {"OUT": target, "--before-after": before_after}
-    check_outputs(source, outputs, overwrite=overwrite, inputs={"--mask": mask})
-    check_report_path(report, source)
+    console.check_outputs(source, outputs, overwrite=overwrite, inputs={"--mask": mask})
+    console.check_report_path(report, source)
 
     picture = read_picture(source, max_pixels)
     if target is not None:
@@ -220,7 +207,7 @@ def inpaint(
         lost.mask,
         method,
         random_state=seed,
-        progress=is_interactive(quiet),
+        progress=console.is_interactive(quiet),
     )
     seconds = time.perf_counter() - start
     quality = None if missing is None else _measure_quality(picture.pixels, filled)
@@ -253,7 +240,7 @@ def inpaint(
         save_figure(figure, before_after)
         fields.append(("drawn", str(before_after)))
     if not quiet:
-        print_fields(fields)
+        console.print_fields(fields)
     if report is not None:
         page = Page(
             f"Filled: {source.name}",
@@ -261,7 +248,7 @@ def inpaint(
             "are unchanged.",
         )
         page.figure(figure, "Before and after; missing pixels are shown in orange.")
-        write_page(page, report, fields, quiet=quiet)
+        console.write_page(page, report, fields, quiet=quiet)
 
 
 @dataclass(frozen=True)

@@ -613,16 +613,10 @@ def run_fits(
                     limit = payload["budget"] * GRACE_FACTOR + STARTUP_SECONDS
                     pool.submit(PoolJob(FIT_FUNCTION, payload, group.name, limit))
             for answer in pool.wait():
-                if answer.failure:
-                    method, draw = (
-                        answer.job.payload["method"],
-                        answer.job.payload["draw"],
-                    )
-                    fit = FitOutcome(
-                        method, draw, answer.failure, message=answer.message
-                    )
-                else:
-                    fit = FitOutcome(**answer.value)
+                payload, why = answer.job.payload, answer.message
+                method, draw = payload["method"], payload["draw"]
+                failed = FitOutcome(method, draw, answer.failure, message=why)
+                fit = failed if answer.failure else FitOutcome(**answer.value)
                 outcomes.append(fit)
                 if fit.status != DONE:
                     excluded.add(fit.method)

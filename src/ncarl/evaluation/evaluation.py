@@ -365,41 +365,21 @@ def evaluate(
     )
     if names is None and hasattr(X, "columns"):
         names = [str(name) for name in X.columns]
-    request = EvaluationRequest(plan, tuple(others), names)
-    return run_evaluation(request, as_observations(X), progress)
-
-
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """Validated parameters of `evaluate`."""
-
-    plan: ComparisonPlan  # its first method is evaluated
-    comparison_methods: tuple[str, ...] = DEFAULT_COMPARISON_METHODS
-    column_names: Sequence[str] | None = None
-
-    @property
-    def method(self) -> str:
-        """The method that is evaluated."""
-        return str(self.plan.methods[0])
-
-    @property
-    def baselines(self) -> tuple[str, ...]:
-        """The methods to compare with, without the method itself."""
-        return tuple(name for name in self.comparison_methods if name != self.method)
-
-    @property
-    def n_fits(self) -> int:
-        """Total number of fits."""
-        return self.plan.repeats * (1 + len(self.baselines))
+    others = [name for name in others if name != plan.methods[0]]
+    return run_evaluation(plan, as_observations(X), others, names, progress)
 
 
 def run_evaluation(
-    request: EvaluationRequest,
+    plan: ComparisonPlan,
     observed: Observations,
+    others: Iterable[str] = (),
+    names: Sequence[str] | None = None,
     progress: MessageCallback | None = None,
 ) -> Evaluation:
-    """Carry out a validated request on the observed entries of a matrix."""
-    plan, method = request.plan, request.method
+    """Evaluate the method of a validated plan, and compare it with ``others``."""
+    (method,), others = plan.methods, tuple(others)
+    scale = plan.scale_for(method)
+    params = default_parameters(method, scale=scale, seed=plan.random_state)
 
     def show(fit: FitOutcome) -> None:
         if progress is not None:
@@ -410,34 +390,27 @@ def run_evaluation(
     predictions, fits = [], []
     for draw, mask in enumerate(draw_holdout_masks(plan, observed, units)):
         split = HoldoutSplit.from_mask(observed, mask, units)
-        predictions.append(evaluate_split(plan, split))
-        fits.append(score_split(method, draw, split, predictions[-1]))
+        engine = make_engine(plan.engine, available_cores())
+        found, _ = fit_split(split, method, params, engine, levels=INTERVAL_LEVELS)
+        predictions.append(found)
+        fits.append(score_split(method, draw, split, found))
         show(fits[-1])
         fits.append(score_mean_baseline(split, draw, by_column=plan.by_column))
-    if request.baselines:
-        others = replace(plan, methods=request.baselines)
-        for line in run_comparison(others, observed, show).summaries:
+    if others:
+        comparison_plan = replace(plan, methods=others)
+        for line in run_comparison(comparison_plan, observed, show).summaries:
             if line.method != MEAN_BASELINE:
                 fits += line.fits
     return Evaluation(
         method,
         tuple(predictions),
         observed.column_stds(),
-        request.column_names,
+        names,
         comparison=summarize_comparison(
-            replace(plan, methods=(method, *request.baselines)),
+            replace(plan, methods=(method, *others)),
             observed,
             [len(part.truth) for part in predictions],
             fits,
         ),
         n_missing=observed.shape[0] - observed.column_counts,
     )
-
-
-def evaluate_split(plan: ComparisonPlan, split: HoldoutSplit) -> SplitPredictions:
-    """Fit the method of a plan to one split, and predict its hidden entries."""
-    method = str(plan.methods[0])
-    scale = plan.scale_for(method)
-    params = default_parameters(method, scale=scale, seed=plan.random_state)
-    engine = make_engine(plan.engine, available_cores())
-    return fit_split(split, method, params, engine, levels=INTERVAL_LEVELS)[0]
