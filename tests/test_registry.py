@@ -86,11 +86,6 @@ def test_parameters_are_those_of_the_estimator():
         assert parameter_names(name) == sorted(make(name).get_params(deep=False))
 
 
-def test_the_list_is_a_copy():
-    available_methods().clear()
-    assert available_methods()
-
-
 def test_the_command_line_lists_exactly_these():
     pytest.importorskip("typer")
 

@@ -18,19 +18,6 @@ from ncarl.io.tables import (
 NAN = np.nan
 
 
-@pytest.fixture
-def table(tmp_path):
-    """Write text or bytes to a file and read it as a table."""
-
-    def make(content, name="in.csv", **options):
-        path = tmp_path / name
-        data = content if isinstance(content, bytes) else content.encode()
-        path.write_bytes(data)
-        return read_table(path, ReadOptions(**options))
-
-    return make
-
-
 def rewritten(table, path, fill=9.5, every=False):
     """The bytes of a table written with one number in its gaps."""
     table.write(path, np.full(table.values.shape, fill), replace_observed=every)
@@ -71,11 +58,9 @@ def test_all_the_usual_tokens_and_those_asked_for_are_missing(table):
 @pytest.mark.parametrize(
     ("text", "wanted", "rows"),
     [
-        ("1,2\n3,4\n", None, 2),
         ("1,2\n3,4\n", True, 1),
         ("country,1990\nx,4\n", None, 1),
         ("x,2\ny,4\n", False, 2),
-        (",NA\n3,4\n", None, 2),
     ],
 )
 def test_a_first_line_with_words_is_a_header_unless_told_otherwise(
@@ -277,7 +262,6 @@ def test_matrix_market_patterns_have_no_values(tmp_path):
         (np.ones(3), "2 dimensions"),
         (np.ones((2, 2), dtype=complex), "real numbers"),
         (np.array([["a"]]), "real numbers"),
-        (np.array([[None, 1]], dtype=object), "Python objects"),
     ],
 )
 def test_arrays_that_are_no_matrix_of_numbers_are_refused(tmp_path, array, message):

@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import sparse
 
 import ncarl as package
 from ncarl.cli import complete_run
@@ -15,7 +14,7 @@ from ncarl.cli.models import open_engine
 from ncarl.cli.options import parse_columns
 from ncarl.io import RowSource, Sink, open_rows
 
-from .conftest import names_in
+from .conftest import names_in, read, write
 
 PAPER = ("--method", "ncarl", "--alpha", 1, "--gamma", 0.01, "--max-iter", 6)
 PAPER = (*PAPER, "--tol", 0)
@@ -35,44 +34,6 @@ def plain(tmp_path, gappy):
     path = tmp_path / "in.csv"
     pd.DataFrame(gappy, columns=list("abcde")).to_csv(path, index=False, na_rep="NA")
     return path
-
-
-def write(path, X):
-    """The matrix in a file of the kind that the name says."""
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    name = path.name
-    if name == "folder":
-        path.mkdir()
-        frame[:9].to_parquet(path / "1.parquet")
-        frame[9:].to_parquet(path / "2.pq")
-    elif name.endswith(".npz"):
-        seen = ~np.isnan(X)
-        S = sparse.coo_array((X[seen], np.nonzero(seen)), shape=X.shape)
-        sparse.save_npz(path, S.tocsr())
-    elif name.endswith(".npy"):
-        np.save(path, X)
-    elif name.endswith(".zarr"):
-        zarr = pytest.importorskip("zarr")
-        zarr.create_array(str(path), data=X, chunks=(3, 5))
-    elif name.endswith(".parquet"):
-        frame.to_parquet(path)
-    else:
-        sep = "\t" if ".tsv" in name else ","
-        frame.to_csv(path, index=False, sep=sep, na_rep="NA")
-
-
-def read(path):
-    """The matrix in a file, and the names of its columns if it has some."""
-    if path.suffix == ".npy":
-        return np.load(path), None
-    if path.suffix == ".zarr":
-        array = pytest.importorskip("zarr").open_array(str(path), mode="r")
-        return array[:], array.attrs.get("names")
-    if path.suffix == ".parquet":
-        frame = pd.read_parquet(path)
-    else:
-        frame = pd.read_csv(path, sep="\t" if ".tsv" in path.name else ",")
-    return frame.to_numpy(), list(frame.columns)
 
 
 def line(said, name):
@@ -101,6 +62,7 @@ def test_it_gives_what_the_command_gives_in_memory(
     missing = int((~seen).sum())
     assert f"14 x 5, {missing} missing (" in line(other.stdout, "table")
     assert "in chunks of rows" in line(other.stdout, "table")
+    assert "the first line was read as the header" in other.stdout
     for part in ("s in all", str(out), "2s.csv (standard deviations"):
         assert part in other.stdout
     assert not other.stderr

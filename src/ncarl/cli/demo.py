@@ -283,7 +283,6 @@ def _results_table(
 
 
 def _save_figures(results: Sequence[DemoResult], folder: Path) -> dict[Path, str]:
-    """Draw all figures; their files and captions."""
     captions = {}
     for result in results:
         case = result.case
@@ -337,7 +336,6 @@ def _draw_intervals(result: DemoResult) -> Figure:
 
 
 def _draw_correlation(result: DemoResult) -> Figure:
-    """The correlation of columns (or rows) that the fit learned."""
     case, bayes = result.case, result.bayes
     side = "row" if bayes.transposed_ else "column"
     return similarity_map(

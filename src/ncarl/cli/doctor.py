@@ -70,8 +70,6 @@ PATH_FOLDERS = re.compile(
     r"(?<![\w.~/\\])(?:[A-Za-z]:|~)?[/\\](?:[^\s/\\:'\"()]+[/\\])+"
 )
 TEST_HEADS = ("", "engine", "check")
-#: Names and texts, as they are printed.
-Fields = Iterator[tuple[str, str]]
 
 
 def doctor(
@@ -106,12 +104,10 @@ def doctor(
             console.print_fields((f"{name:<14}", text) for name, text in fields)
             console.print_text()
         console.print_text("Self-test", style="bold")
-        console.print_table(
-            TEST_HEADS, report.self_test, left=(0, 1, 2), bold=("FAILED",)
-        )
-        console.print_text(
-            "all is well" if report.ok else "a self-test FAILED", style="bold"
-        )
+        checks = report.self_test
+        console.print_table(TEST_HEADS, checks, left=(0, 1, 2), bold=("FAILED",))
+        verdict = "all is well" if report.ok else "a self-test FAILED"
+        console.print_text(verdict, style="bold")
     if report_path is not None:
         console.write_page(build_doctor_page(report), report_path, quiet=as_json)
     if not report.ok:
@@ -162,7 +158,7 @@ def strip_paths(text: str) -> str:
     return PATH_FOLDERS.sub("", text)
 
 
-def version_fields() -> Fields:
+def version_fields() -> console.Fields:
     """Versions of ncarl, Python, the system, and packages, which are not imported."""
     yield "ncarl", __version__
     python = platform.python_implementation()
@@ -192,7 +188,7 @@ def torch_build() -> str:
     return "no CUDA"
 
 
-def machine_fields() -> Fields:
+def machine_fields() -> console.Fields:
     """Cores, memory and BLAS of this process."""
     import scipy.linalg  # noqa: F401  which, like NumPy, loads a BLAS library
     from threadpoolctl import threadpool_info
@@ -220,7 +216,7 @@ def _format_memory(free: int, total: int) -> str:
     return f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free"
 
 
-def gpu_fields() -> Fields:
+def gpu_fields() -> console.Fields:
     """The GPU that the torch engine uses, or why there is none."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -237,7 +233,7 @@ def gpu_fields() -> Fields:
         yield "warning", line
 
 
-def _describe_gpu() -> Fields:
+def _describe_gpu() -> console.Fields:
     import torch
 
     from ncarl.engines.torch import device_memory
@@ -303,7 +299,7 @@ def capture_logs(level: int = logging.WARNING) -> Iterator[list[str]]:
         logger.setLevel(old_level)
 
 
-def engine_fields(name: str) -> Fields:
+def engine_fields(name: str) -> console.Fields:
     """The engine that a name selects, and the largest kernel it has memory for."""
     if name == "dask":  # without starting a cluster
         try:

@@ -45,11 +45,9 @@ EXAMPLES = (
     "ncarl inpaint photo.png --mask-color '#ff00ff' -o repaired.png",
     "ncarl inpaint photo.png --missing random:0.5 --before-after try.png",
 )
-#: Pixels that a picture may have by default.
 DEFAULT_MAX_PIXELS = 50_000_000
 #: Formats that are read, as Pillow calls them.
 READABLE_FORMATS = ("PNG", "TIFF", "JPEG", "WEBP", "BMP", "PPM", "GIF")
-#: Formats of outputs by suffix.
 FORMAT_BY_SUFFIX = {
     ".png": "PNG",
     ".tif": "TIFF",
@@ -276,7 +274,6 @@ class MissingPixels:
 
 
 def _mask_from_file(path: Path, picture: PictureFile, max_pixels: int) -> MissingPixels:
-    """Missing where the mask in a file is light."""
     shape = picture.pixels.shape[:2]
     mask = read_picture(path, max_pixels)
     marks = mask.pixels[..., :-1] if mask.has_alpha else mask.pixels
@@ -301,7 +298,6 @@ def _mask_from_file(path: Path, picture: PictureFile, max_pixels: int) -> Missin
 
 
 def _mask_from_color(color: str, tolerance: int, picture: PictureFile) -> MissingPixels:
-    """Missing where the picture has a color."""
     try:
         wanted: tuple[int, ...] = ImageColor.getrgb(color)[:3]
     except ValueError as error:
@@ -355,7 +351,6 @@ def _transparency_notes(picture: PictureFile, lost: MissingPixels) -> list[str]:
 
 
 def _hide_pixels(spec: str, shape: tuple[int, int], seed: int) -> MissingPixels:
-    """Pixels that ``--missing`` hides."""
     kind, _, text = spec.partition(":")
     try:
         number = float(text or "nan")
@@ -504,7 +499,6 @@ def _has_deep_color(image: Image.Image) -> bool:
 
 
 def _check_mode_writable(path: Path, mode: str) -> None:
-    """Raise if a picture of a mode cannot be written to a file of this name."""
     formats = MODES[mode][1]
     if FORMAT_BY_SUFFIX[path.suffix.lower()] not in formats:
         what = {"LA": "transparency", "RGBA": "transparency", "I;16": "16 bits"}
@@ -536,7 +530,6 @@ def _to_unit_range(truth: Array, filled: Array) -> tuple[Array, Array]:
 
 
 def _measure_quality(truth: Array, filled: Array) -> list[str]:
-    """PSNR and SSIM of the whole picture, where they can be computed."""
     a, b = _to_unit_range(truth, filled)
     if not np.isfinite(a).all():
         return []

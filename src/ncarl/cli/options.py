@@ -263,6 +263,5 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def _parse_fraction(text: str) -> float:
-    """A number written as a fraction, such as 2/3."""
     above, _, below = text.partition("/")
     return float(above) / float(below)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -320,7 +320,6 @@ class UserRecommendations:
 
 
 def _check_list_format(path: Path) -> None:
-    """Raise if a list cannot be written in the format of the file."""
     try:
         kind = detect_format(path).name
     except ValueError:  # its message names the formats of matrices, too
@@ -385,7 +384,6 @@ def find_item(recommender: Recommender, text: str, titles: dict[str, str]) -> An
 def _add_intervals(
     recommender: Recommender, lists: list[UserRecommendations], level: float
 ) -> list[UserRecommendations]:
-    """Lists with the ends of their intervals."""
     pairs = [(found.user, row.item) for found in lists for row in found.rows]
     if not pairs:
         return lists
@@ -407,7 +405,6 @@ def _find_column(table: ColumnTable, aliases: Sequence[str]) -> int | None:
 
 
 def _check_width(table: ColumnTable, flag: str, second: str) -> None:
-    """Raise if there is only one column."""
     if len(table.cells) < 2:
         raise ValueError(
             f"{flag} {str(table.path)!r} must have a column of items and one of "
@@ -614,7 +611,6 @@ def _output_table(
 
 
 def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
-    """Write a table to a CSV, TSV or Parquet file."""
     if detect_format(path).name == "Parquet":
         parquet.write_columns(path, heads, rows)
     else:
@@ -625,9 +621,7 @@ def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
         csv.write_columns(path, heads, cells)
 
 
-def _model_fields(
-    recommender: Recommender, seconds: float
-) -> Iterator[tuple[str, str]]:
+def _model_fields(recommender: Recommender, seconds: float) -> console.Fields:
     """The ratings, the model and its error; ``seconds`` is 0 for a loaded model."""
     training = recommender.user_store_.scorer.training
     m, n = training.shape

@@ -27,13 +27,8 @@ from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
 from ncarl.engines.base import available_cores, torch_installed
 from ncarl.engines.threads import Threads
-from ncarl.evaluation.measure import (
-    DONE,
-    FAILED,
-    OVER_BUDGET,
-    peak_memory_gb,
-    timed_fit,
-)
+from ncarl.evaluation import measure
+from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.evaluation.pool import PoolJob, WorkerGroup, WorkerPool
 from ncarl.holdout import missing_pattern_split, random_split
 from ncarl.io.files import jsonable
@@ -636,7 +631,7 @@ def fit_one(payload: Mapping[str, Any]) -> dict[str, Any]:
     if late:
         message = f"stopped after {found.seconds:.3g} s"
         fit = replace(fit, status=OVER_BUDGET, converged=None, message=message)
-    fit = replace(fit, memory_gb=peak_memory_gb())
+    fit = replace(fit, memory_gb=measure.peak_memory_gb())
     record: dict[str, Any] = jsonable(asdict(fit))
     return record
 
@@ -652,7 +647,7 @@ def fit_split(
 ) -> tuple[SplitPredictions, bool]:
     """Predictions of the hidden entries, and whether the fit exceeded its budget."""
     estimator = make(method, engine=engine, **params)
-    seconds, late = timed_fit(estimator, split.kept.to_csr(), budget)
+    seconds, late = measure.timed_fit(estimator, split.kept.to_csr(), budget)
     i, j = split.hidden.rows, split.hidden.indices.astype(np.int64)
     guess, std = np.asarray(estimator.predict(i, j), np.float64), None
     intervals: dict[float, tuple[Array, Array]] = {}
@@ -662,19 +657,13 @@ def fit_split(
             level: estimator.predict_interval(i, j, level=level) for level in levels
         }
     converged = getattr(estimator, "converged_", None)
-    predictions = SplitPredictions(
-        i,
-        j,
-        split.hidden.values,
-        guess,
-        split.kept.column_means()[j],
-        std,
-        intervals,
-        seconds,
-        None if converged is None else bool(converged),
+    converged = None if converged is None else bool(converged)
+    mean = split.kept.column_means()[j]
+    found = SplitPredictions(
+        i, j, split.hidden.values, guess, mean, std, intervals, seconds, converged,
         estimator.engine_,
-    )
-    return predictions, late
+    )  # fmt: skip
+    return found, late
 
 
 def score_split(
@@ -686,16 +675,11 @@ def score_split(
         low, high = predictions.intervals[INTERVAL_LEVEL]
         some = split.scored_mask()
         actual = coverage(predictions.truth[some], low[some], high[some])
+    error, relative_error = split.errors(predictions.guess)
     return FitOutcome(
-        method,
-        draw,
-        DONE,
-        *split.errors(predictions.guess),
-        actual,
-        predictions.seconds,
-        converged=predictions.converged,
-        engine=predictions.engine,
-    )
+        method, draw, DONE, error, relative_error, actual, predictions.seconds,
+        converged=predictions.converged, engine=predictions.engine,
+    )  # fmt: skip
 
 
 def default_parameters(method: str, *, scale: str | None, seed: int) -> dict[str, Any]:
@@ -776,12 +760,9 @@ def recommend_method(
         ties,
         key=lambda line: (line.method not in WITH_ERROR_BARS, line.seconds or math.inf),
     )
-    return Recommendation(
-        chosen.method,
-        tuple(line.method for line in ties),
-        _reason(chosen, best, ties),
-        tuple(_find_warnings(chosen, best, summaries, by_column)),
-    )
+    tied = tuple(line.method for line in ties)
+    warnings = tuple(_find_warnings(chosen, best, summaries, by_column))
+    return Recommendation(chosen.method, tied, _reason(chosen, best, ties), warnings)
 
 
 def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, float]:
@@ -805,7 +786,6 @@ def _error(line: MethodSummary) -> float:
 
 
 def _ties(line: MethodSummary, best: MethodSummary) -> bool:
-    """Whether a method is within one standard error of the best."""
     difference, standard_error = paired_difference(line, best)
     return difference <= standard_error
 

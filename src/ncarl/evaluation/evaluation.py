@@ -132,18 +132,12 @@ class Evaluation:
         }
         stds = [part.std for part in parts if part.std is not None]
         intervals = {
-            level: (
-                np.concatenate([part.intervals[level][0] for part in parts]),
-                np.concatenate([part.intervals[level][1] for part in parts]),
-            )
+            level: tuple(np.hstack([part.intervals[level] for part in parts]))
             for level in parts[0].intervals
         }
-        return SplitPredictions(
-            **arrays,
-            std=np.concatenate(stds) if len(stds) == len(parts) else None,
-            intervals=intervals,
-            seconds=sum(part.seconds for part in parts) / len(parts),
-        )
+        std = np.concatenate(stds) if len(stds) == len(parts) else None
+        seconds = sum(part.seconds for part in parts) / len(parts)
+        return SplitPredictions(**arrays, std=std, intervals=intervals, seconds=seconds)
 
     @property
     def error(self) -> tuple[float, float]:
@@ -218,14 +212,9 @@ class Evaluation:
         scores = []
         for level, bounds in pooled.intervals.items():
             low, high = (bound[some] for bound in bounds)
-            scores.append(
-                LevelScore(
-                    level,
-                    coverage(pooled.truth[some], low, high),
-                    interval_width(low, high),
-                    float(np.mean((high - low) / unit[some])) if varies.any() else None,
-                )
-            )
+            actual = coverage(pooled.truth[some], low, high)
+            wide = float(np.mean((high - low) / unit[some])) if varies.any() else None
+            scores.append(LevelScore(level, actual, interval_width(low, high), wide))
         return tuple(scores)
 
     @cached_property
@@ -235,14 +224,9 @@ class Evaluation:
         order = np.argsort(hidden, kind="stable")
         indices, firsts = np.unique(hidden[order], return_index=True)
         parts = np.split(order, firsts[1:])
-        scores = [
-            self._column(int(j), some) for j, some in zip(indices, parts, strict=True)
-        ]
-        return tuple(
-            sorted(
-                scores, key=lambda one: (-(one.standardized_error or 0.0), one.column)
-            )
-        )
+        scores = list(map(self._column, indices.tolist(), parts))
+        scores.sort(key=lambda one: (-(one.standardized_error or 0.0), one.column))
+        return tuple(scores)
 
     def _column(self, j: int, some: Array) -> ColumnScore:
         pooled, std = self.pooled_predictions, float(self.column_stds[j])
@@ -401,16 +385,9 @@ def run_evaluation(
         for line in run_comparison(comparison_plan, observed, show).summaries:
             if line.method != MEAN_BASELINE:
                 fits += line.fits
-    return Evaluation(
-        method,
-        tuple(predictions),
-        observed.column_stds(),
-        names,
-        comparison=summarize_comparison(
-            replace(plan, methods=(method, *others)),
-            observed,
-            [len(part.truth) for part in predictions],
-            fits,
-        ),
-        n_missing=observed.shape[0] - observed.column_counts,
-    )
+    whole = replace(plan, methods=(method, *others))
+    n_hidden = [len(part.truth) for part in predictions]
+    comparison = summarize_comparison(whole, observed, n_hidden, fits)
+    n_missing = observed.shape[0] - observed.column_counts
+    stds = observed.column_stds()
+    return Evaluation(method, tuple(predictions), stds, names, comparison, n_missing)

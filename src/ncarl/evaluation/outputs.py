@@ -113,7 +113,6 @@ def draw_comparison(comparison: Comparison) -> Figure:
 def _draw_errors(
     ax: Any, lines: Sequence[MethodSummary], colors: Sequence[str]
 ) -> None:
-    """Draw errors, one standard deviation around them, and their values above."""
     known = [line.error for line in lines if line.error is not None]
     is_log = bool(known) and min(known) > 0.0 and dynamic_range(known) > LOG_AXIS_RATIO
     for place, (line, color) in enumerate(zip(lines, colors, strict=True)):
