@@ -8,12 +8,7 @@ from typing import get_args
 import pytest
 
 import ncarl
-from ncarl.registry import (
-    METHODS,
-    available_methods,
-    make,
-    parameter_names,
-)
+from ncarl.registry import METHODS, available_methods, make, parameter_names
 
 
 def test_every_method_makes_its_estimator():

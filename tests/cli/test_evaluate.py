@@ -9,11 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ncarl.cli.evaluate import (
-    VERDICTS,
-    describe_accuracy,
-    evaluation_warnings,
-)
+from ncarl.cli.evaluate import VERDICTS, describe_accuracy, evaluation_warnings
 from ncarl.evaluation import comparison as comparing, evaluation as machinery
 from ncarl.evaluation.comparison import (
     ComparisonPlan,
@@ -249,14 +245,6 @@ def test_a_json_file_that_exists_is_kept(fails, ncarl, table, tmp_path, quick):
     assert out.read_text() == "mine" and quick == []
     ncarl("evaluate", table, "--json", out, "--overwrite")
     assert json.loads(out.read_text(encoding="utf-8"))["method"] == "bayes"
-
-
-def test_a_table_that_is_too_small_is_refused_in_a_sentence(fails, tmp_path):
-    path = tmp_path / "small.csv"
-    path.write_text("a,b\n1,2\n2,\n3,4\n")
-    said = fails("evaluate", path)
-    assert said.startswith("--hide=0.1 hides 0 of 5 observed entries")
-    assert "fewer than 10 tell nothing" in said and "more observed entries" in said
 
 
 def made(truth, guess, mean, columns, spreads, ends=None):

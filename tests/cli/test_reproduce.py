@@ -18,12 +18,7 @@ from rich.console import Console
 from ncarl.cli import reproduce
 from ncarl.cli.reproduce import load_plans, progress_table, show_progress
 from ncarl.reproduce import run as conduct
-from ncarl.reproduce.plan import (
-    STUDY_NAMES,
-    Cell,
-    CellResult,
-    ProblemSpec,
-)
+from ncarl.reproduce.plan import STUDY_NAMES, Cell, CellResult, ProblemSpec
 from ncarl.reproduce.report import QUICK_NOTE
 from ncarl.reproduce.run import RunProgress, ScheduledCell
 

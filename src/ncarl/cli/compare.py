@@ -18,7 +18,6 @@ from ncarl.evaluation.comparison import (
     INTERVAL_LEVEL,
     Comparison,
     ComparisonPlan,
-    FitOutcome,
     MethodSummary,
     as_observations,
     run_comparison,
@@ -103,12 +102,10 @@ def compare(
     plan = replace(plan, scale=decide_scales(plan.methods, scale, table))
     n_fits = len(plan.methods) * plan.repeats
     with progress_bar(console.is_interactive(), n_fits, "compare") as advance:
-
-        def show(fit: FitOutcome) -> None:
-            result = fit.status if fit.error is None else f"{fit.error:.4g}"
-            advance(f"{fit.method}, split {fit.draw + 1}: {result}")
-
-        comparison = run_comparison(plan, as_observations(table.values), show)
+        observed = as_observations(table.values)
+        comparison = run_comparison(
+            plan, observed, lambda fit: advance(fit.progress_text())
+        )
     command = next_command(source, reading, comparison, scale)
     print_comparison(comparison, table, command)
     if out is not None:

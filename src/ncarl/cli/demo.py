@@ -261,9 +261,7 @@ def two_way_fill(case: DemoCase) -> Array:
     return filled
 
 
-def _results_table(
-    results: Sequence[DemoResult],
-) -> tuple[list[str], list[list[str]]]:
+def _results_table(results: Sequence[DemoResult]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of errors; a star if the fit did not converge."""
     heads = ["data", "hidden"]
     for method in results[0].errors:

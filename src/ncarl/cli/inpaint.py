@@ -125,8 +125,7 @@ def inpaint(
         ),
     ] = None,
     tolerance: Annotated[
-        int,
-        mask_option("How far a channel may be off --mask-color.", min=0, max=255),
+        int, mask_option("How far a channel may be off --mask-color.", min=0, max=255)
     ] = 0,
     method: Annotated[
         Literal["patches", "matrix"],
@@ -136,8 +135,7 @@ def inpaint(
         ),
     ] = "patches",
     seed: Annotated[
-        int,
-        method_option("Random seed of the learning and of --missing.", min=0),
+        int, method_option("Random seed of the learning and of --missing.", min=0)
     ] = 0,
     max_pixels: Annotated[
         int,

@@ -50,8 +50,7 @@ def reproduce(
         ),
     ] = "both",
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Reduced sizes, made-up ratings; minutes."),
+        bool, typer.Option("--quick", help="Reduced sizes, made-up ratings; minutes.")
     ] = False,
     methods: Annotated[
         str | None,

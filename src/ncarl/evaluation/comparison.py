@@ -126,6 +126,11 @@ class FitOutcome:
     engine: str = ""
     message: str = ""
 
+    def progress_text(self) -> str:
+        """The fit and its error, or its status, for a progress bar."""
+        result = self.status if self.error is None else f"{self.error:.4g}"
+        return f"{self.method}, split {self.draw + 1}: {result}"
+
 
 FitCallback = Callable[[FitOutcome], object]
 

@@ -367,8 +367,7 @@ def run_evaluation(
 
     def show(fit: FitOutcome) -> None:
         if progress is not None:
-            what = fit.status if fit.error is None else f"{fit.error:.4g}"
-            progress(f"{fit.method}, draw {fit.draw + 1}: {what}")
+            progress(fit.progress_text())
 
     units = column_units(plan, observed)
     predictions, fits = [], []
