@@ -11,11 +11,8 @@ from ncarl.bayes import selection as cuts
 from ncarl.engines.threads import Threads
 from ncarl.io import open_rows
 
-#: Of conftest.py.
-READERS = (
-    *("npy", "npz", "squeezed_npz", "parquet", "csv", "zarr", "dask_array"),
-    *("delayed_blocks", "list_of_blocks", "function", "in_memory"),
-)
+from .conftest import READERS
+
 RUN = {"max_iter": 6, "tol": 0, "orientation": "columns"}
 MODELS = {
     "floor": NCARL(**RUN),

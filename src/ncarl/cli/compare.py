@@ -206,10 +206,8 @@ def split_fields(comparison: Comparison, table: TableFile) -> Fields:
     plan = comparison.plan
     times = "once" if plan.repeats == 1 else f"{plan.repeats} times"
     how = "one by one" if plan.pattern == "random" else "in the pattern of the missing"
-    yield (
-        "held out",
-        f"{count} of {comparison.n_observed} observed entries, {times}, {how}",
-    )
+    share = f"{count} of {comparison.n_observed} observed entries"
+    yield "held out", f"{share}, {times}, {how}"
     fits = [fit for line in comparison.summaries for fit in line.fits]
     if engines := {fit.engine for fit in fits if fit.engine}:
         yield "engine", "; ".join(sorted(engines))
@@ -275,12 +273,9 @@ def build_compare_page(
 ) -> Page:
     """The page of a comparison."""
     advice = comparison.recommendation
-    found = advice.method is not None
-    lead = (
-        f"Recommended: {advice.reason}"
-        if found
-        else f"No recommendation: {advice.reason}."
-    )
+    lead = f"Recommended: {advice.reason}"
+    if advice.method is None:
+        lead = f"No recommendation: {advice.reason}."
     page = Page(f"Which method for {source.name}?", lead)
     page.warning(*(f"Warning: {line}." for line in advice.warnings))
     page.code(command or "").heading("Errors and times")

@@ -109,6 +109,11 @@ class CompleteJob:
     overwrite: bool = False
     progress: bool = False
 
+    @property
+    def interval_level(self) -> float:
+        """Nominal coverage of the intervals, by default `DEFAULT_LEVEL`."""
+        return DEFAULT_LEVEL if self.level is None else self.level
+
     def given_flags(self) -> set[str]:
         """Options that were given and that not every method or stream has."""
         model = self.model
@@ -395,8 +400,7 @@ def predict_outputs(
     mean_std = mean_missing_std(estimator, values, missing)
     if {"--lower", "--upper"} & set(outputs):
         filled = arrays["OUT"]
-        level = DEFAULT_LEVEL if job.level is None else job.level
-        ends = estimator.predict_interval(values, level=level)
+        ends = estimator.predict_interval(values, level=job.interval_level)
         for flag, end in zip(("--lower", "--upper"), ends, strict=True):
             if flag in outputs:
                 arrays[flag] = np.where(missing, end, filled).astype(filled.dtype)

@@ -119,9 +119,8 @@ def evaluate(
         write_json(json_out.resolve(), {**about, **evaluation.to_dict()})
     if report is not None:
         page = build_evaluate_page(evaluation, source, command)
-        console.write_page(
-            page, report, evaluation_fields(evaluation, table), quiet=quiet
-        )
+        fields = evaluation_fields(evaluation, table)
+        console.write_page(page, report, fields, quiet=quiet)
 
 
 def _print_evaluation(
@@ -269,11 +268,9 @@ def build_evaluate_page(
         "Explained is the fraction of the squared error of the column's mean that the "
         "method removes: 100% is all of it, 0% none; below that the mean is better."
     )
-    if len(some) < len(evaluation.columns):
-        text += (
-            f" These are the {len(some)} with the largest errors, of "
-            f"{len(evaluation.columns)}."
-        )
+    n_columns = len(evaluation.columns)
+    if len(some) < n_columns:
+        text += f" These are the {len(some)} with the largest errors, of {n_columns}."
     page.text(text).table(COLUMN_HEADERS, [column_cells(one, 500) for one in some])
     if len(evaluation.comparison.summaries) > 2:
         page.heading("Other methods on the same entries")

@@ -225,9 +225,8 @@ def inpaint(
         _write_picture(target, filled, picture.icc_profile)
         fields.append(("written", str(target)))
         if FORMAT_BY_SUFFIX[target.suffix.lower()] == "JPEG":
-            fields.append(
-                ("note", "JPEG changes observed pixels a little; PNG does not")
-            )
+            note = "JPEG changes observed pixels a little; PNG does not"
+            fields.append(("note", note))
     if before_after is not None or report is not None:
         from ncarl.plots import save_figure
 
@@ -543,12 +542,10 @@ def _draw_before_after(
 
     whole, after = _to_unit_range(truth, filled)
     holes = mask if whole.ndim == 2 else mask[:, :, None]
-    psnr_text = quality[0] if quality else ""
+    before = np.where(holes, np.nan, whole)
     panels = [
-        ImagePanel(
-            np.where(holes, np.nan, whole), f"before: {mask.mean():.1%} missing"
-        ),
-        ImagePanel(after, f"after: filled by {method}", psnr_text),
+        ImagePanel(before, f"before: {mask.mean():.1%} missing"),
+        ImagePanel(after, f"after: filled by {method}", quality[0] if quality else ""),
     ]
     if quality is not None:
         panels.append(ImagePanel(whole, "truth"))
