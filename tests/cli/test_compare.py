@@ -38,7 +38,7 @@ HOSTILE = ["[bold]x[/bold]", '"a;""b"""', "=1+1", "../../up", "ünï\u202ecode",
 
 @pytest.fixture
 def hostile(tmp_path, rng):
-    """A table of rank one with gaps, and names of columns that mean mischief."""
+    """A table of rank one with gaps, and hostile names of columns."""
     X = np.outer(rng.standard_normal(20), [1, -1, 1, -1, 1]) + 0.01 * rng.random(
         (20, 5)
     )

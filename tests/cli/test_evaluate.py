@@ -56,7 +56,7 @@ def found(matrix):
 
 @pytest.fixture
 def table(tmp_path, matrix):
-    """The matrix as a CSV file with names that mean mischief."""
+    """The matrix as a CSV file with hostile names."""
     path = tmp_path / "my table.csv"
     pd.DataFrame(matrix, columns=HOSTILE).to_csv(path, index=False, float_format="%.6f")
     return path

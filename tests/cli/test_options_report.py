@@ -46,7 +46,7 @@ def matrix():
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory, matrix):
-    """The table as a file whose columns have names that mean mischief."""
+    """The table as a file whose columns have hostile names."""
     path = tmp_path_factory.mktemp("data") / "a <b> & $c$.csv"
     pd.DataFrame(matrix, columns=NAMES).to_csv(path, index=False, float_format="%.5f")
     return path

@@ -34,7 +34,7 @@ def rows_of(rng):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Ratings, titles that mean mischief, ratings of somebody new, and a model."""
+    """Ratings, hostile titles, ratings of somebody new, and a model."""
     path = tmp_path_factory.mktemp("recommend")
     rows = list(rows_of(np.random.default_rng(0)))
     lines = [f"{u},{i},{r},0" for u, i, r in rows]

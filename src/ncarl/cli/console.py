@@ -1,4 +1,4 @@
-"""What every command does around its work: check outputs, print, write files.
+"""Shared by all commands: checks of outputs, printing, and pages.
 
 A command checks the files that it will write (`check_outputs`, `check_report_path`),
 works, prints (`print_warnings`, `print_fields`, `print_table`) and writes a page

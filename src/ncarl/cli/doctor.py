@@ -50,7 +50,7 @@ PACKAGES = {
     "polars": "pip install polars",
     "pyarrow": "pip install 'ncarl[cli]'",
 }
-#: Other names that they go by.
+#: Alternative names of these packages.
 ALIASES = {"triton": ("pytorch-triton", "pytorch-triton-rocm", "triton-windows")}
 #: Files with the memory limit of a container.
 CGROUP_LIMIT_FILES = (

@@ -56,7 +56,7 @@ SCALES = (None, "columns")
 MIN_HIDDEN = 10
 #: A smaller ratio of times is not mentioned.
 MIN_SPEEDUP = 1.5
-#: What the processes of the fits call.
+#: Function that the worker processes call, as ``module:name``.
 FIT_FUNCTION = "ncarl.evaluation.comparison:fit_one"
 #: A process is killed after its budget times this, and seconds to start and compile.
 GRACE_FACTOR, STARTUP_SECONDS = 1.1, 30.0
