@@ -8,12 +8,7 @@ from typing import get_args
 import pytest
 
 import ncarl
-from ncarl.registry import (
-    METHODS,
-    available_methods,
-    make,
-    parameter_names,
-)
+from ncarl.registry import METHODS, available_methods, make, parameter_names
 
 
 def test_every_method_makes_its_estimator():
@@ -84,11 +79,6 @@ def test_an_unknown_parameter_lists_the_known_ones():
 def test_parameters_are_those_of_the_estimator():
     for name in available_methods():
         assert parameter_names(name) == sorted(make(name).get_params(deep=False))
-
-
-def test_the_list_is_a_copy():
-    available_methods().clear()
-    assert available_methods()
 
 
 def test_the_command_line_lists_exactly_these():

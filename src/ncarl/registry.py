@@ -73,8 +73,8 @@ def make(name: str, **params: Any) -> Any:
     for param in params:
         if param not in valid:
             raise TypeError(
-                f"{name!r} ({_class_name(name)}) has no parameter {param!r}; it has "
-                f"{', '.join(valid)}"
+                f"{name!r} ({_find_method(name).class_name}) has no parameter "
+                f"{param!r}; it has {', '.join(valid)}"
             )
     return _estimator_class(name)(**params)
 
@@ -92,26 +92,22 @@ def parameter_names(name: str) -> list[str]:
 
 
 def _estimator_class(name: str) -> Any:
-    class_name = _class_name(name)
-    modules = {method.class_name: method.module for method in METHODS.values()}
-    module = importlib.import_module(f"ncarl.estimators.{modules[class_name]}")
-    return getattr(module, class_name)
+    method = _find_method(name)
+    module = importlib.import_module(f"ncarl.estimators.{method.module}")
+    return getattr(module, method.class_name)
 
 
-def _class_name(name: Any) -> str:
-    """Class name of a method, given by its name or class name in any case."""
+def _find_method(name: Any) -> MethodInfo:
+    """A method, given by its name or class name in any case."""
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, got {name!r}")
-    by_class = {
-        method.class_name.lower(): method.class_name for method in METHODS.values()
-    }
+    by_class = {method.class_name.lower(): method for method in METHODS.values()}
+    known = METHODS | by_class
     wanted = name.lower()
-    if wanted in METHODS:
-        return METHODS[wanted].class_name
-    if wanted in by_class:
-        return by_class[wanted]
+    if wanted in known:
+        return known[wanted]
     import difflib  # for the error only
 
-    near = difflib.get_close_matches(wanted, [*METHODS, *by_class], 1)
+    near = difflib.get_close_matches(wanted, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"name must be one of {', '.join(METHODS)}, got {name!r}{hint}")

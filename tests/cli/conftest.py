@@ -5,15 +5,62 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import io as scipy_io, sparse
 from typer.testing import CliRunner
 
 import ncarl as package
 from ncarl.cli.app import app
+from ncarl.io.tables import ReadOptions, read_table
 
 
 def names_in(folder):
     """Names of the files in a folder."""
     return sorted(path.name for path in folder.iterdir())
+
+
+def write(path, X):
+    """Write a matrix of five columns in the format that the suffix names."""
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    name = path.name
+    if name == "folder":
+        path.mkdir()
+        frame[:9].to_parquet(path / "1.parquet")
+        frame[9:].to_parquet(path / "2.pq")
+    elif name.endswith((".npz", ".mtx")):
+        seen = ~np.isnan(X)
+        S = sparse.coo_array((X[seen], np.nonzero(seen)), shape=X.shape)
+        if name.endswith(".npz"):
+            sparse.save_npz(path, S.tocsr())
+        else:
+            scipy_io.mmwrite(path, S)
+    elif name.endswith(".npy"):
+        np.save(path, X)
+    elif name.endswith(".zarr"):
+        zarr = pytest.importorskip("zarr")
+        zarr.create_array(str(path), data=X, chunks=(3, 5))
+    elif name.endswith(".parquet"):
+        frame.to_parquet(path)
+    else:
+        sep = "\t" if ".tsv" in name else ","
+        frame.to_csv(path, index=False, sep=sep, na_rep="NA")
+
+
+def read(path):
+    """The matrix in a file, and the names of its columns or None."""
+    if path.suffix == ".npy":
+        return np.load(path), None
+    if path.suffix == ".npz":
+        return sparse.load_npz(path).toarray(), None
+    if path.suffix == ".mtx":
+        return scipy_io.mmread(path), None
+    if path.suffix == ".zarr":
+        array = pytest.importorskip("zarr").open_array(str(path), mode="r")
+        return array[:], array.attrs.get("names")
+    if path.suffix == ".parquet":
+        frame = pd.read_parquet(path)
+    else:
+        frame = pd.read_csv(path, sep="\t" if ".tsv" in path.name else ",")
+    return frame.to_numpy(), list(frame.columns)
 
 
 def numbers(path):
@@ -63,13 +110,23 @@ def gappy(rng):
 @pytest.fixture
 def csv(tmp_path, gappy):
     """The matrix as a CSV file with a header and a column of names."""
-    lines = ["name,a,b,c,d,e"]
-    for i, row in enumerate(gappy):
-        cells = ["NA" if np.isnan(v) else f"{v:.4f}" for v in row]
-        lines.append(",".join([f"row {i}", *cells]))
+    frame = pd.DataFrame(gappy, columns=list("abcde"))
+    frame.insert(0, "name", [f"row {i}" for i in range(14)])
     path = tmp_path / "in.csv"
-    path.write_text("\n".join(lines) + "\n")
+    frame.to_csv(path, index=False, na_rep="NA", float_format="%.4f")
     return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Write text or bytes to a file and read it as a table."""
+
+    def make(content, name="in.csv", **options):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_table(path, ReadOptions(**options))
+
+    return make
 
 
 @pytest.fixture

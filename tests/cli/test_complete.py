@@ -8,7 +8,6 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import io as scipy_io, sparse
 
 import ncarl as package
 from ncarl.centering import compare_column_units
@@ -19,7 +18,7 @@ from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.ncarl_cv import NCARLCV
 from ncarl.observations import Observations
 
-from .conftest import names_in, numbers
+from .conftest import names_in, numbers, read, write
 
 FAST = ("--method", "ncarl", "--alpha", "1")
 SEARCH = ("--method", "ncarl-cv")
@@ -73,45 +72,12 @@ def test_a_gpu_that_is_not_there_costs_one_line(ncarl, csv, tmp_path, monkeypatc
     assert "engine    threads" in result.stdout
 
 
-def write_formats(folder, X):
-    """The matrix in every format that is not text, by file name."""
-    frame = pd.DataFrame(X, columns=list("abcde"), index=[f"r{i}" for i in range(14)])
-    frame.insert(2, "kind", "k")
-    frame.to_parquet(folder / "in.parquet")
-    np.save(folder / "in.npy", X)
-    np.savez(folder / "in.npz", X=X, other=np.arange(3))
-    seen = ~np.isnan(X)
-    S = sparse.coo_array((X[seen], np.nonzero(seen)), shape=X.shape)
-    sparse.save_npz(folder / "sparse.npz", S.tocsr())
-    scipy_io.mmwrite(folder / "in.mtx", S)
-
-
-def read_back(path):
-    """The matrix in a file of `write_formats`."""
-    if path.suffix == ".parquet":
-        frame = pd.read_parquet(path)
-        assert frame.columns[2] == "kind" and frame.index[3] == "r3"
-        return frame.drop(columns="kind").to_numpy()
-    if path.suffix == ".npy":
-        return np.load(path)
-    if path.suffix == ".mtx":
-        return scipy_io.mmread(path)
-    if "sparse" in path.name:
-        return sparse.load_npz(path).toarray()
-    with np.load(path) as archive:
-        np.testing.assert_array_equal(archive["other"], np.arange(3))
-        return archive["X"]
-
-
-@pytest.mark.parametrize(
-    "name", ["in.parquet", "in.npy", "in.npz", "sparse.npz", "in.mtx"]
-)
-def test_every_format_comes_back_complete(ncarl, tmp_path, gappy, name):
-    write_formats(tmp_path, gappy)
-    out, std = tmp_path / f"out-{name}", tmp_path / f"std-{name}"
-    options = (*FAST, "--gamma", "0.01", "--std", std)
-    ncarl("complete", tmp_path / name, "-o", out, *options)
-    filled, deviations, seen = read_back(out), read_back(std), ~np.isnan(gappy)
+@pytest.mark.parametrize("suffix", [".parquet", ".npy", ".npz", ".mtx"])
+def test_every_format_comes_back_complete(ncarl, tmp_path, gappy, suffix):
+    source, out, std = (tmp_path / f"{name}{suffix}" for name in ("in", "out", "std"))
+    write(source, gappy)
+    ncarl("complete", source, "-o", out, *FAST, "--gamma", "0.01", "--std", std)
+    (filled, _), (deviations, _), seen = read(out), read(std), ~np.isnan(gappy)
     np.testing.assert_array_equal(filled[seen], gappy[seen])
     assert np.isfinite(filled).all()
     assert (deviations[seen] == 0).all() and (deviations[~seen] > 0).all()
@@ -335,16 +301,25 @@ def test_empty_rows_and_columns_are_filled_and_named(ncarl, csv, tmp_path):
     assert np.isfinite([float(row[6]) for row in cells(tmp_path / "out.csv")[1:]]).all()
 
 
-@pytest.mark.parametrize("where", ["fit", "transform"])
+@pytest.mark.parametrize(
+    ("owner", "where"),
+    [
+        (BayesianNCARL, "fit"),
+        (BaseCompleter, "transform"),
+        (BayesianNCARL, "predict_interval"),
+        (BayesianNCARL, "sample"),
+    ],
+)
 def test_an_interrupted_run_leaves_nothing_behind(
-    ncarl, csv, tmp_path, monkeypatch, where
+    ncarl, csv, tmp_path, monkeypatch, owner, where
 ):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    owner = BayesianNCARL if where == "fit" else BaseCompleter
     monkeypatch.setattr(owner, where, stop)
-    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", expect=130)
+    paths = ("-o", tmp_path / "out.csv", "--lower", tmp_path / "l.csv")
+    draws = ("--imputations", 2, "--imputations-out", tmp_path / "d.npz")
+    result = ncarl("complete", csv, *paths, *draws, expect=130)
     assert "stopped" in result.stderr and "Traceback" not in result.output
     assert names_in(tmp_path) == ["in.csv"]
 

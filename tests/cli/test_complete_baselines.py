@@ -10,9 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import ncarl as package
 from ncarl.cli.models import ModelOptions, build_estimator
-from ncarl.cli.options import (
-    BASELINE_METHODS,
-)
+from ncarl.cli.options import BASELINE_METHODS
 
 from .conftest import numbers
 
@@ -32,11 +30,6 @@ def test_every_baseline_fills_a_table(ncarl, csv, tmp_path, method):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert_allclose(filled, expected.fit_transform(X), rtol=1e-6)
-
-
-def test_baselines_are_all_methods_but_our_own():
-    own = ["bayes", "ncarl-cv", "ncarl"]
-    assert [*own, *BASELINE_METHODS] == package.available_methods()
 
 
 def test_parameters_are_set_by_name(ncarl, csv, tmp_path):

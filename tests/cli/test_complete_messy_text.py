@@ -7,124 +7,17 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from ncarl.io.tables import ReadOptions, read_table
-
 NAN = np.nan
 
 
-@pytest.fixture
-def table(tmp_path):
-    """Write text to a file and read it as a table."""
-
-    def make(content, name="in.csv", **options):
-        path = tmp_path / name
-        path.write_text(content)
-        return read_table(path, ReadOptions(**options))
-
-    return make
-
-
-def lines(first, rows):
-    """A CSV text of a first line and rows of numbers."""
-    return "\n".join([first, *(",".join(f"{v:g}" for v in row) for row in rows)]) + "\n"
-
-
-def near_ten(rng, columns=5):
-    """Thirty rows of values near 10."""
-    return rng.normal(10.0, 1.0, (30, columns))
-
-
-class TestYearsAsNames:
-    """A first line of whole numbers."""
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            ",2008,2009,2010\nA,1.2,,3\nB,2,3,1\n",
-            ",2008,2009,2010\n1,1.2,2,3\n2,2,3,\n",
-            "NA,2008,2009,2010\n7,1.2,2,3\n5,2,3,\n",
-            ",2010,2009,2008\nA,1.2,,3\nB,2,3,1\n",
-            ",2001,2005,2011\nA,1.2,,3\nB,2,3,1\n",
-            # What pandas writes of a frame whose rows and columns are counted.
-            ",0,1,2\n0,0.5,,2.5\n1,-3,4,1\n2,2,0,\n",
-            '"","2008","2009"\n"A",1.5,\n"B",2,3\n',
-            '"2008","2009"\n1,5\n3,4\n',
-        ],
-    )
-    def test_above_rows_are_a_header(self, table, text):
-        found = table(text)
-        assert found.dialect.header
-        assert found.values.shape[0] == text.count("\n") - 1
-        assert found.notes == ["the first line was read as the header (else: "
-                               "--no-header)"]  # fmt: skip
-
-    @pytest.mark.parametrize(
-        "first",
-        [
-            "2001,2002,2003,2004,2005",
-            "2005,2004,2003,2002,2001",
-            "0,2001,2002,2003,2004",
-        ],
-    )
-    def test_unlike_all_values_below_are_a_header(self, table, rng, first):
-        found = table(lines(first, near_ten(rng)))
-        assert found.values.shape == (30, 5)
-        assert found.columns == first.split(",")
-
-    def test_above_columns_of_which_one_is_text_are_a_header(self, table, rng):
-        rows = [f"{','.join(f'{v:g}' for v in row)},word" for row in near_ten(rng, 3)]
-        assert table("\n".join(["2001,2002,2003,2004", *rows])).dialect.header
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "1,2,3\n2,4,1\n",
-            "1,2,3\n2,4,1\n3,1,2\n1,1,5\n",
-            # Every column rises: the first row lies outside of the others by one step.
-            "1,2,3\n2,4,5\n3,6,8\n4,7,10\n5,9,12\n",
-            "1,2,3\n10,20,30\n100,200,300\n1000,2000,3000\n",
-            # A row of stars that begins with a gap.
-            ",2,4\n5,1,5\n3,5,1\n1,3,3\n",
-            ",4\n5,1\n3,5\n",
-            "1,2,4\n90,95,91\n92,90,94\n91,93,92\n",
-            "1.5,2.5,3.5\n90,95,91\n92,90,94\n91,93,92\n",
-            "1,2,3\n",
-            # Counts that add up, the first of them unknown.
-            ",3,5,8,12,20\n2,4,5,9,13,19\n1,2,6,7,11,25\n",
-        ],
-    )
-    def test_rows_of_data_stay_data(self, table, text):
-        found = table(text)
-        assert not found.dialect.header
-        assert found.values.shape[0] == text.count("\n")
-        assert found.notes == ["no line was read as the header (else: --header)"]
-
-    def test_what_was_asked_for_is_not_noted(self, table):
-        assert table("1,2\n3,4\n", header=True).notes == []
-        assert table("a,2\nb,4\n", header=False).notes == []
-
-    def test_only_the_rows_at_the_top_are_looked_at(self, table, rng):
-        values = np.vstack([near_ten(rng), near_ten(rng), np.full((9, 5), 2003.0)])
-        assert table(lines("2001,2002,2003,2004,2005", values)).values.shape == (69, 5)
-
-
-class TestStreams:
-    """The first line as --stream reads it: by the same rule."""
-
-    def test_years_are_a_header_here_too(self, ncarl, tmp_path, rng):
-        source, values = tmp_path / "in.csv", near_ten(rng, 3)
-        values[::4, 1] = values[2::6, 2] = NAN
-        text = lines("2001,2002,2003", values).replace("nan", "")
-        source.write_text(text)
-        tables = []
-        for name, options in (("whole.csv", ()), ("streamed.csv", ("--stream",))):
-            out = tmp_path / name
-            said = ncarl("complete", source, "-o", out, *options).stdout
-            assert "30 x 3" in said and "the first line was read as the header" in said
-            tables.append(read_table(out, ReadOptions()))
-        whole, streamed = tables
-        assert streamed.columns == whole.columns == ["2001", "2002", "2003"]
-        np.testing.assert_allclose(streamed.values, whole.values, rtol=1e-9)
+def test_what_is_taken_for_the_header_is_noted_unless_asked_for(table):
+    for text, note in (
+        (",2008,2009\nA,1,2\n", "the first line was read as the header (else: "
+         "--no-header)"),
+        ("1,2\n3,4\n", "no line was read as the header (else: --header)"),
+    ):  # fmt: skip
+        assert table(text).notes == [note]
+        assert table(text, header=True).notes == table(text, header=False).notes == []
 
 
 GERMAN = "name;x;y;n\n" + "".join(

@@ -7,16 +7,14 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import sparse
 
 import ncarl as package
 from ncarl.cli import complete_run
 from ncarl.cli.models import open_engine
 from ncarl.cli.options import parse_columns
-from ncarl.io import RowSource, open_rows
-from ncarl.io.numpy import _NpySink
+from ncarl.io import RowSource, Sink, open_rows
 
-from .conftest import names_in
+from .conftest import names_in, read, write
 
 PAPER = ("--method", "ncarl", "--alpha", 1, "--gamma", 0.01, "--max-iter", 6)
 PAPER = (*PAPER, "--tol", 0)
@@ -36,44 +34,6 @@ def plain(tmp_path, gappy):
     path = tmp_path / "in.csv"
     pd.DataFrame(gappy, columns=list("abcde")).to_csv(path, index=False, na_rep="NA")
     return path
-
-
-def write(path, X):
-    """The matrix in a file of the kind that the name says."""
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    name = path.name
-    if name == "folder":
-        path.mkdir()
-        frame[:9].to_parquet(path / "1.parquet")
-        frame[9:].to_parquet(path / "2.pq")
-    elif name.endswith(".npz"):
-        seen = ~np.isnan(X)
-        S = sparse.coo_array((X[seen], np.nonzero(seen)), shape=X.shape)
-        sparse.save_npz(path, S.tocsr())
-    elif name.endswith(".npy"):
-        np.save(path, X)
-    elif name.endswith(".zarr"):
-        zarr = pytest.importorskip("zarr")
-        zarr.create_array(str(path), data=X, chunks=(3, 5))
-    elif name.endswith(".parquet"):
-        frame.to_parquet(path)
-    else:
-        sep = "\t" if ".tsv" in name else ","
-        frame.to_csv(path, index=False, sep=sep, na_rep="NA")
-
-
-def read(path):
-    """The matrix in a file, and the names of its columns if it has some."""
-    if path.suffix == ".npy":
-        return np.load(path), None
-    if path.suffix == ".zarr":
-        array = pytest.importorskip("zarr").open_array(str(path), mode="r")
-        return array[:], array.attrs.get("names")
-    if path.suffix == ".parquet":
-        frame = pd.read_parquet(path)
-    else:
-        frame = pd.read_csv(path, sep="\t" if ".tsv" in path.name else ",")
-    return frame.to_numpy(), list(frame.columns)
 
 
 def line(said, name):
@@ -102,6 +62,7 @@ def test_it_gives_what_the_command_gives_in_memory(
     missing = int((~seen).sum())
     assert f"14 x 5, {missing} missing (" in line(other.stdout, "table")
     assert "in chunks of rows" in line(other.stdout, "table")
+    assert "the first line was read as the header" in other.stdout
     for part in ("s in all", str(out), "2s.csv (standard deviations"):
         assert part in other.stdout
     assert not other.stderr
@@ -136,9 +97,9 @@ def test_every_format_can_be_read_and_written(ncarl, tmp_path, gappy, came, goes
 
 def test_the_table_is_never_whole(ncarl, tmp_path, gappy, monkeypatch):
     heights, fitted = [], []
-    put, fit = _NpySink.write, package.NCARL.fit
+    put, fit = Sink.write, package.NCARL.fit
     monkeypatch.setattr(
-        _NpySink, "write", lambda s, rows: heights.append(len(rows)) or put(s, rows)
+        Sink, "write", lambda s, rows: heights.append(len(rows)) or put(s, rows)
     )
     monkeypatch.setattr(
         package.NCARL, "fit", lambda s, X: fitted.append(X) or fit(s, X)
@@ -148,15 +109,6 @@ def test_the_table_is_never_whole(ncarl, tmp_path, gappy, monkeypatch):
     ncarl("complete", tmp_path / "in.npy", "-o", out, *PAPER, "--stream")
     assert heights == [4, 4, 4, 2]
     assert isinstance(fitted[0], RowSource)
-
-
-def test_single_precision_stays_so(ncarl, tmp_path, gappy):
-    write(tmp_path / "in.npy", gappy.astype(np.float32))
-    out = tmp_path / "out.npy"
-    options = (*PAPER, "--dtype", "float32", "--engine", "threads", "--stream")
-    said = ncarl("complete", tmp_path / "in.npy", "-o", out, *options).stdout
-    assert np.load(out).dtype == np.float32
-    assert line(said, "engine").startswith("threads")
 
 
 def test_options_of_the_model_are_passed_on(ncarl, plain, tmp_path):

@@ -34,7 +34,7 @@ def rows_of(rng):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Ratings, titles that mean mischief, ratings of somebody new, and a model."""
+    """Ratings, hostile titles, ratings of somebody new, and a model."""
     path = tmp_path_factory.mktemp("recommend")
     rows = list(rows_of(np.random.default_rng(0)))
     lines = [f"{u},{i},{r},0" for u, i, r in rows]
@@ -108,7 +108,7 @@ def test_somebody_new_is_served_and_not_saved(ncarl, folder, tmp_path):
 
 
 def test_everybody_gets_a_list_in_a_file(ncarl, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("ncarl.cli.recommend.is_interactive", lambda quiet: True)
+    monkeypatch.setattr("ncarl.cli.console.is_interactive", lambda quiet: True)
     out, page = tmp_path / "recs.parquet", tmp_path / "page.html"
     result = ncarl("recommend", "--model", folder / "model.ncarl", "--all-users", "-n",
                    2, "--out", out, "--report", page)  # fmt: skip

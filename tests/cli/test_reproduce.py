@@ -245,7 +245,7 @@ def test_a_log_has_a_line_at_times(monkeypatch, capsys):
 
 
 def test_a_terminal_has_a_live_table(monkeypatch):
-    monkeypatch.setattr(reproduce, "is_interactive", lambda: True)
+    monkeypatch.setattr("ncarl.cli.console.is_interactive", lambda: True)
     updates = []
     live = nullcontext(SimpleNamespace(update=updates.append))
     monkeypatch.setattr(reproduce, "Live", lambda **options: live)

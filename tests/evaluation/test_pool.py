@@ -12,12 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ncarl.evaluation.pool import (
-    THREAD_VARIABLES,
-    PoolJob,
-    WorkerGroup,
-    WorkerPool,
-)
+from ncarl.evaluation.pool import THREAD_VARIABLES, PoolJob, WorkerGroup, WorkerPool
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 

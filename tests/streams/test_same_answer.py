@@ -11,11 +11,8 @@ from ncarl.bayes import selection as cuts
 from ncarl.engines.threads import Threads
 from ncarl.io import open_rows
 
-#: Of conftest.py.
-READERS = (
-    *("npy", "npz", "squeezed_npz", "parquet", "csv", "zarr", "dask_array"),
-    *("delayed_blocks", "list_of_blocks", "function", "in_memory"),
-)
+from .conftest import READERS
+
 RUN = {"max_iter": 6, "tol": 0, "orientation": "columns"}
 MODELS = {
     "floor": NCARL(**RUN),
@@ -75,6 +72,23 @@ def again(name, engine):
     return type(MODELS[name])(**{**MODELS[name].get_params(), "engine": engine})
 
 
+@pytest.fixture
+def check(opened, in_memory, gappy):
+    """Fit a model by an engine to what a reader gives, and compare the results."""
+
+    def compare(reader, name, engine):
+        known, filled = in_memory(name)
+        source = opened(reader)
+        found = again(name, engine).fit(source)
+        assert_same_model(found, known)
+        answer = np.asarray(found.transform(source))
+        assert_allclose(answer, filled, **CLOSE)
+        seen = ~np.isnan(gappy)
+        assert_array_equal(answer[seen], gappy[seen])
+
+    return compare
+
+
 def assert_same_model(found, known):
     """Both fits came to the same kernel, in as many steps."""
     assert found.n_iter_ == known.n_iter_
@@ -91,17 +105,8 @@ def assert_same_model(found, known):
 
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize(("reader", "name"), PAIRS)
-def test_every_reader_gives_the_answer_in_memory(
-    reader, name, opened, in_memory, gappy
-):
-    known, filled = in_memory(name)
-    source = opened(reader)
-    found = again(name, Threads(2)).fit(source)
-    assert_same_model(found, known)
-    answer = np.asarray(found.transform(source))
-    assert_allclose(answer, filled, **CLOSE)
-    seen = ~np.isnan(gappy)
-    assert_array_equal(answer[seen], gappy[seen])
+def test_every_reader_gives_the_answer_in_memory(reader, name, check):
+    check(reader, name, Threads(2))
 
 
 @pytest.mark.thorough
@@ -110,15 +115,11 @@ def test_every_reader_gives_the_answer_in_memory(
     ("reader", "name"), [pair for pair in PAIRS if pair[0] in ("npy", "npz")]
 )
 def test_torch_gives_the_answer_of_threads_in_memory(
-    reader, name, opened, in_memory, device, one_torch_thread
+    reader, name, check, device, one_torch_thread
 ):
     from ncarl import Torch
 
-    known, filled = in_memory(name)
-    source = opened(reader)
-    found = again(name, Torch(device)).fit(source)
-    assert_same_model(found, known)
-    assert_allclose(found.transform(source), filled, **CLOSE)
+    check(reader, name, Torch(device))
 
 
 @pytest.fixture(scope="module")
@@ -136,14 +137,8 @@ def dask_threads():
     ("reader", "name"),
     [p for p in PAIRS if p[0] in ("npy", "csv", "dask_array", "delayed_blocks")],
 )
-def test_dask_gives_the_answer_of_threads_in_memory(
-    reader, name, opened, in_memory, dask_threads
-):
-    known, filled = in_memory(name)
-    source = opened(reader)
-    found = again(name, dask_threads).fit(source)
-    assert_same_model(found, known)
-    assert_allclose(np.asarray(found.transform(source)), filled, **CLOSE)
+def test_dask_gives_the_answer_of_threads_in_memory(reader, name, check, dask_threads):
+    check(reader, name, dask_threads)
 
 
 @pytest.mark.filterwarnings("ignore:.*did not converge")

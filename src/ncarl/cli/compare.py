@@ -18,7 +18,6 @@ from ncarl.evaluation.comparison import (
     INTERVAL_LEVEL,
     Comparison,
     ComparisonPlan,
-    FitOutcome,
     MethodSummary,
     as_observations,
     run_comparison,
@@ -40,6 +39,7 @@ METHOD_HEADERS = (
 )
 
 
+@opt.takes_read_options
 def compare(
     source: opt.DataArgument,
     methods: Annotated[
@@ -82,12 +82,8 @@ def compare(
         ),
     ] = None,
     report: opt.ReportOption = None,
-    na: opt.NaOption = None,
-    label: opt.LabelOption = None,
-    header: opt.HeaderOption = None,
-    delimiter: opt.DelimiterOption = None,
-    decimal: opt.DecimalOption = None,
-    array: opt.ArrayOption = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Find the method that imputes the missing entries of a table best.
 
@@ -98,9 +94,6 @@ def compare(
     plan = ComparisonPlan(
         methods, hide, repeats, pattern, seed, engine, budget, jobs=jobs
     )
-    reading = ReadOptions(
-        na or (), label or (), header, delimiter, array, decimal=decimal
-    )
     console.check_report_path(report, source)
     if out is not None:
         _prepare_folder(source, out)
@@ -109,12 +102,10 @@ def compare(
     plan = replace(plan, scale=decide_scales(plan.methods, scale, table))
     n_fits = len(plan.methods) * plan.repeats
     with progress_bar(console.is_interactive(), n_fits, "compare") as advance:
-
-        def show(fit: FitOutcome) -> None:
-            result = fit.status if fit.error is None else f"{fit.error:.4g}"
-            advance(f"{fit.method}, split {fit.draw + 1}: {result}")
-
-        comparison = run_comparison(plan, as_observations(table.values), show)
+        observed = as_observations(table.values)
+        comparison = run_comparison(
+            plan, observed, lambda fit: advance(fit.progress_text())
+        )
     command = next_command(source, reading, comparison, scale)
     print_comparison(comparison, table, command)
     if out is not None:
@@ -215,10 +206,8 @@ def split_fields(comparison: Comparison, table: TableFile) -> Fields:
     plan = comparison.plan
     times = "once" if plan.repeats == 1 else f"{plan.repeats} times"
     how = "one by one" if plan.pattern == "random" else "in the pattern of the missing"
-    yield (
-        "held out",
-        f"{count} of {comparison.n_observed} observed entries, {times}, {how}",
-    )
+    share = f"{count} of {comparison.n_observed} observed entries"
+    yield "held out", f"{share}, {times}, {how}"
     fits = [fit for line in comparison.summaries for fit in line.fits]
     if engines := {fit.engine for fit in fits if fit.engine}:
         yield "engine", "; ".join(sorted(engines))
@@ -284,12 +273,9 @@ def build_compare_page(
 ) -> Page:
     """The page of a comparison."""
     advice = comparison.recommendation
-    found = advice.method is not None
-    lead = (
-        f"Recommended: {advice.reason}"
-        if found
-        else f"No recommendation: {advice.reason}."
-    )
+    lead = f"Recommended: {advice.reason}"
+    if advice.method is None:
+        lead = f"No recommendation: {advice.reason}."
     page = Page(f"Which method for {source.name}?", lead)
     page.warning(*(f"Warning: {line}." for line in advice.warnings))
     page.code(command or "").heading("Errors and times")

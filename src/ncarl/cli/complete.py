@@ -6,6 +6,7 @@ when the command runs, so that ``ncarl complete --help`` is fast.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,7 @@ EXAMPLES = (
 )
 
 
+@opt.takes_read_options
 def complete(
     source: Annotated[
         Path,
@@ -43,12 +45,7 @@ def complete(
             "-o", "--out", metavar="OUT", show_default=False, help="Completed table."
         ),
     ],
-    na: opt.NaOption = None,
-    label: opt.LabelOption = None,
-    header: opt.HeaderOption = None,
-    delimiter: opt.DelimiterOption = None,
-    decimal: opt.DecimalOption = None,
-    array: opt.ArrayOption = None,
+    reading: opt.ReadOptions,
     stream: Annotated[
         bool,
         read_option(
@@ -233,7 +230,6 @@ def complete(
     from ncarl.cli import complete_report
     from ncarl.cli.complete_run import CompleteJob, run_complete, run_complete_stream
     from ncarl.cli.models import ModelOptions
-    from ncarl.io.tables import ReadOptions
 
     console.check_report_path(report, source)
     if columns is not None and not stream:
@@ -269,7 +265,7 @@ def complete(
     progress = console.is_interactive(quiet)
     job = CompleteJob(
         source,
-        ReadOptions(na or (), label or (), header, delimiter, array, progress, decimal),
+        replace(reading, progress=progress),
         ModelOptions(
             method,
             scale,

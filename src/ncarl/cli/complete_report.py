@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ncarl.cli.complete_run import DEFAULT_LEVEL, Completion, column_units
+from ncarl.cli.complete_run import Completion, column_units
 from ncarl.cli.console import Fields, write_page
 from ncarl.cli.options import BASELINE_METHODS
 from ncarl.core.types import Array
@@ -198,11 +198,8 @@ def _bayesian_fields(result: Completion, unit: str) -> Fields:
         text += f" ({' and '.join(parts)} alone)"
     yield "error", f"{text}, on {est.validation:.0%} of the entries held out"
     if not math.isnan(est.calibration_):
-        yield (
-            "",
-            f"held-out errors were {est.calibration_:.2f} times their standard "
-            "deviations; intervals are corrected for it",
-        )
+        text = f"held-out errors were {est.calibration_:.2f} times their standard "
+        yield "", f"{text}deviations; intervals are corrected for it"
 
 
 def describe_noise(est: Any, unit: str) -> str:
@@ -224,14 +221,13 @@ def describe_noise(est: Any, unit: str) -> str:
 def describe_baseline(est: Any) -> str:
     """A baseline, its centering and its parameters that are not the defaults."""
     kinds = {method.class_name: method.summary for method in METHODS.values()}
-    defaults = type(est)().get_params()
+    kind, defaults = kinds[type(est).__name__], type(est)().get_params()
     words = [f"center {est.center or 'none'}"] if "center" in defaults else []
     words += [
         f"{name} {value}"
         for name, value in est.get_params().items()
         if name not in OMITTED_PARAMETERS and value != defaults[name]
     ]
-    kind = kinds[type(est).__name__]
     return f"{kind}; {', '.join(words)}" if words else kind
 
 
@@ -251,11 +247,11 @@ def _baseline_fields(result: Completion, unit: str) -> Fields:
 
 def _output_fields(result: Completion) -> Fields:
     job = result.job
-    level = DEFAULT_LEVEL if job.level is None else job.level
+    intervals = f"{job.interval_level * 100:g}% intervals"
     notes = {
         "--std": "standard deviations; 0 at observed entries",
-        "--lower": f"lower bounds of {level * 100:g}% intervals",
-        "--upper": f"upper bounds of {level * 100:g}% intervals",
+        "--lower": f"lower bounds of {intervals}",
+        "--upper": f"upper bounds of {intervals}",
         "--imputations-out": f"draws, {job.n_imputations} completed tables",
         "--save-model": "the model; read it with ncarl.load",
     }

@@ -38,6 +38,7 @@ from ncarl.io.base import watch_rows
 from ncarl.io.csv import HEADER_NOTE, NO_HEADER_NOTE, DelimitedRows
 from ncarl.io.files import atomic_write
 from ncarl.io.tables import (
+    OPTION_FLAGS,
     ReadOptions,
     TableFile,
     detect_format,
@@ -108,25 +109,27 @@ class CompleteJob:
     overwrite: bool = False
     progress: bool = False
 
+    @property
+    def interval_level(self) -> float:
+        """Nominal coverage of the intervals, by default `DEFAULT_LEVEL`."""
+        return DEFAULT_LEVEL if self.level is None else self.level
+
     def given_flags(self) -> set[str]:
         """Options that were given and that not every method or stream has."""
-        reading, model = self.reading, self.model
-        values: dict[str, Any] = {
-            **{f"--{name.replace('_', '-')}": True for name in model.params},
-            **self.outputs,
-            "--na": reading.na or None,
-            "--label": reading.labels or None,
-            "--header/--no-header": reading.header,
-            "--delimiter": reading.delimiter,
-            "--decimal": reading.decimal,
-            "--array": reading.array,
-            "--level": self.level,
-            "--imputations": self.n_imputations,
-            "--set": model.settings or None,
-            "--dtype float32": True if model.dtype == "float32" else None,
-            "--engine dask": True if model.engine == "dask" else None,
+        model = self.model
+        others = {
+            "--level": self.level is not None,
+            "--imputations": self.n_imputations is not None,
+            "--set": bool(model.settings),
+            "--dtype float32": model.dtype == "float32",
+            "--engine dask": model.engine == "dask",
         }
-        return {flag for flag, value in values.items() if value is not None}
+        return {
+            *(f"--{name.replace('_', '-')}" for name in model.params),
+            *self.outputs,
+            *(OPTION_FLAGS[name] for name in self.reading.given),
+            *(flag for flag, is_given in others.items() if is_given),
+        }
 
 
 @dataclass
@@ -397,8 +400,7 @@ def predict_outputs(
     mean_std = mean_missing_std(estimator, values, missing)
     if {"--lower", "--upper"} & set(outputs):
         filled = arrays["OUT"]
-        level = DEFAULT_LEVEL if job.level is None else job.level
-        ends = estimator.predict_interval(values, level=level)
+        ends = estimator.predict_interval(values, level=job.interval_level)
         for flag, end in zip(("--lower", "--upper"), ends, strict=True):
             if flag in outputs:
                 arrays[flag] = np.where(missing, end, filled).astype(filled.dtype)

@@ -1,4 +1,4 @@
-"""What every command does around its work: check outputs, print, write files.
+"""Shared by all commands: checks of outputs, printing, and pages.
 
 A command checks the files that it will write (`check_outputs`, `check_report_path`),
 works, prints (`print_warnings`, `print_fields`, `print_table`) and writes a page
@@ -8,7 +8,6 @@ them. Modules that need NumPy are imported when they are used, since help must b
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 import sys
@@ -53,14 +52,16 @@ def print_fields(fields: Fields) -> None:
     console = Console()
     for name, text in fields:
         console.print(f"[bold]{name:<10}[/bold]", end="", highlight=False)
-        _print_plain(console, text)
+        print_text(text)
 
 
 def print_text(text: str = "", style: str = "") -> None:
     """Print a paragraph, or an empty line."""
     from rich.console import Console
 
-    _print_plain(Console(), text, style)
+    console = Console()
+    text = _encodable(console, text)
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_table(
@@ -92,16 +93,6 @@ def print_table(
         cells = (Text(_encodable(console, cell)) for cell in row)
         table.add_row(*cells, style="bold" if row[0] in bold else "")
     console.print(table, "", sep="\n")
-
-
-def _print_plain(console: Console, text: str, style: str = "") -> None:
-    console.print(
-        _encodable(console, text),
-        style=style,
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
 
 
 def _encodable(console: Console, text: str) -> str:
@@ -232,15 +223,6 @@ def merge_fields(fields: Fields) -> dict[str, str]:
         last = name or last
         merged[last] = f"{merged[last]}\n{text}" if last in merged else text
     return {name: to_printable(text) for name, text in merged.items()}
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file atomically."""
-    from ncarl.io.files import atomic_write
-
-    text = json.dumps(content, indent=2, allow_nan=False)
-    with atomic_write(path.resolve()) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def command_line() -> str:

@@ -17,22 +17,15 @@ from sklearn.datasets import load_breast_cancer
 
 from ncarl import __version__
 from ncarl.centering import fit_centering
-from ncarl.cli.console import (
-    check_report_path,
-    is_interactive,
-    print_table,
-    print_text,
-    write_json,
-    write_page,
-)
+from ncarl.cli import console, options as opt
 from ncarl.cli.models import ModelOptions, build_estimator
-from ncarl.cli.options import ReportOption
 from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.datasets import load_sample_image
 from ncarl.datasets.catalog import dataset_info
 from ncarl.html import Page
+from ncarl.io.files import write_json
 from ncarl.metrics import rmse
 from ncarl.observations import Observations
 from ncarl.plots import (
@@ -71,20 +64,20 @@ def demo(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the hidden entries and of the search.")
     ] = 0,
-    report: ReportOption = None,
+    report: opt.ReportOption = None,
 ) -> None:
     """Complete a photograph and a table with known truth, and draw the results.
 
     Everything comes with scikit-learn; nothing is downloaded. Files of the same names
     in the folder are replaced.
     """
-    check_report_path(report)
+    console.check_report_path(report)
     out.mkdir(parents=True, exist_ok=True)
     results = []
     for case in make_cases(quick, seed):
         m, n = case.truth.shape
-        print_text(f"completing {case.title} ({m} x {n}) ...")
-        results.append(run_case(case, seed, is_interactive()))
+        console.print_text(f"completing {case.title} ({m} x {n}) ...")
+        results.append(run_case(case, seed, console.is_interactive()))
     captions = _save_figures(results, out)
     content = {
         "ncarl": __version__,
@@ -93,19 +86,19 @@ def demo(
         "credit": PHOTO_CREDIT,
         "cases": [result.to_dict() for result in results],
     }
-    write_json(out / "results.json", content)
-    print_text()
-    print_table(*_results_table(results))
-    print_text(FOOTNOTE)
+    write_json((out / "results.json").resolve(), content)
+    console.print_text()
+    console.print_table(*_results_table(results))
+    console.print_text(FOOTNOTE)
     fits = [fit for result in results for fit in result.fits.values()]
     if not all(fit.estimator.converged_ for fit in fits):
-        print_text("* not converged within the allowed steps")
-    print_text(f"\nwritten to {out}:")
+        console.print_text("* not converged within the allowed steps")
+    console.print_text(f"\nwritten to {out}:")
     for name in (*(path.name for path in captions), "results.json"):
-        print_text(f"  {name}")
+        console.print_text(f"  {name}")
     if report is not None:
         page = build_demo_page(results, captions)
-        write_page(page, report, [("photograph", PHOTO_CREDIT)])
+        console.write_page(page, report, [("photograph", PHOTO_CREDIT)])
 
 
 @dataclass(frozen=True)
@@ -268,9 +261,7 @@ def two_way_fill(case: DemoCase) -> Array:
     return filled
 
 
-def _results_table(
-    results: Sequence[DemoResult],
-) -> tuple[list[str], list[list[str]]]:
+def _results_table(results: Sequence[DemoResult]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of errors; a star if the fit did not converge."""
     heads = ["data", "hidden"]
     for method in results[0].errors:
@@ -290,7 +281,6 @@ def _results_table(
 
 
 def _save_figures(results: Sequence[DemoResult], folder: Path) -> dict[Path, str]:
-    """Draw all figures; their files and captions."""
     captions = {}
     for result in results:
         case = result.case
@@ -344,7 +334,6 @@ def _draw_intervals(result: DemoResult) -> Figure:
 
 
 def _draw_correlation(result: DemoResult) -> Figure:
-    """The correlation of columns (or rows) that the fit learned."""
     case, bayes = result.case, result.bayes
     side = "row" if bayes.transposed_ else "column"
     return similarity_map(

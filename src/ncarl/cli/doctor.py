@@ -23,15 +23,7 @@ import psutil
 import typer
 
 from ncarl import __version__
-from ncarl.cli.console import (
-    check_report_path,
-    merge_fields,
-    print_fields,
-    print_table,
-    print_text,
-    write_page,
-)
-from ncarl.cli.options import ReportOption
+from ncarl.cli import console, options as opt
 from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
 from ncarl.engines.base import (
@@ -58,7 +50,7 @@ PACKAGES = {
     "polars": "pip install polars",
     "pyarrow": "pip install 'ncarl[cli]'",
 }
-#: Other names that they go by.
+#: Alternative names of these packages.
 ALIASES = {"triton": ("pytorch-triton", "pytorch-triton-rocm", "triton-windows")}
 #: Files with the memory limit of a container.
 CGROUP_LIMIT_FILES = (
@@ -78,8 +70,6 @@ PATH_FOLDERS = re.compile(
     r"(?<![\w.~/\\])(?:[A-Za-z]:|~)?[/\\](?:[^\s/\\:'\"()]+[/\\])+"
 )
 TEST_HEADS = ("", "engine", "check")
-#: Names and texts, as they are printed.
-Fields = Iterator[tuple[str, str]]
 
 
 def doctor(
@@ -89,7 +79,7 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything as one JSON object.")
     ] = False,
-    report_path: ReportOption = None,
+    report_path: opt.ReportOption = None,
 ) -> None:
     """Show versions, machine and engines, and test each engine on a small matrix.
 
@@ -98,24 +88,28 @@ def doctor(
     """
     from rich.console import Console
 
-    check_report_path(report_path)
+    console.check_report_path(report_path)
     with Console(stderr=True).status("testing ..."):
         report = collect_report(full=full)
     if as_json:
-        sections = {t.lower(): merge_fields(f) for t, f in report.sections.items()}
+        sections = {
+            t.lower(): console.merge_fields(f) for t, f in report.sections.items()
+        }
         content = {"ok": report.ok, **sections, "self-test": report.self_test}
         typer.echo(json.dumps(content, indent=2))
     else:
         for title, fields in report.sections.items():
-            print_text(title, style="bold")
+            console.print_text(title, style="bold")
             # Names of packages are longer than those that fields usually have.
-            print_fields((f"{name:<14}", text) for name, text in fields)
-            print_text()
-        print_text("Self-test", style="bold")
-        print_table(TEST_HEADS, report.self_test, left=(0, 1, 2), bold=("FAILED",))
-        print_text("all is well" if report.ok else "a self-test FAILED", style="bold")
+            console.print_fields((f"{name:<14}", text) for name, text in fields)
+            console.print_text()
+        console.print_text("Self-test", style="bold")
+        checks = report.self_test
+        console.print_table(TEST_HEADS, checks, left=(0, 1, 2), bold=("FAILED",))
+        verdict = "all is well" if report.ok else "a self-test FAILED"
+        console.print_text(verdict, style="bold")
     if report_path is not None:
-        write_page(build_doctor_page(report), report_path, quiet=as_json)
+        console.write_page(build_doctor_page(report), report_path, quiet=as_json)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -164,7 +158,7 @@ def strip_paths(text: str) -> str:
     return PATH_FOLDERS.sub("", text)
 
 
-def version_fields() -> Fields:
+def version_fields() -> console.Fields:
     """Versions of ncarl, Python, the system, and packages, which are not imported."""
     yield "ncarl", __version__
     python = platform.python_implementation()
@@ -194,7 +188,7 @@ def torch_build() -> str:
     return "no CUDA"
 
 
-def machine_fields() -> Fields:
+def machine_fields() -> console.Fields:
     """Cores, memory and BLAS of this process."""
     import scipy.linalg  # noqa: F401  which, like NumPy, loads a BLAS library
     from threadpoolctl import threadpool_info
@@ -222,7 +216,7 @@ def _format_memory(free: int, total: int) -> str:
     return f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free"
 
 
-def gpu_fields() -> Fields:
+def gpu_fields() -> console.Fields:
     """The GPU that the torch engine uses, or why there is none."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -239,7 +233,7 @@ def gpu_fields() -> Fields:
         yield "warning", line
 
 
-def _describe_gpu() -> Fields:
+def _describe_gpu() -> console.Fields:
     import torch
 
     from ncarl.engines.torch import device_memory
@@ -305,7 +299,7 @@ def capture_logs(level: int = logging.WARNING) -> Iterator[list[str]]:
         logger.setLevel(old_level)
 
 
-def engine_fields(name: str) -> Fields:
+def engine_fields(name: str) -> console.Fields:
     """The engine that a name selects, and the largest kernel it has memory for."""
     if name == "dask":  # without starting a cluster
         try:
@@ -430,5 +424,5 @@ def build_doctor_page(report: DoctorReport) -> Page:
     )
     page = Page("ncarl doctor", lead)
     for title, fields in report.sections.items():
-        page.heading(title).facts(merge_fields(fields))
+        page.heading(title).facts(console.merge_fields(fields))
     return page.heading("Self-test").table(TEST_HEADS, report.self_test, prose=True)

@@ -23,10 +23,10 @@ from ncarl.evaluation.evaluation import (
     DEFAULT_COMPARISON_METHODS,
     ColumnScore,
     Evaluation,
-    EvaluationRequest,
     run_evaluation,
 )
 from ncarl.html import Page
+from ncarl.io.files import write_json
 from ncarl.io.tables import ReadOptions, TableFile, read_table
 from ncarl.progress import progress_bar
 from ncarl.text import MAX_LISTED, format_number, join_names, shorten, to_printable
@@ -53,6 +53,7 @@ COLUMN_HEADERS = (
 )
 
 
+@opt.takes_read_options
 def evaluate(
     source: opt.DataArgument,
     method: Annotated[
@@ -87,12 +88,8 @@ def evaluate(
     report: opt.ReportOption = None,
     overwrite: opt.OverwriteOption = False,
     quiet: opt.QuietOption = False,
-    na: opt.NaOption = None,
-    label: opt.LabelOption = None,
-    header: opt.HeaderOption = None,
-    delimiter: opt.DelimiterOption = None,
-    decimal: opt.DecimalOption = None,
-    array: opt.ArrayOption = None,
+    *,
+    reading: ReadOptions,
 ) -> None:
     """Measure how accurate the imputed values of a table are.
 
@@ -104,31 +101,26 @@ def evaluate(
     console.check_report_path(report, source)
     console.check_suffix("--json", json_out, ".json")
     console.check_outputs(source, {"--json": json_out}, overwrite=overwrite)
-    reading = ReadOptions(
-        na or (), label or (), header, delimiter, array, decimal=decimal
-    )
     table = read_table(source, reading)
     console.print_warnings(table.read_warnings)
-    others = DEFAULT_COMPARISON_METHODS if compare_too else ()
+    others = [m for m in DEFAULT_COMPARISON_METHODS if compare_too and m != method]
     scales = decide_scales((*plan.methods, *others), scale, table)
     plan = replace(plan, scale=scales, jobs=min(2, available_cores()))
-    request = EvaluationRequest(plan, others, table.columns)
-    with progress_bar(
-        console.is_interactive(quiet), request.n_fits, "evaluate"
-    ) as advance:
-        evaluation = run_evaluation(request, as_observations(table.values), advance)
+    n_fits = repeats * (1 + len(others))
+    with progress_bar(console.is_interactive(quiet), n_fits, "evaluate") as advance:
+        observed = as_observations(table.values)
+        evaluation = run_evaluation(plan, observed, others, table.columns, advance)
     command = next_command(source, reading, evaluation.comparison, scale)
     console.print_warnings(evaluation_warnings(evaluation))
     if not quiet:
         _print_evaluation(evaluation, table, command)
     if json_out is not None:
         about = {"data": to_printable(source), "next": command}
-        console.write_json(json_out, {**about, **evaluation.to_dict()})
+        write_json(json_out.resolve(), {**about, **evaluation.to_dict()})
     if report is not None:
         page = build_evaluate_page(evaluation, source, command)
-        console.write_page(
-            page, report, evaluation_fields(evaluation, table), quiet=quiet
-        )
+        fields = evaluation_fields(evaluation, table)
+        console.write_page(page, report, fields, quiet=quiet)
 
 
 def _print_evaluation(
@@ -276,11 +268,9 @@ def build_evaluate_page(
         "Explained is the fraction of the squared error of the column's mean that the "
         "method removes: 100% is all of it, 0% none; below that the mean is better."
     )
-    if len(some) < len(evaluation.columns):
-        text += (
-            f" These are the {len(some)} with the largest errors, of "
-            f"{len(evaluation.columns)}."
-        )
+    n_columns = len(evaluation.columns)
+    if len(some) < n_columns:
+        text += f" These are the {len(some)} with the largest errors, of {n_columns}."
     page.text(text).table(COLUMN_HEADERS, [column_cells(one, 500) for one in some])
     if len(evaluation.comparison.summaries) > 2:
         page.heading("Other methods on the same entries")

@@ -26,21 +26,8 @@ from PIL import (
 from scipy import ndimage
 
 from ncarl import masks
-from ncarl.cli.console import (
-    check_outputs,
-    check_report_path,
-    check_suffix,
-    is_interactive,
-    print_fields,
-    write_page,
-)
-from ncarl.cli.options import (
-    OverwriteOption,
-    QuietOption,
-    ReportOption,
-    option,
-    output_option,
-)
+from ncarl.cli import console, options as opt
+from ncarl.cli.options import output_option
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
 from ncarl.html import Page
@@ -51,18 +38,16 @@ from ncarl.metrics import SSIM_WINDOW, psnr, ssim
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-mask_option = partial(option, "Missing pixels (one of these)")
-method_option = partial(option, "Method")
+mask_option = partial(opt.option, "Missing pixels (one of these)")
+method_option = partial(opt.option, "Method")
 EXAMPLES = (
     "ncarl inpaint photo.png --mask scratches.png -o repaired.png",
     "ncarl inpaint photo.png --mask-color '#ff00ff' -o repaired.png",
     "ncarl inpaint photo.png --missing random:0.5 --before-after try.png",
 )
-#: Pixels that a picture may have by default.
 DEFAULT_MAX_PIXELS = 50_000_000
 #: Formats that are read, as Pillow calls them.
 READABLE_FORMATS = ("PNG", "TIFF", "JPEG", "WEBP", "BMP", "PPM", "GIF")
-#: Formats of outputs by suffix.
 FORMAT_BY_SUFFIX = {
     ".png": "PNG",
     ".tif": "TIFF",
@@ -140,8 +125,7 @@ def inpaint(
         ),
     ] = None,
     tolerance: Annotated[
-        int,
-        mask_option("How far a channel may be off --mask-color.", min=0, max=255),
+        int, mask_option("How far a channel may be off --mask-color.", min=0, max=255)
     ] = 0,
     method: Annotated[
         Literal["patches", "matrix"],
@@ -151,8 +135,7 @@ def inpaint(
         ),
     ] = "patches",
     seed: Annotated[
-        int,
-        method_option("Random seed of the learning and of --missing.", min=0),
+        int, method_option("Random seed of the learning and of --missing.", min=0)
     ] = 0,
     max_pixels: Annotated[
         int,
@@ -175,9 +158,9 @@ def inpaint(
             "Draw the picture before and after, side by side.", metavar="PATH.png"
         ),
     ] = None,
-    report: ReportOption = None,
-    overwrite: OverwriteOption = False,
-    quiet: QuietOption = False,
+    report: opt.ReportOption = None,
+    overwrite: opt.OverwriteOption = False,
+    quiet: opt.QuietOption = False,
 ) -> None:
     """Fill in the missing pixels of a picture: scratches, text, dead pixels, holes.
 
@@ -194,11 +177,11 @@ def inpaint(
         raise ValueError("--tolerance goes with --mask-color")
     if target is None and missing is None:
         raise ValueError("name the file for the filled picture with -o")
-    check_suffix("OUT", target, *FORMAT_BY_SUFFIX)
-    check_suffix("--before-after", before_after, ".png")
+    console.check_suffix("OUT", target, *FORMAT_BY_SUFFIX)
+    console.check_suffix("--before-after", before_after, ".png")
     outputs = {"OUT": target, "--before-after": before_after}
-    check_outputs(source, outputs, overwrite=overwrite, inputs={"--mask": mask})
-    check_report_path(report, source)
+    console.check_outputs(source, outputs, overwrite=overwrite, inputs={"--mask": mask})
+    console.check_report_path(report, source)
 
     picture = read_picture(source, max_pixels)
     if target is not None:
@@ -220,7 +203,7 @@ def inpaint(
         lost.mask,
         method,
         random_state=seed,
-        progress=is_interactive(quiet),
+        progress=console.is_interactive(quiet),
     )
     seconds = time.perf_counter() - start
     quality = None if missing is None else _measure_quality(picture.pixels, filled)
@@ -242,9 +225,8 @@ def inpaint(
         _write_picture(target, filled, picture.icc_profile)
         fields.append(("written", str(target)))
         if FORMAT_BY_SUFFIX[target.suffix.lower()] == "JPEG":
-            fields.append(
-                ("note", "JPEG changes observed pixels a little; PNG does not")
-            )
+            note = "JPEG changes observed pixels a little; PNG does not"
+            fields.append(("note", note))
     if before_after is not None or report is not None:
         from ncarl.plots import save_figure
 
@@ -253,7 +235,7 @@ def inpaint(
         save_figure(figure, before_after)
         fields.append(("drawn", str(before_after)))
     if not quiet:
-        print_fields(fields)
+        console.print_fields(fields)
     if report is not None:
         page = Page(
             f"Filled: {source.name}",
@@ -261,7 +243,7 @@ def inpaint(
             "are unchanged.",
         )
         page.figure(figure, "Before and after; missing pixels are shown in orange.")
-        write_page(page, report, fields, quiet=quiet)
+        console.write_page(page, report, fields, quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -289,7 +271,6 @@ class MissingPixels:
 
 
 def _mask_from_file(path: Path, picture: PictureFile, max_pixels: int) -> MissingPixels:
-    """Missing where the mask in a file is light."""
     shape = picture.pixels.shape[:2]
     mask = read_picture(path, max_pixels)
     marks = mask.pixels[..., :-1] if mask.has_alpha else mask.pixels
@@ -314,7 +295,6 @@ def _mask_from_file(path: Path, picture: PictureFile, max_pixels: int) -> Missin
 
 
 def _mask_from_color(color: str, tolerance: int, picture: PictureFile) -> MissingPixels:
-    """Missing where the picture has a color."""
     try:
         wanted: tuple[int, ...] = ImageColor.getrgb(color)[:3]
     except ValueError as error:
@@ -368,7 +348,6 @@ def _transparency_notes(picture: PictureFile, lost: MissingPixels) -> list[str]:
 
 
 def _hide_pixels(spec: str, shape: tuple[int, int], seed: int) -> MissingPixels:
-    """Pixels that ``--missing`` hides."""
     kind, _, text = spec.partition(":")
     try:
         number = float(text or "nan")
@@ -517,7 +496,6 @@ def _has_deep_color(image: Image.Image) -> bool:
 
 
 def _check_mode_writable(path: Path, mode: str) -> None:
-    """Raise if a picture of a mode cannot be written to a file of this name."""
     formats = MODES[mode][1]
     if FORMAT_BY_SUFFIX[path.suffix.lower()] not in formats:
         what = {"LA": "transparency", "RGBA": "transparency", "I;16": "16 bits"}
@@ -549,7 +527,6 @@ def _to_unit_range(truth: Array, filled: Array) -> tuple[Array, Array]:
 
 
 def _measure_quality(truth: Array, filled: Array) -> list[str]:
-    """PSNR and SSIM of the whole picture, where they can be computed."""
     a, b = _to_unit_range(truth, filled)
     if not np.isfinite(a).all():
         return []
@@ -565,12 +542,10 @@ def _draw_before_after(
 
     whole, after = _to_unit_range(truth, filled)
     holes = mask if whole.ndim == 2 else mask[:, :, None]
-    psnr_text = quality[0] if quality else ""
+    before = np.where(holes, np.nan, whole)
     panels = [
-        ImagePanel(
-            np.where(holes, np.nan, whole), f"before: {mask.mean():.1%} missing"
-        ),
-        ImagePanel(after, f"after: filled by {method}", psnr_text),
+        ImagePanel(before, f"before: {mask.mean():.1%} missing"),
+        ImagePanel(after, f"after: filled by {method}", quality[0] if quality else ""),
     ]
     if quality is not None:
         panels.append(ImagePanel(whole, "truth"))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,9 +26,12 @@ fit_option = partial(option, "Model and fit")
 output_option = partial(option, "Output")
 
 if TYPE_CHECKING:
+    from ncarl.io.tables import ReadOptions as ReadOptions
+
     MethodChoice = str
-else:  # which Typer turns into a list of choices
-    MethodChoice = Literal[tuple(METHODS)]
+else:
+    ReadOptions = Any  # since help must not load NumPy
+    MethodChoice = Literal[tuple(METHODS)]  # Typer makes a list of choices of it
 #: Methods that the paper compares with, or that are in common use.
 BASELINE_METHODS = tuple(m for m in METHODS if m not in ("bayes", "ncarl-cv", "ncarl"))
 
@@ -52,41 +56,46 @@ DataArgument = Annotated[
         show_default=False,
     ),
 ]
-NaOption = Annotated[
-    list[str] | None,
-    read_option("Another text that means missing. Repeatable.", metavar="TOKEN"),
-]
-LabelOption = Annotated[
-    list[str] | None,
-    read_option(
-        "Column that is kept but not used as data. Repeatable.", metavar="COLUMN"
-    ),
-]
-HeaderOption = Annotated[
-    bool | None,
-    read_option(
-        "Whether the first line names the columns.",
-        "--header/--no-header",
-        show_default="detected",
-    ),
-]
-DelimiterOption = Annotated[
-    str | None,
-    read_option(
-        "Delimiter of the cells: one character, or 'tab'.", show_default="detected"
-    ),
-]
-DecimalOption = Annotated[
-    str | None,
-    read_option(
-        "Decimal sign of a text file, in the input and in the output.",
-        show_default=".",
-        metavar=".|,",
-    ),
-]
-ArrayOption = Annotated[
-    str | None, read_option("Which array of an NPZ file.", metavar="NAME")
-]
+#: Options of `takes_read_options`, by the field of `ReadOptions` that they set.
+READ_OPTIONS: dict[str, Any] = {
+    "na": Annotated[
+        list[str] | None,
+        read_option("Another text that means missing. Repeatable.", metavar="TOKEN"),
+    ],
+    "labels": Annotated[
+        list[str] | None,
+        read_option(
+            "Column that is kept but not used as data. Repeatable.",
+            "--label",
+            metavar="COLUMN",
+        ),
+    ],
+    "header": Annotated[
+        bool | None,
+        read_option(
+            "Whether the first line names the columns.",
+            "--header/--no-header",
+            show_default="detected",
+        ),
+    ],
+    "delimiter": Annotated[
+        str | None,
+        read_option(
+            "Delimiter of the cells: one character, or 'tab'.", show_default="detected"
+        ),
+    ],
+    "decimal": Annotated[
+        str | None,
+        read_option(
+            "Decimal sign of a text file, in the input and in the output.",
+            show_default=".",
+            metavar=".|,",
+        ),
+    ],
+    "array": Annotated[
+        str | None, read_option("Which array of an NPZ file.", metavar="NAME")
+    ],
+}
 HideOption = Annotated[
     float,
     holdout_option(
@@ -132,6 +141,34 @@ OverwriteOption = Annotated[
 QuietOption = Annotated[
     bool, output_option("Print warnings and errors only.", "--quiet", "-q")
 ]
+
+
+def takes_read_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Put `READ_OPTIONS` in place of the parameter ``reading`` of a command.
+
+    The command gets their values as one `ReadOptions`.
+    """
+    parameters: list[inspect.Parameter] = []
+    for name, own in inspect.signature(command, eval_str=True).parameters.items():
+        if name != "reading":
+            parameters.append(own)
+            continue
+        for field, hint in READ_OPTIONS.items():
+            added = own.replace(name=field, annotation=hint, default=None)
+            parameters.append(added)
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        from ncarl.io.tables import ReadOptions
+
+        values = {name: given.pop(name) for name in READ_OPTIONS}
+        reading = {name: value for name, value in values.items() if value is not None}
+        command(**given, reading=ReadOptions(**reading))
+
+    # Typer reads both.
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_options
 
 
 def number_or(*words: str) -> Callable[[str], float | str]:
@@ -226,6 +263,5 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def _parse_fraction(text: str) -> float:
-    """A number written as a fraction, such as 2/3."""
     above, _, below = text.partition("/")
     return float(above) / float(below)

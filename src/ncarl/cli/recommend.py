@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,26 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from ncarl.cli.console import (
-    check_outputs,
-    check_report_path,
-    is_interactive,
-    print_fields,
-    print_table,
-    print_text,
-    print_warnings,
-    write_page,
-)
-from ncarl.cli.options import (
-    EngineOption,
-    OverwriteOption,
-    QuietOption,
-    ReportOption,
-    option,
-    output_option,
-    parse_columns,
-    parse_level,
-)
+from ncarl.cli import console, options as opt
+from ncarl.cli.options import output_option
 from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.html import Page
@@ -49,9 +31,9 @@ from ncarl.text import join_names, shorten, to_printable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ratings_option = partial(option, "Ratings")
-users_option = partial(option, "Users")
-ranking_option = partial(option, "Ranking")
+ratings_option = partial(opt.option, "Ratings")
+users_option = partial(opt.option, "Users")
+ranking_option = partial(opt.option, "Ranking")
 EXAMPLES = (
     "ncarl recommend ratings.csv --user 42 --titles movies.csv --explain",
     "ncarl recommend ratings.csv --save-model movies.ncarl",
@@ -93,7 +75,7 @@ def recommend(
         ratings_option(
             "Which columns hold what: names, or positions from 1. "
             "Without a header the first three do.",
-            parser=parse_columns,
+            parser=opt.parse_columns,
             metavar="USER,ITEM,RATING",
             show_default="found by name",
         ),
@@ -164,7 +146,7 @@ def recommend(
         float | None,
         output_option(
             "Nominal coverage of the intervals.",
-            parser=parse_level,
+            parser=opt.parse_level,
             metavar="FLOAT",
             show_default=str(DEFAULT_LEVEL),
         ),
@@ -184,10 +166,10 @@ def recommend(
             "Save the fitted recommender; it holds the ratings.", metavar="PATH"
         ),
     ] = None,
-    engine: EngineOption = "auto",
-    report: ReportOption = None,
-    overwrite: OverwriteOption = False,
-    quiet: QuietOption = False,
+    engine: opt.EngineOption = "auto",
+    report: opt.ReportOption = None,
+    overwrite: opt.OverwriteOption = False,
+    quiet: opt.QuietOption = False,
 ) -> None:
     """Recommend items to users, and say why.
 
@@ -236,13 +218,13 @@ def recommend(
         _check_list_format(out)
     given = source or model
     assert given is not None
-    check_outputs(
+    console.check_outputs(
         given,
         {"--out": out, "--save-model": save_model},
         overwrite=overwrite,
         inputs={"--titles": titles, "--new-user": new_user},
     )
-    check_report_path(report, given)
+    console.check_report_path(report, given)
 
     seconds = 0.0
     if source is None:
@@ -250,7 +232,7 @@ def recommend(
     else:
         ratings = read_ratings(source, columns, delimiter)
         start = time.perf_counter()
-        estimator = BayesianNCARL(engine=engine, progress=is_interactive(quiet))
+        estimator = BayesianNCARL(engine=engine, progress=console.is_interactive(quiet))
         recommender = _fit(ratings, estimator, duplicates)
         seconds = time.perf_counter() - start
     if save_model is not None:
@@ -275,7 +257,7 @@ def recommend(
             recommender.duplicates = duplicates
         targets.append((_add_new_user(recommender, new_user), NEW_USER_NAME))
     lists = []
-    bar = all_users and is_interactive(quiet)
+    bar = all_users and console.is_interactive(quiet)
     with percent_bar(bar, len(targets), "lists") as advance:
         for one, name in targets:
             rows = recommender.recommend(
@@ -313,10 +295,10 @@ def recommend(
         outputs.append(("saved", f"{save_model} (for --model, or Recommender.load)"))
     fields = list(_model_fields(recommender, seconds))
     if not quiet:
-        print_fields(fields)
+        console.print_fields(fields)
         for section in () if all_users else sections:
             _print_section(section)
-        print_fields(outputs)
+        console.print_fields(outputs)
     if report is not None:
         lead = "Items with the highest predicted ratings, and why."
         page = Page("Recommendations", lead)
@@ -324,7 +306,7 @@ def recommend(
             _add_section(page, section)
         if len(lists) > len(sections):
             page.text(f"{len(lists) - len(sections)} more lists are left out here.")
-        write_page(page, report, fields, quiet=quiet)
+        console.write_page(page, report, fields, quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -338,7 +320,6 @@ class UserRecommendations:
 
 
 def _check_list_format(path: Path) -> None:
-    """Raise if a list cannot be written in the format of the file."""
     try:
         kind = detect_format(path).name
     except ValueError:  # its message names the formats of matrices, too
@@ -356,7 +337,7 @@ def _fit(ratings: RatingsFile, model: BayesianNCARL, duplicates: str) -> Recomme
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         recommender.fit((ratings.users, ratings.items, ratings.values))
-    print_warnings(warning.message for warning in caught)
+    console.print_warnings(warning.message for warning in caught)
     return recommender
 
 
@@ -372,7 +353,7 @@ def _add_new_user(recommender: Recommender, path: Path) -> Any:
             f"{len(ratings) - len(known)} of {len(ratings)} ratings of {path.name} are "
             f"left out: item {first!r} has no rating by others"
         )
-        print_warnings([message])
+        console.print_warnings([message])
     users = recommender.user_store_
     free = users.vocabulary.kind == "str" and NEW_USER_NAME not in users
     return recommender.add_user(known, NEW_USER_NAME if free else None)
@@ -403,7 +384,6 @@ def find_item(recommender: Recommender, text: str, titles: dict[str, str]) -> An
 def _add_intervals(
     recommender: Recommender, lists: list[UserRecommendations], level: float
 ) -> list[UserRecommendations]:
-    """Lists with the ends of their intervals."""
     pairs = [(found.user, row.item) for found in lists for row in found.rows]
     if not pairs:
         return lists
@@ -425,7 +405,6 @@ def _find_column(table: ColumnTable, aliases: Sequence[str]) -> int | None:
 
 
 def _check_width(table: ColumnTable, flag: str, second: str) -> None:
-    """Raise if there is only one column."""
     if len(table.cells) < 2:
         raise ValueError(
             f"{flag} {str(table.path)!r} must have a column of items and one of "
@@ -632,7 +611,6 @@ def _output_table(
 
 
 def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
-    """Write a table to a CSV, TSV or Parquet file."""
     if detect_format(path).name == "Parquet":
         parquet.write_columns(path, heads, rows)
     else:
@@ -643,9 +621,7 @@ def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
         csv.write_columns(path, heads, cells)
 
 
-def _model_fields(
-    recommender: Recommender, seconds: float
-) -> Iterator[tuple[str, str]]:
+def _model_fields(recommender: Recommender, seconds: float) -> console.Fields:
     """The ratings, the model and its error; ``seconds`` is 0 for a loaded model."""
     training = recommender.user_store_.scorer.training
     m, n = training.shape
@@ -710,16 +686,16 @@ def _similar_section(
 
 
 def _print_section(section: Section) -> None:
-    print_text()
-    print_text(section.heading, style="bold")
+    console.print_text()
+    console.print_text(section.heading, style="bold")
     if not section.rows:
-        print_text("nothing is left to recommend")
+        console.print_text("nothing is left to recommend")
         return
-    print_table(section.heads, section.rows)
+    console.print_table(section.heads, section.rows)
     for item, lines in section.explanations:
-        print_text(item, style="bold")
+        console.print_text(item, style="bold")
         for amount, words in lines:
-            print_text(f"  {amount}  {words}")
+            console.print_text(f"  {amount}  {words}")
 
 
 def _add_section(page: Page, section: Section) -> None:

@@ -15,13 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ncarl.cli.console import (
-    check_report_path,
-    is_interactive,
-    print_fields,
-    print_text,
-)
-from ncarl.cli.options import EngineOption, ReportOption
+from ncarl.cli import console, options as opt
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.io.files import atomic_write
 from ncarl.reproduce.plan import NO_DATA
@@ -56,14 +50,13 @@ def reproduce(
         ),
     ] = "both",
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Reduced sizes, made-up ratings; minutes."),
+        bool, typer.Option("--quick", help="Reduced sizes, made-up ratings; minutes.")
     ] = False,
     methods: Annotated[
         str | None,
         typer.Option(help="Rows to run, separated by commas (names of methods.toml)."),
     ] = None,
-    engine: EngineOption = "auto",
+    engine: opt.EngineOption = "auto",
     budget: Annotated[
         float | None,
         typer.Option(
@@ -95,7 +88,7 @@ def reproduce(
     no_run: Annotated[
         bool, typer.Option("--no-run", help="Only write the report of what is there.")
     ] = False,
-    report: ReportOption = None,
+    report: opt.ReportOption = None,
 ) -> None:
     """Run the paper's tables and figures again, and say what holds.
 
@@ -107,7 +100,7 @@ def reproduce(
     from ncarl.reproduce.report import publish
     from ncarl.reproduce.run import ResultStore, RunOptions, run_plans
 
-    check_report_path(report)
+    console.check_report_path(report)
     protocols = PROTOCOLS if protocol == "both" else (protocol,)
     plans = load_plans(studies, quick=quick, methods=methods)
     if budget is not None and not 0 < budget < float("inf"):
@@ -117,7 +110,7 @@ def reproduce(
         raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
     store = ResultStore(out)
     if store.n_corrupt_lines:
-        print_text(
+        console.print_text(
             f"{store.n_corrupt_lines} damaged lines of {store.path.name} are skipped"
         )
     if not no_run:
@@ -133,13 +126,15 @@ def reproduce(
         with show_progress() as callback:
             progress = run_plans(plans, store, options, callback)
         if progress.time_limit_reached:
-            print_text("the time limit is reached; the same command goes on from here")
+            console.print_text(
+                "the time limit is reached; the same command goes on from here"
+            )
     published = publish(plans, store, protocols, quick=quick)
     print_verdicts(published, quick=quick)
     if report is not None:
         with atomic_write(report.resolve()) as temporary:
             temporary.write_bytes(published.report_path.read_bytes())
-        print_fields([("report", str(report))])
+        console.print_fields([("report", str(report))])
 
 
 def load_plans(
@@ -169,7 +164,7 @@ def show_progress() -> Iterator[ProgressCallback]:
             total = sum(progress.totals.values())
             print(f"{finished} of {total} fits are finished", flush=True)
 
-    if not is_interactive():
+    if not console.is_interactive():
         yield log
         return
     with Live(console=Console(), refresh_per_second=4, transient=True) as live:
@@ -202,19 +197,19 @@ def print_verdicts(published: PublishedStudy, *, quick: bool) -> None:
     """Print the verdicts and what was written."""
     from ncarl.reproduce.report import QUICK_NOTE
 
-    console = Console(markup=False)
+    terminal = Console(markup=False)
     colors = {"holds": "green", "holds with changes": "yellow"}
     for one in published.verdicts:
         color = colors.get(one.state, "red" if "not hold" in one.state else "dim")
         line = Text(f"{one.state}: ", style=f"bold {color}")
         line.append(f"{one.claim} ({one.where})", style="not bold default")
-        console.print(line)
-        console.print(Text(f"  {one.evidence}", style="dim"))
+        terminal.print(line)
+        terminal.print(Text(f"  {one.evidence}", style="dim"))
     for status, count in published.unfinished_counts.items():
-        print_text(f"\n{count} cells of tables: {status}")
+        console.print_text(f"\n{count} cells of tables: {status}")
     if quick:
-        print_text(f"\n{QUICK_NOTE}")
+        console.print_text(f"\n{QUICK_NOTE}")
     folder = published.report_path.parent
-    print_text(f"\nwritten to {folder}:")
+    console.print_text(f"\nwritten to {folder}:")
     for path in published.files:
-        print_text(f"  {path.relative_to(folder).as_posix()}")
+        console.print_text(f"  {path.relative_to(folder).as_posix()}")

@@ -27,13 +27,8 @@ from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
 from ncarl.engines.base import available_cores, torch_installed
 from ncarl.engines.threads import Threads
-from ncarl.evaluation.measure import (
-    DONE,
-    FAILED,
-    OVER_BUDGET,
-    peak_memory_gb,
-    timed_fit,
-)
+from ncarl.evaluation import measure
+from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.evaluation.pool import PoolJob, WorkerGroup, WorkerPool
 from ncarl.holdout import missing_pattern_split, random_split
 from ncarl.io.files import jsonable
@@ -61,7 +56,7 @@ SCALES = (None, "columns")
 MIN_HIDDEN = 10
 #: A smaller ratio of times is not mentioned.
 MIN_SPEEDUP = 1.5
-#: What the processes of the fits call.
+#: Function that the worker processes call, as ``module:name``.
 FIT_FUNCTION = "ncarl.evaluation.comparison:fit_one"
 #: A process is killed after its budget times this, and seconds to start and compile.
 GRACE_FACTOR, STARTUP_SECONDS = 1.1, 30.0
@@ -130,6 +125,11 @@ class FitOutcome:
     converged: bool | None = None
     engine: str = ""
     message: str = ""
+
+    def progress_text(self) -> str:
+        """The fit and its error, or its status, for a progress bar."""
+        result = self.status if self.error is None else f"{self.error:.4g}"
+        return f"{self.method}, split {self.draw + 1}: {result}"
 
 
 FitCallback = Callable[[FitOutcome], object]
@@ -613,16 +613,10 @@ def run_fits(
                     limit = payload["budget"] * GRACE_FACTOR + STARTUP_SECONDS
                     pool.submit(PoolJob(FIT_FUNCTION, payload, group.name, limit))
             for answer in pool.wait():
-                if answer.failure:
-                    method, draw = (
-                        answer.job.payload["method"],
-                        answer.job.payload["draw"],
-                    )
-                    fit = FitOutcome(
-                        method, draw, answer.failure, message=answer.message
-                    )
-                else:
-                    fit = FitOutcome(**answer.value)
+                payload, why = answer.job.payload, answer.message
+                method, draw = payload["method"], payload["draw"]
+                failed = FitOutcome(method, draw, answer.failure, message=why)
+                fit = failed if answer.failure else FitOutcome(**answer.value)
                 outcomes.append(fit)
                 if fit.status != DONE:
                     excluded.add(fit.method)
@@ -642,7 +636,7 @@ def fit_one(payload: Mapping[str, Any]) -> dict[str, Any]:
     if late:
         message = f"stopped after {found.seconds:.3g} s"
         fit = replace(fit, status=OVER_BUDGET, converged=None, message=message)
-    fit = replace(fit, memory_gb=peak_memory_gb())
+    fit = replace(fit, memory_gb=measure.peak_memory_gb())
     record: dict[str, Any] = jsonable(asdict(fit))
     return record
 
@@ -658,7 +652,7 @@ def fit_split(
 ) -> tuple[SplitPredictions, bool]:
     """Predictions of the hidden entries, and whether the fit exceeded its budget."""
     estimator = make(method, engine=engine, **params)
-    seconds, late = timed_fit(estimator, split.kept.to_csr(), budget)
+    seconds, late = measure.timed_fit(estimator, split.kept.to_csr(), budget)
     i, j = split.hidden.rows, split.hidden.indices.astype(np.int64)
     guess, std = np.asarray(estimator.predict(i, j), np.float64), None
     intervals: dict[float, tuple[Array, Array]] = {}
@@ -668,19 +662,13 @@ def fit_split(
             level: estimator.predict_interval(i, j, level=level) for level in levels
         }
     converged = getattr(estimator, "converged_", None)
-    predictions = SplitPredictions(
-        i,
-        j,
-        split.hidden.values,
-        guess,
-        split.kept.column_means()[j],
-        std,
-        intervals,
-        seconds,
-        None if converged is None else bool(converged),
+    converged = None if converged is None else bool(converged)
+    mean = split.kept.column_means()[j]
+    found = SplitPredictions(
+        i, j, split.hidden.values, guess, mean, std, intervals, seconds, converged,
         estimator.engine_,
-    )
-    return predictions, late
+    )  # fmt: skip
+    return found, late
 
 
 def score_split(
@@ -692,16 +680,11 @@ def score_split(
         low, high = predictions.intervals[INTERVAL_LEVEL]
         some = split.scored_mask()
         actual = coverage(predictions.truth[some], low[some], high[some])
+    error, relative_error = split.errors(predictions.guess)
     return FitOutcome(
-        method,
-        draw,
-        DONE,
-        *split.errors(predictions.guess),
-        actual,
-        predictions.seconds,
-        converged=predictions.converged,
-        engine=predictions.engine,
-    )
+        method, draw, DONE, error, relative_error, actual, predictions.seconds,
+        converged=predictions.converged, engine=predictions.engine,
+    )  # fmt: skip
 
 
 def default_parameters(method: str, *, scale: str | None, seed: int) -> dict[str, Any]:
@@ -782,24 +765,19 @@ def recommend_method(
         ties,
         key=lambda line: (line.method not in WITH_ERROR_BARS, line.seconds or math.inf),
     )
-    return Recommendation(
-        chosen.method,
-        tuple(line.method for line in ties),
-        _reason(chosen, best, ties),
-        tuple(_find_warnings(chosen, best, summaries, by_column)),
-    )
+    tied = tuple(line.method for line in ties)
+    warnings = tuple(_find_warnings(chosen, best, summaries, by_column))
+    return Recommendation(chosen.method, tied, _reason(chosen, best, ties), warnings)
 
 
 def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, float]:
     """Mean difference of the errors of two methods, and its standard error.
 
-    Both are computed from the differences on the draws that both methods have; the
-    standard error is 0 for a single draw.
+    Both are computed from the differences on the draws that both methods have, which
+    is at least one; the standard error is 0 for a single draw.
     """
     theirs = other.errors
     differences = [e - theirs[draw] for draw, e in one.errors.items() if draw in theirs]
-    if not differences:
-        raise ValueError(f"{one.method} and {other.method} share no draw")
     mean = sum(difference / len(differences) for difference in differences)
     if len(differences) < 2:
         return mean, 0.0
@@ -811,7 +789,6 @@ def _error(line: MethodSummary) -> float:
 
 
 def _ties(line: MethodSummary, best: MethodSummary) -> bool:
-    """Whether a method is within one standard error of the best."""
     difference, standard_error = paired_difference(line, best)
     return difference <= standard_error
 

@@ -132,18 +132,12 @@ class Evaluation:
         }
         stds = [part.std for part in parts if part.std is not None]
         intervals = {
-            level: (
-                np.concatenate([part.intervals[level][0] for part in parts]),
-                np.concatenate([part.intervals[level][1] for part in parts]),
-            )
+            level: tuple(np.hstack([part.intervals[level] for part in parts]))
             for level in parts[0].intervals
         }
-        return SplitPredictions(
-            **arrays,
-            std=np.concatenate(stds) if len(stds) == len(parts) else None,
-            intervals=intervals,
-            seconds=sum(part.seconds for part in parts) / len(parts),
-        )
+        std = np.concatenate(stds) if len(stds) == len(parts) else None
+        seconds = sum(part.seconds for part in parts) / len(parts)
+        return SplitPredictions(**arrays, std=std, intervals=intervals, seconds=seconds)
 
     @property
     def error(self) -> tuple[float, float]:
@@ -218,14 +212,9 @@ class Evaluation:
         scores = []
         for level, bounds in pooled.intervals.items():
             low, high = (bound[some] for bound in bounds)
-            scores.append(
-                LevelScore(
-                    level,
-                    coverage(pooled.truth[some], low, high),
-                    interval_width(low, high),
-                    float(np.mean((high - low) / unit[some])) if varies.any() else None,
-                )
-            )
+            actual = coverage(pooled.truth[some], low, high)
+            wide = float(np.mean((high - low) / unit[some])) if varies.any() else None
+            scores.append(LevelScore(level, actual, interval_width(low, high), wide))
         return tuple(scores)
 
     @cached_property
@@ -235,14 +224,9 @@ class Evaluation:
         order = np.argsort(hidden, kind="stable")
         indices, firsts = np.unique(hidden[order], return_index=True)
         parts = np.split(order, firsts[1:])
-        scores = [
-            self._column(int(j), some) for j, some in zip(indices, parts, strict=True)
-        ]
-        return tuple(
-            sorted(
-                scores, key=lambda one: (-(one.standardized_error or 0.0), one.column)
-            )
-        )
+        scores = list(map(self._column, indices.tolist(), parts))
+        scores.sort(key=lambda one: (-(one.standardized_error or 0.0), one.column))
+        return tuple(scores)
 
     def _column(self, j: int, some: Array) -> ColumnScore:
         pooled, std = self.pooled_predictions, float(self.column_stds[j])
@@ -365,79 +349,44 @@ def evaluate(
     )
     if names is None and hasattr(X, "columns"):
         names = [str(name) for name in X.columns]
-    request = EvaluationRequest(plan, tuple(others), names)
-    return run_evaluation(request, as_observations(X), progress)
-
-
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """Validated parameters of `evaluate`."""
-
-    plan: ComparisonPlan  # its first method is evaluated
-    comparison_methods: tuple[str, ...] = DEFAULT_COMPARISON_METHODS
-    column_names: Sequence[str] | None = None
-
-    @property
-    def method(self) -> str:
-        """The method that is evaluated."""
-        return str(self.plan.methods[0])
-
-    @property
-    def baselines(self) -> tuple[str, ...]:
-        """The methods to compare with, without the method itself."""
-        return tuple(name for name in self.comparison_methods if name != self.method)
-
-    @property
-    def n_fits(self) -> int:
-        """Total number of fits."""
-        return self.plan.repeats * (1 + len(self.baselines))
+    others = [name for name in others if name != plan.methods[0]]
+    return run_evaluation(plan, as_observations(X), others, names, progress)
 
 
 def run_evaluation(
-    request: EvaluationRequest,
+    plan: ComparisonPlan,
     observed: Observations,
+    others: Iterable[str] = (),
+    names: Sequence[str] | None = None,
     progress: MessageCallback | None = None,
 ) -> Evaluation:
-    """Carry out a validated request on the observed entries of a matrix."""
-    plan, method = request.plan, request.method
+    """Evaluate the method of a validated plan, and compare it with ``others``."""
+    (method,), others = plan.methods, tuple(others)
+    scale = plan.scale_for(method)
+    params = default_parameters(method, scale=scale, seed=plan.random_state)
 
     def show(fit: FitOutcome) -> None:
         if progress is not None:
-            what = fit.status if fit.error is None else f"{fit.error:.4g}"
-            progress(f"{fit.method}, draw {fit.draw + 1}: {what}")
+            progress(fit.progress_text())
 
     units = column_units(plan, observed)
     predictions, fits = [], []
     for draw, mask in enumerate(draw_holdout_masks(plan, observed, units)):
         split = HoldoutSplit.from_mask(observed, mask, units)
-        predictions.append(evaluate_split(plan, split))
-        fits.append(score_split(method, draw, split, predictions[-1]))
+        engine = make_engine(plan.engine, available_cores())
+        found, _ = fit_split(split, method, params, engine, levels=INTERVAL_LEVELS)
+        predictions.append(found)
+        fits.append(score_split(method, draw, split, found))
         show(fits[-1])
         fits.append(score_mean_baseline(split, draw, by_column=plan.by_column))
-    if request.baselines:
-        others = replace(plan, methods=request.baselines)
-        for line in run_comparison(others, observed, show).summaries:
+    if others:
+        comparison_plan = replace(plan, methods=others)
+        for line in run_comparison(comparison_plan, observed, show).summaries:
             if line.method != MEAN_BASELINE:
                 fits += line.fits
-    return Evaluation(
-        method,
-        tuple(predictions),
-        observed.column_stds(),
-        request.column_names,
-        comparison=summarize_comparison(
-            replace(plan, methods=(method, *request.baselines)),
-            observed,
-            [len(part.truth) for part in predictions],
-            fits,
-        ),
-        n_missing=observed.shape[0] - observed.column_counts,
-    )
-
-
-def evaluate_split(plan: ComparisonPlan, split: HoldoutSplit) -> SplitPredictions:
-    """Fit the method of a plan to one split, and predict its hidden entries."""
-    method = str(plan.methods[0])
-    scale = plan.scale_for(method)
-    params = default_parameters(method, scale=scale, seed=plan.random_state)
-    engine = make_engine(plan.engine, available_cores())
-    return fit_split(split, method, params, engine, levels=INTERVAL_LEVELS)[0]
+    whole = replace(plan, methods=(method, *others))
+    n_hidden = [len(part.truth) for part in predictions]
+    comparison = summarize_comparison(whole, observed, n_hidden, fits)
+    n_missing = observed.shape[0] - observed.column_counts
+    stds = observed.column_stds()
+    return Evaluation(method, tuple(predictions), stds, names, comparison, n_missing)

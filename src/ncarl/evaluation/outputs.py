@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from ncarl.evaluation.comparison import MEAN_BASELINE, Comparison, MethodSummary
 from ncarl.evaluation.evaluation import Evaluation
 from ncarl.evaluation.measure import DONE, OVER_BUDGET
-from ncarl.io.files import atomic_write
+from ncarl.io.files import atomic_write, write_json
 from ncarl.plots import format_label, reliability, residuals, save_figure
-from ncarl.plots.style import (
-    BLUE,
-    GRAY,
-    INK,
-    RED,
-    despine,
-    dynamic_range,
-    log_axis,
-)
+from ncarl.plots.style import BLUE, GRAY, INK, RED, despine, dynamic_range, log_axis
 
 #: Names of the files of a comparison, in the order they are written.
 OUTPUT_FILES = ("compare.csv", "compare.json", "compare.png")
@@ -66,9 +57,7 @@ def write_comparison(
             more = {"recommended": mark, "draws": len(line.fits)}
             writer.writerow({**line.to_dict(), **more})
     content = {**(about or {}), **comparison.to_dict()}
-    text = json.dumps(content, indent=2, allow_nan=False)
-    with atomic_write(scores) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_json(scores, content)
     save_figure(draw_comparison(comparison), drawing)
     return [table, scores, drawing]
 
@@ -124,7 +113,6 @@ def draw_comparison(comparison: Comparison) -> Figure:
 def _draw_errors(
     ax: Any, lines: Sequence[MethodSummary], colors: Sequence[str]
 ) -> None:
-    """Draw errors, one standard deviation around them, and their values above."""
     known = [line.error for line in lines if line.error is not None]
     is_log = bool(known) and min(known) > 0.0 and dynamic_range(known) > LOG_AXIS_RATIO
     for place, (line, color) in enumerate(zip(lines, colors, strict=True)):

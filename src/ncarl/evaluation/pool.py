@@ -181,7 +181,6 @@ class WorkerPool:
         return []
 
     def _end(self, worker: _Worker) -> None:
-        """Kill the process of a worker, and the children of the process."""
         self._workers.remove(worker)
         worker.job = None
         if hasattr(os, "killpg"):

@@ -13,6 +13,7 @@ import math
 import mmap
 import os
 import queue
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -75,19 +76,35 @@ class RowSource(Protocol):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class BaseRows:
-    """What the sources of this package have in common.
-
-    A source whose chunks can be read in any order has ``spans`` and defines `_load`;
-    the others define `__iter__`.
-    """
+class BaseRows(ABC):
+    """What the sources of this package have in common."""
 
     n_columns: int
     n_rows: int | None = None
     names: tuple[str, ...] | None = None
     dtype: np.dtype[Any] = FLOAT64
     file: FileSnapshot | None = None  # what is read, and must not change
-    spans: Sequence[Any] = ()  # arguments of `_load` for each chunk
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Observations]: ...
+
+    def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
+        """None, as chunks can only be read in order."""
+        return None
+
+    def _unchanged(self) -> contextlib.AbstractContextManager[Any]:
+        """Context of one pass, during which the file must not change."""
+        return self.file.ensure_unchanged() if self.file else contextlib.nullcontext()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SpanRows(BaseRows):
+    """A source whose chunks can be read in any order."""
+
+    spans: Sequence[Any]  # arguments of `_load` for each chunk
+
+    @abstractmethod
+    def _load(self, *span: Any) -> Observations: ...
 
     def __iter__(self) -> Iterator[Observations]:
         with self._unchanged():
@@ -95,20 +112,13 @@ class BaseRows:
                 yield self._load(*span)
 
     def chunk_loaders(self) -> Sequence[Callable[[], Observations]] | None:
-        """Loaders of the spans; None if there are none."""
+        """Loaders of the spans."""
         bare = replace(self, spans=())
-        return [partial(bare._load_alone, *span) for span in self.spans] or None
-
-    def _load(self, *span: Any) -> Observations:
-        raise NotImplementedError
+        return [partial(bare._load_alone, *span) for span in self.spans]
 
     def _load_alone(self, *span: Any) -> Observations:
         with self._unchanged():
             return self._load(*span)
-
-    def _unchanged(self) -> contextlib.AbstractContextManager[Any]:
-        """Context of one pass, during which the file must not change."""
-        return self.file.ensure_unchanged() if self.file else contextlib.nullcontext()
 
 
 def map_rows(
@@ -370,14 +380,15 @@ class SinkSpec:
 
 @dataclass
 class Sink:
-    """Receives rows in order.
+    """Receives rows in order, and passes them to a function that stores them.
 
-    A format defines `_append`, which gets blocks of ``block_rows`` rows, or rows as
-    they come if that is None.
+    The function gets blocks of ``block_rows`` rows, or rows as they come if that is
+    None, of the right shape and dtype, C-contiguous.
     """
 
     spec: SinkSpec
-    block_rows: int | None = field(default=None, kw_only=True)
+    append: Callable[[Array], object]
+    block_rows: int | None = None
     n_written: int = field(default=0, init=False)
     buffer: list[Array] = field(default_factory=list, init=False)
 
@@ -391,7 +402,7 @@ class Sink:
         values = np.ascontiguousarray(values, dtype=self.spec.dtype)
         self.n_written += len(values)
         if self.block_rows is None:
-            self._append(values)
+            self.append(values)
             return
         # The caller may reuse its array before the block is full.
         self.buffer.append(
@@ -414,11 +425,7 @@ class Sink:
     def _flush(self, count: int) -> None:
         rows = np.concatenate(self.buffer)
         self.buffer = [rows[count:].copy()]
-        self._append(rows[:count])
-
-    def _append(self, rows: Array) -> None:
-        """Write rows of the right shape and dtype, C-contiguous."""
-        raise NotImplementedError
+        self.append(rows[:count])
 
 
 def prefetch(iterable: Iterable[T]) -> Generator[T]:
@@ -581,7 +588,7 @@ def slice_rows(block: Any, first: int, last: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MemoryRows(BaseRows):
+class MemoryRows(SpanRows):
     """Rows of a matrix in memory, or of a memory-mapped array."""
 
     matrix: Any  # `Observations`, or any container but a sparse matrix

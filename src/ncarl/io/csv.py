@@ -614,6 +614,9 @@ def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
 
     Columns without names get no header. NaN is written as an empty cell.
     """
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
     with _open_output(path) as stream:
         if spec.names is not None:
             # So that the line is read as a header, and with the right delimiter.
@@ -622,35 +625,27 @@ def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
             )
             quoting = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
             stream.write(_format_rows([spec.names], path, quoting=quoting))
-        sink = _DelimitedSink(spec, stream, _default_delimiter(path))
+        options = pc.WriteOptions(
+            include_header=False, delimiter=_default_delimiter(path)
+        )
+
+        def append(rows: Array) -> None:
+            # Written as float64, a float32 is read back as the same number whatever
+            # the type of the reader.
+            columns = [
+                pa.array(np.ascontiguousarray(column, np.float64), from_pandas=True)
+                for column in rows.T
+            ]
+            table = pa.Table.from_arrays(columns, [str(j) for j in range(len(columns))])
+            pc.write_csv(table, stream, options)
+
+        sink = Sink(spec, append)
         yield sink
         sink.finish()
 
 
 def _looks_like_value(name: str) -> bool:
     return name.strip() in MISSING_TOKENS or parse_number(name) is not None
-
-
-@dataclass
-class _DelimitedSink(Sink):
-    """Writes rows as lines of text."""
-
-    stream: IO[bytes]
-    delimiter: str
-
-    def _append(self, rows: Array) -> None:
-        import pyarrow as pa
-        import pyarrow.csv as pc
-
-        # Written as float64, a float32 is read back as the same number whatever the
-        # type of the reader.
-        columns = [
-            pa.array(np.ascontiguousarray(column, np.float64), from_pandas=True)
-            for column in rows.T
-        ]
-        table = pa.Table.from_arrays(columns, [str(j) for j in range(len(columns))])
-        options = pc.WriteOptions(include_header=False, delimiter=self.delimiter)
-        pc.write_csv(table, self.stream, options)
 
 
 def read_columns(

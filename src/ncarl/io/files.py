@@ -249,6 +249,13 @@ def _read_array(members: ZipFile, name: str) -> Array:
     return array
 
 
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically."""
+    text = json.dumps(content, indent=2, allow_nan=False)
+    with atomic_write(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
 def jsonable(value: Any) -> Any:
     """Convert a value to what JSON can hold: no NaN, no array scalar, no tuple.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from scipy import io as scipy_io, sparse
@@ -24,6 +24,7 @@ from ncarl.io.base import (
     MemoryRows,
     Sink,
     SinkSpec,
+    SpanRows,
     check_finite_entries,
     check_matrix,
     dense_spans,
@@ -60,7 +61,7 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> BaseRows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NpyRows(BaseRows):
+class NpyRows(SpanRows):
     """Rows of a 2-D array in an NPY file."""
 
     def _load(self, first: int, last: int) -> Observations:
@@ -205,31 +206,22 @@ class CsrRows(BaseRows):
 def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
     """Write an NPY file, which appears when the block succeeds."""
     with atomic_write(path) as temporary, temporary.open("wb") as stream:
-        sink = _NpySink(spec, stream)
-        sink.write_header(spec.n_rows or 0)
+
+        def write_header(n_rows: int) -> None:
+            # NumPy pads it, so that its length does not depend on the number of rows.
+            fields = {
+                "descr": np.lib.format.dtype_to_descr(spec.dtype),
+                "fortran_order": False,
+                "shape": (n_rows, spec.n_columns),
+            }
+            stream.seek(0)
+            np.lib.format.write_array_header_1_0(stream, fields)
+
+        write_header(spec.n_rows or 0)
+        sink = Sink(spec, lambda rows: stream.write(rows.data))
         yield sink
         sink.finish()
-        sink.write_header(sink.n_written)
-
-
-@dataclass
-class _NpySink(Sink):
-    """Writes rows after a header, which is completed at the end."""
-
-    stream: BinaryIO
-
-    def _append(self, rows: Array) -> None:
-        self.stream.write(rows.data)
-
-    def write_header(self, n_rows: int) -> None:
-        # NumPy pads it, so that its length does not depend on the number of rows.
-        fields = {
-            "descr": np.lib.format.dtype_to_descr(self.spec.dtype),
-            "fortran_order": False,
-            "shape": (n_rows, self.spec.n_columns),
-        }
-        self.stream.seek(0)
-        np.lib.format.write_array_header_1_0(self.stream, fields)
+        write_header(sink.n_written)
 
 
 def read_table(path: Path, options: ReadOptions) -> MatrixTable:

@@ -14,10 +14,10 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
 from ncarl.io.base import (
-    BaseRows,
     FileSnapshot,
     Sink,
     SinkSpec,
+    SpanRows,
     frame_values,
     observations_from_dense,
     resolve_rows_per_chunk,
@@ -135,7 +135,7 @@ def _merge_row_groups(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ParquetRows(BaseRows):
+class ParquetRows(SpanRows):
     """Rows of one or several Parquet files with the same columns.
 
     A span is a file, the numbers of some of its row groups that are read together, and
@@ -201,24 +201,16 @@ def _write_parquet(
         pq.ParquetWriter(stream, schema) as writer,
     ):
         group_rows = -(-ROW_GROUP_SIZE // spec.n_columns)
-        sink = _ParquetSink(spec, writer, block_rows=group_rows)
+
+        def append(rows: Array) -> None:
+            columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
+            table = pa.Table.from_arrays(columns, schema=schema)
+            if len(rows):
+                writer.write_table(table, row_group_size=group_rows)
+
+        sink = Sink(spec, append, group_rows)
         yield sink
         sink.finish()
-
-
-@dataclass
-class _ParquetSink(Sink):
-    """Writes blocks of rows as row groups."""
-
-    writer: Any
-
-    def _append(self, rows: Array) -> None:
-        import pyarrow as pa
-
-        columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
-        table = pa.Table.from_arrays(columns, schema=self.writer.schema)
-        if len(rows):
-            self.writer.write_table(table, row_group_size=self.block_rows)
 
 
 def _read_frame(path: Path) -> Any:

@@ -110,6 +110,11 @@ class ReadOptions:
     progress: bool = False  # whether reading and writing text shows bars
     decimal: str | None = None  # decimal sign of a text file; None is a point
 
+    @property
+    def given(self) -> list[str]:
+        """Names of the options that are not the defaults."""
+        return [k for k in OPTION_FLAGS if getattr(self, k) not in (None, (), [])]
+
 
 @dataclass(frozen=True)
 class ColumnTable:
@@ -162,11 +167,11 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     (['a', 'b'], [[1.0, 2.0], [3.0, nan]])
     """
     format_ = detect_format(path)
-    for name, flag in OPTION_FLAGS.items():
-        given = getattr(options, name)
-        if name not in format_.options and given not in (None, (), []):
+    for name in options.given:
+        if name not in format_.options:
             raise ValueError(
-                f"{flag} means nothing for a {format_.name} file; leave it out"
+                f"{OPTION_FLAGS[name]} means nothing for a {format_.name} file; leave "
+                "it out"
             )
     # So that a missing file gives the same error in every format.
     with path.open("rb"):

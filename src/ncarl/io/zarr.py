@@ -16,10 +16,10 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.exceptions import BrokenFileError
 from ncarl.io.base import (
-    BaseRows,
     FileSnapshot,
     Sink,
     SinkSpec,
+    SpanRows,
     check_matrix,
     observations_from_dense,
     resolve_rows_per_chunk,
@@ -79,7 +79,7 @@ def zarr_rows(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ZarrRows(BaseRows):
+class ZarrRows(SpanRows):
     """Rows of a 2-D Zarr array."""
 
     array: Any
@@ -117,25 +117,20 @@ def _write_zarr(path: Path, spec: SinkSpec) -> Iterator[Sink]:
             fill_value=float("nan"),
             attributes={"names": list(spec.names)} if spec.names else None,
         )
-        sink = _ZarrSink(spec, array, block_rows=height)
+        n_stored = 0
+
+        def append(rows: Array) -> None:  # whole chunks, each of them once
+            nonlocal n_stored
+            last = n_stored + len(rows)
+            if last > array.shape[0]:
+                array.resize((last, spec.n_columns))
+            array[n_stored:last] = rows
+            n_stored = last
+
+        sink = Sink(spec, append, height)
         yield sink
         sink.finish()
         array.resize((sink.n_written, spec.n_columns))
-
-
-@dataclass
-class _ZarrSink(Sink):
-    """Writes rows in whole chunks, each of them once."""
-
-    array: Any
-    n_stored: int = 0
-
-    def _append(self, rows: Array) -> None:
-        last = self.n_stored + len(rows)
-        if last > self.array.shape[0]:
-            self.array.resize((last, self.spec.n_columns))
-        self.array[self.n_stored : last] = rows
-        self.n_stored = last
 
 
 @contextmanager
