@@ -174,7 +174,7 @@ HELP = (
     ("code", "unwanted"),
     [
         ("import ncarl; dir(ncarl)", NUMERICAL),
-        ("from ncarl import datasets; dir(datasets)", (*NUMERICAL, "PIL")),
+        ("import ncarl.datasets", ("PIL", "numba", "sklearn")),
         (HELP, NUMERICAL),
         ("import ncarl.evaluation, ncarl.reproduce.report", ("matplotlib",)),
         ("import ncarl.reproduce.figures", ("matplotlib.pyplot",)),
