@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from ncarl.core.types import Array
@@ -39,6 +40,22 @@ def validate_observations(
         if name == "X" and "X" in words:
             raise
         raise type(error)(f"{name}: {error}") from error
+
+
+def as_observations(X: Any) -> Observations:
+    """The observed entries of a matrix in any supported container."""
+    if isinstance(X, Observations):
+        return X
+    return validate_observations(_AnyMatrix(), X, reset=True)
+
+
+class _AnyMatrix(BaseEstimator):
+    """An estimator that accepts what all of ours accept."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.sparse = True
+        return tags
 
 
 def as_source(X: Any) -> RowSource | None:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from ncarl.cli.evaluate import VERDICTS, describe_accuracy, evaluation_warnings
+from ncarl.containers import as_observations
 from ncarl.evaluation import comparison as comparing, evaluation as machinery
 from ncarl.evaluation.comparison import (
     ComparisonPlan,
@@ -22,7 +23,6 @@ from ncarl.evaluation.evaluation import (
     INTERVAL_LEVELS,
     Evaluation,
     SplitPredictions,
-    as_observations,
     evaluate,
 )
 

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from ncarl import available_methods, make
 from ncarl.cli.models import ModelOptions, build_estimator
+from ncarl.containers import as_observations
 from ncarl.engines.threads import Threads
 from ncarl.evaluation import comparison
 from ncarl.evaluation.comparison import (
@@ -22,7 +23,6 @@ from ncarl.evaluation.comparison import (
     ComparisonPlan,
     FitOutcome,
     MethodSummary,
-    as_observations,
     compare,
     default_parameters,
     draw_holdout_masks,

@@ -14,12 +14,12 @@ from ncarl.cli import console, options as opt
 from ncarl.cli.console import Fields
 from ncarl.cli.models import PAPER_METHODS, ModelOptions, decide_scale
 from ncarl.cli.options import fit_option, holdout_option, output_option
+from ncarl.containers import as_observations
 from ncarl.evaluation.comparison import (
     INTERVAL_LEVEL,
     Comparison,
     ComparisonPlan,
     MethodSummary,
-    as_observations,
     run_comparison,
 )
 from ncarl.evaluation.measure import DONE

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ncarl.cli.complete_run import Completion, column_units
 from ncarl.cli.console import Fields, write_page
 from ncarl.cli.options import BASELINE_METHODS
+from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.exceptions import NumericalWarning
@@ -28,7 +29,6 @@ from ncarl.plots import (
     similarity_graph,
     spectrum,
 )
-from ncarl.plots.fit import as_observations
 from ncarl.plots.missing import (
     MIN_OBSERVED,
     ImputedEntries,

@@ -17,8 +17,9 @@ from ncarl.cli.compare import (
 )
 from ncarl.cli.console import Fields
 from ncarl.cli.options import fit_option, holdout_option, output_option
+from ncarl.containers import as_observations
 from ncarl.engines.base import available_cores
-from ncarl.evaluation.comparison import ComparisonPlan, as_observations
+from ncarl.evaluation.comparison import ComparisonPlan
 from ncarl.evaluation.evaluation import (
     DEFAULT_COMPARISON_METHODS,
     ColumnScore,

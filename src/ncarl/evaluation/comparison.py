@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ncarl import __version__
-from ncarl.containers import validate_observations
+from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.engines import ENGINE_NAMES, pick_engine
 from ncarl.engines.base import available_cores, torch_installed
@@ -448,13 +448,6 @@ def summarize_comparison(
     advice = recommend_method(lines, by_column=plan.by_column)
     shape, n_observed = observed.shape, observed.n_observed
     return Comparison(plan, shape, n_observed, tuple(n_hidden), lines, advice)
-
-
-def as_observations(X: Any) -> Observations:
-    """The observed entries of any container that the estimators accept."""
-    from ncarl.estimators.other_baselines import BiasModel  # slow to import
-
-    return validate_observations(BiasModel(), X, reset=True)
 
 
 def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ncarl import __version__
+from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.engines.base import available_cores
 from ncarl.evaluation.comparison import (
@@ -25,7 +26,6 @@ from ncarl.evaluation.comparison import (
     FitOutcome,
     HoldoutSplit,
     SplitPredictions,
-    as_observations,
     column_units,
     default_parameters,
     draw_holdout_masks,

@@ -11,11 +11,9 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy import sparse
 from scipy.stats import norm
 
-from ncarl.containers import validate_observations
+from ncarl.containers import as_observations
 from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
-from ncarl.estimators.other_baselines import BiasModel
-from ncarl.observations import Observations
 from ncarl.plots.style import (
     BLUE,
     DARK_GRAY,
@@ -409,15 +407,6 @@ def is_fitted_estimator(obj: Any) -> bool:
             "call fit first"
         )
     return True
-
-
-def as_observations(X: Any) -> Observations:
-    """The observed entries of an array with NaN, a frame or a sparse matrix."""
-    if isinstance(X, Observations):
-        return X
-    if sparse.issparse(X):
-        return Observations.from_sparse(X)
-    return validate_observations(BiasModel(), X, reset=True)
 
 
 def resolve_names(

@@ -12,9 +12,9 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.plots.fit import (
-    as_observations,
     is_fitted_estimator,
     resolve_names,
     supports_std,

@@ -11,10 +11,10 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.observations import Observations
 from ncarl.plots.fit import (
-    as_observations,
     is_fitted_estimator,
     predict_entries,
     resolve_names,
