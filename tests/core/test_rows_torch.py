@@ -467,16 +467,8 @@ class TestJitter:
 
     PAIR = (0, 1)
 
-    @pytest.fixture
-    def nearly(self, rng, well_conditioned):
-        """A kernel that can be repaired by jitter, in the columns of the pair."""
-        K = well_conditioned(rng, 40)
-        K[:2], K[:, :2] = 0.0, 0.0
-        K[:2, :2] = 3.0 * np.array([[1.0, 1 + 1e-9], [1 + 1e-9, 1.0]])
-        return K
-
     @pytest.fixture(params=["observed", "missing"])
-    def case(self, request, device, rng, masked, nearly):
+    def case(self, request, device, rng, masked, nearly_singular):
         """Rows that solve for both of the pair, alone and in a group, and others."""
         asked = rng.random((12, 40)) < 0.15
         asked[:, self.PAIR] = False
@@ -488,7 +480,8 @@ class TestJitter:
         block = block_of(masked, ~asked if missing else asked)
         fails = asked[block.rows][:, self.PAIR].all(axis=1)
         assert fails.sum() == 4
-        return block, fails, Kernel(nearly, nearly if missing else None, 0.0), device
+        K = nearly_singular
+        return block, fails, Kernel(K, K if missing else None, 0.0), device
 
     @staticmethod
     def there(case):
@@ -533,9 +526,9 @@ class TestJitter:
 
     @pytest.mark.parametrize("budget", [AMPLE, TINY])
     def test_the_worst_jitter_of_all_rows_is_returned(
-        self, device, masked, nearly, budget
+        self, device, masked, nearly_singular, budget
     ):
-        K = nearly[2:, 2:].copy()
+        K = nearly_singular[2:, 2:].copy()
         K[:4], K[:, :4] = 0.0, 0.0
         for first, gap in ((0, 1e-12), (2, 1e-6)):
             pair = slice(first, first + 2)
