@@ -163,18 +163,6 @@ class TestFactor:
         factor = cuda.batched_cholesky(torch.tensor(A, device=device))
         assert factor.failed.tolist() == [False, False, True, False]
 
-    @pytest.mark.parametrize("padding", [0, 5])
-    def test_a_kernel_is_padded_with_the_identity(
-        self, device, rng, well_conditioned, padding
-    ):
-        K = well_conditioned(rng, 9)
-        given = torch.tensor(K, device=device)
-        found = cuda.padded_kernel(given, 0.5, padding)
-        expected = np.eye(9 + padding)
-        expected[:9, :9] = K + 0.5 * np.eye(9)
-        close(found, expected, 0.0)
-        close(given, K, 0.0)
-
     def test_blocks_are_gathered_column_by_column(self, device, rng):
         K = rng.standard_normal((50, 50))
         K += K.T
@@ -399,22 +387,6 @@ class TestPlacedBlock:
             parts = [len(part.starts) for part in batch.chunks(placed.budget, each)]
             assert sum(parts) == len(batch.starts)
             assert max(parts) * each <= 2**18
-
-    @pytest.mark.parametrize("budget", [AMPLE, TINY])
-    @pytest.mark.parametrize("missing_side", [False, True])
-    def test_systems_solve_for_what_they_should_and_padding_for_nothing(
-        self, device, matrix, missing_side, budget
-    ):
-        placed = DeviceBlock.from_block(matrix, device, MemoryBudget(budget))
-        for batch in placed.padded_batches(missing_side):
-            rows = batch.first_rows.tolist()
-            for row, columns in zip(rows, batch.columns.tolist(), strict=True):
-                entries = slice(*matrix.indptr[row : row + 2])
-                observed = set(matrix.indices[entries].tolist())
-                wanted = set(range(N)) - observed if batch.precision_form else observed
-                assert {j for j in columns if j < N} == wanted
-                assert len(set(columns)) == batch.size
-                assert max(columns) < N + batch.max_padding or not batch.max_padding
 
     def test_budgets_shrink_to_a_least_size(self):
         budget = MemoryBudget(5 * MIN_BUDGET_BYTES)

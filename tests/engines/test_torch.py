@@ -393,10 +393,6 @@ class TestPicking:
         assert fitted.engine_.startswith("threads")
         assert "fell off the bus" in fitted.engine_
 
-    def test_a_class_is_no_engine(self, X):
-        with pytest.raises(TypeError, match=r"engine must be .* the class Torch"):
-            NCARL(engine=Torch).fit(X)
-
     def test_a_loaded_model_says_what_it_falls_back_to(self, X, tmp_path, monkeypatch):
         fitted = NCARL(**FEW, engine="threads").fit(X)
         fitted.engine = "torch"
