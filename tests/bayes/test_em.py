@@ -1,4 +1,4 @@
-"""EM against the textbook: the step, the evidence, the climb."""
+"""EM against dense formulas: a step, the evidence, the iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fit that was stopped goes on to the same bits; that of another is refused."""
+"""Checkpoints: a stopped fit resumes to the same bits; other fits are refused."""
 
 from __future__ import annotations
 

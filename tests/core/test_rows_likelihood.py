@@ -401,6 +401,13 @@ class TestOnADevice:
         if way.device is None:
             pytest.skip("knows no device")
 
+    @staticmethod
+    def unchecked_sums(way, placed, kernel, mean, scales):
+        return row_likelihood(
+            placed, kernel=kernel.map_arrays(way.sent), offsets=mean, scales=scales,
+            kind="torch", checked=False,
+        )  # fmt: skip
+
     @pytest.mark.parametrize("side", SIDES)
     @pytest.mark.parametrize("budget", [TINY, 30_000, 300_000])
     def test_small_budgets_give_the_same_sums(
@@ -432,14 +439,7 @@ class TestOnADevice:
         for size in (1.0, 3.0, 0.5, 1.0):
             kernel, mean = kernel_for(size * K, 1.0, side), rng.standard_normal(N)
             scales = rng.random(N) + 0.5
-            sums = row_likelihood(
-                placed,
-                kernel=kernel.map_arrays(way.sent),
-                offsets=mean,
-                scales=scales,
-                kind="torch",
-                checked=False,
-            )
+            sums = self.unchecked_sums(way, placed, kernel, mean, scales)
             if before is not None:  # the sums of a step outlast the next
                 check(fetched(before[0]), *before[1:])
             before = (sums, kernel, naive(V, seen, size * K, 1.0, mean, scales))
@@ -469,13 +469,6 @@ class TestOnADevice:
         placed = way.placed(block, use_cuda_graph=True)
         for _ in range(3):
             mean, scales = rng.standard_normal(N), rng.random(N) + 0.5
-            sums = row_likelihood(
-                placed,
-                kernel=kernel.map_arrays(way.sent),
-                offsets=mean,
-                scales=scales,
-                kind="torch",
-                checked=False,
-            )
+            sums = self.unchecked_sums(way, placed, kernel, mean, scales)
             check(fetched(sums), kernel, naive(V, seen, K, 1.0, mean, scales))
         assert sum(isinstance(plan, FakeGraph) for plan in placed.plans.values()) == 1

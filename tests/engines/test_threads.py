@@ -1,4 +1,4 @@
-"""Engines: what they check, and what they leave behind."""
+"""The threads engine: checks of parameters, BLAS threads, memory of the host."""
 
 from __future__ import annotations
 

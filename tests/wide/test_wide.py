@@ -1,4 +1,4 @@
-"""WideNCARL against NCARL, and what every estimator must do."""
+"""WideNCARL against NCARL; parameters, checkpoints, extremes."""
 
 import itertools
 import warnings

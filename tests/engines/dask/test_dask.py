@@ -1,4 +1,4 @@
-"""The Dask engine: one answer with the other engines, and the same bits again."""
+"""The Dask engine: the results of the other engines, and reproducible bits."""
 
 from __future__ import annotations
 

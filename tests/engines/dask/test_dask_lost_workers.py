@@ -1,4 +1,4 @@
-"""Workers that die cost their blocks, not the fit."""
+"""Lost workers: blocks are recreated, and the fit continues."""
 
 from __future__ import annotations
 
