@@ -79,21 +79,6 @@ def test_co_observation_is_the_naive_one(rng):
     assert_allclose(several, found, atol=1e-12)
 
 
-def test_a_complete_pattern_says_nothing():
-    complete = marked(np.ones((9, 5), bool))
-    assert_allclose(co_observation_kernel(complete, ENGINE), np.eye(5))
-
-
-def test_an_empty_column_decouples(rng):
-    seen = rng.random((40, 6)) < 0.5
-    seen[:, 2] = False
-    C = co_observation_kernel(marked(seen), ENGINE)
-    assert_allclose(C[2], np.eye(6)[2])
-    others = [0, 1, 3, 4, 5]
-    rest = co_observation_kernel(marked(seen[:, others]), ENGINE)
-    assert_allclose(C[np.ix_(others, others)], rest, atol=1e-12)
-
-
 def test_a_pattern_of_chance_says_hardly_anything(rng):
     C = co_observation_kernel(marked(rng.random((300, 20)) < 0.5), ENGINE)
     assert np.mean((C - np.eye(20)) ** 2) < 1 / 300

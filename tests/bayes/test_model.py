@@ -1,4 +1,4 @@
-"""A fitted model against the textbook: evidence, posterior, draws, the two sides."""
+"""The fitted model against dense formulas: evidence, posterior, draws, two sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks of held-out errors, and intervals that hold what they promise."""
+"""Conformal intervals: ranks of held-out errors, and coverage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rows most like a row say of its errors."""
+"""Nearest-neighbor correction of the residuals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is chosen on held-out entries: steps, strength, the weight of the sides."""
+"""Selection on held-out entries: steps, strength, weight of the sides."""
 
 from __future__ import annotations
 

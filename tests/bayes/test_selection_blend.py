@@ -1,4 +1,4 @@
-"""How sides and nearest rows are put together, by errors on held-out entries."""
+"""Weights of the sides and of the nearest rows, fitted to held-out errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fit that was stopped goes on to the same bits; that of another is refused."""
+"""Checkpoints: a stopped fit resumes to the same bits; other fits are refused."""
 
 from __future__ import annotations
 
@@ -51,6 +51,21 @@ def assert_same(one, other, X):
         assert_array_equal(one.history_[name], other.history_[name])
 
 
+def assert_finished(kept, whole, X):
+    """The checkpoint has the whole fit: no step is made again."""
+    done = Killer()
+    assert_same(whole, BayesianNCARL(**kept, callback=done).fit(X), X)
+    assert done.calls == 0
+
+
+@pytest.fixture
+def given(X, tmp_path):
+    """Parameters of a fit whose checkpoint has been written."""
+    options = {**FEW, **OPTIONS["given"], "checkpoint": tmp_path / "state"}
+    BayesianNCARL(**options).fit(X)
+    return options
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_fit_that_was_killed_goes_on_to_the_same_bits(name, X, tmp_path):
     counted = Killer()
@@ -73,11 +88,7 @@ def test_a_fit_that_was_killed_goes_on_to_the_same_bits(name, X, tmp_path):
         assert_same(whole, resumed, X)
         # Trials begin again where they began; the last runs go on where they were.
         assert after.calls <= total if at < total - 2 else after.calls < total
-        # All is there now: nothing is worked out again.
-        done = Killer()
-        again = BayesianNCARL(**kept, callback=done).fit(X)
-        assert done.calls == 0
-        assert_same(whole, again, X)
+        assert_finished(kept, whole, X)
 
 
 def test_a_callback_that_says_stop_can_be_gone_on_from(X, tmp_path):
@@ -115,9 +126,7 @@ def test_a_fit_that_converged_is_not_continued(X, tmp_path):
     whole = BayesianNCARL(**kept).fit(X)
     assert whole.converged_
     assert whole.n_iter_ < 200
-    done = Killer()
-    assert_same(whole, BayesianNCARL(**kept, callback=done).fit(X), X)
-    assert done.calls == 0
+    assert_finished(kept, whole, X)
 
 
 def test_a_finished_fit_that_did_not_settle_says_so_again(X, tmp_path):
@@ -146,43 +155,28 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_state_of_other_parameters_is_refused(name, X, tmp_path):
-    options = {**FEW, **OPTIONS["given"], "checkpoint": tmp_path / "state"}
-    BayesianNCARL(**options).fit(X)
+def test_the_state_of_other_parameters_is_refused(name, X, given):
     with pytest.raises(CheckpointMismatchError, match=name[:5]):
-        BayesianNCARL(**{**options, name: OTHERS[name]}).fit(X)
+        BayesianNCARL(**{**given, name: OTHERS[name]}).fit(X)
 
 
-def test_the_state_of_other_data_is_refused(X, tmp_path):
-    options = {**FEW, **OPTIONS["given"], "checkpoint": tmp_path / "state"}
-    BayesianNCARL(**options).fit(X)
+def test_the_state_of_other_data_is_refused(X, given):
     other = X.copy()
     other[0, 0] = 1.0 if np.isnan(X[0, 0]) else np.nan
     for Z in (other, X * 2, X[1:]):
         with pytest.raises(CheckpointMismatchError, match="data"):
-            BayesianNCARL(**options).fit(Z)
-    given = {**options, "prior": np.eye(8)}
+            BayesianNCARL(**given).fit(Z)
     with pytest.raises(CheckpointMismatchError, match="prior"):
-        BayesianNCARL(**given).fit(X)
+        BayesianNCARL(**given, prior=np.eye(8)).fit(X)
 
 
-def test_what_changes_no_fit_may_change(X, tmp_path):
-    options = {**FEW, **OPTIONS["given"], "checkpoint": tmp_path / "state"}
-    one = BayesianNCARL(**options).fit(X)
-    done = Killer()
-    other = BayesianNCARL(
-        **options, clip=(0.0, 1.0), rounding="observed", callback=done
-    ).fit(X)
+def test_what_changes_no_fit_may_change(X, given):
+    one, done = BayesianNCARL(**given).fit(X), Killer()
+    bounds = {"clip": (0.0, 1.0), "rounding": "observed"}
+    other = BayesianNCARL(**given, **bounds, callback=done).fit(X)
     assert done.calls == 0
     assert_array_equal(one.kernel_, other.kernel_)
     assert other.predict(X).max() <= 1.0
-
-
-def test_folders_and_files_of_others_are_named(X, tmp_path):
-    with pytest.raises(IsADirectoryError, match="checkpoint"):
-        BayesianNCARL(checkpoint=tmp_path).fit(X)
-    with pytest.raises(FileNotFoundError, match="checkpoint"):
-        BayesianNCARL(checkpoint=tmp_path / "no" / "state").fit(X)
 
 
 @pytest.mark.parametrize("every", [0.0, 1e9])
@@ -191,9 +185,7 @@ def test_the_end_of_every_part_is_kept_however_seldom_one_writes(X, tmp_path, ev
     kept = {**options, "checkpoint": Checkpoint(tmp_path / "state", every)}
     whole = BayesianNCARL(**options).fit(X)
     assert_same(whole, BayesianNCARL(**kept).fit(X), X)
-    done = Killer()
-    assert_same(whole, BayesianNCARL(**kept, callback=done).fit(X), X)
-    assert done.calls == 0
+    assert_finished(kept, whole, X)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections import Counter
-from contextlib import contextmanager
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -56,24 +54,6 @@ def masks(draw, most_rows=9, most_columns=9):
     return seen
 
 
-@contextmanager
-def solved_on(side, kind):
-    """Force the form that every row is solved in, whatever it costs."""
-    if side == "missing":
-        every = lambda r, n: np.ones(len(r), dtype=bool)  # noqa: E731
-        with patch("ncarl.core.rows.use_precision_form", every):
-            yield
-    else:
-        yield
-
-
-def kernel_for(K, s, side):
-    """The kernel, with its precision matrix unless only the covariance form is used."""
-    if side == "observed":
-        return Kernel(K, None, s)
-    return Kernel(K, np.linalg.inv(K + s * np.eye(len(K))).astype(K.dtype), s)
-
-
 def naive(V, seen, K, s):
     """Rows and duals by the formula, one explicit inverse a row."""
     X, Y = np.zeros(V.shape), np.zeros(V.shape)
@@ -95,12 +75,12 @@ def dense(block, X, Y):
 @pytest.mark.parametrize("side", SIDES)
 @given(seen=masks(), s=st.sampled_from(NOISES), seed=st.integers(0, 99))
 def test_rows_and_duals_are_those_of_the_formula(
-    kind, side, masked, well_conditioned, seen, s, seed
+    kind, side, masked, well_conditioned, solved_on, kernel_for, seen, s, seed
 ):
     rng = np.random.default_rng(seed)
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
     (block,) = cut_blocks(masked(V, seen), 1)
-    with solved_on(side, kind):
+    with solved_on(side):
         kernel = kernel_for(K, s, side)
         X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
         Y_alone, _ = row_duals(block, kernel=kernel, kind=kind)
@@ -113,79 +93,47 @@ def test_rows_and_duals_are_those_of_the_formula(
 
 
 @pytest.mark.parametrize("side", SIDES)
-@given(seen=masks(), s=st.sampled_from(NOISES[1:]), seed=st.integers(0, 99))
-def test_rows_are_those_of_the_full_size_formula(
-    kind, side, masked, well_conditioned, seen, s, seed
-):
-    # A second route that inverts n x n matrices and never a block of K.
-    rng = np.random.default_rng(seed)
-    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
-    (block,) = cut_blocks(masked(V, seen), 1)
-    with solved_on(side, kind):
-        X, _, _ = complete_rows(block, kernel=kernel_for(K, s, side), kind=kind)
-    expected = np.empty_like(X)
-    for i, o in enumerate(seen):
-        # Unseen rows and columns are of size s: scaled, the matrix is near identity.
-        size = np.where(o, 1.0, np.sqrt(s))
-        A = (np.diag(o.astype(float)) + s * np.linalg.inv(K)) / np.outer(size, size)
-        expected[i] = (V[i] * o / size) @ np.linalg.inv(A) / size
-    # The route multiplies rounding by 1 / sqrt(s), not ours.
-    np.testing.assert_allclose(
-        X[np.argsort(block.rows)], expected, rtol=0, atol=1e-10 + 1e-14 / np.sqrt(s)
-    )
-
-
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("s", [0.0, 1.0, 1e-3])
-def test_single_precision_gives_single_precision_rows(
-    kind, side, s, rng, masked, well_conditioned
-):
-    seen = rng.random((30, 40)) < 0.5
-    V = rng.standard_normal(seen.shape).astype("float32")
-    K = well_conditioned(rng, 40, "float32")
-    (block,) = cut_blocks(masked(V, seen), 1)
-    with solved_on(side, kind):
-        X, Y, _ = complete_rows(block, kernel=kernel_for(K, s, side), kind=kind)
-    assert X.dtype == Y.dtype == np.float32
-    rows, duals = dense(block, X, Y)
-    expected_rows, expected_duals = naive(V, seen, K.astype(float), s)
-    np.testing.assert_allclose(rows, expected_rows, rtol=0, atol=2e-4)
-    np.testing.assert_allclose(duals, expected_duals, rtol=0, atol=2e-4)
-
-
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("share", [0.15, 0.5, 0.85])
-def test_large_rows_take_the_lapack_route_to_the_same_answer(
-    kind, side, share, rng, masked, well_conditioned
-):
-    # Blocks from 20 to 270 entries: past the limits of plain code and batches.
-    seen = rng.random((5, 320)) < share
+@pytest.mark.parametrize(
+    ("shape", "share", "s", "dtype", "tol"),
+    [
+        *[((30, 40), 0.5, s, "float32", 2e-4) for s in (0.0, 1.0, 1e-3)],
+        # Systems of 50 to 270 columns: past the limits of plain code and batches.
+        *[((5, 320), share, 0.1, "float64", 1e-10) for share in (0.15, 0.5, 0.85)],
+    ],
+)
+def test_single_precision_and_large_rows_follow_the_formula(
+    kind, side, shape, share, s, dtype, tol, rng, masked, well_conditioned,
+    solved_on, kernel_for,
+):  # fmt: skip
+    seen = rng.random(shape) < share
     seen[3] = seen[4]
-    V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 320)
+    V = rng.standard_normal(shape).astype(dtype)
+    K = well_conditioned(rng, shape[1], dtype)
     (block,) = cut_blocks(masked(V, seen), 1)
-    with solved_on(side, kind):
-        X, Y, _ = complete_rows(block, kernel=kernel_for(K, 0.1, side), kind=kind)
-    rows, duals = dense(block, X, Y)
-    expected_rows, expected_duals = naive(V, seen, K, 0.1)
-    np.testing.assert_allclose(rows, expected_rows, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(duals, expected_duals, rtol=0, atol=1e-10)
+    with solved_on(side):
+        X, Y, _ = complete_rows(block, kernel=kernel_for(K, s, side), kind=kind)
+    assert X.dtype == Y.dtype == dtype
+    for found, expected in zip(
+        dense(block, X, Y), naive(V, seen, K.astype(float), s), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tol)
 
 
 def test_exact_rows_keep_observed_values_bit_for_bit(
-    kind, rng, masked, well_conditioned
+    kind, rng, masked, well_conditioned, solved_on, kernel_for
 ):
     seen = rng.random((20, 15)) < 0.6
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 15)
     (block,) = cut_blocks(masked(V, seen), 1)
     for side in SIDES:
-        with solved_on(side, kind):
+        with solved_on(side):
             X, _, _ = complete_rows(block, kernel=kernel_for(K, 0.0, side), kind=kind)
         np.testing.assert_array_equal(X[np.argsort(block.rows)][seen], V[seen])
 
 
 @given(seen=masks(most_rows=12), n_blocks=st.integers(1, 15), seed=st.integers(0, 99))
 def test_sums_do_not_depend_on_how_rows_are_cut(
-    kind, masked, well_conditioned, seen, n_blocks, seed
+    kind, masked, well_conditioned, kernel_for, seen, n_blocks, seed
 ):
     rng = np.random.default_rng(seed)
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
@@ -211,7 +159,7 @@ def test_sums_do_not_depend_on_how_rows_are_cut(
 @pytest.mark.parametrize("share", [0.05, 0.9])
 @pytest.mark.parametrize("s", [0.0, 1.0])
 def test_gram_of_rows_is_the_gram_of_duals_between_kernels(
-    kind, share, s, rng, masked, well_conditioned
+    kind, share, s, rng, masked, well_conditioned, kernel_for
 ):
     # One share makes sparse outer sums pay, the other dense ones.
     seen = rng.random((60, 80)) < share
@@ -225,7 +173,9 @@ def test_gram_of_rows_is_the_gram_of_duals_between_kernels(
     np.testing.assert_array_equal(G, G.T)
 
 
-def test_pieces_add_up_to_the_block(kind, rng, masked, well_conditioned, monkeypatch):
+def test_pieces_add_up_to_the_block(
+    kind, rng, masked, well_conditioned, kernel_for, monkeypatch
+):
     seen = rng.random((40, 12)) < 0.5
     seen[:15] = seen[0]
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 12)
@@ -311,10 +261,12 @@ def half_seen(request, n, rng, masked):
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("side", ["observed", "missing"])
-def test_near_singular_blocks_are_repaired_and_recorded(kind, side, n, half_seen):
+def test_near_singular_blocks_are_repaired_and_recorded(
+    kind, side, n, half_seen, solved_on
+):
     block, singular = half_seen, np.ones((n, n))
     kernel = Kernel(singular, singular if side == "missing" else None, 0.0)
-    with solved_on(side, kind):
+    with solved_on(side):
         X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
         recorded = row_gram(block, kernel=kernel, kind=kind).jitter
     assert 0.0 < jitter <= 1e-4
@@ -326,11 +278,13 @@ def test_near_singular_blocks_are_repaired_and_recorded(kind, side, n, half_seen
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("side", ["observed", "missing"])
 @pytest.mark.parametrize("bad", [-1.0, np.nan])
-def test_hopeless_kernels_raise_and_name_the_way_out(kind, side, n, bad, half_seen):
+def test_hopeless_kernels_raise_and_name_the_way_out(
+    kind, side, n, bad, half_seen, solved_on
+):
     indefinite = np.diag(np.where(np.arange(n) % 4 < 2, 1.0, bad))
     kernel = Kernel(indefinite, indefinite if side == "missing" else None, 0.0)
     with (
-        solved_on(side, kind),
+        solved_on(side),
         pytest.raises(NotPositiveDefiniteError, match=r"raise delta.*gamma.*floor"),
     ):
         complete_rows(half_seen, kernel=kernel, kind=kind)

@@ -32,14 +32,17 @@ def test_without_numba_numpy_does_it(monkeypatch, rng):
     X[rng.random(X.shape) < 0.5] = np.nan
     known = Observations.from_dense(X)
     monkeypatch.setattr(rows, "NUMBA_SCAN_MIN_SIZE", 0)
-    for spec in (None, object()):  # not installed; installed and broken
-        rows._numba_compact.cache_clear()
-        monkeypatch.setattr(rows.importlib.util, "find_spec", {"numba": spec}.get)
+    usual = rows.importlib.import_module
 
-        def broken(name):
+    def broken(name):
+        if name.endswith("numba"):
             raise ImportError(name)
+        return usual(name)
 
-        monkeypatch.setattr(rows.importlib, "import_module", broken)
-        assert rows._numba_compact() is None
+    monkeypatch.setattr(rows.importlib, "import_module", broken)
+    for spec in (None, object()):  # not installed; installed and broken
+        rows.row_backend.cache_clear()
+        monkeypatch.setattr(rows.importlib.util, "find_spec", {"numba": spec}.get)
         assert_array_equal(Observations.from_dense(X).values, known.values)
-    rows._numba_compact.cache_clear()
+        assert rows.row_backend().__name__.endswith("numpy")
+    rows.row_backend.cache_clear()

@@ -1,4 +1,4 @@
-"""Weight rules: what each does where singular values are small."""
+"""Weight rules at small singular values."""
 
 from __future__ import annotations
 

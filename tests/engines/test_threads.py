@@ -1,4 +1,4 @@
-"""Engines: what they check, and what they leave behind."""
+"""The threads engine: checks of parameters, BLAS threads, memory of the host."""
 
 from __future__ import annotations
 
@@ -56,9 +56,12 @@ def test_contexts_that_overlap_leave_blas_as_it_was():
     assert blas_settings() == before
 
 
-def test_an_object_that_is_no_engine_is_told_what_it_lacks():
-    with pytest.raises(TypeError, match="Engine object"):
-        pick_engine(object())
+@pytest.mark.parametrize(
+    ("given", "name"), [(object(), "object"), (Threads, "the class Threads")]
+)
+def test_what_is_no_engine_is_refused(given, name):
+    with pytest.raises(TypeError, match=f"engine must be .* Engine object, got {name}"):
+        pick_engine(given)
 
 
 def test_a_kernel_larger_than_the_machine_is_refused_with_the_way_out(monkeypatch):

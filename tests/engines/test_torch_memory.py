@@ -1,7 +1,7 @@
-"""A card that is too small: batches shrink, and a kernel that cannot fit is refused.
+"""A GPU with too little memory: batches shrink, and too large kernels are refused.
 
-A limit on the card holds for a process, and so does what other work has left there
-(cuBLAS keeps a workspace for every stream): each test has a process of its own.
+A memory limit holds for a process, and so does what other work has left on the GPU
+(cuBLAS keeps a workspace for every stream): each test has its own process.
 """
 
 from __future__ import annotations

@@ -484,9 +484,8 @@ class EMProblem:
         summary = dataset.summary
         self.n = n = len(summary.column_counts)
         engine.compute_device.check_memory(n, np.dtype(config.dtype).itemsize)
-        self.needs_precision = summary.needs_precision(n) and config.noise != 0.0
-        mean, row_variance, variance = self._estimate_effects()
-        self.min_noise = self._compute_min_noise(mean, variance)
+        self._moments = mean, _, variance = self._estimate_effects()
+        min_noise = self._compute_min_noise(mean, variance)
         dataset.release()
         counts = summary.column_counts.astype(config.dtype)
         self.rows = EMData(
@@ -497,10 +496,9 @@ class EMProblem:
             counts=engine.compute_device.from_numpy(counts),
             n_rows=summary.n_observed_rows,
             n_observed=summary.n_observed,
-            needs_precision=self.needs_precision,
-            min_noise=self.min_noise,
+            needs_precision=summary.needs_precision(n) and config.noise != 0.0,
+            min_noise=min_noise,
         )
-        self._moments = (mean, row_variance, variance)
 
     def _compute_min_noise(self, mean: Array, variance: float) -> float:
         count = self.dataset.summary.n_observed
@@ -642,7 +640,7 @@ class EMProblem:
         compute_device, n = self.engine.compute_device, self.n
         with compute_device.compute_context(n):
             kernel, scales = kernel_in_noise_units(
-                params, with_precision=self.needs_precision
+                params, with_precision=self.rows.needs_precision
             )
         to_numpy = compute_device.to_numpy
         mean = to_numpy(params.mean).astype(np.float64)

@@ -38,7 +38,7 @@ from ncarl.dataset import Dataset, DataSummary, InMemoryDataset, Transform
 from ncarl.engines.base import Engine
 from ncarl.fitting.checkpoint import CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import History, Iterate
+from ncarl.fitting.loop import FitResult, History, Iterate
 from ncarl.holdout import (
     HoldoutRows,
     hash_split,
@@ -483,15 +483,8 @@ class StrengthSearch:
             converged = True
             self.runs = [self._make_run(k) for k in range(self.n_selection_splits)]
             for run in self.runs:
-                with self.make_observers(label) as observers:
-                    result = run.predictor.problem.run(
-                        strength,
-                        max_iter=self.max_iter,
-                        tol=self.tol,
-                        observers=[run, *observers],
-                    )
-                if result.interrupted:
-                    raise KeyboardInterrupt
+                problem = run.predictor.problem
+                result = self._run_em(label, problem, strength, self.max_iter, run)
                 converged &= result.converged or result.last.step < self.max_iter
             if self.use_float32 and not all(run.float32_suffices for run in self.runs):
                 self.use_float32 = False  # once more in double precision
@@ -508,6 +501,18 @@ class StrengthSearch:
         )
         self.trials.append(trial)
         return trial
+
+    def _run_em(
+        self, label: str, problem: EMProblem, strength: float, steps: int, *watch: Any
+    ) -> FitResult[EMState]:
+        with self.make_observers(label) as others:
+            observers = [*watch, *others]
+            result = problem.run(
+                strength, max_iter=steps, tol=self.tol, observers=observers
+            )
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
 
     def _summarize_runs(self, converged: bool) -> ArrayDict:
         length = max(len(run.curve) for run in self.runs)
@@ -560,18 +565,11 @@ class StrengthSearch:
             run = last_runs[k] if k < len(last_runs) else self._make_run(k)
             reusable = run.curve and run.best_step == trial.steps
             params = run.best_params if reusable else None
-            if params is None:
-                with self.make_observers(f"{self.name} again") as observers:
-                    result = run.predictor.problem.run(
-                        trial.strength,
-                        max_iter=trial.steps,
-                        tol=self.tol,
-                        observers=observers,
-                    )
-                if result.interrupted:
-                    raise KeyboardInterrupt
-                params = result.last.state.last_estep.params
             predictor = run.predictor
+            if params is None:
+                problem, label = predictor.problem, f"{self.name} again"
+                result = self._run_em(label, problem, trial.strength, trial.steps)
+                params = result.last.state.last_estep.params
             errors, stds = predictor.errors_and_stds(params)
             arrays |= {f"errors {k}": errors, f"stds {k}": stds}
             if not self.n_neighbors_grid:
@@ -714,9 +712,11 @@ def fit_blend(
     scores = ConformalScores.from_errors(
         single.errors, single.deviations, rows, columns
     )
-    if whole is single:
-        return Blend(weight, correction, error, by_side, scores, scores)
-    blended = ConformalScores.from_errors(whole.errors, whole.deviations, rows, columns)
+    blended = scores
+    if whole is not single:
+        blended = ConformalScores.from_errors(
+            whole.errors, whole.deviations, rows, columns
+        )
     return Blend(weight, correction, error, by_side, scores, blended)
 
 

@@ -269,13 +269,8 @@ def group_sizes(block: Block, has_precision: bool) -> tuple[Array, Array, Array]
 def pieces(block: Block) -> Iterator[Block]:
     """Split a block into pieces whose completed rows fit into memory."""
     # Each piece is reduced to an n x n matrix, so it may be about that large.
-    room = max(1, MAX_PIECE_ENTRIES // max(1, block.n_columns), block.n_columns // 4)
-    first, n_groups = 0, len(block.groups) - 1
-    while first < n_groups:
-        last = int(np.searchsorted(block.groups, block.groups[first] + room, "right"))
-        last = min(max(last - 1, first + 1), n_groups)
-        yield block.slice_groups(first, last)
-        first = last
+    n = block.n_columns
+    return block.split(max(1, MAX_PIECE_ENTRIES // max(1, n), n // 4))
 
 
 def allocate_rows(block: Block) -> Array:
@@ -343,12 +338,9 @@ def variances(block: Block, kernel: Kernel) -> Array:
     result = np.empty((block.n_rows, n), dtype=K.dtype)
     diagonal = K.diagonal() + s
     for g in range(len(block.groups) - 1):
-        top, bottom = int(block.groups[g]), int(block.groups[g + 1])
-        o = block.indices[block.indptr[top] : block.indptr[top + 1]]
+        rows, _, o = block.group(g)
         factor, _ = cholesky_with_jitter(K, o, s)
-        half = solve_triangular(factor, K[o], lower=True, check_finite=False)
-        explained = np.einsum("ij,ij->j", half, half)
-        result[top:bottom] = np.maximum(diagonal - explained, s)
+        result[rows] = np.maximum(diagonal - explained_variances(factor, K[o]), s)
     return result
 
 
@@ -358,17 +350,46 @@ def variances_at(block: Block, kernel: Kernel, i: Array, j: Array) -> Array:
     result = K[j, j] + s
     bounds = np.searchsorted(i, np.arange(block.n_rows + 1))
     for g in range(len(block.groups) - 1):
-        top, bottom = int(block.groups[g]), int(block.groups[g + 1])
-        queries = slice(int(bounds[top]), int(bounds[bottom]))
+        rows, _, o = block.group(g)
+        queries = slice(int(bounds[rows.start]), int(bounds[rows.stop]))
         if queries.start == queries.stop:
             continue
-        o = block.indices[block.indptr[top] : block.indptr[top + 1]]
         factor, _ = cholesky_with_jitter(K, o, s)
-        right = K[np.ix_(o, j[queries])]
-        half = solve_triangular(factor, right, lower=True, check_finite=False)
-        remaining = result[queries] - np.einsum("ij,ij->j", half, half)
-        result[queries] = np.maximum(remaining, s)
+        explained = explained_variances(factor, K[np.ix_(o, j[queries])])
+        result[queries] = np.maximum(result[queries] - explained, s)
     return result
+
+
+def explained_variances(factor: Array, covariances: Array) -> Array:
+    """Diagonal of ``C^T A^-1 C`` from the Cholesky factor of ``A``."""
+    half = solve_triangular(factor, covariances, lower=True, check_finite=False)
+    return np.einsum("ij,ij->j", half, half)
+
+
+def collect_likelihood_sums(
+    block: Block,
+    Y: Array,
+    B: Array,
+    C: Array | None,
+    precision_form: Array,
+    log_det: float,
+    jitter: float,
+    start: float,
+) -> LikelihoodSums:
+    """Sums of a solved block; adds the duals of the precision form to ``B``."""
+    middle = timestamp(block)
+    rows = np.flatnonzero(precision_form)
+    subtract_outer_sum(B, block, Y, rows)
+    return LikelihoodSums(
+        B=B,
+        missing_inverse_sum=C,
+        n_precision_rows=len(rows),
+        sum_y=np.bincount(block.indices, Y, block.n_columns).astype(Y.dtype),
+        fit=block.values @ Y,
+        log_det=log_det,
+        jitter=jitter,
+        timestamps=((start, middle, timestamp(block)),),
+    )
 
 
 def transfer_pieces(block: Block) -> list[Block]:
@@ -388,7 +409,9 @@ def timestamp(block: Block) -> float:
 
 def observed_entries(rows: Array) -> tuple[Array, Array, Array]:
     """Entries per row, their columns (int32) and their values (float64)."""
-    compact = _numba_compact() if rows.size >= NUMBA_SCAN_MIN_SIZE else None
+    compact = None
+    if rows.size >= NUMBA_SCAN_MIN_SIZE:
+        compact = getattr(row_backend(), "compact_observed_entries", None)
     if compact is None or rows.dtype.kind != "f" or rows.dtype.itemsize < 4:
         return observed_entries_numpy(rows)
     counts = np.empty(len(rows), dtype=np.int64)
@@ -408,16 +431,3 @@ def observed_entries_numpy(rows: Array) -> tuple[Array, Array, Array]:
     starts = np.repeat(np.arange(len(rows)) * rows.shape[1], counts)
     columns = (places - starts).astype(np.int32)
     return counts, columns, rows.ravel()[places].astype(np.float64, copy=False)
-
-
-@cache
-def _numba_compact() -> Callable[..., Any] | None:
-    """Compiled scan, or None if Numba is not installed or does not load."""
-    if importlib.util.find_spec("numba") is None:
-        return None
-    try:
-        module = importlib.import_module("ncarl.core.rows_numba")
-    except (ImportError, RuntimeError):  # `row_backend` logs what is wrong
-        return None
-    compact: Callable[..., Any] = module.compact_observed_entries
-    return compact

@@ -24,12 +24,12 @@ from ncarl.core.linalg import jitter_steps, not_positive_definite_error
 from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backend`
     Kernel,
     allocate_rows,
+    collect_likelihood_sums,
     dense_duals,
     entries_from_duals,
     group_sizes,
     pieces,
     shift_and_scale,
-    subtract_outer_sum,
     timestamp,
     to_numpy,
     transfer_pieces,
@@ -328,21 +328,12 @@ def likelihood_sums(
     )  # fmt: skip
     if jitter < 0.0:
         raise not_positive_definite_error(int(-jitter))
-    middle = timestamp(block)
     for total in (B, C):
         mirror_lower(total.T)
-    rows = np.flatnonzero(np.repeat(missing, counts))
-    subtract_outer_sum(B, block, Y, rows)
-    return LikelihoodSums(
-        B=B,
-        missing_inverse_sum=C if has_precision else None,
-        n_precision_rows=len(rows),
-        sum_y=np.bincount(block.indices, Y, n).astype(Y.dtype),
-        fit=block.values @ Y,
-        log_det=log_det,
-        jitter=float(jitter),
-        timestamps=((start, middle, timestamp(block)),),
-    )
+    return collect_likelihood_sums(
+        block, Y, B, C if has_precision else None, np.repeat(missing, counts),
+        log_det, float(jitter), start,
+    )  # fmt: skip
 
 
 @nb.njit(nogil=True, cache=True)

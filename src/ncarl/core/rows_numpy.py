@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,13 @@ from ncarl.core.linalg import batched_cholesky_or_none, cholesky_with_jitter, sy
 from ncarl.core.rows import (  # noqa: F401  what a backend has, for `row_backend`
     Kernel,
     allocate_rows,
+    collect_likelihood_sums,
     dense_duals,
     duals_to_csr,
     entries_from_duals,
     group_sizes,
     pieces,
     shift_and_scale,
-    subtract_outer_sum,
     timestamp,
     to_numpy,
     transfer_pieces,
@@ -43,41 +42,48 @@ def solve_rows(
     """
     Y = np.zeros_like(block.values)
     sizes, counts, missing = group_sizes(block, kernel.P is not None)
-    single = ~missing & (counts == 1) & (sizes > 0) & (sizes <= BATCH_MAX_SIZE)
+    batches, others = _split_groups(block, sizes, counts, missing)
+    for groups, entries in batches:
+        factor, _ = _factorize_batch(block, kernel, entries)
+        if factor is None:
+            others += groups
+        else:
+            Y[entries] = _substitute(factor, block.values[entries])
     jitter = 0.0
-    for size, groups in _equal_size_batches(sizes, single):
-        rows = block.groups[groups]
-        jitter = max(jitter, _solve_batch(block, kernel, rows, size, Y))
-    for g in np.flatnonzero(~single & (sizes > 0)):
-        side = _solve_precision_form if missing[g] else _solve_covariance_form
-        jitter = max(jitter, side(block, kernel, int(g), Y, X))
+    for g in others:
+        solve = _solve_precision_form if missing[g] else _solve_covariance_form
+        jitter = max(jitter, solve(block, kernel, g, Y, X))
     if X is not None:
         _fill_rows(block, kernel, Y, X, np.repeat(missing, counts))
     return Y, jitter
 
 
-def _equal_size_batches(sizes: Array, chosen: Array) -> Iterator[tuple[int, Array]]:
-    """Sizes, and the chosen groups of that size in batches that fit into memory."""
-    for size in np.unique(sizes[chosen]):
-        groups = np.flatnonzero(chosen & (sizes == size))
+def _split_groups(
+    block: Block, sizes: Array, counts: Array, precision_form: Array
+) -> tuple[list[tuple[list[int], Array]], list[int]]:
+    """Batches of single rows of equal size, with their entries, and other groups."""
+    single = ~precision_form & (counts == 1) & (sizes > 0) & (sizes <= BATCH_MAX_SIZE)
+    batches = []
+    for size in np.unique(sizes[single]):
+        groups = np.flatnonzero(single & (sizes == size))
         room = max(1, MAX_BATCH_ENTRIES // int(size) ** 2)
         for first in range(0, len(groups), room):
-            yield int(size), groups[first : first + room]
+            batch = groups[first : first + room]
+            starts = block.indptr[block.groups[batch]]
+            batches.append((batch.tolist(), starts[:, None] + np.arange(size)))
+    return batches, np.flatnonzero(~single & (sizes > 0)).tolist()
 
 
-def _solve_batch(
-    block: Block, kernel: Kernel, rows: Array, size: int, Y: Array
-) -> float:
-    entries = block.indptr[rows][:, None] + np.arange(size)
-    o = block.indices[entries]
-    A = kernel.K[o[:, :, None], o[:, None, :]]
-    diagonal = np.arange(size)
+def _factorize_batch(
+    block: Block, kernel: Kernel, entries: Array
+) -> tuple[Array | None, Array]:
+    """Cholesky factors, None if one needs jitter, and flat positions in ``K``."""
+    o = block.indices[entries].astype(np.int64)
+    places = o[:, :, None] * block.n_columns + o[:, None, :]
+    A = kernel.K.ravel()[places]
+    diagonal = np.arange(A.shape[1])
     A[:, diagonal, diagonal] += kernel.s
-    factor = batched_cholesky_or_none(A)
-    if factor is None:
-        return max(_solve_one(block, kernel, int(i), Y) for i in rows)
-    Y[entries] = _substitute(factor, block.values[entries])
-    return 0.0
+    return batched_cholesky_or_none(A), places
 
 
 def _substitute(factor: Array, v: Array) -> Array:
@@ -91,14 +97,6 @@ def _substitute(factor: Array, v: Array) -> Array:
         y[:, j] -= np.einsum("bi,bi->b", factor[:, j + 1 :, j], y[:, j + 1 :])
         y[:, j] /= factor[:, j, j]
     return y
-
-
-def _solve_one(block: Block, kernel: Kernel, row: int, Y: Array) -> float:
-    """Covariance form of one row whose batch did not factorize."""
-    entries = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
-    factor, jitter = cholesky_with_jitter(kernel.K, block.indices[entries], kernel.s)
-    Y[entries] = cho_solve((factor, True), block.values[entries], check_finite=False)
-    return jitter
 
 
 def _solve_covariance_form(
@@ -147,32 +145,33 @@ def likelihood_sums(
     block = shift_and_scale(block, offsets, scales)
     n = block.n_columns
     sizes, counts, missing = group_sizes(block, kernel.P is not None)
-    B = np.zeros((n, n), dtype=block.values.dtype)
-    C = None if kernel.P is None else np.zeros_like(B)
-    sums = _LikelihoodAccumulator(np.zeros_like(block.values), B, C)
-    _add_rows(sums, block, kernel, sizes, missing)
-    middle = timestamp(block)
-    rows = np.flatnonzero(np.repeat(missing, counts))
-    subtract_outer_sum(B, block, sums.Y, rows)
-    return LikelihoodSums(
-        B=symmetrize(B),
-        missing_inverse_sum=None if C is None else symmetrize(C),
-        n_precision_rows=len(rows),
-        sum_y=np.bincount(block.indices, sums.Y, n).astype(B.dtype),
-        fit=block.values @ sums.Y,
-        log_det=sums.log_det,
-        jitter=sums.jitter,
-        timestamps=((start, middle, timestamp(block)),),
+    sums = _LikelihoodAccumulator(
+        Y=np.zeros_like(block.values),
+        B=np.zeros((n, n), dtype=block.values.dtype),
+        C=None if kernel.P is None else np.zeros((n, n), dtype=block.values.dtype),
     )
+    batches, others = _split_groups(block, sizes, counts, missing)
+    for groups, entries in batches:
+        if not _add_batch(sums, block, kernel, entries):
+            others += groups
+    for g in others:
+        add = _add_precision_form if missing[g] else _add_covariance_form
+        add(sums, block, kernel, g)
+    collected = collect_likelihood_sums(
+        block, sums.Y, sums.B, sums.C, np.repeat(missing, counts),
+        sums.log_det, sums.jitter, start,
+    )  # fmt: skip
+    C = None if sums.C is None else symmetrize(sums.C)
+    return replace(collected, B=symmetrize(sums.B), missing_inverse_sum=C)
 
 
 @dataclass
 class _LikelihoodAccumulator:
-    """Running sums over the rows; ``Y`` collects the duals."""
+    """Running sums over the rows."""
 
-    Y: Array
-    B: Array
-    missing_inverse_sum: Array | None
+    Y: Array  # (entries,): duals
+    B: Array  # (n, n): inverses of the covariance form minus outer products of duals
+    C: Array | None  # (n, n): inverses of the precision form
     log_det: float = 0.0
     jitter: float = 0.0
 
@@ -184,36 +183,11 @@ class _LikelihoodAccumulator:
         return cho_solve((factor, True), eye, check_finite=False)
 
 
-def _add_rows(
-    sums: _LikelihoodAccumulator,
-    block: Block,
-    kernel: Kernel,
-    sizes: Array,
-    precision_form: Array,
-) -> None:
-    """Add all rows; those with a mask of their own in batches of equal size."""
-    single = ~precision_form & (np.diff(block.groups) == 1)
-    single &= (sizes > 0) & (sizes <= BATCH_MAX_SIZE)
-    alone = [*np.flatnonzero(~single & (sizes > 0))]
-    for size, groups in _equal_size_batches(sizes, single):
-        if not _add_batch(sums, block, kernel, block.groups[groups], size):
-            alone += [*groups]
-    for g in alone:
-        side = _add_precision_form if precision_form[g] else _add_covariance_form
-        side(sums, block, kernel, int(g))
-
-
 def _add_batch(
-    sums: _LikelihoodAccumulator, block: Block, kernel: Kernel, rows: Array, size: int
+    sums: _LikelihoodAccumulator, block: Block, kernel: Kernel, entries: Array
 ) -> bool:
     """Add rows of one size; returns False, adding nothing, if one needs jitter."""
-    entries = block.indptr[rows][:, None] + np.arange(size)
-    o = block.indices[entries].astype(np.int64)
-    places = o[:, :, None] * block.n_columns + o[:, None, :]
-    A = kernel.K.ravel()[places]
-    diagonal = np.arange(size)
-    A[:, diagonal, diagonal] += kernel.s
-    factor = batched_cholesky_or_none(A)
+    factor, places = _factorize_batch(block, kernel, entries)
     if factor is None:
         return False
     half = np.linalg.inv(factor)
@@ -243,13 +217,13 @@ def _add_precision_form(
     """Add a group with one inverse of ``P_uu``; `subtract_outer_sum` adds its duals."""
     entries, o, V = row_group(block, g)
     P: Any = kernel.P
-    total: Any = sums.missing_inverse_sum
+    C: Any = sums.C
     u = np.setdiff1d(np.arange(block.n_columns), o, assume_unique=True)
     factor, jitter = cholesky_with_jitter(P, u, 0.0)
     inverse = sums.add_and_invert(factor, len(V), jitter)
     x_u = -(V @ P[np.ix_(o, u)]) @ inverse
     sums.Y[entries] = (V @ P[np.ix_(o, o)] + x_u @ P[np.ix_(u, o)]).ravel()
-    total[np.ix_(u, u)] += len(V) * inverse
+    C[np.ix_(u, u)] += len(V) * inverse
 
 
 def _log_det_from_cholesky(factor: Array) -> float:
@@ -259,7 +233,5 @@ def _log_det_from_cholesky(factor: Array) -> float:
 
 def row_group(block: Block, g: int) -> tuple[slice, Array, Array]:
     """Entries of group ``g``, its observed columns and its values (rows, columns)."""
-    top, bottom = block.groups[g], block.groups[g + 1]
-    entries = slice(int(block.indptr[top]), int(block.indptr[bottom]))
-    o = block.indices[block.indptr[top] : block.indptr[top + 1]]
-    return entries, o, block.values[entries].reshape(bottom - top, len(o))
+    rows, entries, o = block.group(g)
+    return entries, o, block.values[entries].reshape(rows.stop - rows.start, len(o))

@@ -7,7 +7,6 @@ else on the device. Nothing is read back unless ``checked`` is true; with
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -211,13 +210,7 @@ class DeviceBlock(Block):
         if self.n_rows <= room:
             return [self]
         if ("pieces", room) not in self.plans:
-            cuts, n_groups = [0], len(self.groups) - 1
-            while cuts[-1] < n_groups:
-                most = self.groups[cuts[-1]] + room
-                last = int(np.searchsorted(self.groups, most, "right")) - 1
-                cuts.append(min(max(last, cuts[-1] + 1), n_groups))
-            parts = [self.slice_groups(*pair) for pair in itertools.pairwise(cuts)]
-            self.plans["pieces", room] = parts
+            self.plans["pieces", room] = list(self.split(room))
         pieces: list[DeviceBlock] = self.plans["pieces", room]
         return pieces
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 # An array of any library that follows the array API standard. The standard has
 # no static type yet, so ``Any`` is the honest annotation.
@@ -31,6 +34,12 @@ class Block:
         """Number of rows in the block."""
         return int(self.rows.shape[0])
 
+    def group(self, g: int) -> tuple[slice, slice, Array]:
+        """Rows of group ``g``, their entries, and their observed columns."""
+        top, bottom = int(self.groups[g]), int(self.groups[g + 1])
+        lo, mid, hi = (int(self.indptr[i]) for i in (top, top + 1, bottom))
+        return slice(top, bottom), slice(lo, hi), self.indices[lo:mid]
+
     def slice_groups(self, start: int, stop: int) -> Block:
         """Block of the groups ``start`` to ``stop - 1``."""
         top, bottom = int(self.groups[start]), int(self.groups[stop])
@@ -43,6 +52,16 @@ class Block:
             rows=self.rows[top:bottom],
             n_columns=self.n_columns,
         )
+
+    def split(self, max_rows: int) -> Iterator[Block]:
+        """Blocks of at most ``max_rows`` rows, or of a single larger group."""
+        first, n_groups = 0, len(self.groups) - 1
+        while first < n_groups:
+            end = self.groups[first] + max_rows
+            last = int(np.searchsorted(self.groups, end, "right")) - 1
+            last = min(max(last, first + 1), n_groups)
+            yield self.slice_groups(first, last)
+            first = last
 
 
 @dataclass(frozen=True)

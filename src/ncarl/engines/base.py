@@ -186,16 +186,6 @@ class HostDevice:
         return time.perf_counter()
 
 
-@contextmanager
-def limit_blas_threads(threads: int) -> Iterator[None]:
-    """Limit BLAS to ``threads`` threads until the last such context ends."""
-    _blas_limit.acquire(threads)
-    try:
-        yield
-    finally:
-        _blas_limit.release()
-
-
 class _BlasThreadLimit:
     """Limit on BLAS threads, which is global to the process.
 
@@ -208,23 +198,26 @@ class _BlasThreadLimit:
         self.n_users = 0
         self.limiter: Any = None
 
-    def acquire(self, threads: int) -> None:
+    @contextmanager
+    def hold(self, threads: int) -> Iterator[None]:
+        """Limit BLAS to ``threads`` threads until the last such context ends."""
         with self.lock:
             if self.n_users == 0:
                 _release_blas()
                 self.limiter = _blas_controller().limit(limits=threads, user_api="blas")
             self.n_users += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.n_users -= 1
+                if self.n_users == 0:
+                    _release_blas()
+                    self.limiter.restore_original_limits()
+                    _release_blas()
 
-    def release(self) -> None:
-        with self.lock:
-            self.n_users -= 1
-            if self.n_users == 0:
-                _release_blas()
-                self.limiter.restore_original_limits()
-                _release_blas()
 
-
-_blas_limit = _BlasThreadLimit()
+limit_blas_threads = _BlasThreadLimit().hold
 
 
 @cache

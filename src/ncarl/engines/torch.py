@@ -29,7 +29,7 @@ from ncarl.engines.base import (
     in_order,
 )
 from ncarl.exceptions import DeviceMemoryError
-from ncarl.io import RowSource, prefetch
+from ncarl.io import prefetch
 from ncarl.observations import Observations
 from ncarl.validation import check_number
 
@@ -199,11 +199,7 @@ class TorchDevice:
     torch_device: torch.device
     # Bytes that were free when the last fit began; empty before the first.
     free_at_start: list[int] = field(default_factory=list, repr=False, compare=False)
-
-    @property
-    def is_async(self) -> bool:
-        """True on every torch device: nothing is read back inside a step."""
-        return True
+    is_async: bool = True  # on the CPU too: nothing is read back inside a step
 
     @contextmanager
     def compute_context(self, n: int) -> Iterator[None]:
@@ -344,11 +340,6 @@ class DeviceStream:
     chunks_per_block: int = 0  # chunks that are joined; 0 before the first pass
     all_resident: bool = False  # whether all blocks stay on the device
 
-    @property
-    def source(self) -> RowSource:
-        """Where the chunks come from."""
-        return self.lazy.source
-
     def blocks(self) -> Iterator[Any]:
         """One pass over all blocks, in order."""
         yield from self.resident_blocks
@@ -371,15 +362,16 @@ class DeviceStream:
 
     def _remaining_blocks(self) -> Generator[Any]:
         """Prepared blocks that are not resident, made ahead by threads."""
-        loaders = self.source.chunk_loaders()
+        source = self.lazy.source
+        loaders = source.chunk_loaders()
         if not self.chunks_per_block:
             # By the size of the first chunk.
-            first = next(iter(self.source), None)
+            first = next(iter(source), None)
             size = 0 if first is None else first.n_observed
             joined = max(1, ENTRIES_PER_BLOCK // max(1, size))
             self.chunks_per_block = min(MAX_CHUNKS_PER_BLOCK, joined)
         if loaders is None:
-            chunks = (chunk for chunk in self.source if chunk.shape[0])
+            chunks = (chunk for chunk in source if chunk.shape[0])
             groups = self._remaining_groups(chunks)
             with closing(prefetch(self._join(group) for group in groups)) as blocks:
                 yield from blocks

@@ -16,13 +16,14 @@ from operator import iadd
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 
 from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.rows import (
     MAX_PIECE_ENTRIES,
     duals_to_csr,
+    explained_variances,
     pieces,
     requested_entries,
     row_backend,
@@ -157,19 +158,17 @@ def _solve_rows(block: Block, kernel: WideKernel, use_cg: Array) -> tuple[Array,
     Y = np.zeros_like(block.values)
     worst, diagonal = 0.0, kernel.preconditioner_diagonal()
     for g in range(len(block.groups) - 1):
-        top, bottom = block.groups[g], block.groups[g + 1]
-        lo, hi = int(block.indptr[top]), int(block.indptr[bottom])
-        o = block.indices[lo : int(block.indptr[top + 1])]
+        _, entries, o = block.group(g)
         if len(o) == 0:
             continue
-        V = block.values[lo:hi].reshape(-1, len(o)).T
+        V = block.values[entries].reshape(-1, len(o)).T
         solved = _conjugate_gradients(kernel, diagonal, o, V) if use_cg[g] else None
         if solved is None:
             A = kernel.submatrix(o, o)
             factor, jitter = cholesky_with_jitter(A, np.arange(len(o)), kernel.s)
             solved = cho_solve((factor, True), V, check_finite=False)
             worst = max(worst, jitter)
-        Y[lo:hi] = solved.T.ravel()
+        Y[entries] = solved.T.ravel()
     return Y, worst
 
 
@@ -250,20 +249,16 @@ def row_variances(
     diagonal = kernel.diagonal() + kernel.s
     parts = []
     for g in range(len(block.groups) - 1):
-        top, bottom = int(block.groups[g]), int(block.groups[g + 1])
-        o = block.indices[int(block.indptr[top]) : int(block.indptr[top + 1])]
+        rows, _, o = block.group(g)
         factor = None
-        for j in columns_per_row[top:bottom]:
+        for j in columns_per_row[rows]:
             if len(o) == 0 or len(j) == 0:
                 parts.append(diagonal[j])
                 continue
             if factor is None:
                 A = kernel.submatrix(o, o)
                 factor, _ = cholesky_with_jitter(A, np.arange(len(o)), kernel.s)
-            half = solve_triangular(
-                factor, kernel.submatrix(o, j), lower=True, check_finite=False
-            )
-            explained = np.einsum("ij,ij->j", half, half)
+            explained = explained_variances(factor, kernel.submatrix(o, j))
             parts.append(np.maximum(diagonal[j] - explained, kernel.s))
     return np.concatenate(parts) if parts else np.zeros(0)
 

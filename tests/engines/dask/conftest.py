@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ncarl.blocks import cut_blocks
 from ncarl.observations import Observations
 
 pytest.importorskip("distributed")
@@ -61,6 +64,7 @@ class Chunks:
 
     chunks: list[np.ndarray]
     reads: list[int] = field(default_factory=list)
+    loaders: Any = None
     names = None
     dtype = np.dtype(np.float64)
 
@@ -77,10 +81,35 @@ class Chunks:
         return (Observations.from_dense(chunk) for chunk in self.chunks)
 
     def chunk_loaders(self) -> Any:
-        return None
+        return self.loaders
+
+    def with_loaders(self) -> Chunks:
+        """The same source, whose chunks can be loaded by workers."""
+        loaders = [partial(Observations.from_dense, chunk) for chunk in self.chunks]
+        return replace(self, loaders=loaders)
 
 
 @pytest.fixture
 def chunks(X: np.ndarray) -> Chunks:
     """The matrix in nine chunks, to be read in turn."""
     return Chunks(np.array_split(X, 9))
+
+
+@pytest.fixture
+def blocks(X: np.ndarray) -> list[Any]:
+    """The matrix in seven blocks."""
+    return cut_blocks(Observations.from_dense(X), 7)
+
+
+@pytest.fixture(scope="session")
+def delay() -> Callable[[float], Callable[..., Any]]:
+    """A function that makes a task: give back the block, some seconds later."""
+
+    def make(seconds: float) -> Callable[..., Any]:
+        def give_back(block: Any, *, kind: str) -> Any:
+            time.sleep(seconds)
+            return block
+
+        return give_back
+
+    return make

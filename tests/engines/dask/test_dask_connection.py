@@ -1,4 +1,4 @@
-"""What the Dask engine connects to, and that nothing of its own is left behind."""
+"""Connections of the Dask engine: which cluster it uses, and what it shuts down."""
 
 from __future__ import annotations
 

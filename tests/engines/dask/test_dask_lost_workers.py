@@ -1,11 +1,10 @@
-"""Workers that die cost their blocks, not the fit."""
+"""Lost workers: blocks are recreated, and the fit continues."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from ncarl import NCARL
-from ncarl.blocks import as_one_block, cut_blocks
+from ncarl.blocks import as_one_block
 from ncarl.core.rows import observed_gram
 from ncarl.engines.base import LazyBlocks
 from ncarl.observations import Observations
@@ -58,11 +57,6 @@ def mortal():
         yield engine
 
 
-@pytest.fixture
-def blocks(X):
-    return cut_blocks(Observations.from_dense(X), 7)
-
-
 def test_a_worker_killed_between_two_steps_changes_no_bit(processes, X):
     undisturbed = NCARL(engine=processes, **FEW).fit(X)
     killed = []
@@ -98,12 +92,10 @@ def test_a_worker_killed_in_mid_step_changes_no_bit(processes, blocks, tmp_path,
 
 @pytest.mark.parametrize("loaders", [True, False])
 def test_streamed_chunks_of_a_dead_worker_come_back(
-    processes, chunks, tmp_path, loaders, monkeypatch
+    processes, chunks, tmp_path, loaders
 ):
-    if loaders:
-        parts = [partial(Observations.from_dense, chunk) for chunk in chunks.chunks]
-        monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: parts)
-    placed = processes.place(LazyBlocks(chunks, (as_one_block,)))
+    source = chunks.with_loaders() if loaders else chunks
+    placed = processes.place(LazyBlocks(source, (as_one_block,)))
     expected = processes.total(observed_gram, placed)
     victim = mark(as_one_block(Observations.from_dense(chunks.chunks[4])))
     work = deadly(str(tmp_path / "dead"), victim)

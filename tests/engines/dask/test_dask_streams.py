@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,62 +43,53 @@ class Delayed:
         raise AssertionError("delayed chunks come first")
 
 
-def the_source(chunks, kind, monkeypatch):
+def the_source(chunks, kind):
     """The chunks as a source of some kind."""
     if kind == "delayed":
         make = dask.delayed(Observations.from_dense)
         return Delayed([make(chunk) for chunk in chunks.chunks])
-    if kind == "parts":
-        parts = [partial(Observations.from_dense, chunk) for chunk in chunks.chunks]
-        monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: parts)
-    return chunks
+    return chunks.with_loaders() if kind == "parts" else chunks
 
 
 @pytest.mark.parametrize("kind", ["read", "parts", "delayed"])
-def test_all_chunks_of_a_source_are_worked_on(engine, chunks, kind, monkeypatch, X):
+def test_all_chunks_of_a_source_are_worked_on(engine, chunks, kind, X):
     def rows_of(block, *, kind):  # not of this module, which workers cannot import
         return block.n_rows
 
-    placed = engine.place(as_blocks(the_source(chunks, kind, monkeypatch)))
+    placed = engine.place(as_blocks(the_source(chunks, kind)))
     assert_allclose(engine.total(observed_gram, placed), zero_filled(X), rtol=1e-12)
     assert list(engine.map(rows_of, placed)) == [len(c) for c in chunks.chunks]
     assert len(chunks.reads) == (kind == "read")
 
 
 @pytest.mark.parametrize("kind", ["read", "parts", "delayed"])
-def test_chunks_that_were_lost_are_made_again_by_number(
-    threads, chunks, kind, monkeypatch
-):
-    placed = threads.place(as_blocks(the_source(chunks, kind, monkeypatch)))
+def test_chunks_that_were_lost_are_made_again_by_number(threads, chunks, kind):
+    placed = threads.place(as_blocks(the_source(chunks, kind)))
     again = [future.result() for future in placed.recreate([1, 4, 5])]
     for block, k in zip(again, (1, 4, 5), strict=True):
         expected = as_one_block(Observations.from_dense(chunks.chunks[k]))
         assert_array_equal(block.values, expected.values)
 
 
-def test_workers_load_their_own_parts(processes, chunks, monkeypatch):
+def test_workers_load_their_own_parts(processes, chunks, delay):
     def load():
         time.sleep(0.1)
         return os.getpid()
 
-    monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: [load] * 6)
-    placed = processes.place(LazyBlocks(chunks, (lambda pid: pid,)))
-
-    def itself(pid, *, kind):
-        return pid
-
-    pids = set(processes.map(itself, placed))
+    source = replace(chunks, loaders=[load] * 6)
+    placed = processes.place(LazyBlocks(source, (lambda pid: pid,)))
+    pids = set(processes.map(delay(0.0), placed))
     assert os.getpid() not in pids
     assert len(pids) == 2
 
 
-def test_an_error_of_a_source_is_raised_as_it_is(engine, chunks, monkeypatch):
+def test_an_error_of_a_source_is_raised_as_it_is(engine, chunks):
     def load():
         raise ValueError("row 3 holds inf")
 
-    monkeypatch.setattr(type(chunks), "chunk_loaders", lambda self: [load])
+    source = replace(chunks, loaders=[load])
     with pytest.raises(ValueError, match="row 3 holds inf"):
-        engine.total(observed_gram, engine.place(as_blocks(chunks)))
+        engine.total(observed_gram, engine.place(as_blocks(source)))
 
 
 def test_only_sums_over_blocks_go_to_the_device(threads, chunks):
