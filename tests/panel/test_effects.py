@@ -295,12 +295,10 @@ def test_tables_of_treated_entries_go_by_labels_or_lie_as_the_data(treated_panel
         (back.T, truth[years[::-1]].to_numpy().T, "columns"),
     ):
         panel = as_panel(data, None, None, None, units=side)
-        mask = treatment_mask(panel, table, None, panel.input_layout)
+        mask = treatment_mask(panel, table, None, input_layout=True)
         np.testing.assert_array_equal(mask, expected)
     with pytest.raises(ValueError, match="'z' does not match"):
-        treatment_mask(
-            panel, truth.rename(index={"a": "z"}).T, None, panel.input_layout
-        )
+        treatment_mask(panel, truth.rename(index={"a": "z"}).T, None, input_layout=True)
 
 
 def test_units_may_be_named_by_arrays_an_index_or_a_column(treated_panel):

@@ -152,10 +152,8 @@ class ObservedIndex:
         far = np.where(observed_mask, places, steps)[::-1]
         after = np.minimum.accumulate(far, axis=0)[::-1]
         after = np.where(after == steps, -1, after)
-        last_before, first_from = np.vstack([none, before]), np.vstack([after, none])
-        return cls(
-            observed_mask, last_before.astype(np.int32), first_from.astype(np.int32)
-        )
+        tables = np.vstack([none, before]), np.vstack([after, none])
+        return cls(observed_mask, *(table.astype(np.int32) for table in tables))
 
 
 def select_predictors(
