@@ -77,10 +77,7 @@ def test_placebos_do_not_see_their_held_out_entries(found, treated_panel):
     np.testing.assert_allclose(course.errors, treated_panel[7, 12:] - expected)
 
 
-@given(
-    st.floats(0.1, 100.0),
-    st.lists(st.floats(0.1, 100.0), min_size=1, max_size=30),
-)
+@given(st.floats(0.1, 100.0), st.lists(st.floats(0.1, 100.0), min_size=1, max_size=30))
 def test_the_p_value_is_the_rank_among_all_by_plain_counting(statistic, placebos):
     everyone = [statistic, *placebos]
     rank = sum(1 for x in everyone if x >= statistic * (1 - 1e-9))

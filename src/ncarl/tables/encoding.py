@@ -18,12 +18,7 @@ from scipy.special import boxcox1p, inv_boxcox1p
 
 from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
-from ncarl.tables.frames import (
-    NUMERIC_KINDS,
-    ColumnData,
-    TableAdapter,
-    check_finite,
-)
+from ncarl.tables.frames import NUMERIC_KINDS, ColumnData, TableAdapter, check_finite
 from ncarl.text import join_names
 
 #: Skewness from which "auto" transforms a column: on breast cancer, wine and diabetes
