@@ -160,9 +160,8 @@ def test_columns_named_by_numbers_are_matched_by_name_too():
     want = imputer.transform(gappy)
     found = imputer.transform(gappy[[2, 0, 1]])
     pd.testing.assert_frame_equal(found[[0, 1, 2]], want)
-    with pytest.raises(
-        ValueError, match=r"must be those of fit, \[0, 1, 2\], got \[7\]"
-    ):
+    words = r"must be those of fit, \[0, 1, 2\], got \[7\]"
+    with pytest.raises(ValueError, match=words):
         imputer.transform(gappy.rename(columns={1: 7}))
 
 

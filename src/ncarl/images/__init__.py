@@ -1,11 +1,8 @@
 """Image inpainting: fill the missing pixels of gray and color images.
 
-Files in reading order:
-
-- ``inpainting.py``: `inpaint`, from an image and its mask to the filled image;
-- ``patches.py``: Gaussian mixture of patches, and the passes that fill an image;
-- ``patches_numpy.py``, ``patches_numba.py``: kernels on single patches, in NumPy and
-  compiled by Numba.
+Read in this order: `inpainting` (`inpaint`, from an image and its mask to the filled
+image), `patches` (a Gaussian mixture of patches, and the passes that fill an image),
+`patches_numpy` and `patches_numba` (kernels on single patches).
 
 >>> import numpy as np
 >>> from ncarl.images import inpaint

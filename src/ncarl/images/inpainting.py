@@ -18,7 +18,6 @@ from ncarl.images.patches import ImagePlanes, count_stages, fill_planes
 from ncarl.progress import progress_bar
 from ncarl.validation import check_choice
 
-METHODS = ("patches", "matrix")
 #: Pillow modes whose numbers are palette indices or inks.
 UNSUPPORTED_PIL_MODES = ("P", "PA", "CMYK")
 #: Standard deviation, relative to the peak, below which an image counts as constant.
@@ -93,7 +92,7 @@ def inpaint(
     >>> filled.dtype, int(np.abs(filled.astype(int) - truth).max()) <= 2
     (dtype('uint8'), True)
     """
-    check_choice("method", method, METHODS)
+    check_choice("method", method, ("patches", "matrix"))
     if return_std and method == "matrix":
         raise ValueError("return_std needs method='patches', got method='matrix'")
     pixels, missing_mask = read_image(image, mask)
@@ -258,11 +257,7 @@ def _broadcast_mask(shape: tuple[int, ...], mask: Any) -> Array:
 
 
 def insert_missing_values(picture: MaskedImage, values: list[Array]) -> Array:
-    """A copy of the pixels with missing ones replaced, clipped to the observed range.
-
-    ``values`` are those of the missing pixels of each channel; they are rounded for an
-    image of integers.
-    """
+    """Copy of the pixels with ``values`` at missing ones, within the observed range."""
     result = picture.pixels.copy()
     channels = zip(result, picture.missing_mask, values, strict=True)
     for channel, missing, guess in channels:
@@ -331,8 +326,7 @@ class ChannelTransform:
 def fit_channel_transform(picture: MaskedImage) -> ChannelTransform:
     """Channel transform that gives the first channel mean 0 and variance 1.
 
-    Channels with one mask are rotated to their principal components. At least one pixel
-    of every channel is observed.
+    Channels with one mask are rotated to their principal components.
     """
     channels = len(picture.pixels)
     pairs = zip(picture.pixels, picture.missing_mask, strict=True)
@@ -382,7 +376,7 @@ def _channel_covariance(values: Array, observed: Array) -> Array:
 def calibrate_variance(
     picture: MaskedImage, transform: ChannelTransform, rng: np.random.Generator
 ) -> Array:
-    """Factors by which to multiply the variances of the planes; (channels,).
+    """Factor of the variances of each channel of the planes.
 
     Some observed pixels of parts of the image are held out and filled from the rest;
     the factor is their mean squared error over their mean model variance.

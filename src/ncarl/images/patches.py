@@ -128,10 +128,7 @@ class PatchField:
         return (rows[:, None] * width + columns).ravel()
 
     def observed_counts(self) -> Array:
-        """Number of observed pixels of the patch at every place; (height, width).
-
-        0 at places too near to the far edges to hold a patch.
-        """
+        """Number of observed pixels of the patch at every place, 0 near far edges."""
         layers, height, width = self.size
         tall, wide = self.patch_shape
         per_pixel = self.observed.reshape(layers, height, width).sum(axis=0)
@@ -487,10 +484,7 @@ def _moments(
 def _map_chunks(
     kernel: str, field: PatchField, model: PatchGaussianMixture, *columns: Array
 ) -> list[tuple[Array, Array]]:
-    """Results of a kernel for chunks of patches, in threads.
-
-    ``columns`` are the places of the patches, and their labels if a kernel needs them.
-    """
+    """Results of a kernel for chunks of patches: their places, perhaps their labels."""
 
     def work(chunk: Array, *, kind: str) -> Any:
         run = getattr(kernel_module(kind), kernel)
@@ -505,10 +499,7 @@ def _map_chunks(
 def make_mixture(
     K: Array, scales: Array, counts: Array, noise: float
 ) -> PatchGaussianMixture:
-    """A mixture of Gaussians with these covariances, made positive definite.
-
-    ``counts`` are the numbers of patches that the components were learned from.
-    """
+    """Mixture with covariances made positive definite, weighted by patch counts."""
     raised, inverses, log_det = np.empty_like(K), np.empty_like(K), np.empty(len(K))
     for g, covariance in enumerate(K):
         values, vectors = eigh(0.5 * (covariance + covariance.T))
@@ -527,9 +518,6 @@ def make_mixture(
 
 
 def kernel_module(kind: str = "auto") -> Any:
-    """`patches_numba` or `patches_numpy`, whichever `row_backend` has for ``kind``.
-
-    Each has ``assign``, ``second_moments`` and ``refine``.
-    """
+    """`patches_numba` or `patches_numpy`, whichever `row_backend` has for ``kind``."""
     name = row_backend(kind).__name__.rsplit("_", 1)[-1]
     return importlib.import_module(f"ncarl.images.patches_{name}")

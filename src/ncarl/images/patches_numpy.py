@@ -131,10 +131,7 @@ def _add_missing(
 def _iter_batches(
     field: PatchField, places: Array
 ) -> Iterator[tuple[slice, Array, Array]]:
-    """Slices of patches; masks (patches, n), 1. at observed pixels; and their values.
-
-    Values have shape (patches, channels, n), and are 0 at missing pixels.
-    """
+    """Slices, masks (patches, n) and values (patches, channels, n), 0 where missing."""
     size = max(1, BATCH_ELEMENTS // len(field.offsets) ** 2)
     for first in range(0, len(places), size):
         part = slice(first, first + size)
@@ -145,10 +142,7 @@ def _iter_batches(
 
 
 def _observed_inverses(K: Array, noise: float, observed: Array) -> tuple[Array, Array]:
-    """Inverses of ``K_oo + s I``, zero elsewhere, and their log determinants.
-
-    ``K`` is one matrix, or one for each patch.
-    """
+    """Inverses of ``K_oo + s I`` (0 elsewhere), log determinants; one or many ``K``."""
     pairs = observed[:, :, None] * observed[:, None, :]
     A = K * pairs
     diagonal = np.arange(A.shape[1])

@@ -261,7 +261,7 @@ class Counterfactual:
             synthetic control literature); or absolute mean effect over its standard
             deviation.
         """
-        check_choice("statistic", statistic, model.STATISTICS)
+        check_choice("statistic", statistic, ("ratio", "average"))
         if self.placebos is None:
             raise ValueError(
                 "a placebo test needs placebos: set placebos=True in counterfactual"

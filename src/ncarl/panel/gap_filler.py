@@ -316,10 +316,7 @@ class SensorLog:
     def complete(
         self, t: Array, j: Array, values: Array, observed_value: float | None = None
     ) -> Any:
-        """The input with ``values`` at entries ``(t, j)``.
-
-        Others are kept, or become ``observed_value`` if it is given.
-        """
+        """The input with ``values`` at ``(t, j)``; others kept, or a given value."""
         keep, X = observed_value is None, self.source
         table = self.values.copy()
         if not keep:
@@ -342,11 +339,7 @@ class SensorLog:
 def read_log(
     X: Any, time: str | None, period: Any, step: np.timedelta64 | None = None
 ) -> SensorLog:
-    """Read a log from a frame with times, or an array of equal steps.
-
-    ``time`` and ``period`` are those of `GapFiller`; ``step`` is the length of a step
-    in fit, None to infer it.
-    """
+    """Read a log from a frame or array; infer the step if it is None."""
     if type(X).__name__ == "Series":
         raise ValueError(
             f"a log must have rows and sensors, got a {library_of(X)} Series; convert "

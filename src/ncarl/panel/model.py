@@ -53,8 +53,6 @@ MAX_PLACEBO_GROUPS = 999
 PSEUDO_COUNT = 8.0
 #: Relative size below which numbers count as equal, or 0, up to rounding.
 RELATIVE_EPS = 1e-9
-#: Statistics of the placebo test.
-STATISTICS = ("ratio", "average")
 
 
 class PanelCompleter:

@@ -51,7 +51,6 @@ from ncarl.validation import (
     check_number,
 )
 
-HANDLE_UNKNOWN = ("average", "error")
 #: Columns that the returned tables have besides the items.
 RESERVED_COLUMNS = ("predicted", "n_ratings", "low", "high", "similarity")
 #: A new rating may be at most this many times the largest one of the fit, so that sums
@@ -148,7 +147,7 @@ class Recommender(BaseEstimator):
             Present for API consistency with scikit-learn.
         """
         rule = check_choice("duplicates", self.duplicates, DUPLICATES)
-        check_choice("handle_unknown", self.handle_unknown, HANDLE_UNKNOWN)
+        check_choice("handle_unknown", self.handle_unknown, ("average", "error"))
         if self.item in RESERVED_COLUMNS:
             raise ValueError(
                 "item must not be the name of another column of the results, "
@@ -383,9 +382,9 @@ class Recommender(BaseEstimator):
         known = positions >= 0
         positions, values = positions[known], values[known]
         self._check_bounds(values)
-        nobody = np.zeros(len(positions), dtype=np.int64)
+        one_user, rule = np.zeros(len(positions), dtype=np.int64), str(self.duplicates)
         _, i, kept, duplicate = merge_duplicates(
-            nobody, positions, values, len(self.items_), str(self.duplicates)
+            one_user, positions, values, len(self.items_), rule
         )
         if duplicate is not None:
             raise ValueError(
@@ -459,11 +458,10 @@ class Recommender(BaseEstimator):
             for k in np.argsort(-np.abs(own), kind="stable")
         )
         value = item_level + user_level + float(own.sum()) + similar_users
-        (predicted,) = self._value_bounds.clip_and_round(
-            np.array([value]), np.array([j])
-        )
+        bounds = self._value_bounds
+        predicted = float(bounds.clip_and_round(np.array([value]), np.array([j]))[0])
         return Explanation(
-            user, item, float(predicted), item_level, user_level, reasons, similar_users
+            user, item, predicted, item_level, user_level, reasons, similar_users
         )
 
     def predict_interval(
@@ -492,24 +490,16 @@ class Recommender(BaseEstimator):
     ) -> tuple[Array, Array]:
         part = check_fraction("level", level, strict=True)
         self._check_noise("level")
-        pairs = predict_pairs(
-            self.user_store_, self.items_, user_ids, item_ids, "observed"
-        )
-        scorer = self.user_store_.scorer
+        store = self.user_store_
+        pairs = predict_pairs(store, self.items_, user_ids, item_ids, "observed")
+        scorer = store.scorer
         blended = scorer.blended_conformal_scores.quantiles(part)
         single_sided = scorer.conformal_scores.quantiles(part)
-        down, up = (
-            np.where(pairs.is_blended, b, s)
-            for b, s in zip(blended, single_sided, strict=True)
-        )
-        ends = (
-            pairs.values - down * pairs.deviations,
-            pairs.values + up * pairs.deviations,
-        )
-        low, high = (
-            pairs.clip(end, self._value_bounds, round_values=False) for end in ends
-        )
-        return low, high
+        down, up = np.where(pairs.is_blended[:, None], blended, single_sided).T
+        low = pairs.values - down * pairs.deviations
+        high = pairs.values + up * pairs.deviations
+        bounds = self._value_bounds
+        return pairs.clip(low, bounds), pairs.clip(high, bounds)
 
     def _check_noise(self, parameter: str) -> None:
         if not self._has_noise_model():
