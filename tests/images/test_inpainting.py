@@ -18,9 +18,7 @@ def waves(height, width, channels=None):
     """A smooth picture between 0 and 1."""
     y, x = np.mgrid[:height, :width]
     gray = 0.5 + 0.25 * np.sin(y / 3.0 + x / 7.0) + 0.25 * np.cos(x / 4.0)
-    if channels is None:
-        return gray
-    return gray[:, :, None] * np.linspace(0.4, 1.0, channels)
+    return gray[:, :, None] * np.linspace(0.4, 1.0, channels) if channels else gray
 
 
 def holes(shape, share=0.4, seed=0):
@@ -37,10 +35,10 @@ def repaired(photo):
     return mask, *inpaint(photo, mask, return_std=True)
 
 
-KINDS = [("uint8", None), ("uint16", 3), ("float32", 1), ("float64", 5)]
-
-
-@pytest.mark.parametrize(("dtype", "channels"), KINDS)
+@pytest.mark.parametrize(
+    ("dtype", "channels"),
+    [("uint8", None), ("uint16", 3), ("float32", 1), ("float64", 5)],
+)
 def test_pictures_come_back_in_their_kind_with_known_pixels_as_they_were(
     dtype, channels
 ):
@@ -131,8 +129,7 @@ def test_a_photograph_is_filled_better_than_by_straight_lines(photo, repaired):
 
 
 def test_channels_with_gaps_of_their_own_explain_each_other():
-    rng = np.random.default_rng(0)
-    gray = rng.random((24, 24))
+    gray = np.random.default_rng(0).random((24, 24))
     picture = np.stack([gray, 0.5 * gray, 1.0 - gray], axis=2)
     mask = holes(picture.shape, 0.3)
     mask[mask.all(axis=2)] = [False, True, True]

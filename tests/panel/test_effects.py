@@ -21,19 +21,6 @@ from ncarl.panel.model import PanelCompleter, rank_p_value
 ENGINE = pick_engine("threads")
 
 
-def as_lines(Y, library=pd):
-    """A panel as a long frame, its lines in a random order."""
-    units, times = np.indices(Y.shape)
-    order = np.random.default_rng(5).permutation(Y.size)
-    return library.DataFrame(
-        {
-            "unit": [f"u{k:02d}" for k in units.ravel()[order]],
-            "year": 2000 + times.ravel()[order],
-            "sales": Y.ravel()[order],
-        }
-    )
-
-
 def test_effects_are_observed_minus_expected(found, treated_panel):
     assert 0.0 < found.average.low < 3.0 < found.average.high
     assert found.average.effect == pytest.approx(3.0, abs=0.8)
@@ -85,10 +72,13 @@ def test_the_p_value_is_the_rank_among_all_by_plain_counting(statistic, placebos
     assert rank_p_value(statistic, np.array(placebos)) == rank / len(everyone)
 
 
-def test_long_wide_and_polars_panels_are_the_same_panel(treated_panel):
+def test_long_wide_and_polars_panels_are_the_same_panel(treated_panel, rng):
     names = {"unit": "unit", "time": "year", "value": "sales"}
+    units, times = np.divmod(rng.permutation(treated_panel.size), 16)
+    labels, sales = [f"u{k:02d}" for k in units], treated_panel[units, times]
     for library in (pd, pl):
-        panel = as_panel(as_lines(treated_panel, library), **names, units="rows")
+        lines = {"unit": labels, "year": 2000 + times, "sales": sales}
+        panel = as_panel(library.DataFrame(lines), **names, units="rows")
         order = [panel.units.index(f"u{k:02d}") for k in range(12)]
         np.testing.assert_array_equal(panel.values[order], treated_panel)
         assert panel.times == tuple(range(2000, 2016))
@@ -254,9 +244,10 @@ def test_times_written_as_text_stay_in_their_own_order(panel_of):
 
 
 def test_times_of_long_frames_are_ordered_by_their_numbers():
-    panel = long_panel(t=["day 10", "day 9"])
-    assert panel.times == ("day 9", "day 10")
-    np.testing.assert_array_equal(panel.values[1], [2.0, np.nan])
+    for times in (("day 9", "day 10"), ("2020-09", "2020-10")):
+        panel = long_panel(t=times[::-1])
+        assert panel.times == times
+        np.testing.assert_array_equal(panel.values[1], [2.0, np.nan])
 
 
 def test_tables_of_treated_entries_go_by_labels_or_lie_as_the_data(treated_panel):

@@ -148,12 +148,6 @@ def test_times_with_a_zone_are_taken(frame):
     np.testing.assert_allclose(filled[["n", "e"]], fill_gaps(frame)[["n", "e"]])
 
 
-def covariance_between(weights, one, other):
-    """The covariance of two entries, written out."""
-    fading = temporal_basis(np.array([one[0] - other[0]]), 8)[0]
-    return fading @ weights[:, one[1], other[1]]
-
-
 def test_compiled_and_plain_code_give_the_conditional_normal_distribution():
     numba = "ncarl.panel.kriging_numba"
     kriging_numba = pytest.importorskip(numba, exc_type=ImportError)
@@ -175,14 +169,18 @@ def test_compiled_and_plain_code_give_the_conditional_normal_distribution():
     np.testing.assert_allclose(plain[0], means, atol=1e-8)
     np.testing.assert_allclose(compiled[0], means, atol=1e-8)
     np.testing.assert_allclose(np.sqrt(plain[1]), deviations, atol=1e-8)
+
+    def covariance(one, other):
+        return basis[abs(one[0] - other[0])] @ weights[:, one[1], other[1]]
+
     for q in range(0, len(t), 7):
         known = [(s, i) for s, i in zip(steps[q], sensors[q], strict=True) if s >= 0]
         assert len(set(known)) == len(known)
         assert all(there[s, i] for s, i in known)
-        A = [[covariance_between(weights, a, b) for b in known] for a in known]
-        c = [covariance_between(weights, (t[q], j[q]), b) for b in known]
-        y = [values[a] for a in known]
-        prior = covariance_between(weights, (t[q], j[q]), (t[q], j[q]))
+        target = t[q], j[q]
+        A = [[covariance(a, b) for b in known] for a in known]
+        c = [covariance(target, b) for b in known]
+        y, prior = [values[a] for a in known], covariance(target, target)
         assert means[q] == pytest.approx(c @ np.linalg.solve(A, y), abs=1e-7)
         variance = prior - c @ np.linalg.solve(A, c)
         assert deviations[q] ** 2 == pytest.approx(variance, abs=1e-7)

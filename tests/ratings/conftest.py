@@ -15,9 +15,10 @@ from ncarl.ratings import Recommender
 USERS, ITEMS = 60, 14
 
 
-def world(seed=0):
+@pytest.fixture(scope="session")
+def triples():
     """Ratings 1 to 5 by users of one of two tastes: rows (user, item, rating)."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     taste = rng.choice([-1.0, 1.0], USERS)
     kind = np.where(np.arange(ITEMS) < ITEMS // 2, -1.0, 1.0)
     level = 3.0 + 0.4 * rng.standard_normal(USERS)
@@ -28,12 +29,6 @@ def world(seed=0):
         (f"u{i:02d}", f"i{j:02d}", float(stars[i, j]))
         for i, j in zip(*np.nonzero(seen), strict=True)
     ]
-
-
-@pytest.fixture(scope="session")
-def triples():
-    """All ratings of the small world."""
-    return world()
 
 
 def fitted(triples, sides, **settings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from uuid import UUID
 
 import numpy as np
@@ -19,11 +20,9 @@ USERS, ITEMS = 60, 14
 
 
 def matrix(triples):
-    """The ratings as the estimators take them, and the pairs' positions."""
-    users, items, values = zip(*triples, strict=True)
-    u = [int(user[1:]) for user in users]
-    i = [int(item[1:]) for item in items]
-    return from_triplets(u, i, values, shape=(USERS, ITEMS))
+    """The ratings as the estimators take them."""
+    numbered = [(int(user[1:]), int(item[1:]), value) for user, item, value in triples]
+    return from_triplets(*zip(*numbered, strict=True), shape=(USERS, ITEMS))
 
 
 def all_pairs(model):
@@ -122,9 +121,7 @@ def test_lists_are_the_best_of_what_is_not_rated(model, raw):
 
 
 def test_lists_can_be_narrowed(single, triples):
-    counts = dict.fromkeys(single.items, 0)
-    for _, item, _ in triples:
-        counts[item] += 1
+    counts = Counter(item for _, item, _ in triples)
     all_of = single.recommend("u03", n=ITEMS, exclude_seen=False)
     assert all(row.n_ratings == counts[row.item] for row in all_of)
     least = sorted(counts.values())[ITEMS // 2]

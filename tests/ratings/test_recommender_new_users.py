@@ -40,10 +40,10 @@ def test_users_of_every_kind_are_answered_together(own_both):
     model.add_user({"i00": 1, "i09": 5}, "bob")
     who = ["bob", "u03", "nobody", "ann", "u41", "bob", "u03", "ann"]
     what = ["i02", "i02", "i02", "i02", "i11", "none", "none", "i11"]
-    one_by_one = [model.predict(u, i) for u, i in zip(who, what, strict=True)]
+    one_by_one = list(map(model.predict, who, what))
     np.testing.assert_allclose(model.predict(who, what), one_by_one, atol=1e-12)
     assert len(set(np.round(one_by_one, 6))) == len(who)
-    alone = [model.predict_interval(u, i) for u, i in zip(who, what, strict=True)]
+    alone = list(map(model.predict_interval, who, what))
     together = np.transpose(model.predict_interval(who, what))
     np.testing.assert_allclose(together, alone, atol=1e-12)
 
@@ -164,9 +164,8 @@ def test_explanations_are_told_in_words():
 @pytest.fixture(scope="module")
 def split(triples):
     """Ratings to learn from, and others to be predicted."""
-    hidden = np.random.default_rng(1).random(len(triples)) < 0.25
-    train = [row for row, out in zip(triples, hidden, strict=True) if not out]
-    test = [row for row, out in zip(triples, hidden, strict=True) if out]
+    rows = np.random.default_rng(1).permutation(len(triples))
+    test, train = ([triples[k] for k in part] for part in np.split(rows, [100]))
     model = BayesianNCARL(sides="columns", prior_strength=0.2, engine="threads")
     return Recommender(model).fit(train), test
 
@@ -174,7 +173,7 @@ def split(triples):
 def test_evaluation_is_that_of_plain_loops(split):
     model, test = split
     found = model.evaluate(test, n=3, good=4, level=0.8)
-    users, items, truth = (list(column) for column in zip(*test, strict=True))
+    users, items, truth = map(list, zip(*test, strict=True))
     guess = [model.predict(u, i) for u, i in zip(users, items, strict=True)]
     assert found.rmse == pytest.approx(rmse(truth, guess))
     assert found.mae == pytest.approx(mae(truth, guess))

@@ -1,6 +1,7 @@
 """Columns as coordinates, and the power transform of skewed ones."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
@@ -26,8 +27,7 @@ def numbers(values):
 
 def labels(values):
     values = np.array(values, dtype=object)
-    gaps = np.array([v is None for v in values])
-    return ColumnData("x", "category", values, gaps, "object")
+    return ColumnData("x", "category", values, pd.isna(values), "object")
 
 
 @pytest.mark.parametrize("exponent", [-2.0, 0.0, 1.0, 2.0])

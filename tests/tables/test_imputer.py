@@ -23,17 +23,10 @@ def numbers():
     return values, rng.random(values.shape) < 0.3
 
 
-@pytest.fixture(scope="module")
-def plain(numbers):
-    values, hidden = numbers
-    imputer = TableImputer(transform_skewed=None, clip=False)
-    return imputer.fit(np.where(hidden, np.nan, values))
-
-
 def naive_row(imputer, row):
     """A row filled by the textbook formula, in standard deviations of the columns."""
-    shift = np.array([c.encoder.shift for c in imputer.columns_])
-    scale = np.array([c.encoder.scale for c in imputer.columns_])
+    units = [(c.encoder.shift, c.encoder.scale) for c in imputer.columns_]
+    shift, scale = np.transpose(units)
     K, noise = imputer.model_.kernel_, imputer.model_.noise_
     A = K + np.diag(np.broadcast_to(noise, len(K)) ** 2)
     mean = imputer._gaussian.mean
@@ -43,8 +36,10 @@ def naive_row(imputer, row):
     return np.where(o, row, guess * scale + shift)
 
 
-def test_new_rows_are_filled_by_the_conditional_mean(plain, numbers):
-    values, _ = numbers
+def test_new_rows_are_filled_by_the_conditional_mean(numbers):
+    values, hidden = numbers
+    plain = TableImputer(transform_skewed=None, clip=False)
+    plain.fit(np.where(hidden, np.nan, values))
     rows = values[:6] * 1.1
     for k, row in enumerate(rows):
         row[: k + 1] = np.nan

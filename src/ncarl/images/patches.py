@@ -288,19 +288,17 @@ def _run_passes(
     places = field.incomplete_places(STRIDE)
     n_parts = max(math.ceil(len(places) / PATCHES_PER_PART), MIN_PARTS)
     parts = cut_strips(field, places, n_parts)
-    work = Threads().map(_fill_part, parts, field=field, model=model)
-    values, variance, labels = _merge_parts(field, work)
-    advance("pass 1")
-    for k in range(N_REFINEMENT_PASSES):
+    values, labels = None, [None] * len(parts)
+    for k in range(1 + N_REFINEMENT_PASSES):
         work = Threads().map(
-            _refine_part,
+            _fill_part,
             list(zip(parts, labels, strict=True)),
             field=field,
             model=model,
             estimate=values,
         )
         values, variance, labels = _merge_parts(field, work)
-        advance(f"pass {k + 2}")
+        advance(f"pass {k + 1}")
     return values, variance
 
 
@@ -315,15 +313,6 @@ def cut_strips(field: PatchField, places: Array, n_strips: int) -> list[Array]:
 
 
 def _fill_part(
-    places: Array, *, kind: str, field: PatchField, model: PatchGaussianMixture
-) -> tuple[PixelSums, Array]:
-    """Sums of a part in the first pass, and the components of its patches."""
-    sums = make_sums(field, places)
-    _, labels = kernel_module(kind).assign(field, places, model, sums)
-    return sums, labels
-
-
-def _refine_part(
     part: tuple[Array, Array],
     *,
     kind: str,
@@ -331,10 +320,17 @@ def _refine_part(
     model: PatchGaussianMixture,
     estimate: Array,
 ) -> tuple[PixelSums, Array]:
-    """Sums of one part by Gaussians of similar patches, and its components."""
+    """Sums of one part, and the components of its patches.
+
+    Without an ``estimate`` (first pass) the components are the most likely ones; with
+    it, the Gaussians are those of similar patches.
+    """
     places, labels = part
-    sums = make_sums(field, places)
-    kernel_module(kind).refine(field, places, labels, model, estimate, SEARCH, sums)
+    sums, kernels = make_sums(field, places), kernel_module(kind)
+    if estimate is None:
+        _, labels = kernels.assign(field, places, model, sums)
+    else:
+        kernels.refine(field, places, labels, model, estimate, SEARCH, sums)
     return sums, labels
 
 

@@ -396,20 +396,17 @@ def _mask_from_table(panel: Panel, table: Any, input_layout: bool) -> Array:
 
 
 def _align_labels(
-    side: str,
-    names: Sequence[Any],
-    labels: Sequence[Any] | None,
-    default_order: Sequence[int],
+    side: str, names: Sequence[Any], labels: Sequence[Any] | None, order: Sequence[int]
 ) -> Sequence[int]:
-    """Position of each unit or time of the panel in the table."""
+    """Position of each unit or time of the panel in the table; ``order`` by default."""
     if labels is None:
-        return default_order
+        return order
     position = {label: k for k, label in enumerate(labels)}
     if set(names) == set(labels):
         return [position[name] for name in names]
     if list(labels) == list(range(len(names))):
         # Rows and columns that are merely numbered have no labels to align by.
-        return default_order
+        return order
     odd = [label for label in labels if label not in set(names)]
     odd = odd or [name for name in names if name not in position]
     raise ValueError(
@@ -449,15 +446,7 @@ def all_strings(times: Sequence[Any]) -> bool:
 
 
 def numeric_sort_keys(times: Sequence[str]) -> list[tuple[float, ...]] | None:
-    """Keys to sort strings by their numbers; None if these do not give an order.
-
-    Examples
-    --------
-    >>> numeric_sort_keys(["week 9", "week 10"]), numeric_sort_keys(["Jan", "Feb"])
-    ([(9.0,), (10.0,)], None)
-    >>> numeric_sort_keys(["2020-09", "2020-10"])
-    [(2020.0, 9.0), (2020.0, 10.0)]
-    """
+    """Keys to sort strings by their numbers; None if these do not give an order."""
     with contextlib.suppress(ValueError):
         numbers: list[tuple[float, ...]] = [(float(time),) for time in times]
         return numbers if np.isfinite(numbers).all() else None

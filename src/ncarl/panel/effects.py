@@ -318,7 +318,7 @@ class Counterfactual:
     def summary(self) -> str:
         """Average effect, error before treatment and placebo test, in a few lines."""
         mean, controls = self.average, int((~self.treated.any(axis=1)).sum())
-        interval = f"{_interval_name(self)} {mean.low:.4g} to {mean.high:.4g}"
+        interval = f"{100 * self.level:g}% interval {mean.low:.4g} to {mean.high:.4g}"
         if not self.is_calibrated:
             interval = "no interval: too few control units"
         lines = [
@@ -365,10 +365,6 @@ class Counterfactual:
         return name
 
 
-def _interval_name(result: Counterfactual) -> str:
-    return f"{100 * result.level:g}% interval"
-
-
 def _effect_figure(result: Counterfactual, unit: Any) -> Figure:
     """Observed and expected values of a treated unit, and below them the effect."""
     from matplotlib.figure import Figure
@@ -379,7 +375,8 @@ def _effect_figure(result: Counterfactual, unit: Any) -> Figure:
     figure = Figure(figsize=(7.0, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     band = {"color": BAND_COLOR, "lw": 0}
-    low, high, interval = result.low[row], result.high[row], _interval_name(result)
+    low, high = result.low[row], result.high[row]
+    interval = f"{100 * result.level:g}% interval"
     above.fill_between(places, low, high, label=interval, **band)
     name = "expected without treatment"
     above.plot(places, result.expected[row], "--", color=style.BLUE, lw=1.8, label=name)

@@ -381,11 +381,8 @@ def _read_timestamps(X: Any, time: str | None) -> tuple[Array | None, str | None
             raise ValueError(f"time={time!r} names a column, but the log is no frame")
         return None, None
     if time is None and not is_polars(X) and X.index.dtype.kind == "M":
-        index = X.index
-        if index.tz is not None:
-            # UTC has no missing or repeated hour at changes of daylight saving time.
-            index = index.tz_convert("UTC").tz_localize(None)
-        return index.to_numpy(), None
+        # In UTC, without missing or repeated hours at changes of daylight saving time.
+        return X.index.values, None
     if time is None:
         time = _only_time_column(X)
         if time is None:

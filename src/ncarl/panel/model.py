@@ -443,15 +443,13 @@ def mean_effect_std(group: list[EffectTrajectory]) -> float:
 
 
 def entry_scores(placebos: Placebos) -> ConformalScores:
-    """Errors of the placebos over their standard deviations, entry by entry."""
+    """Errors of at least one placebo over their standard deviations, by entry."""
     pairs = [
         (trajectory, unit)
         for trajectories in placebos.trajectories
         for trajectory, unit in zip(trajectories, placebos.units, strict=True)
         if trajectory is not None
     ]
-    if not pairs:
-        return ConformalScores(np.empty(0), 0.0)
     return ConformalScores.from_errors(
         np.concatenate([t.errors for t, _ in pairs]),
         np.concatenate([t.deviations for t, _ in pairs]),

@@ -23,8 +23,6 @@ from ncarl.text import join_names
 ID_TYPES: dict[str, type] = {"int": int, "str": str, "uuid": UUID}
 #: One id of every kind, to give columns without rows their type.
 SAMPLE_IDS = {"int": 0, "str": "", "uuid": UUID(int=0)}
-#: Rules for several ratings of one item by one user.
-DUPLICATES = ("error", "last", "mean")
 #: Number of reasons that the text of an explanation lists one by one.
 MAX_REASONS = 5
 
@@ -298,7 +296,7 @@ def _check_no_invalid_rows(rows: Any, name: str, problem: str = "missing") -> No
 def merge_duplicates(
     users: Array, items: Array, values: Array, n_items: int, rule: str
 ) -> tuple[Array, Array, Array, int | None]:
-    """Merge ratings of the same pair, given by positions, with a rule of `DUPLICATES`.
+    """Merge ratings of the same pair by a rule: "last", "mean" or "error".
 
     Also returns the first row of a repeated pair if the rule is "error", else None.
     """

@@ -24,7 +24,6 @@ from ncarl.exceptions import BrokenFileError
 from ncarl.io.files import read_archive, write_archive
 from ncarl.observations import Observations, from_triplets
 from ncarl.ratings.data import (
-    DUPLICATES,
     ID_TYPES,
     Explanation,
     RatedItem,
@@ -146,7 +145,7 @@ class Recommender(BaseEstimator):
         y : ignored
             Present for API consistency with scikit-learn.
         """
-        rule = check_choice("duplicates", self.duplicates, DUPLICATES)
+        rule = check_choice("duplicates", self.duplicates, ("error", "last", "mean"))
         check_choice("handle_unknown", self.handle_unknown, ("average", "error"))
         if self.item in RESERVED_COLUMNS:
             raise ValueError(
@@ -611,10 +610,9 @@ class Recommender(BaseEstimator):
             "items": self.items_.to_json(),
             "added": [str(u) if isinstance(u, UUID) else u for u in users],
         }
-        ends = np.cumsum([0, *(row.n_observed for row in rows)])
-        arrays["added/ends"] = ends.astype(np.int64)
-        arrays["added/items"] = _concatenate([row.indices for row in rows], np.int32)
-        arrays["added/values"] = _concatenate([row.values for row in rows], np.float64)
+        added = Observations.vstack([store.scorer.make_row([], []), *rows])
+        arrays["added/ends"] = added.indptr[1:]
+        arrays["added/items"], arrays["added/values"] = added.indices, added.values
         header = {**header, "kind": ARCHIVE_KIND, "recommender": own}
         write_archive(path, header, arrays)
 
@@ -682,7 +680,3 @@ def _prepare_model(model: Any, observed: Observations) -> Any:
             "model=BayesianNCARL(sides='columns')"
         )
     return copy
-
-
-def _concatenate(parts: list[Array], dtype: Any) -> Array:
-    return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype)

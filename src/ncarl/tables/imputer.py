@@ -220,9 +220,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             had_missing = [column.had_missing for column in self.columns_]
             self.indicator_ = make_missing_indicator(had_missing, self.missing_values)
         self._integer_columns = {
-            j
-            for j, values in enumerate(data)
-            if values is not None and self._is_integer_column(values)
+            j for j, values in enumerate(data) if values and self._is_integer(values)
         }
         Z = encode_table(table.n_rows, self.columns_, data)
         self.model_ = self._fit_model(Z) if Z.shape[1] else None
@@ -256,7 +254,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"passthrough must be a list of column names, got {names!r}"
             )
 
-    def _is_integer_column(self, data: ColumnData) -> bool:
+    def _is_integer(self, data: ColumnData) -> bool:
         if data.kind == "number" and self.rounding == "whole":
             return all_integers(data.observed_values)
         return data.kind == "integer" and self.rounding is not None
@@ -596,23 +594,19 @@ def _batches(mask: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def category_posterior(
-    means: Array,
-    covariances: Array,
-    prior_covariance: Array,
-    codes: Array,
-    frequencies: Array,
+    means: Array, covariances: Array, prior: Array, codes: Array, frequencies: Array
 ) -> Array:
     """Probabilities of categories, shape (m, k), from the distribution of their codes.
 
     By Bayes' rule the likelihood of a row given a category is proportional to the
     density of the category's code given the row over its density alone (mean 0,
-    covariance ``prior_covariance``). Times the frequencies of the categories it gives
-    their probabilities, as in linear discriminant analysis.
+    covariance ``prior``). Times the frequencies of the categories it gives their
+    probabilities, as in linear discriminant analysis.
     """
     residuals = codes[None, :, :] - means[:, None, :]
     solved = np.linalg.solve(covariances, np.swapaxes(residuals, 1, 2))
     conditional = np.einsum("mkj,mjk->mk", residuals, solved)
-    alone = np.einsum("kj,jk->k", codes, np.linalg.solve(prior_covariance, codes.T))
+    alone = np.einsum("kj,jk->k", codes, np.linalg.solve(prior, codes.T))
     logits = np.log(frequencies) - 0.5 * (conditional - alone)
     logits -= logits.max(axis=1, keepdims=True)
     weights = np.exp(logits)
