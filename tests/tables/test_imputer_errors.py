@@ -76,10 +76,9 @@ def test_an_array_of_text_must_be_a_frame():
 
 def test_other_shapes_columns_and_levels_are_named():
     imputer = TableImputer(**QUICK).fit(frame())
-    with pytest.raises(ValueError, match="0 sample"):
-        imputer.fit(frame().iloc[:0])
-    with pytest.raises(ValueError, match="0 feature"):
-        imputer.fit(frame()[[]])
+    for empty, words in ((frame().iloc[:0], "0 sample"), (frame()[[]], "0 feature")):
+        with pytest.raises(ValueError, match=words):
+            imputer.fit(empty)
     with pytest.raises(ValueError, match=r"(?s)unseen at fit time.*- z"):
         imputer.transform(frame(z=1.0))
     with pytest.raises(ValueError, match=r"(?s)now missing.*- y"):

@@ -290,12 +290,9 @@ def _run_passes(
     parts = cut_strips(field, places, n_parts)
     values, labels = None, [None] * len(parts)
     for k in range(1 + N_REFINEMENT_PASSES):
+        work_items = list(zip(parts, labels, strict=True))
         work = Threads().map(
-            _fill_part,
-            list(zip(parts, labels, strict=True)),
-            field=field,
-            model=model,
-            estimate=values,
+            _fill_part, work_items, field=field, model=model, estimate=values
         )
         values, variance, labels = _merge_parts(field, work)
         advance(f"pass {k + 1}")

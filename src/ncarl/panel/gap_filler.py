@@ -381,8 +381,9 @@ def _read_timestamps(X: Any, time: str | None) -> tuple[Array | None, str | None
             raise ValueError(f"time={time!r} names a column, but the log is no frame")
         return None, None
     if time is None and not is_polars(X) and X.index.dtype.kind == "M":
-        # In UTC, without missing or repeated hours at changes of daylight saving time.
-        return X.index.values, None
+        index = X.index
+        # UTC has no missing or repeated hour at changes of daylight saving time.
+        return (index if index.tz is None else index.tz_convert(None)).to_numpy(), None
     if time is None:
         time = _only_time_column(X)
         if time is None:
@@ -396,7 +397,7 @@ def _read_timestamps(X: Any, time: str | None) -> tuple[Array | None, str | None
         )
     column = X[time]
     if getattr(getattr(column, "dt", None), "tz", None) is not None:
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+        column = column.dt.tz_convert(None)
     stamps = column.to_numpy()
     if stamps.dtype.kind != "M":
         raise ValueError(
