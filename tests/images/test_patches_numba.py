@@ -14,37 +14,39 @@ from ncarl.images.patches import (
     make_sums,
 )
 
-KINDS = ["numpy", "numba"]
 
-
-def load_kernels(kind):
-    if kind == "numba":
-        pytest.importorskip("numba")
+@pytest.fixture
+def kernels(kind):
     return kernel_module(kind)
-
-
-@pytest.fixture(params=KINDS)
-def kernels(request):
-    return load_kernels(request.param)
 
 
 def conditional(K, noise, observed, v):
     """Mean and covariance of missing pixels given the observed, by the textbook."""
     A = K + noise * np.eye(len(K))
-    weights = np.linalg.solve(
-        A[np.ix_(observed, observed)], A[np.ix_(observed, ~observed)]
-    )
-    mean = v[observed] @ weights
-    covariance = (
-        A[np.ix_(~observed, ~observed)] - A[np.ix_(~observed, observed)] @ weights
-    )
-    return mean, covariance
+    between = A[np.ix_(observed, ~observed)]
+    weights = np.linalg.solve(A[np.ix_(observed, observed)], between)
+    return v[observed] @ weights, A[np.ix_(~observed, ~observed)] - between.T @ weights
 
 
 def patch(field, place):
     """Values (channels, n) and mask of observed pixels of a patch."""
     at = place + field.offsets
     return field.values[:, at].astype(np.float64), field.observed[at]
+
+
+def assert_precision_weighted(sums, field, places, predict, **tolerance):
+    """Compare sums with those of ``predict(p, c)``: mean and covariance of a patch."""
+    num, den = np.zeros((2, 168)), np.zeros((2, 168))
+    for p, place in enumerate(places):
+        at = (place + field.offsets)[~patch(field, place)[1]]
+        for c in range(2):
+            mean, covariance = predict(p, c)
+            num[c, at] += mean / np.diag(covariance)
+        den[0, at] += 1.0 / np.diag(covariance)
+        den[1, at] += 1.0
+    here = slice(sums.first, sums.first + sums.den.shape[1])
+    np.testing.assert_allclose(sums.num, num[:, here], **tolerance)
+    np.testing.assert_allclose(sums.den, den[:, here], **tolerance)
 
 
 def test_patches_go_to_the_gaussian_under_which_they_are_likeliest(
@@ -57,9 +59,8 @@ def test_patches_go_to_the_gaussian_under_which_they_are_likeliest(
         values, observed = patch(field, place)
         scores = []
         for g in range(3):
-            A = (gaussians.K[g] + gaussians.noise * np.eye(64))[
-                np.ix_(observed, observed)
-            ]
+            A = gaussians.K[g] + gaussians.noise * np.eye(64)
+            A = A[np.ix_(observed, observed)]
             score = gaussians.log_weights[g]
             for c in range(2):
                 v, s = values[c, observed], gaussians.scales[g, c]
@@ -76,20 +77,12 @@ def test_missing_pixels_are_conditional_means_weighted_by_their_precision(
     places = field.incomplete_places(3)
     sums = make_sums(field, places)
     _, labels = kernels.assign(field, places, gaussians, sums)
-    num, den = np.zeros((2, 168)), np.zeros((2, 168))
-    for place, g in zip(places, labels, strict=True):
-        values, observed = patch(field, place)
-        at = (place + field.offsets)[~observed]
-        for c in range(2):
-            mean, covariance = conditional(
-                gaussians.K[g], gaussians.noise, observed, values[c]
-            )
-            num[c, at] += mean / np.diag(covariance)
-        den[0, at] += 1.0 / np.diag(covariance)
-        den[1, at] += 1.0
-    here = slice(sums.first, sums.first + sums.den.shape[1])
-    np.testing.assert_allclose(sums.num, num[:, here], atol=1e-9)
-    np.testing.assert_allclose(sums.den, den[:, here], rtol=1e-9)
+
+    def predict(p, c):
+        values, observed = patch(field, places[p])
+        return conditional(gaussians.K[labels[p]], gaussians.noise, observed, values[c])
+
+    assert_precision_weighted(sums, field, places, predict, rtol=1e-9, atol=1e-9)
 
 
 def test_second_moments_include_the_conditional_covariance(kernels, field, gaussians):
@@ -100,9 +93,8 @@ def test_second_moments_include_the_conditional_covariance(kernels, field, gauss
     for p, (place, g) in enumerate(zip(places, labels, strict=True)):
         values, observed = patch(field, place)
         for c in range(2):
-            mean, covariance = conditional(
-                gaussians.K[g], gaussians.noise, observed, values[c]
-            )
+            K, noise = gaussians.K[g], gaussians.noise
+            mean, covariance = conditional(K, noise, observed, values[c])
             x = values[c].copy()
             x[~observed] = mean
             np.testing.assert_allclose(completed[p, c], x, atol=1e-9)
@@ -122,30 +114,23 @@ def test_later_passes_take_the_gaussian_of_the_nearest_patches(
     sums = make_sums(field, places)
     search = PatchSearch(radius=3, max_patches=5, prior_count=2.0)
     kernels.refine(field, places, labels, gaussians, estimate, search, sums)
-    num, den = np.zeros((2, 168)), np.zeros((2, 168))
-    for place, g in zip(places, labels, strict=True):
-        y, x = divmod(int(place), 14)
+
+    def predict(p, c):
+        y, x = divmod(int(places[p]), 14)
         around = [(i, j) for i in range(5) for j in range(7)
                   if abs(i - y) <= 3 and abs(j - x) <= 3]  # fmt: skip
         cut = np.array([estimate[:, i * 14 + j + field.offsets] for i, j in around],
                        dtype=np.float64)  # fmt: skip
-        here = estimate[:, place + field.offsets]
+        here = estimate[:, places[p] + field.offsets]
         near = cut[np.argsort(((cut - here) ** 2).sum(axis=(1, 2)))[:5]]
         mean = near.mean(axis=0)
         off = (near - mean).reshape(-1, 64)
-        K = (off.T @ off / 2 + 2.0 * gaussians.K[g]) / (5 + 2.0)
-        values, observed = patch(field, place)
-        at = (place + field.offsets)[~observed]
-        for c in range(2):
-            m, covariance = conditional(
-                K, gaussians.noise, observed, values[c] - mean[c]
-            )
-            num[c, at] += (m + mean[c, ~observed]) / np.diag(covariance)
-        den[0, at] += 1.0 / np.diag(covariance)
-        den[1, at] += 1.0
-    here = slice(sums.first, sums.first + sums.den.shape[1])
-    np.testing.assert_allclose(sums.num, num[:, here], atol=1e-5)
-    np.testing.assert_allclose(sums.den, den[:, here], rtol=1e-5)
+        K = (off.T @ off / 2 + 2.0 * gaussians.K[labels[p]]) / (5 + 2.0)
+        values, observed = patch(field, places[p])
+        m, covariance = conditional(K, gaussians.noise, observed, (values - mean)[c])
+        return m + mean[c, ~observed], covariance
+
+    assert_precision_weighted(sums, field, places, predict, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [(1, 3, 20), (3, 9, 10), (1, 1, 1)])
@@ -158,9 +143,10 @@ def test_both_kinds_agree_on_layers_and_on_pictures_smaller_than_a_patch(size, r
     A = rng.standard_normal((2, n, n + 5))
     model = make_mixture(A @ A.transpose(0, 2, 1), np.ones((2, 1)), np.zeros(2), 0.1)
     found = []
-    for kind in KINDS:
+    pytest.importorskip("numba")
+    for kind in ("numpy", "numba"):
         sums = make_sums(field, field.places(1))
-        kernels = load_kernels(kind)
+        kernels = kernel_module(kind)
         kernels.assign(field, field.places(1), model, sums)
         labels = np.zeros(len(field.places(1)), dtype=np.int64)
         search = PatchSearch(radius=2, max_patches=4, prior_count=1.0)
@@ -190,9 +176,6 @@ def test_covariances_that_are_not_sound_are_raised(rng):
     K = np.diag([1.0, 0.0, -2.0])[None]
     model = make_mixture(K, np.ones((1, 1)), np.zeros(1), 0.5)
     assert np.linalg.eigvalsh(model.K[0]).min() > 0.0
-    np.testing.assert_allclose(
-        model.P[0] @ (model.K[0] + 0.5 * np.eye(3)), np.eye(3), atol=1e-12
-    )
-    assert np.isclose(
-        model.log_det[0], np.linalg.slogdet(model.K[0] + 0.5 * np.eye(3))[1]
-    )
+    A = model.K[0] + 0.5 * np.eye(3)
+    np.testing.assert_allclose(model.P[0] @ A, np.eye(3), atol=1e-12)
+    assert np.isclose(model.log_det[0], np.linalg.slogdet(A)[1])

@@ -68,18 +68,10 @@ def test_the_order_of_rows_columns_and_lines_does_not_matter(wide):
     assert_same(found, counterfactual(lines, "A", start=2014, **names))
 
 
-def test_names_and_containers_do_not_matter_either(wide):
-    found = counterfactual(wide, "A", start=2014, placebos=False)
-    again = counterfactual(wide.to_numpy(), 0, start=6, placebos=False)
-    np.testing.assert_array_equal(again.expected, found.expected)
-    assert again.average == found.average
-
-
 def test_nor_do_they_where_units_are_treated_from_different_times_on(wide):
     starts = {"A": 2014, "C": 2015, "E": 2015}
     found = counterfactual(wide, starts)
-    n_groups = len(found.placebo_test().placebos)
-    assert n_groups == model.MAX_PLACEBO_GROUPS
+    assert len(found.placebo_test().placebos) == model.MAX_PLACEBO_GROUPS
     mixed = shuffled(wide, seed=0)
     assert list(mixed.index).index("A") > list(mixed.index).index("C")
     assert_same(found, counterfactual(mixed, starts))
@@ -96,6 +88,7 @@ def test_units_are_ordered_without_a_look_at_what_treatment_did():
 
 
 def test_units_of_like_numbers_are_not_hidden_together():
+    assert len(model.control_groups(np.arange(40), 31)) == 5
     groups = model.control_groups(np.arange(12), 30)
     assert sorted(np.concatenate(groups)) == list(range(12))
     assert [len(group) for group in groups] == [3, 3, 2, 2, 2]
@@ -111,15 +104,6 @@ def refusal(call):
     return str(error.value)
 
 
-def test_a_name_of_another_type_is_offered_with_its_type(wide):
-    numbered = wide.set_axis(range(7))
-    said = refusal(lambda: counterfactual(numbered, "0", start=2014))
-    assert said.endswith("got '0' (str); did you mean 0 (int)")
-    texts = wide.set_axis([str(k) for k in range(7)])
-    said = refusal(lambda: counterfactual(texts, 0, start=2014))
-    assert said.endswith("got 0 (int); did you mean '0' (str)")
-
-
 def test_a_unit_among_the_times_points_to_the_other_axis(wide):
     said = refusal(lambda: counterfactual(wide.T, "A", start=2014))
     assert "got 'A', which is one of its times" in said
@@ -128,15 +112,19 @@ def test_a_unit_among_the_times_points_to_the_other_axis(wide):
     assert 'units="rows"' in turned
 
 
-def test_numbers_are_listed_as_numbers():
-    few = Panel(np.ones((3, 2)), (2008, 2009, np.int64(2010)), (1, 2))
-    said = refusal(lambda: few.position("Paris"))
-    assert said.endswith("there are 2008, 2009, 2010")
-    states = Panel(np.ones((2, 2)), ("California", "Nevada"), (1, 2))
-    said = refusal(lambda: states.position("Californai"))
-    assert said.endswith("did you mean 'California'")
-    many = Panel(np.ones((12, 2)), tuple(range(100, 112)), (1, 2))
-    assert refusal(lambda: many.position("Paris")).endswith("108, 109 and 2 more")
+@pytest.mark.parametrize(
+    ("units", "unit", "words"),
+    [
+        (range(7), "0", "got '0' (str); did you mean 0 (int)"),
+        ("0123456", 0, "got 0 (int); did you mean '0' (str)"),
+        ((2008, 2009, np.int64(2010)), "Paris", "there are 2008, 2009, 2010"),
+        (("California", "Nevada"), "Californai", "did you mean 'California'"),
+        (range(100, 112), "Paris", "108, 109 and 2 more"),
+    ],
+)
+def test_an_unknown_unit_is_told_which_there_are(units, unit, words):
+    panel = Panel(np.ones((len(units), 2)), tuple(units), (1, 2))
+    assert refusal(lambda: panel.position(unit)).endswith(words)
 
 
 # --- logs ----------------------------------------------------------------------------
@@ -153,9 +141,9 @@ def log(waves):
 def test_times_that_were_read_as_text_are_refused_with_the_way_out(log):
     text = io.StringIO(log.to_csv())
     plain = pd.read_csv(text, index_col=0)
-    said = refusal(lambda: fill_gaps(plain))
-    assert "'2024-03-25 00:00:00' (str)" in said
-    assert "parse_dates=True" in said
+    said = r"'2024-03-25 00:00:00' \(str\).*parse_dates=True"
+    with pytest.raises(ValueError, match=said):
+        fill_gaps(plain)
     text.seek(0)
     filler = GapFiller().fit(pd.read_csv(text, index_col=0, parse_dates=True))
     assert filler.period_ == 24
@@ -182,13 +170,6 @@ def test_labels_that_are_no_dates_are_left_alone(labels):
     assert not labels_are_dates(pd.Index(labels))
 
 
-def test_logs_with_other_labels_go_by_the_order_of_their_rows(log):
-    index = pd.Index([f"row {k}" for k in range(239)])
-    again = fill_gaps(log.set_axis(index))
-    assert again.index.equals(index)
-    np.testing.assert_allclose(again, fill_gaps(log.to_numpy()), rtol=1e-9)
-
-
 def test_dates_that_pandas_does_not_hold_as_times_are_refused_too(log):
     days = [datetime.date(2024, 1, 1) + datetime.timedelta(k) for k in range(239)]
     with pytest.raises(ValueError, match="to_datetime"):
@@ -205,28 +186,12 @@ def test_a_series_is_refused_with_the_way_out(log):
     assert "reshape(-1, 1)" in refusal(lambda: fill_gaps(log["n"].to_numpy()))
 
 
-def test_months_count_as_steps_without_their_times():
-    times = pd.date_range("2015-01-01", periods=60, freq="MS")
-    values = np.sin(np.arange(60) / 6 * np.pi)[:, None] + [1.0, 2.0]
-    months = pd.DataFrame(values, index=times, columns=["a", "b"])
-    months.iloc[20, 0] = np.nan
-    assert "Months, quarters and years differ" in refusal(lambda: fill_gaps(months))
-    filled = fill_gaps(months.reset_index(drop=True), period=12)
-    assert filled.iloc[20, 0] == pytest.approx(values[20, 0], 0.1)
-
-
 def test_an_hour_that_comes_twice_in_autumn_stays_with_a_zone(waves):
     zone = "Europe/Paris"
     hours = pd.date_range("2024-10-25", periods=240, freq="h", tz=zone)
     local = pd.DataFrame(waves, index=hours.tz_localize(None))
     local.iloc[60:64, 0] = np.nan
-    said = refusal(lambda: fill_gaps(local))
-    assert "comes twice" in said
-    assert "ambiguous='infer'" in said
+    with pytest.raises(ValueError, match=r"comes twice.*ambiguous='infer'"):
+        fill_gaps(local)
     filled = fill_gaps(local.tz_localize(zone, ambiguous="infer"))
     np.testing.assert_allclose(filled, fill_gaps(local.set_axis(hours)), rtol=1e-9)
-    quarters = pd.date_range("2024-10-27", periods=20, freq="15min", tz=zone)
-    fine = pd.DataFrame({"a": 1.0}, index=quarters.tz_localize(None))
-    said = refusal(lambda: fill_gaps(fine))
-    assert "goes back" in said
-    assert "tz_localize" in said

@@ -104,12 +104,9 @@ def test_rows_that_are_absent_are_missing_and_not_returned(frame):
 
 
 def test_the_period_follows_from_the_times(frame):
-    quarters = frame.copy()
-    quarters.index = pd.date_range("2024-03-04", periods=240, freq="15min")
-    assert GapFiller().fit(quarters).period_ == 96
-    days = frame.copy()
-    days.index = pd.date_range("2024-03-04", periods=240, freq="D")
-    assert GapFiller().fit(days).period_ == 7
+    for freq, period in (("15min", 96), ("D", 7)):
+        index = pd.date_range("2024-03-04", periods=240, freq=freq)
+        assert GapFiller().fit(frame.set_axis(index)).period_ == period
     given = GapFiller(period=datetime.timedelta(hours=12)).fit(frame)
     assert given.period_ == 12
     assert GapFiller().fit(frame.to_numpy()).period_ is None
@@ -151,16 +148,9 @@ def test_times_with_a_zone_are_taken(frame):
     np.testing.assert_allclose(filled[["n", "e"]], fill_gaps(frame)[["n", "e"]])
 
 
-def covariance_between(weights, one, other):
-    """The covariance of two entries, written out."""
-    fading = temporal_basis(np.array([one[0] - other[0]]), 8)[0]
-    return fading @ weights[:, one[1], other[1]]
-
-
 def test_compiled_and_plain_code_give_the_conditional_normal_distribution():
-    kriging_numba = pytest.importorskip(
-        "ncarl.panel.kriging_numba", exc_type=ImportError
-    )
+    numba = "ncarl.panel.kriging_numba"
+    kriging_numba = pytest.importorskip(numba, exc_type=ImportError)
     rng = np.random.default_rng(3)
     basis = temporal_basis(np.arange(40), 8)
     roots = rng.normal(size=(basis.shape[1], 3, 3))
@@ -179,14 +169,18 @@ def test_compiled_and_plain_code_give_the_conditional_normal_distribution():
     np.testing.assert_allclose(plain[0], means, atol=1e-8)
     np.testing.assert_allclose(compiled[0], means, atol=1e-8)
     np.testing.assert_allclose(np.sqrt(plain[1]), deviations, atol=1e-8)
+
+    def covariance(one, other):
+        return basis[abs(one[0] - other[0])] @ weights[:, one[1], other[1]]
+
     for q in range(0, len(t), 7):
         known = [(s, i) for s, i in zip(steps[q], sensors[q], strict=True) if s >= 0]
         assert len(set(known)) == len(known)
         assert all(there[s, i] for s, i in known)
-        A = [[covariance_between(weights, a, b) for b in known] for a in known]
-        c = [covariance_between(weights, (t[q], j[q]), b) for b in known]
-        y = [values[a] for a in known]
-        prior = covariance_between(weights, (t[q], j[q]), (t[q], j[q]))
+        target = t[q], j[q]
+        A = [[covariance(a, b) for b in known] for a in known]
+        c = [covariance(target, b) for b in known]
+        y, prior = [values[a] for a in known], covariance(target, target)
         assert means[q] == pytest.approx(c @ np.linalg.solve(A, y), abs=1e-7)
         variance = prior - c @ np.linalg.solve(A, c)
         assert deviations[q] ** 2 == pytest.approx(variance, abs=1e-7)
@@ -210,9 +204,8 @@ def test_effects_of_the_time_of_day_vanish_where_there_are_none():
     found = fit_seasonality(wave, 24, 0)
     np.testing.assert_allclose(found.effects[:, 0], np.sin(np.arange(24)) - wave.mean())
     shifted = fit_seasonality(wave[5:], 24, 5)
-    np.testing.assert_allclose(
-        shifted.effects + shifted.means, found.effects + found.means, atol=1e-9
-    )
+    levels, expected = (s.effects + s.means for s in (shifted, found))
+    np.testing.assert_allclose(levels, expected, atol=1e-9)
 
 
 def test_basis_functions_are_covariances():
@@ -227,6 +220,7 @@ def stamped(stamps, **columns):
     return pd.DataFrame({"t": pd.to_datetime(stamps), "a": 1.0, **columns})
 
 
+HOUR = datetime.timedelta(hours=1)
 HOURS = ["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01 03:00"]
 
 
@@ -244,14 +238,8 @@ HOURS = ["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01
         (lambda: fill_gaps(stamped(HOURS), time="a"), "dates and times"),
         (lambda: fill_gaps(np.ones((4, 2)), time="a"), "no frame"),
         (lambda: fill_gaps(np.ones((4, 2)), period=1), "period must be"),
-        (
-            lambda: fill_gaps(np.ones((4, 2)), datetime.timedelta(1)),
-            "needs a log with times",
-        ),
-        (
-            lambda: fill_gaps(stamped(HOURS), datetime.timedelta(minutes=90)),
-            "whole number of steps",
-        ),
+        (lambda: fill_gaps(np.ones((4, 2)), HOUR), "needs a log with times"),
+        (lambda: fill_gaps(stamped(HOURS), 1.5 * HOUR), "whole number of steps"),
         (lambda: fill_gaps(np.ones((4, 2)), lags=(0,)), "each of lags"),
         (lambda: fill_gaps(np.ones((4, 2)) * np.inf), "finite numbers"),
         (lambda: fill_gaps(np.ones(4)), "rows and sensors"),
@@ -293,8 +281,7 @@ def test_inexact_timestamps_keep_the_time_of_day():
 def test_a_log_of_finer_steps_than_those_of_the_fit_is_refused(frame):
     filler = GapFiller().fit(frame)
     assert filler.step_ == np.timedelta64(1, "h")
-    fine = frame.copy()
-    fine.index = pd.date_range("2024-03-04", periods=240, freq="15min")
+    fine = frame.set_axis(pd.date_range("2024-03-04", periods=240, freq="15min"))
     with pytest.raises(ValueError, match="off the step of 1:00:00 of the fit"):
         filler.transform(fine)
     # Every second line of an hourly log is an hourly log with missing entries.

@@ -15,9 +15,10 @@ from ncarl.ratings import Recommender
 USERS, ITEMS = 60, 14
 
 
-def world(seed=0):
+@pytest.fixture(scope="session")
+def triples():
     """Ratings 1 to 5 by users of one of two tastes: rows (user, item, rating)."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     taste = rng.choice([-1.0, 1.0], USERS)
     kind = np.where(np.arange(ITEMS) < ITEMS // 2, -1.0, 1.0)
     level = 3.0 + 0.4 * rng.standard_normal(USERS)
@@ -28,12 +29,6 @@ def world(seed=0):
         (f"u{i:02d}", f"i{j:02d}", float(stars[i, j]))
         for i, j in zip(*np.nonzero(seen), strict=True)
     ]
-
-
-@pytest.fixture(scope="session")
-def triples():
-    """All ratings of the small world."""
-    return world()
 
 
 def fitted(triples, sides, **settings):
@@ -48,7 +43,7 @@ def both(triples):
     found = fitted(triples, "both", validation=0.0, max_iter=8, tol=0.0)
     # Errors as if some had been held out: wider above, and others than of one side.
     found.model_.blended_scores_ = ConformalScores(np.linspace(-1.5, 3.0, 60), 60.0)
-    return again(found)
+    return copy_recommender(found)
 
 
 @pytest.fixture(scope="session")
@@ -60,35 +55,35 @@ def single(triples):
 @pytest.fixture
 def own(single):
     """A copy of it that a test may add users to."""
-    return again(single)
+    return copy_recommender(single)
 
 
-def again(model):
-    """The same recommender once more, without the users added to it."""
-    new = Recommender(model.model)
-    new._set_fitted_attributes(
-        model.model_, model.user_store_.vocabulary, model.items_, "plain"
-    )
+def copy_recommender(model, library="plain", fitted=None):
+    """A copy without the users added to it, with another fitted model if given."""
+    new, users = Recommender(model.model), model.user_store_.vocabulary
+    new._set_fitted_attributes(fitted or model.model_, users, model.items_, library)
     return new
+
+
+@pytest.fixture(scope="session")
+def again():
+    return copy_recommender
 
 
 @pytest.fixture
 def own_both(both):
     """A copy of the one with two sides."""
-    return again(both)
+    return copy_recommender(both)
 
 
 @pytest.fixture(scope="session")
 def near(both):
     """The same with a model that hears similar users."""
-    new = again(both)
     est = copy(both.model_)
-    est.model_ = replace(
-        est.model_, neighbor_correction=NeighborCorrection(5, 0.7, 0.9)
-    )
+    correction = NeighborCorrection(5, 0.7, 0.9)
+    est.model_ = replace(est.model_, neighbor_correction=correction)
     est.neighbor_correction_ = {"count": 5, "weight": 0.7, "sharper": 0.9}
-    new._set_fitted_attributes(est, both.user_store_.vocabulary, both.items_, "plain")
-    return new
+    return copy_recommender(both, fitted=est)
 
 
 @pytest.fixture(params=["single", "both", "near"])

@@ -1,8 +1,8 @@
-"""Ratings from frames, columns and rows; duplicates; what is refused."""
+"""Ratings from frames, columns and rows; duplicates; ids; what is refused."""
 
 from __future__ import annotations
 
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ncarl.datasets import Ratings
+from ncarl.ratings import UnknownIdError
 from ncarl.ratings.data import (
+    Vocabulary,
     merge_duplicates,
     parse_ratings,
     read_columns,
@@ -86,21 +88,18 @@ def test_ratings_that_are_missing_or_no_numbers_are_told(column, error, words):
         parse_ratings(column, "rating")
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 5)), min_size=1
-    )
-)
+PAIR = st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 5))
+
+
+@given(st.lists(PAIR, min_size=1))
 def test_duplicates_follow_their_rule(rows):
     u, i, v = (np.array(column) for column in zip(*rows, strict=True))
     last, all_of = {}, {}
     for a, b, c in rows:
         last[a, b] = c
         all_of.setdefault((a, b), []).append(c)
-    for rule, wanted in (
-        ("last", last),
-        ("mean", {pair: np.mean(stars) for pair, stars in all_of.items()}),
-    ):
+    means = {pair: np.mean(stars) for pair, stars in all_of.items()}
+    for rule, wanted in (("last", last), ("mean", means)):
         a, b, c, fault = merge_duplicates(u, i, v.astype(float), 3, rule)
         assert fault is None
         found = {(x, y): z for x, y, z in zip(*map(list, (a, b, c)), strict=True)}
@@ -134,3 +133,66 @@ def test_ratings_of_one_user_come_in_four_forms():
         pd.DataFrame({"item": ["x", "y"], "rating": [5, 1]}),
     ):
         assert read_user_ratings(table, names) == wanted
+
+
+# --- ids -----------------------------------------------------------------------------
+
+COLUMN = st.one_of(
+    st.lists(st.text(), min_size=1),
+    st.lists(st.integers(-(10**30), 10**30), min_size=1),
+    st.lists(st.uuids(), min_size=1),
+)
+
+
+@given(COLUMN)
+def test_every_entry_is_found_at_its_place(column):
+    ids, codes = Vocabulary.from_column("user", column)
+    assert [ids.values[k] for k in codes] == column
+    assert ids.values == tuple(sorted(set(column)))
+    assert [ids.position_of(value) for value in column] == codes.tolist()
+    assert ids.encode(column).tolist() == codes.tolist()
+
+
+def test_numpys_own_types_are_plain_ids():
+    ids, codes = Vocabulary.from_column("user", [np.int64(3), 1, np.uint8(3)])
+    assert ids.values == (1, 3) and codes.tolist() == [1, 0, 1]
+    assert all(type(value) is int for value in ids.values)
+    assert Vocabulary.from_column("user", [np.str_("b")])[0].values == ("b",)
+    assert ids.find(np.int32(3)) == 1
+
+
+@pytest.mark.parametrize(
+    "column, error, words",
+    [
+        (["a", 1], ValueError, r"one kind, got int \(1\) and str \('a'\)"),
+        ([uuid4(), "a"], ValueError, "one kind, got str .* and uuid"),
+        ([1.0, 2.0], TypeError, r"got 1.0 of type float in row 0.*integers"),
+        ([1, 2.5], TypeError, "got 2.5 of type float in row 1.*text"),
+        ([True], TypeError, "got True of type bool"),
+        ([("a", "b")], TypeError, "of type tuple"),
+        (["a", None], ValueError, "user is missing in row 1"),
+        ([1, float("nan")], ValueError, "user is missing in row 1"),
+        (["a", pd.NA], ValueError, "user is missing in row 1"),
+        ([pd.NaT], ValueError, "user is missing in row 0"),
+    ],
+)
+def test_what_is_no_id_is_refused(column, error, words):
+    with pytest.raises(error, match=words):
+        Vocabulary.from_column("user", column)
+
+
+def test_a_stranger_is_told_what_ids_look_like():
+    numbers, _ = Vocabulary.from_column("user", [7, 12])
+    with pytest.raises(UnknownIdError, match=r"user '7' is not known; did you mean 7"):
+        numbers.position_of("7")
+    with pytest.raises(UnknownIdError, match="there are 2 users, such as 7, 12"):
+        numbers.position_of("x")
+    one, _ = Vocabulary.from_column("user", [UUID(int=1)])
+    with pytest.raises(UnknownIdError, match=r"did you mean UUID\(.*01'\)"):
+        one.position_of(str(UUID(int=1)))
+    texts, _ = Vocabulary.from_column("item", ["7"])
+    with pytest.raises(LookupError, match=r"did you mean '7' \(str\)$"):
+        texts.position_of(7)
+    assert numbers.find([7]) is None and numbers.find(True) is None
+    ones, _ = Vocabulary.from_column("user", [1])
+    assert ones.find(True) is None and ones.find(1) == 0

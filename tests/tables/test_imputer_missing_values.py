@@ -105,15 +105,12 @@ def test_a_number_marks_entries_of_all_types_of_pandas(dtype):
 def test_a_text_marks_entries_of_text_columns(mixed, dtype):
     text = mixed.assign(kind=mixed["kind"].astype(object).fillna("?").astype(dtype))
     imputer = TableImputer(**QUICK, missing_values="?").fit(text)
-    assert imputer.columns_[2].encoder.labels == ("large", "small")
     expected = TableImputer(**QUICK).fit_transform(mixed)
     out = imputer.transform(text)
     assert out["kind"].dtype == text["kind"].dtype
     assert out["kind"].tolist() == expected["kind"].tolist()
     assert_array_equal(out["x"], expected["x"])
-    chances = imputer.predict_proba(text)["kind"]
-    assert list(chances.columns) == ["large", "small"]
-    assert_allclose(chances.sum(axis=1), 1.0)
+    assert list(imputer.predict_proba(text)["kind"].columns) == ["large", "small"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from ncarl.images.patches import ImagePlanes, count_stages, fill_planes
 from ncarl.progress import progress_bar
 from ncarl.validation import check_choice
 
-METHODS = ("patches", "matrix")
 #: Pillow modes whose numbers are palette indices or inks.
 UNSUPPORTED_PIL_MODES = ("P", "PA", "CMYK")
 #: Standard deviation, relative to the peak, below which an image counts as constant.
@@ -93,7 +92,7 @@ def inpaint(
     >>> filled.dtype, int(np.abs(filled.astype(int) - truth).max()) <= 2
     (dtype('uint8'), True)
     """
-    check_choice("method", method, METHODS)
+    check_choice("method", method, ("patches", "matrix"))
     if return_std and method == "matrix":
         raise ValueError("return_std needs method='patches', got method='matrix'")
     pixels, missing_mask = read_image(image, mask)
@@ -171,9 +170,8 @@ def _fill_by_patches(
     n_stages = count_stages(planes.observed) + return_std
     with progress_bar(progress, n_stages, "inpaint") as advance:
         filled, variance = fill_planes(planes, rng, advance)
-        values = transform.inverse_transform(
-            filled.reshape(shape), picture.missing_mask
-        )
+        filled = filled.reshape(shape)
+        values = transform.inverse_transform(filled, picture.missing_mask)
         if not return_std:
             return values, None
         factor = calibrate_variance(picture, transform, rng)
@@ -187,12 +185,7 @@ def _fill_as_matrix(picture: MaskedImage, progress: bool) -> list[Array]:
     with progress_bar(progress, len(picture.pixels), "inpaint") as advance:
         for channel, missing in zip(picture.pixels, picture.missing_mask, strict=True):
             X = np.where(missing, np.nan, channel.astype(np.float64))
-            model = NCARL(
-                alpha=ALPHA,
-                n_neighbors=N_NEIGHBORS,
-                max_iter=MAX_ITER,
-                engine="threads",
-            )
+            model = NCARL(ALPHA, N_NEIGHBORS, max_iter=MAX_ITER, engine="threads")
             with warnings.catch_warnings():
                 # Rows without an observed pixel get the mean; 20 steps need not
                 # converge.
@@ -232,8 +225,8 @@ def read_image(image: Any, mask: Any) -> tuple[Array, Array]:
             "image must be finite where it is observed, got infinite pixels; mark "
             "them in mask"
         )
-    ends = (int(observed.min()), int(observed.max())) if observed.size else (0, 0)
-    if pixels.dtype.kind != "f" and max(map(abs, ends)) > 2**53:
+    integers = pixels.dtype.kind != "f" and observed.size
+    if integers and max(-int(observed.min()), int(observed.max())) > 2**53:
         raise ValueError(
             "image must hold integers of at most 2**53, got larger ones; divide them, "
             "or give floats"
@@ -242,10 +235,7 @@ def read_image(image: Any, mask: Any) -> tuple[Array, Array]:
 
 
 def _missing_in_image(image: Any) -> Array:
-    pixels = np.asarray(image)
-    none = np.broadcast_to(np.False_, pixels.shape)
-    nan = np.isnan(pixels) if pixels.dtype.kind == "f" else none
-    return nan | np.ma.getmaskarray(image) if np.ma.isMaskedArray(image) else nan
+    return np.isnan(np.asarray(image)) | np.ma.getmaskarray(image)
 
 
 def _broadcast_mask(shape: tuple[int, ...], mask: Any) -> Array:
@@ -262,23 +252,15 @@ def _broadcast_mask(shape: tuple[int, ...], mask: Any) -> Array:
             f"mask must have the image's shape, {shape}, or its height and width, "
             f"{shape[:2]}, got {marks.shape}"
         )
-    if marks.ndim < len(shape):
-        marks = marks[:, :, None]
-    if marks.ndim > len(shape):
-        marks = marks[:, :, 0]
+    marks = marks.reshape(shape if len(shape) == 2 else (*shape[:2], -1))
     return np.broadcast_to(marks != 0, shape)
 
 
 def insert_missing_values(picture: MaskedImage, values: list[Array]) -> Array:
-    """A copy of the pixels with missing ones replaced, clipped to the observed range.
-
-    ``values`` are those of the missing pixels of each channel; they are rounded for an
-    image of integers.
-    """
+    """Copy of the pixels with ``values`` at missing ones, within the observed range."""
     result = picture.pixels.copy()
-    for channel, missing, guess in zip(
-        result, picture.missing_mask, values, strict=True
-    ):
+    channels = zip(result, picture.missing_mask, values, strict=True)
+    for channel, missing, guess in channels:
         if len(guess) == 0:
             continue
         observed = channel[~missing]
@@ -320,10 +302,7 @@ class ChannelTransform:
             # In place, and one channel at a time: photographs can be large.
             observed = channel[~missing] / self.peak - self.mean[k]
             scaled[k, ~missing] = observed / self.scale
-        rotated: Array = np.tensordot(
-            self.rotation.T.astype(np.float32), scaled, axes=1
-        )
-        return rotated
+        return np.tensordot(self.rotation.T.astype(np.float32), scaled, axes=1)
 
     def inverse_transform(self, values: Array, missing_mask: Array) -> list[Array]:
         """Values of the missing pixels of each channel, in the units of the image."""
@@ -347,13 +326,11 @@ class ChannelTransform:
 def fit_channel_transform(picture: MaskedImage) -> ChannelTransform:
     """Channel transform that gives the first channel mean 0 and variance 1.
 
-    Channels with one mask are rotated to their principal components. At least one pixel
-    of every channel is observed.
+    Channels with one mask are rotated to their principal components.
     """
     channels = len(picture.pixels)
-    observed = [
-        p[~m] for p, m in zip(picture.pixels, picture.missing_mask, strict=True)
-    ]
+    pairs = zip(picture.pixels, picture.missing_mask, strict=True)
+    observed = [channel[~missing] for channel, missing in pairs]
     ends = [(float(values.min()), float(values.max())) for values in observed]
     peak = max(max(-low, high) for low, high in ends) or 1.0
     sample = [
@@ -371,9 +348,8 @@ def fit_channel_transform(picture: MaskedImage) -> ChannelTransform:
         rotation = vectors[:, ::-1] * signs[::-1]
         variance = float(values[-1])
     scale = float(np.sqrt(max(variance, 0.0)))
-    return ChannelTransform(
-        peak, mean, rotation, scale if scale > CONSTANT_TOL else 0.0
-    )
+    scale = scale if scale > CONSTANT_TOL else 0.0
+    return ChannelTransform(peak, mean, rotation, scale)
 
 
 def _make_planes(transform: ChannelTransform, picture: MaskedImage) -> ImagePlanes:
@@ -386,12 +362,8 @@ def _make_planes(transform: ChannelTransform, picture: MaskedImage) -> ImagePlan
 
 def _channel_covariance(values: Array, observed: Array) -> Array:
     """Covariance of channels where all are observed; diagonal if that is rare."""
-    variances = np.array(
-        [
-            np.mean(v[k].astype(np.float64) ** 2)
-            for v, k in zip(values, observed, strict=True)
-        ]
-    )
+    pairs = zip(values, observed, strict=True)
+    variances = [np.mean(v[k].astype(np.float64) ** 2) for v, k in pairs]
     diagonal = np.diag(np.maximum(variances, 1e-3))
     joint = observed.all(axis=0)
     if joint.sum() < MIN_JOINT_PIXELS:
@@ -404,7 +376,7 @@ def _channel_covariance(values: Array, observed: Array) -> Array:
 def calibrate_variance(
     picture: MaskedImage, transform: ChannelTransform, rng: np.random.Generator
 ) -> Array:
-    """Factors by which to multiply the variances of the planes; (channels,).
+    """Factor of the variances of each channel of the planes.
 
     Some observed pixels of parts of the image are held out and filled from the rest;
     the factor is their mean squared error over their mean model variance.
@@ -412,24 +384,19 @@ def calibrate_variance(
     part, inside = _calibration_windows(picture)
     # A separate stream: the mask may have been drawn from the same seed.
     rng = rng.spawn(1)[0]
-    held_out = (
-        (rng.random(inside.shape) < HELD_OUT_FRACTION)
-        & inside
-        & ~part.missing_mask.any(axis=0)
-    )
+    held_out = rng.random(inside.shape) < HELD_OUT_FRACTION
+    held_out &= inside & ~part.missing_mask.any(axis=0)
     harder = MaskedImage(part.pixels, part.missing_mask | held_out)
     too_few = held_out.sum() < MIN_HELD_OUT_PIXELS
     if too_few or harder.missing_mask.all(axis=(1, 2)).any():
         return np.ones(len(picture.pixels))
-    values, variance = fill_planes(
-        _make_planes(transform, harder), rng, lambda note: None
-    )
+    planes = _make_planes(transform, harder)
+    values, variance = fill_planes(planes, rng, lambda note: None)
     shape = part.pixels.shape
     truth = transform.transform(part)[:, held_out]
     error = values.reshape(shape)[:, held_out] - truth
     expected = np.broadcast_to(variance, shape)[:, held_out]
-    ratio: Array = np.mean(error**2, axis=1) / np.mean(expected, axis=1)
-    return ratio
+    return np.mean(error**2, axis=1) / np.mean(expected, axis=1)
 
 
 def _calibration_windows(picture: MaskedImage) -> tuple[MaskedImage, Array]:
@@ -440,9 +407,8 @@ def _calibration_windows(picture: MaskedImage) -> tuple[MaskedImage, Array]:
     height, width = picture.missing_mask.shape[1:]
     if height * width <= MAX_CALIBRATION_PIXELS:
         return picture, np.ones((height, width), dtype=bool)
-    places = _bisect_centers(
-        np.argwhere(picture.missing_mask.any(axis=0)), WINDOW_SPLITS
-    )
+    missing_places = np.argwhere(picture.missing_mask.any(axis=0))
+    places = _bisect_centers(missing_places, WINDOW_SPLITS)
     cuts = [(slice(None), _window(y, height), _window(x, width)) for y, x in places]
     pixels = np.concatenate([picture.pixels[cut] for cut in cuts], axis=2)
     missing = np.concatenate([picture.missing_mask[cut] for cut in cuts], axis=2)

@@ -128,10 +128,7 @@ class PatchField:
         return (rows[:, None] * width + columns).ravel()
 
     def observed_counts(self) -> Array:
-        """Number of observed pixels of the patch at every place; (height, width).
-
-        0 at places too near to the far edges to hold a patch.
-        """
+        """Number of observed pixels of the patch at every place, 0 near far edges."""
         layers, height, width = self.size
         tall, wide = self.patch_shape
         per_pixel = self.observed.reshape(layers, height, width).sum(axis=0)
@@ -148,8 +145,7 @@ class PatchField:
         """Places on the grid whose patch has a missing pixel."""
         places = self.places(stride)
         counts = self.observed_counts().ravel()[places]
-        incomplete: Array = places[counts < len(self.offsets)]
-        return incomplete
+        return places[counts < len(self.offsets)]
 
 
 @dataclass(frozen=True)
@@ -162,11 +158,6 @@ class PatchGaussianMixture:
     scales: Array  # (components, channels), variances relative to the first channel
     log_weights: Array  # (components,), logarithms of the mixture weights
     noise: float  # variance of the noise
-
-    @property
-    def n_components(self) -> int:
-        """Number of Gaussians."""
-        return len(self.K)
 
 
 @dataclass(frozen=True)
@@ -285,11 +276,9 @@ def _interpolation_weights(size: int) -> tuple[Array, Array, Array]:
 def _upsample(array: Array, height: int, width: int) -> Array:
     top, bottom, down = _interpolation_weights(height)
     left, right, across = _interpolation_weights(width)
-    tall = (
-        array[..., top, :] * (1 - down)[:, None] + array[..., bottom, :] * down[:, None]
-    )
-    wide: Array = tall[..., left] * (1 - across) + tall[..., right] * across
-    return wide
+    down = down[:, None]
+    tall = array[..., top, :] * (1 - down) + array[..., bottom, :] * down
+    return tall[..., left] * (1 - across) + tall[..., right] * across
 
 
 def _run_passes(
@@ -299,19 +288,14 @@ def _run_passes(
     places = field.incomplete_places(STRIDE)
     n_parts = max(math.ceil(len(places) / PATCHES_PER_PART), MIN_PARTS)
     parts = cut_strips(field, places, n_parts)
-    work = Threads().map(_fill_part, parts, field=field, model=model)
-    values, variance, labels = _merge_parts(field, work)
-    advance("pass 1")
-    for k in range(N_REFINEMENT_PASSES):
+    values, labels = None, [None] * len(parts)
+    for k in range(1 + N_REFINEMENT_PASSES):
+        work_items = list(zip(parts, labels, strict=True))
         work = Threads().map(
-            _refine_part,
-            list(zip(parts, labels, strict=True)),
-            field=field,
-            model=model,
-            estimate=values,
+            _fill_part, work_items, field=field, model=model, estimate=values
         )
         values, variance, labels = _merge_parts(field, work)
-        advance(f"pass {k + 2}")
+        advance(f"pass {k + 1}")
     return values, variance
 
 
@@ -326,15 +310,6 @@ def cut_strips(field: PatchField, places: Array, n_strips: int) -> list[Array]:
 
 
 def _fill_part(
-    places: Array, *, kind: str, field: PatchField, model: PatchGaussianMixture
-) -> tuple[PixelSums, Array]:
-    """Sums of one part in the first pass, and the components of its patches."""
-    sums = make_sums(field, places)
-    _, labels = kernel_module(kind).assign(field, places, model, sums)
-    return sums, labels
-
-
-def _refine_part(
     part: tuple[Array, Array],
     *,
     kind: str,
@@ -342,10 +317,17 @@ def _refine_part(
     model: PatchGaussianMixture,
     estimate: Array,
 ) -> tuple[PixelSums, Array]:
-    """Sums of one part by Gaussians of similar patches, and its components."""
+    """Sums of one part, and the components of its patches.
+
+    Without an ``estimate`` (first pass) the components are the most likely ones; with
+    it, the Gaussians are those of similar patches.
+    """
     places, labels = part
-    sums = make_sums(field, places)
-    kernel_module(kind).refine(field, places, labels, model, estimate, SEARCH, sums)
+    sums, kernels = make_sums(field, places), kernel_module(kind)
+    if estimate is None:
+        _, labels = kernels.assign(field, places, model, sums)
+    else:
+        kernels.refine(field, places, labels, model, estimate, SEARCH, sums)
     return sums, labels
 
 
@@ -353,9 +335,8 @@ def make_sums(field: PatchField, places: Array) -> PixelSums:
     """Zeros for the pixels that are covered by patches at these places."""
     first = int(places[0])
     length = int(places[-1]) + int(field.offsets[-1]) + 1 - first
-    return PixelSums(
-        first, np.zeros((len(field.values), length)), np.zeros((2, length))
-    )
+    num = np.zeros((len(field.values), length))
+    return PixelSums(first, num, np.zeros((2, length)))
 
 
 def _merge_parts(
@@ -397,9 +378,8 @@ def fit_mixture(
     labels = _initial_labels(field, places, model)
     count = int(labels.max()) + 1
     prior, scales = np.repeat(model.K, count, axis=0), model.scales
-    model = make_mixture(
-        prior, np.repeat(scales, count, axis=0), np.zeros(count), model.noise
-    )
+    repeated = np.repeat(scales, count, axis=0)
+    model = make_mixture(prior, repeated, np.zeros(count), model.noise)
     model = _em_step(field, places, labels, model, prior)
     for _ in range(N_EM_STEPS):
         parts = _map_chunks("assign", field, model, places)
@@ -413,12 +393,10 @@ def sample_places(field: PatchField, rng: np.random.Generator) -> Array:
     """Places to learn from, in random order; patches with few pixels only if needed."""
     counts = field.observed_counts().ravel()
     every = field.places(1)
-    enough = every[
-        counts[every] >= max(1.0, MIN_OBSERVED_FRACTION * len(field.offsets))
-    ]
+    least = max(1.0, MIN_OBSERVED_FRACTION * len(field.offsets))
+    enough = every[counts[every] >= least]
     pool = enough if len(enough) else every[counts[every] > 0]
-    chosen: Array = pool[rng.permutation(len(pool))[:N_PATCHES]]
-    return chosen
+    return pool[rng.permutation(len(pool))[:N_PATCHES]]
 
 
 def _initial_gaussian(
@@ -468,11 +446,10 @@ def _em_step(
 ) -> PatchGaussianMixture:
     """The mixture after one EM step of its covariances, with fixed labels."""
     S, _ = _moments(field, places, labels, model)
-    counts = np.bincount(labels, minlength=model.n_components).astype(np.float64)
-    shifted = (S + COVARIANCE_PRIOR_COUNT * prior) / (counts + COVARIANCE_PRIOR_COUNT)[
-        :, None, None
-    ]
-    K = shifted - model.noise * np.eye(S.shape[1])
+    counts = np.bincount(labels, minlength=len(model.K)).astype(np.float64)
+    totals = (counts + COVARIANCE_PRIOR_COUNT)[:, None, None]
+    K = (S + COVARIANCE_PRIOR_COUNT * prior) / totals
+    K -= model.noise * np.eye(S.shape[1])
     return make_mixture(K, model.scales, counts, model.noise)
 
 
@@ -481,7 +458,7 @@ def _update_scales(
 ) -> PatchGaussianMixture:
     """The mixture with channel scales estimated from the energies of its patches."""
     updated = model.scales.copy()
-    for g in range(model.n_components):
+    for g in range(len(model.K)):
         mine = energies[labels == g, g]
         if len(mine) == 0:
             continue
@@ -500,15 +477,11 @@ def _moments(
 def _map_chunks(
     kernel: str, field: PatchField, model: PatchGaussianMixture, *columns: Array
 ) -> list[tuple[Array, Array]]:
-    """Results of a kernel for chunks of patches, in threads.
+    """Results of a kernel for chunks of patches: their places, perhaps their labels."""
 
-    ``columns`` are the places of the patches, and their labels if a kernel needs them.
-    """
-
-    def work(chunk: Array, *, kind: str) -> tuple[Array, Array]:
+    def work(chunk: Array, *, kind: str) -> Any:
         run = getattr(kernel_module(kind), kernel)
-        found: tuple[Array, Array] = run(field, *(c[chunk] for c in columns), model)
-        return found
+        return run(field, *(c[chunk] for c in columns), model)
 
     # The chunks, and so the sums, do not depend on the number of threads.
     count = len(columns[0])
@@ -519,38 +492,25 @@ def _map_chunks(
 def make_mixture(
     K: Array, scales: Array, counts: Array, noise: float
 ) -> PatchGaussianMixture:
-    """A mixture of Gaussians with these covariances, made positive definite.
-
-    ``counts`` are the numbers of patches that the components were learned from.
-    """
-    raised, inverses, log_det = zip(
-        *(_regularize_covariance(k, noise) for k in K), strict=True
-    )
-    log_weights = np.log((counts + 1.0) / (counts + 1.0).sum())
+    """Mixture with covariances made positive definite, weighted by patch counts."""
+    raised, inverses, log_det = np.empty_like(K), np.empty_like(K), np.empty(len(K))
+    for g, covariance in enumerate(K):
+        values, vectors = eigh(0.5 * (covariance + covariance.T))
+        values = np.maximum(values, MIN_EIGENVALUE_RATIO * noise)
+        raised[g] = (vectors * values) @ vectors.T
+        inverses[g] = (vectors / (values + noise)) @ vectors.T
+        log_det[g] = np.sum(np.log(values + noise))
     return PatchGaussianMixture(
-        np.stack(raised),
-        np.stack(inverses),
-        np.array(log_det),
+        0.5 * (raised + raised.swapaxes(1, 2)),
+        0.5 * (inverses + inverses.swapaxes(1, 2)),
+        log_det,
         np.ascontiguousarray(scales),
-        log_weights,
+        np.log((counts + 1.0) / (counts + 1.0).sum()),
         noise,
     )
 
 
-def _regularize_covariance(K: Array, noise: float) -> tuple[Array, Array, float]:
-    """Positive definite ``K``, inverse and log determinant of ``K + noise I``."""
-    values, vectors = eigh(0.5 * (K + K.T))
-    values = np.maximum(values, MIN_EIGENVALUE_RATIO * noise)
-    raised = (vectors * values) @ vectors.T
-    inverse = (vectors / (values + noise)) @ vectors.T
-    log_det = float(np.sum(np.log(values + noise)))
-    return 0.5 * (raised + raised.T), 0.5 * (inverse + inverse.T), log_det
-
-
 def kernel_module(kind: str = "auto") -> Any:
-    """`patches_numba` or `patches_numpy`, whichever `row_backend` has for ``kind``.
-
-    Each has ``assign``, ``second_moments`` and ``refine``.
-    """
+    """`patches_numba` or `patches_numpy`, whichever `row_backend` has for ``kind``."""
     name = row_backend(kind).__name__.rsplit("_", 1)[-1]
     return importlib.import_module(f"ncarl.images.patches_{name}")

@@ -42,7 +42,7 @@ def assign(
     Predictions of missing pixels are added to ``sums`` if given.
     """
     channels = len(field.values)
-    energies = np.empty((len(places), gaussians.n_components, channels))
+    energies = np.empty((len(places), len(gaussians.K), channels))
     labels = np.zeros(len(places), dtype=np.int64)
     # With sums over no pixels the kernel leaves them out.
     into = sums or PixelSums(0, np.zeros((channels, 0)), np.zeros((2, 0)))
@@ -169,16 +169,15 @@ def _refine(
     distances, neighbors = np.empty(n_nearby), np.empty(n_nearby, np.int64)
     Z, mean = np.empty((max_patches * channels, n)), np.empty((channels, n))
     for p in range(len(places)):
-        count = _distances(
-            estimate, size, side, places[p], radius, distances, neighbors
-        )
+        at = places[p]
+        count = _distances(estimate, size, side, at, radius, distances, neighbors)
         taken = _gather_nearest(
             estimate, size, side, distances, neighbors, count, max_patches, Z, mean
         )
         group = Z[: taken * channels]
         K = np.dot(group.T, group) / channels + prior_count * prior[labels[p]]
         K /= taken + prior_count
-        r, m = gather_patch(values, observed, places[p], offsets, buffers)
+        r, m = gather_patch(values, observed, at, offsets, buffers)
         for c in range(channels):
             for a in range(r):
                 buffers.V[c * r + a] -= mean[c, buffers.o[a]]
@@ -190,7 +189,7 @@ def _refine(
         for c in range(channels):
             for a in range(m):
                 buffers.X[c * m + a] += mean[c, buffers.u[a]]
-        accumulate_pixels(places[p], offsets, m, buffers, first, num, den)
+        accumulate_pixels(at, offsets, m, buffers, first, num, den)
 
 
 @nb.njit(nogil=True)

@@ -31,19 +31,19 @@ def assign(
     sums: PixelSums | None = None,
 ) -> tuple[Array, Array]:
     """See `patches_numba.assign`."""
-    shape, channels = (len(places), gaussians.n_components), len(field.values)
+    shape, channels = (len(places), len(gaussians.K)), len(field.values)
     energies, scores = np.empty((*shape, channels)), np.empty(shape)
     scales, noise = gaussians.scales, gaussians.noise
     for part, observed, values in _iter_batches(field, places):
         counts = observed.sum(axis=1)
-        for g in range(gaussians.n_components):
+        for g in range(len(gaussians.K)):
             inverse, log_det = _observed_inverses(gaussians.K[g], noise, observed)
             energy = np.sum((values @ inverse) * values, axis=2)
             total = np.sum(energy / scales[g], axis=1) + channels * log_det
             total += counts * np.log(scales[g]).sum()
             energies[part, g] = energy
             scores[part, g] = gaussians.log_weights[g] - 0.5 * total
-    labels: Array = np.argmax(scores, axis=1)
+    labels = np.argmax(scores, axis=1)
     if sums is not None:
         for part, observed, values in _iter_batches(field, places):
             K = gaussians.K[labels[part]]
@@ -65,11 +65,8 @@ def second_moments(
         patches[part] = z
         scaled = z / (channels * gaussians.scales[components][:, :, None])
         missing = 1.0 - observed
-        covariance = (
-            _conditional_covariances(K, gaussians.noise, inverse)
-            * missing[:, :, None]
-            * missing[:, None, :]
-        )
+        covariance = _conditional_covariances(K, gaussians.noise, inverse)
+        covariance *= missing[:, :, None] * missing[:, None, :]
         np.add.at(S, components, covariance + np.swapaxes(scaled, 1, 2) @ z)
     return S, patches
 
@@ -110,8 +107,7 @@ def _nearest_patches(
     distances = np.sum((others - here).astype(np.float64) ** 2, axis=(0, 2))
     size = min(search.max_patches, len(distances))
     limit = np.partition(distances, size - 1)[size - 1]
-    close: Array = around[np.flatnonzero(distances <= limit)[:size]]
-    return close
+    return around[np.flatnonzero(distances <= limit)[:size]]
 
 
 def _add_missing(
@@ -135,11 +131,7 @@ def _add_missing(
 def _iter_batches(
     field: PatchField, places: Array
 ) -> Iterator[tuple[slice, Array, Array]]:
-    """Slices of at most `BATCH_ELEMENTS`, their masks (patches, n) and values.
-
-    Masks are 1 at observed pixels, else 0; values (patches, channels, n) are 0 at
-    missing ones.
-    """
+    """Slices, masks (patches, n) and values (patches, channels, n), 0 where missing."""
     size = max(1, BATCH_ELEMENTS // len(field.offsets) ** 2)
     for first in range(0, len(places), size):
         part = slice(first, first + size)
@@ -150,10 +142,7 @@ def _iter_batches(
 
 
 def _observed_inverses(K: Array, noise: float, observed: Array) -> tuple[Array, Array]:
-    """Inverses of ``K_oo + s I``, zero elsewhere, and their log determinants.
-
-    ``K`` is one matrix, or one for each patch.
-    """
+    """Inverses of ``K_oo + s I`` (0 elsewhere), log determinants; one or many ``K``."""
     pairs = observed[:, :, None] * observed[:, None, :]
     A = K * pairs
     diagonal = np.arange(A.shape[1])

@@ -6,6 +6,7 @@ treated entries are given as units with a start, or as a boolean table.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import difflib
 import re
@@ -40,14 +41,6 @@ DATE_PATTERN = re.compile(
 MAX_PARSED_LABELS = 1000
 
 
-@dataclass(frozen=True)
-class InputLayout:
-    """Layout of the table that a panel was read from."""
-
-    time_order: tuple[int, ...]  # position of each time of the panel in the table
-    units_as_columns: bool = False
-
-
 @dataclass(frozen=True, eq=False)
 class Panel:
     """Values of units over time.
@@ -78,7 +71,9 @@ class Panel:
     units: tuple[Any, ...]
     times: tuple[Any, ...]
     library: str = "numpy"
-    input_layout: InputLayout = field(init=False, repr=False)
+    #: Layout of the input: position of each time, and whether units were its columns.
+    time_order: tuple[int, ...] = field(init=False, repr=False)
+    units_as_columns: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         """Check values and labels; sort the times."""
@@ -99,7 +94,7 @@ class Panel:
                     "long frame, give its columns unit, time and value"
                 )
         order = argsort_times(self.times)
-        object.__setattr__(self, "input_layout", InputLayout(tuple(order)))
+        object.__setattr__(self, "time_order", tuple(order))
         object.__setattr__(self, "values", values[:, order])
         object.__setattr__(self, "units", tuple(self.units))
         object.__setattr__(self, "times", tuple(self.times[k] for k in order))
@@ -208,10 +203,7 @@ class Panel:
             rows, columns, values = columns, rows, values.T
         library = library_of(table) if is_frame(table) else "numpy"
         panel = cls(values, rows, columns, library)
-        layout = InputLayout(
-            panel.input_layout.time_order, units_as_columns=units == "columns"
-        )
-        object.__setattr__(panel, "input_layout", layout)
+        object.__setattr__(panel, "units_as_columns", units == "columns")
         return panel
 
     def position(self, unit: Any) -> int:
@@ -272,9 +264,7 @@ def _parse_wide(
         ) from None
 
 
-def _factorize_labels(
-    role: str, labels: Sequence[Any]
-) -> tuple[tuple[Any, ...], Array]:
+def _factorize_labels(role: str, labels: list[Any]) -> tuple[tuple[Any, ...], Array]:
     """Distinct labels in order of appearance, and the code of each row."""
     numbers: dict[Any, int] = {}
     codes = np.empty(len(labels), dtype=np.int64)
@@ -289,25 +279,23 @@ def _factorize_labels(
 
 
 def treatment_mask(
-    panel: Panel, treated: Any, start: Any, layout: InputLayout | None = None
+    panel: Panel, treated: Any, start: Any, *, input_layout: bool = False
 ) -> Array:
     """Mask of the treated entries, shape (units, times), checked for identifiability.
 
-    ``treated`` and ``start`` are those of `ncarl.panel.counterfactual`, ``layout`` is
-    that of a boolean array; that of the panel itself by default.
+    ``treated`` and ``start`` are those of `ncarl.panel.counterfactual`. A boolean array
+    has the layout of the panel, or with ``input_layout`` that of the panel's input.
     """
     own_start = isinstance(treated, Mapping)
-    is_table = is_frame(treated) or (
-        isinstance(treated, np.ndarray) and treated.ndim == 2
-    )
+    is_array = isinstance(treated, np.ndarray) and treated.ndim == 2
+    is_table = is_frame(treated) or is_array
     if (own_start or is_table) and start is not None:
         form = "a mapping of units to starts" if own_start else "a table"
         raise ValueError(f"start must be None where treated is {form}, got {start!r}")
     if own_start:
         mask = _mask_from_starts(panel, treated)
     elif is_table:
-        default = InputLayout(tuple(range(len(panel.times))))
-        mask = _mask_from_table(panel, treated, layout or default)
+        mask = _mask_from_table(panel, treated, input_layout)
     elif start is None:
         raise ValueError(
             "start must be the first treated time, such as "
@@ -381,12 +369,10 @@ def _check_identifiable(panel: Panel, mask: Array) -> None:
         )
 
 
-def _mask_from_table(panel: Panel, table: Any, layout: InputLayout) -> Array:
-    """Mask of the treated entries, shape (units, times), from a boolean table.
-
-    Frames are aligned by their labels; arrays have the layout of the data that the
-    panel was read from.
-    """
+def _mask_from_table(panel: Panel, table: Any, input_layout: bool) -> Array:
+    """Mask of the treated entries from a boolean table; frames align by labels."""
+    transposed = input_layout and panel.units_as_columns
+    order = panel.time_order if input_layout else range(len(panel.times))
     rows = columns = None
     values = np.asarray(table)
     if is_frame(table):
@@ -395,35 +381,32 @@ def _mask_from_table(panel: Panel, table: Any, layout: InputLayout) -> Array:
         raise ValueError("a table of treated entries must hold True and False only")
     mask = values.astype(bool)
     shape, sides = panel.values.shape, "(units, times)"
-    if layout.units_as_columns:
+    if transposed:
         shape, sides = shape[::-1], "(times, units)"
     if mask.shape != shape:
         raise ValueError(
             "a table of treated entries must have the shape of the panel, "
             f"{shape} {sides}, got {mask.shape}"
         )
-    if layout.units_as_columns:
+    if transposed:
         rows, columns, mask = columns, rows, mask.T
     units = _align_labels("units", panel.units, rows, range(len(panel.units)))
-    times = _align_labels("times", panel.times, columns, layout.time_order)
+    times = _align_labels("times", panel.times, columns, order)
     return mask[np.ix_(units, times)]
 
 
 def _align_labels(
-    side: str,
-    names: Sequence[Any],
-    labels: Sequence[Any] | None,
-    default_order: Sequence[int],
+    side: str, names: Sequence[Any], labels: Sequence[Any] | None, order: Sequence[int]
 ) -> Sequence[int]:
-    """Position of each unit or time of the panel in the table."""
+    """Position of each unit or time of the panel in the table; ``order`` by default."""
     if labels is None:
-        return default_order
+        return order
     position = {label: k for k, label in enumerate(labels)}
     if set(names) == set(labels):
         return [position[name] for name in names]
     if list(labels) == list(range(len(names))):
         # Rows and columns that are merely numbered have no labels to align by.
-        return default_order
+        return order
     odd = [label for label in labels if label not in set(names)]
     odd = odd or [name for name in names if name not in position]
     raise ValueError(
@@ -438,7 +421,7 @@ def treatment_patterns(treated: Array) -> tuple[list[Array], list[int]]:
     """Distinct masks of treated times, and the index of that of each treated unit."""
     rows = treated[treated.any(axis=1)]
     different, which = np.unique(rows, axis=0, return_inverse=True)
-    return list(different), [int(k) for k in np.ravel(which)]
+    return list(different), np.ravel(which).tolist()
 
 
 def argsort_times(times: Sequence[Any]) -> list[int]:
@@ -463,20 +446,9 @@ def all_strings(times: Sequence[Any]) -> bool:
 
 
 def numeric_sort_keys(times: Sequence[str]) -> list[tuple[float, ...]] | None:
-    """Keys to sort strings by their numbers; None if these do not give an order.
-
-    Examples
-    --------
-    >>> numeric_sort_keys(["week 9", "week 10"]), numeric_sort_keys(["Jan", "Feb"])
-    ([(9.0,), (10.0,)], None)
-    >>> numeric_sort_keys(["2020-09", "2020-10"])
-    [(2020.0, 9.0), (2020.0, 10.0)]
-    """
-    try:
+    """Keys to sort strings by their numbers; None if these do not give an order."""
+    with contextlib.suppress(ValueError):
         numbers: list[tuple[float, ...]] = [(float(time),) for time in times]
-    except ValueError:
-        pass
-    else:
         return numbers if np.isfinite(numbers).all() else None
     if len({NUMBER_PATTERN.sub("#", time) for time in times}) != 1:
         return None
@@ -538,7 +510,7 @@ def _unknown_unit_message(panel: Panel, unit: Any) -> str:
         kind, other = type(unit).__name__, type(alike[0]).__name__
         return f"{begin} ({kind}); did you mean {_format_label(alike[0])} ({other})"
     if any(name is unit or name == unit for name in panel.times):
-        side = "rows" if panel.input_layout.units_as_columns else "columns"
+        side = "rows" if panel.units_as_columns else "columns"
         return (
             f'{begin}, which is one of its times; set units="{side}" if the units are '
             f"the {side} of a wide table, or swap unit and time of a long one"

@@ -19,12 +19,7 @@ from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
 from ncarl.io.base import is_frame
 from ncarl.panel import model
-from ncarl.panel.data import (
-    Panel,
-    as_panel,
-    treatment_mask,
-    treatment_patterns,
-)
+from ncarl.panel.data import Panel, as_panel, treatment_mask, treatment_patterns
 from ncarl.progress import progress_bar
 from ncarl.text import join_names
 from ncarl.validation import check_choice, check_fraction, check_integer
@@ -111,8 +106,8 @@ def counterfactual(
         raise ValueError("treated must name units, and start the first treated time")
     coverage = check_fraction("level", level, strict=True)
     seed = check_integer("random_state", random_state, low=0)
-    layout = None if isinstance(data, Panel) else panel.input_layout
-    mask = treatment_mask(panel, treated, start, layout)
+    is_panel = isinstance(data, Panel)
+    mask = treatment_mask(panel, treated, start, input_layout=not is_panel)
     patterns, _ = treatment_patterns(mask)
     order = model.unit_order(panel.values, mask)
     # C order, since the memory layout of a table changes the last digits of its sums.
@@ -131,15 +126,9 @@ def counterfactual(
         runs = None
         if placebos:
             runs = model.run_placebos(completer, selection, patterns, groups, advance)
-    result = Counterfactual(
-        panel,
-        mask,
-        coverage,
-        completed.restore_order(order),
-        selection,
-        None if runs is None else runs.restore_order(order),
-        seed,
-    )
+            runs = runs.restore_order(order)
+    completed = completed.restore_order(order)
+    result = Counterfactual(panel, mask, coverage, completed, selection, runs, seed)
     if not result.is_calibrated:
         plural = "" if len(controls) == 1 else "s"
         warnings.warn(
@@ -258,11 +247,8 @@ class Counterfactual:
             return [(float("nan"), float("nan"))] * 2
         scores = [self.choice.scores, self.choice.mean_error_scores]
         if self.placebos is not None and self.is_testable:
-            n_controls = len(self.placebos.units)
-            scores = [
-                model.entry_scores(self.placebos),
-                model.group_scores(self._groups, n_controls),
-            ]
+            means = model.group_scores(self._groups, len(self.placebos.units))
+            scores = [model.entry_scores(self.placebos), means]
         return [part.quantiles(self.level) for part in scores]
 
     def placebo_test(self, statistic: str = "ratio") -> model.PlaceboTest:
@@ -275,7 +261,7 @@ class Counterfactual:
             synthetic control literature); or absolute mean effect over its standard
             deviation.
         """
-        check_choice("statistic", statistic, model.STATISTICS)
+        check_choice("statistic", statistic, ("ratio", "average"))
         if self.placebos is None:
             raise ValueError(
                 "a placebo test needs placebos: set placebos=True in counterfactual"
@@ -289,10 +275,9 @@ class Counterfactual:
         pairs = zip(self._trajectories, self._patterns, strict=True)
         # Treated units without any placebo are left out, as they are of the groups.
         compared = [unit for unit, k in pairs if self.placebos.has_trajectories(k)]
-        observed = model.test_statistic(compared, statistic)
-        placebos = np.array(
-            [model.test_statistic(group, statistic) for group in self._groups]
-        )
+        groups = [compared, *self._groups]
+        observed, *others = (model.test_statistic(group, statistic) for group in groups)
+        placebos = np.array(others)
         names: tuple[Any, ...] = ()
         if len(self._rows) == 1:
             trajectories = self.placebos.trajectories[0]
@@ -333,7 +318,7 @@ class Counterfactual:
     def summary(self) -> str:
         """Average effect, error before treatment and placebo test, in a few lines."""
         mean, controls = self.average, int((~self.treated.any(axis=1)).sum())
-        interval = f"{_interval_name(self)} {mean.low:.4g} to {mean.high:.4g}"
+        interval = f"{100 * self.level:g}% interval {mean.low:.4g} to {mean.high:.4g}"
         if not self.is_calibrated:
             interval = "no interval: too few control units"
         lines = [
@@ -380,10 +365,6 @@ class Counterfactual:
         return name
 
 
-def _interval_name(result: Counterfactual) -> str:
-    return f"{100 * result.level:g}% interval"
-
-
 def _effect_figure(result: Counterfactual, unit: Any) -> Figure:
     """Observed and expected values of a treated unit, and below them the effect."""
     from matplotlib.figure import Figure
@@ -394,7 +375,8 @@ def _effect_figure(result: Counterfactual, unit: Any) -> Figure:
     figure = Figure(figsize=(7.0, 5.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     band = {"color": BAND_COLOR, "lw": 0}
-    low, high, interval = result.low[row], result.high[row], _interval_name(result)
+    low, high = result.low[row], result.high[row]
+    interval = f"{100 * result.level:g}% interval"
     above.fill_between(places, low, high, label=interval, **band)
     name = "expected without treatment"
     above.plot(places, result.expected[row], "--", color=style.BLUE, lw=1.8, label=name)
@@ -407,8 +389,7 @@ def _effect_figure(result: Counterfactual, unit: Any) -> Figure:
     below.plot(places, result.effect[row], color=style.INK, lw=1.5)
     below.set_ylabel("effect")
     for axes in (above, below):
-        _finish_axes(axes, result, row)
-    _label_times(below, result.panel.times, places)
+        _finish_axes(axes, result, row, places)
     return figure
 
 
@@ -439,22 +420,17 @@ def _placebo_figure(result: Counterfactual, unit: Any) -> Figure:
         p = result.placebo_test().p_value
         axes.set_title(f"placebo test: p = {p:.3g}", fontsize=11)
     figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=2)
-    _finish_axes(axes, result, row)
-    _label_times(axes, result.panel.times, np.flatnonzero(treated))
+    _finish_axes(axes, result, row, np.flatnonzero(treated))
     return figure
 
 
-def _finish_axes(axes: Any, result: Counterfactual, row: int) -> None:
-    """Draw a line at the start of the treatment, and hide the frame."""
+def _finish_axes(axes: Any, result: Counterfactual, row: int, places: Array) -> None:
+    """Mark the start of the treatment; label at most `MAX_TICK_LABELS` times."""
+    from ncarl.plots.style import format_label
+
     first = int(np.argmax(result.treated[row]))
     axes.axvline(first - 0.5, color="#999999", lw=1, ls=":")
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _label_times(axes: Any, times: tuple[Any, ...], places: Array) -> None:
-    """Write at most `MAX_TICK_LABELS` times below the axis, without midnight."""
-    from ncarl.plots.style import format_label
-
     some = places[:: -(-len(places) // MAX_TICK_LABELS)]
-    labels = [str(times[k]).removesuffix(" 00:00:00") for k in some]
+    labels = [str(result.panel.times[k]).removesuffix(" 00:00:00") for k in some]
     axes.set_xticks(some, [format_label(label) for label in labels])

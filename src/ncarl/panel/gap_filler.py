@@ -131,7 +131,7 @@ class GapFiller(BaseEstimator):
         """
         given = (self.lags,) if isinstance(self.lags, int) else self.lags
         lags = sorted({check_integer("each of lags", lag, low=1) for lag in given})
-        neighbors = check_integer("n_neighbors", self.n_neighbors, low=0)
+        n_neighbors = check_integer("n_neighbors", self.n_neighbors, low=0)
         seed = check_integer("random_state", self.random_state, low=0)
         engine = pick_engine(self.engine)
         series = read_log(log, self.time, self.period)
@@ -164,14 +164,11 @@ class GapFiller(BaseEstimator):
         self.held_out_error_ = np.inf
         for steps in EM_STEPS_GRID:
             weights = learn_covariance(standardized, series.period, steps, engine)
-            neighbors = min(neighbors, len(self.sensors_) - 1)
-            kriging = Kriging(weights, series.period, neighbors, tuple(lags))
+            kriging = Kriging(weights, series.period, n_neighbors, tuple(lags))
             means, stds = kriging.predict(standardized, observed & ~hidden, t, j)
             errors = standardized[t, j] - means
-            error = float("nan")
-            if len(t):
-                in_units = errors * self.seasonality_.stds[j]
-                error = self.unit_ * root_mean_square(in_units)
+            in_units = errors * self.seasonality_.stds[j]
+            error = self.unit_ * root_mean_square(in_units) if len(t) else float("nan")
             if error < self.held_out_error_ or self.held_out_error_ == np.inf:
                 self.kriging_, self.held_out_error_ = kriging, error
                 self.scores_ = ConformalScores.from_errors(errors, stds, t, j)
@@ -242,9 +239,8 @@ class GapFiller(BaseEstimator):
         missing = np.zeros(observed.shape, dtype=bool)
         missing[series.step_index] = ~observed[series.step_index]
         t, j = np.nonzero(missing)
-        standardized = self.seasonality_.transform(
-            series.values / self.unit_, series.phase
-        )
+        scaled = series.values / self.unit_
+        standardized = self.seasonality_.transform(scaled, series.phase)
         means, std = self.kriging_.predict(standardized, observed, t, j)
         return series, t, j, means, std
 
@@ -320,19 +316,14 @@ class SensorLog:
     def complete(
         self, t: Array, j: Array, values: Array, observed_value: float | None = None
     ) -> Any:
-        """The input with ``values`` at entries ``(t, j)``.
-
-        Others are kept, or become ``observed_value`` if it is given.
-        """
+        """The input with ``values`` at ``(t, j)``; others kept, or a given value."""
         keep, X = observed_value is None, self.source
-        table = (
-            self.values.copy() if keep else np.full_like(self.values, observed_value)
-        )
+        table = self.values.copy()
+        if not keep:
+            table[:] = observed_value
         table[t, j] = values
-        inner = _drop_column(X, self.time_column)
-        filled = restore_container(
-            inner, table[self.step_index], keep_observed=keep, as_array=False
-        )
+        inner, rows = _drop_column(X, self.time_column), table[self.step_index]
+        filled = restore_container(inner, rows, keep_observed=keep, as_array=False)
         if self.time_column is None:
             return filled
         if is_polars(X):
@@ -348,11 +339,7 @@ class SensorLog:
 def read_log(
     X: Any, time: str | None, period: Any, step: np.timedelta64 | None = None
 ) -> SensorLog:
-    """Read a log from a frame with times, or an array of equal steps.
-
-    ``time`` and ``period`` are those of `GapFiller`; ``step`` is the length of a step
-    in fit, None to infer it.
-    """
+    """Read a log from a frame or array; infer the step if it is None."""
     if type(X).__name__ == "Series":
         raise ValueError(
             f"a log must have rows and sensors, got a {library_of(X)} Series; convert "
@@ -395,10 +382,8 @@ def _read_timestamps(X: Any, time: str | None) -> tuple[Array | None, str | None
         return None, None
     if time is None and not is_polars(X) and X.index.dtype.kind == "M":
         index = X.index
-        if index.tz is not None:
-            # UTC has no missing or repeated hour at changes of daylight saving time.
-            index = index.tz_convert("UTC").tz_localize(None)
-        return index.to_numpy(), None
+        # UTC has no missing or repeated hour at changes of daylight saving time.
+        return (index if index.tz is None else index.tz_convert(None)).to_numpy(), None
     if time is None:
         time = _only_time_column(X)
         if time is None:
@@ -412,7 +397,7 @@ def _read_timestamps(X: Any, time: str | None) -> tuple[Array | None, str | None
         )
     column = X[time]
     if getattr(getattr(column, "dt", None), "tz", None) is not None:
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+        column = column.dt.tz_convert(None)
     stamps = column.to_numpy()
     if stamps.dtype.kind != "M":
         raise ValueError(
@@ -551,8 +536,7 @@ class Seasonality:
         """Residuals of a log, divided by their standard deviations."""
         steps = (np.arange(len(values)) + phase) % len(self.effects)
         residuals = values - (self.means + self.effects[steps])
-        standardized: Array = residuals / np.where(self.stds > 0, self.stds, 1.0)
-        return standardized
+        return residuals / np.where(self.stds > 0, self.stds, 1.0)
 
 
 def fit_seasonality(values: Array, period: int | None, phase: int) -> Seasonality:
@@ -587,8 +571,7 @@ def _effects(residuals: Array, observed_mask: Array, period: int, phase: int) ->
     # Without any variance there is nothing to shrink.
     total = between + noise / days
     kept = np.divide(between, total, out=np.zeros_like(total), where=total > 0.0)
-    effects: Array = means * kept
-    return effects
+    return means * kept
 
 
 def _smooth_cyclic(table: Array) -> Array:
@@ -599,5 +582,4 @@ def _smooth_cyclic(table: Array) -> Array:
     shifts = range(-reach, reach + 1)
     weights = np.exp(-0.5 * np.square(np.array(shifts) / max(width, 1.0)))
     parts = (w * np.roll(table, k, 0) for w, k in zip(weights, shifts, strict=True))
-    total: Array = sum(parts, np.zeros_like(table))
-    return total
+    return sum(parts, np.zeros_like(table))

@@ -50,10 +50,7 @@ CHUNK_SIZE, NUMPY_CHUNK_SIZE = 4000, 500
 
 @dataclass(frozen=True)
 class Kriging:
-    """Predictor of entries of a log from their space-time covariance.
-
-    The covariance is a sum of basis functions of the lag, each times its weights.
-    """
+    """Predictor of entries of a log from their space-time covariance."""
 
     weights: Array  # covariances of the sensors, (basis functions, sensors, sensors)
     period: int | None  # steps of a cycle
@@ -73,11 +70,7 @@ class Kriging:
     def predict(
         self, values: Array, observed_mask: Array, t: Array, j: Array
     ) -> tuple[Array, Array]:
-        """Means and standard deviations of entries ``(t, j)``, noise included.
-
-        ``values`` is the standardized log, ``observed_mask`` marks the entries to
-        predict from.
-        """
+        """Means and standard deviations of entries ``(t, j)`` of a standardized log."""
         index = ObservedIndex.from_mask(observed_mask)
         basis = temporal_basis(np.arange(len(values)), self.period)
         values = np.where(observed_mask, values, 0.0)
@@ -152,10 +145,8 @@ class ObservedIndex:
         far = np.where(observed_mask, places, steps)[::-1]
         after = np.minimum.accumulate(far, axis=0)[::-1]
         after = np.where(after == steps, -1, after)
-        last_before, first_from = np.vstack([none, before]), np.vstack([after, none])
-        return cls(
-            observed_mask, last_before.astype(np.int32), first_from.astype(np.int32)
-        )
+        tables = np.vstack([none, before]), np.vstack([after, none])
+        return cls(observed_mask, *(table.astype(np.int32) for table in tables))
 
 
 def select_predictors(
@@ -166,10 +157,7 @@ def select_predictors(
     period: int | None,
     lags: tuple[int, ...],
 ) -> tuple[Array, Array]:
-    """Steps and sensors of the predictors of entries ``(t, j)``; steps -1 for none.
-
-    Both have shape (entries, predictors).
-    """
+    """Steps (-1 for none) and sensors of predictors, of shape (entries, predictors)."""
     pairs: list[tuple[Array, Array]] = []
     for rank in range(neighbor_sensors.shape[1]):
         i = neighbor_sensors[j, rank]

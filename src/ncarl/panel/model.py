@@ -53,8 +53,6 @@ MAX_PLACEBO_GROUPS = 999
 PSEUDO_COUNT = 8.0
 #: Relative size below which numbers count as equal, or 0, up to rounding.
 RELATIVE_EPS = 1e-9
-#: Statistics of the placebo test.
-STATISTICS = ("ratio", "average")
 
 
 class PanelCompleter:
@@ -157,11 +155,9 @@ class PanelCompleter:
         self, selection: ModelSelection, hidden: Array | None = None
     ) -> CompletedPanel:
         """Complete the panel with the selected model, with ``hidden`` held out."""
-        values = self.values
-        if hidden is not None:
-            values = np.where(hidden, np.nan, values)
-        scaled = self._scale(values)
-        means, variances, errors = (np.zeros(values.shape) for _ in range(3))
+        hidden = False if hidden is None else hidden
+        scaled = self._scale(np.where(hidden, np.nan, self.values))
+        means, variances, errors = (np.zeros(self.values.shape) for _ in range(3))
         weights = selection.time_weight, 1.0 - selection.time_weight
         for side, weight in zip(SIDES, weights, strict=True):
             x, std, loo_errors = self._complete_side(
@@ -176,9 +172,8 @@ class PanelCompleter:
             self.scaler.inverse_transform_std(errors),
         )
         with np.errstate(over="ignore"):
-            return CompletedPanel(
-                *(clip_to_float_range(table * self.unit) for table in tables)
-            )
+            clipped = (clip_to_float_range(table * self.unit) for table in tables)
+            return CompletedPanel(*clipped)
 
     def _complete_side(
         self,
@@ -190,9 +185,8 @@ class PanelCompleter:
     ) -> tuple[Array, Array, Array]:
         """Values, standard deviations and leave-one-out errors by one side's kernel."""
         observed = scaled if side == "columns" else scaled.transpose()
-        problem = EMProblem(
-            InMemoryDataset(observed), self.model_configs[side], self.engine
-        )
+        dataset = InMemoryDataset(observed)
+        problem = EMProblem(dataset, self.model_configs[side], self.engine)
         result = problem.run(
             strength, max_iter=MAX_EM_STEPS, tol=EM_TOLERANCE, observers=[]
         )
@@ -345,8 +339,7 @@ def _std_factors(trajectories: list[EffectTrajectory | None], n_times: int) -> A
         return np.ones(n_times)
     sums = np.bincount(times, sizes / mean, minlength=n_times)
     counts = np.bincount(times, minlength=n_times)
-    factors: Array = (sums + PSEUDO_COUNT) / (counts + PSEUDO_COUNT)
-    return factors
+    return (sums + PSEUDO_COUNT) / (counts + PSEUDO_COUNT)
 
 
 def control_groups(controls: Array, n_patterns: int) -> list[Array]:
@@ -377,13 +370,11 @@ def assignments(
     n, groups = len(ranked), []
     for _ in range(MAX_PLACEBO_GROUPS):
         drawn = rng.choice(ranked, len(unit_patterns), replace=len(unit_patterns) > n)
-        group = [
-            placebos.trajectories[k][i]
-            for k, i in zip(unit_patterns, drawn, strict=True)
-        ]
-        complete = [unit for unit in group if unit is not None]
-        if len(complete) == len(group):
-            groups.append(complete)
+        pairs = zip(unit_patterns, drawn, strict=True)
+        units = [placebos.trajectories[k][i] for k, i in pairs]
+        group = [unit for unit in units if unit is not None]
+        if len(group) == len(units):
+            groups.append(group)
     return groups
 
 
@@ -452,15 +443,13 @@ def mean_effect_std(group: list[EffectTrajectory]) -> float:
 
 
 def entry_scores(placebos: Placebos) -> ConformalScores:
-    """Errors of the placebos over their standard deviations, entry by entry."""
+    """Errors of at least one placebo over their standard deviations, by entry."""
     pairs = [
         (trajectory, unit)
         for trajectories in placebos.trajectories
         for trajectory, unit in zip(trajectories, placebos.units, strict=True)
         if trajectory is not None
     ]
-    if not pairs:
-        return ConformalScores(np.empty(0), 0.0)
     return ConformalScores.from_errors(
         np.concatenate([t.errors for t, _ in pairs]),
         np.concatenate([t.deviations for t, _ in pairs]),

@@ -2,11 +2,6 @@
 
 Read in this order: `recommender` (the estimator), `scoring` (predictions for one user,
 for added users and for pairs), `data` (ids, tables in and out, result types).
-
->>> from ncarl.ratings import Recommender
->>> ratings = [("ann", "tea", 5), ("bob", "tea", 4), ("bob", "milk", 5)]
->>> 1.0 < Recommender().fit(ratings).predict("ann", "milk") < 6.0
-True
 """
 
 from ncarl.ratings.data import (

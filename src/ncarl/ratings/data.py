@@ -23,8 +23,6 @@ from ncarl.text import join_names
 ID_TYPES: dict[str, type] = {"int": int, "str": str, "uuid": UUID}
 #: One id of every kind, to give columns without rows their type.
 SAMPLE_IDS = {"int": 0, "str": "", "uuid": UUID(int=0)}
-#: Rules for several ratings of one item by one user.
-DUPLICATES = ("error", "last", "mean")
 #: Number of reasons that the text of an explanation lists one by one.
 MAX_REASONS = 5
 
@@ -108,11 +106,7 @@ class Vocabulary:
 
 
 def normalize_ids(name: str, column: Sequence[Any]) -> tuple[list[Any], str]:
-    """Convert a column to plain Python ids of one kind; also return the kind.
-
-    An id that is missing, of a wrong type or of another kind than the others raises an
-    error that names its row.
-    """
+    """Convert a column to plain Python ids of one kind; also return the kind."""
     entries = list(column)
     kinds = {given: _kind_of(given) for given in set(map(type, entries))}
     if None in kinds.values():
@@ -120,10 +114,8 @@ def normalize_ids(name: str, column: Sequence[Any]) -> tuple[list[Any], str]:
         _raise_invalid_id(name, entries[row], row)
     present = sorted({str(kind) for kind in kinds.values()})
     if len(present) > 1:
-        some = [next(e for e in entries if kinds[type(e)] == kind) for kind in present]
-        listed = " and ".join(
-            f"{kind} ({e!r})" for kind, e in zip(present, some, strict=True)
-        )
+        first = {kinds[type(entry)]: entry for entry in reversed(entries)}
+        listed = " and ".join(f"{kind} ({first[kind]!r})" for kind in present)
         raise ValueError(
             f"{name} ids must be of one kind, got {listed}; make them all text first"
         )
@@ -193,10 +185,8 @@ def read_columns(
     else:
         columns = _from_rows(table, names, what)
     if len({len(column) for column in columns}) > 1:
-        sizes = ", ".join(
-            f"{name} has {len(column)}"
-            for name, column in zip(names, columns, strict=True)
-        )
+        pairs = zip(names, columns, strict=True)
+        sizes = ", ".join(f"{name} has {len(column)}" for name, column in pairs)
         raise ValueError(f"columns of {what} must have one length: {sizes}")
     return columns, "plain"
 
@@ -279,9 +269,8 @@ def parse_ratings(column: Sequence[Any], name: str) -> Array:
             _check_no_invalid_rows(np.flatnonzero(np.isinf(values)), name, "infinite")
             return values
     except (TypeError, ValueError):
-        _check_no_invalid_rows(
-            [k for k, value in enumerate(column) if is_missing(value)], name
-        )
+        missing = [k for k, value in enumerate(column) if is_missing(value)]
+        _check_no_invalid_rows(missing, name)
         if all(isinstance(value, float | int) for value in column):
             raise
     row, value = next(
@@ -307,7 +296,7 @@ def _check_no_invalid_rows(rows: Any, name: str, problem: str = "missing") -> No
 def merge_duplicates(
     users: Array, items: Array, values: Array, n_items: int, rule: str
 ) -> tuple[Array, Array, Array, int | None]:
-    """Merge ratings of the same pair, given by positions, with a rule of `DUPLICATES`.
+    """Merge ratings of the same pair by a rule: "last", "mean" or "error".
 
     Also returns the first row of a repeated pair if the rule is "error", else None.
     """
@@ -446,10 +435,7 @@ def format_signed(amount: float) -> str:
 def as_table(
     columns: Mapping[str, Any], library: str, row_type: type[Any], id_kind: str
 ) -> Any:
-    """A frame of the library, or a list of named tuples for "plain".
-
-    The first column holds ids of a kind, the others are arrays.
-    """
+    """A frame, or named tuples for "plain", of a column of ids and other arrays."""
     cells = {
         name: column if isinstance(column, list) else column.tolist()
         for name, column in columns.items()

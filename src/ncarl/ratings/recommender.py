@@ -24,7 +24,6 @@ from ncarl.exceptions import BrokenFileError
 from ncarl.io.files import read_archive, write_archive
 from ncarl.observations import Observations, from_triplets
 from ncarl.ratings.data import (
-    DUPLICATES,
     ID_TYPES,
     Explanation,
     RatedItem,
@@ -51,7 +50,6 @@ from ncarl.validation import (
     check_number,
 )
 
-HANDLE_UNKNOWN = ("average", "error")
 #: Columns that the returned tables have besides the items.
 RESERVED_COLUMNS = ("predicted", "n_ratings", "low", "high", "similarity")
 #: A new rating may be at most this many times the largest one of the fit, so that sums
@@ -147,8 +145,8 @@ class Recommender(BaseEstimator):
         y : ignored
             Present for API consistency with scikit-learn.
         """
-        rule = check_choice("duplicates", self.duplicates, DUPLICATES)
-        check_choice("handle_unknown", self.handle_unknown, HANDLE_UNKNOWN)
+        rule = check_choice("duplicates", self.duplicates, ("error", "last", "mean"))
+        check_choice("handle_unknown", self.handle_unknown, ("average", "error"))
         if self.item in RESERVED_COLUMNS:
             raise ValueError(
                 "item must not be the name of another column of the results, "
@@ -383,9 +381,9 @@ class Recommender(BaseEstimator):
         known = positions >= 0
         positions, values = positions[known], values[known]
         self._check_bounds(values)
-        nobody = np.zeros(len(positions), dtype=np.int64)
+        one_user, rule = np.zeros(len(positions), dtype=np.int64), str(self.duplicates)
         _, i, kept, duplicate = merge_duplicates(
-            nobody, positions, values, len(self.items_), str(self.duplicates)
+            one_user, positions, values, len(self.items_), rule
         )
         if duplicate is not None:
             raise ValueError(
@@ -459,11 +457,10 @@ class Recommender(BaseEstimator):
             for k in np.argsort(-np.abs(own), kind="stable")
         )
         value = item_level + user_level + float(own.sum()) + similar_users
-        (predicted,) = self._value_bounds.clip_and_round(
-            np.array([value]), np.array([j])
-        )
+        bounds = self._value_bounds
+        predicted = float(bounds.clip_and_round(np.array([value]), np.array([j]))[0])
         return Explanation(
-            user, item, float(predicted), item_level, user_level, reasons, similar_users
+            user, item, predicted, item_level, user_level, reasons, similar_users
         )
 
     def predict_interval(
@@ -492,24 +489,16 @@ class Recommender(BaseEstimator):
     ) -> tuple[Array, Array]:
         part = check_fraction("level", level, strict=True)
         self._check_noise("level")
-        pairs = predict_pairs(
-            self.user_store_, self.items_, user_ids, item_ids, "observed"
-        )
-        scorer = self.user_store_.scorer
+        store = self.user_store_
+        pairs = predict_pairs(store, self.items_, user_ids, item_ids, "observed")
+        scorer = store.scorer
         blended = scorer.blended_conformal_scores.quantiles(part)
         single_sided = scorer.conformal_scores.quantiles(part)
-        down, up = (
-            np.where(pairs.is_blended, b, s)
-            for b, s in zip(blended, single_sided, strict=True)
-        )
-        ends = (
-            pairs.values - down * pairs.deviations,
-            pairs.values + up * pairs.deviations,
-        )
-        low, high = (
-            pairs.clip(end, self._value_bounds, round_values=False) for end in ends
-        )
-        return low, high
+        down, up = np.where(pairs.is_blended[:, None], blended, single_sided).T
+        low = pairs.values - down * pairs.deviations
+        high = pairs.values + up * pairs.deviations
+        bounds = self._value_bounds
+        return pairs.clip(low, bounds), pairs.clip(high, bounds)
 
     def _check_noise(self, parameter: str) -> None:
         if not self._has_noise_model():
@@ -621,10 +610,9 @@ class Recommender(BaseEstimator):
             "items": self.items_.to_json(),
             "added": [str(u) if isinstance(u, UUID) else u for u in users],
         }
-        ends = np.cumsum([0, *(row.n_observed for row in rows)])
-        arrays["added/ends"] = ends.astype(np.int64)
-        arrays["added/items"] = _concatenate([row.indices for row in rows], np.int32)
-        arrays["added/values"] = _concatenate([row.values for row in rows], np.float64)
+        added = Observations.vstack([store.scorer.make_row([], []), *rows])
+        arrays["added/ends"] = added.indptr[1:]
+        arrays["added/items"], arrays["added/values"] = added.indices, added.values
         header = {**header, "kind": ARCHIVE_KIND, "recommender": own}
         write_archive(path, header, arrays)
 
@@ -692,7 +680,3 @@ def _prepare_model(model: Any, observed: Observations) -> Any:
             "model=BayesianNCARL(sides='columns')"
         )
     return copy
-
-
-def _concatenate(parts: list[Array], dtype: Any) -> Array:
-    return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype)

@@ -104,7 +104,7 @@ class Scorer:
     def _predict_blended(self, row: Observations, user: int) -> Array:
         model, correction = self.model, self.model.neighbor_correction
         x, _ = model.complete(row, SINGLE_THREAD, std=None, transductive=False)
-        values: Array = x[0]
+        values = x[0]
         if model.rows is not None:
             by_users = self._predict_from_users(user)
             values = model.weight * values + (1.0 - model.weight) * by_users
@@ -126,8 +126,7 @@ class Scorer:
         unrated = self.training.column_counts == 0
         inner = (sums + effects) * center.column_scales[user]
         inner += level + side.fallback[user] * unrated
-        values: Array = inner * side.unit
-        return values
+        return inner * side.unit
 
     @cached_property
     def user_duals(self) -> tuple[Any, Array]:
@@ -142,8 +141,7 @@ class Scorer:
         residuals, effects = side.prepare(transposed)
         duals = np.empty(residuals.n_observed)
         blocks = self.engine.place(residuals)
-        parts = self.engine.map(block_duals, blocks, kernel=side.kernel)
-        for rows, part in parts:
+        for rows, part in self.engine.map(block_duals, blocks, kernel=side.kernel):
             counts = residuals.row_counts[rows]
             starts = residuals.indptr[rows] - (np.cumsum(counts) - counts)
             duals[np.arange(len(part)) + np.repeat(starts, counts)] = part
@@ -239,12 +237,8 @@ def _as_two_sided(model: Any, n: int) -> TwoSidedModel:
     if isinstance(model, TwoSidedModel):
         return model
     identity = Centering.at_means(np.zeros(n))
-    unbounded = ValueBounds(
-        np.full(n, -np.inf),
-        np.full(n, np.inf),
-        np.empty(0),
-        np.zeros((n, 2), dtype=np.int64),
-    )
+    infinite, no_levels = np.full(n, np.inf), np.zeros((n, 2), dtype=np.int64)
+    unbounded = ValueBounds(-infinite, infinite, np.empty(0), no_levels)
     return TwoSidedModel(Scaler(1.0, identity), unbounded, model, None, 1.0)
 
 
@@ -262,15 +256,10 @@ class UserStore:
 
     def __iter__(self) -> Iterator[Any]:
         yield from self.vocabulary.values
-        yield from (
-            user for user in self.added if user not in self.vocabulary.positions
-        )
+        yield from (u for u in self.added if u not in self.vocabulary.positions)
 
     def look_up(self, user: Any) -> tuple[Observations, int | None]:
-        """Ratings of a user, and the position in the fit (None if added later).
-
-        The user None has no ratings.
-        """
+        """Ratings of a user, and position in the fit (None: added or anonymous)."""
         if user is None:
             return self.scorer.make_row([], []), None
         if self._is_added(user):
@@ -343,7 +332,9 @@ class PairPredictions:
     item_positions: Array  # -1 for unknown items
     is_blended: Array  # whether other users of the fit contribute
 
-    def clip(self, values: Array, bounds: ValueBounds, *, round_values: bool) -> Array:
+    def clip(
+        self, values: Array, bounds: ValueBounds, *, round_values: bool = False
+    ) -> Array:
         """Values within the bounds of their items, rounded if the model does that."""
         known = self.item_positions >= 0
         clip = bounds.clip_and_round if round_values else bounds.clip
@@ -376,15 +367,13 @@ def predict_pairs(
 
     fitted, added = (i >= 0) & (j >= 0), (i < 0) & (j >= 0)
     if fitted.any():
-        observed, rows = scorer.training, i[fitted]
-        if not scorer.is_blended:
+        observed, rows, both = scorer.training, i[fitted], scorer.is_blended
+        if not both:
             # Predictions depend on the users' own ratings only: leave out other rows.
             users, rows = np.unique(rows, return_inverse=True)
             observed = observed.take_rows(users)
-        both = scorer.is_blended
-        assign(
-            fitted, scorer.predict_entries(observed, rows, j[fitted], std, both=both)
-        )
+        found = scorer.predict_entries(observed, rows, j[fitted], std, both=both)
+        assign(fitted, found)
     if added.any():
         observed, rows = Observations.vstack(extra_rows), -1 - i[added]
         assign(added, scorer.predict_entries(observed, rows, j[added], std, both=False))

@@ -18,12 +18,7 @@ from scipy.special import boxcox1p, inv_boxcox1p
 
 from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
-from ncarl.tables.frames import (
-    NUMERIC_KINDS,
-    ColumnData,
-    TableAdapter,
-    check_finite,
-)
+from ncarl.tables.frames import NUMERIC_KINDS, ColumnData, TableAdapter, check_finite
 from ncarl.text import join_names
 
 #: Skewness from which "auto" transforms a column: on breast cancer, wine and diabetes
@@ -78,9 +73,7 @@ def fit_columns(
         listed = join_names(absent, form=repr)
         raise ValueError(f"passthrough names columns that X does not have: {listed}")
     data_columns = [table.read_column(j) for j in range(len(table.names))]
-    _check_supported_kinds(
-        [data for data in data_columns if data.name not in passthrough]
-    )
+    _check_supported_kinds([d for d in data_columns if d.name not in passthrough])
     columns: list[ColumnSchema] = []
     start, high_cardinality = 0, []
     for data in data_columns:
@@ -123,11 +116,9 @@ def fit_columns(
         )
     empty = [column.name for column in columns if column.role == "empty"]
     if empty:
-        outcome = (
-            "they stay empty; keep_empty_features=False drops them"
-            if keep_empty_features
-            else "they are dropped"
-        )
+        outcome = "they are dropped"
+        if keep_empty_features:
+            outcome = "they stay empty; keep_empty_features=False drops them"
         warnings.warn(
             f"no observed value in columns {join_names(empty, form=repr)}: {outcome}",
             UserWarning,
@@ -214,8 +205,7 @@ class NumberEncoder:
         if self.exponent is None:
             return self.inverse_transform(coordinates)
         points = coordinates[:, None] + deviations[:, None] * HERMITE_NODES
-        means: Array = self.inverse_transform(points) @ HERMITE_WEIGHTS
-        return means
+        return self.inverse_transform(points) @ HERMITE_WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -259,11 +249,9 @@ def fit_number_encoder(data: ColumnData, transform_skewed: str | None) -> Number
         return NumberEncoder(low, low)  # its values differ by rounding only
     scale = float((observed / size).std()) * size
     plain = NumberEncoder(low, high, float((observed / size).mean()) * size, scale)
-    if transform_skewed is None or (
-        transform_skewed == "auto" and not is_skewed(observed)
-    ):
-        return plain
-    return _fit_skewed_encoder(observed, plain)
+    if transform_skewed == "power" or (transform_skewed and is_skewed(observed)):
+        return _fit_skewed_encoder(observed, plain)
+    return plain
 
 
 def _fit_skewed_encoder(observed: Array, plain: NumberEncoder) -> NumberEncoder:
@@ -283,9 +271,8 @@ def _fit_skewed_encoder(observed: Array, plain: NumberEncoder) -> NumberEncoder:
         center, spread = float(transformed.mean()), sign * float(transformed.std())
         if not (0.0 < abs(spread) < np.inf):
             return plain
-        encoder = NumberEncoder(
-            plain.low, plain.high, start, scale, exponent, center, spread
-        )
+        ends = plain.low, plain.high
+        encoder = NumberEncoder(*ends, start, scale, exponent, center, spread)
         back = encoder.inverse_transform(encoder.transform(observed))
     error = np.abs(back / plain.scale - observed / plain.scale).max()
     return encoder if error < 1e-3 else plain
@@ -322,8 +309,7 @@ def yeo_johnson(values: Array, exponent: float) -> Array:
     """
     up = boxcox1p(np.maximum(values, 0.0), exponent)
     down = boxcox1p(np.maximum(-values, 0.0), 2.0 - exponent)
-    transformed: Array = up - down
-    return transformed
+    return up - down
 
 
 def inverse_yeo_johnson(transformed: Array, exponent: float) -> Array:

@@ -222,13 +222,10 @@ def read_column_as(table: TableAdapter, j: int, kind: str) -> ColumnData:
         dtype = object if kind == "category" else np.float64
         return replace(data, kind=kind, values=np.full(m, empty, dtype=dtype))
     check_finite(data)
-    is_numeric = data.kind in NUMERIC_KINDS
-    zero_one = is_numeric and bool(np.isin(data.observed_values, (0.0, 1.0)).all())
-    if (
-        data.kind == kind
-        or (is_numeric and kind in NUMERIC_KINDS)
-        or (zero_one and kind == "boolean")
-    ):
+    fits = data.kind == kind
+    if data.kind in NUMERIC_KINDS and kind == "boolean":
+        fits = bool(np.isin(data.observed_values, (0.0, 1.0)).all())
+    if fits or (data.kind in NUMERIC_KINDS and kind in NUMERIC_KINDS):
         return replace(data, kind=kind)
     raise ValueError(
         f"{data.display_name} held {KIND_NAMES[kind]} in fit and holds "
@@ -348,14 +345,8 @@ class _PandasAdapter(_FrameAdapter):
             plain = series.astype("boolean") if boxed else series
             floats = plain.to_numpy(dtype=np.float64, na_value=np.nan)
             values = np.where(missing, np.nan, floats)
-        return ColumnData(
-            self.names[j],
-            kind,
-            values,
-            missing,
-            series.dtype,
-            None if declared is None else tuple(declared),
-        )
+        declared = None if declared is None else tuple(declared)
+        return ColumnData(self.names[j], kind, values, missing, series.dtype, declared)
 
     def fill_column(
         self, j: int, fill_values: Array, kind: str, fitted_dtype: Any
@@ -363,9 +354,8 @@ class _PandasAdapter(_FrameAdapter):
         import pandas as pd
 
         series, missing = self._series(j)
-        dtype = _pandas_fill_dtype(
-            series, fill_values, kind, fitted_dtype, bool(missing.all())
-        )
+        empty = bool(missing.all())
+        dtype = _pandas_fill_dtype(series, fill_values, kind, fitted_dtype, empty)
         if kind == "integer" and not all_integers(fill_values):
             dtype = _matching_float_dtype(dtype)
         if dtype == series.dtype:
@@ -406,8 +396,7 @@ def _pandas_marked(series: Any, marker: MissingMarker) -> Array:
         cells = series.astype(object)
         return np.array([_equals_marker(cell, marker) for cell in cells], dtype=bool)
     if not text and _pandas_kind(series) in NUMERIC_KINDS:
-        marked: Array = (series == marker).to_numpy(dtype=bool, na_value=False)
-        return marked
+        return (series == marker).to_numpy(dtype=bool, na_value=False)
     return np.zeros(len(series), dtype=bool)
 
 
@@ -480,20 +469,17 @@ def _pandas_label_dtype(
         fitted = isinstance(fitted_dtype, pd.CategoricalDtype)
         if fitted and dtype.categories.isin(fitted_dtype.categories).all():
             return fitted_dtype
-        new = [x for x in dict.fromkeys(fill_values) if x not in dtype.categories]
-        wider = [*dtype.categories, *new]
+        wider = list(dict.fromkeys([*dtype.categories, *fill_values]))
         return pd.CategoricalDtype(wider, ordered=dtype.ordered)
     if all_missing:
         return OBJECT_DTYPE if fitted_dtype is None else fitted_dtype
     if _pandas_kind(series) == "category":
         return dtype
     # Numbers here, but categories in fit.
-    both = [*series.dropna().unique(), *fill_values]
-    if isinstance(fitted_dtype, pd.CategoricalDtype) and pd.Index(both).isin(
-        fitted_dtype.categories
-    ).all():  # fmt: skip
-        return fitted_dtype
-    return OBJECT_DTYPE
+    both = pd.Index([*series.dropna().unique(), *fill_values])
+    fitted = isinstance(fitted_dtype, pd.CategoricalDtype)
+    known = fitted and both.isin(fitted_dtype.categories).all()
+    return fitted_dtype if known else OBJECT_DTYPE
 
 
 def _matching_float_dtype(dtype: Any) -> Any:
@@ -544,10 +530,9 @@ class _PolarsAdapter(_FrameAdapter):
 
         series = self.frame.to_series(j)
         missing = _polars_missing(series, self.missing_values)
-        dtype = _polars_fill_dtype(
-            series, fill_values, kind, fitted_dtype, bool(missing.all())
-        )
-        if missing.all():
+        empty = bool(missing.all())
+        dtype = _polars_fill_dtype(series, fill_values, kind, fitted_dtype, empty)
+        if empty:
             series = pl.Series(series.name, [None] * len(series), dtype=dtype)
         elif dtype != series.dtype:
             is_label = _polars_kind(dtype) == "category"
@@ -601,11 +586,10 @@ def _polars_kind(dtype: Any) -> str:
     return "number" if dtype.is_numeric() else "other"
 
 
-def _polars_labels(series: Any) -> list[Any]:
+def _polars_labels(series: Any) -> Any:
     """Values of a column as labels; those of text and categories as text."""
     text = _polars_kind(series.dtype) == "category"
-    labels: list[Any] = (series.cast(str) if text else series).to_list()
-    return labels
+    return (series.cast(str) if text else series).to_list()
 
 
 def _enum_categories(dtype: Any) -> tuple[str, ...] | None:
@@ -647,9 +631,7 @@ def _polars_label_dtype(
     fitted = None if fitted_dtype is None else _enum_categories(fitted_dtype)
     if fitted is not None and set(declared) <= set(fitted):
         return fitted_dtype
-    return pl.Enum(
-        [*declared, *(x for x in dict.fromkeys(fill_values) if x not in declared)]
-    )
+    return pl.Enum(list(dict.fromkeys([*declared, *fill_values])))
 
 
 def _polars_numpy_dtype(dtype: Any) -> np.dtype[Any]:

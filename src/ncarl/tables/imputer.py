@@ -46,8 +46,6 @@ from ncarl.validation import (
     check_number,
 )
 
-TRANSFORM_SKEWED = ("auto", None, "power")
-ROUNDING_MODES = ("integers", "whole", None)
 #: With fewer cells, engine="auto" does not use a GPU.
 MIN_GPU_CELLS = 5_000_000
 #: Number of rows whose values are left out, one by one, to calibrate intervals.
@@ -60,10 +58,8 @@ MAX_BATCH_ELEMENTS = 4_000_000
 
 def _has_categories(imputer: TableImputer) -> bool:
     """Whether the fitted table has a category or boolean column; True before a fit."""
-    columns = getattr(imputer, "columns_", None)
-    if columns is None or any(
-        isinstance(column.encoder, CategoryEncoder) for column in columns
-    ):
+    encoders = [column.encoder for column in getattr(imputer, "columns_", [])]
+    if not encoders or any(isinstance(code, CategoryEncoder) for code in encoders):
         return True
     raise AttributeError(
         "predict_proba needs a column of categories or booleans; the table of the fit "
@@ -224,9 +220,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             had_missing = [column.had_missing for column in self.columns_]
             self.indicator_ = make_missing_indicator(had_missing, self.missing_values)
         self._integer_columns = {
-            j
-            for j, values in enumerate(data)
-            if values is not None and self._is_integer_column(values)
+            j for j, values in enumerate(data) if values and self._is_integer(values)
         }
         Z = encode_table(table.n_rows, self.columns_, data)
         self.model_ = self._fit_model(Z) if Z.shape[1] else None
@@ -245,8 +239,9 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         for name in ("add_indicator", "clip", "keep_empty_features"):
             check_flag(name, getattr(self, name))
-        check_choice("transform_skewed", self.transform_skewed, TRANSFORM_SKEWED)
-        check_choice("rounding", self.rounding, ROUNDING_MODES)
+        choices = ("auto", None, "power")
+        check_choice("transform_skewed", self.transform_skewed, choices)
+        check_choice("rounding", self.rounding, ("integers", "whole", None))
         check_integer("max_categories", self.max_categories, low=1)
         check_integer("max_iter", self.max_iter, low=1)
         check_number("tol", self.tol, low=0.0)
@@ -259,7 +254,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"passthrough must be a list of column names, got {names!r}"
             )
 
-    def _is_integer_column(self, data: ColumnData) -> bool:
+    def _is_integer(self, data: ColumnData) -> bool:
         if data.kind == "number" and self.rounding == "whole":
             return all_integers(data.observed_values)
         return data.kind == "integer" and self.rounding is not None
@@ -315,9 +310,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if values is not None and values.missing.any():
                 imputed = self._impute_column(j, posterior, values.missing)
                 dtype = column.dtype if column.library == table.library else None
-                columns[table.names[j]] = table.fill_column(
-                    j, imputed, column.kind, dtype
-                )
+                filled = table.fill_column(j, imputed, column.kind, dtype)
+                columns[table.names[j]] = filled
         indicators = {}
         for j in self._indicator_features():
             name = f"{INDICATOR_PREFIX}{table.names[j]}"
@@ -408,11 +402,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Names of the columns of an array.
         """
         names = super().get_feature_names_out(input_features)
-        out = [
-            name
-            for name, column in zip(names, self.columns_, strict=True)
-            if not self._is_dropped(column)
-        ]
+        pairs = zip(names, self.columns_, strict=True)
+        out = [name for name, column in pairs if not self._is_dropped(column)]
         out += [f"{INDICATOR_PREFIX}{names[j]}" for j in self._indicator_features()]
         return np.array(out, dtype=object)
 
@@ -434,8 +425,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if isinstance(encoder, CategoryEncoder):
             labels = np.empty(len(encoder.labels), dtype=object)
             labels[:] = encoder.labels
-            imputed: Array = labels[posterior.probabilities[j][missing].argmax(axis=1)]
-            return imputed
+            return labels[posterior.probabilities[j][missing].argmax(axis=1)]
         assert encoder is not None
         if encoder.n_coordinates == 0:
             return np.full(int(missing.sum()), encoder.low)
@@ -522,16 +512,14 @@ def _conformal_scores(
     errors = errors * (1.0 + Z.shape[1] / np.maximum(counts, Z.shape[1]))
     errors, deviations = errors[:, coordinates], deviations[:, coordinates]
     rows, at = np.nonzero(~np.isnan(errors))
-    shared = ConformalScores.from_errors(
-        errors[rows, at], deviations[rows, at], rows, at
-    )
-    scores = {}
+    from_errors = ConformalScores.from_errors
+    shared = from_errors(errors[rows, at], deviations[rows, at], rows, at)
+    scores = dict.fromkeys(coordinates, shared)
     for k, coordinate in enumerate(coordinates):
         own = rows[at == k]
         groups = np.arange(len(own))  # one error per row: each a group of its own
-        scores[coordinate] = shared
         if len(own) >= MIN_COLUMN_SCORES:
-            scores[coordinate] = ConformalScores.from_errors(
+            scores[coordinate] = from_errors(
                 errors[own, k], deviations[own, k], groups, groups
             )
     return scores
@@ -561,7 +549,7 @@ class JointGaussian:
     @cached_property
     def precision(self) -> Array:
         """Inverse of the covariance."""
-        P: Array = np.linalg.inv(self.covariance)
+        P = np.linalg.inv(self.covariance)
         return (P + P.T) / 2.0
 
     def condition_rows(
@@ -606,24 +594,20 @@ def _batches(mask: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def category_posterior(
-    means: Array,
-    covariances: Array,
-    prior_covariance: Array,
-    codes: Array,
-    frequencies: Array,
+    means: Array, covariances: Array, prior: Array, codes: Array, frequencies: Array
 ) -> Array:
     """Probabilities of categories, shape (m, k), from the distribution of their codes.
 
     By Bayes' rule the likelihood of a row given a category is proportional to the
     density of the category's code given the row over its density alone (mean 0,
-    covariance ``prior_covariance``). Times the frequencies of the categories it gives
-    their probabilities, as in linear discriminant analysis.
+    covariance ``prior``). Times the frequencies of the categories it gives their
+    probabilities, as in linear discriminant analysis.
     """
     residuals = codes[None, :, :] - means[:, None, :]
     solved = np.linalg.solve(covariances, np.swapaxes(residuals, 1, 2))
     conditional = np.einsum("mkj,mjk->mk", residuals, solved)
-    alone = np.einsum("kj,jk->k", codes, np.linalg.solve(prior_covariance, codes.T))
+    alone = np.einsum("kj,jk->k", codes, np.linalg.solve(prior, codes.T))
     logits = np.log(frequencies) - 0.5 * (conditional - alone)
     logits -= logits.max(axis=1, keepdims=True)
-    weights: Array = np.exp(logits)
+    weights = np.exp(logits)
     return weights / weights.sum(axis=1, keepdims=True)
