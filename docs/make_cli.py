@@ -1,7 +1,7 @@
-"""Writes the parts of ``cli.md`` that the command line itself knows.
+"""Write the generated parts of ``cli.md``.
 
-``python docs/make_cli.py`` puts what each command says of itself, its examples and its
-options between the two comments of its section; the rest of the page is written by
+``python docs/make_cli.py`` puts the description, the examples and the options of each
+command between the two comments of its section; the rest of the page is written by
 hand. A test fails when the page and the commands differ.
 """
 
@@ -21,9 +21,9 @@ import typer.main
 from ncarl.cli.app import COMMANDS, app, load_command
 
 PAGE = Path(__file__).with_name("cli.md")
-#: What a part stands between; ``ncarl`` alone is the part of no command.
+#: Comments around a generated part; ``ncarl`` alone is the part of no command.
 BEGIN, END = "<!-- ncarl {name} -->", "<!-- / -->"
-#: Options that the library behind the commands adds, told of by hand.
+#: Options added by Typer, which are documented by hand.
 OWN = ("help", "install_completion", "show_completion")
 HEAD = ("| option | what it does |", "|---|---|")
 PART = re.compile(r"<!-- ncarl ?([a-z-]*) -->\n.*?<!-- / -->", flags=re.DOTALL)

@@ -193,7 +193,7 @@ def _refuse_duplicates(csr: Any) -> None:
         row = int(np.searchsorted(csr.indptr, entry, side="right")) - 1
         raise ValueError(
             f"X stores {int(same.sum())} entries twice, the first at row {row}, column "
-            f"{int(csr.indices[entry])}. Which value holds? Remove the duplicates, or "
+            f"{int(csr.indices[entry])}. Remove the duplicates, or "
             "call X.sum_duplicates() if they are meant to be added."
         )
 

@@ -131,7 +131,7 @@ def test_scales_are_those_that_complete_would_choose(tmp_path, rng):
         (("--hide", "0.01"), "hide a larger share"),
         (("--seed", "-1"), "--seed must be a whole number of at least 0"),
         (("--budget", "0"), "budget must be a finite number above 0"),
-        (("--array", "X"), "--array means nothing for a CSV file"),
+        (("--array", "X"), "--array does not apply to CSV files"),
         (("--label", "none such"), "--label 'none such' is not a column"),
     ],
 )

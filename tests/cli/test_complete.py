@@ -237,7 +237,7 @@ def test_another_file_is_not_replaced_unless_told_to(ncarl, fails, csv, tmp_path
         (["-o", "out.csv", "--checkpoint", "nowhere/c"], "--checkpoint: the folder"),
         (["-o", "out.csv", "--checkpoint", "out.csv"], "name one file"),
         (["-o", "out.csv", "--label", "zz"], "'zz' is not a column"),
-        (["-o", "out.csv", "--array", "X"], "--array means nothing for a CSV"),
+        (["-o", "out.csv", "--array", "X"], "--array does not apply to CSV"),
     ],
 )
 def test_bad_outputs_and_options_fail_before_the_fit(
@@ -259,7 +259,7 @@ def test_a_folder_that_takes_no_file_fails_before_the_fit(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     said = fails("complete", csv, "-o", tmp_path / "out.csv")
-    assert "no file can be written" in said and "Permission denied" in said
+    assert "cannot write to the folder" in said and "Permission denied" in said
 
 
 def test_missing_and_pickled_inputs_are_refused(fails, tmp_path):

@@ -144,7 +144,7 @@ def test_separators_of_more_than_one_character_are_refused(table):
 
 def test_options_of_another_format_are_refused(tmp_path):
     np.save(tmp_path / "x.npy", np.eye(2))
-    with pytest.raises(ValueError, match="--label means nothing for a NPY"):
+    with pytest.raises(ValueError, match="--label does not apply to NPY"):
         read_table(tmp_path / "x.npy", ReadOptions(labels=["a"]))
 
 

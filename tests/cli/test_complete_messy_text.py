@@ -119,7 +119,7 @@ class TestDecimalCommas:
         np.save(tmp_path / "in.npy", np.eye(3))
         out = tmp_path / "out.npy"
         said = fails("complete", tmp_path / "in.npy", "-o", out, "--decimal", ",")
-        assert said == "--decimal means nothing for a NPY file; leave it out"
+        assert said == "--decimal does not apply to NPY files; omit it"
         source = tmp_path / "in.csv"
         source.write_text(GERMAN)
         said = fails("complete", source, "-o", out, "--decimal", ",", "--stream")

@@ -199,13 +199,13 @@ def test_what_a_stream_cannot_do_is_refused(
         ("in.csv", ["-o", "a.csv", "--save-model", "mine.csv"], "--save-model"),
         ("in.csv", ["-o", "a.zarr", "--std", "a.zarr"], "OUT and --std name one"),
         ("in.csv", ["-o", "a.csv", "--checkpoint", "a.csv"], "name one file"),
-        ("in.csv", ["-o", "dir.zarr", "--overwrite"], "is no Zarr array"),
+        ("in.csv", ["-o", "dir.zarr", "--overwrite"], "is not a Zarr array"),
         ("in.csv", ["-o", "dir.npy", "--overwrite"], "is a folder"),
         ("folder", ["-o", "folder/o.csv"], "OUT 'folder/o.csv' lies in IN 'folder'"),
         ("folder", ["-o", "o.csv", "--checkpoint", "folder/c"], "lies in IN"),
         ("in.zarr/x.npy", ["-o", "in.zarr", "--overwrite"], "IN 'in.zarr/x.npy' lies"),
         ("in.mtx", ["-o", "o.npy"], "--stream reads .npy, .npz"),
-        ("absent.npy", ["-o", "o.npy"], "there is no 'absent.npy'"),
+        ("absent.npy", ["-o", "o.npy"], "'absent.npy' does not exist"),
     ],
 )
 def test_files_are_checked_before_the_fit(

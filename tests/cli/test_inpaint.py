@@ -218,7 +218,7 @@ def test_colors_fit_the_kind_of_the_picture(fails, ncarl, tmp_path):
     path, out = tmp_path / "gray.png", tmp_path / "out.png"
     Image.fromarray(scene()[:, :, 0]).save(path)
     marked = ("inpaint", path, "-o", out, "--mask-color")
-    assert "is no gray" in fails(*marked, "red")
+    assert "is not gray" in fails(*marked, "red")
     lightest = int(scene()[:, :, 0].max())
     said = ncarl(*marked, f"rgb({lightest},{lightest},{lightest})").stdout
     assert f"{(scene()[:, :, 0] == lightest).sum()} pixels" in said

@@ -119,7 +119,7 @@ def test_a_page_that_cannot_be_written_is_found_out_first(fails, hostile, tmp_pa
     for path, words in (
         (tmp_path / "p.txt", "--report must end in .html"),
         (mine, "exists and is no page"),
-        (tmp_path / "no" / "p.html", "does not exist; make it"),
+        (tmp_path / "no" / "p.html", "exists; create it"),
     ):
         assert words in fails("complete", hostile, "-o", out, "--report", path)
     assert not out.exists() and mine.read_text() == "<!DOCTYPE html>my notes"

@@ -271,7 +271,7 @@ def test_columns_can_be_named_or_counted(tmp_path):
     found = read_ratings(tmp_path / "a.parquet", None)
     assert (found.users, found.items) == (["u", "v"], [3, 4])
     assert found.values == [5.0, 3.0]
-    with pytest.raises(ValueError, match="--delimiter means nothing"):
+    with pytest.raises(ValueError, match="--delimiter does not apply"):
         read_ratings(tmp_path / "a.parquet", None, ";")
     (tmp_path / "a.parquet").write_bytes(b"no")
     with pytest.raises(ValueError, match="is not a Parquet table"):
@@ -342,7 +342,7 @@ def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
     for options, words in (
         ((), "give RATINGS"),
         ((source, *model), "not both"),
-        ((source,), "say for whom"),
+        ((source,), "choose users"),
         ((*model, "--columns", "a,b,c"), "--columns is for RATINGS"),
         ((*model, "-u", 4, "--delimiter", "tab"), "--delimiter is for RATINGS"),
         ((*model, "-u", 4, "--duplicates", "last"), "--duplicates is for RATINGS"),

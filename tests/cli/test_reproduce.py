@@ -159,7 +159,7 @@ def test_without_time_the_report_is_all_there_is(ncarl, study, tmp_path, fits, o
     out = tmp_path / "[red]out"
     said = ncarl("reproduce", study, "--out", out, *options).stdout
     assert "not decided: NCARL has the least error" in said
-    reached = "the time limit is reached; the same command goes on from here"
+    reached = "time limit reached; run the same command again to continue"
     assert (reached in said) == ("--time-limit" in options)
     assert f"written to {out}:" in said and (out / "report.html").is_file()
     assert fits() == 0

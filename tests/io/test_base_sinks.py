@@ -236,7 +236,7 @@ def test_permissions_are_those_of_a_new_or_the_old_file(kind, tmp_path):
         ("X.npz", ValueError, r"\.csv, .*\.npy, \.zarr, got .*X"),
         ("nowhere/X.npy", FileNotFoundError, r"nowhere.*does not exist"),
         ("folder.npy", IsADirectoryError, "is a folder"),
-        ("letters.zarr", ValueError, "no Zarr array, so it is not replaced"),
+        ("letters.zarr", ValueError, "not a Zarr array, so it is not replaced"),
     ],
 )
 def test_paths_that_cannot_be_written_are_refused_before_the_work(

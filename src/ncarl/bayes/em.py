@@ -164,7 +164,7 @@ def em_iterates(
             # Noise-free data: further steps are below floating-point resolution.
             if last is None:
                 raise NotPositiveDefiniteError(
-                    "the prior and the noise make no kernel that can be worked with; "
+                    "the prior and the noise give no positive definite kernel; "
                     "use noise='per-column', dtype='float64', or another prior"
                 )
             if step == 0:

@@ -310,7 +310,7 @@ def _jittered_cholesky(K: Array) -> Array:
             return cholesky(add_diagonal(K, jitter * mean_diagonal(K)), lower=True)
         except np.linalg.LinAlgError:
             continue
-    raise NotPositiveDefiniteError("the kernel has no root: it is not a covariance")
+    raise NotPositiveDefiniteError("the kernel is not positive semidefinite")
 
 
 def _average_predictions(

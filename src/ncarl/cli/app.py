@@ -20,13 +20,13 @@ COMMANDS = {
     "they are.",
     "evaluate": "Measure how accurate the imputed values of a table are.",
     "compare": "Find the method that imputes the missing entries of a table best.",
-    "recommend": "Recommend items to users, and say why.",
+    "recommend": "Recommend items to users, with explanations.",
     "inpaint": "Fill in the missing pixels of a picture: scratches, text, dead pixels, "
     "holes.",
     "demo": "Complete a photograph and a table with known truth, and draw the results.",
     "doctor": "Show versions, machine and engines, and test each engine on a small "
     "matrix.",
-    "reproduce": "Run the paper's tables and figures again, and say what holds.",
+    "reproduce": "Reproduce the paper's tables and figures, and judge each claim.",
 }
 #: A parameter at the beginning of an error message about it.
 PARAMETER_PATTERN = re.compile(r"[a-z]\w*(?= (?:must|cannot|needs|names)\b|=)")

@@ -159,14 +159,14 @@ def _is_same_file(path: Path, other: Path) -> bool:
 
 def _check_folder(flag: str, folder: Path) -> None:
     if not folder.is_dir():
-        raise ValueError(f"{flag}: the folder {str(folder)!r} does not exist; make it")
+        raise ValueError(f"{flag}: no folder {str(folder)!r} exists; create it")
     # Permissions alone do not tell (read-only mounts, quotas, root): try it.
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise ValueError(
-            f"{flag}: no file can be written to the folder {str(folder)!r} "
+            f"{flag}: cannot write to the folder {str(folder)!r} "
             f"({error.strerror or error}); name another one"
         ) from error
 
@@ -186,7 +186,7 @@ def check_report_path(path: Path | None, source: Path | None = None) -> None:
         with path.open("rb") as stream:
             if mark not in stream.read(400):
                 raise ValueError(
-                    f"--report {str(path)!r} exists and is no page of ncarl; name "
+                    f"--report {str(path)!r} exists and is not a page of ncarl; name "
                     "another file"
                 )
     check_outputs(source or path, {"--report": path}, overwrite=True)

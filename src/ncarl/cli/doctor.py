@@ -83,8 +83,8 @@ def doctor(
 ) -> None:
     """Show versions, machine and engines, and test each engine on a small matrix.
 
-    Paste the output into bug reports: it names no folder of yours, and not your
-    computer. The exit code is 1 if a test failed; a missing GPU is no failure.
+    Add the output to bug reports: it contains no folder names and no host name. The
+    exit code is 1 if a test failed; a missing GPU is not a failure.
     """
     from rich.console import Console
 

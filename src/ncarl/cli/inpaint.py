@@ -107,7 +107,7 @@ def inpaint(
         Path | None,
         mask_option(
             "A picture of the same size, light where pixels are missing and dark "
-            "where they are observed. Shades count by which half they are in.",
+            "where they are observed; gray levels are rounded to light or dark.",
             metavar="PATH",
         ),
     ] = None,
@@ -120,18 +120,21 @@ def inpaint(
     missing: Annotated[
         str | None,
         mask_option(
-            "To try it out: hide pixels, and measure the error where they were.",
+            "Hide pixels of a complete picture, and measure the error there.",
             metavar="random:SHARE|block:SIDE|text",
         ),
     ] = None,
     tolerance: Annotated[
-        int, mask_option("How far a channel may be off --mask-color.", min=0, max=255)
+        int,
+        mask_option(
+            "Largest difference from --mask-color in a channel.", min=0, max=255
+        ),
     ] = 0,
     method: Annotated[
         Literal["patches", "matrix"],
         method_option(
-            "patches learns how small patches of the picture look; matrix is the "
-            "method of the paper, and less accurate."
+            "patches models small patches of the picture; matrix is the method of "
+            "the paper, and less accurate."
         ),
     ] = "patches",
     seed: Annotated[
@@ -170,8 +173,7 @@ def inpaint(
     n_given = sum(option is not None for option in (mask, mask_color, missing))
     if n_given != 1:
         raise ValueError(
-            "say what is missing with one of --mask, --mask-color and --missing, got "
-            f"{n_given} of them"
+            f"give one of --mask, --mask-color and --missing, got {n_given} of them"
         )
     if tolerance and mask_color is None:
         raise ValueError("--tolerance goes with --mask-color")
@@ -309,9 +311,7 @@ def _mask_from_color(color: str, tolerance: int, picture: PictureFile) -> Missin
         )
     if picture.mode in ("L", "LA"):
         if len(set(wanted)) > 1:
-            raise ValueError(
-                f"--mask-color {color!r} is no gray, but the picture is gray"
-            )
+            raise ValueError(f"--mask-color {color!r} is not gray, but the picture is")
         wanted = wanted[:1]
     colors = np.atleast_3d(picture.pixels)[..., : len(wanted)].astype(np.int64)
     distance = np.abs(colors - wanted).max(axis=2)
@@ -445,7 +445,7 @@ def _convert_decode_errors(path: Path) -> Iterator[None]:
         yield
     except UnidentifiedImageError as error:
         raise BrokenFileError(
-            f"{str(path)!r} is no picture that can be read; PNG, TIFF, JPEG, WebP, "
+            f"{str(path)!r} cannot be read as a picture; PNG, TIFF, JPEG, WebP, "
             "BMP, PPM and GIF can"
         ) from error
     except DECODE_ERRORS as error:
@@ -464,7 +464,7 @@ def _working_mode(path: Path, image: Image.Image) -> str:
     clear = "transparency" in image.info
     if clear and image.mode not in TRANSPARENCY_MODES:
         raise ValueError(
-            f"{str(path)!r} is of the kind {image.mode} with a color that stands for "
+            f"{str(path)!r} has the mode {image.mode} with a color that stands for "
             "transparency, which would be lost; save it as RGBA"
         )
     if clear:
@@ -474,7 +474,7 @@ def _working_mode(path: Path, image: Image.Image) -> str:
     mode = MODE_CONVERSIONS.get(image.mode, image.mode)
     if mode not in MODES:
         raise ValueError(
-            f"{str(path)!r} is of the kind {image.mode}, which cannot be written as it "
+            f"{str(path)!r} has the mode {image.mode}, which cannot be written as it "
             "was; save it as gray or RGB"
         )
     return mode

@@ -73,8 +73,8 @@ def recommend(
     columns: Annotated[
         str | None,
         ratings_option(
-            "Which columns hold what: names, or positions from 1. "
-            "Without a header the first three do.",
+            "Columns of users, items and ratings: names, or positions from 1. "
+            "Without a header the first three.",
             parser=opt.parse_columns,
             metavar="USER,ITEM,RATING",
             show_default="found by name",
@@ -92,11 +92,11 @@ def recommend(
     ] = None,
     duplicates: Annotated[
         Literal["error", "last", "mean"],
-        ratings_option("Which rating holds where a user rated an item again."),
+        ratings_option("What to do if a user rated an item more than once."),
     ] = "error",
     model: Annotated[
         Path | None,
-        ratings_option("What --save-model wrote, in place of RATINGS.", metavar="PATH"),
+        ratings_option("A file of --save-model, in place of RATINGS.", metavar="PATH"),
     ] = None,
     user: Annotated[
         list[str] | None,
@@ -105,8 +105,8 @@ def recommend(
     new_user: Annotated[
         Path | None,
         users_option(
-            "A user who is not in RATINGS: a table of items and ratings. Nothing "
-            "is fitted again.",
+            "A user who is not in RATINGS: a table of items and ratings. The model "
+            "is not refitted.",
             metavar="PATH",
         ),
     ] = None,
@@ -171,11 +171,11 @@ def recommend(
     overwrite: opt.OverwriteOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
-    """Recommend items to users, and say why.
+    """Recommend items to users, with explanations.
 
-    A model of the similarity of items is learned from all ratings; a user gets the
-    items with the highest predicted ratings, with an interval for the rating. Save the
-    model with --save-model: with --model answers come at once.
+    A model of the similarity of items is fitted to all ratings. Each user gets the
+    items with the highest predicted ratings, with prediction intervals. --save-model
+    saves the fitted model, and --model uses it without another fit.
     """
     has_users = bool(user) or new_user is not None or all_users
     if (source is None) == (model is None):
@@ -185,7 +185,7 @@ def recommend(
         )
     loaded, no_users = model is not None, not has_users
     of_ratings = "is for RATINGS, and --model needs none"
-    of_lists = "is for lists; say for whom: --user ID, --new-user PATH or --all-users"
+    of_lists = "is for lists; give --user ID, --new-user PATH or --all-users"
     of_all = "and --all-users do not go together; give one of them"
     duplicates_given = duplicates != "error" and new_user is None
     for flag, is_misused, reason in (
@@ -204,12 +204,12 @@ def recommend(
         if is_misused:
             raise ValueError(f"{flag} {reason}")
     if all_users and out is None and report is None:
-        raise ValueError("--all-users makes many lists; say where to with --out")
+        raise ValueError("--all-users writes many lists; name the file with --out")
     if has_users and similar_to is not None and out is not None:
-        raise ValueError("--out holds one kind of list; give --similar-to on its own")
+        raise ValueError("--out holds one kind of list; use --similar-to alone")
     if not has_users and similar_to is None and (save_model is None or out is not None):
         raise ValueError(
-            "say for whom: --user ID, --new-user PATH or --all-users; --similar-to "
+            "choose users: --user ID, --new-user PATH or --all-users; --similar-to "
             "ITEM shows similar items, --save-model PATH keeps the model for later"
         )
     if explain and not (user or new_user):
@@ -492,7 +492,7 @@ def read_columns(
         )
     if kind == "Parquet":
         if delimiter is not None:
-            raise ValueError("--delimiter means nothing for a Parquet file; omit it")
+            raise ValueError("--delimiter does not apply to Parquet files; omit it")
         return parquet.read_columns(path)
     return csv.read_columns(path, delimiter, is_header)
 

@@ -50,7 +50,7 @@ def reproduce(
         ),
     ] = "both",
     quick: Annotated[
-        bool, typer.Option("--quick", help="Reduced sizes, made-up ratings; minutes.")
+        bool, typer.Option("--quick", help="Reduced sizes and synthetic ratings.")
     ] = False,
     methods: Annotated[
         str | None,
@@ -60,41 +60,42 @@ def reproduce(
     budget: Annotated[
         float | None,
         typer.Option(
-            help=f"Seconds a fit may take ({DEFAULT_BUDGET:g}; 20 with --quick); a fit "
-            "that takes longer is shown as over budget."
+            help=f"Time limit of a fit in seconds ({DEFAULT_BUDGET:g}; 20 with "
+            "--quick); a fit that exceeds it is shown as over budget."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             help="Folder of results (ncarl-reproduce; with --quick "
-            "ncarl-reproduce-quick); a run there is continued. The report is on the "
-            "studies of the last command."
+            "ncarl-reproduce-quick); an unfinished run there is continued. The report "
+            "covers the studies of the last command."
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Fits side by side; one a core.")
+        int | None,
+        typer.Option(min=1, help="Number of fits in parallel; one per core."),
     ] = None,
     gpu_jobs: Annotated[
-        int, typer.Option(min=1, help="Fits side by side on the GPU.")
+        int, typer.Option(min=1, help="Number of fits in parallel on the GPU.")
     ] = 1,
     time_limit: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds after which no further fit is begun."),
+        typer.Option(min=0, help="Seconds after which no new fit is started."),
     ] = None,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Run again what failed or overran.")
+        bool, typer.Option("--retry", help="Run failed and over-budget fits again.")
     ] = False,
     no_run: Annotated[
-        bool, typer.Option("--no-run", help="Only write the report of what is there.")
+        bool, typer.Option("--no-run", help="Only write the report of finished fits.")
     ] = False,
     report: opt.ReportOption = None,
 ) -> None:
-    """Run the paper's tables and figures again, and say what holds.
+    """Reproduce the paper's tables and figures, and judge each claim.
 
-    Every finished fit is stored in the folder at once; a run that was stopped or
-    killed continues from there. The report shows our value, the printed one and by how
-    much they differ.
+    Every finished fit is stored at once; run the same command again to continue a run
+    that was stopped or killed. The report shows our value, the printed value and the
+    difference.
     """
     from ncarl.reproduce.plan import PROTOCOLS, QUICK_BUDGET
     from ncarl.reproduce.report import publish
@@ -127,7 +128,7 @@ def reproduce(
             progress = run_plans(plans, store, options, callback)
         if progress.time_limit_reached:
             console.print_text(
-                "the time limit is reached; the same command goes on from here"
+                "time limit reached; run the same command again to continue"
             )
     published = publish(plans, store, protocols, quick=quick)
     print_verdicts(published, quick=quick)

@@ -376,7 +376,7 @@ def _iter_line_chunks(stream: IO[bytes], name: str) -> Iterator[bytes]:
     while block := stream.read(PARSE_CHUNK_BYTES):
         lines, _, rest = (rest + block).rpartition(b"\n")
         if len(rest) > LONGEST_LINE:
-            raise BrokenFileError(f"{name} is no table: it has a line without end")
+            raise BrokenFileError(f"{name} is not a table: a line has no end")
         if lines.strip():
             yield lines
     if rest.strip():

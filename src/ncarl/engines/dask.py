@@ -282,12 +282,12 @@ class LazyConnection:
         if self.owner_pid != os.getpid():
             raise RuntimeError(
                 "this Dask engine belongs to the process that this one was forked "
-                "from; make an engine of its own here, or use engine='threads'"
+                "from; create a new engine here, or use engine='threads'"
             )
         with self.lock:
             if self.closed:
                 raise RuntimeError(
-                    "this Dask engine is closed; make another one, or use "
+                    "this Dask engine is closed; create another, or use "
                     "engine='threads' (set_params(engine='threads') of an estimator)"
                 )
             if self.link is None:
@@ -462,7 +462,7 @@ class ClusterLink:
         """Raise if the client is closed."""
         if self.client.status in ("closing", "closed"):
             raise LostWorkersError(
-                "the Dask client is closed, or its scheduler is gone; make another "
+                "the Dask client is closed, or its scheduler is gone; create another "
                 "engine, or use engine='threads'"
             )
 
@@ -505,7 +505,7 @@ class ClusterLink:
             except LostDataError as error:
                 trouble = error
         raise LostWorkersError(
-            f"Dask workers were lost {MAX_ATTEMPTS} times in the same piece of work "
+            f"Dask workers were lost {MAX_ATTEMPTS} times in the same task "
             f"({trouble}); if they run out of memory, give them more of it or smaller "
             "blocks (more workers, or chunks of fewer rows)"
         ) from trouble
@@ -532,7 +532,7 @@ class ClusterLink:
                     raise LostDataError(f"the worker {worker} is gone")
         except (OSError, KeyError, ValueError, distributed.CancelledError) as error:
             raise LostDataError(
-                f"the worker {worker} took no data: {error!r}"
+                f"the worker {worker} did not accept data: {error!r}"
             ) from error
         finally:
             sending.cancel()

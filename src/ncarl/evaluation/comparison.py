@@ -504,7 +504,7 @@ def draw_holdout_masks(
             enough = np.count_nonzero(units[most.indices] > 0.0) >= MIN_HIDDEN
             raise ValueError(
                 f"hide={plan.hide:g} hides {scored} of {observed.n_observed} observed "
-                f"entries to score, and fewer than {MIN_HIDDEN} tell nothing; "
+                f"entries to score, and at least {MIN_HIDDEN} are needed; "
                 + (
                     "hide a larger share"
                     if enough

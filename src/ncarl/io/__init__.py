@@ -244,7 +244,7 @@ def open_sink(
         )
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(
-            f"path: the folder {str(target.parent)!r} does not exist; make it"
+            f"path: the folder {str(target.parent)!r} does not exist; create it"
         )
     if target.is_dir() and not format_.is_folder:
         raise IsADirectoryError(

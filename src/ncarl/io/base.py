@@ -315,7 +315,7 @@ class FileSnapshot:
         """Record the present state of a file or folder."""
         absolute = Path(path).absolute()
         if not absolute.exists():
-            raise FileNotFoundError(f"there is no {str(path)!r}; check the name")
+            raise FileNotFoundError(f"{str(path)!r} does not exist; check the name")
         return cls(absolute, _file_state(absolute))
 
     def __str__(self) -> str:

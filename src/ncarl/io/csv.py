@@ -180,11 +180,11 @@ class DelimitedText:
             try:
                 data = gzip.decompress(data)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                message = f"{str(path)!r} is not a whole gzip file: {error}"
+                message = f"{str(path)!r} is not a complete gzip file: {error}"
                 raise ValueError(message) from None
         if b"\0" in data:
             raise ValueError(
-                f"{str(path)!r} holds zero bytes, so it is no UTF-8 text; save it as "
+                f"{str(path)!r} holds zero bytes, so it is not UTF-8 text; save it as "
                 "UTF-8"
             )
         bom = BOM if data.startswith(BOM.encode()) else ""

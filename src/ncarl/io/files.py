@@ -243,7 +243,7 @@ def _read_array(members: ZipFile, name: str) -> Array:
         shape, _, dtype = np.lib.format.read_array_header_1_0(member)
         claimed = member.tell() + math.prod(shape) * dtype.itemsize
         if info.compress_type != ZIP_STORED or claimed != info.file_size:
-            raise ValueError(f"{name} is not as long as it says")
+            raise ValueError(f"{name} has an unexpected length")
         member.seek(0)
         array: Array = np.lib.format.read_array(member, allow_pickle=False)
     return array

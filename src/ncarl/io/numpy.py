@@ -49,7 +49,7 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> BaseRows
         array = np.load(file.path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise BrokenFileError(
-            f"{file} is no whole array as numpy.save writes it; perhaps it was cut "
+            f"{file} is not a complete array written by numpy.save; it may be cut "
             f"off: {error}"
         ) from error
     check_matrix(array.shape, array.dtype, str(file))
@@ -98,7 +98,7 @@ def _translate_errors(file: FileSnapshot) -> Iterator[None]:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
         raise BrokenFileError(
-            f"{file} is no whole NPZ file: {error}; write it anew"
+            f"{file} is not a complete NPZ file: {error}; save it again"
         ) from error
 
 

@@ -89,7 +89,8 @@ def _open_parquet(path: Path) -> Any:
         # Without a buffer whole columns of a row group are read at once.
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
     except ValueError as error:
-        raise BrokenFileError(f"{str(path)!r} is no Parquet file: {error}") from error
+        message = f"{str(path)!r} is not a Parquet file: {error}"
+        raise BrokenFileError(message) from error
 
 
 def _result_dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtype[Any]]:

@@ -170,8 +170,7 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     for name in options.given:
         if name not in format_.options:
             raise ValueError(
-                f"{OPTION_FLAGS[name]} means nothing for a {format_.name} file; leave "
-                "it out"
+                f"{OPTION_FLAGS[name]} does not apply to {format_.name} files; omit it"
             )
     # So that a missing file gives the same error in every format.
     with path.open("rb"):

@@ -97,8 +97,8 @@ def open_sink(path: Path, spec: SinkSpec) -> AbstractContextManager[Sink]:
     """
     if path.exists() and not (path.is_dir() and is_zarr_folder(path)):
         raise ValueError(
-            f"{str(path)!r} exists and is no Zarr array, so it is not replaced; name "
-            "another path, or remove it"
+            f"{str(path)!r} exists and is not a Zarr array, so it is not replaced; "
+            "name another path, or remove it"
         )
     return _write_zarr(path, spec)
 

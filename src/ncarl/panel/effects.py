@@ -134,7 +134,7 @@ def counterfactual(
         warnings.warn(
             f"no interval can be given with {len(controls)} control unit{plural}: none "
             "could be held out and completed from the others to measure the error. "
-            "Ends of intervals are NaN; add control units",
+            "Bounds of intervals are NaN; add control units",
             stacklevel=2,
         )
     return result

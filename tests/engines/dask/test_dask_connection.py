@@ -67,7 +67,7 @@ def test_a_forgotten_engine_closes_what_it_started():
 def test_a_closed_engine_says_what_to_do(X):
     engine = Dask("threads", n_workers=1)
     engine.close()
-    with pytest.raises(RuntimeError, match=r"closed; make another one.*'threads'"):
+    with pytest.raises(RuntimeError, match=r"closed; create another.*'threads'"):
         NCARL(engine=engine).fit(X)
 
 
@@ -187,7 +187,7 @@ def test_inside_a_task_the_engine_is_refused(threads):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_is_told_to_make_its_own(threads, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: -1)  # forking threads is no test's fun
-    with pytest.raises(RuntimeError, match="make an engine of its own"):
+    with pytest.raises(RuntimeError, match="create a new engine"):
         threads._n_blocks(10, 10)
     threads.close()  # not its to close
     monkeypatch.undo()
