@@ -1,4 +1,8 @@
-"""`Page`: reports as a single HTML file, without scripts, links or other files."""
+"""`Page`: reports as a single HTML file, without scripts, links or other files.
+
+All pages are built from the same few parts, for which a template engine such as Jinja2
+would be one more dependency.
+"""
 
 from __future__ import annotations
 
@@ -101,17 +105,9 @@ class Markup(str):
 class Page:
     """A self-contained HTML page; methods append parts and return the page.
 
-    All text is escaped: names of columns and files may hold any character.
+    All text is escaped: names of columns and files may hold any character. ``lead`` is
+    a summary below the heading.
 
-    Parameters
-    ----------
-    title : str
-        Heading of the page.
-    lead : str
-        Summary below the heading; none if empty.
-
-    Examples
-    --------
     >>> page = Page("A < B").heading("Errors").text("Small.").facts({"rmse": 0.1})
     >>> "A &lt; B</h1>" in page.html()
     True
@@ -297,8 +293,6 @@ class Page:
 def span(*parts: object, css: str = "", title: str = "") -> Markup:
     """Text with a CSS class and a tooltip, as a cell of a table or a part of one.
 
-    Examples
-    --------
     >>> span("< 1", span("paper 2", css="small"))
     '<span>&lt; 1<span class="small">paper 2</span></span>'
     """
@@ -316,8 +310,6 @@ def _shorten(cell: object, max_length: int | None) -> str:
 def escape(text: object) -> str:
     """Escape text for HTML, also in attributes; addresses are not links.
 
-    Examples
-    --------
     >>> escape('<b title="x">')
     '&lt;b title=&quot;x&quot;&gt;'
     """

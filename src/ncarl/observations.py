@@ -327,7 +327,10 @@ def row_hashes(observed: Observations, salt: int = 0) -> Array:
 
 
 def splitmix64(bits: Array) -> Array:
-    """Mix 64-bit words (SplitMix64): every output bit depends on all input bits."""
+    """Mix 64-bit words (SplitMix64): every output bit depends on all input bits.
+
+    Hashes of `hashlib` cannot be combined in any order of the rows.
+    """
     bits = bits + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -17,21 +17,10 @@ def join_names(
     form: Callable[[Any], str] = str,
     last: str = ", ",
 ) -> str:
-    """Names with commas between them, at most ``max_names`` of them.
+    """Names with commas between them; beyond ``max_names`` they are counted.
 
-    Parameters
-    ----------
-    names : sequence
-        The names.
-    max_names : int or None
-        Most names to show; the rest is counted.
-    form : callable
-        Turns a name into text; ``repr`` puts it into quotes.
-    last : str
-        Separator before the last name, such as ``" and "``.
+    ``form`` turns a name into text, and ``last`` separates the last one.
 
-    Examples
-    --------
     >>> join_names("abcdefgh", 6), join_names("abc", last=" and ")
     ('a, b, c, d, e, f and 2 more', 'a, b and c')
     >>> join_names(["a", "b", "c"], 2, form=repr)
@@ -47,8 +36,6 @@ def join_names(
 def shorten(text: object, max_length: int) -> str:
     """Text of at most ``max_length`` characters, cut in the middle if it is longer.
 
-    Examples
-    --------
     >>> shorten("a name that goes on and on", 11)
     'a name … on'
     """
@@ -62,8 +49,6 @@ def shorten(text: object, max_length: int) -> str:
 def format_number(value: float | None, form: str = ".6g", *, empty: str = "-") -> str:
     """A number, or ``empty`` in place of None, NaN and infinities.
 
-    Examples
-    --------
     >>> format_number(0.25, ".0%"), format_number(None), format_number(float("nan"))
     ('25%', '-', '-')
     """

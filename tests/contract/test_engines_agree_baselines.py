@@ -39,7 +39,6 @@ RIVALS = [
     LRFD(**FEW, dictionary="learned"),
     S3LR(**FEW, n_clusters=2, max_rounds=2),
     SoftImpute(**FEW, lam=0.3),
-    SoftImpute(**FEW, solver="svd"),
     BiasModel(**FEW),
 ]
 

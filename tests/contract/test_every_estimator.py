@@ -53,7 +53,6 @@ SMOOTH = [
     FGSR(p=0.5, lam=0.1, rank=4),
     RegL1(rank=4),
     SoftImpute(lam=0.5),
-    SoftImpute(lam=0.5, solver="svd"),
     BiasModel(),
 ]
 RIVALS = [*EXACT, *SMOOTH]
@@ -65,7 +64,6 @@ CHOSEN = [
     WNNM(lam="auto"),
     FGSR(p=2 / 3, lam="auto", rank=4),
     SoftImpute(),
-    SoftImpute(solver="svd"),
 ]
 KERNELS = [
     NCARL(),

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.exceptions import ConvergenceWarning
 
 from ncarl import SoftImpute
-from ncarl.core import svd
 from ncarl.engines.base import HostDevice
 from ncarl.estimators import baselines
 from ncarl.fitting.loop import FitResult, Iterate
 from ncarl.fitting.matrix_model import PreprocessedData, row_factors
 from ncarl.observations import Observations
-from ncarl.solvers import soft_impute
 from ncarl.solvers.base import SolverResult, SparseEntries, run_solver
 from ncarl.solvers.soft_impute import (
     SoftImputeALS,
     SoftImputeState,
-    SoftImputeSVD,
     factored_distance,
 )
 
@@ -31,7 +25,6 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread")
 #: fits agree to about `CLOSE`.
 TIGHT = {"tol": 1e-9, "max_iter": 20_000}
 CLOSE = 3e-5
-SOLVERS = ["als", "svd"]
 
 
 def gappy(m, n, rank, share, noise=0.3, seed=0):
@@ -73,13 +66,12 @@ def small():
     return gappy(12, 9, 3, 0.6)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
 class TestOptimum:
     @pytest.mark.parametrize("turned", [False, True])
-    def test_filling_and_shrinking_leads_to_the_same(self, solver, turned):
+    def test_filling_and_shrinking_leads_to_the_same(self, turned):
         X = gappy(30, 20, 3, 0.5)
         X = X.T if turned else X
-        model = SoftImpute(lam=1.0, solver=solver, **TIGHT).fit(X)
+        model = SoftImpute(lam=1.0, **TIGHT).fit(X)
         expected = plain(X, 1.0)
         assert relative(smooth(model, X), expected) < CLOSE
         assert model.objective_ == pytest.approx(objective(expected, X, 1.0), rel=1e-6)
@@ -88,27 +80,26 @@ class TestOptimum:
         size = np.linalg.norm(X[~np.isnan(X)])
         assert model.residual_ == pytest.approx(left / size, rel=1e-5)
 
-    def test_a_strength_above_the_largest_value_gives_zero(self, small, solver):
+    def test_a_strength_above_the_largest_value_gives_zero(self, small):
         top = np.linalg.norm(np.nan_to_num(small), 2)
-        zero = SoftImpute(lam=1.5 * top, solver=solver).fit(small)
+        zero = SoftImpute(lam=1.5 * top).fit(small)
         assert_array_equal(smooth(zero, small), 0.0)
         assert zero.rank_ == 0
         # Just above it what the factors started from fades slowly.
-        near = SoftImpute(lam=1.001 * top, solver=solver, **TIGHT).fit(small)
+        near = SoftImpute(lam=1.001 * top, **TIGHT).fit(small)
         assert np.linalg.norm(smooth(near, small)) < 1e-2 * top
-        some = SoftImpute(lam=0.99 * top, solver=solver, **TIGHT).fit(small)
+        some = SoftImpute(lam=0.99 * top, **TIGHT).fit(small)
         assert some.rank_ == 1
 
     @pytest.mark.parametrize("lam", [0.1, 1.0])
-    def test_the_objective_never_rises_at_one_strength(self, solver, lam):
+    def test_the_objective_never_rises_at_one_strength(self, lam):
         entries = entries_of(gappy(30, 20, 3, 0.5))
-        run = (SoftImputeALS if solver == "als" else SoftImputeSVD)(entries, lam, 20)
+        run = SoftImputeALS(entries, lam, 20)
         before, compared = None, 0
         for step in run.steps(run.initial_state(), 0):
-            # Directions that come in with ALS cost something at first.
+            # Directions that are added cost something at first.
             wider = before and len(step.state.s) > len(before.state.s)
-            as_wide = solver == "svd" or not wider
-            if before and before.state.lam == step.state.lam and as_wide:
+            if before and before.state.lam == step.state.lam and not wider:
                 assert step.objective <= before.objective * (1.0 + 1e-12)
                 compared += 1
             before = step
@@ -116,52 +107,11 @@ class TestOptimum:
                 break
         assert compared > 250
 
-    def test_a_largest_rank_is_kept(self, solver):
+    def test_a_largest_rank_is_kept(self):
         X = gappy(30, 20, 5, 0.6)
-        model = SoftImpute(lam=0.2, rank=2, solver=solver).fit(X)
+        model = SoftImpute(lam=0.2, rank=2).fit(X)
         assert model.rank_ == 2
         assert np.linalg.matrix_rank(smooth(model, X)) == 2
-
-
-class TestLanczos:
-    @pytest.fixture
-    def counts(self, monkeypatch):
-        """How many triplets were asked of Lanczos; few is twenty."""
-        asked, real = [], svd.svds
-
-        def spy(*args, k, **kwargs):
-            asked.append(k)
-            return real(*args, k=k, **kwargs)
-
-        monkeypatch.setattr(soft_impute, "LANCZOS_MIN_SIZE", 20)
-        monkeypatch.setattr(svd, "svds", spy)
-        return asked
-
-    @pytest.mark.parametrize("shape", [(90, 70), (70, 90)])
-    def test_large_matrices_are_completed_the_same(self, counts, shape):
-        X = gappy(*shape, 3, 0.4)
-        model = SoftImpute(lam=6.0, solver="svd", tol=1e-6, max_iter=2000).fit(X)
-        assert len(counts) > 10
-        assert relative(smooth(model, X), plain(X, 6.0, 300)) < 1e-6
-
-    def test_many_directions_are_left_to_the_dense_way(self, counts):
-        X = gappy(40, 30, 10, 0.7)
-        model = SoftImpute(lam=0.5, solver="svd", tol=1e-8, max_iter=5000).fit(X)
-        assert relative(smooth(model, X), plain(X, 0.5)) < CLOSE
-
-    def test_more_directions_than_the_largest_rank_are_not_looked_for(
-        self, counts, monkeypatch
-    ):
-        def refuse(*args):
-            raise AssertionError("the dense way was taken")
-
-        monkeypatch.setattr(soft_impute, "svd_above", refuse)
-        X = gappy(90, 70, 12, 0.6)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model = SoftImpute(lam=0.5, rank=3, solver="svd", max_iter=60).fit(X)
-        assert max(counts) <= 8
-        assert model.rank_ == 3
 
 
 class TestFactors:
@@ -213,13 +163,10 @@ class TestFactors:
 
 
 class TestNewRows:
-    @pytest.mark.parametrize(
-        ("solver", "center"),
-        [("svd", None), ("als", "mean"), ("als", "columns"), ("als", "two-way")],
-    )
-    def test_rows_of_the_fit_taken_alone_are_what_the_fit_found(self, solver, center):
+    @pytest.mark.parametrize("center", [None, "mean", "columns", "two-way"])
+    def test_rows_of_the_fit_taken_alone_are_what_the_fit_found(self, center):
         X = gappy(30, 20, 3, 0.6) + 2.0
-        model = SoftImpute(lam=0.7, solver=solver, center=center, **TIGHT).fit(X)
+        model = SoftImpute(lam=0.7, center=center, **TIGHT).fit(X)
         found = smooth(model, X)
         for rows in ([0], [3, 11, 4], range(5, 25)):
             part = X[list(rows)]
@@ -289,10 +236,9 @@ class TestModel:
 
 
 class TestChosenStrength:
-    @pytest.mark.parametrize("solver", SOLVERS)
-    def test_it_is_the_best_of_its_path(self, solver):
+    def test_it_is_the_best_of_its_path(self):
         X = gappy(40, 30, 3, 0.5)
-        one = SoftImpute(solver=solver).fit(X)
+        one = SoftImpute().fit(X)
         errors = np.array([row["error"] for row in one.path_])
         lams = np.array([row["lam"] for row in one.path_])
         assert_allclose(lams[1:] / lams[:-1], 0.7)
@@ -319,7 +265,7 @@ class TestChosenStrength:
     @pytest.mark.parametrize(
         "params",
         [{"lam": None}, {"lam": 0.0}, {"rank": 0}, {"validation": 1.0},
-         {"solver": "qr"}, {"random_state": -1}],
+         {"random_state": -1}],
         ids=str,
     )  # fmt: skip
     def test_wrong_parameters_are_named(self, small, params):
@@ -398,7 +344,7 @@ class TestWalk:
         entries = entries_of(np.eye(3))
         errors = iter([5.0, 1.0, 0.5, 0.25, 0.1])
         table, _ = baselines.fit_path(
-            baselines.PathProblem(1.0, lambda lam: SoftImputeSVD(entries, lam, 3), 0.1),
+            baselines.PathProblem(1.0, lambda lam: SoftImputeALS(entries, lam, 3), 0.1),
             lambda ending: next(errors),
             target_error=0.5,
         )
@@ -416,6 +362,6 @@ class TestWalk:
         entries = entries_of(np.eye(3))
         with pytest.raises(KeyboardInterrupt):
             baselines.fit_path(
-                baselines.PathProblem(1.0, lambda lam: SoftImputeSVD(entries, lam, 3)),
+                baselines.PathProblem(1.0, lambda lam: SoftImputeALS(entries, lam, 3)),
                 lambda ending: 0.0,
             )

@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.linalg import cholesky
 from scipy.sparse import csr_array
 from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 
 from ncarl.centering import Centering, Scaler, ValueBounds
-from ncarl.core.linalg import add_diagonal, jitter_steps, mean_diagonal
+from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.types import Array
 from ncarl.engines.base import Engine
-from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.observations import Observations
 
@@ -271,7 +269,7 @@ class TwoSidedModel:
         model = self.columns
         inner, _ = model.prepare(self.scaler.transform(observed))
         uncentered = replace(model, centering=Centering.at_means(np.zeros(n)))
-        factor = _jittered_cholesky(model.kernel.K)
+        factor, _ = cholesky_with_jitter(model.kernel.K, np.arange(n), 0.0)
         drawn = np.empty((n_draws, m, n))
         step = max(1, SAMPLE_CHUNK_SIZE // max(1, n_draws * n))
         for first in range(0, m, step):
@@ -301,16 +299,6 @@ def _sample_posterior_rows(
     new_noise = noise_std * rng.standard_normal(prior.shape)
     drawn: Array = prior + correction + new_noise
     return drawn
-
-
-def _jittered_cholesky(K: Array) -> Array:
-    """Lower Cholesky factor of the kernel, which may be nearly singular."""
-    for jitter in jitter_steps(K.dtype):
-        try:
-            return cholesky(add_diagonal(K, jitter * mean_diagonal(K)), lower=True)
-        except np.linalg.LinAlgError:
-            continue
-    raise NotPositiveDefiniteError("the kernel is not positive semidefinite")
 
 
 def _average_predictions(

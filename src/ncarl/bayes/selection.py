@@ -31,6 +31,7 @@ from ncarl.bayes.model import (
     effective_sample_size,
     find_row_neighbors,
 )
+from ncarl.centering import root_mean_square
 from ncarl.core.linalg import mean_diagonal
 from ncarl.core.rows import Kernel, row_backend
 from ncarl.core.types import Array, Block
@@ -707,8 +708,10 @@ def fit_blend(
         errors, stds = correction.correct(-mean_errors, whole.errors, whole.deviations)
         assert stds is not None
         whole = HeldOutErrors(errors, stds)
-    by_side = {name: _rms(side.errors) for name, side in errors_by_side.items()}
-    error = _rms(whole.errors)
+    by_side = {
+        name: root_mean_square(side.errors) for name, side in errors_by_side.items()
+    }
+    error = root_mean_square(whole.errors)
     scores = ConformalScores.from_errors(
         single.errors, single.deviations, rows, columns
     )
@@ -718,10 +721,6 @@ def fit_blend(
             whole.errors, whole.deviations, rows, columns
         )
     return Blend(weight, correction, error, by_side, scores, blended)
-
-
-def _rms(errors: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(errors))))
 
 
 def column_weight(

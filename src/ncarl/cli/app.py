@@ -109,8 +109,6 @@ def format_error(error: BaseException) -> str:
 def use_option_names(text: str, parameters: Sequence[Any]) -> str:
     """A message that names an option, not the parameter that it sets.
 
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> option = SimpleNamespace(name="max_iter", opts=["--max-iter"])
     >>> use_option_names("max_iter must be at least 1, got 0", [option])

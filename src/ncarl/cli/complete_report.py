@@ -166,8 +166,6 @@ def _ncarl_fields(result: Completion, unit: str) -> Fields:
 def describe_bayesian_model(est: Any) -> str:
     """The sides of a fit and its prior.
 
-    Examples
-    --------
     >>> from ncarl import BayesianNCARL
     >>> est = BayesianNCARL()
     >>> est.sides_, est.weight_, est.prior_strength_ = "both", 0.25, 0.1

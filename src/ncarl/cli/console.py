@@ -212,8 +212,6 @@ def write_page(
 def merge_fields(fields: Fields) -> dict[str, str]:
     r"""Texts by name; those of the same or of no name are joined by line breaks.
 
-    Examples
-    --------
     >>> merge_fields([("error", "0.1"), ("", "of the values"), ("steps", "3")])
     {'error': '0.1\nof the values', 'steps': '3'}
     """

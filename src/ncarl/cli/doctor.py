@@ -147,8 +147,6 @@ def collect_report(*, full: bool = False) -> DoctorReport:
 def strip_paths(text: str) -> str:
     """A message of a library with file names in place of paths, which name the user.
 
-    Examples
-    --------
     >>> strip_paths("cannot open '/home/ada/env/lib/libtorch.so' (1/2)")
     "cannot open 'libtorch.so' (1/2)"
     """

@@ -174,8 +174,6 @@ def takes_read_options(command: Callable[..., None]) -> Callable[..., None]:
 def number_or(*words: str) -> Callable[[str], float | str]:
     """A parser of numbers that also takes some words.
 
-    Examples
-    --------
     >>> parse = number_or("auto")
     >>> parse("0.5"), parse("Auto")
     (0.5, 'auto')
@@ -196,8 +194,6 @@ def number_or(*words: str) -> Callable[[str], float | str]:
 def parse_clip(text: str) -> tuple[float, float] | str:
     """Bounds of imputed values, "auto" or "none".
 
-    Examples
-    --------
     >>> parse_clip("1,5"), parse_clip("none")
     ((1.0, 5.0), 'none')
     """
@@ -217,8 +213,6 @@ def parse_clip(text: str) -> tuple[float, float] | str:
 def parse_columns(text: str) -> tuple[str, ...]:
     """Names of columns, separated by commas; double quotes protect commas in a name.
 
-    Examples
-    --------
     >>> parse_columns('height,"weight, kg"')
     ('height', 'weight, kg')
     """
@@ -243,8 +237,6 @@ def parse_level(text: str) -> float:
 def parse_setting(text: str) -> tuple[str, Any]:
     """A parameter of a method and its value.
 
-    Examples
-    --------
     >>> parse_setting("p=0.5"), parse_setting("lam=auto"), parse_setting("rank=none")
     (('p', 0.5), ('lam', 'auto'), ('rank', None))
     """

@@ -559,8 +559,6 @@ def _parse_values(column: list[Any], table: ColumnTable, origin: str) -> list[fl
 def parse_ids(column: list[Any], name: str, table: ColumnTable) -> list[Any]:
     """Ids as integers if all are written as such, else as they are.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> none = ColumnTable(Path(), None, [], [])
     >>> [parse_ids(ids, "user", none) for ids in (["7", "12"], ["007"])]

@@ -59,10 +59,10 @@ def svd_above(
     if expected_rank is not None and min(W.shape) > LANCZOS_MIN_SIZE:
         count = expected_rank + LANCZOS_OVERSAMPLING
         if count <= LANCZOS_MAX_FRACTION * min(W.shape) and is_numpy_array(W):
-            return keep_above(_partial_svd(W, threshold, count), threshold)
+            return _keep_above(_lanczos_svd(W, threshold, count), threshold)
     if threshold >= GRAM_MIN_THRESHOLD * bound:
         return _svd_from_gram(W, threshold)
-    return keep_above(full_svd(W), threshold)
+    return _keep_above(full_svd(W), threshold)
 
 
 def svd_tall(F: Array) -> SVDResult:
@@ -124,36 +124,26 @@ def _full_svd_on_device(W: Array) -> SVDResult:
     return SVDResult(Q @ left, np.maximum(s, 0.0), right.T)
 
 
-def _partial_svd(W: Array, threshold: float, n_components: int) -> SVDResult:
-    """Triplets above a threshold by Lanczos, or all if they turn out to be many."""
+def _lanczos_svd(W: Array, threshold: float, n_components: int) -> SVDResult:
+    """Largest triplets, twice as many until one is at or below the threshold.
+
+    All triplets by LAPACK if that is faster, or if the iteration does not converge.
+    """
     operator = LinearOperator(
         W.shape, W.__matmul__, W.T.__matmul__,
         matmat=W.__matmul__, rmatmat=W.T.__matmul__, dtype=W.dtype,
     )  # fmt: skip
-    svd = lanczos_svd(operator, threshold, n_components)
-    return full_svd(W) if svd is None else svd
-
-
-def lanczos_svd(
-    operator: Any, threshold: float, n_components: int, max_components: float = math.inf
-) -> SVDResult | None:
-    """Largest triplets of a LinearOperator, twice as many until one is small enough.
-
-    Stops at a singular value at or below ``threshold``, or at ``max_components``
-    triplets. None if a full SVD is faster, or if the iteration does not converge.
-    """
-    shorter = min(operator.shape)
-    start = _lanczos_start(shorter)
-    while n_components <= LANCZOS_MAX_FRACTION * shorter:
+    start = _lanczos_start(min(W.shape))
+    while n_components <= LANCZOS_MAX_FRACTION * min(W.shape):
         try:
             U, s, Vt = svds(operator, k=n_components, v0=start)
         except ArpackError:
-            return None
-        if s.min() <= threshold or n_components >= max_components:
+            break
+        if s.min() <= threshold:
             order = np.argsort(-s, kind="stable")
             return SVDResult(U[:, order], s[order], Vt[order])
         n_components *= 2
-    return None
+    return full_svd(W)
 
 
 def _lanczos_start(n: int) -> Any:
@@ -161,7 +151,7 @@ def _lanczos_start(n: int) -> Any:
     return np.random.default_rng(0).standard_normal(n)
 
 
-def keep_above(svd: SVDResult, threshold: float) -> SVDResult:
+def _keep_above(svd: SVDResult, threshold: float) -> SVDResult:
     """Triplets with singular values above ``threshold``."""
     r = int(np.count_nonzero(svd.s > threshold))
     return SVDResult(svd.U[:, :r], svd.s[:r], svd.Vt[:r])

@@ -40,8 +40,6 @@ def pick_engine(
     and threads otherwise. "torch" asks for the GPU; without one it warns and returns
     threads. ``quiet`` suppresses log messages and warnings, for use after the fit.
 
-    Examples
-    --------
     >>> pick_engine("threads")
     Threads(n_jobs=None, kernel='auto')
     """

@@ -55,6 +55,7 @@ from ncarl.solvers.base import (
 )
 from ncarl.solvers.penalties import SpectralPenalty
 from ncarl.solvers.proximal import ProximalGradient
+from ncarl.solvers.soft_impute import SoftImputeALS
 from ncarl.validation import check_integer, check_number
 
 #: Ratio of consecutive strengths of a path, and the maximum number of them.
@@ -336,16 +337,14 @@ def proximal_gradient_path(fit: FitInput, penalty: SpectralPenalty) -> PathFacto
     return make_problem
 
 
-def soft_impute_path(
-    solver: Callable[..., PathSolver], max_rank: int | None, seed: int, engine: Engine
-) -> PathFactory:
+def soft_impute_path(max_rank: int | None, seed: int, engine: Engine) -> PathFactory:
     """Path of soft-impute solvers with a maximum rank."""
 
     def make_problem(data: PreprocessedData) -> PathProblem:
         entries = SparseEntries(data.residuals, engine.compute_device)
         rank = min(entries.shape) if max_rank is None else max_rank
         return PathProblem(
-            entries.spectral_norm, lambda lam: solver(entries, lam, rank, seed)
+            entries.spectral_norm, lambda lam: SoftImputeALS(entries, lam, rank, seed)
         )
 
     return make_problem

@@ -31,7 +31,6 @@ from ncarl.solvers.factored import (
 )
 from ncarl.solvers.penalties import LogNuclear, NuclearNorm, SchattenNorm
 from ncarl.solvers.proximal import ProximalGradient, SingularValueThresholding
-from ncarl.solvers.soft_impute import SoftImputeALS, SoftImputeSVD
 from ncarl.validation import check_choice, check_fraction, check_number
 
 #: Solvers of Nuclear, with their default ``max_iter`` and ``tol``.
@@ -390,7 +389,7 @@ class FactoredNuclear(MatrixEstimator):
         rank = default_rank(fit.observed) if self.rank is None else int(self.rank)
         if self.lam is not None:
             seed = int(self.random_state)
-            path = soft_impute_path(SoftImputeALS, rank, seed, fit.engine)
+            path = soft_impute_path(rank, seed, fit.engine)
             solver = make_penalized_solver(fit, path, 1.0)
             self._new_row_ridge = lam_in_solver_units(self.lam_, fit.data, 1.0)
             return solver
@@ -509,8 +508,6 @@ class SoftImpute(MatrixEstimator):
     lam : "auto" or float, default="auto"
         Strength of the nuclear norm; "auto" selects it on held-out entries, on a path
         of decreasing strengths with warm starts.
-    solver : {"als", "svd"}, default="als"
-        "als" alternates between the factors; "svd" takes the leading singular triplets.
     rank : int, optional
         Maximum rank; by default only the strength limits it.
     validation : float, default=0.1
@@ -547,7 +544,6 @@ class SoftImpute(MatrixEstimator):
     """
 
     lam: float | str = "auto"
-    solver: str = "als"
     rank: int | None = None
     validation: float = 0.1
     random_state: int = 0
@@ -558,15 +554,11 @@ class SoftImpute(MatrixEstimator):
 
     def _check_params(self) -> None:
         check_lam(self.lam, exact=False)
-        check_choice("solver", self.solver, ("als", "svd"))
         check_fraction("validation", self.validation, strict=True)
 
     def _make_solver(self, fit: FitInput) -> Solver:
-        solver_class = SoftImputeALS if self.solver == "als" else SoftImputeSVD
-        max_rank = None if self.rank is None else int(self.rank)
-        path = soft_impute_path(
-            solver_class, max_rank, int(self.random_state), fit.engine
-        )
+        rank = None if self.rank is None else int(self.rank)
+        path = soft_impute_path(rank, int(self.random_state), fit.engine)
         solver = make_penalized_solver(fit, path, 1.0, float(self.validation))
         self._new_row_ridge = lam_in_solver_units(self.lam_, fit.data, 1.0)
         return solver

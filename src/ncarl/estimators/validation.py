@@ -60,17 +60,25 @@ def as_float_array(name: str, value: Any, wanted: str) -> Array:
         raise TypeError(f"{name} must be {wanted}, got {got}") from None
 
 
-def check_graph(graph: Any) -> Any:
-    """``graph`` as a name, None, or a dense similarity matrix without negatives."""
+def check_graph(graph: Any, *, keep_sparse: bool = False) -> Any:
+    """``graph`` as a name, None, or a similarity matrix without negatives.
+
+    A sparse matrix is made dense, or with ``keep_sparse`` a CSR array.
+    """
     if graph is None or isinstance(graph, str):
         return check_choice("graph", graph, ("adaptive", "fixed", None))
     wanted = "'adaptive', 'fixed', None or a square similarity matrix"
-    S = as_float_array("graph", graph, wanted)
+    if keep_sparse and sparse.issparse(graph) and graph.dtype.kind != "c":
+        S = sparse.csr_array(graph, dtype=np.float64, copy=True)
+        S.sum_duplicates()
+    else:
+        S = as_float_array("graph", graph, wanted)
+    values = S.data if sparse.issparse(S) else S
     if S.ndim != 2 or S.shape[0] != S.shape[1]:
         raise ValueError(
             f"graph must be a square similarity matrix, got shape {S.shape}"
         )
-    if not np.isfinite(S).all() or (S < 0).any():
+    if not np.isfinite(values).all() or (values < 0).any():
         raise ValueError(
             "graph must be a similarity matrix with finite entries of at least 0"
         )
@@ -189,7 +197,9 @@ def open_checkpoint(
     return CheckpointFile(checkpoint, kind, owner)
 
 
-def make_settings(estimator: Any, **given: Any) -> Settings:
+def make_settings(
+    estimator: Any, *, keep_sparse: bool = False, **given: Any
+) -> Settings:
     """The checked parameters of a fit of a kernel; ``given`` replaces some of them."""
     values = {f.name: getattr(estimator, f.name, None) for f in fields(Settings)}
     values |= given
@@ -205,7 +215,8 @@ def make_settings(estimator: Any, **given: Any) -> Settings:
         hint = "; None is the exact model"
         checks["gamma"] = partial(check_number, low=0.0, strict=True, hint=hint)
     checked = {name: check(name, values[name]) for name, check in checks.items()}
-    return Settings(**{**values, **checked, "graph": check_graph(values["graph"])})
+    graph = check_graph(values["graph"], keep_sparse=keep_sparse)
+    return Settings(**{**values, **checked, "graph": graph})
 
 
 def resolve_return_std(return_std: Any, noise: float, hint: str) -> str | None:

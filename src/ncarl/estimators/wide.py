@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
 from sklearn.utils.validation import check_is_fitted
@@ -19,7 +19,6 @@ from ncarl.estimators.validation import (
     open_checkpoint,
 )
 from ncarl.validation import check_integer
-from ncarl.wide.kernel import validate_graph
 from ncarl.wide.rows import WideKernel
 from ncarl.wide.solver import WideKernelProblem, pick_wide_engine
 
@@ -113,10 +112,7 @@ class WideNCARL(KernelEstimator):
         rank = self.rank
         if rank is not None:
             rank = check_integer("rank", rank, low=1, hint="; None chooses one")
-        named = self.graph is None or isinstance(self.graph, str)
-        settings = make_settings(self, graph=self.graph if named else None)
-        if not named:
-            settings = replace(settings, graph=validate_graph(self.graph))
+        settings = make_settings(self, keep_sparse=True)
         engine = self._resolve_engine()
         observed = self._read_training_matrix(X)
         training = TrainingData(observed, InMemoryDataset(observed))

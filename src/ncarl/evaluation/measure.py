@@ -13,14 +13,9 @@ DONE, OVER_BUDGET, FAILED = "done", "over budget", "failed"
 
 
 def timed_fit(estimator: Any, X: Any, budget: float | None) -> tuple[float, bool]:
-    """Fit an estimator, and stop it at the first step after its budget in seconds.
+    """Seconds of a fit, and whether it was stopped at the first step after its budget.
 
     The ``callback`` of the estimator is replaced.
-
-    Returns
-    -------
-    seconds, stopped : float and bool
-        Time of the fit, and whether it was stopped.
     """
     stopped = False
     start = time.perf_counter()

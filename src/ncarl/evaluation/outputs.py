@@ -33,17 +33,7 @@ MAX_DRAWN_COLUMNS = 40
 def write_comparison(
     comparison: Comparison, folder: Path, about: Mapping[str, Any] | None = None
 ) -> list[Path]:
-    """Write a comparison as CSV, JSON and PNG; the paths.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        What to write.
-    folder : Path
-        Folder of the files; files of the same names are replaced.
-    about : mapping, optional
-        Further items of the JSON file.
-    """
+    """Write `OUTPUT_FILES` to a folder, with the items ``about`` in JSON; the paths."""
     table, scores, drawing = (folder / name for name in OUTPUT_FILES)
     columns = ("method", "recommended", "status", *CSV_METRICS, "draws", "message")
     with (
@@ -65,10 +55,7 @@ def write_comparison(
 def draw_comparison(comparison: Comparison) -> Figure:
     """Draw errors with standard deviations, and times, of all methods.
 
-    Parameters
-    ----------
-    comparison : Comparison
-        What to draw. A hollow dot marks a method that was stopped at its budget.
+    A hollow dot marks a method that was stopped at its budget.
     """
     lines = comparison.summaries
     figure = Figure(figsize=(8.4, 1.55 + 0.36 * len(lines)), layout="constrained")

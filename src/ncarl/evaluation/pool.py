@@ -108,8 +108,6 @@ class WorkerPool:
 
     With a process per job, the memory of a job can be measured.
 
-    Examples
-    --------
     >>> with WorkerPool([WorkerGroup("cpu")]) as pool:
     ...     pool.submit(PoolJob("math:factorial", 5, "cpu"))
     ...     [answer.value for answer in pool.wait()]

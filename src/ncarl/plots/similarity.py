@@ -358,6 +358,8 @@ def _linkage_tree(values: Array) -> Array | None:
 def spring_layout(affinity: Array, edges: Array) -> Array:
     """Positions of nodes by a force-directed layout, shape (n, 2), from -1 to 1.
 
+    Our own, as NetworkX would be a dependency for this alone.
+
     Edges, pairs of nodes, are springs with the size of the affinity as strength.
     """
     n = len(affinity)

@@ -300,8 +300,6 @@ def missing_value_labels(
 ) -> Mapping[str, str]:
     """Texts for methods of a group that have no value at some of all its rates.
 
-    Examples
-    --------
     >>> def at(rate, status):
     ...     return Entry("t", "paper", "m", "WNNM", "", "", rate, status)
     >>> rates = [0.8, 0.9]

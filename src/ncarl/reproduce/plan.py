@@ -563,8 +563,6 @@ def paper_value(
 ) -> float | str | None:
     """One value printed in the paper: a number, a bound such as "> 3000", or None.
 
-    Examples
-    --------
     >>> paper_value("table2", "ML-100K", 0.5, "error", "NCARL")
     0.2787
     """

@@ -376,8 +376,6 @@ def render_cell(entry: Entry, measure: str, least: float | None = None) -> Marku
 def format_value(value: float | None, measure: str, digits: int = 3) -> str:
     """An error with four decimals as in the paper; seconds with significant digits.
 
-    Examples
-    --------
     >>> format_value(0.13088, "error")
     '0.1309'
     >>> [format_value(value, "seconds") for value in (1234.5, 0.0517)]
@@ -413,8 +411,6 @@ def format_difference(ours: float, printed: float, measure: str) -> str:
 def format_pairs(values: Mapping[str, Any]) -> str:
     """Names and values in one line.
 
-    Examples
-    --------
     >>> format_pairs({"alpha": 100.0, "weights": "pinv", "rank": None})
     'alpha = 100, weights = pinv, rank = none'
     """

@@ -348,8 +348,6 @@ def default_rank(observed: Observations) -> int:
     one column more than that no local minimum is worse than the global one. Rows and
     columns without observed entries need none.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> default_rank(Observations.from_dense(np.ones((9, 4))))
     4

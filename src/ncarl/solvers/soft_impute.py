@@ -3,8 +3,7 @@ r"""Soft-impute on sparse data, with the completed matrix kept as factors.
 ``min 1/2 ||P(X) - M||^2 + lam ||X||_*`` with ``X = U diag(s) V^T`` of bounded rank. The
 matrix with missing entries filled from X is never formed: it is X plus a sparse matrix
 of residuals. A step of `SoftImputeALS` solves for the right factor given the left one,
-fills again, and solves for the left factor; a step of `SoftImputeSVD` soft-thresholds
-the leading singular triplets of the filled matrix.
+fills again, and solves for the left factor.
 """
 
 from __future__ import annotations
@@ -14,23 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
-from scipy.sparse.linalg import LinearOperator
+from array_api_compat import array_namespace
 
-from ncarl.core.svd import (
-    LANCZOS_MAX_FRACTION,
-    LANCZOS_MIN_SIZE,
-    LANCZOS_OVERSAMPLING,
-    SVDResult,
-    asarray_like,
-    frobenius_norm,
-    full_svd,
-    keep_above,
-    lanczos_svd,
-    svd_above,
-    svd_tall,
-    to_numpy,
-)
+from ncarl.core.svd import asarray_like, frobenius_norm, full_svd, svd_tall, to_numpy
 from ncarl.core.types import Array
 from ncarl.fitting.loop import Iterate
 from ncarl.solvers.base import (
@@ -54,7 +39,7 @@ NEW_DIRECTION_SIZE = 0.3
 
 @dataclass(frozen=True, eq=False)
 class SoftImputeState:
-    """State of the soft-impute solvers, with ``X = U diag(s) Vt``."""
+    """State of the solver, with ``X = U diag(s) Vt``."""
 
     U: Array  # left factor (m, d), orthonormal columns
     s: Array  # sizes of the directions (d,), largest first
@@ -67,40 +52,14 @@ class SoftImputeState:
 
 
 @dataclass(frozen=True)
-class _SoftImpute(StepSolver):
-    """Fields and beginning of both solvers."""
+class SoftImputeALS(StepSolver):
+    """Soft-impute by alternating least squares."""
 
     degree: ClassVar[float] = 2.0
     problem: SparseEntries
     lam: float
     max_rank: int
-    seed: int = 0  # of the random directions that the factors of ALS start from
-
-    def initial_state(self) -> SoftImputeState:
-        """No directions, at the smallest strength whose solution is 0."""
-        (m, n), send = self.problem.shape, self.problem.compute_device.from_numpy
-        U, Vt = send(np.empty((m, 0))), send(np.empty((0, n)))
-        lam = max(self.lam, self.problem.spectral_norm)
-        return SoftImputeState(
-            U, asarray_like(U, np.empty(0)), Vt, self.problem.values, lam
-        )
-
-    def _finish_step(
-        self, old: SoftImputeState, new: SoftImputeState, nuclear_norm: float
-    ) -> Iterate[Any]:
-        """Change and objective of a step at the strength of ``new``."""
-        lam, rank = new.lam, new.rank
-        change = scaled_step_norm(factored_distance(old, new), lam, rank)
-        new = replace(new, converged_at_lam=change < CONTINUATION_TOL)
-        size = frobenius_norm(new.residuals)
-        objective = size * size / 2.0 + lam * nuclear_norm
-        notes = {"rank": float(rank), "lam": lam}
-        return Iterate(new, objective, change, notes, may_stop=lam <= self.lam)
-
-
-@dataclass(frozen=True)
-class SoftImputeALS(_SoftImpute):
-    """Soft-impute by alternating least squares."""
+    seed: int = 0  # of the random directions that the factors start from
 
     @property
     def max_directions(self) -> int:
@@ -110,8 +69,11 @@ class SoftImputeALS(_SoftImpute):
 
     def initial_state(self) -> SoftImputeState:
         """A few small directions, at the smallest strength whose solution is 0."""
-        empty = super().initial_state()
-        return self._add_directions(empty, empty.lam)
+        (m, n), send = self.problem.shape, self.problem.compute_device.from_numpy
+        U, Vt = send(np.empty((m, 0))), send(np.empty((0, n)))
+        lam = max(self.lam, self.problem.spectral_norm)
+        none, values = asarray_like(U, np.empty(0)), self.problem.values
+        return self._add_directions(SoftImputeState(U, none, Vt, values, lam), lam)
 
     def warm_start(self, state: SoftImputeState) -> SoftImputeState:
         """Start from the factors found with another strength."""
@@ -150,9 +112,13 @@ class SoftImputeALS(_SoftImpute):
         if lowered or self._needs_directions(state):
             state = self._add_directions(state, lam)
         new = self._update_factors(state)
-        done = self._finish_step(state, new, float(to_numpy(new.s).sum()))
-        may_stop = done.may_stop and not self._needs_directions(new)
-        return replace(done, may_stop=may_stop)
+        change = scaled_step_norm(factored_distance(state, new), lam, new.rank)
+        new = replace(new, converged_at_lam=change < CONTINUATION_TOL)
+        size = frobenius_norm(new.residuals)
+        objective = size * size / 2.0 + lam * float(to_numpy(new.s).sum())
+        notes = {"rank": float(new.rank), "lam": lam}
+        may_stop = lam <= self.lam and not self._needs_directions(new)
+        return Iterate(new, objective, change, notes, may_stop=may_stop)
 
     def _needs_directions(self, state: SoftImputeState) -> bool:
         """Whether all directions are above the strength, so that there may be more."""
@@ -212,65 +178,3 @@ def factored_distance(old: SoftImputeState, new: SoftImputeState) -> float:
     right = xp.concat([new.Vt, -old.Vt]).T
     R_left, R_right = xp.linalg.qr(left)[1], xp.linalg.qr(right)[1]
     return frobenius_norm(R_left @ R_right.T)
-
-
-@dataclass(frozen=True)
-class SoftImputeSVD(_SoftImpute):
-    """Soft-impute by truncated SVD."""
-
-    def warm_start(self, state: SoftImputeState) -> SoftImputeState:
-        """Start from the factors found with another strength."""
-        residuals = self.problem.residuals(state.U * state.s, state.Vt)
-        return replace(state, lam=self.lam, residuals=residuals)
-
-    def _step(self, state: SoftImputeState, step: int) -> Iterate[SoftImputeState]:
-        """Lower the strength if due, then shrink the leading triplets."""
-        lam, _ = next_strength(state, self.lam)
-        svd = self._svd_above_lam(state, lam)
-        s = soft_threshold(svd.s[: self.max_rank], lam)
-        r = len(s)
-        U, Vt, sizes = svd.U[:, :r], svd.Vt[:r], asarray_like(svd.U, s)
-        residuals = self.problem.residuals(U * sizes, Vt)
-        new = SoftImputeState(U, sizes, Vt, residuals, lam, r)
-        return self._finish_step(state, new, float(s.sum()))
-
-    def _svd_above_lam(self, state: SoftImputeState, lam: float) -> SVDResult:
-        """Triplets of the filled matrix with singular values above the strength."""
-        count = state.rank + LANCZOS_OVERSAMPLING
-        shorter = min(self.problem.shape)
-        largest = float(state.s[0]) if state.rank else 0.0
-        if largest + frobenius_norm(state.residuals) <= lam:  # a bound on all values
-            return SVDResult(state.U[:, :0], np.empty(0), state.Vt[:0])
-        if (
-            is_numpy_array(state.U)
-            and shorter > LANCZOS_MIN_SIZE
-            and count <= LANCZOS_MAX_FRACTION * shorter
-        ):
-            svd = self._lanczos_svd(state, lam, count)
-            if svd is not None:
-                return keep_above(svd, lam)
-        o, sparse = self.problem.observed, np.zeros(self.problem.shape)
-        sparse[o.rows, o.indices] = self._to_numpy(state.residuals)
-        filled: Array = self.problem.compute_device.from_numpy(sparse)
-        return svd_above(filled + (state.U * state.s) @ state.Vt, lam)
-
-    def _lanczos_svd(
-        self, state: SoftImputeState, lam: float, count: int
-    ) -> SVDResult | None:
-        """The triplets by Lanczos, or None if there are too many."""
-        A, Vt, S = state.U * state.s, state.Vt, self.problem
-        operator = LinearOperator(
-            S.shape,
-            matvec=lambda x: S.sparse_matmul(state.residuals, x) + A @ (Vt @ x),
-            rmatvec=lambda x: S.sparse_rmatmul(state.residuals, x) + Vt.T @ (A.T @ x),
-            dtype=np.float64,
-        )
-        return lanczos_svd(operator, lam, count, self.max_rank)
-
-    def finalize(self, last: Iterate[Any]) -> SolverResult:
-        """Balanced factors."""
-        state: SoftImputeState = last.state
-        root = np.sqrt(self._to_numpy(state.s))
-        A, B = self._to_numpy(state.U) * root, root[:, None] * self._to_numpy(state.Vt)
-        residual = ratio(frobenius_norm(state.residuals), self.problem.observed_norm)
-        return SolverResult(None, (A, B), residual, state.rank)

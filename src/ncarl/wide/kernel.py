@@ -83,26 +83,6 @@ class ColumnGraph:
         return self.degrees[:, None] * V - self.edges @ V
 
 
-def validate_graph(graph: Any) -> Any:
-    """Convert a similarity matrix to a CSR array, or raise if it is invalid."""
-    try:
-        S = csr_array(graph, dtype=np.float64, copy=True)
-    except (TypeError, ValueError):
-        S = None
-    if S is None or S.ndim != 2 or S.shape[0] != S.shape[1]:
-        what = getattr(graph, "shape", type(graph).__name__)
-        raise ValueError(
-            "graph must be 'adaptive', 'fixed', None or a square similarity matrix, "
-            f"got {what}"
-        )
-    if not np.isfinite(S.data).all() or (S.data < 0).any():
-        raise ValueError(
-            "graph must be a similarity matrix with finite entries of at least 0"
-        )
-    S.sum_duplicates()
-    return S
-
-
 @dataclass(frozen=True)
 class SparseLowRankInverse:
     """Inverse as a sparse matrix plus a thin factor, ``T + E E^T``."""
