@@ -17,7 +17,7 @@ import numpy as np
 
 from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
-from ncarl.dataset import Dataset, DataSummary, PassSums
+from ncarl.dataset import Dataset, DataSummary, PassSums, power_of_two_unit
 from ncarl.observations import Observations
 
 #: Maximal number of sweeps over row and column effects, and the relative change of the
@@ -521,13 +521,6 @@ def find_levels(observed: Observations, *, by_column: bool) -> ObservedLevels:
     cuts = np.cumsum(observed.column_counts)[:-1]
     parts = np.split(observed.values[order], cuts)
     return ObservedLevels(tuple(np.unique(part) for part in parts))
-
-
-def power_of_two_unit(values: Array) -> float:
-    """Largest power of two up to the largest magnitude; 1 if there is none."""
-    magnitudes = np.abs(values[~np.isnan(values)])
-    largest = float(magnitudes.max()) if magnitudes.size else 0.0
-    return float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
 
 
 def root_mean_square(values: Array) -> float:

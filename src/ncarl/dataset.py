@@ -164,12 +164,17 @@ def _unit_from_squares(magnitude: float, sum_squares: float, count: int) -> floa
 
 def _scaled_squares(values: Array) -> tuple[float, float]:
     """Power of two near the largest magnitude, and the sum of squares in this unit."""
-    largest = float(np.max(np.abs(values), initial=0.0))
+    unit = power_of_two_unit(values)
+    scaled = values / unit
+    return unit, float(scaled @ scaled)
+
+
+def power_of_two_unit(values: Array) -> float:
+    """Largest power of two up to the largest magnitude; 1 if there is none."""
+    largest = float(np.fmax.reduce(np.abs(values), axis=None, initial=0.0))
     if largest == 0.0:
-        return 1.0, 0.0
-    size = float(np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 1, -1000)))
-    scaled = values / size
-    return size, float(scaled @ scaled)
+        return 1.0
+    return float(np.ldexp(1.0, max(int(np.frexp(largest)[1]) - 1, -1000)))
 
 
 @dataclass(frozen=True)

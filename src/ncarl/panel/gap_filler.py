@@ -17,10 +17,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.model import ConformalScores
-from ncarl.centering import fit_value_bounds, power_of_two_unit, root_mean_square
+from ncarl.centering import fit_value_bounds, root_mean_square
 from ncarl.containers import clip_to_float_range, restore_container
 from ncarl.core.types import Array
-from ncarl.dataset import InMemoryDataset
+from ncarl.dataset import InMemoryDataset, power_of_two_unit
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
 from ncarl.holdout import structured_split

@@ -24,13 +24,12 @@ from ncarl.bayes.selection import HeldOutErrors, column_weight, make_model_confi
 from ncarl.centering import (
     fit_scaler,
     overflow_safe_mean,
-    power_of_two_unit,
     root_mean_square,
     units_differ,
 )
 from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
-from ncarl.dataset import InMemoryDataset
+from ncarl.dataset import InMemoryDataset, power_of_two_unit
 from ncarl.engines.base import Engine
 from ncarl.observations import Observations
 from ncarl.panel.data import MIN_PRE_TREATMENT
