@@ -21,18 +21,18 @@ class MethodInfo:
 # accurate first, then the paper's own, then baselines. The names in `ncarl`, of
 # ``--method`` and of saved models come from here.
 _TABLE = """
-bayes | BayesianNCARL | bayesian | #d55e00 | learned noise and prior, no tuning
+bayes | BayesianNCARL | bayesian | #d55e00 | Bayesian model: noise and prior learned, no tuning
 ncarl-cv | NCARLCV | ncarl_cv | #0b5fa5 | the paper's model, parameters cross-validated
 ncarl | NCARL | ncarl | #0b5fa5 | the paper's model
-nuclear | Nuclear | low_rank | #cc6677 | least nuclear norm, with a certificate
-factored-nuclear | FactoredNuclear | low_rank | #aa9c2f | the same through two factors
-schatten | SchattenP | low_rank | #4f9f78 | least sum of singular values to the power p
+nuclear | Nuclear | low_rank | #cc6677 | minimum nuclear norm
+factored-nuclear | FactoredNuclear | low_rank | #aa9c2f | minimum nuclear norm by two factors
+schatten | SchattenP | low_rank | #4f9f78 | minimum Schatten p-norm
 wnnm | WNNM | low_rank | #8d4f74 | weighted nuclear norm
-regl1 | RegL1 | other_baselines | #6cb8ab | absolute residuals, for outliers
-fgsr | FGSR | low_rank | #8f7fb8 | Schatten 1/2 or 2/3 through groups of two factors
+regl1 | RegL1 | other_baselines | #6cb8ab | absolute residuals, robust to outliers
+fgsr | FGSR | low_rank | #8f7fb8 | group-sparse factors: Schatten 1/2 or 2/3 norm
 lrfd | LRFD | other_baselines | #c79a6b | nuclear norm over a dictionary
 s3lr | S3LR | other_baselines | #b77fb0 | columns in several subspaces
-soft-impute | SoftImpute | low_rank | #88bbdd | nuclear norm with noise, strength chosen
+soft-impute | SoftImpute | low_rank | #88bbdd | nuclear norm with noise, strength selected
 bias | BiasModel | other_baselines | #6e6e6e | row and column effects only
 """
 METHODS = {
