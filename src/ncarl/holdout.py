@@ -22,8 +22,8 @@ BLOCK_OVERLAP_RATIO = 3.0
 N_ROW_PAIRS = 2000
 #: Numbers that a comparison of rows may hold at a time.
 MAX_COMPARE_SIZE = 5_000_000
-#: Borrowing by rows or by columns is used alone if it is closer to the missing pattern
-#: by this factor.
+#: `missing_pattern_split` gives rows (or columns) the missing pattern of others; one of
+#: the two is used alone if it is closer to the missing pattern by this factor.
 CLOSER_FACTOR = 0.75
 #: If less than this share is observed, single entries are held out.
 MIN_DENSITY = 0.5
@@ -48,13 +48,14 @@ def random_split(
     total = observed.n_observed
     order = rng.permutation(total)
     free = np.ones(total, dtype=bool)
-    free[_one_of_each_line(observed, order)] = False
+    free[_one_per_line(observed, order)] = False
     hidden = np.zeros(total, dtype=bool)
     hidden[order[free[order]][: round(share * total)]] = True
     return observed.drop_entries(hidden), observed.drop_entries(~hidden)
 
 
-def _one_of_each_line(observed: Observations, order: Array) -> Array:
+def _one_per_line(observed: Observations, order: Array) -> Array:
+    """The first entry of every row and of every column in the given order."""
     firsts = [
         np.unique(lines[order], return_index=True)[1]
         for lines in (observed.rows, observed.indices)
@@ -83,7 +84,7 @@ def missing_pattern_split(
     by_columns = np.zeros_like(by_rows)
     by_columns[positions[_borrow_missing_patterns(transposed, n_hidden, rng)]] = True
     chosen = _choose_closer_split(observed, by_rows, by_columns, rng)
-    chosen[_one_of_each_line(observed, rng.permutation(observed.n_observed))] = False
+    chosen[_one_per_line(observed, rng.permutation(observed.n_observed))] = False
     if not chosen.any():
         return random_split(observed, share, rng)
     return observed.drop_entries(chosen), observed.drop_entries(~chosen)
@@ -258,9 +259,9 @@ class HoldoutRows:
 def structured_split(
     observed_mask: Array, rng: np.random.Generator
 ) -> tuple[Array, tuple[Array, Array]]:
-    """Mask of entries to hide, as the missing ones are shifted in time; and a sample.
+    """Hide observed entries at the positions of the missing ones, shifted in time.
 
-    The sample, indices of at most `MAX_HELD_OUT` of them, is to be predicted.
+    Returns the mask, and the indices of at most `MAX_HELD_OUT` hidden entries.
     """
     steps = len(observed_mask)
     shift = int(rng.integers(1, steps)) if steps > 1 else 0

@@ -21,18 +21,18 @@ class MethodInfo:
 # accurate first, then the paper's own, then baselines. The names in `ncarl`, of
 # ``--method`` and of saved models come from here.
 _TABLE = """
-bayes | BayesianNCARL | bayesian | #d55e00 | Bayesian model: noise and prior learned, no tuning
+bayes | BayesianNCARL | bayesian | #d55e00 | noise and prior learned, no tuning
 ncarl-cv | NCARLCV | ncarl_cv | #0b5fa5 | the paper's model, parameters cross-validated
 ncarl | NCARL | ncarl | #0b5fa5 | the paper's model
 nuclear | Nuclear | low_rank | #cc6677 | minimum nuclear norm
-factored-nuclear | FactoredNuclear | low_rank | #aa9c2f | minimum nuclear norm by two factors
+factored-nuclear | FactoredNuclear | low_rank | #aa9c2f | nuclear norm by two factors
 schatten | SchattenP | low_rank | #4f9f78 | minimum Schatten p-norm
 wnnm | WNNM | low_rank | #8d4f74 | weighted nuclear norm
 regl1 | RegL1 | other_baselines | #6cb8ab | absolute residuals, robust to outliers
-fgsr | FGSR | low_rank | #8f7fb8 | group-sparse factors: Schatten 1/2 or 2/3 norm
+fgsr | FGSR | low_rank | #8f7fb8 | Schatten 1/2 or 2/3 norm by two factors
 lrfd | LRFD | other_baselines | #c79a6b | nuclear norm over a dictionary
 s3lr | S3LR | other_baselines | #b77fb0 | columns in several subspaces
-soft-impute | SoftImpute | low_rank | #88bbdd | nuclear norm with noise, strength selected
+soft-impute | SoftImpute | low_rank | #88bbdd | nuclear norm for noisy data
 bias | BiasModel | other_baselines | #6e6e6e | row and column effects only
 """
 METHODS = {

@@ -70,7 +70,7 @@ def refuse_after(monkeypatch, count, code):
         (errno.EDQUOT, "or have your quota raised"),
         (errno.EFBIG, "Raise the limit on the size of a file"),
         (errno.EROFS, "Make its folder writable"),
-        (errno.EIO, "See to that"),
+        (errno.EIO, "Fix this problem"),
     ],
 )
 def test_the_error_names_file_step_reason_and_way_out(X, state, code, way, monkeypatch):
@@ -79,7 +79,7 @@ def test_the_error_names_file_step_reason_and_way_out(X, state, code, way, monke
         fit_of("kernel", checkpoint=state).fit(X)
     assert str(caught.value).startswith(
         f"checkpoint {str(state)!r} could not be written at step 4 "
-        f"({os.strerror(code)}); the one before it is untouched and stands at step 3."
+        f"({os.strerror(code)}); the earlier one, of step 3, is kept."
     )
     assert caught.value.errno == code
     assert isinstance(caught.value.__cause__, OSError)

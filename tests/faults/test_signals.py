@@ -34,7 +34,7 @@ def test_a_file_that_may_not_grow_ends_the_fit_and_loses_nothing(case):
     assert found.said.startswith("CheckpointError: checkpoint")
     assert str(found.state) in found.said
     assert "at step 7 (File too large)" in found.said
-    assert "untouched and stands at step 6" in found.said
+    assert "the earlier one, of step 6, is kept" in found.said
     assert "ulimit -f" in found.said
     assert found.names == ["state"]
     found.assert_ends_as_if_undisturbed()
@@ -43,5 +43,5 @@ def test_a_file_that_may_not_grow_ends_the_fit_and_loses_nothing(case):
 def test_a_first_file_that_may_not_grow_says_that_there_is_none(case):
     found = case("NCARL", RUN, every=1e9)
     assert found.run(limit_at=6, limit=4000) == 7
-    assert "at step 40 (File too large); there was none before it" in found.said
+    assert "at step 40 (File too large); no earlier one exists" in found.said
     assert found.names == []

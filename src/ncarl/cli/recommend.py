@@ -610,13 +610,13 @@ def _output_table(
 
 def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
     if detect_format(path).name == "Parquet":
-        parquet.write_columns(path, heads, rows)
+        parquet.write_rows(path, heads, rows)
     else:
         cells = [
             [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row]
             for row in rows
         ]
-        csv.write_columns(path, heads, cells)
+        csv.write_rows(path, heads, cells)
 
 
 def _model_fields(recommender: Recommender, seconds: float) -> console.Fields:

@@ -99,7 +99,7 @@ class Kernel:
         Returns their positions in ``columns``, the predictions and the variances.
         """
         module = row_backend(kind)
-        places, sums, found = [], [], []
+        places, predictions, row_vars = [], [], []
         for part in module.pieces(block):
             i, position = requested_entries(part, bounds)
             j = columns[position]
@@ -110,13 +110,13 @@ class Kernel:
             else:
                 X, _, _ = complete_rows(part, kernel=self, kind=kind)
                 entries = X[i, j]
-            sums.append(module.to_numpy(entries))
+            predictions.append(module.to_numpy(entries))
             if variances:
-                found.append(module.to_numpy(module.variances_at(part, self, i, j)))
+                row_vars.append(module.to_numpy(module.variances_at(part, self, i, j)))
         return (
             _concatenate(places),
-            _concatenate(sums),
-            _concatenate(found) if variances else None,
+            _concatenate(predictions),
+            _concatenate(row_vars) if variances else None,
         )
 
 
@@ -255,15 +255,15 @@ def use_precision_form(r: Array, n: int) -> Array:
 
 
 def group_sizes(block: Block, has_precision: bool) -> tuple[Array, Array, Array]:
-    """Observed entries of a row, rows, and whether the precision form is used.
+    """Observed entries per row, rows, and use of the precision form, by group.
 
-    For each group of the block; a group without entries is not solved at all.
+    A group without entries is not solved at all.
     """
     sizes = np.diff(block.indptr)[block.groups[:-1]]
-    missing = np.zeros(len(sizes), dtype=bool)
+    precision_form = np.zeros(len(sizes), dtype=bool)
     if has_precision:
-        missing = use_precision_form(sizes, block.n_columns) & (sizes > 0)
-    return sizes, np.diff(block.groups), missing
+        precision_form = use_precision_form(sizes, block.n_columns) & (sizes > 0)
+    return sizes, np.diff(block.groups), precision_form
 
 
 def pieces(block: Block) -> Iterator[Block]:

@@ -53,11 +53,11 @@ def solve_rows(
     ``checked`` is ignored: every factorization is checked.
     """
     Y = np.zeros_like(block.values)
-    sizes, counts, missing = group_sizes(block, kernel.P is not None)
-    solved = np.where(missing, block.n_columns - sizes, sizes)
+    sizes, counts, precision_form = group_sizes(block, kernel.P is not None)
+    solved = np.where(precision_form, block.n_columns - sizes, sizes)
     worst = _solve_groups(
         block.indptr, block.indices.view(np.uint32), block.values, block.groups,
-        missing, kernel.K, kernel.K if kernel.P is None else kernel.P, kernel.s,
+        precision_form, kernel.K, kernel.K if kernel.P is None else kernel.P, kernel.s,
         Y, np.zeros((1, 1), Y.dtype) if X is None else X, X is not None,
         int(solved.max(initial=0)), int((solved * counts).max(initial=0)),
         np.asarray(jitter_steps(Y.dtype)), LAPACK_FLAGS, lapack_addresses(str(Y.dtype)),
@@ -316,14 +316,14 @@ def likelihood_sums(
     block = shift_and_scale(block, offsets, scales)
     n, Y = block.n_columns, np.zeros_like(block.values)
     has_precision = kernel.P is not None
-    sizes, counts, missing = group_sizes(block, has_precision)
-    solved = np.where(missing, n - sizes, sizes)
+    sizes, counts, precision_form = group_sizes(block, has_precision)
+    solved = np.where(precision_form, n - sizes, sizes)
     B = np.zeros((n, n), Y.dtype)
     C = np.zeros((n, n) if has_precision else (1, 1), Y.dtype)
     jitter, log_det = _likelihood_of_groups(
         block.indptr, block.indices.view(np.uint32), block.values, block.groups,
-        missing, kernel.K, kernel.P if has_precision else kernel.K, kernel.s, Y, B, C,
-        int(solved.max(initial=0)), int((solved * counts).max(initial=0)),
+        precision_form, kernel.K, kernel.P if has_precision else kernel.K, kernel.s,
+        Y, B, C, int(solved.max(initial=0)), int((solved * counts).max(initial=0)),
         np.asarray(jitter_steps(Y.dtype)), LAPACK_FLAGS, lapack_addresses(str(Y.dtype)),
     )  # fmt: skip
     if jitter < 0.0:
@@ -331,7 +331,7 @@ def likelihood_sums(
     for total in (B, C):
         mirror_lower(total.T)
     return collect_likelihood_sums(
-        block, Y, B, C if has_precision else None, np.repeat(missing, counts),
+        block, Y, B, C if has_precision else None, np.repeat(precision_form, counts),
         log_det, float(jitter), start,
     )  # fmt: skip
 

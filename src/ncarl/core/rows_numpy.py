@@ -41,8 +41,8 @@ def solve_rows(
     ``checked`` is ignored: every factorization is checked.
     """
     Y = np.zeros_like(block.values)
-    sizes, counts, missing = group_sizes(block, kernel.P is not None)
-    batches, others = _split_groups(block, sizes, counts, missing)
+    sizes, counts, precision_form = group_sizes(block, kernel.P is not None)
+    batches, others = _split_groups(block, sizes, counts, precision_form)
     for groups, entries in batches:
         factor, _ = _factorize_batch(block, kernel, entries)
         if factor is None:
@@ -51,10 +51,10 @@ def solve_rows(
             Y[entries] = _substitute(factor, block.values[entries])
     jitter = 0.0
     for g in others:
-        solve = _solve_precision_form if missing[g] else _solve_covariance_form
+        solve = _solve_precision_form if precision_form[g] else _solve_covariance_form
         jitter = max(jitter, solve(block, kernel, g, Y, X))
     if X is not None:
-        _fill_rows(block, kernel, Y, X, np.repeat(missing, counts))
+        _fill_rows(block, kernel, Y, X, np.repeat(precision_form, counts))
     return Y, jitter
 
 
@@ -144,21 +144,21 @@ def likelihood_sums(
     start = timestamp(block)
     block = shift_and_scale(block, offsets, scales)
     n = block.n_columns
-    sizes, counts, missing = group_sizes(block, kernel.P is not None)
+    sizes, counts, precision_form = group_sizes(block, kernel.P is not None)
     sums = _LikelihoodAccumulator(
         Y=np.zeros_like(block.values),
         B=np.zeros((n, n), dtype=block.values.dtype),
         C=None if kernel.P is None else np.zeros((n, n), dtype=block.values.dtype),
     )
-    batches, others = _split_groups(block, sizes, counts, missing)
+    batches, others = _split_groups(block, sizes, counts, precision_form)
     for groups, entries in batches:
         if not _add_batch(sums, block, kernel, entries):
             others += groups
     for g in others:
-        add = _add_precision_form if missing[g] else _add_covariance_form
+        add = _add_precision_form if precision_form[g] else _add_covariance_form
         add(sums, block, kernel, g)
     collected = collect_likelihood_sums(
-        block, sums.Y, sums.B, sums.C, np.repeat(missing, counts),
+        block, sums.Y, sums.B, sums.C, np.repeat(precision_form, counts),
         sums.log_det, sums.jitter, start,
     )  # fmt: skip
     C = None if sums.C is None else symmetrize(sums.C)

@@ -1,7 +1,8 @@
 """The `Dask` engine: row work on workers of this machine or of a cluster.
 
-From top to bottom: the engine, the connection to a cluster, blocks held by workers,
-passes over them, the tasks that workers run, and lazy completion of Dask arrays.
+From top to bottom: the engine, the connection to a cluster (`ClusterLink.retry` repeats
+work when workers are lost, `WorkerBlocks.recover` recreates their blocks), passes over
+the blocks, the tasks that workers run, and lazy completion of Dask arrays.
 """
 
 from __future__ import annotations
@@ -475,7 +476,7 @@ class ClusterLink:
                 self.worker_addresses()
 
     def result(self, future: Any) -> Any:
-        """Result of a future; `LostDataError` if that was no fault of the task."""
+        """Result of a future; `LostDataError` if it failed for lack of a worker."""
         self.wait(future)
         timeout = max(POLL_SECONDS, self.timeout)
         while True:

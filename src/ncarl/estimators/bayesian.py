@@ -93,7 +93,8 @@ class BayesianNCARL(KernelEstimator):
         "observed" rounds imputed values to levels that were observed.
     scale : {"auto", None, "columns"}, default="auto"
         "columns" divides every column by its standard deviation first; "auto" does so
-        if these differ by a factor of 5.
+        if these differ by a factor of 5 (between their 10th and 90th percentiles),
+        except with a given ``noise``.
     validation : float, default=0.1
         Fraction of the entries that is held out first. With 0 EM runs until it
         converges with ``prior_strength`` 0.1, both sides weigh the same, similar rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from ncarl.evaluation.comparison import MEAN_BASELINE, Comparison, MethodSummary
 from ncarl.evaluation.evaluation import Evaluation
 from ncarl.evaluation.measure import DONE, OVER_BUDGET
-from ncarl.io.files import atomic_write, write_json
+from ncarl.io.csv import write_rows
+from ncarl.io.files import write_json
 from ncarl.plots import format_label, reliability, residuals, save_figure
 from ncarl.plots.style import BLUE, GRAY, INK, RED, despine, dynamic_range, log_axis
 
@@ -36,16 +36,12 @@ def write_comparison(
     """Write `OUTPUT_FILES` to a folder, with the items ``about`` in JSON; the paths."""
     table, scores, drawing = (folder / name for name in OUTPUT_FILES)
     columns = ("method", "recommended", "status", *CSV_METRICS, "draws", "message")
-    with (
-        atomic_write(table) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as stream,
-    ):
-        writer = csv.DictWriter(stream, columns, extrasaction="ignore")
-        writer.writeheader()
-        for line in comparison.summaries:
-            mark = "yes" if line.method == comparison.recommendation.method else "no"
-            more = {"recommended": mark, "draws": len(line.fits)}
-            writer.writerow({**line.to_dict(), **more})
+    rows = []
+    for line in comparison.summaries:
+        mark = "yes" if line.method == comparison.recommendation.method else "no"
+        record = {**line.to_dict(), "recommended": mark, "draws": len(line.fits)}
+        rows.append([record[name] for name in columns])
+    write_rows(table, columns, rows)
     content = {**(about or {}), **comparison.to_dict()}
     write_json(scores, content)
     save_figure(draw_comparison(comparison), drawing)

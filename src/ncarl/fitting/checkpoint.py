@@ -139,13 +139,13 @@ class CheckpointFile:
         self.position, self.last_saved = position, time.monotonic()
 
     def _write_error(self, position: str, error: OSError, size: int) -> CheckpointError:
-        remedy = ERRNO_HINTS.get(error.errno or 0, "See to that")
+        remedy = ERRNO_HINTS.get(error.errno or 0, "Fix this problem")
         if self.position is None:
-            left = "there was none before it"
+            left = "no earlier one exists"
             then = "or name another file"
         else:
-            left = f"the one before it is untouched and stands at {self.position}"
-            then = "and fit again to go on from there"
+            left = f"the earlier one, of {self.position}, is kept"
+            then = "and fit again to resume from it"
         failure = CheckpointError(
             f"checkpoint {str(self.path)!r} could not be written at {position} "
             f"({error.strerror or error}); {left}. "
@@ -168,7 +168,7 @@ class CheckpointFile:
 
     @contextlib.contextmanager
     def corrupt_on_error(self) -> Iterator[None]:
-        """Raise `BrokenFileError` for errors about contents that are lacking."""
+        """Turn errors about missing contents into a `BrokenFileError`."""
         try:
             yield
         except (LookupError, TypeError, AttributeError) as error:

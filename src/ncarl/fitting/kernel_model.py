@@ -24,7 +24,7 @@ class KernelModel:
     kernel: Any  # `Kernel` or `WideKernel`: covariance of the columns
     centering: Centering  # additive part, in internal units
     unit: float  # what the user's values are divided by
-    sigma: float  # standard deviation of the kernel's unit, in internal units
+    sigma: float  # factor from standard deviations under the kernel to internal units
     empty_columns: Array  # bool, shape (n,): columns without entries in the fit
     fallback: Array  # shape (n,): added in empty rows and columns, internal units
     dtype: str  # precision of the row work

@@ -594,16 +594,14 @@ def _open_output(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _format_rows(rows: Iterable[Sequence[Any]], path: Path, **options: Any) -> bytes:
-    text, delimiter = io.StringIO(), _default_delimiter(path)
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", **options)
-    writer.writerows(rows)
+    text = io.StringIO()
+    csv.writer(text, delimiter=_default_delimiter(path), **options).writerows(rows)
     return _encode(text.getvalue())
 
 
-def write_columns(
-    path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]
-) -> None:
-    """Write rows of numbers and text below a header."""
+def write_rows(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows of numbers and text below a header; None is an empty cell."""
+    # With the standard line end, a lone CR or LF inside a text is quoted.
     with _open_output(path) as stream:
         stream.write(_format_rows([names, *rows], path))
 
@@ -624,7 +622,8 @@ def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
                 mark in name for name in spec.names for mark in DELIMITERS
             )
             quoting = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
-            stream.write(_format_rows([spec.names], path, quoting=quoting))
+            line = _format_rows([spec.names], path, quoting=quoting)
+            stream.write(line.removesuffix(b"\r\n") + b"\n")  # as Arrow ends lines
         options = pc.WriteOptions(
             include_header=False, delimiter=_default_delimiter(path)
         )

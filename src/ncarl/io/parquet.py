@@ -235,9 +235,7 @@ def read_columns(path: Path) -> ColumnTable:
     return ColumnTable(path, names, cells, list(range(1, len(frame) + 1)))
 
 
-def write_columns(
-    path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]
-) -> None:
+def write_rows(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Write rows of numbers and text."""
     import pandas as pd
 

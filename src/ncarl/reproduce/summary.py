@@ -6,7 +6,6 @@ them.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -21,6 +20,7 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.datasets import load_sample_image
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
+from ncarl.io.csv import write_rows
 from ncarl.io.files import atomic_write, jsonable
 from ncarl.reproduce.plan import (
     GIVEN,
@@ -327,19 +327,13 @@ def mean_ranks(study: StudyData) -> dict[str, dict[float, float]]:
 
 def write_csv(path: str | os.PathLike[str], entries: Iterable[Entry]) -> Path:
     """Write one line for each entry, numbers with all digits; None is an empty cell."""
-    target = Path(path)
-    with (
-        atomic_write(target) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as stream,
-    ):
-        # With the standard line end, a lone CR or LF inside a text is quoted.
-        writer = csv.DictWriter(stream, CSV_COLUMNS)
-        writer.writeheader()
-        for entry in entries:
-            record = entry_to_dict(entry)
-            nested = {name: _json(record[name]) for name in JSON_COLUMNS}
-            writer.writerow({**record, **nested})
-    return target
+    rows = []
+    for entry in entries:
+        record = entry_to_dict(entry)
+        record |= {name: _json(record[name]) for name in JSON_COLUMNS}
+        rows.append([record[name] for name in CSV_COLUMNS])
+    write_rows(Path(path), CSV_COLUMNS, rows)
+    return Path(path)
 
 
 def write_json(
