@@ -46,11 +46,11 @@ def as_observations(X: Any) -> Observations:
     """The observed entries of a matrix in any supported container."""
     if isinstance(X, Observations):
         return X
-    return validate_observations(_AnyMatrix(), X, reset=True)
+    return validate_observations(MatrixCompletion(), X, reset=True)
 
 
-class _AnyMatrix(BaseEstimator):
-    """An estimator that accepts what all of ours accept."""
+class MatrixCompletion(BaseEstimator):
+    """Accepts what all estimators accept; its name appears in scikit-learn's errors."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

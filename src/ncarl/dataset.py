@@ -170,7 +170,7 @@ def _scaled_squares(values: Array) -> tuple[float, float]:
 
 
 def power_of_two_unit(values: Array) -> float:
-    """Largest power of two up to the largest magnitude; 1 if there is none."""
+    """Largest power of two up to the largest magnitude, from 2^-1000 on; 1 for 0."""
     largest = float(np.fmax.reduce(np.abs(values), axis=None, initial=0.0))
     if largest == 0.0:
         return 1.0

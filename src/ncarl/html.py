@@ -1,7 +1,7 @@
 """`Page`: reports as a single HTML file, without scripts, links or other files.
 
-All pages are built from the same few parts, for which a template engine such as Jinja2
-would be one more dependency.
+All pages are built from the same few parts. No template engine (Jinja2) is used, to
+avoid a dependency.
 """
 
 from __future__ import annotations

@@ -314,7 +314,10 @@ class Fingerprint:
 
 
 def row_hashes(observed: Observations, salt: int = 0) -> Array:
-    """64-bit hash of each row, from its columns and values."""
+    """64-bit hash of each row, from its columns and values.
+
+    `hashlib` has no vectorized hash of many short rows.
+    """
     values = observed.values.astype(np.float64) + 0.0  # -0.0 becomes 0.0
     columns = splitmix64(observed.indices.astype(np.uint64) + np.uint64(salt))
     entries = splitmix64(values.view(np.uint64) ^ columns)
@@ -327,10 +330,7 @@ def row_hashes(observed: Observations, salt: int = 0) -> Array:
 
 
 def splitmix64(bits: Array) -> Array:
-    """Mix 64-bit words (SplitMix64): every output bit depends on all input bits.
-
-    Hashes of `hashlib` cannot be combined in any order of the rows.
-    """
+    """Mix 64-bit words (SplitMix64): every output bit depends on all input bits."""
     bits = bits + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

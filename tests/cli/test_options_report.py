@@ -118,8 +118,8 @@ def test_a_page_that_cannot_be_written_is_found_out_first(fails, hostile, tmp_pa
     mine.write_text("<!DOCTYPE html>my notes")
     for path, words in (
         (tmp_path / "p.txt", "--report must end in .html"),
-        (mine, "exists and is no page"),
-        (tmp_path / "no" / "p.html", "exists; create it"),
+        (mine, "is not a page of ncarl"),
+        (tmp_path / "no" / "p.html", "does not exist; create it"),
     ):
         assert words in fails("complete", hostile, "-o", out, "--report", path)
     assert not out.exists() and mine.read_text() == "<!DOCTYPE html>my notes"

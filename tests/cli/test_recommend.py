@@ -353,7 +353,7 @@ def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
         ((*similar, "--level", 0.8), "--level is for lists"),
         ((*similar, "--explain"), "--explain explains"),
         ((*similar, "-u", 4, *out), "one kind of list"),
-        (everybody, "say where to with --out"),
+        (everybody, "name the file with --out"),
         ((*everybody, "-o", "o.txt"), "CSV, TSV or Parquet, got '.txt' (o.txt)"),
         ((*everybody, "-o", "o.npy"), "CSV, TSV or Parquet, got NPY (o.npy)"),
         ((*everybody, "-u", 4, *out), "--user and --all-users do not go together"),

@@ -484,7 +484,8 @@ class EMProblem:
         summary = dataset.summary
         self.n = n = len(summary.column_counts)
         engine.compute_device.check_memory(n, np.dtype(config.dtype).itemsize)
-        self._moments = mean, _, variance = self._estimate_effects()
+        self._moments = self._estimate_effects()
+        mean, _, variance = self._moments
         min_noise = self._compute_min_noise(mean, variance)
         dataset.release()
         counts = summary.column_counts.astype(config.dtype)

@@ -19,6 +19,7 @@ from ncarl.centering import Centering, Scaler, ValueBounds
 from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.types import Array
 from ncarl.engines.base import Engine
+from ncarl.exceptions import NotPositiveDefiniteError
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.observations import Observations
 
@@ -269,7 +270,11 @@ class TwoSidedModel:
         model = self.columns
         inner, _ = model.prepare(self.scaler.transform(observed))
         uncentered = replace(model, centering=Centering.at_means(np.zeros(n)))
-        factor, _ = cholesky_with_jitter(model.kernel.K, np.arange(n), 0.0)
+        try:
+            factor, _ = cholesky_with_jitter(model.kernel.K, np.arange(n), 0.0)
+        except NotPositiveDefiniteError as error:
+            message = "the kernel of the columns is not positive semidefinite"
+            raise NotPositiveDefiniteError(message) from error
         drawn = np.empty((n_draws, m, n))
         step = max(1, SAMPLE_CHUNK_SIZE // max(1, n_draws * n))
         for first in range(0, m, step):

@@ -504,12 +504,13 @@ class StrengthSearch:
         return trial
 
     def _run_em(
-        self, label: str, problem: EMProblem, strength: float, steps: int, *watch: Any
+        self, label: str, problem: EMProblem, strength: float, max_iter: int, *own: Any
     ) -> FitResult[EMState]:
+        """Run EM with observers of our own, and those of the user."""
         with self.make_observers(label) as others:
-            observers = [*watch, *others]
+            observers = [*own, *others]
             result = problem.run(
-                strength, max_iter=steps, tol=self.tol, observers=observers
+                strength, max_iter=max_iter, tol=self.tol, observers=observers
             )
         if result.interrupted:
             raise KeyboardInterrupt

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,7 +45,7 @@ def complete(
             "-o", "--out", metavar="OUT", show_default=False, help="Completed table."
         ),
     ],
-    reading: opt.ReadOptions,
+    reading: Any,  # `ReadOptions`, whose module loads NumPy
     stream: Annotated[
         bool,
         read_option(

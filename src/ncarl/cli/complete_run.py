@@ -127,7 +127,7 @@ class CompleteJob:
         return {
             *(f"--{name.replace('_', '-')}" for name in model.params),
             *self.outputs,
-            *(OPTION_FLAGS[name] for name in self.reading.given),
+            *(OPTION_FLAGS[name] for name in self.reading.non_default),
             *(flag for flag, is_given in others.items() if is_given),
         }
 

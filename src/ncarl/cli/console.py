@@ -159,7 +159,8 @@ def _is_same_file(path: Path, other: Path) -> bool:
 
 def _check_folder(flag: str, folder: Path) -> None:
     if not folder.is_dir():
-        raise ValueError(f"{flag}: no folder {str(folder)!r} exists; create it")
+        where = f"the folder {str(folder)!r}"
+        raise ValueError(f"{flag}: {where} does not exist; create it")
     # Permissions alone do not tell (read-only mounts, quotas, root): try it.
     try:
         with tempfile.TemporaryFile(dir=folder):

@@ -26,11 +26,8 @@ fit_option = partial(option, "Model and fit")
 output_option = partial(option, "Output")
 
 if TYPE_CHECKING:
-    from ncarl.io.tables import ReadOptions as ReadOptions
-
     MethodChoice = str
 else:
-    ReadOptions = Any  # since help must not load NumPy
     MethodChoice = Literal[tuple(METHODS)]  # Typer makes a list of choices of it
 #: Methods that the paper compares with, or that are in common use.
 BASELINE_METHODS = tuple(m for m in METHODS if m not in ("bayes", "ncarl-cv", "ncarl"))

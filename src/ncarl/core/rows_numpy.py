@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,18 +61,20 @@ def solve_rows(
 
 def _split_groups(
     block: Block, sizes: Array, counts: Array, precision_form: Array
-) -> tuple[list[tuple[list[int], Array]], list[int]]:
+) -> tuple[Iterator[tuple[list[int], Array]], list[int]]:
     """Batches of single rows of equal size, with their entries, and other groups."""
     single = ~precision_form & (counts == 1) & (sizes > 0) & (sizes <= BATCH_MAX_SIZE)
-    batches = []
-    for size in np.unique(sizes[single]):
-        groups = np.flatnonzero(single & (sizes == size))
-        room = max(1, MAX_BATCH_ENTRIES // int(size) ** 2)
-        for first in range(0, len(groups), room):
-            batch = groups[first : first + room]
-            starts = block.indptr[block.groups[batch]]
-            batches.append((batch.tolist(), starts[:, None] + np.arange(size)))
-    return batches, np.flatnonzero(~single & (sizes > 0)).tolist()
+
+    def batches() -> Iterator[tuple[list[int], Array]]:
+        for size in np.unique(sizes[single]):
+            groups = np.flatnonzero(single & (sizes == size))
+            room = max(1, MAX_BATCH_ENTRIES // int(size) ** 2)
+            for first in range(0, len(groups), room):
+                batch = groups[first : first + room]
+                starts = block.indptr[block.groups[batch]]
+                yield batch.tolist(), starts[:, None] + np.arange(size)
+
+    return batches(), np.flatnonzero(~single & (sizes > 0)).tolist()
 
 
 def _factorize_batch(

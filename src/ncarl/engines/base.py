@@ -199,7 +199,7 @@ class _BlasThreadLimit:
         self.limiter: Any = None
 
     @contextmanager
-    def hold(self, threads: int) -> Iterator[None]:
+    def limit(self, threads: int) -> Iterator[None]:
         """Limit BLAS to ``threads`` threads until the last such context ends."""
         with self.lock:
             if self.n_users == 0:
@@ -217,7 +217,7 @@ class _BlasThreadLimit:
                     _release_blas()
 
 
-limit_blas_threads = _BlasThreadLimit().hold
+limit_blas_threads = _BlasThreadLimit().limit
 
 
 @cache

@@ -60,15 +60,15 @@ def as_float_array(name: str, value: Any, wanted: str) -> Array:
         raise TypeError(f"{name} must be {wanted}, got {got}") from None
 
 
-def check_graph(graph: Any, *, keep_sparse: bool = False) -> Any:
+def check_graph(graph: Any, *, as_sparse: bool = False) -> Any:
     """``graph`` as a name, None, or a similarity matrix without negatives.
 
-    A sparse matrix is made dense, or with ``keep_sparse`` a CSR array.
+    The matrix is dense, or with ``as_sparse`` a CSR array.
     """
     if graph is None or isinstance(graph, str):
         return check_choice("graph", graph, ("adaptive", "fixed", None))
     wanted = "'adaptive', 'fixed', None or a square similarity matrix"
-    if keep_sparse and sparse.issparse(graph) and graph.dtype.kind != "c":
+    if as_sparse and sparse.issparse(graph) and graph.dtype.kind in "biuf":
         S = sparse.csr_array(graph, dtype=np.float64, copy=True)
         S.sum_duplicates()
     else:
@@ -82,7 +82,7 @@ def check_graph(graph: Any, *, keep_sparse: bool = False) -> Any:
         raise ValueError(
             "graph must be a similarity matrix with finite entries of at least 0"
         )
-    return S
+    return sparse.csr_array(S) if as_sparse else S
 
 
 def check_graph_size(graph: Any, n: int) -> None:
@@ -198,7 +198,7 @@ def open_checkpoint(
 
 
 def make_settings(
-    estimator: Any, *, keep_sparse: bool = False, **given: Any
+    estimator: Any, *, sparse_graph: bool = False, **given: Any
 ) -> Settings:
     """The checked parameters of a fit of a kernel; ``given`` replaces some of them."""
     values = {f.name: getattr(estimator, f.name, None) for f in fields(Settings)}
@@ -215,7 +215,7 @@ def make_settings(
         hint = "; None is the exact model"
         checks["gamma"] = partial(check_number, low=0.0, strict=True, hint=hint)
     checked = {name: check(name, values[name]) for name, check in checks.items()}
-    graph = check_graph(values["graph"], keep_sparse=keep_sparse)
+    graph = check_graph(values["graph"], as_sparse=sparse_graph)
     return Settings(**{**values, **checked, "graph": graph})
 
 

@@ -112,7 +112,7 @@ class WideNCARL(KernelEstimator):
         rank = self.rank
         if rank is not None:
             rank = check_integer("rank", rank, low=1, hint="; None chooses one")
-        settings = make_settings(self, keep_sparse=True)
+        settings = make_settings(self, sparse_graph=True)
         engine = self._resolve_engine()
         observed = self._read_training_matrix(X)
         training = TrainingData(observed, InMemoryDataset(observed))

@@ -766,11 +766,13 @@ def recommend_method(
 def paired_difference(one: MethodSummary, other: MethodSummary) -> tuple[float, float]:
     """Mean difference of the errors of two methods, and its standard error.
 
-    Both are computed from the differences on the draws that both methods have, which
-    is at least one; the standard error is 0 for a single draw.
+    Both are computed from the differences on the draws that both methods have; the
+    standard error is 0 for a single draw.
     """
     theirs = other.errors
     differences = [e - theirs[draw] for draw, e in one.errors.items() if draw in theirs]
+    if not differences:
+        raise ValueError(f"{one.method} and {other.method} share no draw")
     mean = sum(difference / len(differences) for difference in differences)
     if len(differences) < 2:
         return mean, 0.0

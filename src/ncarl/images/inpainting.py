@@ -235,7 +235,9 @@ def read_image(image: Any, mask: Any) -> tuple[Array, Array]:
 
 
 def _missing_in_image(image: Any) -> Array:
-    return np.isnan(np.asarray(image)) | np.ma.getmaskarray(image)
+    missing = np.isnan(np.asarray(image))
+    masked = isinstance(image, np.ma.MaskedArray)
+    return missing | np.ma.getmaskarray(image) if masked else missing
 
 
 def _broadcast_mask(shape: tuple[int, ...], mask: Any) -> Array:

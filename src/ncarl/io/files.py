@@ -154,8 +154,8 @@ def write_archive(
 ) -> None:
     """Write arrays and a JSON header to a file with a checksum, readable by its owner.
 
-    Arrays are written in pieces, without a second copy in memory. ``numpy.savez`` has a
-    CRC-32 for each array, but none over all of them, and no version.
+    Arrays are written in pieces, without a second copy in memory. ``numpy.savez``
+    is not used because it has no checksum over the whole file and no format version.
     """
     text = json.dumps({"version": ARCHIVE_VERSION, **header})
     header_bytes = np.frombuffer(text.encode(), dtype=np.uint8)

@@ -111,7 +111,7 @@ class ReadOptions:
     decimal: str | None = None  # decimal sign of a text file; None is a point
 
     @property
-    def given(self) -> list[str]:
+    def non_default(self) -> list[str]:
         """Names of the options that are not the defaults."""
         return [k for k in OPTION_FLAGS if getattr(self, k) not in (None, (), [])]
 
@@ -167,7 +167,7 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     (['a', 'b'], [[1.0, 2.0], [3.0, nan]])
     """
     format_ = detect_format(path)
-    for name in options.given:
+    for name in options.non_default:
         if name not in format_.options:
             raise ValueError(
                 f"{OPTION_FLAGS[name]} does not apply to {format_.name} files; omit it"

@@ -358,10 +358,9 @@ def _linkage_tree(values: Array) -> Array | None:
 def spring_layout(affinity: Array, edges: Array) -> Array:
     """Positions of nodes by a force-directed layout, shape (n, 2), from -1 to 1.
 
-    Our own, as NetworkX would be a dependency for this alone.
-
     Edges, pairs of nodes, are springs with the size of the affinity as strength.
     """
+    # Implemented here to avoid a dependency on NetworkX.
     n = len(affinity)
     if n < 3:
         return np.column_stack([np.arange(n) - (n - 1) / 2.0, np.zeros(n)])

@@ -220,7 +220,9 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             had_missing = [column.had_missing for column in self.columns_]
             self.indicator_ = make_missing_indicator(had_missing, self.missing_values)
         self._integer_columns = {
-            j for j, values in enumerate(data) if values and self._is_integer(values)
+            j
+            for j, values in enumerate(data)
+            if values is not None and self._is_integer(values)
         }
         Z = encode_table(table.n_rows, self.columns_, data)
         self.model_ = self._fit_model(Z) if Z.shape[1] else None
