@@ -140,7 +140,7 @@ def test_triplets_make_a_matrix_that_stores_zeros():
         (([0], [0], [1.0], (2,)), "shape must be two whole numbers"),
         (([0], [0], [1.0], 7), "shape must be two whole numbers"),
         (([], [], []), "shape must be at least"),
-        (([0, 0], [1, 1], [1.0, 2.0]), "twice"),
+        (([0, 0], [1, 1], [1.0, 2.0]), "twice, the first at row 0, column 1"),
     ],
 )
 def test_faulty_triplets_are_refused_by_name(arguments, words):

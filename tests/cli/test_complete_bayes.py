@@ -155,10 +155,13 @@ def test_draws_that_fill_the_memory_are_refused():
 @pytest.mark.parametrize(
     ("method", "options", "others"),
     [
-        ("bayes", ("--alpha", 1), "ncarl or ncarl-cv"),
+        *(("bayes", options, "ncarl or ncarl-cv") for options in (
+            ("--alpha", 1), ("--gamma", 1), ("--weights", "pinv"),
+            ("--orientation", "rows"))),
         ("wnnm", ("--n-neighbors", 3), "ncarl or ncarl-cv"),
         *(("ncarl", options, "bayes") for options in (
             ("--prior-strength", "auto"), ("--clip", "none"), ("--round",),
+            ("--sides", "rows"), ("--noise", "learn"), ("--upper", "u.csv"),
             ("--lower", "l.csv"), ("--level", "0.5"), ("--imputations", "2"))),
         ("ncarl", ("--validation", 0.1), "bayes or ncarl-cv or soft-impute"),
         ("ncarl-cv", ("--sides", "auto"), "bayes"),
@@ -191,6 +194,7 @@ def test_options_of_another_method_are_refused(
         ),
         (["--lower", "l.npy"], "--lower must have the format of the input"),
         (["--upper", "out.csv"], "OUT and --upper name one file"),
+        (["--lower", "in.csv"], "--lower 'in.csv' is the input itself"),
         (
             ["--imputations", "3", "--imputations-out", "mine.npz"],
             "--imputations-out 'mine.npz' exists",
@@ -220,6 +224,14 @@ def test_misuse_fails_before_the_fit(
 def test_values_that_cannot_be_are_usage_errors(ncarl, csv, tmp_path, options):
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, expect=2)
     assert options[0] in result.stderr and "Traceback" not in result.stderr
+    assert names_in(tmp_path) == ["in.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"), [(("--noise", -1), "noise"), (("--max-iter", 0), "--max-iter")]
+)
+def test_errors_of_the_estimator_name_the_option(fails, csv, tmp_path, options, word):
+    assert word in fails("complete", csv, "-o", tmp_path / "out.csv", *options)
     assert names_in(tmp_path) == ["in.csv"]
 
 

@@ -111,6 +111,14 @@ def test_the_table_is_never_whole(ncarl, tmp_path, gappy, monkeypatch):
     assert isinstance(fitted[0], RowSource)
 
 
+def test_single_precision_stays_so(ncarl, tmp_path, gappy):
+    write(tmp_path / "in.npy", gappy.astype(np.float32))
+    out = tmp_path / "out.npy"
+    options = (*PAPER, "--dtype", "float32", "--engine", "threads", "--stream")
+    ncarl("complete", tmp_path / "in.npy", "-o", out, *options)
+    assert np.load(out).dtype == np.float32
+
+
 def test_options_of_the_model_are_passed_on(ncarl, plain, tmp_path):
     saved = tmp_path / "model"
     options = ("--center", "columns", "--noise", "learn", "--clip", "0,9", "--seed", 4)

@@ -94,6 +94,14 @@ class TestPadding:
             found.append(self.seconds(tops[np.searchsorted(tops, rounded)]))
         assert self.seconds(padded) == pytest.approx(min(found), rel=1e-12)
 
+    @pytest.mark.parametrize("padding", [0, 3])
+    def test_a_kernel_is_padded_with_the_identity(self, device, rng, padding):
+        K = rng.standard_normal((9, 9))
+        expected = np.eye(9 + padding)
+        expected[:9, :9] = K + 0.5 * np.eye(9)
+        given = torch.tensor(K, device=device)
+        close(cuda.padded_kernel(given, 0.5, padding), expected, 0.0)
+
     def test_rows_of_nothing_are_in_no_batch_and_all_others_in_one(self, matrix):
         groups = np.arange(len(matrix.groups) - 1)
         observed = np.diff(matrix.indptr)[matrix.groups[:-1]]

@@ -116,6 +116,9 @@ class TestCallback:
         assert_array_equal([i.change for i in told], estimator.history_["change"])
         assert all(info.seconds > 0 for info in told)
 
+    def test_only_true_ends_a_fit(self, X):
+        assert NCARL(**FEW, callback=lambda info: 1).fit(X).n_iter_ == 4
+
 
 class TestProgress:
     @pytest.fixture

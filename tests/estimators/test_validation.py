@@ -279,9 +279,21 @@ class TestFiles:
         ("options", "message"),
         [
             ({"alpha": 3.0}, r"alpha \(100.0 there, 3.0 here\)"),
-            ({"graph": None}, r"graph"),
-            ({"graph": np.eye(3)}, r"graph"),
-            ({"orientation": "rows"}, r"orientation"),
+            *(
+                ({name: value}, name)
+                for name, value in (
+                    ("n_neighbors", 3),
+                    ("gamma", 0.1),
+                    ("graph", None),
+                    ("delta", 1e-3),
+                    ("graph", np.eye(3)),
+                    ("weights", "smooth"),
+                    ("center", "mean"),
+                    ("orientation", "rows"),
+                    ("dtype", "float32"),
+                    ("scale", "columns"),
+                )
+            ),
         ],
     )
     def test_checkpoint_of_other_parameters(self, tmp_path, options, message):

@@ -67,6 +67,14 @@ def test_killed_fit_resumes_to_the_same_bits(name, X, path):
     assert [p.name for p in path.parent.iterdir()] == ["state"]
 
 
+def test_more_steps_continue_a_finished_fit(X, path):
+    NCARL(**{**RUN, "max_iter": 4}, checkpoint=path).fit(X)
+    made = []
+    longer = NCARL(**RUN, checkpoint=path, callback=made.append).fit(X)
+    assert [info.step for info in made] == [5, 6, 7, 8, 9]
+    assert_same_fit(longer, NCARL(**RUN).fit(X), X)
+
+
 @pytest.mark.parametrize("gamma", [None, 0.1])
 @pytest.mark.parametrize("tol", [0, 1e-2])
 def test_finished_checkpoint_gives_the_fit_without_a_step(X, path, tol, gamma):

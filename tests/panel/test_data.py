@@ -186,6 +186,16 @@ def test_a_series_is_refused_with_the_way_out(log):
     assert "reshape(-1, 1)" in refusal(lambda: fill_gaps(log["n"].to_numpy()))
 
 
+def test_months_count_as_steps_without_their_times():
+    times = pd.date_range("2015-01-01", periods=60, freq="MS")
+    values = np.sin(np.arange(60) / 6 * np.pi)[:, None] + [1.0, 2.0]
+    months = pd.DataFrame(values, index=times, columns=["a", "b"])
+    months.iloc[20, 0] = np.nan
+    assert "Months, quarters and years differ" in refusal(lambda: fill_gaps(months))
+    filled = fill_gaps(months.reset_index(drop=True), period=12)
+    assert filled.iloc[20, 0] == pytest.approx(values[20, 0], 0.1)
+
+
 def test_an_hour_that_comes_twice_in_autumn_stays_with_a_zone(waves):
     zone = "Europe/Paris"
     hours = pd.date_range("2024-10-25", periods=240, freq="h", tz=zone)

@@ -194,5 +194,6 @@ def test_a_stranger_is_told_what_ids_look_like():
     with pytest.raises(LookupError, match=r"did you mean '7' \(str\)$"):
         texts.position_of(7)
     assert numbers.find([7]) is None and numbers.find(True) is None
+    assert numbers.parse("seven") is None and numbers.parse("12") == 12
     ones, _ = Vocabulary.from_column("user", [1])
     assert ones.find(True) is None and ones.find(1) == 0

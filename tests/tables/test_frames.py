@@ -102,6 +102,13 @@ def test_categories_keep_their_order_and_those_that_never_occur():
     assert "never" not in out["c"].tolist()
 
 
+def test_true_false_and_none_in_a_column_of_objects_are_booleans():
+    answers = pd.Series([True, None, False, True] * 5, dtype=object)
+    out = TableImputer(**QUICK).fit_transform(base(c=answers))
+    assert out["c"].dtype == object
+    assert {type(value) for value in out["c"]} == {bool}
+
+
 def test_whole_numbers_of_a_fit_without_gaps_are_filled_with_whole_numbers():
     imputer = TableImputer(**QUICK).fit(base(n=np.arange(20)))
     new = base(n=[None, *range(1, 20)])

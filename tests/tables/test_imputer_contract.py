@@ -9,6 +9,11 @@ import polars as pl
 import pytest
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ncarl.tables import TableImputer
@@ -49,6 +54,15 @@ def test_rows_are_filled_alone_as_among_others(fitted, people):
         alone = fitted.transform(people.iloc[[i]])
         pd.testing.assert_frame_equal(alone, whole.iloc[[i]], rtol=1e-10)
     assert fitted.model_.training_ is None  # the rows of the fit are not needed
+
+
+def test_a_pipeline_is_cross_validated(people):
+    one_hot = (OneHotEncoder(), make_column_selector(dtype_include="category"))
+    coded = ColumnTransformer([("kind", *one_hot)], remainder="passthrough")
+    imputer = TableImputer(max_iter=10, tol=0)
+    pipe = make_pipeline(imputer, coded, StandardScaler(), LogisticRegression())
+    heavy = people["weight"].fillna(70).to_numpy(float) > 70
+    assert cross_val_score(pipe, people, heavy, cv=3).mean() > 0.75
 
 
 def test_columns_may_come_in_another_order(fitted, people):
