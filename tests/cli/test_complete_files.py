@@ -133,7 +133,7 @@ def test_what_is_no_table_is_refused(table, content, message):
 
 
 def test_a_broken_gzip_file_is_refused(table):
-    with pytest.raises(ValueError, match="not a whole gzip"):
+    with pytest.raises(ValueError, match="not a complete gzip"):
         table(gzip.compress(b"a,b\n1,2\n" * 99)[:-9], "in.csv.gz")
 
 

@@ -192,7 +192,7 @@ def test_files_are_not_replaced_unless_asked_for(fails, ncarl, photo, mask, tmp_
 
 
 MISUSE = [
-    ((), "with one of --mask"),
+    ((), "give one of --mask"),
     (("--missing", "text", "--mask-color", "red"), "got 2 of them"),
     (("--missing", "random:2"), "--missing must be"),
     (("--missing", "block:x"), "--missing must be"),
@@ -262,7 +262,7 @@ def test_damaged_files_and_others_give_one_sentence(fails, photo):
     photo.write_bytes(whole[: len(whole) // 2])
     assert "damaged" in fails("inpaint", photo, "--missing", "text")
     photo.write_bytes(b"a,b\n1,2\n")
-    assert "no picture" in fails("inpaint", photo, "--missing", "text")
+    assert "cannot be read as a picture" in fails("inpaint", photo, "--missing", "text")
     photo.unlink()
     assert "No such file" in fails("inpaint", photo, "--missing", "text")
 

@@ -227,7 +227,7 @@ class TestNorms:
 def test_lanczos_finds_what_a_vector_of_ones_does_not_see():
     W = np.zeros((40, 30))
     W[0, :2] = 1.0, -1.0
-    assert_allclose(svd._partial_svd(W, 0.5, 4).s[0], np.sqrt(2.0))
+    assert_allclose(svd._lanczos_svd(W, 0.5, 4).s[0], np.sqrt(2.0))
 
 
 def test_where_lanczos_does_not_converge_all_triplets_are_taken(monkeypatch, rng):

@@ -110,7 +110,7 @@ def test_a_folder_that_goes_away_is_an_error_of_the_checkpoint(X, state):
             state.parent.rename(away)
 
     fit = fit_of("kernel", checkpoint=state, callback=move)
-    with pytest.raises(CheckpointError, match=r"does not exist.*stands at step 3"):
+    with pytest.raises(CheckpointError, match=r"does not exist.*of step 3, is kept"):
         fit.fit(X)
     away.rename(state.parent)
     resumed = fit.set_params(callback=None).fit_transform(X)
@@ -189,7 +189,7 @@ def fill(info):
 try:
     NCARL(**options, checkpoint=disk / "state", callback=fill).fit(X)
 except CheckpointError as error:
-    assert "No space left" in str(error) and "stands at step 4" in str(error), error
+    assert "No space left" in str(error) and "of step 4, is kept" in str(error), error
 else:
     raise AssertionError("the disk was not full")
 assert sorted(p.name for p in disk.iterdir()) == ["junk", "state"]

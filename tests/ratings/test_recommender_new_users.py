@@ -231,7 +231,7 @@ def test_lists_are_ranked_as_asked_for(split):
 
 def test_ratings_that_were_fitted_do_not_count(split, triples):
     model, test = split
-    with pytest.raises(ValueError, match="that were not fitted.*; split first"):
+    with pytest.raises(ValueError, match=r"that were not fitted.*; split first"):
         model.evaluate([*test, *triples])
     with pytest.raises(ValueError, match="test holds no rating"):
         model.evaluate([])
