@@ -227,9 +227,7 @@ def test_blocks_are_hidden_where_blocks_are_missing(rng):
 
 
 def test_too_few_entries_are_refused_with_a_way_out(X):
-    with pytest.raises(
-        ValueError, match=r"at least 10 are.*hide a larger share"
-    ):
+    with pytest.raises(ValueError, match=r"at least 10 are.*hide a larger share"):
         compare(X, hide=0.01)
     with pytest.raises(ValueError, match="more observed entries"):
         compare(np.ones((3, 3)) * np.arange(3), hide=0.5)
