@@ -1,10 +1,15 @@
-"""Doctests of modules whose libraries are not installed are left out."""
+"""Signals and threads of tests; doctests without their libraries are left out."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 
+# A shell without job control starts background jobs with Ctrl-C ignored, which some
+# tests press.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests run side by side: more threads in each would wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
