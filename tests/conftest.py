@@ -1,4 +1,4 @@
-"""Fixtures that more than one folder of tests needs."""
+"""Fixtures shared by several test packages."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ settings.load_profile("ncarl")
 
 @dataclass(frozen=True)
 class Library:
-    """An array library, the device to work on, and the way there and back."""
+    """An array library, a device, and conversions from and to NumPy."""
 
     name: str
     xp: ModuleType
     device: Any = None
 
     def array(self, values: Any) -> Any:
-        """``values`` as an array of the library."""
+        """Convert ``values`` to an array of the library."""
         return self.xp.asarray(np.asarray(values), device=self.device)
 
     def numpy(self, values: Any) -> np.ndarray:
-        """An array of the library as a NumPy array; it must be on the device."""
+        """Convert an array, which must be on the device, to NumPy."""
         if self.name == "numpy":
             return np.asarray(values)
         assert values.device == self.device
-        return np.asarray(values.to("cpu") if self.name == "torch" else _home(values))
+        return np.asarray(
+            values.to("cpu") if self.name == "torch" else _strict_to_cpu(values)
+        )
 
 
-def _home(values: Any) -> Any:
+def _strict_to_cpu(values: Any) -> Any:
     import array_api_strict
 
     return values.to_device(array_api_strict.Device("CPU_DEVICE"))
@@ -44,7 +46,7 @@ def _home(values: Any) -> Any:
 
 @pytest.fixture(params=["numpy", "strict", "strict-device1", "torch"])
 def lib(request: pytest.FixtureRequest) -> Library:
-    """Every array library at hand; a foreign device catches forgotten ``device=``."""
+    """Every available array library; device1 detects calls without ``device=``."""
     if request.param == "numpy":
         return Library("numpy", np)
     if request.param == "torch":
@@ -57,17 +59,17 @@ def lib(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture(scope="session", params=["numpy", "numba"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Every row kernel at hand."""
+    """Every available row kernel."""
     if request.param == "numba":
         pytest.importorskip("numba")
     return str(request.param)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_gpu_by_itself() -> Iterator[None]:
-    """``engine="auto"`` means threads here too where there is a GPU.
+def no_automatic_gpu() -> Iterator[None]:
+    """Make ``engine="auto"`` use threads even if there is a GPU.
 
-    Tests of the GPU name its engine.
+    GPU tests pass an engine explicitly.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -78,10 +80,12 @@ def no_gpu_by_itself() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def few_cuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small matrices are cut four times in all, not ten: every path, half the time.
+def few_validation_splits(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Use 4 validation splits instead of 10 to halve the run time.
 
-    Tests of the Bayesian model itself, of faults and of pages have as many as users.
+    Tests of the Bayesian model, of faults and of documentation pages use the default.
     """
     if not {"bayes", "faults", "docs"} & set(request.path.parts):
         monkeypatch.setattr("ncarl.bayes.selection.MAX_SPLITS", 2)
@@ -89,13 +93,13 @@ def few_cuts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """Random numbers that repeat."""
+    """A seeded random generator."""
     return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="module")
 def one_torch_thread() -> Iterator[None]:
-    """PyTorch on one thread: more of them wait for each other in small work."""
+    """Limit PyTorch to one thread, which is faster on small inputs."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -105,7 +109,7 @@ def one_torch_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> str:
-    """Every torch device at hand."""
+    """Every available torch device."""
     torch = pytest.importorskip("torch")
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
@@ -114,20 +118,20 @@ def device(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread: more of them cost small matrices more than they give."""
+    """Limit BLAS to one thread, which is faster on small matrices."""
     with threadpool_limits(1, user_api="blas"):
         yield
 
 
 @pytest.fixture
 def truth(rng: np.random.Generator) -> np.ndarray:
-    """24 x 9, nearly of rank three."""
+    """A 24 x 9 matrix of approximate rank 3."""
     return rng.random((24, 3)) @ rng.random((3, 9)) + 0.01 * rng.random((24, 9))
 
 
 @pytest.fixture(name="X")
-def gappy(rng: np.random.Generator, truth: np.ndarray) -> np.ndarray:
-    """`truth` with 40% gaps; no row or column is empty."""
+def incomplete_matrix(rng: np.random.Generator, truth: np.ndarray) -> np.ndarray:
+    """`truth` with 40% missing entries; no row or column is empty."""
     seen = rng.random(truth.shape) < 0.6
     seen[np.arange(24), np.arange(24) % 9] = True
     return np.where(seen, truth, np.nan)

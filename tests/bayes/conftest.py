@@ -1,4 +1,4 @@
-"""Textbook versions of the model, one dense row at a time, and small data."""
+"""Direct reference formulas of the model, row by row, and small data sets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ncarl.observations import Observations
 
 
 def conditional(v, K, noise, mean):
-    """Mean and covariance of a whole row given its entries that are not NaN."""
+    """Mean and covariance of a row given its observed entries."""
     o = ~np.isnan(v)
     gain = K[:, o] @ np.linalg.inv(K[np.ix_(o, o)] + np.diag(noise[o]))
     return mean + gain @ (v - mean)[o], K - gain @ K[o]
 
 
 def log_evidence(X, K, noise, mean):
-    """Log density of all that is observed."""
+    """Log density of all observed entries."""
     total = 0.0
     for v in X:
         o = ~np.isnan(v)
@@ -35,7 +35,7 @@ def log_evidence(X, K, noise, mean):
 
 
 def em_step(X, K, noise, mean, *, learn_noise, learn_mean, Psi=None, nu=0.0):
-    """One step of EM; rows in which nothing is seen take no part."""
+    """One EM step; rows without observed entries are skipped."""
     n, rows = X.shape[1], [v for v in X if not np.isnan(v).all()]
     given = [conditional(v, K, noise, mean) for v in rows]
     m = len(rows)
@@ -62,7 +62,7 @@ def em_step(X, K, noise, mean, *, learn_noise, learn_mean, Psi=None, nu=0.0):
 
 
 def penalty(K, Psi, nu):
-    """What the prior of the kernel takes from the evidence, at the best tau."""
+    """Negative log prior of the kernel at the optimal tau."""
     n = len(K)
     trace = np.trace(Psi @ np.linalg.inv(K))
     tau = n / trace
@@ -71,7 +71,7 @@ def penalty(K, Psi, nu):
 
 @pytest.fixture(scope="session")
 def dense():
-    """The textbook."""
+    """Reference implementations with dense matrices."""
     return SimpleNamespace(
         conditional=conditional,
         log_evidence=log_evidence,
@@ -82,7 +82,7 @@ def dense():
 
 @pytest.fixture(scope="session")
 def covariance():
-    """A function that draws a covariance whose condition number is about ten."""
+    """Function that draws a covariance with a condition number of about 10."""
 
     def draw(rng, n):
         B = rng.standard_normal((n, n))
@@ -93,7 +93,7 @@ def covariance():
 
 @pytest.fixture(scope="session")
 def rows_of():
-    """A function that makes the rows of a matrix ready for EM."""
+    """Function that makes the `EMData` of a matrix."""
 
     def make(X, *, missing_side=False, engine=None, n_blocks=1, least_noise=1e-12):
         observed = Observations.from_dense(X)
@@ -113,7 +113,7 @@ def rows_of():
 
 @pytest.fixture(scope="session")
 def low_rank():
-    """A function that draws noisy data of low rank with gaps."""
+    """Function that draws a noisy low-rank matrix with missing entries."""
 
     def draw(rng, m=40, n=8, rank=2, noise=0.3, seen=0.6):
         truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n)) + 0.5
@@ -126,8 +126,8 @@ def low_rank():
 
 
 @pytest.fixture(name="X")
-def gappy(rng, low_rank):
-    """40 x 8 with 40% gaps; no row or column is empty."""
+def incomplete_matrix(rng, low_rank):
+    """A 40 x 8 matrix, 40% missing; no row or column is empty."""
     return low_rank(rng)
 
 
@@ -137,8 +137,8 @@ def observed(X):
 
 
 @pytest.fixture(scope="session")
-def split():
-    """A function that makes the validation splits of entries or of a dense matrix."""
+def make_splits():
+    """Function that makes validation splits of `Observations` or a dense matrix."""
 
     def make(entries, fraction=0.1, seed=0):
         if isinstance(entries, np.ndarray):
@@ -152,5 +152,5 @@ def split():
 
 
 @pytest.fixture
-def cuts(observed, split):
-    return split(observed)
+def splits(observed, make_splits):
+    return make_splits(observed)

@@ -1,4 +1,4 @@
-"""The estimator `BayesianNCARL`: extremes, bounds, similarity, runs, parameters."""
+"""Tests of `BayesianNCARL`: edge cases, bounds, similarity, fits, parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW = {"max_iter": 3, "tol": 0, "prior_strength": 0.1, "noise": "learn"}
 NAN, INF = np.nan, np.inf
 
 
-def test_masked_and_float32_arrays_keep_their_kind(X):
+def test_masked_and_float32_arrays_keep_their_type(X):
     plain = BayesianNCARL(**FEW).fit_transform(X)
     masked = BayesianNCARL(**FEW).fit_transform(np.ma.masked_invalid(X))
     assert_array_equal(np.asarray(masked), plain)
@@ -29,7 +29,7 @@ def test_masked_and_float32_arrays_keep_their_kind(X):
 class TestExtremes:
     @pytest.mark.parametrize("sides", ["columns", "rows", "both"])
     @pytest.mark.parametrize("noise", ["learn", "per-column", 0])
-    def test_empty_rows_and_columns_are_named_and_filled(self, X, sides, noise):
+    def test_empty_rows_and_columns_are_listed_and_imputed(self, X, sides, noise):
         X = np.insert(np.insert(X, 3, NAN, axis=0), [2, 8], NAN, axis=1)
         model = BayesianNCARL(**{**FEW, "sides": sides, "noise": noise}).fit(X)
         assert_array_equal(model.unidentified_rows_, [3])
@@ -41,7 +41,7 @@ class TestExtremes:
             low, high = model.predict_interval(X)
             assert (low < high).all()
 
-    def test_empty_rows_change_nothing_for_the_others(self, X):
+    def test_empty_rows_do_not_affect_other_rows(self, X):
         options = {**FEW, "sides": "columns", "validation": 0}
         more = np.insert(X, [0, 7, 7, 40], NAN, axis=0)
         one, other = (BayesianNCARL(**options).fit(Z) for Z in (X, more))
@@ -49,7 +49,7 @@ class TestExtremes:
         assert other.noise_ == pytest.approx(one.noise_, rel=1e-9)
         assert other.log_evidence_ == pytest.approx(one.log_evidence_, rel=1e-9)
 
-    def test_an_empty_row_gets_the_means(self, X):
+    def test_empty_row_is_imputed_by_the_means(self, X):
         model = BayesianNCARL(**FEW, sides="columns", validation=0).fit(X)
         mean = model.model_.scaler.inverse_transform(
             model.model_.columns.centering.column_effects
@@ -87,7 +87,7 @@ class TestExtremes:
     @pytest.mark.parametrize("exponent", [-660, 490, 600, 1010])
     @pytest.mark.parametrize("sides", ["columns", "both"])
     def test_results_scale_with_the_values(self, X, exponent, sides):
-        # Powers of two lose no bit; 2^600 is beyond what a variance can hold.
+        # Scaling by powers of two is exact; the square of 2^600 overflows.
         unit = 2.0**exponent
         options = {**FEW, "sides": sides, "scale": None}
         one = BayesianNCARL(**options).fit(X)
@@ -102,7 +102,7 @@ class TestExtremes:
         if abs(exponent) < 500:
             assert_allclose(other.kernel_ / unit / unit, one.kernel_, rtol=1e-12)
 
-    def test_columns_of_far_units_are_scaled(self, X):
+    def test_columns_with_very_different_units_are_scaled(self, X):
         units = 10.0 ** np.arange(-4, 4)
         model = BayesianNCARL(**FEW, sides="columns").fit(X * units)
         plain = BayesianNCARL(**FEW, sides="columns", scale="columns").fit(X)
@@ -128,13 +128,13 @@ class TestBounds:
         X = np.clip(np.round(3 + 2 * taste), 1, 5)
         return np.where(rng.random(X.shape) < 0.6, X, NAN)
 
-    def test_ratings_stay_in_their_range(self, ratings):
+    def test_ratings_are_clipped_to_their_range(self, ratings):
         free = BayesianNCARL(**FEW, clip=None).fit_transform(ratings)
         assert free.min() < 1.0 or free.max() > 5.0
         held = BayesianNCARL(**FEW).fit_transform(ratings)
         assert_array_equal(held, np.clip(free, 1.0, 5.0))
 
-    def test_a_given_range_holds_for_what_is_filled(self, X):
+    def test_given_range_clips_imputed_entries(self, X):
         model = BayesianNCARL(**FEW, clip=(0, 1)).fit(X)
         out, gaps = model.transform(X), np.isnan(X)
         assert out[gaps].min() >= 0.0
@@ -167,7 +167,7 @@ class TestSimilarity:
             kept = np.abs(C[j, S[[j]].indices])
             left = np.delete(np.abs(C[j]), S[[j]].indices)
             assert len(kept) == 0 or kept.min() >= max(left.max(), 0.05) - 1e-12
-        # Where both of a pair keep each other they agree.
+        # Entries stored in both triangles are equal.
         both = (S.toarray() != 0) & (S.toarray().T != 0)
         assert_allclose(S.toarray()[both], S.toarray().T[both], rtol=1e-9)
 
@@ -185,20 +185,20 @@ class TestSimilarity:
         assert_allclose(C, expected)
         assert C[0, 1] > 0.3
 
-    def test_columns_without_variance_have_none(self):
+    def test_columns_without_variance_have_no_similarity(self):
         K = np.diag([1.0, 0.0, 2.0])
         assert strongest_correlations(K, remove_common=False).nnz == 0
         assert strongest_correlations(np.ones((1, 1)), remove_common=True).nnz == 0
 
 
 class TestRun:
-    def test_a_run_ends_where_the_gain_is_small(self, X):
+    def test_fit_stops_once_the_gain_is_below_tol(self, X):
         model = BayesianNCARL(validation=0, tol=1e-2, sides="columns").fit(X)
         assert model.converged_
         assert (model.history_["change"][:-1] >= 1e-2).all()
         assert model.history_["change"][-1] < 1e-2
 
-    def test_search_says_what_was_tried(self, X):
+    def test_search_lists_every_trial(self, X):
         model = BayesianNCARL(max_iter=3, tol=0, sides="columns").fit(X)
         named = {"side", "strength", "steps", "error"}
         assert all(named <= set(trial) for trial in model.search_)
@@ -224,7 +224,7 @@ class TestRun:
             assert b == pytest.approx(factor * a)
 
     @pytest.mark.parametrize("center", ["two-way", "columns", "mean"])
-    def test_an_offset_changes_next_to_nothing(self, X, center):
+    def test_result_is_invariant_to_an_offset(self, X, center):
         usual = {"max_iter": 20, "tol": 0, "prior_strength": 0.1, "clip": None}
         plain, shifted = (
             BayesianNCARL(**usual, center=center, sides="columns").fit(X + offset)
@@ -233,20 +233,20 @@ class TestRun:
         found = shifted.transform(X + 1e6) - 1e6
         assert_allclose(found, plain.transform(X), atol=1e-3)
 
-    def test_fits_repeat_and_differ_by_their_seed(self, X):
+    def test_fit_is_determined_by_random_state(self, X):
         one, same, other = (
             BayesianNCARL(**FEW, random_state=s, sides="both").fit(X) for s in (3, 3, 4)
         )
         assert_array_equal(one.transform(X), same.transform(X))
         assert one.search_ != other.search_
 
-    def test_nothing_held_out_where_nothing_can_be_spared(self):
+    def test_no_entry_is_held_out_if_none_can_be_spared(self):
         X = np.where(np.eye(4, dtype=bool), [[1.0, 2.0, 3.0, 4.0]], NAN)
         model = BayesianNCARL(**FEW).fit(X)
         assert model.search_ == []
         assert np.isfinite(model.transform(X)).all()
 
-    def test_an_interrupt_ends_the_fit_and_keeps_what_there_is(self, X):
+    def test_interrupted_fit_keeps_the_completed_sides(self, X):
         calls = []
 
         def stop(info):
@@ -262,7 +262,7 @@ class TestRun:
         assert model.weight_ == 1.0
         assert np.isfinite(model.transform(X)).all()
 
-    def test_better_than_the_means_on_hidden_entries(self, rng, low_rank):
+    def test_error_on_held_out_entries_is_below_that_of_means(self, rng, low_rank):
         whole = low_rank(rng, m=80, n=20, noise=0.1, seen=1.0)
         X = np.where(rng.random(whole.shape) < 0.6, whole, NAN)
         gaps = np.isnan(X)
@@ -273,10 +273,10 @@ class TestRun:
 
 
 class TestPriors:
-    def test_a_given_correlation_and_features_change_the_fit(self, X, rng, covariance):
+    def test_each_kind_of_prior_changes_the_fit(self, X, rng, covariance):
         options = {**FEW, "sides": "columns", "validation": 0}
         X = X.copy()
-        X[::2, :3], X[1::2, 4:7] = NAN, NAN  # some columns go together
+        X[::2, :3], X[1::2, 4:7] = NAN, NAN  # correlated masks
         kinds = {
             "pattern": "co-observation",
             "identity": "identity",
@@ -290,7 +290,7 @@ class TestPriors:
             for other in found[:k]:
                 assert np.abs(one - other).max() > 1e-6
 
-    def test_a_sparse_prior_and_any_multiple_are_the_same(self, X, rng, covariance):
+    def test_prior_is_invariant_to_container_and_scale(self, X, rng, covariance):
         options = {**FEW, "sides": "columns", "validation": 0}
         given = covariance(rng, 8)
         one = BayesianNCARL(**options, prior=given).fit(X).kernel_
@@ -328,22 +328,22 @@ CASES = [(name, value) for name, values in BAD.items() for value in values]
 
 
 @pytest.mark.parametrize(("name", "value"), CASES, ids=[name for name, _ in CASES])
-def test_a_bad_parameter_is_named(name, value, X):
+def test_invalid_parameter_raises(name, value, X):
     with pytest.raises((TypeError, ValueError), match=name):
         BayesianNCARL(**{**FEW, name: value}).fit(X)
 
 
-def test_every_parameter_has_bad_values_above():
+def test_every_parameter_has_invalid_values():
     assert set(BAD) == set(BayesianNCARL().get_params())
 
 
-def test_a_prior_of_the_columns_needs_their_kernel(X):
+def test_prior_of_columns_with_row_kernel_raises(X):
     with pytest.raises(ValueError, match=r"prior.*sides='rows'"):
         BayesianNCARL(**FEW, prior=np.eye(8), sides="rows").fit(X)
 
 
 @pytest.mark.parametrize(("count", "seed"), [(0, 0), (1.5, 0), (1, -1), (1, 0.5)])
-def test_bad_draws_are_named(X, count, seed):
+def test_invalid_arguments_of_sample_raise(X, count, seed):
     model = BayesianNCARL(**FEW, validation=0).fit(X)
     with pytest.raises(ValueError, match="n_draws" if seed == 0 else "random_state"):
         model.sample(count, seed)

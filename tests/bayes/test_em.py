@@ -1,4 +1,4 @@
-"""EM against dense formulas: a step, the evidence, the iteration."""
+"""Tests of EM against dense formulas: single steps, evidence, iteration."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread")
 NOISES = ["learn", "per-column", None]
 
 
-def mixed(rng, m=30, n=7):
-    """Rows of every size, some empty, some complete, some of equal mask."""
+def mixed_matrix(rng, m=30, n=7):
+    """A matrix with empty rows, complete rows and rows with equal masks."""
     seen = rng.random((m, n)) < np.linspace(0.05, 0.95, m)[:, None]
     seen[3], seen[20] = False, True
     seen[11:14], seen[25] = seen[10], seen[20]
@@ -38,8 +38,8 @@ def mixed(rng, m=30, n=7):
 
 
 @pytest.fixture
-def on_missing_side(monkeypatch):
-    """Solve every row for its missing entries, whatever it costs."""
+def force_precision_form(monkeypatch):
+    """Solve every row for its missing entries, regardless of cost."""
     every = lambda r, n: np.ones(len(r), dtype=bool)  # noqa: E731
     monkeypatch.setattr("ncarl.core.rows.use_precision_form", every)
 
@@ -50,23 +50,23 @@ def assert_state(state, expected, tol=1e-11):
 
 
 def prior_and_textbook_step(Psi, nu, noise, learn_mean):
-    """A prior, and the same as arguments of the textbook step."""
+    """A `Prior`, and the equivalent arguments of the reference EM step."""
     arguments = {"learn_noise": noise, "learn_mean": learn_mean, "Psi": Psi, "nu": nu}
     return Prior(Psi, nu, noise, learn_mean), arguments
 
 
-class TestOneStep:
+class TestEStep:
     @pytest.mark.parametrize("noise", [*NOISES, "no noise"])
     @pytest.mark.parametrize("learn_mean", [False, True])
     @pytest.mark.parametrize("nu", [0.0, 4.5])
     @pytest.mark.parametrize("side", ["observed", "missing"])
-    def test_is_that_of_the_textbook(
+    def test_matches_dense_formula(
         self, noise, learn_mean, nu, side, kind, rng, dense, rows_of, covariance,
         request,
     ):  # fmt: skip
         if side == "missing":
-            request.getfixturevalue("on_missing_side")
-        X = mixed(rng)
+            request.getfixturevalue("force_precision_form")
+        X = mixed_matrix(rng)
         K, Psi, mean = covariance(rng, 7), covariance(rng, 7), rng.standard_normal(7)
         level = rng.random(7) + 0.1 if noise != "learn" else np.full(7, 0.4)
         noisy = noise != "no noise"
@@ -108,12 +108,12 @@ class TestOneStep:
             dense.log_evidence(X, K, level, mean), rel=1e-10, abs=1e-9
         )
 
-    def test_noise_of_a_column_is_where_the_expected_loss_is_least(
+    def test_column_noise_minimizes_the_expected_loss(
         self, rng, dense, rows_of, covariance
     ):
-        # The update of conftest, found by search: minus twice the expected log
-        # density of the column, and of its inverse-gamma prior about the usual noise.
-        X, K, mean = mixed(rng), covariance(rng, 7), np.zeros(7)
+        # The update of conftest by numerical search: minus twice the expected log
+        # density of the column plus that of its inverse-gamma prior.
+        X, K, mean = mixed_matrix(rng), covariance(rng, 7), np.zeros(7)
         level = rng.random(7) + 0.1
         prior = Prior(np.eye(7), 0.0, "per-column", False)
         found = e_step(
@@ -135,7 +135,7 @@ class TestOneStep:
             best = np.exp(minimize_scalar(loss, bracket=(-3.0, 1.0), tol=1e-12).x)
             assert found[j] == pytest.approx(best, rel=1e-6)
 
-    def test_noise_stays_above_the_least(self, rng, rows_of):
+    def test_noise_is_at_least_min_noise(self, rng, rows_of):
         X = np.outer(rng.standard_normal(30), np.ones(4))
         state = GaussianParams(
             np.ones((4, 4)) + np.eye(4), np.full(4, 0.1), np.zeros(4)
@@ -147,8 +147,8 @@ class TestOneStep:
 
 
 class TestEvidence:
-    def test_penalty_is_that_of_the_two_priors(self, rng, dense, rows_of, covariance):
-        X, K, Psi = mixed(rng), covariance(rng, 7), covariance(rng, 7)
+    def test_penalty_is_the_sum_over_both_priors(self, rng, dense, rows_of, covariance):
+        X, K, Psi = mixed_matrix(rng), covariance(rng, 7), covariance(rng, 7)
         level = rng.random(7) + 0.1
         state = GaussianParams(K, level, np.zeros(7))
         found = e_step(rows_of(X), Prior(Psi, 4.5, "per-column"), state)
@@ -159,7 +159,7 @@ class TestEvidence:
         expected = found.evidence - dense.penalty(K, Psi, 4.5) - of_noise
         assert found.penalized == pytest.approx(expected, rel=1e-12)
 
-    def test_a_kernel_that_is_none_has_no_evidence(self, rng, rows_of):
+    def test_evidence_of_an_indefinite_kernel_is_nan(self, rng, rows_of):
         K = np.array([[1.0, 2.0], [2.0, 1.0]])
         state = GaussianParams(K, np.ones(2), np.zeros(2))
         rows = rows_of(rng.standard_normal((5, 2)))
@@ -169,7 +169,7 @@ class TestEvidence:
 
 @st.composite
 def matrices(draw):
-    """Small matrices with gaps, not all of them empty."""
+    """Small incomplete matrices with at least one observed entry."""
     m, n = draw(st.integers(2, 8)), draw(st.integers(1, 5))
     seen = draw(arrays(bool, (m, n)))
     seen[0, 0] = True
@@ -179,7 +179,7 @@ def matrices(draw):
 
 
 def run_em(rows, prior, start, count):
-    """The start and the first iterates."""
+    """The first ``count`` iterates."""
     iterates = list(islice(em_iterates(rows, prior, EMState(start)), count))
     assert [it.step for it in iterates] == [*range(1, count + 1)]
     return iterates
@@ -195,7 +195,7 @@ def start_of(n):
     return GaussianParams(np.eye(n) * 0.5, np.full(n, 0.5), np.zeros(n))
 
 
-class TestClimb:
+class TestIteration:
     @settings(max_examples=200)
     @given(X=matrices(), noise=st.sampled_from(["learn", None]), mean=st.booleans())
     def test_evidence_never_falls(self, dense, rows_of, X, noise, mean):
@@ -230,8 +230,8 @@ class TestClimb:
                 assert f.penalized == pytest.approx(expected, rel=1e-8, abs=1e-8)
         assert [it.objective for it in iterates] == [-f.penalized for f in found]
 
-    def test_change_is_the_gain_of_an_entry(self, rng, rows_of):
-        X = mixed(rng)
+    def test_change_is_the_gain_per_entry(self, rng, rows_of):
+        X = mixed_matrix(rng)
         rows, prior = rows_of(X), Prior(np.eye(7), 1.0)
         before = e_step(rows, prior, start_of(7)).penalized
         for it in run_em(rows, prior, start_of(7), 4):
@@ -240,7 +240,9 @@ class TestClimb:
             before = it.state.estep.penalized
 
     @pytest.mark.parametrize("noise", ["learn", "per-column"])
-    def test_longer_steps_get_further(self, noise, rng, rows_of, monkeypatch, low_rank):
+    def test_over_relaxation_increases_the_objective_faster(
+        self, noise, rng, rows_of, monkeypatch, low_rank
+    ):
         rows = rows_of(low_rank(rng, noise=0.05, seen=0.5))
         prior, start = Prior(np.eye(8), 1.0, noise), start_of(8)
         fast = run_em(rows, prior, start, 40)
@@ -253,9 +255,11 @@ class TestClimb:
         ]
         assert gained[0] > gained[1] + 0.5
 
-    def test_plain_em_is_the_textbook_repeated(self, rng, dense, rows_of, monkeypatch):
+    def test_plain_em_matches_repeated_dense_steps(
+        self, rng, dense, rows_of, monkeypatch
+    ):
         monkeypatch.setattr(em, "STEP_GROWTH", 1.0)
-        X, Psi = mixed(rng), np.eye(7) + 0.2
+        X, Psi = mixed_matrix(rng), np.eye(7) + 0.2
         prior, arguments = prior_and_textbook_step(Psi, 3.0, "learn", True)
         state = start_of(7)
         expected = (state.K, state.noise, state.mean)
@@ -265,27 +269,27 @@ class TestClimb:
 
     @pytest.mark.parametrize("growth", [5.0, 1e6])
     @pytest.mark.parametrize("nu", [0.0, 3.0])
-    def test_a_step_too_far_is_taken_back(
+    def test_failed_over_relaxed_steps_are_rejected(
         self, growth, nu, rng, dense, rows_of, monkeypatch
     ):
         monkeypatch.setattr(em, "STEP_GROWTH", growth)
-        X, prior = mixed(rng), Prior(np.eye(7), nu)
+        X, prior = mixed_matrix(rng), Prior(np.eye(7), nu)
         rows, tried = rows_of(X, least_noise=1e-3), []
         usual = em.e_step
 
-        def noted(*given, **options):
+        def record(*given, **options):
             tried.append(options["check_definite"])
             return usual(*given, **options)
 
-        monkeypatch.setattr(em, "e_step", noted)
+        monkeypatch.setattr(em, "e_step", record)
         iterates = run_em(rows, prior, start_of(7), 10)
         assert rises([it.state.estep.penalized for it in iterates])
-        # Some bold steps failed: more states were looked at than were taken.
+        # Some over-relaxed steps were rejected: more states evaluated than accepted.
         assert len(tried) > 11
         assert sum(tried) >= len(tried) - 11
 
-    def test_a_climb_goes_on_to_the_same_bits(self, rng, rows_of):
-        rows, prior = rows_of(mixed(rng)), Prior(np.eye(7), 2.0)
+    def test_resumed_iteration_is_bit_identical(self, rng, rows_of):
+        rows, prior = rows_of(mixed_matrix(rng)), Prior(np.eye(7), 2.0)
         whole = run_em(rows, prior, start_of(7), 9)
         again = list(islice(em_iterates(rows, prior, whole[3].state, 4), 5))
         for one, other in zip(whole[4:], again, strict=True):
@@ -295,7 +299,7 @@ class TestClimb:
             )
 
 
-def test_stretching_is_straight_for_kernels_and_by_factors_for_noise():
+def test_over_relaxation_is_linear_in_kernels_and_geometric_in_noise():
     old = GaussianParams(np.eye(2), np.array([1.0, 1.0]), np.zeros(2))
     new = GaussianParams(2 * np.eye(2), np.array([0.5, 2.0]), np.ones(2))
     far = over_relax(old, new, 2.0, min_noise=0.3)
@@ -310,17 +314,17 @@ def test_stretching_is_straight_for_kernels_and_by_factors_for_noise():
 
 
 @pytest.mark.parametrize("how", ["raise", "nan"])
-class TestRunningOutOfDigits:
-    """A kernel that rounding has spoiled ends the climb; nothing is thrown away."""
+class TestNumericalFailure:
+    """An indefinite kernel ends the iteration at the last valid state."""
 
     @pytest.fixture
-    def failing(self, monkeypatch):
-        """A function that makes some assessments fail, by their number."""
+    def fail_at(self, monkeypatch):
+        """Function that makes the E-steps with the given call numbers fail."""
 
         def fail(numbers, how):
             calls = []
 
-            def spoiled(*args, **kwargs):
+            def failing_e_step(*args, **kwargs):
                 calls.append(1)
                 found = e_step(*args, **kwargs)
                 if len(calls) not in numbers:
@@ -329,38 +333,40 @@ class TestRunningOutOfDigits:
                     raise NotPositiveDefiniteError
                 return replace(found, penalized=math.nan)
 
-            monkeypatch.setattr(em, "e_step", spoiled)
+            monkeypatch.setattr(em, "e_step", failing_e_step)
 
         return fail
 
     @pytest.fixture
-    def climb(self, rng, rows_of, covariance):
-        rows = rows_of(mixed(rng))
+    def iterate(self, rng, rows_of, covariance):
+        rows = rows_of(mixed_matrix(rng))
         start = GaussianParams(covariance(rng, 7), np.full(7, 0.5), np.zeros(7))
         return lambda: em_iterates(rows, Prior(np.eye(7), 2.0), EMState(start))
 
-    def test_a_stretched_step_gives_way_to_a_plain_one(self, climb, failing, how):
-        whole = [it.state.estep for it in islice(climb(), 3)]
-        failing({3}, how)  # the start, the first step, the first stretched one
-        found = [it.state.estep for it in islice(climb(), 3)]
+    def test_failed_over_relaxed_step_is_replaced_by_a_plain_one(
+        self, iterate, fail_at, how
+    ):
+        whole = [it.state.estep for it in islice(iterate(), 3)]
+        fail_at({3}, how)  # the start, the first step, the first over-relaxed step
+        found = [it.state.estep for it in islice(iterate(), 3)]
         assert found[0].penalized == whole[0].penalized
         assert_allclose(found[1].params.K, whole[0].next_params.K)
         assert found[1].penalized >= found[0].penalized
 
-    def test_a_plain_step_that_fails_is_the_end(self, climb, failing, how):
-        failing({3, 4}, how)
-        found = list(islice(climb(), 9))
+    def test_failed_plain_step_ends_the_iteration(self, iterate, fail_at, how):
+        fail_at({3, 4}, how)
+        found = list(islice(iterate(), 9))
         assert [it.step for it in found] == [1]
 
-    def test_the_start_is_kept_where_the_first_step_fails(self, climb, failing, how):
-        failing({2}, how)
-        (only,) = islice(climb(), 9)
+    def test_start_is_kept_if_the_first_step_fails(self, iterate, fail_at, how):
+        fail_at({2}, how)
+        (only,) = islice(iterate(), 9)
         assert (only.step, only.change) == (1, 0.0)
-        failing(set(), how)
-        first = next(climb())
+        fail_at(set(), how)
+        first = next(iterate())
         assert_allclose(only.state.estep.next_params.K, first.state.estep.params.K)
 
-    def test_no_start_is_an_error_that_says_what_to_do(self, climb, failing, how):
-        failing({1}, how)
+    def test_failed_start_raises(self, iterate, fail_at, how):
+        fail_at({1}, how)
         with pytest.raises(NotPositiveDefiniteError, match="noise='per-column'"):
-            next(climb())
+            next(iterate())

@@ -1,4 +1,4 @@
-"""The fitted model against dense formulas: evidence, posterior, draws, two sides."""
+"""Tests of fitted models against dense formulas: evidence, posterior, draws."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model(request, X):
 
 
 def parameters(model):
-    """Kernel, noise variances and means of a fitted model, in the user's units."""
+    """Kernel, noise variances and means of a fitted model, in data units."""
     n = len(model.kernel_)
     mean = model.model_.scaler.inverse_transform(
         model.model_.columns.centering.column_effects
@@ -45,13 +45,13 @@ def parameters(model):
 
 
 def posterior(dense, X, given):
-    """Means of all entries, and their variances without noise, row by row."""
+    """Posterior means and noise-free variances of all entries, row by row."""
     found = [dense.conditional(v, *given) for v in X]
     return np.array([e for e, _ in found]), np.array([C.diagonal() for _, C in found])
 
 
 class TestEvidence:
-    def test_is_the_density_of_the_values_as_given(self, model, X, dense):
+    def test_is_the_density_in_data_units(self, model, X, dense):
         expected = dense.log_evidence(X, *parameters(model))
         assert model.log_evidence_ == pytest.approx(expected, rel=1e-10)
         assert model.history_["log_evidence"][-1] == model.log_evidence_
@@ -71,7 +71,7 @@ class TestEvidence:
         )
 
     @pytest.mark.parametrize("strength", [0.05, 2.0])
-    def test_penalized_is_without_the_penalty_of_the_prior(self, X, dense, strength):
+    def test_penalized_evidence_subtracts_the_penalty(self, X, dense, strength):
         options = {"prior": "identity", "center": "columns", "prior_strength": strength}
         for steps in (1, 4):
             model = BayesianNCARL(**{**PLAIN, **options, "max_iter": steps}).fit(X)
@@ -81,7 +81,7 @@ class TestEvidence:
         assert (np.diff(model.history_["penalized_evidence"]) > 0).all()
         assert model.prior_strength_ == strength
 
-    def test_columns_of_other_units_are_the_density_of_the_values_too(self, X, dense):
+    def test_scaled_columns_give_the_density_in_data_units(self, X, dense):
         Z = X * 3.0 ** np.arange(8)
         model = BayesianNCARL(**PLAIN).fit(Z)
         assert (model.model_.scaler.centering.column_scales != 1.0).all()
@@ -90,7 +90,7 @@ class TestEvidence:
 
 
 class TestPosterior:
-    def test_is_that_of_the_textbook(self, model, X, dense):
+    def test_matches_dense_formula(self, model, X, dense):
         K, noise, mean = parameters(model)
         values, latent = posterior(dense, X, (K, noise, mean))
         found, std = model.transform(X, keep_observed=False, return_std=True)
@@ -98,7 +98,7 @@ class TestPosterior:
         assert_allclose(std, np.sqrt(latent + noise), rtol=1e-9)
         _, std = model.transform(X, keep_observed=False, return_std="latent")
         assert_allclose(std, np.sqrt(latent), rtol=1e-8)
-        # And the same at single entries.
+        # The same at single entries.
         i, j = np.array([3, 0, 39, 3]), np.array([1, 7, 2, 1])
         found, std = model.predict(i, j, return_std=True)
         assert_allclose(found, values[i, j], atol=1e-9)
@@ -106,7 +106,7 @@ class TestPosterior:
         _, std = model.predict(i, j, return_std="latent")
         assert_allclose(std, np.sqrt(latent)[i, j], rtol=1e-8)
 
-    def test_of_new_rows_is_the_same(self, model, rng, low_rank, dense):
+    def test_of_new_rows_matches_dense_formula(self, model, rng, low_rank, dense):
         new = low_rank(rng, m=6)
         new[2], new[3] = np.nan, 1.0
         given = parameters(model)
@@ -115,14 +115,14 @@ class TestPosterior:
         assert_allclose(found, values, atol=1e-9)
         assert_allclose(std, np.sqrt(latent + given[1]), rtol=1e-9)
 
-    def test_observed_entries_come_back_bit_for_bit(self, model, X):
+    def test_observed_entries_are_bit_identical(self, model, X):
         filled, std = model.transform(X, return_std=True)
         seen = ~np.isnan(X)
         assert_array_equal(filled[seen], X[seen])
         assert (std[seen] == 0.0).all()
         assert (std[~seen] > 0.0).all()
 
-    def test_noise_is_one_number_or_one_a_column(self, X):
+    def test_noise_is_a_scalar_or_one_value_per_column(self, X):
         assert isinstance(BayesianNCARL(**PLAIN).fit(X).noise_, float)
         by_column = BayesianNCARL(**{**PLAIN, "noise": "per-column"}).fit(X).noise_
         assert by_column.shape == (8,)
@@ -131,11 +131,11 @@ class TestPosterior:
         assert BayesianNCARL(**by_row).fit(X).noise_.shape == (40,)
         given = BayesianNCARL(**{**PLAIN, "noise": 0.4}).fit(X)
         assert given.noise_ == pytest.approx(0.4)
-        # However little it is beside the values.
+        # Also if it is negligible relative to the values.
         few = {**PLAIN, "noise": 0.4, "scale": None}
         assert BayesianNCARL(**few).fit(1e5 * X).noise_ == pytest.approx(0.4)
 
-    def test_without_noise_there_are_no_deviations(self, X):
+    def test_std_without_noise_raises(self, X):
         model = BayesianNCARL(**{**PLAIN, "noise": 0}).fit(X)
         assert model.noise_ == 0.0
         with pytest.raises(ValueError, match="noise='learn'"):
@@ -160,7 +160,7 @@ def test_one_step_on_complete_data_is_the_sample_covariance(rng, covariance):
         assert_allclose(model.fit(X).kernel_, Z.T @ Z / 60, atol=1e-12)
 
 
-def test_an_endless_prior_keeps_the_kernel_in_proportion(X, rng, covariance):
+def test_infinite_prior_fixes_the_kernel_up_to_scale(X, rng, covariance):
     Psi = covariance(rng, 8)
     options = {"prior": Psi, "center": "columns", "prior_strength": 1e9}
     K = BayesianNCARL(**{**PLAIN, **options}).fit(X).kernel_
@@ -179,7 +179,7 @@ class TestDraws:
         rows[2] = [np.nan, 1.0, 2.0, -1.0]
         return model, rows
 
-    def test_have_the_mean_and_covariance_of_the_posterior(self, tiny, dense):
+    def test_have_posterior_mean_and_covariance(self, tiny, dense):
         model, rows = tiny
         given, count = parameters(model), 6000
         draws = model.sample(count, random_state=1, X=rows)
@@ -209,11 +209,11 @@ class TestDraws:
         assert not np.array_equal(one, other)
         assert_array_equal(one, model.sample(3, random_state=4, X=X))
 
-    def test_rows_are_drawn_apart_in_parts(self, X, monkeypatch):
+    def test_rows_are_independent_across_chunks(self, X, monkeypatch):
         model = BayesianNCARL(**PLAIN).fit(X)
         monkeypatch.setattr(
             models, "SAMPLE_CHUNK_SIZE", 200 * 8 * 3
-        )  # three rows at a time
+        )  # 3 rows per chunk
         draws = model.sample(200, random_state=2)
         std = model.transform(X, return_std=True)[1]
         gaps = np.isnan(X)
@@ -221,22 +221,22 @@ class TestDraws:
         z = (draws - mean)[:, gaps] / std[gaps]
         assert_allclose(z.mean(axis=0), 0.0, atol=0.35)
         assert z.std() == pytest.approx(1.0, abs=0.02)
-        # Rows are independent: draws of one say nothing of those of another.
+        # Draws of different rows are uncorrelated.
         C = np.corrcoef(draws[:, np.isnan(X[:, 0]), 0].T)
         assert np.abs(C - np.eye(len(C))).max() < 0.35
 
-    def test_stay_within_bounds_and_levels(self, rng):
+    def test_respect_bounds_and_levels(self, rng):
         X = rng.integers(1, 6, (40, 6)).astype(float)
         X[rng.random(X.shape) < 0.4] = np.nan
         model = BayesianNCARL(**{**PLAIN, "clip": "auto"}, rounding="observed").fit(X)
         assert set(np.unique(model.sample(3))) <= {1.0, 2.0, 3.0, 4.0, 5.0}
 
-    def test_need_the_kernel_of_the_columns(self, X):
+    def test_without_column_kernel_raise(self, X):
         model = BayesianNCARL(**{**PLAIN, "sides": "rows"}).fit(X)
         with pytest.raises(ValueError, match="sides='columns'"):
             model.sample()
 
-    def test_without_noise_are_those_of_the_exact_model(self, X, dense):
+    def test_without_noise_follow_the_exact_model(self, X, dense):
         model = BayesianNCARL(**{**PLAIN, "noise": 0}).fit(X)
         K, _, mean = parameters(model)
         i = int(np.argmax(np.isnan(X).sum(axis=1)))
@@ -250,8 +250,8 @@ class TestDraws:
 
 class TestTwoSides:
     @pytest.fixture(name="X")
-    def gappy(self, low_rank):
-        """A matrix of which both sides have something to say."""
+    def incomplete_matrix(self, low_rank):
+        """A matrix for which both sides have positive weight."""
         return low_rank(np.random.default_rng(2))
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""Conformal intervals: ranks of held-out errors, and coverage."""
+"""Tests of conformal intervals: ranks of held-out errors, and coverage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW = {"max_iter": 8, "tol": 0, "prior_strength": 0.1}
 
 
 def scores_of(errors, deviations=None):
-    """Scores of errors that have rows and columns of their own."""
+    """Scores of errors in distinct rows and columns."""
     places = np.arange(len(errors))
     some = np.ones(len(errors)) if deviations is None else deviations
     return ConformalScores.from_errors(errors, some, places, places)
@@ -27,8 +27,8 @@ def scores_of(errors, deviations=None):
 def test_an_interval_ends_at_the_ranks_of_its_tails(count, level, seed):
     errors = np.random.default_rng(seed).standard_normal(count)
     down, up = scores_of(errors).quantiles(level)
-    # A new score has each of count + 1 ranks with one chance; as many of them as half
-    # of what is left out allows lie beyond an end.
+    # A new score has each of count + 1 ranks with equal probability; half of the
+    # excluded probability lies beyond each end.
     rank = int(np.floor((count + 1) * (1 - level) / 2))
     ranked = sorted(errors)
     if rank >= 1:
@@ -41,32 +41,32 @@ def test_an_interval_ends_at_the_ranks_of_its_tails(count, level, seed):
         assert up >= ranked[-1]
 
 
-def test_errors_count_in_units_of_their_deviations():
+def test_errors_are_divided_by_their_deviations():
     scores = scores_of(np.array([2.0, -3.0, 5.0]), np.array([2.0, 1.0, 0.0]))
     assert scores.sorted_scores.tolist() == [-3.0, 1.0]
     assert scores.rms == pytest.approx(np.sqrt(5.0))
 
 
-def test_too_few_scores_are_stretched():
+def test_quantiles_of_too_few_scores_are_widened():
     scores = scores_of(np.array([-2.0, -0.5, 0.5, 3.0]))
     down, up = scores.quantiles(0.99)
     stretch = norm.ppf(0.995) / norm.ppf(0.8)
     assert_allclose([down, up], [2.0 * stretch, 3.0 * stretch])
     wider = scores.quantiles(0.999)
     assert wider[0] > down and wider[1] > up
-    # Never less than the outermost, nor than one deviation.
+    # Never below the outermost score or one deviation.
     few = scores_of(np.array([0.1, 0.2]))
     assert min(few.quantiles(0.9)) >= 1.0
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_without_scores_reach_is_normal(count):
+def test_without_scores_quantiles_are_normal(count):
     scores = ConformalScores(np.ones(count), float(count))
     assert scores.quantiles(0.95) == pytest.approx((1.959963985, 1.959963985))
     assert np.isnan(ConformalScores(np.empty(0), 0.0).rms)
 
 
-def test_more_scores_than_are_kept_have_the_same_quantiles(rng, monkeypatch):
+def test_reduced_scores_have_the_same_quantiles(rng, monkeypatch):
     errors = rng.standard_normal(50_000)
     whole = scores_of(errors)
     monkeypatch.setattr(intervals, "MAX_SCORES", 5_000)
@@ -75,13 +75,13 @@ def test_more_scores_than_are_kept_have_the_same_quantiles(rng, monkeypatch):
     assert thinned.sorted_scores[0] == whole.sorted_scores[0]
     assert thinned.sorted_scores[-1] == whole.sorted_scores[-1]
     assert_allclose(thinned.quantiles(0.9), whole.quantiles(0.9), rtol=1e-2)
-    # Far beyond the last score a normal tail takes over in both.
+    # Far beyond the last score both use a normal tail.
     far, further = thinned.quantiles(1 - 1e-9), thinned.quantiles(1 - 1e-12)
     assert all(a < b for a, b in zip(far, further, strict=True))
 
 
-class TestAlikeErrors:
-    """Errors of a row (column) that are alike say no more than a few."""
+class TestCorrelatedErrors:
+    """Correlated errors of a row (column) reduce the effective sample size."""
 
     @pytest.mark.parametrize("turned", [False, True])
     def test_errors_of_one_row_count_once(self, rng, turned):
@@ -99,7 +99,7 @@ class TestAlikeErrors:
 
     @pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
     def test_few_independent_errors_still_cover(self, level):
-        # Rows that are wrong as a whole: 25 of them to calibrate on, one to cover.
+        # Each row has one common error: calibrate on 25 rows, cover another.
         rng, inside = np.random.default_rng(5), []
         rows, columns = np.repeat(np.arange(25), 10), np.tile(np.arange(10), 25)
         ones = np.ones(250)
@@ -112,15 +112,15 @@ class TestAlikeErrors:
             inside.append(np.mean((-down <= new) & (new <= up)))
         assert level - 0.015 < np.mean(inside) < level + 0.04
 
-    def test_beyond_the_last_rank_to_be_trusted_a_normal_tail_takes_over(self):
+    def test_tail_is_normal_beyond_the_last_reliable_rank(self):
         ranked = norm.ppf((np.arange(400) + 0.5) / 400)
         scores = ConformalScores(ranked, 20.0)
-        # Twenty independent ones, of twenty alike: the outermost twenty are as one.
+        # 20 groups of 20 equal errors: the outermost 20 scores count as one.
         last = (2.0 - 1 / 20) / 21.0
         stretch = norm.ppf(0.995) / norm.ppf(1.0 - last)
         assert_allclose(scores.quantiles(0.99), -ranked[19] * stretch)
         assert_allclose(scores.quantiles(1.0 - 2.0 * last), -ranked[19], rtol=1e-9)
-        # All alike: the outermost, stretched from where a third lies beyond.
+        # One group: the outermost score, widened from a tail of one third.
         single = ConformalScores(ranked, 1.0)
         stretch = norm.ppf(0.975) / norm.ppf(2.0 / 3.0)
         assert_allclose(single.quantiles(0.95), -ranked[0] * stretch)
@@ -132,7 +132,7 @@ class TestAlikeErrors:
     def test_fewer_independent_ones_never_reach_less_far(
         self, count, size, level, seed
     ):
-        # Inside the ranks that can be trusted; beyond them a normal tail takes over.
+        # Only within the reliable ranks; beyond them the tail is normal.
         ranked = np.sort(np.random.default_rng(seed).standard_normal(size))
         few, all_of_them = (
             ConformalScores(ranked, min(count, size)),
@@ -148,8 +148,8 @@ class TestAlikeErrors:
 
 
 @pytest.fixture(scope="module")
-def heavy():
-    """Rank one, and noise with so long tails that it has no variance."""
+def data():
+    """A rank-one matrix with noise of infinite variance."""
     rng = np.random.default_rng(4)
     truth = rng.standard_normal((400, 1)) @ rng.standard_normal((1, 30))
     values = truth + 0.3 * rng.standard_t(2, truth.shape)
@@ -157,25 +157,25 @@ def heavy():
 
 
 @pytest.fixture(scope="module")
-def of_columns(heavy):
-    """A model of the columns of that."""
-    return BayesianNCARL(**FEW, sides="columns").fit(heavy[1])
+def column_fit(data):
+    """A model with a column kernel fitted to the heavy-tailed data."""
+    return BayesianNCARL(**FEW, sides="columns").fit(data[1])
 
 
-class TestOfAnEstimator:
+class TestEstimator:
     @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.98])
-    def test_coverage_is_nominal_under_heavy_tails(self, heavy, of_columns, level):
-        (values, X), model = heavy, of_columns
+    def test_coverage_is_nominal_under_heavy_tails(self, data, column_fit, level):
+        (values, X), model = data, column_fit
         i, j = np.nonzero(np.isnan(X))
         low, high = model.predict_interval(i, j, level)
         assert coverage(values[i, j], low, high) == pytest.approx(level, abs=0.025)
-        if level == 0.8:  # those of a normal distribution would cover more
+        if level == 0.8:  # normal intervals are too wide
             x, std = model.predict(i, j, return_std=True)
             z = norm.ppf(0.9)
             assert coverage(values[i, j], x - z * std, x + z * std) > 0.85
 
-    def test_coverage_is_nominal_with_both_sides_and_for_new_rows(self, heavy):
-        values, X = heavy
+    def test_coverage_is_nominal_with_both_sides_and_for_new_rows(self, data):
+        values, X = data
         model = BayesianNCARL(**FEW, sides="both").fit(X[:150])
         i, j = np.nonzero(np.isnan(X[:150]))
         low, high = model.predict_interval(i, j, 0.9)
@@ -197,7 +197,7 @@ class TestOfAnEstimator:
         low, high = model.predict_interval([], [], 0.8)
         assert len(low) == len(high) == 0
 
-    def test_they_are_scores_times_deviations(self, X):
+    def test_intervals_are_quantiles_times_deviations(self, X):
         model = BayesianNCARL(**FEW, clip=None, sides="both").fit(X)
         for asked, scores in ((X, model.blended_scores_), (X[:7], model.scores_)):
             x, std = model.predict(asked, return_std=True)
@@ -207,7 +207,7 @@ class TestOfAnEstimator:
             assert_allclose(high, x + up * std, atol=1e-12)
         assert model.calibration_ == model.blended_scores_.rms
 
-    def test_without_validation_they_are_normal(self, X):
+    def test_without_validation_intervals_are_normal(self, X):
         model = BayesianNCARL(max_iter=5, tol=0, validation=0, clip=None).fit(X)
         x, std = model.predict([0, 3], [1, 2], return_std=True)
         low, high = model.predict_interval([0, 3], [1, 2], level=0.95)
@@ -215,7 +215,7 @@ class TestOfAnEstimator:
         assert_allclose(low, x - norm.ppf(0.975) * std)
         assert np.isnan(model.calibration_)
 
-    def test_they_lie_within_the_bounds(self, X):
+    def test_intervals_are_clipped_to_the_bounds(self, X):
         model = BayesianNCARL(**FEW, clip=(0.0, 1.0)).fit(X)
         low, high = model.predict_interval(X, level=0.99)
         assert low.min() == 0.0
@@ -223,7 +223,7 @@ class TestOfAnEstimator:
         assert (low <= high).all()
 
     @pytest.mark.parametrize("level", [0.0, 1.0, -0.5, np.nan, "0.9", True])
-    def test_levels_that_are_none_are_refused(self, X, level):
+    def test_invalid_level_raises(self, X, level):
         model = BayesianNCARL(max_iter=2, tol=0, validation=0).fit(X)
         with pytest.raises((TypeError, ValueError), match="level"):
             model.predict_interval([0], [0], level)

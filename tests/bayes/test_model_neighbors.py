@@ -1,4 +1,4 @@
-"""Nearest-neighbor correction of the residuals."""
+"""Tests of the nearest-neighbor correction of residuals."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread")
 ENGINE = Threads(1)
 
 
-def on_a_curve(seed=0, m=200, n=12, seen=0.7):
-    """Rows that lie on a closed curve with corners, which no plane comes near to."""
+def make_curve_data(seed=0, m=200, n=12, seen=0.7):
+    """Rows on a closed curve with corners, which no low-rank plane approximates."""
     rng = np.random.default_rng(seed)
     angle = rng.uniform(0.0, 2.0 * np.pi, m)
     columns = np.linspace(0.0, 2.0 * np.pi, n, endpoint=False)
@@ -36,20 +36,20 @@ def on_a_curve(seed=0, m=200, n=12, seen=0.7):
 
 
 @pytest.fixture(scope="module")
-def curved():
-    return on_a_curve()
+def curve():
+    return make_curve_data()
 
 
 @pytest.fixture(scope="module")
-def model(curved):
-    """Columns and similar rows, no kernel of the rows."""
+def model(curve):
+    """A model with a column kernel and row neighbors, but no row kernel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "MAX_COST_RATIO", 0.0)
-        return BayesianNCARL(engine=ENGINE, prior_strength=0.1).fit(curved[1])
+        return BayesianNCARL(engine=ENGINE, prior_strength=0.1).fit(curve[1])
 
 
 @pytest.mark.parametrize("seen", [0.5, 0.95])
-def test_left_out_errors_are_those_without_the_entry(low_rank, dense, seen):
+def test_leave_one_out_errors_match_dense_formula(low_rank, dense, seen):
     X = low_rank(np.random.default_rng(3), seen=seen)
     fitted = BayesianNCARL(max_iter=5, tol=0, sides="columns", validation=0).fit(X)
     side, standard = fitted.model_.columns, fitted.model_.scaler
@@ -71,7 +71,7 @@ def test_left_out_errors_are_those_without_the_entry(low_rank, dense, seen):
     assert_allclose(found.values * scale, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_terms_are_shrunken_means_over_the_nearest_rows(rng, monkeypatch):
+def test_mean_errors_are_shrunken_means_over_nearest_rows(rng, monkeypatch):
     X = np.where(rng.random((30, 7)) < 0.6, rng.standard_normal((30, 7)), np.nan)
     rows = np.array([rng.permutation(30)[:6] for _ in range(30)])
     near = RowNeighbors(rows, Observations.from_dense(X))
@@ -84,11 +84,11 @@ def test_terms_are_shrunken_means_over_the_nearest_rows(rng, monkeypatch):
     assert_allclose(near.mean_errors(some, 4), expected[some])
     i, j = rng.integers(0, 30, 200), rng.integers(0, 7, 200)
     assert_allclose(near.mean_errors_at(i, j, 4), expected[i, j])
-    monkeypatch.setattr(nearness, "NEIGHBOR_CHUNK_SIZE", 7 * 4)  # strips of four rows
+    monkeypatch.setattr(nearness, "NEIGHBOR_CHUNK_SIZE", 7 * 4)  # 4 rows per chunk
     assert_allclose(near.mean_errors_at(i, j, 4), expected[i, j])
 
 
-def test_nearest_rows_are_nearest_in_their_completed_form(model):
+def test_nearest_rows_are_nearest_after_completion(model):
     inner = model.model_.scaler.transform(model.training_)
     side = model.model_.columns
     X, _ = side.complete(inner, ENGINE)
@@ -109,7 +109,7 @@ def test_nearest_rows_are_nearest_in_their_completed_form(model):
         ((300, 1_000_000), 0.5, False),
     ],
 )
-def test_rows_are_compared_where_it_may_help_and_can_be_done(shape, density, yes):
+def test_can_compare_rows(shape, density, yes):
     m, n = shape
     observed = SimpleNamespace(
         row_counts=np.ones(m), column_counts=np.ones(n), n_observed=int(density * m * n)
@@ -117,8 +117,8 @@ def test_rows_are_compared_where_it_may_help_and_can_be_done(shape, density, yes
     assert can_compare_rows(observed) == yes
 
 
-def test_empty_rows_and_columns_are_as_if_they_were_not_there(curved, model):
-    _, X = curved
+def test_empty_rows_and_columns_are_ignored(curve, model):
+    _, X = curve
     wide = np.full((len(X) + 400, X.shape[1] + 30), np.nan)
     wide[200 : 200 + len(X), 5 : 5 + X.shape[1]] = X
     sparse, whole = Observations.from_dense(wide), Observations.from_dense(X)
@@ -136,9 +136,9 @@ def test_empty_rows_and_columns_are_as_if_they_were_not_there(curved, model):
     assert_allclose(terms[50:], alone.mean_errors(np.arange(len(X)), 5))
 
 
-class TestOfAnEstimator:
-    def test_a_curve_is_followed_better_than_by_a_plane(self, curved, model):
-        values, X = curved
+class TestEstimator:
+    def test_correction_reduces_the_error_on_a_curve(self, curve, model):
+        values, X = curve
         usual = {"engine": ENGINE, "prior_strength": 0.1}
         columns = BayesianNCARL(**usual, sides="columns").fit(X)
         assert columns.neighbor_correction_ is None
@@ -153,10 +153,8 @@ class TestOfAnEstimator:
         assert model.held_out_error_ < columns.held_out_error_
         assert model.side_errors_["columns"] == columns.held_out_error_
 
-    def test_only_missing_entries_of_the_matrix_of_the_fit_are_changed(
-        self, curved, model
-    ):
-        _, X = curved
+    def test_correction_changes_missing_training_entries_only(self, curve, model):
+        _, X = curve
         assert model.sides_ == "columns"
         plain = model.model_.columns
         inner = model.model_.scaler.transform(model.training_)
@@ -174,11 +172,11 @@ class TestOfAnEstimator:
         assert_allclose(filled[~seen], corrected[~seen])
         assert np.abs(filled - own)[~seen].max() > 0.01
         assert_allclose(std[~seen], choice["std_factor"] * wide[~seen])
-        # Rows that are asked for alone are new rows.
+        # A subset of the rows counts as new rows.
         assert_allclose(model.transform(X[:9])[~seen[:9]], own[:9][~seen[:9]])
 
-    def test_entries_agree_with_the_matrix(self, curved, model):
-        _, X = curved
+    def test_entries_agree_with_the_matrix(self, curve, model):
+        _, X = curve
         filled, std = model.transform(X, return_std=True, keep_observed=False)
         i, j = np.random.default_rng(1).integers(0, 12, (2, 80))
         x, spread = model.predict(i, j, return_std=True)
@@ -189,10 +187,8 @@ class TestOfAnEstimator:
         assert_allclose(low, lows[i, j])
         assert_allclose(high, highs[i, j])
 
-    def test_a_saved_model_hears_them_too_and_keeps_no_data(
-        self, curved, model, tmp_path
-    ):
-        _, X = curved
+    def test_saved_model_keeps_the_correction_but_no_data(self, curve, model, tmp_path):
+        _, X = curve
         model.save(tmp_path / "m")
         loaded = ncarl.load(tmp_path / "m")
         assert loaded.neighbor_correction_ == model.neighbor_correction_
@@ -205,22 +201,22 @@ class TestOfAnEstimator:
         _, arrays = read_archive(tmp_path / "m", "model")
         assert max(array.size for array in arrays.values()) < np.sum(~np.isnan(X))
 
-    def test_strips_change_nothing(self, curved, model, monkeypatch):
-        whole = model.transform(curved[1], return_std=True)
+    def test_chunks_do_not_change_the_result(self, curve, model, monkeypatch):
+        whole = model.transform(curve[1], return_std=True)
         monkeypatch.setattr(nearness, "NEIGHBOR_CHUNK_SIZE", 12 * 7)
         for one, other in zip(
-            model.transform(curved[1], return_std=True), whole, strict=True
+            model.transform(curve[1], return_std=True), whole, strict=True
         ):
             assert_array_equal(one, other)
 
-    def test_a_model_without_noise_has_none(self, curved):
+    def test_model_without_noise_has_no_correction(self, curve):
         model = BayesianNCARL(engine=ENGINE, noise=0.0, max_iter=5, tol=0)
-        assert model.fit(curved[1][:60]).neighbor_correction_ is None
+        assert model.fit(curve[1][:60]).neighbor_correction_ is None
 
-    def test_a_dear_kernel_of_the_rows_is_not_tried_where_they_suffice(
-        self, curved, monkeypatch
+    def test_expensive_row_kernel_is_skipped_if_neighbors_suffice(
+        self, curve, monkeypatch
     ):
-        _, X = curved
+        _, X = curve
         for name, value, tried in (
             ("MAX_COST_RATIO", 1e9, {"columns", "rows"}),
             ("EXPENSIVE_STEP_FLOPS", 1.0, {"columns"}),

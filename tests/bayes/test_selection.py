@@ -1,4 +1,4 @@
-"""Selection on held-out entries: steps, strength, weight of the sides."""
+"""Tests of model selection on held-out entries: steps, strength, side weights."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ ENGINE = Threads(1)
 CONFIG = ModelConfig("identity", "columns")
 
 
-def gappy(observed):
-    """Observed entries as a dense matrix, NaN in its gaps."""
+def to_dense(observed):
+    """Observed entries as a dense matrix with NaN where missing."""
     X = np.full(observed.shape, np.nan)
     X[observed.rows, observed.indices] = observed.values
     return X
 
 
-def watch(label):
+def no_observers(label):
     return nullcontext([])
 
 
-def searching(cuts, name="columns", max_iter=12, tol=0.0, config=CONFIG):
+def make_search(splits, name="columns", max_iter=12, tol=0.0, config=CONFIG):
     return StrengthSearch(
-        name, cuts, config, ENGINE, max_iter=max_iter, tol=tol,
-        stages=Stages(None), make_observers=watch,
+        name, splits, config, ENGINE, max_iter=max_iter, tol=tol,
+        stages=Stages(None), make_observers=no_observers,
     )  # fmt: skip
 
 
-def states(cut, strength, count):
-    """The states of a climb on the kept entries, the start left out."""
-    side = EMProblem(cut.train, CONFIG, ENGINE)
+def states(split, strength, count):
+    """The EM states on the training entries, without the start."""
+    side = EMProblem(split.train, CONFIG, ENGINE)
     climb = em_iterates(
         side.rows, side.make_prior(strength), EMState(side.initial_params())
     )
     return [it.state.estep.params for it in islice(climb, count)]
 
 
-def held_out(dense, cut, state):
-    """Errors on hidden entries and their deviations, one dense row at a time."""
-    kept, errors, spreads = gappy(cut.test_rows), [], []
+def dense_errors(dense, split, state):
+    """Errors and deviations at held-out entries, one dense row at a time."""
+    kept, errors, spreads = to_dense(split.test_rows), [], []
     for i, j, value in zip(
-        cut.hidden.rows, cut.hidden.indices, cut.hidden.values, strict=True
+        split.hidden.rows, split.hidden.indices, split.hidden.values, strict=True
     ):
         e, C = dense.conditional(kept[i], state.K, state.noise, state.mean)
         errors.append(value - e[j])
@@ -77,124 +77,125 @@ def held_out(dense, cut, state):
     return np.array(errors), np.array(spreads)
 
 
-class TestCuts:
+class TestSplits:
     @pytest.mark.parametrize(
         ("shape", "count"), [((40, 8), 5), ((100, 90), 3), ((200, 110), 1)]
     )
-    def test_a_small_matrix_is_cut_again_and_a_large_one_is_not(
-        self, rng, split, shape, count
+    def test_number_of_splits_depends_on_matrix_size(
+        self, rng, make_splits, shape, count
     ):
-        cuts = split(rng.standard_normal(shape))
-        choice, weighing = range(count_selection_splits(cuts)), calibration_splits(cuts)
+        splits = make_splits(rng.standard_normal(shape))
+        choice = range(count_selection_splits(splits))
+        weighing = calibration_splits(splits)
         assert len(choice) == len(weighing) == count
-        # What is chosen on some entries is weighed on others, if there are few.
+        # With few entries, selection and calibration use different splits.
         apart = set(choice).isdisjoint(weighing)
         assert apart == (count > 1)
-        assert {*choice, *weighing} == {*range(len(cuts))}
+        assert {*choice, *weighing} == {*range(len(splits))}
 
-    def test_cuts_differ_and_repeat_with_their_seed(self, observed, split):
-        one, same, other = (split(observed, seed=seed) for seed in (1, 1, 2))
+    def test_splits_differ_and_are_determined_by_seed(self, observed, make_splits):
+        one, same, other = (make_splits(observed, seed=seed) for seed in (1, 1, 2))
         for a, b in zip(one, same, strict=True):
             assert_array_equal(a.hidden.values, b.hidden.values)
         assert not np.array_equal(one[0].hidden.values, one[1].hidden.values)
         assert not np.array_equal(one[0].hidden.values, other[0].hidden.values)
 
-    def test_nothing_is_cut_where_nothing_can_be_spared(self, split):
-        assert split(np.diag([1.0, 2.0, 3.0]), 0.0) == []
-        assert split(np.where(np.eye(4, dtype=bool), 1.0, np.nan), 0.5) == []
+    def test_no_split_if_no_entry_can_be_spared(self, make_splits):
+        assert make_splits(np.diag([1.0, 2.0, 3.0]), 0.0) == []
+        assert make_splits(np.where(np.eye(4, dtype=bool), 1.0, np.nan), 0.5) == []
 
 
 class TestTrial:
-    def test_steps_are_where_the_error_is_least(self, cuts, dense):
-        trial = searching(cuts).evaluate_strength(0.1)
+    def test_steps_minimize_the_held_out_error(self, splits, dense):
+        trial = make_search(splits).evaluate_strength(0.1)
         curves = np.zeros(12)
-        cuts = cuts[: count_selection_splits(cuts)]
-        for cut in cuts:
-            errors = [held_out(dense, cut, s)[0] for s in states(cut, 0.1, 12)]
+        splits = splits[: count_selection_splits(splits)]
+        for split in splits:
+            errors = [dense_errors(dense, split, s)[0] for s in states(split, 0.1, 12)]
             curves += [float(e @ e) for e in errors]
-        hidden = sum(cut.hidden.n_observed for cut in cuts)
+        hidden = sum(split.hidden.n_observed for split in splits)
         assert trial.steps == np.argmin(curves) + 1
         assert trial.error == pytest.approx(np.sqrt(curves.min() / hidden), rel=1e-9)
 
-    def test_a_run_ends_once_the_error_has_risen_for_a_while(self, split, rng):
+    def test_trial_stops_after_patience_steps_of_rising_error(self, make_splits, rng):
         # Pure noise: the first step is the best.
-        cuts = split(rng.standard_normal((30, 12)), 0.2)[:1]
-        looking = searching(cuts, max_iter=50)
-        trial = looking.evaluate_strength(0.01)
+        splits = make_splits(rng.standard_normal((30, 12)), 0.2)[:1]
+        finder = make_search(splits, max_iter=50)
+        trial = finder.evaluate_strength(0.01)
         assert trial.converged
         assert trial.overfit
-        assert len(looking.runs[0].curve) == trial.steps + search.PATIENCE
+        assert len(finder.runs[0].curve) == trial.steps + search.PATIENCE
 
-    def test_dear_steps_are_not_made_once_the_error_has_risen(
-        self, rng, split, monkeypatch
+    def test_trial_with_expensive_steps_stops_early(
+        self, rng, make_splits, monkeypatch
     ):
         monkeypatch.setattr(search, "EXPENSIVE_STEP_FLOPS", 1.0)
-        cuts = split(rng.standard_normal((30, 12)), 0.2)[:1]
-        looking = searching(cuts, max_iter=50)
-        trial = looking.evaluate_strength(0.01)
-        *before, last = looking.runs[0].curve
+        splits = make_splits(rng.standard_normal((30, 12)), 0.2)[:1]
+        finder = make_search(splits, max_iter=50)
+        trial = finder.evaluate_strength(0.01)
+        *before, last = finder.runs[0].curve
         enough = min(before) * (1 + 2 * search.EARLY_STOP_RISE)
         assert last > enough
         assert max(before[trial.steps :], default=0.0) <= enough
         assert len(before) < trial.steps + search.PATIENCE - 1
 
-    def test_a_run_that_hits_its_last_step_has_not_converged(self, cuts):
-        assert not searching(cuts[:1], max_iter=2).evaluate_strength(0.1).converged
+    def test_trial_that_reaches_max_iter_has_not_converged(self, splits):
+        assert not make_search(splits[:1], max_iter=2).evaluate_strength(0.1).converged
 
-    def test_held_out_errors_are_those_of_the_textbook(self, cuts, dense):
-        looking = searching(cuts)
-        first, second = looking.evaluate_strength(0.1), looking.evaluate_strength(1.0)
-        found = {t: looking._compute_held_out_errors(t) for t in (first, second)}
+    def test_held_out_errors_match_dense_formula(self, splits, dense):
+        finder = make_search(splits)
+        first, second = finder.evaluate_strength(0.1), finder.evaluate_strength(1.0)
+        found = {t: finder._compute_held_out_errors(t) for t in (first, second)}
         for trial, arrays in found.items():
-            assert len(arrays) == 2 * len(calibration_splits(cuts))
-            for k in calibration_splits(cuts):
-                cut = cuts[k]
-                state = states(cut, trial.strength, trial.steps)[-1]
-                errors, spreads = held_out(dense, cut, state)
+            assert len(arrays) == 2 * len(calibration_splits(splits))
+            for k in calibration_splits(splits):
+                split = splits[k]
+                state = states(split, trial.strength, trial.steps)[-1]
+                errors, spreads = dense_errors(dense, split, state)
                 assert_allclose(arrays[f"errors {k}"], errors, atol=1e-9)
                 assert_allclose(arrays[f"stds {k}"], spreads, rtol=1e-9)
 
-    def test_rows_are_tried_on_one_cut_and_weighed_on_all(self, cuts):
-        looking = searching([cut.transpose() for cut in cuts], "rows")
-        trial = looking.evaluate_strength(0.1)
-        assert len(looking.runs) == 1
-        held = looking.held_out_errors(trial)
-        weighed = [cuts[k].hidden.n_observed for k in calibration_splits(cuts)]
+    def test_rows_use_one_split_for_selection_and_all_for_calibration(self, splits):
+        finder = make_search([split.transpose() for split in splits], "rows")
+        trial = finder.evaluate_strength(0.1)
+        assert len(finder.runs) == 1
+        held = finder.held_out_errors(trial)
+        weighed = [splits[k].hidden.n_observed for k in calibration_splits(splits)]
         assert [len(part.errors) for part in held] == weighed
         assert all((part.deviations > 0).all() for part in held)
         assert all(part.neighbor_errors == {} for part in held)
 
-    def test_dear_trials_are_made_in_single_precision(self, cuts, monkeypatch):
-        double = searching(cuts)
+    def test_expensive_trials_use_single_precision(self, splits, monkeypatch):
+        double = make_search(splits)
         exact = double.evaluate_strength(0.1)
         monkeypatch.setattr(search, "EXPENSIVE_STEP_FLOPS", 1.0)
         monkeypatch.setattr(search, "MIN_NOISE_FOR_FLOAT32", 0.0)
         monkeypatch.setattr(search, "EARLY_STOP_RISE", np.inf)
-        looking = searching(cuts)
-        trial = looking.evaluate_strength(0.1)
-        assert looking.use_float32
-        assert {str(run.best_params.K.dtype) for run in looking.runs} == {"float32"}
+        finder = make_search(splits)
+        trial = finder.evaluate_strength(0.1)
+        assert finder.use_float32
+        assert {str(run.best_params.K.dtype) for run in finder.runs} == {"float32"}
         assert trial.error != exact.error
         assert trial.error == pytest.approx(exact.error, rel=1e-4)
         for one, other in zip(
-            looking.held_out_errors(trial), double.held_out_errors(exact), strict=True
+            finder.held_out_errors(trial), double.held_out_errors(exact), strict=True
         ):
             assert_allclose(one.errors, other.errors, atol=1e-3)
 
-    def test_but_not_where_noise_takes_more_digits(
-        self, low_rank, rng, split, monkeypatch
+    def test_small_noise_needs_double_precision(
+        self, low_rank, rng, make_splits, monkeypatch
     ):
-        cuts = split(low_rank(rng, m=80, noise=1e-3))[:1]
-        exact = searching(cuts, max_iter=40).evaluate_strength(0.1)
+        splits = make_splits(low_rank(rng, m=80, noise=1e-3))[:1]
+        exact = make_search(splits, max_iter=40).evaluate_strength(0.1)
         monkeypatch.setattr(search, "EXPENSIVE_STEP_FLOPS", 1.0)
         monkeypatch.setattr(search, "EARLY_STOP_RISE", np.inf)
-        looking = searching(cuts, max_iter=40)
-        assert looking.use_float32
-        assert looking.evaluate_strength(0.1) == exact
-        assert not looking.use_float32
-        # And none after it, from a checkpoint too.
-        again = searching(cuts, max_iter=40)
-        again.stages = looking.stages
+        finder = make_search(splits, max_iter=40)
+        assert finder.use_float32
+        assert finder.evaluate_strength(0.1) == exact
+        assert not finder.use_float32
+        # Also when resumed from a checkpoint.
+        again = make_search(splits, max_iter=40)
+        again.stages = finder.stages
         assert again.evaluate_strength(0.1) == exact
         assert not again.use_float32
 
@@ -208,116 +209,116 @@ class TestTrial:
             (replace(CONFIG, dtype="float32"), False),
         ],
     )
-    def test_single_precision_is_for_models_that_can_do_with_it(
-        self, cuts, config, single, monkeypatch
+    def test_single_precision_depends_on_the_model(
+        self, splits, config, single, monkeypatch
     ):
-        assert not searching(cuts, config=config).use_float32
+        assert not make_search(splits, config=config).use_float32
         monkeypatch.setattr(search, "EXPENSIVE_STEP_FLOPS", 1.0)
-        assert searching(cuts, config=config).use_float32 == single
+        assert make_search(splits, config=config).use_float32 == single
 
-    def test_an_interrupt_gets_out(self, cuts):
+    def test_interrupt_propagates(self, splits):
         def stop(iterate, history):
             raise KeyboardInterrupt
 
-        looking = searching(cuts)
-        looking.make_observers = lambda label: nullcontext([stop])
+        finder = make_search(splits)
+        finder.make_observers = lambda label: nullcontext([stop])
         with pytest.raises(KeyboardInterrupt):
-            looking.evaluate_strength(0.1)
+            finder.evaluate_strength(0.1)
 
 
-class TestStrength:
-    """Which strengths are tried, given the error that each would come to."""
+class TestStrengthSearch:
+    """Strengths tried for a given error function."""
 
     @staticmethod
-    def chosen(error, cuts, strength=None, turned=False):
-        looking, tried = searching(cuts), []
+    def select(error, splits, strength=None, turned=False):
+        finder, tried = make_search(splits), []
 
         def trial(s):
             tried.append(s)
             return StrengthTrial(s, error(s), 5, turned, True)
 
-        looking.evaluate_strength = trial
-        return looking.select(strength).strength, tried
+        finder.evaluate_strength = trial
+        return finder.select(strength).strength, tried
 
-    def test_a_given_one_is_the_only_one(self, cuts):
-        assert self.chosen(lambda s: s, cuts, 2.5) == (2.5, [2.5])
+    def test_given_strength_is_not_searched(self, splits):
+        assert self.select(lambda s: s, splits, 2.5) == (2.5, [2.5])
 
     @pytest.mark.parametrize("best", [0.1, 0.1 / 9, 0.9, 8.1])
-    def test_the_best_of_its_neighbors_is_found(self, cuts, best):
-        found, tried = self.chosen(lambda s: 1 + abs(np.log(s / best)), cuts)
+    def test_finds_a_local_minimum(self, splits, best):
+        found, tried = self.select(lambda s: 1 + abs(np.log(s / best)), splits)
         assert found == pytest.approx(best)
         assert len(tried) == len(set(tried))
 
     @pytest.mark.parametrize("sign", [1, -1])
-    def test_it_stays_within_bounds(self, cuts, sign):
-        found, tried = self.chosen(lambda s: 10 + sign * np.log(s), cuts)
+    def test_stays_within_bounds(self, splits, sign):
+        found, tried = self.select(lambda s: 10 + sign * np.log(s), splits)
         assert min(tried) >= search.MIN_STRENGTH
         assert max(tried) <= search.MAX_STRENGTH
         assert found == (min if sign > 0 else max)(tried)
 
-    def test_gains_too_small_are_none(self, cuts):
-        found, tried = self.chosen(lambda s: 1 + 1e-5 * s, cuts)
+    def test_negligible_gains_are_ignored(self, splits):
+        found, tried = self.select(lambda s: 1 + 1e-5 * s, splits)
         assert found == 0.1
         assert len(tried) == 3
 
-    def test_a_turn_ends_the_search_where_steps_are_dear(self, cuts, monkeypatch):
+    def test_overfit_ends_the_search_if_steps_are_expensive(self, splits, monkeypatch):
         falling = lambda s: s  # noqa: E731
-        assert len(self.chosen(falling, cuts, turned=True)[1]) > 1
+        assert len(self.select(falling, splits, turned=True)[1]) > 1
         monkeypatch.setattr(search, "EXPENSIVE_STEP_FLOPS", 1.0)
-        assert self.chosen(falling, cuts, turned=True)[1] == [0.1]
-        assert len(self.chosen(falling, cuts, turned=False)[1]) > 1
+        assert self.select(falling, splits, turned=True)[1] == [0.1]
+        assert len(self.select(falling, splits, turned=False)[1]) > 1
 
 
-def plan(sides="both", **options):
+def make_config(sides="both", **options):
     usual = {"strength": 0.1, "validation": 0.1, "seed": 0, "max_iter": 6, "tol": 0.0}
     return FitConfig(sides=sides, **{**usual, **options})
 
 
-def fit_of(observed, plan, **configs):
+def make_fit(observed, config, **configs):
     usual = {"prior": "identity", "center": "two-way", "noise": "learn"}
     configs = make_model_configs(**{**usual, **configs}, dtype="float64")
     raw = InMemoryDataset(observed)
-    options = {"make_observers": watch, "checkpoint": None}
-    return BayesianFit(raw, identity, plan, configs, ENGINE, **options)
+    options = {"make_observers": no_observers, "checkpoint": None}
+    return BayesianFit(raw, identity, config, configs, ENGINE, **options)
 
 
 class TestFit:
-    def test_a_fit_weighs_by_its_held_out_errors(self, observed, cuts):
-        fit = fit_of(observed, plan())
+    def test_weight_minimizes_held_out_errors(self, observed, splits):
+        fit = make_fit(observed, make_config())
         found = fit.run()
         stages = fit.stages.results
         by_columns, by_rows = [], []
-        for k in calibration_splits(cuts):
-            cut, turned = cuts[k], cuts[k].transpose().hidden
+        for k in calibration_splits(splits):
+            split, turned = splits[k], splits[k].transpose().hidden
             by_columns.append(stages["held out columns"][f"errors {k}"])
             there = turned.with_values(stages["held out rows"][f"errors {k}"])
-            back = gappy(there).T
-            by_rows.append(back[cut.hidden.rows, cut.hidden.indices])
+            back = to_dense(there).T
+            by_rows.append(back[split.hidden.rows, split.hidden.indices])
         one, other = np.concatenate(by_columns), np.concatenate(by_rows)
         grid = np.linspace(0, 1, 10_001)
         loss = [np.sum((w * one + (1 - w) * other) ** 2) for w in grid]
         assert found.blend.weight == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
         assert 0.0 < found.blend.weight < 1.0
 
-    def test_a_side_without_a_say_is_left_out(self, observed, monkeypatch):
+    def test_side_with_negligible_weight_is_dropped(self, observed, monkeypatch):
         monkeypatch.setattr(search, "column_weight", lambda *given: 0.99)
-        found = fit_of(observed, plan("auto")).run()
+        found = make_fit(observed, make_config("auto")).run()
         assert found.rows is None
         assert found.blend.weight == 1.0
         assert found.blend.blended_scores is found.blend.scores
         assert {t["side"] for t in found.trials} == {"columns", "rows"}
-        asked = fit_of(observed, plan("both")).run()
+        asked = make_fit(observed, make_config("both")).run()
         assert asked.rows is not None
         assert asked.blend.weight == 0.99
 
-    def test_the_last_run_makes_the_steps_of_the_best_trial(self, observed):
-        found = fit_of(observed, plan("columns", max_iter=30)).run()
+    def test_final_run_makes_the_steps_of_the_best_trial(self, observed):
+        found = make_fit(observed, make_config("columns", max_iter=30)).run()
         (trial,) = found.trials
         assert found.columns.steps == trial["steps"] < 30
         assert found.columns.strength == trial["strength"] == 0.1
 
     def test_without_held_out_entries_all_steps_are_made(self, observed):
-        found = fit_of(observed, plan(validation=0.0, strength=None)).run()
+        found = make_fit(observed, make_config(validation=0.0, strength=None)).run()
         assert found.trials == []
         assert found.blend.weight == 0.5
         assert found.columns.steps == found.rows.steps == 6
@@ -326,12 +327,12 @@ class TestFit:
 
 
 class TestSides:
-    def test_named_sides_are_taken(self, observed):
+    def test_explicit_sides_are_used(self, observed):
         assert select_sides("columns", InMemoryDataset(observed)) == (True, False)
         assert select_sides("rows", InMemoryDataset(observed)) == (False, True)
         assert select_sides("both", InMemoryDataset(observed)) == (True, True)
 
-    def test_rows_are_left_out_where_they_cost_too_much(self, observed, monkeypatch):
+    def test_expensive_sides_are_dropped(self, observed, monkeypatch):
         assert select_sides("auto", InMemoryDataset(observed)) == (True, True)
         tall = Observations.from_dense(np.ones((2000, 3)))
         assert select_sides("auto", InMemoryDataset(tall)) == (True, False)
@@ -344,7 +345,7 @@ class TestSides:
         )
         assert select_sides("auto", InMemoryDataset(wide)) == (True, True)
 
-    def test_rows_know_nothing_of_what_was_given_for_the_columns(self):
+    def test_column_options_do_not_apply_to_rows(self):
         configs = make_model_configs(
             prior=np.eye(3), center="columns", noise="per-column", dtype="float32"
         )

@@ -1,4 +1,4 @@
-"""Weights of the sides and of the nearest rows, fitted to held-out errors."""
+"""Tests of side and neighbor weights fitted to held-out errors."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from ncarl.bayes.selection import (
 BOTH = ["columns", "rows"]
 
 
-def held(errors, deviations=None, near=None):
+def make(errors, deviations=None, near=None):
     return HeldOutErrors(errors, np.ones(len(errors)) * (deviations or 1.0), near or {})
 
 
 def places(count):
-    """Rows and columns of entries that share none."""
+    """Positions that share no row and no column."""
     return np.arange(count), np.arange(count)
 
 
 class TestEntries:
-    def test_turned_back_values_are_those_of_the_cut(self, cuts):
-        for cut in cuts:
-            there = cut.transpose().hidden.values
-            assert not np.array_equal(there, cut.hidden.values)
-            back = HeldOutErrors(there, 2.0 * there).reorder_from_transpose(cut)
-            assert_array_equal(back.errors, cut.hidden.values)
-            assert_array_equal(back.deviations, 2.0 * cut.hidden.values)
+    def test_reorder_from_transpose_restores_the_order(self, splits):
+        for split in splits:
+            there = split.transpose().hidden.values
+            assert not np.array_equal(there, split.hidden.values)
+            back = HeldOutErrors(there, 2.0 * there).reorder_from_transpose(split)
+            assert_array_equal(back.errors, split.hidden.values)
+            assert_array_equal(back.deviations, 2.0 * split.hidden.values)
 
-    def test_cuts_are_joined_in_their_order(self):
+    def test_concatenation_keeps_the_order_of_splits(self):
         parts = [
             HeldOutErrors(np.full(k, k), np.ones(k), {5: np.full(k, -k)})
             for k in (1, 2)
@@ -49,51 +49,51 @@ class TestEntries:
 
 class TestSides:
     @pytest.mark.parametrize("bias", [0.0, 0.5, 5.0])
-    def test_the_weight_is_the_best_of_a_grid(self, rng, bias):
+    def test_weight_matches_grid_search(self, rng, bias):
         shared = rng.standard_normal(500)
         one = shared + rng.standard_normal(500)
         other = shared + (1 + bias) * rng.standard_normal(500)
         grid = np.linspace(0, 1, 10_001)
         loss = [np.sum((w * one + (1 - w) * other) ** 2) for w in grid]
-        found = column_weight({"columns": held(one), "rows": held(other)}, BOTH)
+        found = column_weight({"columns": make(one), "rows": make(other)}, BOTH)
         assert found == pytest.approx(grid[np.argmin(loss)], abs=1e-4)
 
-    def test_the_weight_stays_between_the_sides(self, rng):
+    def test_weight_is_between_0_and_1(self, rng):
         e = rng.standard_normal(50)
         for columns, rows, weight in ((1, 3, 1.0), (3, 1, 0.0), (1, 1, 1.0)):
-            sides = {"columns": held(columns * e), "rows": held(rows * e)}
+            sides = {"columns": make(columns * e), "rows": make(rows * e)}
             assert column_weight(sides, BOTH) == weight
         assert column_weight({}, BOTH) == 0.5
         assert column_weight({}, ["columns"]) == 1.0
         assert column_weight({}, ["rows"]) == 0.0
 
-    def test_the_whole_has_an_error_and_scores_of_its_own(self, cuts, rng):
-        count = sum(cut.hidden.n_observed for cut in cuts)
+    def test_blend_has_its_own_error_and_scores(self, splits, rng):
+        count = sum(split.hidden.n_observed for split in splits)
         one, other = rng.standard_normal((2, count))
-        sides = {"columns": held(one, 2.0), "rows": held(other, 1.0)}
-        found = fit_blend(sides, cuts, BOTH, may_drop_rows=True)
+        sides = {"columns": make(one, 2.0), "rows": make(other, 1.0)}
+        found = fit_blend(sides, splits, BOTH, may_drop_rows=True)
         w = found.weight
         blend, spread = w * one + (1 - w) * other, np.sqrt(4.0 * w + (1 - w))
         assert found.error == pytest.approx(np.sqrt(np.mean(blend**2)))
         assert_allclose(found.blended_scores.sorted_scores, np.sort(blend / spread))
         assert_allclose(found.scores.sorted_scores, np.sort(one / 2.0))
 
-    def test_rows_without_a_say_are_left_out_where_they_may_be(self, cuts, rng):
-        count = sum(cut.hidden.n_observed for cut in cuts)
+    def test_rows_with_negligible_weight_are_dropped_if_allowed(self, splits, rng):
+        count = sum(split.hidden.n_observed for split in splits)
         one, other = rng.standard_normal((2, count))
-        # Errors that have nothing in common, those of the rows ten times as large.
+        # Orthogonal errors; those of the rows are ten times as large.
         other -= one * (one @ other) / (one @ one)
         other *= 9.95 * np.linalg.norm(one) / np.linalg.norm(other)
-        sides = {"columns": held(one), "rows": held(other)}
-        kept = fit_blend(sides, cuts, BOTH, may_drop_rows=False)
+        sides = {"columns": make(one), "rows": make(other)}
+        kept = fit_blend(sides, splits, BOTH, may_drop_rows=False)
         assert kept.weight == pytest.approx(0.99, abs=1e-4)
-        left_out = fit_blend(sides, cuts, BOTH, may_drop_rows=True)
+        left_out = fit_blend(sides, splits, BOTH, may_drop_rows=True)
         assert left_out.weight == 1.0
         assert left_out.blended_scores is left_out.scores
 
 
 class TestNearestRows:
-    def test_the_number_and_weight_that_leave_least_are_taken(self, rng):
+    def test_number_and_weight_minimize_the_error(self, rng):
         errors = rng.standard_normal(3000)
         near = {
             5: 0.5 * errors + rng.standard_normal(3000),
@@ -112,18 +112,18 @@ class TestNearestRows:
         assert found.weight == pytest.approx(weight, abs=1e-3)
         assert found.std_factor == pytest.approx(np.sqrt(least / (errors @ errors)))
 
-    def test_what_chance_explains_is_not_taken(self, rng):
+    def test_insignificant_correction_is_dropped(self, rng):
         for _ in range(50):
             errors, term = rng.standard_normal((2, 60))
             assert select_neighbor_correction(errors, {5: term}, places(60)) is None
-        # A gain that is sure, and too small to be worth it.
+        # A significant gain that is too small.
         errors = rng.standard_normal(100_000)
         term = 0.05 * errors + rng.standard_normal(100_000)
         assert select_neighbor_correction(errors, {5: term}, places(100_000)) is None
 
-    def test_alike_errors_are_few(self, rng):
-        # Ten rows, each wrong by one number: what is right about one of them may be
-        # chance, though it is right about thirty entries.
+    def test_correlated_errors_reduce_significance(self, rng):
+        # Ten rows with one common error each: a term that explains one row may be
+        # chance, although it explains thirty entries.
         rows, columns = np.repeat(np.arange(10), 30), np.tile(np.arange(30), 10)
         errors = np.where(np.arange(10) % 2, 1.0, -1.0)[rows]
         term = np.where(rows == 3, errors, 0.0)
@@ -132,21 +132,24 @@ class TestNearestRows:
         )
         assert select_neighbor_correction(errors, {5: term}, (rows, columns)) is None
 
-    def test_none_where_there_are_none(self, rng):
+    def test_no_correction_without_useful_terms(self, rng):
         errors = rng.standard_normal(100)
         assert select_neighbor_correction(errors, {}, places(100)) is None
         assert (
             select_neighbor_correction(errors, {5: np.zeros(100)}, places(100)) is None
         )
-        # Terms that point the wrong way have no say.
+        # Terms with a negative weight are dropped.
         assert select_neighbor_correction(errors, {5: -errors}, places(100)) is None
 
-    def test_they_are_heard_about_the_blend_and_make_it_sharper(self, cuts, rng):
-        count = sum(cut.hidden.n_observed for cut in cuts)
+    def test_correction_applies_to_the_blend_only(self, splits, rng):
+        count = sum(split.hidden.n_observed for split in splits)
         one, other = rng.standard_normal((2, count))
         term = 0.5 * (one + other)
-        sides = {"columns": held(one, near={5: term}), "rows": held(other)}
-        found = fit_blend(sides, cuts, BOTH, may_drop_rows=True)
+        sides = {
+            "columns": make(one, near={5: term}),
+            "rows": make(other),
+        }
+        found = fit_blend(sides, splits, BOTH, may_drop_rows=True)
         assert isinstance(found.neighbor_correction, NeighborCorrection)
         left = (
             found.weight * one
@@ -159,5 +162,5 @@ class TestNearestRows:
             found.blended_scores.sorted_scores,
             np.sort(left / found.neighbor_correction.std_factor),
         )
-        # Those of the columns, for new rows, know nothing of it.
+        # The scores of the columns, used for new rows, are unchanged.
         assert_allclose(found.scores.sorted_scores, np.sort(one))

@@ -1,4 +1,4 @@
-"""Checkpoints: a stopped fit resumes to the same bits; other fits are refused."""
+"""Tests of checkpoints: resumed fits are bit-identical, other fits are refused."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OPTIONS = {
 }
 
 
-class Killer:
-    """Counts steps, and ends the fit at one of them."""
+class StopAtCall:
+    """Callback that counts calls and raises at one of them."""
 
     def __init__(self, at=None, error=KeyboardInterrupt):
         self.at, self.error, self.calls = at, error, 0
@@ -51,24 +51,23 @@ def assert_same(one, other, X):
         assert_array_equal(one.history_[name], other.history_[name])
 
 
-def assert_finished(kept, whole, X):
-    """The checkpoint has the whole fit: no step is made again."""
-    done = Killer()
+def assert_resumes_without_steps(kept, whole, X):
+    done = StopAtCall()
     assert_same(whole, BayesianNCARL(**kept, callback=done).fit(X), X)
     assert done.calls == 0
 
 
 @pytest.fixture
-def given(X, tmp_path):
-    """Parameters of a fit whose checkpoint has been written."""
+def checkpointed(X, tmp_path):
+    """Parameters of a fit with a complete checkpoint."""
     options = {**FEW, **OPTIONS["given"], "checkpoint": tmp_path / "state"}
     BayesianNCARL(**options).fit(X)
     return options
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_fit_that_was_killed_goes_on_to_the_same_bits(name, X, tmp_path):
-    counted = Killer()
+def test_killed_fit_resumes_bit_identically(name, X, tmp_path):
+    counted = StopAtCall()
     whole = BayesianNCARL(**FEW, **OPTIONS[name], callback=counted).fit(X)
     total = counted.calls
     for at, error in (
@@ -79,19 +78,19 @@ def test_a_fit_that_was_killed_goes_on_to_the_same_bits(name, X, tmp_path):
         if at < 1:
             continue
         kept = {**FEW, **OPTIONS[name], "checkpoint": tmp_path / f"{error}{at}"}
-        killer = Killer(at, error)
+        killer = StopAtCall(at, error)
         with pytest.raises(error):
             BayesianNCARL(**kept, callback=killer).fit(X)
         assert killer.calls == at
-        after = Killer()
+        after = StopAtCall()
         resumed = BayesianNCARL(**kept, callback=after).fit(X)
         assert_same(whole, resumed, X)
-        # Trials begin again where they began; the last runs go on where they were.
+        # Trials restart from the beginning; the final runs continue.
         assert after.calls <= total if at < total - 2 else after.calls < total
-        assert_finished(kept, whole, X)
+        assert_resumes_without_steps(kept, whole, X)
 
 
-def test_a_callback_that_says_stop_can_be_gone_on_from(X, tmp_path):
+def test_fit_stopped_by_callback_can_be_resumed(X, tmp_path):
     options = {**FEW, "validation": 0, "sides": "columns"}
     whole = BayesianNCARL(**options).fit(X)
     kept = {**options, "checkpoint": tmp_path / "state"}
@@ -103,16 +102,16 @@ def test_a_callback_that_says_stop_can_be_gone_on_from(X, tmp_path):
     assert_same(whole, resumed, X)
 
 
-def test_a_climb_that_ran_out_of_digits_is_not_gone_on_with(X, tmp_path, monkeypatch):
+def test_fit_ended_by_numerical_failure_is_not_resumed(X, tmp_path, monkeypatch):
     calls = []
 
-    def spoiled(*args, **kwargs):
+    def failing_e_step(*args, **kwargs):
         calls.append(1)
         if len(calls) > 3:
             raise NotPositiveDefiniteError
         return e_step(*args, **kwargs)
 
-    monkeypatch.setattr(em, "e_step", spoiled)
+    monkeypatch.setattr(em, "e_step", failing_e_step)
     options = {**FEW, "max_iter": 9, "validation": 0, "sides": "columns"}
     kept = {**options, "checkpoint": tmp_path / "state"}
     whole = BayesianNCARL(**kept).fit(X)
@@ -120,16 +119,16 @@ def test_a_climb_that_ran_out_of_digits_is_not_gone_on_with(X, tmp_path, monkeyp
     assert_same(whole, BayesianNCARL(**kept).fit(X), X)
 
 
-def test_a_fit_that_converged_is_not_continued(X, tmp_path):
+def test_converged_fit_is_not_continued(X, tmp_path):
     options = {"max_iter": 200, "tol": 1e-3, "validation": 0, "sides": "columns"}
     kept = {**options, "checkpoint": tmp_path / "state"}
     whole = BayesianNCARL(**kept).fit(X)
     assert whole.converged_
     assert whole.n_iter_ < 200
-    assert_finished(kept, whole, X)
+    assert_resumes_without_steps(kept, whole, X)
 
 
-def test_a_finished_fit_that_did_not_settle_says_so_again(X, tmp_path):
+def test_unconverged_fit_warns_again_when_loaded(X, tmp_path):
     kept = {"max_iter": 3, "tol": 1e-9, "validation": 0, "sides": "columns"}
     kept["checkpoint"] = tmp_path / "state"
     for _ in range(2):
@@ -155,37 +154,37 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_state_of_other_parameters_is_refused(name, X, given):
+def test_checkpoint_of_other_parameters_raises(name, X, checkpointed):
     with pytest.raises(CheckpointMismatchError, match=name[:5]):
-        BayesianNCARL(**{**given, name: OTHERS[name]}).fit(X)
+        BayesianNCARL(**{**checkpointed, name: OTHERS[name]}).fit(X)
 
 
-def test_the_state_of_other_data_is_refused(X, given):
+def test_checkpoint_of_other_data_raises(X, checkpointed):
     other = X.copy()
     other[0, 0] = 1.0 if np.isnan(X[0, 0]) else np.nan
     for Z in (other, X * 2, X[1:]):
         with pytest.raises(CheckpointMismatchError, match="data"):
-            BayesianNCARL(**given).fit(Z)
+            BayesianNCARL(**checkpointed).fit(Z)
     with pytest.raises(CheckpointMismatchError, match="prior"):
-        BayesianNCARL(**given, prior=np.eye(8)).fit(X)
+        BayesianNCARL(**checkpointed, prior=np.eye(8)).fit(X)
 
 
-def test_what_changes_no_fit_may_change(X, given):
-    one, done = BayesianNCARL(**given).fit(X), Killer()
+def test_parameters_without_effect_on_the_fit_may_change(X, checkpointed):
+    one, done = BayesianNCARL(**checkpointed).fit(X), StopAtCall()
     bounds = {"clip": (0.0, 1.0), "rounding": "observed"}
-    other = BayesianNCARL(**given, **bounds, callback=done).fit(X)
+    other = BayesianNCARL(**checkpointed, **bounds, callback=done).fit(X)
     assert done.calls == 0
     assert_array_equal(one.kernel_, other.kernel_)
     assert other.predict(X).max() <= 1.0
 
 
 @pytest.mark.parametrize("every", [0.0, 1e9])
-def test_the_end_of_every_part_is_kept_however_seldom_one_writes(X, tmp_path, every):
+def test_end_of_every_part_is_written_for_any_interval(X, tmp_path, every):
     options = {**FEW, **OPTIONS["auto"]}
     kept = {**options, "checkpoint": Checkpoint(tmp_path / "state", every)}
     whole = BayesianNCARL(**options).fit(X)
     assert_same(whole, BayesianNCARL(**kept).fit(X), X)
-    assert_finished(kept, whole, X)
+    assert_resumes_without_steps(kept, whole, X)
 
 
 @pytest.mark.parametrize(
@@ -197,17 +196,17 @@ def test_the_end_of_every_part_is_kept_however_seldom_one_writes(X, tmp_path, ev
         (1e9, RuntimeError, None),
     ],
 )
-def test_what_is_kept_of_a_run_under_way(X, tmp_path, every, error, left):
+def test_state_written_by_an_interrupted_run(X, tmp_path, every, error, left):
     options = {**FEW, "max_iter": 6, "validation": 0, "sides": "columns"}
     kept = {**options, "checkpoint": Checkpoint(tmp_path / "state", every)}
     with pytest.raises(error):
-        BayesianNCARL(**kept, callback=Killer(3, error)).fit(X)
+        BayesianNCARL(**kept, callback=StopAtCall(3, error)).fit(X)
     part = tmp_path / "state.columns"
     assert part.exists() == (left is not None)
     if left is not None:
         header, _ = read_archive(part, "checkpoint")
         assert header["history"]["step"][-1] == left
-    after = Killer()
+    after = StopAtCall()
     resumed = BayesianNCARL(**kept, callback=after).fit(X)
     assert after.calls == 6 - (left or 0)
     assert_same(BayesianNCARL(**options).fit(X), resumed, X)
