@@ -145,10 +145,7 @@ class TestNearestRows:
         count = sum(split.hidden.n_observed for split in splits)
         one, other = rng.standard_normal((2, count))
         term = 0.5 * (one + other)
-        sides = {
-            "columns": make(one, near={5: term}),
-            "rows": make(other),
-        }
+        sides = {"columns": make(one, near={5: term}), "rows": make(other)}
         found = fit_blend(sides, splits, BOTH, may_drop_rows=True)
         assert isinstance(found.neighbor_correction, NeighborCorrection)
         left = (

@@ -1,4 +1,4 @@
-"""A table with gaps, and a way to run commands on it."""
+"""Fixtures that run commands on a small table with missing entries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ncarl.cli.app import app
 from ncarl.io.tables import ReadOptions, read_table
 
 
-def names_in(folder):
-    """Names of the files in a folder."""
+def list_names(folder):
+    """Sorted file names of a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def write(path, X):
-    """Write a matrix of five columns in the format that the suffix names."""
+    """Write a matrix with five columns in the format of the suffix."""
     frame = pd.DataFrame(X, columns=list("abcde"))
     name = path.name
     if name == "folder":
@@ -46,7 +46,7 @@ def write(path, X):
 
 
 def read(path):
-    """The matrix in a file, and the names of its columns or None."""
+    """Read a matrix and its column names (None if there are none)."""
     if path.suffix == ".npy":
         return np.load(path), None
     if path.suffix == ".npz":
@@ -63,14 +63,14 @@ def read(path):
     return frame.to_numpy(), list(frame.columns)
 
 
-def numbers(path):
-    """The numbers of a CSV file that has a column of names."""
+def read_numbers(path):
+    """Read the numeric columns of a CSV file with a "name" column."""
     return pd.read_csv(path).drop(columns="name").to_numpy()
 
 
 @pytest.fixture
 def ncarl():
-    """Run ``ncarl`` with arguments; ``expect`` is the exit code that must come back."""
+    """Function that runs ``ncarl`` and checks the exit code ``expect``."""
 
     def invoke(*arguments, expect=0):
         result = CliRunner().invoke(app, [str(argument) for argument in arguments])
@@ -82,7 +82,7 @@ def ncarl():
 
 @pytest.fixture
 def fails(ncarl):
-    """Run ``ncarl`` and give the one sentence that it must fail with."""
+    """Function that runs ``ncarl``, which must fail, and returns the error message."""
 
     def invoke(*arguments):
         result = ncarl(*arguments, expect=1)
@@ -96,9 +96,9 @@ def fails(ncarl):
     return invoke
 
 
-@pytest.fixture
-def gappy(rng):
-    """A 14 x 5 matrix of rank two with gaps; no row or column is empty."""
+@pytest.fixture(name="X_nan")
+def incomplete_matrix(rng):
+    """A 14 x 5 incomplete matrix of rank 2; no row or column is empty."""
     X = rng.random((14, 2)) @ rng.random((2, 5)) + 0.1
     X[rng.random(X.shape) < 0.25] = np.nan
     X[:, 0] = np.arange(14) / 7 + 0.5
@@ -108,9 +108,9 @@ def gappy(rng):
 
 
 @pytest.fixture
-def csv(tmp_path, gappy):
-    """The matrix as a CSV file with a header and a column of names."""
-    frame = pd.DataFrame(gappy, columns=list("abcde"))
+def csv(tmp_path, X_nan):
+    """The matrix as a CSV file with a header and a "name" column."""
+    frame = pd.DataFrame(X_nan, columns=list("abcde"))
     frame.insert(0, "name", [f"row {i}" for i in range(14)])
     path = tmp_path / "in.csv"
     frame.to_csv(path, index=False, na_rep="NA", float_format="%.4f")
@@ -119,7 +119,7 @@ def csv(tmp_path, gappy):
 
 @pytest.fixture
 def table(tmp_path):
-    """Write text or bytes to a file and read it as a table."""
+    """Function that writes text or bytes to a file and reads it as a table."""
 
     def make(content, name="in.csv", **options):
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""``ncarl`` without a command: version, help, and what it loads."""
+"""Tests of ``ncarl`` without a command: version, help, imports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_version_and_help(ncarl):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_summaries_are_the_first_sentences_of_the_commands_own_help(name):
+def test_summary_is_the_first_sentence_of_the_docstring(name):
     function = getattr(importlib.import_module(f"ncarl.cli.{name}"), name)
     assert (
         unwrap_paragraphs(inspect.getdoc(function)).split("\n\n")[0] == COMMANDS[name]
@@ -47,7 +47,7 @@ def test_help_loads_no_numerical_library(arguments):
 
 
 @pytest.mark.parametrize("absent", ["typer", "rich"])
-def test_without_its_packages_the_command_says_what_to_install(absent):
+def test_missing_dependency_prints_install_command(absent):
     code = (
         f"import sys; sys.modules[{absent!r}] = None; import ncarl.cli as c; c.main()"
     )

@@ -1,4 +1,4 @@
-"""``ncarl compare``: a table from file to advice, refusals, the command to go on."""
+"""Tests of ``ncarl compare``: end-to-end runs, errors, output, next command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOSTILE = ["[bold]x[/bold]", '"a;""b"""', "=1+1", "../../up", "ünï\u202ecode",
 
 @pytest.fixture
 def hostile(tmp_path, rng):
-    """A table of rank one with gaps, and hostile names of columns."""
+    """CSV file of a rank-one table with unusual column names."""
     X = np.outer(rng.standard_normal(20), [1, -1, 1, -1, 1]) + 0.01 * rng.random(
         (20, 5)
     )
@@ -53,8 +53,8 @@ def hostile(tmp_path, rng):
 
 
 @pytest.fixture
-def no_fit(monkeypatch):
-    """Nothing is fitted; what would have been is listed."""
+def requests(monkeypatch):
+    """Replace fitting by recording the requested fits."""
     asked = []
     monkeypatch.setattr(
         machinery, "run_fits", lambda wanted, jobs, heard: asked.extend(wanted) or []
@@ -62,7 +62,7 @@ def no_fit(monkeypatch):
     return asked
 
 
-def test_a_table_is_compared_and_the_advice_can_be_followed(ncarl, hostile, tmp_path):
+def test_printed_next_command_completes_the_table(ncarl, hostile, tmp_path):
     out = tmp_path / "deep" / "out"
     result = ncarl("compare", hostile, "--methods", "bias,nuclear", "--hide", 0.2,
                    "--repeats", 2, "--engine", "threads", "--jobs", 2, "--na", "gone",
@@ -77,7 +77,7 @@ def test_a_table_is_compared_and_the_advice_can_be_followed(ncarl, hostile, tmp_
     ]
     content = json.loads((out / "compare.json").read_text(encoding="utf-8"))
     errors = {line["method"]: line["error"] for line in content["lines"]}
-    # Rows are multiples of each other: one factor says it all, effects do not.
+    # Rows are multiples of each other: rank one is exact, additive effects fail.
     assert errors["nuclear"] < 0.5 * min(errors["bias"], errors["mean"])
     assert [len(line["fits"]) for line in content["lines"]] == [2, 2, 2]
     assert content["recommendation"]["method"] == "nuclear"
@@ -90,7 +90,7 @@ def test_a_table_is_compared_and_the_advice_can_be_followed(ncarl, hostile, tmp_
     assert not list(tmp_path.glob("ncarl-compare-*"))
 
 
-def test_the_default_methods_are_those_of_the_library():
+def test_default_options_match_the_library():
     given = inspect.signature(compare).parameters
     assert given["methods"].default == ",".join(DEFAULT_METHODS)
     assert (given["hide"].default, given["repeats"].default) == (0.1, 3)
@@ -99,16 +99,18 @@ def test_the_default_methods_are_those_of_the_library():
         assert given[name].default == getattr(plan, name)
 
 
-def test_a_comparison_without_a_fit_has_no_advice(ncarl, tmp_path, rng, no_fit):
+def test_comparison_without_completed_fits_recommends_nothing(
+    ncarl, tmp_path, rng, requests
+):
     path = tmp_path / "in.npy"
     np.save(path, rng.standard_normal((20, 9)))
     said = ncarl("compare", path, expect=1).stdout
     assert "20 x 9, 0 missing" in said and "18 of 180 observed entries, 3 times" in said
-    assert len(no_fit) == 15
+    assert len(requests) == 15
     assert "no method was done" in said and "ncarl complete" not in said
 
 
-def test_scales_are_those_that_complete_would_choose(tmp_path, rng):
+def test_scales_match_those_of_the_complete_command(tmp_path, rng):
     wide = rng.standard_normal((20, 1001)) * np.linspace(1, 100, 1001)
     path = tmp_path / "wide.csv"
     np.savetxt(path, wide, delimiter=",", header=",".join(f"c{j}" for j in range(1001)),
@@ -135,12 +137,12 @@ def test_scales_are_those_that_complete_would_choose(tmp_path, rng):
         (("--label", "none such"), "--label 'none such' is not a column"),
     ],
 )
-def test_misuse_is_told_in_a_sentence(fails, csv, no_fit, options, words):
+def test_invalid_options_give_a_one_line_error(fails, csv, requests, options, words):
     assert words in fails("compare", csv, *options)
-    assert not no_fit
+    assert not requests
 
 
-def test_folders_that_cannot_be_are_refused(fails, csv, tmp_path, no_fit):
+def test_invalid_paths_give_a_one_line_error(fails, csv, tmp_path, requests):
     assert "is a file; name a folder" in fails("compare", csv, "--out", csv)
     missing = tmp_path / "none.csv"
     out = tmp_path / "out"
@@ -151,20 +153,20 @@ def test_folders_that_cannot_be_are_refused(fails, csv, tmp_path, no_fit):
     csv.rename(own)
     assert "is the file of DATA" in fails("compare", own, "--out", tmp_path)
     assert "a,b,c,d,e" in own.read_text()
-    assert not no_fit
+    assert not requests
 
 
-def test_names_that_are_not_known_are_wrong_usage(ncarl, csv):
+def test_unknown_choices_are_usage_errors(ncarl, csv):
     for options in (("--pattern", "x"), ("--engine", "gpu"), ("--scale", "rows")):
         ncarl("compare", csv, *options, expect=2)
 
 
-# --- what is printed -----------------------------------------------------------------
+# --- output --------------------------------------------------------------------------
 
 
 @pytest.fixture
-def found():
-    """A made-up comparison with every kind of line."""
+def comparison():
+    """An artificial comparison with every kind of result."""
     fits = [
         FitOutcome("bayes", 0, error=0.5, seconds=12.0, coverage=0.91, converged=True),
         FitOutcome("bayes", 1, error=0.6, seconds=14.0, coverage=0.89, converged=False),
@@ -184,8 +186,8 @@ def found():
     return Comparison(ComparisonPlan(repeats=2), (30, 8), 190, (19, 20), lines, advice)
 
 
-def test_the_table_names_what_happened(found, capsys):
-    print_methods(found)
+def test_table_lists_results_and_status(comparison, capsys):
+    print_methods(comparison)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:-1]]
     assert rows == [
         ["bayes", "0.5500", "0.071", "90.0%", "13", "-", "1", "of", "2", "recommended"],
@@ -196,9 +198,9 @@ def test_the_table_names_what_happened(found, capsys):
     ]
 
 
-def test_words_of_others_are_printed_as_they_are(found, hostile, capsys):
+def test_markup_in_names_and_messages_is_printed_verbatim(comparison, hostile, capsys):
     table = read_table(hostile, ReadOptions(na=["gone"]))
-    print_comparison(found, table, "ncarl complete [x]")
+    print_comparison(comparison, table, "ncarl complete [x]")
     printed = capsys.readouterr()
     assert "fgsr: failed: ValueError: [bold]no[/bold]" in printed.out
     assert (
@@ -210,21 +212,21 @@ def test_words_of_others_are_printed_as_they_are(found, hostile, capsys):
     assert "warning: 1 of 2 fits of bayes did not converge" in printed.err
 
 
-def test_a_plain_terminal_gets_plain_signs(found, csv, capsys, monkeypatch):
+def test_ascii_terminal_gets_ascii_output(comparison, csv, capsys, monkeypatch):
     monkeypatch.setattr(Console, "encoding", property(lambda self: "ascii"))
-    print_comparison(found, read_table(csv, ReadOptions()), "ncarl complete ü.csv")
+    print_comparison(comparison, read_table(csv, ReadOptions()), "ncarl complete ü.csv")
     out = capsys.readouterr().out
     assert "(+/- 0.071)" in out and "ncarl complete ?.csv" in out
 
 
-# --- the command to go on with -------------------------------------------------------
+# --- next command --------------------------------------------------------------------
 
 
-def test_the_command_says_all_that_was_said_here(found):
+def test_next_command_repeats_the_given_options(comparison):
     reading = ReadOptions(("-99", "n a"), ("the id",), False, ";", None)
-    plan = replace(found.plan, random_state=7, engine="threads")
+    plan = replace(comparison.plan, random_state=7, engine="threads")
     text = next_command(
-        Path("-my data.csv.gz"), reading, replace(found, plan=plan), "none"
+        Path("-my data.csv.gz"), reading, replace(comparison, plan=plan), "none"
     )
     assert shlex.split(text) == [
         *("ncarl", "complete", "./-my data.csv.gz", "-o", "./-my data-filled.csv.gz"),
@@ -232,11 +234,11 @@ def test_the_command_says_all_that_was_said_here(found):
         *("--scale", "none", "--na=-99", "--na=n a", "--label=the id", "--no-header"),
         "--delimiter=;",
     ]
-    plain = next_command(Path("a/X.NPZ"), ReadOptions(array="X"), found, "auto")
+    plain = next_command(Path("a/X.NPZ"), ReadOptions(array="X"), comparison, "auto")
     assert plain == "ncarl complete a/X.NPZ -o a/X-filled.NPZ --method bayes --array=X"
 
 
-def test_without_advice_there_is_no_command(found):
-    nothing = replace(found, recommendation=recommend_method([], by_column=False))
+def test_no_next_command_without_recommendation(comparison):
+    nothing = replace(comparison, recommendation=recommend_method([], by_column=False))
     assert next_command(Path("a.csv"), ReadOptions(), nothing, "auto") is None
     assert footnote(nothing).startswith("Errors are root mean squared errors")

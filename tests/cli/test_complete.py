@@ -1,4 +1,4 @@
-"""``ncarl complete``: files in and out, refusals, interruptions."""
+"""Tests of ``ncarl complete``: input and output files, errors, interruptions."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.ncarl_cv import NCARLCV
 from ncarl.observations import Observations
 
-from .conftest import names_in, numbers, read, write
+from .conftest import list_names, read, read_numbers, write
 
 FAST = ("--method", "ncarl", "--alpha", "1")
 SEARCH = ("--method", "ncarl-cv")
 
 
-def cells(path):
-    """The cells of a CSV file without quotes."""
+def read_cells(path):
+    """Read the cells of a CSV file without quotes."""
     return [line.split(",") for line in path.read_text().splitlines()]
 
 
-def test_a_table_is_completed_and_its_own_cells_stay(ncarl, csv, tmp_path, gappy):
+def test_missing_cells_are_imputed_and_observed_cells_kept(ncarl, csv, tmp_path, X_nan):
     out, std = tmp_path / "out.csv", tmp_path / "std.csv"
     result = ncarl("complete", csv, "-o", out, *SEARCH, "--seed", 3, "--std", std)
-    before, after, deviations = cells(csv), cells(out), cells(std)
+    before, after, deviations = read_cells(csv), read_cells(out), read_cells(std)
     assert after[0] == before[0] == deviations[0]
     for rows in zip(before[1:], after[1:], deviations[1:], strict=True):
         assert rows[0][0] == rows[1][0] == rows[2][0]
         for old, new, deviation in zip(*(row[1:] for row in rows), strict=True):
             assert (new == old) == (old != "NA") == (float(deviation) == 0)
     noisy = [gamma for gamma in NCARLCV().gammas if gamma is not None]
-    wanted = NCARLCV(random_state=3, gammas=noisy).fit_transform(numbers(csv))
-    np.testing.assert_allclose(numbers(out), wanted, rtol=1e-8)
-    for part in ("14 x 5", f"{np.isnan(gappy).sum()} missing", "kept, not used: name",
+    wanted = NCARLCV(random_state=3, gammas=noisy).fit_transform(read_numbers(csv))
+    np.testing.assert_allclose(read_numbers(out), wanted, rtol=1e-8)
+    for part in ("14 x 5", f"{np.isnan(X_nan).sum()} missing", "kept, not used: name",
                  "ncarl-cv", "held out", "alpha", "steps", "out.csv",
                  "--no-header"):  # fmt: skip
         assert part in result.stdout
     assert "gamma none" not in result.stdout and not result.stderr
 
 
-def test_the_engine_and_its_precision_can_be_named(ncarl, csv, tmp_path):
+def test_engine_and_dtype_options_are_used(ncarl, csv, tmp_path):
     plain = ncarl("complete", csv, "-o", tmp_path / "a.csv", *FAST)
     single = ("--engine", "threads", "--dtype", "float32")
     result = ncarl("complete", csv, "-o", tmp_path / "b.csv", *FAST, *single)
@@ -60,7 +60,7 @@ def test_the_engine_and_its_precision_can_be_named(ncarl, csv, tmp_path):
     ncarl("complete", csv, "-o", tmp_path / "c.csv", "--engine", "gpu", expect=2)
 
 
-def test_a_gpu_that_is_not_there_costs_one_line(ncarl, csv, tmp_path, monkeypatch):
+def test_missing_gpu_gives_a_one_line_warning(ncarl, csv, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(
         "ncarl.engines.gpu_unavailable_reason", lambda: "it is in the drawer"
@@ -73,12 +73,12 @@ def test_a_gpu_that_is_not_there_costs_one_line(ncarl, csv, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".npy", ".npz", ".mtx"])
-def test_every_format_comes_back_complete(ncarl, tmp_path, gappy, suffix):
+def test_every_format_is_completed_in_kind(ncarl, tmp_path, X_nan, suffix):
     source, out, std = (tmp_path / f"{name}{suffix}" for name in ("in", "out", "std"))
-    write(source, gappy)
+    write(source, X_nan)
     ncarl("complete", source, "-o", out, *FAST, "--gamma", "0.01", "--std", std)
-    (filled, _), (deviations, _), seen = read(out), read(std), ~np.isnan(gappy)
-    np.testing.assert_array_equal(filled[seen], gappy[seen])
+    (filled, _), (deviations, _), seen = read(out), read(std), ~np.isnan(X_nan)
+    np.testing.assert_array_equal(filled[seen], X_nan[seen])
     assert np.isfinite(filled).all()
     assert (deviations[seen] == 0).all() and (deviations[~seen] > 0).all()
 
@@ -87,11 +87,11 @@ def test_every_format_comes_back_complete(ncarl, tmp_path, gappy, suffix):
     "options",
     [(*SEARCH, "--gamma", "none"), ("--method", "ncarl"), (*FAST, "--gamma", "none")],
 )
-def test_deviations_need_a_model_of_the_noise(fails, csv, tmp_path, options):
+def test_std_without_a_noise_model_fails(fails, csv, tmp_path, options):
     out, std = tmp_path / "out.csv", tmp_path / "std.csv"
     said = fails("complete", csv, "-o", out, "--std", std, *options)
     assert "--std needs a model of the noise" in said and "--gamma" in said
-    assert names_in(tmp_path) == ["in.csv"]
+    assert list_names(tmp_path) == ["in.csv"]
 
 
 def test_given_parameters_are_not_searched(ncarl, csv, tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_given_parameters_are_not_searched(ncarl, csv, tmp_path, monkeypatch):
     assert (est.weights, est.orientation) == ("smooth", "columns")
 
 
-def test_one_fit_takes_its_parameters_too(ncarl, csv, tmp_path):
+def test_parameters_are_passed_to_a_single_fit(ncarl, csv, tmp_path):
     saved = tmp_path / "model"
     ncarl("complete", csv, "-o", tmp_path / "out.csv", *FAST, "--save-model", saved,
           "--gamma", 0.5, "--center", "none", "--n-neighbors", 2)  # fmt: skip
@@ -129,7 +129,7 @@ def test_one_fit_takes_its_parameters_too(ncarl, csv, tmp_path):
         (40, ("--method", "nuclear")),
     ],
 )
-def test_the_estimator_and_the_command_scale_by_one_rule(
+def test_estimator_and_command_use_the_same_scaling_rule(
     ncarl, tmp_path, rng, rows, options
 ):
     X = rng.standard_normal((rows, 4)) * [1, 10, 100, 1000]
@@ -153,7 +153,7 @@ def test_the_estimator_and_the_command_scale_by_one_rule(
     )
 
 
-def test_the_rule_for_scaling_skips_columns_that_say_nothing(rng):
+def test_scaling_rule_ignores_constant_and_empty_columns(rng):
     X = rng.standard_normal((50, 4)) * [1, 1, 20, 20]
     idle = np.column_stack([X, np.full(50, 3.0), np.full(50, np.nan)])
     idle[0, 5] = 1e9
@@ -164,7 +164,7 @@ def test_the_rule_for_scaling_skips_columns_that_say_nothing(rng):
     assert alone == (None, "too few columns vary and have 20 observed entries")
 
 
-def test_a_known_noise_is_in_the_units_of_the_table(ncarl, tmp_path, rng):
+def test_given_noise_disables_automatic_scaling(ncarl, tmp_path, rng):
     X = rng.standard_normal((30, 4)) * [1, 10, 100, 1000]
     X[4, 2] = np.nan
     pd.DataFrame(X).to_csv(tmp_path / "in.csv", index=False, header=list("abcd"))
@@ -186,7 +186,7 @@ def test_scaling_is_decided_without_a_copy_of_the_table(rng, monkeypatch):
     assert peak < values.nbytes / 2
 
 
-def test_scaling_is_left_alone_where_it_cannot_work(rng):
+def test_scaling_is_disabled_where_it_does_not_apply(rng):
     wide = rng.standard_normal((20, 1001)) * np.linspace(1, 100, 1001)
     assert decide_scale(ModelOptions(method="ncarl"), wide, True)[0] is None
     assert decide_scale(ModelOptions(), wide, True)[0] == "columns"
@@ -198,7 +198,7 @@ def test_scaling_is_left_alone_where_it_cannot_work(rng):
 
 
 @pytest.mark.parametrize("link", [None, "symlink", "hardlink"])
-def test_the_input_is_not_replaced_unless_told_to(ncarl, fails, csv, tmp_path, link):
+def test_input_is_replaced_only_with_overwrite(ncarl, fails, csv, tmp_path, link):
     out, before = csv, csv.read_bytes()
     if link is not None:
         out = tmp_path / "link.csv"
@@ -211,7 +211,7 @@ def test_the_input_is_not_replaced_unless_told_to(ncarl, fails, csv, tmp_path, l
     assert link != "symlink" or (out.is_symlink() and b"NA" not in csv.read_bytes())
 
 
-def test_another_file_is_not_replaced_unless_told_to(ncarl, fails, csv, tmp_path):
+def test_existing_output_is_replaced_only_with_overwrite(ncarl, fails, csv, tmp_path):
     out, model = tmp_path / "out.csv", tmp_path / "model"
     out.write_text("mine")
     assert "exists" in fails("complete", csv, "-o", out, *FAST)
@@ -240,20 +240,18 @@ def test_another_file_is_not_replaced_unless_told_to(ncarl, fails, csv, tmp_path
         (["-o", "out.csv", "--array", "X"], "--array does not apply to CSV"),
     ],
 )
-def test_bad_outputs_and_options_fail_before_the_fit(
+def test_invalid_outputs_and_options_fail_before_the_fit(
     fails, csv, tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.csv").mkdir()
     assert message in fails("complete", csv, *arguments)
-    assert names_in(tmp_path) == ["folder.csv", "in.csv"]
+    assert list_names(tmp_path) == ["folder.csv", "in.csv"]
 
 
 @pytest.mark.usefixtures("no_fit")
-def test_a_folder_that_takes_no_file_fails_before_the_fit(
-    fails, csv, tmp_path, monkeypatch
-):
-    # Rights alone would not stop a test that runs as root.
+def test_unwritable_folder_fails_before_the_fit(fails, csv, tmp_path, monkeypatch):
+    # Root may write to any folder, so permissions are simulated.
     def refuse(**_):
         raise PermissionError(13, "Permission denied")
 
@@ -262,7 +260,7 @@ def test_a_folder_that_takes_no_file_fails_before_the_fit(
     assert "cannot write to the folder" in said and "Permission denied" in said
 
 
-def test_missing_and_pickled_inputs_are_refused(fails, tmp_path):
+def test_missing_and_pickled_inputs_give_an_error(fails, tmp_path):
     out = tmp_path / "out.npy"
     said = fails("complete", tmp_path / "in.npy", "-o", out)
     assert said == f"No such file or directory: {tmp_path / 'in.npy'}"
@@ -271,14 +269,14 @@ def test_missing_and_pickled_inputs_are_refused(fails, tmp_path):
     assert not out.exists()
 
 
-def test_debug_lets_the_error_through(ncarl, tmp_path):
+def test_debug_propagates_the_exception(ncarl, tmp_path):
     source = tmp_path / "in.csv"
     result = ncarl("--debug", "complete", source, "-o", "out.csv", expect=1)
     assert isinstance(result.exception, FileNotFoundError)
 
 
 @pytest.mark.usefixtures("no_fit")
-def test_nothing_missing_gives_a_copy(ncarl, tmp_path):
+def test_complete_input_is_copied(ncarl, tmp_path):
     (tmp_path / "in.csv").write_text('a,"b"\n1.0,2\n3,04\n')
     result = ncarl("complete", tmp_path / "in.csv", "-o", tmp_path / "out.csv")
     assert "nothing was missing" in result.stdout
@@ -288,7 +286,7 @@ def test_nothing_missing_gives_a_copy(ncarl, tmp_path):
     assert np.load(tmp_path / "out.npy").dtype.kind == "i"
 
 
-def test_empty_rows_and_columns_are_filled_and_named(ncarl, csv, tmp_path):
+def test_empty_rows_and_columns_are_imputed_and_reported(ncarl, csv, tmp_path):
     lines = [line + ",NA" for line in csv.read_text().splitlines()]
     lines[0] = lines[0].replace(",NA", ",ghost")
     lines.insert(3, "nobody,NA,NA,NA,NA,NA,NA")
@@ -298,7 +296,9 @@ def test_empty_rows_and_columns_are_filled_and_named(ncarl, csv, tmp_path):
         "columns with nothing observed, imputed by the center: ghost" in result.stdout
     )
     assert "rows with nothing observed, imputed by the center: 3" in result.stdout
-    assert np.isfinite([float(row[6]) for row in cells(tmp_path / "out.csv")[1:]]).all()
+    assert np.isfinite(
+        [float(row[6]) for row in read_cells(tmp_path / "out.csv")[1:]]
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_empty_rows_and_columns_are_filled_and_named(ncarl, csv, tmp_path):
         (BayesianNCARL, "sample"),
     ],
 )
-def test_an_interrupted_run_leaves_nothing_behind(
+def test_interrupted_run_leaves_no_files(
     ncarl, csv, tmp_path, monkeypatch, owner, where
 ):
     def stop(*_, **__):
@@ -321,12 +321,10 @@ def test_an_interrupted_run_leaves_nothing_behind(
     draws = ("--imputations", 2, "--imputations-out", tmp_path / "d.npz")
     result = ncarl("complete", csv, *paths, *draws, expect=130)
     assert "stopped" in result.stderr and "Traceback" not in result.output
-    assert names_in(tmp_path) == ["in.csv"]
+    assert list_names(tmp_path) == ["in.csv"]
 
 
-def test_an_interrupt_while_writing_keeps_the_old_file(
-    ncarl, csv, tmp_path, monkeypatch
-):
+def test_interrupt_while_writing_keeps_the_old_file(ncarl, csv, tmp_path, monkeypatch):
     out = tmp_path / "out.csv"
     out.write_text("mine")
 
@@ -337,10 +335,10 @@ def test_an_interrupt_while_writing_keeps_the_old_file(
     monkeypatch.setattr("ncarl.io.csv.DelimitedTable._lines", stop)
     ncarl("complete", csv, "-o", out, *FAST, "--overwrite", expect=130)
     assert out.read_text() == "mine"
-    assert names_in(tmp_path) == ["in.csv", "out.csv"]
+    assert list_names(tmp_path) == ["in.csv", "out.csv"]
 
 
-def test_a_checkpoint_is_kept_gone_on_from_and_guarded(ncarl, fails, csv, tmp_path):
+def test_checkpoint_resumes_and_refuses_other_parameters(ncarl, fails, csv, tmp_path):
     state, first, second = (tmp_path / n for n in ("state", "1.csv", "2.csv"))
     options = (*FAST, "--checkpoint", state)
     ncarl("complete", csv, "-o", first, *options, "--max-iter", 3, "--tol", 0)
@@ -355,8 +353,8 @@ def test_a_checkpoint_is_kept_gone_on_from_and_guarded(ncarl, fails, csv, tmp_pa
     assert "belongs to another fit" in said and "alpha" in said
 
 
-def test_columns_of_zeros_do_not_upset_the_search_of_a_scaled_table(ncarl, tmp_path):
-    # With this seed the sums of the zeros, less the mean, are rounded.
+def test_search_with_scaled_zero_columns_is_stable(ncarl, tmp_path):
+    # With this seed the centered sums of the zero columns have rounding errors.
     rng = np.random.default_rng(1)
     X = np.zeros((60, 7))
     X[:, :3] = np.add(rng.standard_normal((60, 3)), [0, 3.7, 5.1])
@@ -371,7 +369,7 @@ def test_columns_of_zeros_do_not_upset_the_search_of_a_scaled_table(ncarl, tmp_p
     assert float(error.split()[1]) < 2
 
 
-def test_a_column_that_counts_is_pointed_out(ncarl, tmp_path, rng):
+def test_consecutive_numbers_are_reported_as_possible_labels(ncarl, tmp_path, rng):
     table = pd.DataFrame(rng.standard_normal((12, 3)), columns=list("abc"))
     table.iloc[2, 1] = np.nan
     table.insert(0, "number", np.arange(12))

@@ -1,4 +1,4 @@
-"""``ncarl complete --method``, for all methods besides the package's own."""
+"""Tests of ``ncarl complete --method`` with the baseline methods."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import ncarl as package
 from ncarl.cli.models import ModelOptions, build_estimator
-from ncarl.cli.options import BASELINE_METHODS
+from ncarl.registry import BASELINE_METHODS
 
-from .conftest import numbers
+from .conftest import read_numbers
 
 
 @pytest.mark.parametrize("method", BASELINE_METHODS)
-def test_every_baseline_fills_a_table(ncarl, csv, tmp_path, method):
+def test_every_baseline_completes_a_table(ncarl, csv, tmp_path, method):
     out = tmp_path / "out.csv"
     result = ncarl("complete", csv, "-o", out, "--method", method, "--max-iter", 30)
-    X, filled = numbers(csv), numbers(out)
+    X, filled = read_numbers(csv), read_numbers(out)
     seen = ~np.isnan(X)
     assert_array_equal(filled[seen], X[seen])
     assert np.isfinite(filled).all()
@@ -50,13 +50,13 @@ def test_non_negative_values_are_not_centered():
     assert build_estimator(options, scale="columns", progress=False).center is None
 
 
-def test_the_proof_of_the_nuclear_norm_is_shown(ncarl, csv, tmp_path):
+def test_duality_gap_of_nuclear_is_printed(ncarl, csv, tmp_path):
     out = tmp_path / "out.csv"
     result = ncarl("complete", csv, "-o", out, "--method", "nuclear")
     assert "proof     within " in result.stdout
 
 
-def test_columns_of_many_units_are_scaled_and_centered(tmp_path, gappy):
+def test_columns_of_different_units_are_scaled_and_centered(tmp_path, X_nan):
     options = ModelOptions(method="nuclear")
     scaled = build_estimator(options, scale="columns", progress=False)
     assert (scaled.scale, scaled.center) == ("columns", "columns")
@@ -76,13 +76,13 @@ def test_columns_of_many_units_are_scaled_and_centered(tmp_path, gappy):
         (("--method", "wnnm", "--std", "s.csv"), "--std needs a model of the noise"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(fails, csv, tmp_path, options, words):
+def test_options_that_do_not_apply_give_an_error(fails, csv, tmp_path, options, words):
     assert words in fails("complete", csv, "-o", tmp_path / "out.csv", *options)
     assert not (tmp_path / "out.csv").exists()
 
 
 @pytest.mark.parametrize("text", ["p", "=1", "p="])
-def test_a_setting_needs_a_name_and_a_value(ncarl, csv, tmp_path, text):
+def test_malformed_setting_is_a_usage_error(ncarl, csv, tmp_path, text):
     out = tmp_path / "out.csv"
     result = ncarl(
         "complete", csv, "-o", out, "--method", "fgsr", "--set", text, expect=2

@@ -1,4 +1,4 @@
-"""``ncarl complete --method bayes``, the default: its options and outputs."""
+"""Tests of ``ncarl complete --method bayes``: options and outputs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from ncarl.cli.complete_run import (
 )
 from ncarl.estimators.bayesian import BayesianNCARL
 
-from .conftest import names_in, numbers
+from .conftest import list_names, read_numbers
 
 
 @pytest.fixture
-def built(monkeypatch):
-    """Estimators that are fitted, in their order."""
+def fitted(monkeypatch):
+    """List that records the fitted estimators."""
     seen, fit = [], BayesianNCARL.fit
     monkeypatch.setattr(BayesianNCARL, "fit", lambda s, X: seen.append(s) or fit(s, X))
     return seen
 
 
-def test_it_is_the_default_and_says_what_it_did(ncarl, csv, tmp_path, gappy):
+def test_default_method_matches_the_estimator_and_prints_a_summary(
+    ncarl, csv, tmp_path, X_nan
+):
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", "--seed", 3)
-    X = numbers(csv)
+    X = read_numbers(csv)
     est = BayesianNCARL(random_state=3, scale=None).fit(X)
     np.testing.assert_allclose(
-        numbers(tmp_path / "out.csv"), est.transform(X), rtol=1e-8
+        read_numbers(tmp_path / "out.csv"), est.transform(X), rtol=1e-8
     )
-    missing = int(np.isnan(gappy).sum())
+    missing = int(np.isnan(X_nan).sum())
     assert f"method    bayes: {describe_bayesian_model(est)}" in result.stdout
     assert f"imputed   {missing} entries, mean standard deviation " in result.stdout
     assert f"noise     {describe_noise(est, '')}" in result.stdout
@@ -46,31 +48,29 @@ def test_it_is_the_default_and_says_what_it_did(ncarl, csv, tmp_path, gappy):
     assert not result.stderr
 
 
-def test_its_parameters_are_passed_on(ncarl, csv, tmp_path, built):
+def test_parameters_are_passed_to_the_estimator(ncarl, csv, tmp_path, fitted):
     options = ("--sides", "both", "--prior-strength", 0.5, "--noise", "per-column")
     more = ("--clip", "-1,7.5", "--round", "--validation", 0.2, "--center", "columns")
     run = ("--max-iter", 7, "--tol", 0.01, "--scale", "columns", "--dtype", "float32")
     ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, *more, *run)
-    (est,) = built
+    (est,) = fitted
     assert (est.sides, est.prior_strength, est.noise) == ("both", 0.5, "per-column")
     assert (est.clip, est.rounding, est.validation) == ((-1.0, 7.5), "observed", 0.2)
     assert (est.center, est.max_iter, est.tol) == ("columns", 7, 0.01)
     assert (est.scale, est.dtype, est.engine) == ("columns", "float32", "auto")
 
 
-def test_what_is_not_given_is_left_to_the_estimator(ncarl, csv, tmp_path, built):
+def test_defaults_match_those_of_the_estimator(ncarl, csv, tmp_path, fitted):
     words = ("--prior-strength", "auto", "--noise", "per-column", "--clip", "auto")
     for k, options in enumerate(((), words, ("--clip", "none", "--center", "none"))):
         ncarl("complete", csv, "-o", tmp_path / f"{k}.csv", *options)
     own = {"random_state": 0, "scale": None}
-    assert built[0].get_params() == BayesianNCARL(**own).get_params()
-    assert built[1].get_params() == built[0].get_params()
-    assert built[2].clip is None and built[2].center is None
+    assert fitted[0].get_params() == BayesianNCARL(**own).get_params()
+    assert fitted[1].get_params() == fitted[0].get_params()
+    assert fitted[2].clip is None and fitted[2].center is None
 
 
-def test_errors_of_columns_of_unlike_units_are_in_their_standard_deviations(
-    ncarl, tmp_path, rng
-):
+def test_errors_of_scaled_columns_are_in_standard_deviations(ncarl, tmp_path, rng):
     X = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 4))
     X = (X + 0.3 * rng.standard_normal(X.shape)) * [1, 10, 100, 1000]
     X[rng.random(X.shape) < 0.15] = np.nan
@@ -84,12 +84,12 @@ def test_errors_of_columns_of_unlike_units_are_in_their_standard_deviations(
     assert 0.0 < float(lines["noise"].split()[0]) < 2.0
 
 
-def test_intervals_and_deviations_keep_observed_cells(ncarl, csv, tmp_path, gappy):
+def test_intervals_and_deviations_keep_observed_cells(ncarl, csv, tmp_path, X_nan):
     out, low, high, std = (tmp_path / f"{name}.csv" for name in "olhs")
     paths = ("-o", out, "--lower", low, "--upper", high, "--std", std)
     said = ncarl("complete", csv, *paths).stdout
-    missing, X = np.isnan(gappy), numbers(csv)
-    lower, upper, deviations = numbers(low), numbers(high), numbers(std)
+    missing, X = np.isnan(X_nan), read_numbers(csv)
+    lower, upper, deviations = read_numbers(low), read_numbers(high), read_numbers(std)
     assert ((deviations > 0) == missing).all()
     ends = BayesianNCARL(scale=None).fit(X).predict_interval(X, level=0.9)
     for found, wanted in zip((lower, upper), ends, strict=True):
@@ -100,39 +100,37 @@ def test_intervals_and_deviations_keep_observed_cells(ncarl, csv, tmp_path, gapp
     options = ("--upper", high, "--level", 0.5, "--overwrite")
     said = ncarl("complete", csv, "-o", out, *options).stdout
     assert "h.csv (upper bounds of 50% intervals)" in said and "lower" not in said
-    assert (numbers(high)[missing] <= upper[missing]).all()
-    assert (numbers(high)[missing] < upper[missing]).any()
+    assert (read_numbers(high)[missing] <= upper[missing]).all()
+    assert (read_numbers(high)[missing] < upper[missing]).any()
 
 
-def test_a_sparse_file_gets_its_intervals_in_full(ncarl, tmp_path, gappy):
-    seen = ~np.isnan(gappy)
-    S = sparse.coo_array((gappy[seen], np.nonzero(seen)), shape=gappy.shape)
+def test_intervals_of_a_sparse_file_store_every_entry(ncarl, tmp_path, X_nan):
+    seen = ~np.isnan(X_nan)
+    S = sparse.coo_array((X_nan[seen], np.nonzero(seen)), shape=X_nan.shape)
     sparse.save_npz(tmp_path / "in.npz", S.tocsr())
     paths = [tmp_path / f"{name}.npz" for name in ("out", "low", "high", "std")]
     ncarl("complete", tmp_path / "in.npz", "-o", paths[0], "--lower", paths[1],
           "--upper", paths[2], "--std", paths[3])  # fmt: skip
     filled, low, high, std = (sparse.load_npz(path).toarray() for path in paths)
     for found in (filled, low, high):
-        np.testing.assert_array_equal(found[seen], gappy[seen])
+        np.testing.assert_array_equal(found[seen], X_nan[seen])
     assert (low[~seen] < high[~seen]).all() and (std[~seen] > 0).all()
 
 
-def test_single_precision_stays_so(ncarl, tmp_path, gappy):
-    np.save(tmp_path / "in.npy", gappy.astype(np.float32))
+def test_single_precision_is_preserved(ncarl, tmp_path, X_nan):
+    np.save(tmp_path / "in.npy", X_nan.astype(np.float32))
     out, low = tmp_path / "out.npy", tmp_path / "low.npy"
     ncarl("complete", tmp_path / "in.npy", "-o", out, "--lower", low)
     assert np.load(out).dtype == np.load(low).dtype == np.float32
 
 
-def test_draws_are_tables_that_agree_where_something_was_seen(
-    ncarl, csv, tmp_path, gappy
-):
+def test_imputations_agree_at_observed_entries(ncarl, csv, tmp_path, X_nan):
     out, drawn = tmp_path / "out.csv", tmp_path / "draws.NPZ"
     options = ("--imputations", 4, "--imputations-out", drawn, "--sides", "columns")
     said = ncarl("complete", csv, "-o", out, *options).stdout
     assert "draws.NPZ (draws, 4 completed tables)" in said
-    assert names_in(tmp_path) == ["draws.NPZ", "in.csv", "out.csv"]
-    gaps, X = np.isnan(gappy), numbers(csv)
+    assert list_names(tmp_path) == ["draws.NPZ", "in.csv", "out.csv"]
+    gaps, X = np.isnan(X_nan), read_numbers(csv)
     with np.load(drawn) as archive:
         draws = archive["imputations"]
         assert archive["columns"].tolist() == list("abcde")
@@ -145,7 +143,7 @@ def test_draws_are_tables_that_agree_where_something_was_seen(
         assert not np.array_equal(archive["imputations"], draws)
 
 
-def test_draws_that_fill_the_memory_are_refused():
+def test_imputations_larger_than_memory_raise():
     check_imputations_size((100, 100), 1000)
     with pytest.raises(ValueError, match=r"--imputations 200000 .* 16 GB"):
         check_imputations_size((100, 100), 200_000)
@@ -170,13 +168,13 @@ def test_draws_that_fill_the_memory_are_refused():
         ("wnnm", ("--dtype", "float32"), "bayes or ncarl or ncarl-cv"),
     ],
 )  # fmt: skip
-def test_options_of_another_method_are_refused(
+def test_options_of_another_method_give_an_error(
     fails, csv, tmp_path, method, options, others
 ):
     out = tmp_path / "out.csv"
     said = fails("complete", csv, "-o", out, "--method", method, *options)
     assert said.startswith(options[0]) and f"belongs to --method {others}" in said
-    assert f"not to {method};" in said and names_in(tmp_path) == ["in.csv"]
+    assert f"not to {method};" in said and list_names(tmp_path) == ["in.csv"]
 
 
 @pytest.mark.usefixtures("no_fit")
@@ -201,14 +199,14 @@ def test_options_of_another_method_are_refused(
         ),
     ],
 )
-def test_misuse_fails_before_the_fit(
+def test_invalid_options_fail_before_the_fit(
     fails, csv, tmp_path, monkeypatch, options, message
 ):
     monkeypatch.chdir(tmp_path)
     mine = tmp_path / "mine.npz"
     mine.write_text("mine")
     assert message in fails("complete", "in.csv", "-o", "out.csv", *options)
-    assert names_in(tmp_path) == ["in.csv", "mine.npz"] and mine.read_text() == "mine"
+    assert list_names(tmp_path) == ["in.csv", "mine.npz"] and mine.read_text() == "mine"
 
 
 @pytest.mark.usefixtures("no_fit")
@@ -221,21 +219,21 @@ def test_misuse_fails_before_the_fit(
         ("--method", "magic"),
     ],
 )
-def test_values_that_cannot_be_are_usage_errors(ncarl, csv, tmp_path, options):
+def test_invalid_values_are_usage_errors(ncarl, csv, tmp_path, options):
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, expect=2)
     assert options[0] in result.stderr and "Traceback" not in result.stderr
-    assert names_in(tmp_path) == ["in.csv"]
+    assert list_names(tmp_path) == ["in.csv"]
 
 
 @pytest.mark.parametrize(
     ("options", "word"), [(("--noise", -1), "noise"), (("--max-iter", 0), "--max-iter")]
 )
-def test_errors_of_the_estimator_name_the_option(fails, csv, tmp_path, options, word):
+def test_estimator_errors_name_the_option(fails, csv, tmp_path, options, word):
     assert word in fails("complete", csv, "-o", tmp_path / "out.csv", *options)
-    assert names_in(tmp_path) == ["in.csv"]
+    assert list_names(tmp_path) == ["in.csv"]
 
 
-def test_an_interrupt_while_draws_are_written_keeps_the_old_file(
+def test_interrupt_while_writing_imputations_keeps_the_old_file(
     ncarl, csv, tmp_path, monkeypatch
 ):
     drawn = tmp_path / "d.npz"
@@ -249,10 +247,10 @@ def test_an_interrupt_while_draws_are_written_keeps_the_old_file(
     options = ("--imputations", 2, "--imputations-out", drawn, "--overwrite")
     ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, expect=130)
     assert drawn.read_text() == "mine"
-    assert names_in(tmp_path) == ["d.npz", "in.csv", "out.csv"]
+    assert list_names(tmp_path) == ["d.npz", "in.csv", "out.csv"]
 
 
-def test_a_checkpoint_has_parts_and_is_gone_on_from(ncarl, fails, csv, tmp_path):
+def test_checkpoint_consists_of_parts_and_resumes(ncarl, fails, csv, tmp_path):
     state, first, second = (tmp_path / n for n in ("state", "1.csv", "2.csv"))
     options = ("--checkpoint", state, "--sides", "both")
     ncarl("complete", csv, "-o", first, *options)
@@ -266,14 +264,14 @@ def test_a_checkpoint_has_parts_and_is_gone_on_from(ncarl, fails, csv, tmp_path)
 
 @pytest.mark.usefixtures("no_fit")
 @pytest.mark.parametrize("part", ["columns", "rows"])
-def test_the_parts_of_a_checkpoint_are_no_outputs(fails, csv, tmp_path, part):
+def test_outputs_must_differ_from_checkpoint_parts(fails, csv, tmp_path, part):
     state, model = tmp_path / "state", tmp_path / f"state.{part}"
     options = ("--checkpoint", state, "--save-model", model)
     said = fails("complete", csv, "-o", tmp_path / "out.csv", *options)
     assert f"its part for the {part}" in said and "name one file" in said
 
 
-def test_a_fit_that_did_not_converge_is_one_friendly_line(ncarl, csv, tmp_path):
+def test_unconverged_fit_gives_a_one_line_warning(ncarl, csv, tmp_path):
     options = ("--max-iter", 2, "--tol", 1e-12)
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options)
     assert result.stderr.startswith(
@@ -283,7 +281,7 @@ def test_a_fit_that_did_not_converge_is_one_friendly_line(ncarl, csv, tmp_path):
     assert "not converged" in result.stdout
 
 
-def test_nothing_held_out_says_nothing_of_it(ncarl, csv, tmp_path):
+def test_without_held_out_entries_no_error_is_printed(ncarl, csv, tmp_path):
     options = ("--validation", 0, "--max-iter", 5, "--tol", 0, "--noise", 0)
     result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *options)
     for part in ("held out", "times their", "standard deviation"):
@@ -291,39 +289,39 @@ def test_nothing_held_out_says_nothing_of_it(ncarl, csv, tmp_path):
     assert "noise     0, as given" in result.stdout
 
 
-def test_one_noise_or_those_of_the_columns_in_words(gappy):
-    est = BayesianNCARL(scale=None, noise="per-column", max_iter=5, tol=0).fit(gappy)
+def test_describe_noise(X_nan):
+    est = BayesianNCARL(scale=None, noise="per-column", max_iter=5, tol=0).fit(X_nan)
     low, high = est.noise_.min(), est.noise_.max()
     words = f"{low:.2g} to {high:.2g}, learned for each column"
     assert describe_noise(est, "") == words
-    est = BayesianNCARL(scale=None, noise=0.25, max_iter=5, tol=0).fit(gappy)
+    est = BayesianNCARL(scale=None, noise=0.25, max_iter=5, tol=0).fit(X_nan)
     assert describe_noise(est, "") == "0.25, as given"
 
 
-def test_errors_and_deviations_have_the_units_of_the_table(gappy):
+def test_errors_and_deviations_are_in_data_units(X_nan):
     means, errors = [], []
     for factor in (1.0, 1000.0):
-        est = BayesianNCARL(scale=None, sides="columns").fit(gappy * factor)
+        est = BayesianNCARL(scale=None, sides="columns").fit(X_nan * factor)
         errors.append(est.side_errors_["columns"])
-        means.append(mean_missing_std(est, gappy, missing_mask(gappy)))
+        means.append(mean_missing_std(est, X_nan, missing_mask(X_nan)))
         assert (column_units(est) == 1).all()
     assert errors[1] == pytest.approx(1000 * errors[0], rel=1e-6)
     assert means[1] == pytest.approx(1000 * means[0], rel=1e-6)
-    std = est.transform(gappy * factor, return_std=True)[1]
-    assert std[np.isnan(gappy)].mean() == pytest.approx(means[1])
-    assert mean_missing_std(est, gappy, np.zeros(gappy.shape, dtype=bool)) is None
+    std = est.transform(X_nan * factor, return_std=True)[1]
+    assert std[np.isnan(X_nan)].mean() == pytest.approx(means[1])
+    assert mean_missing_std(est, X_nan, np.zeros(X_nan.shape, dtype=bool)) is None
 
 
-def test_some_missing_entries_stand_for_many(gappy, monkeypatch):
+def test_mean_std_uses_a_sample_of_missing_entries(X_nan, monkeypatch):
     monkeypatch.setattr("ncarl.cli.complete_run.STD_SAMPLE_SIZE", 5)
-    est = BayesianNCARL(scale=None, sides="columns").fit(gappy)
+    est = BayesianNCARL(scale=None, sides="columns").fit(X_nan)
     asked, predict = [], est.predict
     est.predict = lambda i, j, **o: asked.append(len(i)) or predict(i, j, **o)
-    assert mean_missing_std(est, gappy, missing_mask(gappy)) > 0
+    assert mean_missing_std(est, X_nan, missing_mask(X_nan)) > 0
     assert asked == [5]
 
 
-def test_noise_of_rows_is_told_where_rows_carry_the_kernel(ncarl, tmp_path, rng):
+def test_row_kernel_reports_noise_per_row(ncarl, tmp_path, rng):
     X = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 4)) * [1, 50, 1, 1]
     X += rng.random((12, 1)) * rng.standard_normal(X.shape)
     X[rng.random(X.shape) < 0.2] = np.nan

@@ -1,4 +1,4 @@
-"""Every format: what is read, what comes out unchanged, what is refused."""
+"""Tests of all file formats: reading, preserved content, errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ncarl.io.tables import ReadOptions, detect_format, read_table
 NAN = np.nan
 
 
-def rewritten(table, path, fill=9.5, every=False):
-    """The bytes of a table written with one number in its gaps."""
+def write_filled(table, path, fill=9.5, every=False):
+    """Bytes of a table written with one number in its missing cells."""
     table.write(path, np.full(table.values.shape, fill), replace_observed=every)
     return path.read_bytes()
 
@@ -29,22 +29,22 @@ ODD = (
 )
 
 
-def test_every_byte_of_a_text_table_but_its_gaps_survives(table, tmp_path):
+def test_only_missing_cells_of_a_text_table_change(table, tmp_path):
     found = table(ODD)
     assert found.columns == ['a "x"', "b"]
     assert found.unused_columns == ["id", "note"]
     np.testing.assert_array_equal(found.values, [[1.5, NAN], [2, 3], [4, NAN]])
     wanted = ODD.replace(b"50;;", b"50;9.5;").replace(b"?", b"9.5")
-    assert rewritten(found, tmp_path / "out.csv") == wanted
+    assert write_filled(found, tmp_path / "out.csv") == wanted
 
 
 def test_replacing_every_number_keeps_header_and_labels(table, tmp_path):
     found = table("n,a,b\nx,1,\ny,2,3\n")
-    written = rewritten(found, tmp_path / "out.csv", fill=0.25, every=True)
+    written = write_filled(found, tmp_path / "out.csv", fill=0.25, every=True)
     assert written == b"n,a,b\nx,0.25,0.25\ny,0.25,0.25\n"
 
 
-def test_all_the_usual_tokens_and_those_asked_for_are_missing(table):
+def test_default_and_given_tokens_are_missing(table):
     tokens = ["", "NA", "N/A", "NaN", "nan", "null", "None", "NULL", "?", "-", "n.d."]
     text = "a,b\n" + "".join(f"1,{token}\n" for token in tokens)
     found = table(text, na=["n.d."])
@@ -59,9 +59,7 @@ def test_all_the_usual_tokens_and_those_asked_for_are_missing(table):
         ("x,2\ny,4\n", False, 2),
     ],
 )
-def test_a_first_line_with_words_is_a_header_unless_told_otherwise(
-    table, text, wanted, rows
-):
+def test_first_line_with_words_is_a_header_by_default(table, text, wanted, rows):
     assert table(text, header=wanted).values.shape[0] == rows
 
 
@@ -74,17 +72,17 @@ def test_a_first_line_with_words_is_a_header_unless_told_otherwise(
         ("in.csv", "a\tb,c\n1\t2\n", "tab"),
     ],
 )
-def test_separators_are_found_or_given(table, name, text, given):
+def test_separators_are_detected_or_given(table, name, text, given):
     np.testing.assert_array_equal(table(text, name, delimiter=given).values, [[1, 2]])
 
 
 def test_compressed_text_is_read_and_written(table, tmp_path):
     found = table(gzip.compress(b"a\tb\n1\t\n2\t3\n"), "in.tsv.gz")
-    written = rewritten(found, tmp_path / "out.tsv.gz")
+    written = write_filled(found, tmp_path / "out.tsv.gz")
     assert gzip.decompress(written) == b"a\tb\n1\t9.5\n2\t3\n"
 
 
-def test_a_stray_token_names_column_line_and_token(table):
+def test_error_names_column_line_and_token(table):
     with pytest.raises(ValueError, match=r"'b' .* line 3: 'oops'.*--label 'b'"):
         table("a,b\n1,2\n3,oops\n5,6\n")
     kept = table("a,b\n1,2\n3,oops\n5,6\n", labels=["b"])
@@ -92,7 +90,7 @@ def test_a_stray_token_names_column_line_and_token(table):
 
 
 @pytest.mark.parametrize("token", ["inf", "-Infinity", "1_000", "0x10", "1,5"])
-def test_what_only_looks_like_a_number_is_refused(table, token):
+def test_unsupported_number_formats_raise(table, token):
     with pytest.raises(ValueError, match="other cells"):
         table(f"a;b\n1;2\n3;{token}\n5;6\n")
 
@@ -110,7 +108,7 @@ def test_a_numeric_column_can_be_a_label_by_name_or_number(table):
         table(text, labels=["nope"])
 
 
-def test_an_empty_column_is_filled_if_it_has_a_name_only(table):
+def test_empty_column_is_imputed_only_if_it_has_a_name(table):
     assert table("a,b\n1,\n2,\n").columns == ["a", "b"]
     assert table("a,\n1,\n2,\n").columns == ["a"]
 
@@ -127,28 +125,28 @@ def test_an_empty_column_is_filled_if_it_has_a_name_only(table):
         ("a,b\n1,2\n".encode("utf-16"), "UTF-8"),
     ],
 )
-def test_what_is_no_table_is_refused(table, content, message):
+def test_invalid_table_raises(table, content, message):
     with pytest.raises(ValueError, match=message):
         table(content)
 
 
-def test_a_broken_gzip_file_is_refused(table):
+def test_truncated_gzip_file_raises(table):
     with pytest.raises(ValueError, match="not a complete gzip"):
         table(gzip.compress(b"a,b\n1,2\n" * 99)[:-9], "in.csv.gz")
 
 
-def test_separators_of_more_than_one_character_are_refused(table):
+def test_separator_of_several_characters_raises(table):
     with pytest.raises(ValueError, match="--delimiter must be one character"):
         table("a,b\n", delimiter="::")
 
 
-def test_options_of_another_format_are_refused(tmp_path):
+def test_options_of_another_format_raise(tmp_path):
     np.save(tmp_path / "x.npy", np.eye(2))
     with pytest.raises(ValueError, match="--label does not apply to NPY"):
         read_table(tmp_path / "x.npy", ReadOptions(labels=["a"]))
 
 
-def test_formats_are_told_by_the_ending_in_any_case(tmp_path):
+def test_format_detection_ignores_case(tmp_path):
     assert detect_format(tmp_path / "X.CSV.GZ").name == "CSV"
     with pytest.raises(ValueError, match=r"must end in one of \.csv"):
         detect_format(tmp_path / "x.xlsx")
@@ -176,7 +174,7 @@ def test_parquet_keeps_index_labels_and_types(tmp_path):
     pd.testing.assert_frame_equal(back, wanted)
 
 
-def test_parquet_without_numbers_or_without_a_table_is_refused(tmp_path):
+def test_parquet_without_numeric_columns_raises(tmp_path):
     pd.DataFrame({"a": ["x"]}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="no numeric column"):
         read_table(tmp_path / "t.parquet", ReadOptions())
@@ -197,7 +195,7 @@ def test_npy_keeps_values_and_float_type(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz_completes_one_array_and_keeps_the_others(tmp_path, save):
+def test_npz_keeps_the_other_arrays(tmp_path, save):
     arrays = {"X": np.array([[1, NAN]]), "names": np.array(["a", "b"]), "k": np.eye(2)}
     save(tmp_path / "in.npz", **arrays)
     with pytest.raises(ValueError, match=r"2 matrices of floats.*--array.*'names'"):
@@ -221,7 +219,7 @@ def test_the_only_matrix_of_floats_needs_no_name(tmp_path):
 
 
 @pytest.mark.parametrize("make", [sparse.csr_array, sparse.coo_matrix])
-def test_sparse_npz_comes_back_with_every_entry_stored(tmp_path, make):
+def test_sparse_npz_is_written_with_every_entry_stored(tmp_path, make):
     X = make(([0.0, 2.5], ([0, 1], [1, 0])), shape=(2, 2))
     sparse.save_npz(tmp_path / "in.npz", X)
     found = read_table(tmp_path / "in.npz", ReadOptions())
@@ -232,7 +230,7 @@ def test_sparse_npz_comes_back_with_every_entry_stored(tmp_path, make):
     np.testing.assert_array_equal(back.toarray(), [[9.5, 0.0], [2.5, 0.0]])
 
 
-def test_matrix_market_coordinates_become_a_dense_array(tmp_path):
+def test_matrix_market_coordinates_are_written_as_dense_array(tmp_path):
     text = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 0\n2 1 2.5\n"
     (tmp_path / "in.mtx").write_text(text)
     found = read_table(tmp_path / "in.mtx", ReadOptions())
@@ -243,7 +241,7 @@ def test_matrix_market_coordinates_become_a_dense_array(tmp_path):
     np.testing.assert_array_equal(scipy_io.mmread(tmp_path / "out.mtx"), numbers)
 
 
-def test_matrix_market_patterns_have_no_values(tmp_path):
+def test_matrix_market_pattern_raises(tmp_path):
     text = "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n"
     (tmp_path / "in.mtx").write_text(text)
     with pytest.raises(ValueError, match="without values"):
@@ -258,14 +256,14 @@ def test_matrix_market_patterns_have_no_values(tmp_path):
         (np.array([["a"]]), "real numbers"),
     ],
 )
-def test_arrays_that_are_no_matrix_of_numbers_are_refused(tmp_path, array, message):
+def test_arrays_other_than_numeric_matrices_raise(tmp_path, array, message):
     np.save(tmp_path / "in.npy", array)
     with pytest.raises(ValueError, match=message):
         read_table(tmp_path / "in.npy", ReadOptions())
 
 
 @pytest.mark.parametrize("name", ["in.npy", "in.npz", "in.mtx"])
-def test_other_files_under_a_known_name_are_refused(tmp_path, name):
+def test_invalid_file_with_known_suffix_raises(tmp_path, name):
     (tmp_path / name).write_bytes(b"hello")
     with pytest.raises(ValueError, match=f"{name}' cannot be read"):
         read_table(tmp_path / name, ReadOptions())

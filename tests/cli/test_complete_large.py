@@ -1,4 +1,4 @@
-"""Large tables: text in pieces, rows in turn, the same cells out."""
+"""Tests of large tables: chunked parsing and completion give the same cells."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_columns_are_the_same_however_many_rows_come_together(rows, step):
 
 
 @pytest.mark.parametrize("token", ["-999", "0"])
-def test_a_number_that_means_missing_is_missing_in_every_row(ncarl, tmp_path, token):
+def test_numeric_missing_token_applies_to_every_row(ncarl, tmp_path, token):
     rows = [f"{i % 7}.5,{token if i % 5 == 0 else i % 3 + 1}" for i in range(2300)]
     (tmp_path / "x.csv").write_text("a,b\n" + "\n".join(rows) + "\n")
     out = tmp_path / "o.csv"
@@ -80,15 +80,13 @@ def test_a_number_that_means_missing_is_missing_in_every_row(ncarl, tmp_path, to
 
 
 @pytest.fixture
-def small_is_large(monkeypatch):
+def small_size_limits(monkeypatch):
     monkeypatch.setattr(complete_run, "MIN_CHUNKED_ENTRIES", 100)
     monkeypatch.setattr(complete_run, "MIN_CHUNKED_ROWS", 20)
     monkeypatch.setattr("ncarl.bayes.selection.MAX_ENTRIES_IN_MEMORY", 0)
 
 
-def test_a_large_table_is_fitted_as_a_source_and_keeps_its_cells(
-    small_is_large, ncarl, tmp_path, rng
-):
+def test_large_table_is_fitted_as_a_row_source(small_size_limits, ncarl, tmp_path, rng):
     truth = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 5))
     X = np.where(rng.random(truth.shape) < 0.8, truth.round(3), np.nan)
     cells = [["" if np.isnan(v) else f" {v!r}" for v in row.tolist()] for row in X]
@@ -119,8 +117,8 @@ def test_a_large_table_is_fitted_as_a_source_and_keeps_its_cells(
         ({}, {}, (30, 40), False),
     ],
 )
-def test_rows_go_by_in_turn_where_nothing_is_lost_by_it(
-    small_is_large, options, outputs, shape, in_turn
+def test_large_tables_are_completed_in_chunks_where_supported(
+    small_size_limits, options, outputs, shape, in_turn
 ):
     values, method = np.ones(shape), options.pop("method", "bayes")
     model = ModelOptions(method, params=options)
@@ -129,8 +127,8 @@ def test_rows_go_by_in_turn_where_nothing_is_lost_by_it(
     assert (found is not values) == in_turn
 
 
-def test_memory_is_given_back_after_every_piece_where_the_system_can(
-    small_is_large, monkeypatch, rng
+def test_memory_is_trimmed_after_every_chunk_with_glibc(
+    small_size_limits, monkeypatch, rng
 ):
     X = np.where(rng.random((60, 5)) < 0.8, rng.standard_normal((60, 5)), np.nan)
     monkeypatch.setattr(models, "CHUNK_ENTRIES", 100)
@@ -140,7 +138,7 @@ def test_memory_is_given_back_after_every_piece_where_the_system_can(
     found = np.concatenate([piece.values for piece in rows])
     np.testing.assert_array_equal(found, X[~np.isnan(X)])
     assert calls == [0, 0, 0]
-    # As on macOS and Windows.
+    # Without glibc, as on macOS and Windows.
     monkeypatch.setattr(models, "load_malloc_trim", lambda: None)
     assert len(list(rows)) == 3
 

@@ -1,4 +1,4 @@
-"""``ncarl complete --stream``: the same answers, some rows at a time."""
+"""Tests of ``ncarl complete --stream``: results equal those in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ncarl.cli.models import open_engine
 from ncarl.cli.options import parse_columns
 from ncarl.io import RowSource, Sink, open_rows
 
-from .conftest import names_in, read, write
+from .conftest import list_names, read, write
 
 PAPER = ("--method", "ncarl", "--alpha", 1, "--gamma", 0.01, "--max-iter", 6)
 PAPER = (*PAPER, "--tol", 0)
@@ -23,21 +23,21 @@ BAYES = ("--prior-strength", 0.1, "--max-iter", 4, "--tol", 0)
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Tables of these tests come in blocks of four rows."""
+    """Read tables in blocks of four rows."""
     few = partial(open_rows, rows_per_chunk=4)
     monkeypatch.setattr("ncarl.cli.complete_run.open_rows", few)
 
 
 @pytest.fixture
-def plain(tmp_path, gappy):
-    """The matrix as a CSV file of numbers only, in full."""
+def table(tmp_path, X_nan):
+    """The matrix as a CSV file of numbers with full precision."""
     path = tmp_path / "in.csv"
-    pd.DataFrame(gappy, columns=list("abcde")).to_csv(path, index=False, na_rep="NA")
+    pd.DataFrame(X_nan, columns=list("abcde")).to_csv(path, index=False, na_rep="NA")
     return path
 
 
-def line(said, name):
-    """What a line of the summary says."""
+def field(said, name):
+    """Value of a line of the printed summary."""
     (found,) = (x[10:] for x in said.splitlines() if x[:10].strip() == name)
     return found
 
@@ -45,23 +45,23 @@ def line(said, name):
 @pytest.mark.parametrize(
     "options", [PAPER, (*BAYES, "--sides", "columns")], ids=["ncarl", "bayes"]
 )
-def test_it_gives_what_the_command_gives_in_memory(
-    ncarl, plain, tmp_path, gappy, options
+def test_output_equals_that_of_the_command_in_memory(
+    ncarl, table, tmp_path, X_nan, options
 ):
     whole, out = [tmp_path / name for name in ("1.csv", "1s.csv")], tmp_path / "2.csv"
     std = tmp_path / "2s.csv"
-    said = ncarl("complete", plain, "-o", whole[0], "--std", whole[1], *options)
-    other = ncarl("complete", plain, "-o", out, "--std", std, *options, "--stream")
+    said = ncarl("complete", table, "-o", whole[0], "--std", whole[1], *options)
+    other = ncarl("complete", table, "-o", out, "--std", std, *options, "--stream")
     for one, two in ((whole[0], out), (whole[1], std)):
         np.testing.assert_allclose(read(two)[0], read(one)[0], rtol=1e-7, atol=1e-12)
         assert read(two)[1] == list("abcde")
-    seen = ~np.isnan(gappy)
-    np.testing.assert_array_equal(read(out)[0][seen], gappy[seen])
+    seen = ~np.isnan(X_nan)
+    np.testing.assert_array_equal(read(out)[0][seen], X_nan[seen])
     for name in ("method", "scale", "engine"):
-        assert line(other.stdout, name) == line(said.stdout, name)
+        assert field(other.stdout, name) == field(said.stdout, name)
     missing = int((~seen).sum())
-    assert f"14 x 5, {missing} missing (" in line(other.stdout, "table")
-    assert "in chunks of rows" in line(other.stdout, "table")
+    assert f"14 x 5, {missing} missing (" in field(other.stdout, "table")
+    assert "in chunks of rows" in field(other.stdout, "table")
     assert "the first line was read as the header" in other.stdout
     for part in ("s in all", str(out), "2s.csv (standard deviations"):
         assert part in other.stdout
@@ -80,13 +80,13 @@ def test_it_gives_what_the_command_gives_in_memory(
         ("in.zarr", "out.npy"),
     ],
 )
-def test_every_format_can_be_read_and_written(ncarl, tmp_path, gappy, came, goes):
-    write(tmp_path / came, gappy)
+def test_every_format_can_be_read_and_written(ncarl, tmp_path, X_nan, came, goes):
+    write(tmp_path / came, X_nan)
     out, std = tmp_path / goes, tmp_path / f"std-{goes}"
     options = (*PAPER, "--std", std, "--stream", "--scale", "none")
     ncarl("complete", tmp_path / came, "-o", out, *options)
-    model = package.NCARL(alpha=1, gamma=0.01, max_iter=6, tol=0).fit(gappy)
-    wanted = model.transform(gappy, return_std=True)
+    model = package.NCARL(alpha=1, gamma=0.01, max_iter=6, tol=0).fit(X_nan)
+    wanted = model.transform(X_nan, return_std=True)
     for path, values in zip((out, std), wanted, strict=True):
         found, names = read(path)
         np.testing.assert_allclose(found, values, rtol=1e-7, atol=1e-12)
@@ -95,7 +95,7 @@ def test_every_format_can_be_read_and_written(ncarl, tmp_path, gappy, came, goes
         assert goes.endswith("npy") or names == (list("abcde") if named else unnamed)
 
 
-def test_the_table_is_never_whole(ncarl, tmp_path, gappy, monkeypatch):
+def test_table_is_read_and_written_in_blocks(ncarl, tmp_path, X_nan, monkeypatch):
     heights, fitted = [], []
     put, fit = Sink.write, package.NCARL.fit
     monkeypatch.setattr(
@@ -104,35 +104,35 @@ def test_the_table_is_never_whole(ncarl, tmp_path, gappy, monkeypatch):
     monkeypatch.setattr(
         package.NCARL, "fit", lambda s, X: fitted.append(X) or fit(s, X)
     )
-    write(tmp_path / "in.npy", gappy)
+    write(tmp_path / "in.npy", X_nan)
     out = tmp_path / "out.npy"
     ncarl("complete", tmp_path / "in.npy", "-o", out, *PAPER, "--stream")
     assert heights == [4, 4, 4, 2]
     assert isinstance(fitted[0], RowSource)
 
 
-def test_single_precision_stays_so(ncarl, tmp_path, gappy):
-    write(tmp_path / "in.npy", gappy.astype(np.float32))
+def test_single_precision_is_preserved(ncarl, tmp_path, X_nan):
+    write(tmp_path / "in.npy", X_nan.astype(np.float32))
     out = tmp_path / "out.npy"
     options = (*PAPER, "--dtype", "float32", "--engine", "threads", "--stream")
     ncarl("complete", tmp_path / "in.npy", "-o", out, *options)
     assert np.load(out).dtype == np.float32
 
 
-def test_options_of_the_model_are_passed_on(ncarl, plain, tmp_path):
+def test_model_options_are_passed_to_the_estimator(ncarl, table, tmp_path):
     saved = tmp_path / "model"
     options = ("--center", "columns", "--noise", "learn", "--clip", "0,9", "--seed", 4)
     run = (*BAYES, "--validation", 0.2, "--round", "--save-model", saved, "--stream")
-    said = ncarl("complete", plain, "-o", tmp_path / "o.npy", *options, *run).stdout
+    said = ncarl("complete", table, "-o", tmp_path / "o.npy", *options, *run).stdout
     est = package.load(saved)
     assert (est.center, est.noise, est.clip) == ("columns", "learn", (0.0, 9.0))
     assert (est.random_state, est.validation, est.rounding) == (4, 0.2, "observed")
     assert (est.prior_strength, est.max_iter) == (0.1, 4)
     assert "model (the model; read it with ncarl.load)" in said
-    assert "20% of the entries held out" in line(said, "error")
+    assert "20% of the entries held out" in field(said, "error")
 
 
-def test_columns_can_be_picked_and_text_leads_there(ncarl, fails, csv, tmp_path):
+def test_text_column_error_suggests_selecting_columns(ncarl, fails, csv, tmp_path):
     out = tmp_path / "out.csv"
     said = fails("complete", csv, "-o", out, *PAPER, "--stream")
     assert "'row 0' in column 'name'" in said and "with --columns a,b,c" in said
@@ -150,15 +150,15 @@ def test_columns_can_be_picked_and_text_leads_there(ncarl, fails, csv, tmp_path)
     assert np.isfinite(found).all()
 
 
-def test_columns_need_names_and_a_stream(ncarl, fails, plain, tmp_path, gappy):
+def test_columns_option_needs_names_and_a_stream(ncarl, fails, table, tmp_path, X_nan):
     out = tmp_path / "out.npy"
-    write(tmp_path / "in.npy", gappy)
+    write(tmp_path / "in.npy", X_nan)
     picked = ("--columns", "a,b")
     said = fails("complete", tmp_path / "in.npy", "-o", out, *picked, "--stream")
     assert said.startswith("--columns needs a file with names")
-    said = fails("complete", plain, "-o", tmp_path / "o.csv", *picked)
+    said = fails("complete", table, "-o", tmp_path / "o.csv", *picked)
     assert "--columns goes with --stream" in said and "--label" in said
-    command = ("complete", plain, "-o", out, "--stream", "--columns", "a,,b")
+    command = ("complete", table, "-o", out, "--stream", "--columns", "a,,b")
     assert "separated by commas" in ncarl(*command, expect=2).stderr
     assert parse_columns('a, "b, c"') == ("a", "b, c")
 
@@ -184,13 +184,13 @@ def test_columns_need_names_and_a_stream(ncarl, fails, plain, tmp_path, gappy):
         (["--noise", "0", "--std", "s.npy"], "--std", "--noise"),
     ],
 )
-def test_what_a_stream_cannot_do_is_refused(
-    fails, plain, tmp_path, monkeypatch, options, refused, way
+def test_options_without_streaming_support_fail(
+    fails, table, tmp_path, monkeypatch, options, refused, way
 ):
     monkeypatch.chdir(tmp_path)
-    said = fails("complete", plain, "-o", "out.npy", "--stream", *options)
+    said = fails("complete", table, "-o", "out.npy", "--stream", *options)
     assert said.startswith(refused) and way in said
-    assert names_in(tmp_path) == ["in.csv"]
+    assert list_names(tmp_path) == ["in.csv"]
 
 
 @pytest.mark.usefixtures("no_fit")
@@ -216,40 +216,40 @@ def test_what_a_stream_cannot_do_is_refused(
         ("absent.npy", ["-o", "o.npy"], "'absent.npy' does not exist"),
     ],
 )
-def test_files_are_checked_before_the_fit(
-    fails, tmp_path, gappy, monkeypatch, came, arguments, message
+def test_paths_are_checked_before_the_fit(
+    fails, tmp_path, X_nan, monkeypatch, came, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
     for name in ("in.csv", "in.zarr", "folder"):
-        write(tmp_path / name, gappy)
+        write(tmp_path / name, X_nan)
     (tmp_path / "mine.csv").write_text("mine")
     (tmp_path / "dir.zarr").mkdir()
     (tmp_path / "dir.npy").mkdir()
-    before = names_in(tmp_path)
+    before = list_names(tmp_path)
     said = fails("complete", came, *arguments, "--stream")
     assert message in said
-    assert names_in(tmp_path) == before
+    assert list_names(tmp_path) == before
     assert (tmp_path / "mine.csv").read_text() == "mine"
 
 
 @pytest.mark.parametrize("name", ["in.csv", "in.npy", "in.zarr"])
-def test_the_input_is_replaced_only_when_told_to(ncarl, fails, tmp_path, gappy, name):
+def test_input_is_replaced_only_with_overwrite(ncarl, fails, tmp_path, X_nan, name):
     path = tmp_path / name
-    write(path, gappy)
+    write(path, X_nan)
     fails("complete", path, "-o", path, *PAPER, "--stream")
-    np.testing.assert_array_equal(read(path)[0], gappy)
+    np.testing.assert_array_equal(read(path)[0], X_nan)
     ncarl("complete", path, "-o", path, *PAPER, "--stream", "--overwrite")
-    seen = ~np.isnan(gappy)
-    np.testing.assert_array_equal(read(path)[0][seen], gappy[seen])
+    seen = ~np.isnan(X_nan)
+    np.testing.assert_array_equal(read(path)[0][seen], X_nan[seen])
     assert np.isfinite(read(path)[0]).all()
-    assert names_in(tmp_path) == [name]
+    assert list_names(tmp_path) == [name]
 
 
-def test_a_link_leads_to_the_file_that_is_replaced(ncarl, plain, tmp_path):
+def test_overwriting_a_link_replaces_its_target(ncarl, table, tmp_path):
     real, link = tmp_path / "real.csv", tmp_path / "link.csv"
     real.write_text("old")
     link.symlink_to(real)
-    ncarl("complete", plain, "-o", link, *PAPER, "--stream", "--overwrite")
+    ncarl("complete", table, "-o", link, *PAPER, "--stream", "--overwrite")
     assert link.is_symlink() and real.read_text().startswith("a,b,c,d,e\n")
 
 
@@ -262,61 +262,61 @@ def test_a_link_leads_to_the_file_that_is_replaced(ncarl, plain, tmp_path):
         ("o.zarr", OSError),
     ],
 )
-def test_a_run_cut_short_leaves_the_old_file(
-    ncarl, plain, tmp_path, gappy, monkeypatch, name, error
+def test_aborted_run_leaves_the_old_file(
+    ncarl, table, tmp_path, X_nan, monkeypatch, name, error
 ):
-    def cut_short(reached, chunks):
+    def abort(reached, chunks):
         yield next(iter(chunks))
         raise error("pulled out")
 
     out, std = tmp_path / name, tmp_path / f"s{name}"
-    write(out, gappy)
-    monkeypatch.setattr(complete_run, "_report_rows", cut_short)
+    write(out, X_nan)
+    monkeypatch.setattr(complete_run, "_report_rows", abort)
     options = (*PAPER, "--std", std, "--save-model", tmp_path / "m", "--overwrite")
     code = 130 if error is KeyboardInterrupt else 1
-    result = ncarl("complete", plain, "-o", out, *options, "--stream", expect=code)
+    result = ncarl("complete", table, "-o", out, *options, "--stream", expect=code)
     assert ("stopped" if code == 130 else "pulled out") in result.stderr
     assert "Traceback" not in result.output
-    np.testing.assert_array_equal(read(out)[0], gappy)
-    assert names_in(tmp_path) == sorted(["in.csv", name])
+    np.testing.assert_array_equal(read(out)[0], X_nan)
+    assert list_names(tmp_path) == sorted(["in.csv", name])
 
 
 @pytest.mark.parametrize("options", [PAPER[:-4], BAYES[:2]], ids=["ncarl", "bayes"])
-def test_an_interrupted_fit_goes_on_from_its_checkpoint(
-    ncarl, fails, plain, tmp_path, monkeypatch, options
+def test_interrupted_fit_resumes_from_its_checkpoint(
+    ncarl, fails, table, tmp_path, monkeypatch, options
 ):
-    class Stopped(package.Threads):
-        """Threads that are stopped in the middle of a fit."""
+    class StoppingThreads(package.Threads):
+        """Threads engine that is interrupted during a fit."""
 
         passes = 0
 
         def total(self, *arguments, **shared):
-            Stopped.passes += 1
-            if Stopped.passes > stop_after:
+            StoppingThreads.passes += 1
+            if StoppingThreads.passes > stop_after:
                 raise KeyboardInterrupt
             return super().total(*arguments, **shared)
 
     run = (*options, "--max-iter", 6, "--tol", 0, "--stream")
     kept = (*run, "--checkpoint", tmp_path / "state")
     with monkeypatch.context() as patch:
-        patch.setattr("ncarl.engines.Threads", Stopped)
+        patch.setattr("ncarl.engines.Threads", StoppingThreads)
         stop_after = 10**6
-        ncarl("complete", plain, "-o", tmp_path / "1.npy", *run, "--engine", "threads")
-        whole, Stopped.passes = Stopped.passes, 0
+        ncarl("complete", table, "-o", tmp_path / "1.npy", *run, "--engine", "threads")
+        whole, StoppingThreads.passes = StoppingThreads.passes, 0
         stop_after = whole - 2
-        command = ("complete", plain, "-o", tmp_path / "2.npy", "--engine", "threads")
+        command = ("complete", table, "-o", tmp_path / "2.npy", "--engine", "threads")
         ncarl(*command, *kept, expect=130)
         assert (tmp_path / "state").exists() and not (tmp_path / "2.npy").exists()
-        stop_after, Stopped.passes = 10**6, 0
+        stop_after, StoppingThreads.passes = 10**6, 0
         ncarl(*command, *kept)
-        assert Stopped.passes < whole
+        assert StoppingThreads.passes < whole
     assert (tmp_path / "1.npy").read_bytes() == (tmp_path / "2.npy").read_bytes()
     other = (*kept, "--center", "mean", "--overwrite")
     assert "belongs to another fit" in fails(*command, *other)
 
 
 @pytest.mark.usefixtures("no_fit")
-def test_a_table_without_gaps_is_copied(ncarl, tmp_path, rng):
+def test_table_without_missing_entries_is_copied(ncarl, tmp_path, rng):
     X = rng.standard_normal((9, 5))
     write(tmp_path / "in.parquet", X)
     out = tmp_path / "out.zarr"
@@ -327,7 +327,7 @@ def test_a_table_without_gaps_is_copied(ncarl, tmp_path, rng):
     assert names == list("abcde")
 
 
-def test_a_table_with_nothing_observed_is_refused(fails, tmp_path):
+def test_table_without_observed_entries_gives_an_error(fails, tmp_path):
     write(tmp_path / "in.csv", np.full((3, 5), np.nan))
     for method in ("bayes", "ncarl"):
         options = ("--method", method, "--stream")
@@ -335,32 +335,30 @@ def test_a_table_with_nothing_observed_is_refused(fails, tmp_path):
             "complete", tmp_path / "in.csv", "-o", tmp_path / "o.csv", *options
         )
         assert "no observed entry" in said
-    assert names_in(tmp_path) == ["in.csv"]
+    assert list_names(tmp_path) == ["in.csv"]
 
 
-def test_a_warning_is_one_line_and_quiet_is_quiet(ncarl, plain, tmp_path):
+def test_quiet_prints_only_one_line_warnings(ncarl, table, tmp_path):
     options = (*PAPER[:-4], "--max-iter", 1, "--tol", 1e-12, "--stream", "--quiet")
-    result = ncarl("complete", plain, "-o", tmp_path / "o.npy", *options)
+    result = ncarl("complete", table, "-o", tmp_path / "o.npy", *options)
     assert result.stderr.startswith("warning: not converged after 1 steps")
     assert result.stderr.count("\n") == 1 and not result.stdout
 
 
-def test_bars_show_the_fit_and_the_writing(ncarl, plain, tmp_path, monkeypatch):
+def test_progress_bars_of_fit_and_writing(ncarl, table, tmp_path, monkeypatch):
     monkeypatch.setattr("ncarl.cli.console.is_interactive", lambda quiet: True)
     options = (*PAPER, "--stream")
-    result = ncarl("complete", plain, "-o", tmp_path / "o.npy", *options)
+    result = ncarl("complete", table, "-o", tmp_path / "o.npy", *options)
     assert "NCARL" in result.stderr and "6/6" in result.stderr
     assert "writing" in result.stderr and "100/100" in result.stderr
 
 
-def test_dask_works_where_its_configuration_says(monkeypatch):
+def test_dask_engine_uses_the_configured_scheduler(monkeypatch):
     dask = pytest.importorskip("dask")
     pytest.importorskip("distributed")
     options, made = "dask", []
 
-    class Fake:
-        """Stands in for the engine."""
-
+    class FakeDask:
         link = None
 
         def __init__(self, cluster):
@@ -372,13 +370,13 @@ def test_dask_works_where_its_configuration_says(monkeypatch):
         def __exit__(self, *_):
             made.append("closed")
 
-    monkeypatch.setattr("ncarl.engines.dask.Dask", Fake)
+    monkeypatch.setattr("ncarl.engines.dask.Dask", FakeDask)
     address = "tcp://127.0.0.1:8786"
     with (
         dask.config.set({"scheduler-address": address}),
         open_engine(options) as engine,
     ):
-        assert isinstance(engine, Fake)
+        assert isinstance(engine, FakeDask)
     with open_engine(options):
         pass
     assert made == [address, "closed", None, "closed"]
@@ -391,9 +389,7 @@ def test_dask_works_where_its_configuration_says(monkeypatch):
 
 
 @pytest.mark.parametrize("stream", [(), ("--stream",)])
-def test_workers_of_dask_give_the_same_table(
-    ncarl, plain, tmp_path, monkeypatch, stream
-):
+def test_dask_engine_gives_the_same_table(ncarl, table, tmp_path, monkeypatch, stream):
     pytest.importorskip("distributed")
     from ncarl.engines import dask as engine
 
@@ -403,15 +399,15 @@ def test_workers_of_dask_give_the_same_table(
     )
     one, two = tmp_path / "1.csv", tmp_path / "2.csv"
     options = (*PAPER, "--max-iter", 2, *stream)
-    ncarl("complete", plain, "-o", one, *options)
-    said = ncarl("complete", plain, "-o", two, *options, "--engine", "dask").stdout
-    assert line(said, "engine").startswith("dask: threads")
-    assert len(connected) == 1  # by the fit and all that follows
+    ncarl("complete", table, "-o", one, *options)
+    said = ncarl("complete", table, "-o", two, *options, "--engine", "dask").stdout
+    assert field(said, "engine").startswith("dask: threads")
+    assert len(connected) == 1  # one connection for fit and output
     np.testing.assert_allclose(read(two)[0], read(one)[0], rtol=1e-9)
 
 
-def test_dask_is_for_fits_of_our_own(ncarl, fails, plain, tmp_path):
+def test_dask_engine_needs_a_method_that_supports_it(ncarl, fails, table, tmp_path):
     options = ("--method", "nuclear", "--engine", "dask")
-    said = fails("complete", plain, "-o", tmp_path / "o.csv", *options)
+    said = fails("complete", table, "-o", tmp_path / "o.csv", *options)
     assert said.startswith("--engine dask belongs to --method bayes or")
-    ncarl("compare", plain, "--engine", "dask", expect=2)
+    ncarl("compare", table, "--engine", "dask", expect=2)

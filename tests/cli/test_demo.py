@@ -1,4 +1,4 @@
-"""``ncarl demo``: honest numbers, whole pictures."""
+"""Tests of ``ncarl demo``: printed numbers and figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ncarl.plots.style import MISSING_COLOR
 
 
 @pytest.mark.thorough
-def test_the_quick_demo_writes_pictures_and_true_numbers(ncarl, tmp_path):
+def test_quick_demo_writes_figures_and_matching_numbers(ncarl, tmp_path):
     folder = tmp_path / "demo"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
@@ -54,7 +54,7 @@ def case():
     return demo.DemoCase("t", "a <table>", truth, hidden, ["a", "b"])
 
 
-def test_errors_are_in_units_of_the_columns(case):
+def test_errors_are_in_column_standard_deviations(case):
     # Standard deviations of the observed entries: 2, 3, 4 and 1000, 3000, 5000.
     a, b = np.std([2, 3, 4]), np.std([1000, 3000, 5000])
     wrong_where_seen = np.where(case.hidden, case.truth, 1e9)
@@ -64,7 +64,7 @@ def test_errors_are_in_units_of_the_columns(case):
     assert demo.hidden_rmse(case, off) == pytest.approx(expected)
 
 
-def test_baselines_see_no_hidden_entry(case):
+def test_baselines_do_not_use_held_out_entries(case):
     changed = np.where(case.hidden, -77.0, case.truth)
     other = demo.DemoCase("t", "t", changed, case.hidden, ["a", "b"])
     for fill in (demo.mean_fill, demo.two_way_fill):
@@ -72,14 +72,14 @@ def test_baselines_see_no_hidden_entry(case):
     np.testing.assert_allclose(demo.mean_fill(case)[0], [3.0, 3000.0])
 
 
-def test_the_table_does_not_depend_on_the_size_of_the_photo():
+def test_table_is_independent_of_the_image_size():
     quick, full = demo.make_cases(True, 1), demo.make_cases(False, 1)
     np.testing.assert_array_equal(quick[2].hidden, full[2].hidden)
     assert full[0].truth.shape == (213, 320) and full[1].hidden.sum() == 50 * 50
     assert not np.array_equal(full[0].hidden, demo.make_cases(False, 2)[0].hidden)
 
 
-def test_every_file_is_printed_and_shown(ncarl, tmp_path, monkeypatch):
+def test_every_written_file_is_printed(ncarl, tmp_path, monkeypatch):
     X, hidden = np.random.default_rng(0).random((12, 4)), np.zeros((12, 4), dtype=bool)
     hidden[::3, 0] = True
     table = demo.DemoCase("t", "a <table>", X, hidden, list("abcd"))
@@ -103,7 +103,7 @@ def test_every_file_is_printed_and_shown(ncarl, tmp_path, monkeypatch):
     assert "a &lt;table&gt;: learned correlation of its" in html
 
 
-def test_gaps_of_a_picture_have_a_color_of_their_own(tmp_path):
+def test_missing_pixels_have_a_distinct_color(tmp_path):
     image = np.full((20, 30), 0.5)
     image[:, 15:] = np.nan
     path = plots.save_figure(
@@ -112,7 +112,7 @@ def test_gaps_of_a_picture_have_a_color_of_their_own(tmp_path):
     with Image.open(path) as picture:
         colors = {c: n for n, c in picture.convert("RGB").getcolors(1 << 20)}
     gap = tuple(int(MISSING_COLOR[k : k + 2], 16) for k in (1, 3, 5))
-    # Whole dots per pixel: both halves have the same area, and no color is blended.
+    # Integer number of dots per pixel: no color is blended.
     assert colors[gap] == colors[(127, 127, 127)] == 300 * 400
 
 
@@ -126,14 +126,14 @@ def test_color_pictures_are_drawn_too():
     assert np.isfinite(np.asarray(painted)).all()
 
 
-def test_convergence_shows_every_finite_step():
+def test_convergence_plot_shows_every_finite_step():
     figure = plots.convergence({"a": np.array([np.inf, 1e-1, 1e-3])}, tol=1e-2)
     (ax,) = figure.axes
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [2, 3])
     assert ax.get_yscale() == "log" and ax.get_ylim()[0] < 1e-2
 
 
-def test_a_map_names_columns_while_they_can_be_read():
+def test_map_labels_columns_if_there_is_room():
     ax = plots.similarity_map(np.eye(3), title="t", names=["x", "y", "z"]).axes[0]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["x", "y", "z"]
     many = plots.similarity_map(np.eye(50), title="t", names=["n"] * 50, axis="column")
@@ -141,7 +141,7 @@ def test_a_map_names_columns_while_they_can_be_read():
 
 
 @pytest.mark.parametrize(("entry", "limits"), [(-0.5, (-1, 1)), (0.2, (0, 1))])
-def test_a_map_with_two_signs_is_white_at_zero(entry, limits):
+def test_map_of_both_signs_is_centered_at_zero(entry, limits):
     S = np.array([[1.0, entry], [entry, 1.0]])
     image = plots.similarity_map(S, title="t", vmax=1.0).axes[0].images[0]
     assert image.get_clim() == limits

@@ -1,4 +1,4 @@
-"""``ncarl doctor``: true facts, a self-test that can fail, nothing private."""
+"""Tests of ``ncarl doctor``: reported facts, self-test, privacy."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SECTIONS = ["Versions", "Machine", "GPU", "Engines", "Self-test"]
 
 
 @pytest.fixture(autouse=True)
-def wide(monkeypatch):
-    """A terminal so wide that no line is broken."""
+def wide_terminal(monkeypatch):
+    """A terminal wide enough to avoid line breaks."""
     monkeypatch.setenv("COLUMNS", "400")
 
 
 @pytest.fixture
-def gpu_is(monkeypatch):
-    """Make the look for a GPU end in a given trouble, or in none."""
+def set_gpu(monkeypatch):
+    """Function that sets the reason why the GPU is unavailable, or None."""
 
     def patch(trouble):
         for module in ("cli.doctor", "engines.base", "engines"):
@@ -48,19 +48,19 @@ def gpu_is(monkeypatch):
 
 
 def section(text, title):
-    """The lines of a section of the output."""
+    """Lines of a section of the output."""
     lines = [line.rstrip() for line in text.splitlines()]
     start = lines.index(title) + 1
     return lines[start : lines.index("", start)]
 
 
 def rows(text, title):
-    """What a section says, by the first word of each line."""
+    """Lines of a section by their first word."""
     return {line.split()[0]: line.strip() for line in section(text, title)}
 
 
-def test_every_section_is_shown_and_all_is_well(ncarl, gpu_is):
-    gpu_is("no GPU driver is installed")
+def test_all_sections_are_printed_and_pass(ncarl, set_gpu):
+    set_gpu("no GPU driver is installed")
     result = ncarl("doctor")
     lines = [line.rstrip() for line in result.stdout.splitlines()]
     assert [line for line in lines if line in SECTIONS] == SECTIONS
@@ -77,8 +77,8 @@ def test_every_section_is_shown_and_all_is_well(ncarl, gpu_is):
     assert "ms a step" in checks[2]
 
 
-def test_json_is_all_there_is_on_stdout(ncarl, gpu_is, tmp_path):
-    gpu_is("no GPU driver is installed")
+def test_json_option_prints_nothing_but_json(ncarl, set_gpu, tmp_path):
+    set_gpu("no GPU driver is installed")
     page = tmp_path / "p.html"
     report = json.loads(ncarl("doctor", "--json", "--report", page).stdout)
     assert list(report) == ["ok", *(title.lower() for title in SECTIONS)]
@@ -114,9 +114,9 @@ def broken(observed, filled):
     ],
 )
 def test_wrong_results_fail_the_self_test(
-    ncarl, gpu_is, monkeypatch, tmp_path, change, said
+    ncarl, set_gpu, monkeypatch, tmp_path, change, said
 ):
-    gpu_is("no GPU driver is installed")
+    set_gpu("no GPU driver is installed")
     fit = NCARL.fit_transform
     monkeypatch.setattr(NCARL, "fit_transform", lambda est, X: change(X, fit(est, X)))
     page = tmp_path / "p.html"
@@ -128,7 +128,7 @@ def test_wrong_results_fail_the_self_test(
     assert "A self-test FAILED" in page.read_text(encoding="utf-8")
 
 
-def test_the_self_test_solves_rows_from_both_sides():
+def test_self_test_covers_both_forms_of_the_row_step():
     truth, hidden = doctor.make_problem()
     assert hidden.mean() == pytest.approx(0.4, abs=0.01)
     observed = Observations.from_dense(np.where(hidden, np.nan, truth))
@@ -137,9 +137,9 @@ def test_the_self_test_solves_rows_from_both_sides():
         assert summary.needs_precision(truth.shape[1]) == precise
 
 
-def test_full_tries_torch_on_the_processor_and_compares(ncarl, gpu_is, monkeypatch):
+def test_full_self_test_compares_torch_on_the_cpu(ncarl, set_gpu, monkeypatch):
     pytest.importorskip("torch")
-    gpu_is("no GPU driver is installed")
+    set_gpu("no GPU driver is installed")
     fit = NCARL.fit_transform
 
     def fit_and_change(est, X):
@@ -152,7 +152,7 @@ def test_full_tries_torch_on_the_processor_and_compares(ncarl, gpu_is, monkeypat
     assert found[2][3].startswith("agrees with threads to 1.0e-08")
 
 
-def test_torch_on_the_processor_is_not_loaded_unasked():
+def test_torch_is_not_imported_without_full():
     if base._has_gpu_driver() or importlib.util.find_spec("torch") is None:
         pytest.skip("here PyTorch is loaded, or is not there")
     code = (
@@ -165,17 +165,17 @@ def test_torch_on_the_processor_is_not_loaded_unasked():
     assert "ncarl doctor --full" in done.stdout
 
 
-def test_a_broken_gpu_is_explained_and_no_failure(ncarl, gpu_is, monkeypatch):
+def test_broken_gpu_is_reported_but_does_not_fail(ncarl, set_gpu, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr(doctor, "nvidia_driver_version", lambda: "470.1")
     reason = "the GPU does not work (CUDA error: it is on fire)"
 
-    @cache  # like the real one, which looks once
+    @cache  # as in the library
     def look():
         warnings.warn("The driver is too old\n(found 11040)", UserWarning, stacklevel=2)
         return reason
 
-    gpu_is(reason)
+    set_gpu(reason)
     monkeypatch.setattr("ncarl.cli.doctor.gpu_unavailable_reason", look)
     text = ncarl("doctor").stdout
     assert section(text, "GPU") == [
@@ -190,11 +190,11 @@ def test_a_broken_gpu_is_explained_and_no_failure(ncarl, gpu_is, monkeypatch):
     assert "torch (cuda)" in skipped[0] and "on fire" in skipped[0]
 
 
-def test_a_gpu_that_fails_its_test_fails_the_run(ncarl, gpu_is):
+def test_failed_gpu_self_test_fails_the_command(ncarl, set_gpu):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("the GPU works")
-    gpu_is(None)
+    set_gpu(None)
     report = json.loads(ncarl("doctor", "--json", expect=1).stdout)
     assert report["gpu"]["not used"].startswith("the GPU does not work (")
     assert "cannot be used" in report["engines"]["torch"]
@@ -202,18 +202,18 @@ def test_a_gpu_that_fails_its_test_fails_the_run(ncarl, gpu_is):
     assert states == [("OK", "threads")] * 2 + [("FAILED", "torch (cuda)")]
 
 
-def test_a_working_gpu_is_described(ncarl, gpu_is, monkeypatch):
+def test_a_working_gpu_is_described(ncarl, set_gpu, monkeypatch):
     torch = pytest.importorskip("torch")
     from ncarl.engines import torch as torch_engine
 
-    gpu_is(None)
+    set_gpu(None)
     card = SimpleNamespace(name="Abacus 3000", major=9, minor=1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(doctor, "triton_unavailable_reason", lambda: "no C compiler")
     monkeypatch.setattr(doctor, "nvidia_driver_version", lambda: "580.1")
     monkeypatch.setattr(torch_engine, "device_memory", lambda _: (64 * 10**8, 10**10))
-    # Everything but the name of the device is that of the processor.
+    # All but the device name comes from the CPU.
     on_processor = torch_engine.Torch(device="cpu")
     monkeypatch.setattr(torch_engine, "Torch", type("Torch", (torch_engine.Torch,), {
         "__new__": lambda cls, **_: on_processor}))  # fmt: skip
@@ -229,7 +229,7 @@ def test_a_working_gpu_is_described(ncarl, gpu_is, monkeypatch):
     assert sum("torch (cuda)" in row for row in passed) == 3
 
 
-def test_a_gpu_that_is_here_passes(ncarl, monkeypatch):
+def test_available_gpu_passes(ncarl, monkeypatch):
     base.gpu_unavailable_reason.cache_clear()
     monkeypatch.setattr(
         "ncarl.engines.gpu_unavailable_reason", base.gpu_unavailable_reason
@@ -244,7 +244,7 @@ def test_a_gpu_that_is_here_passes(ncarl, monkeypatch):
     assert passed.count("torch (cuda)") >= 3
 
 
-def test_why_triton_does_not_run_is_heard(monkeypatch, capfd):
+def test_triton_unavailable_reason(monkeypatch, capfd):
     factor_torch = pytest.importorskip("ncarl.core.cuda")
 
     def kernels():
@@ -259,7 +259,7 @@ def test_why_triton_does_not_run_is_heard(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_missing_packages_show_how_to_get_them(monkeypatch):
+def test_missing_packages_show_install_commands(monkeypatch):
     version, absent = importlib.metadata.version, ("numba", "polars", "distributed")
 
     def look_up(name):
@@ -276,19 +276,19 @@ def test_missing_packages_show_how_to_get_them(monkeypatch):
     assert line == ("dask", "not installed: pip install 'ncarl[dask]'")
 
 
-def test_without_torch_the_engine_says_what_to_install(ncarl, gpu_is, monkeypatch):
+def test_missing_torch_shows_the_install_command(ncarl, set_gpu, monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda n: None if n == "torch" else find_spec(n)
     )
-    gpu_is("PyTorch is not installed")
+    set_gpu("PyTorch is not installed")
     text = ncarl("doctor", "--full").stdout
     assert "pip install 'ncarl[gpu]'" in rows(text, "Engines")["torch"]
     assert "torch (cpu)" not in text
     assert "skipped  torch (cuda)  PyTorch is not installed" in text
 
 
-def test_the_extras_that_are_named_bring_the_packages():
+def test_named_extras_contain_their_packages():
     try:
         required = importlib.metadata.requires("ncarl")
     except importlib.metadata.PackageNotFoundError:
@@ -301,7 +301,7 @@ def test_the_extras_that_are_named_bring_the_packages():
             assert any(r.startswith((f"{name}>", f"{name}[")) for r in ours), name
 
 
-def test_the_build_of_torch_is_read_from_its_file(tmp_path, monkeypatch):
+def test_torch_build_is_read_from_the_version_file(tmp_path, monkeypatch):
     file = tmp_path / "torch" / "version.py"
     file.parent.mkdir()
     found = SimpleNamespace(locate_file=lambda path: tmp_path / path)
@@ -317,7 +317,7 @@ def test_the_build_of_torch_is_read_from_its_file(tmp_path, monkeypatch):
         assert doctor.torch_build() == said
 
 
-def test_memory_is_what_a_container_allows(monkeypatch, tmp_path):
+def test_host_memory_respects_the_cgroup_limit(monkeypatch, tmp_path):
     file = tmp_path / "memory.max"
     monkeypatch.setattr(doctor, "CGROUP_LIMIT_FILES", (file, tmp_path / "none"))
     available, total = doctor.host_memory()
@@ -328,7 +328,7 @@ def test_memory_is_what_a_container_allows(monkeypatch, tmp_path):
     assert doctor.host_memory() == (4096, 4096)
 
 
-def test_the_largest_kernel_fits_into_memory():
+def test_largest_kernel_fits_into_memory():
     arrays = doctor.HOST_ARRAYS + 4
     assert doctor.estimate_largest_kernel(Threads(4), 8 * arrays * 1000**2) == 1000
     torch_engine = pytest.importorskip("ncarl.engines.torch")
@@ -338,18 +338,18 @@ def test_the_largest_kernel_fits_into_memory():
     assert 0.99 < columns**2 * 8 * torch_engine.KERNEL_ARRAYS / free <= 1.0
 
 
-def test_neither_user_nor_computer_is_named(ncarl, gpu_is, monkeypatch):
+def test_user_and_host_names_are_not_printed(ncarl, set_gpu, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.setenv("USERPROFILE", "/home/ada")
     system = platform.uname()._replace(node="adas-laptop")
     monkeypatch.setattr(platform, "uname", lambda: system)
-    gpu_is("PyTorch does not load (/home/ada/env/lib/libtorch.so: no such file)")
+    set_gpu("PyTorch does not load (/home/ada/env/lib/libtorch.so: no such file)")
     text = ncarl("doctor").stdout
     assert "ada" not in text
     assert "PyTorch does not load (libtorch.so: no such file)" in text
 
 
-def test_paths_become_names_and_other_slashes_stay():
+def test_strip_paths_keeps_other_slashes():
     for text, shown in (
         (r"C:\Users\Ada\env\torch.dll is broken", "torch.dll is broken"),
         ("in '/opt/x/y.py', line 3", "in 'y.py', line 3"),

@@ -1,4 +1,4 @@
-"""``ncarl evaluate``: true errors, intervals that are counted, sound advice."""
+"""Tests of ``ncarl evaluate``: errors, interval coverage, recommendations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTILE = ["[bold]a", "<script>", "$x$", "n" * 300, "e"]
 
 @pytest.fixture(scope="module")
 def matrix():
-    """Four columns that say the same in other units, and one that says nothing."""
+    """Four proportional columns in different units, and one of noise."""
     rng = np.random.default_rng(0)
     X = np.outer(rng.standard_normal(60), [1.0, -2.0, 30.0, 1.0, 0.0])
     X += 0.1 * rng.standard_normal(X.shape) * [1.0, 2.0, 30.0, 1.0, 10.0]
@@ -40,15 +40,15 @@ def matrix():
 
 
 @pytest.fixture(scope="module")
-def found(matrix):
-    """The default method, evaluated alone, in a few steps."""
+def evaluation(matrix):
+    """An evaluation of the default method with few steps."""
 
-    def quickly(method, **asked):
+    def few_steps(method, **asked):
         few = {"prior_strength": 0.1, "sides": "columns", "max_iter": 10, "tol": 0.0}
         return {**default_parameters(method, **asked), **few}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machinery, "default_parameters", quickly)
+        patch.setattr(machinery, "default_parameters", few_steps)
         return evaluate(
             matrix, hide=0.15, repeats=2, scale="columns", others=(), names=HOSTILE
         )
@@ -56,46 +56,46 @@ def found(matrix):
 
 @pytest.fixture
 def table(tmp_path, matrix):
-    """The matrix as a CSV file with hostile names."""
+    """The matrix as a CSV file with unusual column names."""
     path = tmp_path / "my table.csv"
     pd.DataFrame(matrix, columns=HOSTILE).to_csv(path, index=False, float_format="%.6f")
     return path
 
 
 @pytest.fixture
-def in_process(monkeypatch):
-    """Fits of a comparison happen here and now; starting processes takes its time."""
+def run_fits_in_process(monkeypatch):
+    """Run the fits of a comparison in this process."""
 
-    def fits_of(wanted, jobs, heard):
+    def run_fits(wanted, jobs, heard):
         fits = [FitOutcome(**fit_one(payload)) for payload in wanted]
         for fit in fits:
             heard(fit)
         return fits
 
-    monkeypatch.setattr(comparing, "run_fits", fits_of)
+    monkeypatch.setattr(comparing, "run_fits", run_fits)
 
 
 @pytest.fixture
-def quick(monkeypatch, found):
-    """The evaluation is there already; what was asked for is listed."""
+def requests(monkeypatch, evaluation):
+    """Replace the evaluation by a precomputed one and record the requests."""
     asked = []
 
-    def give(plan, observed, others, names, progress):
+    def run_evaluation(plan, observed, others, names, progress):
         asked.append((plan, others, names))
-        return found
+        return evaluation
 
-    monkeypatch.setattr("ncarl.cli.evaluate.run_evaluation", give)
+    monkeypatch.setattr("ncarl.cli.evaluate.run_evaluation", run_evaluation)
     return asked
 
 
-def test_errors_are_those_of_entries_that_the_method_did_not_see(matrix, found):
+def test_errors_are_those_of_held_out_entries(matrix, evaluation):
     plan = ComparisonPlan(["bayes"], 0.15, 2, scale="columns")
     observed = as_observations(matrix)
     masks = draw_holdout_masks(plan, observed, np.ones(5))
     spread = np.nanstd(matrix, axis=0)
-    np.testing.assert_allclose(found.column_stds, spread)
+    np.testing.assert_allclose(evaluation.column_stds, spread)
     errors, means = [], []
-    for part, mask in zip(found.split_predictions, masks, strict=True):
+    for part, mask in zip(evaluation.split_predictions, masks, strict=True):
         i, j = observed.rows[mask], observed.indices[mask]
         np.testing.assert_array_equal(part.truth, matrix[i, j])
         seen = matrix.copy()
@@ -103,14 +103,14 @@ def test_errors_are_those_of_entries_that_the_method_did_not_see(matrix, found):
         np.testing.assert_allclose(part.mean, np.nanmean(seen, axis=0)[j])
         errors.append(np.sqrt(np.mean(((part.guess - part.truth) / spread[j]) ** 2)))
         means.append(np.sqrt(np.mean(((part.mean - part.truth) / spread[j]) ** 2)))
-    own, usual = found.standardized_error
+    own, usual = evaluation.standardized_error
     assert own == pytest.approx(np.mean(errors))
     assert usual == pytest.approx(np.mean(means))
-    assert found.standardized_error_std == pytest.approx(np.std(errors, ddof=1))
-    assert found.explained_fraction == pytest.approx(1 - (own / usual) ** 2)
+    assert evaluation.standardized_error_std == pytest.approx(np.std(errors, ddof=1))
+    assert evaluation.explained_fraction == pytest.approx(1 - (own / usual) ** 2)
 
 
-def test_a_changed_hidden_entry_changes_no_guess(matrix):
+def test_held_out_values_do_not_affect_predictions(matrix):
     first = evaluate(matrix, "bias", repeats=1, others=())
     (part,) = first.split_predictions
     changed = matrix.copy()
@@ -120,23 +120,25 @@ def test_a_changed_hidden_entry_changes_no_guess(matrix):
     np.testing.assert_array_equal(part.mean, again.mean)
 
 
-def test_columns_can_count_as_often_as_they_have_gaps(matrix, found):
+def test_errors_are_weighted_by_missing_entries_per_column(matrix, evaluation):
     gaps = np.isnan(matrix).sum(axis=0)
-    np.testing.assert_array_equal(found.n_missing, gaps)
-    by_column = {one.column: one.standardized_error for one in found.columns}
+    np.testing.assert_array_equal(evaluation.n_missing, gaps)
+    by_column = {one.column: one.standardized_error for one in evaluation.columns}
     squares = [by_column[j] ** 2 for j, count in enumerate(gaps) for _ in range(count)]
-    assert found.error_on_missing == pytest.approx(np.sqrt(np.mean(squares)))
+    assert evaluation.error_on_missing == pytest.approx(np.sqrt(np.mean(squares)))
     full = evaluate(np.nan_to_num(matrix), "bias", repeats=1, others=())
     assert full.error_on_missing is None
 
 
-def test_columns_are_scored_one_by_one_the_worst_first(found):
-    whole = found.pooled_predictions
-    errors = [one.standardized_error for one in found.columns]
+def test_columns_are_scored_and_sorted_by_error(evaluation):
+    whole = evaluation.pooled_predictions
+    errors = [one.standardized_error for one in evaluation.columns]
     assert errors == sorted(errors, reverse=True)
-    assert found.columns[0].name == "e"  # it says nothing, nothing says it
-    assert found.columns[0].explained < 0.3 < 0.8 < found.columns[-1].explained
-    for one in found.columns:
+    assert evaluation.columns[0].name == "e"  # independent of the others
+    assert (
+        evaluation.columns[0].explained < 0.3 < 0.8 < evaluation.columns[-1].explained
+    )
+    for one in evaluation.columns:
         some = whole.columns == one.column
         off = whole.guess[some] - whole.truth[some]
         mean_off = whole.mean[some] - whole.truth[some]
@@ -149,33 +151,33 @@ def test_columns_are_scored_one_by_one_the_worst_first(found):
         assert one.coverage == pytest.approx(inside[some].mean())
 
 
-def test_intervals_are_counted_and_measured(found):
-    assert tuple(one.level for one in found.levels) == INTERVAL_LEVELS
-    held = [one.coverage for one in found.levels]
-    widths = [one.standardized_width for one in found.levels]
+def test_coverage_and_width_of_intervals(evaluation):
+    assert tuple(one.level for one in evaluation.levels) == INTERVAL_LEVELS
+    held = [one.coverage for one in evaluation.levels]
+    widths = [one.standardized_width for one in evaluation.levels]
     assert held == sorted(held) and widths == sorted(widths)
-    whole = found.pooled_predictions
-    for one in found.levels:
+    whole = evaluation.pooled_predictions
+    for one in evaluation.levels:
         low, high = whole.intervals[one.level]
         assert one.coverage == np.mean((whole.truth >= low) & (whole.truth <= high))
-        wide = (high - low) / found.column_stds[whole.columns]
+        wide = (high - low) / evaluation.column_stds[whole.columns]
         assert one.standardized_width == pytest.approx(wide.mean())
     assert abs(held[2] - 0.9) < 0.12
 
 
-def test_the_method_is_held_against_others_on_the_same_entries(matrix, in_process):
+def test_methods_are_compared_on_the_same_entries(matrix, run_fits_in_process):
     heard = []
     found = evaluate(matrix[:, [0, 1, 3]], "bias", repeats=1,
                      others=("bias", "nuclear"), progress=heard.append)  # fmt: skip
     lines = {line.method: line for line in found.comparison.summaries}
     assert set(lines) == {"bias", "nuclear", "mean"} and len(heard) == 2
     assert lines["bias"].error == pytest.approx(found.error[0])
-    # Columns are multiples of each other, with both signs: effects say nothing.
+    # Columns are multiples of each other with both signs: additive effects fail.
     assert found.comparison.recommendation.method == "nuclear"
     assert found.comparison.plan.methods == ("bias", "nuclear")
 
 
-def test_the_command_prints_the_answer_and_leaves_the_table(ncarl, table, tmp_path):
+def test_command_prints_a_summary_and_keeps_the_input(ncarl, table, tmp_path):
     before = table.read_bytes()
     out, page = tmp_path / "e.json", tmp_path / "e.html"
     result = ncarl("evaluate", table, "--method", "bias", "--no-compare", "--repeats",
@@ -197,8 +199,8 @@ def test_the_command_prints_the_answer_and_leaves_the_table(ncarl, table, tmp_pa
     assert "&lt;script&gt;" in html and "<script" not in html
 
 
-def test_the_page_gives_the_answer_first_and_every_column(
-    ncarl, table, tmp_path, quick, found
+def test_report_has_a_summary_and_every_column(
+    ncarl, table, tmp_path, requests, evaluation
 ):
     page = tmp_path / "e.html"
     result = ncarl("evaluate", table, "--quiet", "--report", page)
@@ -213,17 +215,17 @@ def test_the_page_gives_the_answer_first_and_every_column(
     assert "&lt;script&gt;" in html and "<script" not in html
 
 
-def test_options_reach_the_plan(ncarl, table, quick):
+def test_options_are_passed_to_the_plan(ncarl, table, requests):
     ncarl("evaluate", table, "--method", "nuclear", "--hide", 0.2, "--repeats", 5,
           "--pattern", "random", "--seed", 7, "--budget", 9, "--engine", "threads",
           "--scale", "none")  # fmt: skip
-    ((plan, others, names),) = quick
+    ((plan, others, names),) = requests
     assert (plan.hide, plan.repeats, plan.pattern) == (0.2, 5, "random")
     assert (plan.random_state, plan.budget, plan.engine) == (7, 9.0, "threads")
     assert plan.methods == ("nuclear",) and "nuclear" not in others
     assert not plan.by_column and names == HOSTILE
     ncarl("evaluate", table)
-    assert quick[1][0].by_column  # units differ, as ncarl complete would find
+    assert requests[1][0].by_column  # different units
 
 
 @pytest.mark.parametrize(
@@ -234,21 +236,21 @@ def test_options_reach_the_plan(ncarl, table, quick):
         (("--report", "x.txt"), "--report must end in .html"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_the_work(fails, table, arguments, words):
+def test_invalid_options_fail_before_the_evaluation(fails, table, arguments, words):
     assert words in fails("evaluate", table, *arguments)
 
 
-def test_a_json_file_that_exists_is_kept(fails, ncarl, table, tmp_path, quick):
+def test_existing_json_file_needs_overwrite(fails, ncarl, table, tmp_path, requests):
     out = tmp_path / "e.json"
     out.write_text("mine")
     assert "--overwrite" in fails("evaluate", table, "--json", out)
-    assert out.read_text() == "mine" and quick == []
+    assert out.read_text() == "mine" and requests == []
     ncarl("evaluate", table, "--json", out, "--overwrite")
     assert json.loads(out.read_text(encoding="utf-8"))["method"] == "bayes"
 
 
-def made(truth, guess, mean, columns, spreads, ends=None):
-    """An evaluation of a single draw, by hand."""
+def make_evaluation(truth, guess, mean, columns, spreads, ends=None):
+    """An evaluation with one given split."""
     arrays = [np.asarray(v, dtype=float) for v in (truth, guess, mean)]
     j = np.asarray(columns)
     part = SplitPredictions(np.arange(len(j)), j, *arrays, None, ends or {}, 1.0)
@@ -256,37 +258,39 @@ def made(truth, guess, mean, columns, spreads, ends=None):
     return Evaluation("bias", (part,), np.asarray(spreads), None, template.comparison)
 
 
-def test_a_column_that_does_not_vary_has_no_share_of_its_spread():
-    found = made([1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [0, 1], [2.0, 0.0])
+def test_constant_column_has_no_standardized_error():
+    found = make_evaluation([1.0, 5.0], [2.0, 5.0], [3.0, 5.0], [0, 1], [2.0, 0.0])
     first, second = found.columns
     assert (first.error, first.standardized_error, first.explained) == (1.0, 0.5, 0.75)
     assert second.standardized_error is None and second.explained is None
     assert found.standardized_error == (0.5, 1.0) and found.explained_fraction == 0.75
-    # Rounding may put the mean beside the only value there is.
-    nearly = made([1.0, 5.0], [2.0, 5.0], [3.0, 5.0 + 1e-15], [0, 1], [2.0, 0.0])
+    # The mean of a constant column may be off by rounding.
+    nearly = make_evaluation(
+        [1.0, 5.0], [2.0, 5.0], [3.0, 5.0 + 1e-15], [0, 1], [2.0, 0.0]
+    )
     assert nearly.columns[1].explained is None
-    flat = made([5.0], [5.0], [5.0], [0], [0.0])
+    flat = make_evaluation([5.0], [5.0], [5.0], [0], [0.0])
     assert flat.standardized_error is None and flat.explained_fraction is None
     assert describe_accuracy(flat) == ""
     json.dumps(flat.to_dict(), allow_nan=False)
 
 
-def test_intervals_of_columns_that_do_not_vary_count_only_alone():
+def test_intervals_of_constant_columns_count_only_alone():
     ends = {0.9: (np.array([0.0, 3.0, 5.0]), np.array([2.0, 4.0, 5.0]))}
     values = [1.0, 1.0, 5.0]
-    found = made(values, values, values, [0, 0, 1], [2.0, 0.0], ends)
+    found = make_evaluation(values, values, values, [0, 0, 1], [2.0, 0.0], ends)
     assert found.levels[0].coverage == 0.5
     assert found.levels[0].standardized_width == 0.75
     last = {0.9: tuple(end[2:] for end in ends[0.9])}
-    alone = made(values[2:], values[2:], values[2:], [0], [0.0], last)
+    alone = make_evaluation(values[2:], values[2:], values[2:], [0], [0.0], last)
     assert alone.levels[0].coverage == 1.0
     assert alone.levels[0].standardized_width is None
 
 
 @pytest.mark.parametrize("part", [0.95, 0.8, 0.5, 0.2, 0.0, -3.0])
-def test_words_follow_the_figures(part):
+def test_description_matches_the_explained_fraction(part):
     off = np.sqrt(1.0 - part)
-    found = made([0.0], [off], [1.0], [0], [1.0])
+    found = make_evaluation([0.0], [off], [1.0], [0], [1.0])
     assert found.explained_fraction == pytest.approx(part)
     least = max(least for least, _ in VERDICTS if part >= least - 1e-9)
     assert dict(VERDICTS)[least] in describe_accuracy(found)

@@ -1,4 +1,4 @@
-"""``ncarl inpaint``: from file to file, and every way to get it wrong."""
+"""Tests of ``ncarl inpaint``: image files and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAGENTA = (255, 0, 255)
 
 
 def scene(height=18, width=24, channels=3):
-    """A smooth picture as bytes."""
+    """A smooth image of dtype uint8."""
     y, x = np.mgrid[:height, :width]
     gray = 128 + 60 * np.sin(y / 4.0) + 60 * np.cos(x / 5.0)
     colors = np.stack([gray, 0.8 * gray, 255 - gray, 100 + 0 * gray], axis=2)
@@ -24,8 +24,8 @@ def scene(height=18, width=24, channels=3):
 
 
 @pytest.fixture
-def lost(rng):
-    """Which pixels are missing."""
+def missing(rng):
+    """Mask of missing pixels."""
     return rng.random((18, 24)) < 0.2
 
 
@@ -37,49 +37,47 @@ def photo(tmp_path):
 
 
 @pytest.fixture
-def mask(tmp_path, lost):
+def mask(tmp_path, missing):
     path = tmp_path / "mask.png"
-    Image.fromarray(lost.astype(np.uint8) * 255).save(path)
+    Image.fromarray(missing.astype(np.uint8) * 255).save(path)
     return path
 
 
-def pixels(path):
+def read_pixels(path):
     with Image.open(path) as image:
         return np.asarray(image)
 
 
-def test_a_picture_is_filled_where_the_mask_is_light(
-    ncarl, photo, mask, lost, tmp_path
-):
+def test_pixels_under_the_light_mask_are_imputed(ncarl, photo, mask, missing, tmp_path):
     out, page, drawn = (tmp_path / n for n in ("out.png", "page.html", "both.png"))
     result = ncarl("inpaint", photo, "--mask", mask, "-o", out, "--report", page,
                    "--before-after", drawn)  # fmt: skip
-    assert (pixels(out) == inpaint(scene(), lost)).all()
-    for part in ("24 x 18", "color, 8 bits", f"{lost.sum()} pixels", "mask.png",
+    assert (read_pixels(out) == inpaint(scene(), missing)).all()
+    for part in ("24 x 18", "color, 8 bits", f"{missing.sum()} pixels", "mask.png",
                  "by patches"):  # fmt: skip
         assert part in result.stdout
     assert "PSNR" not in result.stdout
     html = page.read_text(encoding="utf-8")
     assert "photo [1].png" in html and "data:image/png" in html
-    assert pixels(drawn).ndim == 3
+    assert read_pixels(drawn).ndim == 3
 
 
-def test_pixels_of_a_color_are_missing(ncarl, photo, lost, tmp_path):
+def test_pixels_of_the_mask_color_are_imputed(ncarl, photo, missing, tmp_path):
     marked = scene()
     out = tmp_path / "out.tif"
-    marked[lost] = (250, 3, 251)
+    marked[missing] = (250, 3, 251)
     Image.fromarray(marked).save(photo)
     said = ncarl("inpaint", photo, "--mask-color", "#ff00ff", "--tolerance", 5, "-o",
                  out, "-q").stdout  # fmt: skip
     assert said == ""
-    assert (pixels(out) == inpaint(marked, lost)).all()
+    assert (read_pixels(out) == inpaint(marked, missing)).all()
 
 
-def test_pixels_that_are_nearly_of_the_color_are_noted(ncarl, photo, tmp_path):
+def test_pixels_close_to_the_mask_color_are_reported(ncarl, photo, tmp_path):
     marked, out = scene(), tmp_path / "out.png"
     marked[4:7, 3:20] = MAGENTA
-    marked[3, 3:20] = marked[7, 3:20] = (230, 30, 225)  # as a JPEG smears it
-    marked[15, 20] = (230, 30, 225)  # a flower, far away
+    marked[3, 3:20] = marked[7, 3:20] = (230, 30, 225)  # JPEG artifacts
+    marked[15, 20] = (230, 30, 225)  # not adjacent
     Image.fromarray(marked).save(photo)
     asked = ("inpaint", photo, "--mask-color", "magenta", "-o", out, "--overwrite")
     said = " ".join(ncarl(*asked).stdout.split())
@@ -89,16 +87,16 @@ def test_pixels_that_are_nearly_of_the_color_are_noted(ncarl, photo, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["random:0.3", "block:6", "text"])
-def test_a_trial_hides_pixels_and_measures_the_error(ncarl, photo, missing):
+def test_missing_option_prints_errors_at_hidden_pixels(ncarl, photo, missing):
     said = ncarl("inpaint", photo, "--missing", missing).stdout
     assert "PSNR" in said and "SSIM" in said and "hidden" in said
 
 
-def test_quality_needs_finite_pixels_and_a_window(ncarl, tmp_path):
+def test_metrics_need_finite_pixels_and_a_window(ncarl, tmp_path):
     path, drawn = tmp_path / "float.tif", tmp_path / "both.png"
-    pixels = scene()[:, :, 0].astype(np.float32)
-    pixels[0, 0] = np.nan
-    Image.fromarray(pixels).save(path)
+    read_pixels = scene()[:, :, 0].astype(np.float32)
+    read_pixels[0, 0] = np.nan
+    Image.fromarray(read_pixels).save(path)
     said = ncarl("inpaint", path, "--missing", "block:3", "--before-after", drawn)
     assert "PSNR" not in said.stdout and str(drawn) in said.stdout
     Image.fromarray(scene(6, 6, 2)).save(tmp_path / "small.png")
@@ -107,25 +105,25 @@ def test_quality_needs_finite_pixels_and_a_window(ncarl, tmp_path):
     assert "PSNR" in said.stdout and "SSIM" not in said.stdout
 
 
-def test_the_paper_mode_is_there(ncarl, photo, mask, lost, tmp_path):
+def test_matrix_method(ncarl, photo, mask, missing, tmp_path):
     out = tmp_path / "out.png"
     ncarl("inpaint", photo, "--mask", mask, "-o", out, "--method", "matrix")
-    assert (pixels(out) == inpaint(scene(), lost, "matrix")).all()
+    assert (read_pixels(out) == inpaint(scene(), missing, "matrix")).all()
 
 
-def test_masks_of_zeros_ones_and_shades_are_understood(ncarl, photo, lost, tmp_path):
+def test_binary_and_gray_masks_are_accepted(ncarl, photo, missing, tmp_path):
     mask, out = tmp_path / "mask.png", tmp_path / "out.png"
-    soft = np.where(lost, 200, 90).astype(np.uint8)
+    soft = np.where(missing, 200, 90).astype(np.uint8)
     soft[0, 0] = 0
     for marks, words in (
         (np.zeros_like(soft), "nothing to fill"),
-        (lost.astype(np.uint8), f"{lost.sum()} pixels"),
+        (missing.astype(np.uint8), f"{missing.sum()} pixels"),
         (soft, "3 shades; those in the lighter half count as missing"),
     ):
         Image.fromarray(marks).save(mask)
         said = ncarl("inpaint", photo, "--mask", mask, "-o", out, "--overwrite").stdout
         assert words in said and ("shades" in said) == (marks is soft)
-        assert (pixels(out)[~lost] == scene()[~lost]).all()
+        assert (read_pixels(out)[~missing] == scene()[~missing]).all()
 
 
 KINDS = {
@@ -139,7 +137,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kinds_of_pictures_come_out_as_they_went_in(ncarl, tmp_path, mask, lost, kind):
+def test_output_has_the_format_of_the_input(ncarl, tmp_path, mask, missing, kind):
     suffix = ".tif" if kind == "float" else ".png"
     path, out, expected = (
         tmp_path / f"in{suffix}",
@@ -149,13 +147,13 @@ def test_kinds_of_pictures_come_out_as_they_went_in(ncarl, tmp_path, mask, lost,
     image = Image.fromarray(expected)
     (image.quantize(16) if kind == "palette" else image).save(path)
     ncarl("inpaint", path, "--mask", mask, "-o", out)
-    read = pixels(out)
+    read = read_pixels(out)
     assert read.dtype == expected.dtype
-    assert (read[~lost] == expected[~lost]).all()
-    assert (read == inpaint(expected, lost)).all()
+    assert (read[~missing] == expected[~missing]).all()
+    assert (read == inpaint(expected, missing)).all()
 
 
-def test_a_picture_on_its_side_is_turned_upright(ncarl, tmp_path, photo):
+def test_exif_rotation_is_applied(ncarl, tmp_path, photo):
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(scene()).save(photo, exif=exif, icc_profile=b"a profile")
@@ -165,20 +163,20 @@ def test_a_picture_on_its_side_is_turned_upright(ncarl, tmp_path, photo):
     Image.fromarray(lost.astype(np.uint8) * 255).save(mask)
     assert "upright" in ncarl("inpaint", photo, "--mask", mask, "-o", out).stdout
     turned = np.rot90(scene(), -1)
-    assert (pixels(out)[~lost] == turned[~lost]).all()
+    assert (read_pixels(out)[~lost] == turned[~lost]).all()
     with Image.open(out) as written:
         assert written.getexif().get(0x0112, 1) == 1
         assert written.info["icc_profile"] == b"a profile"
 
 
-def test_jpeg_is_written_with_a_word_of_warning(ncarl, photo, mask, tmp_path):
+def test_jpeg_output_gives_a_warning(ncarl, photo, mask, tmp_path):
     out = tmp_path / "out.jpg"
     said = ncarl("inpaint", photo, "--mask", mask, "-o", out).stdout
     assert "JPEG changes observed pixels" in said
-    assert np.abs(pixels(out).astype(int) - scene()).mean() < 5
+    assert np.abs(read_pixels(out).astype(int) - scene()).mean() < 5
 
 
-def test_files_are_not_replaced_unless_asked_for(fails, ncarl, photo, mask, tmp_path):
+def test_files_are_replaced_only_with_overwrite(fails, ncarl, photo, mask, tmp_path):
     out = tmp_path / "out.png"
     out.write_bytes(b"mine")
     assert "--overwrite" in fails("inpaint", photo, "--mask", mask, "-o", out)
@@ -209,12 +207,14 @@ MISUSE = [
 
 
 @pytest.mark.parametrize(("options", "words"), MISUSE)
-def test_misuse_gives_one_sentence(fails, photo, options, words, monkeypatch):
+def test_invalid_options_give_a_one_line_error(
+    fails, photo, options, words, monkeypatch
+):
     monkeypatch.chdir(photo.parent)
     assert words in fails("inpaint", photo, *options)
 
 
-def test_colors_fit_the_kind_of_the_picture(fails, ncarl, tmp_path):
+def test_mask_color_must_fit_the_image_mode(fails, ncarl, tmp_path):
     path, out = tmp_path / "gray.png", tmp_path / "out.png"
     Image.fromarray(scene()[:, :, 0]).save(path)
     marked = ("inpaint", path, "-o", out, "--mask-color")
@@ -226,7 +226,7 @@ def test_colors_fit_the_kind_of_the_picture(fails, ncarl, tmp_path):
     assert "needs a picture with 8 bits" in fails(*marked, "red", "--overwrite")
 
 
-def test_masks_of_another_size_or_light_everywhere_are_refused(fails, photo, tmp_path):
+def test_masks_of_wrong_size_or_without_observed_pixels_fail(fails, photo, tmp_path):
     mask = tmp_path / "mask.png"
     asked = ("inpaint", photo, "--mask", mask, "-o", tmp_path / "out.png")
     Image.new("L", (25, 18)).save(mask)
@@ -236,8 +236,8 @@ def test_masks_of_another_size_or_light_everywhere_are_refused(fails, photo, tmp
     assert "inverted" in fails(*asked)
 
 
-def png(side, bits, data):
-    """A PNG in color that claims a size, whatever its data are."""
+def make_png(side, bits, data):
+    """A color PNG with a given header size and arbitrary data."""
 
     def chunk(kind, data):
         crc = struct.pack(">I", zlib.crc32(kind + data))
@@ -248,8 +248,8 @@ def png(side, bits, data):
             + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b""))  # fmt: skip
 
 
-def test_huge_pictures_are_refused_before_they_are_unpacked(fails, photo, monkeypatch):
-    photo.write_bytes(png(60_000, 8, b""))
+def test_huge_images_are_refused_before_decoding(fails, photo, monkeypatch):
+    photo.write_bytes(make_png(60_000, 8, b""))
     monkeypatch.setattr(Image.Image, "load", None)
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)
     limit = Image.MAX_IMAGE_PIXELS
@@ -257,7 +257,7 @@ def test_huge_pictures_are_refused_before_they_are_unpacked(fails, photo, monkey
     assert limit == Image.MAX_IMAGE_PIXELS
 
 
-def test_damaged_files_and_others_give_one_sentence(fails, photo):
+def test_damaged_and_other_files_give_a_one_line_error(fails, photo):
     whole = photo.read_bytes()
     photo.write_bytes(whole[: len(whole) // 2])
     assert "damaged" in fails("inpaint", photo, "--missing", "text")
@@ -267,7 +267,7 @@ def test_damaged_files_and_others_give_one_sentence(fails, photo):
     assert "No such file" in fails("inpaint", photo, "--missing", "text")
 
 
-def test_kinds_that_would_not_come_out_as_they_were_are_refused(fails, photo, tmp_path):
+def test_unsupported_image_modes_give_an_error(fails, photo, tmp_path):
     other = tmp_path / "cmyk.tif"
     Image.new("CMYK", (24, 18)).save(other)
     assert "CMYK" in fails("inpaint", other, "--missing", "text")
@@ -281,8 +281,8 @@ def test_kinds_that_would_not_come_out_as_they_were_are_refused(fails, photo, tm
     assert "hold transparency" in why
 
 
-def deep_tiff(bits):
-    """A TIFF in color of 4 x 4 pixels with so many bits a channel."""
+def make_tiff(bits):
+    """A 4 x 4 color TIFF with the given bits per channel."""
     entries = [(256, 3, 1, 4), (257, 3, 1, 4), (258, 3, 3, 122), (259, 3, 1, 1),
                (262, 3, 1, 2), (273, 4, 1, 128), (277, 3, 1, 3), (278, 3, 1, 4),
                (279, 4, 1, 48 * bits // 8)]  # fmt: skip
@@ -294,14 +294,14 @@ def deep_tiff(bits):
 @pytest.mark.parametrize(
     ("deep", "plain"),
     [
-        (png(4, 16, bytes(4 * 25)), png(4, 8, bytes(4 * 13))),
-        (deep_tiff(16), deep_tiff(8)),
+        (make_png(4, 16, bytes(4 * 25)), make_png(4, 8, bytes(4 * 13))),
+        (make_tiff(16), make_tiff(8)),
         (b"P6 4 4 65535\n" + bytes(96), b"P6 4 4 255\n" + bytes(48)),
         (b"P3 4 4 999\n" + b"0 " * 48, b"P3 4 4 99\n" + b"0 " * 48),
     ],
     ids=["png", "tiff", "ppm", "plain ppm"],
 )
-def test_sixteen_bits_in_color_are_refused_not_halved(fails, photo, deep, plain):
+def test_color_images_with_16_bits_give_an_error(fails, photo, deep, plain):
     photo.write_bytes(plain)
     assert read_picture(photo, 99).mode == "RGB"
     photo.write_bytes(deep)
@@ -309,14 +309,12 @@ def test_sixteen_bits_in_color_are_refused_not_halved(fails, photo, deep, plain)
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_a_color_that_stands_for_transparency_stays_transparent(
-    ncarl, tmp_path, mask, mode
-):
+def test_transparent_color_is_preserved(ncarl, tmp_path, mask, mode):
     path, out = tmp_path / "named.png", tmp_path / "out.png"
     image = Image.fromarray(scene()).convert(mode)
     image.save(path, transparency=image.getpixel((3, 3)))
     ncarl("inpaint", path, "--mask", mask, "-o", out)
-    alpha = pixels(out)[..., -1]
+    alpha = read_pixels(out)[..., -1]
     assert alpha.shape == (18, 24) and alpha[3, 3] == 0 and alpha.max() == 255
     wide = tmp_path / "wide.png"
     Image.new("I;16", (4, 4)).save(wide, transparency=0)
@@ -324,17 +322,17 @@ def test_a_color_that_stands_for_transparency_stays_transparent(
         read_picture(wide, 99)
 
 
-def test_filling_what_cannot_be_seen_is_noted(ncarl, tmp_path, mask, lost):
+def test_imputed_transparent_pixels_are_reported(ncarl, tmp_path, mask, missing):
     path, out = tmp_path / "clear.png", tmp_path / "out.png"
     picture = scene(channels=4)
-    picture[tuple(np.argwhere(lost)[0])][3] = 0
+    picture[tuple(np.argwhere(missing)[0])][3] = 0
     for image, noted in ((picture, True), (scene(channels=4), False)):
         Image.fromarray(image).save(path)
         said = ncarl("inpaint", path, "--mask", mask, "-o", out, "--overwrite").stdout
         assert ("1 of the missing pixels are transparent" in said) == noted
 
 
-def test_squares_do_not_touch_and_leave_most_of_the_picture(rng):
+def test_hidden_squares_are_disjoint_and_few(rng):
     hidden = random_squares_mask((60, 60), 9, 3)
     assert hidden.sum() % 81 == 0
     assert 81 <= hidden.sum() <= 0.3 * 3600

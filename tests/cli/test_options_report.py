@@ -1,4 +1,4 @@
-"""``--report``: one page for every command, whatever the columns are called."""
+"""Tests of ``--report``: HTML reports of all commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK = ("--max-iter", "6", "--tol", "0", "--prior-strength", "0.1",
 
 @pytest.fixture(scope="module")
 def matrix():
-    """A table of rank one with gaps; nothing is known of row 4."""
+    """An incomplete matrix of rank one; the fourth row is empty."""
     rng = np.random.default_rng(0)
     X = np.outer(rng.standard_normal(40), [1.0, 2.0, -3.0, 4.0, 50.0, 6.0])
     X += 0.2 * rng.standard_normal(X.shape)
@@ -46,14 +46,14 @@ def matrix():
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory, matrix):
-    """The table as a file whose columns have hostile names."""
+    """The table as a file with unusual column names."""
     path = tmp_path_factory.mktemp("data") / "a <b> & $c$.csv"
     pd.DataFrame(matrix, columns=NAMES).to_csv(path, index=False, float_format="%.5f")
     return path
 
 
-def checked(path):
-    """The text of a page, in which nothing runs, and the number of its pictures."""
+def check_page(path):
+    """Check that a page has no scripts; return its text and number of images."""
     html = path.read_text(encoding="utf-8")
     assert "<script" not in html and "<img src=x" not in html
     return html, html.count('src="data:image/png;base64,')
@@ -69,14 +69,14 @@ def checked(path):
         ("bias", (), 5),
     ],
 )
-def test_complete_writes_a_page_for_every_method(
+def test_complete_writes_a_report_for_every_method(
     ncarl, hostile, tmp_path, method, options, pictures
 ):
     page, out = tmp_path / "p.html", tmp_path / "out.csv"
     result = ncarl("complete", hostile, "-o", out, "--method", method, *options,
                    "--report", page)  # fmt: skip
     assert "p.html" in result.stdout and out.exists()
-    html, found = checked(page)
+    html, found = check_page(page)
     assert found == pictures and "Not drawn" not in html
     assert "a &lt;b&gt; &amp; $c$.csv, completed" in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
@@ -88,21 +88,21 @@ def test_complete_writes_a_page_for_every_method(
     assert said == (method != "bayes") and ("held out were predicted" in lead) != said
 
 
-def test_a_table_without_gaps_has_a_page_too(ncarl, tmp_path):
+def test_complete_table_has_a_report(ncarl, tmp_path):
     path, page = tmp_path / "x.csv", tmp_path / "p.html"
     path.write_text("a,b\n1,2\n3,4\n")
     ncarl("complete", path, "-o", tmp_path / "out.csv", "--report", page)
-    html, pictures = checked(page)
+    html, pictures = check_page(page)
     assert "Nothing was missing" in html and pictures == 0
 
 
 @pytest.fixture
 def no_figures(monkeypatch):
-    """Pages without figures, which take their time."""
+    """Skip the figures of reports to save time."""
     monkeypatch.setattr("ncarl.cli.complete_report._add_figures", lambda *_: None)
 
 
-def test_quiet_means_quiet_and_an_old_page_is_replaced(
+def test_quiet_prints_nothing_and_replaces_an_old_report(
     ncarl, hostile, tmp_path, no_figures
 ):
     page = tmp_path / "p.html"
@@ -112,7 +112,7 @@ def test_quiet_means_quiet_and_an_old_page_is_replaced(
     assert result.stdout == "" and "<h1>old" not in page.read_text(encoding="utf-8")
 
 
-def test_a_page_that_cannot_be_written_is_found_out_first(fails, hostile, tmp_path):
+def test_unwritable_report_fails_before_the_fit(fails, hostile, tmp_path):
     out = tmp_path / "o.csv"
     mine = tmp_path / "mine.html"
     mine.write_text("<!DOCTYPE html>my notes")
@@ -126,7 +126,7 @@ def test_a_page_that_cannot_be_written_is_found_out_first(fails, hostile, tmp_pa
     check_report_path(None)
 
 
-def test_the_table_of_columns_says_what_was_filled(
+def test_column_table_matches_the_imputed_entries(
     ncarl, hostile, matrix, tmp_path, no_figures
 ):
     page, out, std = (tmp_path / name for name in ("p.html", "o.csv", "s.csv"))
@@ -134,7 +134,7 @@ def test_the_table_of_columns_says_what_was_filled(
     filled = np.loadtxt(out, delimiter=",", skiprows=1, comments=None)
     deviations = np.loadtxt(std, delimiter=",", skiprows=1, comments=None)
     gaps = np.isnan(matrix)
-    html, _ = checked(page)
+    html, _ = check_page(page)
     rows = re.findall(r'class="row"[^>]*>(.*?)</th>((?:<td>.*?</td>)+)</tr>', html)
     cells = {name: re.findall("<td>(.*?)</td>", rest) for name, rest in rows}
     found = cells["&lt;script&gt;alert(1)&lt;/script&gt;"]
@@ -145,7 +145,7 @@ def test_the_table_of_columns_says_what_was_filled(
     assert float(sd) == pytest.approx(deviations[gaps[:, 0], 0].mean(), rel=1e-3)
 
 
-def test_a_stream_is_seen_whole_and_sampled_evenly(matrix):
+def test_stream_overview_covers_all_rows_and_samples_evenly(matrix):
     whole = Observations.from_dense(matrix)
     chunks = [
         Observations.from_dense(matrix[:13]),
@@ -160,26 +160,26 @@ def test_a_stream_is_seen_whole_and_sampled_evenly(matrix):
     np.testing.assert_array_equal(sample.values, whole.take_rows(rows).values)
 
 
-def test_usual_spread_is_what_the_means_of_the_columns_are_off_by(matrix):
+def test_pooled_std_is_the_error_of_column_means(matrix):
     off = (matrix - np.nanmean(matrix, axis=0))[~np.isnan(matrix)]
     found = pooled_std(Observations.from_dense(matrix))
     assert found == pytest.approx(np.sqrt(np.mean(off**2)))
     assert pooled_std(Observations.from_dense(np.ones((3, 2)))) == 0.0
 
 
-def test_compare_writes_a_page(ncarl, hostile, tmp_path, monkeypatch):
+def test_compare_writes_a_report(ncarl, hostile, tmp_path, monkeypatch):
     fit = FitOutcome("bias", 0, error=0.5, seconds=0.1, message="<odd>")
     monkeypatch.setattr(comparing, "run_fits", lambda wanted, jobs, heard: [fit])
     page = tmp_path / "p.html"
     result = ncarl("compare", hostile, "--methods", "bias", "--repeats", 1, "--report",
                    page)  # fmt: skip
     assert "p.html" in result.stdout
-    html, pictures = checked(page)
+    html, pictures = check_page(page)
     assert pictures == 1 and "Recommended: bias" in html and "ncarl complete" in html
     assert "Warning: one draw cannot tell" in html and "&lt;odd&gt;" in html
 
 
-def test_reproduce_writes_its_report_where_it_is_asked_to(ncarl, tmp_path, monkeypatch):
+def test_reproduce_writes_its_report_to_the_given_path(ncarl, tmp_path, monkeypatch):
     out, page = tmp_path / "study", tmp_path / "p.html"
 
     def publish(plans, store, protocols, *, quick):
@@ -193,7 +193,7 @@ def test_reproduce_writes_its_report_where_it_is_asked_to(ncarl, tmp_path, monke
     assert "p.html" in result.stdout
 
 
-def test_the_command_is_shown_as_it_was_typed(monkeypatch):
+def test_command_line_is_shown_with_quoting(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/usr/bin/ncarl", "complete", "my <a>.csv"])
     assert command_line() == "ncarl complete 'my <a>.csv'"
     monkeypatch.setattr("sys.argv", ["pytest", "secret"])

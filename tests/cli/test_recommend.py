@@ -1,4 +1,4 @@
-"""``ncarl recommend``: from a file of ratings to lists, reasons, files and a page."""
+"""Tests of ``ncarl recommend``: lists, explanations, files and reports."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ncarl.ratings.data import Vocabulary
 HEADS = "userId,movieId,rating,timestamp"
 
 
-def rows_of(rng):
-    """Ratings of two tastes: users 1 to 30, items 101 to 110."""
+def make_rows(rng):
+    """Ratings of users 1 to 30 with two tastes for items 101 to 110."""
     taste = rng.choice([-1, 1], 30)
     for u in range(30):
         for i in range(10):
-            # Two of them have rated half of all: something is left for them.
+            # Users 3 and 6 have rated half of the items only.
             if i % 2 if u in (3, 6) else rng.random() < 0.6:
                 liked = taste[u] * (1 if i < 5 else -1)
                 stars = 3 + liked + rng.integers(-1, 2)
@@ -34,9 +34,9 @@ def rows_of(rng):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Ratings, hostile titles, ratings of somebody new, and a model."""
+    """Folder with ratings, unusual titles, ratings of a new user, and a model."""
     path = tmp_path_factory.mktemp("recommend")
-    rows = list(rows_of(np.random.default_rng(0)))
+    rows = list(make_rows(np.random.default_rng(0)))
     lines = [f"{u},{i},{r},0" for u, i, r in rows]
     (path / "ratings.csv").write_text("\n".join([HEADS, *lines]) + "\n")
     titles = [f'{i},"[bold]Film, {i}[/bold] <b>"' for i in range(101, 111)]
@@ -50,26 +50,26 @@ def folder(tmp_path_factory):
     return path
 
 
-def listed(said):
-    """The items of the lists that were printed."""
+def items_in(said):
+    """Items of the printed lists."""
     return [int(item) for item in re.findall(r"^\d+\. (\d+) ", said, re.MULTILINE)]
 
 
-def test_a_user_gets_a_list_from_a_file_of_ratings(folder):
+def test_recommendations_from_a_ratings_file(folder):
     said = (folder / "said").read_text()
     for part in ("30 users of 10 items", "For 4, who rated", "80% interval", "held out",
                  "model.ncarl"):  # fmt: skip
         assert part in said
     kept = Recommender.load(folder / "model.ncarl")
-    assert listed(said) == [row.item for row in kept.recommend(4, 3)]
-    mine = {(u, i): r for u, i, r in rows_of(np.random.default_rng(0))}
+    assert items_in(said) == [row.item for row in kept.recommend(4, 3)]
+    mine = {(u, i): r for u, i, r in make_rows(np.random.default_rng(0))}
     found = {(u, i): r for u in kept.users for i, r in kept.ratings_of(u)}
     assert found == mine
-    # NaN is a default, which is not equal to itself.
+    # assert_equal treats NaN defaults as equal.
     np.testing.assert_equal(kept.model_.get_params(), BayesianNCARL().get_params())
 
 
-def test_a_model_answers_without_ratings(ncarl, folder, tmp_path):
+def test_recommendations_from_a_saved_model(ncarl, folder, tmp_path):
     out = tmp_path / "recs.csv"
     said = ncarl("recommend", "--model", folder / "model.ncarl", "--user", 4, "--user",
                  7, "--titles", folder / "titles.csv", "--explain", "--out", out,
@@ -93,7 +93,7 @@ def test_a_model_answers_without_ratings(ncarl, folder, tmp_path):
             assert float(line[name]) == pytest.approx(getattr(row, name), rel=1e-5)
 
 
-def test_somebody_new_is_served_and_not_saved(ncarl, folder, tmp_path):
+def test_new_user_gets_a_list_but_is_not_saved(ncarl, folder, tmp_path):
     saved = tmp_path / "saved.ncarl"
     result = ncarl("recommend", "--model", folder / "model.ncarl", "--new-user",
                    folder / "mine.csv", "-n", 8, "--explain", "--save-model",
@@ -104,10 +104,12 @@ def test_somebody_new_is_served_and_not_saved(ncarl, folder, tmp_path):
     model = Recommender.load(saved)
     assert model.users == list(range(1, 31))
     wanted = model.recommend(model.add_user({101: 5, 106: 1}), 8)
-    assert listed(result.stdout) == [row.item for row in wanted]
+    assert items_in(result.stdout) == [row.item for row in wanted]
 
 
-def test_everybody_gets_a_list_in_a_file(ncarl, folder, tmp_path, monkeypatch):
+def test_all_users_option_writes_lists_of_all_users(
+    ncarl, folder, tmp_path, monkeypatch
+):
     monkeypatch.setattr("ncarl.cli.console.is_interactive", lambda quiet: True)
     out, page = tmp_path / "recs.parquet", tmp_path / "page.html"
     result = ncarl("recommend", "--model", folder / "model.ncarl", "--all-users", "-n",
@@ -131,7 +133,7 @@ def test_similar_items_are_found_by_id_or_title(ncarl, folder, tmp_path):
     said = ncarl(
         "recommend", "--model", folder / "model.ncarl", "--similar-to", 101, "-n", 3
     )
-    assert listed(said.stdout) == wanted
+    assert items_in(said.stdout) == wanted
     out = tmp_path / "like.tsv.gz"
     ncarl("recommend", "--model", folder / "model.ncarl", "--titles",
           folder / "titles.csv", "--similar-to", "[bold]Film, 101[/bold] <b>", "-n", 3,
@@ -141,7 +143,7 @@ def test_similar_items_are_found_by_id_or_title(ncarl, folder, tmp_path):
     assert [int(line.split("\t")[0]) for line in lines[1:]] == wanted
 
 
-def test_lists_are_ranked_as_asked_for(ncarl, folder, tmp_path):
+def test_rank_by_option_determines_the_order(ncarl, folder, tmp_path):
     out = tmp_path / "recs.csv"
     ncarl("recommend", "--model", folder / "model.ncarl", "-u", 4, "--include-seen",
           "--uncertainty-penalty", 2, "--popularity", 3, "--min-ratings", 15,
@@ -156,7 +158,7 @@ def test_lists_are_ranked_as_asked_for(ncarl, folder, tmp_path):
     assert found != [row.item for row in model.recommend(4)]
 
 
-def test_a_page_holds_lists_reasons_and_a_figure(ncarl, folder, tmp_path):
+def test_report_has_lists_explanations_and_a_figure(ncarl, folder, tmp_path):
     page = tmp_path / "page.html"
     said = ncarl("recommend", "--model", folder / "model.ncarl", "--user", 4,
                  "--explain", "--titles", folder / "titles.csv", "--similar-to", 102,
@@ -172,8 +174,8 @@ def test_a_page_holds_lists_reasons_and_a_figure(ncarl, folder, tmp_path):
     assert quiet.output == ""
 
 
-def test_a_model_that_was_saved_in_python_answers(ncarl, tmp_path):
-    rows = [(f"u{u}", f"m{i}", r) for u, i, r in rows_of(np.random.default_rng(0))]
+def test_model_saved_in_python_can_be_used(ncarl, tmp_path):
+    rows = [(f"u{u}", f"m{i}", r) for u, i, r in make_rows(np.random.default_rng(0))]
     frame = pd.DataFrame(rows, columns=["user", "item", "rating"])
     model = Recommender(BayesianNCARL(max_iter=3, tol=0)).fit(frame)
     saved, again = tmp_path / "m.ncarl", tmp_path / "again.ncarl"
@@ -191,7 +193,7 @@ def test_a_model_that_was_saved_in_python_answers(ncarl, tmp_path):
 def test_a_model_without_noise_gives_lists_without_intervals(
     ncarl, fails, tmp_path, users
 ):
-    ratings = list(rows_of(np.random.default_rng(0)))
+    ratings = list(make_rows(np.random.default_rng(0)))
     model = Recommender(NCARL(max_iter=2, tol=0)).fit(ratings)
     saved, out, page = (tmp_path / name for name in ("m.ncarl", "o.csv", "o.html"))
     model.save(saved)
@@ -207,7 +209,9 @@ def test_a_model_without_noise_gives_lists_without_intervals(
     assert "level needs a model of the noise" in words
 
 
-def test_what_somebody_new_rated_twice_follows_the_rule(ncarl, fails, folder, tmp_path):
+def test_duplicate_ratings_of_a_new_user_follow_the_option(
+    ncarl, fails, folder, tmp_path
+):
     twice = tmp_path / "twice.csv"
     twice.write_text("101,5\n106,1\n101,2\n")
     words = ("recommend", "--model", folder / "model.ncarl", "--new-user", twice)
@@ -216,8 +220,8 @@ def test_what_somebody_new_rated_twice_follows_the_rule(ncarl, fails, folder, tm
     assert "because you gave 2 to 101" in said
 
 
-def test_a_delimiter_is_that_of_the_ratings(ncarl, tmp_path):
-    rows = rows_of(np.random.default_rng(0))
+def test_delimiter_applies_to_the_ratings_file(ncarl, tmp_path):
+    rows = make_rows(np.random.default_rng(0))
     (tmp_path / "r.csv").write_text("\n".join(f"{u}|{i}|{r}" for u, i, r in rows))
     titles = [f"{i},A | B {i}" for i in range(101, 111)]
     (tmp_path / "t.csv").write_text("\n".join(titles))
@@ -228,7 +232,7 @@ def test_a_delimiter_is_that_of_the_ratings(ncarl, tmp_path):
     assert "For you, who rated 2" in said and "A | B 10" in said
 
 
-def test_columns_of_a_new_user_are_found_by_name(ncarl, folder, tmp_path):
+def test_columns_of_a_new_user_file_are_found_by_name(ncarl, folder, tmp_path):
     own = tmp_path / "own.csv"
     own.write_text("when,stars,movie\n1,5,101\n2,1,106\n")
     said = ncarl("recommend", "--model", folder / "model.ncarl", "--new-user", own,
@@ -250,7 +254,7 @@ def test_columns_of_a_new_user_are_found_by_name(ncarl, folder, tmp_path):
         ("a.csv.gz", "user,item,rating\n1,x,5\n2,y,3\n", ([1, 2], ["x", "y"])),
     ],
 )  # fmt: skip
-def test_ratings_are_found_in_files_as_people_have_them(tmp_path, name, text, ids):
+def test_columns_of_ratings_files_are_detected(tmp_path, name, text, ids):
     path = tmp_path / name
     data = text.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -259,7 +263,7 @@ def test_ratings_are_found_in_files_as_people_have_them(tmp_path, name, text, id
     assert found.values == [5.0, 3.0]
 
 
-def test_columns_can_be_named_or_counted(tmp_path):
+def test_columns_can_be_given_by_name_or_number(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,b,c,d\n9,5,x,u\n8,3,y,v\n")
     for columns in (("d", "c", "b"), ("4", "3", "2")):
@@ -279,14 +283,14 @@ def test_columns_can_be_named_or_counted(tmp_path):
 
 
 @pytest.mark.parametrize("head", ["", "item,title\n", "movie,what it is\n"])
-def test_titles_may_have_no_header_whatever_ids_are(tmp_path, head):
+def test_titles_file_without_header(tmp_path, head):
     path = tmp_path / "t.csv"
     path.write_text(f"{head}m1,First\nm2,Second\n")
     known, _ = Vocabulary.from_column("item", ["m1", "m2"])
     assert read_titles(path, "item", known) == {"m1": "First", "m2": "Second"}
 
 
-def test_an_index_with_a_name_is_a_column(tmp_path):
+def test_named_index_is_a_column(tmp_path):
     frame = pd.DataFrame({"user": [1, 2], "item": [3, 4], "rating": [5.0, 3.0]})
     for keys in ("user", ["item", "user"]):
         frame.set_index(keys).to_parquet(tmp_path / "a.parquet")
@@ -298,9 +302,9 @@ def test_an_index_with_a_name_is_a_column(tmp_path):
         read_ratings(tmp_path / "a.parquet", None)
 
 
-def test_columns_of_any_name_are_served(ncarl, tmp_path):
+def test_columns_of_any_name_are_supported(ncarl, tmp_path):
     path, out = tmp_path / "a.csv", tmp_path / "o.csv"
-    rows = [f"{u},{i},{r}" for u, i, r in rows_of(np.random.default_rng(0))]
+    rows = [f"{u},{i},{r}" for u, i, r in make_rows(np.random.default_rng(0))]
     path.write_text("\n".join(["rank,predicted,rating", *rows]))
     ncarl("recommend", path, "--columns", "1,2,3", "-u", 4, "-n", 1, "-o", out)
     heads = out.read_text().splitlines()[0]
@@ -325,13 +329,13 @@ def test_columns_of_any_name_are_served(ncarl, tmp_path):
         ("", (), "is empty"),
     ],
 )  # fmt: skip
-def test_files_that_hold_no_ratings_are_told(fails, tmp_path, text, options, words):
+def test_files_without_ratings_give_an_error(fails, tmp_path, text, options, words):
     path = tmp_path / "in.csv"
     path.write_text(text)
     assert words in fails("recommend", path, "--user", "a", *options)
 
 
-def test_misuse_is_told_in_a_sentence(fails, folder, tmp_path):
+def test_invalid_options_give_a_one_line_error(fails, folder, tmp_path):
     source, model = folder / "ratings.csv", ("--model", folder / "model.ncarl")
     there = tmp_path / "there.csv"
     there.write_text("mine")

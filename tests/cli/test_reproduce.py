@@ -1,4 +1,4 @@
-"""``ncarl reproduce``: what it says, refuses and leaves behind."""
+"""Tests of ``ncarl reproduce``: output, errors and written files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ncarl.reproduce.plan import STUDY_NAMES, Cell, CellResult, ProblemSpec
 from ncarl.reproduce.report import QUICK_NOTE
 from ncarl.reproduce.run import RunProgress, ScheduledCell
 
-#: Folder of the made-up fits.
+#: Folder of the module with fake fits.
 FAKES = Path(__file__).parents[1] / "data"
 BOOK = """
 [nuclear]
@@ -66,7 +66,7 @@ quick = { options = { m = 5 } }
 
 @pytest.fixture
 def study(monkeypatch, tmp_path):
-    """A plan with made-up fits; it calls itself table 1, so claims are judged."""
+    """A plan with fake fits, named table1 so that its claims are checked."""
     (tmp_path / "log").touch()
     monkeypatch.syspath_prepend(FAKES)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
@@ -79,8 +79,8 @@ def study(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def fits(tmp_path):
-    """A function that tells how many fits there have been since it was asked last."""
+def n_fits(tmp_path):
+    """Function that returns the number of fits since its last call."""
 
     def count():
         lines = (tmp_path / "log").read_text().splitlines()
@@ -90,7 +90,7 @@ def fits(tmp_path):
     return count
 
 
-def test_a_run_prints_verdicts_and_what_it_wrote(ncarl, study, tmp_path, fits):
+def test_run_prints_verdicts_and_written_files(ncarl, study, tmp_path, n_fits):
     out = tmp_path / "out"
     said = ncarl("reproduce", study, "--out", out, "--jobs", 2).stdout
     assert "holds: NCARL has the least error of all methods (table 1)" in said
@@ -101,17 +101,17 @@ def test_a_run_prints_verdicts_and_what_it_wrote(ncarl, study, tmp_path, fits):
         assert (out / name).is_file()
     assert QUICK_NOTE not in " ".join(said.split())
     assert "time limit" not in said
-    assert fits() == 10
-    # A second run has nothing to do and says the same.
+    assert n_fits() == 10
+    # A second run does no fits and prints the same.
     assert ncarl("reproduce", study, "--out", out).stdout == said
-    assert fits() == 0
+    assert n_fits() == 0
     lines = (out / "cells.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     assert {one["facts"]["budget"] for one in found} == {600.0}
     assert sum(one["status"] == "failed" for one in found) == 2
 
 
-def test_quick_has_a_budget_of_its_own_and_says_so(ncarl, study, tmp_path):
+def test_quick_option_changes_budget_and_labels(ncarl, study, tmp_path):
     out = tmp_path / "out"
     said = ncarl("reproduce", study, "--quick", "--out", out, "--jobs", 2).stdout
     assert QUICK_NOTE in " ".join(said.split())
@@ -122,11 +122,11 @@ def test_quick_has_a_budget_of_its_own_and_says_so(ncarl, study, tmp_path):
     assert "run again (quick)" in (out / "report.html").read_text(encoding="utf-8")
     assert "not decided: NCARL has the least error" in said
     assert "reduced: as printed, paper protocol: 1 of 1 columns" in said
-    assert "2 cells of tables: failed" in said  # one under each protocol
+    assert "2 cells of tables: failed" in said  # one per protocol
     assert "2 cells of tables: over budget" in said
 
 
-def test_without_a_folder_quick_and_full_runs_do_not_mix(
+def test_quick_and_full_runs_have_different_default_folders(
     ncarl, study, tmp_path, monkeypatch
 ):
     here = tmp_path / "here"
@@ -140,12 +140,10 @@ def test_without_a_folder_quick_and_full_runs_do_not_mix(
     assert names == ["ncarl-reproduce", "ncarl-reproduce-quick"]
 
 
-def test_a_larger_budget_runs_again_what_overran_and_retry_what_failed(
-    ncarl, study, tmp_path, fits
-):
+def test_larger_budget_and_retry_repeat_unfinished_fits(ncarl, study, tmp_path, n_fits):
     def run(*more):
         ncarl("reproduce", study, "--out", tmp_path / "out", "--jobs", 2, *more)
-        return fits()
+        return n_fits()
 
     assert run("--budget", 5) == 10
     assert run("--budget", 5) == 0
@@ -155,21 +153,23 @@ def test_a_larger_budget_runs_again_what_overran_and_retry_what_failed(
 
 
 @pytest.mark.parametrize("options", [("--no-run",), ("--time-limit", 0)])
-def test_without_time_the_report_is_all_there_is(ncarl, study, tmp_path, fits, options):
+def test_without_fits_only_the_report_is_written(
+    ncarl, study, tmp_path, n_fits, options
+):
     out = tmp_path / "[red]out"
     said = ncarl("reproduce", study, "--out", out, *options).stdout
     assert "not decided: NCARL has the least error" in said
     reached = "time limit reached; run the same command again to continue"
     assert (reached in said) == ("--time-limit" in options)
     assert f"written to {out}:" in said and (out / "report.html").is_file()
-    assert fits() == 0
+    assert n_fits() == 0
 
 
-def test_rows_and_protocols_can_be_chosen(ncarl, study, tmp_path, fits):
+def test_methods_and_protocols_can_be_selected(ncarl, study, tmp_path, n_fits):
     out = tmp_path / "out"
     ncarl("reproduce", study, "--out", out, "--protocol", "honest",
           "--methods", "nuclear, ncarl-printed", "--engine", "threads")  # fmt: skip
-    assert fits() == 6
+    assert n_fits() == 6
     rows = (out / "results.csv").read_text(encoding="utf-8").splitlines()[1:]
     assert len(rows) == 2
     assert all(row.split(",")[1] == "honest" for row in rows)
@@ -185,16 +185,16 @@ def test_rows_and_protocols_can_be_chosen(ncarl, study, tmp_path, fits):
         (["--out", "taken"], "--out must be a folder, and 'taken' is a file"),
     ],
 )
-def test_wrong_options_are_refused_before_anything_is_run(
-    more, said, fails, study, tmp_path, fits, monkeypatch
+def test_invalid_options_fail_before_any_fit(
+    more, said, fails, study, tmp_path, n_fits, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("mine")
     assert said in fails("reproduce", study, "--out", "out", *more)
-    assert fits() == 0 and not (tmp_path / "out").exists()
+    assert n_fits() == 0 and not (tmp_path / "out").exists()
 
 
-def test_all_is_every_study_and_none_comes_twice():
+def test_all_expands_to_every_study_without_duplicates():
     def names(*studies):
         plans = load_plans(studies, quick=True, methods=None)
         return [plan.name for plan in plans]
@@ -214,28 +214,28 @@ COURSE = RunProgress(
 )
 
 
-def drawn(course):
-    """The live table as text."""
+def render(course):
+    """The progress table as text."""
     stream = io.StringIO()
     Console(width=100, file=stream).print(progress_table(course))
     return "\n".join(line.strip() for line in stream.getvalue().splitlines())
 
 
-def test_the_table_shows_how_far_every_study_is():
-    said = drawn(COURSE)
+def test_progress_table_shows_every_study():
+    said = render(COURSE)
     rows = [line.split() for line in said.splitlines()]
     assert ["table1", "10", "4", "1", "2", "5"] in rows
     assert ["fig4", "3"] in rows
     assert "running: fgsr (fig4, col [0])" in said
     assert said.endswith("last: wnnm, done, error 0.2500, 2.0 s")
-    assert "[bold]mine" in drawn(RunProgress(totals={"[bold]mine": 2}))
+    assert "[bold]mine" in render(RunProgress(totals={"[bold]mine": 2}))
     failed = RunProgress(latest=CellResult(WNNM, "failed"))
-    assert drawn(failed).endswith("last: wnnm, failed")
-    assert "running" not in drawn(failed)
-    assert "last" not in drawn(RunProgress())
+    assert render(failed).endswith("last: wnnm, failed")
+    assert "running" not in render(failed)
+    assert "last" not in render(RunProgress())
 
 
-def test_a_log_has_a_line_at_times(monkeypatch, capsys):
+def test_progress_log_has_a_line_per_interval(monkeypatch, capsys):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(reproduce, "time", SimpleNamespace(monotonic=lambda: clock.now))
     with show_progress() as watch:
@@ -244,7 +244,7 @@ def test_a_log_has_a_line_at_times(monkeypatch, capsys):
     assert capsys.readouterr().out == 2 * "12 of 13 fits are finished\n"
 
 
-def test_a_terminal_has_a_live_table(monkeypatch):
+def test_progress_in_a_terminal_is_a_live_table(monkeypatch):
     monkeypatch.setattr("ncarl.cli.console.is_interactive", lambda: True)
     updates = []
     live = nullcontext(SimpleNamespace(update=updates.append))
@@ -287,7 +287,7 @@ def test_ctrl_c_ends_the_run_and_its_workers(study, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_whole_paper_at_a_glance_takes_less_than_five_minutes(tmp_path):
+def test_quick_run_of_all_studies_takes_less_than_five_minutes(tmp_path):
     out = tmp_path / "out"
     ended = subprocess.run(
         [sys.executable, "-m", "ncarl", "reproduce", "all", "--quick", "--out", out],
