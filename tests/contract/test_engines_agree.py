@@ -1,4 +1,4 @@
-"""Threads and torch: one answer, whatever the matrix and the options."""
+"""Tests that the threads and torch engines give the same results."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ OPTIONS = {
 
 @pytest.fixture(params=["threads", "cpu", "cuda"])
 def engine(request):
-    """Every engine at hand."""
+    """Every available engine."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
     return request.param if request.param == "threads" else Torch(request.param)
@@ -42,10 +42,10 @@ def low_rank(rng, m, n):
 
 
 def matrices():
-    """Matrices that have more rows than columns, by name."""
+    """Tall matrices by name."""
     rng = np.random.default_rng(0)
     truth = low_rank(rng, 70, 26)
-    # Rows from nearly empty to nearly full, so that both sides are solved for.
+    # Rows from nearly empty to nearly full, so that both forms of the step are used.
     seen = rng.random(truth.shape) < np.linspace(0.1, 0.95, 70)[:, None]
     dense = np.where(seen, truth, np.nan)
     empty = dense.copy()
@@ -60,21 +60,20 @@ MATRICES = matrices()
 
 
 @pytest.fixture(name="X", params=MATRICES)
-def gappy(request):
-    """Every matrix in turn."""
+def incomplete_matrix(request):
     return MATRICES[request.param]
 
 
-def apart(found, expected):
-    """Largest difference, as a part of the largest value."""
+def max_gap(found, expected):
+    """Maximum difference relative to the maximum value."""
     if sparse.issparse(expected):
         found, expected = found.toarray(), expected.toarray()
     assert found.shape == expected.shape
     return np.abs(found - expected).max() / max(np.abs(expected).max(), 1e-300)
 
 
-def everything(estimator, X):
-    """All that a fitted estimator has to say of a matrix."""
+def results(estimator, X):
+    """All results of a fitted estimator on a matrix."""
     rng = np.random.default_rng(3)
     i, j = rng.integers(0, X.shape[0], 50), rng.integers(0, X.shape[1], 50)
     said = {
@@ -91,15 +90,15 @@ def everything(estimator, X):
     return said
 
 
-def fitted(X, engine, kind=NCARL, **options):
+def make_fit(X, engine, kind=NCARL, **options):
     if isinstance(options.get("graph"), str) and options["graph"] == GIVEN:
         options["graph"] = np.random.default_rng(5).random((min(X.shape),) * 2)
     return kind(**options, engine=engine).fit(X)
 
 
 def assert_agree(one, other, X, tol=1e-9):
-    expected, found = everything(one, X), everything(other, X)
-    gaps = {name: apart(found[name], expected[name]) for name in expected}
+    expected, found = results(one, X), results(other, X)
+    gaps = {name: max_gap(found[name], expected[name]) for name in expected}
     assert max(gaps.values()) < tol, gaps
 
 
@@ -107,60 +106,60 @@ def assert_agree(one, other, X, tol=1e-9):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_engines_agree(name, turned, X, device):
     X = X.T if turned else X
-    here = fitted(X, "threads", **OPTIONS[name])
-    there = fitted(X, Torch(device), **OPTIONS[name])
+    here = make_fit(X, "threads", **OPTIONS[name])
+    there = make_fit(X, Torch(device), **OPTIONS[name])
     assert here.transposed_ == there.transposed_ == turned
     assert f"({device}," in there.engine_
     assert (there.history_["jitter"] == 0).all()
-    # These keep empty columns, where the last digit of the input has as much to say.
+    # These keep empty columns, which amplify rounding errors.
     loose = {"pinv": 1e-4, "given graph": 1e-7} if len(here.unidentified_rows_) else {}
     assert_agree(here, there, X, loose.get(name, 1e-9))
 
 
 @pytest.mark.parametrize("name", ["floor", "noisy"])
-def test_a_small_batch_gives_the_same_answer(name, X, device):
-    ample = fitted(X, Torch(device), **OPTIONS[name])
-    tight = fitted(X, Torch(device, memory_gb=1e-6), **OPTIONS[name])
+def test_small_batches_give_the_same_results(name, X, device):
+    ample = make_fit(X, Torch(device), **OPTIONS[name])
+    tight = make_fit(X, Torch(device, memory_gb=1e-6), **OPTIONS[name])
     assert_agree(ample, tight, X)
 
 
 @pytest.mark.parametrize("name", ["floor", "smooth", "noisy", "two-way"])
 def test_single_precision_is_close(name, X, device):
     options = {**OPTIONS[name], "delta": 1e-3}
-    double = fitted(X, "threads", **options)
-    single = fitted(X, Torch(device), **options, dtype="float32")
+    double = make_fit(X, "threads", **options)
+    single = make_fit(X, Torch(device), **options, dtype="float32")
     assert single.kernel_.dtype == np.float32
     assert single.transform(X).dtype == np.float64
-    gap = apart(
+    gap = max_gap(
         single.transform(X, keep_observed=False),
         double.transform(X, keep_observed=False),
     )
     assert 0 < gap < 2e-5
 
 
-def test_new_rows_are_completed_alike(device):
+def test_engines_agree_on_new_rows(device):
     rng = np.random.default_rng(7)
     new = np.where(rng.random((9, 26)) < 0.5, rng.standard_normal((9, 26)), np.nan)
     new[2], new[4] = np.nan, 1.0
     for name in ("floor", "noisy", "two-way"):
-        here = fitted(MATRICES["empty"], "threads", **OPTIONS[name])
-        there = fitted(MATRICES["empty"], Torch(device), **OPTIONS[name])
-        assert apart(there.transform(new), here.transform(new)) < 1e-9
+        here = make_fit(MATRICES["empty"], "threads", **OPTIONS[name])
+        there = make_fit(MATRICES["empty"], Torch(device), **OPTIONS[name])
+        assert max_gap(there.transform(new), here.transform(new)) < 1e-9
         assert there.score(new) == pytest.approx(here.score(new), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["floor", "noisy"])
-def test_a_saved_model_says_the_same_on_every_engine(name, X, device, tmp_path):
-    there = fitted(X, Torch(device), **OPTIONS[name])
+def test_saved_model_gives_the_same_results_on_every_engine(name, X, device, tmp_path):
+    there = make_fit(X, Torch(device), **OPTIONS[name])
     there.save(tmp_path / "model", training_data=True)
     loaded = ncarl.load(tmp_path / "model")
     assert loaded.engine_ == there.engine_
     loaded.set_params(engine="threads")
     assert_agree(there, loaded, X)
     loaded.set_params(engine=Torch(device))
-    found = everything(loaded, X)
-    for name, expected in everything(there, X).items():
-        assert apart(found[name], expected) == 0.0, name
+    found = results(loaded, X)
+    for name, expected in results(there, X).items():
+        assert max_gap(found[name], expected) == 0.0, name
 
 
 GRID = {
@@ -175,76 +174,74 @@ GRID = {
 }
 
 
-def test_searches_agree(X, device):
-    here = fitted(X, "threads", NCARLCV, **GRID)
-    there = fitted(X, Torch(device), NCARLCV, **GRID)
-    assert apart(there.cv_results_["error"], here.cv_results_["error"]) < 1e-9
+def test_engines_agree_on_searches(X, device):
+    here = make_fit(X, "threads", NCARLCV, **GRID)
+    there = make_fit(X, Torch(device), NCARLCV, **GRID)
+    assert max_gap(there.cv_results_["error"], here.cv_results_["error"]) < 1e-9
     assert_array_equal(there.cv_results_["n_iter"], here.cv_results_["n_iter"])
     assert there.best_params_ == here.best_params_
     assert_agree(here, there, X)
 
 
 def assert_same_fit(one, other, X):
-    found = everything(other, X)
-    for name, expected in everything(one, X).items():
-        assert apart(found[name], expected) == 0.0, name
+    found = results(other, X)
+    for name, expected in results(one, X).items():
+        assert max_gap(found[name], expected) == 0.0, name
     assert_array_equal(one.history_["jitter"], other.history_["jitter"])
     assert one.n_iter_ == other.n_iter_
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_fit_that_was_killed_goes_on_to_the_same_bits(name, device, tmp_path):
+def test_killed_fit_resumes_bit_identically(name, device, tmp_path):
     def kill(info):
         if info.step == 3:
             raise RuntimeError("killed")
 
     X, options = MATRICES["empty"], {**OPTIONS[name], "engine": Torch(device)}
-    undisturbed = fitted(X, **options)
+    undisturbed = make_fit(X, **options)
     kept = {**options, "checkpoint": tmp_path / "state"}
     with pytest.raises(RuntimeError, match="killed"):
-        fitted(X, **kept, callback=kill)
+        make_fit(X, **kept, callback=kill)
     made = []
-    resumed = fitted(X, **kept, callback=made.append)
+    resumed = make_fit(X, **kept, callback=made.append)
     assert [info.step for info in made] == [*range(4, options["max_iter"] + 1)]
     assert_same_fit(undisturbed, resumed, X)
-    finished = fitted(X, **kept, callback=made.append)
+    finished = make_fit(X, **kept, callback=made.append)
     assert len(made) == options["max_iter"] - 3
     assert_same_fit(undisturbed, finished, X)
 
 
 @pytest.mark.parametrize("after", [1, 5])
-def test_a_search_that_was_killed_goes_on_to_the_same_bits(
-    after, device, tmp_path, monkeypatch
-):
+def test_killed_search_resumes_bit_identically(after, device, tmp_path, monkeypatch):
     X, options = MATRICES["dense"], {**GRID, "centers": (None,)}
-    undisturbed = fitted(X, Torch(device), NCARLCV, **options)
+    undisturbed = make_fit(X, Torch(device), NCARLCV, **options)
     usual, written = grid.CheckpointFile.save, []
 
-    def write_then_die(self, *state):
+    def save_and_raise(self, *state):
         usual(self, *state)
         if self.kind == "search":
             written.append(1)
         if len(written) == after:
             raise RuntimeError("killed")
 
-    monkeypatch.setattr(grid.CheckpointFile, "save", write_then_die)
+    monkeypatch.setattr(grid.CheckpointFile, "save", save_and_raise)
     kept = {**options, "checkpoint": tmp_path / "state"}
     with pytest.raises(RuntimeError, match="killed"):
-        fitted(X, Torch(device), NCARLCV, **kept)
-    resumed = fitted(X, Torch(device), NCARLCV, **kept)
+        make_fit(X, Torch(device), NCARLCV, **kept)
+    resumed = make_fit(X, Torch(device), NCARLCV, **kept)
     assert len(written) == 6
     for name in ("error", "n_iter", "params"):
         assert_array_equal(resumed.cv_results_[name], undisturbed.cv_results_[name])
     assert_same_fit(undisturbed, resumed, X)
 
 
-def test_a_fit_begun_on_one_engine_goes_on_on_another(device, tmp_path):
+def test_fit_can_be_resumed_on_another_engine(device, tmp_path):
     X, kept = MATRICES["dense"], {**EIGHT, "checkpoint": tmp_path / "state"}
-    fitted(X, "threads", **{**kept, "max_iter": 3})
+    make_fit(X, "threads", **{**kept, "max_iter": 3})
     made = []
-    resumed = fitted(X, Torch(device), **kept, callback=made.append)
+    resumed = make_fit(X, Torch(device), **kept, callback=made.append)
     assert [info.step for info in made] == [4, 5, 6, 7, 8]
-    assert_agree(fitted(X, "threads", **EIGHT), resumed, X)
+    assert_agree(make_fit(X, "threads", **EIGHT), resumed, X)
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["tall", "wide"])
@@ -252,7 +249,7 @@ def test_a_fit_begun_on_one_engine_goes_on_on_another(device, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "columns"), [([], [5]), ([9], []), ([0, 30, 70], [0, 11, 12, 26])]
 )
-def test_empty_rows_and_columns_change_nothing_for_the_others(
+def test_empty_rows_and_columns_do_not_affect_the_rest(
     name, rows, columns, turned, engine
 ):
     X = MATRICES["dense"]
@@ -262,15 +259,15 @@ def test_empty_rows_and_columns_change_nothing_for_the_others(
     assert_array_equal(more[np.ix_(i, j)], X)
     X, more = (X.T, more.T) if turned else (X, more)
     i, j = (j, i) if turned else (i, j)
-    plain = fitted(X, engine, **OPTIONS[name])
-    wider = fitted(more, engine, **OPTIONS[name])
+    plain = make_fit(X, engine, **OPTIONS[name])
+    wider = make_fit(more, engine, **OPTIONS[name])
     filled = wider.transform(more, keep_observed=False)
     assert np.isfinite(filled).all()
     expected = plain.transform(X, keep_observed=False)
-    assert apart(filled[np.ix_(i, j)], expected) < 1e-12
+    assert max_gap(filled[np.ix_(i, j)], expected) < 1e-12
     side = i if turned else j
-    assert apart(wider.kernel_[np.ix_(side, side)], plain.kernel_) < 1e-12
-    assert apart(wider.similarity_[side][:, side], plain.similarity_) < 1e-12
+    assert max_gap(wider.kernel_[np.ix_(side, side)], plain.kernel_) < 1e-12
+    assert max_gap(wider.similarity_[side][:, side], plain.similarity_) < 1e-12
     np.testing.assert_allclose(
         wider.history_["change"], plain.history_["change"], rtol=1e-9
     )
@@ -286,8 +283,8 @@ BAYES_OPTIONS = {
 }
 
 
-def all_of_bayes(estimator, X):
-    """All that a fitted BayesianNCARL has to say of a matrix."""
+def bayesian_results(estimator, X):
+    """All results of a fitted `BayesianNCARL` on a matrix."""
     rng = np.random.default_rng(3)
     i, j = rng.integers(0, X.shape[0], 50), rng.integers(0, X.shape[1], 50)
     said = {
@@ -316,13 +313,13 @@ def test_engines_agree_on_the_bayesian_model(name, X, device):
     there = BayesianNCARL(**options, engine=Torch(device)).fit(X)
     assert f"({device}," in there.engine_
     assert [t["steps"] for t in here.search_] == [t["steps"] for t in there.search_]
-    found = all_of_bayes(there, X)
-    gaps = {k: apart(found[k], v) for k, v in all_of_bayes(here, X).items()}
+    found = bayesian_results(there, X)
+    gaps = {k: max_gap(found[k], v) for k, v in bayesian_results(here, X).items()}
     assert max(gaps.values()) < 1e-9, gaps
 
 
-def test_a_bayesian_fit_that_was_killed_goes_on_to_the_same_numbers(device, tmp_path):
-    # A card adds up in no fixed order; elsewhere it is the same to the last bit.
+def test_killed_bayesian_fit_resumes_with_the_same_results(device, tmp_path):
+    # The order of sums is not fixed on a GPU; elsewhere results are bit-identical.
     limit = 1e-9 if device.startswith("cuda") else 0.0
 
     def kill(info):
@@ -336,6 +333,6 @@ def test_a_bayesian_fit_that_was_killed_goes_on_to_the_same_numbers(device, tmp_
     with pytest.raises(RuntimeError, match="killed"):
         BayesianNCARL(**kept, callback=kill).fit(X)
     resumed = BayesianNCARL(**kept).fit(X)
-    found = all_of_bayes(resumed, X)
-    for name, expected in all_of_bayes(whole, X).items():
-        assert apart(found[name], expected) <= limit, name
+    found = bayesian_results(resumed, X)
+    for name, expected in bayesian_results(whole, X).items():
+        assert max_gap(found[name], expected) <= limit, name

@@ -1,4 +1,4 @@
-"""The rivals on PyTorch give what they give on threads, and work where they should."""
+"""Tests that baselines give the same results on torch and threads engines."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from ncarl import Torch  # noqa: E402
 pytestmark = pytest.mark.usefixtures("one_blas_thread", "one_torch_thread")
 
 FEW = {"max_iter": 25, "tol": 0}
-RIVALS = [
+BASELINES = [
     Nuclear(**FEW),
     Nuclear(**FEW, solver="ialm"),
     Nuclear(**FEW, solver="svt"),
@@ -44,15 +44,15 @@ RIVALS = [
 
 
 @pytest.fixture(scope="module", name="X")
-def gappy():
+def incomplete_matrix():
     rng = np.random.default_rng(3)
     truth = rng.standard_normal((40, 4)) @ rng.standard_normal((4, 25)) + 0.3
     noisy = truth + 0.01 * rng.standard_normal(truth.shape)
     return np.where(rng.random(truth.shape) < 0.6, noisy, np.nan)
 
 
-@pytest.mark.parametrize("estimator", RIVALS, ids=str)
-def test_torch_gives_what_threads_give(estimator, X, device):
+@pytest.mark.parametrize("estimator", BASELINES, ids=str)
+def test_torch_results_equal_those_of_threads(estimator, X, device):
     here = estimator.set_params(engine="threads").fit(X)
     expected, objective = here.transform(X), here.objective_
     there = estimator.set_params(engine=Torch(device=device)).fit(X)
@@ -62,7 +62,7 @@ def test_torch_gives_what_threads_give(estimator, X, device):
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_all_triplets_on_a_device_are_those_of_lapack(device, wide):
+def test_full_svd_on_a_device_matches_lapack(device, wide):
     from ncarl.core.svd import full_svd
 
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Extreme but legal input: finite output, observed entries kept, no stray warnings."""
+"""Tests of extreme valid input: finite output, observed entries kept, no warnings."""
 
 import warnings
 
@@ -18,7 +18,7 @@ EPS32 = float(np.finfo(np.float32).max)
 
 
 def complete(X, **options):
-    """Fit and transform under our warnings only, and check what must always hold."""
+    """Fit and transform, check the output, and allow `NumericalWarning` only."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", NumericalWarning)
@@ -37,11 +37,11 @@ def complete(X, **options):
     return filled
 
 
-def gappy(truth, share=0.4, seed=1):
+def hide(truth, share=0.4, seed=1):
     return np.where(np.random.default_rng(seed).random(truth.shape) < share, NAN, truth)
 
 
-def holes(X, *places):
+def set_missing(X, *places):
     for place in places:
         X[place] = NAN
     return X
@@ -56,33 +56,33 @@ WILD = 10.0 ** RNG.uniform(-150, 150, BASE.shape) * RNG.choice([-1, 1], BASE.sha
 CONSTANT_COLUMNS = np.hstack([BASE[:, :4], np.ones((20, 2)), np.zeros((20, 2))])
 
 CASES = {
-    "times 1e-300": gappy(BASE * 1e-300),
-    "times 1e300": gappy(BASE * 1e300),
-    "subnormal": gappy(np.full((6, 4), 5e-324)),
-    "the largest floats": gappy(np.full((6, 4), np.finfo(float).max)),
-    "1e-150 to 1e150": gappy(WILD),
-    "one huge entry": gappy(np.where(BASE[3, 3] == BASE, 1e200, BASE)),
-    "columns of all scales": gappy(BASE * 10.0 ** np.linspace(-100, 100, 8)),
-    "rows of all scales": gappy(BASE * 10.0 ** np.linspace(-100, 100, 20)[:, None]),
-    "constant": gappy(np.full((20, 8), 3.5)),
-    "constant columns": gappy(CONSTANT_COLUMNS),
-    "equal columns and gaps": np.repeat(gappy(BASE[:, :2]), 4, axis=1),
-    "equal rows": np.repeat(gappy(BASE[:2]), 10, axis=0),
-    "all zeros": gappy(np.zeros((20, 8))),
-    "rank one": gappy(np.outer(BASE[:, 0], BASE[0])),
-    "one row": holes(BASE[:1].copy(), (0, 3), (0, 6)),
-    "one column": holes(BASE[:, :1].copy(), (3, 0)),
+    "times 1e-300": hide(BASE * 1e-300),
+    "times 1e300": hide(BASE * 1e300),
+    "subnormal": hide(np.full((6, 4), 5e-324)),
+    "the largest floats": hide(np.full((6, 4), np.finfo(float).max)),
+    "1e-150 to 1e150": hide(WILD),
+    "one huge entry": hide(np.where(BASE[3, 3] == BASE, 1e200, BASE)),
+    "columns of all scales": hide(BASE * 10.0 ** np.linspace(-100, 100, 8)),
+    "rows of all scales": hide(BASE * 10.0 ** np.linspace(-100, 100, 20)[:, None]),
+    "constant": hide(np.full((20, 8), 3.5)),
+    "constant columns": hide(CONSTANT_COLUMNS),
+    "equal columns and gaps": np.repeat(hide(BASE[:, :2]), 4, axis=1),
+    "equal rows": np.repeat(hide(BASE[:2]), 10, axis=0),
+    "all zeros": hide(np.zeros((20, 8))),
+    "rank one": hide(np.outer(BASE[:, 0], BASE[0])),
+    "one row": set_missing(BASE[:1].copy(), (0, 3), (0, 6)),
+    "one column": set_missing(BASE[:, :1].copy(), (3, 0)),
     "one entry": np.array([[7.0]]),
     "two by two": np.array([[1.0, NAN], [NAN, 1.0]]),
     "99.9% missing": SPARSE,
     "one observed entry": ALONE,
     "one observed entry, huge": ALONE * 1e157,
     "complete": BASE.copy(),
-    "wide": gappy(BASE.T),
-    "huge offset": gappy(1e9 + BASE),
-    "float32": gappy(BASE).astype(np.float32),
-    "float32 at its largest": gappy(np.where(BASE > 0.5, EPS32, -EPS32)).astype("f4"),
-    "float32 at its smallest": gappy(np.full((6, 4), 1e-45)).astype(np.float32),
+    "wide": hide(BASE.T),
+    "huge offset": hide(1e9 + BASE),
+    "float32": hide(BASE).astype(np.float32),
+    "float32 at its largest": hide(np.where(BASE > 0.5, EPS32, -EPS32)).astype("f4"),
+    "float32 at its smallest": hide(np.full((6, 4), 1e-45)).astype(np.float32),
     "arrow": np.where((np.arange(9) == 0) | (np.arange(9)[:, None] == 0), 1.0, NAN),
     "two blocks": np.where(np.kron(np.eye(2), np.ones((5, 4))) > 0, 2.0, NAN),
 }
@@ -128,11 +128,11 @@ def test_extreme_matrix_in_single_precision(name):
     ],
 )
 def test_extreme_parameters(options):
-    complete(gappy(BASE), **options)
+    complete(hide(BASE), **options)
 
 
 @pytest.fixture(scope="module", name="middle")
-def middle_sized():
+def matrix():
     rng = np.random.default_rng(0)
     truth = rng.random((500, 5)) @ rng.random((5, 300))
     return np.where(rng.random(truth.shape) < 0.2, truth, NAN)
@@ -140,14 +140,14 @@ def middle_sized():
 
 def assert_scales(X, powers, **options):
     usual = complete(X, **options)
-    for power in powers:  # a power of two loses no bit
+    for power in powers:  # powers of two are exact
         filled = complete(np.ldexp(X, power), **options)
         assert_array_equal(np.ldexp(filled, -power), usual)
     return usual
 
 
 @pytest.mark.parametrize("options", [{}, {"gamma": 0.1, "center": "two-way"}])
-def test_answer_scales_with_the_input(middle, options):
+def test_result_is_equivariant_to_scale(middle, options):
     options = {"max_iter": 2, "n_neighbors": 20, **options}
     usual = assert_scales(middle, (-498, 498), **options)
     assert_allclose(complete(middle * 1e150, **options) / 1e150, usual, rtol=1e-6)
@@ -155,19 +155,19 @@ def test_answer_scales_with_the_input(middle, options):
 
 @pytest.mark.parametrize("weights", ["floor", "smooth"])
 @pytest.mark.parametrize("gamma", GAMMAS)
-def test_answer_scales_up_to_the_ends_of_the_range(weights, gamma):
-    assert_scales(gappy(BASE), (-1000, 1000), weights=weights, gamma=gamma)
+def test_result_is_equivariant_over_the_float_range(weights, gamma):
+    assert_scales(hide(BASE), (-1000, 1000), weights=weights, gamma=gamma)
 
 
-def test_constant_matrix_is_filled_with_its_constant():
+def test_constant_matrix_is_imputed_by_its_constant():
     for center in ("mean", "columns", "two-way"):
         assert_allclose(complete(CASES["constant"], center=center), 3.5, rtol=1e-12)
     assert_array_equal(complete(CASES["all zeros"]), 0.0)
 
 
-def test_huge_offset_is_harmless_when_centered():
+def test_huge_offset_is_removed_by_centering():
     filled = complete(CASES["huge offset"], center="mean", max_iter=20)
-    usual = complete(gappy(BASE), center="mean", max_iter=20)
+    usual = complete(hide(BASE), center="mean", max_iter=20)
     assert_allclose(filled - 1e9, usual, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks, and its tools around our estimators."""
+"""Tests of scikit-learn compatibility: estimator checks, pipelines, grid search."""
 
 import pickle
 
@@ -54,29 +54,29 @@ KERNELS = [
     *(est for est in EVERY if isinstance(est, KernelEstimator)),
     BayesianNCARL(**TINY, **SHORT["BayesianNCARL"], sides="columns"),
 ]
-#: These complete the matrix of their fit and no other, so that a part of its rows, or
-#: the same rows in another order, is refused.
-OF_ONE_MATRIX = [est for est in EVERY if est not in (*KERNELS, *WITH_NEW_ROWS)]
-EVERY = [*KERNELS, *OF_ONE_MATRIX, *WITH_NEW_ROWS]
+#: Estimators that complete their training matrix only: transform of a subset of its
+#: rows, or of the same rows in another order, raises.
+TRAINING_ONLY = [est for est in EVERY if est not in (*KERNELS, *WITH_NEW_ROWS)]
+EVERY = [*KERNELS, *TRAINING_ONLY, *WITH_NEW_ROWS]
 
 
 @pytest.fixture(autouse=True)
-def one_cut(monkeypatch):
-    """Small matrices are cut once, not ten times: no check here is about that."""
+def one_validation_split(monkeypatch):
+    """Use one validation split instead of ten to save time."""
     monkeypatch.setattr("ncarl.bayes.selection.MAX_SPLITS", 1)
 
 
 def expected_failures(estimator):
-    # These two ask predict(X) of a sparse X for a vector, one number a row. Ours gives
-    # one number an entry, as a completion must. The rest of what they check is
-    # checked below, on classes without predict.
+    # These two expect predict(X) of a sparse X to return one value per row; here it
+    # returns one value per entry. The remaining checks are run below, on classes
+    # without predict.
     names = ("check_estimator_sparse_array", "check_estimator_sparse_matrix")
     expected = dict.fromkeys(names, "predict(X) gives a matrix")
     names = ("check_methods_sample_order_invariance", "check_methods_subset_invariance")
     if isinstance(estimator, BayesianNCARL) and estimator.sides == "auto":
         reason = "the matrix of the fit is filled from both sides, its parts from one"
         expected |= dict.fromkeys(names, reason)
-    if estimator in OF_ONE_MATRIX:
+    if estimator in TRAINING_ONLY:
         reason = "other rows than those of the fit are refused"
         expected |= dict.fromkeys((*names, "check_fit_idempotent"), reason)
     return expected
@@ -99,9 +99,9 @@ def test_sparse_contract_apart_from_predict(estimator):
     check_estimator_sparse_matrix(type(estimator).__name__, bare)
 
 
-@pytest.mark.parametrize("estimator", OF_ONE_MATRIX, ids=str)
+@pytest.mark.parametrize("estimator", TRAINING_ONLY, ids=str)
 def test_fitting_twice_gives_the_same_matrix(estimator, X):
-    # What check_fit_idempotent asks, of the matrix of the fit.
+    # check_fit_idempotent on the training matrix.
     first = estimator.fit(X).transform(X)
     assert_array_equal(estimator.fit(X).transform(X), first)
 
@@ -148,7 +148,7 @@ class TestEveryEstimator:
         assert isinstance(plain.transform(X), np.ndarray)
 
 
-def test_set_output_asks_for_one_container_whatever_came(X):
+def test_set_output_determines_the_container_for_any_input(X):
     frame = pl.DataFrame(X, schema=[f"c{j}" for j in range(9)])
     estimator = NCARL(**TINY).set_output(transform="pandas").fit(frame)
     out = estimator.transform(frame)
@@ -170,7 +170,7 @@ def test_set_output_keeps_standard_deviations_beside_the_frame(X):
 
 
 def test_grid_search_over_alpha_uses_score(X):
-    # Columns carry the kernel, for the folds are made of rows.
+    # The kernel is on the columns since the folds are made of rows.
     estimator = NCARL(max_iter=3, tol=0, orientation="columns")
     search = GridSearchCV(estimator, {"alpha": [0.0, 1.0, 1e4]}, cv=3).fit(X)
     scores = search.cv_results_["mean_test_score"]

@@ -1,4 +1,4 @@
-"""Small matrices and kernels for the row step."""
+"""Small matrices and kernels for tests of the row step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ncarl.observations import Observations
 
 @pytest.fixture(scope="session")
 def well_conditioned():
-    """A function that draws a kernel whose condition number is about ten."""
+    """Function that draws a kernel with a condition number of about 10."""
 
     def draw(rng, n, dtype="float64"):
         B = rng.standard_normal((n, n))
@@ -25,7 +25,7 @@ def well_conditioned():
 
 @pytest.fixture(scope="session")
 def masked():
-    """A function that makes observed entries from values and a mask."""
+    """Function that makes `Observations` from values and a mask."""
 
     def make(values, seen):
         observed = Observations.from_dense(np.where(seen, values, np.nan))
@@ -36,7 +36,7 @@ def masked():
 
 @pytest.fixture(scope="session")
 def solved_on():
-    """A function that makes a context in which all rows are solved in one form."""
+    """Function that makes a context in which all rows are solved in one form."""
 
     def force(side):
         if side != "missing":
@@ -49,7 +49,7 @@ def solved_on():
 
 @pytest.fixture(scope="session")
 def kernel_for():
-    """A function that makes a kernel, with ``P`` unless ``side`` is "observed"."""
+    """Function that makes a kernel, with ``P`` unless ``side`` is "observed"."""
 
     def make(K, s, side):
         if side == "observed":

@@ -1,4 +1,4 @@
-"""CUDA graphs and streams, tested without a GPU on stand-ins for them."""
+"""Tests of CUDA graphs and streams with fakes that need no GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ncarl.core.rows import Kernel  # noqa: E402
 
 
 class Stream:
-    """A stream that remembers whom it waited for."""
+    """A fake stream that records the streams it waited for."""
 
     def __init__(self):
         self.waited = []
@@ -28,8 +28,8 @@ class Stream:
 
 
 @pytest.fixture
-def recording(monkeypatch):
-    """Make it look as if a record were being made; gives the main stream."""
+def main_stream(monkeypatch):
+    """The main stream of a simulated graph capture."""
     main = Stream()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
@@ -43,7 +43,7 @@ def recording(monkeypatch):
 
 @pytest.fixture
 def memory(monkeypatch):
-    """A card of 100 bytes; a dict says what is reserved, in use and emptied."""
+    """State of a simulated GPU with 100 bytes of memory."""
     state = {"reserved": 0, "allocated": 0, "elsewhere": 0, "share": 1.0, "emptied": 0}
 
     def empty():
@@ -62,46 +62,46 @@ def memory(monkeypatch):
     return state
 
 
-def test_branches_begin_after_the_main_stream_and_end_before_it(recording):
+def test_branches_wait_for_the_main_stream_and_are_joined(main_stream):
     done = cuda.run_on_streams([lambda k=k: k for k in range(7)], fits=True)
     assert done == list(range(7))
-    branches = recording.waited
+    branches = main_stream.waited
     assert len(branches) == cuda.N_STREAMS
-    assert all(branch.waited == [recording] for branch in branches)
+    assert all(branch.waited == [main_stream] for branch in branches)
 
 
-def test_branches_are_joined_after_an_error(recording):
+def test_branches_are_joined_after_an_error(main_stream):
     def fail():
         raise torch.cuda.OutOfMemoryError("full")
 
     with pytest.raises(torch.cuda.OutOfMemoryError):
         cuda.run_on_streams([int, fail, int], fits=True)
-    assert len(recording.waited) == 3
+    assert len(main_stream.waited) == 3
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_without_a_record_or_without_room_jobs_run_in_turn(
-    recording, fits, monkeypatch
+def test_jobs_run_sequentially_without_capture_or_memory(
+    main_stream, fits, monkeypatch
 ):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: not fits)
     assert cuda.run_on_streams([lambda: 1, lambda: 2], fits=fits) == [1, 2]
-    assert not recording.waited
+    assert not main_stream.waited
 
 
-def test_room_is_there(memory):
+def test_enough_free_memory_keeps_the_cache(memory):
     cuda.ensure_free_memory(60)
     assert memory["emptied"] == 0
 
 
 @pytest.mark.parametrize("needed", [20, 80])
-def test_what_is_unused_is_given_back_if_it_is_much_or_wanted(memory, needed):
+def test_unused_memory_is_released_if_large_or_needed(memory, needed):
     memory.update(reserved=50, allocated=10)
     cuda.ensure_free_memory(needed)
     assert memory["emptied"] == 1
 
 
 @pytest.mark.parametrize("short", [{"elsewhere": 70}, {"share": 0.3}])
-def test_a_record_that_does_not_fit_is_not_begun(memory, short):
+def test_insufficient_memory_raises(memory, short):
     memory.update(short)
     with pytest.raises(RuntimeError, match="are free"):
         cuda.ensure_free_memory(40)
@@ -112,7 +112,7 @@ class TestCaptureOrReplay:
     def kernel(self):
         return Kernel(np.eye(2), None, 0.0)
 
-    def test_the_first_call_of_all_is_not_captured(self, kernel, monkeypatch):
+    def test_first_call_is_not_captured(self, kernel, monkeypatch):
         made = []
 
         class FakeGraph:
@@ -134,7 +134,7 @@ class TestCaptureOrReplay:
         assert calls == ["done", *["replayed"] * 5]
         assert made == [7, 7]
 
-    def test_what_cannot_be_recorded_is_done_each_time(self, kernel, monkeypatch):
+    def test_failed_capture_runs_without_graph(self, kernel, monkeypatch):
         tries = []
 
         def refuse(*_):
@@ -152,8 +152,8 @@ class TestCaptureOrReplay:
 
 class TestCudaGraph:
     @pytest.fixture
-    def graphs(self, recording, memory, monkeypatch):
-        """Stand-ins for CUDA graphs, in the order they are made."""
+    def graphs(self, main_stream, memory, monkeypatch):
+        """Fake CUDA graphs in the order of creation."""
         made = []
 
         class Graph:
@@ -180,8 +180,8 @@ class TestCudaGraph:
     def kernel(self):
         return Kernel(torch.eye(2), torch.ones(2, 2), 1.0)
 
-    def test_it_is_captured_on_its_own_stream_and_replayed_with_new_kernels(
-        self, graphs, recording, kernel
+    def test_graph_uses_its_own_stream_and_replays_new_kernels(
+        self, graphs, main_stream, kernel
     ):
         given = []
         graph_of_work = cuda.CudaGraph(
@@ -189,8 +189,8 @@ class TestCudaGraph:
         )
         (graph,) = graphs
         assert graph.calls == ["begin", "end"]
-        (beside,) = recording.waited
-        assert beside.waited == [recording]
+        (beside,) = main_stream.waited
+        assert beside.waited == [main_stream]
         (static,) = given
         assert static.K is not kernel.K and static.s == 1.0
         other = Kernel(3.0 * torch.eye(2), torch.zeros(2, 2), 1.0)
@@ -201,7 +201,7 @@ class TestCudaGraph:
 
     @pytest.mark.parametrize("closing", [None, RuntimeError("invalid")])
     @pytest.mark.parametrize("error", [KeyboardInterrupt, torch.cuda.OutOfMemoryError])
-    def test_the_error_gets_out_and_the_capture_is_ended(
+    def test_error_propagates_and_ends_the_capture(
         self, graphs, kernel, error, closing
     ):
         def work(_):
@@ -212,7 +212,7 @@ class TestCudaGraph:
             cuda.CudaGraph(work, kernel, 10)
         assert graphs[0].calls == ["begin", "end"]
 
-    def test_an_interrupt_is_not_taken_for_a_lack_of_memory(self, graphs, kernel):
+    def test_interrupt_is_not_handled_as_out_of_memory(self, graphs, kernel):
         def work(_):
             graphs[0].closing = RuntimeError("invalid")
             raise KeyboardInterrupt

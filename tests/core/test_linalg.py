@@ -1,4 +1,4 @@
-"""The n x n functions give the same numbers on every array library and device."""
+"""Tests that n x n functions agree between array libraries and devices."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ RULES = [
 
 
 @pytest.fixture(name="X")
-def columns(rng):
-    """Rows of rank 6 in 9 columns, one of which is 0 and two of which are equal."""
+def matrix_with_zero_and_equal_columns(rng):
+    """A matrix of rank 6 with 9 columns, one of them zero and two of them equal."""
     X = rng.standard_normal((30, 6)) @ rng.standard_normal((6, 9))
     X[:, 4] = 0.0
     X[:, 5] = X[:, 1]
@@ -48,13 +48,12 @@ def columns(rng):
 
 @pytest.fixture(name="A")
 def positive_definite(rng):
-    """A positive definite matrix."""
     B = rng.standard_normal((9, 9))
     return B @ B.T + np.eye(9)
 
 
-def agree(lib, function, *arrays, tol=1e-12, **options):
-    """``function`` on the library's arrays is ``function`` on NumPy's."""
+def assert_agree(lib, function, *arrays, tol=1e-12, **options):
+    """Check that ``function`` gives the same result on arrays of NumPy and ``lib``."""
     found = lib.numpy(function(*map(lib.array, arrays), **options))
     expected = function(*arrays, **options)
     np.testing.assert_allclose(found, expected, rtol=tol, atol=tol)
@@ -62,17 +61,17 @@ def agree(lib, function, *arrays, tol=1e-12, **options):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_shortcuts_of_linear_algebra_agree(lib, A, dtype):
+def test_basic_functions_agree(lib, A, dtype):
     A = A.astype(dtype)
     tol = 1e-12 if dtype == "float64" else 1e-4
-    agree(lib, identity_like, A)
-    agree(lib, add_diagonal, A, value=0.5)
-    agree(lib, symmetrize, np.tril(A), tol=tol)
-    agree(lib, spd_inverse, A, tol=tol)
+    assert_agree(lib, identity_like, A)
+    assert_agree(lib, add_diagonal, A, value=0.5)
+    assert_agree(lib, symmetrize, np.tril(A), tol=tol)
+    assert_agree(lib, spd_inverse, A, tol=tol)
     assert mean_diagonal(lib.array(A)) == pytest.approx(mean_diagonal(A), rel=1e-6)
 
 
-def test_products_are_what_they_say_and_symmetric_to_the_last_bit(lib, A):
+def test_products_are_correct_and_exactly_symmetric(lib, A):
     B = A[::-1, ::-1].copy()
     w = np.linspace(0, 2, 9)
     found = lib.numpy(sandwich(lib.array(A), lib.array(B)))
@@ -84,7 +83,7 @@ def test_products_are_what_they_say_and_symmetric_to_the_last_bit(lib, A):
 
 
 @pytest.mark.parametrize("diagonal", [0.0, np.arange(9.0)], ids=["number", "array"])
-def test_only_the_diagonal_is_replaced(lib, A, diagonal):
+def test_set_diagonal_keeps_other_entries(lib, A, diagonal):
     expected = A.copy()
     np.fill_diagonal(expected, diagonal)
     there = diagonal if isinstance(diagonal, float) else lib.array(diagonal)
@@ -92,7 +91,7 @@ def test_only_the_diagonal_is_replaced(lib, A, diagonal):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_zero_columns_are_eigenvectors_of_their_own_to_the_last_bit(lib, X):
+def test_zero_columns_have_exactly_separate_eigenvectors(lib, X):
     X[:, 7] = 0.0
     zero = ~X.any(axis=0)
     vectors = lib.numpy(spectrum(lib.array(X.T @ X)).vectors)
@@ -102,25 +101,25 @@ def test_zero_columns_are_eigenvectors_of_their_own_to_the_last_bit(lib, X):
 
 
 @pytest.mark.parametrize("count", [1, 9])
-def test_smallest_entries_agree_with_the_largest_of_them_last(lib, A, count):
+def test_k_smallest_returns_the_largest_of_them_last(lib, A, count):
     found = lib.numpy(k_smallest(lib.array(A), count))
     np.testing.assert_array_equal(np.sort(found), np.sort(A)[:, :count])
     np.testing.assert_array_equal(found[:, -1], np.sort(A)[:, count - 1])
 
 
-def test_inverse_repairs_near_singular_matrices(lib):
+def test_inverse_of_near_singular_matrix_is_regularized(lib):
     inverse = lib.numpy(spd_inverse(lib.array(np.ones((5, 5)))))
     assert np.isfinite(inverse).all()
     np.testing.assert_array_equal(inverse, inverse.T)
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan])
-def test_inverse_refuses_hopeless_matrices(lib, bad):
+def test_inverse_of_indefinite_matrix_raises(lib, bad):
     with pytest.raises(NotPositiveDefiniteError, match="raise delta"):
         spd_inverse(lib.array(np.diag([1.0, bad])))
 
 
-def test_spectra_are_those_of_numpy_up_to_signs(lib, X):
+def test_spectrum_matches_numpy_up_to_signs(lib, X):
     G = X.T @ X
     found = spectrum(lib.array(G))
     values = lib.numpy(found.eigenvalues)
@@ -133,19 +132,19 @@ def test_spectra_are_those_of_numpy_up_to_signs(lib, X):
 @pytest.mark.parametrize("eigenvalues", [[0.0, 0.0, 0.0], [0.0, 1e-12, 1.0, 9.0, 16.0]])
 def test_weights_agree(lib, eigenvalues):
     eigenvalues = np.array(eigenvalues)
-    agree(lib, singular_value_shares, eigenvalues)
+    assert_agree(lib, singular_value_shares, eigenvalues)
     for rule in RULES:
-        agree(lib, rule, eigenvalues, step=3)
+        assert_agree(lib, rule, eigenvalues, step=3)
 
 
 def test_distances_similarity_and_laplacian_agree(lib, X):
     G = X.T @ X
-    agree(lib, squared_distances, G)
+    assert_agree(lib, squared_distances, G)
     distances = squared_distances(G)
     for k in (1, 3, 8):
-        agree(lib, similarity, distances, k=k)
-        agree(lib, similarity, distances, k=k, shift=1e-6)
-        agree(lib, laplacian, similarity(distances, k))
+        assert_agree(lib, similarity, distances, k=k)
+        assert_agree(lib, similarity, distances, k=k, shift=1e-6)
+        assert_agree(lib, laplacian, similarity(distances, k))
 
 
 @pytest.mark.parametrize("missing_side", [False, True])

@@ -1,4 +1,4 @@
-"""The row step: two forms and two backends give the same rows."""
+"""Tests of the row step: both forms and both backends agree."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOISES = [0.0, 1.0, 1e-2, 1e-5, 1e-10]
 
 @st.composite
 def masks(draw, most_rows=9, most_columns=9):
-    """Masks with empty, full, single-entry and repeated rows among them."""
+    """Masks that include empty, full, single-entry and repeated rows."""
     n = draw(st.integers(1, most_columns))
     m = draw(st.integers(1, most_rows))
     seen = draw(arrays(bool, (m, n)))
@@ -55,7 +55,7 @@ def masks(draw, most_rows=9, most_columns=9):
 
 
 def naive(V, seen, K, s):
-    """Rows and duals by the formula, one explicit inverse a row."""
+    """Rows and duals with one explicit inverse per row."""
     X, Y = np.zeros(V.shape), np.zeros(V.shape)
     for i, o in enumerate(seen):
         block = np.linalg.inv(K[np.ix_(o, o)] + s * np.eye(o.sum()))
@@ -65,7 +65,7 @@ def naive(V, seen, K, s):
 
 
 def dense(block, X, Y):
-    """Rows and duals of a block in the order of the matrix."""
+    """Rows and duals of a block as dense matrices in row order."""
     rows, duals = np.full(X.shape, np.nan), np.full(X.shape, np.nan)
     rows[block.rows] = X
     duals[block.rows] = duals_to_csr(block, Y).toarray()
@@ -97,11 +97,11 @@ def test_rows_and_duals_are_those_of_the_formula(
     ("shape", "share", "s", "dtype", "tol"),
     [
         *[((30, 40), 0.5, s, "float32", 2e-4) for s in (0.0, 1.0, 1e-3)],
-        # Systems of 50 to 270 columns: past the limits of plain code and batches.
+        # Systems of 50 to 270 columns, above the limits of plain code and batches.
         *[((5, 320), share, 0.1, "float64", 1e-10) for share in (0.15, 0.5, 0.85)],
     ],
 )
-def test_single_precision_and_large_rows_follow_the_formula(
+def test_single_precision_and_large_rows_match_the_formula(
     kind, side, shape, share, s, dtype, tol, rng, masked, well_conditioned,
     solved_on, kernel_for,
 ):  # fmt: skip
@@ -119,7 +119,7 @@ def test_single_precision_and_large_rows_follow_the_formula(
         np.testing.assert_allclose(found, expected, rtol=0, atol=tol)
 
 
-def test_exact_rows_keep_observed_values_bit_for_bit(
+def test_exact_rows_keep_observed_values_exactly(
     kind, rng, masked, well_conditioned, solved_on, kernel_for
 ):
     seen = rng.random((20, 15)) < 0.6
@@ -158,10 +158,10 @@ def test_sums_do_not_depend_on_how_rows_are_cut(
 
 @pytest.mark.parametrize("share", [0.05, 0.9])
 @pytest.mark.parametrize("s", [0.0, 1.0])
-def test_gram_of_rows_is_the_gram_of_duals_between_kernels(
+def test_gram_of_rows_is_the_transformed_gram_of_duals(
     kind, share, s, rng, masked, well_conditioned, kernel_for
 ):
-    # One share makes sparse outer sums pay, the other dense ones.
+    # One density selects sparse outer products, the other dense ones.
     seen = rng.random((60, 80)) < share
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 80)
     (block,) = cut_blocks(masked(V, seen), 1)
@@ -193,7 +193,7 @@ def test_pieces_add_up_to_the_block(
     assert cut_up.fit == pytest.approx(whole.fit)
 
 
-def test_sums_add_up_and_remember_the_worst_jitter():
+def test_sums_are_added_with_the_maximum_jitter():
     total = RowSums(np.eye(2), 1.0, 1e-8, ((0.0, 0.1, 0.3),))
     total += RowSums(np.ones((2, 2)), 3.0, 1e-12, ((1.0, 1.2, 1.5),))
     np.testing.assert_array_equal(total.gram, [[2, 1], [1, 2]])
@@ -213,7 +213,7 @@ def test_groups_hold_exactly_the_rows_of_equal_mask(seen):
     assert len(found) == len(sizes)
 
 
-def test_groups_grow_no_larger_than_a_piece(monkeypatch):
+def test_groups_are_limited_to_the_piece_size(monkeypatch):
     monkeypatch.setattr(ncarl.blocks, "MAX_PIECE_ENTRIES", 3 * 4)
     observed = Observations.from_dense(np.ones((11, 3)))
     _, starts = mask_groups(observed)
@@ -228,7 +228,7 @@ def test_variances_are_those_of_the_textbook(masked, well_conditioned, seen, s, 
     (block,) = cut_blocks(masked(np.ones(seen.shape), seen), 1)
     kernel = Kernel(K, None, s)
     found = row_backend().variances(block, kernel)
-    i = np.sort(rng.integers(0, len(seen), 2 * len(seen)))  # some twice, some never
+    i = np.sort(rng.integers(0, len(seen), 2 * len(seen)))  # with repetitions
     j = rng.integers(0, seen.shape[1], len(i))
     few = row_backend().variances_at(block, kernel, i, j)
     np.testing.assert_allclose(few, found[i, j], atol=1e-12)
@@ -239,7 +239,7 @@ def test_variances_are_those_of_the_textbook(masked, well_conditioned, seen, s, 
         np.testing.assert_allclose(variances, posterior.diagonal() + s, atol=1e-12)
 
 
-def test_the_cheaper_side_is_taken():
+def test_cheaper_form_is_selected():
     assert not use_precision_form([1, 10], 100).any()
     assert use_precision_form([90, 100], 100).all()
     few = Observations.from_dense(np.where(np.eye(60) > 0, 1.0, np.nan))
@@ -248,12 +248,12 @@ def test_the_cheaper_side_is_taken():
     assert DataSummary.from_observations(many).needs_precision(many.shape[1])
 
 
-SIZES = [8, 40]  # below and above the limit of the plain Cholesky
+SIZES = [8, 40]  # below and above the size limit of the plain Cholesky
 
 
 @pytest.fixture(params=[1, 3])
-def half_seen(request, n, rng, masked):
-    """A block of one row, or a group of three, that has every second column."""
+def alternating_block(request, n, rng, masked):
+    """A block of one or three rows in which every second column is observed."""
     seen = np.tile(np.arange(n) % 2 > 0, (request.param, 1))
     (block,) = cut_blocks(masked(rng.standard_normal(seen.shape), seen), 1)
     return block
@@ -261,10 +261,10 @@ def half_seen(request, n, rng, masked):
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("side", ["observed", "missing"])
-def test_near_singular_blocks_are_repaired_and_recorded(
-    kind, side, n, half_seen, solved_on
+def test_near_singular_blocks_get_recorded_jitter(
+    kind, side, n, alternating_block, solved_on
 ):
-    block, singular = half_seen, np.ones((n, n))
+    block, singular = alternating_block, np.ones((n, n))
     kernel = Kernel(singular, singular if side == "missing" else None, 0.0)
     with solved_on(side):
         X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
@@ -278,19 +278,17 @@ def test_near_singular_blocks_are_repaired_and_recorded(
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("side", ["observed", "missing"])
 @pytest.mark.parametrize("bad", [-1.0, np.nan])
-def test_hopeless_kernels_raise_and_name_the_way_out(
-    kind, side, n, bad, half_seen, solved_on
-):
+def test_indefinite_kernels_raise(kind, side, n, bad, alternating_block, solved_on):
     indefinite = np.diag(np.where(np.arange(n) % 4 < 2, 1.0, bad))
     kernel = Kernel(indefinite, indefinite if side == "missing" else None, 0.0)
     with (
         solved_on(side),
         pytest.raises(NotPositiveDefiniteError, match=r"raise delta.*gamma.*floor"),
     ):
-        complete_rows(half_seen, kernel=kernel, kind=kind)
+        complete_rows(alternating_block, kernel=kernel, kind=kind)
 
 
-def test_numpy_takes_over_where_numba_does_not_load(monkeypatch, caplog):
+def test_numpy_is_used_if_numba_fails_to_load(monkeypatch, caplog):
     real = importlib.import_module
 
     def refuse(name):
@@ -308,9 +306,9 @@ def test_numpy_takes_over_where_numba_does_not_load(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("piece", [10, 1_000_000])
-def test_masks_with_one_fingerprint_are_told_apart(monkeypatch, piece):
-    class Same:
-        """Gives every column the same key, so that masks of one size collide."""
+def test_masks_with_equal_fingerprints_are_distinguished(monkeypatch, piece):
+    class ConstantKeys:
+        """Give all columns the same key, so that masks of equal size collide."""
 
         def integers(self, *_, size, dtype):
             return np.ones(size, dtype=dtype)
@@ -318,7 +316,7 @@ def test_masks_with_one_fingerprint_are_told_apart(monkeypatch, piece):
     X = np.full((40, 5), np.nan)
     for row, first in enumerate(np.tile([0, 0, 1, 2, 2, 2, 3, 1], 5)):
         X[row, first : first + 2] = 1.0
-    monkeypatch.setattr(ncarl.blocks.np.random, "default_rng", lambda _: Same())
+    monkeypatch.setattr(ncarl.blocks.np.random, "default_rng", lambda _: ConstantKeys())
     monkeypatch.setattr(ncarl.blocks, "MAX_PIECE_ENTRIES", piece)
     observed = Observations.from_dense(X)
     order, starts = mask_groups(observed)
@@ -328,5 +326,5 @@ def test_masks_with_one_fingerprint_are_told_apart(monkeypatch, piece):
         masks = {tuple(observed.row_columns(i)) for i in order[top:bottom]}
         assert len(masks) == 1
         grouped += bottom - top > 1
-    # Neighbors with equal masks are still found; a tiny piece holds two rows.
+    # Adjacent equal masks are still grouped; a tiny piece holds two rows.
     assert grouped > 0

@@ -1,4 +1,4 @@
-"""Likelihood sums over rows: every backend against the formula, row by row."""
+"""Tests of likelihood sums over rows: every backend against the direct formula."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ N = 90
 
 
 class Way:
-    """A row kernel and where it runs."""
+    """A row kernel and its device."""
 
     def __init__(self, kind, device=None):
         self.kind, self.device, self.budget = kind, device, AMPLE
 
-    def placed(self, block, **options):
+    def place(self, block, **options):
         if self.device is None:
             return block
-        placed = importlib.import_module("ncarl.core.rows_torch")
-        return placed.DeviceBlock.from_block(
-            block, self.device, placed.MemoryBudget(self.budget), **options
+        place = importlib.import_module("ncarl.core.rows_torch")
+        return place.DeviceBlock.from_block(
+            block, self.device, place.MemoryBudget(self.budget), **options
         )
 
-    def sent(self, array):
+    def send(self, array):
         if self.device is None or array is None:
             return array
         return importlib.import_module("torch").tensor(array, device=self.device)
 
     def __call__(self, block, kernel, **options):
-        """Sums over a block as NumPy arrays."""
-        there = kernel.map_arrays(self.sent)
+        """Compute the sums over a block as NumPy arrays."""
+        there = kernel.map_arrays(self.send)
         sums = row_likelihood(
-            self.placed(block), kernel=there, kind=self.kind, **options
+            self.place(block), kernel=there, kind=self.kind, **options
         )
-        return fetched(sums)
+        return fetch(sums)
 
 
-def fetched(sums):
-    """The sums with NumPy arrays and numbers in place of tensors."""
+def fetch(sums):
+    """Convert the tensors of sums to NumPy arrays."""
     here = lambda a: a.cpu().numpy() if hasattr(a, "cpu") else a  # noqa: E731
     names = ("B", "missing_inverse_sum", "sum_y", "fit", "log_det")
     return LikelihoodSums(
@@ -67,7 +67,7 @@ def fetched(sums):
     scope="module", params=["numpy", "numba", "torch", "torch-cuda", "torch-library"]
 )
 def way(request):
-    """Every row kernel at hand; a GPU with our kernels and with those of PyTorch."""
+    """Every available row kernel; on a GPU with and without Triton kernels."""
     kind, _, where = request.param.partition("-")
     if kind != "torch":
         pytest.importorskip(kind)
@@ -87,7 +87,7 @@ def way(request):
 
 
 def naive(V, seen, K, s, offsets=None, scales=None):
-    """Sums over all rows by the formula, one explicit inverse a row."""
+    """Sums over all rows with one explicit inverse per row."""
     n = len(K)
     B, pull, fit, log_det = np.zeros((n, n)), np.zeros(n), 0.0, 0.0
     V = V.astype(float) - (0.0 if offsets is None else offsets)
@@ -104,8 +104,8 @@ def naive(V, seen, K, s, offsets=None, scales=None):
     return B, pull, fit, log_det
 
 
-def whole(sums, kernel):
-    """``B`` and ``log_det`` with what the caller adds for the missing side."""
+def complete_sums(sums, kernel):
+    """``B`` and ``log_det`` including the terms of the precision form."""
     if kernel.P is None:
         assert sums.missing_inverse_sum is None
         assert sums.n_precision_rows == 0
@@ -117,8 +117,8 @@ def whole(sums, kernel):
 
 
 def check(sums, kernel, expected, tol=1e-11):
-    """Whether the sums are the expected ones, up to a part of their size."""
-    B, log_det = whole(sums, kernel)
+    """Check sums up to a relative tolerance."""
+    B, log_det = complete_sums(sums, kernel)
     for found, wanted in zip((B, sums.sum_y, sums.fit, log_det), expected, strict=True):
         size = max(1.0, float(np.abs(wanted).max()))
         np.testing.assert_allclose(found, wanted, rtol=0, atol=tol * size)
@@ -126,7 +126,7 @@ def check(sums, kernel, expected, tol=1e-11):
 
 
 def mixed_mask(rng, n=N):
-    """Rows of every size, some empty, some complete, some of equal mask."""
+    """Mask with empty rows, full rows and rows with equal masks."""
     seen = rng.random((40, n)) < np.linspace(0.02, 0.98, 40)[:, None]
     seen[3], seen[30] = False, True
     seen[11:14], seen[35:38], seen[25] = seen[10], seen[34], seen[30]
@@ -135,7 +135,7 @@ def mixed_mask(rng, n=N):
 
 @pytest.fixture
 def mixed(rng, masked, well_conditioned):
-    """Mask, values, a kernel matrix and the block of rows of every size."""
+    """Mask, values, kernel matrix and block of `mixed_mask`."""
     seen = mixed_mask(rng)
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
     (block,) = cut_blocks(masked(V, seen), 1)
@@ -145,7 +145,7 @@ def mixed(rng, masked, well_conditioned):
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("s", [0.0, 1.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_sums_are_those_of_the_formula(
+def test_sums_match_the_formula(
     way, side, s, dtype, rng, masked, well_conditioned, solved_on, kernel_for
 ):
     seen = mixed_mask(rng)
@@ -174,7 +174,7 @@ def test_sums_are_those_of_the_formula(
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("sent", [False, True])
 def test_values_are_shifted_and_scaled_by_column(
-    way, side, shifted, scaled, sent, rng, mixed, kernel_for
+    way, side, shifted, scaled, send, rng, mixed, kernel_for
 ):
     seen, V, K, block = mixed
     offsets = rng.standard_normal(N) if shifted else None
@@ -183,18 +183,18 @@ def test_values_are_shifted_and_scaled_by_column(
     before = block.values.copy()
     given = {"offsets": offsets, "scales": scales}
     expected = naive(V, seen, K, 1.0, **given)
-    if sent:  # arrays may be where the kernel is, or not
-        given = {name: way.sent(array) for name, array in given.items()}
+    if send:  # arrays on the device or on the host
+        given = {name: way.send(array) for name, array in given.items()}
     check(way(block, kernel, **given), kernel, expected)
     np.testing.assert_array_equal(block.values, before)
 
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("share", [0.2, 0.7])
-def test_large_rows_are_those_of_the_formula(
+def test_large_rows_match_the_formula(
     way, side, share, rng, masked, well_conditioned, solved_on, kernel_for
 ):
-    # Past the limits of batches on the host, in many blocks of columns on a device.
+    # Above the batch limits on the host; several column blocks on a device.
     n = 420
     seen = rng.random((5, n)) < share
     seen[3] = seen[4]
@@ -207,7 +207,7 @@ def test_large_rows_are_those_of_the_formula(
 
 @st.composite
 def masks(draw):
-    """Masks with empty, full and repeated rows among them."""
+    """Masks that include empty, full and repeated rows."""
     m, n = draw(st.integers(1, 9)), draw(st.integers(1, 9))
     seen = draw(arrays(bool, (m, n)))
     for special in draw(st.lists(st.sampled_from(["empty", "full", "equal"]))):
@@ -234,10 +234,10 @@ def test_small_matrices_of_any_mask(
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_sums_are_the_slopes_of_the_log_evidence(
+def test_sums_are_derivatives_of_the_log_evidence(
     way, side, rng, masked, well_conditioned, solved_on, kernel_for
 ):
-    # A step of the kernel and one of the offsets, by central differences.
+    # Central differences in the kernel and in the offsets.
     seen = mixed_mask(rng)[::4]
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
     S, d, h = rng.standard_normal((N, N)), rng.standard_normal(N), 1e-5
@@ -251,7 +251,7 @@ def test_sums_are_the_slopes_of_the_log_evidence(
     kernel = kernel_for(K, 1.0, side)
     with solved_on(side):
         sums = way(block, kernel)
-    B, _ = whole(sums, kernel)
+    B, _ = complete_sums(sums, kernel)
     ends = [minus_twice_log(K + t * S, None) for t in (h, -h)]
     assert np.sum(B * S) == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
     ends = [minus_twice_log(K, t * d) for t in (h, -h)]
@@ -278,7 +278,7 @@ def test_sums_of_blocks_add_up_to_those_of_all_rows(
     check(sums, kernel, naive(V, seen, K, 1.0))
 
 
-def test_sums_add_up_and_remember_the_worst_jitter():
+def test_sums_are_added_with_the_maximum_jitter():
     one = LikelihoodSums(np.eye(2), np.eye(2), 1, np.ones(2), 1.0, 2.0, 1e-8, ("a",))
     B = np.ones((2, 2))
     two = LikelihoodSums(B, np.eye(2), 4, np.ones(2), 3.0, 5.0, 0.0, ("b",))
@@ -291,7 +291,7 @@ def test_sums_add_up_and_remember_the_worst_jitter():
     np.testing.assert_array_equal(two.B, np.ones((2, 2)))
 
 
-def test_threads_add_up_to_the_same_bits_as_one(
+def test_sums_do_not_depend_on_the_number_of_threads(
     kind, rng, masked, well_conditioned, kernel_for
 ):
     seen = mixed_mask(rng)
@@ -309,13 +309,13 @@ def test_threads_add_up_to_the_same_bits_as_one(
 
 
 class TestJitter:
-    """Columns 0 and 1 make a block that is not quite positive definite."""
+    """Columns 0 and 1 form a nearly singular block."""
 
     PAIR = (0, 1)
 
     @pytest.fixture(params=["alone", "in a group"])
     def case(self, request, rng, nearly_singular):
-        """Rows that solve for both of the pair and rows that do not, and a kernel."""
+        """Mask of rows with and without the pair of columns, values, and a kernel."""
         asked = rng.random((6, 40)) < 0.3
         asked[:, self.PAIR] = False
         asked[:, 2] = True
@@ -325,17 +325,17 @@ class TestJitter:
         return asked, rng.standard_normal(asked.shape), nearly_singular
 
     @staticmethod
-    def jittered(K, o, jitter):
-        """``K_oo`` with so much jitter."""
+    def add_jitter(K, o, jitter):
+        """``K_oo`` plus relative jitter on its diagonal."""
         A = K[np.ix_(o, o)]
         return A + jitter * np.mean(A.diagonal()) * np.eye(len(A))
 
     @pytest.mark.parametrize("budget", [AMPLE, TINY])
     @pytest.mark.parametrize("size", [1.0, 1e6])
-    def test_observed_blocks_are_repaired(
+    def test_observed_blocks_get_jitter(
         self, way, case, size, masked, budget, monkeypatch
     ):
-        # The jitter of a large kernel would be seen if it reached the padding.
+        # The jitter of a large kernel must not reach the padding.
         seen, V, K = case
         K = size * K
         monkeypatch.setattr(way, "budget", budget)
@@ -344,15 +344,15 @@ class TestJitter:
         assert 1e-10 < sums.jitter <= 1e-4
         log_det = fit = 0.0
         for v, o in zip(V, seen, strict=True):
-            A = self.jittered(K, o, sums.jitter if o[0] else 0.0)
+            A = self.add_jitter(K, o, sums.jitter if o[0] else 0.0)
             log_det += np.linalg.slogdet(A)[1]
             fit += v[o] @ np.linalg.solve(A, v[o])
-        # What jitter leaves of the pair is 1e-9 of it, and with it nine digits go.
+        # The pair cancels to 1e-9, which loses nine digits.
         assert sums.log_det == pytest.approx(log_det, abs=1e-4)
         assert sums.fit == pytest.approx(fit, rel=1e-4)
         assert np.isfinite(sums.B).all()
 
-    def test_missing_blocks_are_repaired(self, way, case, masked, solved_on):
+    def test_missing_blocks_get_jitter(self, way, case, masked, solved_on):
         missing, V, P = case
         (block,) = cut_blocks(masked(V, ~missing), 1)
         with solved_on("missing"):
@@ -360,7 +360,7 @@ class TestJitter:
         assert 1e-10 < sums.jitter <= 1e-4
         expected, total = 0.0, np.zeros_like(P)
         for u in missing:
-            A = self.jittered(P, u, sums.jitter if u[0] else 0.0)
+            A = self.add_jitter(P, u, sums.jitter if u[0] else 0.0)
             expected += np.linalg.slogdet(A)[1]
             total[np.ix_(u, u)] += np.linalg.inv(A)
         assert sums.log_det == pytest.approx(expected, abs=1e-4)
@@ -369,7 +369,7 @@ class TestJitter:
         )
         assert sums.n_precision_rows == 6
 
-    def test_what_fails_unchecked_is_nan_on_a_device(self, way, case, masked):
+    def test_unchecked_failures_are_nan_on_a_device(self, way, case, masked):
         if way.device is None:
             pytest.skip("always checked here")
         seen, V, K = case
@@ -383,7 +383,7 @@ class TestJitter:
 
     @pytest.mark.parametrize("side", ["observed", "missing"])
     @pytest.mark.parametrize("bad", [-1.0, np.nan])
-    def test_hopeless_kernels_raise(self, way, side, bad, masked, solved_on):
+    def test_indefinite_kernels_raise(self, way, side, bad, masked, solved_on):
         seen = np.arange(40)[None] % 2 > 0
         (block,) = cut_blocks(masked(np.ones(seen.shape), seen), 1)
         K = np.diag(np.where(np.arange(40) % 4 < 2, 1.0, bad))
@@ -402,9 +402,9 @@ class TestOnADevice:
             pytest.skip("knows no device")
 
     @staticmethod
-    def unchecked_sums(way, placed, kernel, mean, scales):
+    def unchecked_sums(way, place, kernel, mean, scales):
         return row_likelihood(
-            placed, kernel=kernel.map_arrays(way.sent), offsets=mean, scales=scales,
+            place, kernel=kernel.map_arrays(way.send), offsets=mean, scales=scales,
             kind="torch", checked=False,
         )  # fmt: skip
 
@@ -420,12 +420,12 @@ class TestOnADevice:
             sums = way(block, kernel, offsets=mean)
         check(sums, kernel, naive(V, seen, K, 1.0, mean))
 
-    def test_nothing_of_a_block_is_changed(self, way, rng, mixed):
+    def test_block_is_not_modified(self, way, rng, mixed):
         seen, V, K, block = mixed
-        placed, kernel = way.placed(block), Kernel(K, None, 1.0).map_arrays(way.sent)
+        place, kernel = way.place(block), Kernel(K, None, 1.0).map_arrays(way.send)
         for offsets in (rng.standard_normal(N), None):
-            sums = row_likelihood(placed, kernel=kernel, offsets=offsets, kind="torch")
-        check(fetched(sums), Kernel(K, None, 1.0), naive(V, seen, K, 1.0))
+            sums = row_likelihood(place, kernel=kernel, offsets=offsets, kind="torch")
+        check(fetch(sums), Kernel(K, None, 1.0), naive(V, seen, K, 1.0))
 
     @pytest.mark.parametrize("side", ["observed", "cheaper"])
     def test_replayed_sums_follow_kernel_offsets_and_scales(
@@ -435,25 +435,25 @@ class TestOnADevice:
         if way.device.type != "cuda" or cuda.load_triton_kernels() is None:
             pytest.skip("no CUDA graph is captured here")
         seen, V, K, block = mixed
-        placed, before = way.placed(block, use_cuda_graph=True), None
+        place, before = way.place(block, use_cuda_graph=True), None
         for size in (1.0, 3.0, 0.5, 1.0):
             kernel, mean = kernel_for(size * K, 1.0, side), rng.standard_normal(N)
             scales = rng.random(N) + 0.5
-            sums = self.unchecked_sums(way, placed, kernel, mean, scales)
-            if before is not None:  # the sums of a step outlast the next
-                check(fetched(before[0]), *before[1:])
+            sums = self.unchecked_sums(way, place, kernel, mean, scales)
+            if before is not None:  # earlier sums are not overwritten
+                check(fetch(before[0]), *before[1:])
             before = (sums, kernel, naive(V, seen, size * K, 1.0, mean, scales))
-            check(fetched(sums), *before[1:])
-        plans = placed.plans.values()
+            check(fetch(sums), *before[1:])
+        plans = place.plans.values()
         assert any(isinstance(plan, cuda.CudaGraph) for plan in plans)
 
-    def test_a_graph_reads_the_values_of_the_step_it_is_replayed_in(
+    def test_replayed_graph_uses_the_current_values(
         self, way, rng, mixed, kernel_for, monkeypatch
     ):
         cuda = importlib.import_module("ncarl.core.cuda")
 
         class FakeGraph:
-            """Does the work of the call that made it, as a CUDA graph does."""
+            """Repeat the recorded work, as a CUDA graph does."""
 
             def __init__(self, work, kernel, needed):
                 self.work = work
@@ -466,9 +466,9 @@ class TestOnADevice:
         monkeypatch.setattr("ncarl.core.rows_torch.load_triton_kernels", object)
         seen, V, K, block = mixed
         kernel = kernel_for(K, 1.0, "cheaper")
-        placed = way.placed(block, use_cuda_graph=True)
+        place = way.place(block, use_cuda_graph=True)
         for _ in range(3):
             mean, scales = rng.standard_normal(N), rng.random(N) + 0.5
-            sums = self.unchecked_sums(way, placed, kernel, mean, scales)
-            check(fetched(sums), kernel, naive(V, seen, K, 1.0, mean, scales))
-        assert sum(isinstance(plan, FakeGraph) for plan in placed.plans.values()) == 1
+            sums = self.unchecked_sums(way, place, kernel, mean, scales)
+            check(fetch(sums), kernel, naive(V, seen, K, 1.0, mean, scales))
+        assert sum(isinstance(plan, FakeGraph) for plan in place.plans.values()) == 1

@@ -1,4 +1,4 @@
-"""Observed entries of dense rows: both ways give the same."""
+"""Tests that Numba and NumPy find the same observed entries of dense rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_numba_and_numpy_find_the_same_entries(dtype, missing, order, rng, monke
     assert_array_equal(dense, X)
 
 
-def test_without_numba_numpy_does_it(monkeypatch, rng):
+def test_numpy_is_used_without_numba(monkeypatch, rng):
     X = rng.standard_normal((50, 8))
     X[rng.random(X.shape) < 0.5] = np.nan
     known = Observations.from_dense(X)
@@ -40,7 +40,7 @@ def test_without_numba_numpy_does_it(monkeypatch, rng):
         return usual(name)
 
     monkeypatch.setattr(rows.importlib, "import_module", broken)
-    for spec in (None, object()):  # not installed; installed and broken
+    for spec in (None, object()):  # not installed, or broken
         rows.row_backend.cache_clear()
         monkeypatch.setattr(rows.importlib.util, "find_spec", {"numba": spec}.get)
         assert_array_equal(Observations.from_dense(X).values, known.values)

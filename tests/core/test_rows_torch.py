@@ -1,4 +1,4 @@
-"""Rows and n x n work on a torch device: the numbers that NumPy gives."""
+"""Tests that the row step and n x n functions on torch devices match NumPy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLOSE = {"float64": 1e-12, "float32": 1e-4}
 
 @pytest.fixture(scope="module", params=["cpu", "cuda", "cuda-library"])
 def device(request):
-    """Every device at hand; a GPU with our kernels and with those of PyTorch."""
+    """Every available device; a GPU with and without Triton kernels."""
     name, _, library = request.param.partition("-")
     if name == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
@@ -55,7 +55,7 @@ def device(request):
 
 
 def close(found, expected, tol=1e-12):
-    """Whether an array or tensor is the expected one, up to a part of its size."""
+    """Check that an array or tensor is close to the expected one."""
     if isinstance(found, torch.Tensor):
         found = found.cpu().numpy()
     size = max(1.0, float(np.abs(expected).max(initial=0.0)))
@@ -65,7 +65,7 @@ def close(found, expected, tol=1e-12):
 class TestPadding:
     @staticmethod
     def seconds(padded):
-        """Time of the batches under the model that the plan is made for."""
+        """Time of the batches under the cost model of the plan."""
         steps, counts = np.unique(padded, return_counts=True)
         return float(
             np.sum(counts * system_seconds(steps) + batch_overhead_seconds(steps))
@@ -102,7 +102,7 @@ class TestPadding:
         given = torch.tensor(K, device=device)
         close(cuda.padded_kernel(given, 0.5, padding), expected, 0.0)
 
-    def test_rows_of_nothing_are_in_no_batch_and_all_others_in_one(self, matrix):
+    def test_every_row_but_empty_ones_is_in_one_batch(self, matrix):
         groups = np.arange(len(matrix.groups) - 1)
         observed = np.diff(matrix.indptr)[matrix.groups[:-1]]
         for missing_side in (False, True):
@@ -122,14 +122,14 @@ class TestPadding:
 class TestFactor:
     @pytest.fixture
     def stack(self, rng, well_conditioned):
-        """A function that draws positive definite matrices as a NumPy array."""
+        """Function that draws a stack of positive definite matrices."""
         return lambda p, dtype="float64", batch=4: np.stack(
             [well_conditioned(rng, p, dtype) for _ in range(batch)]
         )
 
     @pytest.mark.parametrize("dtype", CLOSE)
     @pytest.mark.parametrize("p", [16, 48, 64, 80, 128, 176, 320])
-    def test_solves_like_numpy_and_reads_the_lower_half_only(
+    def test_solve_matches_numpy_and_reads_the_lower_half_only(
         self, device, rng, stack, p, dtype
     ):
         A, tol = stack(p, dtype), CLOSE[dtype]
@@ -149,9 +149,7 @@ class TestFactor:
 
     @pytest.mark.parametrize("p", [16, 64, 80, 320])
     @pytest.mark.parametrize("bad", [-1.0, 0.0, np.nan])
-    def test_what_has_no_factor_is_nan_for_itself_and_marked(
-        self, device, stack, p, bad
-    ):
+    def test_indefinite_matrices_are_nan_and_marked(self, device, stack, p, bad):
         A = stack(p, batch=6)
         for item, place in ((1, 0), (3, p // 2), (4, p - 1)):
             A[item, place, place] = bad
@@ -188,9 +186,7 @@ SIZES = [1, 5, 64, 65, 130, 513, 1100]
 
 class TestLinearAlgebra:
     @pytest.mark.parametrize("n", SIZES)
-    def test_inverse_is_the_inverse_to_the_last_bit_symmetric(
-        self, device, rng, well_conditioned, n
-    ):
+    def test_inverse_is_exactly_symmetric(self, device, rng, well_conditioned, n):
         A = well_conditioned(rng, n)
         found = linalg_torch.spd_inverse(torch.tensor(A, device=device)).cpu().numpy()
         close(found, np.linalg.inv(A))
@@ -198,7 +194,7 @@ class TestLinearAlgebra:
 
     @pytest.mark.parametrize("n", SIZES)
     @pytest.mark.parametrize("bad", [-1.0, 0.0, np.nan])
-    def test_inverse_of_what_has_none_is_nan(
+    def test_inverse_of_indefinite_matrix_is_nan(
         self, device, rng, well_conditioned, n, bad
     ):
         for place in {0, n // 2, n - 1}:
@@ -208,7 +204,7 @@ class TestLinearAlgebra:
             assert found.isnan().all()
 
     @pytest.mark.parametrize("n", SIZES)
-    def test_products_are_those_of_numpy_and_symmetric(self, device, rng, n):
+    def test_products_match_numpy_and_are_symmetric(self, device, rng, n):
         A, w = rng.standard_normal((37, n)), rng.random(n)
         U = rng.standard_normal((n, n))
         there = {"device": device}
@@ -223,7 +219,7 @@ class TestLinearAlgebra:
             close(found - found.T, np.zeros((n, n)), 0.0)
 
     @pytest.mark.parametrize("n", SIZES)
-    def test_diagonals_and_smallest_entries_are_those_of_numpy(self, device, rng, n):
+    def test_diagonals_and_smallest_entries_match_numpy(self, device, rng, n):
         A, d = rng.standard_normal((n, n)), rng.standard_normal(n)
         given = torch.tensor(A, device=device)
         close(linalg_torch.add_diagonal(given, 0.5), A + 0.5 * np.eye(n), 0.0)
@@ -238,7 +234,7 @@ class TestLinearAlgebra:
 
 
 def block_of(masked, seen, seed=0, dtype="float64"):
-    """The rows of a mask as one block, with random values."""
+    """One block with random values at the observed entries of a mask."""
     V = np.random.default_rng(seed).standard_normal(seen.shape).astype(dtype)
     (block,) = cut_blocks(masked(V, seen), 1)
     return block
@@ -246,7 +242,7 @@ def block_of(masked, seen, seed=0, dtype="float64"):
 
 @pytest.fixture(scope="module", name="seen")
 def masks_of_every_size():
-    """From no entry to all; some masks belong to 2, 3, 5 or 8 rows."""
+    """Masks with 0 to all entries, some repeated for 2, 3, 5 or 8 rows."""
     rng = np.random.default_rng(0)
     seen = np.arange(N) < np.arange(N + 1)[:, None]
     seen = rng.permuted(seen, axis=1)
@@ -255,7 +251,7 @@ def masks_of_every_size():
 
 @pytest.fixture(scope="module", name="matrix")
 def block_of_every_size(seen, masked):
-    """A block with rows of every size, alone and in groups."""
+    """A block of single and grouped rows of every size."""
     many = np.concatenate([seen, *(seen[[25]],) * 2, *(seen[[60]],) * 4, seen[:2]])
     return block_of(masked, np.concatenate([many, *(seen[[12]],) * 7]))
 
@@ -266,7 +262,7 @@ def kernel_of_the_columns(well_conditioned):
 
 
 def kernels(K, s, side, device):
-    """The same kernel for NumPy and for the device."""
+    """The same kernel on the host and on the device."""
     P = np.linalg.inv(K + s * np.eye(len(K))).astype(K.dtype)
     here = Kernel(K, P if side == "cheaper" else None, s)
     send = lambda A: None if A is None else torch.tensor(A, device=device)  # noqa: E731
@@ -279,7 +275,7 @@ def kernels(K, s, side, device):
 class TestRows:
     @pytest.fixture
     def both(self, device, matrix, K, s, side, budget):
-        """The block and the kernel, for NumPy and for the device."""
+        """Block and kernel on the host and on the device."""
         here, there = kernels(K, s, side, device)
         return (
             matrix,
@@ -288,7 +284,7 @@ class TestRows:
             there,
         )
 
-    def test_rows_and_duals_are_those_of_numpy(self, both):
+    def test_rows_and_duals_match_numpy(self, both):
         block, kernel, placed, there = both
         X, Y, jitter = complete_rows(placed, kernel=there, kind="torch")
         rows, duals, _ = complete_rows(block, kernel=kernel, kind="numpy")
@@ -299,7 +295,7 @@ class TestRows:
         assert torch.equal(alone, Y)
         assert jitter == 0.0
 
-    def test_unchecked_rows_are_the_same_bits(self, both):
+    def test_unchecked_rows_are_bit_identical(self, both):
         _, _, placed, there = both
         checked = complete_rows(placed, kernel=there, kind="torch")
         for _ in range(3):
@@ -315,13 +311,13 @@ class TestRows:
         found = X.cpu().numpy()[row, block.indices]
         close(found, block.values - s * Y.cpu().numpy(), 1e-15 * s)
 
-    def test_variances_are_those_of_numpy(self, both):
+    def test_variances_match_numpy(self, both):
         block, kernel, placed, there = both
         found = row_backend("torch").variances(placed, there)
         close(found, row_backend("numpy").variances(block, kernel))
         assert (found >= kernel.s).all()
 
-    def test_sums_are_those_of_numpy(self, both):
+    def test_sums_match_numpy(self, both):
         block, kernel, placed, there = both
         close(observed_gram(placed, kind="torch"), observed_gram(block, kind="numpy"))
         for function in (row_gram, dual_gram):
@@ -333,7 +329,7 @@ class TestRows:
             free = function(placed, kernel=there, kind="torch", checked=False)
             assert torch.equal(free.gram, found.gram)
 
-    def test_single_entries_are_those_of_numpy(self, both, rng):
+    def test_single_entries_match_numpy(self, both, rng):
         block, kernel, placed, there = both
         columns = rng.integers(0, N, 2 * len(block.rows))
         bounds = 2 * np.arange(len(block.rows) + 1)
@@ -342,7 +338,7 @@ class TestRows:
         for ours, theirs in zip(found, known, strict=True):
             close(torch.as_tensor(ours), theirs)
 
-    def test_single_precision_stays_single_and_close(
+    def test_single_precision_is_preserved_and_close(
         self, device, matrix, K, s, side, budget
     ):
         single = DeviceBlock.from_block(
@@ -361,9 +357,7 @@ class TestRows:
 
 class TestPlacedBlock:
     @pytest.mark.parametrize("room", [1, 2, 7, 1000])
-    def test_pieces_hold_whole_groups_in_order_and_no_more_than_fit(
-        self, device, matrix, room
-    ):
+    def test_pieces_hold_whole_groups_within_the_budget(self, device, matrix, room):
         placed = DeviceBlock.from_block(matrix, device, MemoryBudget(room * 4 * 8 * N))
         parts = list(rows_torch.pieces(placed))
         assert [i for part in parts for i in part.rows] == list(matrix.rows)
@@ -376,9 +370,7 @@ class TestPlacedBlock:
         again = list(rows_torch.pieces(placed))
         assert all(one is other for one, other in zip(parts, again, strict=True))
 
-    def test_a_tiny_budget_means_one_system_and_one_group_at_a_time(
-        self, device, matrix
-    ):
+    def test_tiny_budget_gives_one_system_and_one_group_at_a_time(self, device, matrix):
         n_groups = len(matrix.groups) - 1
         tiny = DeviceBlock.from_block(matrix, device, MemoryBudget(TINY))
         chunks = list(rows_torch._chunks(tiny, tiny.padded_batches(True)))
@@ -396,14 +388,14 @@ class TestPlacedBlock:
             assert sum(parts) == len(batch.starts)
             assert max(parts) * each <= 2**18
 
-    def test_budgets_shrink_to_a_least_size(self):
+    def test_budgets_shrink_to_a_minimum(self):
         budget = MemoryBudget(5 * MIN_BUDGET_BYTES)
         assert [budget.halve() for _ in range(4)] == [True, True, False, False]
         assert MIN_BUDGET_BYTES <= budget.bytes < 2 * MIN_BUDGET_BYTES
 
 
 @pytest.mark.parametrize("s", [0.0, 1.0])
-def test_replayed_rows_are_those_of_every_kernel(device, matrix, K, s):
+def test_replayed_rows_use_the_current_kernel(device, matrix, K, s):
     if device.type != "cuda" or cuda.load_triton_kernels() is None:
         pytest.skip("no CUDA graph is captured here")
     placed = DeviceBlock.from_block(
@@ -443,13 +435,13 @@ def test_small_matrices_of_any_mask_are_those_of_numpy(
 
 
 class TestJitter:
-    """Columns 0 and 1 make a block that is not quite positive definite."""
+    """Columns 0 and 1 form a nearly singular block."""
 
     PAIR = (0, 1)
 
     @pytest.fixture(params=["observed", "missing"])
     def case(self, request, device, rng, masked, nearly_singular):
-        """Rows that solve for both of the pair, alone and in a group, and others."""
+        """Single and grouped rows with the pair of columns, and others without."""
         asked = rng.random((12, 40)) < 0.15
         asked[:, self.PAIR] = False
         asked[:, 2] = True
@@ -470,7 +462,7 @@ class TestJitter:
         send = lambda A: None if A is None else torch.tensor(A, device=device)  # noqa: E731
         return placed, kernel.map_arrays(send)
 
-    def test_rows_that_fail_unchecked_are_nan_and_no_others(self, case):
+    def test_only_failed_unchecked_rows_are_nan(self, case):
         block, fails, kernel, _ = case
         placed, there = self.there(case)
         free = {"kernel": there, "kind": "torch", "checked": False}
@@ -487,25 +479,25 @@ class TestJitter:
         alone, _ = row_duals(placed, **free)
         np.testing.assert_array_equal(np.isnan(alone.cpu().numpy()), entries)
 
-    def test_checked_rows_get_the_jitter_that_numpy_gives_them(self, case):
+    def test_jitter_of_checked_rows_matches_numpy(self, case):
         block, _, kernel, _ = case
         placed, there = self.there(case)
         X, Y, jitter = complete_rows(placed, kernel=there, kind="torch")
         rows, duals, expected = complete_rows(block, kernel=kernel, kind="numpy")
         assert jitter == expected > 1e-10
-        # What jitter leaves of the pair is 1e-9 of it, and with it nine digits go.
+        # The pair cancels to 1e-9, which loses nine digits.
         close(X, rows, 1e-5)
         close(Y, duals, 1e-5)
         assert row_gram(placed, kernel=there, kind="torch").jitter == expected
 
-    def test_variances_of_repaired_rows_are_those_of_numpy(self, case):
+    def test_variances_of_rows_with_jitter_match_numpy(self, case):
         block, _, kernel, _ = case
         placed, there = self.there(case)
         found = row_backend("torch").variances(placed, there)
         close(found, row_backend("numpy").variances(block, kernel), 1e-5)
 
     @pytest.mark.parametrize("budget", [AMPLE, TINY])
-    def test_the_worst_jitter_of_all_rows_is_returned(
+    def test_maximum_jitter_of_all_rows_is_returned(
         self, device, masked, nearly_singular, budget
     ):
         K = nearly_singular[2:, 2:].copy()
@@ -524,7 +516,7 @@ class TestJitter:
         close(Y, duals, 1e-3)
 
     @pytest.mark.parametrize("bad", [-1.0, np.nan])
-    def test_hopeless_rows_raise_what_numpy_raises(self, case, bad):
+    def test_indefinite_rows_raise_as_with_numpy(self, case, bad):
         block, _, kernel, device = case
         spoilt = kernel.K.copy()
         spoilt[2, 2] = bad

@@ -1,4 +1,4 @@
-"""Singular triplets by all routes, against LAPACK and against each other."""
+"""Tests of all singular value routines against LAPACK and each other."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ncarl.core.svd import (
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 
-def with_values(rng, m, n, s):
-    """A matrix with given singular values."""
+def make_matrix(rng, m, n, s):
+    """A random matrix with given singular values."""
     k = len(s)
     U = np.linalg.qr(rng.standard_normal((m, k)))[0]
     V = np.linalg.qr(rng.standard_normal((n, k)))[0]
@@ -35,7 +35,7 @@ def refuse(*args, **kwargs):
 
 
 def assert_triplets(found, W, cut, tol=1e-10):
-    """The triplets are those of W above the cut: values, vectors and product."""
+    """Check values, vectors and product of the triplets of W above the cut."""
     U, s, Vt = np.linalg.svd(np.asarray(W), full_matrices=False)
     r = int((s > cut).sum())
     left, right = np.asarray(found.U), np.asarray(found.Vt)
@@ -51,7 +51,7 @@ def assert_triplets(found, W, cut, tol=1e-10):
 
 @pytest.fixture(params=["numpy", "torch"])
 def send(request):
-    """To the memory of this process, or to tensors on the processor."""
+    """Function that converts to NumPy arrays or CPU tensors."""
     if request.param == "numpy":
         return np.asarray
     torch = pytest.importorskip("torch")
@@ -59,39 +59,39 @@ def send(request):
 
 
 @pytest.mark.parametrize("shape", [(12, 7), (7, 12), (1, 5), (1, 1)])
-def test_all_triplets_restore_the_matrix(rng, send, shape):
+def test_full_svd_reconstructs_the_matrix(rng, send, shape):
     W = rng.standard_normal(shape)
     assert_triplets(full_svd(send(W)), W, -1.0)
 
 
-def test_all_triplets_of_a_matrix_without_full_rank_restore_it(rng, send):
-    W = with_values(rng, 12, 8, [3.0, 1.0, 1e-5])
+def test_full_svd_reconstructs_a_rank_deficient_matrix(rng, send):
+    W = make_matrix(rng, 12, 8, [3.0, 1.0, 1e-5])
     found = full_svd(send(W))
     assert_allclose(found.s[:4], [3.0, 1.0, 1e-5, 0.0], atol=1e-12)
     assert (found.s >= 0.0).all()
     assert_allclose(np.asarray(found.reconstruct(found.s)), W, atol=1e-12)
 
 
-def test_tensors_keep_digits_that_a_gram_matrix_loses(rng):
+def test_svd_of_tensors_is_more_accurate_than_gram_matrix(rng):
     torch = pytest.importorskip("torch")
-    W = with_values(rng, 12, 8, [1.0, 1e-6, 1e-10])
+    W = make_matrix(rng, 12, 8, [1.0, 1e-6, 1e-10])
     found = full_svd(torch.tensor(W))
     assert_allclose(found.s[1:3], [1e-6, 1e-10], atol=1e-15)
 
 
-def test_where_divide_and_conquer_gives_up_another_routine_goes_on(rng, monkeypatch):
-    def gives_up(*args, **kwargs):
+def test_fallback_if_divide_and_conquer_fails(rng, monkeypatch):
+    def fail(*args, **kwargs):
         raise np.linalg.LinAlgError
 
     W = rng.standard_normal((6, 4))
     expected = np.linalg.svd(W, compute_uv=False)
-    monkeypatch.setattr(np.linalg, "svd", gives_up)
+    monkeypatch.setattr(np.linalg, "svd", fail)
     found = full_svd(W)
     assert_allclose(found.s, expected, rtol=1e-12)
     assert_allclose(found.reconstruct(found.s), W, atol=1e-12)
 
 
-def test_a_product_takes_other_values_for_the_first_triplets(rng, send):
+def test_product_replaces_the_first_values(rng, send):
     W = rng.standard_normal((6, 4))
     U, _, Vt = np.linalg.svd(W, full_matrices=False)
     found = full_svd(send(W))
@@ -102,27 +102,27 @@ def test_a_product_takes_other_values_for_the_first_triplets(rng, send):
 
 class TestLeading:
     @pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
-    def test_the_gram_route_agrees_with_lapack(self, rng, send, shape, monkeypatch):
+    def test_gram_route_matches_lapack(self, rng, send, shape, monkeypatch):
         s = np.array([10.0, 9.999, 3.0, 0.5, 0.1, 0.011, 0.009])
-        W = with_values(rng, *shape, s)
+        W = make_matrix(rng, *shape, s)
         monkeypatch.setattr(svd, "full_svd", refuse)
         found = svd_above(send(W), 0.02)
         assert len(found.s) == 5
         assert_triplets(found, W, 0.02, tol=1e-12)
 
-    def test_a_small_cut_is_left_to_lapack(self, rng, send, monkeypatch):
-        W = with_values(rng, 15, 12, [1.0, 1e-4, 1e-9])
+    def test_small_cut_uses_lapack(self, rng, send, monkeypatch):
+        W = make_matrix(rng, 15, 12, [1.0, 1e-4, 1e-9])
         monkeypatch.setattr(svd, "_svd_from_gram", refuse)
         found = svd_above(send(W), 1e-10)
         assert_allclose(found.s, [1.0, 1e-4, 1e-9], atol=1e-14)
 
     @pytest.mark.parametrize("cut", [1e-8, 2.0])
-    def test_values_at_the_cut_are_not_wanted(self, send, cut):
+    def test_values_at_the_cut_are_excluded(self, send, cut):
         found = svd_above(send(np.diag([3.0 * cut, cut, cut / 2.0])), cut)
         assert_allclose(found.s, [3.0 * cut])
 
     @pytest.mark.parametrize("cut", [0.0, 5.0])
-    def test_nothing_above_the_cut_gives_nothing(self, send, cut):
+    def test_no_values_above_the_cut_give_an_empty_result(self, send, cut):
         found = svd_above(send(np.zeros((4, 3))), cut)
         assert len(found.s) == 0
         assert_array_equal(np.asarray(found.reconstruct(found.s)), np.zeros((4, 3)))
@@ -133,8 +133,8 @@ class TestLeading:
         assert_triplets(svd_above(W, cut), W, cut)
 
 
-class TestSomeOfMany:
-    """Lanczos, as on large matrices: here those with more than 20 rows and columns."""
+class TestLanczos:
+    """Lanczos for matrices with more than 20 rows and columns."""
 
     @pytest.fixture(autouse=True)
     def few_is_twenty(self, monkeypatch):
@@ -142,7 +142,7 @@ class TestSomeOfMany:
 
     @pytest.fixture
     def counts(self, monkeypatch):
-        """Numbers of triplets that Lanczos was called for."""
+        """List that records the number of triplets of each Lanczos call."""
         requested, real = [], svd.svds
 
         def spy(*args, k, **kwargs):
@@ -153,33 +153,33 @@ class TestSomeOfMany:
         return requested
 
     @pytest.mark.parametrize("shape", [(80, 60), (60, 80)])
-    def test_as_many_as_expected(self, rng, counts, shape):
+    def test_finds_the_expected_number(self, rng, counts, shape):
         s = np.concatenate([[9.0, 7.0, 5.0], np.linspace(1.0, 0.1, 40)])
-        W = with_values(rng, *shape, s)
+        W = make_matrix(rng, *shape, s)
         assert_triplets(svd_above(W, 2.0, 3), W, 2.0)
         assert counts == [8]
 
     @pytest.mark.parametrize(("n", "cut", "rank"), [(70, 7.7, 10), (60, 2.0, 52)])
-    def test_more_than_expected_are_found_by_lanczos_and_very_many_by_lapack(
+    def test_number_above_expectation_uses_lanczos_or_lapack(
         self, rng, counts, n, cut, rank
     ):
-        W = with_values(rng, 80, n, np.linspace(9.0, 1.0, 60))
+        W = make_matrix(rng, 80, n, np.linspace(9.0, 1.0, 60))
         found = svd_above(W, cut, 1)
         assert len(found.s) == rank
         assert_triplets(found, W, cut)
         assert counts == [6, 12]
 
-    def test_many_or_a_small_matrix_ask_lanczos_for_nothing(
+    def test_many_triplets_or_a_small_matrix_skip_lanczos(
         self, rng, counts, monkeypatch
     ):
-        W = with_values(rng, 80, 60, np.linspace(9.0, 1.0, 60))
+        W = make_matrix(rng, 80, 60, np.linspace(9.0, 1.0, 60))
         assert_triplets(svd_above(W, 2.0, 30), W, 2.0)
         assert_triplets(svd_above(W, 2.0), W, 2.0)
         monkeypatch.setattr(svd, "LANCZOS_MIN_SIZE", 60)
         assert_triplets(svd_above(W, 8.0, 3), W, 8.0)
         assert counts == []
 
-    def test_the_same_matrix_gives_the_same_bits(self, rng):
+    def test_is_deterministic(self, rng):
         W = rng.standard_normal((80, 60))
         one, other = svd_above(W, 12.0, 3), svd_above(W, 12.0, 3)
         for a, b in zip(one, other, strict=True):
@@ -187,24 +187,24 @@ class TestSomeOfMany:
 
 
 class TestThin:
-    def test_it_has_the_triplets_of_a_tall_matrix(self, rng, send):
+    def test_matches_triplets_of_a_tall_matrix(self, rng, send):
         F = rng.standard_normal((40, 5))
         assert_triplets(svd_tall(send(F)), F, 0.0)
 
-    def test_values_too_small_for_a_gram_matrix_are_left_out(self, rng, send):
-        F = with_values(rng, 40, 5, [1.0, 0.1, 1e-8])
+    def test_values_too_small_for_a_gram_matrix_are_dropped(self, rng, send):
+        F = make_matrix(rng, 40, 5, [1.0, 0.1, 1e-8])
         found = svd_tall(send(F))
         assert_allclose(found.s, [1.0, 0.1], rtol=1e-10)
         assert_allclose(np.asarray(found.reconstruct(found.s)), F, atol=2e-8)
 
-    def test_zeros_are_no_trouble(self, send):
+    def test_zero_matrix(self, send):
         found = svd_tall(send(np.zeros((4, 2))))
         assert_array_equal(np.asarray(found.reconstruct(found.s)), np.zeros((4, 2)))
 
 
 class TestNorms:
     @pytest.mark.parametrize("shape", [(9, 6), (6, 9), (1, 4), (2, 2)])
-    def test_they_are_sums_and_maxima_of_singular_values(self, rng, send, shape):
+    def test_norms_are_sums_and_maxima_of_singular_values(self, rng, send, shape):
         W = rng.standard_normal(shape)
         s = np.linalg.svd(W, compute_uv=False)
         assert nuclear_norm(send(W)) == pytest.approx(s.sum())
@@ -213,30 +213,30 @@ class TestNorms:
         assert frobenius_norm(send(W[0])) == pytest.approx(np.linalg.norm(W[0]))
 
     @pytest.mark.parametrize("shape", [(30, 20), (20, 30), (2, 9), (9, 1), (1, 1)])
-    def test_the_largest_value_of_a_sparse_matrix(self, rng, shape):
+    def test_spectral_norm_of_a_sparse_matrix(self, rng, shape):
         W = rng.standard_normal(shape) * (rng.random(shape) < 0.5)
         largest = np.linalg.norm(W, 2)
         assert spectral_norm(csr_array(W)) == pytest.approx(largest)
 
-    def test_nothing_has_norm_zero(self):
+    def test_norm_of_zero_matrix_is_zero(self):
         assert spectral_norm(csr_array((5, 4))) == 0.0
         assert spectral_norm(csr_array(np.zeros((5, 4)))) == 0.0
         assert spectral_norm(np.zeros((5, 0))) == 0.0
 
 
-def test_lanczos_finds_what_a_vector_of_ones_does_not_see():
+def test_lanczos_finds_values_orthogonal_to_a_vector_of_ones():
     W = np.zeros((40, 30))
     W[0, :2] = 1.0, -1.0
     assert_allclose(svd._lanczos_svd(W, 0.5, 4).s[0], np.sqrt(2.0))
 
 
-def test_where_lanczos_does_not_converge_all_triplets_are_taken(monkeypatch, rng):
-    def fails(*_, **__):
+def test_full_svd_is_used_if_lanczos_does_not_converge(monkeypatch, rng):
+    def fail(*_, **__):
         raise ArpackError(-9)
 
     W = rng.standard_normal((30, 25))
     expected = np.linalg.svd(W, compute_uv=False)
     monkeypatch.setattr(svd, "LANCZOS_MIN_SIZE", 5)
-    monkeypatch.setattr(svd, "svds", fails)
+    monkeypatch.setattr(svd, "svds", fail)
     found = svd.svd_above(W, expected[3] - 1e-9, expected_rank=0)
     assert_allclose(found.s, expected[:4])

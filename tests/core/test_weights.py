@@ -1,4 +1,4 @@
-"""Weight rules at small singular values."""
+"""Tests of weight rules at small singular values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ncarl.core.weights import (
 )
 
 RULES = [FloorWeights(4), SmoothWeights(), PseudoInverseWeights()]
-LATE = 10**6  # a step by which every schedule has ended
+LATE = 10**6  # a step after the end of every schedule
 
 spectra = arrays(
     np.float64, st.integers(1, 12), elements=st.floats(0, 1e6, allow_subnormal=False)
@@ -67,14 +67,14 @@ def test_floor_never_punishes_more_in_an_earlier_step(eigenvalues, q, step):
     assert (rule(eigenvalues, step) <= rule(eigenvalues, LATE)).all()
 
 
-def test_pseudo_inverse_forgives_what_falls_under_the_cutoff():
+def test_pseudo_inverse_weights_are_zero_below_the_cutoff():
     eigenvalues = np.array([0.0, (0.9e-5) ** 2, (1.1e-5) ** 2, 1.0])
     weights = PseudoInverseWeights()(eigenvalues, 1)
     assert weights[0] == weights[1] == 0.0
     assert weights[2] == pytest.approx(1 / 1.1e-5, rel=1e-4)
 
 
-def test_smooth_falls_step_by_step_to_its_lowest():
+def test_smoothing_decreases_to_its_minimum():
     rule = SmoothWeights()
     steps = [rule.epsilon(t) for t in range(1, 400)]
     assert np.all(np.diff(steps) <= 0)
@@ -99,12 +99,12 @@ def test_shifted_inverse_is_the_inverse_of_the_normalized_root(rng):
 
 def test_spectrum_of_a_rank_deficient_gram_has_no_negative_value(rng):
     X = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30))
-    assert np.linalg.eigvalsh(X.T @ X).min() < 0  # what rounding does
+    assert np.linalg.eigvalsh(X.T @ X).min() < 0  # rounding error
     assert spectrum(X.T @ X).eigenvalues.min() == 0.0
 
 
 @pytest.mark.parametrize("rule", [*RULES, ShiftedInverseWeights(1e-6)], ids=repr)
-def test_a_zero_matrix_punishes_all_directions_alike(rule):
+def test_zero_matrix_gives_equal_weights(rule):
     weights = rule(np.zeros(5), 1)
     np.testing.assert_allclose(weights, weights[0])
     assert np.isfinite(weights).all()
