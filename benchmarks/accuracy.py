@@ -1,22 +1,22 @@
-"""Error of BayesianNCARL on hidden entries, beside baselines and published figures.
+"""Error of BayesianNCARL on held-out entries, with baselines and published results.
 
 Usage: NCARL_DATA=... python benchmarks/accuracy.py [--sets ml-100k,tables,...]
        [--quick] [--only ours|baselines] [--engine auto] [--sides auto]
        [--json results/accuracy.json]
 
-Everything runs with its defaults and fixed seeds, and nothing is chosen on hidden
-entries. What is hidden stands in the column "protocol" (see accuracy_sets.py); ratings
-are clipped to their scale, for every contender alike. "ours" is the RMSE (synthetic
-data: the relative error against the clean matrix), averaged over the repetitions, for
-"smoking" pooled over them. "best baseline" was measured in the same run; "beaten" says
-whether ours is below it. "met" is about "target"; without one, the best baseline
-is the target. "known" are published figures on the same protocol. Seconds are one fit
-and the prediction of the hidden entries, after a warm-up.
+All methods run with their defaults and fixed seeds, and nothing is selected on held-out
+entries. The column "protocol" says what is held out (see accuracy_sets.py). Ratings are
+clipped to their scale, for all methods. "ours" is the RMSE (synthetic data: the
+relative error against the clean matrix), averaged over the repetitions, for "smoking"
+pooled over them. "best baseline" is from the same run; "<= baseline" says whether
+"ours" is at most that. "<= target" refers to "target" or, without one, to the best
+baseline. "published" are results on the same protocol. Seconds are one fit and the
+prediction of the held-out entries, after a warm-up.
 
-Every set is written as soon as it is done. A JSON file that exists is added to, set by
-set, so that sets measured on several machines come together; each keeps its versions.
-``--sides`` other than "auto" is kept beside the rest, as "NAME/SIDES". ``--quick`` does
-one repetition. Data sets that are not at hand are left out.
+Results are written after each data set. An existing JSON file is updated set by set, so
+that results of several machines can be combined; each set keeps its versions. Results
+with ``--sides`` other than "auto" are stored as "NAME/SIDES". ``--quick`` runs one
+repetition. Data sets that are not available are skipped.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from accuracy_sets import (
     SIZES,
     TABLES,
     Spec,
-    at_hand,
-    chosen,
-    given_split,
+    is_available,
     jester,
     losloop,
     machine,
     make_estimator,
+    predefined_split,
     random_fold,
-    random_part,
+    random_holdout,
     read_sets,
+    select_specs,
     smoking,
     synthetic,
     table,
@@ -52,8 +52,8 @@ from contenders import BASELINES
 from ncarl.metrics import relative_rmse, rmse
 
 STARS = (1.0, 5.0)
-#: Errors of a plain two-way bias model on such data.
-YARDSTICK = {
+#: Errors of a two-way bias model on such data.
+BIAS_ERRORS = {
     (500, 0.8): 0.0345,
     (500, 0.9): 0.0370,
     (1500, 0.8): 0.0244,
@@ -62,7 +62,7 @@ YARDSTICK = {
 
 
 def rating_specs():
-    """Ratings, against published figures."""
+    """Ratings, with published results."""
     return [
         Spec(
             "ml-100k-5fold",
@@ -73,51 +73,51 @@ def rating_specs():
             scale=STARS,
             target=0.886,
             stretch=0.883,
-            known="SVD++ 0.919 (Surprise)",
+            published="SVD++ 0.919 (Surprise)",
         ),
         Spec(
             "ml-100k-u1",
             "official u1",
-            partial(given_split, "ml-100k", "u1_test"),
+            partial(predefined_split, "ml-100k", "u1_test"),
             needs="ml-100k.npz",
             scale=STARS,
             target=0.896,
             stretch=0.889,
-            known="GLocal-K 0.8889 (picked on the test set), GC-MC 0.905, IGMC 0.905",
+            published="GLocal-K 0.8889 (selected on test set), GC-MC 0.905, IGMC 0.905",
         ),
         Spec(
             "ml-1m-90",
             "90/10, 3 splits",
-            partial(random_part, "ml-1m", 0.1),
+            partial(random_holdout, "ml-1m", 0.1),
             repeats=3,
             needs="ml-1m.npz",
             scale=STARS,
             target=0.822,
             stretch=0.818,
-            known="GLocal-K 0.8227 (picked on the test set), GC-MC 0.832",
+            published="GLocal-K 0.8227 (selected on test set), GC-MC 0.832",
         ),
         Spec(
             "ml-1m-80",
             "80/20",
-            partial(random_part, "ml-1m", 0.2),
+            partial(random_holdout, "ml-1m", 0.2),
             needs="ml-1m.npz",
             scale=STARS,
             target=0.828,
-            known="SVD++ 0.862 (Surprise)",
+            published="SVD++ 0.862 (Surprise)",
         ),
         Spec(
             "flixster",
             "fixed split",
-            partial(given_split, "flixster", "test"),
+            partial(predefined_split, "flixster", "test"),
             needs="flixster.npz",
             scale=(0.5, 5.0),
             target=0.888,
             stretch=0.872,
-            known="IGMC 0.872, GC-MC 0.917",
+            published="IGMC 0.872, GC-MC 0.917",
         ),
         Spec(
             "jester",
-            "30% hidden",
+            "30% held out",
             jester,
             needs="jester-1.npz",
             scale=(-10.0, 10.0),
@@ -128,16 +128,16 @@ def rating_specs():
 
 
 def other_specs():
-    """Tables, sensors, synthetic data and a panel, against baselines of one run."""
+    """Tables, sensors, synthetic data and a panel, with baselines of the same run."""
     for name in TABLES:
         yield Spec(
             f"tables-{name}",
-            "20% hidden, 20 masks",
+            "20% held out, 20 masks",
             partial(table, name),
             repeats=20,
             baselines=("KNNImputer", "IterativeImputer", "two-way means"),
         )
-    for kind, text in (("random", "40% hidden"), ("day", "a day of each sensor")):
+    for kind, text in (("random", "40% held out"), ("day", "one day per sensor")):
         yield Spec(
             f"losloop-{kind}",
             text,
@@ -145,7 +145,7 @@ def other_specs():
             needs="losloop_speed.npz",
             baselines=("KNNImputer", "KNNImputer, transposed", "two-way means"),
         )
-    for (size, missing), value in YARDSTICK.items():
+    for (size, missing), value in BIAS_ERRORS.items():
         m, n, rank, noise = SIZES[size]
         yield Spec(
             f"synthetic-{size}-{missing}",
@@ -172,19 +172,19 @@ def other_specs():
 
 
 def all_specs():
-    """Every line, in the order of the table."""
+    """All data sets, in the order of the table."""
     return [*rating_specs(), *other_specs()]
 
 
 class Errors:
-    """Errors and seconds of one contender over the repetitions of a set."""
+    """Errors and seconds of one method over the repetitions of a data set."""
 
     def __init__(self, spec):
         self.spec, self.raw, self.errors, self.seconds = spec, [], [], []
         self.sum_squares, self.count = 0.0, 0
 
     def add(self, split, guess, seconds):
-        """One repetition."""
+        """Add one repetition."""
         error = relative_rmse if self.spec.score == "relative" else rmse
         self.raw.append(error(split.truth, guess))
         if self.spec.scale is not None:
@@ -195,7 +195,7 @@ class Errors:
         self.seconds.append(seconds)
 
     def summary(self):
-        """What is kept of them."""
+        """Summarize the repetitions for the JSON file."""
         mean = float(np.mean(self.errors))
         pooled = float(np.sqrt(self.sum_squares / self.count))
         return {
@@ -209,7 +209,7 @@ class Errors:
 
 
 def measure(spec, options):
-    """Ours and the baselines on one set."""
+    """Measure BayesianNCARL and the baselines on one data set."""
     repeats = 1 if options.quick else spec.repeats
     ours, choices, engine = Errors(spec), [], None
     baselines = {name: Errors(spec) for name in spec.baselines}
@@ -220,7 +220,7 @@ def measure(spec, options):
             start = time.perf_counter()
             guess = model.fit(split.X).predict(split.rows, split.cols)
             ours.add(split, guess, time.perf_counter() - start)
-            choices.append(choices_of(model))
+            choices.append(get_choices(model))
             engine = getattr(model, "engine_", options.engine)
         if options.only != "ours":
             for name, errors in baselines.items():
@@ -238,25 +238,25 @@ def measure(spec, options):
     return result
 
 
-def choices_of(model):
-    """What the model settled by itself."""
+def get_choices(model):
+    """Parameters that the model selected or estimated."""
     names = ("sides_", "weight_", "n_iter_", "prior_strength_")
     values = {name.rstrip("_"): getattr(model, name, None) for name in names}
-    return {name: _plain(value) for name, value in values.items()}
+    return {name: _to_json(value) for name, value in values.items()}
 
 
-def _plain(value):
-    """A value that JSON can hold."""
+def _to_json(value):
+    """Convert a value to a type that JSON supports."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(part) for part in value]
+        return [_to_json(part) for part in value]
     known = value is None or isinstance(value, str | int | float)
     return value if known else str(value)
 
 
 def table_line(spec, key, result):
-    """One line of the table."""
+    """Line of the printed table."""
     ours, baselines = (
         result.get("ours"),
         result.get("baselines", {"lines": {}})["lines"],
@@ -270,34 +270,34 @@ def table_line(spec, key, result):
     return {
         "set": key,
         "protocol": spec.protocol,
-        "ours": _digits(error),
-        "best baseline": _digits(beaten),
-        "which": best,
-        "beaten": _verdict(error, beaten),
+        "ours": _format_error(error),
+        "best baseline": _format_error(beaten),
+        "baseline": best,
+        "<= baseline": _is_within(error, beaten),
         "target": spec.target,
         "stretch": spec.stretch,
-        "met": _verdict(error, target),
+        "<= target": _is_within(error, target),
         "seconds": ours["seconds"] if ours else None,
         "sides": "/".join(sorted({str(c["sides"]) for c in sides})),
         "weight": float(np.mean(weights)) if weights else None,
-        "known": spec.known,
+        "published": spec.published,
     }
 
 
-def _verdict(error, limit):
-    """Whether an error is within a limit; None where one of them is not known."""
+def _is_within(error, limit):
+    """Whether an error is within a limit; None if either is unknown."""
     if error is None or limit is None:
         return None
     return "yes" if error <= limit else "no"
 
 
-def _digits(value):
+def _format_error(value):
     return None if value is None else f"{value:.4f}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", default=None, help="names, or starts of names")
+    parser.add_argument("--sets", default=None, help="names or prefixes of data sets")
     parser.add_argument("--quick", action="store_true", help="one repetition")
     parser.add_argument("--only", choices=("ours", "baselines"), default=None)
     parser.add_argument("--engine", default="auto")
@@ -308,9 +308,9 @@ def main():
     results, lines = read_sets(options.json), []
     if options.only != "baselines":
         warm_up(options.engine)
-    for spec in chosen(all_specs(), options.sets):
-        if not at_hand(spec):
-            print(f"{spec.name}: left out, {spec.needs} is not in NCARL_DATA")
+    for spec in select_specs(all_specs(), options.sets):
+        if not is_available(spec):
+            print(f"{spec.name}: skipped, {spec.needs} is not in NCARL_DATA")
             continue
         key = spec.name if options.sides == "auto" else f"{spec.name}/{options.sides}"
         results[key] = {**results.get(key, {}), **measure(spec, options)}

@@ -1,20 +1,20 @@
-"""Every method of the package side by side: error, seconds, steps, objective.
+"""Error, seconds, iterations and objective of all methods of the package.
 
 Usage: python benchmarks/baselines.py [--sets 500,photo,1500] [--seeds 1]
            [--engine auto] [--only NAME] [--budget 600] [--json results/baselines.json]
 
 Sets: "500" and "1500" are 500x300 (rank 100) and 1500x1000 (rank 200) matrices like
-those of the paper's Table 1, uniform factors and noise on a fifth of the observed
-entries, 80% and 90% missing; the error is against the clean matrix on the hidden
+those of the paper's Table 1: uniform factors and noise on a fifth of the observed
+entries, 80% and 90% missing; the error is against the clean matrix on the missing
 entries. The paper does not state its noise: 2.4 and 7.4 are the levels at which the
 nuclear norm meets the value printed for it; "tiny" is 1% of the mean entry. "photo" is
-a photograph that ships with scikit-learn, in gray, half of its pixels hidden.
+a gray-scale photograph of scikit-learn with half of its pixels missing.
 
-Every method holds observed entries, as the paper has it, and stands a second time
-("noise") with a strength chosen on held-out observed entries where it has such a form.
-Factored models get the rank that the paper gave them (the true one; 200 for pictures).
-Nothing is chosen on hidden entries. A fit that is not done within the budget ends at
-its last step, and says so. fancyimpute's SoftImpute runs too where it is installed.
+Methods fit observed entries exactly, as in the paper; those that have a form for noisy
+data also run with a strength selected on held-out observed entries ("noise"). Factored
+models get the rank that the paper gave them (the true one; 200 for pictures). Nothing
+is selected on missing entries. A fit that exceeds the budget stops at its last
+iteration and is not "converged". fancyimpute's SoftImpute also runs if installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from common import paper_like, print_table, versions, write_json
+from common import make_paper_like, print_table, versions, write_json
 
 import ncarl
 import ncarl.engines.threads
@@ -61,7 +61,7 @@ NCARL_SETTINGS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A matrix with gaps and what it should be."""
+    """A matrix with missing entries, and its true values."""
 
     group: str
     name: str
@@ -72,21 +72,21 @@ class Case:
     rank: int
 
 
-def cases(group, seed):
-    """The matrices of a set."""
+def make_cases(group, seed):
+    """Generate the matrices of a set."""
     if group == "photo":
-        yield photograph(seed)
+        yield load_photograph(seed)
         return
     m, n, rank = SHAPES[group]
     for noise in NOISES[group]:
         for missing in (0.8, 0.9):
-            truth, X, hidden = paper_like(m, n, rank, missing, noise, seed)
+            truth, X, hidden = make_paper_like(m, n, rank, missing, noise, seed)
             name = f"{m}x{n}, noise {'tiny' if noise is None else noise}"
             yield Case(group, name, missing, X, truth, hidden, rank)
 
 
-def photograph(seed):
-    """A photograph in gray with half of its pixels hidden."""
+def load_photograph(seed):
+    """A gray-scale photograph with half of its pixels missing."""
     from sklearn.datasets import load_sample_image
 
     picture = load_sample_image("china.jpg").mean(axis=2) / 255.0
@@ -95,8 +95,8 @@ def photograph(seed):
     return Case("photo", "photograph 427x640", 0.5, X, picture, hidden, 200)
 
 
-def methods(case):
-    """Label, column of the paper and estimator of every method."""
+def make_methods(case):
+    """Yield label, name in the paper and estimator of each method."""
     rank = case.rank
     yield "Nuclear", "Nuclear", ncarl.Nuclear()
     yield "Nuclear ialm", "Nuclear", ncarl.Nuclear(solver="ialm")
@@ -117,7 +117,7 @@ def methods(case):
     yield "LRFD", "LRFD", ncarl.LRFD()
     yield "S3LR", "S3LR", ncarl.S3LR()
     yield "SoftImpute", None, ncarl.SoftImpute()
-    # The strength that fancyimpute takes: like for like.
+    # With fancyimpute's strength, for comparison with it.
     top = np.linalg.norm(np.nan_to_num(case.X), 2)
     yield "SoftImpute top/50", None, ncarl.SoftImpute(lam=top / 50)
     yield "SoftImpute two-way", None, ncarl.SoftImpute(center="two-way")
@@ -125,31 +125,31 @@ def methods(case):
     yield "NCARL", "NCARL", ncarl.NCARL(**NCARL_SETTINGS[case.group])
     yield "NCARLCV", "NCARL", ncarl.NCARLCV()
     yield "BayesianNCARL", "NCARL", ncarl.BayesianNCARL()
-    if fancy() is not None:
-        yield "fancyimpute SoftImpute", None, Fancy()
+    if import_fancyimpute() is not None:
+        yield "fancyimpute SoftImpute", None, FancySoftImpute()
 
 
-def fancy():
-    """fancyimpute's SoftImpute, or None."""
+def import_fancyimpute():
+    """fancyimpute's SoftImpute, or None if it is not installed."""
     try:
         import fancyimpute
         from fancyimpute import soft_impute, solver
     except ImportError:
         return None
-    # Its last release asks for an option that scikit-learn has renamed since.
+    # Its last release uses an option that scikit-learn has since renamed.
     for module in (solver, soft_impute):
         module.check_array = lambda X, force_all_finite=True: X
     return fancyimpute.SoftImpute
 
 
-class Fancy:
-    """fancyimpute's SoftImpute with its defaults, looking like an estimator."""
+class FancySoftImpute:
+    """fancyimpute's SoftImpute with its defaults and an estimator's interface."""
 
     def set_params(self, **options):
         return self
 
     def fit(self, X):
-        self.filled = fancy()(verbose=False).fit_transform(X.copy())
+        self.filled = import_fancyimpute()(verbose=False).fit_transform(X.copy())
         return self
 
     def transform(self, X):
@@ -157,19 +157,19 @@ class Fancy:
 
 
 def paper_value(case, column):
-    """What the paper prints, or None."""
+    """Error printed in the paper, or None."""
     known = PAPER.get(case.group, {}).get(column)
     return None if known is None else known[0 if case.missing == 0.8 else 1]
 
 
 def measure(case, label, column, estimator, engine, budget):
-    """One line of the table."""
+    """Fit one method and return its line of the table."""
     start = time.perf_counter()
 
-    def late(info):
+    def over_budget(info):
         return time.perf_counter() - start > budget
 
-    estimator.set_params(engine=engine, callback=late)
+    estimator.set_params(engine=engine, callback=over_budget)
     estimator.fit(case.X)
     seconds = time.perf_counter() - start
     filled = estimator.transform(case.X)
@@ -185,7 +185,7 @@ def measure(case, label, column, estimator, engine, budget):
         "psnr": psnr(truth, guess) if case.group == "photo" else None,
         "seconds": seconds,
         "steps": getattr(estimator, "n_iter_", None),
-        "settled": getattr(estimator, "converged_", None),
+        "converged": getattr(estimator, "converged_", None),
         "rank": getattr(estimator, "rank_", None),
         "residual": getattr(estimator, "residual_", None),
         "gap": getattr(estimator, "gap_", None),
@@ -196,7 +196,7 @@ def measure(case, label, column, estimator, engine, budget):
 
 
 def warm_up(engine):
-    """Fit something tiny, so that loading and compiling are not timed."""
+    """Fit a tiny matrix, so that imports and compilation are not timed."""
     X = np.random.default_rng(0).standard_normal((30, 12))
     X[X > 1.0] = np.nan
     for name in ("ncarl", "nuclear", "bayes", "soft-impute"):
@@ -208,8 +208,8 @@ def main():
     parser.add_argument("--sets", default="500,photo,1500")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--engine", default="auto")
-    parser.add_argument("--only", default=None, help="methods whose label has this")
-    parser.add_argument("--budget", type=float, default=600.0, help="seconds a fit")
+    parser.add_argument("--only", default=None, help="part of the labels of methods")
+    parser.add_argument("--budget", type=float, default=600.0, help="seconds per fit")
     parser.add_argument("--json", default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -221,8 +221,8 @@ def main():
     }
     for group in options.sets.split(","):
         for seed in range(options.seeds):
-            for case in cases(group, seed):
-                for label, column, estimator in methods(case):
+            for case in make_cases(group, seed):
+                for label, column, estimator in make_methods(case):
                     if options.only and options.only not in label:
                         continue
                     line = measure(

@@ -1,4 +1,4 @@
-"""Draw results/baselines.json: error of every method beside the value the paper prints.
+"""Plot results/baselines.json: error of each method, and the paper's value.
 
 Usage: python benchmarks/baselines_figure.py results/baselines.json OUT.png
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-#: Label in the figure -> labels of the exact form and of the form with noise.
+#: Label in the figure -> labels of the exact form and of the form for noisy data.
 ROWS = {
     "Nuclear": ("Nuclear", "Nuclear noise"),
     "FactoredNuclear": ("FactoredNuclear", "FactoredNuclear noise"),
@@ -32,8 +32,8 @@ ROWS = {
 SET = "500x300, noise 2.4"
 
 
-def panel(ax, lines, missing):
-    """One panel: a row for each method."""
+def draw_panel(ax, lines, missing):
+    """Draw one panel, with a row for each method."""
     found = {
         line["method"]: line
         for line in lines
@@ -53,7 +53,7 @@ def panel(ax, lines, missing):
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_yticks(range(len(ROWS)), list(ROWS))
     ax.set_title(f"{missing:.0%} missing", fontsize=10)
-    ax.set_xlabel("relative error on hidden entries")
+    ax.set_xlabel("relative error on missing entries")
     ax.spines[["top", "right"]].set_visible(False)
 
 
@@ -62,14 +62,14 @@ def main():
     lines = json.loads(source.read_text())["lines"]
     figure, axes = plt.subplots(1, 2, figsize=(9, 4.6), sharey=True)
     for ax, missing in zip(axes, (0.8, 0.9), strict=True):
-        panel(ax, lines, missing)
+        draw_panel(ax, lines, missing)
     handles = [
         plt.Line2D([], [], marker="o", ls="", mfc="none", mec="0.4", ms=8),
         plt.Line2D([], [], marker="o", ls="", color="C0", ms=5),
         plt.Line2D([], [], marker="D", ls="", color="C1", ms=5),
     ]
-    words = ["printed in the paper", "observed entries held", "noise allowed for"]
-    figure.legend(handles, words, ncols=3, loc="lower center", frameon=False)
+    labels = ["printed in the paper", "exact on observed entries", "noisy form"]
+    figure.legend(handles, labels, ncols=3, loc="lower center", frameon=False)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(target, dpi=130)
 

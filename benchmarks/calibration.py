@@ -1,17 +1,17 @@
-"""Do intervals hold what they promise? Coverage on hidden entries, set by set.
+"""Coverage of the prediction intervals of BayesianNCARL on held-out entries.
 
 Usage: NCARL_DATA=... python benchmarks/calibration.py [--masks 20] [--sets ...]
        [--engine auto] [--json results/calibration.json]
        [--figure docs/images/reliability.png]
 
-For every mask entries are hidden, BayesianNCARL is fitted with its defaults, and the
-hidden entries are counted that lie in ``predict_interval`` of each level, pooled over
-the masks; beside it the plain Gaussian interval from the standard deviations of
-``predict``. Hidden values are those that would have been observed: in synthetic data
-they carry their noise. Jester is a fixed random 5,000 of its users.
+For each mask, BayesianNCARL is fitted with its defaults without the held-out entries.
+Coverage is the share of them inside ``predict_interval`` of each level, pooled over the
+masks; for comparison, that of Gaussian intervals from the standard deviations of
+``predict``. Held-out values are as observed: in synthetic data they include noise.
+Jester is restricted to a fixed random 5,000 of its users.
 
-The JSON file is added to set by set; the figure draws all sets of it, and
-``--sets none`` draws it alone. Data sets that are not at hand are left out.
+An existing JSON file is updated set by set; the figure shows all sets in it, and
+``--sets none`` only draws the figure. Data sets that are not available are skipped.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import numpy as np
 from accuracy_sets import (
     TABLES,
     Spec,
-    at_hand,
-    chosen,
+    is_available,
     jester,
     losloop,
     machine,
     make_estimator,
-    random_part,
+    random_holdout,
     read_sets,
+    select_specs,
     smoking,
     synthetic,
     table,
@@ -42,24 +42,24 @@ from common import print_table, write_json
 from scipy.stats import norm
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-#: The coverage that is asked for at these levels.
+#: Target range of the coverage at these levels.
 TARGETS = {0.5: (0.47, 0.53), 0.8: (0.77, 0.83), 0.95: (0.93, 0.97)}
-#: Okabe and Ito's colors, and line styles to tell apart those used twice.
+#: Colors of Okabe and Ito; line styles distinguish colors that are used twice.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--")
 
 
-def specs():
-    """The sets."""
+def all_specs():
+    """All data sets."""
     parts = [
-        *((f"tables-{t}", "20% hidden", partial(table, t)) for t in TABLES),
-        ("ml-100k", "20% hidden", partial(random_part, "ml-100k", 0.2)),
-        ("ml-1m", "10% hidden", partial(random_part, "ml-1m", 0.1)),
-        ("jester", "5,000 users, 30% hidden", partial(jester, users=5000)),
-        ("flixster", "10% hidden", partial(random_part, "flixster", 0.1)),
-        ("losloop-random", "40% hidden", partial(losloop, "random")),
-        ("losloop-day", "a day of each sensor", partial(losloop, "day")),
-        ("synthetic-500", "500x300, 80% missing", synthetic_as_observed),
+        *((f"tables-{t}", "20% held out", partial(table, t)) for t in TABLES),
+        ("ml-100k", "20% held out", partial(random_holdout, "ml-100k", 0.2)),
+        ("ml-1m", "10% held out", partial(random_holdout, "ml-1m", 0.1)),
+        ("jester", "5,000 users, 30% held out", partial(jester, users=5000)),
+        ("flixster", "10% held out", partial(random_holdout, "flixster", 0.1)),
+        ("losloop-random", "40% held out", partial(losloop, "random")),
+        ("losloop-day", "one day per sensor", partial(losloop, "day")),
+        ("synthetic-500", "500x300, 80% missing", noisy_synthetic),
         ("smoking", "12 years of 8 states", smoking),
     ]
     files = {
@@ -74,26 +74,26 @@ def specs():
     return [Spec(*part, needs=files.get(part[0])) for part in parts]
 
 
-def synthetic_as_observed(seed):
-    """Paper-like data; hidden values carry their noise."""
+def noisy_synthetic(seed):
+    """Paper-like data; held-out values include noise."""
     return synthetic(500, 0.8, seed, noisy=True)
 
 
 class Coverage:
-    """Hits and widths of one kind of interval, over masks."""
+    """Coverage and width of one kind of interval over the masks."""
 
     def __init__(self):
         self.hits, self.widths, self.by_mask = [], [], []
 
     def add(self, truth, intervals):
-        """One mask: an interval for every level."""
+        """Add one mask, with intervals for each level."""
         inside = [(lo <= truth) & (truth <= hi) for lo, hi in intervals]
         self.hits.append([int(x.sum()) for x in inside])
         self.widths.append([float(np.sum(hi - lo)) for lo, hi in intervals])
         self.by_mask.append([float(x.mean()) for x in inside])
 
     def summary(self, count):
-        """Pooled over the masks; the spread is the sd of the coverage between them."""
+        """Pool the masks; "spread" is the sd of the coverage between them."""
         return {
             "coverage": [float(x) for x in np.sum(self.hits, axis=0) / count],
             "width": [float(x) for x in np.sum(self.widths, axis=0) / count],
@@ -102,7 +102,7 @@ class Coverage:
 
 
 def measure(spec, masks, engine):
-    """Coverage on one set."""
+    """Measure coverage on one data set."""
     intervals, gaussian = Coverage(), Coverage()
     count, seconds, model = 0, [], None
     for k in range(masks):
@@ -131,7 +131,7 @@ def measure(spec, masks, engine):
 
 
 def table_line(name, result):
-    """Coverage and mean width at the three levels that have targets."""
+    """Line of the printed table: coverage and mean width at levels with targets."""
     line = {"set": name, "masks": result["masks"], "entries": result["entries"]}
     met = True
     for level, (low, high) in TARGETS.items():
@@ -141,16 +141,16 @@ def table_line(name, result):
         met = met and low <= coverage <= high
         line[percent] = f"{100 * coverage:.1f}"
         line[f"width {percent}"] = result["intervals"]["width"][k]
-        line[f"gauss {percent}"] = f"{100 * result['gaussian']['coverage'][k]:.1f}"
-    return {**line, "met": "yes" if met else "no", "seconds": result["seconds"]}
+        line[f"Gaussian {percent}"] = f"{100 * result['gaussian']['coverage'][k]:.1f}"
+    return {**line, "in range": "yes" if met else "no", "seconds": result["seconds"]}
 
 
 def draw(results, path):
-    """Nominal level against coverage, one line a set, for both kinds of interval."""
+    """Plot coverage against nominal level, per data set and kind of interval."""
     import matplotlib.pyplot as plt
 
     figure, both = plt.subplots(1, 2, figsize=(7.2, 4.4), layout="constrained")
-    panels = {"intervals": "predict_interval", "gaussian": "normal, from predict's sd"}
+    panels = {"intervals": "predict_interval", "gaussian": "Gaussian, predict's sd"}
     for axes, (kind, title) in zip(both, panels.items(), strict=True):
         axes.plot([0, 100], [0, 100], color="#999999", lw=1, zorder=1)
         for level, (low, high) in TARGETS.items():
@@ -169,14 +169,14 @@ def draw(results, path):
             )
         axes.set(xlim=(5, 100), ylim=(5, 100), aspect="equal")
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("level of the interval, %")
+        axes.set_xlabel("nominal level, %")
         axes.spines[["top", "right"]].set_visible(False)
-    both[0].set_ylabel("hidden entries inside, %")
+    both[0].set_ylabel("coverage of held-out entries, %")
     handles, labels = both[0].get_legend_handles_labels()
     handles.append(plt.Rectangle((0, 0), 1, 1, color="#cfcfcf"))
     figure.legend(
         handles,
-        [*labels, "asked for"],
+        [*labels, "target"],
         loc="outside lower center",
         ncols=4,
         fontsize=9,
@@ -188,20 +188,20 @@ def draw(results, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--masks", type=int, default=20)
-    parser.add_argument("--sets", default=None, help="names, or starts of names")
+    parser.add_argument("--sets", default=None, help="names or prefixes of data sets")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--json", default=None)
     parser.add_argument("--figure", default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = read_sets(options.json)
-    wanted = [] if options.sets == "none" else chosen(specs(), options.sets)
+    wanted = [] if options.sets == "none" else select_specs(all_specs(), options.sets)
     if wanted:
         warm_up(options.engine)
     lines = []
     for spec in wanted:
-        if not at_hand(spec):
-            print(f"{spec.name}: left out, {spec.needs} is not in NCARL_DATA")
+        if not is_available(spec):
+            print(f"{spec.name}: skipped, {spec.needs} is not in NCARL_DATA")
             continue
         results[spec.name] = measure(spec, options.masks, options.engine)
         lines.append(table_line(spec.name, results[spec.name]))
@@ -210,7 +210,7 @@ def main():
     if lines:
         print_table(lines)
     if options.figure and results:
-        order = [spec.name for spec in specs()]
+        order = [spec.name for spec in all_specs()]
         draw({name: results[name] for name in order if name in results}, options.figure)
 
 

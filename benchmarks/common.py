@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: tables, JSON, versions, memory, data."""
+"""Helpers shared by the benchmark scripts: tables, JSON, versions, memory, data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 
 def print_table(lines):
-    """Print a list of dicts as one aligned table."""
+    """Print a list of dicts as an aligned table."""
     names = list(lines[0])
-    cells = [[_text(line.get(name)) for name in names] for line in lines]
+    cells = [[_format_cell(line.get(name)) for name in names] for line in lines]
     widths = [
         max(len(name), *(len(row[k]) for row in cells)) for k, name in enumerate(names)
     ]
@@ -27,21 +27,21 @@ def print_table(lines):
         )
 
 
-def _text(value):
-    """One cell of a table."""
+def _format_cell(value):
+    """Format one cell of a table."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return "" if value is None else str(value)
 
 
 def write_json(path, content):
-    """Write the results, if a path was given."""
+    """Write the results as JSON if a path is given."""
     if path:
         Path(path).write_text(json.dumps(content, indent=1) + "\n")
 
 
 def versions():
-    """What the figures were measured with."""
+    """Date, software versions and processor of a run."""
     import numba
     import scipy
     import sklearn
@@ -62,21 +62,21 @@ def versions():
 
 
 def peak_gb():
-    """Largest memory of this process so far, in GB."""
+    """Peak memory of this process so far, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def data_folder():
-    """The folder of NCARL_DATA, or None."""
+    """Folder named by NCARL_DATA, or None if it does not exist."""
     folder = os.environ.get("NCARL_DATA")
     return Path(folder) if folder and Path(folder).is_dir() else None
 
 
-def paper_like(m, n, rank, missing, noise=None, seed=0):
-    """Uniform factors, noise on a fifth of the entries, entries hidden at random.
+def make_paper_like(m, n, rank, missing, noise=None, seed=0):
+    """Generate uniform factors, noise on a fifth of the entries, and a random mask.
 
-    Returns the clean matrix, the matrix with gaps, and the mask of hidden entries.
-    ``noise`` is a standard deviation; None stands for 1% of the mean.
+    Returns the clean matrix, the matrix with missing entries, and their mask.
+    ``noise`` is a standard deviation; None means 1% of the mean.
     """
     rng = np.random.default_rng(seed)
     truth = rng.random((m, rank)) @ rng.random((rank, n))

@@ -1,8 +1,8 @@
-"""Other ways to fill in a matrix, for accuracy.py: plain and from scratch.
+"""Baselines of accuracy.py: simple methods, implemented here or in a library.
 
-A baseline is a function of a `Split` that gives its predictions for the hidden
-entries. `BASELINES` names them. Those of scikit-learn and of this package run with
-their defaults, or with the settings that the name says.
+A baseline is a function of a `Split` that returns predictions of its held-out entries;
+`BASELINES` lists them by name. Those of scikit-learn and of this package run with
+default parameters, or with those given in the name.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ncarl import NCARL
 from ncarl.centering import fit_centering
 from ncarl.observations import Observations
 
-#: Strengths of the nuclear norm that are tried, as shares of the largest useful one.
+#: Candidate strengths of the nuclear norm, relative to the largest useful one.
 PATH = np.geomspace(1.0, 1e-3, 25)
 
 
 def two_way_means(split):
-    """Row and column effects with learned ridges, and nothing else."""
+    """Predict by row and column effects with learned ridge penalties only."""
     dense = isinstance(split.X, np.ndarray)
     observed = (Observations.from_dense if dense else Observations.from_sparse)(split.X)
     center = fit_centering(observed, "two-way", scaled=False)
@@ -26,8 +26,8 @@ def two_way_means(split):
     return center.mean + effects[split.rows] + center.column_effects[split.cols]
 
 
-def ncarl(**settings):
-    """This package's other method."""
+def make_ncarl(**settings):
+    """Create a baseline that fits `NCARL` with these parameters."""
 
     def baseline(split):
         return NCARL(**settings).fit(split.X).predict(split.rows, split.cols)
@@ -36,7 +36,7 @@ def ncarl(**settings):
 
 
 def knn(split):
-    """Mean of the five nearest rows."""
+    """Impute by the mean of the five nearest rows."""
     from sklearn.impute import KNNImputer
 
     filled = KNNImputer(keep_empty_features=True).fit_transform(split.X)
@@ -44,15 +44,15 @@ def knn(split):
 
 
 def knn_transposed(split):
-    """Mean of the five nearest columns."""
+    """Impute by the mean of the five nearest columns."""
     from sklearn.impute import KNNImputer
 
     filled = KNNImputer(keep_empty_features=True).fit_transform(split.X.T)
     return filled[split.cols, split.rows]
 
 
-def iterative(split):
-    """Each column regressed on the others in turn."""
+def iterative_imputer(split):
+    """Impute by regressing each column on the others in turn."""
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401
     from sklearn.impute import IterativeImputer
 
@@ -64,19 +64,19 @@ def iterative(split):
 
 
 class Effects:
-    """Least squares of row and column effects on the observed entries."""
+    """Least-squares row and column effects on the observed entries."""
 
-    def __init__(self, seen):
-        m, n = seen.shape
-        rows, cols = np.nonzero(seen)
+    def __init__(self, observed):
+        m, n = observed.shape
+        rows, cols = np.nonzero(observed)
         design = np.zeros((len(rows), m + n))
         design[np.arange(len(rows)), rows] = 1.0
         design[np.arange(len(rows)), m + cols] = 1.0
-        self.seen, self.m, self.inverse = seen, m, np.linalg.pinv(design)
+        self.observed, self.m, self.inverse = observed, m, np.linalg.pinv(design)
 
     def __call__(self, values):
-        """Fitted effects of the observed part of ``values``, at all entries."""
-        both = self.inverse @ values[self.seen]
+        """Fit effects to the observed entries; return them at all entries."""
+        both = self.inverse @ values[self.observed]
         return both[: self.m, None] + both[None, self.m :]
 
 
@@ -87,22 +87,22 @@ def shrink(Z, strength):
 
 
 def nuclear_path(X, strengths, refit_effects, max_iter=1000, tol=1e-5):
-    """Completions by falling strengths, each started from the one before.
+    """Yield completions for decreasing strengths, with warm starts.
 
     Minimizes half the squared error on observed entries plus the strength times the
-    nuclear norm of L, for X about effects + L. Effects are unpenalized; without
-    ``refit_effects`` they are taken off once, before L is fitted.
+    nuclear norm of L, for the model X = effects + L. Effects are unpenalized; without
+    ``refit_effects`` they are subtracted once, before L is fitted.
     """
-    seen = ~np.isnan(X)
-    values = np.where(seen, X, 0.0)
-    effects = Effects(seen)
+    observed = ~np.isnan(X)
+    values = np.where(observed, X, 0.0)
+    effects = Effects(observed)
     E = effects(values)
     L = np.zeros_like(values)
-    size = float(np.linalg.norm((values - E)[seen]))
+    size = float(np.linalg.norm((values - E)[observed]))
     for strength in strengths:
         for _ in range(max_iter):
             before = L
-            L = shrink(np.where(seen, values - E, L), strength)
+            L = shrink(np.where(observed, values - E, L), strength)
             if refit_effects:
                 E = effects(values - L)
             if np.linalg.norm(L - before) <= tol * size:
@@ -110,18 +110,18 @@ def nuclear_path(X, strengths, refit_effects, max_iter=1000, tol=1e-5):
         yield E + L
 
 
-def nuclear(refit_effects, splits=5, share=0.1):
-    """Nuclear norm with its strength chosen on observed entries hidden at random."""
+def make_nuclear(refit_effects, splits=5, share=0.1):
+    """Create a nuclear-norm baseline, tuned on random held-out observed entries."""
 
     def baseline(split):
         X = split.X
-        seen = ~np.isnan(X)
-        E = Effects(seen)(np.where(seen, X, 0.0))
-        largest = np.linalg.norm(np.where(seen, X - E, 0.0), ord=2)
+        observed = ~np.isnan(X)
+        E = Effects(observed)(np.where(observed, X, 0.0))
+        largest = np.linalg.norm(np.where(observed, X - E, 0.0), ord=2)
         strengths = largest * PATH
         errors = np.zeros(len(strengths))
         for k in range(splits):
-            held = seen & (np.random.default_rng(k).random(X.shape) < share)
+            held = observed & (np.random.default_rng(k).random(X.shape) < share)
             inner = np.where(held, np.nan, X)
             for j, filled in enumerate(nuclear_path(inner, strengths, refit_effects)):
                 errors[j] += np.mean((filled[held] - X[held]) ** 2)
@@ -134,26 +134,26 @@ def nuclear(refit_effects, splits=5, share=0.1):
 
 
 def two_way_effects(split):
-    """Unpenalized row and column effects: differences in differences."""
-    seen = ~np.isnan(split.X)
-    return Effects(seen)(np.where(seen, split.X, 0.0))[split.rows, split.cols]
+    """Unpenalized row and column effects (difference in differences)."""
+    observed = ~np.isnan(split.X)
+    return Effects(observed)(np.where(observed, split.X, 0.0))[split.rows, split.cols]
 
 
 BASELINES = {
     "two-way means": two_way_means,
-    "NCARL()": ncarl(),
-    "NCARL two-way": ncarl(center="two-way"),
-    "NCARL gamma 1 two-way": ncarl(gamma=1.0, center="two-way"),
-    "NCARL as in quality.py (500)": ncarl(
+    "NCARL()": make_ncarl(),
+    "NCARL two-way": make_ncarl(center="two-way"),
+    "NCARL gamma 1 two-way": make_ncarl(gamma=1.0, center="two-way"),
+    "NCARL as in quality.py (500)": make_ncarl(
         alpha=100, n_neighbors=50, max_iter=50, tol=0
     ),
-    "NCARL as in quality.py (1500)": ncarl(
+    "NCARL as in quality.py (1500)": make_ncarl(
         alpha=1000, n_neighbors=20, max_iter=30, tol=0
     ),
     "KNNImputer": knn,
     "KNNImputer, transposed": knn_transposed,
-    "IterativeImputer": iterative,
+    "IterativeImputer": iterative_imputer,
     "two-way effects": two_way_effects,
-    "nuclear norm + effects": nuclear(refit_effects=True),
-    "nuclear norm after effects": nuclear(refit_effects=False),
+    "nuclear norm + effects": make_nuclear(refit_effects=True),
+    "nuclear norm after effects": make_nuclear(refit_effects=False),
 }

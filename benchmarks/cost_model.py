@@ -1,14 +1,14 @@
-"""What a step costs by rows, columns and observed entries: measured, fitted, drawn.
+"""Model of the cost of an iteration by rows, columns and observed entries.
 
 Usage: python benchmarks/cost_model.py [--engine threads] [--json results/cost.json]
        python benchmarks/cost_model.py --draw docs/images/cost.png results/cost.json
            results/cost_h200.json results/scaling.json results/scaling_h200.json
 
-A step of m rows with r observed entries each costs ``m (a + b r^2 + c r^3 + d n^2)``
-for the rows (d only where completed rows are formed), a polynomial in n for the kernel
-of n columns, and a constant. The constants are fitted to measured steps, all of them at
-least 0, relative errors weighed alike; figures are the best of several steps, so that a
-busy machine counts less.
+An iteration on m rows with r observed entries each costs, for the rows,
+``m (a + b r^2 + c r^3 + d n^2)`` (d only if completed rows are formed), a polynomial in
+n for the kernel of n columns, and a constant. Non-negative constants are fitted to
+measured times by least squares of the relative errors. Times are the best of several
+iterations, to reduce the effect of other load.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scipy.optimize import nnls
 from ncarl import NCARL
 from ncarl.observations import Observations
 
-#: (rows, columns, observed a row): along each axis, and off them to test the model.
+#: (rows, columns, observed per row): along each axis, and off them to test the model.
 ALONG_ROWS = [(m, 500, 50) for m in (5_000, 10_000, 20_000, 40_000, 80_000)]
 ALONG_OBSERVED = [(10_000, 500, r) for r in (5, 10, 20, 100, 200)]
 ALONG_COLUMNS = [(4_000, n, 50) for n in (250, 1_000, 1_500, 2_000, 3_000)]
@@ -32,8 +32,8 @@ OFF_AXES = [(30_000, 1_000, 20), (5_000, 2_000, 100), (60_000, 300, 80)]
 STEPS = 4
 
 
-def drawn(m, n, r, seed=0):
-    """Low rank with noise, ``r`` entries a row."""
+def make_observations(m, n, r, seed=0):
+    """Generate low-rank data with noise and ``r`` entries per row."""
     rng = np.random.default_rng(seed)
     V = rng.standard_normal((5, n))
     parts = []
@@ -48,10 +48,10 @@ def drawn(m, n, r, seed=0):
     return Observations.vstack(parts).to_csr()
 
 
-def measured(m, n, r, engine):
-    """Seconds of the best step, rows and kernel apart."""
+def measure(m, n, r, engine):
+    """Measure the best iteration, separately for rows and kernel."""
     model = NCARL(max_iter=STEPS, tol=0, orientation="columns", engine=engine)
-    history = model.fit(drawn(m, n, r)).history_
+    history = model.fit(make_observations(m, n, r)).history_
     rows = history["seconds_rows"] + history["seconds_gram"]
     kernel = history["seconds_eigen"] + history["seconds_kernel"]
     return {
@@ -63,8 +63,8 @@ def measured(m, n, r, engine):
     }
 
 
-def terms(m, n, r):
-    """What each constant is multiplied by: of the rows, and of the kernel."""
+def make_terms(m, n, r):
+    """Factors of the constants, for the rows and for the kernel."""
     one = np.ones_like(m)
     rows = {
         "step": one,
@@ -76,13 +76,13 @@ def terms(m, n, r):
     return rows, {"step": one, "n": n, "n^2": n**2, "n^3": n**3}
 
 
-def fitted(lines):
-    """The constants that make relative errors small, and the worst of these."""
+def fit_constants(lines):
+    """Fit the constants; also return the largest relative errors."""
     sizes = [
         np.array([x[k] for x in lines], float) for k in ("rows", "columns", "observed")
     ]
     found = {}
-    for name, parts in zip(("row", "kernel"), terms(*sizes), strict=True):
+    for name, parts in zip(("row", "kernel"), make_terms(*sizes), strict=True):
         A = np.stack(list(parts.values()), axis=1)
         seconds = np.array([x[f"{name}_seconds"] for x in lines])
         scales = A.max(axis=0)
@@ -93,30 +93,30 @@ def fitted(lines):
     return found
 
 
-def predicted(constants, m, n, r):
-    """Seconds of a step by the model."""
+def predict_seconds(constants, m, n, r):
+    """Predict the seconds of an iteration."""
     sizes = (np.float64(x) for x in (m, n, r))
     return sum(
         value * parts[term]
-        for name, parts in zip(("row", "kernel"), terms(*sizes), strict=True)
+        for name, parts in zip(("row", "kernel"), make_terms(*sizes), strict=True)
         for term, value in constants[name].items()
     )
 
 
-def on_axis(line, fixed, names):
-    """Whether a measured point lies where only one size varies."""
+def is_on_axis(line, fixed, names):
+    """Whether a measured point has the fixed sizes of an axis."""
     pairs = zip(fixed, names, strict=True)
     return all(size is None or line[name] == size for size, name in pairs)
 
 
-def name_of(result):
-    """What a measured machine is called in the figure."""
+def machine_name(result):
+    """Name of a machine in the figure."""
     cores = result["versions"]["cores"]
     return "H200" if result["engine"] == "torch" else f"{cores} cores"
 
 
 def draw(path, files):
-    """Measured points and the model's lines, one panel an axis."""
+    """Plot measured points and the model, with one panel per size."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullFormatter
 
@@ -125,42 +125,42 @@ def draw(path, files):
     found = [result for result in found if "constants" in result]
     axes = {
         "rows": (None, 500, 50),
-        "observed entries a row": (10_000, 500, None),
+        "observed entries per row": (10_000, 500, None),
         "columns": (4_000, None, 50),
     }
     names = ("rows", "columns", "observed")
     figure, panels = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
     colors = ("#1b6ca8", "#c05621", "#4a7c59")
-    for panel, (label, fixed) in zip(panels, axes.items(), strict=True):
+    for panel, (size, fixed) in zip(panels, axes.items(), strict=True):
         free = fixed.index(None)
         for result, color in zip(found, colors, strict=False):
-            points = [x for x in result["lines"] if on_axis(x, fixed, names)]
+            points = [x for x in result["lines"] if is_on_axis(x, fixed, names)]
             x = [p[names[free]] for p in points]
             y = [p["row_seconds"] + p["kernel_seconds"] for p in points]
             most = max(x) * (20 if free == 0 else 1.5)
             line = np.geomspace(min(x) / 1.5, most, 60)
             at = [[v if f is None else f for f in fixed] for v in line]
-            curve = [predicted(result["constants"], *a) for a in at]
+            curve = [predict_seconds(result["constants"], *a) for a in at]
             panel.plot(line, curve, color=color, lw=1.4)
-            panel.plot(x, y, "o", color=color, ms=5, label=name_of(result))
+            panel.plot(x, y, "o", color=color, ms=5, label=machine_name(result))
         for result, color in zip(streamed if free == 0 else [], colors, strict=False):
             lines = [x for x in result["lines"] if x["way"] == "csr.npz"]
             lines = [x for x in lines if x["model"] == "NCARL"]
             x, y = [[p[k] for p in lines] for k in ("rows", "best_step_seconds")]
-            said = f"{name_of(result)}, streamed from disk"
-            panel.plot(x, y, "o", color=color, ms=7, mfc="none", label=said)
-        panel.set(xscale="log", yscale="log", xlabel=label)
+            label = f"{machine_name(result)}, streamed from disk"
+            panel.plot(x, y, "o", color=color, ms=7, mfc="none", label=label)
+        panel.set(xscale="log", yscale="log", xlabel=size)
         rest = [f"{f:,} {k}" for f, k in zip(fixed, names, strict=True) if f]
         panel.set_title(", ".join(rest), fontsize=10, loc="left")
         panel.xaxis.set_minor_formatter(NullFormatter())
         panel.grid(alpha=0.25)
-    panels[0].set_ylabel("seconds a step")
+    panels[0].set_ylabel("seconds per iteration")
     panels[0].legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=150)
 
 
 def main():
-    """Measure and fit, or draw what was measured."""
+    """Measure and fit, or plot existing results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", default="threads")
     parser.add_argument("--json")
@@ -170,13 +170,13 @@ def main():
         draw(args.draw[0], args.draw[1:])
         return
     cases = [*ALONG_ROWS, *ALONG_OBSERVED, *ALONG_COLUMNS, *OFF_AXES]
-    measured(1_000, 100, 10, args.engine)  # loads and compiles
-    lines = [measured(*case, args.engine) for case in cases]
-    constants = fitted(lines)
+    measure(1_000, 100, 10, args.engine)  # imports and compiles
+    lines = [measure(*case, args.engine) for case in cases]
+    constants = fit_constants(lines)
     for line in lines:
         total = line["row_seconds"] + line["kernel_seconds"]
         size = line["rows"], line["columns"], line["observed"]
-        line["model_over_measured"] = predicted(constants, *size) / total
+        line["model_over_measured"] = predict_seconds(constants, *size) / total
     print_table(lines)
     print(json.dumps(constants, indent=1))
     result = {"versions": versions(), "engine": args.engine, "constants": constants}

@@ -1,14 +1,15 @@
-"""Does ``ncarl evaluate`` tell the truth? What it says beside what is true.
+"""Accuracy of the estimates of ``ncarl evaluate``.
 
 Usage: python benchmarks/evaluate.py [--seeds 3] [--json results/evaluate.json]
 
-Tables whose truth is known get gaps. ``evaluate`` with its defaults (bayes, a tenth of
-what is left hidden, three times) says how large errors on the gaps will be and how many
-of them intervals will hold. Then the whole table is fitted and the gaps are looked at.
-Gaps lie at random, in blocks (two fifths of the rows lack half of the columns), or
-where values are large, which no method can see from the table. Errors are in spreads
-of the columns, means over the seeds; "by gaps" counts every column as often as it has
-gaps, as the command does beside the plain error.
+Entries are removed from complete tables. ``evaluate`` with its defaults (bayes, a tenth
+of the observed entries held out, three times) estimates the error on the removed
+entries and the coverage of their intervals ("said"). A fit to the whole table shows
+their actual values ("true"). Entries are removed at random, in blocks (two fifths of
+the rows lack half of the columns), or where values are large, which no method can
+detect from the table. Errors are in standard deviations of the columns, means over the
+seeds; "by gaps" weights columns by their number of missing entries, as the command
+does in addition to the plain error.
 """
 
 from __future__ import annotations
@@ -31,35 +32,35 @@ TABLES = {
 }
 
 
-def at_random(truth, rng):
-    """A fifth of the cells, one by one."""
+def random_mask(truth, rng):
+    """Remove a fifth of the cells independently."""
     return rng.random(truth.shape) < 0.2
 
 
-def in_blocks(truth, rng):
-    """Half of the columns in two fifths of the rows, the same half for all of them."""
+def block_mask(truth, rng):
+    """Remove the same half of the columns in two fifths of the rows."""
     m, n = truth.shape
     columns = rng.permutation(n)[: n // 2]
     rows = rng.permutation(m)[: 2 * m // 5]
-    gaps = np.zeros((m, n), dtype=bool)
-    gaps[np.ix_(rows, columns)] = True
-    return gaps
+    missing = np.zeros((m, n), dtype=bool)
+    missing[np.ix_(rows, columns)] = True
+    return missing
 
 
-def large_values(truth, rng):
-    """Two fifths of the cells above the median of their column."""
+def large_mask(truth, rng):
+    """Remove two fifths of the cells above the median of their column."""
     return (truth > np.median(truth, axis=0)) & (rng.random(truth.shape) < 0.4)
 
 
-GAPS = {"at random": at_random, "in blocks": in_blocks, "large values": large_values}
+MASKS = {"at random": random_mask, "in blocks": block_mask, "large values": large_mask}
 
 
-def measured(truth, gaps, seed):
-    """What was said and what is true, of one table."""
-    X = np.where(gaps, np.nan, truth)
+def measure(truth, missing, seed):
+    """Measure estimated and true errors and coverages of one table."""
+    X = np.where(missing, np.nan, truth)
     found = evaluate(X, scale="columns", others=(), random_state=seed)
     held = next(one.coverage for one in found.levels if one.level == 0.9)
-    i, j = np.nonzero(gaps & (found.column_stds > 0.0))
+    i, j = np.nonzero(missing & (found.column_stds > 0.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = BayesianNCARL(scale="columns", random_state=seed).fit(X)
@@ -77,7 +78,7 @@ def measured(truth, gaps, seed):
 
 
 def main():
-    """Measure all tables and all kinds of gaps."""
+    """Measure all tables and all patterns of missing entries."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", default="")
@@ -85,9 +86,9 @@ def main():
     lines = []
     for name, load in TABLES.items():
         truth = load().data
-        for kind, make in GAPS.items():
+        for kind, make in MASKS.items():
             runs = [
-                measured(truth, make(truth, np.random.default_rng([7, seed])), seed)
+                measure(truth, make(truth, np.random.default_rng([7, seed])), seed)
                 for seed in range(options.seeds)
             ]
             said, by_gaps, true, mean, held, covered = np.mean(runs, axis=0).tolist()

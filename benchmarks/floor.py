@@ -1,12 +1,12 @@
-"""The floor of the weights: the rule against a constant floor and pinv.
+"""The floor of the weights: error with the rule, a constant floor, and pinv.
 
 Usage: NCARL_DATA=... python benchmarks/floor.py [--seeds 3] [--json results/floor.json]
 
-Relative error on the hidden entries, mean over the seeds (the same data for all three).
+Relative error on the missing entries, mean over the seeds (same data for all three).
 Exactly low-rank data with Gaussian and uniform factors, paper-like data with two noise
 levels, two photographs, MovieLens-100K. The parameters are those named in each line.
-The rule itself was settled by comparing variants on data sets like these, low-rank ones
-above all, so the figures are no independent test of it.
+The rule itself was selected by comparing variants on data sets like these, mostly
+low-rank ones, so the results are not an independent test of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import argparse
 import warnings
 
 import numpy as np
-from common import data_folder, paper_like, print_table, versions, write_json
-from fit import ratings
+from common import data_folder, make_paper_like, print_table, versions, write_json
+from fit import load_half
 from sklearn.datasets import load_sample_image
 
 import ncarl.fitting.ncarl
@@ -26,14 +26,14 @@ from ncarl.metrics import relative_rmse
 
 
 class ConstantFloor(FloorWeights):
-    """``f = c / n`` whatever the spectrum."""
+    """The floor ``f = c / n``, independent of the spectrum."""
 
     def floor(self, lam, step):
         return self.relative_floor / lam.shape[0]
 
 
-def low_rank(law, rank, missing, seed, shape=(250, 150)):
-    """An exactly low-rank matrix with Gaussian or uniform factors."""
+def make_low_rank(law, rank, missing, seed, shape=(250, 150)):
+    """Generate an exactly low-rank matrix with Gaussian or uniform factors."""
     rng = np.random.default_rng(seed)
     draw = rng.standard_normal if law == "Gaussian" else rng.random
     truth = draw((shape[0], rank)) @ draw((rank, shape[1]))
@@ -41,15 +41,15 @@ def low_rank(law, rank, missing, seed, shape=(250, 150)):
     return truth, np.where(hidden, np.nan, truth), hidden
 
 
-def photograph(name, seed):
-    """A bundled photograph, gray, half its size, half of its pixels hidden."""
+def load_photograph(name, seed):
+    """A scikit-learn photograph, gray, half its size, half of its pixels missing."""
     truth = load_sample_image(name).mean(axis=2)[::2, ::2] / 255.0
     hidden = np.random.default_rng(seed).random(truth.shape) < 0.5
     return truth, np.where(hidden, np.nan, truth), hidden
 
 
-def error(data, rule, settings):
-    """Error of one fit; ``rule`` is "pinv", "constant" or "rule"."""
+def measure_error(data, rule, settings):
+    """Measure the error of a fit; ``rule`` is "pinv", "constant" or "rule"."""
     ncarl.fitting.ncarl.FloorWeights = (
         ConstantFloor if rule == "constant" else FloorWeights
     )
@@ -59,22 +59,22 @@ def error(data, rule, settings):
     return relative_rmse(truth[hidden], filled[hidden])
 
 
-def movielens_error(rule, settings):
-    """The same on MovieLens-100K, half of the ratings hidden."""
+def measure_movielens(rule, settings):
+    """The same for MovieLens-100K, half of the ratings held out."""
     ncarl.fitting.ncarl.FloorWeights = (
         ConstantFloor if rule == "constant" else FloorWeights
     )
     weights = "pinv" if rule == "pinv" else "floor"
-    X, users, items, truth = ratings("ml-100k", (943, 1682))
+    X, users, items, truth = load_half("ml-100k", (943, 1682))
     model = NCARL(weights=weights, tol=0, **settings).fit(X)
     return relative_rmse(truth, model.predict(users, items))
 
 
-def line(name, make, settings, seeds):
-    """One line of the table: mean error over the seeds, by rule."""
+def measure(name, make, settings, seeds):
+    """Measure one line of the table: mean error over the seeds, by rule."""
     result = {"data": name}
     for rule in ("pinv", "constant", "rule"):
-        errors = [error(make(seed), rule, settings) for seed in range(seeds)]
+        errors = [measure_error(make(seed), rule, settings) for seed in range(seeds)]
         result[rule] = float(np.mean(errors))
     result["rule_over_pinv"] = result["rule"] / result["pinv"]
     print(result, flush=True)
@@ -94,39 +94,39 @@ def main():
             name = f"{law} rank {rank}, {missing} missing, alpha 0"
 
             def make(seed, law=law, rank=rank, missing=missing):
-                return low_rank(law, rank, missing, seed)
+                return make_low_rank(law, rank, missing, seed)
 
-            lines.append(line(name, make, plain, options.seeds))
-    for noise, word in ((None, "tiny"), (2.4, "2.4")):
+            lines.append(measure(name, make, plain, options.seeds))
+    for noise, level in ((None, "tiny"), (2.4, "2.4")):
         for missing in (0.8, 0.9):
-            name = f"paper-like 500x300, {missing} missing, noise {word}"
+            name = f"paper-like 500x300, {missing} missing, noise {level}"
 
             def make(seed, missing=missing, noise=noise):
-                return paper_like(500, 300, 100, missing, noise, seed)
+                return make_paper_like(500, 300, 100, missing, noise, seed)
 
             settings = {"alpha": 100, "n_neighbors": 50, "max_iter": 50}
-            lines.append(line(name, make, settings, options.seeds))
+            lines.append(measure(name, make, settings, options.seeds))
     for missing in (0.8, 0.9):
 
         def make(seed, missing=missing):
-            return paper_like(1500, 1000, 200, missing, None, seed)
+            return make_paper_like(1500, 1000, 200, missing, None, seed)
 
         settings = {"alpha": 1000, "n_neighbors": 20, "max_iter": 30}
         name = f"paper-like 1500x1000, {missing} missing, noise tiny"
-        lines.append(line(name, make, settings, 1))
+        lines.append(measure(name, make, settings, 1))
     for name in ("china.jpg", "flower.jpg"):
 
         def make(seed, name=name):
-            return photograph(name, seed)
+            return load_photograph(name, seed)
 
         settings = {"alpha": 100, "n_neighbors": 10, "max_iter": 20}
-        lines.append(line(f"{name}, half hidden", make, settings, options.seeds))
+        lines.append(measure(f"{name}, half missing", make, settings, options.seeds))
     if data_folder() is not None:
         settings = {"alpha": 1000, "n_neighbors": 50, "max_iter": 20}
         rules = ("pinv", "constant", "rule")
-        found = {rule: movielens_error(rule, settings) for rule in rules}
-        ratio = found["rule"] / found["pinv"]
-        lines.append({"data": "ml-100k, half hidden", **found, "rule_over_pinv": ratio})
+        found = {rule: measure_movielens(rule, settings) for rule in rules}
+        found["rule_over_pinv"] = found["rule"] / found["pinv"]
+        lines.append({"data": "ml-100k, half held out", **found})
     print_table(lines)
     content = {"versions": versions(), "seeds": options.seeds, "lines": lines}
     write_json(options.json, content)

@@ -1,4 +1,4 @@
-"""How deep calls run: frames of ncarl between a public call and its innermost work.
+"""Depth of the call stack between a public call and its innermost function.
 
 Usage: python benchmarks/frames.py [--json results/frames.json]
 
@@ -23,15 +23,15 @@ import ncarl
 
 PACKAGE = str(Path(ncarl.__file__).parent)
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
-#: Functions that do the innermost work, as the beginning of a module and a name.
+#: Innermost functions: name -> prefix of their module.
 ROW_KERNELS = {
     "solve_rows": "core/rows_",
     "likelihood_sums": "core/rows_",
 }
 
 
-def our_frames(frame) -> list[str]:
-    """Functions of ncarl on the stack, outermost first."""
+def list_frames(frame) -> list[str]:
+    """List the functions of ncarl on the stack, outermost first."""
     names = []
     while frame is not None:
         code = frame.f_code
@@ -42,8 +42,8 @@ def our_frames(frame) -> list[str]:
     return names[::-1]
 
 
-def deepest(call, is_innermost) -> list[str]:
-    """The deepest stack of ncarl's functions that ends in an innermost one."""
+def find_deepest(call, is_innermost) -> list[str]:
+    """Find the deepest stack of ncarl's functions that ends in an innermost one."""
     found: list[str] = []
 
     def profile(frame, event, _):
@@ -51,7 +51,7 @@ def deepest(call, is_innermost) -> list[str]:
         if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
             file = Path(frame.f_code.co_filename).relative_to(PACKAGE).as_posix()
             if is_innermost(file, frame.f_code.co_name):
-                stack = our_frames(frame)
+                stack = list_frames(frame)
                 found = max(found, stack, key=len)
 
     sys.setprofile(profile)
@@ -67,7 +67,7 @@ def is_row_kernel(file: str, name: str) -> bool:
 
 
 def complete_table(folder: Path) -> None:
-    """``ncarl complete`` of a table of 60 x 8."""
+    """Run ``ncarl complete`` on a table of 60 x 8."""
     from ncarl.cli import main
 
     rng = np.random.default_rng(0)
@@ -88,19 +88,19 @@ def measure() -> dict[str, list[str]]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 20))
     X[rng.random(X.shape) < 0.3] = np.nan
-    one = ncarl.Threads(n_jobs=1)  # in this thread, where the profiler looks
+    one = ncarl.Threads(n_jobs=1)  # in this thread, which is profiled
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
         ncarl.NCARL(max_iter=2).fit(X)  # imports and compiles
         return {
-            "NCARL.fit to the row kernel": deepest(
+            "NCARL.fit to the row kernel": find_deepest(
                 lambda: ncarl.NCARL(max_iter=2, engine=one).fit(X), is_row_kernel
             ),
-            "BayesianNCARL.fit to the row kernel": deepest(
+            "BayesianNCARL.fit to the row kernel": find_deepest(
                 lambda: ncarl.BayesianNCARL(max_iter=3, engine=one).fit(X),
                 is_row_kernel,
             ),
-            "ncarl complete to the CSV writer": deepest(
+            "ncarl complete to the CSV writer": find_deepest(
                 lambda: complete_table(Path(folder)),
                 lambda file, name: file == "io/csv.py" and "write" in name,
             ),
@@ -112,11 +112,11 @@ def main() -> None:
     parser.add_argument("--json", help="write the stacks to this file")
     options = parser.parse_args()
     stacks = measure()
-    for walk, stack in stacks.items():
-        print(f"\n{walk}:")
+    for call, stack in stacks.items():
+        print(f"\n{call}:")
         for depth, name in enumerate(stack, 1):
             print(f"  {depth:2d} {name}")
-    print_table([{"walk": walk, "frames": len(s)} for walk, s in stacks.items()])
+    print_table([{"call": call, "frames": len(s)} for call, s in stacks.items()])
     if options.json:
         write_json(options.json, {"versions": versions(), "stacks": stacks})
 

@@ -1,14 +1,14 @@
-"""One GPU: whole fits by part, flop counts, and the share of the card's matmul rate.
+"""Fits on one GPU: time by part, flop counts, and share of the card's matmul rate.
 
 Usage: [NCARL_DATA=...] python benchmarks/gpu.py [--device cuda] [--cases NAME ...]
        [--dtypes float64 float32] [--small] [--json results/gpu.json]
 
-Every case is fitted once for a step to load and compile what it needs, then timed:
+Each case is first fitted for a few iterations, to load and compile, then timed:
 ``fit_s`` is the whole call from the user's array to the fitted model, ``steps_s`` the
-steps alone, by part from events on the device. Flops are those that the method needs,
-not those that padding and dense products add. Half of the ratings, or the share that is
-named, is hidden; errors are relative RMSE on hidden entries. The paper's are printed
-beside them. MovieLens is left out where NCARL_DATA does not name its folder.
+iterations alone, by part from events on the device. Flops are those that the method
+requires, without those added by padding and dense products. Half of the ratings, or the
+share that is named, is held out; errors are relative RMSE on held-out entries. "paper"
+is the error printed in the paper. MovieLens is skipped if NCARL_DATA is not set.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ import warnings
 
 import numpy as np
 import torch
-from common import data_folder, paper_like, print_table, versions, write_json
-from fit import PARTS, ratings
+from common import data_folder, make_paper_like, print_table, versions, write_json
+from fit import PARTS, load_half
 from scipy import sparse
 
 from ncarl import NCARL, Torch
 from ncarl.metrics import relative_rmse
 
 
-def matmul_rate(device, n, dtype=torch.float64):
-    """Flops a second that the device reaches in a large matrix product."""
+def measure_matmul_rate(device, n, dtype=torch.float64):
+    """Measure the flops per second of a large matrix product on the device."""
     A = torch.randn(n, n, dtype=dtype, device=device)
     B = torch.randn(n, n, dtype=dtype, device=device)
     best = np.inf
     for _ in range(4):
-        wait(device)
+        synchronize(device)
         start = time.perf_counter()
         A @ B
-        wait(device)
+        synchronize(device)
         best = min(best, time.perf_counter() - start)
     return 2.0 * n**3 / best
 
 
-def wait(device):
-    """Wait until the device has done all its work."""
+def synchronize(device):
+    """Wait until the device has finished all work."""
     if device != "cpu":
         torch.cuda.synchronize()
 
 
-def flops_of_step(counts, n):
-    """Flops that one step needs, by part, for rows with so many observed entries."""
+def count_flops(counts, n):
+    """Required flops of one iteration, by part, from observed counts per row."""
     r = np.asarray(counts, dtype=np.float64)
     solved = np.minimum(r, n - r)
     return {
@@ -59,31 +59,31 @@ def flops_of_step(counts, n):
     }
 
 
-def synthetic(m, n, rank, missing, paper, **settings):
-    """A case of paper-like data with tiny noise."""
+def make_synthetic(m, n, rank, missing, paper, **settings):
+    """Create a case of paper-like data with tiny noise."""
 
     def make():
-        truth, X, hidden = paper_like(m, n, rank, missing)
+        truth, X, hidden = make_paper_like(m, n, rank, missing)
         return X, lambda model: relative_rmse(truth[hidden], model.transform(X)[hidden])
 
     name = f"{m}x{n}, {missing} missing"
     return name, make, {"alpha": 1000, "n_neighbors": 20, **settings}, paper
 
 
-def movielens(steps, **settings):
-    """MovieLens-1M with half of its ratings hidden."""
+def make_movielens(steps, **settings):
+    """Create the case of MovieLens-1M with half of its ratings held out."""
 
     def make():
-        X, users, items, truth = ratings("ml-1m", (6040, 3952))
+        X, users, items, truth = load_half("ml-1m", (6040, 3952))
         return X, lambda model: relative_rmse(truth, model.predict(users, items))
 
-    name = "ml-1m, half hidden"
+    name = "ml-1m, half held out"
     kept = {"alpha": 1000, "n_neighbors": 50, "max_iter": steps, **settings}
     return name, make, kept, 0.2542
 
 
-def tall(m, n, observed):
-    """A sparse matrix of rank 5 with so many observed entries in every row."""
+def make_tall(m, n, observed):
+    """Create a sparse case of rank 5 with ``observed`` entries per row."""
 
     def make():
         rng = np.random.default_rng(0)
@@ -92,12 +92,12 @@ def tall(m, n, observed):
         a, b = rng.random((m, 5)), rng.random((n, 5))
         values = np.einsum("ik,ijk->ij", a, b[indices])
         indptr = np.arange(m + 1) * observed
-        # A column drawn twice counts once, with the sum of its values.
+        # Duplicate columns of a row are merged by adding their values.
         X = sparse.csr_array((values.ravel(), indices.ravel(), indptr), shape=(m, n))
         X.sum_duplicates()
         return X, None
 
-    name = f"{m}x{n} sparse, {observed} a row"
+    name = f"{m}x{n} sparse, {observed} per row"
     settings = {
         "alpha": 100,
         "n_neighbors": 10,
@@ -108,23 +108,23 @@ def tall(m, n, observed):
 
 
 def measure(case, device, rate, dtype="float64"):
-    """One line of the table."""
+    """Measure one case."""
     name, make, settings, paper = case
     X, error = make()
     options = {**settings, "tol": 0, "dtype": dtype, "engine": Torch(device)}
     NCARL(**{**options, "max_iter": min(3, settings["max_iter"])}).fit(X)
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
-    wait(device)
+    synchronize(device)
     start = time.perf_counter()
     model = NCARL(**options).fit(X)
-    wait(device)
+    synchronize(device)
     seconds = time.perf_counter() - start
     parts = {p: float(np.sum(model.history_[f"seconds_{p}"])) for p in PARTS}
     counts, n = model.training_.row_counts, model.kernel_.shape[0]
     if model.transposed_:
         counts = model.training_.column_counts
-    flops = {p: f * model.n_iter_ for p, f in flops_of_step(counts, n).items()}
+    flops = {p: f * model.n_iter_ for p, f in count_flops(counts, n).items()}
     used = sum(parts.values())
     return {
         "case": f"{name}, {dtype}",
@@ -141,21 +141,21 @@ def measure(case, device, rate, dtype="float64"):
     }
 
 
-def cases(small):
-    """Cases by name."""
+def make_cases(small):
+    """Create the cases by name."""
     if small:
         return {
-            "small": synthetic(120, 80, 5, 0.6, None, max_iter=3),
-            "tall": tall(2000, 60, 8),
+            "small": make_synthetic(120, 80, 5, 0.6, None, max_iter=3),
+            "tall": make_tall(2000, 60, 8),
         }
     found = {
-        "1500": synthetic(1500, 1000, 200, 0.8, 0.0328, max_iter=30),
-        "4000-0.8": synthetic(4000, 3000, 300, 0.8, 0.0255, max_iter=30),
-        "4000-0.9": synthetic(4000, 3000, 300, 0.9, 0.0287, max_iter=30),
-        "million": tall(1_000_000, 2_000, 50),
-        "wide": tall(100_000, 20_000, 100),
+        "1500": make_synthetic(1500, 1000, 200, 0.8, 0.0328, max_iter=30),
+        "4000-0.8": make_synthetic(4000, 3000, 300, 0.8, 0.0255, max_iter=30),
+        "4000-0.9": make_synthetic(4000, 3000, 300, 0.9, 0.0287, max_iter=30),
+        "million": make_tall(1_000_000, 2_000, 50),
+        "wide": make_tall(100_000, 20_000, 100),
     }
-    return {**found, "ml-1m": movielens(15)} if data_folder() else found
+    return {**found, "ml-1m": make_movielens(15)} if data_folder() else found
 
 
 def main():
@@ -167,8 +167,8 @@ def main():
     parser.add_argument("--json", default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    rate = matmul_rate(options.device, 512 if options.device == "cpu" else 8192)
-    chosen = cases(options.low_rank_core)
+    rate = measure_matmul_rate(options.device, 512 if options.device == "cpu" else 8192)
+    chosen = make_cases(options.low_rank_core)
     lines = []
     for name in options.cases or chosen:
         for dtype in options.dtypes:

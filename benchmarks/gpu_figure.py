@@ -1,4 +1,4 @@
-"""Draw where the time of a GPU step goes, from results/gpu.json.
+"""Plot the time of a GPU iteration by part, from results/gpu.json.
 
 Usage: python benchmarks/gpu_figure.py docs/images/gpu.png
 """
@@ -33,12 +33,12 @@ def main():
             label = NAMES[part] if k == 0 else None
             axes.barh(k, width, left=left, color=color, label=label, height=0.62)
             left += width
-        seconds = f"{left:.0f} ms; {line['steps']} steps {line['steps_s']:.2g} s"
+        seconds = f"{left:.0f} ms; {line['steps']} iterations {line['steps_s']:.2g} s"
         axes.text(left + 1.5, k, seconds, va="center", fontsize=8)
     names = [line["case"].removesuffix(", float64") for line in reversed(lines)]
     axes.set_yticks(range(len(lines)), names, fontsize=8)
     axes.set_xlim(0, 165)
-    axes.set_xlabel(f"milliseconds a step, {content['versions']['card']}, float64")
+    axes.set_xlabel(f"ms per iteration, {content['versions']['card']}, float64")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
     figure.savefig(sys.argv[1], dpi=150)

@@ -1,7 +1,7 @@
-"""The paper's algorithm as a plain row-by-row NumPy loop, to compare with.
+"""The paper's algorithm as a plain row-by-row NumPy loop, as a baseline.
 
-Written as one would on reading the paper: dense matrices, one linear system a row, no
-batching, no reuse. It follows the same conventions as ``weights="pinv"``.
+Written directly from the paper: dense matrices, one linear system per row, no batches,
+no reuse. The conventions are those of ``weights="pinv"``.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 
-def ncarl_loop(M, seen, alpha, k, steps, *, by="svd"):
-    """Completed matrix after ``steps`` steps; rows are completed, columns correlate.
+def ncarl_loop(M, observed, alpha, k, steps, *, by="svd"):
+    """Complete a matrix in ``steps`` iterations; the kernel is that of the columns.
 
-    ``M`` is zero where ``seen`` is false. ``by`` says where singular values come from:
+    ``M`` is zero where ``observed`` is false. ``by`` is the source of singular values:
     "svd" of the matrix, as the paper defines them, or "gram", the eigenvalues of
     ``X^T X``, which is faster and loses half of the digits of the small ones.
     """
     delta, shift = 1e-6, 1e-6
     n = M.shape[1]
-    rows = [np.flatnonzero(row) for row in seen]
+    rows = [np.flatnonzero(row) for row in observed]
     X = M.copy()
     for _ in range(steps):
         G = X.T @ X

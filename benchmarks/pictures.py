@@ -1,18 +1,18 @@
-"""How well are missing pixels filled? Patches and the matrix mode beside scikit-image.
+"""Image inpainting: patches and the matrix mode compared with scikit-image.
 
 Usage: NCARL_DATA=... python benchmarks/pictures.py [--pictures all] [--masks all]
        [--matrix] [--json results/pictures.json] [--figures docs/images]
 
 Seven photographs of MSRC-v2 (320 x 240) and the two of scikit-learn (reduced to
 320 x 213), in color. Masks are the same for all methods: 30, 50 and 70% of the pixels
-at random, text all over, twelve squares of 20 x 20. The baseline is scikit-image's
-``inpaint_biharmonic``. PSNR and SSIM are over the whole picture, known pixels included,
-of values between 0 and 1 (results are rounded to 8 bits for all methods). Nothing was
-chosen on these pictures: settings of ``inpaint`` were settled on pictures that come
-with scikit-image (astronaut, chelsea, coffee, motorcycle, rocket, grass, gravel).
+at random, text over the whole image, twelve squares of 20 x 20. The baseline is
+scikit-image's ``inpaint_biharmonic``. PSNR and SSIM are over the whole image, including
+observed pixels, of values between 0 and 1 (results are rounded to 8 bits for all
+methods). Nothing was selected on these images: settings of ``inpaint`` were selected on
+those of scikit-image (astronaut, chelsea, coffee, motorcycle, rocket, grass, gravel).
 
-The JSON file is added to picture by picture. Seconds are wall time on whatever else the
-machine does; processor seconds are those of all threads.
+An existing JSON file is updated image by image. "seconds" is wall time, which depends
+on other load; "processor" is the CPU time of all threads.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ncarl.metrics import psnr, ssim
 
 KINDS = ("random 30%", "random 50%", "random 70%", "text", "blocks 20x20")
 METHODS = ("patches", "biharmonic")
-#: How missing pixels are painted in figures.
+#: Color of missing pixels in figures.
 GAP = (232, 163, 61)
 
 
-def photographs():
-    """Pictures by name, as bytes."""
+def load_photographs():
+    """Load photographs by name, as 8-bit arrays."""
     from PIL import Image
     from sklearn.datasets import load_sample_image
 
@@ -49,33 +49,33 @@ def photographs():
         read = load_image_folder(folder / "msrc_v2", gray=False)
         found |= {name: np.rint(255 * x).astype(np.uint8) for name, x in read.items()}
     else:
-        print("the photographs of MSRC-v2 are left out: not in NCARL_DATA")
+        print("photographs of MSRC-v2: skipped, msrc_v2 is not in NCARL_DATA")
     for name in ("china", "flower"):
         image = Image.fromarray(load_sample_image(f"{name}.jpg"))
         found[name] = np.asarray(image.resize((320, 213), Image.Resampling.LANCZOS))
     return found
 
 
-def mask_of(kind, shape):
-    """What is missing."""
+def make_mask(kind, shape):
+    """Mask of missing pixels."""
     if kind.startswith("random"):
         return masks.random(shape, int(kind[7:-1]) / 100, rng=0)
     return text_mask(shape) if kind == "text" else random_squares_mask(shape, 20, 0)
 
 
 def biharmonic(picture, hidden):
-    """scikit-image's answer, as bytes."""
+    """Inpaint with scikit-image, to an 8-bit array."""
     from skimage.restoration import inpaint_biharmonic
 
-    seen = np.where(hidden[:, :, None], 0.0, picture / 255.0)
-    filled = inpaint_biharmonic(seen, hidden, channel_axis=-1)
+    masked = np.where(hidden[:, :, None], 0.0, picture / 255.0)
+    filled = inpaint_biharmonic(masked, hidden, channel_axis=-1)
     result = picture.copy()
     result[hidden] = np.rint(255 * np.clip(filled[hidden], 0.0, 1.0)).astype(np.uint8)
     return result
 
 
-def measured(method, picture, hidden):
-    """PSNR, SSIM and seconds of one method on one picture."""
+def measure(method, picture, hidden):
+    """Measure PSNR, SSIM and seconds of one method on one image."""
     wall, processor = time.perf_counter(), time.process_time()
     if method == "biharmonic":
         filled = biharmonic(picture, hidden)
@@ -92,7 +92,7 @@ def measured(method, picture, hidden):
 
 
 def mean_lines(results):
-    """Means over the pictures, mask by mask."""
+    """Lines of the table of means over images, by mask."""
     for kind in KINDS:
         cells = [r[kind] for r in results.values() if kind in r]
         if not cells:
@@ -101,9 +101,9 @@ def mean_lines(results):
         line = {"mask": kind, "pictures": len(cells)}
         for m in methods:
             line[m] = f"{np.mean([c[m]['psnr'] for c in cells]):.2f} dB"
-        ahead = [c["patches"]["psnr"] - c["biharmonic"]["psnr"] for c in cells]
-        line["ahead"] = f"{np.mean(ahead):+.2f} dB"
-        line["least"] = f"{min(ahead):+.2f} dB"
+        gains = [c["patches"]["psnr"] - c["biharmonic"]["psnr"] for c in cells]
+        line["gain"] = f"{np.mean(gains):+.2f} dB"
+        line["smallest gain"] = f"{min(gains):+.2f} dB"
         for m in methods:
             line[f"{m} SSIM"] = f"{np.mean([c[m]['ssim'] for c in cells]):.4f}"
         line["processor s"] = float(np.mean([c["patches"]["processor"] for c in cells]))
@@ -111,7 +111,7 @@ def mean_lines(results):
 
 
 def cell_lines(results):
-    """Every picture and mask."""
+    """Lines of the table of all images and masks."""
     for name, kinds in results.items():
         for kind, cells in kinds.items():
             line = {"picture": name, "mask": kind}
@@ -122,35 +122,35 @@ def cell_lines(results):
 
 
 def read_results(path):
-    """Results that are there already."""
+    """Read existing results."""
     if path and Path(path).exists():
         return json.loads(Path(path).read_text())["pictures"]
     return {}
 
 
 def draw(folder):
-    """Before, after and truth of the photographs that may be shown, small."""
+    """Draw masked, inpainted and true photographs that may be published, small."""
     from PIL import Image
 
-    pictures = {k: x for k, x in photographs().items() if k in ("china", "flower")}
+    pictures = {k: x for k, x in load_photographs().items() if k in ("china", "flower")}
     shown = (("china", "text"), ("flower", "random 50%"), ("flower", "blocks 20x20"))
     for name, kind in shown:
         picture = pictures[name][:160, 40:280]
-        hidden = mask_of(kind, picture.shape[:2])
-        seen = np.where(hidden[:, :, None], GAP, picture).astype(np.uint8)
+        hidden = make_mask(kind, picture.shape[:2])
+        masked = np.where(hidden[:, :, None], GAP, picture).astype(np.uint8)
         gap = np.full((picture.shape[0], 6, 3), 255, dtype=np.uint8)
-        row = [seen, gap, inpaint(picture, hidden), gap, picture]
+        row = [masked, gap, inpaint(picture, hidden), gap, picture]
         image = Image.fromarray(np.concatenate(row, axis=1))
-        # A palette keeps the file small; on the eye it makes no difference.
+        # A palette makes the file smaller, without a visible difference.
         path = Path(folder) / f"pictures-{kind.split()[0]}.png"
         image.quantize(256).save(path, optimize=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pictures", default=None, help="names, with commas")
-    parser.add_argument("--masks", default=None, help="starts of names, with commas")
-    parser.add_argument("--matrix", action="store_true", help="the paper's way too")
+    parser.add_argument("--pictures", default=None, help="names, comma-separated")
+    parser.add_argument("--masks", default=None, help="prefixes, comma-separated")
+    parser.add_argument("--matrix", action="store_true", help="also the matrix mode")
     parser.add_argument("--json", default=None)
     parser.add_argument("--figures", default=None, metavar="FOLDER")
     options = parser.parse_args()
@@ -162,13 +162,13 @@ def main():
     wanted = options.pictures.split(",") if options.pictures else None
     starts = tuple(options.masks.split(",")) if options.masks else ("",)
     methods = (*METHODS, "matrix") if options.matrix else METHODS
-    for name, picture in photographs().items():
+    for name, picture in load_photographs().items():
         if wanted and name not in wanted:
             continue
         here = results.setdefault(name, {})
         for kind in (k for k in KINDS if k.startswith(starts)):
-            hidden = mask_of(kind, picture.shape[:2])
-            cells = {m: measured(m, picture, hidden) for m in methods}
+            hidden = make_mask(kind, picture.shape[:2])
+            cells = {m: measure(m, picture, hidden) for m in methods}
             here[kind] = {**here.get(kind, {}), **cells}
             print(name, kind, {m: round(c["psnr"], 2) for m, c in cells.items()},
                   flush=True)  # fmt: skip

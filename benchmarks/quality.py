@@ -1,16 +1,16 @@
-"""Error on synthetic data beside the paper's Table 1 and a two-way bias model.
+"""Error on synthetic data, with the paper's Table 1 and a two-way bias model.
 
 Usage: python benchmarks/quality.py [--seeds 3] [--large] [--json results/quality.json]
 
 Uniform factors, noise on a fifth of the observed entries, error against the clean
-matrix on the hidden entries. The paper does not state its noise: "tiny" is a standard
+matrix on the missing entries. The paper does not state its noise: "tiny" is a standard
 deviation of 1% of the mean entry; 2.4 (500x300) and 7.4 (1500x1000) are levels at
 which the nuclear norm meets the value that the paper prints for it.
 
-`NCARL` runs with fixed parameters (alpha 100, k 50, 50 steps at 500x300; alpha 1000,
-k 20, 30 steps at 1500x1000), `NCARL()` with its defaults, and `NCARLCV()` chooses on
-held-out observed entries. Its default grid was settled with a draw of such data at
-hand.
+`NCARL` runs with fixed parameters (alpha 100, k 50, 50 iterations at 500x300; alpha
+1000, k 20, 30 iterations at 1500x1000), `NCARL()` with its defaults, and `NCARLCV()`
+selects on held-out observed entries. Its default grid was chosen with a draw of such
+data available.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 import warnings
 
 import numpy as np
-from common import paper_like, print_table, versions, write_json
+from common import make_paper_like, print_table, versions, write_json
 
 from ncarl import NCARL, NCARLCV
 from ncarl.centering import fit_centering
@@ -40,7 +40,7 @@ SIZES = {
 
 
 def bias_model(X):
-    """Row and column effects, and nothing else."""
+    """Complete a matrix by row and column effects only."""
     observed = Observations.from_dense(X)
     center = fit_centering(observed, "two-way", scaled=False)
     rows = center.row_effects(observed)
@@ -48,7 +48,7 @@ def bias_model(X):
 
 
 def measure(size, missing, noise, seeds):
-    """One line of the table, mean over the seeds."""
+    """Measure one line of the table, mean over the seeds."""
     m, n, rank, settings = SIZES[size]
     models = {
         "ncarl": lambda: NCARL(tol=0, **settings),
@@ -58,7 +58,7 @@ def measure(size, missing, noise, seeds):
     errors = {name: [] for name in ("bias", *models)}
     seconds = {name: [] for name in models}
     for seed in range(seeds):
-        truth, X, hidden = paper_like(m, n, rank, missing, noise, seed)
+        truth, X, hidden = make_paper_like(m, n, rank, missing, noise, seed)
         errors["bias"].append(relative_rmse(truth[hidden], bias_model(X)[hidden]))
         for name, make in models.items():
             start = time.perf_counter()
@@ -80,7 +80,7 @@ def measure(size, missing, noise, seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--large", action="store_true", help="1500x1000 too")
+    parser.add_argument("--large", action="store_true", help="also run 1500x1000")
     parser.add_argument("--json", default=None)
     options = parser.parse_args()
     warnings.simplefilter("ignore")

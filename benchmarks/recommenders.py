@@ -1,4 +1,4 @@
-"""Time, memory and error beside recommender libraries, on this machine, in one run.
+"""Time, memory and error of recommender libraries, in one run on one machine.
 
 Usage: NCARL_DATA=... python benchmarks/recommenders.py [--large] [--sets ...]
        [--contenders ...] [--json results/recommenders.json]
@@ -6,15 +6,15 @@ Usage: NCARL_DATA=... python benchmarks/recommenders.py [--large] [--sets ...]
 MovieLens-100K (official u1, and the first part of a random 5-fold split), with
 ``--large`` MovieLens-1M (random 90/10): Surprise's SVD++ and SVD, cmfrec's CMF (plain,
 and with implicit features), and BayesianNCARL with the kernel on the columns and with
-``sides="auto"``. All defaults, seeds fixed, ratings clipped to 1..5. Surprise gets the
-ratings in the order of the file. Its steps are stochastic: on u1 two seeds and four
-orders of the same ratings gave SVD++ from 0.925 to 0.935, the file's order the lowest.
+``sides="auto"``. All defaults, fixed seeds, ratings clipped to 1..5. Surprise gets the
+ratings in file order. Its steps are stochastic: on u1 two seeds and four orders of the
+same ratings gave SVD++ from 0.925 to 0.935, the lowest with the file order.
 
-Seconds are the fit and the prediction of the test ratings, from data that the library
-takes as it is; importing, reading the file and compiling are not timed. Every contender
-runs in a process of its own: its peak is the most memory that process ever held, and
-"before" what it held when the clock started. "x SVD++" is SVD++'s time over its own.
-Libraries that are not installed are left out. Surprise uses one core, the others all.
+Seconds are the fit and the prediction of the test ratings, from data in the library's
+format; imports, reading the file and compilation are not timed. Each method runs in a
+process of its own: "peak_gb" is the peak memory of that process, "before_gb" its value
+when the timing starts. "x SVD++" is the time of SVD++ divided by that of the method.
+Libraries that are not installed are skipped. Surprise uses one core, the others all.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from pathlib import Path
 
 import numpy as np
 from accuracy_sets import (
-    given_split,
     machine,
     make_estimator,
+    predefined_split,
     random_fold,
-    random_part,
+    random_holdout,
     read_sets,
     warm_up,
 )
@@ -44,14 +44,14 @@ from common import data_folder, print_table, write_json
 from ncarl.metrics import rmse
 
 SETS = {
-    "ml-100k-u1": lambda: given_split("ml-100k", "u1_test"),
+    "ml-100k-u1": lambda: predefined_split("ml-100k", "u1_test"),
     "ml-100k-fold": lambda: random_fold("ml-100k", 0),
-    "ml-1m-90": lambda: random_part("ml-1m", 0.1, 0),
+    "ml-1m-90": lambda: random_holdout("ml-1m", 0.1, 0),
 }
 
 
-def surprise(name):
-    """A model of Surprise."""
+def make_surprise(name):
+    """Create a model of Surprise."""
 
     def prepare(split):
         import pandas as pd
@@ -68,8 +68,8 @@ def surprise(name):
     return prepare
 
 
-def cmf(**settings):
-    """Collective matrix factorization of cmfrec."""
+def make_cmf(**settings):
+    """Create a collective matrix factorization of cmfrec."""
 
     def prepare(split):
         from cmfrec import CMF
@@ -81,8 +81,8 @@ def cmf(**settings):
     return prepare
 
 
-def ours(sides):
-    """This package."""
+def make_ours(sides):
+    """Create a model of this package."""
 
     def prepare(split):
         warm_up()
@@ -92,22 +92,22 @@ def ours(sides):
     return prepare
 
 
-#: Name -> what has to be installed, and what gets a contender ready for a split.
+#: Name -> required package, and a function that prepares the method for a split.
 CONTENDERS = {
-    "svdpp": ("surprise", surprise("SVDpp")),
-    "svd": ("surprise", surprise("SVD")),
-    "cmf": ("cmfrec", cmf()),
-    "cmf-implicit": ("cmfrec", cmf(add_implicit_features=True)),
-    "ncarl-columns": ("ncarl", ours("columns")),
-    "ncarl-auto": ("ncarl", ours("auto")),
+    "svdpp": ("surprise", make_surprise("SVDpp")),
+    "svd": ("surprise", make_surprise("SVD")),
+    "cmf": ("cmfrec", make_cmf()),
+    "cmf-implicit": ("cmfrec", make_cmf(add_implicit_features=True)),
+    "ncarl-columns": ("ncarl", make_ours("columns")),
+    "ncarl-auto": ("ncarl", make_ours("auto")),
 }
 
 
 def own_peak_gb():
-    """Largest memory of this program so far, in GB; None where Linux does not tell.
+    """Peak memory of this process so far, in GB; None if Linux does not report it.
 
-    Not ``ru_maxrss``: a process that is started inherits that from the one that starts
-    it, so a small contender would be given the memory of this script.
+    Not ``ru_maxrss``: a child process inherits it from its parent, so that it would
+    include the memory of this script.
     """
     status = Path("/proc/self/status")
     if not status.exists():
@@ -116,8 +116,8 @@ def own_peak_gb():
     return next(int(x.split()[1]) for x in lines if x.startswith("VmHWM")) / 1e6
 
 
-def run_one(contender, name):
-    """One contender on one set, in this process."""
+def measure(contender, name):
+    """Measure one method on one data set, in this process."""
     split = SETS[name]()
     run = CONTENDERS[contender][1](split)
     before = own_peak_gb()
@@ -134,8 +134,8 @@ def run_one(contender, name):
     }
 
 
-def in_own_process(contender, name):
-    """The same in a fresh process, for a peak of its own."""
+def run_in_subprocess(contender, name):
+    """Call `measure` in a new process, for its own peak memory."""
     command = [sys.executable, "-W", "ignore", __file__, "--one", contender, name]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -143,8 +143,8 @@ def in_own_process(contender, name):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def about_baselines():
-    """Versions of the other libraries."""
+def library_versions():
+    """Versions of the other libraries; None if not installed."""
     about = {}
     for package in ("scikit-surprise", "cmfrec"):
         try:
@@ -156,7 +156,7 @@ def about_baselines():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", action="store_true", help="MovieLens-1M too")
+    parser.add_argument("--large", action="store_true", help="also run MovieLens-1M")
     parser.add_argument("--sets", default=None, help=", ".join(SETS))
     parser.add_argument("--contenders", default=None, help=", ".join(CONTENDERS))
     parser.add_argument("--one", nargs=2, default=None, help=argparse.SUPPRESS)
@@ -164,28 +164,28 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     if options.one:
-        print(json.dumps(run_one(*options.one)))
+        print(json.dumps(measure(*options.one)))
         return
-    asked = options.sets.split(",") if options.sets else list(SETS)[: 2 + options.large]
+    names = options.sets.split(",") if options.sets else list(SETS)[: 2 + options.large]
     contenders = options.methods.split(",") if options.methods else CONTENDERS
     results, table = read_sets(options.json), []
-    for name in asked:
+    for name in names:
         file = f"{name[: name.rindex('-')]}.npz"
         if data_folder() is None or not (data_folder() / file).exists():
-            print(f"{name}: left out, {file} is not in NCARL_DATA")
+            print(f"{name}: skipped, {file} is not in NCARL_DATA")
             continue
         lines = []
         for contender in contenders:
             package = CONTENDERS[contender][0]
             if importlib.util.find_spec(package) is None:
-                print(f"{contender}: left out, {package} is not installed")
+                print(f"{contender}: skipped, {package} is not installed")
                 continue
-            lines.append(in_own_process(contender, name))
+            lines.append(run_in_subprocess(contender, name))
             print(lines[-1], flush=True)
         base = [line["seconds"] for line in lines if line["contender"] == "svdpp"]
         for line in lines:
             line["x SVD++"] = base[0] / line["seconds"] if base else None
-        results[name] = {"machine": {**machine(), **about_baselines()}, "lines": lines}
+        results[name] = {"machine": {**machine(), **library_versions()}, "lines": lines}
         write_json(options.json, {"sets": results})
         table += lines
     if table:

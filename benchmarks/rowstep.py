@@ -1,10 +1,10 @@
-"""Time of the row step over LAPACK's dpotrf alone, by row size, for both kernels.
+"""Time of the row step relative to LAPACK's dpotrf, by row size, for both kernels.
 
 Usage: python benchmarks/rowstep.py [--sizes 20 50 ...] [--json results/rowstep.json]
 
-The row step gathers, factors and solves; ``dpotrf`` alone factors matrices that are
-already in the cache. Both run on the same threads in the same run, so that the ratio
-survives a noisy machine: each figure is the best of several repeats, alternated.
+The row step gathers, factorizes and solves; ``dpotrf`` only factorizes matrices that
+are already in the cache. Both run on the same threads in the same run, so that the
+ratio is robust to other load: each time is the best of several alternating repeats.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TARGETS = {20: 4.0, 50: 2.5, 100: 2.5, 200: 1.6, 500: 1.6, 1000: 1.6}
 
 
 @nb.njit(nogil=True)
-def factor_many(source, work, r, count, letter, potrf, factor):
-    """Copy a resident matrix and (if asked) factor it, ``count`` times."""
+def factorize(source, work, r, count, letter, potrf, factor):
+    """Copy a resident matrix and optionally factorize it, ``count`` times."""
     numbers = np.zeros(2, np.int32)
     numbers[0] = r
     size = numbers.ctypes.data
@@ -39,33 +39,33 @@ def factor_many(source, work, r, count, letter, potrf, factor):
             call5(potrf, letter.ctypes.data, size, work.ctypes.data, size, size + 4)
 
 
-def on_all_cores(function, jobs):
-    """Seconds to run the jobs on all cores."""
+def time_jobs(function, jobs):
+    """Measure the seconds to run the jobs on all cores."""
     start = time.perf_counter()
     with ThreadPoolExecutor(available_cores()) as pool:
         list(pool.map(function, jobs))
     return time.perf_counter() - start
 
 
-def potrf_seconds(A, count, factor):
-    """Seconds that copying a matrix and (if asked) factoring it takes."""
+def time_potrf(A, count, factor):
+    """Measure the seconds to copy a matrix and optionally factorize it."""
     r = A.shape[0]
     potrf = lapack_addresses("float64")[0]
     share = -(-count // available_cores())
 
     def job(_):
-        factor_many(A.ravel(), np.empty(r * r), r, share, LAPACK_FLAGS, potrf, factor)
+        factorize(A.ravel(), np.empty(r * r), r, share, LAPACK_FLAGS, potrf, factor)
 
-    return on_all_cores(job, range(available_cores())) / (share * available_cores())
+    return time_jobs(job, range(available_cores())) / (share * available_cores())
 
 
-def rows_seconds(blocks, kernel, kind, rows):
-    """Seconds a row that the row step takes."""
-    return on_all_cores(lambda b: row_duals(b, kernel=kernel, kind=kind), blocks) / rows
+def time_rows(blocks, kernel, kind, rows):
+    """Measure the seconds per row of the row step."""
+    return time_jobs(lambda b: row_duals(b, kernel=kernel, kind=kind), blocks) / rows
 
 
 def measure(r, n, repeats, rng):
-    """One line of the table."""
+    """Measure one row size."""
     A = rng.standard_normal((n, n))
     K = A @ A.T / n + np.eye(n)
     rows = int(np.clip(1e10 / (r**3 / 3 + 60 * r**2), 32, 40_000))
@@ -77,13 +77,13 @@ def measure(r, n, repeats, rng):
     kernel = Kernel(K, None, 0.0)
     resident = np.ascontiguousarray(K[:r, :r])
     row_duals(blocks[0], kernel=kernel, kind="numba")
-    potrf_seconds(resident, 2, True)
+    time_potrf(resident, 2, True)
     best = {"copy": np.inf, "potrf": np.inf, "numba": np.inf, "numpy": np.inf}
     for _ in range(repeats):
-        best["copy"] = min(best["copy"], potrf_seconds(resident, rows, False))
-        best["potrf"] = min(best["potrf"], potrf_seconds(resident, rows, True))
+        best["copy"] = min(best["copy"], time_potrf(resident, rows, False))
+        best["potrf"] = min(best["potrf"], time_potrf(resident, rows, True))
         for kind in ("numba", "numpy"):
-            best[kind] = min(best[kind], rows_seconds(blocks, kernel, kind, rows))
+            best[kind] = min(best[kind], time_rows(blocks, kernel, kind, rows))
     best["potrf"] -= best.pop("copy")
     return {
         "r": r,

@@ -1,14 +1,14 @@
-"""Time and memory of a step by the number of rows: in memory, streamed, on Dask.
+"""Time and memory of an iteration by number of rows: in memory, streamed, on Dask.
 
 Usage: python benchmarks/scaling.py [--rows 10000 20000 ...] [--folder F]
        [--json results/scaling.json]
 
-n = 500 columns, 50 observed entries a row, low rank with noise. Every figure comes
-from a process of its own, so that its peak memory (VmHWM) is its own; the ways to read
-the same rows alternate, so that a busy machine slows down all of them. A step's time is
-the median of several. Targets: at most 2.1 times the time for twice the rows; peak
-memory within 10% whatever the rows when streaming; at most 1.3 times the time in
-memory; two Dask workers at least 85% as fast as two plain processes.
+n = 500 columns, 50 observed entries per row, low rank with noise. Each measurement has
+its own process and therefore its own peak memory (VmHWM); the ways to read the same
+rows alternate, so that other load affects all of them. The time of an iteration is the
+median of several. Targets: at most 2.1 times the time for twice the rows; peak memory
+within 10% for all numbers of rows when streaming; at most 1.3 times the time in memory;
+two Dask workers at least 85% as fast as two plain processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from common import print_table, versions, write_json
 
 from ncarl import NCARL, BayesianNCARL, open_rows
-from ncarl.bayes import selection as cuts
+from ncarl.bayes import selection
 from ncarl.evaluation.measure import peak_memory_gb
 
 COLUMNS, OBSERVED, RANK, NOISE = 500, 50, 5, 0.1
@@ -39,8 +39,8 @@ MODELS = {
 STEPS = 4
 
 
-def blocks_of_rows(rows, seed=0):
-    """Indices and values of the observed entries, some rows at a time."""
+def generate_rows(rows, seed=0):
+    """Yield indices and values of the observed entries, in blocks of rows."""
     rng = np.random.default_rng(seed)
     V = rng.standard_normal((RANK, COLUMNS))
     for first in range(0, rows, 5000):
@@ -53,7 +53,7 @@ def blocks_of_rows(rows, seed=0):
 
 
 def write_files(folder, rows):
-    """The same matrix as CSR in NPZ and as a dense NPY, never held as a whole."""
+    """Write the same matrix as CSR in NPZ and as dense NPY, block by block."""
     from zipfile import ZIP_STORED, ZipFile
 
     entries, n = rows * OBSERVED, COLUMNS
@@ -67,18 +67,18 @@ def write_files(folder, rows):
         )
         write_member(archive, "indptr", pointers, (rows + 1,))
         for place, name in enumerate(("indices", "data")):
-            parts = (b[place].ravel().astype(kinds[name]) for b in blocks_of_rows(rows))
+            parts = (b[place].ravel().astype(kinds[name]) for b in generate_rows(rows))
             write_member(archive, name, parts, (entries,))
     with (folder / "dense.npy").open("wb") as stream:
         stream.write(npy_header(np.float64, (rows, n)))
-        for columns, values in blocks_of_rows(rows):
+        for columns, values in generate_rows(rows):
             dense = np.full((len(columns), n), np.nan)
             np.put_along_axis(dense, columns, values, axis=1)
             stream.write(dense.tobytes())
 
 
 def npy_header(dtype, shape):
-    """The header of an NPY file."""
+    """Header of an NPY file."""
     import io
 
     stream = io.BytesIO()
@@ -88,7 +88,7 @@ def npy_header(dtype, shape):
 
 
 def write_member(archive, name, parts, shape):
-    """One array of an NPZ file, part by part."""
+    """Write one array of an NPZ file in parts."""
     parts = iter(parts)
     first = next(parts)
     with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
@@ -98,8 +98,8 @@ def write_member(archive, name, parts, shape):
             stream.write(part.tobytes())
 
 
-def one_fit(way, folder, model, engine):
-    """Seconds of a step and of all before it, and the peak of memory; this process."""
+def measure_fit(way, folder, model, engine):
+    """Measure seconds per iteration and before it, and peak memory, in this process."""
     from scipy.sparse import load_npz
 
     if way == "memory":
@@ -117,9 +117,7 @@ def one_fit(way, folder, model, engine):
     options["engine"] = engine
     options |= MODELS[model]
     if model == "BayesianNCARL":
-        cuts.ROW_SAMPLING_THRESHOLD = (
-            0  # streamed at every size, not only beyond 5 million
-        )
+        selection.ROW_SAMPLING_THRESHOLD = 0  # stream data of every size
         BayesianNCARL(sides="columns", center="mean", **options).fit(source)
     else:
         NCARL(orientation="columns", **options).fit(source)
@@ -132,27 +130,27 @@ def one_fit(way, folder, model, engine):
     }
 
 
-def in_a_process(*args):
-    """The same in a process of its own."""
+def run_in_subprocess(*args):
+    """Run `measure_fit` in a new process."""
     command = [sys.executable, __file__, "--one", *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured(rows, folder, engine, models):
-    """Lines of the table for so many rows."""
+def measure_rows(rows, folder, engine, models):
+    """Measure all models and ways for a number of rows."""
     write_files(folder, rows)
     lines = []
     for model in models:
         for way in WAYS:
-            found = in_a_process(way, folder, model, engine)
+            found = run_in_subprocess(way, folder, model, engine)
             lines.append({"model": model, "way": way, "rows": rows, **found})
             print(f"{model} {way} {rows}: {found}", file=sys.stderr, flush=True)
     return lines
 
 
-def compared(lines):
-    """Each line with its ratios: to half the rows, and to the same rows in memory."""
+def add_ratios(lines):
+    """Add ratios of times: to half of the rows, and to the same rows in memory."""
     known = {(x["model"], x["way"], x["rows"]): x for x in lines}
     for line in lines:
         model, way, rows = line["model"], line["way"], line["rows"]
@@ -164,8 +162,8 @@ def compared(lines):
     return lines
 
 
-def verdicts(lines):
-    """The targets, and what they came to."""
+def summarize(lines):
+    """Largest values that are to be compared with the targets."""
     found = {"growth": max(x["over_half_the_rows"] or 0.0 for x in lines)}
     for way in WAYS[1:]:
         here = [x for x in lines if x["way"] == way]
@@ -184,20 +182,20 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--no-dask", action="store_true")
     parser.add_argument("--engine", default="threads")
-    parser.add_argument("--one", nargs=4, help="used by the script itself")
+    parser.add_argument("--one", nargs=4, help="for internal use")
     args = parser.parse_args()
     if args.one:
         way, folder, model, engine = args.one
-        print(json.dumps(one_fit(way, Path(folder), model, engine)))
+        print(json.dumps(measure_fit(way, Path(folder), model, engine)))
         return
     lines = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for rows in args.rows:
-            lines += measured(rows, Path(folder), args.engine, args.models)
-    compared(lines)
+            lines += measure_rows(rows, Path(folder), args.engine, args.models)
+    add_ratios(lines)
     print_table(lines)
-    result = {"versions": versions(), "lines": lines, "verdicts": verdicts(lines)}
-    print_table([{"target": k, "found": v} for k, v in result["verdicts"].items()])
+    result = {"versions": versions(), "lines": lines, "verdicts": summarize(lines)}
+    print_table([{"target": k, "measured": v} for k, v in result["verdicts"].items()])
     result["engine"] = args.engine
     if not args.no_dask:
         from scaling_dask import dask_share

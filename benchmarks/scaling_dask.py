@@ -1,12 +1,12 @@
-"""The row step on Dask workers beside plain processes that do nothing else.
+"""The row step on Dask workers compared with plain processes.
 
 Usage: python benchmarks/scaling_dask.py [--rows 100000] [--json results/dask.json]
 
 Plain processes hold their blocks and the kernel, and run the same function on the same
-blocks in a loop: nothing is sent, nothing is added up between them. The share is their
-time over that of the Dask engine, which sends the kernel and adds up the sums in every
-step. Both are measured in turn, and the median of the repeats counts, so that the share
-survives a noisy machine.
+blocks in a loop, without sending data or adding up sums between them. The share is
+their time over that of the Dask engine, which sends the kernel and adds up the sums in
+every step. Both are measured alternately and the median of the repeats is reported, so
+that the share is robust to other load.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ TARGET = 0.85
 
 
 def dask_share(rows=100_000, columns=500, observed=50, workers=2, steps=3, repeats=5):
-    """Seconds of a step on Dask workers and in plain processes, and their share."""
-    entries = random_entries(rows, columns, observed)
-    kernel = some_kernel(columns)
+    """Measure seconds per step on Dask workers and plain processes, and the share."""
+    entries = make_entries(rows, columns, observed)
+    kernel = make_kernel(columns)
     plain, dask, threads = [], [], []
     here = Threads(workers)
     with Dask("processes", n_workers=workers, device="cpu") as engine:
@@ -42,14 +42,14 @@ def dask_share(rows=100_000, columns=500, observed=50, workers=2, steps=3, repea
         blocks = cut_blocks(entries, len(placed))
         with PlainProcesses(
             [blocks[k::workers] for k in range(workers)], kernel
-        ) as them:
-            _engine_seconds(engine, placed, kernel, 1)  # compiled by then
-            _engine_seconds(here, blocks, kernel, 1)
-            them.seconds(1)
+        ) as processes:
+            _time_engine(engine, placed, kernel, 1)  # compiles
+            _time_engine(here, blocks, kernel, 1)
+            processes.time_steps(1)
             for _ in range(repeats):
-                plain.append(them.seconds(steps))
-                dask.append(_engine_seconds(engine, placed, kernel, steps))
-                threads.append(_engine_seconds(here, blocks, kernel, steps))
+                plain.append(processes.time_steps(steps))
+                dask.append(_time_engine(engine, placed, kernel, steps))
+                threads.append(_time_engine(here, blocks, kernel, steps))
     return {
         "rows": rows,
         "columns": columns,
@@ -66,8 +66,8 @@ def dask_share(rows=100_000, columns=500, observed=50, workers=2, steps=3, repea
     }
 
 
-def random_entries(rows, columns, observed):
-    """Normal values at so many random columns of each row."""
+def make_entries(rows, columns, observed):
+    """Normal values in ``observed`` random columns of each row."""
     rng = np.random.default_rng(0)
     parts = []
     for first in range(0, rows, 10_000):
@@ -79,14 +79,14 @@ def random_entries(rows, columns, observed):
     return Observations(indptr, np.concatenate(parts), values, (rows, columns))
 
 
-def some_kernel(columns):
-    """A kernel of 20 directions over noise."""
+def make_kernel(columns):
+    """Kernel of rank 20 plus noise."""
     A = np.random.default_rng(1).standard_normal((columns, 20))
     return Kernel(A @ A.T / 20, None, 1.0)
 
 
-def _engine_seconds(engine, placed, kernel, steps):
-    """Seconds of a step by an engine."""
+def _time_engine(engine, placed, kernel, steps):
+    """Measure the seconds per step of an engine."""
     start = time.perf_counter()
     for _ in range(steps):
         engine.total(dual_gram, placed, kernel=kernel)
@@ -94,7 +94,7 @@ def _engine_seconds(engine, placed, kernel, steps):
 
 
 class PlainProcesses:
-    """Processes that run the row step on blocks of their own when told to."""
+    """Processes that run the row step on their own blocks on request."""
 
     def __init__(self, shares, kernel):
         context = multiprocessing.get_context("spawn")
@@ -114,8 +114,8 @@ class PlainProcesses:
             pipe.send(0)
             process.join()
 
-    def seconds(self, steps):
-        """Seconds of a step, until the last process is done."""
+    def time_steps(self, steps):
+        """Measure the seconds per step, until the last process has finished."""
         start = time.perf_counter()
         for pipe in self.pipes:
             pipe.send(steps)
@@ -125,7 +125,7 @@ class PlainProcesses:
 
 
 def _serve(pipe, blocks, kernel):
-    """Steps on the blocks, as many as the pipe says; 0 ends it."""
+    """Run as many steps on the blocks as the pipe requests; 0 ends the process."""
     with limit_blas_threads(1):
         while steps := pipe.recv():
             for _ in range(steps):
@@ -139,7 +139,7 @@ def main():
     parser.add_argument("--columns", type=int, default=500)
     parser.add_argument("--observed", type=int, default=50)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--json", help="where to write the figures")
+    parser.add_argument("--json", help="path of the results")
     options = parser.parse_args()
     found = dask_share(options.rows, options.columns, options.observed, options.workers)
     print_table([found])

@@ -1,13 +1,13 @@
-"""Tables with holes: scores of predictors behind imputers, errors, seconds.
+"""Scores of predictors on imputed tables, with errors and times of the imputers.
 
-Three tables of scikit-learn (breast cancer, wine, diabetes) lose 20% or 40% of their
-cells at random, in the rows that are learned from and in those that are predicted. In
-every fold of a five-fold cross-validation, eight times over with other holes and folds,
-an imputer is fitted to the training rows and fills both; a linear predictor (logistic
-or ridge regression, columns standardized) and a random forest are fitted to the filled
-training rows and scored on the filled test rows (accuracy, or R2). All imputers see the
-same holes and folds and have their defaults. Then the same tables with some columns cut
-into categories: how many of the filled ones are right.
+In three tables of scikit-learn (breast cancer, wine, diabetes) 20% or 40% of the cells
+are removed at random, in training and test rows. In every fold of a five-fold
+cross-validation, repeated eight times with other masks and folds, an imputer is fitted
+to the training rows and imputes both; a linear predictor (logistic or ridge regression,
+columns standardized) and a random forest are fitted to the imputed training rows and
+scored on the imputed test rows (accuracy, or R2). All imputers have their defaults and
+get the same masks and folds. Then some columns of the tables are converted to
+categories, and the share of correctly imputed categories is measured.
 
     python benchmarks/tables.py --json benchmarks/results/tables.json
     python benchmarks/tables.py --sets none --json benchmarks/results/tables.json \\
@@ -35,7 +35,8 @@ from sklearn.preprocessing import StandardScaler
 
 from ncarl.tables import TableImputer
 
-SETS = {"breast_cancer": True, "wine": True, "diabetes": False}  # classes or a number
+#: Name -> whether the target is a class.
+SETS = {"breast_cancer": True, "wine": True, "diabetes": False}
 IMPUTERS = {
     "TableImputer": TableImputer,
     "IterativeImputer": lambda: IterativeImputer(random_state=0),
@@ -47,8 +48,8 @@ LEVELS = (0.5, 0.8, 0.95)
 FOLDS = 5
 
 
-def predictors(classes):
-    """A linear predictor and a forest."""
+def make_predictors(classes):
+    """Create a linear predictor and a random forest."""
     if classes:
         linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
         return {"linear": linear, "forest": RandomForestClassifier(random_state=0)}
@@ -56,14 +57,14 @@ def predictors(classes):
     return {"linear": linear, "forest": RandomForestRegressor(random_state=0)}
 
 
-def folds(classes, seed):
-    """The cross-validation."""
+def make_folds(classes, seed):
+    """Create the cross-validation."""
     kind = StratifiedKFold if classes else KFold
     return kind(FOLDS, shuffle=True, random_state=seed)
 
 
-def one_fold(X, values, y, hidden, train, test, classes):
-    """Scores, seconds and squared errors of every imputer on one fold."""
+def measure_fold(X, values, y, hidden, train, test, classes):
+    """Measure scores, seconds and errors of all imputers on one fold."""
     found = {}
     for name, make in IMPUTERS.items():
         start = time.perf_counter()
@@ -71,20 +72,20 @@ def one_fold(X, values, y, hidden, train, test, classes):
         filled = {"train": imputer.transform(X[train])}
         filled["test"] = imputer.transform(X[test])
         line = {"seconds": time.perf_counter() - start}
-        for kind, model in predictors(classes).items():
+        for kind, model in make_predictors(classes).items():
             model.fit(filled["train"], y[train])
             line[kind] = float(model.score(filled["test"], y[test]))
         for part, rows in (("train", train), ("test", test)):
             error = (filled[part] - values[rows])[hidden[rows]]
             line[f"rmse {part}"] = float(np.sqrt(np.mean(error**2)))
         if name == OURS:
-            line["inside"] = inside(imputer, X[test], values[test], hidden[test])
+            line["inside"] = coverages(imputer, X[test], values[test], hidden[test])
         found[name] = line
     return found
 
 
-def inside(imputer, X, values, hidden):
-    """Part of hidden cells of new rows in intervals of each level."""
+def coverages(imputer, X, values, hidden):
+    """Coverage of held-out cells of test rows by intervals of each level."""
     shares = []
     for level in LEVELS:
         low, high = imputer.predict_interval(X, level)
@@ -93,23 +94,23 @@ def inside(imputer, X, values, hidden):
 
 
 def measure(name, missing, seeds):
-    """All folds of one table with so many holes."""
+    """Measure all folds of one table at a rate of missing cells."""
     data = getattr(datasets, f"load_{name}")()
-    # Errors are in standard deviations; imputers that know units do not care.
+    # Errors are in standard deviations; imputers that scale columns are unaffected.
     values = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
     results = []
     for seed in range(seeds):
         hidden = np.random.default_rng(seed).random(values.shape) < missing
         X = np.where(hidden, np.nan, values)
-        split = folds(SETS[name], seed).split(values, data.target)
+        split = make_folds(SETS[name], seed).split(values, data.target)
         results += [
-            one_fold(X, values, data.target, hidden, train, test, SETS[name])
+            measure_fold(X, values, data.target, hidden, train, test, SETS[name])
             for train, test in split
         ]
-    return summary(results, seeds)
+    return summarize(results, seeds)
 
 
-def summary(results, seeds):
+def summarize(results, seeds):
     """Means over all folds, sd over repetitions, differences to the baseline."""
     by_run = np.arange(len(results)) // FOLDS
     found = {}
@@ -135,8 +136,8 @@ def summary(results, seeds):
     return found
 
 
-def verdict(found):
-    """Ours against the baseline: score by score, in errors and in seconds."""
+def format_verdict(found):
+    """Compare TableImputer with the baseline, by score and by seconds."""
     ours = found[OURS]
     words = []
     for key in ("linear", "forest"):
@@ -148,22 +149,22 @@ def verdict(found):
 
 
 def table_lines(name, missing, found):
-    """Lines of the printed table."""
+    """Yield the lines of the printed table."""
     for imputer, parts in found.items():
-        line = {"table": name, "holes": f"{missing:.0%}", "imputer": imputer}
+        line = {"table": name, "missing": f"{missing:.0%}", "imputer": imputer}
         for key in ("linear", "forest", "rmse train", "rmse test", "seconds"):
             digits = 4 if key in ("linear", "forest") else 3
             part = parts[key]
             line[key] = f"{part['mean']:.{digits}f} ± {part['sd']:.{digits}f}"
-        line["verdict"] = verdict(found) if imputer == OURS else ""
+        line["verdict"] = format_verdict(found) if imputer == OURS else ""
         yield line
 
 
 # --- categories ----------------------------------------------------------------------
 
 
-def mixed(name):
-    """A table with every third column in three bins, every fourth yes or no."""
+def load_mixed_table(name):
+    """Load a table with every third column in three bins, every fourth Boolean."""
     import pandas as pd
 
     data = getattr(datasets, f"load_{name}")()
@@ -182,8 +183,8 @@ def mixed(name):
     return frame
 
 
-def coded(frame):
-    """Columns as numbers, categories by their place."""
+def encode(frame):
+    """Encode columns as numbers, categories by their codes."""
     import pandas as pd
 
     codes = {}
@@ -196,9 +197,9 @@ def coded(frame):
     return pd.DataFrame(codes)
 
 
-def right_by_codes(imputer, frame, holey, hidden):
-    """Accuracy of an imputer of numbers on places of categories, rounded."""
-    truth, filled = coded(frame), imputer.fit_transform(coded(holey).to_numpy())
+def check_by_codes(imputer, frame, incomplete, hidden):
+    """Correctness of a numerical imputer on category codes, rounded."""
+    truth, filled = encode(frame), imputer.fit_transform(encode(incomplete).to_numpy())
     return [
         (np.rint(filled[:, j]) == truth.iloc[:, j])[hidden[:, j]]
         for j, dtype in enumerate(frame.dtypes)
@@ -206,26 +207,26 @@ def right_by_codes(imputer, frame, holey, hidden):
     ]
 
 
-def categories(name, missing, seeds):
-    """Part of hidden categories and yes/no that are filled right."""
-    frame = mixed(name)
+def measure_categories(name, missing, seeds):
+    """Measure the share of held-out categories and Booleans imputed correctly."""
+    frame = load_mixed_table(name)
     text = [not str(dtype).startswith("float") for dtype in frame.dtypes]
     shares = {OURS: [], f"{BASELINE} on codes": [], "most frequent": []}
     for seed in range(seeds):
         hidden = np.random.default_rng(seed).random(frame.shape) < missing
-        holey = frame.mask(hidden)
-        filled = TableImputer().fit_transform(holey)
-        right = [
+        incomplete = frame.mask(hidden)
+        filled = TableImputer().fit_transform(incomplete)
+        correct = [
             (filled.iloc[:, j] == frame.iloc[:, j]).to_numpy(dtype=bool)[hidden[:, j]]
             for j in np.flatnonzero(text)
         ]
-        shares[OURS].append(np.mean(np.concatenate(right)))
-        baseline = right_by_codes(
-            IterativeImputer(random_state=0), frame, holey, hidden
+        shares[OURS].append(np.mean(np.concatenate(correct)))
+        baseline = check_by_codes(
+            IterativeImputer(random_state=0), frame, incomplete, hidden
         )
         shares[f"{BASELINE} on codes"].append(np.mean(np.concatenate(baseline)))
         mode = SimpleImputer(strategy="most_frequent")
-        usual = right_by_codes(mode, frame, holey, hidden)
+        usual = check_by_codes(mode, frame, incomplete, hidden)
         shares["most frequent"].append(np.mean(np.concatenate(usual)))
     return {
         k: {"mean": float(np.mean(v)), "sd": float(np.std(v))}
@@ -238,7 +239,7 @@ COLORS |= {"SimpleImputer": "#999999", "IterativeImputer": "#D55E00"}
 
 
 def draw(results, path):
-    """Scores over those behind the baseline, with standard errors; seconds."""
+    """Plot score differences to the baseline with standard errors, and seconds."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(9.6, 3.4), layout="constrained")
@@ -261,9 +262,9 @@ def draw(results, path):
         axes.grid(axis="x", color="#e5e5e5")
         if key != "seconds":
             axes.locator_params(axis="x", nbins=4)
-    panels[0].set(title="linear predictor", xlabel=f"score over {BASELINE}'s")
-    panels[1].set(title="random forest", xlabel=f"score over {BASELINE}'s")
-    panels[2].set(title="time", xlabel="seconds, fit and fill", xscale="log")
+    panels[0].set(title="linear predictor", xlabel=f"score minus {BASELINE}'s")
+    panels[1].set(title="random forest", xlabel=f"score minus {BASELINE}'s")
+    panels[2].set(title="time", xlabel="seconds, fit and impute", xscale="log")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(path, dpi=110)
@@ -279,19 +280,19 @@ def main():
     if options.sets == "none":
         draw(json.loads(Path(options.json).read_text())["sets"], options.figure)
         return
-    warnings.simplefilter("ignore")  # IterativeImputer says that it has not converged
+    warnings.simplefilter("ignore")  # IterativeImputer's convergence warnings
     TableImputer().fit_transform(np.random.default_rng(0).random((30, 4)))  # compiles
     results, lines, cats = {}, [], []
     for name in options.sets.split(","):
         for missing in (0.2, 0.4):
             found = measure(name, missing, options.seeds)
-            right = categories(name, missing, options.seeds)
-            results[f"{name} {missing:.0%}"] = {**found, "categories": right}
+            correct = measure_categories(name, missing, options.seeds)
+            results[f"{name} {missing:.0%}"] = {**found, "categories": correct}
             lines += table_lines(name, missing, found)
-            shares = {k: f"{v['mean']:.3f} ± {v['sd']:.3f}" for k, v in right.items()}
+            shares = {k: f"{v['mean']:.3f} ± {v['sd']:.3f}" for k, v in correct.items()}
             covered = ", ".join(f"{x:.3f}" for x in found[OURS]["inside"])
-            holes = f"{missing:.0%}"
-            cats.append({"table": name, "holes": holes, **shares, "inside": covered})
+            rate = f"{missing:.0%}"
+            cats.append({"table": name, "missing": rate, **shares, "coverage": covered})
             print(lines[-len(IMPUTERS)], cats[-1], flush=True)
             about = {"versions": versions(), "seeds": options.seeds, "levels": LEVELS}
             write_json(options.json, {**about, "sets": results})

@@ -1,11 +1,12 @@
-"""WideNCARL: how near it comes to NCARL, and what a step costs at 50,000 columns.
+"""Accuracy of WideNCARL relative to NCARL, and cost of an iteration at 50,000 columns.
 
 Usage: python benchmarks/wide.py [--near] [--large] [--json results/wide.json]
 
-Part one (``--near``) fits NCARL and WideNCARL with the same parameters and steps to
-3,000 x 2,000 matrices and compares their completions of missing entries, and both with
-the truth. Part two (``--large``) makes some steps on 100,000 x 50,000 with 50 observed
-entries a row. Without either, both run.
+Part one (``--near``) fits NCARL and WideNCARL with the same parameters and iterations
+to 3,000 x 2,000 matrices and compares their completions of missing entries, and both
+with the true values. Part two (``--large``) runs a few iterations on 100,000 x 50,000
+with 50 observed entries per row. By default, both run. ``--convergence`` compares the
+completions after the given numbers of iterations, on one matrix.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from ncarl import NCARL, Threads
 from ncarl.estimators.wide import WideNCARL
 
 
-def low_rank(m, n, rng):
-    """Rank 5 plus noise of 5%."""
+def make_low_rank(m, n, rng):
+    """Generate a matrix of rank 5 plus noise of 5%."""
     truth = rng.standard_normal((m, 5)) @ rng.standard_normal((5, n)) / np.sqrt(5)
     return truth, truth + 0.05 * rng.standard_normal((m, n))
 
 
-def slow_decay(m, n, rng):
-    """Singular values that fall as ``k^-0.7``: no rank to speak of."""
+def make_slow_decay(m, n, rng):
+    """Generate a matrix with singular values ``k^-0.7``, not of low rank."""
     k = min(m, n)
     U = np.linalg.qr(rng.standard_normal((m, k)))[0]
     V = np.linalg.qr(rng.standard_normal((n, k)))[0]
@@ -41,13 +42,13 @@ def slow_decay(m, n, rng):
     return truth, truth
 
 
-def relative(A, B, where):
-    """Norm of a difference at some entries, relative to that of ``B`` there."""
+def relative_difference(A, B, where):
+    """Norm of ``A - B`` on a mask, relative to that of ``B``."""
     return float(np.linalg.norm((A - B)[where]) / np.linalg.norm(B[where]))
 
 
-def near(name, make, share, options, ranks, steps):
-    """Lines of the first table for one data set."""
+def compare(name, make, share, options, ranks, steps):
+    """Compare WideNCARL with NCARL on one data set."""
     rng = np.random.default_rng(0)
     truth, noisy = make(3000, 2000, rng)
     X = np.where(rng.random(truth.shape) < share, noisy, np.nan)
@@ -65,9 +66,9 @@ def near(name, make, share, options, ranks, steps):
                 "data": name,
                 "steps": steps,
                 "rank": rank,
-                "from_ncarl": relative(wide, dense, hidden),
-                "error": relative(wide, truth, hidden),
-                "ncarl_error": relative(dense, truth, hidden),
+                "from_ncarl": relative_difference(wide, dense, hidden),
+                "error": relative_difference(wide, truth, hidden),
+                "ncarl_error": relative_difference(dense, truth, hidden),
                 "seconds": time.perf_counter() - start,
                 "ncarl_seconds": seconds,
             }
@@ -76,8 +77,8 @@ def near(name, make, share, options, ranks, steps):
     return lines
 
 
-def settling(steps, rank=128, noise=0.02):
-    """How the two completions come together as both fits go on."""
+def measure_convergence(steps, rank=128, noise=0.02):
+    """Compare WideNCARL with NCARL after increasing numbers of iterations."""
     rng = np.random.default_rng(0)
     factors = rng.standard_normal((3000, 5)), rng.standard_normal((5, 2000))
     truth = factors[0] @ factors[1] / np.sqrt(5)
@@ -93,25 +94,25 @@ def settling(steps, rank=128, noise=0.02):
             {
                 "steps": count,
                 "rank": rank,
-                "from_ncarl": relative(wide, dense, hidden),
-                "error": relative(wide, truth, hidden),
-                "ncarl_error": relative(dense, truth, hidden),
+                "from_ncarl": relative_difference(wide, dense, hidden),
+                "error": relative_difference(wide, truth, hidden),
+                "ncarl_error": relative_difference(dense, truth, hidden),
             }
         )
         print_table(lines[-1:])
     return lines
 
 
-def ratings(m, n, r, rng):
-    """Rank 8 plus noise, ``r`` entries a row, as a sparse matrix; and its factors."""
+def make_ratings(m, n, r, rng):
+    """Sparse matrix of rank 8 plus noise, ``r`` entries per row; and its factors."""
     A, B = rng.standard_normal((m, 8)), rng.standard_normal((n, 8))
     columns = np.sort(rng.integers(0, n, (m, r)), axis=1)
     while True:
-        twice = np.zeros(columns.shape, dtype=bool)
-        twice[:, 1:] = columns[:, 1:] == columns[:, :-1]
-        if not twice.any():
+        duplicate = np.zeros(columns.shape, dtype=bool)
+        duplicate[:, 1:] = columns[:, 1:] == columns[:, :-1]
+        if not duplicate.any():
             break
-        columns[twice] = rng.integers(0, n, int(twice.sum()))
+        columns[duplicate] = rng.integers(0, n, int(duplicate.sum()))
         columns.sort(axis=1)
     rows, columns = np.repeat(np.arange(m), r), columns.ravel()
     values = np.einsum("ek,ek->e", A[rows], B[columns]) / np.sqrt(8)
@@ -120,17 +121,17 @@ def ratings(m, n, r, rng):
     return X, A, B
 
 
-def large(m, n, r, steps, rank):
-    """Lines of the second table, one a step, and what the fit as a whole took."""
+def measure_large(m, n, r, steps, rank):
+    """Measure each iteration and the whole fit on a large sparse matrix."""
     rng = np.random.default_rng(0)
-    X, A, B = ratings(m, n, r, rng)
+    X, A, B = make_ratings(m, n, r, rng)
     i, j = rng.integers(0, m, 20_000), rng.integers(0, n, 20_000)
-    wanted = np.einsum("ek,ek->e", A[i], B[j]) / np.sqrt(8)
+    expected = np.einsum("ek,ek->e", A[i], B[j]) / np.sqrt(8)
     del A, B
     start, used = time.perf_counter(), time.process_time()
-    made = WideNCARL(max_iter=steps, tol=0, rank=rank).fit(X)
+    model = WideNCARL(max_iter=steps, tol=0, rank=rank).fit(X)
     whole, used = time.perf_counter() - start, time.process_time() - used
-    history = made.history_
+    history = model.history_
     parts = [name for name in history if name.startswith("seconds_")]
     lines = [
         {
@@ -139,21 +140,21 @@ def large(m, n, r, steps, rank):
             **{part: float(history[part][k]) for part in parts},
             "change": float(history["change"][k]),
         }
-        for k in range(made.n_iter_)
+        for k in range(model.n_iter_)
     ]
     start = time.perf_counter()
-    guess = made.predict(i, j)
+    guess = model.predict(i, j)
     summary = {
         "rows": m,
         "columns": n,
         "observed_a_row": r,
-        "rank": made.rank_,
+        "rank": model.rank_,
         "fit_seconds": whole,
         "fit_core_seconds": used,
         "peak_gb": peak_gb(),
         "predict_us": (time.perf_counter() - start) / len(i) * 1e6,
-        "error": float(np.linalg.norm(guess - wanted) / np.linalg.norm(wanted)),
-        "entries_of_T_a_column": made.kernel_factors_[0].nnz / n,
+        "error": float(np.linalg.norm(guess - expected) / np.linalg.norm(expected)),
+        "entries_of_T_a_column": model.kernel_factors_[0].nnz / n,
         "load": os.getloadavg()[0],
     }
     return lines, summary
@@ -163,7 +164,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--near", action="store_true")
     parser.add_argument("--large", action="store_true")
-    parser.add_argument("--settling", type=int, nargs="+", metavar="STEPS")
+    parser.add_argument("--convergence", type=int, nargs="+", metavar="STEPS")
     parser.add_argument("--ranks", type=int, nargs="+", default=[128, 256, 512])
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--columns", type=int, default=50_000)
@@ -171,35 +172,35 @@ def main():
     parser.add_argument("--large-steps", type=int, default=3)
     parser.add_argument("--json", default=None)
     options = parser.parse_args()
-    both = not (options.near or options.large or options.settling)
+    both = not (options.near or options.large or options.convergence)
     warnings.simplefilter("ignore")
     content = {}
     if options.json and Path(options.json).exists():
         content = json.loads(Path(options.json).read_text())
     content["versions"] = versions()
-    if options.large or both:  # first, so that the peak of memory is its own
-        lines, content["large"] = large(
+    if options.large or both:  # first, for its own peak memory
+        lines, content["large"] = measure_large(
             options.rows, options.columns, 50, options.large_steps, None
         )
         content["large"]["steps"] = lines
         print_table(lines)
         print_table([{k: v for k, v in content["large"].items() if k != "steps"}])
         write_json(options.json, content)
-    if options.settling:
-        content["settling"] = settling(options.settling)
+    if options.convergence:
+        content["convergence"] = measure_convergence(options.convergence)
         write_json(options.json, content)
     if options.near or both:
         sets = [
-            ("rank 5, 50 a row", low_rank, 0.025, {}),
-            ("rank 5, 10%", low_rank, 0.1, {}),
-            ("rank 5, 10%, alpha 0", low_rank, 0.1, {"alpha": 0.0}),
-            ("slow decay, 10%", slow_decay, 0.1, {}),
+            ("rank 5, 50 a row", make_low_rank, 0.025, {}),
+            ("rank 5, 10%", make_low_rank, 0.1, {}),
+            ("rank 5, 10%, alpha 0", make_low_rank, 0.1, {"alpha": 0.0}),
+            ("slow decay, 10%", make_slow_decay, 0.1, {}),
         ]
         lines = []
         for name, make, share, settings in sets:
-            lines += near(name, make, share, settings, options.ranks, options.steps)
+            lines += compare(name, make, share, settings, options.ranks, options.steps)
         content.pop("near_note", None)
-        content["near"] = lines  # a run that was cut short leaves the figures before
+        content["near"] = lines  # an interrupted run keeps the earlier results
         write_json(options.json, content)
         print_table(lines)
 
