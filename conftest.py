@@ -1,4 +1,4 @@
-"""Signals and threads of tests; doctests without their libraries are left out."""
+"""Signals and threads of the tests; doctests without their dependencies are skipped."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import importlib.util
 import os
 import signal
 
-# A shell without job control starts background jobs with Ctrl-C ignored, which some
-# tests press.
+# A shell without job control starts background jobs with SIGINT ignored, but some tests
+# send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# Tests run side by side: more threads in each would wait for each other.
+# Tests run in parallel: more threads in each would compete for the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -1,7 +1,7 @@
-"""How the documentation is built: ``sphinx-build -W docs docs/_build/html``.
+"""Sphinx configuration: ``sphinx-build -W docs docs/_build/html``.
 
-Nothing is fetched while it is built or read: no web fonts, no scripts from elsewhere.
-Pages are Markdown that also reads well where it lies, so links may leave this folder.
+No network is needed to build or read the pages: no web fonts, no external scripts.
+They are Markdown that also renders in the repository, so links may leave this folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Before NumPy is loaded: examples are small, and threads of BLAS get in their way.
+# Before NumPy is imported: BLAS threads slow down the small examples.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
@@ -42,9 +42,9 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 
 # --- the reference -------------------------------------------------------------------
 autosummary_generate = True
-autodoc_typehints = "none"  # numpydoc's sections say it in words
+autodoc_typehints = "none"  # types are in numpydoc's sections
 autodoc_member_order = "bysource"
-# Made by scikit-learn, told of in its own documentation.
+# Generated and documented by scikit-learn.
 METADATA = ("fit", "transform", "predict", "score", "inverse_transform")
 autodoc_default_options = {
     "exclude-members": ", ".join(f"set_{name}_request" for name in METADATA)
@@ -67,17 +67,17 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "within_subsection_order": "ExampleTitleSortKey",
     "plot_gallery": "True",
-    "write_computation_times": False,  # its tables fetch scripts
+    "write_computation_times": False,  # its tables load scripts
 }
 
-# --- looks ---------------------------------------------------------------------------
+# --- theme ---------------------------------------------------------------------------
 html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = f"ncarl {release}"
 html_static_path = ["_static"]
 html_css_files = ["ncarl.css"]
 html_show_sourcelink = False
-# Pages that stand alone have no section to move about in.
+# Top-level pages have no section to navigate.
 html_sidebars: dict[str, list[str]] = {
     name: [] for name in ("index", "quickstart", "idea", "faq", "search")
 }

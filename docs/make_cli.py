@@ -1,8 +1,8 @@
 """Write the generated parts of ``cli.md``.
 
-``python docs/make_cli.py`` puts the description, the examples and the options of each
-command between the two comments of its section; the rest of the page is written by
-hand. A test fails when the page and the commands differ.
+``python docs/make_cli.py`` replaces the text between the two comments of each command
+by its description, examples and options; the rest of the page is written by hand. A
+test fails if the page and the commands differ.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import typer.main
 from ncarl.cli.app import COMMANDS, app, load_command
 
 PAGE = Path(__file__).with_name("cli.md")
-#: Comments around a generated part; ``ncarl`` alone is the part of no command.
+#: Comments around a generated part; an empty name is the overview.
 BEGIN, END = "<!-- ncarl {name} -->", "<!-- / -->"
 #: Options added by Typer, which are documented by hand.
-OWN = ("help", "install_completion", "show_completion")
-HEAD = ("| option | what it does |", "|---|---|")
+BUILTIN = ("help", "install_completion", "show_completion")
+TABLE_HEAD = ("| option | what it does |", "|---|---|")
 PART = re.compile(r"<!-- ncarl ?([a-z-]*) -->\n.*?<!-- / -->", flags=re.DOTALL)
 
 
@@ -34,7 +34,7 @@ def commands() -> dict[str, Any]:
     return {name: load_command(name) for name in COMMANDS}
 
 
-def kind_of(command: Any, parameter: Any) -> Any:
+def get_type(command: Any, parameter: Any) -> Any:
     """Type of a parameter, without ``None``."""
     hint = typing.get_type_hints(command.callback).get(parameter.name, str)
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
@@ -42,44 +42,44 @@ def kind_of(command: Any, parameter: Any) -> Any:
     return hint
 
 
-def choices_of(kind: Any) -> list[str]:
-    """What may be given, where that is a list."""
+def get_choices(kind: Any) -> list[str]:
+    """Allowed values, if they are listed."""
     of = typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind
     if isinstance(of, type) and issubclass(of, enum.Enum):
         return [str(one.value) for one in of]
     return list(typing.get_args(of)) if typing.get_origin(of) is typing.Literal else []
 
 
-def value_of(command: Any, parameter: Any) -> str:
-    """What stands behind an option, in capitals; nothing for a flag."""
-    kind = kind_of(command, parameter)
+def get_metavar(command: Any, parameter: Any) -> str:
+    """Placeholder of the value of an option, in capitals; empty for a flag."""
+    kind = get_type(command, parameter)
     if parameter.metavar:
         return str(parameter.metavar)
     if kind is bool:
         return ""
-    if choices_of(kind):
+    if get_choices(kind):
         return "CHOICE"
     return {int: "INT", float: "FLOAT", Path: "PATH"}.get(kind, "TEXT")
 
 
-def spelled(command: Any, parameter: Any) -> str:
-    """How a parameter is written on the command line."""
-    value = value_of(command, parameter)
+def format_parameter(command: Any, parameter: Any) -> str:
+    """Format a parameter as written on the command line."""
+    value = get_metavar(command, parameter)
     if not any(flag.startswith("-") for flag in parameter.opts):
         return f"`{value if parameter.metavar else parameter.name.upper()}`"
     flags = sorted([*parameter.opts, *parameter.secondary_opts], key=len)
     return ", ".join(f"`{flag}`" for flag in flags) + (f" `{value}`" if value else "")
 
 
-def default_of(parameter: Any) -> str:
-    """The default, as a bracket; nothing where there is none to name."""
-    told = getattr(parameter, "show_default", True)
-    if isinstance(told, str):
-        return f" (default: {told})"
+def format_default(parameter: Any) -> str:
+    """Format the default in parentheses; empty if there is none to show."""
+    shown = getattr(parameter, "show_default", True)
+    if isinstance(shown, str):
+        return f" (default: {shown})"
     value = parameter.default
     if parameter.required:
         return " (required)"
-    if told is False or callable(value):
+    if shown is False or callable(value):
         return ""
     if value is None or value is False or (not value and value != 0):
         return ""
@@ -88,41 +88,41 @@ def default_of(parameter: Any) -> str:
     return f" (default: {getattr(value, 'value', value)})"
 
 
-def cell(text: str) -> str:
-    """Text as a cell of a table holds it."""
+def escape_cell(text: str) -> str:
+    """Escape text for a table cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def rows_of(command: Any) -> Iterator[str]:
-    """Lines of the table of options, with a line above each group of them."""
-    for panel, parameters in groups_of(command).items():
+def format_rows(command: Any) -> Iterator[str]:
+    """Yield the rows of the table of options, with a heading for each group."""
+    for panel, parameters in group_parameters(command).items():
         if panel:
-            yield f"| **{cell(panel)}** | |"
-        yield from (row_of(command, parameter) for parameter in parameters)
+            yield f"| **{escape_cell(panel)}** | |"
+        yield from (format_row(command, parameter) for parameter in parameters)
 
 
-def groups_of(command: Any) -> dict[str, list[Any]]:
-    """Parameters by the panel of ``--help`` they stand in; "" for those in none."""
+def group_parameters(command: Any) -> dict[str, list[Any]]:
+    """Group parameters by their panel of ``--help``; "" if they have none."""
     groups: dict[str, list[Any]] = {"": []}
     for parameter in command.params:
-        if parameter.name not in OWN and not getattr(parameter, "hidden", False):
+        if parameter.name not in BUILTIN and not getattr(parameter, "hidden", False):
             panel = str(getattr(parameter, "rich_help_panel", None) or "")
             groups.setdefault(panel, []).append(parameter)
     return groups
 
 
-def row_of(command: Any, parameter: Any) -> str:
-    """Line of a table for an argument or option."""
-    told = cell(parameter.help or "")
-    listed = choices_of(kind_of(command, parameter))
+def format_row(command: Any, parameter: Any) -> str:
+    """Format the table row of an argument or option."""
+    text = escape_cell(parameter.help or "")
+    listed = get_choices(get_type(command, parameter))
     if listed:
-        told += " One of " + ", ".join(f"`{one}`" for one in listed) + "."
-    name = spelled(command, parameter).replace("|", "\\|")
-    return f"| {name} | {told}{default_of(parameter)} |"
+        text += " One of " + ", ".join(f"`{one}`" for one in listed) + "."
+    name = format_parameter(command, parameter).replace("|", "\\|")
+    return f"| {name} | {text}{format_default(parameter)} |"
 
 
-def part(name: str, command: Any) -> str:
-    """Everything between the two comments of a command, and these."""
+def format_part(name: str, command: Any) -> str:
+    """Format the generated part of a command, with its two comments."""
     lines = [BEGIN.format(name=name), ""]
     paragraphs = re.split(r"\n\s*\n", (command.help or "").strip())
     for paragraph in paragraphs:
@@ -132,32 +132,32 @@ def part(name: str, command: Any) -> str:
     examples = getattr(home, "EXAMPLES", ())
     if examples:
         lines += ["```sh", *examples, "```", ""]
-    lines += [*HEAD, *rows_of(command), "", END]
+    lines += [*TABLE_HEAD, *format_rows(command), "", END]
     return "\n".join(lines)
 
 
-def top() -> str:
-    """The part about ``ncarl`` itself: its commands, and the options of all."""
+def format_overview() -> str:
+    """Format the part on ``ncarl`` itself: its commands and common options."""
     group = typer.main.get_command(app)
     lines = ["<!-- ncarl -->", "", "| command | what it does |", "|---|---|"]
     for name, command in commands().items():
-        first = cell((command.help or "").split("\n\n")[0])
+        first = escape_cell((command.help or "").split("\n\n")[0])
         lines.append(f"| [`ncarl {name}`](#ncarl-{name}) | {first} |")
-    lines += ["", "Before the name of a command:", "", *HEAD]
-    return "\n".join([*lines, *rows_of(group), "", END])
+    lines += ["", "Before the name of a command:", "", *TABLE_HEAD]
+    return "\n".join([*lines, *format_rows(group), "", END])
 
 
 def renewed(text: str) -> str:
-    """The page with its parts written anew."""
+    """Regenerate the generated parts of the page."""
     known = commands()
 
-    def fresh(found: re.Match[str]) -> str:
+    def replace(found: re.Match[str]) -> str:
         name = found[1]
         if name and name not in known:
-            raise ValueError(f"cli.md has a part for {name!r}, which is no command")
-        return part(name, known[name]) if name else top()
+            raise ValueError(f"cli.md has a part for {name!r}, which is not a command")
+        return format_part(name, known[name]) if name else format_overview()
 
-    return PART.sub(fresh, text)
+    return PART.sub(replace, text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Draws figures of the pages by running their examples.
+"""Draw the figures of the documentation, most of them by running its examples.
 
-``python docs/make_figures.py`` writes them to ``docs/images``, where they are small
-enough to be kept beside the pages.
+``python docs/make_figures.py`` writes them to ``docs/images``, small enough to be
+committed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ FIGURES = {
 }
 
 
-def draw(example: str, names: tuple[str, ...]) -> None:
-    """Run an example and keep its figures."""
+def draw_example(example: str, names: tuple[str, ...]) -> None:
+    """Run an example and save its figures."""
     matplotlib.use("agg")
     from matplotlib import pyplot as plt
 
@@ -47,7 +47,7 @@ def draw(example: str, names: tuple[str, ...]) -> None:
         plt.figure(number).savefig(HERE / "images" / f"{name}.png", dpi=110)
 
 
-#: Packages from the bottom to the top: name, what it holds, and left and right end.
+#: Packages from bottom to top: name, contents, and left and right edge.
 PACKAGES = (
     (
         ("core", "the row step, kernels, graphs, SVD: functions on arrays", 0.0, 12.0),
@@ -121,4 +121,4 @@ def draw_packages() -> None:
 if __name__ == "__main__":
     draw_packages()
     for example, names in FIGURES.items():
-        draw(example, names)
+        draw_example(example, names)

@@ -1,8 +1,8 @@
-"""Links that leave the folder of the pages, so that they lead somewhere here too.
+"""Resolve links from the pages to other files of the repository.
 
-Where the repository is shown, ``[times](../benchmarks/scaling.py)`` opens the file.
-Here MyST copies that file beside the page. Examples have a page of their own in the
-gallery. A folder cannot be copied, so its name stays and the link goes.
+In the repository, ``[times](../benchmarks/scaling.py)`` opens the file; in the built
+pages, MyST copies that file next to the page. Links to examples are redirected to their
+page in the gallery. Folders cannot be copied, so links to them become plain text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 
 
 class OutsideLinks(SphinxPostTransform):
-    """Leads links to examples into the gallery, and takes links to folders off."""
+    """Redirect links to examples to the gallery, and remove links to folders."""
 
     default_priority = 8  # before MyST looks for the target and warns
 
     def run(self, **_: Any) -> None:
-        """Change them all."""
+        """Transform all links of a page."""
         for node in list(self.document.findall(pending_xref)):
             if node.get("reftype") == "myst" and self._is_folder(node):
                 node.replace_self(node.children)
@@ -29,22 +29,22 @@ class OutsideLinks(SphinxPostTransform):
             path = Path(str(link["reftarget"]))
             page = f"gallery/{path.stem}"
             if path.parent.name == "examples" and page in self.env.found_docs:
-                link.replace_self(self._reference(page, link))
+                link.replace_self(self._make_reference(page, link))
 
     def _is_folder(self, node: pending_xref) -> bool:
-        """Whether a link leads to a folder of the repository."""
+        """Whether a link points to a folder of the repository."""
         page = Path(self.env.doc2path(node["refdoc"]))
         return (page.parent / str(node["reftarget"])).resolve().is_dir()
 
-    def _reference(self, page: str, link: nodes.Element) -> nodes.reference:
-        """A link to another page, with the words of this one."""
+    def _make_reference(self, page: str, link: nodes.Element) -> nodes.reference:
+        """Create a link to a page of the documentation, with the text of ``link``."""
         uri = self.app.builder.get_relative_uri(self.env.docname, page)
-        made = nodes.reference("", "", internal=True, refuri=uri)
-        made.extend(link.children)
-        return made
+        reference = nodes.reference("", "", internal=True, refuri=uri)
+        reference.extend(link.children)
+        return reference
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Take part in the build."""
+    """Register the transform."""
     app.add_post_transform(OutsideLinks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
