@@ -49,7 +49,7 @@ def write_csv(path, rows):
 
 
 def start_command(source, target):
-    """Start the command."""
+    """Start ``ncarl complete`` in the background."""
     program = [sys.executable, "-m", "ncarl", "complete", str(source)]
     return subprocess.Popen(
         [*program, "-o", str(target)], stdout=subprocess.DEVNULL, preexec_fn=_set_sigint
@@ -57,7 +57,7 @@ def start_command(source, target):
 
 
 def _set_sigint():
-    """Restore SIGINT, which background jobs of a shell ignore."""
+    """Restore the default SIGINT: background jobs of a shell ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -62,7 +62,7 @@ def load_panels():
 
 
 def predict_by_differences(X, unit, start):
-    """Predict by the mean of the others, shifted to the level of the unit."""
+    """Difference in differences: mean of the others, shifted to the unit's level."""
     others = np.delete(X, unit, axis=0)
     level = X[unit, :start].mean() - others[:, :start].mean()
     return others[:, start:].mean(axis=0) + level

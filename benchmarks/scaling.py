@@ -163,7 +163,7 @@ def add_ratios(lines):
 
 
 def summarize(lines):
-    """Largest values that are to be compared with the targets."""
+    """Worst measured values, to compare with the targets."""
     found = {"growth": max(x["over_half_the_rows"] or 0.0 for x in lines)}
     for way in WAYS[1:]:
         here = [x for x in lines if x["way"] == way]
