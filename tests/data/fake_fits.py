@@ -1,4 +1,4 @@
-"""A fit that does as the parameters of its cell say, and logs its payload.
+"""A fake fit that is controlled by the parameters of its cell and logs its payload.
 
 Tests of runs set ``ncarl.reproduce.run.CELL_FUNCTION`` to ``fake_fits:measure``.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def measure(payload):
-    """The result of a cell, made up."""
+    """The artificial result of a cell."""
     cell, budget = payload["cell"], payload["budget"]
     params = cell["params"]
     begun = time.time()

@@ -1,4 +1,4 @@
-"""No test sees the data of this computer, but for those that ask for it."""
+"""Fixtures that isolate tests from local data and the network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REAL = os.environ.get("NCARL_DATA")
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch, tmp_path):
-    """An empty cache folder, no folder of data sets, and no network."""
+    """An empty cache folder; no data folder and no network."""
     monkeypatch.delenv("NCARL_DATA", raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -22,7 +22,7 @@ def cache(monkeypatch, tmp_path):
 
 @pytest.fixture
 def data(monkeypatch, tmp_path):
-    """An empty folder that NCARL_DATA names."""
+    """An empty folder that NCARL_DATA refers to."""
     folder = tmp_path / "data"
     folder.mkdir()
     monkeypatch.setenv("NCARL_DATA", str(folder))
@@ -30,16 +30,16 @@ def data(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def real(monkeypatch):
-    """A function that skips a test unless a file of the real data is at hand."""
+def real_data(monkeypatch):
+    """Function that skips a test unless a file of the real data is available."""
 
-    def want(file: str) -> Path:
+    def require(file: str) -> Path:
         if REAL is None or not (Path(REAL) / file).exists():
             pytest.skip(f"NCARL_DATA names no folder with {file}")
         monkeypatch.setenv("NCARL_DATA", REAL)
         return Path(REAL) / file
 
-    return want
+    return require
 
 
 def _no_network(url):

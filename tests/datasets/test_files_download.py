@@ -1,4 +1,4 @@
-"""Downloads, with a publisher that is a dictionary."""
+"""Tests of downloads from a fake publisher."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ncarl.datasets.files import SecureRedirects, open_url
 from ncarl.datasets.movielens import RELEASES
 
 URL = "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
-# Taken before the fixture of this folder cuts the network off.
+# Imported before a fixture replaces it.
 OPEN_URL = open_url
 
 
-def archive(text="1\t1\t5\t10\n2\t2\t3\t20\n"):
+def make_zip(text="1\t1\t5\t10\n2\t2\t3\t20\n"):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as file:
         file.writestr("ml-100k/u.data", text)
     return content.getvalue()
 
 
-class Answer(io.BytesIO):
+class Response(io.BytesIO):
     def __init__(self, content, url):
         super().__init__(content)
         self.url = url
@@ -40,18 +40,18 @@ class Answer(io.BytesIO):
 
 @dataclasses.dataclass
 class Publisher:
-    """Answers by address; an answer may be an error, or come from elsewhere."""
+    """Responses by URL; a response may be an error or have another final URL."""
 
     pages: dict
-    asked: list = dataclasses.field(default_factory=list)
+    requested: list = dataclasses.field(default_factory=list)
 
     def open_url(self, url):
-        self.asked.append(url)
+        self.requested.append(url)
         page = self.pages.get(url, urllib.error.HTTPError(url, 404, "no", {}, None))
         if isinstance(page, Exception):
             raise page
         content, final = page if isinstance(page, tuple) else (page, url)
-        return Answer(content, final)
+        return Response(content, final)
 
 
 @pytest.fixture
@@ -59,13 +59,13 @@ def publisher(monkeypatch):
     release = RELEASES["100k"]
     tiny = dataclasses.replace(release, shape=(2, 2), counts=(2, 2, 2))
     monkeypatch.setitem(RELEASES, "100k", tiny)
-    content = archive()
-    one = Publisher({URL: content, URL + ".md5": signed(content)})
+    content = make_zip()
+    one = Publisher({URL: content, URL + ".md5": checksum(content)})
     monkeypatch.setattr("ncarl.datasets.files.open_url", one.open_url)
     return one
 
 
-def signed(content, form="{}  ml-100k.zip\n"):
+def checksum(content, form="{}  ml-100k.zip\n"):
     return form.format(hashlib.md5(content).hexdigest()).encode()
 
 
@@ -74,24 +74,24 @@ def load():
 
 
 @pytest.mark.parametrize("form", ["{}  ml-100k.zip\n", "MD5 (ml-100k.zip) = {}"])
-def test_a_download_is_kept_and_asked_for_once(form, publisher, cache):
-    publisher.pages[URL + ".md5"] = signed(publisher.pages[URL], form)
+def test_download_is_cached(form, publisher, cache):
+    publisher.pages[URL + ".md5"] = checksum(publisher.pages[URL], form)
     assert list(load().ratings) == [5.0, 3.0]
-    assert publisher.asked == [URL + ".md5", URL]
+    assert publisher.requested == [URL + ".md5", URL]
     assert (cache / "ml-100k.zip").read_bytes() == publisher.pages[URL]
     assert list(load_movielens("100k", download=False).ratings) == [5.0, 3.0]
-    assert len(publisher.asked) == 2
+    assert len(publisher.requested) == 2
     assert [path.name for path in cache.iterdir()] == ["ml-100k.zip"]
 
 
-def test_nothing_is_asked_before_the_terms_are_accepted(publisher, cache):
+def test_nothing_is_requested_before_terms_are_accepted(publisher, cache):
     with pytest.raises(TermsNotAcceptedError, match="no commercial use"):
         load_movielens("100k")
-    assert publisher.asked == []
+    assert publisher.requested == []
     assert not cache.exists()
 
 
-def test_the_terms_are_logged_before_the_download(publisher, caplog):
+def test_terms_are_logged_before_the_download(publisher, caplog):
     with caplog.at_level(logging.INFO, logger="ncarl"):
         load()
     first, second = (record.getMessage() for record in caplog.records)
@@ -99,7 +99,7 @@ def test_the_terms_are_logged_before_the_download(publisher, caplog):
     assert URL in second
 
 
-def refused(publisher, cache, match):
+def check_error(publisher, cache, match):
     with pytest.raises(DownloadError, match=match) as caught:
         load()
     assert not cache.exists() or list(cache.iterdir()) == []
@@ -110,18 +110,18 @@ def refused(publisher, cache, match):
 @pytest.mark.parametrize(
     ("page", "answer", "match"),
     [
-        (URL, archive()[:-1], "publisher says"),
+        (URL, make_zip()[:-1], "publisher says"),
         (URL, TimeoutError("timed out"), "timed out"),
         (URL + ".md5", urllib.error.URLError("no route to host"), "no route"),
-        (URL, (archive(), "http://elsewhere.org/file"), "not HTTPS: http://elsewhere"),
+        (URL, (make_zip(), "http://elsewhere.org/file"), "not HTTPS: http://elsewhere"),
         (URL + ".md5", (b"", "http://elsewhere.org/file"), "not HTTPS: http://elsewh"),
     ],
 )
-def test_a_download_that_fails_says_why_and_the_ways_out(
+def test_failed_download_raises_with_instructions(
     page, answer, match, publisher, cache
 ):
     publisher.pages[page] = answer
-    refused(publisher, cache, match)
+    check_error(publisher, cache, match)
 
 
 @pytest.mark.parametrize("text", [b"<html>sorry</html>", b"a" * 33, None])
@@ -129,15 +129,15 @@ def test_without_a_checksum_nothing_is_downloaded(text, publisher, cache):
     publisher.pages[URL + ".md5"] = text
     if text is None:
         del publisher.pages[URL + ".md5"]
-    refused(publisher, cache, "one MD5 sum" if text else "404")
-    assert publisher.asked == [URL + ".md5"]
+    check_error(publisher, cache, "one MD5 sum" if text else "404")
+    assert publisher.requested == [URL + ".md5"]
 
 
-def test_too_large_a_file_is_given_up(publisher, cache, monkeypatch):
+def test_download_above_the_size_limit_is_aborted(publisher, cache, monkeypatch):
     tight = dataclasses.replace(RELEASES["100k"], archive_limit=100_000)
     monkeypatch.setitem(RELEASES, "100k", tight)
 
-    class Endless(Answer):
+    class Endless(Response):
         def read(self, size=-1):
             assert self.tell() < 1_000_000, "read on and on"
             self.seek(self.tell() + size)
@@ -149,10 +149,10 @@ def test_too_large_a_file_is_given_up(publisher, cache, monkeypatch):
         return publisher.open_url(url)
 
     monkeypatch.setattr("ncarl.datasets.files.open_url", open_url)
-    refused(publisher, cache, "larger than 100000 bytes")
+    check_error(publisher, cache, "larger than 100000 bytes")
 
 
-def test_an_archive_that_is_just_within_the_limit_is_taken(publisher, monkeypatch):
+def test_download_at_the_size_limit_is_accepted(publisher, monkeypatch):
     size = len(publisher.pages[URL])
     tight = dataclasses.replace(RELEASES["100k"], archive_limit=size)
     monkeypatch.setitem(RELEASES, "100k", tight)
@@ -160,12 +160,12 @@ def test_an_archive_that_is_just_within_the_limit_is_taken(publisher, monkeypatc
 
 
 def test_counts_are_checked_before_a_file_is_kept(publisher, cache):
-    publisher.pages[URL] = archive("1\t1\t5\t10\n")
-    publisher.pages[URL + ".md5"] = signed(publisher.pages[URL])
-    refused(publisher, cache, "unexpected file.*2 users, 2 films and 2 ratings")
+    publisher.pages[URL] = make_zip("1\t1\t5\t10\n")
+    publisher.pages[URL + ".md5"] = checksum(publisher.pages[URL])
+    check_error(publisher, cache, "unexpected file.*2 users, 2 films and 2 ratings")
 
 
-def test_redirects_lead_to_https_only():
+def test_redirects_must_be_https():
     request = urllib.request.Request(URL)
 
     def follow(url):
@@ -179,7 +179,7 @@ def test_redirects_lead_to_https_only():
             follow(url)
 
 
-def test_the_opener_uses_those_redirects_and_asks_for_https(monkeypatch):
+def test_opener_uses_secure_redirects_and_https(monkeypatch):
     seen = []
 
     class Opener:

@@ -1,4 +1,4 @@
-"""MovieLens in the formats of its publisher, and in ours."""
+"""Tests of MovieLens loaders: original archives and NPZ files."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ HALVES = [(u, 10 * i, r - 0.5, t) for u, i, r, t in ROWS]
 HEADER = "userId,movieId,rating,timestamp\n"
 
 
-def lines(rows, separator):
+def join(rows, separator):
     return "".join(separator.join(map(str, row)) + "\n" for row in rows)
 
 
-CSV = HEADER + lines(HALVES, ",")
-#: Release -> name of the table in the archive, its text, and the rows it holds.
+CSV = HEADER + join(HALVES, ",")
+#: Release -> name of the table in the archive, its text and its rows.
 FILES = {
-    "100k": ("ml-100k/u.data", lines(ROWS, "\t"), ROWS),
-    "1m": ("ml-1m/ratings.dat", lines(ROWS, "::"), ROWS),
-    "10m": ("ml-10M100K/ratings.dat", lines(HALVES, "::"), HALVES),
+    "100k": ("ml-100k/u.data", join(ROWS, "\t"), ROWS),
+    "1m": ("ml-1m/ratings.dat", join(ROWS, "::"), ROWS),
+    "10m": ("ml-10M100K/ratings.dat", join(HALVES, "::"), HALVES),
     "25m": ("ml-25m/ratings.csv", CSV, HALVES),
     "latest-small": ("ml-latest-small/ratings.csv", CSV, HALVES),
 }
@@ -41,8 +41,8 @@ SHAPES = {"100k": (3, 5), "1m": (4, 6)}
 
 
 @pytest.fixture(autouse=True)
-def tiny(monkeypatch):
-    """The releases with the counts of the tiny files."""
+def tiny_releases(monkeypatch):
+    """Replace the counts of all releases by those of the tiny files."""
     for name, release in RELEASES.items():
         changes = {"shape": SHAPES.get(name), "counts": (2, 3, 4)}
         if name == "latest-small":
@@ -63,22 +63,22 @@ def unpack(folder, members):
         (folder / name).write_text(text)
 
 
-def triples(ratings):
-    """What was read, in the ids of the source."""
+def rows_of(ratings):
+    """The loaded rows in terms of the source ids."""
     users, items = ratings.user_ids[ratings.users], ratings.item_ids[ratings.items]
     found = zip(users, items, ratings.ratings, ratings.timestamps, strict=True)
     return [tuple(row) for row in found]
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_archives_and_folders_give_what_was_written(name, tmp_path):
+def test_archives_and_folders_are_read(name, tmp_path):
     member, text, rows = FILES[name]
     pack(tmp_path / "some.zip", {member: text, "other/u.data": "9\t9\t9\t9\n"})
     unpack(tmp_path / "whole", {member: text})
     top = tmp_path / "whole" / member.split("/")[0]
     for source in (tmp_path / "some.zip", tmp_path / "whole", top):
         ratings = load_movielens(name, source=source)
-        assert triples(ratings) == rows
+        assert rows_of(ratings) == rows
         assert ratings.ratings.dtype == np.float64
         assert ratings.name == RELEASES[name].name
         # Only old releases have rows and columns without ratings.
@@ -86,7 +86,7 @@ def test_archives_and_folders_give_what_was_written(name, tmp_path):
         assert ratings.shape == (len(ratings.user_ids), len(ratings.item_ids))
 
 
-def test_the_matrix_stores_the_ratings_at_their_places(tmp_path):
+def test_matrix_stores_ratings_at_their_positions(tmp_path):
     unpack(tmp_path, {"u.data": FILES["100k"][1]})
     ratings = load_movielens("100k", source=tmp_path)
     X = ratings.matrix()
@@ -103,7 +103,7 @@ def test_the_matrix_stores_the_ratings_at_their_places(tmp_path):
 
 
 @pytest.mark.parametrize("entries", [[True, False], [0.0, 1.0]])
-def test_entries_must_fit_the_list(entries, tmp_path):
+def test_invalid_entries_raise(entries, tmp_path):
     unpack(tmp_path, {"u.data": FILES["100k"][1]})
     with pytest.raises(ValueError, match="entries must"):
         load_movielens("100k", source=tmp_path).matrix(entries)
@@ -115,7 +115,7 @@ def test_chunks_may_end_anywhere(size, end, tmp_path, monkeypatch):
     monkeypatch.setattr(movielens, "PARSE_CHUNK_BYTES", size)
     for name, (member, text, rows) in FILES.items():
         unpack(tmp_path, {member: text.rstrip("\n") + end})
-        assert triples(load_movielens(name, source=tmp_path)) == rows
+        assert rows_of(load_movielens(name, source=tmp_path)) == rows
 
 
 def write_arrays(path, rows=ROWS, **others):
@@ -127,20 +127,20 @@ def write_arrays(path, rows=ROWS, **others):
     return path
 
 
-def test_arrays_give_what_was_written(data):
+def test_npz_file_is_read(data):
     write_arrays(data / "ml-100k.npz")
-    assert triples(load_movielens("100k")) == ROWS
+    assert rows_of(load_movielens("100k")) == ROWS
     write_arrays(data / "ml-1m.npz", timestamp=None)
     assert load_movielens("1m").timestamps is None
     write_arrays(data / "ml-10m.npz", rating=np.float32([0.5, 3.5, 1.0, 5.0]))
     assert list(load_movielens("10m").ratings) == [0.5, 3.5, 1.0, 5.0]
 
 
-def test_files_are_looked_for_in_order(data, cache, tmp_path):
+def test_order_of_searched_files(data, cache, tmp_path):
     stars = {}
     for number, place in enumerate(("cache", "folder", "zip", "npz", "source"), 1):
         stars[place] = [*ROWS[:3], (1, 1, number, 7)]
-    text = {place: lines(rows, "\t") for place, rows in stars.items()}
+    text = {place: join(rows, "\t") for place, rows in stars.items()}
     places = (
         ("cache", lambda: pack(cache / "ml-100k.zip", {"u.data": text["cache"]})),
         ("folder", lambda: unpack(data / "ml-100k", {"u.data": text["folder"]})),
@@ -150,22 +150,22 @@ def test_files_are_looked_for_in_order(data, cache, tmp_path):
     cache.mkdir(parents=True)
     for place, write in places:
         write()
-        assert triples(load_movielens("100k", download=False)) == stars[place]
+        assert rows_of(load_movielens("100k", download=False)) == stars[place]
     given = pack(tmp_path / "x.zip", {"u.data": text["source"]})
-    assert triples(load_movielens("100k", source=given)) == stars["source"]
+    assert rows_of(load_movielens("100k", source=given)) == stars["source"]
 
 
 BROKEN = {
-    "too few": lines(ROWS[:3], "\t"),
-    "users beyond the shape": lines([(u + 1, *others) for u, *others in ROWS], "\t"),
-    "a foreign user": lines([*ROWS[:3], (4, 1, 5, 7)], "\t"),
-    "no such id": lines([*ROWS[:3], (0, 1, 5, 7)], "\t"),
-    "six stars": lines([*ROWS[:3], (1, 1, 6, 7)], "\t"),
-    "no stars": lines([*ROWS[:3], (1, 1, "nan", 7)], "\t"),
-    "a field too few": lines([*ROWS[:3], (1, 1, 5)], "\t"),
-    "words": lines([*ROWS[:3], ("#", 1, 5, 7)], "\t"),
-    "a huge id": lines([*ROWS[:3], (2**70, 1, 5, 7)], "\t"),
-    "another separator": lines(ROWS, ";"),
+    "too few": join(ROWS[:3], "\t"),
+    "users beyond the shape": join([(u + 1, *others) for u, *others in ROWS], "\t"),
+    "a foreign user": join([*ROWS[:3], (4, 1, 5, 7)], "\t"),
+    "no such id": join([*ROWS[:3], (0, 1, 5, 7)], "\t"),
+    "six stars": join([*ROWS[:3], (1, 1, 6, 7)], "\t"),
+    "no stars": join([*ROWS[:3], (1, 1, "nan", 7)], "\t"),
+    "a field too few": join([*ROWS[:3], (1, 1, 5)], "\t"),
+    "words": join([*ROWS[:3], ("#", 1, 5, 7)], "\t"),
+    "a huge id": join([*ROWS[:3], (2**70, 1, 5, 7)], "\t"),
+    "another separator": join(ROWS, ";"),
     "nothing": "",
     "blank lines": "\n\n\n",
     "one long line": "1" * 5000,
@@ -173,7 +173,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_other_content_is_refused(text, tmp_path):
+def test_invalid_content_raises(text, tmp_path):
     unpack(tmp_path, {"u.data": text})
     with pytest.raises(BrokenFileError, match=r"u\.data|ml-100k|must hold") as caught:
         load_movielens("100k", source=tmp_path)
@@ -185,10 +185,10 @@ def test_other_content_is_refused(text, tmp_path):
     [
         *((CSV + line, "ids of") for line in ("0,1,3,1", "1,-2,3,1", "1,99999999,3,1")),
         (CSV + "#,1,3,1", r"ratings\.csv .* must have lines of user, item, rating"),
-        (lines(HALVES, ","), "begin with the line userId"),
+        (join(HALVES, ","), "begin with the line userId"),
     ],
 )
-def test_odd_lines_are_refused_where_counts_say_nothing(text, said, tmp_path):
+def test_invalid_lines_raise_without_expected_counts(text, said, tmp_path):
     unpack(tmp_path, {"ratings.csv": text})
     with pytest.raises(BrokenFileError, match=said):
         load_movielens("latest-small", source=tmp_path)
@@ -207,13 +207,13 @@ WRONG_ARRAYS = {
 
 
 @pytest.mark.parametrize("arrays", WRONG_ARRAYS.values(), ids=WRONG_ARRAYS)
-def test_other_arrays_are_refused(arrays, data):
+def test_invalid_arrays_raise(arrays, data):
     write_arrays(data / "ml-100k.npz", **arrays)
     with pytest.raises(BrokenFileError, match=r"ml-100k\.npz"):
         load_movielens("100k")
 
 
-def test_damaged_files_are_refused(data, tmp_path):
+def test_damaged_files_raise(data, tmp_path):
     whole = write_arrays(data / "ml-100k.npz").read_bytes()
     for damage in (b"", b"nonsense", whole[: len(whole) // 2]):
         (data / "ml-100k.npz").write_bytes(damage)
@@ -225,7 +225,7 @@ def test_damaged_files_are_refused(data, tmp_path):
         load_movielens("100k")
 
 
-def test_damaged_archives_are_refused(tmp_path):
+def test_damaged_archives_raise(tmp_path):
     path = tmp_path / "ml-100k.zip"
     for damage in (b"", b"nonsense"):
         path.write_bytes(damage)
@@ -239,7 +239,7 @@ def test_damaged_archives_are_refused(tmp_path):
         load_movielens("100k", source=path)
 
 
-def test_members_are_taken_by_their_exact_name_only(tmp_path):
+def test_archive_members_need_the_exact_name(tmp_path):
     members = {"../u.data": "", "/u.data": "", "x/ml-100k/u.data": "", "U.DATA": ""}
     path = pack(tmp_path / "ml-100k.zip", dict.fromkeys(members, FILES["100k"][1]))
     with pytest.raises(BrokenFileError, match=r"ml-100k/u\.data or u\.data"):
@@ -247,7 +247,7 @@ def test_members_are_taken_by_their_exact_name_only(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_absurdly_large_members_are_refused_before_they_are_read(tmp_path, monkeypatch):
+def test_too_large_members_raise_before_reading(tmp_path, monkeypatch):
     small = dataclasses.replace(RELEASES["100k"], table_limit=50)
     monkeypatch.setitem(RELEASES, "100k", small)
     text = FILES["100k"][1]
@@ -262,22 +262,22 @@ def test_absurdly_large_members_are_refused_before_they_are_read(tmp_path, monke
 
 def with_split(split, rows):
     member, text, _ = FILES["100k"]
-    return {member: text, f"ml-100k/{split}.test": lines(rows, "\t")}
+    return {member: text, f"ml-100k/{split}.test": join(rows, "\t")}
 
 
 @pytest.mark.parametrize("split", ["u1", "ub"])
-def test_splits_mark_the_ratings_of_the_test_file(split, tmp_path, data):
+def test_splits_mark_ratings_of_the_test_file(split, tmp_path, data):
     path = pack(tmp_path / "a.zip", with_split(split, [ROWS[3], ROWS[0]]))
     ratings, test = load_movielens_split(split, source=path)
     assert list(test) == [True, False, False, True]
-    assert triples(ratings) == ROWS
+    assert rows_of(ratings) == ROWS
     write_arrays(data / "ml-100k.npz", **{f"{split}_test": np.array([0, 3], np.int32)})
     ratings, test = load_movielens_split(split)
     assert list(test) == [True, False, False, True]
-    assert triples(ratings) == ROWS
+    assert rows_of(ratings) == ROWS
 
 
-def test_splits_of_other_ratings_are_refused(tmp_path, data):
+def test_splits_of_other_ratings_raise(tmp_path, data):
     for rows in ([(3, 2, 3, 1)], [(2, 2, 4, 1)], [(3, 5, 1, 0)] * 2, [(9, 9, 4, 1)]):
         path = pack(tmp_path / "a.zip", with_split("u1", rows))
         with pytest.raises(BrokenFileError, match="u1"):
@@ -294,7 +294,7 @@ def test_splits_of_other_ratings_are_refused(tmp_path, data):
         load_movielens_split("u1")
 
 
-def test_unknown_names_are_refused_with_the_known_ones():
+def test_unknown_release_raises_with_known_names():
     with pytest.raises(ValueError, match="name must be one of '100k', '1m', '10m'"):
         load_movielens("20m")
     with pytest.raises(ValueError, match="split must be one of 'u1'"):
@@ -303,7 +303,7 @@ def test_unknown_names_are_refused_with_the_known_ones():
         load_movielens("100k", source="none.zip")
 
 
-def test_what_is_not_at_hand_is_not_downloaded_unasked(data, cache):
+def test_missing_data_is_not_downloaded_by_default(data, cache):
     with pytest.raises(DataNotFoundError, match=r"ml-100k\.npz") as caught:
         load_movielens("100k", download=False, accept_terms=True)
     for words in (str(data), str(cache), "source=", "NCARL_DATA"):
@@ -314,7 +314,7 @@ def test_what_is_not_at_hand_is_not_downloaded_unasked(data, cache):
     assert "Harper" in str(caught.value)
 
 
-def test_nothing_is_checked_of_a_release_that_changes(tmp_path):
+def test_counts_of_latest_releases_are_not_checked(tmp_path):
     member, text, _ = FILES["latest-small"]
     unpack(tmp_path, {member: text + "8,8,0.5,8\n"})
     assert len(load_movielens("latest-small", source=tmp_path)) == 5

@@ -1,4 +1,4 @@
-"""Jester, panels, traffic and pictures from files, and the table of sources."""
+"""Tests of Jester, panel, traffic and image loaders, and of the catalog."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_jester_is_read_from_arrays_and_from_tables(small_jester, data, tmp_path
         assert np.array_equal(load_jester(source=source), JESTER, equal_nan=True)
 
 
-def test_other_tables_than_jester_are_refused(small_jester, tmp_path, monkeypatch):
+def test_invalid_jester_tables_raise(small_jester, tmp_path, monkeypatch):
     path = tmp_path / "jester.csv"
     table = jester_table()
     for text in (table.replace("2,", "3,", 1), "a,b\n", table.replace("10.0", "11")):
@@ -67,7 +67,7 @@ def test_other_tables_than_jester_are_refused(small_jester, tmp_path, monkeypatc
         load_jester(source=tmp_path / "j.npz")
 
 
-def test_panels_come_with_units_years_and_treatment(data):
+def test_panels_have_units_years_and_treatment(data):
     outcome, year = np.arange(6.0).reshape(2, 3), np.array([1970, 1971, 1972], np.int16)
     treatment = np.array([[0, 0, 1], [0, 0, 0]], np.int8)
     np.savez(
@@ -95,14 +95,14 @@ WRONG_PANELS = {
 
 
 @pytest.mark.parametrize("arrays", WRONG_PANELS.values(), ids=WRONG_PANELS)
-def test_panels_that_do_not_fit_together_are_refused(arrays, tmp_path):
+def test_inconsistent_panels_raise(arrays, tmp_path):
     whole = {"outcome": np.ones((2, 3)), "year": np.arange(3), **arrays}
     np.savez(tmp_path / "p.npz", **whole)
     with pytest.raises(BrokenFileError, match=r"p\.npz"):
         load_panel("smoking", source=tmp_path / "p.npz")
 
 
-def test_traffic_has_times_in_rows(data, tmp_path):
+def test_traffic_has_times_as_rows(data, tmp_path):
     speed = np.arange(6, dtype=np.float32).reshape(2, 3)
     arrays = {"speed": speed, "sensor": np.array([7, 9]), "adjacency": np.eye(2)}
     np.savez(data / "losloop_speed.npz", **arrays)
@@ -126,14 +126,14 @@ def test_traffic_has_times_in_rows(data, tmp_path):
         (load_traffic, "T-GCN"),
     ],
 )
-def test_what_cannot_be_downloaded_says_where_it_comes_from(load, words):
+def test_missing_data_error_names_the_source(load, words):
     with pytest.raises(DataNotFoundError, match=words) as caught:
         load()
     for hint in ("NCARL_DATA is not set", "source=", ".npz", "They hold: array"):
         assert hint in str(caught.value)
 
 
-def test_unknown_names_and_steps_are_refused():
+def test_unknown_names_and_steps_raise():
     for call in (load_panel, describe, load_sample_image):
         with pytest.raises(ValueError, match="name must be one of"):
             call("nothing")
@@ -150,7 +150,7 @@ def test_every_data_set_has_terms_a_citation_and_a_loader(name):
     assert source.url.startswith("https://")
 
 
-def test_loaders_in_the_table_exist_and_find_what_the_table_says(data):
+def test_loaders_in_the_catalog_match_its_entries(data):
     calls = {
         "load_jester": load_jester,
         "load_movielens": lambda key: load_movielens(key, download=False),
@@ -163,7 +163,7 @@ def test_loaders_in_the_table_exist_and_find_what_the_table_says(data):
                 eval(source.loader, calls)
 
 
-def test_available_says_what_is_at_hand(data, cache):
+def test_available_lists_existing_data(data, cache):
     assert [name for name, there in available().items() if there] == ["china", "flower"]
     (data / "ml-1m.zip").touch()
     cache.mkdir(parents=True)
@@ -172,13 +172,13 @@ def test_available_says_what_is_at_hand(data, cache):
     assert found == {"ml-1m", "basque", "china", "flower"}
 
 
-def test_a_variable_that_names_no_folder_is_an_error(monkeypatch, tmp_path):
+def test_environment_variable_must_name_a_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("NCARL_DATA", str(tmp_path / "typo"))
     with pytest.raises(NotADirectoryError, match=r"NCARL_DATA .*typo"):
         load_traffic()
 
 
-def test_every_system_has_its_cache_folder(monkeypatch, tmp_path):
+def test_cache_folder_of_every_platform(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -191,19 +191,19 @@ def test_every_system_has_its_cache_folder(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / ".cache" / "ncarl"
 
 
-def picture(path, pixels, mode=None):
+def write_image(path, pixels, mode=None):
     from PIL import Image
 
     image = Image.fromarray(np.asarray(pixels, dtype=np.uint8))
     (image.convert(mode) if mode else image).save(path)
 
 
-def test_the_folder_of_pictures_is_read_in_order(tmp_path, rng):
+def test_image_folder_is_read_in_order(tmp_path, rng):
     color = rng.integers(0, 256, (4, 6, 3))
     gray = rng.integers(0, 256, (4, 6))
-    picture(tmp_path / "b.png", color)
-    picture(tmp_path / "a.PNG", gray)
-    picture(tmp_path / "c.bmp", rng.integers(0, 256, (6, 4, 3)))
+    write_image(tmp_path / "b.png", color)
+    write_image(tmp_path / "a.PNG", gray)
+    write_image(tmp_path / "c.bmp", rng.integers(0, 256, (6, 4, 3)))
     (tmp_path / "notes.txt").write_text("no picture")
     (tmp_path / "folder.png").mkdir()
     read = load_image_folder(tmp_path)
@@ -216,20 +216,20 @@ def test_the_folder_of_pictures_is_read_in_order(tmp_path, rng):
         color / 255
     )
     assert list(load_image_folder(tmp_path, size=(4, 6))) == ["a.PNG", "b.png"]
-    picture(tmp_path / "w.png", np.full((20, 31, 3), 255))
+    write_image(tmp_path / "w.png", np.full((20, 31, 3), 255))
     assert load_image_folder(tmp_path, names=["w"])["w.png"].max() <= 1.0
     assert list(load_image_folder(tmp_path, names=["c.bmp", "b"])) == ["b.png", "c.bmp"]
 
 
-def test_pictures_that_cannot_be_had_are_named(tmp_path):
+def test_missing_images_are_named(tmp_path):
     with pytest.raises(DataNotFoundError, match="folder must be"):
         load_image_folder(tmp_path / "none")
-    picture(tmp_path / "a.png", np.zeros((2, 2)))
+    write_image(tmp_path / "a.png", np.zeros((2, 2)))
     with pytest.raises(DataNotFoundError, match=r"no picture b\.png"):
         load_image_folder(tmp_path, names=["a", "b.png"])
     with pytest.raises(ValueError, match="names must be a list"):
         load_image_folder(tmp_path, names="a")
-    picture(tmp_path / "deep.tif", np.zeros((2, 2)), mode="F")
+    write_image(tmp_path / "deep.tif", np.zeros((2, 2)), mode="F")
     with pytest.raises(BrokenFileError, match=r"deep\.tif.* eight bits"):
         load_image_folder(tmp_path, names=["deep"])
     (tmp_path / "torn.png").write_bytes((tmp_path / "a.png").read_bytes()[:30])
@@ -238,7 +238,7 @@ def test_pictures_that_cannot_be_had_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["china", "flower"])
-def test_sample_pictures_of_scikit_learn_shrink_by_means_of_blocks(name):
+def test_sample_images_are_shrunk_by_block_means(name):
     whole = load_sample_image(name)
     pixels = sklearn.datasets.load_sample_image(f"{name}.jpg") / 255.0
     assert whole == pytest.approx(pixels @ [0.299, 0.587, 0.114])
@@ -251,21 +251,21 @@ def test_sample_pictures_of_scikit_learn_shrink_by_means_of_blocks(name):
     assert colors @ [0.299, 0.587, 0.114] == pytest.approx(small)
 
 
-def test_without_pillow_the_error_names_the_extra(monkeypatch, tmp_path):
+def test_missing_pillow_error_names_the_extra(monkeypatch, tmp_path):
     normal = builtins.__import__
 
-    def without(name, *others):
+    def find_spec_without(name, *others):
         if name.split(".")[0] == "PIL":
             raise ModuleNotFoundError("no PIL", name="PIL")
         return normal(name, *others)
 
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(builtins, "__import__", find_spec_without)
     for call in (load_sample_image, lambda: load_image_folder(tmp_path)):
         with pytest.raises(ModuleNotFoundError, match=r"ncarl\[cli\]"):
             call()
 
 
-def test_all_names_of_the_package_exist():
+def test_all_names_exist():
     from ncarl import datasets
 
     for name in datasets.__all__:

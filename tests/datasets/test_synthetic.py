@@ -1,4 +1,4 @@
-"""Made-up matrices are what they are said to be."""
+"""Tests of synthetic matrices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_counts_and_rank_are_exact(m, n, factors, missing, noisy_share):
     assert changed.sum() == round(noisy_share * seen.sum())
 
 
-def test_factors_come_from_their_distributions():
+def test_factors_follow_their_distributions():
     uniform = make_low_rank(400, 300, 1).truth
     gaussian = make_low_rank(400, 300, 1, factors="gaussian").truth
     assert 0.0 < uniform.min() < uniform.max() < 1.0
@@ -37,7 +37,7 @@ def test_factors_come_from_their_distributions():
 
 
 @pytest.mark.parametrize("noise", [0.3, "tiny"])
-def test_noise_has_the_standard_deviation_asked_for(noise):
+def test_noise_has_the_given_standard_deviation(noise):
     made = make_low_rank(300, 300, 5, missing=0.2, noise=noise, noisy_share=1.0)
     seen = ~made.hidden
     expected = 0.3 if noise == 0.3 else 0.01 * np.abs(made.truth).mean()
@@ -46,7 +46,7 @@ def test_noise_has_the_standard_deviation_asked_for(noise):
     assert errors.mean() == pytest.approx(0.0, abs=0.02 * expected)
 
 
-def test_noise_changes_neither_the_matrix_nor_the_gaps():
+def test_noise_changes_neither_truth_nor_mask():
     clean, noisy = (make_low_rank(30, 20, 3, noise=sd) for sd in (0.0, 0.1))
     assert np.array_equal(clean.truth, noisy.truth)
     assert np.array_equal(clean.hidden, noisy.hidden)
@@ -67,6 +67,6 @@ def test_noise_changes_neither_the_matrix_nor_the_gaps():
         ({"noisy_share": 2.0}, "noisy_share must be"),
     ],
 )
-def test_parameters_are_checked_by_name(change, words):
+def test_invalid_parameters_raise(change, words):
     with pytest.raises((TypeError, ValueError), match=words):
         make_low_rank(**{"m": 5, "n": 8, "rank": 2, **change})

@@ -1,4 +1,4 @@
-"""The documentation is built without a warning, with everything in it."""
+"""Tests that the documentation is built completely and without warnings."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-#: What a build leaves in the folder of the pages.
+#: Files that a build generates in the source folder.
 MADE = ("_build", "gallery", "generated", "sg_execution_times.rst")
-#: Scripts, styles and pictures that a page would fetch from somewhere else.
+#: Scripts, styles and images that a page would load from other hosts.
 FETCHED = re.compile(
     r"""<(?:script|link|img)\b[^>]*\b(?:src|href)=["']https?://[^>]*"""
 )
 
 
 def build(folder):
-    """Build a copy of the pages, so that nothing is left behind; gives its folder."""
+    """Build a copy of the documentation and return the output folder."""
     for path in REPOSITORY.iterdir():
         if path.name == "docs":
             ignored = shutil.ignore_patterns(*MADE)
@@ -29,7 +29,7 @@ def build(folder):
         elif not path.name.startswith("."):
             (folder / path.name).symlink_to(path)
     target = folder / "html"
-    # Many cores are no help to examples of seconds, and get in each other's way.
+    # Short examples are faster on one thread.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", target],
@@ -44,17 +44,17 @@ def build(folder):
 
 
 @pytest.mark.slow
-def test_the_documentation_is_built_without_a_warning_and_whole(tmp_path):
-    """One test, because a build takes a minute and workers share none."""
+def test_documentation_is_built_completely_without_warnings(tmp_path):
+    """A single test since a build takes a minute and workers cannot share it."""
     for needed in ("sphinx", "sphinx_gallery", "myst_parser", "numpydoc"):
         pytest.importorskip(needed)
     built = build(tmp_path)
-    check_every_page_and_every_example_is_there(built)
-    check_names_have_pages_with_their_parameters(built)
-    check_pages_fetch_nothing_from_elsewhere(built)
+    check_all_pages_and_examples_exist(built)
+    check_reference_pages_list_parameters(built)
+    check_pages_load_no_external_files(built)
 
 
-def check_every_page_and_every_example_is_there(built):
+def check_all_pages_and_examples_exist(built):
     pages = list((REPOSITORY / "docs").glob("*.md"))
     assert pages
     for page in pages:
@@ -69,14 +69,14 @@ def check_every_page_and_every_example_is_there(built):
         assert f"{example.stem}.html" in index
 
 
-def check_names_have_pages_with_their_parameters(built):
+def check_reference_pages_list_parameters(built):
     page = (built / "generated" / "ncarl.BayesianNCARL.html").read_text("utf-8")
     for word in ("prior_strength", "predict_interval", "kernel_", "Examples"):
         assert word in page
     assert "set_fit_request" not in page
 
 
-def check_pages_fetch_nothing_from_elsewhere(built):
+def check_pages_load_no_external_files(built):
     for page in built.rglob("*.html"):
         found = FETCHED.findall(page.read_text(encoding="utf-8"))
         assert not found, f"{page.relative_to(built)}: {found[0]}"

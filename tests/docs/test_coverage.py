@@ -1,4 +1,4 @@
-"""Every public name and every command with all its options is on a page."""
+"""Tests that all public names, commands and options are documented."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MODULES = (
 )
 
 
-def public(module):
-    """Names of the public functions and classes of a module, and modules in it.
+def public_names(module):
+    """Names of the public functions, classes and submodules of a module.
 
-    Those of ``__all__`` where there is one, else what is defined there.
+    Those of ``__all__`` if it exists, else those defined in the module.
     """
     names = getattr(module, "__all__", None)
     if names is None:
@@ -33,7 +33,7 @@ def public(module):
 
 
 def has_page(module, name):
-    """Whether a name of a module has a page of its own; constants have none."""
+    """Whether a name of a module has its own page; constants have none."""
     try:
         value = getattr(module, name)
     except ModuleNotFoundError as error:
@@ -49,8 +49,8 @@ def is_own(module, value):
     return kind and value.__module__ == module.__name__
 
 
-def module_or_value(name):
-    """What a dotted name stands for."""
+def resolve(name):
+    """The object of a dotted name."""
     home, _, last = name.rpartition(".")
     if name == "ncarl.Torch":
         pytest.importorskip("torch")
@@ -63,12 +63,12 @@ def module_or_value(name):
 @pytest.mark.parametrize("name", MODULES)
 def test_every_public_name_of_a_module_is_in_the_reference(name):
     module = importlib.import_module(f"ncarl.{name}")
-    names = public(module)
+    names = public_names(module)
     assert names
     missing = [
         one
         for one in names
-        # What the package itself offers is listed there, and not twice.
+        # Names exported by the package are listed there only.
         if f"ncarl.{name}.{one}" not in LISTED
         and not (f"ncarl.{one}" in LISTED and one in ncarl.__all__)
     ]
@@ -79,15 +79,15 @@ def test_every_public_name_of_the_package_is_in_the_reference():
     modules = [f"ncarl.{name}" for name in MODULES]
     missing = [
         name
-        for name in public(ncarl)
+        for name in public_names(ncarl)
         if f"ncarl.{name}" not in LISTED and f"ncarl.{name}" not in modules
     ]
     assert not missing, f"docs/api.md lacks {missing}"
 
 
 @pytest.mark.parametrize("name", LISTED)
-def test_names_in_the_reference_exist_and_say_what_they_are(name):
-    value = module_or_value(name)
+def test_names_in_the_reference_exist_and_have_docstrings(name):
+    value = resolve(name)
     assert value.__doc__, f"{name} has no docstring"
     assert value.__doc__.strip().splitlines()[0].endswith(".")
     if inspect.isfunction(value):
@@ -96,7 +96,7 @@ def test_names_in_the_reference_exist_and_say_what_they_are(name):
 
 @pytest.fixture(scope="module")
 def make_cli():
-    """The script that writes the generated parts of the page of commands."""
+    """The script that generates parts of the command line page."""
     pytest.importorskip("typer")
     spec = importlib.util.spec_from_file_location("make_cli", DOCS / "make_cli.py")
     module = importlib.util.module_from_spec(spec)
@@ -104,12 +104,12 @@ def make_cli():
     return module
 
 
-def test_the_page_of_commands_is_what_the_commands_say(make_cli):
+def test_command_line_page_is_up_to_date(make_cli):
     page = make_cli.PAGE.read_text(encoding="utf-8")
     assert make_cli.renewed(page) == page, "run: python docs/make_cli.py"
 
 
-def test_every_command_and_option_is_on_the_page_of_commands(make_cli):
+def test_every_command_and_option_is_documented(make_cli):
     page = make_cli.PAGE.read_text(encoding="utf-8")
     sections = re.split(r"^## ncarl (\S+)$", page, flags=re.MULTILINE)
     told = dict(zip(sections[1::2], sections[2::2], strict=True))
@@ -121,7 +121,7 @@ def test_every_command_and_option_is_on_the_page_of_commands(make_cli):
                     assert f"`{flag}`" in told[name], f"{flag} of ncarl {name}"
 
 
-def test_a_part_for_a_command_that_is_gone_is_an_error(make_cli):
+def test_section_of_an_unknown_command_raises(make_cli):
     with pytest.raises(ValueError, match="gone"):
         make_cli.renewed("<!-- ncarl gone -->\nold\n<!-- / -->")
 

@@ -1,4 +1,4 @@
-"""Code and commands on the pages run, in order, and print what the pages say."""
+"""Tests that code and commands on the pages run and print the documented output."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PAGES = [
         if page.relative_to(REPOSITORY / "docs").parts[0] not in MADE
     ),
 ]
-#: Pages whose Python wants what a machine may not have.
+#: Pages whose Python code needs optional packages or data.
 NO_PYTHON = ("gpu.md",)
-#: Programs that a page may call besides ``ncarl``; nothing else is run.
+#: Programs that a page may call besides ``ncarl``.
 ALLOWED = ("cat", "head", "ls", "python")
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -38,10 +38,10 @@ LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @dataclass(frozen=True)
 class Command:
-    """A line that begins with ``$``, and the lines below it.
+    """A line that begins with ``$``, and its output in the lines below.
 
-    Without lines below, the page shows no output and the command only has to succeed.
-    Where the output begins with ``error:``, it has to fail.
+    Without output, the command only has to succeed. If the output begins with
+    ``error:``, it has to fail.
     """
 
     line: str
@@ -49,12 +49,12 @@ class Command:
 
     @property
     def fails(self) -> bool:
-        """Whether the page says that the command fails."""
+        """Whether the command is documented to fail."""
         return self.expected.startswith("error:")
 
 
 def commands_of(block: str) -> Iterator[Command]:
-    """Commands of a console block; a line that ends in a backslash goes on."""
+    """Commands of a console block; a trailing backslash continues a line."""
     joined = re.sub(r"\\\n(?:> )?", "", block)
     before, *pieces = re.split(r"^\$ ", joined, flags=re.MULTILINE)
     assert not before.strip(), f"output without a command: {before!r}"
@@ -64,7 +64,7 @@ def commands_of(block: str) -> Iterator[Command]:
 
 
 def run_ncarl(arguments: list[str]) -> tuple[int, str]:
-    """Exit code and output of ``ncarl``, in this process."""
+    """Run ``ncarl`` in this process; return its exit code and output."""
     done = CliRunner().invoke(app, arguments, prog_name="ncarl")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -72,7 +72,7 @@ def run_ncarl(arguments: list[str]) -> tuple[int, str]:
 
 
 def run_program(name: str, arguments: list[str]) -> tuple[int, str]:
-    """Exit code and output of one of the allowed programs, without a shell."""
+    """Run an allowed program without a shell; return its exit code and output."""
     program = sys.executable if name == "python" else name
     done = subprocess.run(
         [program, *arguments],
@@ -86,7 +86,7 @@ def run_program(name: str, arguments: list[str]) -> tuple[int, str]:
 
 
 def run_command(command: Command) -> None:
-    """Run a command; fail unless it does and prints what the page says."""
+    """Run a command and check its exit code and output against the page."""
     name, *arguments = shlex.split(command.line)
     if name != "ncarl" and name not in ALLOWED:
         known = ", ".join(("ncarl", *ALLOWED))
@@ -108,22 +108,22 @@ def run_command(command: Command) -> None:
 
 
 def run_block(kind: str, block: str, where: str) -> None:
-    """Run a block of a page in the folder we are in."""
+    """Run a block of a page in the current folder."""
     if kind == "console":
         for command in commands_of(block):
             run_command(command)
     else:
-        # Not "__main__": what starts processes is guarded by that name, and they
-        # would read this file of tests.
+        # Not "__main__": code that starts processes is guarded by that name, and
+        # these processes would import this file.
         module = types.ModuleType("page")
-        with pytest.MonkeyPatch.context() as patch:  # classes look for their module
+        with pytest.MonkeyPatch.context() as patch:  # classes need their module
             patch.setitem(sys.modules, "page", module)
             exec(compile(block, where, "exec", dont_inherit=True), module.__dict__)
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of its own for a page, and a terminal of 80 columns without colors."""
+    """A new working folder, and a terminal of 80 columns without colors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -133,14 +133,14 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY))
 )
-def test_what_a_page_tells_to_run_runs(page, folder, capsys):
+def test_code_and_commands_of_a_page_run(page, folder, capsys):
     text = page.read_text(encoding="utf-8")
     for found in BLOCK.finditer(text):
         kind, block = found.groups()
         if kind == "python" and page.name in NO_PYTHON:
             continue
         line = text.count("\n", 0, found.start()) + 1
-        # Blank lines, so that a traceback names the lines of the page.
+        # Blank lines make tracebacks show the line numbers of the page.
         code = block if kind == "console" else "\n" * line + block
         run_block(kind, code, str(page))
 
@@ -148,14 +148,14 @@ def test_what_a_page_tells_to_run_runs(page, folder, capsys):
 @pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY))
 )
-def test_pictures_and_linked_files_exist(page):
+def test_images_and_linked_files_exist(page):
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
     for path in links:
         if "://" not in path and not path.startswith("mailto:"):
             assert (page.parent / path).exists(), f"{page.name} links to {path}"
 
 
-def test_the_readme_prints_the_two_commands():
+def test_readme_shows_the_two_commands():
     text = PAGES[0].read_text(encoding="utf-8")
     assert "pip install '.[cli]' && ncarl demo" in text
     assert "pip install '.[test]' && pytest" in text
@@ -164,12 +164,12 @@ def test_the_readme_prints_the_two_commands():
 @pytest.mark.parametrize(
     "block",
     [
-        "$ ncarl --version\nncarl   ...\n",  # dots stand for anything
-        "$ ncarl --version\n$ ls\n",  # without output below they only have to succeed
+        "$ ncarl --version\nncarl   ...\n",  # dots match any text
+        "$ ncarl --version\n$ ls\n",  # without output a command has to succeed
         "$ ncarl complete none.csv -o out.csv\nerror: ...none.csv...\n",
     ],
 )
-def test_commands_that_do_what_a_page_says_pass(block, folder):
+def test_commands_with_the_documented_output_pass(block, folder):
     run_block("console", block, "a page")
 
 
@@ -182,20 +182,20 @@ def test_commands_that_do_what_a_page_says_pass(block, folder):
         ("$ touch file\n", "pages may call"),
     ],
 )
-def test_commands_that_do_something_else_fail(block, said, folder):
+def test_commands_with_other_output_fail(block, said, folder):
     with pytest.raises(pytest.fail.Exception, match=said):
         run_block("console", block, "a page")
     assert not list(folder.iterdir())
 
 
-def test_a_line_that_ends_in_a_backslash_goes_on():
+def test_trailing_backslash_continues_a_line():
     (command,) = commands_of("$ ncarl complete \\\n> in.csv\ndone\n")
     assert (command.line, command.expected) == ("ncarl complete in.csv", "done")
 
 
-def test_blocks_share_the_folder_and_nothing_else(folder):
+def test_blocks_share_only_the_folder(folder):
     code = "from pathlib import Path; x = Path('a.txt').write_text('said')"
     run_block("python", code, "a page")
     run_block("console", "$ cat a.txt\nsaid\n", "a page")
-    with pytest.raises(NameError):  # Python that fails, fails
+    with pytest.raises(NameError):  # errors in Python code propagate
         run_block("python", "x", "a page")

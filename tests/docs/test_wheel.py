@@ -1,4 +1,4 @@
-"""What is shipped: the package, its types and the plans of the paper; nothing else."""
+"""Tests of the wheel: package, type information, study plans, nothing else."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import ncarl
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = REPOSITORY / "src" / "ncarl"
-#: Larger files are data, which do not belong into a wheel.
+#: Maximum file size; larger files are data.
 LARGEST = 200_000
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """A wheel of the repository as it is, opened."""
+    """The opened wheel of the repository."""
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("wheel")
     done = subprocess.run(
@@ -38,12 +38,12 @@ def wheel(tmp_path_factory):
 
 
 def members(wheel):
-    """Names of the files of the package."""
+    """Names of the files in the package."""
     return {name for name in wheel.namelist() if name.startswith("ncarl/")}
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_package_and_the_plans_and_nothing_else(wheel):
+def test_wheel_contains_only_the_package_and_the_plans(wheel):
     sources = {
         f"ncarl/{path.relative_to(SOURCE).as_posix()}"
         for path in SOURCE.rglob("*")
@@ -61,13 +61,13 @@ def test_the_wheel_holds_the_package_and_the_plans_and_nothing_else(wheel):
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_no_data(wheel):
+def test_wheel_contains_no_data(wheel):
     for member in wheel.infolist():
         assert member.file_size < LARGEST, member.filename
 
 
 @pytest.mark.slow
-def test_the_wheel_says_what_it_is(wheel):
+def test_wheel_metadata(wheel):
     (name,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
     told = email.message_from_bytes(wheel.read(name))
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]

@@ -1,4 +1,4 @@
-"""The threads engine: checks of parameters, BLAS threads, memory of the host."""
+"""Tests of the threads engine: parameters, BLAS threads, host memory."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def blas_settings():
 
 
 @pytest.mark.parametrize("n_jobs", [0, -1, 2.5, "x", True])
-def test_a_senseless_number_of_jobs_is_refused(n_jobs):
+def test_invalid_n_jobs_raises(n_jobs):
     with pytest.raises((TypeError, ValueError), match="n_jobs must be a whole number"):
         Threads(n_jobs=n_jobs)
 
 
-def test_an_unknown_row_kernel_is_refused():
+def test_unknown_row_kernel_raises():
     with pytest.raises(ValueError, match="kernel must be"):
         Threads(kernel="numbaa")
 
 
-def test_contexts_that_overlap_leave_blas_as_it_was():
+def test_overlapping_contexts_restore_blas_settings():
     before = blas_settings()
     second_entered, first_left = threading.Event(), threading.Event()
     inside = []
@@ -59,12 +59,12 @@ def test_contexts_that_overlap_leave_blas_as_it_was():
 @pytest.mark.parametrize(
     ("given", "name"), [(object(), "object"), (Threads, "the class Threads")]
 )
-def test_what_is_no_engine_is_refused(given, name):
+def test_invalid_engine_raises(given, name):
     with pytest.raises(TypeError, match=f"engine must be .* Engine object, got {name}"):
         pick_engine(given)
 
 
-def test_a_kernel_larger_than_the_machine_is_refused_with_the_way_out(monkeypatch):
+def test_kernel_larger_than_host_memory_raises(monkeypatch):
     from ncarl import NCARL, WideNCARL
 
     monkeypatch.setattr("ncarl.engines.base.host_memory", lambda: 3 * 8 * 30 * 30 - 1)
@@ -72,8 +72,8 @@ def test_a_kernel_larger_than_the_machine_is_refused_with_the_way_out(monkeypatc
     X[::3, ::2] = np.nan
     with pytest.raises(MemoryError, match=r"30 columns.*at least 3.*ncarl\.WideNCARL"):
         NCARL(orientation="columns").fit(X)
-    WideNCARL(max_iter=2, tol=0).fit(X)  # forms no such array
+    WideNCARL(max_iter=2, tol=0).fit(X)  # forms no dense kernel
     monkeypatch.setattr("ncarl.engines.base.host_memory", lambda: 3 * 8 * 30 * 30)
     NCARL(orientation="columns", max_iter=2, tol=0).fit(X)
-    monkeypatch.setattr("ncarl.engines.base.host_memory", lambda: None)  # not told
+    monkeypatch.setattr("ncarl.engines.base.host_memory", lambda: None)  # unknown
     NCARL(orientation="columns", max_iter=2, tol=0).fit(X)

@@ -1,4 +1,4 @@
-"""The torch engine: memory, errors, choice of an engine, reads from the device."""
+"""Tests of the torch engine: memory, errors, selection, synchronization."""
 
 from __future__ import annotations
 
@@ -39,22 +39,20 @@ FEW = {"max_iter": STEPS, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 
 
 @pytest.fixture(name="X")
-def gappy(rng):
-    """Rows of every size, an empty and a full one among them, in 14 columns."""
+def incomplete_matrix(rng):
+    """A matrix with 14 columns, one empty row and one complete row."""
     truth = rng.random((40, 3)) @ rng.random((3, 14)) + 0.01 * rng.random((40, 14))
     seen = rng.random(truth.shape) < np.linspace(0.2, 0.9, 40)[:, None]
     seen[7], seen[8] = False, True
     return np.where(seen, truth, np.nan)
 
 
-class TestMemory:
+class TestTransfers:
     @pytest.fixture
     def torch_memory(self, device):
         return TorchDevice(torch.device(device))
 
-    def test_all_that_is_read_comes_in_one_transfer(
-        self, torch_memory, device, monkeypatch
-    ):
+    def test_read_back_makes_one_transfer(self, torch_memory, device, monkeypatch):
         moved, usual = [], torch.Tensor.cpu
         monkeypatch.setattr(
             torch.Tensor, "cpu", lambda self: moved.append(1) or usual(self)
@@ -76,7 +74,7 @@ class TestMemory:
         assert shapes == [(), (1,), (3,), (), ()]
 
     @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "bool"])
-    def test_what_is_sent_comes_back(self, torch_memory, device, rng, dtype):
+    def test_round_trip(self, torch_memory, device, rng, dtype):
         A = (10 * rng.standard_normal((3, 4))).astype(dtype)
         A.flags.writeable = False
         there = torch_memory.from_numpy(A)
@@ -89,7 +87,7 @@ class TestMemory:
         assert A.any()
         assert torch_memory.from_numpy(None) is torch_memory.to_numpy(None) is None
 
-    def test_few_entries_come_back_sparse(self, torch_memory, rng):
+    def test_to_scipy(self, torch_memory, rng):
         A = np.where(rng.random((6, 9)) < 0.2, rng.standard_normal((6, 9)), 0.0)
         for given in (torch_memory.from_numpy(A), A):
             found = torch_memory.to_scipy(given)
@@ -98,7 +96,7 @@ class TestMemory:
             assert found.has_canonical_format
             assert_array_equal(found.toarray(), A)
 
-    def test_marks_are_in_order(self, torch_memory):
+    def test_timestamps_are_ordered(self, torch_memory):
         first = torch_memory.timestamp()
         torch.ones(100, device=torch_memory.torch_device).sum().item()
         last = torch_memory.timestamp()
@@ -108,31 +106,31 @@ class TestMemory:
 
 class TestParameters:
     @pytest.mark.parametrize("name", ["gpu", "cuda:x", None])
-    def test_a_name_that_is_no_device_is_refused(self, name):
+    def test_invalid_device_name_raises(self, name):
         with pytest.raises(ValueError, match=r"device must be a torch device.*got"):
             Torch(device=name)
 
-    def test_a_device_that_is_not_there_is_refused_with_the_way_out(self):
+    def test_unavailable_device_raises(self):
         name = "cuda:99" if torch.cuda.is_available() else "cuda"
         with pytest.raises(RuntimeError, match=r"threads.*engine='auto'") as caught:
             Torch(device=name)
         assert f"the device {name!r} cannot be used" in str(caught.value)
         assert "\n" not in str(caught.value)
 
-    def test_a_device_that_gives_wrong_results_is_refused(self, device, monkeypatch):
+    def test_device_with_wrong_results_raises(self, device, monkeypatch):
         wrong = lambda A: (torch.zeros_like(A), None)  # noqa: E731
         monkeypatch.setattr(torch.linalg, "cholesky_ex", wrong)
         with pytest.raises(RuntimeError, match="gives wrong results"):
             Torch(device)
 
     @pytest.mark.parametrize("memory", [0, -1, np.inf, "8", True], ids=repr)
-    def test_a_senseless_amount_of_memory_is_refused(self, memory):
+    def test_invalid_memory_raises(self, memory):
         with pytest.raises(
             (TypeError, ValueError), match=r"memory_gb must be .* above"
         ):
             Torch("cpu", memory_gb=memory)
 
-    def test_memory_is_what_was_given_or_a_part_of_what_is_free(
+    def test_memory_budget_is_given_or_a_share_of_free_memory(
         self, device, monkeypatch
     ):
         free, total = ncarl.engines.torch.device_memory(torch.device(device))
@@ -146,13 +144,11 @@ class TestParameters:
         assert Torch(device).budget.bytes == 8 * 2**30
 
     @pytest.mark.parametrize(("budget", "count"), [(17_920, 1), (10_000, 2), (3000, 6)])
-    def test_blocks_are_as_many_as_keep_within_the_budget(
-        self, device, X, budget, count
-    ):
+    def test_number_of_blocks_depends_on_the_budget(self, device, X, budget, count):
         engine = Torch(device, memory_gb=budget / 1e9)
         assert len(engine.place(Observations.from_dense(X))) == count
 
-    def test_it_is_an_engine_that_names_its_device(self, device):
+    def test_describe_and_repr_name_the_device(self, device):
         engine = Torch(device, memory_gb=2, reason="; because")
         assert isinstance(engine, Engine)
         assert engine.compute_device.is_async
@@ -167,7 +163,7 @@ class TestParameters:
     @pytest.mark.parametrize(
         "copied", [copy.deepcopy, copy.copy, lambda e: pickle.loads(pickle.dumps(e))]
     )
-    def test_a_copy_is_an_engine_of_its_own(self, device, copied):
+    def test_copies_are_independent(self, device, copied):
         engine = Torch(device, memory_gb=0.5, reason="; because")
         engine.budget.halve()
         other = copied(engine)
@@ -176,7 +172,7 @@ class TestParameters:
         assert other.budget is not engine.budget
         assert other.budget.bytes == 500_000_000
 
-    def test_estimators_with_it_are_cloned_copied_and_pickled(self, device, X):
+    def test_estimators_with_the_engine_can_be_copied(self, device, X):
         estimator = NCARL(**FEW, engine=Torch(device, memory_gb=0.5)).fit(X)
         expected = estimator.transform(X)
         assert clone(estimator).engine == estimator.engine
@@ -187,14 +183,13 @@ class TestParameters:
 
 
 def out_of_memory(*_, **__):
-    """Raise as CUDA does."""
     raise torch.cuda.OutOfMemoryError("CUDA out of memory.\nTried to ...")
 
 
 class TestOutOfMemory:
     @pytest.fixture
     def fail_first(self, monkeypatch):
-        """A function that makes the first passes run out of memory."""
+        """Function that makes the first passes run out of memory."""
 
         def fail(times):
             rows, complete = [], rows_torch.complete_rows
@@ -206,13 +201,13 @@ class TestOutOfMemory:
                 return complete(block, *args, **kwargs)
 
             monkeypatch.setattr(rows_torch, "complete_rows", tight)
-            return rows  # of each attempt
+            return rows  # per attempt
 
         return fail
 
     @pytest.fixture
     def tall(self, rng):
-        """Rows that take 6 MB of budget to be completed at once."""
+        """A matrix whose completion needs a budget of 6 MB."""
         truth = rng.random((3000, 3)) @ rng.random((3, 60))
         return np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
 
@@ -230,7 +225,7 @@ class TestOutOfMemory:
             assert_allclose(found.history_[name], usual.history_[name], rtol=1e-12)
         assert_allclose(found.transform(tall), usual.transform(tall), rtol=1e-12)
 
-    def test_what_never_fits_is_explained(self, device, X, monkeypatch):
+    def test_insufficient_memory_raises(self, device, X, monkeypatch):
         monkeypatch.setattr(rows_torch, "complete_rows", out_of_memory)
         engine = Torch(device, memory_gb=1)
         with pytest.raises(
@@ -242,7 +237,7 @@ class TestOutOfMemory:
         assert isinstance(caught.value.__cause__, torch.cuda.OutOfMemoryError)
         assert MIN_BUDGET_BYTES <= engine.budget.bytes < 2 * MIN_BUDGET_BYTES
 
-    def test_other_errors_come_through_as_they_are(self, device, X, monkeypatch):
+    def test_other_errors_are_raised_unchanged(self, device, X, monkeypatch):
         def broken(*_, **__):
             raise RuntimeError("device-side assert")
 
@@ -252,9 +247,7 @@ class TestOutOfMemory:
             NCARL(**FEW, engine=engine).fit(X)
         assert engine.budget.bytes == 10**9
 
-    def test_work_on_the_kernel_that_does_not_fit_is_explained(
-        self, device, X, monkeypatch
-    ):
+    def test_insufficient_memory_for_the_kernel_raises(self, device, X, monkeypatch):
         torch_memory = Torch(device).compute_device
         explained = pytest.raises(DeviceMemoryError, match="a kernel of 7 columns")
         with explained, torch_memory.compute_context(7):
@@ -266,7 +259,7 @@ class TestOutOfMemory:
         with pytest.raises(DeviceMemoryError, match=explained):
             NCARL(**FEW, engine=Torch(device)).fit(X)
 
-    def test_a_kernel_larger_than_the_device_is_refused_at_once(
+    def test_kernel_larger_than_device_memory_raises_early(
         self, device, X, monkeypatch
     ):
         engine = Torch(device)
@@ -278,10 +271,10 @@ class TestOutOfMemory:
         single = NCARL(**FEW, engine=engine, dtype="float32").fit(X)
         assert np.isfinite(single.transform(X)).all()
         elsewhere = NCARL(**FEW, engine="threads").fit(X)
-        elsewhere.engine = engine  # completing rows takes less than a fit
+        elsewhere.engine = engine  # completion needs less memory than a fit
         assert np.isfinite(elsewhere.transform(X)).all()
 
-    def test_plans_for_larger_batches_go_with_them(self, device, X, fail_first):
+    def test_plans_for_larger_batches_are_dropped(self, device, X, fail_first):
         engine = Torch(device, memory_gb=1)
         block, other = engine.place_blocks(cut_blocks(Observations.from_dense(X), 2))
         kernel = Kernel(np.eye(14), None, 1.0)
@@ -292,7 +285,7 @@ class TestOutOfMemory:
         assert_allclose(again.gram.cpu(), sums[0].gram.cpu(), rtol=1e-14)
         assert not other.plans
 
-    def test_rows_to_be_fetched_shrink_too(self, device, X, monkeypatch):
+    def test_transferred_rows_shrink_until_they_fit(self, device, X, monkeypatch):
         fitted = NCARL(**FEW, gamma=0.1, engine=Torch(device)).fit(X)
         wanted = fitted.transform(X, return_std=True)
         engine, usual, seen = Torch(device, memory_gb=0.004), rows_torch.to_numpy, []
@@ -313,7 +306,7 @@ class TestOutOfMemory:
             assert_allclose(one[: len(X)], other, rtol=1e-12)
 
 
-def test_an_engine_from_a_machine_with_another_device_says_so_when_used(X):
+def test_unpickled_engine_without_its_device_raises_when_used(X):
     engine = Torch("cpu")
     elsewhere = pickle.loads(pickle.dumps(engine).replace(b"cpu", b"gpu"))
     assert elsewhere.device == "gpu"
@@ -322,22 +315,22 @@ def test_an_engine_from_a_machine_with_another_device_says_so_when_used(X):
 
 
 @pytest.fixture
-def fresh_search_for_a_gpu():
+def clear_gpu_cache():
     gpu_unavailable_reason.cache_clear()
     yield
     gpu_unavailable_reason.cache_clear()
 
 
-class TestPicking:
+class TestPickEngine:
     @pytest.fixture
-    def trouble(self, monkeypatch):
-        """A function that sets what is wrong with the GPU."""
+    def set_reason(self, monkeypatch):
+        """Function that sets the reason why the GPU is unavailable."""
         return lambda text: monkeypatch.setattr(
             ncarl.engines, "gpu_unavailable_reason", lambda: text
         )
 
-    def test_auto_takes_threads_without_a_gpu_and_says_why(self, trouble, X):
-        trouble("the card is on holiday")
+    def test_auto_uses_threads_without_a_gpu(self, set_reason, X):
+        set_reason("the card is on holiday")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             engine = pick_engine("auto")
@@ -350,15 +343,15 @@ class TestPicking:
     @pytest.mark.parametrize(
         ("name", "why"), [("auto", "; picked for its GPU"), ("torch", " GB")]
     )
-    def test_a_gpu_that_works_is_taken(self, trouble, device, monkeypatch, name, why):
-        trouble(None)
+    def test_working_gpu_is_used(self, set_reason, device, monkeypatch, name, why):
+        set_reason(None)
         monkeypatch.setattr(ncarl.engines.torch, "Torch", partial(Torch, device))
         engine = pick_engine(name)
         assert engine == Torch(device)
         assert engine.describe().endswith(why)
 
-    def test_torch_without_a_gpu_warns_once_and_runs_on_threads(self, trouble, X):
-        trouble("the card is on holiday")
+    def test_torch_without_a_gpu_warns_once_and_uses_threads(self, set_reason, X):
+        set_reason("the card is on holiday")
         with pytest.warns(UserWarning) as caught:
             engine = pick_engine("torch")
         assert engine == Threads()
@@ -374,9 +367,7 @@ class TestPicking:
         )
 
     @pytest.mark.parametrize("name", ["auto", "torch"])
-    def test_a_card_that_worked_and_is_lost_is_fallen_back_from(
-        self, name, X, monkeypatch
-    ):
+    def test_lost_gpu_falls_back_to_threads(self, name, X, monkeypatch):
         def lost(device):
             raise RuntimeError("the device 'cuda' cannot be used: it fell off the bus")
 
@@ -388,7 +379,7 @@ class TestPicking:
         assert fitted.engine_.startswith("threads")
         assert "fell off the bus" in fitted.engine_
 
-    def test_a_loaded_model_says_what_it_falls_back_to(self, X, tmp_path, monkeypatch):
+    def test_loaded_model_warns_about_the_fallback(self, X, tmp_path, monkeypatch):
         fitted = NCARL(**FEW, engine="threads").fit(X)
         fitted.engine = "torch"
         fitted.save(tmp_path / "model")
@@ -399,8 +390,8 @@ class TestPicking:
         with pytest.warns(UserWarning, match="on holiday"):
             loaded.transform(X)
 
-    @pytest.mark.usefixtures("fresh_search_for_a_gpu")
-    def test_torch_that_is_not_installed_is_asked_for(self, monkeypatch):
+    @pytest.mark.usefixtures("clear_gpu_cache")
+    def test_missing_torch_raises_with_install_command(self, monkeypatch):
         monkeypatch.setattr(
             ncarl.engines, "gpu_unavailable_reason", gpu_unavailable_reason
         )
@@ -414,7 +405,7 @@ class TestPicking:
             pick_engine("torch")
         assert pick_engine("auto").describe().endswith("PyTorch is not installed")
 
-    def test_torch_is_not_imported_where_no_driver_is(self):
+    def test_torch_is_not_imported_without_a_driver(self):
         script = (
             "import sys, ncarl.engines.base\n"
             "ncarl.engines.base.GPU_DRIVERS = ('libno-such-driver.so',)\n"
@@ -432,57 +423,57 @@ class TestPicking:
         assert done.stdout == "Threads False ; no GPU: no GPU driver is installed\n"
 
 
-@pytest.mark.usefixtures("fresh_search_for_a_gpu")
-class TestTrouble:
+@pytest.mark.usefixtures("clear_gpu_cache")
+class TestGPUUnavailableReason:
     @pytest.fixture
-    def card(self, monkeypatch):
-        """PyTorch built for CUDA, with a card that it sees."""
+    def gpu(self, monkeypatch):
+        """Simulate a CUDA build of PyTorch with a visible GPU."""
         monkeypatch.setattr(torch.version, "cuda", "13.0")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         return monkeypatch
 
-    def test_none_where_a_card_does_what_it_is_asked(self, card):
+    def test_none_for_a_working_gpu(self, gpu):
         asked = []
-        card.setattr(ncarl.engines.torch, "check_device", asked.append)
+        gpu.setattr(ncarl.engines.torch, "check_device", asked.append)
         assert gpu_unavailable_reason() is None
         assert gpu_unavailable_reason() is None
         assert asked == ["cuda"]
 
-    def test_a_card_that_fails_is_told_of_in_one_line(self, card):
+    def test_failing_gpu_gives_one_line(self, gpu):
         def fails(name):
             raise RuntimeError("CUDA error: no kernel image\nCompile with ...")
 
-        card.setattr(ncarl.engines.torch, "check_device", fails)
+        gpu.setattr(ncarl.engines.torch, "check_device", fails)
         assert (
             gpu_unavailable_reason()
             == "the GPU does not work (CUDA error: no kernel image)"
         )
 
-    def test_a_stand_in_is_no_library(self, card):
+    def test_fake_torch_module_is_not_installed(self, gpu):
         def refuse(name):
             raise ValueError(f"{name}.__spec__ is None")
 
-        card.setattr(importlib.util, "find_spec", refuse)
+        gpu.setattr(importlib.util, "find_spec", refuse)
         assert gpu_unavailable_reason() == "PyTorch is not installed"
 
-    def test_no_card_and_a_build_without_gpu_support(self, card):
-        card.setattr(torch.cuda, "is_available", lambda: False)
+    def test_no_gpu_or_build_without_gpu_support(self, gpu):
+        gpu.setattr(torch.cuda, "is_available", lambda: False)
         assert gpu_unavailable_reason() == "PyTorch sees no GPU"
         gpu_unavailable_reason.cache_clear()
-        card.setattr(torch.version, "cuda", None)
-        card.setattr(torch.version, "hip", None)
+        gpu.setattr(torch.version, "cuda", None)
+        gpu.setattr(torch.version, "hip", None)
         assert gpu_unavailable_reason() == "this build of PyTorch has no GPU support"
 
-    def test_a_library_that_does_not_load(self, card):
-        card.setattr(importlib.util, "find_spec", lambda name: name)
-        card.setitem(sys.modules, "torch", None)
+    def test_torch_that_fails_to_import(self, gpu):
+        gpu.setattr(importlib.util, "find_spec", lambda name: name)
+        gpu.setitem(sys.modules, "torch", None)
         reason = gpu_unavailable_reason()
         assert reason.startswith("PyTorch does not load (import of torch")
 
-    def test_a_driver_is_found_if_its_library_loads(self, card):
-        card.setattr(ncarl.engines.base, "GPU_DRIVERS", ("libno-such-driver.so",))
+    def test_driver_is_found_if_its_library_loads(self, gpu):
+        gpu.setattr(ncarl.engines.base, "GPU_DRIVERS", ("libno-such-driver.so",))
         assert not ncarl.engines.base._has_gpu_driver()
-        card.setattr(ncarl.engines.base.ctypes, "CDLL", lambda name: name)
+        gpu.setattr(ncarl.engines.base.ctypes, "CDLL", lambda name: name)
         assert ncarl.engines.base._has_gpu_driver()
 
 
@@ -491,7 +482,7 @@ class TestTrouble:
     [("one\ntwo", "one"), ("\n  \nonly", "only"), ("", "KeyError"), ("\n", "KeyError")],
 )
 def test_the_first_line_of_an_error(text, line):
-    class KeyError(Exception):  # a real one would quote its text
+    class KeyError(Exception):  # the builtin one quotes its text
         pass
 
     assert first_line(KeyError(text)) == line
@@ -500,7 +491,7 @@ def test_the_first_line_of_an_error(text, line):
 class TestRepeatedSteps:
     @pytest.fixture
     def runs(self, monkeypatch):
-        """Whether each run of a step was a checked one."""
+        """List that records for each run of a step whether it was checked."""
         seen, usual = [], ncarl.fitting.ncarl.column_kernel
 
         def run(*args, checked, **options):
@@ -510,22 +501,20 @@ class TestRepeatedSteps:
         monkeypatch.setattr(ncarl.fitting.ncarl, "column_kernel", run)
         return seen
 
-    def test_a_step_that_went_well_is_not_repeated(self, device, X, runs):
+    def test_successful_step_is_not_repeated(self, device, X, runs):
         NCARL(**FEW, engine=Torch(device)).fit(X)
         assert runs == [False] * STEPS
         del runs[:]
         NCARL(**FEW, engine="threads").fit(X)
         assert runs == [True] * STEPS
 
-    def test_a_step_that_came_to_nan_is_repeated_with_checks(
-        self, device, X, runs, monkeypatch
-    ):
+    def test_step_with_nan_is_repeated_with_checks(self, device, X, runs, monkeypatch):
         options = {**FEW, "engine": Torch(device)}
         usual = NCARL(**options).fit(X)
         del runs[:]
         complete, unchecked = rows_torch.complete_rows, []
 
-        def fails_once(block, kernel, *, checked):
+        def fail_once(block, kernel, *, checked):
             rows, duals, jitter = complete(block, kernel, checked=checked)
             unchecked.append(checked)
             if len(unchecked) == 2:
@@ -533,7 +522,7 @@ class TestRepeatedSteps:
                 rows[3] = torch.nan
             return rows, duals, jitter
 
-        monkeypatch.setattr(rows_torch, "complete_rows", fails_once)
+        monkeypatch.setattr(rows_torch, "complete_rows", fail_once)
         found = NCARL(**options).fit(X)
         assert runs == [False, False, True, False, False]
         assert unchecked == runs
@@ -542,7 +531,7 @@ class TestRepeatedSteps:
             assert_array_equal(found.history_[name], usual.history_[name])
 
     @pytest.mark.parametrize("weights", ["floor", "smooth", "pinv"])
-    def test_pairs_that_a_graph_ties_together_need_jitter_on_every_engine(
+    def test_strongly_connected_pairs_need_jitter_on_every_engine(
         self, device, X, runs, weights
     ):
         pairs = np.kron(np.eye(7), np.ones((2, 2)))
@@ -566,14 +555,14 @@ class TestRepeatedSteps:
         assert runs == [True] * STEPS + [False, True] * STEPS
 
 
-def test_columns_that_vanish_are_known_after_every_step(device, X, monkeypatch):
+def test_zero_columns_are_passed_to_every_step(device, X, monkeypatch):
     usual, known = ncarl.fitting.ncarl.spectrum, []
 
-    def noted(gram, zero):
+    def record(gram, zero):
         known.append(zero.tolist())
         return usual(gram, zero)
 
-    monkeypatch.setattr(ncarl.fitting.ncarl, "spectrum", noted)
+    monkeypatch.setattr(ncarl.fitting.ncarl, "spectrum", record)
     X[:, 5] *= 0.0
     fifth = [j == 5 for j in range(14)]
     for engine in ("threads", Torch(device)):
@@ -582,7 +571,7 @@ def test_columns_that_vanish_are_known_after_every_step(device, X, monkeypatch):
     assert known == [fifth] * (2 * STEPS)
 
 
-#: Operations that hand a number, or a number of entries, to the host.
+#: Operations that synchronize the device with the host.
 WAITING = {
     "_local_scalar_dense",
     "_unique2",
@@ -595,13 +584,13 @@ WAITING = {
 
 
 @contextmanager
-def noted_reads():
-    """Names of all operations that make the host wait for a device."""
+def record_reads():
+    """Record the names of all operations that wait for a device."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     found = []
 
-    class Noting(TorchDispatchMode):
+    class RecordMode(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             name = function.name().removeprefix("aten::").partition(".")[0]
             places = args[1] if name.startswith("index") else ()
@@ -614,16 +603,16 @@ def noted_reads():
                 found.append(name)
             return function(*args, **(kwargs or {}))
 
-    with Noting():
+    with RecordMode():
         yield found
 
 
 class TestReads:
     KINDS = ({}, {"gamma": 0.1}, {"weights": "pinv"}, {"weights": "smooth"}, {"tol": 1})
 
-    def test_reads_are_noted(self, device):
+    def test_reads_are_recorded(self, device):
         A = torch.arange(4.0, device=device)
-        with noted_reads() as found:
+        with record_reads() as found:
             float(A[1])
             bool(A[1] > 0)
             A[A > 1]
@@ -631,7 +620,7 @@ class TestReads:
         assert len(found) >= 4
 
     @pytest.mark.parametrize("options", KINDS, ids=str)
-    def test_one_read_a_step_and_one_before_the_first(
+    def test_one_read_per_step_and_one_before_the_first(
         self, device, X, options, monkeypatch
     ):
         reads, usual = [], TorchDevice.read_back
@@ -646,7 +635,7 @@ class TestReads:
 
     @pytest.mark.parametrize("memory", [None, 1e-6])
     @pytest.mark.parametrize("options", KINDS, ids=str)
-    def test_nothing_else_in_a_step_waits(
+    def test_steps_do_not_synchronize_otherwise(
         self, device, X, options, memory, monkeypatch
     ):
         usual, found = ncarl.fitting.ncarl.kernel_iterates, []
@@ -654,23 +643,23 @@ class TestReads:
         def iterates(*args):
             inner = usual(*args)
             while True:
-                with noted_reads() as waiting:
+                with record_reads() as waiting:
                     iterate = next(inner)
                 found.append(waiting)
                 yield iterate
 
         monkeypatch.setattr(ncarl.fitting.ncarl, "kernel_iterates", iterates)
-        X[:, 5] = 0.0  # a column that vanishes, without being empty
+        X[:, 5] = 0.0  # a zero column that is not empty
         NCARL(**{**FEW, **options}, engine=Torch(device, memory)).fit(X)
         assert found
         assert not any(found)
 
-    def test_a_card_is_waited_for_twice_a_step_at_most(self, X):
+    def test_at_most_two_synchronizations_per_step(self, X):
         if not torch.cuda.is_available():
             pytest.skip("no GPU")
         engine = Torch("cuda")
 
-        def waits(steps):
+        def count_synchronizations(steps):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 torch.cuda.set_sync_debug_mode("warn")
@@ -680,6 +669,6 @@ class TestReads:
                     torch.cuda.set_sync_debug_mode("default")
             return sum("synchronizing" in str(found.message) for found in caught)
 
-        waits(12)  # loads, compiles and captures
-        # Once for the eigenvalues, which the library checks, and once for the read.
-        assert 0 < waits(12) - waits(4) <= 2 * 8
+        count_synchronizations(12)  # warm-up
+        # One for the check of the eigenvalues, one for the read.
+        assert 0 < count_synchronizations(12) - count_synchronizations(4) <= 2 * 8

@@ -1,7 +1,7 @@
-"""A GPU with too little memory: batches shrink, and too large kernels are refused.
+"""Tests of a GPU with too little memory: batches shrink, large kernels raise.
 
-A memory limit holds for a process, and so does what other work has left on the GPU
-(cuBLAS keeps a workspace for every stream): each test has its own process.
+Memory limits and the workspaces that cuBLAS keeps for every stream belong to a
+process: each test has its own process.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 
-def in_own_process(work, *args):
-    """Do the work in a new process; what it raises is raised here."""
+def run_in_process(work, *args):
+    """Call a function in a new process and propagate its result or error."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(work, *args).result()
 
 
-def limit(size):
-    """Hold the process to so many bytes of the card."""
+def limit_memory(size):
+    """Limit the GPU memory of this process."""
     torch.cuda.empty_cache()
     _, total = torch.cuda.mem_get_info()
     torch.cuda.set_per_process_memory_fraction(size / total)
 
 
-def batches_shrink(gamma):
+def check_shrinking_batches(gamma):
     rng = np.random.default_rng(0)
     truth = rng.random((3000, 5)) @ rng.random((5, 900))
     X = np.where(rng.random(truth.shape) < 0.5, truth, np.nan)
     options = {"gamma": gamma, "max_iter": 3, "tol": 0}
     roomy = NCARL(**options, engine=Torch(memory_gb=16)).fit(X)
     wanted = roomy.transform(X)
-    limit(1.5e9)
+    limit_memory(1.5e9)
     engine = Torch(memory_gb=16)
     tight = NCARL(**options, engine=engine).fit(X)
     assert engine.budget.bytes <= 2e9
@@ -61,26 +61,26 @@ def wide_matrix(columns):
     return X[:, :columns]
 
 
-def columns_offered():
-    limit(3e8)  # entries fit, and a few arrays of 72 MB
+def suggested_columns():
+    limit_memory(3e8)  # enough for the entries and a few arrays of 72 MB
     with pytest.raises(DeviceMemoryError, match="a kernel of 3000 columns") as told:
         NCARL(**WIDE, engine=Torch()).fit(wide_matrix(3000))
     assert "engine='threads'" in str(told.value)
     return int(re.search(r"enough for about (\d+) columns", str(told.value))[1])
 
 
-def they_fit(columns):
-    limit(4e8)
+def check_fit(columns):
+    limit_memory(4e8)
     NCARL(**WIDE, engine=Torch()).fit(wide_matrix(columns))
 
 
 @pytest.mark.parametrize("gamma", [None, 0.1])
 def test_batches_shrink_until_they_fit(gamma):
-    in_own_process(batches_shrink, gamma)
+    run_in_process(check_shrinking_batches, gamma)
 
 
-def test_a_kernel_that_cannot_fit_is_refused_with_what_would():
-    # What is offered must fit where nothing is left of the fit that did not.
-    columns = in_own_process(columns_offered)
+def test_too_large_kernel_raises_and_the_suggested_size_fits():
+    # The suggested size must fit in a new process.
+    columns = run_in_process(suggested_columns)
     assert 1000 < columns < 3000
-    in_own_process(they_fit, columns)
+    run_in_process(check_fit, columns)

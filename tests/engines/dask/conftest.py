@@ -1,4 +1,4 @@
-"""Clusters that the tests of the Dask engine share; all of them stay on 127.0.0.1."""
+"""Shared local clusters and matrices for tests of the Dask engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ncarl.engines.dask import Dask
 
 @pytest.fixture(scope="session", autouse=True)
 def several_blocks() -> Iterator[None]:
-    """Small matrices are cut into as many blocks as large ones."""
+    """Cut small matrices into several blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ncarl.engines.dask.MIN_ROWS_PER_TASK", 5)
         patch.setattr("ncarl.engines.dask.ROWS_PER_SUM_ENTRY", 0.0)
@@ -30,27 +30,27 @@ def several_blocks() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def threads() -> Iterator[Dask]:
-    """An engine of two threads."""
+    """Engine with two threads."""
     with Dask("threads", n_workers=2, device="cpu") as engine:
         yield engine
 
 
 @pytest.fixture(scope="session")
 def processes() -> Iterator[Dask]:
-    """An engine of two processes, none of which is harmed."""
+    """Engine with two processes; tests must not kill them."""
     with Dask("processes", n_workers=2, device="cpu") as engine:
         yield engine
 
 
 @pytest.fixture(params=["threads", "processes"])
 def engine(request: pytest.FixtureRequest) -> Any:
-    """Both kinds of local workers."""
+    """Engines with both kinds of local workers."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(name="X")
-def gappy() -> np.ndarray:
-    """Rows from nearly empty to full, in 12 columns."""
+def incomplete_matrix() -> np.ndarray:
+    """A matrix with 12 columns and rows from nearly empty to complete."""
     rng = np.random.default_rng(0)
     truth = 1.0 + rng.standard_normal((60, 3)) @ rng.standard_normal((3, 12))
     truth += 0.05 * rng.standard_normal(truth.shape)
@@ -60,7 +60,7 @@ def gappy() -> np.ndarray:
 
 @dataclass(frozen=True)
 class Chunks:
-    """A source of dense chunks, which counts how often it is read."""
+    """A source of dense chunks that counts its passes."""
 
     chunks: list[np.ndarray]
     reads: list[int] = field(default_factory=list)
@@ -84,32 +84,32 @@ class Chunks:
         return self.loaders
 
     def with_loaders(self) -> Chunks:
-        """The same source, whose chunks can be loaded by workers."""
+        """The same source with loaders for workers."""
         loaders = [partial(Observations.from_dense, chunk) for chunk in self.chunks]
         return replace(self, loaders=loaders)
 
 
 @pytest.fixture
 def chunks(X: np.ndarray) -> Chunks:
-    """The matrix in nine chunks, to be read in turn."""
+    """The matrix as a source of nine chunks."""
     return Chunks(np.array_split(X, 9))
 
 
 @pytest.fixture
 def blocks(X: np.ndarray) -> list[Any]:
-    """The matrix in seven blocks."""
+    """The matrix as seven blocks."""
     return cut_blocks(Observations.from_dense(X), 7)
 
 
 @pytest.fixture(scope="session")
 def delay() -> Callable[[float], Callable[..., Any]]:
-    """A function that makes a task: give back the block, some seconds later."""
+    """Function that makes a task that returns its block after some seconds."""
 
     def make(seconds: float) -> Callable[..., Any]:
-        def give_back(block: Any, *, kind: str) -> Any:
+        def return_block(block: Any, *, kind: str) -> Any:
             time.sleep(seconds)
             return block
 
-        return give_back
+        return return_block
 
     return make

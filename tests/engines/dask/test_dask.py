@@ -1,4 +1,4 @@
-"""The Dask engine: the results of the other engines, and reproducible bits."""
+"""Tests of the Dask engine: agreement with other engines, reproducibility."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ OPTIONS = {
 }
 
 
-def everything(model, X):
-    """All that a fitted estimator has to say of a matrix."""
+def all_results(model, X):
+    """All results of a fitted estimator on a matrix."""
     i, j = np.arange(20) % len(X), np.arange(20) % X.shape[1]
     std = {} if getattr(model, "gamma", 1.0) is None else {"return_std": True}
     found = [model.transform(X, **std), model.predict(i, j, **std)]
@@ -41,7 +41,7 @@ def everything(model, X):
 
 def assert_same_as_threads(estimator, engine, options, X):
     ours, theirs = (
-        everything(estimator(engine=e, **options).fit(X), X)
+        all_results(estimator(engine=e, **options).fit(X), X)
         for e in (engine, Threads(1))
     )
     for found, expected in zip(ours, theirs, strict=True):
@@ -54,19 +54,19 @@ def kernel(X):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_estimators_find_what_threads_find(engine, options, X):
+def test_results_equal_those_of_threads(engine, options, X):
     assert_same_as_threads(NCARL, engine, OPTIONS[options], X)
 
 
 @pytest.mark.parametrize("validation", [0, None])
-def test_the_bayesian_model_finds_what_threads_find(threads, validation, X):
+def test_bayesian_results_equal_those_of_threads(threads, validation, X):
     options = {"max_iter": 2, "tol": 0}
     if validation is not None:
         options["validation"] = validation
     assert_same_as_threads(BayesianNCARL, threads, options, X[:30, :6])
 
 
-def test_threads_and_processes_give_the_same_bits_every_time(threads, processes, X):
+def test_results_are_bit_identical_for_threads_and_processes(threads, processes, X):
     engines = (threads, threads, processes)
     first, *others = (NCARL(engine=e, **FEW).fit(X) for e in engines)
     for other in others:
@@ -74,11 +74,11 @@ def test_threads_and_processes_give_the_same_bits_every_time(threads, processes,
         assert_array_equal(first.transform(X), other.transform(X))
 
 
-def test_the_fit_has_several_blocks(threads, X):
+def test_matrix_has_several_blocks(threads, X):
     assert threads._n_blocks(*X.shape) == 8
 
 
-def test_results_come_in_the_order_of_the_blocks(engine, blocks):
+def test_map_returns_results_in_block_order(engine, blocks):
     def slow_first(block, *, kind):
         time.sleep(0.1 if block.rows[0] == first else 0.0)
         return block.rows
@@ -88,7 +88,7 @@ def test_results_come_in_the_order_of_the_blocks(engine, blocks):
     assert [rows.tolist() for rows in found] == [b.rows.tolist() for b in blocks]
 
 
-def test_a_total_is_the_sum_of_all_blocks(engine, blocks, kernel):
+def test_total_is_the_sum_over_blocks(engine, blocks, kernel):
     placed = place_blocks(engine.link, blocks)
     total = engine.total(row_gram, placed, kernel=kernel)
     by_hand = reduce(iadd, (row_gram(b, kernel=kernel) for b in blocks))
@@ -98,15 +98,15 @@ def test_a_total_is_the_sum_of_all_blocks(engine, blocks, kernel):
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 9, 65])
-def test_sums_keep_the_order_of_the_blocks_whatever_their_number(threads, count):
-    def tagged(number, *, kind):
-        return [number]  # a list adds up by being appended to
+def test_total_adds_in_block_order(threads, count):
+    def as_list(number, *, kind):
+        return [number]  # lists are concatenated
 
-    found = threads.total(tagged, place_blocks(threads.link, range(count)))
+    found = threads.total(as_list, place_blocks(threads.link, range(count)))
     assert found == list(range(count))
 
 
-def test_what_is_added_up_stays_as_it_was(threads, delay):
+def test_total_does_not_modify_its_terms(threads, delay):
     given = [np.full(3, float(k)) for k in range(4)]
     placed = place_blocks(threads.link, given)
     first, second = (threads.total(delay(0.0), placed) for _ in range(2))
@@ -114,7 +114,7 @@ def test_what_is_added_up_stays_as_it_was(threads, delay):
     assert_array_equal(given[0], np.zeros(3))
 
 
-def test_blas_has_one_thread_inside_a_task(engine, blocks):
+def test_blas_uses_one_thread_in_tasks(engine, blocks):
     def most_threads(block, *, kind):
         from threadpoolctl import threadpool_info
 
@@ -125,20 +125,20 @@ def test_blas_has_one_thread_inside_a_task(engine, blocks):
 
 
 @pytest.mark.parametrize("error", [OSError, TimeoutError])
-def test_an_error_of_the_work_is_raised_as_it_is(engine, blocks, error):
-    def failing(block, *, kind):
+def test_task_error_is_raised_unchanged(engine, blocks, error):
+    def fail(block, *, kind):
         raise error(f"no file for row {block.rows[0]}")
 
     for run in (engine.total, lambda *a: list(engine.map(*a))):
         with pytest.raises(error, match=f"no file for row {blocks[0].rows[0]}"):
-            run(failing, place_blocks(engine.link, blocks[:1]))
+            run(fail, place_blocks(engine.link, blocks[:1]))
 
 
 @pytest.fixture
-def settled(engine):
-    """Whether workers soon hold no more than so many things of a test, and rest."""
+def holds_at_most(engine):
+    """Function that checks that workers become idle and hold at most some results."""
     client = engine.link.client
-    gc.collect()  # errors of other tests keep what they happened to
+    gc.collect()  # tracebacks of other tests may hold futures
     before = set(client.who_has())
 
     def check(most):
@@ -152,21 +152,21 @@ def settled(engine):
     return check
 
 
-def test_what_a_pass_needed_is_freed_after_it(engine, blocks, kernel, settled):
+def test_results_are_released_after_a_pass(engine, blocks, kernel, holds_at_most):
     placed = place_blocks(engine.link, blocks)
     engine.total(row_gram, placed, kernel=kernel)
     list(engine.map(row_gram, placed, kernel=kernel))
-    assert settled(len(blocks))
+    assert holds_at_most(len(blocks))
     del placed
-    assert settled(0)
+    assert holds_at_most(0)
 
 
-def test_few_results_wait_for_who_takes_them(threads, delay):
+def test_map_limits_the_number_of_pending_results(threads, delay):
     placed = place_blocks(threads.link, range(40))
     before = len(threads.link.client.futures)
     results = threads.map(delay(0.0), placed)
     next(results)
-    for _ in range(100):  # Dask forgets released futures a moment later
+    for _ in range(100):  # futures are released asynchronously
         if len(threads.link.client.futures) <= before + 2 * 2 + 1:
             break
         time.sleep(0.02)
@@ -175,19 +175,18 @@ def test_few_results_wait_for_who_takes_them(threads, delay):
 
 
 @pytest.mark.parametrize("engine", ["threads"], indirect=True)
-def test_a_pass_that_is_given_up_is_cancelled(engine, settled, delay):
+def test_closing_the_results_cancels_pending_tasks(engine, holds_at_most, delay):
     placed = place_blocks(engine.link, range(40))
     results = engine.map(delay(0.2), placed)
     next(results)
     results.close()
-    assert settled(40)
+    assert holds_at_most(40)
 
 
 @pytest.mark.parametrize("engine", ["threads"], indirect=True)
-def test_ctrl_c_ends_a_pass_and_the_engine_goes_on(engine, settled, delay, X):
+def test_ctrl_c_cancels_a_pass_and_keeps_the_engine(engine, holds_at_most, delay, X):
     def press_ctrl_c():
-        # Again after a while, as a user would: Python drops an interrupt that arrives
-        # inside a finalizer.
+        # Repeatedly, since Python drops interrupts that arrive inside a finalizer.
         for pause in (0.3, *[1.0] * 8):
             if ended.wait(pause):
                 return
@@ -200,8 +199,8 @@ def test_ctrl_c_ends_a_pass_and_the_engine_goes_on(engine, settled, delay, X):
     with pytest.raises(KeyboardInterrupt):
         engine.total(delay(0.1), placed)
     ended.set()
-    assert time.monotonic() - pressed[-1] < 5.0  # all of it would take twenty seconds
-    assert settled(400)
+    assert time.monotonic() - pressed[-1] < 5.0  # all tasks take 20 seconds
+    assert holds_at_most(400)
     assert np.isfinite(NCARL(engine=engine, **FEW).fit_transform(X)).all()
 
 
@@ -211,7 +210,7 @@ def test_blocks_are_enough_for_all_threads_and_no_more_than_pay(threads, rows, c
     assert 1 <= wanted <= min(rows, 8)
 
 
-def test_small_matrices_are_one_block_and_large_ones_many(threads, monkeypatch):
+def test_number_of_blocks_grows_with_the_matrix(threads, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr("ncarl.engines.dask.MIN_ROWS_PER_TASK", 500)
     monkeypatch.setattr("ncarl.engines.dask.ROWS_PER_SUM_ENTRY", 0.01)
@@ -228,14 +227,14 @@ def test_small_matrices_are_one_block_and_large_ones_many(threads, monkeypatch):
         (BayesianNCARL, {"max_iter": 3, "tol": 0, "validation": 0}),
     ],
 )
-def test_n_by_n_work_on_a_device_gives_the_same(threads, X, estimator, options):
+def test_n_by_n_work_on_a_device_gives_the_same_results(threads, X, estimator, options):
     pytest.importorskip("torch")
     engine = Dask(threads.link.client, device="cpu:0")
     assert_same_as_threads(estimator, engine, options, X)
     assert engine.describe().endswith("n x n work on cpu:0")
 
 
-def test_a_model_is_saved_without_its_engine(threads, X, tmp_path):
+def test_model_is_saved_without_its_engine(threads, X, tmp_path):
     model = NCARL(engine=threads, **FEW).fit(X)
     model.save(tmp_path / "model")
     loaded = ncarl.load(tmp_path / "model")
@@ -249,7 +248,7 @@ def test_clones_share_the_connection(threads, X):
     assert np.isfinite(model.fit_transform(X)).all()
 
 
-def test_the_engine_says_what_it_is(engine):
+def test_describe(engine):
     said = engine.describe()
     assert said.startswith("dask: ")
     assert "2 workers with 2 threads" in said

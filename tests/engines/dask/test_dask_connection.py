@@ -1,4 +1,4 @@
-"""Connections of the Dask engine: which cluster it uses, and what it shuts down."""
+"""Tests of connections of the Dask engine: choice of the cluster, shutdown."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ncarl.engines.dask import Dask, LostWorkersError, place_blocks  # noqa: E40
 FEW = {"max_iter": 2, "tol": 0, "n_neighbors": 4}
 
 
-def running():
-    """Threads by name and children by process; Dask keeps its pool of offloaders."""
+def list_running():
+    """Names of threads, except Dask's permanent pool, and ids of child processes."""
     names = [t.name for t in threading.enumerate() if "Offload" not in t.name]
     children = [
         child.pid
@@ -35,8 +35,8 @@ def running():
     return sorted(names), sorted(children)
 
 
-def soon(check):
-    """Whether a check holds within some seconds."""
+def wait_for(check):
+    """Whether a check becomes true within ten seconds."""
     for _ in range(200):
         if check():
             return True
@@ -45,41 +45,41 @@ def soon(check):
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_nothing_is_left_running_after_close(kind, X):
-    before = running()
+def test_close_stops_all_threads_and_processes(kind, X):
+    before = list_running()
     with Dask(kind, n_workers=1, device="cpu") as engine:
         NCARL(engine=engine, **FEW).fit(X)
-        assert running() != before
-    assert soon(lambda: running() == before), running()
-    engine.close()  # once more does no harm
+        assert list_running() != before
+    assert wait_for(lambda: list_running() == before), list_running()
+    engine.close()  # may be called twice
 
 
-def test_a_forgotten_engine_closes_what_it_started():
-    before = running()
+def test_garbage_collected_engine_closes_its_cluster():
+    before = list_running()
     engine = Dask("threads", n_workers=1)
     cluster = engine.link.owned[1]
     del engine
     gc.collect()
-    assert soon(lambda: cluster.status == distributed.Status.closed)
-    assert soon(lambda: running() == before)
+    assert wait_for(lambda: cluster.status == distributed.Status.closed)
+    assert wait_for(lambda: list_running() == before)
 
 
-def test_a_closed_engine_says_what_to_do(X):
+def test_closed_engine_raises(X):
     engine = Dask("threads", n_workers=1)
     engine.close()
     with pytest.raises(RuntimeError, match=r"closed; create another.*'threads'"):
         NCARL(engine=engine).fit(X)
 
 
-def test_nothing_is_started_before_it_is_needed():
-    before = running()
+def test_cluster_is_started_lazily():
+    before = list_running()
     engine = Dask("processes")
-    assert running() == before
+    assert list_running() == before
     engine.close()
 
 
-def listening():
-    """Addresses that this process and its children listen at."""
+def listening_addresses():
+    """Addresses at which this process and its children listen."""
     here = psutil.Process()
     return {
         connection.laddr.ip
@@ -89,12 +89,12 @@ def listening():
     }
 
 
-def test_servers_are_not_seen_from_other_machines(engine):
+def test_servers_listen_on_localhost_only(engine):
     assert engine.link.n_threads == 2
-    assert listening() == {"127.0.0.1"}
+    assert listening_addresses() == {"127.0.0.1"}
 
 
-def test_a_script_that_forgets_to_close_ends_quietly(tmp_path):
+def test_script_without_close_exits_silently(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent(
@@ -117,10 +117,10 @@ def test_a_script_that_forgets_to_close_ends_quietly(tmp_path):
         [sys.executable, script], capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert soon(lambda: not psutil.pid_exists(int(done.stdout)))
+    assert wait_for(lambda: not psutil.pid_exists(int(done.stdout)))
 
 
-def test_the_client_in_use_is_taken_and_left_open(threads, X):
+def test_current_client_is_used_and_left_open(threads, X):
     with threads.link.client.as_current():
         engine = Dask(device="cpu")
         assert engine.link.client is threads.link.client
@@ -129,13 +129,13 @@ def test_the_client_in_use_is_taken_and_left_open(threads, X):
     assert threads.link.client.status == "running"
 
 
-def test_without_a_client_in_use_threads_are_started():
+def test_threads_are_started_without_a_current_client():
     with Dask(n_workers=1) as engine:
         assert engine.link.description == "threads of this machine"
 
 
 @pytest.mark.parametrize("give", ["client", "cluster", "address"])
-def test_a_cluster_of_others_is_used_and_left_alone(processes, give, X):
+def test_given_cluster_is_used_and_left_open(processes, give, X):
     client, cluster = processes.link.owned
     given = {"client": client, "cluster": cluster, "address": cluster.scheduler_address}
     with Dask(given[give], n_workers=2, device="cpu") as engine:
@@ -146,7 +146,7 @@ def test_a_cluster_of_others_is_used_and_left_alone(processes, give, X):
 
 
 @pytest.mark.parametrize("give", ["client", "cluster"])
-def test_a_pickled_engine_connects_by_itself(processes, give):
+def test_pickled_engine_reconnects(processes, give):
     client, cluster = processes.link.owned
     engine = Dask(client if give == "client" else cluster, kernel="numpy", device="cpu")
     copy = pickle.loads(pickle.dumps(engine))
@@ -156,27 +156,27 @@ def test_a_pickled_engine_connects_by_itself(processes, give):
         assert copy.link.n_threads == 2
 
 
-def test_no_scheduler_at_an_address_is_a_clear_error():
+def test_missing_scheduler_raises():
     engine = Dask("tcp://127.0.0.1:9", timeout=0.5)
     with pytest.raises(LostWorkersError, match=r"no Dask scheduler answers.*127.0.0.1"):
         engine._n_blocks(10, 10)
 
 
-def test_too_few_workers_are_a_clear_error(threads):
+def test_too_few_workers_raise(threads):
     engine = Dask(threads.link.client, n_workers=3, timeout=0.3)
     with pytest.raises(LostWorkersError, match=r"n_workers=3.* has 2 after 0.3"):
         engine._n_blocks(10, 10)
 
 
 @pytest.mark.parametrize(("found", "said"), [(None, "no ncarl"), ("0", "ncarl 0")])
-def test_workers_need_the_same_ncarl(threads, monkeypatch, found, said):
+def test_other_ncarl_version_on_workers_raises(threads, monkeypatch, found, said):
     client = threads.link.client
     monkeypatch.setattr(client, "run", lambda function: {"tcp://other": found})
     with pytest.raises(RuntimeError, match=rf"tcp://other has {said}, here is"):
         Dask(client)._n_blocks(10, 10)
 
 
-def test_inside_a_task_the_engine_is_refused(threads):
+def test_engine_inside_a_task_raises(threads):
     def nested():
         return Dask("threads")._n_blocks(10, 10)
 
@@ -185,11 +185,11 @@ def test_inside_a_task_the_engine_is_refused(threads):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_is_told_to_make_its_own(threads, monkeypatch):
-    monkeypatch.setattr(os, "getpid", lambda: -1)  # forking threads is no test's fun
+def test_engine_in_a_forked_process_raises(threads, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # simulates a fork
     with pytest.raises(RuntimeError, match="create a new engine"):
         threads._n_blocks(10, 10)
-    threads.close()  # not its to close
+    threads.close()  # must not close the cluster of the parent
     monkeypatch.undo()
     assert threads._n_blocks(10, 10) >= 1
 
@@ -205,12 +205,12 @@ def test_a_forked_process_is_told_to_make_its_own(threads, monkeypatch):
         ({"timeout": -1}, "timeout must be a finite number above 0, got -1"),
     ],
 )
-def test_parameters_that_are_off_are_named(options, message):
+def test_invalid_parameters_raise(options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         Dask(**options)
 
 
-def test_rows_are_the_kernel_that_was_asked_for(threads, X):
+def test_given_row_kernel_is_used(threads, X):
     def kind_of(block, *, kind):
         return kind
 

@@ -1,4 +1,4 @@
-"""Lost workers: blocks are recreated, and the fit continues."""
+"""Tests of lost workers: blocks are recreated, and the fit continues."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from ncarl.engines.dask import (  # noqa: E402
 FEW = {"max_iter": 5, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 
 
-def deadly(path, victim):
-    """A function that kills its worker at the block ``victim``, but only once."""
+def make_killer(path, victim):
+    """Function that kills its worker once, at the block ``victim``."""
 
     def work(block, *, kind, **shared):
         if block.n_rows and int(block.values[0] * 1e9) == victim:
@@ -46,18 +46,17 @@ def deadly(path, victim):
     return work
 
 
-def mark(block):
+def block_key(block):
     return int(block.values[0] * 1e9)
 
 
 @pytest.fixture(name="processes", scope="module")
-def mortal():
-    """Workers to be killed."""
+def killable_processes():
     with Dask("processes", n_workers=2, device="cpu") as engine:
         yield engine
 
 
-def test_a_worker_killed_between_two_steps_changes_no_bit(processes, X):
+def test_worker_killed_between_steps_does_not_change_the_result(processes, X):
     undisturbed = NCARL(engine=processes, **FEW).fit(X)
     killed = []
 
@@ -74,10 +73,12 @@ def test_a_worker_killed_between_two_steps_changes_no_bit(processes, X):
 
 
 @pytest.mark.parametrize("way", ["total", "map"])
-def test_a_worker_killed_in_mid_step_changes_no_bit(processes, blocks, tmp_path, way):
+def test_worker_killed_during_a_step_does_not_change_the_result(
+    processes, blocks, tmp_path, way
+):
     placed = place_blocks(processes.link, blocks)
-    big = np.zeros(3000)  # does not travel with the tasks, so it can be lost as well
-    work = deadly(str(tmp_path / "dead"), mark(blocks[3]))
+    big = np.zeros(3000)  # stored on a worker, so it is lost too
+    work = make_killer(str(tmp_path / "dead"), block_key(blocks[3]))
 
     def run(function, **shared):
         found = getattr(processes, way)(function, placed, **shared)
@@ -91,20 +92,20 @@ def test_a_worker_killed_in_mid_step_changes_no_bit(processes, blocks, tmp_path,
 
 
 @pytest.mark.parametrize("loaders", [True, False])
-def test_streamed_chunks_of_a_dead_worker_come_back(
+def test_streamed_chunks_of_a_dead_worker_are_recreated(
     processes, chunks, tmp_path, loaders
 ):
     source = chunks.with_loaders() if loaders else chunks
     placed = processes.place(LazyBlocks(source, (as_one_block,)))
     expected = processes.total(observed_gram, placed)
-    victim = mark(as_one_block(Observations.from_dense(chunks.chunks[4])))
-    work = deadly(str(tmp_path / "dead"), victim)
+    victim = block_key(as_one_block(Observations.from_dense(chunks.chunks[4])))
+    work = make_killer(str(tmp_path / "dead"), victim)
     assert_array_equal(processes.total(work, placed), expected)
     assert (tmp_path / "dead").exists()
     assert len(chunks.reads) == (0 if loaders else 2)
 
 
-def test_all_workers_gone_is_an_error_and_no_hang(blocks):
+def test_no_workers_raises(blocks):
     with Dask("threads", n_workers=1, device="cpu", timeout=0.5) as engine:
         placed = place_blocks(engine.link, blocks)
         engine.link.owned[1].scale(0)
@@ -120,35 +121,35 @@ def test_all_workers_gone_is_an_error_and_no_hang(blocks):
         assert time.monotonic() - start < 15.0
 
 
-def test_workers_that_go_in_mid_step_are_an_error_and_no_hang(blocks, monkeypatch):
+def test_workers_leaving_during_a_step_raise(blocks, monkeypatch):
     monkeypatch.setattr("ncarl.engines.dask.POLL_SECONDS", 0.2)
     with Dask("threads", n_workers=1, device="cpu", timeout=0.5) as engine:
         cluster = engine.link.owned[1]
 
-        def leaving(block, *, kind):
+        def leave(block, *, kind):
             cluster.loop.add_callback(cluster.scale, 0)
             time.sleep(1.0)
             return 1.0
 
-        function = _as_it_is(leaving)
+        function = _by_reference(leave)
         with pytest.raises(LostWorkersError, match="no Dask worker is left"):
             engine.total(function, place_blocks(engine.link, blocks))
 
 
-def _as_it_is(function):
-    """A stand-in that finds the function in this process: clusters do not travel."""
-    _KEPT["function"] = function
-    return _kept
+def _by_reference(function):
+    """Make a picklable function that calls a closure of this process."""
+    _FUNCTIONS["function"] = function
+    return _call_function
 
 
-_KEPT = {}
+_FUNCTIONS = {}
 
 
-def _kept(block, *, kind):
-    return _KEPT["function"](block, kind=kind)
+def _call_function(block, *, kind):
+    return _FUNCTIONS["function"](block, kind=kind)
 
 
-def test_all_workers_come_back_and_so_do_the_blocks(blocks):
+def test_blocks_are_recreated_on_new_workers(blocks):
     with Dask("threads", n_workers=2, device="cpu", timeout=20) as engine:
         placed = place_blocks(engine.link, blocks)
         expected = engine.total(observed_gram, placed)
@@ -160,7 +161,7 @@ def test_all_workers_come_back_and_so_do_the_blocks(blocks):
         assert_array_equal(engine.total(observed_gram, placed), expected)
 
 
-def test_a_client_that_was_closed_is_a_clear_error(blocks):
+def test_closed_client_raises(blocks):
     with Dask("threads", n_workers=1) as owner:
         engine = Dask(owner.link.client, device="cpu")
         placed = place_blocks(engine.link, blocks)
@@ -169,8 +170,8 @@ def test_a_client_that_was_closed_is_a_clear_error(blocks):
             engine.total(observed_gram, placed)
 
 
-class Killed:
-    """A future of a task whose workers have died too often for Dask."""
+class KilledFuture:
+    """A fake future of a task that Dask aborted with `KilledWorker`."""
 
     status = "error"
 
@@ -184,17 +185,17 @@ class Killed:
         raise self.exception()
 
 
-def test_tasks_that_dask_gives_up_are_begun_again(threads):
+def test_tasks_aborted_by_dask_are_restarted(threads):
     with pytest.raises(LostDataError, match="a task"):
-        threads.link.result(Killed())
+        threads.link.result(KilledFuture())
     placed = WorkerBlocks(
-        threads.link, [Killed()], lambda lost: [f"again {k}" for k in lost]
+        threads.link, [KilledFuture()], lambda lost: [f"again {k}" for k in lost]
     )
     placed.recover()
     assert placed.futures == ["again 0"]
 
 
-def test_work_that_is_lost_again_and_again_is_given_up(threads, monkeypatch):
+def test_retries_are_limited(threads, monkeypatch):
     attempts, mended = [], []
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
 

@@ -1,4 +1,4 @@
-"""Sources of rows on workers, and Dask arrays in and out."""
+"""Tests of row sources on workers, and of Dask arrays as input and output."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def as_blocks(source):
     return LazyBlocks(source, (as_one_block,))
 
 
-def zero_filled(X):
+def gram_of(X):
     filled = np.nan_to_num(X)
     return filled.T @ filled
 
 
 @dataclass(frozen=True)
 class Delayed:
-    """A source whose chunks are delayed."""
+    """A source with delayed chunks."""
 
     delayed_chunks: list[Any]
 
@@ -43,8 +43,8 @@ class Delayed:
         raise AssertionError("delayed chunks come first")
 
 
-def the_source(chunks, kind):
-    """The chunks as a source of some kind."""
+def make_source(chunks, kind):
+    """The chunks as a source of the given kind."""
     if kind == "delayed":
         make = dask.delayed(Observations.from_dense)
         return Delayed([make(chunk) for chunk in chunks.chunks])
@@ -52,26 +52,26 @@ def the_source(chunks, kind):
 
 
 @pytest.mark.parametrize("kind", ["read", "parts", "delayed"])
-def test_all_chunks_of_a_source_are_worked_on(engine, chunks, kind, X):
-    def rows_of(block, *, kind):  # not of this module, which workers cannot import
+def test_all_chunks_of_a_source_are_processed(engine, chunks, kind, X):
+    def rows_of(block, *, kind):  # local: workers cannot import this module
         return block.n_rows
 
-    placed = engine.place(as_blocks(the_source(chunks, kind)))
-    assert_allclose(engine.total(observed_gram, placed), zero_filled(X), rtol=1e-12)
+    placed = engine.place(as_blocks(make_source(chunks, kind)))
+    assert_allclose(engine.total(observed_gram, placed), gram_of(X), rtol=1e-12)
     assert list(engine.map(rows_of, placed)) == [len(c) for c in chunks.chunks]
     assert len(chunks.reads) == (kind == "read")
 
 
 @pytest.mark.parametrize("kind", ["read", "parts", "delayed"])
-def test_chunks_that_were_lost_are_made_again_by_number(threads, chunks, kind):
-    placed = threads.place(as_blocks(the_source(chunks, kind)))
+def test_lost_chunks_are_recreated_by_number(threads, chunks, kind):
+    placed = threads.place(as_blocks(make_source(chunks, kind)))
     again = [future.result() for future in placed.recreate([1, 4, 5])]
     for block, k in zip(again, (1, 4, 5), strict=True):
         expected = as_one_block(Observations.from_dense(chunks.chunks[k]))
         assert_array_equal(block.values, expected.values)
 
 
-def test_workers_load_their_own_parts(processes, chunks, delay):
+def test_chunks_are_loaded_by_workers(processes, chunks, delay):
     def load():
         time.sleep(0.1)
         return os.getpid()
@@ -83,7 +83,7 @@ def test_workers_load_their_own_parts(processes, chunks, delay):
     assert len(pids) == 2
 
 
-def test_an_error_of_a_source_is_raised_as_it_is(engine, chunks):
+def test_error_of_a_source_is_raised_unchanged(engine, chunks):
     def load():
         raise ValueError("row 3 holds inf")
 
@@ -104,7 +104,7 @@ def test_only_sums_over_blocks_go_to_the_device(threads, chunks):
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 100])
-def test_blocks_are_spread_evenly_and_neighbors_stay_together(processes, count):
+def test_contiguous_blocks_are_distributed_evenly(processes, count):
     placed = place_blocks(processes.link, range(count))
     holders = processes.link.client.who_has(placed.futures)
     owners = [holders[future.key][0] for future in placed.futures]
@@ -113,8 +113,8 @@ def test_blocks_are_spread_evenly_and_neighbors_stay_together(processes, count):
     assert most <= (count + 1) // 2
 
 
-class TestCompletedArrays:
-    def test_blocks_of_whole_rows_are_completed(self, X):
+class TestCompleteDaskArray:
+    def test_function_gets_whole_rows(self, X):
         array = da.from_array(X, chunks=(7, 5))
 
         def wide(rows):
@@ -126,7 +126,7 @@ class TestCompletedArrays:
         found = result.compute(scheduler="synchronous")
         assert_array_equal(found, np.nan_to_num(X))
 
-    def test_nothing_is_computed_before_it_is_asked_for(self, X):
+    def test_is_lazy(self, X):
         def never(rows):
             raise AssertionError("too early")
 
@@ -135,7 +135,7 @@ class TestCompletedArrays:
         )
         assert result.dtype == np.float32
 
-    def test_numbers_of_rows_need_not_be_known(self, X):
+    def test_unknown_numbers_of_rows_are_supported(self, X):
         array = da.from_array(X, chunks=(7, 12))
         some = array[da.isfinite(array[:, 0])]
         assert np.isnan(some.shape[0])
@@ -144,16 +144,16 @@ class TestCompletedArrays:
         found = result.compute(scheduler="synchronous")
         assert_array_equal(found, np.nan_to_num(X[np.isfinite(X[:, 0])]))
 
-    def test_the_result_has_the_type_asked_for(self, X):
+    def test_result_has_the_given_dtype(self, X):
         array = da.from_array(X, chunks=(7, 12))
         result = complete_dask_array(array, lambda x: x.astype(np.float32), np.float32)
         assert result.compute(scheduler="synchronous").dtype == np.float32
 
-    def test_what_has_no_rows_and_columns_is_refused(self):
+    def test_array_of_other_dimension_raises(self):
         with pytest.raises(ValueError, match="2 dimensions, got 1"):
             complete_dask_array(da.zeros(3), np.nan_to_num)
 
-    def test_unknown_columns_are_refused(self, X):
+    def test_unknown_number_of_columns_raises(self, X):
         array = da.from_array(X, chunks=(7, 12))
         with pytest.raises(ValueError, match=r"known number of columns.*chunk_sizes"):
             complete_dask_array(array[:, da.isfinite(array[0])], np.nan_to_num)
