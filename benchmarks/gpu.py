@@ -168,7 +168,7 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     rate = measure_matmul_rate(options.device, 512 if options.device == "cpu" else 8192)
-    chosen = make_cases(options.low_rank_core)
+    chosen = make_cases(options.small)
     lines = []
     for name in options.cases or chosen:
         for dtype in options.dtypes:

@@ -167,7 +167,7 @@ def main():
         print(json.dumps(measure(*options.one)))
         return
     names = options.sets.split(",") if options.sets else list(SETS)[: 2 + options.large]
-    contenders = options.methods.split(",") if options.methods else CONTENDERS
+    contenders = options.contenders.split(",") if options.contenders else CONTENDERS
     results, table = read_sets(options.json), []
     for name in names:
         file = f"{name[: name.rindex('-')]}.npz"
