@@ -1,4 +1,4 @@
-"""Nuclear, SchattenP, WNNM: against convex solvers, plain ports and duality."""
+"""Tests of Nuclear, SchattenP, WNNM: convex solvers, reference code, duality."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from ncarl.solvers.proximal import (
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 
-def gappy(m, n, rank, share, seed=0, noise=0.0):
-    """A matrix of a rank with a share of it observed, and the whole of it."""
+def low_rank(m, n, rank, share, seed=0, noise=0.0):
+    """An incomplete low-rank matrix and its truth."""
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
     seen = rng.random((m, n)) < share
     return np.where(seen, truth + noise * rng.standard_normal((m, n)), np.nan), truth
 
 
-def hard(m=12, n=9, share=0.6, seed=0):
-    """A matrix of full rank, where the least norm is no recovery."""
+def full_rank(m=12, n=9, share=0.6, seed=0):
+    """An incomplete matrix of full rank, which cannot be recovered."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((m, n)) + rng.standard_normal((m, 1))
     return np.where(rng.random((m, n)) < share, X, np.nan)
@@ -67,8 +67,8 @@ def admm(X, mu=0.2, relaxation=1.6, **options):
     return ADMM(problem_of(X), NuclearNorm(), schedule, **options)
 
 
-def by_scs(X, lam=None, t=None):
-    """The completion by a generic convex solver, in the noisy form or that of SVT."""
+def solve_scs(X, lam=None, t=None):
+    """Completion by a generic convex solver; optionally the noisy or SVT form."""
     cp = pytest.importorskip("cvxpy")
     pytest.importorskip("scs")
     seen = ~np.isnan(X)
@@ -88,17 +88,17 @@ def by_scs(X, lam=None, t=None):
 
 @pytest.fixture(scope="module")
 def easy():
-    return gappy(40, 30, 3, 0.5)
+    return low_rank(40, 30, 3, 0.5)
 
 
 @pytest.fixture(scope="module")
 def small():
-    return hard()
+    return full_rank()
 
 
 @pytest.fixture(scope="module")
-def small_by_scs(small):
-    return by_scs(small)
+def small_scs(small):
+    return solve_scs(small)
 
 
 @pytest.fixture(scope="module")
@@ -106,23 +106,19 @@ def small_fit(small):
     return Nuclear(tol=1e-9, max_iter=20_000).fit(small)
 
 
-class TestLeastNorm:
-    def test_a_generic_convex_solver_finds_the_same(
-        self, small, small_fit, small_by_scs
-    ):
-        assert relative(small_fit.transform(small), small_by_scs) < 1e-5
+class TestMinimumNorm:
+    def test_matches_a_generic_convex_solver(self, small, small_fit, small_scs):
+        assert relative(small_fit.transform(small), small_scs) < 1e-5
 
-    def test_the_gap_bounds_the_distance_from_the_least_value(
-        self, small, small_by_scs
-    ):
-        least = norm(small_by_scs)
+    def test_gap_bounds_the_distance_from_the_optimum(self, small, small_scs):
+        least = norm(small_scs)
         for steps in (5, 20, 60, 200):
             model = Nuclear(max_iter=steps, tol=0).fit(small)
             value = norm(model.transform(small))
             assert (value - least) / value <= model.gap_ + 1e-8
         assert 0.0 <= model.gap_ < 1e-3
 
-    def test_the_multipliers_prove_the_result(self, small, small_fit):
+    def test_multipliers_are_a_dual_certificate(self, small, small_fit):
         Y, seen = small_fit.dual_, ~np.isnan(small)
         pattern = np.zeros(small.shape, bool)
         pattern[Y.nonzero()] = True
@@ -135,8 +131,8 @@ class TestLeastNorm:
         assert small_fit.gap_ == pytest.approx((value - proven) / value, abs=1e-12)
         assert small_fit.gap_ <= 1e-8
 
-    def test_the_default_tolerance_is_met_by_the_gap(self):
-        X, _ = gappy(50, 36, 4, 0.6)
+    def test_gap_is_below_the_default_tolerance(self):
+        X, _ = low_rank(50, 36, 4, 0.6)
         model = Nuclear().fit(X)
         assert model.converged_
         assert model.gap_ <= 1e-6
@@ -144,7 +140,7 @@ class TestLeastNorm:
         assert model.residual_ <= 1e-6
         assert model.objective_ == pytest.approx(norm(model.transform(X)), rel=1e-5)
 
-    def test_a_first_mu_changes_the_way_and_not_the_result(self, small, small_fit):
+    def test_initial_mu_does_not_change_the_result(self, small, small_fit):
         X = 50.0 * small
         model = Nuclear(mu=3.0 / 50.0, tol=1e-9, max_iter=20_000).fit(X)
         assert model.model_.unit > 1.0
@@ -154,8 +150,8 @@ class TestLeastNorm:
         )
 
 
-class TestSplitting:
-    def test_a_step_is_that_of_the_method_of_multipliers(self, small):
+class TestADMM:
+    def test_step_matches_the_method_of_multipliers(self, small):
         M, seen = np.nan_to_num(small), ~np.isnan(small)
         mu, past = 0.2, 1.6
         X, Y = M, 0.0 * M
@@ -174,14 +170,14 @@ class TestSplitting:
             left = np.linalg.norm((Z - M)[seen]) / np.linalg.norm(M)
             assert step.state.residual == pytest.approx(left)
 
-    def test_multipliers_of_gaps_vanish_after_a_step(self, small, rng):
+    def test_multipliers_of_missing_entries_vanish_after_a_step(self, small, rng):
         given = rng.standard_normal(small.shape)
         solver = admm(small, Y_init=given)
         state = next(solver.steps(solver.initial_state(), 0)).state
         assert_allclose(state.Y[np.isnan(small)], 0.0, atol=1e-12)
         assert np.abs(state.Y).max() > 0.1
 
-    def test_mu_is_balanced_every_ten_steps_and_then_kept(self):
+    def test_mu_is_balanced_every_ten_steps_and_then_fixed(self):
         schedule = ResidualBalancing(
             2.0, max_steps=200, every=10, imbalance=5.0, factor=1.5
         )
@@ -193,16 +189,16 @@ class TestSplitting:
         assert schedule.next_mu(2.0, 200, 1.0, 0.0) == 3.0
         assert schedule.next_mu(2.0, 210, 1.0, 0.0) == 2.0
 
-    def test_mu_grows_up_to_its_largest_value(self):
+    def test_mu_grows_up_to_its_maximum(self):
         schedule = GeometricPenalty(1.0, 1.5, 2.0)
         assert schedule.start == 1.0
         assert schedule.next_mu(1.0, 1, 0.0, 0.0) == 1.5
         assert schedule.next_mu(1.5, 2, 0.0, 0.0) == 2.0
         assert schedule.relaxation == 1.0
 
-    def test_any_multipliers_give_a_bound(self, small, small_by_scs, rng):
+    def test_any_multipliers_give_a_lower_bound(self, small, small_scs, rng):
         problem = problem_of(small)
-        least = norm(small_by_scs)
+        least = norm(small_scs)
         for size in (0.01, 0.3, 5.0):
             Y = np.where(np.isnan(small), 0.0, np.nan_to_num(small) * size)
             Y += np.where(np.isnan(small), 0.0, 0.1 * rng.standard_normal(small.shape))
@@ -212,8 +208,8 @@ class TestSplitting:
                 >= (norm(X) - least) / norm(X) - 1e-9
             )
 
-    def test_the_partial_route_agrees_with_the_full_one(self, monkeypatch):
-        X, _ = gappy(70, 60, 2, 0.5)
+    def test_partial_svd_agrees_with_full_svd(self, monkeypatch):
+        X, _ = low_rank(70, 60, 2, 0.5)
         full = Nuclear(tol=1e-8).fit(X)
         calls, real = [], svd.svds
 
@@ -229,8 +225,8 @@ class TestSplitting:
 
 
 class TestInexactLagrangian:
-    def paper(self, X, mu=1e-5, rho=1.1, tol=1e-6, steps=1000):
-        """A plain port of the paper's runs, as NaN ended no comparison there."""
+    def paper_steps(self, X, mu=1e-5, rho=1.1, tol=1e-6, steps=1000):
+        """Direct implementation of the paper, where comparisons with NaN never stop."""
         M, seen = np.nan_to_num(X), ~np.isnan(X)
         Z, Y = M, 0.0 * M
         for step in range(1, steps + 1):
@@ -245,34 +241,34 @@ class TestInexactLagrangian:
         return Z, steps
 
     @pytest.mark.parametrize("c", [1.0, 50.0])
-    def test_it_takes_the_steps_of_the_paper_s_runs(self, c):
-        X, _ = gappy(24, 18, 3, 0.5, seed=3)
-        expected, steps = self.paper(c * X)
+    def test_steps_match_those_of_the_paper(self, c):
+        X, _ = low_rank(24, 18, 3, 0.5, seed=3)
+        expected, steps = self.paper_steps(c * X)
         model = Nuclear(solver="ialm").fit(c * X)
         assert model.n_iter_ == steps
         assert_allclose(model.transform(c * X), expected, atol=1e-9 * c)
 
-    def test_the_change_of_the_matrix_alone_ends_them(self):
-        X, _ = gappy(24, 18, 3, 0.5, seed=3)
+    def test_stops_by_the_change_of_the_matrix_only(self):
+        X, _ = low_rank(24, 18, 3, 0.5, seed=3)
         history = Nuclear(solver="ialm", max_iter=120, tol=0).fit(X).history_
-        # Till the first direction comes in the matrix does not change at all.
+        # Before the first singular value exceeds the threshold the matrix stays zero.
         idle = history["rank"] == 0
         assert 5 < idle.sum() < 120
         assert_array_equal(history["change"][idle], 0.0)
         assert (history["primal"][idle] > 0.9).all()
 
     def test_slow_growth_agrees_with_the_certified_result(self):
-        X, _ = gappy(50, 36, 4, 0.6)
+        X, _ = low_rank(50, 36, 4, 0.6)
         exact = Nuclear(tol=1e-9).fit_transform(X)
         slow = Nuclear(solver="ialm", rho=1.02, tol=1e-8, max_iter=5000)
         fast = Nuclear(solver="ialm", rho=1.5, tol=1e-8)
-        # 5e-7 was seen, and 6e-2 where mu grows by half in each step.
+        # Measured: 5e-7; 6e-2 if mu grows by a factor of 1.5 per step.
         assert relative(slow.fit_transform(X), exact) < 1e-6
         assert relative(fast.fit_transform(X), exact) > 1e-3
 
 
 class TestThresholding:
-    def test_a_step_is_that_of_cai_candes_and_shen(self, small):
+    def test_step_matches_cai_candes_and_shen(self, small):
         problem = problem_of(small)
         M, seen = np.nan_to_num(small), ~np.isnan(small)
         t, length = 30.0, 1.2 / seen.mean()
@@ -289,14 +285,14 @@ class TestThresholding:
             assert_allclose(step.state.Y, Y, atol=1e-9)
             assert step.objective == pytest.approx(t * s.sum() + s @ s / 2)
 
-    def test_a_generic_convex_solver_finds_the_same(self, small):
-        X = 50.0 * small  # t is in the unit of the values
+    def test_matches_a_generic_convex_solver(self, small):
+        X = 50.0 * small  # t is in data units
         model = Nuclear(solver="svt", t=200.0, tol=1e-9, max_iter=20_000).fit(X)
-        assert relative(model.transform(X) / 50.0, by_scs(small, t=4.0)) < 1e-5
+        assert relative(model.transform(X) / 50.0, solve_scs(small, t=4.0)) < 1e-5
         assert np.isnan(model.gap_)
 
-    def test_a_growing_weight_approaches_the_least_norm(self):
-        X = hard(share=0.75)
+    def test_growing_weight_approaches_the_minimum_norm(self):
+        X = full_rank(share=0.75)
         exact = Nuclear(tol=1e-9, max_iter=20_000).fit_transform(X)
         apart = []
         for t in (10.0, 100.0, 1000.0):
@@ -305,13 +301,13 @@ class TestThresholding:
         assert apart[0] > 3.0 * apart[1] > 9.0 * apart[2]
         assert apart[2] < 5e-3
 
-    def test_steps_that_lead_nowhere_are_shortened(self, small):
+    def test_steps_without_progress_are_shortened(self, small):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = Nuclear(solver="svt", t=10.0, max_iter=2000).fit(small)
         assert model.residual_ < 1e-3
 
-    def test_steps_that_are_too_long_are_shortened(self):
+    def test_too_long_steps_are_shortened(self):
         rng = np.random.default_rng(1)
         X = np.where(rng.random((20, 15)) < 0.15, rng.standard_normal((20, 15)), np.nan)
         with warnings.catch_warnings():
@@ -324,8 +320,8 @@ class TestThresholding:
 
 class TestNoisyForm:
     @pytest.mark.parametrize("lam", [0.3, 2.0])
-    def test_a_generic_convex_solver_finds_the_same(self, small, lam):
-        expected = by_scs(small, lam)
+    def test_matches_a_generic_convex_solver(self, small, lam):
+        expected = solve_scs(small, lam)
         model = Nuclear(solver="apg", lam=lam, tol=1e-9, max_iter=20_000).fit(small)
         found = model.transform(small, keep_observed=False)
         assert relative(found, expected) < 1e-5
@@ -334,7 +330,7 @@ class TestNoisyForm:
         assert model.lam_ == lam
         assert model.gap_ < 1e-6
 
-    def test_a_strength_is_in_the_unit_of_the_values(self, small):
+    def test_strength_is_in_data_units(self, small):
         one = Nuclear(solver="apg", lam=0.8, tol=1e-8).fit(small)
         other = Nuclear(solver="apg", lam=40.0, tol=1e-8).fit(50.0 * small)
         smooth = [
@@ -345,9 +341,9 @@ class TestNoisyForm:
         assert other.objective_ == pytest.approx(2500.0 * one.objective_)
         assert other.lam_ == 40.0
 
-    def test_the_gap_bounds_the_distance_from_the_least_value(self, small):
+    def test_gap_bounds_the_distance_from_the_optimum(self, small):
         lam = 0.8
-        least = noisy_objective(by_scs(small, lam), small, lam)
+        least = noisy_objective(solve_scs(small, lam), small, lam)
         seen = []
         for steps in (40, 60, 100, 300):
             model = Nuclear(solver="apg", lam=lam, max_iter=steps, tol=0).fit(small)
@@ -369,14 +365,14 @@ class TestNoisyForm:
         ],
         ids=str,
     )
-    def test_the_objective_never_rises_at_one_strength(self, small, model):
+    def test_objective_never_increases_at_fixed_strength(self, small, model):
         history = model.set_params(max_iter=300, tol=0).fit(small).history_
         same = np.diff(history["lam"]) == 0.0
         rises = np.diff(history["objective"])[same]
         assert same.sum() > 100
         assert (rises <= 1e-12 * history["objective"][0]).all()
 
-    def test_strengths_fall_by_a_factor_down_to_the_asked_one(self, small):
+    def test_strengths_decrease_by_a_factor_to_the_given_one(self, small):
         model = Nuclear(solver="apg", lam=0.05).fit(small)
         lams = model.history_["lam"] * model.model_.unit
         top = np.linalg.norm(np.nan_to_num(small), 2)
@@ -387,9 +383,9 @@ class TestNoisyForm:
         assert lams[-1] == pytest.approx(0.05)
         assert model.converged_
 
-    def test_any_matrix_gets_a_bound(self, small, rng):
+    def test_any_matrix_gives_a_lower_bound(self, small, rng):
         lam = 0.8
-        least = noisy_objective(by_scs(small, lam), small, lam)
+        least = noisy_objective(solve_scs(small, lam), small, lam)
         for size in (0.0, 0.3, 1.0):
             X = size * rng.standard_normal(small.shape)
             value = noisy_objective(X, small, lam)
@@ -397,7 +393,7 @@ class TestNoisyForm:
             assert (value - least) / value <= bound + 1e-9
             assert bound <= 1.0
 
-    def test_a_weaker_strength_begins_with_a_plain_step(self, small):
+    def test_smaller_strength_starts_with_a_plain_step(self, small):
         solver = ProximalGradient(problem_of(small), NuclearNorm(), 0.05)
         before, falls = None, 0
         for step in solver.steps(solver.initial_state(), 0):
@@ -412,14 +408,14 @@ class TestNoisyForm:
                 break
         assert falls > 3
 
-    def test_the_usual_strength_is_a_ten_thousandth_of_the_largest_value(self, small):
+    def test_default_strength_is_1e_4_of_the_largest_value(self, small):
         model = Nuclear(solver="apg", max_iter=50, tol=0).fit(50.0 * small)
         top = np.linalg.norm(np.nan_to_num(50.0 * small), 2)
         assert model.lam_ == pytest.approx(1e-4 * top)
         assert model.path_ == []
 
 
-def test_a_certificate_does_not_outlive_its_solver(rng):
+def test_certificate_does_not_keep_its_solver_alive(rng):
     X = rng.standard_normal((12, 9))
     X[rng.random(X.shape) < 0.4] = np.nan
     model = Nuclear(max_iter=5, tol=0).fit(X)
@@ -430,7 +426,7 @@ def test_a_certificate_does_not_outlive_its_solver(rng):
     assert not hasattr(model, "dual_")
 
 
-def test_ever_growing_weights_stay_finite(rng):
+def test_growing_weights_stay_finite(rng):
     X = rng.standard_normal((12, 9))
     X[rng.random(X.shape) < 0.4] = np.nan
     for options in ({"rho": 3.0}, {"mu": 1e99}):
@@ -444,13 +440,13 @@ def sum_of_powers(X, p):
 
 
 def reweighted(X, p, steps=300, fall=0.95):
-    """The completion by reweighted least squares with a smoothing that falls."""
+    """Completion by reweighted least squares with decreasing smoothing."""
     seen = ~np.isnan(X)
     Z = np.nan_to_num(X)
     eps = np.linalg.norm(Z, 2)
     for _ in range(steps):
         values, V = np.linalg.eigh(Z.T @ Z)
-        # The inverse of the weight; what a row's gaps are is then a regression.
+        # Inverse of the weight; missing entries of a row follow by regression.
         K = (V * (np.maximum(values, 0.0) + eps**2) ** (1.0 - p / 2.0)) @ V.T
         for i, known in enumerate(seen):
             o, g = np.flatnonzero(known), np.flatnonzero(~known)
@@ -461,7 +457,7 @@ def reweighted(X, p, steps=300, fall=0.95):
 
 @pytest.mark.parametrize("p", [0.5, 2 / 3])
 class TestSchatten:
-    def test_an_easy_matrix_is_recovered(self, easy, p):
+    def test_low_rank_matrix_is_recovered(self, easy, p):
         X, truth = easy
         model = SchattenP(p=p).fit(X)
         assert relative(model.transform(X), truth) < 1e-6
@@ -469,22 +465,22 @@ class TestSchatten:
         assert model.converged_
         assert model.objective_ == pytest.approx(sum_of_powers(truth, p), rel=1e-4)
 
-    def test_reweighting_agrees_on_an_easy_matrix(self, p):
-        X, _ = gappy(24, 18, 2, 0.65, seed=4)
+    def test_agrees_with_reweighting_on_a_low_rank_matrix(self, p):
+        X, _ = low_rank(24, 18, 2, 0.65, seed=4)
         found = SchattenP(p=p).fit_transform(X)
         assert relative(found, reweighted(X, p)) < 1e-5
 
     @pytest.mark.parametrize("noise", [0.0, 0.2])
-    def test_the_sum_of_powers_is_not_above_that_of_the_nuclear_norm(self, p, noise):
-        X, _ = gappy(30, 24, 4, 0.45, seed=1, noise=noise)
+    def test_sum_of_powers_is_at_most_that_of_the_nuclear_solution(self, p, noise):
+        X, _ = low_rank(30, 24, 4, 0.45, seed=1, noise=noise)
         plain = Nuclear(tol=1e-5).fit_transform(X)
         found = SchattenP(p=p).fit_transform(X)
         assert sum_of_powers(found, p) <= sum_of_powers(plain, p) * (1.0 + 1e-9)
 
-    def test_the_steps_are_those_of_the_augmented_lagrangian(self, p):
-        X, _ = gappy(12, 9, 3, 0.6)
+    def test_steps_match_the_augmented_lagrangian(self, p):
+        X, _ = low_rank(12, 9, 3, 0.6)
         M, seen = np.nan_to_num(X), ~np.isnan(X)
-        # So that the first threshold is 0.9 of the largest singular value.
+        # Makes the first threshold 0.9 of the largest singular value.
         cut = 0.9 * np.linalg.norm(M, 2)
         over = (2.0 - p) / (2.0 * (1.0 - p))
         mu = 2.0 * (1.0 - p) / (cut / over) ** (2.0 - p)
@@ -500,8 +496,8 @@ class TestSchatten:
         left = np.linalg.norm((E - M)[seen]) / np.linalg.norm(M)
         assert model.residual_ == pytest.approx(left, rel=1e-8)
 
-    def test_with_noise_the_result_is_stationary(self, p):
-        X = 10.0 * gappy(20, 15, 2, 0.6, noise=0.1)[0]
+    def test_noisy_result_is_stationary(self, p):
+        X = 10.0 * low_rank(20, 15, 2, 0.6, noise=0.1)[0]
         lam = 5.0
         model = SchattenP(p=p, lam=lam, tol=1e-9, max_iter=5000).fit(X)
         Z = model.transform(X, keep_observed=False)
@@ -513,8 +509,8 @@ class TestSchatten:
 
 
 class TestPowerOne:
-    def test_power_one_is_the_nuclear_norm_to_the_bit(self):
-        X, _ = gappy(24, 18, 3, 0.6)
+    def test_power_one_is_bit_identical_to_nuclear(self):
+        X, _ = low_rank(24, 18, 3, 0.6)
         one, other = SchattenP(p=1.0).fit(X), Nuclear().fit(X)
         assert_allclose(one.transform(X), other.transform(X), rtol=0, atol=0)
         assert one.n_iter_ == other.n_iter_
@@ -526,21 +522,21 @@ class TestPowerOne:
         X[rng.random(X.shape) < 0.4] = np.nan
         exact = Nuclear(tol=1e-8, max_iter=20_000).fit_transform(X)
         near = SchattenP(p=0.999, rho=1.02, max_iter=3000).fit_transform(X)
-        # 9e-4 was seen; a power of 1/2 is far from it.
+        # Measured: 9e-4; a power of 1/2 is far off.
         assert relative(near, exact) < 2e-3
         assert relative(SchattenP(p=0.5).fit_transform(X), exact) > 0.05
 
-    def test_a_smaller_power_recovers_where_the_nuclear_norm_does_not(self):
-        X, truth = gappy(40, 30, 4, 0.4, seed=1)
+    def test_smaller_power_recovers_where_nuclear_fails(self):
+        X, truth = low_rank(40, 30, 4, 0.4, seed=1)
         plain = relative(Nuclear(tol=1e-5).fit_transform(X), truth)
         half = relative(SchattenP(p=0.5).fit_transform(X), truth)
         assert half < 1e-6 < 1e-2 < plain
 
 
-def authors(X, C, eps, steps):
-    """A port of the authors' steps: the gaps first, then the values, then both.
+def reference_steps(X, C, eps, steps):
+    """The authors' steps: missing entries, then values, then multipliers.
 
-    Returns the matrix with the gaps of the next step.
+    Returns the matrix with the missing entries of the next step.
     """
     M, seen = np.nan_to_num(X), ~np.isnan(X)
     top = np.linalg.norm(M, 2)
@@ -557,7 +553,7 @@ def authors(X, C, eps, steps):
     return np.where(seen, M, -gaps), Z
 
 
-def test_an_easy_matrix_is_recovered_in_any_unit(easy):
+def test_low_rank_matrix_is_recovered_in_any_unit(easy):
     X, truth = easy
     one = WNNM().fit(X)
     assert relative(one.transform(X), truth) < 1e-6
@@ -570,10 +566,10 @@ def test_an_easy_matrix_is_recovered_in_any_unit(easy):
 
 
 @pytest.mark.parametrize("steps", [1, 2, 25, 120])
-def test_the_steps_are_those_of_the_authors(steps):
-    X, _ = gappy(16, 12, 3, 0.6, noise=0.2)
+def test_steps_match_the_authors_code(steps):
+    X, _ = low_rank(16, 12, 3, 0.6, noise=0.2)
     C, eps = 0.5 * np.linalg.norm(np.nan_to_num(X), 2), 1e-4
-    expected, Z = authors(X, C, eps, steps)
+    expected, Z = reference_steps(X, C, eps, steps)
     model = WNNM(C=C, eps=eps, max_iter=steps, tol=0).fit(X)
     assert_allclose(model.transform(X), expected, atol=1e-9)
     seen = ~np.isnan(X)
@@ -581,7 +577,7 @@ def test_the_steps_are_those_of_the_authors(steps):
     assert model.residual_ == pytest.approx(left, rel=1e-7)
 
 
-def test_the_usual_factor_is_half_the_largest_singular_value(easy):
+def test_default_factor_is_half_the_largest_singular_value(easy):
     X, _ = easy
     top = np.linalg.norm(np.nan_to_num(X), 2)
     usual = WNNM(max_iter=3, tol=0).fit(X)
@@ -590,14 +586,14 @@ def test_the_usual_factor_is_half_the_largest_singular_value(easy):
     assert_allclose(given.transform(X), usual.transform(X), rtol=1e-12)
 
 
-def test_the_authors_rule_is_the_root_of_the_number_of_entries(easy):
+def test_authors_rule_is_the_square_root_of_the_size(easy):
     X, _ = easy
     for c in (1.0, 100.0):
         model = WNNM(C="sqrt_mn", max_iter=2, tol=0).fit(c * X)
         assert_allclose(model.C_, np.sqrt(1200))
 
 
-def test_the_objective_is_a_sum_of_logarithms(easy):
+def test_objective_is_a_sum_of_logarithms(easy):
     X, truth = easy
     model = WNNM(eps=0.01).fit(X)
     s = np.linalg.svd(truth, compute_uv=False)[:3]
@@ -608,12 +604,12 @@ def test_the_objective_is_a_sum_of_logarithms(easy):
 
 class TestStationarity:
     def residual(self, X, Y, C, eps):
-        """How far the multipliers are from the slopes of the logarithms."""
+        """Distance of the multipliers from the subdifferential of the penalty."""
         U, s, Vt = np.linalg.svd(X, full_matrices=False)
         r = int((s > 1e-6 * s[0]).sum())
         U, s, Vt = U[:, :r], s[:r], Vt[:r]
         slopes = (U * (C / (s + eps))) @ Vt
-        # Within the directions of X they are the slopes, beyond them not above C/eps.
+        # Equal to the derivatives on the range of X, at most C / eps outside.
         left, right = U @ U.T, Vt.T @ Vt
         beyond = Y - left @ Y - Y @ right + left @ Y @ right
         within = np.linalg.norm(Y - beyond - slopes) / np.linalg.norm(slopes)
@@ -629,15 +625,15 @@ class TestStationarity:
         return run_solver(solver, max_iter=2000, tol=1e-9).last.state
 
     @pytest.mark.parametrize("C", [5.0, 50.0])
-    def test_multipliers_at_the_result_are_the_slopes_of_the_penalty(self, C):
-        X, _ = gappy(30, 24, 3, 0.6)
+    def test_multipliers_are_derivatives_of_the_penalty(self, C):
+        X, _ = low_rank(30, 24, 3, 0.6)
         state = self.fitted(X, C, 0.01)
         within, beyond = self.residual(state.X, state.Y, C, 0.01)
         assert within < 1e-3
         assert beyond <= 1.0 + 1e-6
         assert_allclose(state.Y[np.isnan(X)], 0.0, atol=1e-9 * C)
 
-    def test_other_factors_lead_to_the_same_easy_matrix(self, easy):
+    def test_other_factors_give_the_same_low_rank_matrix(self, easy):
         X, truth = easy
         top = np.linalg.norm(np.nan_to_num(X), 2)
         for C in (0.3 * top, 3.0 * top):
@@ -645,8 +641,8 @@ class TestStationarity:
 
 
 class TestNoisyWNNM:
-    def test_the_result_is_a_fixed_point(self):
-        X = 10.0 * gappy(20, 15, 2, 0.6, noise=0.1)[0]
+    def test_result_is_a_fixed_point(self):
+        X = 10.0 * low_rank(20, 15, 2, 0.6, noise=0.1)[0]
         lam, eps = 40.0, 0.5
         model = WNNM(lam=lam, eps=eps, tol=1e-9, max_iter=5000).fit(X)
         Z = model.transform(X, keep_observed=False)
@@ -667,18 +663,18 @@ class TestNoisyWNNM:
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_chosen_strength_goes_with_the_scale(model):
+def test_selected_strength_is_equivariant_to_scale(model):
     degree = {"Nuclear": 1.0, "WNNM": 0.0}.get(type(model).__name__)
     degree = model.p if degree is None else degree
-    X, _ = gappy(30, 24, 2, 0.6, noise=0.3)
+    X, _ = low_rank(30, 24, 2, 0.6, noise=0.3)
     one = clone(model).set_params(lam="auto").fit(X)
     for c in (1000.0, 3e-7):
         other = clone(one).fit(c * X)
         assert_allclose(other.lam_, c ** (2.0 - degree) * one.lam_, rtol=1e-6)
     errors = [row["error"] for row in one.path_]
     best = one.path_[int(np.argmin(errors))]["lam"]
-    # The threshold, a power of the strength, grows with the root of the entries: those
-    # that were held out have come back.
+    # The threshold, a power of the strength, grows with the square root of the number
+    # of entries: the final fit includes the held-out ones.
     total = int((~np.isnan(X)).sum())
     more = (total / (total - round(0.1 * total))) ** (1.0 - degree / 2.0)
     assert one.lam_ == pytest.approx(best * more)
@@ -706,6 +702,6 @@ def test_a_chosen_strength_goes_with_the_scale(model):
     ],
     ids=str,
 )
-def test_wrong_parameters_are_named(model, message):
+def test_invalid_parameters_raise(model, message):
     with pytest.raises((ValueError, TypeError), match=message):
         model.fit(np.eye(3))

@@ -1,4 +1,4 @@
-"""How a fit runs: graph, steps, history, callbacks, engines, precision."""
+"""Tests of NCARL fits: graph, steps, history, callbacks, engines, precision."""
 
 import sys
 
@@ -17,21 +17,21 @@ FEW = {"max_iter": 4, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 
 
 class TestGraph:
-    def test_adaptive_graph_is_k_sparse_with_rows_of_one(self, X):
+    def test_adaptive_graph_is_k_sparse_with_unit_row_sums(self, X):
         S = NCARL(**FEW).fit(X).similarity_
         assert isinstance(S, sparse.csr_array)
         assert S.shape == (9, 9)
         assert_allclose(S.sum(axis=1), 1.0)
         assert (np.diff(S.indptr) <= 4).all()
 
-    def test_fixed_graph_is_that_of_the_zero_filled_input(self, X):
+    def test_fixed_graph_is_computed_from_zero_filled_input(self, X):
         S = NCARL(**FEW, graph="fixed").fit(X).similarity_
         zero_filled = np.nan_to_num(X)
         expected = similarity(squared_distances(zero_filled.T @ zero_filled), 4)
         assert_allclose(S.toarray(), expected, atol=1e-12)
         assert np.abs(NCARL(**FEW).fit(X).similarity_ - S).max() > 1e-3
 
-    def test_given_graph_is_used_as_it_is(self, X, rng):
+    def test_given_graph_is_used_unchanged(self, X, rng):
         given = rng.random((9, 9))
         estimator = NCARL(**FEW, graph=given).fit(X)
         assert_array_equal(estimator.similarity_.toarray(), given)
@@ -73,7 +73,7 @@ class TestSteps:
         assert change[-1] < 1e-2
         assert (change[:-1] >= 1e-2).all()
 
-    def test_fit_does_not_stop_while_the_floor_still_falls(self):
+    def test_fit_does_not_stop_while_the_floor_decreases(self):
         rng = np.random.default_rng(0)
         truth = rng.standard_normal((80, 3)) @ rng.standard_normal((3, 12))
         truth += 0.1 * rng.standard_normal(truth.shape)
@@ -82,15 +82,15 @@ class TestSteps:
         change = estimator.history_["change"]
         assert estimator.converged_
         assert change[-1] < 1e-3
-        # It had been this small before, when the floor was to fall further.
+        # Earlier steps had a small change before the floor had decreased.
         assert (change[:-1] < 1e-3).any()
 
-    def test_a_missing_multiple_is_found(self):
+    def test_missing_multiple_is_recovered(self):
         holes = np.array([[1.0, 2.0], [2.0, 4.0], [np.nan, 6.0], [4.0, 8.0]])
         filled = NCARL(alpha=0.0).fit_transform(holes)
         assert filled[2, 0] == pytest.approx(3.0, abs=0.01)
 
-    def test_fit_that_does_not_settle_warns(self, X):
+    def test_unconverged_fit_warns(self, X):
         estimator = NCARL(alpha=1.0, tol=1e-12, max_iter=3)
         with pytest.warns(
             ConvergenceWarning, match=r"NCARL.*max_iter=3.*tol"
@@ -106,7 +106,7 @@ class TestSteps:
 
 
 class TestCallback:
-    def test_is_told_of_each_step(self, X):
+    def test_is_called_at_each_step(self, X):
         told = []
         estimator = NCARL(**FEW, callback=told.append).fit(X)
         assert all(isinstance(info, StepInfo) for info in told)
@@ -161,7 +161,7 @@ class TestPrecision:
 class TestEngines:
     @pytest.mark.parametrize("weights", ["floor", "smooth"])
     @pytest.mark.parametrize("gamma", [None, 0.1])
-    def test_numpy_rows_give_the_same_answer(self, X, weights, gamma):
+    def test_numpy_rows_give_the_same_result(self, X, weights, gamma):
         options = {**FEW, "weights": weights, "gamma": gamma}
         usual = NCARL(**options).fit(X)
         plain = NCARL(**options, engine=Threads(n_jobs=1, kernel="numpy")).fit(X)
@@ -187,7 +187,7 @@ class TestEngines:
             for name in ("objective", "change"):
                 assert_array_equal(other.history_[name], first.history_[name])
 
-    def test_engine_of_ones_own_is_used(self, X):
+    def test_custom_engine_is_used(self, X):
         class Counting(Threads):
             calls = 0
 

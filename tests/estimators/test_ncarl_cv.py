@@ -1,4 +1,4 @@
-"""NCARLCV: the choice, its table, and that hidden entries stay hidden."""
+"""Tests of NCARLCV: selection, results table, no use of held-out entries."""
 
 import itertools
 
@@ -16,19 +16,19 @@ GRID = {"alphas": (0.0, 1.0, 100.0), "n_neighbors": (3, 5), "gammas": (None, 0.1
 RUN = {"search_iter": 4, "max_iter": 4, "tol": 0}
 
 
-def split_of(X, share=0.1, seed=0):
-    """The kept and the hidden entries of a search over X (kernel on the columns)."""
+def make_split(X, share=0.1, seed=0):
+    """Training and held-out entries of a search on X (kernel on the columns)."""
     observed = Observations.from_dense(X)
     return random_split(observed, share, np.random.default_rng(seed))
 
 
 @pytest.fixture
 def one_split(monkeypatch):
-    """Small matrices are split once, like large ones."""
+    """Split small matrices once, like large ones."""
     monkeypatch.setattr(trials, "MAX_SPLITS", 1)
 
 
-def dense(observed):
+def to_dense(observed):
     X = np.full(observed.shape, np.nan)
     X[observed.rows, observed.indices] = observed.values
     return X
@@ -39,7 +39,7 @@ def fitted_search(X):
     return NCARLCV(**GRID, **RUN, centers=(None, "two-way")).fit(X)
 
 
-def test_low_rank_data_of_mean_zero_need_no_graph(rng):
+def test_centered_low_rank_data_select_no_graph(rng):
     truth = rng.standard_normal((100, 3)) @ rng.standard_normal((3, 40))
     X = np.where(rng.random(truth.shape) < 0.6, truth, np.nan)
     search = NCARLCV(alphas=(0, 10, 1000)).fit(X)
@@ -49,7 +49,7 @@ def test_low_rank_data_of_mean_zero_need_no_graph(rng):
     assert relative_rmse(truth[gaps], search.transform(X)[gaps]) < 0.02
 
 
-def test_smooth_columns_need_a_graph(rng):
+def test_smooth_columns_select_a_graph(rng):
     waves = np.sin(np.linspace(0, 6, 30)[None] + rng.uniform(0, 6, (80, 1)))
     X = waves + 0.3 * rng.standard_normal(waves.shape) + 3
     X[rng.random(X.shape) < 0.7] = np.nan
@@ -81,7 +81,7 @@ def test_table_is_complete_and_consistent(search):
     assert (table["seconds"] > 0).all()
 
 
-def test_choice_is_the_best_point(search, X):
+def test_best_point_is_selected(search, X):
     best = search.best_index_
     assert best == np.argmin(search.cv_results_["error"])
     assert search.best_error_ == search.cv_results_["error"][best]
@@ -93,7 +93,7 @@ def test_choice_is_the_best_point(search, X):
     assert_array_equal(search.transform(X), plain.transform(X))
 
 
-def test_all_attributes_of_a_fit_are_there(search):
+def test_fit_sets_all_attributes(search):
     plain = vars(NCARL(max_iter=2, tol=0).fit(np.eye(3)))
     fitted = {name for name in plain if name.endswith("_")}
     own = {"alpha_", "gamma_", "center_", "best_error_", "best_index_"}
@@ -105,14 +105,14 @@ def test_all_attributes_of_a_fit_are_there(search):
 def test_error_equals_the_split_recomputed(X, one_split):
     options = {"n_neighbors": (3,), "gammas": (0.1,), "centers": ("mean",)}
     search = NCARLCV(alphas=(1.0,), **options, **RUN).fit(X)
-    kept, hidden = split_of(X)
+    kept, hidden = make_split(X)
     plain = NCARL(alpha=1.0, n_neighbors=3, gamma=0.1, center="mean", max_iter=4, tol=0)
-    guess = plain.fit(dense(kept)).predict(hidden.rows, hidden.indices)
+    guess = plain.fit(to_dense(kept)).predict(hidden.rows, hidden.indices)
     expected = relative_rmse(hidden.values, guess)
     assert search.best_error_ == pytest.approx(expected, rel=1e-12)
 
 
-def test_error_counts_scaled_columns_in_their_own_units(X):
+def test_errors_of_scaled_columns_are_in_scaled_units(X):
     options = {"n_neighbors": (3,), "gammas": (None,), "centers": ("columns",)}
     wild = X * 10.0 ** np.arange(-4, 5)
     search = NCARLCV(alphas=(1.0,), **options, **RUN, scale="columns").fit(wild)
@@ -131,7 +131,7 @@ def test_hidden_entries_are_not_used(X, monkeypatch, one_split):
     options = {**GRID, **RUN, "centers": (None, "two-way")}
     errors = NCARLCV(**options).fit(X).cv_results_["error"]
     first, guesses[:] = list(guesses), []
-    _, hidden = split_of(X)
+    _, hidden = make_split(X)
     changed = X.copy()
     changed[hidden.rows, hidden.indices] = 1e3
     other = NCARLCV(**options).fit(changed).cv_results_["error"]
@@ -151,9 +151,9 @@ def test_warm_starts_need_fewer_steps(rng):
     cold = [NCARLCV(alphas=(a,), **options).fit(X).cv_results_ for a in alphas]
     steps = {float(c["param_alpha"][0]): int(c["n_iter"][0]) for c in cold}
     found = dict(zip(warm["param_alpha"], warm["n_iter"], strict=True))
-    assert found[2.0] == steps[2.0]  # where the path begins
+    assert found[2.0] == steps[2.0]  # the path starts here
     assert all(found[a] < steps[a] for a in alphas[:-1])
-    # About the same places are reached: the tolerance of a search is loose.
+    # The results agree within the loose tolerance of the search.
     errors = dict(zip(warm["param_alpha"], warm["error"], strict=True))
     for c in cold:
         alpha = float(c["param_alpha"][0])
@@ -169,7 +169,7 @@ def test_seed_fixes_the_split(X):
     assert (other.cv_results_["error"] != once.cv_results_["error"]).all()
 
 
-def test_small_matrices_are_split_until_fifty_entries_are_scored(X):
+def test_small_matrices_are_split_until_50_entries_are_scored(X):
     observed = Observations.from_dense(X)
     parts = trials.make_splits(observed, 0.1, np.random.default_rng(0))
     hidden = [part.n_observed for _, part in parts]
@@ -188,7 +188,7 @@ def test_wide_matrix_is_searched_on_its_rows(X):
     assert_allclose(wide.transform(X.T).T, tall.transform(X))
 
 
-def test_too_few_entries_to_hide_warn_and_take_the_first_point():
+def test_too_few_entries_to_hold_out_warns():
     X = np.diag([1.0, 2.0, 3.0]) + np.where(np.eye(3), 0, np.nan)
     search = NCARLCV(alphas=(5.0, 1.0), gammas=(0.1, None), tol=0, max_iter=2)
     with pytest.warns(UserWarning, match="too few observed entries"):

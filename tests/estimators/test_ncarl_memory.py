@@ -1,4 +1,4 @@
-"""Training never forms the dense matrix."""
+"""Tests that training never forms the dense matrix."""
 
 import tracemalloc
 
@@ -23,7 +23,7 @@ def tall_sparse_matrix():
     ids=["floor", "noisy", "pinv"],
 )
 def test_fit_of_sparse_input_needs_less_than_one_dense_matrix(tall, options):
-    NCARL(max_iter=1, tol=0).fit(tall[:50])  # imports and compiled code are not counted
+    NCARL(max_iter=1, tol=0).fit(tall[:50])  # exclude imports and compilation
     dense = tall.shape[0] * tall.shape[1] * 8
     tracemalloc.start()
     try:
@@ -32,6 +32,6 @@ def test_fit_of_sparse_input_needs_less_than_one_dense_matrix(tall, options):
     finally:
         tracemalloc.stop()
     assert peak < dense
-    # The measure sees NumPy's arrays: the entries alone take this much.
+    # Lower bound: the entries alone, as measured for NumPy arrays.
     assert peak > tall.nnz * 12
     assert len(fitted.predict([0, 99_999], [0, 49])) == 2

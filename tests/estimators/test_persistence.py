@@ -1,4 +1,4 @@
-"""Saved models come back bit for bit, or not at all."""
+"""Tests that saved models are loaded bit-identically or raise."""
 
 import hashlib
 import io
@@ -42,7 +42,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("training_data", [False, True])
-def test_loaded_model_gives_the_same_bits(name, training_data, X, path):
+def test_loaded_model_is_bit_identical(name, training_data, X, path):
     fitted = KINDS[name].fit(X)
     fitted.save(path, training_data=training_data)
     loaded = ncarl.load(path)
@@ -75,7 +75,7 @@ def test_loaded_model_gives_the_same_bits(name, training_data, X, path):
     assert_array_equal(loaded.fit(X).transform(X), fitted.transform(X))
 
 
-def test_feature_names_come_back(X, path):
+def test_feature_names_are_saved(X, path):
     frame = pd.DataFrame(X, columns=list("abcdefghi"))
     fitted = NCARL(**FEW).fit(frame)
     fitted.save(path)
@@ -86,19 +86,19 @@ def test_feature_names_come_back(X, path):
         loaded.transform(frame[list("ihgfedcba")])
 
 
-def test_training_entries_are_left_out_unless_asked_for(X, path):
+def test_training_data_is_saved_only_on_request(X, path):
     fitted = NCARL(**FEW).fit(X)
     fitted.save(path)
-    assert not any(name.startswith("training") for name in archive(path).files)
+    assert not any(name.startswith("training") for name in read_members(path).files)
     with pytest.raises(ValueError, match=r"training entries.*X=.*training_data=True"):
         ncarl.load(path).predict([0], [0])
     with pytest.raises(ValueError, match=r"training entries"):
         ncarl.load(path).save(path, training_data=True)
     fitted.save(path, training_data=True)
-    assert "training_/data" in archive(path).files
+    assert "training_/data" in read_members(path).files
 
 
-def test_options_of_one_run_are_left_out(X, path, tmp_path):
+def test_runtime_options_are_not_saved(X, path, tmp_path):
     options = {"callback": lambda info: None, "checkpoint": tmp_path / "secret-name"}
     fitted = NCARL(**FEW, **options, engine=Threads(n_jobs=1)).fit(X)
     fitted.save(path)
@@ -108,7 +108,7 @@ def test_options_of_one_run_are_left_out(X, path, tmp_path):
     assert b"secret-name" not in path.read_bytes()
 
 
-def archive(path):
+def read_members(path):
     return np.load(io.BytesIO(path.read_bytes()[len(MAGIC) + 32 :]), allow_pickle=False)
 
 
@@ -123,7 +123,7 @@ class TestFile:
     def test_holds_no_pickle(self, X, path):
         frame = pd.DataFrame(X, columns=list("abcdefghi"))
         KINDS["search"].fit(frame).save(path, training_data=True)
-        with archive(path) as found:
+        with read_members(path) as found:
             assert {found[name].dtype.kind for name in found.files} <= set("fiubU")
         with zipfile.ZipFile(io.BytesIO(path.read_bytes()[len(MAGIC) + 32 :])) as parts:
             for name in parts.namelist():
@@ -132,7 +132,7 @@ class TestFile:
                 with pytest.raises(ValueError, match="opcode"):
                     list(pickletools.genops(body))
 
-    def test_object_array_is_never_written_or_read(self, path):
+    def test_object_arrays_raise(self, path):
         with pytest.raises(ValueError, match=r"[Oo]bject arrays"):
             write_archive(path, {"kind": "model"}, {"x": np.array([{}], dtype=object)})
         assert not path.exists()
@@ -143,18 +143,18 @@ class TestFile:
             ncarl.load(path)
 
     @pytest.mark.parametrize("content", [b"x", b"", b"{}", b"PK\x05\x06" + bytes(18)])
-    def test_sound_checksum_of_nonsense_is_refused(self, path, content):
+    def test_invalid_content_with_valid_checksum_raises(self, path, content):
         write_raw(path, content)
         with pytest.raises(BrokenFileError, match="damaged"):
             ncarl.load(path)
 
     @pytest.fixture
     def saved(self, X, path):
-        """Header and arrays of a saved model."""
+        """Header and arrays of a model file."""
         NCARL(**FEW).fit(X).save(path)
         return read_archive(path, "model")
 
-    def test_model_without_its_arrays_is_refused(self, saved, path):
+    def test_model_without_its_arrays_raises(self, saved, path):
         header, arrays = saved
         for name in ("model_/fallback", "similarity_/data", "unidentified_rows_"):
             left = {key: value for key, value in arrays.items() if key != name}
@@ -170,7 +170,7 @@ class TestFile:
             ({"class": "load"}, "unknown to this ncarl"),
         ],
     )
-    def test_other_versions_and_classes_are_refused(self, saved, path, change, message):
+    def test_other_versions_and_classes_raise(self, saved, path, change, message):
         header, arrays = saved
         assert (header["version"], header["class"]) == (2, "NCARL")
         write_archive(path, header | change, arrays)
@@ -184,7 +184,7 @@ def write_raw(path, body):
 
 class TestFailingWrite:
     @pytest.mark.parametrize("target", ["os.fsync", "pathlib.Path.replace"])
-    def test_leaves_the_old_file_and_nothing_else(self, X, path, monkeypatch, target):
+    def test_keeps_only_the_old_file(self, X, path, monkeypatch, target):
         fitted = NCARL(**FEW).fit(X)
         fitted.save(path)
         before = path.read_bytes()
@@ -199,8 +199,8 @@ class TestFailingWrite:
         assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_a_file_that_may_not_be_written_to_can_still_be_replaced(tmp_path, monkeypatch):
-    # The new file takes over the mode of the old one, but only when it is whole.
+def test_read_only_file_can_be_replaced(tmp_path, monkeypatch):
+    # The new file gets the mode of the old one when it is complete.
     target = tmp_path / "kept.txt"
     target.write_text("old")
     target.chmod(0o444)

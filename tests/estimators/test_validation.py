@@ -1,4 +1,4 @@
-"""Wrong input: every error has the right type and names what is at fault."""
+"""Tests of invalid input: type and message of every error."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ NAN, INF = np.nan, np.inf
 
 
 def frame(**columns):
-    """A frame with a column of numbers and others."""
+    """A frame with one numeric column and the given ones."""
     return pd.DataFrame({"a": [1.0], **columns})
 
 
@@ -70,7 +70,7 @@ BAD_X = {
 @pytest.mark.parametrize("name", BAD_X)
 def test_bad_matrix(name):
     given, message = BAD_X[name]
-    # scikit-learn decides which error these two get.
+    # The errors of these two are raised by scikit-learn.
     error = (
         (TypeError, ValueError) if name in ("complex list", "a dict") else ValueError
     )
@@ -148,7 +148,7 @@ def test_bad_parameter(options, error, message):
 
 @pytest.mark.parametrize(("options", "error", "message"), BAD_PARAMETERS)
 def test_bad_parameter_of_a_search(options, error, message):
-    # What a search chooses it takes in the plural.
+    # Searched parameters have plural names.
     plural = {"alpha": "alphas", "gamma": "gammas", "center": "centers"}
     given = {plural.get(name, name): value for name, value in options.items()}
     if isinstance(given.get("alphas"), np.ndarray):
@@ -304,7 +304,7 @@ class TestFiles:
         assert (tmp_path / "state").read_bytes() == before
 
     def test_checkpoint_folder_that_cannot_be_written(self, tmp_path, monkeypatch):
-        # By decree: the superuser may write to any folder.
+        # Simulated, since root may write to any folder.
         monkeypatch.setattr("os.access", lambda path, mode: False)
         steps = []
         estimator = NCARL(**FEW, checkpoint=tmp_path / "x", callback=steps.append)

@@ -1,4 +1,4 @@
-"""Comparisons of methods: advice, draws, single fits, processes, files."""
+"""Tests of comparisons of methods: recommendations, splits, fits, files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from ncarl.observations import Observations
 
 
 def line(method, errors, seconds=1.0, status=DONE, **more):
-    """A line with given errors."""
+    """A summary with given errors."""
     return MethodSummary(
         method,
         tuple(
@@ -57,25 +57,25 @@ def advice(*lines, by_column=False):
     return recommend_method(lines, by_column=by_column)
 
 
-# --- advice --------------------------------------------------------------------------
+# --- recommendations -----------------------------------------------------------------
 
 
-def test_the_least_error_is_recommended_where_it_is_less_on_every_draw():
+def test_method_with_the_lowest_error_is_recommended():
     found = advice(
         line("nuclear", [0.5, 0.6, 0.7]),
         line("ncarl", [0.4, 0.5, 0.6]),
         line("mean", [0.9, 1.0, 1.1]),
     )
     assert (found.method, found.ties, found.warnings) == ("ncarl", ("ncarl",), ())
-    assert found.reason == "ncarl: least error 0.5 (± 0.1)."
+    assert found.reason == "ncarl: lowest error 0.5 (± 0.1)."
 
 
-def test_differences_are_taken_draw_by_draw():
-    # The standard deviations overlap widely, yet one is worse by 0.1 on each draw.
+def test_differences_are_paired_by_draw():
+    # Large standard deviations, but one is worse by 0.1 on each draw.
     worse = line("nuclear", [1.1, 2.1, 3.1])
     better = line("ncarl", [1.0, 2.0, 3.0])
     assert advice(worse, better).ties == ("ncarl",)
-    # The same means with differences that go both ways are a tie.
+    # The same means with differences of both signs are a tie.
     mixed = line("nuclear", [3.1, 2.1, 1.1])
     assert advice(mixed, better).ties == ("ncarl", "nuclear")
 
@@ -96,7 +96,7 @@ def test_ties_are_within_one_standard_error_of_the_paired_differences(pairs):
         assert ("s3lr" in ties) == (d.mean() < error)
 
 
-def test_of_tied_methods_one_with_error_bars_is_taken():
+def test_tie_prefers_a_method_with_error_bars():
     quick = line("soft-impute", [0.50, 0.60, 0.55], seconds=1.0)
     bayes = line("bayes", [0.52, 0.59, 0.55], seconds=30.0)
     found = advice(quick, bayes, line("mean", [1.0, 1.0, 1.0]))
@@ -108,7 +108,7 @@ def test_of_tied_methods_one_with_error_bars_is_taken():
     )
 
 
-def test_else_the_fastest_of_them():
+def test_tie_without_error_bars_prefers_the_fastest_method():
     slow = line("ncarl-cv", [0.50, 0.60, 0.55], seconds=30.0)
     quick = line("soft-impute", [0.52, 0.59, 0.55], seconds=2.0)
     found = advice(slow, quick)
@@ -116,7 +116,7 @@ def test_else_the_fastest_of_them():
     assert "and 15 times faster" in found.reason
     bayes = line("bayes", [0.50, 0.60, 0.55], seconds=6.0)
     assert advice(bayes, quick).reason == (
-        "bayes: least error 0.55 (± 0.05); soft-impute is not worse beyond chance and "
+        "bayes: lowest error 0.55 (± 0.05); soft-impute is not worse beyond chance and "
         "3 times faster."
     )
     assert advice(bayes, slow).reason.endswith("ncarl-cv is not worse beyond chance.")
@@ -127,11 +127,11 @@ def test_else_the_fastest_of_them():
     [
         ([line("bias", [1.0, 1.2, 1.1])], "row and column effects"),
         ([line("mean", [1.0, 1.2, 1.1])], "the mean of all entries"),
-        # The mean says more: it is told of alone.
+        # Only the stronger warning about the mean is given.
         ([line("bias", [0.5, 0.6, 0.7]), line("mean", [0.4, 0.4, 0.4])], "the mean"),
     ],
 )
-def test_a_baseline_that_is_not_beaten_gives_a_warning(lines, words):
+def test_unbeaten_baseline_gives_a_warning(lines, words):
     found = advice(line("bayes", [1.1, 1.1, 1.1]), *lines)
     of_columns = advice(line("bayes", [1.1, 1.1, 1.1]), *lines, by_column=True)
     assert ("of each column" in of_columns.warnings[0]) == ("the mean" in words)
@@ -140,26 +140,26 @@ def test_a_baseline_that_is_not_beaten_gives_a_warning(lines, words):
     assert found.method != "mean"
 
 
-def test_what_was_stopped_or_failed_is_not_recommended():
+def test_stopped_and_failed_methods_are_not_recommended():
     stopped = line("nuclear", [0.1], status=OVER_BUDGET)
     failed = MethodSummary("fgsr", (FitOutcome("fgsr", 0, FAILED, message="no"),))
     found = advice(stopped, failed, line("bias", [0.5, 0.6]), line("mean", [1.0, 1.1]))
     assert found.method == "bias"
-    # What stopped first might yet beat row and column effects.
+    # A stopped method might still beat row and column effects.
     (warning,) = found.warnings
     assert "nuclear was ahead when stopped" in warning
     nothing = advice(stopped, failed, line("mean", [1.0]))
     assert (nothing.method, nothing.ties) == (None, ())
 
 
-def test_doubts_are_told_of():
+def test_unreliable_results_give_warnings():
     found = advice(line("bayes", [0.5], converged=False), line("mean", [1.0]))
     one, unconverged = found.warnings
     assert "one draw cannot tell" in one
     assert "1 of 1 fits of bayes did not converge" in unconverged
 
 
-def test_lines_are_sorted_and_count_what_is_there():
+def test_summaries_are_sorted_and_average_available_values():
     fits = [
         FitOutcome("bias", 1, error=2.0, seconds=1.0, memory_gb=0.5, converged=True),
         FitOutcome("bias", 0, error=4.0, seconds=3.0, memory_gb=0.7, converged=False),
@@ -178,12 +178,12 @@ def test_lines_are_sorted_and_count_what_is_there():
     assert (last.error, last.status, last.message) == (None, FAILED, "why")
 
 
-# --- what is hidden ------------------------------------------------------------------
+# --- held-out entries ----------------------------------------------------------------
 
 
 @pytest.fixture(name="X")
-def gappy_matrix(rng):
-    """A 30 x 8 matrix with missing entries, unlike units and a constant column."""
+def incomplete_matrix(rng):
+    """A 30 x 8 incomplete matrix with different units and a constant column."""
     X = rng.standard_normal((30, 2)) @ rng.standard_normal((2, 8))
     X = (X + 0.1 * rng.standard_normal(X.shape)) * 10.0 ** np.arange(8) + 5.0
     X[:, 3] = 0.1
@@ -192,7 +192,7 @@ def gappy_matrix(rng):
 
 
 @pytest.mark.parametrize("pattern", ["alike", "random"])
-def test_no_row_and_no_column_loses_its_last_entry(X, pattern):
+def test_every_row_and_column_keeps_an_entry(X, pattern):
     X[4] = np.nan
     X[4, 2] = 1.0
     observed = Observations.from_dense(X)
@@ -212,7 +212,7 @@ def test_no_row_and_no_column_loses_its_last_entry(X, pattern):
     assert not (masks[0] == other[0]).all()
 
 
-def test_blocks_are_hidden_where_blocks_are_missing(rng):
+def test_missing_blocks_are_imitated_by_hidden_blocks(rng):
     X = rng.standard_normal((60, 40))
     for i in range(60):
         X[i, (i // 15) * 10 : (i // 15) * 10 + 10] = np.nan
@@ -226,7 +226,7 @@ def test_blocks_are_hidden_where_blocks_are_missing(rng):
     assert touched < 40 < np.count_nonzero(observed.drop_entries(~scattered).row_counts)
 
 
-def test_too_few_entries_are_refused_with_a_way_out(X):
+def test_too_few_entries_raise(X):
     with pytest.raises(ValueError, match=r"at least 10 are.*hide a larger share"):
         compare(X, hide=0.01)
     with pytest.raises(ValueError, match="more observed entries"):
@@ -235,7 +235,7 @@ def test_too_few_entries_are_refused_with_a_way_out(X):
         compare(np.full((3, 3), np.nan))
 
 
-def test_units_are_the_standard_deviations_of_the_columns(X):
+def test_column_units_are_standard_deviations(X):
     X[:, 5] = np.nan
     observed = Observations.from_dense(X)
     found = observed.column_stds()
@@ -252,7 +252,7 @@ def test_units_are_the_standard_deviations_of_the_columns(X):
 
 @pytest.fixture
 def folder(X, tmp_path):
-    """The data of a comparison with one draw, in a folder."""
+    """Folder with the data of a comparison with one draw."""
     observed = Observations.from_dense(X)
     units = observed.column_stds()
     masks = draw_holdout_masks(ComparisonPlan(hide=0.2, repeats=1), observed, units)
@@ -260,14 +260,14 @@ def folder(X, tmp_path):
     return tmp_path
 
 
-def payload(folder, method, **more):
+def make_payload(folder, method, **more):
     plan = ComparisonPlan(["bias"], repeats=1, engine="threads", scale="columns")
     (one,) = make_fit_payloads(plan, folder)
     return {**one, "method": method, **more}
 
 
 def hidden_cells(folder, X):
-    """Rows, columns and truth of what is hidden, and the matrix without it."""
+    """Rows, columns and values of held-out entries, and the matrix without them."""
     draw = read_split(folder, 0)
     i, j = draw.hidden.rows, draw.hidden.indices
     np.testing.assert_array_equal(draw.hidden.values, X[i, j])
@@ -276,8 +276,8 @@ def hidden_cells(folder, X):
     return i, j, X[i, j], seen
 
 
-def test_a_fit_is_scored_in_standard_deviations_on_hidden_entries(folder, X):
-    found = fit_one(payload(folder, "bias"))
+def test_fit_is_scored_on_held_out_entries_in_standard_deviations(folder, X):
+    found = fit_one(make_payload(folder, "bias"))
     i, j, truth, seen = hidden_cells(folder, X)
     stds = np.nanstd(X, axis=0)
     guess = make("bias", scale="columns").fit_transform(seen)[i, j]
@@ -292,10 +292,10 @@ def test_a_fit_is_scored_in_standard_deviations_on_hidden_entries(folder, X):
     assert found["engine"].startswith("threads")
 
 
-def test_intervals_are_counted_where_there_are_some(folder, X, monkeypatch):
+def test_coverage_is_computed_if_there_are_intervals(folder, X, monkeypatch):
     quick = {"scale": "columns", "prior_strength": 1.0, "tol": 0.01}
     monkeypatch.setattr(comparison, "default_parameters", lambda method, **asked: quick)
-    found = fit_one(payload(folder, "bayes"))
+    found = fit_one(make_payload(folder, "bayes"))
     i, j, truth, seen = hidden_cells(folder, X)
     est = make("bayes", engine=Threads(), **quick).fit(seen)
     low, high = est.predict_interval(i, j, level=0.9)
@@ -305,7 +305,7 @@ def test_intervals_are_counted_where_there_are_some(folder, X, monkeypatch):
 
 
 @pytest.mark.parametrize("by_column", [True, False])
-def test_the_baseline_is_the_mean_of_what_is_kept(folder, X, by_column):
+def test_baseline_is_the_mean_of_training_entries(folder, X, by_column):
     _, j, truth, seen = hidden_cells(folder, X)
     found = score_mean_baseline(read_split(folder, 0), 0, by_column=by_column)
     guess = np.nanmean(seen, axis=0)[j] if by_column else np.nanmean(seen)
@@ -315,7 +315,7 @@ def test_the_baseline_is_the_mean_of_what_is_kept(folder, X, by_column):
 
 @pytest.mark.parametrize("scale", [None, "columns"])
 @pytest.mark.parametrize("method", available_methods())
-def test_methods_are_built_as_the_command_that_is_advised_builds_them(method, scale):
+def test_methods_match_those_of_the_recommended_command(method, scale):
     options = ModelOptions(method=method, seed=5)
     theirs = build_estimator(options, scale=scale, progress=False).get_params()
     ours = make(method, **default_parameters(method, scale=scale, seed=5)).get_params()
@@ -323,7 +323,7 @@ def test_methods_are_built_as_the_command_that_is_advised_builds_them(method, sc
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there it is told apart")
-def test_the_memory_of_a_fit_is_not_that_of_its_parent():
+def test_memory_of_a_fit_excludes_its_parent():
     ballast = np.ones(50_000_000)
     code = "from ncarl.evaluation.measure import peak_memory_gb as peak; print(peak())"
     done = subprocess.run(
@@ -336,15 +336,15 @@ def test_the_memory_of_a_fit_is_not_that_of_its_parent():
 # --- processes -----------------------------------------------------------------------
 
 
-def test_a_crash_and_a_stop_take_nobody_down(folder, X, monkeypatch):
+def test_crashed_and_stopped_fits_do_not_affect_others(folder, X, monkeypatch):
     heard = []
     asked = [
-        payload(folder, "no-such-method"),
-        payload(folder, "nuclear", budget=1e-9),
-        payload(folder, "no-such-method", draw=1),
-        payload(folder, "bias"),
+        make_payload(folder, "no-such-method"),
+        make_payload(folder, "nuclear", budget=1e-9),
+        make_payload(folder, "no-such-method", draw=1),
+        make_payload(folder, "bias"),
     ]
-    # One at a time: of two, the other draw could begin before the first has failed.
+    # One job at a time, so that the first failure precedes the second draw.
     found = {fit.method: fit for fit in run_fits(asked, 1, heard.append)}
     assert sorted(found) == ["bias", "no-such-method", "nuclear"]
     crashed, stopped, whole = (
@@ -354,19 +354,19 @@ def test_a_crash_and_a_stop_take_nobody_down(folder, X, monkeypatch):
     assert "no-such-method" in crashed.message
     assert stopped.status == OVER_BUDGET and stopped.error > 0.0
     assert stopped.converged is None and "stopped after" in stopped.message
-    # The one that failed was not tried again, and the answers came one by one.
+    # The failed method was not repeated, and results came one by one.
     assert len(heard) == 3
-    alone = fit_one(payload(folder, "bias"))
+    alone = fit_one(make_payload(folder, "bias"))
     assert whole.status == DONE
     assert whole.error == pytest.approx(alone["error"], rel=1e-9)
-    # A fit that does not come to a step is ended.
+    # A fit that makes no step is terminated.
     monkeypatch.setattr(comparison, "STARTUP_SECONDS", 0.0)
-    (fit,) = run_fits([payload(folder, "bias", budget=1e-9)], 1, heard.append)
+    (fit,) = run_fits([make_payload(folder, "bias", budget=1e-9)], 1, heard.append)
     assert (fit.status, fit.error) == (OVER_BUDGET, None)
     assert "ended after" in fit.message
 
 
-def test_a_comparison_leaves_no_folder_behind(X, tmp_path, monkeypatch):
+def test_comparison_removes_its_folder(X, tmp_path, monkeypatch):
     asked = []
 
     def stop(wanted, jobs, heard):
@@ -377,13 +377,13 @@ def test_a_comparison_leaves_no_folder_behind(X, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         compare(X, methods=["bias", "nuclear"], repeats=2)
     assert not Path(asked[0]["folder"]).exists()
-    # All methods see a draw before the next one begins.
+    # Fits are ordered by draw.
     order = [(one["draw"], one["method"]) for one in asked]
     wanted = [(draw, method) for draw in (0, 1) for method in ("bias", "nuclear")]
     assert order == wanted
 
 
-def test_containers_are_read_alike(X, monkeypatch):
+def test_containers_give_the_same_result(X, monkeypatch):
     monkeypatch.setattr(comparison, "run_fits", lambda wanted, jobs, heard: [])
     seen = ~np.isnan(X)
     S = sparse.coo_array((X[seen], np.nonzero(seen)), shape=X.shape)
@@ -394,7 +394,7 @@ def test_containers_are_read_alike(X, monkeypatch):
     assert dense.recommendation.method is None
 
 
-def test_a_scale_by_method_reaches_its_fits(X, monkeypatch):
+def test_scale_by_method_is_passed_to_its_fits(X, monkeypatch):
     asked = []
     monkeypatch.setattr(
         comparison, "run_fits", lambda wanted, jobs, heard: asked.extend(wanted) or []
@@ -408,7 +408,7 @@ def test_a_scale_by_method_reaches_its_fits(X, monkeypatch):
     assert found.error_unit == "standard deviations of the column"
 
 
-# --- misuse --------------------------------------------------------------------------
+# --- invalid parameters --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -429,12 +429,12 @@ def test_a_scale_by_method_reaches_its_fits(X, monkeypatch):
         ({"scale": {"bais": None}}, "'bais'; did you mean 'bias'"),
     ],
 )
-def test_misuse_is_told_before_anything_is_fitted(X, given_, words):
+def test_invalid_parameters_raise_before_any_fit(X, given_, words):
     with pytest.raises(ValueError, match=words.replace("?", r"\?")):
         compare(X, **given_)
 
 
-def test_torch_is_asked_for_only_where_it_is(X, monkeypatch):
+def test_torch_engine_needs_torch(X, monkeypatch):
     monkeypatch.setattr(comparison, "torch_installed", lambda: False)
     with pytest.raises(ImportError, match="needs PyTorch"):
         compare(X, engine="torch")
@@ -444,8 +444,8 @@ def test_torch_is_asked_for_only_where_it_is(X, monkeypatch):
 
 
 @pytest.fixture
-def found():
-    """A made-up comparison with every kind of line."""
+def example():
+    """An artificial comparison with every kind of result."""
     lines = (
         line("bayes", [0.4, 0.5], coverage=0.9),
         line("nuclear", [0.45], status=OVER_BUDGET),
@@ -459,8 +459,8 @@ def found():
     return Comparison(plan, (30, 8), 190, (19, 19), lines, advice(*lines))
 
 
-def test_files_hold_the_figures(found, tmp_path):
-    files = write_comparison(found, tmp_path, {"data": "x.csv"})
+def test_files_contain_the_results(example, tmp_path):
+    files = write_comparison(example, tmp_path, {"data": "x.csv"})
     names = ["compare.csv", "compare.json", "compare.png"]
     assert [path.name for path in files] == names
     assert sorted(path.name for path in tmp_path.iterdir()) == names
@@ -483,11 +483,11 @@ def test_files_hold_the_figures(found, tmp_path):
     assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_drawing_shows_all_methods_in_order(found):
-    left, right = draw_comparison(found).axes
+def test_figure_shows_all_methods_in_order(example):
+    left, right = draw_comparison(example).axes
     labels = left.get_yticklabels()
     assert [label.get_text() for label in labels] == [
-        one.method for one in found.summaries
+        one.method for one in example.summaries
     ]
     assert [label.get_fontweight() for label in labels][:2] == ["bold", "normal"]
     dots = {round(dot.get_ydata()[0]): dot for dot in left.lines}

@@ -1,4 +1,4 @@
-"""Processes side by side: answers, deaths, overruns, and nothing left behind."""
+"""Tests of the worker pool: results, crashes, time limits, cleanup."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def session(_): return os.getsid(0)
 
 @pytest.fixture(autouse=True)
 def helper(monkeypatch, tmp_path):
-    """A module of functions that workers can import."""
+    """Write a module with functions that workers can import."""
     (tmp_path / "helper.py").write_text(HELPER)
     monkeypatch.syspath_prepend(tmp_path)
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
@@ -66,23 +66,23 @@ def job(name, payload=None, group="cpu", limit=None):
     return PoolJob(f"helper:{name}", payload, group, limit)
 
 
-def first(pool, one):
-    """The answer to one job."""
+def run(pool, one):
+    """The result of one job."""
     pool.submit(one)
     (answer,) = pool.wait(20)
     assert answer.job is one
     return answer
 
 
-def gone(pid, within=8.0):
-    """Whether a process ends within some seconds (a zombie has ended)."""
+def has_ended(pid, within=8.0):
+    """Whether a process ends within some seconds; zombies count as ended."""
     until = time.monotonic() + within
     stat = Path(f"/proc/{pid}/stat")
     while time.monotonic() < until:
         try:
             os.kill(pid, 0)
             said = stat.read_text() if Path("/proc/self/stat").exists() else ") ?"
-            # The process of a zombie goes on until its other threads have ended.
+            # A zombie continues until its other threads have ended.
             threads = len(list(stat.parent.joinpath("task").iterdir()))
             if said.rpartition(")")[2].split()[0] == "Z" and threads == 1:
                 return True
@@ -92,8 +92,8 @@ def gone(pid, within=8.0):
     return False
 
 
-def noted(path, within=8.0):
-    """A process id that a worker writes down."""
+def read_pid(path, within=8.0):
+    """Wait for the process id that a worker writes to a file."""
     until = time.monotonic() + within
     while time.monotonic() < until:
         if path.exists() and path.read_text():
@@ -102,7 +102,7 @@ def noted(path, within=8.0):
     raise AssertionError("the worker has not begun")
 
 
-def test_answers_come_back_each_with_its_own_job():
+def test_results_are_returned_with_their_jobs():
     with WorkerPool([WorkerGroup("cpu", 3)]) as pool:
         jobs = [job("twice", number) for number in range(7)]
         waiting, answers = list(jobs), []
@@ -115,11 +115,11 @@ def test_answers_come_back_each_with_its_own_job():
     assert [a.job for a in answers if a.job not in jobs] == []
 
 
-def test_rooms_and_workers_are_counted_group_by_group():
+def test_capacity_and_workers_are_counted_per_group():
     with WorkerPool([WorkerGroup("cpu", 2), WorkerGroup("gpu")]) as pool:
-        one = first(pool, job("pid")).value
-        assert first(pool, job("pid")).value == one != os.getpid()
-        assert first(pool, job("pid", group="gpu")).value != one
+        one = run(pool, job("pid")).value
+        assert run(pool, job("pid")).value == one != os.getpid()
+        assert run(pool, job("pid", group="gpu")).value != one
         pool.submit(job("sleep", (None, 20)))
         pool.submit(job("sleep", (None, 20), "gpu"))
         assert pool.has_room("cpu") and not pool.has_room("gpu")
@@ -131,25 +131,25 @@ def test_rooms_and_workers_are_counted_group_by_group():
 
 
 @posix
-def test_every_job_has_a_process_of_its_own_where_that_is_asked_for():
+def test_process_per_job():
     with WorkerPool([WorkerGroup("cpu")], process_per_job=True) as pool:
-        ids = [first(pool, job("pid")).value for _ in range(3)]
+        ids = [run(pool, job("pid")).value for _ in range(3)]
         assert len(set(ids)) == 3
-        assert all(gone(pid, 0.5) for pid in ids)
+        assert all(has_ended(pid, 0.5) for pid in ids)
 
 
-def test_what_a_job_raises_is_told_and_the_worker_goes_on():
+def test_exception_is_reported_and_the_worker_continues():
     with WorkerPool([WorkerGroup("cpu")]) as pool:
-        before = first(pool, job("pid")).value
-        answer = first(pool, job("fail", "too\n  bad " + 600 * "x"))
+        before = run(pool, job("pid")).value
+        answer = run(pool, job("fail", "too\n  bad " + 600 * "x"))
         assert (answer.failure, answer.value) == ("failed", None)
         assert answer.message.startswith("ValueError: too bad xxx")
         assert len(answer.message) == 500
-        answer = first(pool, PoolJob("nowhere:at_all", 1, "cpu"))
+        answer = run(pool, PoolJob("nowhere:at_all", 1, "cpu"))
         assert (answer.failure, "nowhere" in answer.message) == ("failed", True)
-        answer = first(pool, job("not_there"))
+        answer = run(pool, job("not_there"))
         assert "AttributeError" in answer.message
-        assert first(pool, job("pid")).value == before
+        assert run(pool, job("pid")).value == before
 
 
 @pytest.mark.parametrize(
@@ -162,32 +162,32 @@ def test_what_a_job_raises_is_told_and_the_worker_goes_on():
         (job("odd"), "TypeError: Object of type set is not JSON serializable"),
     ],
 )
-def test_a_worker_that_dies_fails_its_job_and_is_replaced(one, how):
+def test_crashed_worker_fails_its_job_and_is_replaced(one, how):
     with WorkerPool([WorkerGroup("cpu")]) as pool:
-        answer = first(pool, one)
+        answer = run(pool, one)
         assert (answer.failure, answer.value) == ("failed", None)
         assert answer.message.endswith(how)
-        assert first(pool, job("twice", 4)).value == 8
+        assert run(pool, job("twice", 4)).value == 8
 
 
 @posix
-def test_a_worker_that_dies_with_nothing_to_do_is_replaced():
+def test_worker_that_dies_idle_is_replaced():
     with WorkerPool([WorkerGroup("cpu")]) as pool:
-        pid = first(pool, job("pid")).value
+        pid = run(pool, job("pid")).value
         os.kill(pid, signal.SIGKILL)
-        assert gone(pid)
-        answer = first(pool, job("pid"))
+        assert has_ended(pid)
+        answer = run(pool, job("pid"))
         assert (answer.failure, answer.value != pid) == ("", True)
 
 
 @posix
-def test_a_job_over_its_limit_is_ended_and_others_run_on(tmp_path):
+def test_job_over_its_limit_is_killed_and_others_continue(tmp_path):
     with WorkerPool([WorkerGroup("cpu", 2)]) as pool:
-        # With the processes that it has forked.
+        # Including its child processes.
         late = job("fork", str(tmp_path / "pid"), limit=2.0)
         begun = time.monotonic()
         pool.submit(late)
-        child = noted(tmp_path / "pid")
+        child = read_pid(tmp_path / "pid")
         pool.submit(job("sleep", (None, 3.0), limit=30))
         answers = pool.wait(10)
         assert 1.9 < time.monotonic() - begun < 8
@@ -195,51 +195,51 @@ def test_a_job_over_its_limit_is_ended_and_others_run_on(tmp_path):
             (late, "over budget", None)
         ]
         assert "ended after 2 s" in answers[0].message
-        assert gone(child, 1.0)
+        assert has_ended(child, 1.0)
         assert [a.value for a in pool.wait(20)] == ["slept"]
-        assert first(pool, job("twice", 1)).value == 2
+        assert run(pool, job("twice", 1)).value == 2
 
 
-def test_what_a_library_prints_is_no_answer():
+def test_printed_output_is_not_a_result():
     text = json.dumps({"value": "wrong"})
     with WorkerPool([WorkerGroup("cpu")]) as pool:
-        answers = [first(pool, job("chatter", text)) for _ in range(2)]
+        answers = [run(pool, job("chatter", text)) for _ in range(2)]
     assert [a.value for a in answers] == [text, text]
 
 
-def test_numerical_libraries_are_held_to_the_threads_of_the_group(monkeypatch):
+def test_thread_limits_of_numerical_libraries_are_set_by_group(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
     with WorkerPool([WorkerGroup("few", 1, 2), WorkerGroup("many", 1, 5)]) as pool:
         for name, threads in (("few", "2"), ("many", "5")):
-            answer = first(pool, job("environment", THREAD_VARIABLES, name))
+            answer = run(pool, job("environment", THREAD_VARIABLES, name))
             assert answer.value == [threads] * 4 + [False]  # before NumPy is imported
-            if os.name == "posix":  # Ctrl-C is not for the worker
-                assert first(pool, job("session", None, name)).value != os.getsid(0)
+            if os.name == "posix":  # workers ignore Ctrl-C
+                assert run(pool, job("session", None, name)).value != os.getsid(0)
     assert "OMP_NUM_THREADS" in THREAD_VARIABLES
     assert os.environ["OMP_NUM_THREADS"] == "77"
 
 
 @posix
 @pytest.mark.parametrize("raised", [False, True])
-def test_no_process_is_left_after_the_block(raised, tmp_path):
+def test_all_processes_end_with_the_context(raised, tmp_path):
     pids = []
     try:
         with WorkerPool([WorkerGroup("cpu", 2)]) as pool:
-            pids.append(first(pool, job("pid")).value)
+            pids.append(run(pool, job("pid")).value)
             pool.submit(job("sleep", (None, 30)))
             pool.submit(job("sleep", (str(tmp_path / "pid"), 30)))
-            pids.append(noted(tmp_path / "pid"))
+            pids.append(read_pid(tmp_path / "pid"))
             if raised:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         assert raised
     assert len(set(pids)) == 2
-    assert all(gone(pid, 0.5) for pid in pids)
+    assert all(has_ended(pid, 0.5) for pid in pids)
 
 
 @posix
-def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
-    # A script without a guard on ``__main__``: workers must not run it again.
+def test_worker_ends_when_its_parent_is_killed(tmp_path):
+    # A script without a ``__main__`` guard must not be run again by workers.
     script = tmp_path / "script.py"
     script.write_text(
         "import sys\n"
@@ -250,8 +250,8 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path):
     )
     command = [sys.executable, str(script), str(tmp_path / "pid")]
     with subprocess.Popen(command) as parent:
-        pid = noted(tmp_path / "pid")
-        assert not gone(pid, 0.2)
+        pid = read_pid(tmp_path / "pid")
+        assert not has_ended(pid, 0.2)
         parent.kill()
         parent.wait()
-    assert gone(pid)
+    assert has_ended(pid)

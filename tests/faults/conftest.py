@@ -1,4 +1,4 @@
-"""A place for fits that come to harm, and what came of them."""
+"""Fixtures for fits in child processes that are killed or fail."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-NURSERY = Path(__file__).with_name("nursery.py")
+SERVER_SCRIPT = Path(__file__).with_name("fork_server.py")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Nursery:
-    """Talks to a process that runs fits in children of its own."""
+class ForkServer:
+    """Connection to a process that runs fits in its children."""
 
     def __init__(self):
         self.process = subprocess.Popen(
-            [sys.executable, NURSERY],
+            [sys.executable, SERVER_SCRIPT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -29,25 +29,25 @@ class Nursery:
         )
 
     def run(self, job):
-        """Status of a job."""
+        """Run a job and return its exit status."""
         print(json.dumps(job), file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())
 
 
 @pytest.fixture(scope="module")
-def nursery():
+def server():
     if not hasattr(os, "fork"):
         pytest.skip("needs os.fork")
-    found = Nursery()
-    with found.process:  # closes its pipes, which ends it
+    found = ForkServer()
+    with found.process:  # closing the pipes ends it
         yield found
 
 
 class Case:
-    """A fit, where it keeps its state, and what it gives when nothing disturbs it."""
+    """A fit with a checkpoint that is compared to the same fit without faults."""
 
-    def __init__(self, nursery, folder, kind, options, **more):
-        self.nursery, self.folder = nursery, folder
+    def __init__(self, server, folder, kind, options, **more):
+        self.server, self.folder = server, folder
         self.state = folder / "kept" / "state"
         self.state.parent.mkdir()
         rng = np.random.default_rng(0)
@@ -63,26 +63,26 @@ class Case:
         self.more = {"every": 0.0, **more}
 
     def run(self, **more):
-        """Status of the fit, with its state kept."""
+        """Run the fit with a checkpoint and return its exit status."""
         job = {**self.job, **self.more, **more, "checkpoint": str(self.state)}
         job["results"] = str(self.folder / "resumed.npz")
-        return self.nursery.run(job)
+        return self.server.run(job)
 
     @property
     def said(self):
-        """What the error said that ended the fit."""
+        """Message of the error that ended the fit."""
         return Path(self.job["said"]).read_text()
 
     @property
     def names(self):
-        """The files that are there."""
+        """Names of the existing files."""
         return sorted(path.name for path in self.state.parent.iterdir())
 
-    def assert_ends_as_if_undisturbed(self):
-        """Let the fit go on to its end and compare every bit."""
+    def assert_resumes_exactly(self):
+        """Resume the fit to its end and compare every bit."""
         assert self.run(pause=0.0) == 0
         results = str(self.folder / "whole.npz")
-        assert self.nursery.run({**self.job, "results": results}) == 0
+        assert self.server.run({**self.job, "results": results}) == 0
         with np.load(results) as whole, np.load(self.folder / "resumed.npz") as found:
             assert set(whole.files) == set(found.files)
             for name in whole.files:
@@ -90,6 +90,6 @@ class Case:
 
 
 @pytest.fixture
-def case(nursery, tmp_path):
-    """Make a case of a fit."""
-    return lambda kind, options, **more: Case(nursery, tmp_path, kind, options, **more)
+def case(server, tmp_path):
+    """Function that makes a `Case`."""
+    return lambda kind, options, **more: Case(server, tmp_path, kind, options, **more)

@@ -1,4 +1,4 @@
-"""A disk that is full, or a folder that is gone: the step before is still there."""
+"""Tests that full disks and missing folders keep the previous checkpoint."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FITS = {
 }
 
 
-def fit_of(kind, **options):
+def make_fit(kind, **options):
     return clone(FITS[kind]).set_params(**options)
 
 
 @pytest.fixture(name="X")
-def gappy():
+def incomplete_matrix():
     rng = np.random.default_rng(0)
     X = rng.random((24, 2)) @ rng.random((2, 9)) + 0.01 * rng.random((24, 9))
     X[rng.random(X.shape) < 0.3] = np.nan
@@ -45,12 +45,12 @@ def state(tmp_path):
     return tmp_path / "kept" / "state"
 
 
-def contents(state):
+def read_files(state):
     return {path.name: path.read_bytes() for path in state.parent.iterdir()}
 
 
-def refuse_after(monkeypatch, count, code):
-    """Have the system refuse the move of files after so many."""
+def fail_after(monkeypatch, count, code):
+    """Let `Path.replace` fail after ``count`` calls."""
     usual, calls = Path.replace, []
 
     def replace(self, target):
@@ -73,10 +73,10 @@ def refuse_after(monkeypatch, count, code):
         (errno.EIO, "Fix this problem"),
     ],
 )
-def test_the_error_names_file_step_reason_and_way_out(X, state, code, way, monkeypatch):
-    refuse_after(monkeypatch, 3, code)
+def test_error_names_file_step_reason_and_remedy(X, state, code, way, monkeypatch):
+    fail_after(monkeypatch, 3, code)
     with pytest.raises(CheckpointError, match=way) as caught:
-        fit_of("kernel", checkpoint=state).fit(X)
+        make_fit("kernel", checkpoint=state).fit(X)
     assert str(caught.value).startswith(
         f"checkpoint {str(state)!r} could not be written at step 4 "
         f"({os.strerror(code)}); the earlier one, of step 3, is kept."
@@ -87,43 +87,43 @@ def test_the_error_names_file_step_reason_and_way_out(X, state, code, way, monke
 
 @pytest.mark.parametrize("count", [0, 4])
 @pytest.mark.parametrize("kind", FITS)
-def test_every_kind_of_fit_stops_loses_nothing_and_goes_on(
+def test_every_fit_stops_at_a_failed_write_and_resumes(
     X, state, kind, count, monkeypatch
 ):
-    whole = fit_of(kind).fit_transform(X)
-    fit = fit_of(kind, checkpoint=state)
-    calls = refuse_after(monkeypatch, count, errno.ENOSPC)
+    whole = make_fit(kind).fit_transform(X)
+    fit = make_fit(kind, checkpoint=state)
+    calls = fail_after(monkeypatch, count, errno.ENOSPC)
     with pytest.raises(CheckpointError, match="No space left"):
         fit.fit(X)
     assert len(calls) == count + 1  # it stops at the first failure
     monkeypatch.undo()
-    assert all(not name.startswith(".") for name in contents(state))
-    assert bool(contents(state)) == (count > 0)
+    assert all(not name.startswith(".") for name in read_files(state))
+    assert bool(read_files(state)) == (count > 0)
     assert_array_equal(fit.fit_transform(X), whole)
 
 
-def test_a_folder_that_goes_away_is_an_error_of_the_checkpoint(X, state):
+def test_removed_folder_is_a_checkpoint_error(X, state):
     away = state.parent.with_name("away")
 
     def move(info):
         if info.step == 3:
             state.parent.rename(away)
 
-    fit = fit_of("kernel", checkpoint=state, callback=move)
+    fit = make_fit("kernel", checkpoint=state, callback=move)
     with pytest.raises(CheckpointError, match=r"does not exist.*of step 3, is kept"):
         fit.fit(X)
     away.rename(state.parent)
     resumed = fit.set_params(callback=None).fit_transform(X)
-    assert_array_equal(resumed, fit_of("kernel").fit_transform(X))
+    assert_array_equal(resumed, make_fit("kernel").fit_transform(X))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_a_folder_that_may_no_longer_be_written_to(X, state):
+def test_folder_that_becomes_read_only(X, state):
     def lock(info):
         if info.step == 3:
             state.parent.chmod(0o500)
 
-    fit = fit_of("kernel", checkpoint=state, callback=lock)
+    fit = make_fit("kernel", checkpoint=state, callback=lock)
     with pytest.raises(CheckpointError, match="Make its folder writable"):
         fit.fit(X)
     with pytest.raises(PermissionError, match="cannot be written to"):
@@ -133,10 +133,10 @@ def test_a_folder_that_may_no_longer_be_written_to(X, state):
 
 
 @pytest.mark.parametrize("kind", FITS)
-def test_damaged_files_are_refused_named_and_left_alone(X, state, kind):
-    fit = fit_of(kind, checkpoint=state)
+def test_damaged_files_raise_and_are_kept(X, state, kind):
+    fit = make_fit(kind, checkpoint=state)
     whole = fit.fit_transform(X)
-    sound = contents(state)
+    sound = read_files(state)
     rng = np.random.default_rng(1)
     for name, data in sound.items():
         path = state.parent / name
@@ -146,19 +146,19 @@ def test_damaged_files_are_refused_named_and_left_alone(X, state, kind):
             path.write_bytes(damaged)
             with pytest.raises(BrokenFileError, match=f"{name}.*(remove|move) it"):
                 fit.fit(X)
-            assert contents(state) == {**sound, name: damaged}
+            assert read_files(state) == {**sound, name: damaged}
         path.write_bytes(data)
     assert_array_equal(fit.fit_transform(X), whole)
 
 
-def test_two_fits_may_share_a_file(X, state):
+def test_two_fits_may_use_the_same_file(X, state):
     def other(info):
-        fit_of("kernel", checkpoint=state).fit(X)
+        make_fit("kernel", checkpoint=state).fit(X)
 
-    whole = fit_of("kernel").fit_transform(X)
-    first = fit_of("kernel", checkpoint=state, callback=other)
+    whole = make_fit("kernel").fit_transform(X)
+    first = make_fit("kernel", checkpoint=state, callback=other)
     assert_array_equal(first.fit_transform(X), whole)
-    assert list(contents(state)) == ["state"]
+    assert list(read_files(state)) == ["state"]
 
 
 FULL = """
@@ -202,7 +202,7 @@ assert (again.kernel_ == NCARL(**options).fit(X).kernel_).all()
 """
 
 
-def test_a_disk_that_is_really_full(tmp_path):
+def test_full_disk(tmp_path):
     if shutil.which("unshare") is None:
         pytest.skip("needs unshare")
     ways = ["unshare", "--user", "--map-root-user", "--mount"]

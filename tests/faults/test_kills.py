@@ -1,4 +1,4 @@
-"""Fits killed at any moment end with the undisturbed result, bit for bit."""
+"""Tests that fits killed at any time resume to bit-identical results."""
 
 from __future__ import annotations
 
@@ -9,66 +9,66 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-#: Where a child kills itself: in the middle of a file, before a file is synced (or its
-#: folder, after the move), before it takes its place, before it is locked.
+#: Where a child kills itself: during a write, before a file is synced (or its folder,
+#: after the move), before it is moved, before it is locked.
 TRAPS = ("write", "sync", "move", "write", "lock", "write", "sync", "write")
 
 
 def kill(case, rng, longest, traps, others, most=30):
-    """Kill a fit at random moments; some of them while it writes."""
+    """Kill a fit at random times, sometimes while it writes."""
     plan = [*traps, *[None] * others]
     for trap in rng.permutation(np.array(plan, dtype=object)):
         if trap is None:
             status = case.run(send=signal.SIGKILL, after=rng.uniform(0.0, longest))
         else:
             status = case.run(trap=(trap, int(rng.integers(1, most))))
-            # What it was writing is left, until the next success.
+            # The partial file is kept until the next successful write.
             assert case.names[0].startswith(".state") or trap == "sync"
         assert status == -signal.SIGKILL
         yield trap
 
 
 @pytest.mark.parametrize("every", [0.0, 0.015])
-def test_a_fit_killed_twenty_times(case, every):
+def test_fit_killed_twenty_times(case, every):
     options = {"max_iter": 500, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
     found = case("NCARL", options, every=every, pause=0.004)
     kills = list(kill(found, np.random.default_rng(7), 0.1, TRAPS, 12))
     assert len(kills) == 20
-    # The last one may have left something, but not more: each success sweeps.
+    # Only the last kill may leave a partial file: each successful write cleans up.
     assert len(found.names) <= 2
-    found.assert_ends_as_if_undisturbed()
+    found.assert_resumes_exactly()
     assert found.names == ["state"]
 
 
-def test_a_search_killed_six_times(case):
+def test_search_killed_six_times(case):
     options = {"alphas": (0.0, 1.0, 10.0), "gammas": (None, 0.1), "centers": (None,),
                "search_iter": 10, "max_iter": 300, "tol": 0}  # fmt: skip
     found = case("NCARLCV", options, pause=0.004)
     for _ in kill(found, np.random.default_rng(3), 0.1, ("write", "sync"), 4):
         pass
-    found.assert_ends_as_if_undisturbed()
+    found.assert_resumes_exactly()
     assert found.names == ["state", "state.fit"]
 
 
-def test_a_bayesian_fit_killed_nine_times(case):
-    # So many steps that no nine lives can make them all.
+def test_bayesian_fit_killed_nine_times(case):
+    # Too many steps to be finished in nine runs.
     options = {"max_iter": 300, "tol": 0, "sides": "both", "validation": 0}
     found = case("BayesianNCARL", options, pause=0.004)
     traps = ("write", "sync", "move", "move", "lock")
     kills = list(kill(found, np.random.default_rng(5), 0.15, traps, 4, most=12))
     assert len(kills) == 9
-    assert "state.columns" in found.names  # it got as far as that, not to the end
-    found.assert_ends_as_if_undisturbed()
+    assert "state.columns" in found.names  # reached, but not finished
+    found.assert_resumes_exactly()
     assert found.names == ["state.columns", "state.rows"]
 
 
-def test_a_bayesian_search_killed_at_every_stage(case):
+def test_bayesian_search_killed_at_every_stage(case):
     options = {"max_iter": 60, "tol": 0, "sides": "both", "prior_strength": 0.1}
     found = case("BayesianNCARL", options, pause=0.001)
-    # Each life adds at most one of the four stages before the last runs.
+    # Each run adds at most one of the four stages before the final fits.
     for trap in (("move", 1), ("lock", 1), ("move", 2), ("sync", 3), ("move", 2)):
         assert found.run(trap=trap) == -signal.SIGKILL
     assert "state" in found.names
     assert "state.columns" not in found.names
-    found.assert_ends_as_if_undisturbed()
+    found.assert_resumes_exactly()
     assert found.names == ["state", "state.columns", "state.rows"]

@@ -1,4 +1,4 @@
-"""Ctrl-C and limits of the system end a fit in good order."""
+"""Tests that Ctrl-C and file size limits end a fit with a valid checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAYES = {"max_iter": 12, "tol": 0, "prior_strength": 0.1, "validation": 0,
 
 @pytest.mark.parametrize("every", [0.0, 1e9])
 @pytest.mark.parametrize("kind", ["NCARL", "BayesianNCARL"])
-def test_ctrl_c_keeps_the_last_whole_step(case, kind, every):
+def test_ctrl_c_keeps_the_last_complete_step(case, kind, every):
     options = RUN if kind == "NCARL" else BAYES
     found = case(kind, options, every=every, pause=0.05)
     assert found.run(send=signal.SIGINT, after=0.12) == 130
@@ -24,11 +24,11 @@ def test_ctrl_c_keeps_the_last_whole_step(case, kind, every):
     header, arrays = read_archive(found.state.parent / name, *kinds)
     step = header["history"]["step"][-1] if "history" in header else arrays["em:step"]
     assert 1 <= step < options["max_iter"]
-    found.assert_ends_as_if_undisturbed()
+    found.assert_resumes_exactly()
     assert found.names == [name]
 
 
-def test_a_file_that_may_not_grow_ends_the_fit_and_loses_nothing(case):
+def test_file_size_limit_keeps_the_previous_checkpoint(case):
     found = case("NCARL", RUN)
     assert found.run(limit_at=6, limit=4000) == 7
     assert found.said.startswith("CheckpointError: checkpoint")
@@ -37,10 +37,10 @@ def test_a_file_that_may_not_grow_ends_the_fit_and_loses_nothing(case):
     assert "the earlier one, of step 6, is kept" in found.said
     assert "ulimit -f" in found.said
     assert found.names == ["state"]
-    found.assert_ends_as_if_undisturbed()
+    found.assert_resumes_exactly()
 
 
-def test_a_first_file_that_may_not_grow_says_that_there_is_none(case):
+def test_file_size_limit_without_a_previous_checkpoint(case):
     found = case("NCARL", RUN, every=1e9)
     assert found.run(limit_at=6, limit=4000) == 7
     assert "at step 40 (File too large); no earlier one exists" in found.said

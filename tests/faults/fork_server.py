@@ -1,8 +1,8 @@
-"""Fits in processes of their own, which may come to harm.
+"""Runs fits in child processes that tests may kill.
 
 Run as a script: it imports the library once and then forks a child for each job, a
-line of JSON on its standard input. If the job says so, it sends the child a signal some
-time after its first step. It writes the status of the child when that is gone.
+line of JSON on its standard input. Depending on the job, it sends the child a signal
+after its first step. It prints the exit status of the child.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import time
 from pathlib import Path
 
 
-def die_at(call, times):
-    """Have a function kill the process when it is called so many times."""
+def kill_at_call(call, times):
+    """Wrap a function so that its n-th call kills the process."""
     left = [times]
 
-    def deadly(*args, **options):
+    def wrapper(*args, **options):
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return call(*args, **options)
 
-    return deadly
+    return wrapper
 
 
 def set_trap(name, times):
-    """Die in the middle of writing a file, or before or after it takes its place."""
+    """Kill this process while or after it writes a file, or before it is moved."""
     import numpy as np
 
     from ncarl.io import files
@@ -40,16 +40,16 @@ def set_trap(name, times):
         "move": (Path, "replace"),
         "lock": (files.fcntl, "flock"),
     }[name]
-    setattr(owner, function, die_at(getattr(owner, function), times))
+    setattr(owner, function, kill_at_call(getattr(owner, function), times))
 
 
-def watcher(job, pipe):
-    """A callback that says when the first step is made, and may limit what follows."""
+def make_callback(job, pipe):
+    """A callback that reports the first step and may limit the file size."""
     import resource
 
     calls = [0]
 
-    def watch(info):
+    def callback(info):
         calls[0] += 1
         if calls[0] == 1:
             os.write(pipe, b"step")
@@ -58,11 +58,11 @@ def watcher(job, pipe):
             resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         time.sleep(job.get("pause", 0.0))
 
-    return watch
+    return callback
 
 
-def work(job, pipe):
-    """The fit that a job describes; its results go to a file."""
+def fit(job, pipe):
+    """Make the fit of a job and write its results to a file."""
     import numpy as np
 
     import ncarl
@@ -74,7 +74,7 @@ def work(job, pipe):
         set_trap(*job["trap"])
     X = np.load(job["data"])
     estimator = getattr(ncarl, job["class"])(
-        **options, engine=ncarl.Threads(1), callback=watcher(job, pipe)
+        **options, engine=ncarl.Threads(1), callback=make_callback(job, pipe)
     )
     estimator.fit(X)
     history = {f"history {n}": c for n, c in estimator.history_.items() if n != "step"}
@@ -84,11 +84,11 @@ def work(job, pipe):
     )
 
 
-def child(job, pipe):
-    """Run a job and leave, without what a process usually does in the end."""
+def run_child(job, pipe):
+    """Run a job and exit without cleanup."""
     status = 1
     try:
-        work(job, pipe)
+        fit(job, pipe)
         status = 0
     except KeyboardInterrupt:
         status = 130
@@ -99,33 +99,33 @@ def child(job, pipe):
         os._exit(status)
 
 
-def status_of(job):
-    """How a child ends that does a job, and is sent a signal if the job says so."""
+def run_job(job):
+    """Exit status of a child that runs a job and may be sent a signal."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        child(job, writing)
+        run_child(job, writing)
     os.close(writing)
-    os.read(reading, 1)  # the first step, or the end
+    os.read(reading, 1)  # until the first step or the end
     os.close(reading)
     if "send" in job:
         time.sleep(job["after"])
-        os.kill(pid, job["send"])  # it is not reaped yet: the number is still its own
+        os.kill(pid, job["send"])  # not reaped yet, so the pid is valid
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def main():
-    """Run the jobs that come in."""
+    """Run jobs from standard input."""
     import numpy as np
 
     from ncarl import NCARL, Threads
 
-    # Compiled code is loaded once, not by every child.
+    # Load compiled code once instead of in every child.
     X = np.random.default_rng(0).random((6, 4))
     X[0, 0] = np.nan
     NCARL(max_iter=2, tol=0, engine=Threads(1)).fit(X)
     for line in sys.stdin:
-        os.write(1, f"{status_of(json.loads(line))}\n".encode())
+        os.write(1, f"{run_job(json.loads(line))}\n".encode())
 
 
 if __name__ == "__main__":
