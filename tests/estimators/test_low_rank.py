@@ -415,7 +415,7 @@ class TestNoisyForm:
         assert model.path_ == []
 
 
-def test_certificate_does_not_keep_its_solver_alive(rng):
+def test_refit_with_another_solver_removes_the_certificate(rng):
     X = rng.standard_normal((12, 9))
     X[rng.random(X.shape) < 0.4] = np.nan
     model = Nuclear(max_iter=5, tol=0).fit(X)

@@ -1,4 +1,4 @@
-"""A fit that was killed goes on to the same bits."""
+"""Tests that killed fits resume bit-identically from checkpoints."""
 
 import copy
 import os
@@ -54,7 +54,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_killed_fit_resumes_to_the_same_bits(name, X, path):
+def test_killed_fit_resumes_bit_identically(name, X, path):
     options = {**RUN, **KINDS[name]}
     undisturbed = NCARL(**options).fit(X)
     with pytest.raises(RuntimeError, match="killed"):
@@ -67,7 +67,7 @@ def test_killed_fit_resumes_to_the_same_bits(name, X, path):
     assert [p.name for p in path.parent.iterdir()] == ["state"]
 
 
-def test_more_steps_continue_a_finished_fit(X, path):
+def test_larger_max_iter_continues_a_finished_fit(X, path):
     NCARL(**{**RUN, "max_iter": 4}, checkpoint=path).fit(X)
     made = []
     longer = NCARL(**RUN, checkpoint=path, callback=made.append).fit(X)
@@ -77,7 +77,7 @@ def test_more_steps_continue_a_finished_fit(X, path):
 
 @pytest.mark.parametrize("gamma", [None, 0.1])
 @pytest.mark.parametrize("tol", [0, 1e-2])
-def test_finished_checkpoint_gives_the_fit_without_a_step(X, path, tol, gamma):
+def test_finished_checkpoint_is_loaded_without_a_step(X, path, tol, gamma):
     options = {**RUN, "tol": tol, "max_iter": 60, "gamma": gamma}
     first = NCARL(**options, checkpoint=path).fit(X)
     assert first.converged_ == (tol > 0)
@@ -88,7 +88,7 @@ def test_finished_checkpoint_gives_the_fit_without_a_step(X, path, tol, gamma):
 
 
 @pytest.mark.parametrize("position", [0, 60, -1])
-def test_damaged_checkpoint_is_refused_and_left_alone(X, path, position):
+def test_damaged_checkpoint_raises_and_is_kept(X, path, position):
     NCARL(**RUN, checkpoint=path).fit(X)
     broken = bytearray(path.read_bytes())
     broken[position] ^= 1
@@ -101,7 +101,7 @@ def test_damaged_checkpoint_is_refused_and_left_alone(X, path, position):
         NCARL(**RUN, checkpoint=path).fit(X)
 
 
-def test_write_that_fails_keeps_the_step_before(X, path, monkeypatch):
+def test_failed_write_keeps_the_previous_step(X, path, monkeypatch):
     with pytest.raises(RuntimeError):
         NCARL(**RUN, checkpoint=path, callback=kill_at_five).fit(X)
     before = path.read_bytes()
@@ -131,19 +131,17 @@ GRID = {
 
 class TestSearch:
     @pytest.mark.parametrize("after", [1, 4, 5])
-    def test_killed_in_the_middle_resumes_to_the_same_table(
-        self, X, path, after, monkeypatch
-    ):
+    def test_killed_search_resumes_to_the_same_table(self, X, path, after, monkeypatch):
         undisturbed = NCARLCV(**GRID).fit(X)
         usual, count = CheckpointFile.save, []
 
-        def write_then_die(self, *state):
+        def save_and_raise(self, *state):
             usual(self, *state)
             count.extend([1] * (self.kind == "search"))
             if len(count) == after:
                 raise RuntimeError("killed")
 
-        monkeypatch.setattr(CheckpointFile, "save", write_then_die)
+        monkeypatch.setattr(CheckpointFile, "save", save_and_raise)
         with pytest.raises(RuntimeError, match="killed"):
             NCARLCV(**GRID, checkpoint=path).fit(X)
         assert len(count) == after
@@ -154,7 +152,7 @@ class TestSearch:
         assert resumed.best_params_ == undisturbed.best_params_
         assert_same_fit(resumed, undisturbed, X)
 
-    def test_killed_in_the_final_fit_resumes(self, X, path):
+    def test_killed_final_fit_resumes(self, X, path):
         undisturbed = NCARLCV(**GRID).fit(X)
         with pytest.raises(RuntimeError, match="killed"):
             NCARLCV(**GRID, checkpoint=path, callback=kill_at_five).fit(X)
@@ -176,7 +174,7 @@ class TestSearch:
             ),
         ],
     )
-    def test_other_search_is_refused(self, X, path, change, named):
+    def test_checkpoint_of_another_search_raises(self, X, path, change, named):
         NCARLCV(**GRID, checkpoint=path).fit(X)
         other = NCARLCV(**{**GRID, **change}, checkpoint=path)
         with pytest.raises(CheckpointMismatchError, match=f"checkpoint.*{named}"):
@@ -186,18 +184,18 @@ class TestSearch:
 
 
 class Clock:
-    """A clock that goes on by a second with each step, and counts what is written."""
+    """A fake clock that advances by a second per step and records the writes."""
 
     def __init__(self, monkeypatch):
         self.now, self.written = 1000.0, []
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=self.read))
         usual = module.CheckpointFile.save
 
-        def put(file, at, *state):
+        def save(file, at, *state):
             usual(file, at, *state)
             self.written.append((file.path.name, at))
 
-        monkeypatch.setattr(module.CheckpointFile, "save", put)
+        monkeypatch.setattr(module.CheckpointFile, "save", save)
 
     def read(self):
         return self.now
@@ -220,13 +218,13 @@ class TestEvery:
         ("every", "expected"),
         [
             (0.0, range(1, 10)),
-            (1.0, range(2, 10)),  # the clock goes on after the state has been kept
+            (1.0, range(2, 10)),  # the clock advances after the write
             (2.5, (4, 7, 9)),
             (1e9, (9,)),
         ],
     )
     @pytest.mark.parametrize("estimator", [NCARL(**RUN), Nuclear(max_iter=9, tol=0)])
-    def test_the_state_is_written_so_often_and_at_the_end(
+    def test_state_is_written_at_intervals_and_at_the_end(
         self, X, path, clock, estimator, every, expected
     ):
         kept = clone(estimator).set_params(
@@ -235,16 +233,16 @@ class TestEvery:
         assert_array_equal(kept.fit_transform(X), clone(estimator).fit_transform(X))
         assert clock.written == steps("state", *expected)
 
-    def test_the_clock_starts_anew_with_a_fit(self, X, path, clock):
+    def test_interval_restarts_with_a_fit(self, X, path, clock):
         kept = Checkpoint(path, 2.5)
         NCARL(**{**RUN, "max_iter": 2}, checkpoint=kept, callback=clock.tick).fit(X)
         NCARL(**RUN, checkpoint=kept, callback=clock.tick).fit(X)
         assert clock.written == steps("state", 2, 6, 9)
         NCARL(**RUN, checkpoint=kept, callback=clock.tick).fit(X)
-        assert len(clock.written) == 3  # nothing was left to do
+        assert len(clock.written) == 3  # no step was made
 
     @pytest.mark.parametrize("estimator", [NCARL(**RUN), Nuclear(max_iter=9, tol=0)])
-    def test_the_end_is_kept_when_told_to_stop_or_interrupted(
+    def test_last_step_is_written_when_stopped_or_interrupted(
         self, X, path, clock, estimator
     ):
         whole = clone(estimator).fit_transform(X)
@@ -265,7 +263,7 @@ class TestEvery:
         assert_array_equal(kept.transform(X), whole)
 
     @pytest.mark.parametrize("estimator", [NCARL(**RUN), Nuclear(max_iter=9, tol=0)])
-    def test_an_error_loses_no_more_than_the_time_between_two_writes(
+    def test_error_loses_at_most_the_steps_since_the_last_write(
         self, X, path, clock, estimator
     ):
         kept = clone(estimator).set_params(callback=kill_at_five)
@@ -274,14 +272,14 @@ class TestEvery:
                 kept.set_params(checkpoint=Checkpoint(path, every)).fit(X)
             assert clock.written == expected
 
-    def test_a_fit_that_settles_is_kept(self, X, path, clock):
+    def test_converged_fit_is_written(self, X, path, clock):
         options = {**RUN, "tol": 1e-2, "max_iter": 60}
         first = NCARL(**options, checkpoint=Checkpoint(path, 1e9)).fit(X)
         assert first.converged_
         assert clock.written == steps("state", first.n_iter_)
 
     @pytest.mark.parametrize("when", ["before", "after"])
-    def test_a_step_cut_short_by_ctrl_c_leaves_no_trace(
+    def test_step_interrupted_by_ctrl_c_is_not_written(
         self, X, path, monkeypatch, when
     ):
         usual = History.add
@@ -302,7 +300,7 @@ class TestEvery:
         assert header["history"]["step"] == [1, 2, 3]
         assert_same_fit(NCARL(**options).fit(X), NCARL(**RUN).fit(X), X)
 
-    def test_ctrl_c_in_the_middle_of_a_write_is_made_good(self, X, path, monkeypatch):
+    def test_write_interrupted_by_ctrl_c_is_repeated(self, X, path, monkeypatch):
         usual, calls = os.fsync, []
 
         def fsync(handle):
@@ -319,8 +317,8 @@ class TestEvery:
         assert [p.name for p in path.parent.iterdir()] == ["state"]
         assert_same_fit(NCARL(**RUN, checkpoint=path).fit(X), NCARL(**RUN).fit(X), X)
 
-    def test_a_search_is_written_so_often_and_at_its_end(self, X, path, clock):
-        # The search calls nobody back: its clock stands still.
+    def test_search_is_written_at_intervals_and_at_the_end(self, X, path, clock):
+        # The search makes no callbacks, so the clock does not advance.
         kept = Checkpoint(path, 3.0)
         whole = NCARLCV(**GRID).fit(X)
         found = NCARLCV(**GRID, checkpoint=kept, callback=clock.tick).fit(X)
@@ -330,7 +328,9 @@ class TestEvery:
         ]
         assert_same_fit(found, whole, X)
 
-    def test_a_search_interrupted_keeps_what_it_has(self, X, path, clock, monkeypatch):
+    def test_interrupted_search_keeps_the_finished_points(
+        self, X, path, clock, monkeypatch
+    ):
         from ncarl.estimators import ncarl_cv as search
 
         usual, calls = search.HoldoutScorer.__call__, []
@@ -352,7 +352,7 @@ class TestEvery:
 
 
 class TestOption:
-    def test_is_a_path_that_can_be_cloned_copied_and_compared(self, path):
+    def test_can_be_cloned_copied_and_compared(self, path):
         kept = Checkpoint(path, every=5)
         assert os.fspath(kept) == os.fspath(path)
         model = NCARL(checkpoint=kept)
@@ -365,7 +365,7 @@ class TestOption:
             kept.every = 3
 
     @pytest.mark.parametrize("kind", [NCARL, NCARLCV, BayesianNCARL, Nuclear])
-    def test_text_path_and_checkpoint_name_the_same_file(self, X, path, kind):
+    def test_string_path_and_checkpoint_are_equivalent(self, X, path, kind):
         options = {"max_iter": 3, "tol": 0}
         one = kind(**options, checkpoint=str(path)).fit(X)
         before = {p: p.read_bytes() for p in path.parent.iterdir()}
@@ -383,11 +383,11 @@ class TestOption:
             ((3,), TypeError, "path must be a path, got 3"),
         ],
     )
-    def test_invalid_options_are_refused(self, given, error, message):
+    def test_invalid_options_raise(self, given, error, message):
         with pytest.raises(error, match=message):
             Checkpoint(*given)
 
-    def test_a_device_is_refused(self, X):
+    def test_device_file_raises(self, X):
         with pytest.raises(ValueError, match=r"checkpoint must be a file.*null"):
             NCARL(checkpoint=os.devnull).fit(X)
 
@@ -400,10 +400,10 @@ FITS = {
 }
 
 
-class TestOthers:
+class TestMismatch:
     @pytest.mark.parametrize("there", FITS)
     @pytest.mark.parametrize("here", FITS)
-    def test_the_file_of_another_estimator_is_refused(self, X, path, there, here):
+    def test_file_of_another_estimator_raises(self, X, path, there, here):
         clone(FITS[there]).set_params(checkpoint=path).fit(X)
         other = clone(FITS[here]).set_params(checkpoint=path)
         if here == there:
@@ -417,7 +417,7 @@ class TestOthers:
             other.fit(X)
         assert path.read_bytes() == before
 
-    def test_the_part_of_a_search_is_not_a_fit_of_its_own(self, X, path):
+    def test_part_of_a_search_is_not_a_separate_fit(self, X, path):
         clone(FITS["NCARLCV"]).set_params(checkpoint=path).fit(X)
         part = f"{path}.fit"
         with pytest.raises(CheckpointMismatchError, match="written by NCARLCV"):
@@ -425,7 +425,7 @@ class TestOthers:
         with pytest.raises(CheckpointMismatchError, match="another part of NCARLCV"):
             clone(FITS["NCARLCV"]).set_params(checkpoint=part).fit(X)
 
-    def test_other_shapes_are_told(self, X, path):
+    def test_error_names_the_shapes(self, X, path):
         NCARL(**RUN, checkpoint=path).fit(X)
         with pytest.raises(
             CheckpointMismatchError, match=r"the data \(24 x 9 there, 20 x 9 here\)"
@@ -437,17 +437,17 @@ class TestOthers:
         ):
             NCARL(**RUN, checkpoint=path).fit(X + 1)
 
-    def test_long_values_are_cut_short(self, X, path):
+    def test_long_values_are_truncated(self, X, path):
         NCARLCV(**GRID, checkpoint=path).fit(X)
         other = NCARLCV(**{**GRID, "alphas": np.arange(99.0)}, checkpoint=path)
         with pytest.raises(CheckpointMismatchError, match=r"….* here") as caught:
             other.fit(X)
         assert len(str(caught.value)) < 400
 
-    def test_a_sound_file_that_lacks_something_is_damaged(self, X, path):
+    def test_file_with_missing_parts_raises(self, X, path):
         NCARL(**RUN, checkpoint=path).fit(X)
         header, arrays = read_archive(path, "checkpoint")
-        for name in ("owner", "history", "noise"):
+        for name in ("fit_id", "history", "noise"):
             left = {key: value for key, value in header.items() if key != name}
             write_archive(path, left, arrays)
             with pytest.raises(BrokenFileError, match=f"state.*lacks '{name}'"):

@@ -1,4 +1,4 @@
-"""What a fitted estimator says: new rows, single entries, deviations, centers."""
+"""Tests of fitted estimators: new rows, single entries, deviations, centering."""
 
 import numpy as np
 import pytest
@@ -10,20 +10,20 @@ from ncarl.metrics import relative_rmse
 FEW = {"max_iter": 4, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 
 
-def kriged(K, row, noise=0.0):
-    """Conditional mean of one row given its observed entries, written naively."""
+def krige(K, row, noise=0.0):
+    """Conditional mean of one row given its observed entries."""
     o = ~np.isnan(row)
     return row[o] @ np.linalg.inv(K[np.ix_(o, o)] + noise * np.eye(o.sum())) @ K[o]
 
 
 @pytest.mark.parametrize("gamma", [None, 0.1])
 @pytest.mark.parametrize("weights", ["floor", "smooth"])
-def test_rows_never_seen_follow_the_kriging_formula(X, rng, gamma, weights):
+def test_new_rows_match_the_kriging_formula(X, rng, gamma, weights):
     estimator = NCARL(**FEW, gamma=gamma, weights=weights).fit(X)
     new = np.where(rng.random((5, 9)) < 0.5, rng.random((5, 9)), np.nan)
     new[:, 0] = 1.0
     noise = 0.0 if gamma is None else 1.0
-    by_hand = [kriged(estimator.kernel_, row, noise) for row in new]
+    by_hand = [krige(estimator.kernel_, row, noise) for row in new]
     assert_allclose(estimator.transform(new, keep_observed=False), by_hand, rtol=1e-7)
     kept = estimator.transform(new)
     assert_array_equal(kept[~np.isnan(new)], new[~np.isnan(new)])
@@ -36,7 +36,7 @@ def test_one_row_at_a_time_equals_all_at_once(X):
     assert_allclose(single, estimator.transform(X), rtol=1e-12)
 
 
-class TestRowsOrientation:
+class TestRowOrientation:
     def test_auto_takes_the_shorter_side(self, X):
         assert not NCARL(**FEW).fit(X).transposed_
         assert NCARL(**FEW).fit(X.T).transposed_
@@ -58,7 +58,7 @@ class TestRowsOrientation:
             left = rows.transform(X, return_std=True)[1]
             assert_array_equal(left, columns.transform(X.T, return_std=True)[1].T)
 
-    def test_other_columns_of_the_same_rows_work(self, X):
+    def test_other_columns_of_the_same_rows_are_completed(self, X):
         estimator = NCARL(**FEW, orientation="rows").fit(X)
         some = estimator.transform(X[:, [7, 2, 4]])
         assert_allclose(some, estimator.transform(X)[:, [7, 2, 4]], rtol=1e-12)
@@ -69,7 +69,7 @@ class TestRowsOrientation:
         )
 
     @pytest.mark.parametrize("method", ["transform", "predict", "score"])
-    def test_other_rows_raise_and_name_the_way_out(self, X, method):
+    def test_other_rows_raise(self, X, method):
         estimator = NCARL(**FEW, orientation="rows").fit(X)
         with pytest.raises(ValueError, match=r"24 rows.*got 23.*orientation='columns'"):
             getattr(estimator, method)(X[1:])
@@ -110,8 +110,8 @@ class TestPredict:
         assert [part.shape for part in estimator.predict([], [], True)] == [(0,), (0,)]
 
 
-class TestDeviations:
-    def test_equal_the_textbook_formula(self, X):
+class TestStandardDeviations:
+    def test_match_the_direct_formula(self, X):
         estimator = NCARL(**FEW, gamma=0.1).fit(X)
         K = estimator.kernel_
         seen = ~np.isnan(X)
@@ -129,7 +129,7 @@ class TestDeviations:
             assert_allclose(latent[i], sigma * np.sqrt(variance), rtol=1e-6)
         assert filled.shape == std.shape
 
-    def test_are_zero_where_the_observed_is_kept(self, X):
+    def test_are_zero_at_kept_observed_entries(self, X):
         estimator = NCARL(**FEW, gamma=0.1).fit(X)
         seen = ~np.isnan(X)
         for kind in (True, "latent", np.True_):
@@ -137,7 +137,7 @@ class TestDeviations:
             assert (std[seen] == 0.0).all()
             assert (std[~seen] > 0.0).all()
 
-    def test_follow_the_units(self, X):
+    def test_are_equivariant_to_scale(self, X):
         std = NCARL(**FEW, gamma=0.1).fit(X).transform(X, return_std=True)[1]
         tall = (
             NCARL(**FEW, gamma=0.1).fit(X * 1024).transform(X * 1024, return_std=True)
@@ -160,7 +160,7 @@ class TestScore:
         by_hand = -relative_rmse(truth[gaps], turned.transform(X)[gaps])
         assert turned.score(X, truth) == pytest.approx(by_hand, rel=1e-9)
 
-    def test_without_a_truth_hides_a_tenth(self, X):
+    def test_without_a_truth_holds_out_a_tenth(self, X):
         estimator = NCARL(**FEW).fit(X)
         score = estimator.score(X)
         assert -1.0 < score < -1e-4
@@ -168,16 +168,16 @@ class TestScore:
         assert estimator.score(X, np.zeros(24)) == score
 
 
-class TestNothingObserved:
+class TestEmptyRowsAndColumns:
     @pytest.fixture
-    def holed(self, X):
+    def partly_empty(self, X):
         X[3] = np.nan
         X[:, 5] = np.nan
         return X
 
     @pytest.mark.parametrize("orientation", ["columns", "rows"])
-    def test_are_listed(self, holed, orientation):
-        estimator = NCARL(**FEW, orientation=orientation).fit(holed)
+    def test_are_listed(self, partly_empty, orientation):
+        estimator = NCARL(**FEW, orientation=orientation).fit(partly_empty)
         assert list(estimator.unidentified_rows_) == [3]
         assert list(estimator.unidentified_columns_) == [5]
 
@@ -185,46 +185,46 @@ class TestNothingObserved:
     @pytest.mark.parametrize("center", [None, "mean"])
     @pytest.mark.parametrize("weights", ["floor", "smooth"])
     @pytest.mark.parametrize("gamma", [None, 0.1])
-    def test_get_the_mean(self, holed, orientation, center, weights, gamma):
+    def test_get_the_mean(self, partly_empty, orientation, center, weights, gamma):
         options = {"center": center, "weights": weights, "gamma": gamma}
-        estimator = NCARL(**FEW, **options, orientation=orientation).fit(holed)
-        filled = estimator.transform(holed)
-        assert_allclose(filled[3], np.nanmean(holed), rtol=1e-9)
-        assert_allclose(filled[:, 5], np.nanmean(holed), rtol=1e-9)
+        estimator = NCARL(**FEW, **options, orientation=orientation).fit(partly_empty)
+        filled = estimator.transform(partly_empty)
+        assert_allclose(filled[3], np.nanmean(partly_empty), rtol=1e-9)
+        assert_allclose(filled[:, 5], np.nanmean(partly_empty), rtol=1e-9)
         assert_allclose(estimator.predict([3, 0], [0, 5]), filled[[3, 0], [0, 5]])
 
     @pytest.mark.parametrize("gamma", [None, 0.1])
-    def test_get_zero_in_pinv_mode(self, holed, gamma):
-        # As in the authors' code, which lets its graph fill an empty column.
-        filled = NCARL(**FEW, weights="pinv", gamma=gamma).fit_transform(holed)
+    def test_get_zero_in_pinv_mode(self, partly_empty, gamma):
+        # As in the authors' code, where the graph imputes an empty column.
+        filled = NCARL(**FEW, weights="pinv", gamma=gamma).fit_transform(partly_empty)
         assert_array_equal(filled[3], 0.0)
         assert np.isfinite(filled).all()
 
     @pytest.mark.parametrize("orientation", ["columns", "rows"])
-    def test_get_column_means(self, holed, orientation):
+    def test_get_column_means(self, partly_empty, orientation):
         options = {"center": "columns", "orientation": orientation}
-        filled = NCARL(**FEW, **options).fit_transform(holed)
-        means = np.nanmean(np.delete(holed, 5, axis=1), axis=0)
+        filled = NCARL(**FEW, **options).fit_transform(partly_empty)
+        means = np.nanmean(np.delete(partly_empty, 5, axis=1), axis=0)
         assert_allclose(np.delete(filled[3], 5), means, rtol=1e-9)
-        assert_allclose(filled[:, 5], np.nanmean(holed), rtol=1e-9)
+        assert_allclose(filled[:, 5], np.nanmean(partly_empty), rtol=1e-9)
 
-    def test_get_two_way_effects(self, holed):
-        estimator = NCARL(**FEW, center="two-way").fit(holed)
-        filled = estimator.transform(holed)
-        # The empty row holds the mean and the column effects, nothing else.
+    def test_get_two_way_effects(self, partly_empty):
+        estimator = NCARL(**FEW, center="two-way").fit(partly_empty)
+        filled = estimator.transform(partly_empty)
+        # The empty row gets the mean and the column effects.
         center = estimator.model_.centering
         expected = (center.mean + center.column_effects) * estimator.model_.unit
         assert_allclose(filled[3], expected, rtol=1e-9)
-        assert_allclose(filled[3, 5], np.nanmean(holed), rtol=1e-9)
+        assert_allclose(filled[3, 5], np.nanmean(partly_empty), rtol=1e-9)
         assert np.std(filled[3]) > 0.01
-        # The empty column follows the rows: mean and row effects.
+        # The empty column gets the mean and the row effects.
         others = np.delete(np.arange(24), 3)
-        rows = np.nanmean((holed - expected)[others], axis=1)
+        rows = np.nanmean((partly_empty - expected)[others], axis=1)
         assert np.corrcoef(filled[others, 5], rows)[0, 1] > 0.9
 
 
 @pytest.mark.parametrize("center", [None, "mean", "columns", "two-way"])
-def test_centering_is_taken_off_and_put_back(X, center):
+def test_centering_is_inverted(X, center):
     moved = NCARL(**FEW, center=center).fit_transform(X + 50.0)
     filled = NCARL(**FEW, center=center).fit_transform(X)
     if center is None:
@@ -233,7 +233,7 @@ def test_centering_is_taken_off_and_put_back(X, center):
         assert_allclose(moved - 50.0, filled, atol=1e-8)
 
 
-def test_scaling_by_columns_equals_standardizing_by_hand(X):
+def test_column_scaling_equals_manual_standardization(X):
     spans = np.array([1.0, 10, 100, 0.1, 3, 7, 1e4, 1e-3, 2.0])
     wild = X * spans + 5.0 * spans
     mean, sd = np.nanmean(wild, axis=0), np.nanstd(wild, axis=0)
@@ -247,7 +247,7 @@ def test_scaling_keeps_the_kernel_on_the_columns(X):
     assert not estimator.transposed_
 
 
-class TestColumnsOfManyUnits:
+class TestColumnsOfDifferentUnits:
     @pytest.fixture(name="table")
     def table_with_a_constant_column(self):
         rng = np.random.default_rng(0)
@@ -259,7 +259,7 @@ class TestColumnsOfManyUnits:
 
     @pytest.mark.parametrize("center", ["columns", "two-way"])
     @pytest.mark.parametrize("alpha", [0.0, 100.0])
-    def test_constant_column_is_filled_with_its_constant(self, table, center, alpha):
+    def test_constant_column_is_imputed_by_its_constant(self, table, center, alpha):
         options = {"scale": "columns", "max_iter": 3, "tol": 0, "gamma": 0.1}
         model = NCARL(alpha=alpha, center=center, **options).fit(table)
         filled, std = model.transform(table, return_std=True)
@@ -274,13 +274,13 @@ class TestColumnsOfManyUnits:
         assert_allclose(model.predict([3], [0]), np.nanmean(table[:, 0]))
 
 
-def test_kernel_cannot_be_changed_by_accident(X):
+def test_kernel_is_read_only(X):
     model = NCARL(max_iter=2, tol=0).fit(X)
     with pytest.raises(ValueError, match="read-only"):
         model.kernel_[0, 0] = 1.0
 
 
-def test_an_empty_column_varies_as_much_as_the_others_do(rng):
+def test_empty_column_has_the_variance_of_the_others(rng):
     X = rng.random((40, 3)) @ rng.random((3, 12))
     X[rng.random(X.shape) < 0.3] = np.nan
     X[:, 4] = np.nan

@@ -1,4 +1,4 @@
-"""The loop that drives every solver."""
+"""Tests of the loop that runs every solver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def Step(step, change=1.0, may_stop=True):  # noqa: N802
 
 
 def steps(*changes, first=1):
-    """Iterates with these changes, and more than anybody should ask for."""
+    """Iterates with the given changes; raise if more are requested."""
     for number, change in enumerate(changes, start=first):
         yield Step(number, change)
     raise AssertionError("the loop asked for a step too many")
@@ -25,38 +25,38 @@ def run(iterates, *, max_iter=10, tol=0.0, **options):
     return drive(lambda last: iterates, max_iter=max_iter, tol=tol, **options)
 
 
-def test_it_stops_at_the_first_change_below_the_tolerance():
+def test_stops_at_the_first_change_below_tol():
     result = run(steps(1.0, 0.1, 0.01), tol=0.1)
-    assert result.last.step == 3  # 0.1 is not below 0.1
+    assert result.last.step == 3  # the change must be below tol
     assert result.converged
-    assert not result.interrupted
+    assert not result.interrupt
 
 
-def test_it_goes_on_while_the_solver_says_that_a_small_change_means_nothing():
+def test_continues_while_the_solver_does_not_allow_stopping():
     iterates = iter([Step(1, 0.01, may_stop=False), Step(2, 0.01)])
     result = run(iterates, tol=0.1)
     assert result.last.step == 2
     assert result.converged
 
 
-def test_it_stops_after_the_most_steps_without_claiming_to_have_converged():
+def test_stops_unconverged_after_max_iter():
     result = run(steps(1.0, 1.0), max_iter=2, tol=1e-3)
     assert result.last.step == 2
     assert not result.converged
 
 
-def test_a_tolerance_of_zero_runs_all_steps_even_if_nothing_changes():
+def test_zero_tol_runs_all_steps():
     result = run(steps(0.0, 0.0, 0.0), max_iter=3, tol=0.0)
     assert result.last.step == 3
     assert not result.converged
 
 
-def test_the_most_steps_are_counted_by_the_iterates_themselves():
+def test_max_iter_refers_to_the_step_of_the_iterates():
     result = run(steps(1.0, 1.0, first=9), max_iter=10)
     assert result.last.step == 10
 
 
-def test_history_has_one_entry_a_step_in_the_units_of_the_user():
+def test_history_has_one_entry_per_step_in_data_units():
     result = run(steps(1.0, 0.5), max_iter=2, scale=100.0)
     assert result.history == {
         "step": [1, 2],
@@ -67,7 +67,7 @@ def test_history_has_one_entry_a_step_in_the_units_of_the_user():
     }
 
 
-def test_observers_see_every_step_after_it_was_recorded():
+def test_observers_are_called_after_each_recorded_step():
     seen = []
     run(
         steps(1.0, 1.0),
@@ -79,7 +79,7 @@ def test_observers_see_every_step_after_it_was_recorded():
     assert seen == [(1, 1), (2, 2)]
 
 
-def test_an_observer_that_returns_true_stops_the_run_and_all_are_still_called():
+def test_observer_returning_true_stops_after_all_are_called():
     seen = []
     result = run(
         steps(1.0, 1.0),
@@ -90,55 +90,55 @@ def test_an_observer_that_returns_true_stops_the_run_and_all_are_still_called():
     assert not result.converged
 
 
-def test_an_observer_must_say_true_and_not_merely_something():
+def test_observer_must_return_true_to_stop():
     result = run(steps(1.0, 1.0), max_iter=2, observers=[lambda it, _: "yes"])
     assert result.last.step == 2
 
 
-def test_an_interruption_keeps_the_last_whole_step():
-    def interrupted():
+def test_interruption_keeps_the_last_complete_step():
+    def interrupt():
         yield Step(1)
         yield Step(2)
         raise KeyboardInterrupt
 
-    result = run(interrupted())
-    assert result.interrupted
+    result = run(interrupt())
+    assert result.interrupt
     assert result.last.step == 2
     assert result.history["step"] == [1, 2]
 
 
-def test_an_interruption_inside_an_observer_keeps_the_step_it_saw():
-    def press(iterate, history):
+def test_interruption_in_an_observer_keeps_its_step():
+    def interrupt_at_two(iterate, history):
         if iterate.step == 2:
             raise KeyboardInterrupt
 
-    result = run(steps(1.0, 1.0), observers=[press])
-    assert result.interrupted
+    result = run(steps(1.0, 1.0), observers=[interrupt_at_two])
+    assert result.interrupt
     assert result.last.step == 2
 
 
-def test_an_interruption_before_the_first_step_is_passed_on():
-    def interrupted():
+def test_interruption_before_the_first_step_propagates():
+    def interrupt():
         raise KeyboardInterrupt
         yield
 
     with pytest.raises(KeyboardInterrupt):
-        run(interrupted())
+        run(interrupt())
 
 
-def test_a_solver_without_steps_is_an_error():
+def test_solver_without_steps_raises():
     with pytest.raises(ValueError, match="no step"):
         run(iter(()))
 
 
-def test_a_bar_whose_work_ends_sooner_shows_all_of_it_as_done(capsys):
+def test_progress_bar_that_ends_early_shows_completion(capsys):
     with progress_bar(True, 100, "fit") as advance:
         for _ in range(3):
             advance("change 1e-3")
     assert "3/3" in capsys.readouterr().err
 
 
-def test_a_bar_of_work_of_known_size_goes_from_nothing_to_all(monkeypatch):
+def test_percent_bar_goes_from_0_to_100(monkeypatch):
     moved = []
     monkeypatch.setattr(
         "ncarl.progress.progress_bar", lambda *_: contextlib.nullcontext(moved.append)

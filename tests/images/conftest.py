@@ -1,4 +1,4 @@
-"""Small pictures, and patches whose answers can be worked out by hand."""
+"""Small images and patch models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ncarl.images.patches import PatchField, make_mixture
 
 @pytest.fixture(scope="session")
 def photo():
-    """A part of a photograph, 32 x 36 in color, as bytes."""
+    """A 32 x 36 part of a color photograph of dtype uint8."""
     pytest.importorskip("PIL")
     from sklearn.datasets import load_sample_image
 
@@ -20,7 +20,7 @@ def photo():
 
 @pytest.fixture
 def field(rng):
-    """Pixels of 12 x 14 in two channels, half of them known, two blocks not at all."""
+    """A 12 x 14 image with two channels, half observed, two blocks missing."""
     known = rng.random((1, 12, 14)) < 0.5
     known[:, :8, :8] = False
     known[:, 4:, 6:] = True
@@ -30,7 +30,7 @@ def field(rng):
 
 @pytest.fixture
 def gaussians(rng):
-    """Three Gaussians of patches of 8 x 8 in two channels."""
+    """Three Gaussians of 8 x 8 patches in two channels."""
     A = rng.standard_normal((3, 64, 70))
     K = A @ A.transpose(0, 2, 1) / 70.0
     scales = np.array([[1.0, 0.5], [1.0, 2.0], [1.0, 1.0]])

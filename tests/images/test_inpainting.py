@@ -1,4 +1,4 @@
-"""`inpaint`: all kinds and sizes of pictures, known pixels kept, gaps filled well."""
+"""Tests of `inpaint`: image types and sizes, observed pixels, accuracy."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ncarl.metrics import psnr
 
 
 def waves(height, width, channels=None):
-    """A smooth picture between 0 and 1."""
+    """A smooth image with values between 0 and 1."""
     y, x = np.mgrid[:height, :width]
     gray = 0.5 + 0.25 * np.sin(y / 3.0 + x / 7.0) + 0.25 * np.cos(x / 4.0)
     return gray[:, :, None] * np.linspace(0.4, 1.0, channels) if channels else gray
 
 
 def holes(shape, share=0.4, seed=0):
-    """Pixels missing at random, one known at least."""
+    """Random mask of missing pixels, at least one of them observed."""
     mask = np.random.default_rng(seed).random(shape) < share
     mask.flat[0] = False
     return mask
 
 
 @pytest.fixture(scope="module")
-def repaired(photo):
-    """A photograph with half of its pixels missing: mask, result, error bars."""
+def inpainted(photo):
+    """Mask, result and error bars of a photograph with half of its pixels missing."""
     mask = holes(photo.shape[:2], 0.5)
     return mask, *inpaint(photo, mask, return_std=True)
 
@@ -39,9 +39,7 @@ def repaired(photo):
     ("dtype", "channels"),
     [("uint8", None), ("uint16", 3), ("float32", 1), ("float64", 5)],
 )
-def test_pictures_come_back_in_their_kind_with_known_pixels_as_they_were(
-    dtype, channels
-):
+def test_dtype_and_observed_pixels_are_preserved(dtype, channels):
     full = 1.0 if dtype.startswith("f") else np.iinfo(dtype).max
     picture = (waves(20, 24, channels) * full).astype(dtype)
     mask = holes((20, 24))
@@ -77,16 +75,16 @@ def test_pictures_of_any_size_are_filled_within_the_range_of_what_is_known(
     assert (guess.min(axis=0) >= known.min(axis=0)).all() or channels in (2, 4)
 
 
-def test_a_wide_hole_in_a_slope_is_filled_to_its_middle():
+def test_wide_hole_in_a_gradient_is_imputed_throughout():
     slope = np.add.outer(np.arange(48.0), np.arange(48.0))
     mask = np.zeros(slope.shape, dtype=bool)
-    # Away from the center, where the mean of the picture would do as well.
+    # Off center, since the mean of the image fits the center too.
     mask[4:28, 4:28] = True
     filled = inpaint(slope, mask)
     assert np.abs(filled - slope)[10:28, 10:28].max() < 5.0
 
 
-def test_filled_pixels_are_rounded_and_kept_within_what_is_known():
+def test_imputed_pixels_are_rounded_and_clipped():
     pixels = np.array([[[3, 9, 0, 0, 0]]], dtype=np.uint8)
     gaps = np.array([[[False, False, True, True, True]]])
     values = [np.array([4.6, -7.0, 400.0])]
@@ -94,7 +92,7 @@ def test_filled_pixels_are_rounded_and_kept_within_what_is_known():
     assert filled.tolist() == [[[3, 9, 5, 3, 9]]]
 
 
-def test_scaling_a_picture_scales_the_result():
+def test_result_is_equivariant_to_scale():
     factor = 255.0
     picture, mask = waves(18, 20, 3), holes((18, 20))
     filled = inpaint(picture, mask)
@@ -102,13 +100,13 @@ def test_scaling_a_picture_scales_the_result():
     np.testing.assert_allclose(again / factor + 1.0, filled, atol=2e-4)
 
 
-def test_neither_threads_nor_error_bars_change_a_pixel(photo, repaired, monkeypatch):
-    mask, filled, _ = repaired
+def test_threads_and_error_bars_do_not_change_the_result(photo, inpainted, monkeypatch):
+    mask, filled, _ = inpainted
     monkeypatch.setattr("ncarl.engines.threads.available_cores", lambda: 1)
     assert (inpaint(photo, mask) == filled).all()
 
 
-def test_a_large_picture_is_worked_on_in_tiles(monkeypatch):
+def test_large_image_is_processed_in_tiles(monkeypatch):
     picture, mask = waves(24, 40), holes((24, 40))
     whole = inpaint(picture, mask)
     monkeypatch.setattr(patches, "TILE_SIDE", 18)
@@ -117,8 +115,8 @@ def test_a_large_picture_is_worked_on_in_tiles(monkeypatch):
     assert np.abs(tiled - whole).max() < 0.02
 
 
-def test_a_photograph_is_filled_better_than_by_straight_lines(photo, repaired):
-    mask, filled, _ = repaired
+def test_error_is_below_that_of_linear_interpolation(photo, inpainted):
+    mask, filled, _ = inpainted
     at = np.argwhere(~mask)
     everywhere = np.argwhere(np.ones_like(mask))
     lines = griddata(at, photo[~mask].astype(float), everywhere, method="linear")
@@ -128,18 +126,18 @@ def test_a_photograph_is_filled_better_than_by_straight_lines(photo, repaired):
     assert ours > psnr(photo / 255.0, lines / 255.0) + 0.5
 
 
-def test_channels_with_gaps_of_their_own_explain_each_other():
+def test_channels_with_different_masks_predict_each_other():
     gray = np.random.default_rng(0).random((24, 24))
     picture = np.stack([gray, 0.5 * gray, 1.0 - gray], axis=2)
     mask = holes(picture.shape, 0.3)
     mask[mask.all(axis=2)] = [False, True, True]
     error = np.abs(inpaint(picture, mask) - picture)[mask]
     alone = np.abs(inpaint(picture[:, :, :1], mask[:, :, :1]) - picture[:, :, :1])
-    # White noise tells nothing of its neighbors, other channels tell everything.
+    # White noise: neighbors are independent, channels are equal.
     assert error.mean() < 0.3 * alone[mask[:, :, :1]].mean()
 
 
-def test_nan_is_missing_with_a_mask_and_without():
+def test_nan_is_missing_with_and_without_a_mask():
     picture = waves(16, 16)
     mask = holes(picture.shape)
     gappy = np.where(mask, np.nan, picture)
@@ -150,13 +148,13 @@ def test_nan_is_missing_with_a_mask_and_without():
     assert (same == picture).all() and not np.shares_memory(same, picture)
 
 
-def test_what_a_masked_array_hides_is_missing():
+def test_masked_array_entries_are_missing():
     picture, lost = waves(20, 24, 2), holes((20, 24))
     spoilt = np.where(lost[..., None], 9.0, picture)
     every = np.repeat(lost[..., None], 2, axis=2)
     expected = inpaint(picture, every)
     assert (inpaint(np.ma.array(spoilt, mask=every)) == expected).all()
-    # Joined with a mask; bytes need none.
+    # Combined with a mask; uint8 arrays need none.
     left = every & (np.arange(24) < 12)[:, None]
     hidden = np.ma.array(spoilt, mask=left)
     assert (inpaint(hidden, every & ~left) == expected).all()
@@ -164,7 +162,7 @@ def test_what_a_masked_array_hides_is_missing():
     assert (inpaint(np.ma.array(gray, mask=lost)) == inpaint(gray, lost)).all()
 
 
-def test_pillow_images_without_colors_are_refused():
+def test_unsupported_pillow_modes_raise():
     image = pytest.importorskip("PIL.Image")
     gray = image.fromarray((waves(8, 8) * 99).astype(np.uint8))
     mask = np.eye(8, dtype=bool)
@@ -174,7 +172,7 @@ def test_pillow_images_without_colors_are_refused():
             inpaint(gray.convert(mode), mask)
 
 
-def test_transparency_is_kept_unless_it_is_missing_itself():
+def test_alpha_is_kept_unless_it_is_missing():
     picture = (waves(16, 16, 4) * 255).astype(np.uint8)
     mask = holes((16, 16))
     filled = inpaint(picture, mask)
@@ -186,14 +184,14 @@ def test_transparency_is_kept_unless_it_is_missing_itself():
     assert (joined[:, :, 3] != picture[:, :, 3]).any()
 
 
-def test_error_bars_are_about_as_long_as_the_errors(photo, repaired):
-    mask, filled, std = repaired
+def test_error_bars_match_the_errors(photo, inpainted):
+    mask, filled, std = inpainted
     assert std.shape == photo.shape
     assert (std[~mask] == 0.0).all()
     assert (std[mask] > 0.0).all()
     error = (filled.astype(float) - photo)[mask]
     assert 0.6 < np.sqrt(np.mean(error**2) / np.mean(std[mask] ** 2)) < 1.6
-    # Long bars stand where errors are large.
+    # Error bars and errors are correlated.
     long = std[mask] > np.median(std[mask])
     assert np.abs(error[long]).mean() > 1.5 * np.abs(error[~long]).mean()
 
@@ -201,7 +199,7 @@ def test_error_bars_are_about_as_long_as_the_errors(photo, repaired):
 @pytest.mark.parametrize(
     "color", [np.uint8(7), 1e300, np.array([7, 100, 250], dtype=np.uint8)]
 )
-def test_one_color_has_no_error_bars(color):
+def test_constant_image_has_zero_error_bars(color):
     picture = np.broadcast_to(color, (30, 30, *np.shape(color)))
     filled, std = inpaint(picture, holes((30, 30)), return_std=True)
     assert (filled == picture).all()
@@ -209,8 +207,8 @@ def test_one_color_has_no_error_bars(color):
     assert (inpaint(picture, holes((30, 30))) == picture).all()
 
 
-def test_error_bars_look_at_more_than_one_part_of_a_picture(monkeypatch):
-    # Windows so small that one alone would lie in the flat half.
+def test_error_bars_use_several_windows(monkeypatch):
+    # A single window would lie in the constant half.
     monkeypatch.setattr(inpainting, "MAX_CALIBRATION_PIXELS", 0)
     monkeypatch.setattr(inpainting, "WINDOW_SIDE", 24)
     monkeypatch.setattr(inpainting, "WINDOW_SPLITS", 2)
@@ -223,7 +221,7 @@ def test_error_bars_look_at_more_than_one_part_of_a_picture(monkeypatch):
     assert 0.6 < np.sqrt(np.mean(error**2) / np.mean(std[mask] ** 2)) < 1.6
 
 
-def test_the_matrix_mode_is_the_paper_channel_by_channel():
+def test_matrix_method_is_ncarl_for_each_channel():
     from ncarl import NCARL
 
     rng = np.random.default_rng(0)
@@ -241,7 +239,7 @@ def test_the_matrix_mode_is_the_paper_channel_by_channel():
 
 
 @pytest.mark.parametrize("method", ["patches", "matrix"])
-def test_progress_is_shown_when_asked_for(method, capsys):
+def test_progress_option(method, capsys):
     inpaint(waves(12, 12), holes((12, 12)), method, progress=True)
     assert "inpaint" in capsys.readouterr().err
 
@@ -265,12 +263,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "words"), WRONG)
-def test_misuse_is_told_in_words(arguments, words):
+def test_invalid_arguments_raise(arguments, words):
     with pytest.raises(ValueError, match=words):
         inpaint(*arguments)
 
 
-def test_error_bars_of_the_matrix_mode_and_alpha_of_gray_are_refused():
+def test_unsupported_combinations_raise():
     with pytest.raises(ValueError, match="return_std needs"):
         inpaint(waves(6, 6), np.eye(6, dtype=bool), "matrix", return_std=True)
     with pytest.raises(ValueError, match="at least two channels"):

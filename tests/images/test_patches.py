@@ -1,4 +1,4 @@
-"""Gaussian mixtures of patches are learned from images with missing pixels."""
+"""Tests of learning Gaussian mixtures of patches with missing pixels."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from ncarl.images import patches
 from ncarl.images.patches import PatchField, fit_mixture, kernel_module, sample_places
 
 
-def field_of(picture, known):
-    """A gray picture, laid out for patches."""
+def make_field(picture, known):
+    """A gray image in the layout of patches."""
     values = np.where(known, picture, 0.0).astype(np.float32)
     return PatchField(values.reshape(1, -1), known.ravel(), (1, *picture.shape))
 
 
 @pytest.fixture(scope="module")
 def columns():
-    """Columns of one random value each, 30% of the pixels missing."""
+    """An image with constant columns and 30% missing pixels."""
     rng = np.random.default_rng(0)
     picture = np.repeat(rng.standard_normal((1, 22)), 22, axis=0)
-    return field_of(picture, rng.random(picture.shape) < 0.7)
+    return make_field(picture, rng.random(picture.shape) < 0.7)
 
 
-def test_one_gaussian_learns_which_pixels_go_together(columns):
+def test_one_gaussian_learns_pixel_correlations(columns):
     model = fit_mixture(columns, np.eye(1), np.random.default_rng(0))
     assert len(model.K) == 1
     deviations = np.sqrt(np.diag(model.K[0]))
@@ -34,11 +34,11 @@ def test_one_gaussian_learns_which_pixels_go_together(columns):
     assert np.abs(right).mean() < 0.6
 
 
-def test_several_gaussians_make_the_picture_likelier_than_one(monkeypatch):
+def test_several_gaussians_increase_the_likelihood(monkeypatch):
     rng = np.random.default_rng(0)
     y, x = np.mgrid[:34, :34]
     picture = np.where(x < 17, np.sign(np.sin(y / 2.0)), 0.1 * np.sin(x + y))
-    field = field_of(picture, rng.random(picture.shape) < 0.7)
+    field = make_field(picture, rng.random(picture.shape) < 0.7)
     several = fit_mixture(field, np.eye(1), np.random.default_rng(0))
     monkeypatch.setattr(patches, "MIN_MIXTURE_PATCHES", 10**6)
     one = fit_mixture(field, np.eye(1), np.random.default_rng(0))
@@ -53,12 +53,12 @@ def test_several_gaussians_make_the_picture_likelier_than_one(monkeypatch):
     assert errors[0] < 0.9 * errors[1]
 
 
-def test_patches_to_learn_from_have_enough_known_where_there_are_such(rng):
+def test_training_patches_have_enough_observed_pixels(rng):
     number = np.arange(600).reshape(20, 30)
-    field = field_of(np.ones((20, 30)), number % 30 < 10)
+    field = make_field(np.ones((20, 30)), number % 30 < 10)
     places = sample_places(field, rng)
     counts = field.observed_counts().ravel()
     assert (counts[places] >= 6.4).all()
     assert len(set(places.tolist())) == len(places)
-    sparse = field_of(np.ones((20, 30)), number == 93)
+    sparse = make_field(np.ones((20, 30)), number == 93)
     assert len(sample_places(sparse, rng)) > 0

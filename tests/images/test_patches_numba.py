@@ -1,4 +1,4 @@
-"""Patch kernels: both against textbook formulas, Numba against NumPy."""
+"""Tests of patch kernels: direct formulas, agreement of Numba and NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kernels(kind):
 
 
 def conditional(K, noise, observed, v):
-    """Mean and covariance of missing pixels given the observed, by the textbook."""
+    """Conditional mean and covariance of missing pixels given the observed."""
     A = K + noise * np.eye(len(K))
     between = A[np.ix_(observed, ~observed)]
     weights = np.linalg.solve(A[np.ix_(observed, observed)], between)
@@ -29,13 +29,13 @@ def conditional(K, noise, observed, v):
 
 
 def patch(field, place):
-    """Values (channels, n) and mask of observed pixels of a patch."""
+    """Values (channels, n) and mask of the observed pixels of a patch."""
     at = place + field.offsets
     return field.values[:, at].astype(np.float64), field.observed[at]
 
 
 def assert_precision_weighted(sums, field, places, predict, **tolerance):
-    """Compare sums with those of ``predict(p, c)``: mean and covariance of a patch."""
+    """Check sums of ``predict(p, c)``, the mean and covariance of a patch."""
     num, den = np.zeros((2, 168)), np.zeros((2, 168))
     for p, place in enumerate(places):
         at = (place + field.offsets)[~patch(field, place)[1]]
@@ -49,9 +49,7 @@ def assert_precision_weighted(sums, field, places, predict, **tolerance):
     np.testing.assert_allclose(sums.den, den[:, here], **tolerance)
 
 
-def test_patches_go_to_the_gaussian_under_which_they_are_likeliest(
-    kernels, field, gaussians
-):
+def test_patches_are_assigned_to_the_most_likely_gaussian(kernels, field, gaussians):
     places = field.places(1)
     energies, labels = kernels.assign(field, places, gaussians)
     assert len(set(labels.tolist())) > 1
@@ -71,9 +69,7 @@ def test_patches_go_to_the_gaussian_under_which_they_are_likeliest(
         assert labels[p] == np.argmax(scores)
 
 
-def test_missing_pixels_are_conditional_means_weighted_by_their_precision(
-    kernels, field, gaussians
-):
+def test_missing_pixels_are_precision_weighted_means(kernels, field, gaussians):
     places = field.incomplete_places(3)
     sums = make_sums(field, places)
     _, labels = kernels.assign(field, places, gaussians, sums)
@@ -103,7 +99,7 @@ def test_second_moments_include_the_conditional_covariance(kernels, field, gauss
     np.testing.assert_allclose(S, expected, atol=1e-8)
 
 
-def test_later_passes_take_the_gaussian_of_the_nearest_patches(
+def test_later_passes_use_the_gaussian_of_nearest_patches(
     kernels, field, gaussians, rng
 ):
     estimate = np.where(
@@ -134,7 +130,7 @@ def test_later_passes_take_the_gaussian_of_the_nearest_patches(
 
 
 @pytest.mark.parametrize("size", [(1, 3, 20), (3, 9, 10), (1, 1, 1)])
-def test_both_kinds_agree_on_layers_and_on_pictures_smaller_than_a_patch(size, rng):
+def test_kernels_agree_on_layers_and_small_images(size, rng):
     observed = rng.random(size) < 0.6
     observed.flat[0] = True
     values = rng.standard_normal((1, observed.size)).astype(np.float32)
@@ -155,7 +151,7 @@ def test_both_kinds_agree_on_layers_and_on_pictures_smaller_than_a_patch(size, r
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-8)
 
 
-def test_the_grid_of_patches_reaches_the_far_edges(field):
+def test_patch_grid_covers_all_edges(field):
     last = field.places(5)[-1]
     assert last == 4 * 14 + 6
     covered = np.zeros(168, dtype=bool)
@@ -164,7 +160,7 @@ def test_the_grid_of_patches_reaches_the_far_edges(field):
     assert covered.all()
 
 
-def test_known_pixels_are_counted_patch_by_patch(field):
+def test_observed_pixels_are_counted_per_patch(field):
     counts = field.observed_counts().ravel()
     for place in field.places(1):
         assert counts[place] == field.observed[place + field.offsets].sum()
@@ -172,7 +168,7 @@ def test_known_pixels_are_counted_patch_by_patch(field):
     assert field.incomplete_places(2).tolist() == missing
 
 
-def test_covariances_that_are_not_sound_are_raised(rng):
+def test_indefinite_covariances_raise(rng):
     K = np.diag([1.0, 0.0, -2.0])[None]
     model = make_mixture(K, np.ones((1, 1)), np.zeros(1), 0.5)
     assert np.linalg.eigvalsh(model.K[0]).min() > 0.0

@@ -1,4 +1,4 @@
-"""A matrix to make sources of, and a way to compare a source with a matrix."""
+"""An incomplete matrix, and a function to compare sources with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ncarl.io import RowSource
 
 
 def dense(chunks):
-    """The matrix that chunks make, written down row by row."""
+    """Matrix of the rows of all chunks."""
     rows = []
     for chunk in chunks:
         assert chunk.shape[0] > 0
@@ -26,16 +26,16 @@ def dense(chunks):
 
 
 def assert_gives(source, X, rows_per_chunk=None):
-    """Check two passes, a pickled copy and the parts of a source against a matrix."""
+    """Check two passes, a pickled copy and the loaders of a source against a matrix."""
     wanted = np.asarray(X, dtype=np.float64)
-    wanted = np.where(np.isnan(wanted), np.nan, wanted)  # one NaN, not many
+    wanted = np.where(np.isnan(wanted), np.nan, wanted)  # one NaN bit pattern
     assert isinstance(source, RowSource)
     assert source.n_columns == wanted.shape[1]
     assert source.n_rows in (None, wanted.shape[0])
     passes = [list(source), list(source)]
     try:
         passes.append(list(pickle.loads(pickle.dumps(source))))
-    except (AttributeError, pickle.PicklingError):  # a function or class of a test
+    except (AttributeError, pickle.PicklingError):  # local functions or classes
         assert callable(source.blocks) or hasattr(source.blocks, "blocks")
     parts = source.chunk_loaders()
     if parts is not None:
@@ -49,19 +49,19 @@ def assert_gives(source, X, rows_per_chunk=None):
 
 @pytest.fixture(scope="session")
 def check():
-    """The function that compares a source with a matrix."""
+    """Function that compares a source with a matrix."""
     return assert_gives
 
 
 @pytest.fixture(scope="session", name="dense")
 def make_dense():
-    """The function that puts chunks together."""
+    """Function that stacks chunks."""
     return dense
 
 
 @pytest.fixture(name="X")
-def incomplete(rng):
-    """A matrix of 23 rows and 4 columns, half of it missing."""
+def incomplete_matrix(rng):
+    """A 23 x 4 matrix, half of it missing."""
     found = rng.standard_normal((23, 4))
     found[rng.random(found.shape) < 0.5] = np.nan
     return found

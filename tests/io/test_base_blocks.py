@@ -1,4 +1,4 @@
-"""Blocks of rows from lists, objects and functions."""
+"""Tests of blocks of rows from lists, objects and functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROW = np.ones((1, 4))
 
 
 class Blocks:
-    """Gives its blocks afresh in every loop."""
+    """Iterable of blocks."""
 
     def __init__(self, *blocks):
         self.blocks = blocks
@@ -22,7 +22,7 @@ class Blocks:
         return iter(self.blocks)
 
 
-def test_blocks_of_all_kinds_make_one_matrix(X, check):
+def test_blocks_of_all_types_form_one_matrix(X, check):
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     blocks = [
         X[:5],
@@ -40,7 +40,7 @@ def test_blocks_of_all_kinds_make_one_matrix(X, check):
     assert len(open_rows(blocks).chunk_loaders()) == 6
 
 
-def test_blocks_are_asked_for_one_at_a_time(X):
+def test_blocks_are_requested_one_at_a_time(X):
     given = []
 
     def blocks():
@@ -54,12 +54,12 @@ def test_blocks_are_asked_for_one_at_a_time(X):
     assert given == [0]
 
 
-def test_a_generator_is_refused_with_the_way_out(X):
+def test_generator_raises(X):
     with pytest.raises(TypeError, match=r"generator gives them once.*the function"):
         open_rows(block for block in [X])
 
 
-def test_a_function_that_gives_the_same_iterator_again_is_found_out(X):
+def test_function_returning_the_same_iterator_raises(X):
     spent = iter([X, X])
     with pytest.raises(TypeError, match="must give its blocks in every pass"):
         open_rows(lambda: spent)
@@ -81,7 +81,7 @@ def test_a_function_that_gives_the_same_iterator_again_is_found_out(X):
         ({"a": ROW}, TypeError, r"2-D array.*got str"),
     ],
 )
-def test_blocks_that_make_no_matrix_are_refused(what, error, message):
+def test_invalid_blocks_raise(what, error, message):
     with pytest.raises(error, match=message):
         list(open_rows(what))
 
@@ -97,27 +97,27 @@ def test_frames_must_agree_on_their_names(X):
         list(open_rows([one, other]))
 
 
-def test_a_column_of_words_is_named(X):
+def test_error_names_a_text_column(X):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"a": [1.0], "t": ["x"]})
     with pytest.raises(ValueError, match="'t'"):
         list(open_rows(frame))
 
 
-def test_results_are_of_the_float_type_of_the_first_block(X):
+def test_dtype_is_that_of_the_first_block(X):
     assert open_rows([X.astype(np.float32), X]).dtype == np.float32
     assert open_rows([X, X.astype(np.float32)]).dtype == np.float64
     small = sparse.csr_array(np.eye(2, dtype=np.float32))
     assert open_rows(small).dtype == np.float32
 
 
-def test_entries_of_a_chunk_are_views_of_those_in_memory(X):
+def test_chunks_are_views_of_entries_in_memory(X):
     observed = Observations.from_dense(X)
     first, *_ = open_rows(observed, rows_per_chunk=5)
     assert np.shares_memory(first.values, observed.values)
 
 
-def test_a_private_mapping_keeps_what_was_changed_in_it(X, tmp_path, check):
+def test_changes_of_a_private_memory_map_are_kept(X, tmp_path, check):
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="c")
     mapped[:] = X + 1

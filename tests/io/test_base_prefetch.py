@@ -1,4 +1,4 @@
-"""Prefetching: items in order, a bounded number of them, no thread left behind."""
+"""Tests of prefetching: order, bounded queue, no remaining threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ncarl.io import prefetch
 
 
 @pytest.fixture(autouse=True)
-def no_thread_stays():
+def check_threads():
     yield
     assert not [t for t in threading.enumerate() if t.name == "ncarl-prefetch"]
 
@@ -28,7 +28,7 @@ def wait_until(condition):
         time.sleep(0.001)
 
 
-def test_items_come_in_order():
+def test_items_are_yielded_in_order():
     for items in (range(100), [], [None, 0]):
         assert list(prefetch(items)) == list(items)
 
@@ -44,7 +44,7 @@ def test_two_items_are_fetched_ahead():
     with contextlib.closing(prefetch(items())) as found:
         for k in found:
             time.sleep(0.002)
-            # The one in use, and those that wait.
+            # The item in use and the queued ones.
             assert len(fetched) <= k + 1 + 2
             if k == 0:
                 wait_until(lambda: len(fetched) == 3)
@@ -62,13 +62,13 @@ def test_items_are_released_by_the_thread():
     found.close()
 
 
-def test_nothing_happens_before_the_first_item_is_asked_for():
+def test_is_lazy():
     before = threading.active_count()
     prefetch(iter(int, 1)).close()
     assert threading.active_count() == before
 
 
-def test_an_exception_comes_out_after_the_items_before_it():
+def test_exception_is_raised_after_the_preceding_items():
     def items():
         yield 1
         yield 2
@@ -83,7 +83,7 @@ def test_an_exception_comes_out_after_the_items_before_it():
 
 
 @pytest.mark.parametrize("taken", [0, 5])
-def test_leaving_early_stops_the_thread_and_closes_the_iterator(taken):
+def test_closing_early_stops_the_thread_and_closes_the_iterator(taken):
     closed = threading.Event()
 
     def items():
@@ -96,14 +96,14 @@ def test_leaving_early_stops_the_thread_and_closes_the_iterator(taken):
     found = prefetch(items())
     for _ in range(taken):
         next(found)
-    time.sleep(0.02)  # the queue is full by now, and the thread waits
+    time.sleep(0.02)  # the queue is full and the thread waits
     started = time.perf_counter()
     found.close()
     assert time.perf_counter() - started < 2
     assert closed.is_set() or taken == 0
 
 
-def test_an_iterator_that_can_be_closed_is_closed_by_the_thread():
+def test_iterator_is_closed_by_the_thread():
     class Lines:
         closed_by = None
 
@@ -123,14 +123,14 @@ def test_an_iterator_that_can_be_closed_is_closed_by_the_thread():
     assert lines.closed_by == "ncarl-prefetch"
 
 
-def test_an_iterator_that_is_forgotten_stops_its_thread():
+def test_garbage_collected_iterator_stops_its_thread():
     found = prefetch(iter(int, 1))
     next(found)
     del found
     gc.collect()
 
 
-def test_ctrl_c_while_the_thread_is_started_ends_it(monkeypatch):
+def test_ctrl_c_while_the_thread_starts_ends_it(monkeypatch):
     class Interrupted(threading.Thread):
         def start(self):
             super().start()
@@ -141,14 +141,14 @@ def test_ctrl_c_while_the_thread_is_started_ends_it(monkeypatch):
         next(prefetch(iter(int, 1)))
 
 
-def run(code):
-    """Output, errors and status of a script."""
+def run_script(code):
+    """Standard output, error output and exit status of a script."""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return done.stdout.strip(), done.stderr, done.returncode
 
 
-def test_ctrl_c_while_an_item_is_awaited_ends_the_thread():
+def test_ctrl_c_while_waiting_for_an_item_ends_the_thread():
     code = """
 import contextlib, os, signal, threading, time
 from ncarl.io import prefetch
@@ -168,12 +168,12 @@ try:
 except KeyboardInterrupt:
     print(threading.active_count())
 """
-    assert run(code) == ("1", "", 0)
+    assert run_script(code) == ("1", "", 0)
 
 
-def test_an_open_iterator_does_not_keep_python_from_ending():
+def test_open_iterator_does_not_block_exit():
     code = (
         "from ncarl.io import prefetch\n"
         "found = prefetch(iter(int, 1)); next(found); print('over')"
     )
-    assert run(code)[::2] == ("over", 0)
+    assert run_script(code)[::2] == ("over", 0)

@@ -1,4 +1,4 @@
-"""Sinks: what is read back, and what is left after a failure."""
+"""Tests of sinks: written files, and existing files after a failure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NEEDS = {
 
 @pytest.fixture(params=list(NEEDS))
 def kind(request):
-    """Every ending whose library is at hand."""
+    """Every suffix whose library is available."""
     pytest.importorskip(NEEDS[request.param])
     return request.param
 
 
 def written(path, X, step, **options):
-    """Write rows ``step`` at a time from an array that is used again."""
+    """Write rows ``step`` at a time from a reused buffer."""
     with open_sink(path, n_columns=X.shape[1], **options) as sink:
         for first in range(0, len(X), step):
             rows = X[first : first + step].copy()
@@ -39,7 +39,7 @@ def written(path, X, step, **options):
 
 
 def read(path):
-    """A source of the file, and the matrix in it."""
+    """The source of a file, and its matrix."""
     source = open_rows(path)
     parts = [np.full(chunk.shape, np.nan) for chunk in source]
     for part, chunk in zip(parts, source, strict=True):
@@ -47,7 +47,7 @@ def read(path):
     return source, np.concatenate(parts)
 
 
-def incomplete(rng, shape):
+def make_matrix(rng, shape):
     X = rng.standard_normal(shape) * 10.0 ** rng.integers(-9, 9, shape)
     X[rng.random(shape) < 0.3] = np.nan
     X[0, -1] = 1.0
@@ -67,13 +67,13 @@ shapes = st.tuples(st.integers(1, 8), st.integers(1, 4))
 @given(X=hnp.arrays(np.float64, shapes, elements=numbers), step=st.integers(1, 9))
 def test_readers_find_what_sinks_wrote_bit_for_bit(kind, X, step):
     pytest.importorskip(NEEDS[kind])
-    X = np.where(np.isnan(X), np.nan, X)  # one NaN, not many
-    X[0, -1] = 1.0  # a table of one column begins with a row
+    X = np.where(np.isnan(X), np.nan, X)  # one NaN bit pattern
+    X[0, -1] = 1.0  # the first row is not empty
     with tempfile.TemporaryDirectory() as folder:
         source, found = read(written(Path(folder) / f"X{kind}", X, step))
         assert found.tobytes() == X.tobytes()
         assert source.dtype == np.float64
-        # Without names, only Parquet counts its columns.
+        # Only Parquet generates names.
         counted = tuple(map(str, range(X.shape[1])))
         assert source.names == (counted if kind == ".pq" else None)
         assert files(Path(folder)) == [f"X{kind}"]
@@ -82,15 +82,15 @@ def test_readers_find_what_sinks_wrote_bit_for_bit(kind, X, step):
 @pytest.mark.parametrize(
     "names", [("a", "b"), ("0", "1"), ("1", "NA"), ('x,"y', "a;b;c")]
 )
-def test_names_are_read_back(kind, names, tmp_path, rng):
-    X = incomplete(rng, (9, 2))
+def test_names_are_preserved(kind, names, tmp_path, rng):
+    X = make_matrix(rng, (9, 2))
     source, found = read(written(tmp_path / f"X{kind}", X, 4, names=names))
     np.testing.assert_array_equal(found, X)
     assert source.names == (None if kind == ".npy" else names)
 
 
-def test_small_floats_are_read_back_as_the_same_numbers(kind, tmp_path, rng):
-    X = incomplete(rng, (9, 3)).astype(np.float32)
+def test_float32_values_are_preserved(kind, tmp_path, rng):
+    X = make_matrix(rng, (9, 3)).astype(np.float32)
     source, found = read(written(tmp_path / f"X{kind}", X, 4, dtype=np.float32))
     assert found.astype(np.float32).tobytes() == X.tobytes()
     np.testing.assert_array_equal(found, X.astype(np.float64))
@@ -98,7 +98,7 @@ def test_small_floats_are_read_back_as_the_same_numbers(kind, tmp_path, rng):
     assert source.dtype == (np.float64 if text else np.float32)
 
 
-def test_rows_of_other_types_are_converted(kind, tmp_path):
+def test_rows_of_other_dtypes_are_converted(kind, tmp_path):
     path = tmp_path / f"X{kind}"
     with open_sink(path, n_columns=2, dtype="float32") as sink:
         sink.write(np.arange(6).reshape(3, 2))
@@ -110,15 +110,15 @@ def test_rows_of_other_types_are_converted(kind, tmp_path):
     assert found.tolist() == wanted
 
 
-def test_numpy_reads_the_npy_file_whatever_the_number_of_rows(tmp_path):
+def test_npy_header_is_valid_for_any_number_of_rows(tmp_path):
     for rows in (0, 1, 9, 10, 100_000):
         X = np.arange(rows * 2.0).reshape(rows, 2)
         found = np.load(written(tmp_path / "X.npy", X, 30_000))
         np.testing.assert_array_equal(found, X)
 
 
-def test_a_number_of_rows_that_is_known_is_checked(kind, tmp_path, rng):
-    X = incomplete(rng, (6, 2))
+def test_given_number_of_rows_is_checked(kind, tmp_path, rng):
+    X = make_matrix(rng, (6, 2))
     _, found = read(written(tmp_path / f"X{kind}", X, 4, n_rows=6))
     np.testing.assert_array_equal(found, X)
     for said in (5, 7):
@@ -127,9 +127,9 @@ def test_a_number_of_rows_that_is_known_is_checked(kind, tmp_path, rng):
     assert files(tmp_path) == [f"X{kind}"]
 
 
-def test_what_was_there_is_replaced_only_by_a_success(kind, tmp_path, rng):
+def test_existing_file_is_replaced_only_on_success(kind, tmp_path, rng):
     path = tmp_path / f"X{kind}"
-    old, new = incomplete(rng, (5, 2)), incomplete(rng, (7, 2))
+    old, new = make_matrix(rng, (5, 2)), make_matrix(rng, (7, 2))
     for there in (False, True):
         with pytest.raises(KeyboardInterrupt), open_sink(path, n_columns=2) as sink:
             sink.write(new)
@@ -144,7 +144,7 @@ def test_what_was_there_is_replaced_only_by_a_success(kind, tmp_path, rng):
 
 
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.zeros(2)])
-def test_rows_of_another_width_are_refused(rows, tmp_path):
+def test_rows_of_other_width_raise(rows, tmp_path):
     with (
         pytest.raises(ValueError, match=r"shape \(k, 2\), got"),
         open_sink(tmp_path / "X.npy", n_columns=2) as sink,
@@ -171,9 +171,9 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits on files there")
-def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path, rng):
+def test_full_disk_keeps_only_the_existing_file(tmp_path, rng):
     kinds = [kind for kind, name in NEEDS.items() if importlib.util.find_spec(name)]
-    X = incomplete(rng, (5, 2))
+    X = make_matrix(rng, (5, 2))
     paths = [written(tmp_path / f"X{kind}", X, 5) for kind in kinds]
     before = files(tmp_path)
     command = [sys.executable, "-c", FULL, *paths]
@@ -184,10 +184,10 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(tmp_path, rng):
         np.testing.assert_array_equal(read(path)[1], X)
 
 
-def test_zarr_chunks_are_written_whole(tmp_path, rng, monkeypatch):
+def test_zarr_chunks_are_written_completely(tmp_path, rng, monkeypatch):
     pytest.importorskip("zarr")
     monkeypatch.setattr(zarr_module, "CHUNK_SIZE", 12)  # 4 rows of 3 columns
-    X = incomplete(rng, (23, 3))
+    X = make_matrix(rng, (23, 3))
     for step in (1, 3, 4, 5, 23):
         for n_rows in (None, 23):
             path = written(tmp_path / "X.zarr", X, step, n_rows=n_rows)
@@ -196,20 +196,18 @@ def test_zarr_chunks_are_written_whole(tmp_path, rng, monkeypatch):
             np.testing.assert_array_equal(found, X)
 
 
-def test_an_old_array_comes_back_if_the_new_one_cannot_be_put_there(
-    tmp_path, rng, monkeypatch
-):
+def test_old_array_is_restored_if_the_move_fails(tmp_path, rng, monkeypatch):
     pytest.importorskip("zarr")
-    X = incomplete(rng, (5, 2))
+    X = make_matrix(rng, (5, 2))
     path = written(tmp_path / "X.zarr", X, 5)
     rename = Path.rename
 
-    def fails(self, target):
+    def fail(self, target):
         if self.name.endswith(".zarr") and Path(target) == path and self != path:
             raise OSError("no")
         return rename(self, target)
 
-    monkeypatch.setattr(Path, "rename", fails)
+    monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(OSError, match="no"):
         written(path, X + 1, 5)
     monkeypatch.undo()
@@ -217,7 +215,7 @@ def test_an_old_array_comes_back_if_the_new_one_cannot_be_put_there(
     assert files(tmp_path) == ["X.zarr"]
 
 
-def test_permissions_are_those_of_a_new_or_the_old_file(kind, tmp_path):
+def test_permissions_match_a_new_or_the_old_file(kind, tmp_path):
     path, plain = tmp_path / f"X{kind}", tmp_path / "plain"
     plain.mkdir() if kind == ".zarr" else plain.touch()
     usual = plain.stat().st_mode
@@ -239,9 +237,7 @@ def test_permissions_are_those_of_a_new_or_the_old_file(kind, tmp_path):
         ("letters.zarr", ValueError, "not a Zarr array, so it is not replaced"),
     ],
 )
-def test_paths_that_cannot_be_written_are_refused_before_the_work(
-    name, error, message, tmp_path
-):
+def test_invalid_paths_raise_before_writing(name, error, message, tmp_path):
     if name.endswith("zarr"):
         pytest.importorskip("zarr")
     (tmp_path / "folder.npy").mkdir()
@@ -261,20 +257,20 @@ def test_paths_that_cannot_be_written_are_refused_before_the_work(
         ({"n_columns": 2, "dtype": "int64"}, "float32 or float64, got int64"),
     ],
 )
-def test_wrong_parameters_are_named(options, message, tmp_path):
+def test_invalid_parameters_raise(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         open_sink(tmp_path / "X.npy", **options)
 
 
-def test_parquet_columns_must_differ_in_name(tmp_path):
+def test_parquet_columns_need_unique_names(tmp_path):
     pytest.importorskip("pyarrow")
     with pytest.raises(ValueError, match="'a' more than once"):
         open_sink(tmp_path / "X.parquet", n_columns=2, names=["a", "a"])
 
 
-def test_equal_tables_give_equal_packed_files(tmp_path, rng):
+def test_compressed_files_are_reproducible(tmp_path, rng):
     pytest.importorskip("pyarrow")
-    X = incomplete(rng, (9, 2))
+    X = make_matrix(rng, (9, 2))
     one = written(tmp_path / "one.csv.gz", X, 4).read_bytes()
     assert written(tmp_path / "two.csv.gz", X, 4).read_bytes() == one
     assert one[4:8] == bytes(4)  # no time stamp

@@ -1,4 +1,4 @@
-"""Atomic writes and archives: files are complete or absent, damage is detected."""
+"""Tests of atomic writes and archives: complete files, detection of damage."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def path(tmp_path):
 
 
 def forge(path, arrays, save=np.savez, **members):
-    """Write an archive with a right checksum by other means."""
+    """Write an archive with a valid checksum without `write_archive`."""
     body = io.BytesIO()
     words = np.frombuffer(b'{"version": 2, "kind": "thing"}', dtype=np.uint8)
     save(body, **{HEADER_NAME: words, **arrays})
@@ -77,13 +77,13 @@ class TestRoundTrip:
         assert found["x"].flags.f_contiguous == laid.flags.f_contiguous
         assert found["x"].flags.c_contiguous == laid.flags.c_contiguous
 
-    def test_the_same_state_is_the_same_bytes(self, path, tmp_path):
+    def test_equal_content_gives_equal_bytes(self, path, tmp_path):
         write_archive(path, HEADERS, ARRAYS)
         write_archive(tmp_path / "other", HEADERS, ARRAYS)
         assert path.read_bytes() == (tmp_path / "other").read_bytes()
 
     def test_large_files_have_large_offsets(self, path, monkeypatch):
-        # As if a kilobyte were four gigabytes.
+        # Simulate files above 4 GB.
         monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1000)
         big = {f"x{k}": np.arange(400.0) + k for k in range(5)}
         write_archive(path, HEADERS, big)
@@ -91,13 +91,13 @@ class TestRoundTrip:
         _, found = read_archive(path, "thing")
         assert all((found[name] == big[name]).all() for name in big)
 
-    def test_files_of_the_earlier_writer_are_read(self, path):
+    def test_files_of_the_previous_format_are_read(self, path):
         forge(path, ARRAYS)
         header, found = read_archive(path, "thing")
         assert header == {"version": 2, "kind": "thing"}
         assert all((found[name] == ARRAYS[name]).all() for name in ARRAYS)
 
-    def test_another_kind_is_refused_before_its_arrays_are_read(self, path):
+    def test_other_kind_raises_before_reading_arrays(self, path):
         write_archive(path, HEADERS, ARRAYS)
         with pytest.raises(BrokenFileError, match="holds a thing, expected a model"):
             read_archive(path, "model", "checkpoint")
@@ -105,18 +105,18 @@ class TestRoundTrip:
 
 
 @pytest.mark.parametrize("order", ["C", "every other"])
-def test_no_second_copy_is_made(path, order):
+def test_arrays_are_not_copied(path, order):
     array = np.random.default_rng(0).random((2500, 2500))  # 50 MB
     if order == "every other":
         array = array[::2]
     written = peak(lambda: write_archive(path, HEADERS, {"x": array, "y": array}))
-    assert written < 36 * MB  # the buffers of NumPy, however large the arrays
+    assert written < 36 * MB  # buffers of NumPy only
     read = peak(lambda: read_archive(path, "thing"))
     assert 2 * array.nbytes < read < 2 * array.nbytes + 4 * MB
 
 
 def peak(work):
-    """Largest number of bytes that was allocated at once."""
+    """Peak number of allocated bytes."""
     tracemalloc.start()
     work()
     most = tracemalloc.get_traced_memory()[1]
@@ -132,31 +132,31 @@ def sound(tmp_path_factory):
 
 
 class TestDamage:
-    def refused(self, path, data):
+    def assert_broken(self, path, data):
         path.write_bytes(data)
         with pytest.raises(BrokenFileError, match=r"state\.x"):
             read_archive(path, "thing")
 
-    def test_one_bit_anywhere(self, path, sound):
+    def test_flipped_bit(self, path, sound):
         for place in range(len(sound)):
             data = bytearray(sound)
             data[place] ^= 1 << place % 8
-            self.refused(path, data)
+            self.assert_broken(path, data)
 
-    def test_any_length(self, path, sound):
+    def test_truncated_file(self, path, sound):
         for length in range(0, len(sound), 7):
-            self.refused(path, sound[:length])
-        self.refused(path, sound + b"\0")
+            self.assert_broken(path, sound[:length])
+        self.assert_broken(path, sound + b"\0")
         path.write_bytes(sound)
         assert_array_equal(read_archive(path, "thing")[1]["K"], ARRAYS["K"])
 
-    def test_bytes_that_never_reached_the_disk(self, path, sound):
-        # What a file system may give after a power cut: the length, but zeros.
+    def test_zeros_instead_of_data(self, path, sound):
+        # Possible state after a power failure: correct length, but zeros.
         for start in range(0, len(sound), 64):
-            self.refused(path, sound[:start] + bytes(len(sound) - start))
+            self.assert_broken(path, sound[:start] + bytes(len(sound) - start))
 
-    def test_a_size_out_of_bounds_is_not_asked_for(self, path):
-        # With a checksum that is right: as an attacker would write it.
+    def test_invalid_size_is_not_allocated(self, path):
+        # With a valid checksum, as in a malicious file.
         whole = np.lib.format.header_data_from_array_1_0(np.ones(3))
         huge = io.BytesIO()
         np.lib.format.write_array_header_1_0(huge, {**whole, "shape": (1 << 40,)})
@@ -164,12 +164,12 @@ class TestDamage:
         with pytest.raises(BrokenFileError, match="damaged"):
             read_archive(path, "thing")
 
-    def test_packed_parts_are_refused(self, path):
+    def test_compressed_members_raise(self, path):
         forge(path, {"x": np.zeros(MB)}, np.savez_compressed)
         with pytest.raises(BrokenFileError, match="damaged"):
             read_archive(path, "thing")
 
-    def test_the_error_says_what_to_do(self, path, sound):
+    def test_error_suggests_a_remedy(self, path, sound):
         for data, words in {
             b"": "is empty.*remove it",
             b"hello": "not a file written by ncarl.*move it away",
@@ -196,22 +196,22 @@ def write_new(path):
 
 
 class TestReplacing:
-    def names(self, path):
+    def list_names(self, path):
         return sorted(other.name for other in path.parent.iterdir())
 
-    def test_what_a_killed_process_left_is_swept(self, path):
+    def test_files_of_a_killed_process_are_removed(self, path):
         path.write_bytes(b"old")
         for other in (path, path.with_suffix(".y")):
             done = subprocess.run([sys.executable, "-c", KILLED, other], check=False)
             assert done.returncode == -signal.SIGKILL
         assert path.read_bytes() == b"old"
-        assert len(self.names(path)) == 3
+        assert len(self.list_names(path)) == 3
         write_new(path)
-        left = self.names(path)
+        left = self.list_names(path)
         assert len(left) == 2
-        assert left[0].startswith(".state.y")  # of another file
+        assert left[0].startswith(".state.y")  # belongs to another file
 
-    def test_what_another_writes_at_the_moment_is_left_alone(self, path):
+    def test_file_being_written_by_another_process_is_kept(self, path):
         with atomic_write(path) as first:
             first.write_bytes(b"first")
             with atomic_write(path) as second:
@@ -220,9 +220,9 @@ class TestReplacing:
             assert path.read_bytes() == b"second"
             assert first.read_bytes() == b"first"
         assert path.read_bytes() == b"first"
-        assert self.names(path) == ["state.x"]
+        assert self.list_names(path) == ["state.x"]
 
-    def test_hidden_files_of_the_user_are_left_alone(self, path):
+    def test_other_hidden_files_are_kept(self, path):
         own = [
             ".state.x.settings",
             f".state.x{TEMPORARY_MARKER}12345678",
@@ -231,26 +231,24 @@ class TestReplacing:
         for name in own:
             (path.parent / name).touch()
         write_new(path)
-        assert self.names(path) == sorted([*own, "state.x"])
+        assert self.list_names(path) == sorted([*own, "state.x"])
 
-    def test_a_file_swept_before_it_was_locked_is_made_again(self, path, monkeypatch):
+    def test_file_removed_before_locking_is_created_again(self, path, monkeypatch):
         real, made = files.tempfile.mkstemp, []
 
-        def swept(**options):
+        def remove_first(**options):
             handle, name = real(**options)
             made.append(name)
             if len(made) == 1:
                 Path(name).unlink()
             return handle, name
 
-        monkeypatch.setattr(files.tempfile, "mkstemp", swept)
+        monkeypatch.setattr(files.tempfile, "mkstemp", remove_first)
         write_new(path)
         assert len(made) == 2
 
     @pytest.mark.parametrize("missing", ["module", "support"])
-    def test_where_there_are_no_locks_files_are_written_all_the_same(
-        self, path, monkeypatch, missing
-    ):
+    def test_files_are_written_without_lock_support(self, path, monkeypatch, missing):
         (path.parent / f".state.x{TEMPORARY_MARKER}12345678.x").touch()
 
         def refuse(handle, how):
@@ -261,9 +259,12 @@ class TestReplacing:
         else:
             monkeypatch.setattr(files.fcntl, "flock", refuse)
         write_new(path)
-        assert self.names(path) == [f".state.x{TEMPORARY_MARKER}12345678.x", "state.x"]
+        assert self.list_names(path) == [
+            f".state.x{TEMPORARY_MARKER}12345678.x",
+            "state.x",
+        ]
 
-    def test_the_file_is_synced_before_it_moves_and_the_folder_after(
+    def test_file_is_synced_before_the_move_and_the_folder_after(
         self, path, monkeypatch
     ):
         done, sync, move = [], os.fsync, Path.replace
@@ -282,7 +283,7 @@ class TestReplacing:
         assert done == ["file", "move", "folder"]
 
     @pytest.mark.parametrize(("code", "told"), [(errno.EINVAL, False), (5, True)])
-    def test_a_folder_that_cannot_be_synced(self, path, monkeypatch, code, told):
+    def test_folder_sync_failure(self, path, monkeypatch, code, told):
         calls, sync = [], os.fsync
 
         def fsync(handle):
@@ -294,4 +295,4 @@ class TestReplacing:
         monkeypatch.setattr(os, "fsync", fsync)
         with pytest.raises(OSError, match="no") if told else nullcontext():
             write_new(path)
-        assert self.names(path) == ["state.x"]
+        assert self.list_names(path) == ["state.x"]

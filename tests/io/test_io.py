@@ -1,4 +1,4 @@
-"""Every format gives the same entries, whatever the chunks."""
+"""Tests that every format gives the same entries for any chunk size."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_chunks_of_a_reader_stack_up_to_the_matrix(check, write, X, rows):
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "i8", "?"])
-def test_other_numbers_are_read_as_floats(dtype, tmp_path, check, rng):
+def test_other_dtypes_are_read_as_floats(dtype, tmp_path, check, rng):
     X = (rng.random((7, 3)) * 4).astype(dtype)
     for what in (X, npy(X, tmp_path)):
         source = open_rows(what, rows_per_chunk=2)
@@ -141,7 +141,7 @@ def test_other_numbers_are_read_as_floats(dtype, tmp_path, check, rng):
         assert source.dtype == (np.float32 if dtype in ("f2", "f4") else np.float64)
 
 
-def test_infinite_numbers_are_refused_with_their_place(tmp_path, X):
+def test_infinite_entries_raise_with_their_position(tmp_path, X):
     X[17, 2] = np.inf
     for write in (npy, npy_by_columns, csr_packed, csr_stored, blocks, pandas):
         source = open_rows(write(X, tmp_path), rows_per_chunk=5)
@@ -149,7 +149,7 @@ def test_infinite_numbers_are_refused_with_their_place(tmp_path, X):
             list(source)
 
 
-def test_a_file_that_changed_between_two_passes_is_refused(tmp_path, X):
+def test_file_changed_between_passes_raises(tmp_path, X):
     for write in (npy, csr_packed, csr_stored, parquet, csv):
         path = write(X, tmp_path)
         source = open_rows(path)
@@ -166,7 +166,7 @@ def test_a_file_that_changed_between_two_passes_is_refused(tmp_path, X):
             list(source)
 
 
-def test_a_file_that_changes_during_a_pass_is_refused(tmp_path, X):
+def test_file_changed_during_a_pass_raises(tmp_path, X):
     chunks = iter(open_rows(npy(X, tmp_path), rows_per_chunk=5))
     next(chunks)
     npy(X + 1, tmp_path)
@@ -174,7 +174,7 @@ def test_a_file_that_changes_during_a_pass_is_refused(tmp_path, X):
         list(chunks)
 
 
-def test_a_source_is_found_from_another_folder(tmp_path, X, monkeypatch, check):
+def test_source_is_independent_of_the_working_folder(tmp_path, X, monkeypatch, check):
     monkeypatch.chdir(tmp_path)
     source = open_rows(npy(X, Path()))
     (tmp_path / "elsewhere").mkdir()
@@ -182,7 +182,7 @@ def test_a_source_is_found_from_another_folder(tmp_path, X, monkeypatch, check):
     check(source, X)
 
 
-def test_a_source_is_given_back_as_it_is(X):
+def test_source_is_returned_unchanged(X):
     source = open_rows(X)
     assert open_rows(source) is source
     for options in ({"columns": ["a"]}, {"rows_per_chunk": 3}):
@@ -190,8 +190,8 @@ def test_a_source_is_given_back_as_it_is(X):
             open_rows(source, **options)
 
 
-def test_anything_that_has_the_parts_of_a_source_is_one(X):
-    class Mine:
+def test_custom_class_with_the_source_protocol(X):
+    class CustomSource:
         n_columns, n_rows, names, dtype = 4, None, None, np.dtype(float)
 
         def __iter__(self):
@@ -200,15 +200,15 @@ def test_anything_that_has_the_parts_of_a_source_is_one(X):
         def chunk_loaders(self):
             return None
 
-    assert isinstance(Mine(), RowSource)
-    assert isinstance(open_rows(Mine()), Mine)
+    assert isinstance(CustomSource(), RowSource)
+    assert isinstance(open_rows(CustomSource()), CustomSource)
 
 
-def test_a_list_of_lists_is_a_matrix(check):
+def test_list_of_lists_is_a_matrix(check):
     check(open_rows([[1.0, np.nan], [3, 4]]), np.array([[1.0, np.nan], [3.0, 4.0]]))
 
 
-def test_entries_in_memory_are_cut_by_their_number(rng):
+def test_entries_in_memory_are_split_by_number(rng):
     X = rng.standard_normal((3000, 400))
     source = open_rows(Observations.from_dense(X))
     counts = [chunk.n_observed + chunk.shape[0] for chunk in source]
@@ -234,13 +234,13 @@ def test_entries_in_memory_are_cut_by_their_number(rng):
         (np.array([["a"]]), {}, ValueError, "real numbers, got dtype"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_reason(what, options, error, message):
+def test_invalid_input_raises(what, options, error, message):
     with pytest.raises(error, match=message):
         list(open_rows(what, **options))
 
 
 @pytest.mark.parametrize("name", ["X.npy", "X.npz", "X.parquet", "X.csv.gz"])
-def test_a_file_of_something_else_is_called_broken(name, tmp_path):
+def test_file_with_other_content_raises(name, tmp_path):
     if not name.startswith("X.np"):
         pytest.importorskip("pyarrow")
     (tmp_path / name).write_bytes(b"no such thing as this" * 9)
@@ -252,7 +252,7 @@ def test_a_file_of_something_else_is_called_broken(name, tmp_path):
     ("module", "name", "extra"),
     [("pyarrow", "X.csv", "cli"), ("zarr", "X.zarr", "zarr")],
 )
-def test_a_missing_library_is_named_with_the_extra_that_brings_it(
+def test_missing_library_error_names_the_extra(
     module, name, extra, tmp_path, monkeypatch
 ):
     (tmp_path / name).write_text("a,b\n1,2\n")
@@ -263,17 +263,17 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it(
         list(open_rows(tmp_path / name))
 
 
-def test_usual_chunks_are_neither_small_nor_large():
+def test_default_chunk_size():
     for n in (1, 30, 500, 1000, 3000, 100_000, 10**8):
         rows = resolve_rows_per_chunk(None, n)
         assert rows == 1 or 1e6 - n <= rows * n <= 3.2e7
         assert 100_000 <= max_entries_per_chunk(n) <= 4_000_000
-    # As many numbers as half a kernel, as many entries as a twentieth of it.
+    # Half the size of a kernel for dense data, a twentieth for sparse entries.
     assert resolve_rows_per_chunk(None, 4000) == 2000
     assert max_entries_per_chunk(4000) == 800_000
 
 
-def test_entries_stored_twice_are_refused():
+def test_duplicate_entries_raise():
     twice = sparse.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(2, 2))
     with pytest.raises(ValueError, match="twice"):
         open_rows(twice)

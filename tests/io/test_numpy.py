@@ -1,4 +1,4 @@
-"""Arrays and sparse matrices in NPY and NPZ files."""
+"""Tests of arrays and sparse matrices in NPY and NPZ files."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ncarl.io import open_rows
 from ncarl.observations import Observations
 
 
-def test_other_sparse_formats_are_refused_with_the_way_to_convert(X, tmp_path):
+def test_other_sparse_formats_raise(X, tmp_path):
     csc = Observations.from_dense(X).to_csr().tocsc()
     sparse.save_npz(tmp_path / "X.npz", csc)
     with pytest.raises(ValueError, match=r"'csr'.*got 'csc'.*tocsr"):
         open_rows(tmp_path / "X.npz")
 
 
-def test_several_arrays_are_refused_with_their_names(tmp_path, X):
+def test_several_arrays_raise_with_their_names(tmp_path, X):
     np.savez(tmp_path / "X.npz", one=X, two=X)
     with pytest.raises(ValueError, match="one, two"):
         open_rows(tmp_path / "X.npz")
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_chunks_without_an_entry_are_read(compressed, tmp_path, check):
+def test_chunks_without_entries_are_read(compressed, tmp_path, check):
     X = np.full((6, 3), np.nan)
     X[3, 1] = 2.0
     csr = Observations.from_dense(X).to_csr()
@@ -37,7 +37,7 @@ def test_chunks_without_an_entry_are_read(compressed, tmp_path, check):
     check(open_rows(tmp_path / "X.npz", rows_per_chunk=1), X, 1)
 
 
-def test_unsorted_and_missing_entries_are_put_right(tmp_path):
+def test_unsorted_and_nan_entries_are_handled(tmp_path):
     parts = ([3.0, 1.0, np.nan, 0.0], [2, 0, 1, 0], [0, 2, 2, 4])
     sparse.save_npz(tmp_path / "X.npz", sparse.csr_array(parts, shape=(3, 3)))
     (chunk,) = open_rows(tmp_path / "X.npz")
@@ -46,7 +46,7 @@ def test_unsorted_and_missing_entries_are_put_right(tmp_path):
     assert chunk.indptr.tolist() == [0, 2, 2, 3]
 
 
-def test_an_entry_stored_twice_is_refused_with_its_chunk(tmp_path):
+def test_duplicate_entry_raises_with_its_chunk(tmp_path):
     parts = ([1.0, 2.0, 3.0], [0, 1, 1], [0, 1, 1, 3])
     sparse.save_npz(tmp_path / "X.npz", sparse.csr_array(parts, shape=(3, 2)))
     source = open_rows(tmp_path / "X.npz", rows_per_chunk=2)
@@ -66,7 +66,7 @@ def test_an_entry_stored_twice_is_refused_with_its_chunk(tmp_path):
         {"indices": np.array([0.0, 1.0, 1.0])},
     ],
 )
-def test_arrays_that_do_not_fit_together_are_called_damaged(change, tmp_path):
+def test_inconsistent_arrays_raise(change, tmp_path):
     good = {
         "format": np.array(b"csr"),
         "shape": np.array([3, 2]),
@@ -81,7 +81,7 @@ def test_arrays_that_do_not_fit_together_are_called_damaged(change, tmp_path):
         list(open_rows(tmp_path / "X.npz"))
 
 
-def test_a_flipped_bit_in_a_packed_file_is_noticed(tmp_path, rng):
+def test_flipped_bit_in_a_compressed_file_raises(tmp_path, rng):
     csr = Observations.from_dense(rng.standard_normal((50, 8))).to_csr()
     sparse.save_npz(tmp_path / "X.npz", csr)
     raw = bytearray((tmp_path / "X.npz").read_bytes())
@@ -95,7 +95,7 @@ def test_a_flipped_bit_in_a_packed_file_is_noticed(tmp_path, rng):
         list(source)
 
 
-def test_a_file_that_was_cut_off_or_holds_no_matrix_is_refused(tmp_path):
+def test_truncated_file_or_other_dimension_raises(tmp_path):
     path = tmp_path / "X.npy"
     np.save(path, np.zeros(4))
     with pytest.raises(ValueError, match=r"2 dimensions.*\(4,\)"):
@@ -123,10 +123,10 @@ read(*sys.argv[3:5])
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here")
-def test_ten_times_the_rows_take_no_more_memory(tmp_path):
+def test_memory_does_not_grow_with_the_number_of_rows(tmp_path):
     counts = []
     for name, rows in (("small", 5_000), ("large", 50_000)):
-        # A file of zeros, which takes no room on the disk.
+        # A sparse file of zeros, which uses no disk space.
         array = np.lib.format.open_memmap(
             tmp_path / f"{name}.npy", "w+", np.float64, (rows, 500)
         )

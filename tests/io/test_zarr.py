@@ -1,4 +1,4 @@
-"""Zarr and Dask arrays as sources of rows."""
+"""Tests of Zarr and Dask arrays as row sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ncarl.io import open_rows
 from ncarl.observations import Observations
 
 
-def test_dask_blocks_are_whole_rows(X, check):
+def test_dask_blocks_are_merged_to_whole_rows(X, check):
     da = pytest.importorskip("dask.array")
     array = da.from_array(X, chunks=(10, 3))
     for rows in (None, 4, 30):
@@ -35,13 +35,13 @@ def test_dask_arrays_of_unknown_length_are_read(X, check):
         open_rows(some, rows_per_chunk=3)
 
 
-def test_large_dask_blocks_are_cut():
+def test_large_dask_blocks_are_split():
     da = pytest.importorskip("dask.array")
     source = open_rows(da.zeros((4000, 1000), chunks=(4000, 1000)))
     assert len(source.delayed_chunks) == 4
 
 
-def test_delayed_blocks_of_any_kind_are_computed_in_turn(X, check):
+def test_delayed_blocks_of_any_type_are_computed_in_order(X, check):
     dask = pytest.importorskip("dask")
     rest = Observations.from_dense(X[9:]).to_csr()
     blocks = [dask.delayed(X[:9]), dask.delayed(sparse.csr_array(rest))]
@@ -56,7 +56,7 @@ def test_delayed_blocks_of_any_kind_are_computed_in_turn(X, check):
         list(open_rows([blocks[0], dask.delayed(X[:, :2])]))
 
 
-def test_dask_arrays_that_are_no_matrix_are_refused():
+def test_dask_arrays_of_other_dimension_raise():
     da = pytest.importorskip("dask.array")
     with pytest.raises(ValueError, match="2 dimensions"):
         open_rows(da.zeros(3))
@@ -66,7 +66,7 @@ def test_dask_arrays_that_are_no_matrix_are_refused():
 
 @pytest.fixture
 def zarr():
-    """The library, if it is at hand."""
+    """The zarr module, if available."""
     return pytest.importorskip("zarr")
 
 
@@ -78,7 +78,7 @@ def store(zarr, path, X, chunks, **options):
     return array
 
 
-def test_zarr_arrays_are_read_from_paths_and_as_they_are(zarr, X, tmp_path, check):
+def test_zarr_arrays_and_paths_are_read(zarr, X, tmp_path, check):
     array = store(zarr, str(tmp_path / "X.zarr"), X, (4, 3))
     plain = tmp_path / "plain"
     store(zarr, str(plain), X.astype("f4"), (5, 4), attributes={"names": list("abcd")})
@@ -90,20 +90,20 @@ def test_zarr_arrays_are_read_from_paths_and_as_they_are(zarr, X, tmp_path, chec
     assert (source.names, source.dtype) == (tuple("abcd"), np.float32)
 
 
-def test_chunks_end_where_those_of_a_zarr_array_end(zarr):
+def test_chunks_align_with_zarr_chunks(zarr):
     X = np.zeros((3000, 1000), np.float32)
     source = open_rows(store(zarr, {}, X, (300, 1000)))
     assert [chunk.shape[0] for chunk in source] == [900, 900, 900, 300]
 
 
-def test_a_group_of_zarr_arrays_is_refused_with_their_names(zarr, X, tmp_path):
+def test_group_of_zarr_arrays_raises_with_their_names(zarr, X, tmp_path):
     group = zarr.create_group(str(tmp_path / "G.zarr"))
     group.create_array("inner", shape=X.shape, dtype=X.dtype)
     with pytest.raises(ValueError, match="group with the arrays 'inner'"):
         open_rows(tmp_path / "G.zarr")
 
 
-def test_a_zarr_array_that_changed_or_is_no_matrix_is_refused(zarr, X, tmp_path):
+def test_changed_or_invalid_zarr_array_raises(zarr, X, tmp_path):
     array = store(zarr, str(tmp_path / "X.zarr"), X, (4, 4))
     source = open_rows(tmp_path / "X.zarr")
     array[0] = 5.0
