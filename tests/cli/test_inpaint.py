@@ -94,9 +94,9 @@ def test_missing_option_prints_errors_at_hidden_pixels(ncarl, photo, missing):
 
 def test_metrics_need_finite_pixels_and_a_window(ncarl, tmp_path):
     path, drawn = tmp_path / "float.tif", tmp_path / "both.png"
-    read_pixels = scene()[:, :, 0].astype(np.float32)
-    read_pixels[0, 0] = np.nan
-    Image.fromarray(read_pixels).save(path)
+    pixels = scene()[:, :, 0].astype(np.float32)
+    pixels[0, 0] = np.nan
+    Image.fromarray(pixels).save(path)
     said = ncarl("inpaint", path, "--missing", "block:3", "--before-after", drawn)
     assert "PSNR" not in said.stdout and str(drawn) in said.stdout
     Image.fromarray(scene(6, 6, 2)).save(tmp_path / "small.png")

@@ -32,9 +32,9 @@ class Way:
     def place(self, block, **options):
         if self.device is None:
             return block
-        place = importlib.import_module("ncarl.core.rows_torch")
-        return place.DeviceBlock.from_block(
-            block, self.device, place.MemoryBudget(self.budget), **options
+        placed = importlib.import_module("ncarl.core.rows_torch")
+        return placed.DeviceBlock.from_block(
+            block, self.device, placed.MemoryBudget(self.budget), **options
         )
 
     def send(self, array):
@@ -174,7 +174,7 @@ def test_sums_match_the_formula(
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("sent", [False, True])
 def test_values_are_shifted_and_scaled_by_column(
-    way, side, shifted, scaled, send, rng, mixed, kernel_for
+    way, side, shifted, scaled, sent, rng, mixed, kernel_for
 ):
     seen, V, K, block = mixed
     offsets = rng.standard_normal(N) if shifted else None
@@ -183,7 +183,7 @@ def test_values_are_shifted_and_scaled_by_column(
     before = block.values.copy()
     given = {"offsets": offsets, "scales": scales}
     expected = naive(V, seen, K, 1.0, **given)
-    if send:  # arrays on the device or on the host
+    if sent:  # arrays on the device or on the host
         given = {name: way.send(array) for name, array in given.items()}
     check(way(block, kernel, **given), kernel, expected)
     np.testing.assert_array_equal(block.values, before)
@@ -402,9 +402,9 @@ class TestOnADevice:
             pytest.skip("knows no device")
 
     @staticmethod
-    def unchecked_sums(way, place, kernel, mean, scales):
+    def unchecked_sums(way, placed, kernel, mean, scales):
         return row_likelihood(
-            place, kernel=kernel.map_arrays(way.send), offsets=mean, scales=scales,
+            placed, kernel=kernel.map_arrays(way.send), offsets=mean, scales=scales,
             kind="torch", checked=False,
         )  # fmt: skip
 
@@ -422,9 +422,9 @@ class TestOnADevice:
 
     def test_block_is_not_modified(self, way, rng, mixed):
         seen, V, K, block = mixed
-        place, kernel = way.place(block), Kernel(K, None, 1.0).map_arrays(way.send)
+        placed, kernel = way.place(block), Kernel(K, None, 1.0).map_arrays(way.send)
         for offsets in (rng.standard_normal(N), None):
-            sums = row_likelihood(place, kernel=kernel, offsets=offsets, kind="torch")
+            sums = row_likelihood(placed, kernel=kernel, offsets=offsets, kind="torch")
         check(fetch(sums), Kernel(K, None, 1.0), naive(V, seen, K, 1.0))
 
     @pytest.mark.parametrize("side", ["observed", "cheaper"])
@@ -435,16 +435,16 @@ class TestOnADevice:
         if way.device.type != "cuda" or cuda.load_triton_kernels() is None:
             pytest.skip("no CUDA graph is captured here")
         seen, V, K, block = mixed
-        place, before = way.place(block, use_cuda_graph=True), None
+        placed, before = way.place(block, use_cuda_graph=True), None
         for size in (1.0, 3.0, 0.5, 1.0):
             kernel, mean = kernel_for(size * K, 1.0, side), rng.standard_normal(N)
             scales = rng.random(N) + 0.5
-            sums = self.unchecked_sums(way, place, kernel, mean, scales)
+            sums = self.unchecked_sums(way, placed, kernel, mean, scales)
             if before is not None:  # earlier sums are not overwritten
                 check(fetch(before[0]), *before[1:])
             before = (sums, kernel, naive(V, seen, size * K, 1.0, mean, scales))
             check(fetch(sums), *before[1:])
-        plans = place.plans.values()
+        plans = placed.plans.values()
         assert any(isinstance(plan, cuda.CudaGraph) for plan in plans)
 
     def test_replayed_graph_uses_the_current_values(
@@ -466,9 +466,9 @@ class TestOnADevice:
         monkeypatch.setattr("ncarl.core.rows_torch.load_triton_kernels", object)
         seen, V, K, block = mixed
         kernel = kernel_for(K, 1.0, "cheaper")
-        place = way.place(block, use_cuda_graph=True)
+        placed = way.place(block, use_cuda_graph=True)
         for _ in range(3):
             mean, scales = rng.standard_normal(N), rng.random(N) + 0.5
-            sums = self.unchecked_sums(way, place, kernel, mean, scales)
+            sums = self.unchecked_sums(way, placed, kernel, mean, scales)
             check(fetch(sums), kernel, naive(V, seen, K, 1.0, mean, scales))
-        assert sum(isinstance(plan, FakeGraph) for plan in place.plans.values()) == 1
+        assert sum(isinstance(plan, FakeGraph) for plan in placed.plans.values()) == 1

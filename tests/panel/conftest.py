@@ -7,7 +7,7 @@ from ncarl.panel import counterfactual, model
 
 
 def factor_panel(units, times, seed, noise=0.1):
-    """Units that load on three smooth trends, with levels of their own."""
+    """Units with individual levels and random loadings on three smooth trends."""
     rng = np.random.default_rng(seed)
     t = np.linspace(0.0, 1.0, times)
     trends = np.stack([t, np.sin(3.0 * t), np.cos(5.0 * t)])
@@ -18,7 +18,7 @@ def factor_panel(units, times, seed, noise=0.1):
 
 @pytest.fixture
 def few_steps(monkeypatch):
-    """Fits that are quick, and far from converged."""
+    """Limit the number of EM steps to save time."""
     monkeypatch.setattr(model, "MAX_EM_STEPS", 4)
 
 
@@ -29,20 +29,20 @@ def panel_of():
 
 @pytest.fixture(scope="session")
 def treated_panel():
-    """Twelve units, of which the fourth gains 3 from time 12 on."""
+    """Twelve units; the fourth has a treatment effect of 3 from time 12 on."""
     Y = factor_panel(12, 16, seed=1)
     Y[3, 12:] += 3.0
     return Y
 
 
 @pytest.fixture(scope="session")
-def found(treated_panel):
+def effect(treated_panel):
     return counterfactual(treated_panel, treated=3, start=12)
 
 
 @pytest.fixture(scope="session")
 def waves():
-    """Four sensors with a day of 24 steps, ten days, and a little noise."""
+    """Ten days of hourly data of four sensors with daily seasonality."""
     rng = np.random.default_rng(0)
     hours = np.arange(240)[:, None]
     wave = np.sin(2 * np.pi * hours / 24 + np.array([0.0, 0.3, 0.6, 2.0]))

@@ -1,4 +1,4 @@
-"""`counterfactual`: effects, intervals, placebo tests, input forms and messages."""
+"""Tests of `counterfactual`: effects, intervals, placebo tests, input, errors."""
 
 from __future__ import annotations
 
@@ -21,47 +21,49 @@ from ncarl.panel.model import PanelCompleter, rank_p_value
 ENGINE = pick_engine("threads")
 
 
-def test_effects_are_observed_minus_expected(found, treated_panel):
-    assert 0.0 < found.average.low < 3.0 < found.average.high
-    assert found.average.effect == pytest.approx(3.0, abs=0.8)
-    np.testing.assert_allclose(found.effect, treated_panel - found.expected)
+def test_effects_are_observed_minus_expected(effect, treated_panel):
+    assert 0.0 < effect.average.low < 3.0 < effect.average.high
+    assert effect.average.effect == pytest.approx(3.0, abs=0.8)
+    np.testing.assert_allclose(effect.effect, treated_panel - effect.expected)
     seen = treated_panel[3, 12:]
-    assert found.average.effect == pytest.approx(np.mean(seen - found.expected[3, 12:]))
-    np.testing.assert_allclose(found.effect_low[3, 12:], seen - found.high[3, 12:])
-    np.testing.assert_allclose(found.effect_high[3, 12:], seen - found.low[3, 12:])
-    assert np.isnan(found.low[3, :12]).all()
-    assert np.isnan(found.low[4]).all()
-    assert found.by_unit() == {3: pytest.approx(found.average.effect)}
+    assert effect.average.effect == pytest.approx(
+        np.mean(seen - effect.expected[3, 12:])
+    )
+    np.testing.assert_allclose(effect.effect_low[3, 12:], seen - effect.high[3, 12:])
+    np.testing.assert_allclose(effect.effect_high[3, 12:], seen - effect.low[3, 12:])
+    assert np.isnan(effect.low[3, :12]).all()
+    assert np.isnan(effect.low[4]).all()
+    assert effect.by_unit() == {3: pytest.approx(effect.average.effect)}
 
 
-def test_treated_entries_do_not_matter(found, treated_panel):
+def test_treated_entries_are_not_used(effect, treated_panel):
     other = treated_panel.copy()
     other[3, 12:] = 1000.0
     again = counterfactual(other, treated=3, start=12, placebos=False)
-    np.testing.assert_array_equal(again.expected[3, 12:], found.expected[3, 12:])
+    np.testing.assert_array_equal(again.expected[3, 12:], effect.expected[3, 12:])
 
 
-def test_a_strong_effect_has_the_least_p_value(found):
+def test_strong_effect_has_the_smallest_p_value(effect):
     for kind in ("ratio", "average"):
-        test = found.placebo_test(kind)
+        test = effect.placebo_test(kind)
         assert test.p_value == pytest.approx(1 / 12)
         assert len(test.placebos) == len(test.units) == 11
         assert 3 not in test.units
-    after = np.sqrt(np.mean(found.effect[3, 12:] ** 2))
-    before = np.sqrt(np.mean(found.effect[3, :12] ** 2))
-    assert found.error_before == pytest.approx(before)
-    assert found.placebo_test().statistic == pytest.approx(after / before)
+    after = np.sqrt(np.mean(effect.effect[3, 12:] ** 2))
+    before = np.sqrt(np.mean(effect.effect[3, :12] ** 2))
+    assert effect.error_before == pytest.approx(before)
+    assert effect.placebo_test().statistic == pytest.approx(after / before)
 
 
-def test_placebos_do_not_see_their_held_out_entries(found, treated_panel):
-    course = found.placebos.trajectories[0][found.placebo_test().units.index(7)]
+def test_placebos_do_not_use_their_held_out_entries(effect, treated_panel):
+    course = effect.placebos.trajectories[0][effect.placebo_test().units.index(7)]
     hidden = np.zeros(treated_panel.shape, dtype=bool)
     hidden[7, 12:] = True
-    other = np.where(found.treated, np.nan, treated_panel)
+    other = np.where(effect.treated, np.nan, treated_panel)
     other[7, 12:] = -500.0
-    completer = PanelCompleter(np.where(found.treated, np.nan, treated_panel), ENGINE)
-    completer.values = other  # the units of the panel stay as they were
-    expected = completer.complete(found.choice, hidden).values[7, 12:]
+    completer = PanelCompleter(np.where(effect.treated, np.nan, treated_panel), ENGINE)
+    completer.values = other  # the original scale is kept
+    expected = completer.complete(effect.choice, hidden).values[7, 12:]
     np.testing.assert_allclose(course.errors, treated_panel[7, 12:] - expected)
 
 
@@ -72,7 +74,7 @@ def test_the_p_value_is_the_rank_among_all_by_plain_counting(statistic, placebos
     assert rank_p_value(statistic, np.array(placebos)) == rank / len(everyone)
 
 
-def test_long_wide_and_polars_panels_are_the_same_panel(treated_panel, rng):
+def test_long_wide_and_polars_frames_give_the_same_panel(treated_panel, rng):
     names = {"unit": "unit", "time": "year", "value": "sales"}
     units, times = np.divmod(rng.permutation(treated_panel.size), 16)
     labels, sales = [f"u{k:02d}" for k in units], treated_panel[units, times]
@@ -93,7 +95,7 @@ def test_long_wide_and_polars_panels_are_the_same_panel(treated_panel, rng):
     assert Panel.from_wide(named).value("c", "2001") == 1.0
 
 
-def test_panels_with_gaps_give_finite_answers(treated_panel):
+def test_panels_with_missing_entries_give_finite_results(treated_panel):
     holes = treated_panel.copy()
     holes[np.random.default_rng(2).random(holes.shape) < 0.15] = np.nan
     holes[3, 13] = treated_panel[3, 13]
@@ -104,7 +106,7 @@ def test_panels_with_gaps_give_finite_answers(treated_panel):
     assert run.average.low < 3.0 < run.average.high
 
 
-def test_units_may_be_treated_from_different_times_on(panel_of):
+def test_units_may_have_different_starts(panel_of):
     Y = panel_of(7, 9, seed=4)
     treated = np.zeros(Y.shape, dtype=bool)
     for unit, start in ((2, 6), (4, 7), (5, 7)):
@@ -122,7 +124,7 @@ def test_units_may_be_treated_from_different_times_on(panel_of):
     assert list(run.by_unit().values()) == pytest.approx(means)
 
 
-def test_a_mapping_of_starts_is_the_same_as_a_table(treated_panel):
+def test_mapping_of_starts_equals_a_treated_table(treated_panel):
     panel = Panel(treated_panel, tuple("abcdefghijkl"), tuple(range(16)))
     mask = treatment_mask(panel, {"c": 8, "f": 10}, None)
     np.testing.assert_array_equal(mask[2], np.arange(16) >= 8)
@@ -133,24 +135,24 @@ def test_a_mapping_of_starts_is_the_same_as_a_table(treated_panel):
     np.testing.assert_array_equal(treatment_mask(panel, frame, None), mask)
 
 
-def test_frames_of_results_have_a_line_for_each_time(found, treated_panel):
-    frame = found.to_frame()
+def test_result_frames_have_one_row_per_time(effect, treated_panel):
+    frame = effect.to_frame()
     assert list(frame["time"]) == list(range(16))
-    np.testing.assert_allclose(frame["effect"], found.effect[3])
+    np.testing.assert_allclose(frame["effect"], effect.effect[3])
     assert frame["treated"].sum() == 4
     panel = Panel(treated_panel, tuple(range(12)), tuple(range(16)), "polars")
-    lines = replace(found, panel=panel).to_frame()
+    lines = replace(effect, panel=panel).to_frame()
     assert isinstance(lines, pl.DataFrame)
     assert lines["low"].null_count() == 12
 
 
-def test_summary_and_figures(found, tmp_path):
-    text = found.summary()
+def test_summary_and_figures(effect, tmp_path):
+    text = effect.summary()
     assert "average effect" in text
     assert "p = 0.0833 among 11 placebos" in text
     formulas = tuple(f"a $x_{{$ shop {k}" for k in range(16))
-    panel = Panel(found.panel.values, formulas[:12], formulas)
-    run = replace(found, panel=panel)
+    panel = Panel(effect.panel.values, formulas[:12], formulas)
+    run = replace(effect, panel=panel)
     figure = run.plot()
     assert [axes.get_ylabel() for axes in figure.axes] == ["", "effect"]
     figure.savefig(tmp_path / "effect.png")
@@ -161,13 +163,13 @@ def test_summary_and_figures(found, tmp_path):
         run.plot("b")
 
 
-def test_panels_need_no_matplotlib_until_a_figure_is_drawn():
+def test_matplotlib_is_imported_only_for_figures():
     code = "import sys; sys.modules['matplotlib'] = None; import ncarl.panel"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_higher_levels_give_wider_intervals(found):
-    wide, narrow = (replace(found, level=level) for level in (0.95, 0.5))
+def test_intervals_widen_with_the_level(effect):
+    wide, narrow = (replace(effect, level=level) for level in (0.95, 0.5))
     widths = [(run.high - run.low)[3, 12:] for run in (wide, narrow)]
     assert (widths[0] > widths[1]).all()
     assert wide.average.low < narrow.average.low < narrow.average.high
@@ -207,13 +209,13 @@ def long_panel(time="t", n_rows=2, **columns):
         (lambda Y: Panel(Y * np.inf, tuple(range(12)), tuple(range(16))), "finite"),
     ],
 )  # fmt: skip
-def test_misuse_is_named(treated_panel, call, words):
+def test_invalid_arguments_raise(treated_panel, call, words):
     with pytest.raises(ValueError, match=words):
         call(treated_panel)
 
 
-def test_no_test_without_placebos(found):
-    run = replace(found, placebos=None)
+def test_placebo_test_without_placebos_raises(effect):
+    run = replace(effect, placebos=None)
     assert run.average.low < 3.0 < run.average.high
     with pytest.raises(ValueError, match="needs placebos"):
         run.placebo_test()
@@ -232,7 +234,7 @@ def test_small_panels_of_any_size_give_finite_answers(units, times, seed):
     assert np.isfinite([run.average.low, run.average.high]).all()
 
 
-def test_times_written_as_text_stay_in_their_own_order(panel_of):
+def test_times_as_text_keep_their_order(panel_of):
     names = calendar.month_abbr[1:]
     for times, start in (([str(k + 1) for k in range(12)], "9"), (names, "Sep")):
         panel = Panel(panel_of(4, 12, seed=0), tuple("abcd"), times)
@@ -243,14 +245,14 @@ def test_times_written_as_text_stay_in_their_own_order(panel_of):
         treatment_mask(panel, "b", "Sept")
 
 
-def test_times_of_long_frames_are_ordered_by_their_numbers():
+def test_numeric_times_of_long_frames_are_sorted():
     for times in (("day 9", "day 10"), ("2020-09", "2020-10")):
         panel = long_panel(t=times[::-1])
         assert panel.times == times
         np.testing.assert_array_equal(panel.values[1], [2.0, np.nan])
 
 
-def test_tables_of_treated_entries_go_by_labels_or_lie_as_the_data(treated_panel):
+def test_treated_tables_are_aligned_by_labels_or_position(treated_panel):
     years = list(range(2000, 2016))
     wide = pd.DataFrame(treated_panel, index=list("abcdefghijkl"), columns=years)
     truth = pd.DataFrame(False, index=wide.index, columns=years)
@@ -279,7 +281,7 @@ def test_units_may_be_named_by_arrays_an_index_or_a_column(treated_panel):
         np.testing.assert_array_equal(treatment_mask(panel, names, 12), expected)
 
 
-def test_starts_may_leave_out_the_time_zone_and_the_day():
+def test_starts_may_omit_time_zone_and_day():
     days = pd.date_range("2020-07-01", periods=6, freq="MS", tz="Europe/Paris")
     panel = Panel.from_wide(pd.DataFrame(np.ones((2, 6)), columns=days))
     mask = treatment_mask(panel, 0, "2020-09")

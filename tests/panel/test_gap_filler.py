@@ -1,4 +1,4 @@
-"""`GapFiller`: logs of all kinds, seasonality, kriging and intervals."""
+"""Tests of `GapFiller`: input types, seasonality, kriging and intervals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ncarl.panel.kriging import (
 
 @pytest.fixture(scope="module")
 def holes(waves):
-    """The waves with missing hours, a blackout and some single entries."""
+    """The waves with missing hours, an outage and single missing entries."""
     given = waves.copy()
     given[60:68, 0] = np.nan
     given[100:110, 1] = np.nan
@@ -57,7 +57,7 @@ def test_observed_entries_are_kept_and_others_have_intervals(filler, holes, wave
     np.testing.assert_array_equal(filled[known], holes[known])
     assert (std[known] == 0.0).all()
     assert std[105, 1] > std[34, 2] > 0.0
-    assert std[151, 0] > std[64, 0]  # no other sensor has an entry at 151
+    assert std[151, 0] > std[64, 0]  # no other sensor is observed at 151
     low, high = filler.predict_interval(holes, level=0.9)
     np.testing.assert_array_equal(low[known], holes[known])
     assert (low[~known] < filled[~known]).all()
@@ -81,7 +81,7 @@ def test_frames_keep_their_labels_and_agree_with_arrays(filler, frame, holes):
     assert (std["n"] == 0.0).sum() == 240 - 11
 
 
-def test_polars_frames_stay_polars_frames(frame, filler, holes):
+def test_polars_frames_are_returned_for_polars_input(frame, filler, holes):
     log = pl.DataFrame(
         {"when": frame.index.to_numpy(), **{c: frame[c].to_numpy() for c in frame}},
         nan_to_null=True,
@@ -93,7 +93,7 @@ def test_polars_frames_stay_polars_frames(frame, filler, holes):
     np.testing.assert_allclose(filled[:, 1:].to_numpy(), filler.transform(holes))
 
 
-def test_rows_that_are_absent_are_missing_and_not_returned(frame):
+def test_absent_rows_count_as_missing_and_are_not_returned(frame):
     lost = frame.drop(frame.index[[80, 81, 200]])
     filler = GapFiller().fit(lost)
     assert filler.period_ == 24
@@ -103,7 +103,7 @@ def test_rows_that_are_absent_are_missing_and_not_returned(frame):
     assert np.abs(filled - fill_gaps(frame).loc[lost.index]).max().max() < 0.3
 
 
-def test_the_period_follows_from_the_times(frame):
+def test_period_is_derived_from_the_times(frame):
     for freq, period in (("15min", 96), ("D", 7)):
         index = pd.date_range("2024-03-04", periods=240, freq=freq)
         assert GapFiller().fit(frame.set_axis(index)).period_ == period
@@ -112,18 +112,18 @@ def test_the_period_follows_from_the_times(frame):
     assert GapFiller().fit(frame.to_numpy()).period_ is None
 
 
-def test_a_log_without_gaps_comes_back_as_it_is(waves):
+def test_complete_log_is_returned_unchanged(waves):
     np.testing.assert_array_equal(fill_gaps(waves, 24), waves)
 
 
-def test_one_sensor_alone_is_filled_from_its_own_days(waves):
+def test_single_sensor_is_imputed_from_its_daily_pattern(waves):
     given = waves[:, :1].copy()
     given[60:68] = np.nan
     filled = fill_gaps(given, period=24)
     assert np.abs(filled - waves[:, :1]).max() < 0.6
 
 
-def test_constant_sensors_and_integers_give_finite_numbers():
+def test_constant_sensors_and_integers_give_finite_results():
     log = pd.DataFrame({"a": [3] * 30, "b": list(range(30)), "c": [1.5] * 30})
     log = log.astype("Float64")
     log.iloc[4:6, 0] = pd.NA
@@ -134,21 +134,21 @@ def test_constant_sensors_and_integers_give_finite_numbers():
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e250])
-def test_the_units_of_a_log_do_not_matter(filler, holes, size):
+def test_result_is_equivariant_to_units(filler, holes, size):
     filled, std = fill_gaps(holes * size, 24, return_std=True)
     plain, spread = filler.transform(holes, return_std=True)
     np.testing.assert_allclose(filled / size, plain, rtol=1e-7)
     np.testing.assert_allclose(std / size, spread, rtol=1e-5, atol=1e-9)
 
 
-def test_times_with_a_zone_are_taken(frame):
+def test_times_with_a_zone_are_supported(frame):
     zoned = frame.tz_localize("Europe/Lisbon").rename_axis("when").reset_index()
     filled = fill_gaps(zoned)
     assert filled["when"].equals(zoned["when"])
     np.testing.assert_allclose(filled[["n", "e"]], fill_gaps(frame)[["n", "e"]])
 
 
-def test_compiled_and_plain_code_give_the_conditional_normal_distribution():
+def test_both_backends_give_the_conditional_distribution():
     numba = "ncarl.panel.kriging_numba"
     kriging_numba = pytest.importorskip(numba, exc_type=ImportError)
     rng = np.random.default_rng(3)
@@ -186,7 +186,7 @@ def test_compiled_and_plain_code_give_the_conditional_normal_distribution():
         assert deviations[q] ** 2 == pytest.approx(variance, abs=1e-7)
 
 
-def test_index_agrees_with_a_plain_search():
+def test_index_agrees_with_a_linear_search():
     there = np.random.default_rng(1).random((30, 2)) < 0.4
     records = ObservedIndex.from_mask(there)
     for i in range(2):
@@ -197,7 +197,7 @@ def test_index_agrees_with_a_plain_search():
             assert records.first_from[t, i] == (after[0] if len(after) else -1)
 
 
-def test_effects_of_the_time_of_day_vanish_where_there_are_none():
+def test_time_of_day_effects_vanish_without_seasonality():
     noise = np.random.default_rng(0).standard_normal((480, 2))
     assert np.abs(fit_seasonality(noise, 24, 0).effects).mean() < 0.06
     wave = np.tile(np.sin(np.arange(24)), 20)[:, None]
@@ -216,7 +216,7 @@ def test_basis_functions_are_covariances():
     np.testing.assert_array_equal(table[0], 1.0)
 
 
-def stamped(stamps, **columns):
+def make_frame(stamps, **columns):
     return pd.DataFrame({"t": pd.to_datetime(stamps), "a": 1.0, **columns})
 
 
@@ -227,30 +227,33 @@ HOURS = ["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: fill_gaps(stamped([*HOURS, "2024-01-01 03:20"])), "have equal steps"),
-        (lambda: fill_gaps(stamped([*HOURS, HOURS[0]])), "goes back"),
-        (lambda: fill_gaps(stamped([*HOURS, HOURS[-1]])), "comes twice"),
-        (lambda: fill_gaps(stamped([*HOURS, None])), "must have a time"),
-        (lambda: fill_gaps(stamped([*HOURS, "2034-01-01 00:00"])), "piece by piece"),
-        (lambda: fill_gaps(stamped(HOURS, b=np.nan)), "'b' has none"),
-        (lambda: fill_gaps(stamped(HOURS, b="x")), "not numeric"),
-        (lambda: fill_gaps(stamped(HOURS), time="when"), "column of the log"),
-        (lambda: fill_gaps(stamped(HOURS), time="a"), "dates and times"),
+        (
+            lambda: fill_gaps(make_frame([*HOURS, "2024-01-01 03:20"])),
+            "have equal steps",
+        ),
+        (lambda: fill_gaps(make_frame([*HOURS, HOURS[0]])), "goes back"),
+        (lambda: fill_gaps(make_frame([*HOURS, HOURS[-1]])), "comes twice"),
+        (lambda: fill_gaps(make_frame([*HOURS, None])), "must have a time"),
+        (lambda: fill_gaps(make_frame([*HOURS, "2034-01-01 00:00"])), "piece by piece"),
+        (lambda: fill_gaps(make_frame(HOURS, b=np.nan)), "'b' has none"),
+        (lambda: fill_gaps(make_frame(HOURS, b="x")), "not numeric"),
+        (lambda: fill_gaps(make_frame(HOURS), time="when"), "column of the log"),
+        (lambda: fill_gaps(make_frame(HOURS), time="a"), "dates and times"),
         (lambda: fill_gaps(np.ones((4, 2)), time="a"), "no frame"),
         (lambda: fill_gaps(np.ones((4, 2)), period=1), "period must be"),
         (lambda: fill_gaps(np.ones((4, 2)), HOUR), "needs a log with times"),
-        (lambda: fill_gaps(stamped(HOURS), 1.5 * HOUR), "whole number of steps"),
+        (lambda: fill_gaps(make_frame(HOURS), 1.5 * HOUR), "whole number of steps"),
         (lambda: fill_gaps(np.ones((4, 2)), lags=(0,)), "each of lags"),
         (lambda: fill_gaps(np.ones((4, 2)) * np.inf), "finite numbers"),
         (lambda: fill_gaps(np.ones(4)), "rows and sensors"),
     ],
 )
-def test_misuse_is_named(call, words):
+def test_invalid_arguments_raise(call, words):
     with pytest.raises(ValueError, match=words):
         call()
 
 
-def test_logs_of_other_sensors_are_refused(filler, frame):
+def test_logs_of_other_sensors_raise(filler, frame):
     with pytest.raises(ValueError, match="sensors of the fit"):
         filler.transform(frame)
     with pytest.raises(ValueError, match="level must be below 1"):
@@ -258,7 +261,7 @@ def test_logs_of_other_sensors_are_refused(filler, frame):
 
 
 @pytest.mark.parametrize("period", [36, 24 * 5])
-def test_the_phase_is_consistent_across_logs(period):
+def test_phase_is_consistent_across_logs(period):
     for begin in ("2024-03-04", "2024-03-08 07:00", "1899-12-30"):
         index = pd.date_range(begin, periods=24 * 30, freq="h")
         frame = pd.DataFrame({"a": np.arange(720.0)}, index=index)
@@ -278,16 +281,16 @@ def test_inexact_timestamps_keep_the_time_of_day():
     assert phases == [5, 5, 5]
 
 
-def test_a_log_of_finer_steps_than_those_of_the_fit_is_refused(frame):
+def test_log_with_finer_steps_than_the_fit_raises(frame):
     filler = GapFiller().fit(frame)
     assert filler.step_ == np.timedelta64(1, "h")
     fine = frame.set_axis(pd.date_range("2024-03-04", periods=240, freq="15min"))
     with pytest.raises(ValueError, match="off the step of 1:00:00 of the fit"):
         filler.transform(fine)
-    # Every second line of an hourly log is an hourly log with missing entries.
+    # Every second row of an hourly log is an hourly log with missing rows.
     whole, filled = filler.transform(frame), filler.transform(frame.iloc[::2])
     assert np.abs(filled - whole.iloc[::2]).max().max() < 0.5
-    # A log that begins within a day has fewer days around, but the same hours.
+    # A log that starts within a day has fewer neighboring days but the same hours.
     part = filler.transform(frame.iloc[100:190])
     assert np.abs(part - whole.iloc[100:190]).max().max() < 0.3
 
@@ -306,7 +309,7 @@ def test_sparse_logs_have_calibrated_intervals(waves):
         assert (hidden.sum(axis=0) <= there.sum(axis=0) / 2).all()
 
 
-def test_a_warning_if_nothing_can_be_held_out():
+def test_warns_if_nothing_can_be_held_out():
     log = np.full((4, 2), np.nan)
     log[0, 0], log[2, 1] = 1.0, 2.0
     filler = GapFiller()
@@ -316,7 +319,7 @@ def test_a_warning_if_nothing_can_be_held_out():
     assert np.isnan(filler.held_out_error_)
 
 
-def test_two_sensors_may_have_one_name(frame):
+def test_duplicate_sensor_names(frame):
     log = frame.rename_axis("when").reset_index()
     log.columns = ["when", "a", "a", "b", "c"]
     filled = fill_gaps(log)

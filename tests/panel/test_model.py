@@ -1,4 +1,4 @@
-"""Model selection and placebos of `counterfactual`."""
+"""Tests of model selection and placebos of `counterfactual`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ncarl.panel import counterfactual, model
 pytestmark = pytest.mark.usefixtures("few_steps")
 
 
-def test_one_control_unit_gives_no_interval_and_says_so(panel_of):
+def test_single_control_unit_gives_no_interval_and_warns(panel_of):
     Y = panel_of(2, 10, seed=3)
     with pytest.warns(UserWarning, match="no interval can be given with 1 control"):
         run = counterfactual(Y, 0, start=8)
@@ -22,8 +22,8 @@ def test_one_control_unit_gives_no_interval_and_says_so(panel_of):
         run.placebo_test()
 
 
-def test_most_controls_remain_however_many_starts_there_are(panel_of, monkeypatch):
-    monkeypatch.setattr(model, "MAX_FITS", 1)  # fewer than there are starts
+def test_most_controls_remain_with_many_starts(panel_of, monkeypatch):
+    monkeypatch.setattr(model, "MAX_FITS", 1)  # fewer than the number of starts
     run = counterfactual(panel_of(6, 8, seed=2), {0: 6, 1: 7})
     assert run.is_testable
     courses = run.placebos.trajectories
@@ -32,7 +32,7 @@ def test_most_controls_remain_however_many_starts_there_are(panel_of, monkeypatc
     assert 0.0 < run.placebo_test().p_value <= 1.0
 
 
-def test_the_unit_of_a_panel_does_not_matter(panel_of):
+def test_result_is_equivariant_to_units(panel_of):
     Y, size = panel_of(6, 8, seed=5), 2.0**1012
     found, run = (counterfactual(Y * k, 3, start=6) for k in (1.0, size))
     np.testing.assert_allclose(run.expected / size, found.expected, rtol=1e-9)

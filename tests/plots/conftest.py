@@ -1,4 +1,4 @@
-"""Fits that all figures are drawn from."""
+"""Fitted models for the figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = ["a $\\frac{$ b", "<script>", "n" * 10_000, "d", "e", "f\n\u202eg"]
 
 @pytest.fixture(scope="session")
 def table():
-    """Two groups of columns, (truth, table with missing entries); row 5 is empty."""
+    """(truth, incomplete table) of two groups of columns; row 5 is empty."""
     rng = np.random.default_rng(0)
     base = rng.standard_normal((40, 2))
     truth = base[:, [0, 1, 0, 1, 0, 1]] + 0.2 * rng.standard_normal((40, 6))
@@ -24,24 +24,24 @@ def table():
     return truth, X
 
 
-def quick_bayes():
-    """A model that learns in a few steps."""
+def make_bayes():
+    """A Bayesian model with few steps."""
     return BayesianNCARL(prior_strength=0.1, sides="columns", max_iter=8, tol=0.0)
 
 
 @pytest.fixture(scope="session")
 def bayes(table):
-    """A fit with error bars."""
-    return quick_bayes().fit(table[1])
+    """A fitted model with error bars."""
+    return make_bayes().fit(table[1])
 
 
 @pytest.fixture(scope="session")
 def paper(table):
-    """A fit without error bars, with a graph."""
+    """A fitted model with a graph and without error bars."""
     return NCARL(max_iter=5, tol=0.0, n_neighbors=3).fit(table[1])
 
 
 @pytest.fixture(scope="session")
 def baseline(table):
-    """A baseline whose fit is a completed matrix."""
+    """A fitted baseline."""
     return Nuclear(max_iter=50, tol=0.0).fit(table[1])

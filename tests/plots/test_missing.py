@@ -1,4 +1,4 @@
-"""Patterns and samples of missing entries, against plain counting."""
+"""Tests of patterns and samples of missing entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_pattern_counts_what_is_known_in_whatever_chunks_it_comes(seed, m, n):
     assert found.n_missing == np.isnan(X).sum()
 
 
-def test_cells_of_a_large_matrix_hold_the_part_that_is_known(monkeypatch):
+def test_cells_of_a_large_matrix_are_observed_fractions(monkeypatch):
     monkeypatch.setattr(missing, "MAX_CELLS", 3)
     X = np.where(np.arange(42).reshape(7, 6) % 4 == 0, np.nan, 1.0)
     image = missing_pattern([Observations.from_dense(X)], X.shape).image
@@ -36,7 +36,7 @@ def test_cells_of_a_large_matrix_hold_the_part_that_is_known(monkeypatch):
 
 
 @pytest.mark.parametrize("laid_out", [True, False])
-def test_a_sample_holds_gaps_only_and_no_more_than_asked(monkeypatch, laid_out):
+def test_sample_contains_missing_entries_up_to_the_limit(monkeypatch, laid_out):
     if not laid_out:
         monkeypatch.setattr(missing, "MAX_DENSE_ENTRIES", 0)
     rng = np.random.default_rng(0)
@@ -47,6 +47,6 @@ def test_a_sample_holds_gaps_only_and_no_more_than_asked(monkeypatch, laid_out):
     i, j = sample_missing(entries, 80)
     assert np.isnan(X[i, j]).all() and 40 <= len(i) <= 80
     assert len(set(zip(i.tolist(), j.tolist(), strict=True))) == len(i)
-    if laid_out:  # every column has its part, however few its gaps
+    if laid_out:  # every column is represented
         assert set(j) == set(range(8))
         assert len(sample_missing(entries, 10_000)[0]) == np.isnan(X).sum()

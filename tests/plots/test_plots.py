@@ -1,4 +1,4 @@
-"""Figures show what they are given, whatever it is called and however much it is."""
+"""Tests of figures: content, unusual names, large input, errors."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from ncarl.plots.style import (
     write_png,
 )
 
-from .conftest import NAMES, quick_bayes
+from .conftest import NAMES, make_bayes
 
 
-def drawn(figure):
-    """A figure as an array of colors; drawing it must not warn."""
+def render(figure):
+    """Render a figure without warnings and return its pixels."""
     assert isinstance(figure, Figure)
-    figure.set_layout_engine("none")  # it draws everything twice
+    figure.set_layout_engine("none")  # which would draw twice
     stream = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -59,14 +59,14 @@ def test_a_name_is_short_and_no_formula_whatever_it_holds(name):
     text = format_label(name)
     assert len(text.replace(r"\$", "$")) <= MAX_LABEL_LENGTH + 1
     assert "\n" not in text and "\u202e" not in text
-    # What matplotlib would take for a formula, it would parse.
+    # matplotlib would parse formulas.
     shown, is_math = Text(text=text)._preprocess_math(text)
     assert is_math is False and shown.count("$") == text.count("$")
     assert format_label("naïve 名前") == "naïve 名前"
 
 
 @pytest.mark.parametrize("count", [40, 41, 300])
-def test_names_along_an_axis_are_thinned_until_they_can_be_read(count):
+def test_tick_labels_are_thinned(count):
     ax = Figure().add_subplot()
     names = [f"c{j}" for j in range(count)]
     set_tick_labels(ax, names, "x")
@@ -76,7 +76,7 @@ def test_names_along_an_axis_are_thinned_until_they_can_be_read(count):
     assert len(shown) == count or count > MAX_TICK_LABELS
 
 
-def test_every_figure_can_be_drawn_of_hostile_names(bayes, table):
+def test_figures_support_unusual_names(bayes, table):
     _, X = table
     for figure in (
         plots.similarity(bayes, names=NAMES),
@@ -87,25 +87,25 @@ def test_every_figure_can_be_drawn_of_hostile_names(bayes, table):
         plots.convergence({"$x$ <b>": bayes}),
         plots.reliability([0.5, 0.9], {"$a$": [0.4, 0.8]}),
     ):
-        image = drawn(figure)
+        image = render(figure)
         assert len(np.unique(image.reshape(-1, 3), axis=0)) > 5
 
 
-def test_three_hundred_columns_can_still_be_drawn():
+def test_figures_support_300_columns():
     rng = np.random.default_rng(0)
     C = np.corrcoef(rng.standard_normal((50, 300)), rowvar=False)
     names = [f"a long name of the column {j}" for j in range(300)]
-    drawn(plots.similarity(C, names=names))
+    render(plots.similarity(C, names=names))
     graph = plots.similarity_graph(C, names=names)
-    drawn(graph)
+    render(graph)
     (dots,) = (c for c in graph.axes[0].collections if hasattr(c, "get_sizes")
                and len(c.get_offsets()) > 1)  # fmt: skip
     assert len(dots.get_offsets()) == 60
     X = np.where(rng.random((400, 300)) < 0.5, np.nan, 1.0)
-    drawn(plots.identifiability(X, names=names))
+    render(plots.identifiability(X, names=names))
 
 
-def test_a_figure_is_handed_over_to_pyplot_to_be_shown(monkeypatch):
+def test_figure_is_registered_with_pyplot(monkeypatch):
     import matplotlib.pyplot as plt
 
     plt.switch_backend("agg")
@@ -121,7 +121,7 @@ def test_a_figure_is_handed_over_to_pyplot_to_be_shown(monkeypatch):
 # --- convergence and spectrum ---------------------------------------------------------
 
 
-def test_convergence_takes_a_fit_and_says_what_is_measured(bayes, paper, baseline):
+def test_convergence_labels_the_measure_of_a_fit(bayes, paper, baseline):
     labels = (EVIDENCE_LABEL, GRAM_LABEL, STEP_LABEL)
     for fit, words in zip((bayes, paper, baseline), labels, strict=True):
         (ax,) = plots.convergence(fit).axes
@@ -134,22 +134,22 @@ def test_convergence_takes_a_fit_and_says_what_is_measured(bayes, paper, baselin
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["one", "other"]
 
 
-def test_a_spectrum_counts_directions_up_to_nine_tenths():
+def test_spectrum_counts_directions_up_to_90_percent():
     figure = plots.spectrum(np.diag([6.0, 3.0, 0.5, 0.5]))
     assert figure.axes[0].get_title() == "2 directions hold 90% of the variance"
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [0.6, 0.9, 0.95, 1])
     assert "1 direction holds" in plots.spectrum([5.0]).axes[0].get_title()
 
 
-def test_a_matrix_has_the_spectrum_of_its_covariance():
+def test_spectrum_of_a_matrix_is_that_of_its_covariance():
     X = np.random.default_rng(0).standard_normal((30, 4)) + 7.0
     one = plots.spectrum(X).axes[0].lines[0].get_ydata()
     other = plots.spectrum(np.cov(X, rowvar=False)).axes[0].lines[0].get_ydata()
     np.testing.assert_allclose(one, other)
 
 
-def test_units_of_columns_do_not_show_in_the_spectrum_of_a_fit(bayes):
-    # One column is a hundred times larger; two groups of columns need two directions.
+def test_spectrum_of_a_fit_is_invariant_to_column_units(bayes):
+    # One column is 100 times larger; two groups of columns need two directions.
     values = model_variances(bayes)
     assert values[:2].sum() / values.sum() > 0.8 > values[0] / values.sum()
 
@@ -164,7 +164,7 @@ def test_units_of_columns_do_not_show_in_the_spectrum_of_a_fit(bayes):
         (BayesianNCARL(), "BayesianNCARL must be fitted"),
     ],
 )
-def test_what_is_no_spectrum_is_refused(bad, said):
+def test_invalid_spectrum_raises(bad, said):
     with pytest.raises(ValueError, match=said):
         plots.spectrum(bad)
 
@@ -172,7 +172,7 @@ def test_what_is_no_spectrum_is_refused(bad, said):
 # --- similarity -----------------------------------------------------------------------
 
 
-def test_similar_columns_become_neighbors(bayes, paper, baseline):
+def test_similar_columns_are_adjacent(bayes, paper, baseline):
     for fit in (bayes, baseline):
         order = cluster_order(np.asarray(column_affinity(fit)))
         groups = [int(j) % 2 for j in order]
@@ -181,13 +181,13 @@ def test_similar_columns_become_neighbors(bayes, paper, baseline):
     assert {t.get_text() for t in labels[:3]} in ({"a", "c", "e"}, {"b", "d", "f"})
     labels = plots.similarity(bayes, ordered=False, names=list("abcdef")).axes[0]
     assert [t.get_text() for t in labels.get_yticklabels()] == list("abcdef")
-    drawn(plots.similarity(paper))
+    render(plots.similarity(paper))
     numbers = plots.similarity(bayes).axes[0].get_yticklabels()
     order = cluster_order(np.asarray(column_affinity(bayes)))
     assert [t.get_text() for t in numbers] == [str(j + 1) for j in order]
 
 
-def test_of_too_many_columns_those_with_ties_are_shown():
+def test_columns_with_the_strongest_ties_are_shown():
     S = sparse.eye_array(50, format="lil")
     S[7, 9] = S[9, 7] = S[9, 30] = S[30, 9] = 0.5
     assert strongest_columns(S.tocsr(), 3).tolist() == [7, 9, 30]
@@ -198,12 +198,12 @@ def test_of_too_many_columns_those_with_ties_are_shown():
     assert "the 3 with the strongest ties" in figure.axes[0].get_title()
 
 
-def test_a_correlation_of_columns_without_variance_is_finite():
+def test_correlation_of_constant_columns_is_finite():
     C = correlation_from_covariance(np.array([[4.0, 0.0], [0.0, 0.0]]))
     np.testing.assert_array_equal(C, np.eye(2))
 
 
-def test_names_that_do_not_fit_are_refused():
+def test_wrong_number_of_names_raises():
     with pytest.raises(ValueError, match="one for each of the 3 columns, got 2"):
         plots.similarity(np.eye(3), names=["a", "b"])
     with pytest.raises(ValueError, match="square matrix, got shape"):
@@ -213,7 +213,7 @@ def test_names_that_do_not_fit_are_refused():
 # --- graph ----------------------------------------------------------------------------
 
 
-def test_lines_join_the_strongest_ties_of_either_end():
+def test_edges_are_the_strongest_ties_of_each_node():
     T = np.zeros((4, 4))
     for i, j, tie in ((0, 1, 0.9), (1, 2, -0.8), (2, 3, 0.5), (0, 3, 0.02)):
         T[i, j] = T[j, i] = tie
@@ -221,7 +221,7 @@ def test_lines_join_the_strongest_ties_of_either_end():
     assert strongest_edges(np.zeros((3, 3)), 2).shape == (0, 2)
 
 
-def test_a_layout_is_the_same_each_time_and_keeps_dots_apart():
+def test_layout_is_deterministic_and_separates_nodes():
     rng = np.random.default_rng(0)
     T = np.abs(np.corrcoef(rng.standard_normal((12, 30)), rowvar=False))
     np.fill_diagonal(T, 0.0)
@@ -236,18 +236,18 @@ def test_a_layout_is_the_same_each_time_and_keeps_dots_apart():
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_even_the_smallest_graphs_are_drawn(n):
-    drawn(plots.similarity_graph(np.eye(n)))
+def test_smallest_graphs_are_drawn(n):
+    render(plots.similarity_graph(np.eye(n)))
 
 
-def test_no_name_of_a_graph_covers_another():
+def test_labels_of_a_graph_do_not_overlap():
     names, strength = ["one", "two", "three"], np.array([3.0, 2.0, 1.0])
     found = place_labels(np.zeros((3, 2)), names, strength, 9.0)
     assert [place for place, _ in found] == [0, 1]
     assert found[0][1] > 0 > found[1][1]
 
 
-def test_groups_are_numbered_by_their_size():
+def test_groups_are_numbered_by_size():
     T = np.kron(np.diag([1.0, 1.0]), np.ones((5, 5)))
     T = np.pad(T, (0, 2))
     T[10:, 10:] = 1.0
@@ -274,14 +274,14 @@ def test_reliability_of_a_fit_counts_its_held_out_errors(bayes):
     assert "entries" in figure.axes[0].texts[0].get_text()
 
 
-def test_reliability_refuses_what_it_cannot_show(paper):
+def test_reliability_of_invalid_input_raises(paper):
     with pytest.raises(ValueError, match="NCARL has no held-out errors"):
         plots.reliability(paper)
     with pytest.raises(ValueError, match="one value for each of the 2 levels"):
         plots.reliability([0.5, 0.9], [0.5])
 
 
-def test_residuals_of_a_fit_are_those_of_entries_it_did_not_see(bayes, table):
+def test_residuals_of_a_fit_are_those_of_missing_entries(bayes, table):
     truth, X = table
     figure = plots.residuals(truth, bayes)
     i, j = np.nonzero(np.isnan(X))
@@ -294,12 +294,12 @@ def test_residuals_of_a_fit_are_those_of_entries_it_did_not_see(bayes, table):
         plots.residuals(X, bayes)
 
 
-def test_residuals_without_deviations_are_errors_as_they_are(baseline, table):
+def test_residuals_without_deviations_are_errors(baseline, table):
     ax = plots.residuals([1.0, 2.0], [1.5, 1.0], unit="kg").axes[0]
     assert ax.get_ylabel() == "error (kg)"
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [-1.0, 0.5][::-1])
-    drawn(plots.residuals(table[0], baseline))
-    drawn(plots.residuals([1.0], [1.0]))
+    render(plots.residuals(table[0], baseline))
+    render(plots.residuals([1.0], [1.0]))
 
 
 # --- missing entries ------------------------------------------------------------------
@@ -316,12 +316,12 @@ def test_rows_and_columns_without_entries_are_marked_and_counted():
     )
     main = figure.axes[0]
     marked = {(tuple(li.get_xdata()), tuple(li.get_ydata())) for li in main.lines}
-    assert ((0, 1), (3, 3)) in marked  # the third row, counted from 1
+    assert ((0, 1), (3, 3)) in marked  # third row, one-based
     assert ((4, 4), (0, 1)) in marked
     assert ((0, 1), (5, 5)) in marked and len(marked) == 3
 
 
-def test_margins_show_how_uncertain_rows_and_columns_are(bayes, table):
+def test_margins_show_the_uncertainty_of_rows_and_columns(bayes, table):
     _, X = table
     figure = plots.identifiability(bayes)
     right, below = figure.axes[1], figure.axes[2]
@@ -330,12 +330,12 @@ def test_margins_show_how_uncertain_rows_and_columns_are(bayes, table):
     part = std / np.nanstd(X, axis=0)[j]
     dots = right.lines[0]
     assert dots.get_xdata()[5] == pytest.approx(part[i == 5].mean(), rel=1e-6)
-    # A row without observed entries is no better off than with the mean.
+    # A row without observed entries has the uncertainty of the mean.
     assert dots.get_xdata()[5] > 0.8 > np.nanmean(dots.get_xdata())
     assert below.lines[0].get_ydata()[2] == pytest.approx(part[j == 2].mean(), rel=1e-6)
 
 
-def test_uncertainty_has_a_bar_for_every_column_with_gaps(bayes, table):
+def test_uncertainty_has_a_bar_for_every_incomplete_column(bayes, table):
     _, X = table
     figure = plots.uncertainty(bayes)
     i, j = np.nonzero(np.isnan(X))
@@ -351,7 +351,7 @@ def test_uncertainty_has_a_bar_for_every_column_with_gaps(bayes, table):
     np.testing.assert_allclose(again.get_xdata(), medians, rtol=1e-6)
 
 
-def test_uncertainty_and_completion_refuse_what_does_not_fit(baseline, bayes, table):
+def test_uncertainty_and_completion_of_invalid_input_raise(baseline, bayes, table):
     _, X = table
     with pytest.raises(ValueError, match="no imputed entry with a standard deviation"):
         plots.uncertainty(baseline)
@@ -363,7 +363,7 @@ def test_uncertainty_and_completion_refuse_what_does_not_fit(baseline, bayes, ta
 
 
 @pytest.mark.parametrize("margins", [False, True])
-def test_a_log_axis_has_plain_numbers_and_room(margins):
+def test_log_axis_has_plain_numbers_and_margins(margins):
     ax = Figure().add_subplot()
     values = [2e-6, 0.5, 3.0]
     ax.plot(values, values)
@@ -377,11 +377,11 @@ def test_a_log_axis_has_plain_numbers_and_room(margins):
     assert not margins or high / low == pytest.approx(1.5e6 * (1.5e6**0.08) ** 2)
 
 
-def test_a_table_before_and_after_keeps_its_known_cells(bayes, table):
+def test_completion_keeps_observed_cells(bayes, table):
     pd = pytest.importorskip("pandas")
     _, X = table
     frame = pd.DataFrame(X, columns=list("abcdef"))
-    figure = plots.completion(frame, quick_bayes().fit(frame))
+    figure = plots.completion(frame, make_bayes().fit(frame))
     before, after, std = (ax.images[0].get_array() for ax in figure.axes[:3])
     known = ~np.isnan(X)
     np.testing.assert_array_equal(np.ma.getmaskarray(before), ~known)

@@ -1,4 +1,4 @@
-"""A small world of tastes, and recommenders that have seen some of it."""
+"""Ratings of users with two tastes, and recommenders fitted to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USERS, ITEMS = 60, 14
 
 @pytest.fixture(scope="session")
 def triples():
-    """Ratings 1 to 5 by users of one of two tastes: rows (user, item, rating)."""
+    """Ratings from 1 to 5 of users with two tastes: rows (user, item, rating)."""
     rng = np.random.default_rng(0)
     taste = rng.choice([-1.0, 1.0], USERS)
     kind = np.where(np.arange(ITEMS) < ITEMS // 2, -1.0, 1.0)
@@ -31,35 +31,35 @@ def triples():
     ]
 
 
-def fitted(triples, sides, **settings):
-    """A recommender of some sides."""
+def fit(triples, sides, **settings):
+    """A recommender fitted with the given sides."""
     model = BayesianNCARL(sides=sides, prior_strength=0.2, engine="threads", **settings)
     return Recommender(model).fit(triples)
 
 
 @pytest.fixture(scope="session")
 def both(triples):
-    """A recommender with kernels of users and items."""
-    found = fitted(triples, "both", validation=0.0, max_iter=8, tol=0.0)
-    # Errors as if some had been held out: wider above, and others than of one side.
+    """A recommender with kernels on users and items."""
+    found = fit(triples, "both", validation=0.0, max_iter=8, tol=0.0)
+    # Artificial held-out scores: asymmetric, and different from those of one side.
     found.model_.blended_scores_ = ConformalScores(np.linspace(-1.5, 3.0, 60), 60.0)
     return copy_recommender(found)
 
 
 @pytest.fixture(scope="session")
 def single(triples):
-    """A recommender with a kernel of items alone, which tests must not change."""
-    return fitted(triples, "columns")
+    """A recommender with a kernel on items; tests must not modify it."""
+    return fit(triples, "columns")
 
 
 @pytest.fixture
 def own(single):
-    """A copy of it that a test may add users to."""
+    """A copy of `single` to which tests may add users."""
     return copy_recommender(single)
 
 
 def copy_recommender(model, library="plain", fitted=None):
-    """A copy without the users added to it, with another fitted model if given."""
+    """A copy without added users, optionally with another fitted model."""
     new, users = Recommender(model.model), model.user_store_.vocabulary
     new._set_fitted_attributes(fitted or model.model_, users, model.items_, library)
     return new
@@ -72,13 +72,13 @@ def again():
 
 @pytest.fixture
 def own_both(both):
-    """A copy of the one with two sides."""
+    """A copy of `both` to which tests may add users."""
     return copy_recommender(both)
 
 
 @pytest.fixture(scope="session")
 def near(both):
-    """The same with a model that hears similar users."""
+    """The recommender `both` with a correction by similar users."""
     est = copy(both.model_)
     correction = NeighborCorrection(5, 0.7, 0.9)
     est.model_ = replace(est.model_, neighbor_correction=correction)
@@ -88,13 +88,13 @@ def near(both):
 
 @pytest.fixture(params=["single", "both", "near"])
 def model(request):
-    """Recommenders of every make."""
+    """Recommenders of all types."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="session")
 def quick():
-    """An estimator of the items that takes few steps."""
+    """An estimator with a kernel on items and few steps."""
     return BayesianNCARL(
         sides="columns", validation=0.0, max_iter=4, tol=0.0, engine="threads"
     )
@@ -102,9 +102,9 @@ def quick():
 
 @pytest.fixture(scope="session")
 def raw():
-    """Predictions of all items by the estimator's own route, not held in bounds."""
+    """Function that predicts all items without clipping."""
 
-    def of(model, user):
+    def predict_all(model, user):
         est = model.model_
         u = model.user_store_.vocabulary.position_of(user)
         i, j = np.full(ITEMS, u), np.arange(ITEMS)
@@ -113,4 +113,4 @@ def raw():
         )
         return est.model_.scaler.inverse_transform(x, j)
 
-    return of
+    return predict_all

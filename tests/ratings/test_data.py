@@ -1,4 +1,4 @@
-"""Ratings from frames, columns and rows; duplicates; ids; what is refused."""
+"""Tests of ratings input: frames, columns and rows, duplicates, ids, errors."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ COLUMNS = [["a", "b", "a"], ["x", "x", "y"], [5, 3, 1]]
         (pl.DataFrame(ROWS, schema=NAMES, orient="row"), "polars"),
     ],
 )
-def test_all_forms_of_a_table_are_read_alike(table, library):
+def test_all_table_types_are_equivalent(table, library):
     assert read_columns(table, NAMES) == (COLUMNS, library)
 
 
-def test_data_sets_are_read_by_the_ids_of_their_source():
+def test_data_sets_use_the_ids_of_their_source():
     ids = np.array([10, 20])
     who, what, stars = np.array([0, 1]), np.array([1, 0]), np.array([5.0, 3.0])
     few = Ratings(who, what, stars, None, (2, 2), ids, ids + 5, "few")
@@ -67,7 +67,7 @@ def test_data_sets_are_read_by_the_ids_of_their_source():
         (([1], [2, 3], [4]), ValueError, "user has 1, item has 2, rating has 1"),
     ],
 )  # fmt: skip
-def test_what_is_no_table_is_refused(table, error, words):
+def test_invalid_table_raises(table, error, words):
     with pytest.raises(error, match=words):
         read_columns(table, NAMES)
 
@@ -83,7 +83,7 @@ def test_what_is_no_table_is_refused(table, error, words):
         ([3, [1]], TypeError, r"got \[1\] of type list in row 1"),
     ],
 )
-def test_ratings_that_are_missing_or_no_numbers_are_told(column, error, words):
+def test_missing_or_non_numeric_ratings_raise(column, error, words):
     with pytest.raises(error, match=words):
         parse_ratings(column, "rating")
 
@@ -109,7 +109,7 @@ def test_duplicates_follow_their_rule(rows):
     assert fault == (again[0] if again else None)
 
 
-def test_pairs_are_stretched_to_one_length():
+def test_pairs_are_broadcast():
     assert read_pairs("a", "x") == (["a"], ["x"], True)
     assert read_pairs("a", ["x", "y"]) == (["a", "a"], ["x", "y"], False)
     assert read_pairs(np.array([1, 2]), 7) == ([1, 2], [7, 7], False)
@@ -123,7 +123,7 @@ def test_pairs_are_stretched_to_one_length():
     assert read_pairs(np.int64(3), one)[2]
 
 
-def test_ratings_of_one_user_come_in_four_forms():
+def test_ratings_of_one_user_have_four_forms():
     wanted = [["x", "y"], [5, 1]]
     names = ("item", "rating")
     for table in (
@@ -153,7 +153,7 @@ def test_every_entry_is_found_at_its_place(column):
     assert ids.encode(column).tolist() == codes.tolist()
 
 
-def test_numpys_own_types_are_plain_ids():
+def test_numpy_scalars_are_converted_to_plain_ids():
     ids, codes = Vocabulary.from_column("user", [np.int64(3), 1, np.uint8(3)])
     assert ids.values == (1, 3) and codes.tolist() == [1, 0, 1]
     assert all(type(value) is int for value in ids.values)
@@ -176,12 +176,12 @@ def test_numpys_own_types_are_plain_ids():
         ([pd.NaT], ValueError, "user is missing in row 0"),
     ],
 )
-def test_what_is_no_id_is_refused(column, error, words):
+def test_invalid_id_raises(column, error, words):
     with pytest.raises(error, match=words):
         Vocabulary.from_column("user", column)
 
 
-def test_a_stranger_is_told_what_ids_look_like():
+def test_unknown_id_error_shows_example_ids():
     numbers, _ = Vocabulary.from_column("user", [7, 12])
     with pytest.raises(UnknownIdError, match=r"user '7' is not known; did you mean 7"):
         numbers.position_of("7")

@@ -1,4 +1,4 @@
-"""Predictions and lists, against the model itself and the tastes that there are."""
+"""Tests of predictions and recommendation lists."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ USERS, ITEMS = 60, 14
 
 
 def matrix(triples):
-    """The ratings as the estimators take them."""
+    """The ratings as a matrix."""
     numbered = [(int(user[1:]), int(item[1:]), value) for user, item, value in triples]
     return from_triplets(*zip(*numbered, strict=True), shape=(USERS, ITEMS))
 
 
 def all_pairs(model):
-    """Every user with every item."""
+    """All pairs of users and items."""
     users, items = model.users, model.items
     return np.repeat(users, len(items)), np.tile(items, len(users))
 
@@ -34,7 +34,7 @@ def all_pairs(model):
 # --- predictions ---------------------------------------------------------------------
 
 
-def test_predictions_are_those_of_the_estimator(model):
+def test_predictions_equal_those_of_the_estimator(model):
     who, what = all_pairs(model)
     i, j = np.divmod(np.arange(USERS * ITEMS), ITEMS)
     direct = model.model_
@@ -44,7 +44,7 @@ def test_predictions_are_those_of_the_estimator(model):
     np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
-def test_the_estimator_is_fitted_to_the_matrix_of_the_ratings(quick, triples):
+def test_estimator_is_fitted_to_the_rating_matrix(quick, triples):
     found = Recommender(quick).fit(triples)
     direct = BayesianNCARL(**quick.get_params()).fit(matrix(triples))
     i, j = np.divmod(np.arange(USERS * ITEMS), ITEMS)
@@ -52,7 +52,7 @@ def test_the_estimator_is_fitted_to_the_matrix_of_the_ratings(quick, triples):
     assert not hasattr(quick, "model_")
 
 
-def test_one_pair_gives_one_number(single):
+def test_scalar_pair_gives_a_scalar(single):
     value = single.predict("u00", "i03")
     assert isinstance(value, float)
     assert single.predict("u00", ["i03", "i04"])[0] == pytest.approx(value)
@@ -60,20 +60,20 @@ def test_one_pair_gives_one_number(single):
     assert isinstance(low, float) and 1.0 <= low < value < high <= 5.0
 
 
-def test_a_model_that_rounds_gives_levels(quick, triples):
+def test_model_with_rounding_predicts_levels(quick, triples):
     model = BayesianNCARL(**{**quick.get_params(), "rounding": "observed"})
     found = Recommender(model).fit(triples)
     levels = {1.0, 2.0, 3.0, 4.0, 5.0}
     assert set(found.predict("u00", found.items)) <= levels
     assert {row.predicted for row in found.recommend("u00")} <= levels
     assert found.explain("u00", "i03").predicted in levels
-    # Lists tell apart what is rounded to one level.
+    # Lists are ranked by values before rounding.
     plain = Recommender(quick).fit(triples)
     wanted = [row.item for row in plain.recommend("u00")]
     assert [row.item for row in found.recommend("u00")] == wanted
 
 
-def test_strangers_are_average_and_items_drawn_at_random(single):
+def test_unknown_users_and_items_get_average_predictions(single):
     scorer = single.user_store_.scorer
     nobody = scorer.make_row([], [])
     average, spread = scorer.predict_all_items(nobody, None, "observed")
@@ -83,7 +83,7 @@ def test_strangers_are_average_and_items_drawn_at_random(single):
     found = single.predict("u07", "new item")
     assert found == pytest.approx(values.mean())
     low, high = single.predict_interval("u07", "new item", 0.5)
-    # An item drawn at random: within items, and between them.
+    # A random item: variance within and between items.
     total = np.sqrt((deviations**2).mean() + values.var())
     down, up = scorer.conformal_scores.quantiles(0.5)
     assert found - low == pytest.approx(down * total)
@@ -92,7 +92,7 @@ def test_strangers_are_average_and_items_drawn_at_random(single):
     assert np.isfinite(spread).all()
 
 
-def test_strangers_can_be_refused(single, own):
+def test_unknown_ids_can_raise(single, own):
     own.handle_unknown = "error"
     for pair in (("nobody", "i03"), ("u00", "nothing"), (None, "i03")):
         with pytest.raises(UnknownIdError, match="is not known"):
@@ -106,7 +106,7 @@ def test_strangers_can_be_refused(single, own):
 # --- lists ---------------------------------------------------------------------------
 
 
-def test_lists_are_the_best_of_what_is_not_rated(model, raw):
+def test_lists_are_the_best_unrated_items(model, raw):
     values = raw(model, "u03")
     seen = {row.item for row in model.ratings_of("u03")}
     left = [k for k in range(ITEMS) if model.items[k] not in seen]
@@ -120,7 +120,7 @@ def test_lists_are_the_best_of_what_is_not_rated(model, raw):
     assert len(model.recommend("u03", n=2)) == 2
 
 
-def test_lists_can_be_narrowed(single, triples):
+def test_lists_can_be_restricted(single, triples):
     counts = Counter(item for _, item, _ in triples)
     all_of = single.recommend("u03", n=ITEMS, exclude_seen=False)
     assert all(row.n_ratings == counts[row.item] for row in all_of)
@@ -134,7 +134,7 @@ def test_lists_can_be_narrowed(single, triples):
         single.recommend("u03", candidates=["none"])
 
 
-def test_intervals_of_a_list_are_those_of_its_items(model):
+def test_intervals_of_a_list_match_those_of_its_items(model):
     found = model.recommend("u11", n=4, level=0.7)
     low, high = model.predict_interval("u11", [row.item for row in found], 0.7)
     np.testing.assert_allclose([row.low for row in found], low)
@@ -144,13 +144,13 @@ def test_intervals_of_a_list_are_those_of_its_items(model):
 
 @pytest.fixture(scope="module")
 def one_star_item(triples, quick):
-    """Ratings in which one item has a single rating, the highest there is."""
+    """Ratings in which one item has a single rating, the maximum."""
     rows = [*triples, ("u00", "rare", 5.0)]
     lifted = [(u, i, 4.0 if i == "i00" else r) for u, i, r in rows]
     return Recommender(quick).fit(lifted)
 
 
-def test_lists_are_ranked_by_what_is_sure_and_by_what_is_popular(one_star_item):
+def test_lists_can_be_ranked_by_lower_bound_or_popularity(one_star_item):
     scorer = one_star_item.user_store_.scorer
     row, place = one_star_item.user_store_.look_up("u09")
     values, spread = scorer.predict_all_items(row, place, "latent")
@@ -171,7 +171,7 @@ def test_lists_are_ranked_by_what_is_sure_and_by_what_is_popular(one_star_item):
     assert rank(popularity=1.0) > rank()
 
 
-def test_similar_items_are_correlated_once_generosity_is_off(single):
+def test_similar_items_are_correlated_without_user_effects(single):
     K = single.model_.kernel_
     centered = K - K.mean(0) - K.mean(1)[:, None] + K.mean()
     spread = np.sqrt(np.diag(centered))
@@ -197,14 +197,14 @@ def test_similar_items_are_correlated_once_generosity_is_off(single):
         ({"level": 1.0}, "level must be below 1"),
     ],
 )
-def test_wrong_options_are_named(single, options, words):
+def test_invalid_options_raise(single, options, words):
     with pytest.raises(ValueError, match=words):
         single.recommend("u00", **options)
     with pytest.raises(TypeError, match="exclude_seen must be True or False"):
         single.recommend("u00", 5, "yes")
 
 
-# --- tables in and out ---------------------------------------------------------------
+# --- input and output tables ---------------------------------------------------------
 
 
 @settings(max_examples=5)
@@ -218,7 +218,7 @@ def test_the_order_of_ratings_does_not_matter(triples, quick, random):
     np.testing.assert_array_equal(one.predict(who, what), other.predict(who, what))
 
 
-def test_tables_come_back_in_the_library_they_came_in(triples, quick):
+def test_tables_are_returned_in_the_library_of_the_input(triples, quick):
     names = {"user": "who", "item": "film", "rating": "stars"}
     for library in (pd, pl):
         frame = library.DataFrame(
@@ -258,12 +258,12 @@ def test_ids_keep_their_type(triples, quick, kind, library):
     assert type(new) is kind and new in found.users
 
 
-def test_items_are_not_named_like_columns_of_the_results():
+def test_items_named_like_result_columns():
     with pytest.raises(ValueError, match="item must not be the name"):
         Recommender(item="low").fit({"user": [1], "low": [3], "rating": [5]})
 
 
-def test_duplicates_are_refused_unless_a_rule_is_given(triples, quick):
+def test_duplicates_raise_without_a_rule(triples, quick):
     user, item, _ = triples[0]
     twice = [*triples, (user, item, 1.0)]
     with pytest.raises(ValueError, match=f"user '{user}' rated item '{item}' more"):
@@ -274,7 +274,7 @@ def test_duplicates_are_refused_unless_a_rule_is_given(triples, quick):
     assert dict(mean.ratings_of(user))[item] == (triples[0][2] + 1.0) / 2.0
 
 
-def test_what_cannot_be_fitted_is_told(triples):
+def test_invalid_input_of_fit_raises(triples):
     with pytest.raises(ValueError, match="holds no rating"):
         Recommender().fit([])
     with pytest.raises(ValueError, match="duplicates must be one of 'error'"):
@@ -290,7 +290,7 @@ def test_what_cannot_be_fitted_is_told(triples):
         Recommender(NCARL(orientation="rows")).fit(triples)
 
 
-def test_the_papers_model_serves_too(triples):
+def test_ncarl_as_estimator(triples):
     model = NCARL(gamma=1.0, center="two-way", tol=0, max_iter=3)
     found = Recommender(model).fit(triples)
     direct = model.set_params(orientation="columns").fit(matrix(triples))
@@ -308,14 +308,14 @@ def test_the_papers_model_serves_too(triples):
         exact.recommend("u00", uncertainty_penalty=1.0)
 
 
-def test_too_many_items_are_told_before_the_fit(triples, monkeypatch):
+def test_too_many_items_raise_before_the_fit(triples, monkeypatch):
     select = "ncarl.ratings.recommender.select_sides"
     monkeypatch.setattr(select, lambda *_: (False, True))
     with pytest.raises(ValueError, match="14 items are too many"):
         Recommender().fit(triples)
 
 
-def test_ids_of_a_fit_that_never_was_are_not_to_be_had():
+def test_unfitted_recommender_has_no_ids():
     for ask in ("users", "items"):
         with pytest.raises(NotFittedError):
             getattr(Recommender(), ask)

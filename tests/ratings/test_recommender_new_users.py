@@ -1,4 +1,4 @@
-"""Users who come after the fit, explanations, evaluation, and files."""
+"""Tests of users added after the fit, explanations, evaluation and files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RATED = st.dictionaries(
 )
 
 
-# --- users who come later ------------------------------------------------------------
+# --- new users -----------------------------------------------------------------------
 
 
 @settings(max_examples=15)
@@ -36,7 +36,7 @@ def test_a_new_user_is_predicted_as_a_new_row_of_the_matrix(single, again, rated
     assert seen == set(copy.items) - set(rated)
 
 
-def test_users_of_every_kind_are_answered_together(own_both):
+def test_training_new_and_unknown_users_in_one_call(own_both):
     model = own_both
     model.add_user({"i00": 5, "i09": 1}, "ann")
     model.add_user({"i00": 1, "i09": 5}, "bob")
@@ -50,7 +50,7 @@ def test_users_of_every_kind_are_answered_together(own_both):
     np.testing.assert_allclose(together, alone, atol=1e-12)
 
 
-def test_a_user_may_rate_more_change_a_rating_or_begin_anew(own):
+def test_ratings_of_a_user_can_be_added_changed_and_replaced(own):
     own.add_user({"i00": 5}, "new")
     own.add_user({"i01": 4, "i00": 3}, "new")
     assert dict(own.ratings_of("new")) == {"i00": 3.0, "i01": 4.0}
@@ -63,7 +63,7 @@ def test_a_user_may_rate_more_change_a_rating_or_begin_anew(own):
     assert own.users.count("u00") == 1
 
 
-def test_a_user_of_the_fit_who_changes_is_seen_as_a_new_one(own_both):
+def test_changed_training_user_is_predicted_as_a_new_user(own_both):
     rated = dict(own_both.ratings_of("u05"))
     own_both.add_user({}, "u05")
     row = np.array([[rated.get(item, np.nan) for item in own_both.items]])
@@ -72,14 +72,14 @@ def test_a_user_of_the_fit_who_changes_is_seen_as_a_new_one(own_both):
     assert own_both.explain("u05", "i03").similar_users == 0.0
 
 
-def test_ids_are_made_up_where_none_is_given(own):
+def test_ids_are_generated_if_none_is_given(own):
     assert own.add_user({"i00": 5}) == "new user 1"
     assert own.add_user({"i00": 4}) == "new user 2"
     own.add_user({"i00": 4}, "new user 4")
     assert own.add_user({"i00": 4}) not in ("new user 1", "new user 2", "new user 4")
 
 
-def test_what_a_new_user_cannot_have_rated_is_told(own):
+def test_invalid_ratings_of_a_new_user_raise(own):
     with pytest.warns(UserWarning, match="1 of 2 ratings are left out: item 'none'"):
         own.add_user({"i00": 5, "none": 3}, "new")
     assert dict(own.ratings_of("new")) == {"i00": 5.0}
@@ -95,7 +95,7 @@ def test_what_a_new_user_cannot_have_rated_is_told(own):
     assert dict(own.ratings_of("new")) == {"i00": 5.0}
 
 
-def test_ordinary_stars_are_taken_though_the_fit_has_not_seen_them(quick, triples):
+def test_ratings_within_the_scale_are_accepted(quick, triples):
     narrow = [(user, item, min(max(r, 2.0), 4.0)) for user, item, r in triples]
     model = Recommender(quick).fit(narrow)
     model.add_user({"i00": 1, "i07": 5}, "new")
@@ -110,10 +110,10 @@ def test_ordinary_stars_are_taken_though_the_fit_has_not_seen_them(quick, triple
         given.add_user({"i00": 50}, "new")
 
 
-# --- why -----------------------------------------------------------------------------
+# --- explanations --------------------------------------------------------------------
 
 
-def test_the_parts_of_an_explanation_add_up(model, raw, single):
+def test_parts_of_an_explanation_sum_to_the_prediction(model, raw, single):
     for user in ("u00", "u31"):
         values = raw(model, user)
         for j, item in enumerate(model.items):
@@ -127,7 +127,7 @@ def test_the_parts_of_an_explanation_add_up(model, raw, single):
             assert sizes == sorted(sizes, reverse=True)
 
 
-def test_levels_are_those_of_strangers_and_of_all_items(single):
+def test_levels_are_those_of_unknown_users_and_all_items(single):
     scorer = single.user_store_.scorer
     nobody, _ = scorer.predict_all_items(scorer.make_row([], []), None)
     row, place = single.user_store_.look_up("u08")
@@ -141,7 +141,7 @@ def test_levels_are_those_of_strangers_and_of_all_items(single):
     assert nothing.value == pytest.approx(nobody[3])
 
 
-def test_explanations_are_told_in_words():
+def test_explanations_as_text():
     reasons = tuple(Reason(f"i{k}", 5.0, 0.5 / (k + 1)) for k in range(7))
     why = Explanation("ann", "x", 4.0, 3.0, 0.2, reasons, 0.1)
     said = str(why)
@@ -160,19 +160,19 @@ def test_explanations_are_told_in_words():
     assert total == pytest.approx(why.value)
 
 
-# --- how good it is ------------------------------------------------------------------
+# --- evaluation ----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def split(triples):
-    """Ratings to learn from, and others to be predicted."""
+    """Training and test ratings."""
     hidden = np.random.default_rng(1).random(len(triples)) < 0.25
     train, test = (list(compress(triples, part)) for part in (~hidden, hidden))
     model = BayesianNCARL(sides="columns", prior_strength=0.2, engine="threads")
     return Recommender(model).fit(train), test
 
 
-def test_evaluation_is_that_of_plain_loops(split):
+def test_evaluation_matches_plain_loops(split):
     model, test = split
     found = model.evaluate(test, n=3, good=4, level=0.8)
     users, items, truth = map(list, zip(*test, strict=True))
@@ -197,12 +197,12 @@ def test_evaluation_is_that_of_plain_loops(split):
     np.testing.assert_allclose(ours, means)
     assert (found.n_users, found.n_ratings) == (len(rows), len(test))
     assert (found.unknown_users, found.unknown_items) == (0, 0)
-    # Tastes are clear here: better than any order, and than errors of the mean.
+    # The tastes are distinct: better than random order and than the mean.
     assert found.ndcg > 0.5 and found.rmse < 0.8 * np.std(truth)
     assert found.as_dict()["ndcg"] == found.ndcg
 
 
-def test_strangers_are_counted_and_what_counts_as_good_has_a_default(split):
+def test_unknown_users_are_counted_and_threshold_has_a_default(split):
     model, test = split
     more = [*test, ("nobody", "i00", 5.0), ("u00", "new item", 5.0)]
     found = model.evaluate(more)
@@ -213,7 +213,7 @@ def test_strangers_are_counted_and_what_counts_as_good_has_a_default(split):
     assert none.n_users == 0 and np.isnan(none.ndcg) and none.rmse > 0
 
 
-def test_lists_are_ranked_as_asked_for(split):
+def test_ranking_option_is_used(split):
     model, test = split
     how = {"popularity": 100.0, "uncertainty_penalty": 1.0, "min_ratings": 20}
     found = model.evaluate(test, n=3, good=4, **how)
@@ -229,7 +229,7 @@ def test_lists_are_ranked_as_asked_for(split):
     assert found.recall < model.evaluate(test, n=3, good=4).recall
 
 
-def test_ratings_that_were_fitted_do_not_count(split, triples):
+def test_training_ratings_do_not_count(split, triples):
     model, test = split
     with pytest.raises(ValueError, match=r"that were not fitted.*; split first"):
         model.evaluate([*test, *triples])
@@ -240,7 +240,7 @@ def test_ratings_that_were_fitted_do_not_count(split, triples):
 # --- files ---------------------------------------------------------------------------
 
 
-def test_a_file_holds_everything(both, again, tmp_path):
+def test_saved_recommender_is_loaded_unchanged(both, again, tmp_path):
     copy = again(both, "pandas").set_params(user="who", handle_unknown="error")
     copy.add_user({"i00": 5, "i09": 1}, "new")
     copy.add_user({}, "empty")
@@ -258,7 +258,7 @@ def test_a_file_holds_everything(both, again, tmp_path):
     assert Recommender.load(path).users == copy.users
     assert [p.name for p in tmp_path.iterdir()] == ["model.ncarl"]
     assert path.stat().st_mode & 0o777 == 0o600
-    read_archive(path, "recommender")  # arrays and JSON, read without pickle
+    read_archive(path, "recommender")  # no pickle
 
 
 @settings(max_examples=8)
@@ -279,7 +279,7 @@ def test_ids_of_any_kind_survive_a_file(tmp_path_factory, quick, ids):
     assert again.predict(new, ids[1]) == model.predict(new, ids[1])
 
 
-def test_a_file_of_another_kind_is_refused(both, tmp_path):
+def test_file_of_another_kind_raises(both, tmp_path):
     path = tmp_path / "model.ncarl"
     both.model_.save(path)
     with pytest.raises(BrokenFileError, match="holds a model, expected a recommender"):
