@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what was given, and all of it can be read."""
+"""Tests of figures: drawn values and legibility."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def entry(label="NCARL", missing=0.5, group="Image-1", **more):
 
 
 def texts_of(figure):
-    """All words of a figure that has been drawn."""
+    """All texts of a drawn figure."""
     found = figure.findobj(lambda artist: hasattr(artist, "get_text"))
     return [t.get_text() for t in found if t.get_visible() and t.get_text()]
 
 
-def drawn(figure):
-    """The renderer of the figure's canvas, after drawing."""
+def render(figure):
+    """Draw a figure and return its renderer."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return canvas.get_renderer()
@@ -60,8 +60,8 @@ def boxes(renderer, artists):
 
 
 def assert_inside(figure):
-    """The renderer of a figure of which nothing is cut off at its edge."""
-    renderer = drawn(figure)
+    """Check that nothing of a figure is cut off, and return its renderer."""
+    renderer = render(figure)
     tight = figure.get_tightbbox(renderer)
     assert min(tight.x0, tight.y0) > -0.01
     assert tight.x1 < figure.get_figwidth() + 0.01
@@ -70,14 +70,14 @@ def assert_inside(figure):
 
 
 def shown_ticks(axis):
-    """Labels of the ticks within the ends of an axis."""
+    """Labels of the ticks within the limits of an axis."""
     low, high = sorted(axis.get_view_interval())
     pairs = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
     return [label for place, label in pairs if low <= place <= high]
 
 
 def points_of(ax, marker, filled):
-    """Places of single markers of a kind, filled or hollow."""
+    """Positions of single markers of a type, filled or hollow."""
     found = []
     for line in ax.lines:
         face = line.get_markerfacecolor()
@@ -87,7 +87,7 @@ def points_of(ax, marker, filled):
     return found
 
 
-def test_rows_of_figure_4_differ_in_color_and_ours_are_the_strongest():
+def test_methods_of_figure_4_differ_in_color_and_ncarl_is_darkest():
     def strength(method):
         channels = to_rgb(method_color(method))
         return max(channels) - min(channels)
@@ -102,7 +102,7 @@ def test_rows_of_figure_4_differ_in_color_and_ours_are_the_strongest():
 
 
 class TestPictures:
-    def test_rows_may_differ_in_length_shape_and_color(self):
+    def test_rows_may_differ_in_length_shape_and_mode(self):
         rng = np.random.default_rng(0)
         rows = [
             [
@@ -116,7 +116,7 @@ class TestPictures:
         assert_inside(figure)
         assert "by nobody" in texts_of(figure)
 
-    def test_long_titles_are_broken_and_do_not_meet(self):
+    def test_long_titles_are_wrapped_and_do_not_overlap(self):
         image = np.zeros((20, 20))
         long = "parameters picked on held-out observed entries, relative error 0.1309"
         rows = [[ImagePanel(image, long, long), ImagePanel(image, long, long)]] * 2
@@ -136,7 +136,7 @@ class TestPictures:
         wide = figure.axes[0].get_position().width * figure.get_figwidth()
         assert wide * DPI == pytest.approx(480)
 
-    def test_spectra_are_those_of_the_pictures(self):
+    def test_spectra_match_the_images(self):
         rng = np.random.default_rng(0)
         images = {"gray": rng.random((70, 60)), "color": rng.random((64, 80, 3))}
         assert_inside(draw_spectra({"black": np.zeros((12, 9))}))
@@ -152,7 +152,7 @@ class TestPictures:
         assert f"20: {100 * energy[:20].sum():.2f}%" in note
         assert_inside(figure)
 
-    def test_pictures_without_a_spectrum_are_refused_by_name(self):
+    def test_images_without_a_spectrum_raise(self):
         with pytest.raises(ValueError, match="no missing pixels, got some in 'holey'"):
             draw_spectra({"holey": np.array([[np.nan, 1.0], [0.0, 1.0]])})
         with pytest.raises(ValueError, match="one picture or more"):
@@ -162,7 +162,7 @@ class TestPictures:
 
 
 class TestRates:
-    def made(self):
+    def make_entries(self):
         made = [
             entry(name, rate, error=0.1 * k + rate, error_sd=0.01, seconds=3.0 * k)
             for k, name in enumerate(("NCARL", "Nuclear", "FGSR"), start=1)
@@ -172,8 +172,8 @@ class TestRates:
         made[3] = replace(made[3], status="over budget", printed_bound="> 3000")
         return made
 
-    def test_lines_hold_ours_and_open_circles_the_papers(self):
-        figure = draw_error_vs_rate(self.made(), title="MovieLens-1M")
+    def test_lines_show_our_results_and_circles_the_printed_ones(self):
+        figure = draw_error_vs_rate(self.make_entries(), title="MovieLens-1M")
         errors, seconds = figure.axes
         ncarl, nuclear, fgsr = (c.lines[0] for c in errors.containers)
         np.testing.assert_allclose(ncarl.get_xdata(), [0.4, 0.5, 0.7])
@@ -185,13 +185,13 @@ class TestRates:
         assert points_of(seconds, "o", filled=False) == [(0.7, 260.0), (0.7, 3000.0)]
         assert seconds.get_yscale() == "log"
         assert len({line.get_marker() for line in (ncarl, nuclear, fgsr)}) == 3
-        # Bars are there only for several seeds.
+        # Error bars need several seeds.
         some = [entry(error_sd=0.01, seeds=1), entry("FGSR", error_sd=0.01, seeds=2)]
         one, several = draw_error_vs_rate(some, title="x").axes[0].containers
         assert several.has_yerr and not one.has_yerr
 
-    def test_the_legend_says_what_markers_mean_and_all_of_it_fits(self):
-        figure = draw_error_vs_rate(self.made(), title="MovieLens-1M")
+    def test_legend_explains_markers_and_fits(self):
+        figure = draw_error_vs_rate(self.make_entries(), title="MovieLens-1M")
         words = texts_of(figure)
         for said in ("printed in the paper", "over budget: value at the last step",
                      "with an arrow: printed as a lower bound", "FGSR"):  # fmt: skip
@@ -206,7 +206,7 @@ class TestRates:
 
 
 class TestObjectives:
-    def test_each_curve_has_its_own_panels_and_the_claim(self):
+    def test_each_curve_has_its_own_panels_and_claim(self):
         slow, fast = [4.0, 2.0, 1.5, 1.5, 1.8], list(1e6 * 0.3 ** np.arange(40) + 1)
         figure = draw_objectives({"Image-1": slow, "ML-100K": fast}, claim=12)
         upper, other, lower, _ = figure.axes
@@ -219,13 +219,13 @@ class TestObjectives:
         assert lower.get_yscale() == "log"
         assert_inside(figure)
 
-    def test_odd_curves_are_drawn_too(self):
+    def test_unusual_curves_are_drawn(self):
         curves = ([], [1.0], [1.0, 1.0], [-1.0, 0.0, 2.0])
-        drawn(draw_objectives({str(curve): curve for curve in curves}))
+        render(draw_objectives({str(curve): curve for curve in curves}))
 
 
 class TestNeighbors:
-    def test_our_best_and_the_papers_are_marked(self):
+    def test_best_values_of_ours_and_the_paper_are_marked(self):
         points = [(50, 0.27, None), (5, 0.30, None), (10, 0.26, None)]
         figure = draw_error_vs_neighbors({"A": points, "B": points}, {"A": 20})
         first, second = figure.axes
@@ -241,7 +241,7 @@ class TestNeighbors:
         assert first.get_xscale() == "log"
         assert_inside(figure)
 
-    def test_spare_panels_are_hidden(self):
+    def test_unused_panels_are_hidden(self):
         curves = {name: [(5, 0.3, 0.01), (10, 0.2, 0.01)] for name in "ABCDE"}
         figure = draw_error_vs_neighbors(curves, {})
         assert [ax.get_visible() for ax in figure.axes] == [True] * 5 + [False]
@@ -249,7 +249,7 @@ class TestNeighbors:
 
 
 class TestTables:
-    def crowd(self, count, rates, low=0.03):
+    def many_entries(self, count, rates, low=0.03):
         rng = np.random.default_rng(0)
         made = []
         for label, k, rate in product(METHODS, range(count), rates):
@@ -274,9 +274,9 @@ class TestTables:
             (4, (0.5,), "narrow"),
         ],
     )
-    def test_a_crowd_is_readable(self, count, rates, measure):
+    def test_many_entries_are_readable(self, count, rates, measure):
         low, measure = (0.48, "error") if measure == "narrow" else (0.03, measure)
-        made = self.crowd(count, rates, low)
+        made = self.many_entries(count, rates, low)
         figure = draw_table(made, measure=measure, title="Table: " + 30 * "x")
         renderer = assert_inside(figure)
         axes = figure.axes
@@ -293,9 +293,9 @@ class TestTables:
             assert len(ticks) >= 2
             assert all(a.x1 < b.x0 for a, b in pairwise(places))
 
-    def test_words_stand_where_no_dots_do(self):
-        figure = draw_table(self.crowd(3, (0.8, 0.9)), title="x")
-        renderer = drawn(figure)
+    def test_text_replaces_missing_values(self):
+        figure = draw_table(self.many_entries(3, (0.8, 0.9)), title="x")
+        renderer = render(figure)
         ax = figure.axes[2]
         (text,) = ax.texts
         assert text.get_text() == "over budget"
@@ -304,13 +304,13 @@ class TestTables:
         first = min(x for line in ax.lines for x in line.get_xdata())
         assert ax.transData.transform((first, 0))[0] > box.x1
         assert not any(other.texts for other in (*figure.axes[:2], *figure.axes[3:]))
-        # A table without any value says so too.
+        # Also in a table without values.
         made = [entry(status="not run", error=None), entry("B", error=None)]
         figure = draw_table(made, title="x")
-        drawn(figure)
+        render(figure)
         assert [t.get_text() for t in figure.axes[0].texts] == ["not run", "no value"]
 
-    def test_dots_are_ours_and_circles_the_papers(self):
+    def test_dots_are_our_results_and_circles_the_printed_ones(self):
         made = [
             entry("A", 0.4, error=0.1, error_sd=0.02, printed=0.12),
             entry("A", 0.5, error=0.2, seeds=1, error_sd=0.02),
@@ -329,7 +329,7 @@ class TestTables:
         assert ax.get_ylim() == (1.5, -0.5)  # the first method is at the top
         assert ax.get_xscale() == "linear"
 
-    def test_rates_have_colors_and_a_wide_spread_makes_the_axis_logarithmic(self):
+    def test_rates_have_colors_and_a_wide_range_a_log_axis(self):
         made = [entry("A", rate, error=rate) for rate in (0.04, 0.5, 0.6, 0.7)]
         (ax,) = draw_table(made, title="x").axes
         dots = [line for line in ax.lines if line.get_marker() == "o"]
@@ -354,13 +354,13 @@ FACTS = TheoremFacts(
 )  # fmt: skip
 
 
-def test_the_proof_has_three_panels_of_its_facts():
+def test_theory_figure_has_three_panels():
     figure = draw_theorems(FACTS)
     bound, step, limit = figure.axes
     np.testing.assert_array_equal(bound.lines[0].get_ydata(), FACTS.ratios)
     assert points_of(bound, "X", filled=True) == [(1, 0.25)]
     np.testing.assert_array_equal(step.lines[0].get_ydata(), FACTS.gradients)
-    # What lies below the tolerance is drawn at it: a logarithm needs something.
+    # Values below the tolerance are drawn at the tolerance on the log axis.
     np.testing.assert_array_equal(limit.lines[0].get_ydata(), [0.1, 1e-6])
     titles = [ax.get_title() for ax in figure.axes]
     assert [re.search(r"heorem (\d)", title)[1] for title in titles] == ["3", "4", "5"]

@@ -1,4 +1,4 @@
-"""Plans: what TOML files say, at full and at reduced size, and what is refused."""
+"""Tests of study plans in TOML files: full and reduced size, errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ missing = [0.5]
 
 @pytest.fixture
 def plan(tmp_path):
-    """A function that loads a plan from its text."""
+    """Function that loads a plan from text."""
     (tmp_path / "methods.toml").write_text(METHODS)
 
     def load(text, **how):
@@ -62,7 +62,7 @@ def cells(plan):
 
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("name", STUDY_NAMES)
-def test_every_plan_of_the_paper_can_be_read(name, quick):
+def test_every_packaged_plan_is_valid(name, quick):
     found = load_plan(name, quick=quick)
     assert found.name == name
     assert found.kind in STUDY_KINDS
@@ -75,7 +75,7 @@ def test_every_plan_of_the_paper_can_be_read(name, quick):
         assert points
         assert "@rank" not in [value for p in points for value in p.values()]
         assert 0.0 < setting.problem.missing < 1.0
-        for params in (points[0], points[-1]):  # names that the estimator has
+        for params in (points[0], points[-1]):  # valid parameter names
             if one.estimator != "mean":
                 make(one.estimator, **params)
         names = [method.name for method in setting.methods]
@@ -84,9 +84,9 @@ def test_every_plan_of_the_paper_can_be_read(name, quick):
 
 
 @pytest.mark.parametrize("name", STUDY_NAMES)
-def test_quick_plans_are_small_and_need_no_data_of_others(name):
+def test_quick_plans_are_small_and_need_no_external_data(name):
     quick, full = load_plan(name, quick=True), load_plan(name)
-    if full.keep:  # figures of single fits leave nothing to choose
+    if full.keep:  # figures of single fits have no search
         assert all(len(one.grid_points()) == 1 for _, one in cells(full))
     assert not any(setting.heavy for setting in quick.settings)
     for setting in quick.settings:
@@ -100,14 +100,14 @@ def test_quick_plans_are_small_and_need_no_data_of_others(name):
             assert max(sides) <= 200
         assert setting.seeds <= 2
         assert all(len(one.grid_points()) <= 16 for one in setting.methods)
-        # What stands in for the paper's data is not compared with its figures.
+        # Substitutes for the paper's data are not compared with printed results.
         if setting.problem.data == "like-ratings" or name in ("table2", "fig7"):
             assert setting.printed == ""
     assert len(quick.settings) <= len(full.settings)
     assert {one.name for _, one in cells(quick)} <= {one.name for _, one in cells(full)}
 
 
-def test_the_tables_have_the_columns_and_baselines_of_the_paper():
+def test_tables_have_the_columns_and_baselines_of_the_paper():
     tables = load_paper_values()["tables"]
     for name in ("table1", "table2", "table4"):
         plan = load_plan(name)
@@ -130,7 +130,7 @@ def test_table_3_shows_the_fits_of_table_2():
     assert third.printed == "table2"
 
 
-def test_every_printed_figure_is_a_number_or_a_bound():
+def test_printed_results_are_numbers_or_bounds():
     tables = load_paper_values()["tables"].values()
     columns = [column for by_set in tables for column in by_set.values()]
     for figures in (one for by_rate in columns for one in by_rate.values()):
@@ -138,7 +138,7 @@ def test_every_printed_figure_is_a_number_or_a_bound():
             assert type(value) is float or value.startswith("> ")
 
 
-def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan, tmp_path):
+def test_custom_plan_uses_the_methods_file_in_its_folder(plan, tmp_path):
     found = plan(HEAD + GROUP)
     assert (found.name, found.kind, found.title) == ("mine", "table", "Mine")
     (setting,) = found.settings
@@ -149,7 +149,7 @@ def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan, tmp_path):
     assert problem.options == {"m": 20, "n": 10, "rank": 2}
     one, two = setting.methods
     assert (one.name, one.label, one.printed) == ("one", "One", "")
-    # Without one beside it, it has the methods of the package.
+    # Without a methods file it uses those of the package.
     path = tmp_path / "below" / "mine.toml"
     path.parent.mkdir()
     path.write_text('kind = "table"\ntitle = "x"\nmethods = ["bias"]\n' + GROUP)
@@ -158,7 +158,7 @@ def test_a_file_of_ones_own_is_read_with_the_methods_beside_it(plan, tmp_path):
     assert (two.estimator, two.printed) == ("bias", "TWO")
 
 
-def test_grids_multiply_and_none_and_the_rank_are_put_in(plan):
+def test_grids_are_expanded_and_none_and_rank_are_substituted(plan):
     one = plan(HEAD + GROUP).settings[0].methods[0]
     points = one.grid_points()
     assert len(points) == 10
@@ -182,7 +182,7 @@ two = { gamma = [0, 1] }
         (9, "mean", 2)
     }
     assert two.grid_points() == [{"gamma": 0}, {"gamma": 1}]
-    # Another group has what the book says.
+    # Another group uses the methods file.
     both = plan(HEAD + GROUP + more + GROUP.replace("small", "other")).settings
     assert len(both[1].methods[0].grid_points()) == 10
 
@@ -200,7 +200,7 @@ def test_every_rate_and_every_channel_is_a_setting(plan):
     assert {s.problem.mask for s in colors} == {"block"}
 
 
-def test_a_sweep_makes_a_row_of_every_value(plan):
+def test_sweep_makes_one_method_per_value(plan):
     text = HEAD + 'sweep = { alpha = ["none", 5, "mean", 2.50] }\n' + GROUP
     rows = plan(text).settings[0].methods
     assert [one.name for one in rows[:4]] == [
@@ -213,7 +213,7 @@ def test_a_sweep_makes_a_row_of_every_value(plan):
     assert len(plan(text, quick=True).settings[0].methods) == 6
 
 
-def test_rows_can_be_left_out_of_a_group_or_asked_for(plan):
+def test_methods_of_a_group_can_be_skipped_or_selected(plan):
     def rows(text, **how):
         return [one.name for one in plan(HEAD + text, **how).settings[0].methods]
 
@@ -222,10 +222,10 @@ def test_rows_can_be_left_out_of_a_group_or_asked_for(plan):
     assert rows(GROUP + 'methods = ["one"]') == ["one"]
     assert rows(GROUP, methods=["two"]) == ["two"]
     assert rows(GROUP, methods=["two", "one"]) == ["one", "two"]
-    assert rows(GROUP, methods=["three"]) == []  # another study may have it
+    assert rows(GROUP, methods=["three"]) == []  # may belong to another study
 
 
-def test_the_quick_size_changes_what_it_names(plan):
+def test_quick_section_overrides_its_keys(plan):
     more = GROUP + "heavy = true\nseeds = 4\n"
     quick = 'quick = { options = { m = 8 }, missing = [0.1], label = "tiny" }'
     (setting,) = plan(HEAD + more + quick, quick=True).settings
@@ -252,14 +252,14 @@ def test_the_quick_size_changes_what_it_names(plan):
         ("seeds = 1\n", "", True, 1), ("", "seeds = 4", True, 2),
     ],
 )  # fmt: skip
-def test_seeds_are_those_of_the_group_then_of_the_plan(
+def test_seeds_of_the_group_override_those_of_the_plan(
     plan, of_plan, of_group, quick, found
 ):
     (setting,) = plan(HEAD + of_plan + GROUP + of_group, quick=quick).settings
     assert setting.seeds == found
 
 
-def test_one_plan_can_be_like_another(plan, tmp_path):
+def test_plan_can_extend_another(plan, tmp_path):
     base = plan(HEAD + GROUP)
     (tmp_path / "base.toml").write_text(HEAD + GROUP)
     other = plan('like = "base"\ntitle = "Other"\nmeasure = "seconds"')
@@ -288,7 +288,7 @@ def test_one_plan_can_be_like_another(plan, tmp_path):
         (HEAD + GROUP + 'methods = ["six"]', "methods must be among .*'six'"),
     ],
 )
-def test_what_is_no_plan_is_refused_in_words(text, said, plan):
+def test_invalid_plan_raises(text, said, plan):
     with pytest.raises(ValueError, match=said):
         plan(text)
 
@@ -306,19 +306,17 @@ PHOTOS = 'options = { photos = ["china"], step = 2 }\n'
         ("table", "sweep = { a = [1], b = [2] }\n", "sweep must"),
         ("table", 'measure = "beauty"\n', "measure must be one of"),
         ("table", 'keep = "calm"\n', "keep must be one of"),
-        # The axis of the figure is what has to vary.
+        # The axis of the figure has to vary.
         ("neighbors", "sweep = { alpha = [1, 2] }\n", "n_neighbors"),
         ("noisy", PHOTOS + 'keep = "picture"\nsweep = { alpha = [1, 2] }\n', "gamma"),
     ],
 )
-def test_a_figure_without_what_it_needs_is_refused_before_anything_is_run(
-    kind, more, said, plan
-):
+def test_incomplete_figure_plan_raises_before_any_fit(kind, more, said, plan):
     with pytest.raises(ValueError, match=said):
         plan(HEAD.replace("table", kind) + more + GROUP)
 
 
-def test_plans_of_the_package_are_told_apart_and_so_are_whole_ones(plan):
+def test_packaged_and_complete_plans_are_recognized(plan):
     whole = plan(HEAD + GROUP)
     assert load_plan("table1").is_builtin and not whole.is_builtin
     assert whole.has_all_methods
@@ -328,7 +326,7 @@ def test_plans_of_the_package_are_told_apart_and_so_are_whole_ones(plan):
     assert further and not whole.settings[0].further
 
 
-def test_notes_on_full_results_are_left_out_of_a_quick_look(plan):
+def test_notes_on_full_results_are_dropped_in_quick_plans(plan):
     text = HEAD + 'notes = ["a remark"]\n' + GROUP
     assert plan(text).notes == ("a remark",)
     assert plan(text, quick=True).notes == ()
@@ -337,7 +335,7 @@ def test_notes_on_full_results_are_left_out_of_a_quick_look(plan):
 
 
 @pytest.mark.parametrize("name", ["table9", "."])
-def test_a_study_that_is_not_there_is_refused(name, tmp_path, monkeypatch):
+def test_unknown_study_raises(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"one of table1, .*fig8 or a TOML file, got"):
         load_plan(name)

@@ -1,4 +1,4 @@
-"""Cells and results: keys that are found again, records that come back whole."""
+"""Tests of cells and results: stable keys, JSON round trips."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RESULTS = st.builds(
 )
 
 
-#: One that differs from the others in nothing but what a test changes.
+#: A cell that tests change in one place.
 CELL = Cell(
     ProblemSpec("low-rank", {"m": 20, "rank": 2}, 0.5),
     "NCARL",
@@ -95,8 +95,8 @@ def test_fits_that_differ_have_different_keys(one, two):
     assert (one.key == two.key) == (said(one) == said(two))
 
 
-def test_a_key_is_the_same_in_every_process_and_fit_for_a_file_name():
-    # By this finished cells of earlier runs are found: it may not drift.
+def test_key_is_stable_and_a_valid_file_name():
+    # Identifies cells of earlier runs, so it must not change.
     assert CELL.key == "276ee2adb09cb777"
     assert {len(CELL.key), len(replace(CELL, seed=5).key)} == {16}
 
@@ -110,7 +110,7 @@ def test_a_result_survives_json(result):
     assert isinstance(again.curve, tuple)
 
 
-def test_fields_of_another_version_are_passed_over():
+def test_fields_of_other_versions_are_ignored():
     cell = Cell(ProblemSpec("low-rank", {"m": 5}), "ours", "ncarl", {"alpha": 1.0})
     kept = CellResult(cell, "done", "v1", error=0.25, seconds=1.0)
     assert CellResult.from_dict({**kept.to_dict(), "memory_gb": 3.5}) == kept

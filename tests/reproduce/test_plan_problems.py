@@ -1,4 +1,4 @@
-"""Problems: what is hidden was there, is gone from X, and repeats with its seed."""
+"""Tests of problems: observed and hidden entries, seeds, held-out entries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BY_NAME = pytest.mark.parametrize("problem", EVERY, ids=lambda p: p.data)
 
 @pytest.fixture(autouse=True)
 def data(monkeypatch, tmp_path):
-    """A folder with a tiny picture and a tiny MovieLens."""
+    """A data folder with a tiny image and a tiny MovieLens."""
     plan._load_matrix.cache_clear()
     monkeypatch.setenv("NCARL_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no cache"))
@@ -48,8 +48,8 @@ def data(monkeypatch, tmp_path):
     plan._load_matrix.cache_clear()
 
 
-def seen(X):
-    """Places and values of the observed entries."""
+def entries_of(X):
+    """Positions and values of observed entries."""
     if sparse.issparse(X):
         X = X.tocoo()
         return dict(zip(zip(X.row, X.col, strict=True), X.data, strict=True))
@@ -57,14 +57,14 @@ def seen(X):
     return dict(zip(zip(rows, cols, strict=True), X[rows, cols], strict=True))
 
 
-def hidden(posed):
+def targets(posed):
     places = list(zip(posed.rows, posed.cols, strict=True))
     assert len(set(places)) == len(places) == len(posed.truth)
     return dict(zip(places, posed.truth, strict=True))
 
 
-def whole(problem):
-    """All known entries, by a route of our own."""
+def all_entries(problem):
+    """All known entries, computed independently."""
     if problem is LOW:
         made = make_low_rank(15, 8, 2, missing=0.0, random_state=3)
         return dict(np.ndenumerate(made.truth))
@@ -76,13 +76,13 @@ def whole(problem):
 
 
 @BY_NAME
-def test_seen_and_hidden_entries_are_parted_and_are_the_known_ones(problem):
+def test_observed_and_hidden_entries_partition_the_known_ones(problem):
     posed = make_task(problem, 3)
-    left, away = seen(posed.X), hidden(posed)
+    left, away = entries_of(posed.X), targets(posed)
     assert not left.keys() & away.keys()
     total = len(left) + len(away)
     assert len(away) == math.floor(problem.missing * total)
-    known = whole(problem)
+    known = all_entries(problem)
     if known is not None:
         assert total == len(known)
         for place, value in (left | away).items():
@@ -92,22 +92,22 @@ def test_seen_and_hidden_entries_are_parted_and_are_the_known_ones(problem):
 
 
 @BY_NAME
-def test_a_seed_gives_the_same_problem_again_and_another_one_another(problem):
+def test_problem_is_determined_by_its_seed(problem):
     one, again, other = (make_task(problem, seed) for seed in (1, 1, 2))
-    assert seen(one.X) == seen(again.X)
-    assert hidden(one) == hidden(again)
-    assert hidden(one).keys() != hidden(other).keys()
+    assert entries_of(one.X) == entries_of(again.X)
+    assert targets(one) == targets(again)
+    assert targets(one).keys() != targets(other).keys()
 
 
-def test_the_truth_of_a_noisy_matrix_has_no_noise():
+def test_truth_of_a_noisy_matrix_has_no_noise():
     noisy = dataclasses.replace(LOW, options={**LOW.options, "noise": 2.0})
     one, two = make_task(LOW, 3), make_task(noisy, 3)
-    assert hidden(one) == hidden(two)
-    assert seen(one.X).keys() == seen(two.X).keys()
-    assert seen(one.X) != seen(two.X)
+    assert targets(one) == targets(two)
+    assert entries_of(one.X).keys() == entries_of(two.X).keys()
+    assert entries_of(one.X) != entries_of(two.X)
 
 
-def test_the_photograph_is_that_of_the_data_set_and_its_colors_are_parts():
+def test_channels_of_a_photograph_are_parts_of_the_data_set():
     from ncarl.datasets import load_sample_image
 
     colors = load_sample_image("china", gray=False, step=20)
@@ -121,44 +121,44 @@ def test_the_photograph_is_that_of_the_data_set_and_its_colors_are_parts():
     assert (gray.X.shape, gray.X.ndim) == (colors.shape[:2], 2)
 
 
-def test_a_block_is_one_square_in_the_middle_with_the_share_that_is_asked_for():
+def test_block_is_a_central_square_of_the_given_share():
     block = dataclasses.replace(IMAGE, mask="block", missing=16 / GRAY.size)
     posed = make_task(block, 0)
-    assert sorted(hidden(posed)) == [(r, c) for r in range(4, 8) for c in range(2, 6)]
-    assert hidden(posed) == hidden(make_task(block, 5))  # the same for every seed
+    assert sorted(targets(posed)) == [(r, c) for r in range(4, 8) for c in range(2, 6)]
+    assert targets(posed) == targets(make_task(block, 5))
 
 
-def test_made_up_ratings_are_whole_stars_and_each_user_has_as_many_as_told():
+def test_synthetic_ratings_are_integers_with_given_counts():
     posed = make_task(MADE_UP, 0)
-    every = seen(posed.X) | hidden(posed)
+    every = entries_of(posed.X) | targets(posed)
     assert set(every.values()) <= {1.0, 2.0, 3.0, 4.0, 5.0}
     assert len(set(every.values())) > 2
     users = [row for row, _ in every]
     assert [users.count(user) for user in range(12)] == [7] * 12
     assert posed.X.shape == (12, 20)
     other = make_task(dataclasses.replace(MADE_UP, missing=0.0), 9)
-    assert seen(other.X) == every  # the ratings are the same whatever the seed
+    assert entries_of(other.X) == every  # the ratings do not depend on the seed
 
 
 @BY_NAME
-def test_entries_that_are_held_out_were_observed_and_are_gone(problem):
+def test_held_out_entries_were_observed_and_are_removed(problem):
     posed = make_task(problem, 2)
     search = hold_out_validation(posed, 2)
-    before, after = seen(posed.X), seen(search.X)
+    before, after = entries_of(posed.X), entries_of(search.X)
     rows, cols, values = search.validation_entries
     held = dict(zip(zip(rows, cols, strict=True), values, strict=True))
     assert held
     assert held.items() <= before.items()
     assert not held.keys() & after.keys()
     assert held | after == before
-    assert seen(posed.X) == before  # the problem itself is not touched
+    assert entries_of(posed.X) == before  # the problem is not modified
     assert len(held) <= round(0.1 * len(before))
-    assert hidden(search) == hidden(posed)
+    assert targets(search) == targets(posed)
     assert search.is_picture == posed.is_picture
     assert sparse.issparse(search.X) == sparse.issparse(posed.X)
 
 
-def test_a_tenth_is_held_out_by_the_seed():
+def test_a_tenth_is_held_out_by_seed():
     large = dataclasses.replace(LOW, options={"m": 40, "n": 30, "rank": 2})
     posed = make_task(large, 0)
     one, again, other = (
@@ -169,7 +169,7 @@ def test_a_tenth_is_held_out_by_the_seed():
     assert not np.array_equal(one[0], other[0])
 
 
-def test_data_that_are_not_there_are_told(data):
+def test_missing_data_raises(data):
     (data / "pictures" / "a.pgm").unlink()
     shutil.rmtree(data / "ml-100k")
     for problem in (IMAGE, MOVIES):

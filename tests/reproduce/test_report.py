@@ -1,4 +1,4 @@
-"""The report: one page, safe, whole, and true to its entries."""
+"""Tests of the HTML report: escaping, completeness, values."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ HOSTILE = "</td><script>alert('x')</script>\"'& https://example.org/x"
 
 
 class Reader(HTMLParser):
-    """Reads a page strictly: tags must be balanced and ids unique."""
+    """Strict parser: tags must be balanced and ids unique."""
 
     def __init__(self, page):
         super().__init__()
         self.page, self.open, self.tags, self.texts = page, [], [], []
         self.tables, self.cell = [], None
-        self.values = defaultdict(list)  # of attributes, by name
+        self.values = defaultdict(list)  # attribute values by name
         self.feed(page)
         assert self.open == []
         ids = self.values["id"]
@@ -72,7 +72,7 @@ class Reader(HTMLParser):
         return " ".join(self.texts)
 
     def row(self, label, table=0):
-        """Cells of the row of a method, in one of the tables of figures."""
+        """Cells of the row of a method in one of the result tables."""
         figures = [t for t in self.tables if t[0][0]["text"].strip() == "method"]
         rows = [r for r in figures[table] if r[0]["text"].strip() == label]
         assert len(rows) == 1
@@ -86,7 +86,7 @@ def entry(label="NCARL", setting="Image-1, 0.5", group="Image-1", **more):
 
 
 def read(entries=(), measure="error", verdicts=(), title="A study", **more):
-    """The report of one study."""
+    """Write and parse the report of one study."""
     plan = StudyPlan("table2", "table", title, more.pop("text", ""), measure)
     page = start_report(title, verdicts, more.pop("lead", ""))
     return Reader(add_study(page, plan, entries, **more).html())
@@ -94,13 +94,13 @@ def read(entries=(), measure="error", verdicts=(), title="A study", **more):
 
 @pytest.fixture
 def png(tmp_path):
-    """A file that begins as PNG files do."""
+    """A file with a PNG signature."""
     path = tmp_path / "dot.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n and so on")
     return path
 
 
-def test_hostile_texts_stay_texts_and_the_page_asks_nothing_of_the_world(png):
+def test_texts_are_escaped_and_the_page_is_self_contained(png):
     bad = entry(
         HOSTILE, HOSTILE, HOSTILE, protocol=HOSTILE, status=HOSTILE, message=HOSTILE,
         error=0.1, printed_bound=HOSTILE, params={HOSTILE: HOSTILE, "list": [HOSTILE]},
@@ -120,14 +120,14 @@ def test_hostile_texts_stay_texts_and_the_page_asks_nothing_of_the_world(png):
             assert words not in page
 
 
-def test_the_figure_is_inside_the_page(png):
+def test_figure_is_embedded(png):
     reader = read(title="One dot", picture=png)
     encoded = reader.values["src"][0].removeprefix("data:image/png;base64,")
     assert base64.b64decode(encoded) == png.read_bytes()
     assert reader.text.count("One dot") > 2
 
 
-def test_a_cell_shows_ours_the_papers_and_the_difference():
+def test_cell_shows_our_and_printed_result_and_difference():
     ours = entry(error=0.13012, error_sd=0.00123, printed=0.1309)
     (cell,) = read([ours]).row("NCARL")
     words = cell["text"].split()
@@ -136,17 +136,17 @@ def test_a_cell_shows_ours_the_papers_and_the_difference():
     assert "reached" in cell["kinds"]
 
 
-def test_the_sign_goes_by_the_digits_that_the_paper_prints():
+def test_sign_is_determined_at_the_printed_digits():
     twice = [entry(error=0.2, printed=0.1309), entry(error=0.3)]
     (cell,) = read(twice).row("NCARL")
-    assert "0.3000" in cell["text"]  # nothing is lost where two share a cell
+    assert "0.3000" in cell["text"]  # both values are shown
     assert "≤" not in cell["text"] and "+0.0691" in cell["text"]
     assert "reached" not in cell["kinds"]
     (cell,) = read([entry(error=0.130949, printed=0.1309)]).row("NCARL")
     assert cell["text"].split() == ["≤", "0.1309", "paper", "0.1309,", "0.0000"]
 
 
-def test_what_ran_out_of_time_earns_no_sign():
+def test_result_over_budget_has_no_sign():
     late = entry(error=0.1, printed=0.2, status="over budget")
     slow = entry("LRFD", error=0.15, printed=0.2)
     even = entry("S3LR", error=0.15, status="over budget")
@@ -159,7 +159,7 @@ def test_what_ran_out_of_time_earns_no_sign():
     assert {"best", "reached"} <= set(other["kinds"])
 
 
-def test_the_least_error_of_each_column_is_bold_ties_too():
+def test_lowest_error_of_each_column_is_bold_including_ties():
     table = [
         entry("A", "0.4", "g", error=0.10001), entry("A", "0.5", "g", error=0.3),
         entry("B", "0.4", "g", error=0.10002), entry("B", "0.5", "g", error=0.2),
@@ -173,17 +173,17 @@ def test_the_least_error_of_each_column_is_bold_ties_too():
     assert bold == {"A": [True, False], "B": [True, True], "C": [False, False]}
 
 
-def test_what_went_wrong_is_said_in_the_cell_its_title_and_below():
+def test_failures_are_explained_in_cell_title_and_notes():
     about = {"status": "over budget", "message": "it broke", "printed": 0.5, "seeds": 0}
     reader = read([entry("LRFD", f"ML, {rate}", "ML", **about) for rate in (0.4, 0.5)])
     for cell in reader.row("LRFD"):
         assert cell["text"].split() == ["over", "budget", "paper", "0.5000"]
     assert reader.values["title"] == ["it broke"] * 2
-    # One note serves all settings.
+    # One note for all settings.
     assert "LRFD, ML, 0.4 / ML, 0.5: over budget; it broke" in reader.text
 
 
-def test_seeds_are_named_where_they_are_not_five():
+def test_seeds_are_shown_unless_there_are_five():
     table = [
         entry("A", error=0.1, error_sd=0.01), entry("B", error=0.2, seeds=2),
         entry("C", error=0.2, error_sd=0.01, seeds=1),
@@ -194,7 +194,7 @@ def test_seeds_are_named_where_they_are_not_five():
     assert reader.row("C")[0]["text"].split() == ["0.2000", "n=1"]
 
 
-def test_each_protocol_has_a_table_under_its_label_and_older_code_is_marked():
+def test_each_protocol_has_a_table_and_old_results_are_marked():
     table = [
         entry(error=0.2, protocol=HONEST), entry(error=0.1, old=True),
         entry("B", error=0.3),
@@ -206,10 +206,10 @@ def test_each_protocol_has_a_table_under_its_label_and_older_code_is_marked():
     for label in (PROTOCOL_LABELS[name] for name in PROTOCOLS):
         assert f"Relative error: {label}" in reader.text
     notes = [text for text in reader.texts if text.startswith("† from an older")]
-    assert len(notes) == 2  # how to read the tables, and the note of one of them
+    assert len(notes) == 2  # the legend and one note
 
 
-def test_settings_are_columns_under_their_groups():
+def test_settings_are_columns_of_their_groups():
     table = [
         entry("A", "Image-1, 0.4", "Image-1", error=0.1),
         entry("A", "ML, 0.4", "ML", error=0.2),
@@ -227,7 +227,7 @@ def test_settings_are_columns_under_their_groups():
     ]  # fmt: skip
 
 
-def test_seconds_have_three_digits_picking_and_bounds():
+def test_seconds_show_three_digits_selection_and_bounds():
     table = [
         entry("A", seconds=1234.5, seconds_sd=23.4, printed_seconds=0.7, error=0.9,
               protocol=HONEST, picking=1000.4),
@@ -248,20 +248,20 @@ def test_seconds_have_three_digits_picking_and_bounds():
     assert "Seconds:" in reader.text
 
 
-def test_picking_is_no_matter_of_the_papers_protocol_and_small_is_not_none():
+def test_selection_time_is_shown_for_the_honest_protocol_only():
     (cell,) = read([entry(seconds=3.0, picking=9.0)], "seconds").row("NCARL")
     assert "picking" not in cell["text"]
     (cell,) = read([entry(error=0.1, error_sd=1e-7)]).row("NCARL")
     assert "<0.0001" in cell["text"]
 
 
-def test_chosen_parameters_fold_away():
+def test_selected_parameters_are_collapsible():
     made = entry(
         error=0.1, params={"alpha": 100.0, "weights": "pinv"}, steps=12.6,
         converged=False, scores={"psnr": 28.4},
     )  # fmt: skip
     reader = read([made])
-    assert reader.tags.count("details") == 2  # how to read the tables, parameters
+    assert reader.tags.count("details") == 2  # legend and parameters
     (table,) = [t for t in reader.tables if t[0][0]["text"].strip() == "protocol"]
     texts = [cell["text"].strip() for cell in table[1]]
     chosen = "alpha = 100, weights = pinv"
@@ -269,7 +269,7 @@ def test_chosen_parameters_fold_away():
     assert texts == shown
 
 
-def test_a_verdict_has_a_color_and_a_word():
+def test_verdict_has_a_color_and_a_label():
     kinds = {
         "holds": "good", "holds with changes": "partly", "does not hold": "bad",
         "not decided": "open",
@@ -285,7 +285,7 @@ def test_a_verdict_has_a_color_and_a_word():
         assert texts == ["it is fast", "table 3", "0.6 s"]
 
 
-def test_paragraphs_and_notes_are_there_and_sections_do_not_share_ids(png):
+def test_paragraphs_and_notes_are_present_and_ids_unique(png):
     reader = read(text="One.\n\nTwo\nlines.", notes=["Mind this."], picture=png)
     assert "<p>One.</p>\n<p>Two\nlines.</p>" in reader.page
     assert "Mind this." in reader.text
@@ -297,7 +297,7 @@ def test_paragraphs_and_notes_are_there_and_sections_do_not_share_ids(png):
     assert len(Reader(page.html()).targets) >= 5
 
 
-def test_a_measure_that_is_not_known_is_refused():
+def test_unknown_measure_raises():
     with pytest.raises(ValueError, match="measure must be one of"):
         read([entry(error=0.1)], "color")
 
@@ -310,7 +310,7 @@ def test_seconds_are_rounded_to_three_digits(value):
 
 
 @given(st.floats(0, 2), st.integers(0, 20000))
-@example(0.00015, 1309)  # halfway between two figures
+@example(0.00015, 1309)  # halfway between two values
 @example(0.00025, 500)
 def test_a_shown_difference_agrees_with_the_shown_figures(ours, ticks):
     theirs = ticks / 1e4

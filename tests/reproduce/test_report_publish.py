@@ -1,4 +1,4 @@
-"""What a study leaves behind: a report, tables, figures, true to the cells."""
+"""Tests of published studies: report, tables and figures match the cells."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def result(cell, version="v1", status="done", error=0.1, machine="a computer", *
     )  # fmt: skip
 
 
-def fill(plan, store, version="v1"):
-    """Made-up results of a table: a tenth for NCARL, a fifth for Nuclear."""
+def add_results(plan, store, version="v1"):
+    """Add artificial results of a table: 0.1 for NCARL, 0.2 for Nuclear."""
     (setting,) = plan.settings
     nuclear, ncarl, wrong, endless = setting.methods
     for cell in search_cells(setting, ncarl):
@@ -81,7 +81,7 @@ def fill(plan, store, version="v1"):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with the plan of a table that calls itself table 1."""
+    """A folder with the plan of a table named table1."""
     folder = tmp_path_factory.mktemp("publish")
     (folder / "methods.toml").write_text(METHODS)
     (folder / "table1.toml").write_text(TABLE)
@@ -95,9 +95,9 @@ def plan(place):
 
 @pytest.fixture(scope="module")
 def published(place, plan):
-    """The table with its results, published."""
+    """The published table with its results."""
     store = ResultStore(place / "out", "v1")
-    fill(plan, store)
+    add_results(plan, store)
     return publish([plan], store, PROTOCOLS)
 
 
@@ -106,7 +106,7 @@ def about(published):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_every_file_is_there_and_named(published):
+def test_every_file_is_written_and_listed(published):
     folder = published.report_path.parent
     names = {path.relative_to(folder).as_posix() for path in published.files}
     assert names == {"report.html", "results.csv", "results.json", "figures/table1.png"}
@@ -116,7 +116,7 @@ def test_every_file_is_there_and_named(published):
     assert left == names | {"cells.jsonl"}
 
 
-def test_the_report_says_what_it_shows(published):
+def test_report_describes_its_content(published):
     page = published.report_path.read_text(encoding="utf-8")
     assert "://" not in page and "data:image/png;base64," in page
     for words in (
@@ -128,7 +128,7 @@ def test_the_report_says_what_it_shows(published):
     assert QUICK_NOTE not in page and "(quick)" not in page
 
 
-def test_tables_hold_what_the_cells_amount_to(published, plan):
+def test_tables_summarize_the_cells(published, plan):
     path = published.report_path.with_name("results.csv")
     with path.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -152,7 +152,7 @@ def test_verdicts_follow_the_cells(published, plan, place):
     assert states["NCARL reaches its printed errors"] == "does not hold"
     assert about(published)["verdicts"][0]["state"] == "holds"
     store = ResultStore(place / "worse", "v1")
-    fill(plan, store)
+    add_results(plan, store)
     (setting,) = plan.settings
     for cell in final_cells(plan, setting, setting.methods[0], {}):
         store.add(result(cell, error=0.01))
@@ -161,7 +161,7 @@ def test_verdicts_follow_the_cells(published, plan, place):
     assert states["NCARL has the least error of all methods"] == "does not hold"
 
 
-def test_where_and_how_it_was_run_is_told(published):
+def test_report_describes_machine_and_settings(published):
     said = about(published)["about"]
     assert said["size"] == "full"
     assert said["studies"] == "table1"
@@ -172,9 +172,9 @@ def test_where_and_how_it_was_run_is_told(published):
     assert "paper: " in said["protocols"] and "honest: " in said["protocols"]
 
 
-def test_a_quick_look_says_so_and_older_fits_are_counted(plan, place):
+def test_quick_results_are_labeled_and_old_fits_counted(plan, place):
     store = ResultStore(place / "quick", "v1")
-    fill(plan, store)
+    add_results(plan, store)
     later = ResultStore(place / "quick", "v2")
     shown = publish([plan], later, (HONEST,), quick=True)
     page = shown.report_path.read_text(encoding="utf-8")
@@ -190,7 +190,7 @@ def test_a_quick_look_says_so_and_older_fits_are_counted(plan, place):
     assert all(e.old for e in shown.entries["table1"])
 
 
-def test_publishing_again_gives_the_same_files(published, plan):
+def test_publishing_is_reproducible(published, plan):
     before = {path: path.read_bytes() for path in published.files}
     again = publish([plan], ResultStore(published.report_path.parent, "v1"), PROTOCOLS)
     assert again.files == published.files
@@ -198,7 +198,7 @@ def test_publishing_again_gives_the_same_files(published, plan):
         assert path.read_bytes() == content
 
 
-def test_there_are_verdicts_on_plans_of_the_package_only(plan, place):
+def test_only_packaged_plans_have_verdicts(plan, place):
     store = ResultStore(place / "out", "v1")
     assert publish([replace(plan, is_builtin=False)], store, PROTOCOLS).verdicts == []
     part = publish([replace(plan, has_all_methods=False)], store, PROTOCOLS).verdicts
@@ -206,20 +206,20 @@ def test_there_are_verdicts_on_plans_of_the_package_only(plan, place):
     assert "only some rows were run" in part[0].evidence
 
 
-def test_a_figure_that_cannot_be_drawn_costs_no_table(plan, place, monkeypatch):
-    def broken(kept):
+def test_failed_figure_does_not_prevent_the_tables(plan, place, monkeypatch):
+    def fail(kept):
         raise ValueError("no paper")
 
-    monkeypatch.setattr("ncarl.reproduce.figures.draw_study", broken)
+    monkeypatch.setattr("ncarl.reproduce.figures.draw_study", fail)
     made = publish([plan], ResultStore(place / "out", "v1"), PROTOCOLS)
     assert len(made.files) == 3
     page = made.report_path.read_text(encoding="utf-8")
     assert "The figure could not be drawn: no paper" in page
 
 
-def test_only_fits_of_the_studies_that_are_asked_for_are_counted(plan, tmp_path):
+def test_only_fits_of_the_given_studies_are_counted(plan, tmp_path):
     store = ResultStore(tmp_path, "v1")
-    fill(plan, store)
+    add_results(plan, store)
     (setting,) = plan.settings
     other = final_cells(plan, replace(setting, seeds=9), setting.methods[0], {})[8]
     store.add(result(other, machine="elsewhere"))
@@ -229,22 +229,22 @@ def test_only_fits_of_the_studies_that_are_asked_for_are_counted(plan, tmp_path)
     assert said["ran on"] == "a computer (8)"
 
 
-def test_nothing_run_is_a_report_too(plan, tmp_path):
+def test_report_without_results(plan, tmp_path):
     empty = publish([plan], ResultStore(tmp_path, "v1"), PROTOCOLS)
     assert len(empty.files) == 3  # no figure
     assert {e.status for e in empty.entries["table1"]} == {"not run"}
     assert {v.state for v in empty.verdicts} == {"not decided"}
 
 
-def kept(name, folder, results=(), **about):
+def data_of(name, folder, results=(), **about):
     plan = load_plan(name, quick=True)
     found = {r.cell.key: r for r in results}
     rows = summarize_plan(plan, PROTOCOLS, found, "v1")
     return StudyData(plan, rows, found, folder, quick=True, **about)
 
 
-def finals(name):
-    """The first seed of everything in a quick plan that leaves no choice."""
+def final_cells_of(name):
+    """The first seed of all cells of a quick plan without searches."""
     plan = load_plan(name, quick=True)
     return [
         (setting, one, final_cells(plan, setting, one, one.grid_points()[0])[0])
@@ -254,28 +254,28 @@ def finals(name):
 
 
 @pytest.mark.parametrize("name", ["table1", "fig4", "fig5", "fig6", "fig7", "fig8"])
-def test_a_figure_of_nothing_is_no_figure(name, tmp_path):
-    assert draw_study(kept(name, tmp_path)) is None
+def test_no_figure_without_results(name, tmp_path):
+    assert draw_study(data_of(name, tmp_path)) is None
 
 
 @pytest.mark.parametrize("name", ["fig1", "fig2", "fig3", "fig4", "fig7"])
-def test_a_figure_of_results_is_drawn(name, tmp_path):
+def test_figure_of_results_is_drawn(name, tmp_path):
     (tmp_path / "arrays").mkdir()
     made = []
-    for _, _, cell in finals(name):
+    for _, _, cell in final_cells_of(name):
         picture = np.full((4, 5), 0.5)
         path = tmp_path / "arrays" / f"{cell.key}.npz"
         np.savez(path, seen=picture, filled=picture, smooth=picture)
         made.append(result(cell))
-    assert draw_study(kept(name, tmp_path, made)) is not None
+    assert draw_study(data_of(name, tmp_path, made)) is not None
 
 
-def test_curves_are_named_by_set_and_form(tmp_path):
-    cells = finals("fig6")
+def test_curves_are_named_by_data_and_method(tmp_path):
+    cells = final_cells_of("fig6")
     made = [
         result(cell, curve=(3.0, 2.0 + k)) for k, (_, _, cell) in enumerate(cells[:3])
     ]
-    found = kept("fig6", tmp_path, made)
+    found = data_of("fig6", tmp_path, made)
     assert objective_histories(found) == {
         ("photograph 1", "ncarl-printed"): (3.0, 2.0),
         ("photograph 1", "ncarl"): (3.0, 3.0),
@@ -284,12 +284,12 @@ def test_curves_are_named_by_set_and_form(tmp_path):
     assert draw_study(found) is not None
 
 
-def test_colors_are_put_together_and_ranks_are_their_means(tmp_path):
+def test_channels_are_combined_and_ranks_averaged(tmp_path):
     (tmp_path / "arrays").mkdir()
     made = []
-    for k, (setting, one, cell) in enumerate(finals("fig5")):
+    for k, (setting, one, cell) in enumerate(final_cells_of("fig5")):
         if setting.group == "flower" and k % 2:
-            continue  # not all of its channels are there
+            continue  # some channels are missing
         channel = setting.problem.options["channel"]
         picture = np.full((4, 5), (channel + 1) / 10)
         np.savez(
@@ -298,7 +298,7 @@ def test_colors_are_put_together_and_ranks_are_their_means(tmp_path):
         )  # fmt: skip
         rank = channel + (10 if one.name.endswith("=0.1") else 40)
         made.append(replace(result(cell), facts={"rank_above_1e-3": rank}))
-    found = kept("fig5", tmp_path, made)
+    found = data_of("fig5", tmp_path, made)
     pictures = load_color_pictures(found)
     assert {group for group, _ in pictures} == {"china"}
     one = next(iter(pictures.values())).stack_channels("smooth")
@@ -310,10 +310,10 @@ def test_colors_are_put_together_and_ranks_are_their_means(tmp_path):
     assert draw_study(found) is not None
 
 
-def test_the_energy_of_a_photograph_is_that_of_a_tenth_of_its_values(tmp_path):
+def test_energy_is_that_of_a_tenth_of_the_singular_values(tmp_path):
     from ncarl.datasets import load_sample_image
 
-    shares = spectrum_energy(kept("fig1", tmp_path))
+    shares = spectrum_energy(data_of("fig1", tmp_path))
     assert set(shares) == {"china", "flower"}
     image = load_sample_image("flower", step=8)
     squares = np.sort(np.linalg.eigvalsh(image @ image.T))[::-1]
@@ -321,9 +321,7 @@ def test_the_energy_of_a_photograph_is_that_of_a_tenth_of_its_values(tmp_path):
     assert shares["flower"] == pytest.approx(squares[:tenth].sum() / squares.sum())
 
 
-def test_a_figure_is_of_the_honest_protocol_and_says_so(
-    plan, place, tmp_path, monkeypatch
-):
+def test_figure_uses_and_names_the_honest_protocol(plan, place, tmp_path, monkeypatch):
     titles = []
 
     def keep(entries, *, measure, title):

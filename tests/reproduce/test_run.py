@@ -1,7 +1,7 @@
-"""Whole runs: what is run, what is not run again, and what cannot take a run down.
+"""Tests of whole runs: scheduled fits, reuse of results, failures.
 
-Most runs here have a made-up fit, so that nothing but the conduct is tested. The last
-ones fit in earnest, and are killed.
+Most runs use fake fits to test the scheduling only. The last ones make real fits,
+and one is killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ncarl.reproduce.summary import summarize_plan
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
-#: Folder of the made-up fits.
+#: Folder of the module with fake fits.
 FAKES = Path(__file__).parents[1] / "data"
 BOOK = """
 [plain]
@@ -51,7 +51,7 @@ missing = [0.5]
 
 @pytest.fixture
 def study(monkeypatch, tmp_path):
-    """A function that runs a plan with made-up fits; it gives course and store."""
+    """Function that runs a plan with fake fits and returns progress and store."""
     monkeypatch.syspath_prepend(FAKES)
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
     monkeypatch.setattr(module, "CELL_FUNCTION", "fake_fits:measure")
@@ -70,8 +70,8 @@ def study(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def asked(tmp_path):
-    """A function that gives what the made-up fits were asked in the last run."""
+def payloads(tmp_path):
+    """Function that returns the payloads of the fake fits of the last run."""
 
     def read():
         path = tmp_path / "log"
@@ -81,25 +81,25 @@ def asked(tmp_path):
     return read
 
 
-def kinds(asked):
-    """How many fits there were by method, role and alpha."""
-    cells = [one["cell"] for one in asked]
+def count_fits(payloads):
+    """Number of fits by method, role and alpha."""
+    cells = [one["cell"] for one in payloads]
     return Counter((c["method"], c["role"], c["params"].get("alpha")) for c in cells)
 
 
-def only(params=""):
-    """A plan of one method with parameters, one seed."""
+def one_method(params=""):
+    """A plan of one method and one seed with the given parameters."""
     text = PLAN.replace('"plain", "grid"', '"plain"').replace("seeds = 2", "seeds = 1")
     return text + (f"params = {{ plain = {{ {params} }} }}\n" if params else "")
 
 
-def test_a_run_searches_chooses_and_shows_every_seed(study, asked):
+def test_run_makes_searches_and_final_fits_of_every_seed(study, payloads):
     course, store = study()
-    assert kinds(asked()) == {
+    assert count_fits(payloads()) == {
         ("plain", "final", None): 2,
         **{("grid", "search", alpha): 1 for alpha in (0, 1, 2)},
-        ("grid", "final", 1): 2,  # the least error
-        ("grid", "final", 2): 2,  # the least validation error
+        ("grid", "final", 1): 2,  # the lowest error
+        ("grid", "final", 2): 2,  # the lowest validation error
     }
     assert (course.n_finished, course.running) == (9, [])
     assert not course.time_limit_reached
@@ -110,28 +110,28 @@ def test_a_run_searches_chooses_and_shows_every_seed(study, asked):
 
 
 @pytest.mark.parametrize(("protocol", "alpha"), [(PAPER, 1), (HONEST, 2)])
-def test_one_protocol_alone_fits_only_what_it_picks(protocol, alpha, study, asked):
+def test_single_protocol_fits_only_its_selection(protocol, alpha, study, payloads):
     course, _ = study(protocols=(protocol,))
     assert course.n_finished == 7
-    assert kinds(asked())["grid", "final", alpha] == 2
-    # The other one adds its own seeds, and no search.
+    assert count_fits(payloads())["grid", "final", alpha] == 2
+    # The other protocol adds its final fits, and no search.
     course, _ = study()
     assert course.n_finished == 2
-    assert {role for _, role, _ in kinds(asked())} == {"final"}
+    assert {role for _, role, _ in count_fits(payloads())} == {"final"}
 
 
-def test_a_finished_run_is_not_run_again(study, asked):
+def test_finished_cells_are_not_repeated(study, payloads):
     study()
     course, store = study()
-    assert (course.n_finished, asked()) == (0, [])
+    assert (course.n_finished, payloads()) == (0, [])
     assert course.statuses == {"mine": {"done": 9}}
     more, _ = study(PLAN.replace("seeds = 2", "seeds = 3"))
-    assert (more.n_finished, {one["cell"]["seed"] for one in asked()}) == (3, {2})
+    assert (more.n_finished, {one["cell"]["seed"] for one in payloads()}) == (3, {2})
     lines = store.path.read_text().splitlines()
     assert len({json.loads(line)["key"] for line in lines}) == len(lines) == 12
 
 
-def test_other_code_runs_again_and_older_results_are_marked(study, tmp_path):
+def test_new_version_repeats_fits_and_old_results_are_marked(study, tmp_path):
     study()
     store = ResultStore(tmp_path / "out", "v2")
     plan = load_plan(tmp_path / "mine.toml")
@@ -144,7 +144,7 @@ def test_other_code_runs_again_and_older_results_are_marked(study, tmp_path):
     assert len(store.path.read_text().splitlines()) == 18
 
 
-def test_a_method_that_fails_or_dies_does_not_take_the_run_down(study, asked):
+def test_failed_and_crashed_fits_do_not_stop_the_run(study, payloads):
     book = """
 [raises]
 label = "R"
@@ -167,14 +167,14 @@ params = { nan = 1 }
     messages = {"ValueError: no way", "the process ended with exit code 7"}
     assert {r.message for r in failed} == messages
     assert all(r.version == "v1" and r.machine for r in failed)
-    # They are results: they are not run again, unless that is asked for.
+    # Failures are results, which are repeated only on request.
     assert study(text, book=book, budget=90.0)[0].n_finished == 0
     assert study(text, book=book, retry=True)[0].n_finished == 4
-    assert {one["cell"]["method"] for one in asked()} == {"raises", "dies"}
+    assert {one["cell"]["method"] for one in payloads()} == {"raises", "dies"}
 
 
-def test_over_budget_is_a_result_until_the_budget_grows(study):
-    text = only("late = 5")
+def test_over_budget_is_repeated_with_a_larger_budget(study):
+    text = one_method("late = 5")
     course, _ = study(text, budget=2.0)
     assert course.statuses["mine"] == {"over budget": 1}
     for again in (2.0, 1.0):
@@ -186,11 +186,11 @@ def test_over_budget_is_a_result_until_the_budget_grows(study):
     assert (course.n_finished, course.statuses["mine"]) == (1, {"done": 1})
     assert study(text, retry=True)[0].n_finished == 0
     study(text, budget=2.0, version="v2")
-    course, _ = study(text, budget=None, version="v2")  # a budget that is lifted
+    course, _ = study(text, budget=None, version="v2")  # without a budget
     assert (course.n_finished, course.statuses["mine"]) == (1, {"done": 1})
 
 
-def test_a_fit_that_does_not_stop_is_ended_and_over_budget(study, monkeypatch):
+def test_fit_that_does_not_stop_is_killed_and_over_budget(study, monkeypatch):
     limits = []
 
     class Short(module.PoolJob):
@@ -205,19 +205,19 @@ def test_a_fit_that_does_not_stop_is_ended_and_over_budget(study, monkeypatch):
     course, store = study(text, book=SLOW.format(20), budget=4.0)
     assert time.monotonic() - begun < 15
     assert course.statuses["mine"] == {"done": 1, "over budget": 1}
-    assert limits == [65.0, 65.0]  # time to stop by itself
+    assert limits == [65.0, 65.0]  # includes a grace period
     late = next(r for r in store.results.values() if r.status == "over budget")
     assert late.facts == {"budget": 4.0}
     assert "ended after" in late.message
     assert study(text, book=SLOW.format(20), budget=3.0)[0].n_finished == 0
 
 
-def test_absent_data_are_tried_again_every_time(study, tmp_path):
-    text = only(f'file = "{tmp_path / "data"}"').replace("low-rank", "image")
+def test_cells_without_data_are_repeated(study, tmp_path):
+    text = one_method(f'file = "{tmp_path / "data"}"').replace("low-rank", "image")
     for _ in range(2):
         course, store = study(text)
         assert (course.n_finished, course.statuses["mine"]) == (1, {"no data": 1})
-        # That they are still absent is no news.
+        # An unchanged result is not stored again.
         assert len(store.path.read_text().splitlines()) == 1
     (tmp_path / "data").touch()
     course, _ = study(text)
@@ -225,42 +225,42 @@ def test_absent_data_are_tried_again_every_time(study, tmp_path):
     assert study(text)[0].n_finished == 0
 
 
-def test_a_picture_that_is_gone_is_made_again(study, tmp_path):
-    text = 'keep = "picture"\n' + only()
+def test_cell_with_a_missing_image_is_repeated(study, tmp_path):
+    text = 'keep = "picture"\n' + one_method()
     course, store = study(text)
     assert course.n_finished == 1
     (key,) = store.results
-    assert study(text)[0].n_finished == 1  # nothing lies under its name
+    assert study(text)[0].n_finished == 1  # the image file does not exist
     array = tmp_path / "out" / "arrays" / f"{key}.npz"
     array.touch()
     assert study(text)[0].n_finished == 0
-    # One whose fit has failed is not run again.
-    text = 'keep = "picture"\n' + only('raise = "no"')
+    # A failed fit is not repeated.
+    text = 'keep = "picture"\n' + one_method('raise = "no"')
     assert [study(text)[0].n_finished for _ in range(2)] == [1, 0]
 
 
-def test_the_time_limit_lets_fits_end_and_the_next_run_goes_on(study, asked):
+def test_time_limit_finishes_running_fits_and_can_be_resumed(study, payloads):
     text = PLAN.replace('"plain", "grid"', '"slow"').replace("seeds = 2", "seeds = 5")
     course, store = study(text, book=SLOW.format(0.5), time_limit=0.2, jobs=2)
     assert course.time_limit_reached
-    assert course.n_finished == 2 == len(asked())  # those that had begun
+    assert course.n_finished == 2 == len(payloads())  # the fits already running
     course, store = study(text, book=SLOW.format(0.5), time_limit=60.0, jobs=5)
     assert (course.n_finished, course.time_limit_reached) == (3, False)
     assert len(store.results) == 5
-    # No time is enough where nothing is left to do.
+    # Without remaining fits the limit is not reached.
     course, _ = study(text, book=SLOW.format(0.5), time_limit=0.0)
     assert (course.n_finished, course.time_limit_reached) == (0, False)
-    # Never more side by side than told.
+    # At most ``jobs`` fits run in parallel.
     study(text, book=SLOW.format(0.15), jobs=3, version="v3")
-    spans = [one["at"] for one in asked()]
+    spans = [one["at"] for one in payloads()]
     assert len(spans) == 5
     assert max(sum(a <= start < b for a, b in spans) for start, _ in spans) == 3
 
 
-def test_a_fit_is_told_how_to_run(study, asked, monkeypatch, tmp_path):
+def test_fit_gets_the_run_options(study, payloads, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "available_cores", lambda: 7)
-    study(only(), budget=3.0, jobs=2, version="v9")
-    (one,) = asked()
+    study(one_method(), budget=3.0, jobs=2, version="v9")
+    (one,) = payloads()
     assert (one["engine"], one["threads"], one["budget"]) == ("threads", 3, 3.0)
     assert one["version"] == "v9"
     assert one["folder"] == str(tmp_path / "out" / "arrays")
@@ -268,7 +268,7 @@ def test_a_fit_is_told_how_to_run(study, asked, monkeypatch, tmp_path):
     assert "3 threads each, 2 side by side" in one["machine"]
 
 
-def test_the_watcher_sees_every_change(study):
+def test_watcher_is_called_at_every_change(study):
     seen = []
 
     def watch(course):
@@ -279,12 +279,12 @@ def test_the_watcher_sees_every_change(study):
     assert list(finished) == sorted(finished)
     assert (finished[0], finished[-1]) == (0, 9)
     assert (max(running), running[-1]) == (1, 0)
-    # At first it is not known what will be chosen.
+    # At first the selection is unknown.
     assert (totals[0], totals[-1]) == ({"mine": 5}, {"mine": 9})
     assert isinstance(course.latest, CellResult)
 
 
-def test_a_watcher_that_raises_leaves_no_process(study, asked):
+def test_exception_in_the_watcher_ends_all_processes(study, payloads):
     def watch(course):
         if course.n_finished:
             raise KeyboardInterrupt
@@ -292,7 +292,7 @@ def test_a_watcher_that_raises_leaves_no_process(study, asked):
     with pytest.raises(KeyboardInterrupt):
         study(watch=watch)
     course, store = study()
-    assert 0 < course.n_finished < 9  # what had finished was kept
+    assert 0 < course.n_finished < 9  # finished fits were kept
     assert len(store.results) == 9
 
 
@@ -316,41 +316,41 @@ def test_worker_groups_follow_the_machine(terms, trouble, groups, monkeypatch):
     assert found == groups
 
 
-def test_a_gpu_that_is_not_there_is_refused(study, asked, monkeypatch):
+def test_torch_engine_without_a_gpu_raises(study, payloads, monkeypatch):
     monkeypatch.setattr(module, "gpu_unavailable_reason", lambda: "there is none")
     with pytest.raises(ValueError, match="'torch' needs a GPU, and there is none"):
         study(engine="torch")
-    assert asked() == []
+    assert payloads() == []
 
 
 @pytest.mark.parametrize(("engine", "small"), [("auto", "threads"), ("torch", "torch")])
-def test_large_matrices_go_to_the_gpu(engine, small, study, asked, monkeypatch):
+def test_large_matrices_go_to_the_gpu(engine, small, study, payloads, monkeypatch):
     monkeypatch.setattr(module, "gpu_unavailable_reason", lambda: None)
     large = PLAN[PLAN.index("[[group]]") :].replace('"a"', '"b"')
-    study(only() + large.replace("[0.5]", "[0.6]\nheavy = true"), engine=engine)
-    where = {one["cell"]["problem"]["missing"]: one["engine"] for one in asked()}
+    study(one_method() + large.replace("[0.5]", "[0.6]\nheavy = true"), engine=engine)
+    where = {one["cell"]["problem"]["missing"]: one["engine"] for one in payloads()}
     assert where == {0.5: small, 0.6: "torch"}
 
 
-def test_a_busy_gpu_keeps_no_small_fit_waiting(study, asked, monkeypatch):
+def test_small_fits_do_not_wait_for_a_busy_gpu(study, payloads, monkeypatch):
     monkeypatch.setattr(module, "gpu_unavailable_reason", lambda: None)
     group = PLAN[PLAN.index("[[group]]") :]
     large = group.replace("[0.5]", "[0.6, 0.7]\nheavy = true").replace('"a"', '"b"')
-    head = only()[: only().index("[[group]]")]
+    head = one_method()[: one_method().index("[[group]]")]
     book = "params = { plain = { sleep = 0.4 } }\n"
     study(head + large + book + group, engine="auto", jobs=1)
-    spans = {one["cell"]["problem"]["missing"]: one["at"] for one in asked()}
+    spans = {one["cell"]["problem"]["missing"]: one["at"] for one in payloads()}
     assert spans[0.5][0] < spans[0.6][1] < spans[0.7][1]
 
 
-def test_machines_are_told_in_words():
+def test_describe_machine():
     assert describe_machine(WorkerGroup("gpu", 1)) == "GPU, one at a time"
     assert describe_machine(WorkerGroup("gpu", 2)) == "GPU, 2 side by side"
     words = describe_machine(WorkerGroup("cpu", 1, 1))
     assert words.endswith("1 thread each, one at a time")
 
 
-# In earnest.
+# Real fits.
 
 METHODS = """
 [bias]
@@ -393,7 +393,7 @@ BUDGET = 0.7
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a plan, and ``out`` with its finished results."""
+    """A folder with a plan and its results in ``out``."""
     place = tmp_path_factory.mktemp("real")
     (place / "methods.toml").write_text(METHODS)
     (place / "real.toml").write_text(REAL)
@@ -403,8 +403,8 @@ def folder(tmp_path_factory):
     return place
 
 
-def started(place, out):
-    """The command on the plan, in a process of its own."""
+def start_command(place, out):
+    """Start the command on the plan in a new process."""
     script = "from ncarl.cli import main; main()"
     command = [sys.executable, "-c", script, "reproduce", str(place / "real.toml")]
     command += ["--out", str(place / out), "--jobs", "2", "--engine", "threads"]
@@ -414,13 +414,13 @@ def started(place, out):
     )
 
 
-def lines(path):
+def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def figures(path):
-    """What every cell came to; each may be there once."""
-    found = lines(path)
+def read_results(path):
+    """Result of every cell, checked to be unique."""
+    found = read_lines(path)
     assert len({one["key"] for one in found}) == len(found)
     names = ("error", "validation", "steps")
     return {
@@ -432,15 +432,15 @@ def figures(path):
     }
 
 
-def test_a_real_run_has_every_cell_once_whatever_becomes_of_it(folder):
-    found = lines(folder / "out" / "cells.jsonl")
+def test_real_run_has_every_cell_once(folder):
+    found = read_lines(folder / "out" / "cells.jsonl")
     count = Counter((one["cell"]["method"], one["status"]) for one in found)
     searches, finals = 2 * 2, 2 * 5
     assert count["bias", "done"] == finals
     assert count["wrong", "failed"] == finals
     assert count["endless", "over budget"] == 1
     assert searches + finals <= count["nuclear", "done"] <= searches + 2 * finals
-    assert sum(count.values()) == len(figures(folder / "out" / "cells.jsonl"))
+    assert sum(count.values()) == len(read_results(folder / "out" / "cells.jsonl"))
     assert len(count) == 4
     failed = [one["message"] for one in found if one["status"] == "failed"]
     assert all("nonsense" in message for message in failed)
@@ -448,9 +448,9 @@ def test_a_real_run_has_every_cell_once_whatever_becomes_of_it(folder):
 
 
 @posix
-def test_a_killed_run_goes_on_and_ends_with_the_same_figures(folder):
+def test_killed_run_resumes_with_the_same_results(folder):
     path = folder / "killed" / "cells.jsonl"
-    with started(folder, "killed") as process:
+    with start_command(folder, "killed") as process:
         until = time.monotonic() + 60
         while not (path.exists() and path.stat().st_size):
             assert time.monotonic() < until and process.poll() is None
@@ -458,19 +458,19 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_figures(folder):
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     assert process.returncode == -9
-    whole = figures(folder / "out" / "cells.jsonl")
+    whole = read_results(folder / "out" / "cells.jsonl")
     assert 0 < path.read_text().count("\n") < len(whole)
     assert not (folder / "killed" / "report.html").exists()
-    with path.open("a") as stream:  # as if the kill had come in mid-line
+    with path.open("a") as stream:  # simulate a kill within a line
         stream.write('{"cell": {"problem"')
     kept = path.read_text().splitlines()[:-1]
-    with started(folder, "killed") as process:
+    with start_command(folder, "killed") as process:
         said, _ = process.communicate(timeout=120)
     assert process.returncode == 0, said
     after = path.read_text().splitlines()
     assert after[: len(kept)] == kept
     path.write_text("\n".join([*kept, *after[len(kept) + 1 :]]) + "\n")
-    again = figures(path)
+    again = read_results(path)
     assert again.keys() == whole.keys()
     for key, (status, values) in whole.items():
         assert again[key][0] == status

@@ -1,4 +1,4 @@
-"""One cell measured: figures by a route of our own, budgets, gaps in the data."""
+"""Tests of single cells: independent results, budgets, missing data."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ PHOTO = ProblemSpec("photo", {"name": "flower", "step": 30}, 0.4)
 
 
 @pytest.fixture(autouse=True)
-def warm(monkeypatch):
-    """Nothing is compiled beforehand: these fits are not compared by time."""
+def skip_warm_up(monkeypatch):
+    """Skip the compilation in advance, since times are not compared."""
     monkeypatch.setattr(run, "warm_up", lambda engine, threads: None)
 
 
-def ask(cell, budget=None, folder=None, engine="threads"):
-    """The result of a cell, by way of JSON."""
+def measure(cell, budget=None, folder=None, engine="threads"):
+    """The result of a cell after a JSON round trip."""
     payload = {
         "cell": cell.to_dict(), "engine": engine, "threads": 1, "budget": budget,
         "folder": None if folder is None else str(folder), "machine": "a computer",
@@ -51,8 +51,8 @@ def relative(truth, guess):
     return np.sqrt(np.sum((truth - guess) ** 2)) / np.sqrt(np.sum(truth**2))
 
 
-def fake(monkeypatch, **about):
-    """An estimator with attributes as told; its guesses are ones."""
+def fake_estimator(monkeypatch, **about):
+    """Install an estimator with given attributes that predicts ones."""
 
     class Fake:
         guess = 1.0
@@ -68,25 +68,25 @@ def fake(monkeypatch, **about):
 
     made = []
 
-    def maker(name, **params):
+    def make_fake(name, **params):
         made.append((name, params))
         return Fake()
 
-    monkeypatch.setattr(run, "make", maker)
+    monkeypatch.setattr(run, "make", make_fake)
     return made
 
 
 @pytest.mark.parametrize(
     ("problem", "estimator"), [(LOW, "mean"), (STARS, "mean"), (STARS, "bias")]
 )
-def test_the_error_is_the_relative_one_on_the_hidden_entries(problem, estimator):
+def test_error_is_the_relative_error_on_hidden_entries(problem, estimator):
     posed = make_task(problem, 4)
     if estimator == "mean":
         known = posed.X.data if problem is STARS else posed.X[~np.isnan(posed.X)]
         guess = np.full(len(posed.truth), known.mean())
     else:
         guess = make("bias").fit(posed.X).predict(posed.rows, posed.cols)
-    result = ask(Cell(problem, "x", estimator, {}, seed=4))
+    result = measure(Cell(problem, "x", estimator, {}, seed=4))
     assert result.status == "done"
     assert result.error == pytest.approx(relative(posed.truth, guess))
     apart = np.sqrt(np.mean((posed.truth - guess) ** 2))
@@ -95,83 +95,83 @@ def test_the_error_is_the_relative_one_on_the_hidden_entries(problem, estimator)
     assert (result.version, result.machine) == ("v7", "a computer")
     assert result.message == ""
     assert 0.0 < result.seconds < 30.0
-    if estimator == "mean":  # which has no steps
+    if estimator == "mean":  # no steps
         assert (result.steps, result.converged, result.curve) == (None, None, ())
 
 
 @pytest.mark.parametrize("problem", [LOW, STARS], ids=["dense", "sparse"])
-def test_a_search_measures_held_out_entries_and_hidden_ones_without_seeing_either(
+def test_search_measures_held_out_and_hidden_entries(
     problem,
 ):
     posed = hold_out_validation(make_task(problem, 1), 1)
     fitted = make("bias").fit(posed.X)
     rows, cols, known = posed.validation_entries
-    result = ask(Cell(problem, "x", "bias", {}, seed=1, role="search"))
+    result = measure(Cell(problem, "x", "bias", {}, seed=1, role="search"))
     assert result.validation == pytest.approx(
         relative(known, fitted.predict(rows, cols))
     )
     guess = fitted.predict(posed.rows, posed.cols)
     assert result.error == pytest.approx(relative(posed.truth, guess))
-    assert result.error != ask(Cell(problem, "x", "bias", {}, seed=1)).error
+    assert result.error != measure(Cell(problem, "x", "bias", {}, seed=1)).error
 
 
-def test_parameters_and_the_engine_reach_the_estimator(monkeypatch):
-    made = fake(monkeypatch)
-    ask(Cell(LOW, "x", "ncarl", {"alpha": 3.0}), engine="torch")
-    ask(Cell(LOW, "x", "ncarl", {"alpha": 3.0}))
+def test_parameters_and_engine_are_passed_to_the_estimator(monkeypatch):
+    made = fake_estimator(monkeypatch)
+    measure(Cell(LOW, "x", "ncarl", {"alpha": 3.0}), engine="torch")
+    measure(Cell(LOW, "x", "ncarl", {"alpha": 3.0}))
     (name, params), (_, here) = made
     assert (name, params) == ("ncarl", {"alpha": 3.0, "engine": "torch"})
     assert here["engine"].n_jobs == 1
     assert isinstance(build_estimator("mean", {}, "threads", 1), MeanBaseline)
 
 
-def test_a_fit_over_its_budget_is_stopped_and_says_so():
+def test_fit_over_its_budget_is_stopped():
     cell = Cell(LOW, "x", "ncarl", {"max_iter": 50, "tol": 0.0})
-    result = ask(cell, budget=1e-9)
+    result = measure(cell, budget=1e-9)
     assert (result.status, result.steps) == ("over budget", 1)
     assert result.message.startswith("stopped after")
     assert result.facts["budget"] == 1e-9
-    assert result.error > 0.0  # that of the last step
-    whole = ask(cell, budget=60.0)
+    assert result.error > 0.0  # error of the last step
+    whole = measure(cell, budget=60.0)
     assert (whole.status, whole.steps, whole.facts["budget"]) == ("done", 50, 60.0)
-    assert "budget" not in ask(cell).facts
+    assert "budget" not in measure(cell).facts
     assert whole.error != result.error
 
 
-def test_data_that_are_not_there_or_cannot_be_read_are_a_result(monkeypatch, tmp_path):
+def test_missing_or_unreadable_data_is_a_result(monkeypatch, tmp_path):
     monkeypatch.setenv("NCARL_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cell = Cell(
         ProblemSpec("image", {"folder": "nowhere", "name": "a.png"}), "x", "bias", {}
     )
-    result = ask(cell)
+    result = measure(cell)
     assert result.status == "no data"
     assert "nowhere" in result.message and "\n" not in result.message
     assert (result.error, result.version) == (None, "v7")
     (tmp_path / "nowhere").mkdir()
     (tmp_path / "nowhere" / "a.png").write_bytes(b"half a downl")
-    result = ask(cell)
+    result = measure(cell)
     assert (result.status, "a.png" in result.message) == ("no data", True)
 
 
-def test_the_objective_of_every_step_is_kept_where_it_is_asked_for():
+def test_objective_of_every_step_is_kept_on_request():
     params = {"max_iter": 7, "tol": 0.0, "alpha": 10.0}
     posed = make_task(LOW, 0)
     fitted = make("ncarl", **params)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it does not converge
+        warnings.simplefilter("ignore")  # not converged
         objective = fitted.fit(posed.X).history_["objective"]
-    result = ask(Cell(LOW, "x", "ncarl", params, keep="curve"))
+    result = measure(Cell(LOW, "x", "ncarl", params, keep="curve"))
     assert result.curve == pytest.approx([float(v) for v in objective])
     assert len(result.curve) >= 7
     assert result.steps == 7
     assert result.converged is False
-    assert ask(Cell(LOW, "x", "ncarl", params)).curve == ()
+    assert measure(Cell(LOW, "x", "ncarl", params)).curve == ()
 
 
-def test_a_completed_picture_is_kept_with_its_rank(tmp_path):
+def test_completed_image_is_kept_with_its_rank(tmp_path):
     cell = Cell(PHOTO, "x", "ncarl", {"max_iter": 5, "gamma": 0.1}, keep="picture")
-    result = ask(cell, folder=tmp_path)
+    result = measure(cell, folder=tmp_path)
     (path,) = tmp_path.iterdir()
     assert path.name == f"{cell.key}.npz"
     with np.load(path, allow_pickle=False) as arrays:
@@ -190,24 +190,24 @@ def test_a_completed_picture_is_kept_with_its_rank(tmp_path):
     assert result.error == pytest.approx(relative(posed.truth, guess))
     decibels = -20 * np.log10(np.sqrt(np.mean((posed.truth - guess) ** 2)))
     assert result.scores["psnr"] == pytest.approx(decibels)
-    # Without a folder only the rank is kept.
-    assert ask(cell).facts["rank_above_1e-3"] == rank
+    # Without a folder, only the rank is kept.
+    assert measure(cell).facts["rank_above_1e-3"] == rank
 
 
-def test_values_that_are_not_finite_are_a_failure(monkeypatch):
-    fake(monkeypatch, guess=np.nan)
+def test_non_finite_predictions_are_a_failure(monkeypatch):
+    fake_estimator(monkeypatch, guess=np.nan)
     with pytest.raises(FloatingPointError, match="not finite"):
-        ask(Cell(LOW, "x", "ncarl", {}))
+        measure(Cell(LOW, "x", "ncarl", {}))
 
 
-def test_objectives_and_choices_that_are_not_finite_can_be_kept(monkeypatch):
+def test_non_finite_objectives_and_parameters_can_be_kept(monkeypatch):
     history = {"objective": [2.0, np.nan, np.inf]}
-    fake(monkeypatch, history_=history, best_params_={"alpha": np.inf})
-    result = ask(Cell(LOW, "x", "ncarl", {}, keep="curve"))
+    fake_estimator(monkeypatch, history_=history, best_params_={"alpha": np.inf})
+    result = measure(Cell(LOW, "x", "ncarl", {}, keep="curve"))
     assert (result.status, result.curve) == ("done", (2.0, None, None))
 
 
-def test_facts_are_plain_and_those_that_are_none_are_left_out():
+def test_facts_are_plain_values_without_none():
     about = SimpleNamespace(
         rank_=np.int64(3), residual_=np.float64(0.5), gap_=np.nan, lam_=None,
         best_params_={1: 2}, engine_="threads", weight_=np.ones(3), other_=1,
@@ -219,18 +219,18 @@ def test_facts_are_plain_and_those_that_are_none_are_left_out():
     assert json.loads(json.dumps(facts)) == facts
 
 
-def test_a_bad_parameter_is_raised_for_the_pool_to_tell():
+def test_invalid_parameter_raises():
     with pytest.raises((TypeError, ValueError), match="nonsense"):
-        ask(Cell(LOW, "x", "ncarl", {"nonsense": 1}))
+        measure(Cell(LOW, "x", "ncarl", {"nonsense": 1}))
 
 
-def test_fits_are_warmed_up_once_for_each_engine(monkeypatch):
+def test_warm_up_is_done_once_per_engine(monkeypatch):
     monkeypatch.undo()
-    made = fake(monkeypatch)
+    made = fake_estimator(monkeypatch)
     run.warm_up.cache_clear()
     try:
         for _ in range(2):
-            ask(Cell(LOW, "x", "wnnm", {}))
+            measure(Cell(LOW, "x", "wnnm", {}))
     finally:
         run.warm_up.cache_clear()
     names = [name for name, _ in made]

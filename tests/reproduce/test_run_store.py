@@ -1,4 +1,4 @@
-"""Results on disk: found again, whatever moment a kill chose."""
+"""Tests of results on disk, including files cut off by a kill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def result(seed=0, version="v1", error=0.5, **about):
     return CellResult(cell, "done", version, error=error, **about)
 
 
-def test_what_is_added_is_there_at_once_and_after_reopening(tmp_path):
+def test_added_results_are_found_immediately_and_after_reopening(tmp_path):
     folder = tmp_path / "deep" / "down"
     store = ResultStore(folder, "v1")
     assert (store.results, store.all_results, store.n_corrupt_lines) == ({}, {}, 0)
@@ -46,7 +46,7 @@ def test_a_line_cut_short_anywhere_costs_that_line_only(tmp_path_factory, cut):
     whole = first.path.stat().st_size
     first.add(result(1))
     content = first.path.read_bytes()
-    cut = whole + cut % (len(content) - whole - 1)  # before the last line is whole
+    cut = whole + cut % (len(content) - whole - 1)  # within the last line
     first.path.write_bytes(content[:cut])
     second = ResultStore(folder, "v1")
     assert [r.cell.seed for r in second.results.values()] == [0]
@@ -57,7 +57,7 @@ def test_a_line_cut_short_anywhere_costs_that_line_only(tmp_path_factory, cut):
     assert third.n_corrupt_lines == second.n_corrupt_lines
 
 
-def test_a_whole_line_without_its_end_counts_and_the_next_one_does_not_run_on(tmp_path):
+def test_last_line_without_newline_counts(tmp_path):
     first = ResultStore(tmp_path, "v1")
     first.add(result(0))
     first.path.write_bytes(first.path.read_bytes().rstrip(b"\n"))
@@ -77,7 +77,7 @@ def test_a_whole_line_without_its_end_counts_and_the_next_one_does_not_run_on(tm
         b'"params": 5}, "status": "done"}',
     ],
 )  # fmt: skip
-def test_a_foreign_line_is_counted_and_passed_over(line, tmp_path):
+def test_invalid_line_is_counted_and_skipped(line, tmp_path):
     store = ResultStore(tmp_path, "v1")
     store.add(result(0))
     with store.path.open("ab") as stream:
@@ -88,10 +88,10 @@ def test_a_foreign_line_is_counted_and_passed_over(line, tmp_path):
     assert sorted(r.cell.seed for r in again.results.values()) == [0, 1]
 
 
-def test_older_versions_are_kept_apart_and_shown_where_there_is_no_other(tmp_path):
+def test_old_versions_are_used_only_without_newer_results(tmp_path):
     old = ResultStore(tmp_path, "v1")
     old.add(replace(result(0, "v1", 0.9), status="over budget"))
-    old.add(result(0, "v1", 0.1))  # a later result replaces an earlier one
+    old.add(result(0, "v1", 0.1))  # replaces the earlier result
     old.add(result(1, "v1", 0.2))
     new = ResultStore(tmp_path, "v2")
     assert new.results == {}

@@ -1,4 +1,4 @@
-"""Entries of a table: means, spreads, picking, and what did not end well."""
+"""Tests of table entries: means, deviations, selection, failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAN = StudyPlan("table1", "table", "Mine", printed="table1", settings=(SETTING,
 
 
 def finished(one, figures, params=None, version="v1"):
-    """Results of the seeds of a method: status, error, seconds of each."""
+    """Results of all seeds of a method with (status, error, seconds)."""
     cells = final_cells(PLAN, SETTING, one, params or {})
     return {
         cell.key: CellResult(
@@ -45,7 +45,7 @@ def finished(one, figures, params=None, version="v1"):
     }  # fmt: skip
 
 
-def searched(errors, validations, status="done", version="v1", seconds=5.0):
+def searches(errors, validations, status="done", version="v1", seconds=5.0):
     cells = search_cells(SETTING, GRID)
     return {
         cell.key: CellResult(
@@ -85,7 +85,7 @@ def test_means_and_spreads_are_those_of_the_seeds(figures):
     assert one.message == ""
 
 
-def test_entries_come_by_protocol_setting_and_method_and_say_where_they_belong():
+def test_entries_are_ordered_by_protocol_setting_and_method():
     other = replace(SETTING, label="other", printed="")
     plan = replace(PLAN, settings=(SETTING, other))
     found = summarize_plan(plan, PROTOCOLS, {}, "v1")
@@ -103,19 +103,19 @@ def test_entries_come_by_protocol_setting_and_method_and_say_where_they_belong()
     assert len(summarize_plan(plan, (HONEST,), {}, "v1")) == 4
 
 
-def test_where_nothing_is_picked_there_is_no_protocol():
+def test_entries_without_selection_have_no_protocol():
     further = replace(SETTING, methods=(PLAIN,), further=True)
     found = finished(PLAIN, done((0.5, 2.0)))
     plan = replace(PLAN, settings=(further,))
     (one,) = summarize_plan(plan, PROTOCOLS, found, "v1")
     assert (one.protocol, one.error, one.picking) == (GIVEN, 0.5, 0.0)
     assert one.further and not entry({}).further
-    # One seed has no standard deviation.
+    # A single seed has no standard deviation.
     assert (one.error_sd, one.seconds_sd, one.seeds) == (None, None, 1)
     assert one.converged is True
 
 
-def test_seconds_are_those_of_the_machine_of_the_first_seed():
+def test_seconds_refer_to_the_machine_of_the_first_seed():
     found = finished(PLAIN, done((0.5, 2.0), (0.6, 90.0), (0.7, 4.0)))
     machines = (
         "GPU, 2 side by side",
@@ -130,8 +130,8 @@ def test_seconds_are_those_of_the_machine_of_the_first_seed():
     assert (one.error, one.seeds) == (pytest.approx(0.6), 3)
 
 
-def test_picking_is_counted_in_by_the_honest_protocol_only():
-    search = searched((0.3, 0.1, 0.2), (0.3, 0.2, 0.1))
+def test_search_time_counts_for_the_honest_protocol_only():
+    search = searches((0.3, 0.1, 0.2), (0.3, 0.2, 0.1))
     found = {
         **search,
         **finished(GRID, done((0.1, 2.0), (0.3, 4.0)), {"alpha": 2}),
@@ -148,7 +148,7 @@ def test_picking_is_counted_in_by_the_honest_protocol_only():
     assert (plain.picking, plain.seconds) == (0.0, 2.0)
 
 
-def test_fits_over_budget_are_shown_only_where_none_ended_in_time():
+def test_fits_over_budget_are_shown_only_if_none_finished():
     late = ("over budget", 0.9, 60.0)
     mixed = entry(finished(PLAIN, [late, *done((0.5, 2.0), (0.7, 4.0))]))
     assert (mixed.status, mixed.error, mixed.seconds) == ("done", 0.6, 3.0)
@@ -161,7 +161,7 @@ def test_fits_over_budget_are_shown_only_where_none_ended_in_time():
     assert (ended.status, ended.error, ended.seconds) == ("over budget", None, None)
 
 
-def test_where_nothing_ended_well_the_entry_says_why():
+def test_entry_without_finished_fits_has_a_message():
     one = entry(finished(PLAIN, [("failed", None, None), ("no data", None, None)]))
     assert (one.status, one.message) == ("failed", "about seed 0")
     assert (one.error, one.seconds, one.seeds) == (None, None, 0)
@@ -170,44 +170,44 @@ def test_where_nothing_ended_well_the_entry_says_why():
     both = entry(finished(PLAIN, [*done((0.5, 1.0)), ("failed", None, None)]))
     assert (both.status, both.error, both.seeds) == ("done", 0.5, 1)
     assert both.message == "1 failed: about seed 1"
-    # A failure comes before an overrun, and is counted by itself.
+    # A failure has priority over an overrun and is counted separately.
     found = [("over budget", 0.9, 9.0), ("failed", None, None), *done((0.5, 1.0))]
     assert entry(finished(PLAIN, found)).message == "1 failed: about seed 1"
 
 
-def test_only_measures_that_all_seeds_have_are_shown():
+def test_only_measures_of_all_seeds_are_shown():
     found = finished(PLAIN, done((0.5, 1.0), (0.7, 1.0)))
     first = next(iter(found))
     found[first] = replace(found[first], scores={"rmse": 1.0, "psnr": 30.0})
     assert entry(found).scores == {"rmse": pytest.approx(1.2)}
 
 
-def test_where_nothing_could_be_chosen_the_entry_says_why():
+def test_entry_without_selection_has_a_message():
     for status in ("failed", "over budget", "no data"):
-        one = entry(searched((None,) * 3, (None,) * 3, status), "ncarl")
+        one = entry(searches((None,) * 3, (None,) * 3, status), "ncarl")
         assert (one.status, one.message, one.params) == (status, "why", {})
-    assert entry(searched((0.1,), (0.1,)), "ncarl").status == "not run"
-    assert entry(searched((None,), (None,), "failed"), "ncarl").status == "not run"
-    whole = entry(searched((0.1, 0.2, 0.3), (0.1, 0.2, 0.3)), "ncarl")
+    assert entry(searches((0.1,), (0.1,)), "ncarl").status == "not run"
+    assert entry(searches((None,), (None,), "failed"), "ncarl").status == "not run"
+    whole = entry(searches((0.1, 0.2, 0.3), (0.1, 0.2, 0.3)), "ncarl")
     assert (whole.status, whole.params) == ("not run", {"alpha": 1})
 
 
-def test_older_results_are_marked_wherever_they_come_in():
+def test_old_results_are_marked():
     now = finished(PLAIN, done((0.5, 1.0), (0.6, 1.0)))
     assert not entry(now).old
     assert entry(now, version="v2").old
     mixed = {**now, **finished(PLAIN, done((0.5, 1.0)), version="v0")}
     assert entry(mixed).old
     assert entry(mixed).error == pytest.approx(0.55)
-    search = searched((0.1, 0.2, 0.3), (0.1, 0.2, 0.3), version="v0")
+    search = searches((0.1, 0.2, 0.3), (0.1, 0.2, 0.3), version="v0")
     chosen = {**search, **finished(GRID, done((0.5, 1.0)), {"alpha": 1})}
     assert entry(chosen, "ncarl").old
-    search = searched((0.1, 0.2, 0.3), (0.1, 0.2, 0.3))
+    search = searches((0.1, 0.2, 0.3), (0.1, 0.2, 0.3))
     chosen = {**search, **finished(GRID, done((0.5, 1.0)), {"alpha": 1})}
     assert not entry(chosen, "ncarl").old
 
 
-def test_what_the_paper_prints_stands_beside_it():
+def test_printed_results_are_included():
     one = entry(finished(PLAIN, done((0.0528, 1.0))))
     assert (one.printed, one.printed_seconds, one.printed_bound) == (0.0428, 3.9667, "")
     assert one.difference == pytest.approx(0.01)
@@ -221,7 +221,7 @@ def test_what_the_paper_prints_stands_beside_it():
 
 
 @pytest.mark.parametrize("bare", ["plan", "method", "unknown"])
-def test_what_the_paper_does_not_have_has_nothing_beside_it(bare):
+def test_entries_without_printed_results(bare):
     setting, plan = SETTING, PLAN
     if bare == "method":
         setting = replace(SETTING, methods=(replace(PLAIN, printed=""),))
@@ -234,7 +234,7 @@ def test_what_the_paper_does_not_have_has_nothing_beside_it(bare):
     assert (one.printed, one.printed_seconds, one.printed_bound) == (None, None, "")
 
 
-def test_the_columns_of_the_tables_find_their_printed_values():
+def test_table_columns_have_printed_results():
     for name, rows in (("table1", 9), ("table2", 9), ("table3", 9), ("table4", 2)):
         found = summarize_plan(load_plan(name), (PAPER,), {}, "v")
         with_value = {e.setting for e in found if e.printed is not None}

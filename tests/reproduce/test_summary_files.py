@@ -1,4 +1,4 @@
-"""Entries as files: nothing is lost, nothing is half written."""
+"""Tests of entries written to files: completeness, atomic writes."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ made_verdicts = st.builds(Verdict, st.text(), st.text(), st.text(), st.text())
 
 
 def difference(entry):
-    """The difference of an entry; None where it overflows."""
+    """The difference of an entry, or None if it overflows."""
     known = entry.difference is not None and math.isfinite(entry.difference)
     return entry.difference if known else None
 
 
-@settings(max_examples=20)  # every example waits for the disk
+@settings(max_examples=20)  # limited by disk access
 @given(
     st.lists(made_entries, max_size=3),
     st.lists(made_verdicts, max_size=2),
@@ -80,7 +80,7 @@ def test_a_line_of_the_table_holds_every_field_to_the_last_digit(entry):
             assert text == ("" if value is None else str(value))
 
 
-def test_what_is_not_finite_becomes_null(tmp_path):
+def test_non_finite_values_become_null(tmp_path):
     entry = replace(
         PLAIN, error=math.nan, seconds=math.inf, picking=math.nan,
         params={"p": -math.inf, "deep": [math.nan, {"x": math.inf}]},
@@ -99,7 +99,7 @@ def test_what_is_not_finite_becomes_null(tmp_path):
     assert write_csv(tmp_path / "study.csv", [entry]).exists()
 
 
-def test_numbers_of_numpy_are_numbers_in_the_files(tmp_path):
+def test_numpy_numbers_are_written_as_numbers(tmp_path):
     entry = replace(
         PLAIN, error=np.float64(0.1) + np.float64(0.2), old=np.bool_(True),
         seeds=np.int64(5), params={"rank": np.int64(3), "w": np.array([1.0, 2.0])},
@@ -112,12 +112,12 @@ def test_numbers_of_numpy_are_numbers_in_the_files(tmp_path):
     assert "0.30000000000000004" in text and "np." not in text
 
 
-def failing():
+def failing_entries():
     yield PLAIN
     raise RuntimeError("no more")
 
 
-def test_a_failure_leaves_the_old_files_as_they_were(tmp_path):
+def test_failure_keeps_the_old_files(tmp_path):
     for name, write in (
         ("a.csv", write_csv),
         ("a.json", lambda path, entries: write_json(path, entries, [], {})),
@@ -125,6 +125,6 @@ def test_a_failure_leaves_the_old_files_as_they_were(tmp_path):
         path = tmp_path / name
         path.write_text("old", encoding="utf-8")
         with pytest.raises(RuntimeError, match="no more"):
-            write(path, failing())
+            write(path, failing_entries())
         assert path.read_text("utf-8") == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv", "a.json"]

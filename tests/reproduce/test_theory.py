@@ -1,4 +1,4 @@
-"""The chain of theorems: what the numbers say, and that they could say otherwise."""
+"""Tests of the numerical check of the theorems."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def facts():
     return check_theorems(seed=5)
 
 
-def test_the_surrogate_is_never_below_the_squared_norm(facts):
+def test_surrogate_is_at_least_the_squared_norm(facts):
     assert len(facts.ratios) == 200
     assert list(facts.ratios) == sorted(facts.ratios)
     assert facts.ratios[0] >= 1.0 - 1e-12
-    assert facts.ratios[0] < 1.01  # the bound is tight, so it is worth something
+    assert facts.ratios[0] < 1.01  # the bound is tight
     assert facts.ratios[-1] > 5.0
     assert facts.ratio_at_formula == pytest.approx(1.0, abs=1e-12)
-    # A singular weight breaks the printed theorem.
+    # The printed theorem fails for singular weights.
     assert facts.singular == (1.0, pytest.approx(4.0))
 
 
-def test_the_gradient_falls_with_delta_and_equals_the_identity(facts):
+def test_gradient_decreases_with_delta_and_matches_the_identity(facts):
     assert facts.deltas == pytest.approx([1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8])
     assert facts.slope == pytest.approx(1.0, abs=1e-3)
     ratios = np.array(facts.gradients) / facts.deltas
@@ -40,27 +40,27 @@ def test_the_gradient_falls_with_delta_and_equals_the_identity(facts):
     assert facts.gradient_errors[0] < 1e-10
 
 
-def test_smoothed_steps_come_to_the_least_norm_and_printed_ones_do_not(facts):
+def test_only_smoothed_steps_reach_the_minimum_norm(facts):
     assert facts.steps == (5, 15, 50, 150)
     assert len(facts.excess) == 2
     for rules in facts.excess.values():
         smooth, printed = rules["smooth"], rules["pinv"]
         assert list(smooth) == sorted(smooth, reverse=True)
-        # No norm is below the least one, but for the tolerance of that.
+        # No norm is below the minimum, up to its tolerance.
         assert -CERTIFICATE_TOL <= smooth[-1] < 5e-4
-        assert printed[1] < smooth[1]  # after 15 steps the printed rule is ahead
-        assert printed[-1] > smooth[-1]  # and after 150 behind
+        assert printed[1] < smooth[1]  # the printed rule is better after 15 steps
+        assert printed[-1] > smooth[-1]  # and worse after 150
         assert min(printed) > -CERTIFICATE_TOL
 
 
-def test_the_numbers_depend_on_the_seed_alone():
+def test_results_are_determined_by_the_seed():
     one, two = (check_theorems(size=(16, 9), rank=1) for _ in range(2))
     assert one == two
     assert "rank 1, recoverable" in one.excess
     assert check_theorems(seed=1, size=(16, 9), rank=1) != one
 
 
-def test_the_best_weight_has_an_inverse_of_trace_one():
+def test_optimal_weight_has_an_inverse_of_trace_one():
     X = np.random.default_rng(0).standard_normal((9, 5))
     D = best_weight(X)
     absolute = np.linalg.inv(D)
@@ -70,7 +70,7 @@ def test_the_best_weight_has_an_inverse_of_trace_one():
     assert surrogate_ratio(X, 2.0 * D) == pytest.approx(2.0)
 
 
-def test_the_step_agrees_with_a_plain_quadratic_problem():
+def test_step_solves_the_quadratic_problem():
     rng = np.random.default_rng(1)
     X, seen = rng.standard_normal((8, 4)), rng.random((8, 4)) < 0.6
     seen[:, 0] = True
@@ -80,7 +80,7 @@ def test_the_step_agrees_with_a_plain_quadratic_problem():
     Q = D + delta * np.eye(4)
     filled = known.copy()
     for row, p in zip(filled, seen, strict=True):
-        # The free entries of a row set the gradient of x Q x^T to zero.
+        # The gradient of x Q x^T vanishes at the missing entries of a row.
         row[~p] = np.linalg.solve(Q[np.ix_(~p, ~p)], -Q[np.ix_(~p, p)] @ row[p])
     expected = np.linalg.norm((2.0 * filled @ D)[~seen]) / np.linalg.norm(known)
     norm, distance = free_gradient(X, seen, delta)

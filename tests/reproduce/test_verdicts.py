@@ -1,4 +1,4 @@
-"""Verdicts: made-up figures for every claim, and figures that flip them."""
+"""Tests of verdicts with artificial results for and against every claim."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNDECIDED = "not decided"
 def column(
     figures, *, measure="error", protocol=PAPER, group="500x300", label=None, **about
 ):
-    """Entries of one column by method; a pair is ours and the printed value."""
+    """Entries of one column by method; a pair is (our result, printed result)."""
     made = []
     for method, value in figures.items():
         ours, printed = value if isinstance(value, tuple) else (value, None)
@@ -38,7 +38,7 @@ def column(
 
 
 def state(claim, where="", **evidence):
-    """State and evidence of the one claim that has these words."""
+    """State and evidence of the claim that contains the given words."""
     (one,) = [
         v
         for v in judge_claims(Evidence(**evidence))
@@ -47,14 +47,14 @@ def state(claim, where="", **evidence):
     return one.state, one.evidence
 
 
-def judged(study, claim, *columns, where="", part=False):
+def judge(study, claim, *columns, where="", part=False):
     entries = [entry for one in columns for entry in one]
     partial = frozenset([study] if part else [])
     return state(claim, where, entries={study: entries}, partial=partial)
 
 
-def changed(entries, method, **about):
-    """The same entries, with something else in the row of a method."""
+def with_changes(entries, method, **about):
+    """The same entries with changes in the row of a method."""
     return [replace(e, **about) if e.method == method else e for e in entries]
 
 
@@ -65,29 +65,29 @@ LEAST = "least error of all methods"
     ("printed_form", "ours", "found"),
     [
         (0.1, 0.1, HOLDS), (0.1, 0.9, HOLDS), (0.9, 0.1, CHANGED), (0.9, 0.9, FAILS),
-        (0.2, 0.9, HOLDS),  # a tie is no defeat
-        (0.20004, 0.9, HOLDS), (0.20006, 0.9, FAILS),  # at the printed digits
+        (0.2, 0.9, HOLDS),  # ties count as success
+        (0.20004, 0.9, HOLDS), (0.20006, 0.9, FAILS),  # compared at the printed digits
     ],
 )  # fmt: skip
-def test_the_least_error_decides_table_1(printed_form, ours, found):
+def test_table_1_claims_the_lowest_error(printed_form, ours, found):
     forms = {"ncarl-printed": printed_form, "ncarl": ours}
     entries = column(forms | {"nuclear": 0.2, "wnnm": 0.5})
-    assert judged("table1", LEAST, entries)[0] == found
+    assert judge("table1", LEAST, entries)[0] == found
 
 
-def test_rows_that_the_paper_does_not_have_do_not_compete():
+def test_methods_missing_in_the_paper_are_ignored():
     figures = {"ncarl-printed": 0.3, "ncarl": 0.25, "nuclear": 0.4}
     more = dict.fromkeys(("mean", "bias", "soft-impute", "bayes"), 0.01)
-    assert judged("table1", LEAST, column(figures | more))[0] == HOLDS
-    assert judged("table1", LEAST, column(figures | {"fgsr": 0.01}))[0] == FAILS
+    assert judge("table1", LEAST, column(figures | more))[0] == HOLDS
+    assert judge("table1", LEAST, column(figures | {"fgsr": 0.01}))[0] == FAILS
     lone = {"ncarl-printed": 0.3, **more}
-    assert judged("table1", LEAST, column(lone)) == (
+    assert judge("table1", LEAST, column(lone)) == (
         UNDECIDED, "as printed, paper protocol: 0 of 1 columns (1 undecided)",
     )  # fmt: skip
-    assert judged("table1", LEAST, column(more)) == (UNDECIDED, "no results")
+    assert judge("table1", LEAST, column(more)) == (UNDECIDED, "no results")
 
 
-def test_a_claim_has_to_hold_in_every_column_and_under_every_protocol():
+def test_claim_has_to_hold_in_every_column_and_protocol():
     good = {"ncarl-printed": 0.1, "nuclear": 0.2}
     bad = {"ncarl-printed": 0.3, "nuclear": 0.2}
 
@@ -96,7 +96,7 @@ def test_a_claim_has_to_hold_in_every_column_and_under_every_protocol():
             column(figures, protocol=protocol, label=f"column {k}")
             for k, (figures, protocol) in enumerate(pairs)
         ]
-        return judged("table1", LEAST, *columns)
+        return judge("table1", LEAST, *columns)
 
     assert found((good, PAPER), (good, HONEST))[0] == HOLDS
     assert found((good, PAPER), (bad, PAPER)) == (
@@ -110,37 +110,37 @@ def test_a_claim_has_to_hold_in_every_column_and_under_every_protocol():
     assert found((bad, PAPER), (bad, HONEST))[0] == FAILS
 
 
-def test_the_further_sets_of_table_1_are_not_judged():
+def test_additional_data_sets_of_table_1_are_ignored():
     bad = {"ncarl-printed": 0.9, "nuclear": 0.2}
     good = {"ncarl-printed": 0.1, "nuclear": 0.2}
     further = column(bad, group="500x300, Gaussian, rank 10", further=True)
-    assert judged("table1", LEAST, column(good), further)[0] == HOLDS
-    assert judged("table1", LEAST, further)[0] == UNDECIDED
+    assert judge("table1", LEAST, column(good), further)[0] == HOLDS
+    assert judge("table1", LEAST, further)[0] == UNDECIDED
     paper = column(bad, group="500x300, Gaussian, rank 10")
-    assert judged("table1", LEAST, column(good), paper)[0] == FAILS
+    assert judge("table1", LEAST, column(good), paper)[0] == FAILS
 
 
 @pytest.mark.parametrize("status", ["over budget", "failed"])
-def test_a_baseline_without_an_error_leaves_the_claim_open_unless_another_wins(status):
+def test_claim_is_undecided_without_a_baseline_error(status):
     figures = {"ncarl-printed": 0.1, "nuclear": 0.2, "wnnm": 0.01}
-    entries = changed(column(figures), "wnnm", status=status)
-    got, said = judged("table1", LEAST, entries)
+    entries = with_changes(column(figures), "wnnm", status=status)
+    got, said = judge("table1", LEAST, entries)
     assert got == UNDECIDED
     assert said.endswith("(1 undecided); without wnnm in some columns")
-    better = changed(entries, "nuclear", error=0.05)
-    assert judged("table1", LEAST, better)[0] == FAILS
-    # A row that the paper does not have is not missed.
-    other = changed(
+    better = with_changes(entries, "nuclear", error=0.05)
+    assert judge("table1", LEAST, better)[0] == FAILS
+    # A method missing in the paper is not needed.
+    other = with_changes(
         column(figures | {"wnnm": 0.3, "bayes": 0.3}), "bayes", status=status
     )
-    assert judged("table1", LEAST, other)[0] == HOLDS
+    assert judge("table1", LEAST, other)[0] == HOLDS
 
 
-def test_without_ncarl_itself_nothing_is_decided_and_an_overrun_is_a_defeat():
+def test_missing_ncarl_is_undecided_and_an_overrun_fails():
     entries = column({"ncarl-printed": 0.1, "nuclear": 0.2})
     for status, found in (("failed", UNDECIDED), ("over budget", FAILS)):
-        some = changed(entries, "ncarl-printed", status=status)
-        assert judged("table1", LEAST, some)[0] == found
+        some = with_changes(entries, "ncarl-printed", status=status)
+        assert judge("table1", LEAST, some)[0] == found
 
 
 @pytest.mark.parametrize(
@@ -150,42 +150,40 @@ def test_without_ncarl_itself_nothing_is_decided_and_an_overrun_is_a_defeat():
         ("table3", "least time of all methods", "seconds"),
     ],
 )
-def test_where_only_some_rows_were_run_the_others_may_have_been_better(
-    study, claim, measure
-):
-    # In table 2 one baseline may be ahead: there a second one decides.
+def test_claim_is_undecided_in_partial_runs(study, claim, measure):
+    # In table 2 one baseline may be better, so two are needed.
     figures = {"ncarl-printed": 0.3, "nuclear": 0.2 if study == "table2" else 0.4}
     good = column(figures, measure=measure)
-    assert judged(study, claim, good)[0] == HOLDS
-    got, said = judged(study, claim, good, part=True)
+    assert judge(study, claim, good)[0] == HOLDS
+    got, said = judge(study, claim, good, part=True)
     assert (got, "only some rows were run" in said) == (UNDECIDED, True)
     bad = column(figures | {"nuclear": 0.2, "wnnm": 0.1}, measure=measure)
-    assert judged(study, claim, bad, part=True)[0] == FAILS
+    assert judge(study, claim, bad, part=True)[0] == FAILS
 
 
-def test_a_column_that_is_open_keeps_a_claim_open_unless_it_has_failed_elsewhere():
+def test_undecided_column_makes_the_claim_undecided_or_failed():
     good = column({"ncarl-printed": 0.1, "nuclear": 0.2}, label="1")
     bad = column({"ncarl-printed": 0.3, "nuclear": 0.2}, label="2")
     open_ = column({"ncarl-printed": None, "nuclear": 0.2}, label="3")
-    assert judged("table1", LEAST, good, open_) == (
+    assert judge("table1", LEAST, good, open_) == (
         UNDECIDED, "as printed, paper protocol: 1 of 2 columns (1 undecided)",
     )  # fmt: skip
-    assert judged("table1", LEAST, bad, open_)[0] == FAILS
-    # One form open and the other failed is open.
+    assert judge("table1", LEAST, bad, open_)[0] == FAILS
+    # One form undecided and the other failed is undecided.
     figures = {"ncarl-printed": 0.3, "ncarl": 0.1, "nuclear": 0.2}
-    entries = changed(column(figures), "ncarl", status="failed")
-    assert judged("table1", LEAST, entries)[0] == UNDECIDED
+    entries = with_changes(column(figures), "ncarl", status="failed")
+    assert judge("table1", LEAST, entries)[0] == UNDECIDED
 
 
 @pytest.mark.parametrize(("error", "found"), [(0.03444, HOLDS), (0.03446, FAILS)])
-def test_printed_errors_are_reached_to_the_printed_digits(error, found):
+def test_printed_errors_are_compared_at_the_printed_digits(error, found):
     entries = column({"ncarl-printed": (error, 0.0344)})
-    assert judged("table1", "reaches its printed errors", entries)[0] == found
+    assert judge("table1", "reaches its printed errors", entries)[0] == found
     both = column({"ncarl-printed": (error, 0.0344), "ncarl": (0.01, 0.0344)})
     wanted = HOLDS if found == HOLDS else CHANGED
-    assert judged("table1", "reaches its printed errors", both)[0] == wanted
+    assert judge("table1", "reaches its printed errors", both)[0] == wanted
     none = column({"ncarl-printed": error})
-    assert judged("table1", "reaches its printed errors", none)[0] == UNDECIDED
+    assert judge("table1", "reaches its printed errors", none)[0] == UNDECIDED
 
 
 @given(st.integers(0, 9999), st.floats(-0.9, 0.9))
@@ -196,76 +194,76 @@ def test_rounding_is_that_of_four_digits(digits, part):
         assert at_or_below(error, printed) == (part < 0.5)
 
 
-def test_table_2_asks_for_the_second_least_error():
+def test_table_2_claims_the_second_lowest_error():
     claim = "least or second least"
     baselines = {"nuclear": 0.2, "wnnm": 0.3, "fgsr": 0.4}
     for mine, found in ((0.1, HOLDS), (0.25, HOLDS), (0.3, HOLDS), (0.35, FAILS)):
         entries = column({"ncarl-printed": mine, **baselines}, group="ML-100K")
-        assert judged("table2", claim, entries)[0] == found
+        assert judge("table2", claim, entries)[0] == found
     only = column({"ncarl-printed": 0.35, "ncarl": 0.25, **baselines}, group="Image-1")
-    assert judged("table2", claim, only)[0] == CHANGED
-    assert judged("table2", claim, column({"ncarl": 0.1}))[0] == UNDECIDED
+    assert judge("table2", claim, only)[0] == CHANGED
+    assert judge("table2", claim, column({"ncarl": 0.1}))[0] == UNDECIDED
 
 
-def test_ratings_are_compared_as_values_and_pictures_as_ratios():
+def test_ratings_are_compared_by_value_and_images_by_ratio():
     values, ratios = "reaches its printed errors", "at most the printed ratio"
     ratings = column({"ncarl-printed": (0.30, 0.2787)}, group="ML-100K")
     picture = column(
         {"ncarl-printed": (0.20, 0.10), "nuclear": (0.50, 0.20)}, group="Image-1"
     )
     both = (ratings, picture)
-    assert judged("table2", values, *both)[0] == FAILS
-    assert judged("table2", ratios, *both)[0] == HOLDS
-    assert judged("table2", values, picture)[0] == UNDECIDED
-    assert judged("table2", ratios, ratings)[0] == UNDECIDED
+    assert judge("table2", values, *both)[0] == FAILS
+    assert judge("table2", ratios, *both)[0] == HOLDS
+    assert judge("table2", values, picture)[0] == UNDECIDED
+    assert judge("table2", ratios, ratings)[0] == UNDECIDED
     better = column({"ncarl-printed": (0.27, 0.2787)}, group="ML-100K")
-    assert judged("table2", values, better, picture)[0] == HOLDS
+    assert judge("table2", values, better, picture)[0] == HOLDS
 
 
 @pytest.mark.parametrize(("mine", "found"), [(0.25002, HOLDS), (0.2502, FAILS)])
-def test_a_ratio_is_compared_to_four_digits(mine, found):
+def test_ratio_is_compared_at_four_digits(mine, found):
     entries = column(
         {"ncarl-printed": (mine, 0.10), "nuclear": (0.50, 0.20)}, group="photograph 1"
     )
-    assert judged("table2", "at most the printed ratio", entries)[0] == found
+    assert judge("table2", "at most the printed ratio", entries)[0] == found
     alone = column({"ncarl-printed": (mine, 0.10)}, group="photograph 1")
-    assert judged("table2", "at most the printed ratio", alone)[0] == UNDECIDED
+    assert judge("table2", "at most the printed ratio", alone)[0] == UNDECIDED
 
 
-def test_table_3_asks_for_the_least_time_and_a_late_baseline_counts_against_itself():
+def test_table_3_claims_the_shortest_time():
     claim = "least time of all methods"
     figures = {"ncarl-printed": 3.0, "nuclear": 4.0, "wnnm": 9.0}
     entries = column(figures, measure="seconds")
-    assert judged("table3", claim, entries)[0] == HOLDS
+    assert judge("table3", claim, entries)[0] == HOLDS
     slow = column(figures | {"wnnm": 2.0}, measure="seconds")
-    assert judged("table3", claim, slow)[0] == FAILS
-    only = changed(entries, "wnnm", status="over budget")
-    assert judged("table3", claim, only)[0] == HOLDS
-    late = changed(entries, "ncarl-printed", status="over budget")
-    assert judged("table3", claim, late)[0] == FAILS
-    # Errors say nothing of time.
-    assert judged("table3", claim, column(figures))[0] == UNDECIDED
+    assert judge("table3", claim, slow)[0] == FAILS
+    only = with_changes(entries, "wnnm", status="over budget")
+    assert judge("table3", claim, only)[0] == HOLDS
+    late = with_changes(entries, "ncarl-printed", status="over budget")
+    assert judge("table3", claim, late)[0] == FAILS
+    # Errors do not affect times.
+    assert judge("table3", claim, column(figures))[0] == UNDECIDED
 
 
-def test_times_of_two_machines_are_not_compared():
+def test_times_of_different_machines_are_not_compared():
     claim = "least time of all methods"
     figures = {"ncarl-printed": 3.0, "nuclear": 4.0, "wnnm": 2.0}
     entries = column(figures, measure="seconds", machine="GPU")
-    assert judged("table3", claim, entries)[0] == FAILS
-    elsewhere = changed(entries, "wnnm", machine="x86")
-    assert judged("table3", claim, elsewhere)[0] == UNDECIDED
+    assert judge("table3", claim, entries)[0] == FAILS
+    elsewhere = with_changes(entries, "wnnm", machine="x86")
+    assert judge("table3", claim, elsewhere)[0] == UNDECIDED
     faster = "NCARL is faster than Nuclear"
-    assert judged("fig4", faster, entries)[0] == HOLDS
-    away = changed(entries, "nuclear", machine="x86")
-    assert judged("fig4", faster, away)[0] == UNDECIDED
-    # Errors do not depend on it.
-    errors = changed(
+    assert judge("fig4", faster, entries)[0] == HOLDS
+    away = with_changes(entries, "nuclear", machine="x86")
+    assert judge("fig4", faster, away)[0] == UNDECIDED
+    # Errors are compared.
+    errors = with_changes(
         column({"ncarl-printed": 0.1, "nuclear": 0.2}), "nuclear", machine="x"
     )
-    assert judged("fig4", "least error at every rate", errors)[0] == HOLDS
+    assert judge("fig4", "least error at every rate", errors)[0] == HOLDS
     for figures, found in (({"nuclear": 3.0}, FAILS), ({"fgsr": 9.0}, UNDECIDED)):
         times = column({"ncarl-printed": 3.0, **figures}, measure="seconds")
-        assert judged("fig4", faster, times)[0] == found
+        assert judge("fig4", faster, times)[0] == found
 
 
 ORDER = "A graph lowers the error"
@@ -275,34 +273,34 @@ ORDER = "A graph lowers the error"
     ("full", "fixed", "none", "found"),
     [(0.1, 0.2, 0.3, HOLDS), (0.1, 0.1, 0.3, FAILS), (0.1, 0.3, 0.3, FAILS)],
 )
-def test_table_4_asks_for_an_order(full, fixed, none, found):
+def test_table_4_claims_an_order(full, fixed, none, found):
     names = ("ncarl-printed", "method-b-printed", "method-a-printed")
     figures = dict(zip(names, (full, fixed, none), strict=True))
-    assert judged("table4", ORDER, column(figures))[0] == found
+    assert judge("table4", ORDER, column(figures))[0] == found
     ours = {"ncarl": 0.1, "method-b": 0.2, "method-a": 0.3}
     wanted = HOLDS if found == HOLDS else CHANGED
-    assert judged("table4", ORDER, column(figures | ours))[0] == wanted
+    assert judge("table4", ORDER, column(figures | ours))[0] == wanted
     del figures["method-b-printed"]
-    assert judged("table4", ORDER, column(figures))[0] == UNDECIDED
+    assert judge("table4", ORDER, column(figures))[0] == UNDECIDED
 
 
 @pytest.mark.parametrize(
     ("error", "found"),
     [(0.5049, HOLDS), (0.4951, HOLDS), (0.506, FAILS), (0.494, FAILS)],
 )
-def test_without_a_graph_the_error_is_that_of_nuclear_within_a_hundredth(error, found):
+def test_error_without_a_graph_is_within_1_percent_of_nuclear(error, found):
     claim = "Without a graph NCARL is the nuclear norm"
     figures = {"ncarl-printed": 9.0, "method-a-printed": error, "nuclear": 0.5}
-    assert judged("table4", claim, column(figures))[0] == found
+    assert judge("table4", claim, column(figures))[0] == found
     both = column(figures | {"ncarl": 9.0, "method-a": 0.5})
     wanted = HOLDS if found == HOLDS else CHANGED
-    assert judged("table4", claim, both)[0] == wanted
+    assert judge("table4", claim, both)[0] == wanted
     lone = column({"ncarl-printed": 9.0, "method-a-printed": error}, group="ML-1M")
-    assert judged("table4", claim, lone)[0] == UNDECIDED
-    assert judged("table4", claim, column(figures), lone)[0] == found
+    assert judge("table4", claim, lone)[0] == UNDECIDED
+    assert judge("table4", claim, column(figures), lone)[0] == found
 
 
-def test_only_what_was_asked_for_is_judged():
+def test_only_given_studies_are_judged():
     assert judge_claims(Evidence()) == []
     counts = {"table1": 2, "table2": 3, "table3": 1, "table4": 2, "fig4": 2, "fig7": 1}
     for name, count in counts.items():
@@ -315,7 +313,7 @@ def test_only_what_was_asked_for_is_judged():
 
 
 @pytest.mark.parametrize(("share", "found"), [(0.95, HOLDS), (0.949, FAILS)])
-def test_figure_1_asks_for_most_of_the_squares(share, found):
+def test_figure_1_claims_most_of_the_energy(share, found):
     got, said = state("decay fast", energy={"china": 0.99, "flower": share})
     assert got == found
     assert "china: 99.0%" in said
@@ -330,13 +328,13 @@ def test_figure_1_asks_for_most_of_the_squares(share, found):
         ({1e-6: 9}, UNDECIDED),
     ],
 )
-def test_figure_5_asks_for_falling_ranks(ranks, found):
+def test_figure_5_claims_decreasing_ranks(ranks, found):
     got, said = state("rank falls", ranks={"photo": ranks})
     assert got == found
     assert said.startswith("photo: ")
 
 
-def test_figure_6_asks_for_an_objective_that_converges():
+def test_figure_6_claims_convergence():
     claim = "converges within 20 steps"
     converged = [100.0] * 19 + [1.009] + [1.0] * 20
     unconverged = [100.0] * 19 + [1.011] + [1.0] * 20
@@ -362,15 +360,15 @@ def test_figure_6_asks_for_an_objective_that_converges():
 
 
 @pytest.mark.parametrize("place", [5, 25, 39])
-def test_a_step_without_an_objective_does_not_take_the_verdicts_down(place):
+def test_step_without_objective_is_handled(place):
     curve = [1.0] * 40
     curve[place] = None
     got, _ = state("converges within 20", curves={("a", "ncarl-printed"): curve})
-    assert (got == HOLDS) == (place == 5)  # it converged, as far as one can tell
+    assert (got == HOLDS) == (place == 5)  # converged up to the last known step
 
 
 def neighbors(best, group, form="ncarl-printed"):
-    """Entries of a sweep whose least error is at some number of neighbors."""
+    """Entries of a sweep with the lowest error at a given number of neighbors."""
     return [
         Entry("fig7", PAPER, f"{form} n_neighbors={k}", "x", group, group, 0.5, "done",
               error=0.1 if k == best else 0.2, params={"n_neighbors": k})
@@ -378,15 +376,15 @@ def neighbors(best, group, form="ncarl-printed"):
     ]  # fmt: skip
 
 
-def test_figure_7_asks_for_the_best_number_of_neighbors():
+def test_figure_7_claims_the_best_number_of_neighbors():
     def found(*entries):
-        return judged("fig7", "best number of neighbors", *entries)
+        return judge("fig7", "best number of neighbors", *entries)
 
     ten, hundred = neighbors(10, "Image-1"), neighbors(100, "ML-100K")
     assert found(ten, hundred)[0] == HOLDS
     bad = neighbors(5, "ML-100K")
     got, said = found(ten, bad)
-    assert got == UNDECIDED  # our form was not run
+    assert got == UNDECIDED  # our variant was not run
     assert "Image-1, as printed: 10; ML-100K, as printed: 5" in said
     ours = [neighbors(k, g, "ncarl") for k, g in ((10, "Image-1"), (100, "ML-100K"))]
     assert found(ten, bad, *ours)[0] == CHANGED
@@ -428,25 +426,25 @@ GOOD = TheoremFacts(
          "least nuclear norm", FAILS),
     ],
 )  # fmt: skip
-def test_figure_8_asks_for_the_links_of_the_proof(change, claim, found):
+def test_figure_8_claims_the_steps_of_the_proof(change, claim, found):
     got, said = state(claim, facts=replace(GOOD, **change))
     assert got == found
     if claim == "surrogate" and not change:
         assert said.endswith("a singular weight gives 5 where the bound is 4")
 
 
-def remarked(method, setting, error, printed, protocol=PAPER):
+def labeled(method, setting, error, printed, protocol=PAPER):
     group = setting.split(",")[0]
     figures = {method: (error, printed)}
     return column(figures, protocol=protocol, group=group, label=setting)
 
 
-def test_columns_above_the_printed_error_are_named_with_both_figures():
+def test_columns_above_the_printed_error_are_listed():
     rows = [
-        *remarked("ncarl", "ML-100K, 0.4", 0.27334, 0.2733),  # equal when rounded
-        *remarked("ncarl", "ML-100K, 0.5", 0.27876, 0.2787),
-        *remarked("nuclear", "ML-100K, 0.5", 0.9, 0.2859),
-        *remarked("ncarl", "500x300", 0.03, 0.0344, HONEST),
+        *labeled("ncarl", "ML-100K, 0.4", 0.27334, 0.2733),  # equal after rounding
+        *labeled("ncarl", "ML-100K, 0.5", 0.27876, 0.2787),
+        *labeled("nuclear", "ML-100K, 0.5", 0.9, 0.2859),
+        *labeled("ncarl", "500x300", 0.03, 0.0344, HONEST),
     ]
     paper, honest = table_remarks(rows, "error")
     assert "paper protocol" in paper and "in 1 of 2 columns" in paper
@@ -457,11 +455,11 @@ def test_columns_above_the_printed_error_are_named_with_both_figures():
     assert table_remarks(rows, "seconds") == table_remarks(rows[2:3], "error") == []
 
 
-def test_pictures_are_compared_as_ratios_to_nuclear():
+def test_images_are_compared_by_ratios_to_nuclear():
     rows = [
-        *remarked("ncarl", "Image-1, 0.5", 0.15, 0.13),
-        *remarked("nuclear", "Image-1, 0.5", 0.20, 0.14),
-        *remarked("ncarl", "Image-2, 0.5", 0.15, 0.13),  # no Nuclear there
+        *labeled("ncarl", "Image-1, 0.5", 0.15, 0.13),
+        *labeled("nuclear", "Image-1, 0.5", 0.20, 0.14),
+        *labeled("ncarl", "Image-2, 0.5", 0.15, 0.13),  # no Nuclear there
     ]
     (said,) = table_remarks(rows, "error")
     assert "Image-1, 0.5: 0.750 (paper 0.929)" in said
