@@ -1,4 +1,4 @@
-"""Matrices for the solvers: of low rank, and of odd shapes and contents."""
+"""Low-rank matrices and edge cases for tests of the solvers."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ ODD["empty lines"][np.arange(8), np.arange(8)] = np.nan
 
 @pytest.fixture(params=ODD)
 def odd(request):
-    """One of the odd matrices."""
     return ODD[request.param].copy()
 
 
 @pytest.fixture
 def tiny():
-    """Two rows of which each lacks an entry."""
+    """Two rows with one missing entry each."""
     return ODD["tiny"].copy()
 
 
 def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):
-    """A matrix of some rank, and the same with missing entries."""
+    """A low-rank matrix, and the same with missing entries."""
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
     truth += noise * rng.standard_normal((m, n))
     return truth, np.where(rng.random((m, n)) < keep, truth, np.nan)
 
 
-def hidden_part(truth, share, seed):
-    """The matrix with a share of its entries hidden, and where they are."""
+def hide(truth, share, seed):
+    """The matrix with a share of its entries missing, and their mask."""
     hidden = np.random.default_rng(seed).random(truth.shape) < share
     return np.where(hidden, np.nan, truth), hidden
 
@@ -54,5 +53,5 @@ def relative_error(found, truth):
 
 
 def problem_of(X):
-    """The matrix as a problem of the solvers."""
+    """Make a `DenseProblem` of a matrix."""
     return DenseProblem.from_observations(Observations.from_dense(X), HostDevice(1))

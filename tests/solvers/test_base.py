@@ -1,4 +1,4 @@
-"""SparseEntries: the same products by every route, on the host and as tensors."""
+"""Tests of SparseEntries: products by all routes, on the host and as tensors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def entries_of(X, device):
     return SparseEntries(Observations.from_dense(X), device)
 
 
-def test_they_know_their_values_size_and_largest_singular_value(rng, device):
+def test_values_size_and_largest_singular_value(rng, device):
     X = matrix(rng)
     M = np.nan_to_num(X)
     found = entries_of(X, device)
@@ -46,13 +46,13 @@ def test_they_know_their_values_size_and_largest_singular_value(rng, device):
     assert found.spectral_norm == pytest.approx(np.linalg.norm(M, 2))
 
 
-def test_zeros_have_the_largest_value_one(device):
+def test_zeros_have_largest_value_one(device):
     assert entries_of(np.zeros((4, 5)), device).spectral_norm == 1.0
 
 
 @pytest.mark.parametrize("dense", [0.0, 2.0], ids=["blocks", "gathered"])
 @pytest.mark.parametrize(("chunk", "width"), [(10**6, 0), (10**6, 3), (7, 3), (1, 1)])
-def test_a_product_at_the_entries_is_that_of_the_whole(
+def test_product_at_the_entries_matches_the_dense_product(
     rng, device, monkeypatch, dense, chunk, width
 ):
     monkeypatch.setattr(base, "DENSE_PRODUCT_DENSITY", dense)
@@ -66,7 +66,7 @@ def test_a_product_at_the_entries_is_that_of_the_whole(
 
 
 @pytest.mark.parametrize("dense", [0.0, 2.0], ids=["filled", "sparse"])
-def test_they_multiply_from_both_sides_with_any_values(rng, device, monkeypatch, dense):
+def test_products_from_both_sides_with_any_values(rng, device, monkeypatch, dense):
     monkeypatch.setattr(base, "DENSE_MATRIX_DENSITY", dense)
     width, X = 3, matrix(rng)
     seen = ~np.isnan(X)

@@ -1,4 +1,4 @@
-"""BiasModel: ridge means against a dense solve, learned ridges, new rows."""
+"""Tests of BiasModel: dense ridge solution, learned ridges, new rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dense_ridge(X, row_ridge, column_ridge):
 
 
 @pytest.mark.parametrize("ridges", [(2.0, 5.0), (0.1, 30.0), (3.0, 0.0), (0.0, 2.0)])
-def test_effects_are_those_of_a_dense_ridge_regression(ridges):
+def test_effects_match_a_dense_ridge_regression(ridges):
     X = effects()
     a, b = dense_ridge(X, *ridges)
     model = BiasModel(*ridges, **TIGHT).fit(X)
@@ -51,7 +51,7 @@ def test_effects_are_those_of_a_dense_ridge_regression(ridges):
     assert (model.row_ridge_, model.column_ridge_) == ridges
 
 
-def test_without_ridges_it_is_plain_least_squares():
+def test_zero_ridges_give_least_squares():
     X = effects()
     a, b = dense_ridge(X, 0.0, 0.0)
     model = BiasModel(0, 0, **TIGHT).fit(X)
@@ -59,7 +59,7 @@ def test_without_ridges_it_is_plain_least_squares():
     assert_allclose(model.transform(X, keep_observed=False), expected, atol=1e-7)
 
 
-def test_learned_ridges_are_those_of_the_regression_they_end_with():
+def test_learned_ridges_are_consistent_with_the_regression():
     X = effects()
     model = BiasModel(**TIGHT).fit(X)
     a, b = dense_ridge(X, model.row_ridge_, model.column_ridge_)
@@ -80,14 +80,14 @@ def test_learned_ridges_are_near_the_ratios_of_variances(row_sd, column_sd, nois
     assert model.column_ridge_ == pytest.approx(noise**2 / columns.var(), rel=0.08)
 
 
-def test_the_objective_never_rises_at_given_ridges():
+def test_objective_never_increases_at_given_ridges():
     history = BiasModel(2.0, 5.0, max_iter=50, tol=0).fit(effects()).history_
     objective = history["objective"]
     assert (np.diff(objective) <= 1e-12 * objective[0]).all()
 
 
 @pytest.mark.parametrize("ridges", [("auto", "auto"), (2.0, 5.0), (0.0, 0.0)])
-def test_rows_of_the_fit_taken_alone_are_what_the_fit_found(ridges):
+def test_training_rows_as_new_rows_give_the_same_result(ridges):
     X = effects()
     model = BiasModel(*ridges).fit(X)
     for rows in ([0], [7, 3], range(20, 40)):
@@ -95,7 +95,7 @@ def test_rows_of_the_fit_taken_alone_are_what_the_fit_found(ridges):
         assert_allclose(model.transform(X[part]), model.transform(X)[part], atol=1e-9)
 
 
-def test_a_new_row_is_its_shrunk_mean_beside_the_columns():
+def test_new_row_is_its_shrunk_mean_plus_column_effects():
     X = effects()
     model = BiasModel(2.0, 5.0, **TIGHT).fit(X)
     new = np.full((2, 25), np.nan)
@@ -126,6 +126,6 @@ def test_additive_values_are_completed_exactly():
 
 
 @pytest.mark.parametrize("params", [{"row_ridge": -1.0}, {"column_ridge": "none"}])
-def test_wrong_ridges_are_named(params):
+def test_invalid_ridges_raise(params):
     with pytest.raises((ValueError, TypeError), match="'auto' learns it"):
         BiasModel(**params).fit(effects())

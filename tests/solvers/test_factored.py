@@ -1,4 +1,4 @@
-"""The nuclear norm through two factors, against the nuclear norm itself."""
+"""Tests of the nuclear norm in factored form against the nuclear norm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def last_step(X, rank, tol=1e-7):
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_factors_are_balanced_and_their_norms_are_the_nuclear_norm_of_the_product(
+def test_factors_are_balanced_and_give_the_nuclear_norm(
     noise,
 ):
     last = last_step(low_rank(noise=noise)[1], 20)
@@ -34,7 +34,7 @@ def test_factors_are_balanced_and_their_norms_are_the_nuclear_norm_of_the_produc
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 1.0])
-def test_enough_columns_give_the_least_nuclear_norm(noise):
+def test_enough_columns_give_the_minimum_nuclear_norm(noise):
     _, X = low_rank(noise=noise)
     least = Nuclear().fit(X)
     model = FactoredNuclear(rank=min(least.rank_ + 1, 20)).fit(X)
@@ -43,7 +43,7 @@ def test_enough_columns_give_the_least_nuclear_norm(noise):
     assert_allclose(*both, atol=1e-3 * np.abs(both[1]).max())
 
 
-def test_a_low_rank_matrix_is_recovered_and_observed_values_are_kept():
+def test_low_rank_matrix_is_recovered_and_observed_entries_kept():
     truth, X = low_rank(80, 60, 4, 0.5)
     model = FactoredNuclear(tol=1e-7).fit(X)
     filled = model.transform(X)
@@ -54,7 +54,7 @@ def test_a_low_rank_matrix_is_recovered_and_observed_values_are_kept():
     assert model.rank_ == 4
 
 
-def test_fewer_columns_than_the_nuclear_norm_needs_still_agree_with_the_entries():
+def test_too_few_columns_still_match_observed_entries():
     _, X = low_rank(keep=0.3, noise=1.0)
     model = FactoredNuclear(rank=8).fit(X)
     assert model.residual_ < 1e-4
@@ -62,10 +62,10 @@ def test_fewer_columns_than_the_nuclear_norm_needs_still_agree_with_the_entries(
     assert model.objective_ > Nuclear().fit(X).objective_
 
 
-def test_a_slow_multiplier_is_not_slowed_down_further():
+def test_slow_multiplier_converges():
     rng = np.random.default_rng(0)
     X = np.where(rng.random((12, 9)) < 0.6, rng.standard_normal((12, 9)), np.nan)
-    model = FactoredNuclear().fit(X)  # warns if it does not converge
+    model = FactoredNuclear().fit(X)  # would warn if not converged
     assert_allclose(model.objective_, Nuclear().fit(X).objective_, rtol=1e-5)
 
 
@@ -75,7 +75,7 @@ def test_ridge_updates_solve_their_normal_equations(rng):
     assert_allclose(A.T @ (A @ B - W) + 0.3 * B, 0.0, atol=1e-12)
 
 
-def test_shrinking_columns_minimizes_what_it_says(rng):
+def test_column_shrinkage_minimizes_its_objective(rng):
     A = rng.standard_normal((4, 6))
 
     def value(Z):
@@ -85,7 +85,7 @@ def test_shrinking_columns_minimizes_what_it_says(rng):
     gone = ~Z.any(axis=0)
     assert gone.any() and not gone.all()
     for j in range(6):
-        for part in np.linspace(0.0, 1.0, 41):  # the best has the direction of A's
+        for part in np.linspace(0.0, 1.0, 41):  # the minimizer is parallel to A
             other = Z.copy()
             other[:, j] = part * A[:, j]
             assert value(Z) <= value(other) + 1e-12
@@ -94,14 +94,14 @@ def test_shrinking_columns_minimizes_what_it_says(rng):
         assert value(Z) <= value(turned)
 
 
-def test_the_rank_of_a_product_is_that_of_the_matrix(rng):
+def test_rank_of_a_product_is_that_of_the_matrix(rng):
     A, B = rng.standard_normal((9, 3)), rng.standard_normal((3, 8))
     assert product_rank(np.hstack([A, A]), np.vstack([B, B])) == 3
     assert product_rank(A[:, :0], B[:0]) == 0
     assert product_rank(0.0 * A, B) == 0
 
 
-def test_default_columns_leave_out_what_is_empty():
+def test_default_number_of_columns_ignores_empty_rows_and_columns():
     X = np.full((50, 40), np.nan)
     X[:6, :5] = 1.0
     assert default_rank(Observations.from_dense(X)) == 5
@@ -110,7 +110,7 @@ def test_default_columns_leave_out_what_is_empty():
     assert default_rank(Observations.from_dense(np.ones((1, 3)))) == 1
 
 
-def test_the_noisy_form_is_the_nuclear_norm_with_noise():
+def test_noisy_form_matches_the_noisy_nuclear_norm():
     rng = np.random.default_rng(0)
     truth = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 20))
     noisy = truth + 0.1 * rng.standard_normal(truth.shape)
@@ -123,7 +123,7 @@ def test_the_noisy_form_is_the_nuclear_norm_with_noise():
     assert_allclose(factored.objective_, convex.objective_, rtol=1e-9)
     assert_allclose(factored.predict(X), convex.predict(X), atol=1e-5)
     assert_allclose(factored.predict(X), soft.predict(X), atol=1e-5)
-    # With too few columns it is the best of their rank, which is worse.
+    # Too few columns give a constrained, higher optimum.
     narrow = FactoredNuclear(lam=2.0, rank=1, **options).fit(X)
     assert narrow.rank_ == 1
     assert narrow.objective_ > convex.objective_

@@ -1,4 +1,4 @@
-"""Group-sparse factors: identities, stationarity, and what is left of the columns."""
+"""Tests of group-sparse factors: identities, stationarity, dropped columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOTH = pytest.mark.parametrize("half", [False, True])
 
 
 def schatten(X, half, a):
-    """What the regularizer is to be at its least, from the singular values."""
+    """Minimum of the regularizer from the singular values."""
     s = np.linalg.svd(X, compute_uv=False)
     s = s[s > 1e-12 * s[0]]
     return (
@@ -37,7 +37,7 @@ def schatten(X, half, a):
 
 @BOTH
 @pytest.mark.parametrize("a", [1.0, 0.2, 5.0])
-def test_the_least_regularizer_of_a_matrix_is_its_schatten_norm(half, a):
+def test_minimum_of_the_regularizer_is_the_schatten_norm(half, a):
     rng = np.random.default_rng(0)
     X = low_rank(rank=3)[0]
     U, s, Vt = np.linalg.svd(X, full_matrices=False)
@@ -48,7 +48,7 @@ def test_the_least_regularizer_of_a_matrix_is_its_schatten_norm(half, a):
     least = schatten(X, half, a)
     assert_allclose(groups.value(A, B), least)
     assert_allclose(groups.weight * groups.penalty.value(s[:3]), least)
-    for d in (3, 5):  # any other factors, with columns to spare too
+    for d in (3, 5):  # other factors, also with extra columns
         for _ in range(40):
             C = rng.standard_normal((3, d))
             left, right = A @ C, np.linalg.pinv(C) @ B
@@ -58,7 +58,7 @@ def test_the_least_regularizer_of_a_matrix_is_its_schatten_norm(half, a):
 
 @BOTH
 @pytest.mark.parametrize("a", [1.0, 3.0])
-def test_at_the_end_the_objective_is_the_schatten_norm_of_the_product(half, a):
+def test_final_objective_is_the_schatten_norm_of_the_product(half, a):
     problem = problem_of(low_rank()[1])
     solver = GroupSparseADMM(problem, GroupSparseRegularizer(half, a), 20)
     result = run_solver(solver, max_iter=1000, tol=1e-6)
@@ -68,7 +68,7 @@ def test_at_the_end_the_objective_is_the_schatten_norm_of_the_product(half, a):
 
 
 @BOTH
-def test_columns_are_dropped_till_the_true_rank_is_left(half):
+def test_columns_are_dropped_down_to_the_true_rank(half):
     truth, X = low_rank(60, 50, 6, 0.6)
     model = FGSR(p=0.5 if half else 0.667, rank=9).fit(X)
     assert model.rank_ == 6
@@ -78,7 +78,7 @@ def test_columns_are_dropped_till_the_true_rank_is_left(half):
 
 
 @BOTH
-def test_the_weight_of_one_factor_rescales_and_changes_no_product(half):
+def test_factor_weight_does_not_change_the_product(half):
     problem = problem_of(low_rank(noise=0.1)[1])
     ends = {}
     for a in (1.0, 7.0):
@@ -91,7 +91,7 @@ def test_the_weight_of_one_factor_rescales_and_changes_no_product(half):
 
 
 @BOTH
-def test_one_column_on_a_matrix_of_rank_one_gives_the_schatten_result(half):
+def test_one_column_on_a_rank_one_matrix_matches_schatten(half):
     truth, X = low_rank(rank=1)
     p = 0.5 if half else 2 / 3
     problem = problem_of(X)
@@ -106,7 +106,7 @@ def test_one_column_on_a_matrix_of_rank_one_gives_the_schatten_result(half):
 
 @BOTH
 @pytest.mark.parametrize(("keep", "noise"), [(0.6, 0.01), (0.95, 1.0), (1.0, 1.0)])
-def test_noisy_entries_are_agreed_with_all_the_same(half, keep, noise):
+def test_noisy_entries_are_matched(half, keep, noise):
     _, X = low_rank(keep=keep, noise=noise)
     model = FGSR(p=0.5 if half else 2 / 3).fit(X)
     seen = np.isfinite(X)
@@ -115,7 +115,7 @@ def test_noisy_entries_are_agreed_with_all_the_same(half, keep, noise):
 
 
 @BOTH
-def test_no_step_of_the_noisy_form_raises_its_objective(half):
+def test_noisy_objective_never_increases(half):
     problem = problem_of(low_rank(noise=0.3)[1])
     solver = GroupSparsePALM(problem, GroupSparseRegularizer(half, 2.0), 0.5, 20)
     result = run_solver(solver, max_iter=200, tol=0.0)
@@ -128,7 +128,7 @@ def test_no_step_of_the_noisy_form_raises_its_objective(half):
 
 
 @BOTH
-def test_the_noisy_form_ends_as_low_as_the_schatten_norm_with_noise(half):
+def test_noisy_form_is_as_good_as_noisy_schatten(half):
     problem = problem_of(low_rank(noise=0.1)[1])
     groups = GroupSparseRegularizer(half)
     solver = GroupSparsePALM(problem, groups, 1.0, 20)
@@ -140,7 +140,7 @@ def test_the_noisy_form_ends_as_low_as_the_schatten_norm_with_noise(half):
     assert_allclose(groups.value(A, B), schatten(A @ B, half, 1.0), rtol=1e-3)
 
 
-def test_a_strength_can_be_chosen_on_held_out_entries():
+def test_strength_can_be_selected_on_held_out_entries():
     truth, _ = low_rank(60, 50, 2)
     rng = np.random.default_rng(1)
     X = truth + 0.3 * rng.standard_normal(truth.shape)
@@ -155,7 +155,7 @@ def test_a_strength_can_be_chosen_on_held_out_entries():
     assert_array_equal(same, model.transform(X))
 
 
-def test_another_strength_goes_on_with_columns_that_were_dropped():
+def test_warm_start_restores_dropped_columns():
     problem = problem_of(low_rank(rank=4)[1])
     top = SchattenNorm(2 / 3).strength(problem.spectral_norm) / 1.5
     strong = GroupSparsePALM(problem, GroupSparseRegularizer(False), 0.9 * top, 20)
@@ -165,7 +165,7 @@ def test_another_strength_goes_on_with_columns_that_were_dropped():
     assert weak.warm_start(state).A.shape[1] > 4
 
 
-def test_short_columns_of_either_factor_are_dropped_whatever_the_unit():
+def test_short_columns_are_dropped_in_any_unit():
     A = np.array([[1.0, 1e-6, 1.0], [1.0, 0.0, 0.0]])
     B = np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     for unit in (1e-20, 1.0, 1e20):
@@ -174,6 +174,6 @@ def test_short_columns_of_either_factor_are_dropped_whatever_the_unit():
         assert_array_equal(right, unit * B[:1])
 
 
-def test_other_powers_are_refused():
+def test_other_powers_raise():
     with pytest.raises(ValueError, match=r"p must be 1/2 or 2/3.*SchattenP"):
         FGSR(p=0.6).fit(low_rank()[1])

@@ -1,4 +1,4 @@
-"""LRFD: properties of its model, checked against other computations."""
+"""Tests of LRFD: properties of its model and reference computations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ncarl import LRFD, Nuclear
 
-from .conftest import hidden_part, relative_error
+from .conftest import hide, relative_error
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -22,7 +22,7 @@ def low_rank(m, n, rank, seed=0):
 
 
 def row_coherent(seed=0):
-    """Sixty columns, three of which alone carry three of five directions."""
+    """60 columns of rank 5; three directions occur in three columns only."""
     rng = np.random.default_rng(seed)
     U = np.linalg.qr(rng.standard_normal((40, 5)))[0]
     V = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 5))
@@ -31,7 +31,7 @@ def row_coherent(seed=0):
 
 
 def two_copies(X, D, steps=20_000, mu=1.0):
-    """The completion with dictionary D by ADMM without any reduction.
+    """Completion with dictionary D by ADMM without rank reduction.
 
     Both ``X = D Z`` and ``J = Z`` are constraints, and Z has a row for every column of
     the dictionary.
@@ -51,11 +51,11 @@ def two_copies(X, D, steps=20_000, mu=1.0):
     return D @ Z
 
 
-class TestTheModel:
-    def test_a_basis_gives_the_least_norm_among_matrices_of_its_columns(self):
+class TestModel:
+    def test_basis_gives_the_minimum_norm_in_its_column_space(self):
         truth = low_rank(20, 15, 3)
         basis = np.linalg.qr(np.c_[truth[:, :3], low_rank(20, 4, 4, seed=5)])[0]
-        X, _ = hidden_part(truth, 0.6, seed=1)
+        X, _ = hide(truth, 0.6, seed=1)
         ours = LRFD(basis, tol=1e-9).fit(X)
         found = ours.predict(X)
         norm = np.linalg.norm(found, "nuc")
@@ -63,32 +63,32 @@ class TestTheModel:
         assert_allclose(basis @ (basis.T @ found), found, atol=1e-6)
         assert_allclose(two_copies(X, basis), found, atol=1e-5)
 
-    def test_the_true_column_space_completes_what_the_nuclear_norm_cannot(self):
+    def test_true_column_space_recovers_where_nuclear_fails(self):
         truth, basis = row_coherent()
-        X, hidden = hidden_part(truth, 0.5, seed=1)
+        X, hidden = hide(truth, 0.5, seed=1)
         with_it = LRFD(basis, tol=1e-9).fit_transform(X)
         without = Nuclear().fit_transform(X)
         assert relative_error(with_it[hidden], truth[hidden]) < 1e-6
         assert relative_error(without[hidden], truth[hidden]) > 0.1
 
-    def test_the_size_of_the_dictionary_does_not_matter(self):
+    def test_scale_of_the_dictionary_does_not_matter(self):
         truth = low_rank(20, 15, 3)
         D = np.c_[truth[:, :4], low_rank(20, 3, 3, seed=5)]
-        X, _ = hidden_part(truth, 0.5, seed=1)
+        X, _ = hide(truth, 0.5, seed=1)
         one, other = (LRFD(c * D, tol=1e-9).fit(X) for c in (1.0, 1e-3))
         assert_allclose(one.predict(X), other.predict(X), atol=1e-7)
         assert 1e3 * one.objective_ == pytest.approx(other.objective_, rel=1e-7)
 
-    def test_the_reduction_to_the_rank_changes_nothing(self):
+    def test_rank_reduction_does_not_change_the_result(self):
         rng = np.random.default_rng(3)
         D = rng.standard_normal((12, 4)) @ rng.standard_normal((4, 9))
         D /= np.linalg.norm(D, axis=0)
-        X, _ = hidden_part(D @ rng.standard_normal((9, 8)), 0.7, seed=1)
+        X, _ = hide(D @ rng.standard_normal((9, 8)), 0.7, seed=1)
         assert_allclose(LRFD(D, tol=1e-9).fit(X).predict(X), two_copies(X, D),
                         atol=1e-5)  # fmt: skip
 
-    def test_columns_are_those_of_the_completion_of_least_norm(self):
-        X, _ = hidden_part(low_rank(30, 25, 3), 0.3, seed=1)
+    def test_columns_dictionary_is_the_minimum_norm_completion(self):
+        X, _ = hide(low_rank(30, 25, 3), 0.3, seed=1)
         first = Nuclear().fit_transform(X)
         found = LRFD().fit(X)
         assert_allclose(
@@ -99,10 +99,10 @@ class TestTheModel:
         assert_allclose(basis @ (basis.T @ first), first, atol=1e-4)
 
 
-class TestThePenalizedForm:
-    def test_its_residuals_prove_it(self):
+class TestPenalizedForm:
+    def test_residuals_are_a_dual_certificate(self):
         rng = np.random.default_rng(4)
-        X, hidden = hidden_part(
+        X, hidden = hide(
             low_rank(20, 15, 3) + 0.1 * rng.standard_normal((20, 15)), 0.4, seed=1
         )
         D, lam = rng.standard_normal((20, 8)), 0.7
@@ -117,8 +117,8 @@ class TestThePenalizedForm:
         assert model.objective_ == pytest.approx(value, rel=1e-6)
         assert model.penalized_ and model.lam_ == pytest.approx(lam)
 
-    def test_it_takes_over_where_the_dictionary_cannot_meet_the_entries(self):
-        X, hidden = hidden_part(low_rank(20, 15, 3), 0.3, seed=1)
+    def test_is_used_if_the_dictionary_cannot_match_the_entries(self):
+        X, hidden = hide(low_rank(20, 15, 3), 0.3, seed=1)
         model = LRFD(low_rank(20, 2, 2, seed=7))
         with pytest.warns(UserWarning, match="cannot fit"):
             model.fit(X)
@@ -126,9 +126,9 @@ class TestThePenalizedForm:
         assert 0.1 < model.residual_ < 1.0
         assert_array_equal(model.transform(X)[~hidden], X[~hidden])
 
-    def test_noise_of_which_the_rank_leaves_out_too_much_calls_for_it(self):
+    def test_is_used_if_rank_reduction_drops_too_much_noise(self):
         rng = np.random.default_rng(4)
-        X, _ = hidden_part(
+        X, _ = hide(
             low_rank(20, 15, 2) + 0.1 * rng.standard_normal((20, 15)), 0.2, seed=1
         )
         with pytest.warns(UserWarning, match="Lower rank_tol"):
@@ -136,10 +136,10 @@ class TestThePenalizedForm:
         assert not LRFD(rank_tol=1e-6).fit(X).penalized_
 
 
-class TestTheLearnedDictionary:
-    def test_it_completes_and_its_value_is_that_of_a_power_of_singular_values(self):
+class TestLearnedDictionary:
+    def test_objective_is_a_power_of_singular_values(self):
         truth = low_rank(40, 30, 3)
-        X, hidden = hidden_part(truth, 0.5, seed=1)
+        X, hidden = hide(truth, 0.5, seed=1)
         model = LRFD("learned").fit(X)
         assert relative_error(model.transform(X)[hidden], truth[hidden]) < 1e-4
         s = np.linalg.svd(truth, compute_uv=False)[:3]
@@ -147,9 +147,9 @@ class TestTheLearnedDictionary:
         assert model.dictionary_.shape == (40, 3) and model.rank_ == 3
 
 
-class TestTheRun:
-    def test_observed_entries_come_back_and_stages_follow_one_another(self):
-        X, hidden = hidden_part(low_rank(30, 25, 3), 0.3, seed=1)
+class TestRun:
+    def test_observed_entries_are_kept_and_stages_are_sequential(self):
+        X, hidden = hide(low_rank(30, 25, 3), 0.3, seed=1)
         model = LRFD(rounds=3).fit(X)
         assert_array_equal(model.predict(X)[~hidden], X[~hidden])
         assert 0.0 < model.residual_ < 1e-5
@@ -161,8 +161,8 @@ class TestTheRun:
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("options", [{}, {"lam": 0.1}, {"dictionary": "learned"}])
-    def test_a_run_goes_on_from_its_checkpoint(self, options, tmp_path):
-        X, _ = hidden_part(low_rank(15, 12, 3), 0.4, seed=1)
+    def test_run_resumes_from_its_checkpoint(self, options, tmp_path):
+        X, _ = hide(low_rank(15, 12, 3), 0.4, seed=1)
         whole = LRFD(**options).fit(X)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -172,9 +172,9 @@ class TestTheRun:
         assert_allclose(rest.transform(X), whole.transform(X), atol=1e-10)
 
 
-class TestOddInput:
+class TestEdgeCases:
     @pytest.mark.parametrize("dictionary", ["columns", "basis", "learned"])
-    def test_it_is_completed_with_finite_values(self, odd, dictionary):
+    def test_result_is_finite(self, odd, dictionary):
         filled = LRFD(dictionary).fit_transform(odd)
         seen = ~np.isnan(odd)
         assert np.isfinite(filled).all()
@@ -193,6 +193,6 @@ class TestOddInput:
             ({"lam": -1.0}, "lam must be"),
         ],
     )
-    def test_parameters_that_make_no_sense_are_refused(self, tiny, options, message):
+    def test_invalid_parameters_raise(self, tiny, options, message):
         with pytest.raises(ValueError, match=message):
             LRFD(**options).fit(tiny)

@@ -1,4 +1,4 @@
-"""Penalties on singular values: their maps are minimizers, their thresholds exact."""
+"""Tests of penalties on singular values: proximal maps and thresholds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .conftest import problem_of
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
-#: Penalties whose map is the exact minimizer.
+#: Penalties with an exact proximal map.
 EXACT = [
     NuclearNorm(),
     SchattenNorm(0.5),
@@ -60,12 +60,12 @@ class TestExactMaps:
         rng = np.random.default_rng(seed)
         for scale in (1e-3, 1e-1, 2.0):
             others = np.abs(x + scale * rng.standard_normal((60, len(s))))
-            # Some values may be dropped altogether, which no small step tries.
+            # Also set some values to zero, which small steps cannot reach.
             others *= rng.random(others.shape) < 0.8
             for other in np.sort(others, axis=1)[:, ::-1]:
                 assert best <= objective(penalty, other, s, tau) + 1e-10
 
-    def test_no_other_matrix_is_better(self, penalty, rng):
+    def test_map_is_optimal_among_matrices(self, penalty, rng):
         W, tau = rng.standard_normal((5, 4)), 0.4
         found = full_svd(W)
         Z = found.reconstruct(penalty.prox(found.s, tau))
@@ -81,7 +81,7 @@ class TestExactMaps:
         assert best <= value(W)
         assert best <= value(0.0 * W)
 
-    def test_values_grow_with_the_matrix_as_the_degree_says(self, penalty):
+    def test_values_scale_by_the_degree(self, penalty):
         s = np.array([3.0, 2.0, 0.5, 0.0])
         grown = 7.0**penalty.degree * penalty.value(s)
         assert penalty.value(7.0 * s) == pytest.approx(grown)
@@ -90,10 +90,10 @@ class TestExactMaps:
 @pytest.mark.parametrize("penalty", [*EXACT[:6], EXACT[7], *LOGS], ids=str)
 class TestThresholds:
     @pytest.mark.parametrize("tau", [1e-3, 0.3, 2.0])
-    def test_a_value_leaves_zero_at_the_threshold(self, penalty, tau):
+    def test_values_become_non_zero_at_the_threshold(self, penalty, tau):
         cut = penalty.threshold(tau)
         if isinstance(penalty, WeightedNuclear) and penalty.weights[0] > 2.9:
-            # The lightest weight is that of the last value.
+            # The last value has the smallest weight.
             below, above = (np.full(4, cut) * part for part in (1 - 1e-9, 1 + 1e-9))
             assert penalty.prox(below, tau)[-1] == 0.0
             assert np.all(penalty.prox(above, tau) == 0.0)
@@ -102,7 +102,7 @@ class TestThresholds:
         assert penalty.prox(np.array([cut * (1 + 1e-9)]), tau)[0] > 0.0
 
     @pytest.mark.parametrize("cut", [1e-2, 0.69, 0.71, 5.0, 30.0])
-    def test_the_strength_is_that_of_the_threshold(self, penalty, cut):
+    def test_strength_and_threshold_are_inverse(self, penalty, cut):
         assert penalty.threshold(penalty.strength(cut)) == pytest.approx(cut)
 
 
@@ -113,28 +113,28 @@ class TestWeights:
         assert_array_equal(equal.prox(s, 0.5), NuclearNorm().prox(s, 1.7 * 0.5))
         assert equal.value(s) == pytest.approx(1.7 * NuclearNorm().value(s))
 
-    def test_fewer_values_than_weights_take_the_first_weights(self):
+    def test_fewer_values_than_weights_use_the_first_weights(self):
         penalty = WeightedNuclear(np.array([0.0, 1.0, 5.0]))
         assert_array_equal(penalty.prox(np.array([3.0, 2.0]), 1.0), [3.0, 1.0])
         assert penalty.value(np.array([3.0, 2.0])) == 2.0
 
 
 class TestLogarithm:
-    def test_its_value_starts_at_zero_and_is_a_sum_of_logarithms(self):
+    def test_value_is_a_sum_of_logarithms_and_zero_at_zero(self):
         penalty = LogNuclear(0.5)
         assert penalty.value(np.zeros(3)) == 0.0
         s = np.array([2.0, 1.0])
         assert penalty.value(s) == pytest.approx(np.log(5.0) + np.log(3.0))
 
 
-class TestOthersInTheSolvers:
+class TestOtherPenaltiesInSolvers:
     @pytest.fixture
     def problem(self, rng):
         truth = rng.standard_normal((16, 3)) @ rng.standard_normal((3, 12))
         X = np.where(rng.random(truth.shape) < 0.7, truth, np.nan)
         return problem_of(X)
 
-    def test_equal_weights_complete_as_the_nuclear_norm_does(self, problem):
+    def test_equal_weights_match_the_nuclear_norm(self, problem):
         one, other = (
             run_solver(
                 ADMM(problem, penalty, ResidualBalancing(0.1)), max_iter=300, tol=1e-9
@@ -143,7 +143,7 @@ class TestOthersInTheSolvers:
         )
         assert_allclose(one, other, atol=1e-6)
 
-    def test_a_truncated_norm_lets_its_first_directions_be(self, problem):
+    def test_truncated_norm_does_not_shrink_the_first_values(self, problem):
         solvers = [
             ProximalGradient(problem, penalty, 0.5)
             for penalty in (TruncatedNuclear(3), NuclearNorm())

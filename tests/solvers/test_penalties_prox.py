@@ -1,4 +1,4 @@
-"""Proximal operators of numbers, against grids, closed forms and plain iterations."""
+"""Tests of scalar proximal operators: grids, closed forms, plain iterations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ arguments = st.floats(0.0, 10.0)
 
 
 def one(function, t, *args):
-    """The operator at a single number."""
+    """The operator at a single value."""
     return float(function(np.array([t]), *args)[0])
 
 
@@ -83,7 +83,7 @@ class TestPower:
         ("p", "closed"), [(0.5, half_closed), (2 / 3, two_thirds_closed)]
     )
     @pytest.mark.parametrize("tau", [1e-3, 0.3, 1.0, 7.0])
-    def test_above_the_threshold_it_is_the_closed_form(self, p, closed, tau):
+    def test_matches_the_closed_form_above_the_threshold(self, p, closed, tau):
         cut = power_threshold(p, tau)
         t = cut * np.concatenate([1.0 + np.logspace(-6, 0, 30), np.logspace(0.4, 3)])
         assert_allclose(prox_power(t, p, tau), closed(t, tau), rtol=1e-8)
@@ -93,7 +93,7 @@ class TestPower:
         assert_array_equal(prox_power(t, 1.0, 1.3), soft_threshold(t, 1.3))
         assert power_threshold(1.0, 1.3) == 1.3
 
-    def test_large_arguments_lose_no_digits(self):
+    def test_large_arguments_are_accurate(self):
         t = np.array([1e12, 1e200])
         for p in (0.5, 2 / 3):
             assert_allclose(
@@ -104,9 +104,9 @@ class TestPower:
 class TestLogarithm:
     @given(t=arguments, tau=st.floats(1e-3, 5.0), eps=st.floats(1e-3, 2.0))
     @example(t=3.0, tau=2.0, eps=0.01)
-    @example(t=0.5, tau=0.3, eps=2.0)  # small against eps the weights hardly differ
+    @example(t=0.5, tau=0.3, eps=2.0)  # the weights hardly differ for values below eps
     def test_it_is_the_limit_of_reweighting(self, t, tau, eps):
-        # Near the threshold the plain iteration takes for ever.
+        # The plain iteration converges slowly near the threshold.
         cut = tau / eps if tau < eps**2 else 2.0 * np.sqrt(tau) - eps
         assume(abs(t - cut) > 0.02)
         x = t
@@ -114,14 +114,14 @@ class TestLogarithm:
             x = max(t - tau / (x + eps), 0.0)
         assert one(log_prox, t, tau, eps) == pytest.approx(x, abs=1e-9)
 
-    def test_the_jump_at_the_threshold_is_that_of_the_table(self):
+    def test_jump_at_the_threshold_matches_the_table(self):
         tau, eps = 2.0, 0.3
         cut = 2.0 * np.sqrt(tau) - eps
         assert one(log_prox, cut * (1.0 - 1e-9), tau, eps) == 0.0
         above = one(log_prox, cut * (1.0 + 1e-12), tau, eps)
         assert above == pytest.approx(np.sqrt(tau) - eps, abs=1e-5)
 
-    def test_it_need_not_be_the_least_of_the_logarithm(self):
+    def test_may_differ_from_the_global_minimizer(self):
         t, tau, eps = 3.0, 2.0, 1e-3
         x = one(log_prox, t, tau, eps)
         value = 0.5 * (x - t) ** 2 + tau * np.log(x + eps)

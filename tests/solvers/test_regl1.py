@@ -1,4 +1,4 @@
-"""Least absolute residuals: exact penalty, robustness, and the steps on the way."""
+"""Tests of RegL1: exact penalty, robustness, single steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def solver_of(X, **options):
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
-def test_a_weak_norm_and_a_large_rank_give_the_nuclear_completion(noise):
+def test_weak_norm_and_large_rank_give_the_nuclear_completion(noise):
     _, X = low_rank(noise=noise)
     least = Nuclear().fit(X)
     assert np.abs(least.dual_.data).max() < 1.0 / 1e-3, "the penalty is exact"
@@ -30,7 +30,7 @@ def test_a_weak_norm_and_a_large_rank_give_the_nuclear_completion(noise):
     assert_allclose(filled, least.transform(X), atol=2e-3 * np.abs(filled).max())
 
 
-def test_gross_errors_spoil_a_fit_of_least_squares_and_not_this_one():
+def test_is_robust_against_gross_errors():
     rng = np.random.default_rng(0)
     truth = rng.standard_normal((100, 3)) @ rng.standard_normal((3, 150))
     wrong = rng.random(truth.shape) < 0.1
@@ -48,14 +48,14 @@ def test_gross_errors_spoil_a_fit_of_least_squares_and_not_this_one():
 
 
 @pytest.mark.parametrize("rank", [2, 20])
-def test_columns_of_the_left_factor_are_orthonormal(rank):
+def test_left_factor_is_orthonormal(rank):
     U, V = RegL1(rank=rank).fit(low_rank(noise=0.1)[1]).model_.factors
     assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=1e-10)
     assert U.shape[1] == V.shape[0] <= rank
 
 
 @pytest.mark.parametrize("nonnegative", [False, True])
-def test_the_lagrangian_falls_within_a_step(nonnegative):
+def test_lagrangian_decreases_within_a_step(nonnegative):
     solver = solver_of(low_rank(noise=1.0)[1], lam=2.0, rank=5, nonnegative=nonnegative)
     M, seen = solver.problem.M, solver.problem.mask
 
@@ -79,7 +79,7 @@ def test_the_lagrangian_falls_within_a_step(nonnegative):
         assert values[-1] < values[0] or values[-1] == pytest.approx(values[0])
 
 
-def test_the_factors_of_a_turn_are_the_best_for_their_copy():
+def test_factor_updates_are_optimal():
     rng = np.random.default_rng(0)
     solver = solver_of(low_rank(noise=1.0)[1], lam=3.0, rank=4)
     state = replace(solver.initial_state(), mu=1.0)
@@ -98,14 +98,14 @@ def test_the_factors_of_a_turn_are_the_best_for_their_copy():
             assert best <= value(U, (W * np.maximum(s - 3.0, 0.0)) @ Vt) + 1e-9
 
 
-def test_a_strong_norm_leaves_nothing():
+def test_strong_norm_gives_zero():
     _, X = low_rank()
     model = RegL1(lam=np.sqrt(np.isfinite(X).sum()) + 1.0).fit(X)
     assert_allclose(model.model_.complete(), 0.0, atol=1e-5)
     assert_allclose(model.objective_, np.nansum(np.abs(X)), rtol=1e-5)
 
 
-def test_the_objective_is_what_it_says():
+def test_objective_matches_its_formula():
     _, X = low_rank(noise=0.5)
     model = RegL1(lam=2.0, rank=4).fit(X)
     filled = model.model_.complete()
@@ -113,7 +113,7 @@ def test_the_objective_is_what_it_says():
     assert_allclose(model.objective_, value, rtol=1e-9)
 
 
-def test_values_that_cannot_be_negative_are_not():
+def test_nonnegative_option_gives_nonnegative_values():
     rng = np.random.default_rng(0)
     truth = rng.random((30, 2)) @ rng.random((2, 20))
     truth[rng.random(truth.shape) < 0.3] = 0.0
@@ -123,12 +123,12 @@ def test_values_that_cannot_be_negative_are_not():
     assert held.model_.complete().min() > -1e-4
 
 
-def test_ever_growing_weights_stay_finite():
+def test_growing_weights_stay_finite():
     X = low_rank()[1]
     model = RegL1(rho=2.0, tol=0, max_iter=1500).fit(X)
     assert np.isfinite(model.transform(X, keep_observed=False)).all()
 
 
-def test_negative_values_are_refused_where_none_are_allowed():
+def test_negative_values_with_nonnegative_option_raise():
     with pytest.raises(ValueError, match="nonnegative=True needs values of at least 0"):
         RegL1(nonnegative=True).fit(np.array([[1.0, -2.0], [np.nan, 1.0]]))

@@ -1,4 +1,4 @@
-"""S3LR: properties of its model, checked against other computations."""
+"""Tests of S3LR: properties of its model and reference computations."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from ncarl.estimators.baselines import FitInput
 from ncarl.fitting.matrix_model import PreprocessedData
 from ncarl.solvers.s3lr import shrink_by_cluster, shrink_errors, spectral_clustering
 
-from .conftest import hidden_part, relative_error
+from .conftest import hide, relative_error
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 
 def subspaces(m=30, dimension=3, each=40, count=2, seed=0):
-    """Columns from orthogonal subspaces, one after the other."""
+    """Columns from orthogonal subspaces in order."""
     rng = np.random.default_rng(seed)
     bases = np.linalg.qr(rng.standard_normal((m, count * dimension)))[0]
     parts = np.split(bases, count, axis=1)
     return np.hstack([B @ rng.standard_normal((dimension, each)) for B in parts])
 
 
-def nuclear_shrunk(W, tau):
+def shrink_nuclear(W, tau):
     U, s, Vt = np.linalg.svd(W, full_matrices=False)
     return (U * np.maximum(s - tau, 0.0)) @ Vt
 
 
-class TestTheModel:
-    def test_without_self_expression_it_is_the_nuclear_completion(self):
-        X, _ = hidden_part(subspaces(20, 2, 12), 0.4, seed=1)
+class TestModel:
+    def test_without_self_expression_matches_nuclear(self):
+        X, _ = hide(subspaces(20, 2, 12), 0.4, seed=1)
         model = S3LR(lam=0, rho=1.01, tol=1e-6, max_rounds=1).fit(X)
         assert not model.coefficients_.any()
         assert relative_error(model.transform(X), Nuclear().fit_transform(X)) < 2e-4
 
     @pytest.mark.parametrize("norm", ["l1", "l21", "squared"])
-    def test_one_group_is_done_after_one_round_and_needs_no_relaxation(self, norm):
-        X, _ = hidden_part(subspaces(20, 2, 12), 0.4, seed=1)
+    def test_one_cluster_needs_one_round_and_no_relaxation(self, norm):
+        X, _ = hide(subspaces(20, 2, 12), 0.4, seed=1)
         one = S3LR(n_clusters=1, error_norm=norm).fit(X)
         relaxed = S3LR(n_clusters=1, relax=True, error_norm=norm).fit(X)
         assert one.rounds_ == relaxed.rounds_ == 1 and one.converged_
@@ -56,22 +56,22 @@ class TestTheModel:
         assert not one.labels_.any()
 
     @pytest.mark.parametrize(("missing", "n_clusters"), [(0.2, 2), (0.5, "auto")])
-    def test_two_subspaces_are_told_apart(self, missing, n_clusters):
+    def test_two_subspaces_are_separated(self, missing, n_clusters):
         truth = subspaces()
-        X, hidden = hidden_part(truth, missing, seed=1)
+        X, hidden = hide(truth, missing, seed=1)
         model = S3LR(n_clusters=n_clusters).fit(X)
         assert model.n_clusters_ == 2
         assert_array_equal(model.labels_, np.repeat([0, 1], 40))
         assert relative_error(model.transform(X)[hidden], truth[hidden]) < 0.1
 
-    def test_two_subspaces_are_completed_better_than_by_the_nuclear_norm(self):
+    def test_error_on_two_subspaces_is_below_that_of_nuclear(self):
         truth = subspaces()
-        X, hidden = hidden_part(truth, 0.5, seed=1)
+        X, hidden = hide(truth, 0.5, seed=1)
         ours = relative_error(S3LR().fit_transform(X)[hidden], truth[hidden])
         plain = relative_error(Nuclear().fit_transform(X)[hidden], truth[hidden])
         assert ours < 0.3 * plain
 
-    def test_with_nothing_missing_columns_are_made_up_of_few_others(self):
+    def test_complete_data_have_sparse_coefficients(self):
         X = subspaces(20, 2, 8) + 0.01 * np.random.default_rng(3).standard_normal(
             (20, 16)
         )
@@ -100,7 +100,7 @@ class TestTheModel:
 
 
 def plain_steps(X, labels, solver, count):
-    """Steps of a round as they are written down, with the norms of the solver."""
+    """Direct implementation of the steps of a round with the norms of the solver."""
     seen = ~np.isnan(X)
     M, n = np.where(seen, X, 0.0), X.shape[1]
     X, C, E, Y1, Y2 = M, np.zeros((n, n)), 0.0 * M, 0.0 * M, 0.0 * M
@@ -114,7 +114,7 @@ def plain_steps(X, labels, solver, count):
         slope = seen * (X - M - Y1 / mu) + (X - X @ C - E + Y2 / mu) @ (eye - C).T
         W, X = X - slope / eta, np.empty_like(X)
         for own in groups:
-            X[:, own] = nuclear_shrunk(W[:, own], 1.0 / (mu * eta))
+            X[:, own] = shrink_nuclear(W[:, own], 1.0 / (mu * eta))
         W = X - X @ C + Y2 / mu
         E = np.sign(W) * np.maximum(np.abs(W) - solver.lam / mu, 0.0)
         norm, probes[1] = spectral_norm_bound(X, probes[1])
@@ -127,10 +127,10 @@ def plain_steps(X, labels, solver, count):
     return X, C
 
 
-class TestTheParts:
+class TestParts:
     @pytest.mark.parametrize("relax", [False, True])
-    def test_steps_are_those_that_are_written_down(self, relax):
-        X, _ = hidden_part(subspaces(12, 2, 7), 0.3, seed=1)
+    def test_steps_match_the_direct_implementation(self, relax):
+        X, _ = hide(subspaces(12, 2, 7), 0.3, seed=1)
         model = S3LR(2, 0.3, 0.02, 0.2, relax, tol=0, max_iter=1).fit(X)
         ready = PreprocessedData.from_observations(model.training_, None, False)
         engine = pick_engine("threads")
@@ -144,20 +144,20 @@ class TestTheParts:
         assert_allclose(last.X, X, atol=1e-9)
         assert_allclose(last.C, C, atol=1e-9)
 
-    def test_shrinking_by_group_is_shrinking_each_group(self):
+    def test_cluster_shrinkage_shrinks_each_cluster(self):
         rng = np.random.default_rng(0)
         W, labels = rng.standard_normal((9, 14)), rng.integers(0, 3, 14)
         found, s = shrink_by_cluster(W, labels, 0.8)
         for k in range(3):
             own = labels == k
-            assert_allclose(found[:, own], nuclear_shrunk(W[:, own], 0.8), atol=1e-12)
+            assert_allclose(found[:, own], shrink_nuclear(W[:, own], 0.8), atol=1e-12)
         norms = [np.linalg.norm(found[:, labels == k], "nuc") for k in range(3)]
         assert s.sum() == pytest.approx(sum(norms))
         whole, _ = shrink_by_cluster(W, labels[:0], 0.8)
-        assert_allclose(whole, nuclear_shrunk(W, 0.8), atol=1e-12)
+        assert_allclose(whole, shrink_nuclear(W, 0.8), atol=1e-12)
 
     @pytest.mark.parametrize("norm", ["l1", "l21", "squared"])
-    def test_what_is_left_is_shrunk_to_the_least(self, norm):
+    def test_error_shrinkage_is_optimal(self, norm):
         rng = np.random.default_rng(0)
         W, lam, mu = rng.standard_normal((5, 4)), 0.9, 0.7
         E = shrink_errors(W, norm, lam / mu)
@@ -175,7 +175,7 @@ class TestTheParts:
                 other = E + scale * rng.standard_normal(E.shape)
                 assert value(E) <= value(other)
 
-    def test_the_norm_has_a_bound_that_is_not_far_above_it(self):
+    def test_norm_bound_is_tight(self):
         rng = np.random.default_rng(1)
         for shape in [(30, 20), (20, 30), (1, 5), (5, 1)]:
             A, probe = rng.standard_normal(shape), initial_probe(shape[1])
@@ -185,7 +185,7 @@ class TestTheParts:
             top = np.linalg.norm(A, 2)
             assert top <= bound <= NORM_MARGIN * top * (1.0 + 1e-12)
 
-    def test_groups_follow_blocks_of_coefficients_and_their_number_the_gap(self):
+    def test_clusters_follow_coefficient_blocks_and_spectral_gap(self):
         rng = np.random.default_rng(0)
         order = rng.permutation(24)
         blocks = np.repeat([0, 1, 2], 8)[order]
@@ -196,9 +196,9 @@ class TestTheParts:
         assert_array_equal(together, blocks[:, None] == blocks[None, :])
 
 
-class TestTheRun:
-    def test_observed_entries_come_back_and_rounds_are_counted(self):
-        X, hidden = hidden_part(subspaces(), 0.5, seed=1)
+class TestRun:
+    def test_observed_entries_are_kept_and_rounds_counted(self):
+        X, hidden = hide(subspaces(), 0.5, seed=1)
         model = S3LR().fit(X)
         assert_array_equal(model.predict(X)[~hidden], X[~hidden])
         assert 0.0 < model.residual_ < 1e-4
@@ -209,8 +209,8 @@ class TestTheRun:
         assert {len(column) for column in model.history_.values()} == {model.n_iter_}
 
     @pytest.mark.parametrize("after", [5, 100])
-    def test_a_run_goes_on_from_its_checkpoint(self, after, tmp_path):
-        X, _ = hidden_part(subspaces(15, 2, 10), 0.4, seed=1)
+    def test_run_resumes_from_its_checkpoint(self, after, tmp_path):
+        X, _ = hide(subspaces(15, 2, 10), 0.4, seed=1)
         whole = S3LR(n_clusters=2).fit(X)
         assert whole.n_iter_ > after
         with warnings.catch_warnings():
@@ -222,9 +222,9 @@ class TestTheRun:
         assert_array_equal(rest.labels_, whole.labels_)
 
 
-class TestOddInput:
+class TestEdgeCases:
     @pytest.mark.parametrize("norm", ["l1", "l21", "squared"])
-    def test_it_is_completed_with_finite_values(self, odd, norm):
+    def test_result_is_finite(self, odd, norm):
         seen = ~np.isnan(odd)
         for n_clusters in ("auto", min(2, odd.shape[1])):
             filled = S3LR(n_clusters, error_norm=norm).fit_transform(odd)
@@ -244,7 +244,7 @@ class TestOddInput:
             ({"max_rounds": 0}, "max_rounds must be"),
         ],
     )
-    def test_parameters_that_make_no_sense_are_refused(self, tiny, options, message):
+    def test_invalid_parameters_raise(self, tiny, options, message):
         with pytest.raises(ValueError, match=message):
             S3LR(**options).fit(tiny)
 

@@ -1,4 +1,4 @@
-"""A matrix with all that can be odd about one, and every way to read it."""
+"""An incomplete matrix with edge cases, and all readers of row sources."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ncarl.io import open_rows
 from ncarl.observations import Observations
 
 
-@pytest.fixture(scope="session")
-def gappy():
-    """Noisy low rank with row effects, an empty row, an empty column, equal masks."""
+@pytest.fixture(scope="session", name="X_nan")
+def incomplete_matrix():
+    """Noisy low-rank matrix with row effects, empty row and column, equal masks."""
     rng = np.random.default_rng(3)
     truth = rng.random((150, 3)) @ rng.random((3, 14)) + rng.normal(0, 0.3, (150, 1))
     X = truth + 0.05 * rng.standard_normal(truth.shape)
@@ -94,10 +94,10 @@ READERS = {
 
 
 @pytest.fixture(scope="session")
-def opened(gappy, tmp_path_factory):
-    """A function that opens the matrix by the name of a reader."""
+def open_reader(X_nan, tmp_path_factory):
+    """Function that opens the matrix with the named reader."""
 
-    def open_it(name):
-        return READERS[name](gappy, tmp_path_factory.mktemp("rows"))
+    def open_by_name(name):
+        return READERS[name](X_nan, tmp_path_factory.mktemp("rows"))
 
-    return open_it
+    return open_by_name

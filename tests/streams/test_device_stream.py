@@ -1,4 +1,4 @@
-"""Rows of a source on a device: what stays there is not read again."""
+"""Tests that blocks kept on a device are not read again."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ RUN = {"max_iter": 4, "tol": 0, "alpha": 1.0}
 
 
 @dataclass
-class Counted:
-    """A source that counts how often each chunk is read."""
+class CountingSource:
+    """A source that counts the reads of each chunk."""
 
     X: np.ndarray
     anywhere: bool
@@ -52,12 +52,12 @@ class Counted:
 
 @pytest.fixture(autouse=True)
 def one_thread(one_torch_thread, monkeypatch):
-    monkeypatch.setattr(torch_engine, "ENTRIES_PER_BLOCK", 150)  # two chunks together
+    monkeypatch.setattr(torch_engine, "ENTRIES_PER_BLOCK", 150)  # two chunks per block
 
 
 @pytest.mark.parametrize("anywhere", [True, False])
 @pytest.mark.parametrize("room", [0, 3, 100])
-def test_what_there_is_room_for_stays(gappy, anywhere, room, monkeypatch):
+def test_blocks_that_fit_are_kept(X_nan, anywhere, room, monkeypatch):
     left = [room]
 
     def has_room(self):
@@ -65,20 +65,20 @@ def test_what_there_is_room_for_stays(gappy, anywhere, room, monkeypatch):
         return left[0] >= 0
 
     monkeypatch.setattr(Torch, "has_room", has_room)
-    source = Counted(gappy, anywhere)
+    source = CountingSource(X_nan, anywhere)
     found = NCARL(**RUN, engine=Torch("cpu")).fit(source)
-    known = NCARL(**RUN, orientation="columns").fit(gappy)
+    known = NCARL(**RUN, orientation="columns").fit(X_nan)
     assert_allclose(found.kernel_, known.kernel_, rtol=1e-9, atol=1e-9)
     last = source.reads[14]
     if room == 0:
-        assert last >= 5  # a survey, a start, and every step
+        assert last >= 5  # a survey, the start, and every step
     if room == 100:
-        assert last == 3  # survey, mean, and one pass of blocks
+        assert last == 3  # survey, mean, one pass of blocks
     if room == 3 and anywhere:
-        assert source.reads[2] < last  # its block stayed
+        assert source.reads[2] < last  # its block was kept
 
 
-def test_results_keep_the_order_and_errors_come_out():
+def test_results_keep_the_order_and_errors_propagate():
     def work(k):
         time.sleep(0.002 * (5 - k % 5))
         if k == 17:

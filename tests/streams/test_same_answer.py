@@ -1,4 +1,4 @@
-"""Every reader and every engine gives the answer of threads in memory."""
+"""Tests that all readers and engines give the result of threads in memory."""
 
 from __future__ import annotations
 
@@ -41,59 +41,59 @@ PAIRS = [
     for name in MODELS
     if name in MAIN or reader == "npy"
 ]
-#: No entry is so small that this is not a digit of it that counts.
+#: The absolute tolerance is significant since no entry is that small.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
 @pytest.fixture(autouse=True)
-def always_streamed(monkeypatch):
-    """Nothing is so small that it is read into memory instead."""
+def force_streaming(monkeypatch):
+    """Do not read small sources into memory."""
     monkeypatch.setattr(cuts, "ROW_SAMPLING_THRESHOLD", 0)
 
 
 @pytest.fixture(scope="module")
-def in_memory(gappy):
-    """A function that gives the model fitted in memory, and what it fills in."""
+def in_memory(X_nan):
+    """Function that returns a model fitted in memory, and its completed matrix."""
     known = {}
 
-    def fitted(name):
+    def fit(name):
         if name not in known:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(cuts, "ROW_SAMPLING_THRESHOLD", 0)
-                model = again(name, Threads(2)).fit(gappy)
-            known[name] = model, model.transform(gappy)
+                model = make_model(name, Threads(2)).fit(X_nan)
+            known[name] = model, model.transform(X_nan)
         return known[name]
 
-    return fitted
+    return fit
 
 
-def again(name, engine):
-    """The model of that name, to be fitted by an engine."""
+def make_model(name, engine):
+    """The named model with an engine."""
     return type(MODELS[name])(**{**MODELS[name].get_params(), "engine": engine})
 
 
 @pytest.fixture
-def check(opened, in_memory, gappy):
-    """Fit a model by an engine to what a reader gives, and compare the results."""
+def check(open_reader, in_memory, X_nan):
+    """Function that fits a model to a reader and compares it with memory."""
 
     def compare(reader, name, engine):
         known, filled = in_memory(name)
-        source = opened(reader)
-        found = again(name, engine).fit(source)
+        source = open_reader(reader)
+        found = make_model(name, engine).fit(source)
         assert_same_model(found, known)
         answer = np.asarray(found.transform(source))
         assert_allclose(answer, filled, **CLOSE)
-        seen = ~np.isnan(gappy)
-        assert_array_equal(answer[seen], gappy[seen])
+        seen = ~np.isnan(X_nan)
+        assert_array_equal(answer[seen], X_nan[seen])
 
     return compare
 
 
 def assert_same_model(found, known):
-    """Both fits came to the same kernel, in as many steps."""
+    """Check that two fits have the same kernel and number of steps."""
     assert found.n_iter_ == known.n_iter_
     assert_allclose(found.kernel_, known.kernel_, rtol=1e-9, atol=1e-9)
-    # The kernel of pinv holds 1e6, which takes six digits from <Q, G> alone.
+    # The kernel of pinv has entries of 1e6, so <Q, G> loses six digits.
     digits = 1e-7 if known.get_params().get("weights") == "pinv" else 1e-9
     one, other = found.history_["objective"], known.history_["objective"]
     assert_allclose(one, other, rtol=digits)
@@ -105,7 +105,7 @@ def assert_same_model(found, known):
 
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize(("reader", "name"), PAIRS)
-def test_every_reader_gives_the_answer_in_memory(reader, name, check):
+def test_every_reader_gives_the_result_in_memory(reader, name, check):
     check(reader, name, Threads(2))
 
 
@@ -114,7 +114,7 @@ def test_every_reader_gives_the_answer_in_memory(reader, name, check):
 @pytest.mark.parametrize(
     ("reader", "name"), [pair for pair in PAIRS if pair[0] in ("npy", "npz")]
 )
-def test_torch_gives_the_answer_of_threads_in_memory(
+def test_torch_gives_the_result_of_threads_in_memory(
     reader, name, check, device, one_torch_thread
 ):
     from ncarl import Torch
@@ -124,7 +124,7 @@ def test_torch_gives_the_answer_of_threads_in_memory(
 
 @pytest.fixture(scope="module")
 def dask_threads():
-    """Workers of Dask, threads of this process."""
+    """Dask engine with threads of this process."""
     pytest.importorskip("distributed")
     from ncarl import Dask
 
@@ -137,35 +137,35 @@ def dask_threads():
     ("reader", "name"),
     [p for p in PAIRS if p[0] in ("npy", "csv", "dask_array", "delayed_blocks")],
 )
-def test_dask_gives_the_answer_of_threads_in_memory(reader, name, check, dask_threads):
+def test_dask_gives_the_result_of_threads_in_memory(reader, name, check, dask_threads):
     check(reader, name, dask_threads)
 
 
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize("rows", ["numba", "numpy"])
-def test_both_row_kernels_read_sources(rows, gappy, in_memory):
+def test_both_row_kernels_read_sources(rows, X_nan, in_memory):
     if rows == "numba":
         pytest.importorskip("numba")
     _, filled = in_memory("floor")
     for threads in (1, 3):
         engine = Threads(threads, kernel=rows)
-        found = again("floor", engine).fit(open_rows(gappy, rows_per_chunk=9))
-        assert_allclose(found.transform(gappy), filled, **CLOSE)
+        found = make_model("floor", engine).fit(open_rows(X_nan, rows_per_chunk=9))
+        assert_allclose(found.transform(X_nan), filled, **CLOSE)
 
 
-def test_float32_work_reads_sources_too(gappy, opened):
+def test_float32_fits_read_sources(X_nan, open_reader):
     options = {**RUN, "dtype": "float32", "delta": 1e-3, "alpha": 1.0}
-    known = NCARL(**options).fit(gappy).transform(gappy)
-    found = NCARL(**options).fit(opened("npy")).transform(gappy)
+    known = NCARL(**options).fit(X_nan).transform(X_nan)
+    found = NCARL(**options).fit(open_reader("npy")).transform(X_nan)
     assert_allclose(found, known, rtol=1e-3, atol=1e-3)
 
 
-def test_a_small_source_is_fitted_as_a_matrix_in_memory_is(gappy, monkeypatch, opened):
+def test_small_source_is_fitted_as_a_matrix_in_memory(X_nan, monkeypatch, open_reader):
     monkeypatch.setattr(cuts, "ROW_SAMPLING_THRESHOLD", 10**6)
-    known = BayesianNCARL(sides="columns").fit(gappy)
-    found = BayesianNCARL().fit(opened("npz"))
+    known = BayesianNCARL(sides="columns").fit(X_nan)
+    found = BayesianNCARL().fit(open_reader("npz"))
     assert_array_equal(found.kernel_, known.kernel_)
     assert found.search_ == known.search_
     assert found.sides_ == "columns"
-    interval = found.predict_interval([0, 3], [1, 2], X=gappy)
+    interval = found.predict_interval([0, 3], [1, 2], X=X_nan)
     assert_array_equal(interval, known.predict_interval([0, 3], [1, 2]))

@@ -1,4 +1,4 @@
-"""Columns as coordinates, and the power transform of skewed ones."""
+"""Tests of the encoding of columns and the power transform of skewed ones."""
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ def labels(values):
 
 
 @pytest.mark.parametrize("exponent", [-2.0, 0.0, 1.0, 2.0])
-def test_transform_is_that_of_scipy(exponent):
+def test_transform_matches_scipy(exponent):
     x = np.linspace(-3, 5, 41)
     assert_allclose(yeo_johnson(x, exponent), yeojohnson(x, exponent), atol=1e-12)
     up = np.maximum(x, 0.0)
@@ -39,7 +39,7 @@ def test_transform_is_that_of_scipy(exponent):
     assert_allclose(back, up, atol=1e-9)
 
 
-def test_exponent_is_the_most_likely_one():
+def test_exponent_maximizes_the_likelihood():
     x = np.exp(np.random.default_rng(0).standard_normal(300))
     assert fit_yeo_johnson(x) == pytest.approx(yeojohnson_normmax(x), abs=5e-3)
 
@@ -68,7 +68,7 @@ def test_coordinates_are_standard_and_invertible(how, unit):
     assert_allclose(code.inverse_transform(z), x, rtol=1e-6)
 
 
-def test_expected_value_is_the_mean_of_values_not_of_coordinates():
+def test_expected_value_is_the_mean_in_data_units():
     rng = np.random.default_rng(2)
     x = np.exp(rng.standard_normal(400))
     code = fit_number_encoder(numbers(x), "power")
@@ -104,6 +104,6 @@ def test_codes_of_categories_have_mean_0_and_covariance_1(values):
     assert np.isnan(z[[v is None for v in values]]).all()
 
 
-def test_labels_are_in_their_order_whatever_their_type():
+def test_labels_of_any_type_are_sorted():
     encoder = fit_category_encoder(labels(["b", 2, "a", 1.5, None]))
     assert encoder.labels == (1.5, 2, "a", "b")

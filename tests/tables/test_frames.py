@@ -1,4 +1,4 @@
-"""Types of columns are kept, in pandas and polars."""
+"""Tests that column types are preserved in pandas and polars."""
 
 from decimal import Decimal
 
@@ -43,7 +43,7 @@ ENUM = pl.Enum(["c", "b", "a", "never"])
 
 
 def columns(kinds):
-    """One column of each kind, all of one length, some or all entries missing."""
+    """One column of each type, of equal length, with missing entries."""
 
     def drawn(m):
         gappy = (
@@ -88,31 +88,31 @@ def test_polars_columns_keep_type_and_values(drawn):
         assert out[name].null_count() == 0 or not known.any()
 
 
-def base(**more):
-    """A small frame of numbers with other columns beside them."""
+def make_frame(**more):
+    """A small frame of numbers with additional columns."""
     rng = np.random.default_rng(0)
     return pd.DataFrame({"x": rng.random(20), "y": rng.random(20), **more})
 
 
-def test_categories_keep_their_order_and_those_that_never_occur():
+def test_order_and_unused_categories_are_kept():
     labels = pd.Series(["a", "b", None, "c"] * 5).astype(ORDERED)
-    out = TableImputer(**QUICK).fit_transform(base(c=labels))
+    out = TableImputer(**QUICK).fit_transform(make_frame(c=labels))
     assert out["c"].dtype == ORDERED
     assert not out["c"].isna().any()
     assert "never" not in out["c"].tolist()
 
 
-def test_true_false_and_none_in_a_column_of_objects_are_booleans():
+def test_object_column_of_booleans_and_none_is_boolean():
     answers = pd.Series([True, None, False, True] * 5, dtype=object)
-    out = TableImputer(**QUICK).fit_transform(base(c=answers))
+    out = TableImputer(**QUICK).fit_transform(make_frame(c=answers))
     assert out["c"].dtype == object
     assert {type(value) for value in out["c"]} == {bool}
 
 
-def test_whole_numbers_of_a_fit_without_gaps_are_filled_with_whole_numbers():
-    imputer = TableImputer(**QUICK).fit(base(n=np.arange(20)))
-    new = base(n=[None, *range(1, 20)])
-    assert new["n"].dtype == "float64"  # pandas makes it so
+def test_integer_columns_of_the_fit_are_imputed_by_integers():
+    imputer = TableImputer(**QUICK).fit(make_frame(n=np.arange(20)))
+    new = make_frame(n=[None, *range(1, 20)])
+    assert new["n"].dtype == "float64"  # converted by pandas
     out = imputer.transform(new)
     assert out["n"].dtype == "float64"
     assert float(out["n"][0]).is_integer()
@@ -122,7 +122,7 @@ def test_whole_numbers_of_a_fit_without_gaps_are_filled_with_whole_numbers():
 def test_rounding(rounding):
     imputer = TableImputer(**QUICK, rounding=rounding)
     integers = pd.array([None, *range(1, 20)], dtype="Int64")
-    out = imputer.fit_transform(base(n=integers, f=[np.nan, *range(1, 20)]))
+    out = imputer.fit_transform(make_frame(n=integers, f=[np.nan, *range(1, 20)]))
     assert out["n"].dtype == ("Float64" if rounding is None else "Int64")
     assert float(out["n"][0]).is_integer() == (rounding is not None)
     assert float(out["f"][0]).is_integer() == (rounding == "whole")
@@ -142,17 +142,15 @@ def test_rounding(rounding):
         (pd.array(["a", "b"] * 10, dtype="str"), "str"),
     ],
 )
-def test_a_column_that_is_all_missing_comes_back_in_the_type_of_the_fit(
-    column, dtype, empty
-):
-    imputer = TableImputer(**QUICK).fit(base(c=column))
-    out = imputer.transform(base(c=pd.Series([empty] * 20)))
-    plain = out["c"].dtype == "float64" and dtype == "int64"  # NaN are numbers too
+def test_empty_column_gets_the_dtype_of_the_fit(column, dtype, empty):
+    imputer = TableImputer(**QUICK).fit(make_frame(c=column))
+    out = imputer.transform(make_frame(c=pd.Series([empty] * 20)))
+    plain = out["c"].dtype == "float64" and dtype == "int64"  # NaN is a float
     assert plain or out["c"].dtype == dtype
     assert not out["c"].isna().any()
 
 
-def test_a_polars_column_of_nulls_comes_back_in_the_type_of_the_fit():
+def test_polars_null_column_gets_the_dtype_of_the_fit():
     numbers = [float("nan"), *range(1, 8)]
     frame = pl.DataFrame({"x": numbers, "b": [True, False] * 4})
     frame = frame.with_columns(e=pl.Series(["a", "b"] * 4, dtype=ENUM))
@@ -163,8 +161,8 @@ def test_a_polars_column_of_nulls_comes_back_in_the_type_of_the_fit():
     assert out["x"].is_finite().all()
 
 
-def test_labels_from_one_library_are_known_in_the_other():
-    frame = base(c=pd.Categorical(["a", "b"] * 10))
+def test_labels_are_shared_between_libraries():
+    frame = make_frame(c=pd.Categorical(["a", "b"] * 10))
     imputer = TableImputer(**QUICK).fit(frame)
     new = pl.DataFrame(
         {"x": [0.5], "y": [0.1], "c": pl.Series([None], dtype=pl.String)}
@@ -174,9 +172,9 @@ def test_labels_from_one_library_are_known_in_the_other():
     assert out["c"][0] in ("a", "b")
 
 
-def test_new_categories_are_kept_and_taken_as_unknown():
+def test_new_categories_are_kept_and_treated_as_unknown():
     labels = pd.Categorical(["a", "b"] * 10)
-    frame = base(c=labels, d=np.where(labels == "a", 0.0, 1.0))
+    frame = make_frame(c=labels, d=np.where(labels == "a", 0.0, 1.0))
     imputer = TableImputer().fit(frame)
     new = pd.DataFrame({"x": [0.5] * 3, "y": [0.5] * 3, "d": [np.nan, np.nan, 0.0]})
     new["c"] = pd.Categorical(["new", None, None], categories=["new"])
@@ -187,8 +185,8 @@ def test_new_categories_are_kept_and_taken_as_unknown():
     assert out["d"][0] == out["d"][1]
 
 
-def test_fewer_categories_than_in_fit_come_back_as_those_of_the_fit():
-    frame = base(c=pd.Categorical(["a", "b"] * 10), d=[0.0, 1.0] * 10)
+def test_fewer_categories_get_those_of_the_fit():
+    frame = make_frame(c=pd.Categorical(["a", "b"] * 10), d=[0.0, 1.0] * 10)
     imputer = TableImputer().fit(frame)
     two = frame.iloc[[1, 1]].assign(c=pd.Categorical(["b", None]), d=[1.0, 0.0])
     out = imputer.transform(two)
@@ -196,8 +194,8 @@ def test_fewer_categories_than_in_fit_come_back_as_those_of_the_fit():
     assert out["c"].dtype.categories.tolist() == ["a", "b"]
 
 
-def test_numbers_stand_for_categories_that_were_numbers():
-    frame = base(c=pd.Categorical([1, 2] * 10), d=[0.0, 1.0] * 10)
+def test_numbers_match_numeric_categories():
+    frame = make_frame(c=pd.Categorical([1, 2] * 10), d=[0.0, 1.0] * 10)
     imputer = TableImputer().fit(frame)
     new = frame.assign(c=[np.nan, *([2.0, 1.0] * 9), 2.0])
     out = imputer.transform(new)
@@ -205,7 +203,7 @@ def test_numbers_stand_for_categories_that_were_numbers():
     assert out["c"][0] == 1
 
 
-def test_decimals_stay_decimals_with_their_places(rng):
+def test_decimals_keep_their_type_and_places(rng):
     cents = rng.integers(100, 900, 40)
     prices = [Decimal(int(c)) / 100 if i % 7 else None for i, c in enumerate(cents)]
     table = pd.DataFrame({"price": prices, "weight": cents / 50 + rng.random(40)})

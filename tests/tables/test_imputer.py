@@ -1,4 +1,4 @@
-"""Imputed values, by routes that share nothing with the imputer."""
+"""Tests of imputed values against independent computations."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from ncarl.tables.imputer import JointGaussian
 
 @pytest.fixture(scope="module")
 def numbers():
-    """Correlated columns in different units, a third of the cells missing."""
+    """Correlated columns in different units with a third of the cells missing."""
     rng = np.random.default_rng(3)
     values = rng.standard_normal((150, 2)) @ rng.standard_normal((2, 6))
     values += 0.3 * rng.standard_normal(values.shape)
@@ -24,7 +24,7 @@ def numbers():
 
 
 def naive_row(imputer, row):
-    """A row filled by the textbook formula, in standard deviations of the columns."""
+    """A row imputed by the direct formula, in column standard deviations."""
     units = [(c.encoder.shift, c.encoder.scale) for c in imputer.columns_]
     shift, scale = np.transpose(units)
     K, noise = imputer.model_.kernel_, imputer.model_.noise_
@@ -36,7 +36,7 @@ def naive_row(imputer, row):
     return np.where(o, row, guess * scale + shift)
 
 
-def test_new_rows_are_filled_by_the_conditional_mean(numbers):
+def test_new_rows_are_imputed_by_the_conditional_mean(numbers):
     values, hidden = numbers
     plain = TableImputer(transform_skewed=None, clip=False)
     plain.fit(np.where(hidden, np.nan, values))
@@ -56,7 +56,7 @@ def test_units_do_not_matter(numbers, unit):
     assert_allclose(found, usual * unit, rtol=1e-6)
 
 
-def test_leave_one_out_errors_are_those_of_leaving_out():
+def test_leave_one_out_errors_match_explicit_leave_one_out():
     rng = np.random.default_rng(1)
     root = rng.standard_normal((4, 4))
     joint = JointGaussian(rng.standard_normal(4), root @ root.T + 0.1 * np.eye(4))
@@ -75,7 +75,7 @@ def test_leave_one_out_errors_are_those_of_leaving_out():
 
 @pytest.fixture(scope="module")
 def mixed():
-    """Numbers, yes/no and three categories that depend on each other."""
+    """Dependent numeric, boolean and categorical columns."""
     rng = np.random.default_rng(5)
     m = 240
     size = rng.standard_normal(m)
@@ -94,7 +94,7 @@ def mixed():
     return truth, hidden, TableImputer().fit(truth.mask(hidden))
 
 
-def test_categories_are_filled_far_better_than_by_the_most_frequent(mixed):
+def test_categories_are_imputed_better_than_by_the_most_frequent(mixed):
     truth, hidden, imputer = mixed
     filled = imputer.transform(truth.mask(hidden))
     for j, name in ((2, "yes"), (3, "kind")):
@@ -103,7 +103,7 @@ def test_categories_are_filled_far_better_than_by_the_most_frequent(mixed):
         assert right.mean() > usual + 0.15
 
 
-def test_probabilities_add_up_and_the_largest_is_filled_in(mixed):
+def test_probabilities_sum_to_one_and_the_largest_is_imputed(mixed):
     truth, hidden, imputer = mixed
     X = truth.mask(hidden)
     chances, filled = imputer.predict_proba(X), imputer.transform(X)
@@ -122,7 +122,7 @@ def test_probabilities_add_up_and_the_largest_is_filled_in(mixed):
     assert sure == pytest.approx(right, abs=0.12)
 
 
-def test_probabilities_are_shares_times_densities_of_the_row(mixed):
+def test_probabilities_are_priors_times_row_densities(mixed):
     truth, _, imputer = mixed
     row = truth.iloc[[3]].assign(kind=None)
     found = imputer.predict_proba(row)["kind"].to_numpy()[0]
@@ -138,14 +138,14 @@ def test_probabilities_are_shares_times_densities_of_the_row(mixed):
         * multivariate_normal(mean[o] + B @ (place - mean[b]), within).pdf(Z[0, o])
         for share, place in zip(code.frequencies, code.codes, strict=True)
     ]
-    assert np.abs(mean[b]).max() > 1e-3  # missing entries moved it, and that counts
+    assert np.abs(mean[b]).max() > 1e-3  # missing entries affect the mean
     assert_allclose(found, dense / np.sum(dense), rtol=1e-6)
 
 
 def test_intervals_have_their_nominal_coverage():
     rng = np.random.default_rng(8)
     values = rng.standard_normal((600, 3)) @ rng.standard_normal((3, 10))
-    values += 0.5 * rng.standard_t(3, values.shape)  # heavier tails than normal
+    values += 0.5 * rng.standard_t(3, values.shape)  # heavy-tailed
     values[:, :4] = np.exp(values[:, :4] / 2)
     hidden = rng.random(values.shape) < 0.3
     X = np.where(hidden, np.nan, values)
@@ -169,7 +169,7 @@ def test_each_column_has_intervals_of_its_own():
         assert inside.mean() == pytest.approx(0.5, abs=0.06)
 
 
-def test_intervals_are_the_value_where_it_is_known(mixed):
+def test_intervals_of_observed_cells_are_their_values(mixed):
     truth, hidden, imputer = mixed
     X = truth.mask(hidden)
     low, high = imputer.predict_interval(X)
@@ -194,7 +194,7 @@ def test_clip_keeps_numbers_in_the_range_of_the_fit(numbers, clip):
     assert within == clip
 
 
-def test_constant_columns_are_filled_with_their_constant():
+def test_constant_columns_are_imputed_by_their_constant():
     frame = pd.DataFrame(
         {
             "x": np.arange(10.0),
@@ -213,7 +213,7 @@ def test_constant_columns_are_filled_with_their_constant():
     assert imputer.predict_proba(frame)["same"]["a"].eq(1).all()
 
 
-def test_a_table_in_which_nothing_varies_is_filled():
+def test_constant_table_is_imputed():
     X = np.array([[1.0, np.nan], [1.0, 2.0], [np.nan, 2.0]])
     imputer = TableImputer().fit(X)
     assert imputer.model_ is None

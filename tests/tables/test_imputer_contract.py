@@ -1,4 +1,4 @@
-"""scikit-learn's own checks, and its tools around the imputer of tables."""
+"""Tests of scikit-learn compatibility of `TableImputer`."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def test_scikit_learn_contract(estimator, check):
 
 @pytest.fixture(scope="module")
 def people():
-    """A table with columns of three kinds, a fifth of the cells missing."""
+    """A table with columns of three types and a fifth of the cells missing."""
     rng = np.random.default_rng(1)
     m = 120
     height = rng.normal(170, 10, m)
@@ -48,12 +48,12 @@ def fitted(people):
     return TableImputer().fit(people)
 
 
-def test_rows_are_filled_alone_as_among_others(fitted, people):
+def test_rows_are_imputed_independently(fitted, people):
     whole = fitted.transform(people)
     for i in (0, 7, 30):
         alone = fitted.transform(people.iloc[[i]])
         pd.testing.assert_frame_equal(alone, whole.iloc[[i]], rtol=1e-10)
-    assert fitted.model_.training_ is None  # the rows of the fit are not needed
+    assert fitted.model_.training_ is None  # no training rows are kept
 
 
 def test_a_pipeline_is_cross_validated(people):
@@ -65,14 +65,14 @@ def test_a_pipeline_is_cross_validated(people):
     assert cross_val_score(pipe, people, heavy, cv=3).mean() > 0.75
 
 
-def test_columns_may_come_in_another_order(fitted, people):
+def test_columns_may_be_reordered(fitted, people):
     mixed, expected = people[people.columns[::-1]], fitted.transform(people)
     pd.testing.assert_frame_equal(fitted.transform(mixed), expected)
     assert fitted.transform(pl.from_pandas(mixed)).columns == list(people.columns)
 
 
 @pytest.mark.parametrize(("container", "kind"), [("pandas", pd), ("polars", pl)])
-def test_set_output_gives_the_container_that_is_asked_for(people, container, kind):
+def test_set_output_gives_the_requested_container(people, container, kind):
     imputer = TableImputer(max_iter=3, tol=0)
     for given in (people, pl.from_pandas(people), people[["height"]].to_numpy()):
         asked = clone(imputer).set_output(transform=container)
@@ -84,7 +84,7 @@ def test_set_output_gives_the_container_that_is_asked_for(people, container, kin
         assert isinstance(out, kind.DataFrame)
 
 
-def test_arrays_are_filled_without_pandas_polars_and_numba():
+def test_arrays_are_imputed_without_pandas_polars_and_numba():
     code = (
         "import sys; sys.modules.update(pandas=None, polars=None, numba=None)\n"
         "import numpy as np; from ncarl.tables import TableImputer\n"

@@ -1,4 +1,4 @@
-"""Errors and warnings of `TableImputer`."""
+"""Tests of errors and warnings of `TableImputer`."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ DATES = pd.date_range("2020", periods=8)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_dates_are_refused_with_the_way_out(library):
+def test_dates_raise(library):
     with pytest.raises(ValueError, match="'odd'"):
         TableImputer(**QUICK).fit(frame(odd=["a", 1, None, "b"] * 2))
     given = frame(when=DATES)
@@ -31,7 +31,7 @@ def test_dates_are_refused_with_the_way_out(library):
     assert list(out["when"]) == list(given["when"])
 
 
-def test_ignored_columns_keep_their_gaps_and_must_be_there():
+def test_ignored_columns_keep_missing_entries_and_must_exist():
     given = frame(name=["a", None] * 4)
     out = TableImputer(**QUICK, passthrough=["name"]).fit_transform(given)
     assert out["name"].isna().sum() == 4
@@ -41,7 +41,7 @@ def test_ignored_columns_keep_their_gaps_and_must_be_there():
         TableImputer(**QUICK, passthrough="name").fit(given)
 
 
-def test_columns_of_names_are_passed_through_with_a_warning():
+def test_text_columns_are_passed_through_with_a_warning():
     given = frame(name=[*"abcdefg", None])
     imputer = TableImputer(**QUICK, max_categories=5)
     with pytest.warns(UserWarning, match="'name': more than max_categories=5"):
@@ -66,7 +66,7 @@ def test_empty_columns_stay_empty_or_are_dropped():
     assert list(dropped.get_feature_names_out()) == ["x", "y"]
 
 
-def test_an_array_of_text_must_be_a_frame():
+def test_array_of_text_raises():
     words = np.array([[1.0, "a"], [2.0, "b"], [np.nan, "a"]], dtype=object)
     with pytest.raises(ValueError, match=r"must be a frame .* 'a' in row 0, column 1"):
         TableImputer(**QUICK).fit(words)
@@ -74,7 +74,7 @@ def test_an_array_of_text_must_be_a_frame():
     assert TableImputer(**QUICK).fit_transform(numbers).shape == (3, 2)
 
 
-def test_other_shapes_columns_and_levels_are_named():
+def test_other_shapes_columns_and_levels_raise():
     imputer = TableImputer(**QUICK).fit(frame())
     for empty, words in ((frame().iloc[:0], "0 sample"), (frame()[[]], "0 feature")):
         with pytest.raises(ValueError, match=words):
@@ -97,19 +97,19 @@ def test_other_shapes_columns_and_levels_are_named():
         (["a", "b"] * 4, DATES, "held categories in fit and holds neither"),
     ],
 )
-def test_columns_that_change_their_kind_are_named(before, after, words):
+def test_columns_that_change_their_type_raise(before, after, words):
     imputer = TableImputer(**QUICK).fit(frame(c=before))
     with pytest.raises(ValueError, match=f"column 'c' {words}"):
         imputer.transform(frame(c=after))
 
 
-def test_zero_and_one_are_taken_for_booleans():
+def test_zero_and_one_are_boolean_values():
     imputer = TableImputer(**QUICK).fit(frame(c=np.arange(8) > 3))
     out = imputer.transform(frame(c=[0, 1, np.nan, 0, 1, 1, 0, 0]))
     assert set(out["c"]) <= {0.0, 1.0}
 
 
-def test_infinite_numbers_are_refused_by_the_name_of_their_column():
+def test_infinite_numbers_raise_with_the_column_name():
     with pytest.raises(ValueError, match=r"infinity.*column 'c'"):
         TableImputer(**QUICK).fit(frame(c=[np.inf] * 8))
     imputer = TableImputer(**QUICK).fit(frame())
@@ -128,24 +128,24 @@ def test_infinite_numbers_are_refused_by_the_name_of_their_column():
         ("missing_values", 10**400),
     ],
 )  # fmt: skip
-def test_bad_parameters_are_named(name, value):
+def test_invalid_parameters_raise(name, value):
     with pytest.raises((ValueError, TypeError), match=name):
         TableImputer(**{**QUICK, name: value}).fit(frame())
 
 
-def test_prediction_needs_a_fit():
+def test_prediction_before_fit_raises():
     for ask in ("transform", "predict_interval", "predict_proba"):
         with pytest.raises(NotFittedError):
             getattr(TableImputer(), ask)(frame())
 
 
-def test_an_array_cannot_stand_for_a_table_of_categories():
+def test_array_for_a_fit_with_categories_raises():
     imputer = TableImputer(**QUICK).fit(frame(c=["a", "b"] * 4))
     with pytest.raises(ValueError, match="must be a frame: columns 'c'"):
         imputer.transform(np.full((1, 3), np.nan))
 
 
-def test_fits_that_do_not_converge_say_so():
+def test_unconverged_fit_warns():
     with pytest.warns(ConvergenceWarning, match="TableImputer did not converge"):
         TableImputer(max_iter=2).fit(frame())
 
@@ -164,13 +164,13 @@ def test_columns_named_by_numbers_are_matched_by_name_too():
         imputer.transform(gappy.rename(columns={1: 7}))
 
 
-def test_an_indicator_never_takes_the_place_of_a_column():
+def test_indicator_names_do_not_collide_with_columns():
     table = pd.DataFrame({"x": [1.0, None, 3.0], "missingindicator_x": [1.0, 2.0, 4.0]})
     imputer = TableImputer(add_indicator=True).fit(table)
     with pytest.raises(ValueError, match="would replace your column"):
         imputer.transform(table)
 
 
-def test_a_column_that_varies_by_rounding_only_is_constant():
+def test_column_that_varies_by_rounding_is_constant():
     table = pd.DataFrame({"a": [1e10, 1e10 + 2e-6, np.nan, 1e10], "b": [1.0, 2, 3, 4]})
     assert TableImputer(clip=False).fit_transform(table)["a"][2] == pytest.approx(1e10)

@@ -1,4 +1,4 @@
-"""Entries that ``missing_values`` marks, in arrays and in frames of both libraries."""
+"""Tests of ``missing_values`` in arrays and in pandas and polars frames."""
 
 from decimal import Decimal
 
@@ -16,7 +16,7 @@ QUICK = {"max_iter": 3, "tol": 0}
 
 @pytest.fixture(scope="module")
 def numbers():
-    """Correlated positive columns, and where they are hidden."""
+    """Correlated positive columns and a mask of missing entries."""
     rng = np.random.default_rng(4)
     values = np.exp(rng.standard_normal((40, 1)) + 0.3 * rng.standard_normal((40, 4)))
     return values, rng.random(values.shape) < 0.2
@@ -24,7 +24,7 @@ def numbers():
 
 @pytest.fixture(scope="module")
 def mixed():
-    """A frame with columns of three kinds and None where entries are missing."""
+    """A frame with columns of three types and None for missing entries."""
     rng = np.random.default_rng(5)
     size = rng.standard_normal(30)
     frame = pd.DataFrame(
@@ -41,7 +41,7 @@ def mixed():
     ("marker", "dtype"),
     [(0, np.float64), (np.int8(-1), np.float64), (np.float32(0.1), np.float32)],
 )
-def test_marked_entries_of_arrays_are_imputed_as_nan_is(numbers, marker, dtype):
+def test_marked_entries_of_arrays_are_imputed_like_nan(numbers, marker, dtype):
     values, hidden = numbers[0].astype(dtype), numbers[1]
     imputer = TableImputer(**QUICK, missing_values=marker, add_indicator=True)
     found = imputer.fit_transform(np.where(hidden, dtype(marker), values))
@@ -49,12 +49,12 @@ def test_marked_entries_of_arrays_are_imputed_as_nan_is(numbers, marker, dtype):
     gappy = np.where(hidden, dtype(np.nan), values)
     assert found.dtype == dtype
     assert_array_equal(found, plain.fit_transform(gappy))
-    gappy[hidden & (np.arange(40) % 2 == 0)[:, None]] = marker  # NaN stays missing
+    gappy[hidden & (np.arange(40) % 2 == 0)[:, None]] = marker  # NaN is also missing
     assert_array_equal(imputer.fit_transform(gappy), found)
 
 
 @pytest.mark.parametrize("marker", [None, pd.NA])
-def test_what_is_always_missing_is_a_marker_too(mixed, marker):
+def test_default_missing_values_are_valid_markers(mixed, marker):
     imputer = TableImputer(**QUICK, missing_values=marker, add_indicator=True)
     expected = TableImputer(**QUICK, add_indicator=True).fit_transform(mixed)
     pd.testing.assert_frame_equal(imputer.fit_transform(mixed), expected)
@@ -86,11 +86,11 @@ def test_columns_of_numbers_keep_their_type_without_a_null(library, dtype):
     assert list(out.dtypes) == list(frame.dtypes)
     assert_array_equal(out["a"].to_numpy()[5:], marked[5:])
     assert_allclose(out["a"].to_numpy()[:5], x[:5], atol=4)
-    assert_array_equal(frame["a"].to_numpy(), marked)  # the input stays as it is
+    assert_array_equal(frame["a"].to_numpy(), marked)  # the input is not modified
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "double[pyarrow]", "Sparse[int64]"])
-def test_a_number_marks_entries_of_all_types_of_pandas(dtype):
+def test_number_marks_entries_of_all_pandas_dtypes(dtype):
     x = np.arange(20)
     frame = pd.DataFrame({"a": pd.Series(x).astype(dtype), "b": 3.0 * x})
     found = TableImputer(**QUICK, missing_values=7).fit(frame)
@@ -102,7 +102,7 @@ def test_a_number_marks_entries_of_all_types_of_pandas(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["object", "str", "category", "string[pyarrow]"])
-def test_a_text_marks_entries_of_text_columns(mixed, dtype):
+def test_string_marks_entries_of_text_columns(mixed, dtype):
     text = mixed.assign(kind=mixed["kind"].astype(object).fillna("?").astype(dtype))
     imputer = TableImputer(**QUICK, missing_values="?").fit(text)
     expected = TableImputer(**QUICK).fit_transform(mixed)
@@ -116,7 +116,7 @@ def test_a_text_marks_entries_of_text_columns(mixed, dtype):
 @pytest.mark.parametrize(
     "dtype", [pl.String, pl.Categorical, pl.Enum(["?", "large", "small"])]
 )
-def test_a_text_marks_entries_of_polars_columns(mixed, dtype):
+def test_string_marks_entries_of_polars_columns(mixed, dtype):
     frame = pl.from_pandas(mixed)
     text = frame.with_columns(pl.col("kind").fill_null("?").cast(dtype))
     out = TableImputer(**QUICK, missing_values="?").fit_transform(text)
@@ -134,7 +134,7 @@ def test_a_text_marks_entries_of_polars_columns(mixed, dtype):
         ([Decimal("1.5"), Decimal("2.5"), "?", *map(Decimal, "456")], "number"),
     ],
 )
-def test_objects_beside_a_text_marker_have_their_own_kind(cells, kind):
+def test_type_of_object_columns_ignores_a_string_marker(cells, kind):
     frame = pd.DataFrame({"a": pd.Series(cells, dtype=object), "b": np.arange(6.0)})
     with pytest.raises(ValueError, match="'a'"):
         TableImputer(**QUICK).fit(frame)
@@ -147,7 +147,7 @@ def test_objects_beside_a_text_marker_have_their_own_kind(cells, kind):
     assert frame["a"][2] == "?"
 
 
-def test_arrays_of_objects_may_hold_a_text_marker():
+def test_object_arrays_may_contain_a_string_marker():
     rows = [[1.0, "?"], [2.0, 4.0], ["?", 6.0], [4.0, 8.0]]
     expected = TableImputer(**QUICK).fit_transform(
         [[np.nan if x == "?" else x for x in row] for row in rows]
@@ -161,7 +161,7 @@ def test_arrays_of_objects_may_hold_a_text_marker():
         imputer.fit(np.array(rows, dtype=object))
 
 
-def test_a_marker_equals_entries_of_its_own_kind_only():
+def test_marker_matches_entries_of_its_own_type_only():
     frame = pd.DataFrame(
         {
             "yes": [False, True] * 5,
@@ -178,7 +178,7 @@ def test_a_marker_equals_entries_of_its_own_kind_only():
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_columns_of_markers_alone_are_filled_in_the_type_of_the_fit(library):
+def test_columns_of_markers_get_the_dtype_of_the_fit(library):
     frame = pd.DataFrame({"a": [1, 2, 3, 4] * 3, "b": [2.0, 4.0, 6.0, 8.0] * 3})
     text = pd.DataFrame({"a": ["?"] * 12, "b": frame["b"]})
     if library == "polars":
@@ -191,7 +191,7 @@ def test_columns_of_markers_alone_are_filled_in_the_type_of_the_fit(library):
 
 @pytest.mark.filterwarnings("ignore:no observed value", "ignore:Skipping features")
 @pytest.mark.parametrize("marker", [np.nan, -1])
-def test_empty_columns_and_indicators_are_those_of_scikit_learn(marker):
+def test_empty_columns_and_indicators_match_scikit_learn(marker):
     X = np.array([[marker, 1.0, 2.0], [marker, marker, 4.0], [marker, 3.0, 5.0]])
     options = {"missing_values": marker, "add_indicator": True}
     for keep in (True, False):
@@ -203,6 +203,6 @@ def test_empty_columns_and_indicators_are_those_of_scikit_learn(marker):
         names = list(ours.get_feature_names_out())
         assert names == list(theirs.get_feature_names_out())
         assert_array_equal(ours.indicator_.features_, theirs.indicator_.features_)
-        if keep:  # as it came, where scikit-learn has 0
+        if keep:  # unchanged; scikit-learn imputes 0
             assert_array_equal(found[:, 0], X[:, 0])
     assert TableImputer(**QUICK, missing_values=marker).fit(X).indicator_ is None
