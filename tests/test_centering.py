@@ -1,4 +1,4 @@
-"""Centering: effects against dense solves, new rows, column scales."""
+"""Tests of centering: effects against dense solutions, new rows, column scales."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ncarl.observations import Observations
 
 
 def with_effects(rng, row_sd, noise):
-    """A matrix of row and column effects plus noise, with gaps and an empty row."""
+    """An incomplete matrix of row and column effects and noise with an empty row."""
     a, b = rng.normal(0, row_sd, (50, 1)), rng.normal(0, 0.7, (1, 20))
     X = 3.0 + a + b + rng.normal(0, noise, (50, 20))
     seen = rng.random(X.shape) < rng.random((50, 1)) * 0.8 + 0.1
@@ -22,7 +22,7 @@ def with_effects(rng, row_sd, noise):
 
 @pytest.fixture
 def effects(rng):
-    """Strong row effects and little noise."""
+    """A matrix with strong row effects and little noise."""
     return with_effects(rng, row_sd=2.0, noise=0.5)
 
 
@@ -38,7 +38,7 @@ def dense_solution(X, mean, ridge_a, ridge_b):
 
 
 def column_ridge(X, mean, a, b):
-    """The ridge of the columns, from the one equation that each of them has."""
+    """The column ridge, from the normal equation of each column."""
     seen = ~np.isnan(X)
     sums = np.where(seen, X - mean - a[:, None], 0.0).sum(axis=0)
     ridges = sums / b - seen.sum(axis=0)
@@ -47,7 +47,7 @@ def column_ridge(X, mean, a, b):
 
 
 def two_way_effects(observed, mean):
-    """Effects of rows and columns, and the ridge of the rows."""
+    """Row effects, column effects and the row ridge."""
     n = observed.shape[1]
     about = Centering(mean, np.zeros(n), None, np.ones(n))
     found = fit_two_way_effects(InMemoryDataset(observed), about)
@@ -64,8 +64,8 @@ def test_two_way_effects_solve_the_ridge_problem_with_the_learned_ridges(rng):
     assert_allclose(b, b_dense, atol=1e-7)
 
 
-def test_strong_effects_solve_it_up_to_a_shift_between_rows_and_columns(effects):
-    # Weak ridges hardly tell a constant in the rows from one in the columns.
+def test_strong_effects_solve_it_up_to_a_shift(effects):
+    # With weak ridges, a constant can move between row and column effects.
     mean = float(np.nanmean(effects))
     a, b, ridge_a = two_way_effects(Observations.from_dense(effects), mean)
     ridge_b = column_ridge(effects, mean, a, b)
@@ -82,7 +82,7 @@ def test_learned_ridges_are_ratios_of_variances(effects):
     assert ridge_a == pytest.approx(0.5**2 / 2.0**2, rel=0.5)
 
 
-def test_two_way_row_effects_of_the_fit_are_recovered_row_by_row(effects):
+def test_training_row_effects_are_recovered_from_new_rows(effects):
     observed = Observations.from_dense(effects)
     center = fit_centering(InMemoryDataset(observed), "two-way", False)
     a, b, ridge = two_way_effects(observed, center.mean)
@@ -91,14 +91,14 @@ def test_two_way_row_effects_of_the_fit_are_recovered_row_by_row(effects):
     assert_allclose(center.row_effects(observed), a, atol=1e-4)
 
 
-def test_a_new_row_gets_its_shrunk_mean_and_an_empty_one_zero():
+def test_new_row_effect_is_its_shrunk_mean():
     center = Centering(1.0, np.array([0.0, 2.0, -1.0]), 0.5, np.ones(3))
     new = Observations.from_dense(np.array([[2.0, 5.0, np.nan], [np.nan] * 3]))
-    # Residuals 1 and 2, two of them, ridge one half.
+    # Two residuals, 1 and 2, and a ridge of one half.
     assert_allclose(center.row_effects(new), [3.0 / 2.5, 0.0])
 
 
-def test_a_constant_matrix_has_no_effects():
+def test_constant_matrix_has_no_effects():
     observed = Observations.from_dense(np.full((4, 3), 2.0))
     a, b, ridge = two_way_effects(observed, 2.0)
     assert not a.any()
@@ -108,7 +108,7 @@ def test_a_constant_matrix_has_no_effects():
 
 @pytest.mark.parametrize("mode", ["none", "mean", "columns", "rows", "two-way"])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_what_is_taken_off_can_be_put_back(effects, mode, scaled):
+def test_centering_is_invertible(effects, mode, scaled):
     observed = Observations.from_dense(effects)
     center = fit_centering(InMemoryDataset(observed), mode, scaled)
     rows = center.row_effects(observed)
@@ -118,7 +118,7 @@ def test_what_is_taken_off_can_be_put_back(effects, mode, scaled):
     assert_allclose(back, observed.values, atol=1e-12)
 
 
-def test_modes_take_off_what_they_say(effects):
+def test_modes_remove_their_means(effects):
     observed = Observations.from_dense(effects)
 
     def residuals(mode):
@@ -136,7 +136,7 @@ def test_modes_take_off_what_they_say(effects):
     assert np.std(residuals("two-way").values) == pytest.approx(0.5, rel=0.15)
 
 
-def test_scaled_columns_have_unit_spread_and_constant_ones_stay(rng):
+def test_scaled_columns_have_unit_variance_unless_constant(rng):
     X = rng.standard_normal((30, 3)) * [1.0, 100.0, 0.0]
     observed = Observations.from_dense(X)
     center = fit_centering(InMemoryDataset(observed), "columns", True)
@@ -146,7 +146,7 @@ def test_scaled_columns_have_unit_spread_and_constant_ones_stay(rng):
 
 
 @pytest.mark.parametrize("mode", ["columns", "two-way"])
-def test_scaled_residuals_do_not_depend_on_the_units_of_columns(effects, mode, rng):
+def test_scaled_residuals_do_not_depend_on_column_units(effects, mode, rng):
     units = 10.0 ** rng.integers(-4, 5, effects.shape[1])
 
     def residuals(X):

@@ -1,4 +1,4 @@
-"""Scaler and value bounds: units, bounds and levels."""
+"""Tests of the scaler and value bounds: units, bounds and levels."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ def in_memory(X):
     return InMemoryDataset(Observations.from_dense(X))
 
 
-def ranged(X, clip="auto", *, rounded=False, by_column=False):
+def make_bounds(X, clip="auto", *, rounded=False, by_column=False):
     return fit_value_bounds(in_memory(X), clip, rounded=rounded, by_column=by_column)
 
 
-class TestRange:
+class TestValueBounds:
     def test_ratings_have_bounds(self, ratings):
-        found = ranged(ratings)
+        found = make_bounds(ratings)
         assert_array_equal(found.low, 1.0)
         assert_array_equal(found.high, 5.0)
         out = found.clip_and_round_rows(np.tile([0.0, 3.3, 7.0, 1.0], (2, 2)))
         assert_array_equal(out, np.tile([1.0, 3.3, 5.0, 1.0], (2, 2)))
 
-    def test_continuous_values_have_none(self, rng):
-        found = ranged(rng.standard_normal((60, 8)))
+    def test_continuous_values_have_no_bounds(self, rng):
+        found = make_bounds(rng.standard_normal((60, 8)))
         assert_array_equal(found.low, -INF)
         assert_array_equal(found.high, INF)
 
-    def test_one_end_may_be_a_bound(self, rng):
-        found = ranged(np.maximum(rng.standard_normal((60, 8)), 0.0))
+    def test_bound_on_one_side(self, rng):
+        found = make_bounds(np.maximum(rng.standard_normal((60, 8)), 0.0))
         assert_array_equal(found.low, 0.0)
         assert_array_equal(found.high, INF)
 
-    def test_an_end_reached_by_few_of_many_is_no_bound(self, rng):
+    def test_rarely_reached_extremum_is_not_a_bound(self, rng):
         X = rng.standard_normal((100, 50))
-        X[0, :4] = 9.0  # 4 of 5000 are less than a thousandth
-        assert_array_equal(ranged(X).high, INF)
+        X[0, :4] = 9.0  # 4 of 5000 is below 0.1%
+        assert_array_equal(make_bounds(X).high, INF)
         X[0, :5] = 9.0
-        assert_array_equal(ranged(X).high, 9.0)
+        assert_array_equal(make_bounds(X).high, 9.0)
 
-    def test_a_constant_has_no_bounds(self):
-        found = ranged(np.full((5, 3), 2.0))
+    def test_constant_matrix_has_no_bounds(self):
+        found = make_bounds(np.full((5, 3), 2.0))
         assert_array_equal(found.low, -INF)
         assert_array_equal(found.high, INF)
 
-    def test_a_given_pair_holds_and_none_does_not(self, ratings):
-        found = ranged(ratings, (0.0, 2.0))
+    def test_given_bounds_and_none(self, ratings):
+        found = make_bounds(ratings, (0.0, 2.0))
         assert_array_equal(found.clip_and_round_rows(ratings[:0] + 0.0), ratings[:0])
         assert_array_equal(
             found.clip_and_round(np.array([-1.0, 3.0]), np.array([0, 7])), [0, 2]
         )
-        assert_array_equal(ranged(ratings, None).low, -INF)
+        assert_array_equal(make_bounds(ratings, None).low, -INF)
 
     def test_values_are_rounded_to_observed_levels(self, rng):
         X = rng.choice([1.0, 2.0, 4.0], (40, 3))
-        found = ranged(X, rounded=True)
+        found = make_bounds(X, rounded=True)
         values = np.array([0.0, 1.4, 1.6, 2.9, 3.1, 9.0])
         wanted = [1.0, 1.0, 2.0, 2.0, 4.0, 4.0]
         assert_array_equal(
@@ -81,10 +81,10 @@ class TestRange:
 
     def test_levels_lie_within_the_bounds(self, ratings):
         for by_column in (False, True):
-            found = ranged(ratings, (1.5, 4.5), rounded=True, by_column=by_column)
+            found = make_bounds(ratings, (1.5, 4.5), rounded=True, by_column=by_column)
             out = found.clip_and_round_rows(np.tile([-9.0, 1.1, 4.4, 9.0], (2, 2)))
             assert_array_equal(out[0, :4], [2.0, 2.0, 4.0, 4.0])
-        none = ranged(ratings, (2.1, 2.9), rounded=True)
+        none = make_bounds(ratings, (2.1, 2.9), rounded=True)
         assert_array_equal(none.clip_and_round_rows(np.full((1, 8), 2.5)), 2.5)
 
     def test_columns_may_have_bounds_and_levels_of_their_own(self, rng):
@@ -96,10 +96,10 @@ class TestRange:
                 np.full(50, np.nan),
             ]
         )
-        bounds = ranged(X, by_column=True)
+        bounds = make_bounds(X, by_column=True)
         assert_array_equal(bounds.low, [0.0, 10.0, -INF, -INF])
         assert_array_equal(bounds.high, [1.0, 30.0, INF, INF])
-        found = ranged(X, rounded=True, by_column=True)
+        found = make_bounds(X, rounded=True, by_column=True)
         out = found.clip_and_round_rows(np.array([[0.7, 16.0, 0.123, 0.123]]))
         assert_array_equal(out[0, [0, 1, 3]], [1.0, 20.0, 0.123])
         assert out[0, 2] in X[:, 2]
@@ -107,7 +107,7 @@ class TestRange:
         assert_array_equal(entries, [0.0, 30.0])
 
 
-class TestStandard:
+class TestScaler:
     @given(
         scaled=st.booleans(),
         unit=st.sampled_from([1e-200, 1e-3, 1.0, 1e150]),
@@ -123,10 +123,10 @@ class TestStandard:
         inner = standard.transform(observed)
         assert np.abs(inner.values).max() < 50.0
         back = standard.inverse_transform(inner.values, observed.indices)
-        # A column of one entry does not vary: it comes back by its mean.
+        # A column with one entry is constant and restored by its mean.
         assert_allclose(back, observed.values, rtol=1e-12, atol=1e-12 * unit)
 
-    def test_scaled_columns_have_unit_spread(self, rng):
+    def test_scaled_columns_have_unit_variance(self, rng):
         X = rng.standard_normal((50, 3)) * [1.0, 100.0, 1e-3] + [5.0, 0.0, 1.0]
         observed = Observations.from_dense(X)
         standard = fit_scaler(InMemoryDataset(observed), per_column=True)
@@ -137,7 +137,7 @@ class TestStandard:
             standard.inverse_transform_std(np.ones(3)), X.std(axis=0), rtol=0.1
         )
 
-    def test_a_constant_column_comes_back_constant(self, rng):
+    def test_constant_column_is_restored(self, rng):
         X = np.column_stack([rng.standard_normal(20), np.full(20, 7.0)])
         standard = fit_scaler(in_memory(X), per_column=True)
         assert_allclose(
@@ -145,7 +145,7 @@ class TestStandard:
         )
 
     @pytest.mark.parametrize("scaled", [False, True])
-    def test_the_density_shifts_by_the_logarithms_of_the_units(self, rng, scaled):
+    def test_log_density_is_shifted_by_log_units(self, rng, scaled):
         X = 1000.0 * rng.standard_normal((30, 3)) * [1.0, 10.0, 100.0]
         observed = Observations.from_dense(X)
         standard = fit_scaler(InMemoryDataset(observed), per_column=scaled)
@@ -154,26 +154,26 @@ class TestStandard:
         shift = standard.log_density_shift(observed.column_counts)
         assert shift == pytest.approx(-30 * np.sum(np.log(steps)))
 
-    def test_what_is_too_large_is_held_at_the_largest(self):
+    def test_overflow_is_clipped_to_the_largest_float(self):
         standard = fit_scaler(in_memory(np.full((1, 2), 1e308)), per_column=False)
         out = standard.inverse_transform(np.array([1e9, -1e9]))
         assert_array_equal(out, [np.finfo(float).max, -np.finfo(float).max])
 
 
 class TestUnitsDiffer:
-    def test_spreads_of_other_sizes_do(self, rng):
+    def test_different_standard_deviations(self, rng):
         X = rng.standard_normal((40, 6))
         assert not units_differ(in_memory(X))
         assert units_differ(in_memory(X * [1.0, 1.0, 1.0, 9.0, 9.0, 9.0]))
         assert not units_differ(in_memory(X * [1, 1, 1, 3, 3, 3]))
-        # Means do not count.
+        # Means are ignored.
         assert not units_differ(in_memory(X + np.repeat([1, 900], 3)))
 
-    def test_few_entries_say_nothing(self, rng):
+    def test_columns_with_few_entries_are_ignored(self, rng):
         X = rng.standard_normal((15, 6)) * [1.0, 1.0, 1.0, 9.0, 9.0, 9.0]
         assert not units_differ(in_memory(X))
 
-    def test_whatever_the_common_unit(self, rng):
+    def test_is_invariant_to_a_common_unit(self, rng):
         X = rng.standard_normal((40, 4)) * [1.0, 1.0, 9.0, 9.0]
         for unit in (1e-200, 1e150):
             assert units_differ(in_memory(unit * X))

@@ -1,4 +1,4 @@
-"""Containers: same entries from each, same kind back, input unchanged."""
+"""Tests of containers: equal results, returned type, unmodified input."""
 
 import numpy as np
 import pandas as pd
@@ -14,33 +14,33 @@ FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
 NAMES = list("abcdefghi")
 
 
-def stored(X):
+def to_csr(X):
     """CSR array that stores the observed entries of X, zeros included."""
     rows, cols = np.nonzero(~np.isnan(X))
     return sparse.csr_array((X[rows, cols], (rows, cols)), shape=X.shape)
 
 
 def as_format(X, name, matrix):
-    if name == "dia":  # its diagonals store all of their entries; NaN marks the gaps
+    if name == "dia":  # diagonals store all of their entries, NaN where missing
         found = sparse.dia_array(np.where(np.isnan(X), 1.0, X))
         rows, cols = np.nonzero(np.isnan(X))
         for i, j in zip(rows, cols, strict=True):
             found.data[list(found.offsets).index(j - i), j] = np.nan
-    elif name == "bsr":  # blocks of one entry: larger ones would store zeros too
-        found = stored(X).tobsr(blocksize=(1, 1))
+    elif name == "bsr":  # 1 x 1 blocks: larger ones would store zeros
+        found = to_csr(X).tobsr(blocksize=(1, 1))
     else:
-        found = stored(X).asformat(name)
+        found = to_csr(X).asformat(name)
     return getattr(sparse, f"{name}_matrix")(found) if matrix else found
 
 
 @pytest.fixture(name="reference")
-def dense_answer(X):
+def dense_result(X):
     return NCARL(**FEW).fit(X).transform(X)
 
 
 @pytest.mark.parametrize("matrix", [False, True], ids=["array", "matrix"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_sparse_format_gives_the_dense_answer_with_stored_zeros(X, name, matrix):
+def test_sparse_format_with_stored_zeros_gives_the_dense_result(X, name, matrix):
     X = X.copy()
     X[0, 0] = X[5, 2] = X[7, 7] = 0.0
     given = as_format(X, name, matrix)
@@ -59,8 +59,8 @@ def test_sparse_format_gives_the_dense_answer_with_stored_zeros(X, name, matrix)
 
 
 @pytest.mark.parametrize("name", ["csr", "csc", "coo"])
-def test_entry_stored_twice_is_an_error_that_says_so(X, name):
-    whole = stored(X)
+def test_duplicate_entry_raises(X, name):
+    whole = to_csr(X)
     if name == "coo":
         coo = whole.tocoo()
         rows, cols = np.append(coo.row, coo.row[3]), np.append(coo.col, coo.col[3])
@@ -73,15 +73,15 @@ def test_entry_stored_twice_is_an_error_that_says_so(X, name):
     assert twice.nnz == whole.nnz + (name == "coo")
 
 
-def test_sparse_input_changed_after_fit_changes_nothing(X):
-    given = stored(X)
+def test_sparse_input_may_be_modified_after_fit(X):
+    given = to_csr(X)
     estimator = NCARL(**FEW).fit(given)
     before = estimator.predict([0, 1], [2, 3])
     given.data[:] = 7.0
     assert_array_equal(estimator.predict([0, 1], [2, 3]), before)
 
 
-def test_masked_array_gives_the_dense_answer(X, reference):
+def test_masked_array_gives_the_dense_result(X, reference):
     given = np.ma.MaskedArray(np.nan_to_num(X, nan=99.0), mask=np.isnan(X))
     out = NCARL(**FEW).fit(given).transform(given)
     assert isinstance(out, np.ma.MaskedArray)
@@ -108,12 +108,12 @@ def memory_mapped(X, folder):
     ],
     ids=["mapped", "Fortran order", "list", "strided", "objects", "masked infinity"],
 )
-def test_other_forms_of_an_array_give_the_dense_answer(X, reference, tmp_path, make):
+def test_other_array_types_give_the_dense_result(X, reference, tmp_path, make):
     filled = NCARL(**FEW).fit_transform(make(X, tmp_path))
     assert_array_equal(np.asarray(filled), reference)
 
 
-def test_integers_are_complete_and_come_back_as_floats():
+def test_integers_are_complete_and_returned_as_floats():
     given = np.arange(12).reshape(4, 3)
     out = NCARL(**FEW).fit_transform(given)
     assert out.dtype == np.float64
@@ -121,22 +121,22 @@ def test_integers_are_complete_and_come_back_as_floats():
 
 
 @pytest.mark.parametrize("sparse_too", [False, True])
-def test_float32_comes_back_as_float32(X, sparse_too):
+def test_float32_is_returned_as_float32(X, sparse_too):
     small = X.astype(np.float32)
-    given = stored(small) if sparse_too else small
+    given = to_csr(small) if sparse_too else small
     before = small.copy()
     out = NCARL(**FEW).fit_transform(given)
     assert out.dtype == np.float32
     seen = ~np.isnan(small)
     assert_array_equal(out[seen], small[seen])
     assert_array_equal(small, before)
-    # Worked in float64: the same as rounding the answer of the same numbers.
+    # Computed in float64 and rounded at the end.
     assert_array_equal(
         out, NCARL(**FEW).fit_transform(small.astype(float)).astype(np.float32)
     )
 
 
-def test_from_triplets_gives_the_dense_answer(X, reference, rng):
+def test_from_triplets_gives_the_dense_result(X, reference, rng):
     rows, cols = np.nonzero(~np.isnan(X))
     order = rng.permutation(len(rows))
     given = from_triplets(rows[order], cols[order], X[rows, cols][order], X.shape)
@@ -168,13 +168,13 @@ class TestPandas:
         )
         pd.testing.assert_frame_equal(given, before)
 
-    def test_numbers_as_names_and_equal_labels_are_fine(self, X, reference):
+    def test_numeric_and_duplicate_labels_are_supported(self, X, reference):
         given = pd.DataFrame(X, columns=range(9), index=[0] * 24)
         out = NCARL(**FEW).fit_transform(given)
         assert list(out.columns) == list(range(9))
         assert_array_equal(out.to_numpy(), reference)
 
-    def test_integer_columns_change_only_where_they_have_gaps(self, X):
+    def test_integer_columns_change_only_if_incomplete(self, X):
         given = pd.DataFrame(X, columns=NAMES)
         given["a"] = np.arange(24)
         given["b"] = pd.array([None, *range(23)], dtype="Int64")
@@ -228,7 +228,7 @@ class TestPolars:
         assert_array_equal(out.to_numpy(), reference)
         assert given.equals(before)
 
-    def test_types_change_only_where_they_must(self, X):
+    def test_dtypes_change_only_if_needed(self, X):
         given = pl.DataFrame(X, schema=NAMES).with_columns(
             pl.Series("a", range(24), dtype=pl.Int16),
             pl.Series("b", [None, *range(23)], dtype=pl.Int64),
@@ -245,20 +245,20 @@ class TestPolars:
         assert np.isfinite(out.to_numpy()).all()
 
 
-def test_dense_result_of_sparse_input_is_refused_above_the_limit(X):
-    given = stored(X)
+def test_dense_result_of_sparse_input_above_the_limit_raises(X):
+    given = to_csr(X)
     estimator = NCARL(**FEW).fit(given)
     with pytest.raises(ValueError, match=r"max_dense_gb=1e-06.*predict\(rows, cols\)"):
         estimator.transform(given, max_dense_gb=1e-6)
     size = 24 * 9 * 8 / 1e9
     assert estimator.transform(given, max_dense_gb=size).shape == (24, 9)
-    # The limit is there before anything is allocated.
+    # The limit is checked before any allocation.
     huge = sparse.csr_array((10**9, 9))
     with pytest.raises(ValueError, match="takes 72 GB"):
         estimator.transform(huge)
 
 
-def test_nothing_missing_comes_back_as_it_was(truth):
+def test_complete_input_is_returned_unchanged(truth):
     estimator = NCARL(**FEW).fit(truth)
     assert_array_equal(estimator.transform(truth), truth)
     assert_allclose(estimator.transform(truth, keep_observed=False), truth, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Datasets: sums over chunks equal those over the whole matrix."""
+"""Tests of datasets: sums over chunks equal those over the matrix."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from ncarl.io import open_rows
 from ncarl.observations import Fingerprint, Observations
 
 matrices = st.integers(0, 10**6).map(
-    lambda seed: drawn(np.random.default_rng(seed))
+    lambda seed: draw_matrix(np.random.default_rng(seed))
 )  # fmt: skip
 
 
-def drawn(rng):
-    """A matrix with gaps of any share, and maybe of odd size."""
+def draw_matrix(rng):
+    """A random matrix with any share of missing entries and any scale."""
     m, n = rng.integers(1, 30), rng.integers(1, 8)
     X = rng.standard_normal((m, n)) * 10.0 ** rng.integers(-3, 4, n) + rng.normal()
     X *= rng.choice([1.0, 1e-200, 1e200])
     X[rng.random((m, n)) < rng.random()] = np.nan
-    X[rng.integers(m), rng.integers(n)] = 3.0  # never quite empty
+    X[rng.integers(m), rng.integers(n)] = 3.0  # at least one observed entry
     return X
 
 
 def passing(X, rows=3, named=True):
-    """The matrix as a source of small chunks."""
+    """The matrix as a dataset streamed in small chunks."""
     return StreamedDataset.from_source(
         open_rows(X, rows_per_chunk=rows), Threads(2), with_fingerprint=named
     )
@@ -76,7 +76,7 @@ def test_the_unit_is_the_nearest_power_of_two(X):
     assert 2**-0.5001 <= rms <= 2**0.5001
 
 
-def test_the_unit_of_extremes_is_within_range():
+def test_unit_of_extreme_values_is_within_range():
     assert rms_unit(np.array([1e308, -1e308])) == 2.0**1000
     assert rms_unit(np.array([5e-324])) == 2.0**-1000
     assert rms_unit(np.zeros(3)) == 1.0
@@ -100,7 +100,7 @@ def test_a_name_tells_what_a_matrix_holds(X, rows, seed):
     assert (Observations.from_dense(swapped).fingerprint() == name) == same
 
 
-def test_names_of_many_like_matrices_differ():
+def test_fingerprints_of_similar_matrices_differ():
     names = set()
     for k in range(300):
         X = np.zeros((2, 300))
@@ -109,7 +109,7 @@ def test_names_of_many_like_matrices_differ():
     assert len(names) == 300
 
 
-def test_zeros_have_no_sign_and_empty_rows_count():
+def test_fingerprint_ignores_signs_of_zeros_but_not_empty_rows():
     one, other = np.array([[0.0, 1.0]]), np.array([[-0.0, 1.0]])
     fingerprints = [Observations.from_dense(X).fingerprint() for X in (one, other)]
     assert fingerprints[0] == fingerprints[1]
@@ -164,7 +164,7 @@ def test_units_bounds_and_levels_are_those_of_the_matrix(X, scaled, by_column):
             assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-def test_values_of_too_many_levels_are_not_rounded_to_them(monkeypatch, rng):
+def test_values_with_too_many_levels_are_not_rounded(monkeypatch, rng):
     monkeypatch.setattr("ncarl.centering.MAX_LEVELS", 20)
     assert MAX_LEVELS == 1_000_000
     with pytest.raises(ValueError, match="rounding='observed' is for values of few"):
@@ -173,18 +173,18 @@ def test_values_of_too_many_levels_are_not_rounded_to_them(monkeypatch, rng):
         )  # fmt: skip
 
 
-class TestHiding:
+class TestHashSplit:
     @pytest.fixture
     def entries(self, rng):
         X = rng.standard_normal((400, 12))
         X[rng.random(X.shape) < 0.3] = np.nan
         X[:, 7] = np.nan
-        X[5, 7] = 1.0  # the only entry of its column
+        X[5, 7] = 1.0  # only entry of its column
         X[8] = np.nan
-        X[8, 3] = 1.0  # the only entry of its row
+        X[8, 3] = 1.0  # only entry of its row
         return X
 
-    def test_which_entries_does_not_depend_on_the_chunks(self, entries):
+    def test_hidden_entries_do_not_depend_on_chunks(self, entries):
         whole = InMemoryDataset(Observations.from_dense(entries))
         hiding = hash_split(whole, 0.2, 0)
         known = hiding.mask(whole.observed)
@@ -197,25 +197,25 @@ class TestHiding:
             hiding.protected_columns,
         )
 
-    def test_about_the_share_is_hidden_and_nothing_loses_its_last(self, entries):
+    def test_share_is_approximate_and_rows_and_columns_keep_an_entry(self, entries):
         whole = InMemoryDataset(Observations.from_dense(entries))
         for share in (0.05, 0.2, 0.5, 0.9, 1.0):
             hiding = hash_split(whole, share, 1)
-            if share <= 0.5:  # else rows and columns have to be spared
+            if share <= 0.5:  # else many entries must be kept
                 hidden = hiding.mask(whole.observed).mean()
                 assert hidden == pytest.approx(share, abs=0.04)
             kept = hiding(whole.observed)
             assert (kept.row_counts > 0).all()
             assert (kept.column_counts > 0).all()
 
-    def test_seeds_hide_other_entries(self, entries):
+    def test_seeds_hide_different_entries(self, entries):
         whole = Observations.from_dense(entries)
         spared = np.zeros(12, dtype=bool)
         masks = [HashSplit(seed, 1.0, 0.3, spared).mask(whole) for seed in (0, 1)]
         both = np.mean(masks[0] & masks[1])
         assert both == pytest.approx(0.09, abs=0.03)
 
-    def test_only_some_rows_are_asked_where_there_are_many(self, entries, monkeypatch):
+    def test_large_matrices_use_a_sample_of_rows(self, entries, monkeypatch):
         monkeypatch.setattr("ncarl.holdout.SAMPLED_ENTRIES", 800)
         whole = InMemoryDataset(Observations.from_dense(entries))
         hiding = hash_split(whole, 0.2, 0)
@@ -229,7 +229,7 @@ class TestHiding:
         assert_array_equal(counts, hidden.column_counts)
         assert hidden.n_observed == hiding.mask(whole.observed).sum()
 
-    def test_hidden_and_kept_entries_are_the_entries(self, entries):
+    def test_hidden_and_kept_entries_partition_the_entries(self, entries):
         whole = Observations.from_dense(entries)
         hiding = hash_split(InMemoryDataset(whole), 0.3, 0)
         kept, mask = hiding(whole), hiding.mask(whole)
@@ -237,7 +237,7 @@ class TestHiding:
         assert_array_equal(kept.values, whole.values[~mask])
 
 
-def test_columns_that_hold_nothing_are_left_out(rng):
+def test_empty_columns_are_dropped(rng):
     X = rng.standard_normal((6, 5))
     X[:, [1, 4]] = np.nan
     fewer = select_columns(Observations.from_dense(X), np.array([0, 2, 3]))

@@ -1,4 +1,4 @@
-"""Splits: a partition of the entries that leaves every row and column some."""
+"""Tests of splits: partitions of entries that keep some in every row and column."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ masks = st.tuples(st.integers(1, 8), st.integers(1, 8)).flatmap(
 
 
 def numbered(seen):
-    """Observed entries whose values say where they stand."""
+    """Observed entries whose values are their positions."""
     places = np.arange(seen.size, dtype=float).reshape(seen.shape)
     return Observations.from_dense(np.where(seen, places, np.nan))
 
@@ -47,20 +47,20 @@ def test_entries_are_shared_out_and_no_row_or_column_loses_its_last(
         assert hidden.n_observed <= round(share * observed.n_observed)
 
 
-def test_hidden_entries_are_spread_evenly_over_the_matrix():
+def test_hidden_entries_are_uniformly_distributed():
     observed = numbered(np.ones((12, 12), dtype=bool))
     counts = np.zeros(144)
     for seed in range(200):
         _, hidden = random_split(observed, 0.25, np.random.default_rng(seed))
         counts[hidden.values.astype(int)] += 1
-    # 50 expected each, standard deviation about 6.
+    # Expected count 50, standard deviation about 6.
     assert counts.mean() == pytest.approx(50)
     assert counts.min() > 20
     assert counts.max() < 85
 
 
 def sensors(rng, m=120, n=20):
-    """Readings in which sensors are down for days on end."""
+    """Sensor data with outages of several days."""
     seen = np.ones((m, n), dtype=bool)
     for _ in range(25):
         i, j = rng.integers(0, m - 15), rng.integers(0, n)
@@ -69,20 +69,20 @@ def sensors(rng, m=120, n=20):
 
 
 def panel(rng, m=120, n=20):
-    """Rows that end early: from some year on nothing is there."""
+    """A panel in which rows end early."""
     return np.arange(n)[None, :] < rng.integers(n // 3, n + 8, m)[:, None]
 
 
-class TestHoldOutAlike:
+class TestMissingPatternSplit:
     @pytest.mark.parametrize("share", [0.3, 0.8, 1.1])
-    def test_single_gaps_are_imitated_by_single_entries(self, rng, share):
+    def test_random_missing_entries_are_imitated_by_single_entries(self, rng, share):
         observed = numbered(rng.random((80, 30)) < share)
         assert not has_block_missingness(observed, rng)
         found = missing_pattern_split(observed, 0.1, np.random.default_rng(1))[1]
         assert found.n_observed == round(0.1 * observed.n_observed)
         assert found.row_counts.max() < 13
 
-    def test_blocks_are_told_from_chance(self, rng):
+    def test_blocks_are_distinguished_from_random_patterns(self, rng):
         for seen in (sensors(rng), panel(rng)):
             one, turned = numbered(seen), numbered(seen.T)
             assert has_block_missingness(one, rng) or has_block_missingness(turned, rng)
@@ -90,24 +90,24 @@ class TestHoldOutAlike:
             assert not has_block_missingness(numbered(shuffled), rng)
             assert not has_block_missingness(numbered(shuffled.T), rng)
 
-    def test_a_panel_loses_the_ends_of_its_rows(self, rng):
+    def test_ends_of_panel_rows_are_hidden(self, rng):
         seen = panel(rng)
         observed = numbered(seen)
         kept, hidden = missing_pattern_split(observed, 0.1, rng)
         assert 0.05 < hidden.n_observed / observed.n_observed < 0.2
         left = np.zeros_like(seen)
         left[kept.rows, kept.indices] = True
-        # Rows still end somewhere: little is kept after a gap, most would be if
-        # single entries were hidden.
+        # Rows still end early: few entries follow a missing one, unlike if single
+        # entries were hidden.
         after_a_gap = left & (np.cumsum(~left, axis=1) > 0)
         assert after_a_gap.sum() < 0.15 * left.sum()
 
-    def test_sensors_lose_days_on_end(self, rng):
+    def test_sensor_outages_are_imitated(self, rng):
         seen = sensors(rng)
         _, hidden = missing_pattern_split(numbered(seen), 0.1, rng)
         gone = np.zeros_like(seen)
         gone[hidden.rows, hidden.indices] = True
-        # Of what is hidden, most has a neighbor in time that is hidden or missing.
+        # Most hidden entries have a hidden or missing neighbor in time.
         out = gone | ~seen
         near = np.zeros_like(out)
         near[1:] |= out[:-1]
@@ -115,7 +115,7 @@ class TestHoldOutAlike:
         assert (near & gone).sum() > 0.7 * gone.sum()
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_rows_that_borrow_gaps_of_empty_ones_keep_an_entry(self, seed):
+    def test_rows_with_the_pattern_of_empty_rows_keep_an_entry(self, seed):
         rng = np.random.default_rng(seed)
         seen = sensors(rng)
         seen[::4], seen[:, 7] = False, False
@@ -125,13 +125,13 @@ class TestHoldOutAlike:
         assert_array_equal(kept.row_counts > 0, observed.row_counts > 0)
         assert_array_equal(kept.column_counts > 0, observed.column_counts > 0)
 
-    def test_rows_of_one_mask_have_no_gaps_to_borrow(self, rng):
+    def test_rows_with_equal_masks_use_single_entries(self, rng):
         seen = np.ones((40, 12), dtype=bool)
         seen[:, 3:6] = False
         kept, hidden = missing_pattern_split(numbered(seen), 0.1, rng)
         assert 0 < hidden.n_observed < kept.n_observed
 
-    def test_it_repeats_with_the_generator(self, rng):
+    def test_is_determined_by_the_generator(self, rng):
         observed = numbered(sensors(rng))
         one, same, other = (
             missing_pattern_split(observed, 0.1, np.random.default_rng(s))[1].values
@@ -140,7 +140,7 @@ class TestHoldOutAlike:
         assert_array_equal(one, same)
         assert not np.array_equal(one, other)
 
-    def test_sparse_matrices_lose_single_entries_whatever_their_gaps(self, rng):
+    def test_sparse_matrices_use_single_entries(self, rng):
         seen = panel(rng)
         seen[:, 7:] = False
         observed = numbered(seen)
@@ -151,9 +151,7 @@ class TestHoldOutAlike:
 
 @pytest.mark.parametrize("shape", [(6, 400), (300, 12), (90, 90)])
 @pytest.mark.parametrize("room", [50, 100_000])
-def test_common_columns_of_pairs_are_counted_in_pieces_as_at_once(
-    shape, room, rng, monkeypatch
-):
+def test_common_columns_of_pairs_do_not_depend_on_chunks(shape, room, rng, monkeypatch):
     monkeypatch.setattr("ncarl.holdout.MAX_COMPARE_SIZE", room)
     seen = rng.random(shape) < 0.6
     observed = Observations.from_dense(np.where(seen, 1.0, np.nan))

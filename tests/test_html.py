@@ -1,4 +1,4 @@
-"""Pages hold any text, escaped, and nothing from other files or hosts."""
+"""Tests of HTML pages: escaping, no external files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOSTILE = (
 
 
 class Reader(HTMLParser):
-    """Collects tags and the text of cells; every tag must be closed in its turn."""
+    """Parser that collects tags and cell texts; tags must be properly nested."""
 
     def __init__(self, html):
         super().__init__()
@@ -50,7 +50,7 @@ class Reader(HTMLParser):
 
 
 def page_with(name):
-    """A page that has a name in every place."""
+    """A page with a name in every possible place."""
     figure = Figure(figsize=(1, 1))
     figure.suptitle(format_label(name))
     return (
@@ -68,7 +68,7 @@ def page_with(name):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_name_can_leave_the_place_it_is_written_in(name):
+def test_names_are_escaped(name):
     html = page_with(name)
     read, expected = Reader(html), Reader(page_with("harmless"))
     assert read.tags == expected.tags
@@ -86,20 +86,20 @@ def test_a_reader_gets_back_what_was_written(text):
     read = Reader(Page("t").text(text).html())
     bad = [c for c in text if escape(c) == "\N{REPLACEMENT CHARACTER}" != c]
     expected = "".join("\N{REPLACEMENT CHARACTER}" if c in bad else c for c in text)
-    # A parser reads every kind of line end as one.
+    # Parsers normalize line ends.
     expected = expected.replace("\r\n", "\n").replace("\r", "\n")
     words = "".join(read.words).replace("\r\n", "\n").replace("\r", "\n")
     assert expected in words
 
 
-def test_long_names_are_cut_in_tables_and_whole_in_text():
+def test_long_names_are_truncated_in_tables_only():
     name = "n" * 10_000
     assert len(shorten(name, MAX_CELL_LENGTH)) == MAX_CELL_LENGTH
     assert name not in Page("t").table(("c",), [(name,)]).html()
     assert name in Page("t").text(name).html()
 
 
-def test_a_page_needs_nothing_from_elsewhere_and_runs_nothing():
+def test_page_has_no_external_files_and_no_scripts():
     html = page_with("x")
     assert "default-src 'none'" in html
     assert "script" not in Reader(html).tags
@@ -109,22 +109,22 @@ def test_a_page_needs_nothing_from_elsewhere_and_runs_nothing():
     )
 
 
-def test_a_figure_that_cannot_be_drawn_leaves_a_word():
-    def fails():
+def test_failed_figure_leaves_a_message():
+    def fail():
         raise ValueError("nothing <varies>")
 
-    html = Page("t").try_figure(fails, "The spectrum. More.").html()
+    html = Page("t").try_figure(fail, "The spectrum. More.").html()
     assert "Not drawn (The spectrum): nothing &lt;varies&gt;" in html
     good = Page("t").try_figure(lambda: Figure(figsize=(1, 1)), "c").html()
     assert "data:image/png" in good
 
 
-def test_empty_parts_leave_no_trace():
+def test_empty_parts_are_omitted():
     bare = Page("t").html()
     assert Page("t").notes([]).warning().code("").html() == bare
 
 
-def test_pictures_of_files_are_taken_in_and_must_be_png(tmp_path):
+def test_images_are_embedded_and_must_be_png(tmp_path):
     path = save_figure(Figure(figsize=(1, 1)), tmp_path / "a.png")
     assert "data:image/png" in Page("t").picture(path, "c").html()
     (tmp_path / "b.png").write_bytes(b"<svg>")
@@ -132,23 +132,23 @@ def test_pictures_of_files_are_taken_in_and_must_be_png(tmp_path):
         Page("t").picture(tmp_path / "b.png", "c")
 
 
-def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_page_is_written_atomically(tmp_path, monkeypatch):
     path = tmp_path / "p.html"
     path.write_text("old")
     page = Page("t")
     assert page.save(path) == path and path.read_text().startswith("<!DOCTYPE html>")
     path.write_text("old")
 
-    def breaks(self):
+    def fail_replace(self):
         raise OSError("no room")
 
-    monkeypatch.setattr(Page, "html", breaks)
+    monkeypatch.setattr(Page, "html", fail_replace)
     with pytest.raises(OSError):
         page.save(path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_contents_link_to_all_sections_and_cells_may_be_marked_up():
+def test_contents_link_to_all_sections_and_cells_may_have_markup():
     page = Page("t").contents().heading("One").heading("Part", level=3)
     cell = span("<1>", span("2", css="small", title='"'), css="best")
     with page.folded("More < less"):

@@ -1,4 +1,4 @@
-"""The layout of the package: layers, names, sizes, tests that mirror modules."""
+"""Tests of the package layout: layers, names, module sizes, test files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ncarl"
-#: Packages and modules from the lowest layer up. A layer may import those before it;
-#: what stands in one layer does not know its neighbors there.
+#: Packages and modules from the lowest layer up. A layer may import from those before
+#: it, but not from other members of the same layer.
 LAYERS = (
     ("exceptions", "registry", "text", "validation"),
     ("core",),
@@ -33,9 +33,9 @@ LAYERS = (
     ("reproduce",),
     ("cli",),
 )
-#: Folders of tests that are about several modules at once.
+#: Test folders that cover several modules.
 CROSS_CUTTING = ("contract", "docs", "faults", "streams", "theory")
-#: Small modules with one importer that are concepts of their own.
+#: Small modules with a single importer that are separate concepts.
 CONCEPTS = (
     "core/graph.py",
     "core/kernel.py",
@@ -44,12 +44,12 @@ CONCEPTS = (
     "solvers/bias.py",
     "solvers/regl1.py",
 )
-#: Backends of one signature, which only the module that dispatches imports.
+#: Backends, which only the dispatching module imports.
 BACKENDS = ("_numba", "_numpy", "_torch", "cuda", "_triton")
 
 
 def module_name(path: Path) -> str:
-    """The dotted name of a file of the package, without ``ncarl.``."""
+    """The dotted name of a module file, without ``ncarl.``."""
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
@@ -59,8 +59,8 @@ PACKAGED = [name for name in MODULES if name not in ("", "__main__")]
 
 
 @cache
-def imported(name: str) -> frozenset[str]:
-    """Modules of ours that a module imports, inside functions too."""
+def imports_of(name: str) -> frozenset[str]:
+    """Modules of the package that a module imports, including local imports."""
     found = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -80,7 +80,7 @@ def imported(name: str) -> frozenset[str]:
 
 
 def layer(name: str) -> int:
-    """The number of the layer that a module belongs to."""
+    """The layer index of a module."""
     top = name.split(".")[0]
     found = [k for k, names in enumerate(LAYERS) if top in names]
     assert found, f"{name} is in no layer: add it to LAYERS and to CONTRIBUTING.md"
@@ -88,21 +88,21 @@ def layer(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", PACKAGED)
-def test_imports_point_one_way(name):
+def test_modules_import_lower_layers_only(name):
     own = name.split(".")[0]
-    for other in imported(name):
+    for other in imports_of(name):
         top = other.split(".")[0]
         assert top == own or layer(other) < layer(name), f"{name} imports {other}"
 
 
-def test_the_walk_sees_the_imports_that_are_there():
-    assert "holdout" in imported("bayes.selection")
-    assert "core.weights" in imported("fitting.ncarl")
-    assert "solvers.penalties" in imported("solvers.admm")
-    assert "cli.options" in imported("cli.complete")
+def test_imports_of_finds_known_imports():
+    assert "holdout" in imports_of("bayes.selection")
+    assert "core.weights" in imports_of("fitting.ncarl")
+    assert "solvers.penalties" in imports_of("solvers.admm")
+    assert "cli.options" in imports_of("cli.complete")
 
 
-def test_contributing_has_a_line_for_every_package_and_module():
+def test_contributing_lists_every_package_and_module():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = [line for line in text.splitlines() if line.startswith("| `")]
     named = set(
@@ -125,7 +125,7 @@ def test_class_names_are_unique():
 def test_no_small_module_has_a_single_importer():
     importers = defaultdict(set)
     for name in MODULES:
-        for other in imported(name):
+        for other in imports_of(name):
             importers[other].add(name)
     for name, path in MODULES.items():
         place = path.relative_to(SOURCE).as_posix()
@@ -138,7 +138,7 @@ def test_no_small_module_has_a_single_importer():
             raise AssertionError(f"{place} belongs into {only}, its only importer")
 
 
-def test_functions_are_not_named_by_a_bare_participle():
+def test_function_names_are_not_bare_participles():
     for name, path in MODULES.items():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef):
@@ -181,7 +181,7 @@ HELP = (
     ],
     ids=["package", "datasets", "help", "report", "figures"],
 )
-def test_large_libraries_are_loaded_only_where_they_are_needed(code, unwanted):
+def test_large_libraries_are_imported_lazily(code, unwanted):
     code += f"\nimport sys; print([m for m in {unwanted} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""Masks: shape, number and place of hidden entries."""
+"""Tests of masks: shape, number and position of hidden entries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_random_hides_exactly_the_floor(shape, missing, seed):
 
 @given(SHAPES, SHARES, SEEDS)
 def test_only_observed_entries_are_hidden_and_counted(shape, share, seed):
-    # Another stream than that of the masks, or their keys would depend on it.
+    # Another generator, so that the keys of the masks are independent.
     observed = np.random.default_rng([seed, 1]).random(shape) < 0.5
     hidden = masks.random(shape, share, observed=observed, rng=seed)
     assert hidden.sum() == math.floor(share * observed.sum())
@@ -36,7 +36,7 @@ def test_only_observed_entries_are_hidden_and_counted(shape, share, seed):
     assert not ((hidden | rows | loose) & ~observed).any()
 
 
-def test_every_entry_is_hidden_as_often_as_any_other():
+def test_entries_are_hidden_uniformly():
     rng = np.random.default_rng(0)
     draws = 4000
     for make in (
@@ -46,11 +46,11 @@ def test_every_entry_is_hidden_as_often_as_any_other():
         lambda: masks.cross((3, 4), 2, 3, rng=rng),
     ):
         often = np.mean([make() for _ in range(draws)], axis=0)
-        # Five standard deviations of a share of one half.
+        # Five standard deviations for a share of one half.
         assert often == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(draws))
 
 
-def test_masks_that_are_not_exact_vary_in_their_count():
+def test_inexact_masks_vary_in_their_count():
     sums = {int(masks.random(100, 0.5, exact=False, rng=k).sum()) for k in range(20)}
     assert len(sums) > 5
 
@@ -65,7 +65,7 @@ def test_a_block_is_one_full_rectangle(shape, data):
     assert columns[-1] - columns[0] + 1 == size[1]
 
 
-def test_blocks_stand_where_they_are_put():
+def test_blocks_are_at_the_given_position():
     hidden = masks.block((6, 9), (2, 3), at=(4, 6))
     assert hidden[4:, 6:].all()
     assert hidden.sum() == 6
@@ -74,7 +74,7 @@ def test_blocks_stand_where_they_are_put():
     assert center.sum() == 6
 
 
-def test_random_blocks_reach_every_place():
+def test_random_blocks_reach_every_position():
     rng = np.random.default_rng(0)
     corners = {
         tuple(int(k) for k in np.argwhere(masks.block((4, 3), (2, 2), rng=rng))[0])
@@ -91,14 +91,14 @@ def test_a_cross_is_rows_times_columns(shape, data):
     assert np.array_equal(hidden, np.outer(hidden.any(axis=1), hidden.any(axis=0)))
 
 
-def test_shares_of_a_cross_are_rounded_and_hide_something():
+def test_shares_of_a_cross_are_rounded_to_at_least_one():
     hidden = masks.cross((10, 20), 0.3, 0.01)
     assert hidden.any(axis=1).sum() == 3
     assert hidden.any(axis=0).sum() == 1
 
 
 def runs(series):
-    """Lengths of the stretches of True."""
+    """Lengths of the runs of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], series.astype(int), [0]])))
     return np.diff(edges)[::2]
 
@@ -119,14 +119,14 @@ def test_gaps_are_runs_and_near_the_share(shape, data, share):
     assert abs(counts.sum() - wanted) <= length / 2 + 1e-9
 
 
-def test_gaps_run_along_the_axis_of_time():
+def test_gaps_run_along_the_time_axis():
     down = masks.time_gaps((60, 5), length=7, share=0.3, rng=3)
     along = masks.time_gaps((5, 60), length=7, share=0.3, axis=1, rng=3)
     assert np.array_equal(down, along.T)
     assert not np.array_equal(down[:, 0], down[:, 1])
 
 
-def test_gaps_begin_anywhere():
+def test_gaps_start_anywhere():
     hidden = masks.time_gaps((6, 3000), length=3, share=0.5)
     starts = np.bincount(hidden.argmax(axis=0), minlength=4)
     assert len(starts) == 4
@@ -143,7 +143,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("make", CALLS.values(), ids=CALLS)
-def test_a_seed_repeats_and_a_generator_goes_on(make):
+def test_seed_is_reproducible_and_generator_advances(make):
     assert np.array_equal(make(7), make(np.random.default_rng(7)))
     assert not np.array_equal(make(7), make(8))
     rng = np.random.default_rng(7)
@@ -175,6 +175,6 @@ def test_a_seed_repeats_and_a_generator_goes_on(make):
         (lambda: masks.time_gaps((5, 5), length=1, share=0.5, axis=2), "axis must be"),
     ],
 )
-def test_errors_name_the_parameter(call, words):
+def test_invalid_parameters_raise(call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         call()

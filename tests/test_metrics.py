@@ -1,4 +1,4 @@
-"""Metrics of errors and intervals."""
+"""Tests of error and interval metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from ncarl.metrics import coverage, interval_width, mae, psnr, relative_rmse, rmse
 
 
-def test_coverage_counts_what_lies_between_the_ends():
+def test_coverage_counts_values_within_intervals():
     truth, low, high = [1.0, 2.0, 3.0, 4.0], [1.0, 2.5, 0.0, 0.0], [1.0, 3.0, 3.0, 9.0]
     assert coverage(truth, low, high) == 0.75
     assert coverage(truth, np.full(4, -np.inf), np.full(4, np.inf)) == 1.0
@@ -17,12 +17,12 @@ def test_coverage_counts_what_lies_between_the_ends():
     )
 
 
-def test_width_is_that_of_the_mean_interval():
+def test_width_is_the_mean_width():
     assert interval_width([0.0, 1.0, -2.0], [1.0, 3.0, 1.0]) == 2.0
     assert interval_width([1.0], [1.0]) == 0.0
 
 
-def test_errors_are_those_of_their_formulas(rng):
+def test_errors_match_their_formulas(rng):
     t, g = rng.standard_normal((2, 50))
     assert rmse(t, g) == pytest.approx(np.sqrt(np.mean((t - g) ** 2)))
     assert mae(t, g) == pytest.approx(np.mean(np.abs(t - g)))
@@ -34,19 +34,19 @@ def test_errors_are_those_of_their_formulas(rng):
 
 
 @pytest.mark.parametrize("score", [rmse, mae, relative_rmse, interval_width])
-def test_shapes_must_agree_and_hold_something(score):
+def test_different_or_empty_shapes_raise(score):
     with pytest.raises(ValueError, match="one shape"):
         score([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="no entry"):
         score([], [])
 
 
-def test_both_ends_of_an_interval_are_needed():
+def test_missing_interval_end_raises():
     for low, high in (([1.0], [1.0, 2.0]), ([1.0, 2.0], [1.0])):
         with pytest.raises(ValueError, match="one shape"):
             coverage([1.0, 2.0], low, high)
 
 
-def test_errors_of_huge_numbers_are_finite():
+def test_errors_of_large_values_are_finite():
     assert rmse([1e200, 0.0], [0.0, 0.0]) == pytest.approx(1e200 / np.sqrt(2))
     assert rmse([1e308], [-1e308]) == np.finfo(float).max

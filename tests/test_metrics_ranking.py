@@ -1,4 +1,4 @@
-"""Ranking metrics, against plain loops and scikit-learn."""
+"""Tests of ranking metrics against plain loops and scikit-learn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBER = st.floats(-5, 5, allow_nan=False)
 
 
 def naive_order(scores, n):
-    """Positions from the best on, ties by position."""
+    """Positions by decreasing score, ties by position."""
     return sorted(range(len(scores)), key=lambda k: (-scores[k], k))[:n]
 
 
@@ -22,13 +22,13 @@ def test_the_best_are_those_of_a_plain_sort(scores, n):
     assert ranking.top_n(scores, n).tolist() == naive_order(scores, n)
 
 
-def test_what_is_ruled_out_never_comes_back():
+def test_excluded_items_are_not_ranked():
     assert ranking.top_n([-np.inf, 1.0, -np.inf], 3).tolist() == [1]
     assert ranking.top_n([-np.inf], 2).tolist() == []
 
 
 @pytest.mark.parametrize("n", [1, 3, 30])
-def test_ndcg_is_that_of_scikit_learn(rng, n):
+def test_ndcg_matches_scikit_learn(rng, n):
     gains, scores = rng.integers(0, 6, 20), rng.standard_normal(20)
     theirs = ndcg_score([gains], [scores], k=n, ignore_ties=True)
     assert ranking.ndcg(gains, scores, n) == pytest.approx(theirs)
@@ -64,6 +64,6 @@ def test_recall_precision_and_hit_count_what_is_found(pairs, n):
         (lambda: ranking.hit([[True]], [1.0]), "list of numbers"),
     ],
 )
-def test_misuse_is_told(call, words):
+def test_invalid_arguments_raise(call, words):
     with pytest.raises(ValueError, match=words):
         call()

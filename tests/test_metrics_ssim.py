@@ -1,4 +1,4 @@
-"""Structural similarity, against a loop over windows."""
+"""Tests of structural similarity against a loop over windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ncarl.metrics import ssim
 
 
 def naive(x, y, peak):
-    """Wang et al. 2004, equations 13 to 16, one window after the other."""
+    """Wang et al. 2004, equations 13 to 16, window by window."""
     place = np.arange(-5, 6)
     weights = np.exp(-(place[:, None] ** 2 + place**2) / (2 * 1.5**2))
     weights /= weights.sum()
@@ -32,13 +32,13 @@ def naive(x, y, peak):
 
 @pytest.mark.parametrize("peak", [1.0, 255.0])
 @pytest.mark.parametrize("shape", [(11, 11), (14, 19)])
-def test_it_is_the_mean_over_all_windows(shape, peak, rng):
+def test_is_the_mean_over_all_windows(shape, peak, rng):
     x = peak * rng.random(shape)
     for y in (peak * rng.random(shape), 0.5 * x, x + 0.05 * peak * rng.random(shape)):
         assert ssim(x, y, peak) == pytest.approx(naive(x, y, peak), rel=1e-9)
 
 
-def test_channels_count_alike(rng):
+def test_channels_have_equal_weight(rng):
     x, y = rng.random((2, 15, 16, 3))
     each = [ssim(x[..., k], y[..., k]) for k in range(3)]
     assert ssim(x, y) == pytest.approx(np.mean(each))
@@ -52,12 +52,12 @@ def test_a_picture_is_like_itself_and_no_other_is_more_so(x):
 
 
 @pytest.mark.parametrize("shape", [(10, 20), (20, 10), (200,), (2, 12, 12, 3)])
-def test_pictures_must_hold_a_window(shape):
+def test_images_smaller_than_a_window_raise(shape):
     with pytest.raises(ValueError, match=r"at least 11 x 11 pixels.*got shape"):
         ssim(np.zeros(shape), np.zeros(shape))
 
 
-def test_shapes_and_peak_are_checked():
+def test_invalid_shapes_and_peak_raise():
     with pytest.raises(ValueError, match="one shape"):
         ssim(np.zeros((12, 12)), np.zeros((12, 13)))
     for peak in (0.0, -1.0, float("nan")):

@@ -1,4 +1,4 @@
-"""Observations: conversion, selection, stacking."""
+"""Tests of Observations: conversion, selection, stacking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ gappy = arrays(
 
 
 def dense(observed):
-    """The matrix with NaN in its gaps."""
+    """The matrix with NaN where missing."""
     X = np.full(observed.shape, np.nan)
     X[observed.rows, observed.indices] = observed.values
     return X
@@ -83,18 +83,18 @@ def test_unsorted_columns_are_sorted():
     assert_array_equal(observed.values, [2.0, 1.0])
 
 
-def test_entries_stored_twice_are_refused_with_their_place():
+def test_duplicate_entries_raise_with_their_position():
     X = sparse.csr_array(([1.0, 5.0, 6.0], [0, 1, 1], [0, 1, 3]), shape=(2, 2))
     with pytest.raises(ValueError, match=r"row 1, column 1.*sum_duplicates"):
         Observations.from_sparse(X)
 
 
-def test_the_same_column_in_neighboring_rows_is_no_duplicate():
+def test_equal_columns_in_adjacent_rows_are_no_duplicates():
     X = sparse.csr_array(([1.0, 2.0], [1, 1], [0, 1, 1, 2]), shape=(3, 2))
     assert Observations.from_sparse(X).n_observed == 2
 
 
-def test_long_matrices_are_scanned_in_pieces_and_pieces_stacked(monkeypatch, rng):
+def test_large_matrices_are_scanned_in_pieces(monkeypatch, rng):
     X = np.where(rng.random((23, 4)) < 0.5, 1.0, np.nan)
     whole = Observations.from_dense(X)
     monkeypatch.setattr(ncarl.observations, "SCAN_SIZE", 12)
@@ -105,7 +105,7 @@ def test_long_matrices_are_scanned_in_pieces_and_pieces_stacked(monkeypatch, rng
     assert Observations.vstack(parts).fingerprint() == whole.fingerprint()
 
 
-def test_fingerprints_tell_values_patterns_and_shapes_apart():
+def test_fingerprints_depend_on_values_mask_and_shape():
     matrices = [
         np.array([[1.0, np.nan]]),
         np.array([[np.nan, 1.0]]),
@@ -117,7 +117,7 @@ def test_fingerprints_tell_values_patterns_and_shapes_apart():
     assert len(digests) == len(matrices)
 
 
-def test_triplets_make_a_matrix_that_stores_zeros():
+def test_from_triplets_stores_zeros():
     X = from_triplets([1, 0, 0], [1, 2, 0], [3.0, 0.0, 5.0])
     assert X.shape == (2, 3)
     assert X.nnz == 3
@@ -143,12 +143,12 @@ def test_triplets_make_a_matrix_that_stores_zeros():
         (([0, 0], [1, 1], [1.0, 2.0]), "twice, the first at row 0, column 1"),
     ],
 )
-def test_faulty_triplets_are_refused_by_name(arguments, words):
+def test_invalid_triplets_raise(arguments, words):
     with pytest.raises(ValueError, match=words):
         from_triplets(*arguments)
 
 
-def test_positions_that_do_not_fit_in_32_bits_are_refused():
+def test_positions_above_32_bits_raise():
     with pytest.raises(ValueError, match="shape must be at most"):
         from_triplets([0, 1], [0, 3_000_000_000], [1.0, 2.0])
     wide = sparse.coo_array(([1.0], ([0], [3_000_000_000])), shape=(1, 2**32))

@@ -1,4 +1,4 @@
-"""Registry: every method is found by name, and wrong names get suggestions."""
+"""Tests of the registry: methods by name, suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def test_every_estimator_has_one_name():
     estimators = {
         name
         for name in ncarl.__all__
-        if name not in ("Torch", "Dask")  # which want more, and are no estimators
-        and name != "WideNCARL"  # the same method with its kernel held otherwise
-        and name != "TableImputer"  # which wraps one of them
+        if name not in ("Torch", "Dask")  # no estimators
+        and name != "WideNCARL"  # the ncarl method with a sparse kernel
+        and name != "TableImputer"  # wraps a method
         and inspect.isclass(getattr(ncarl, name))
         and hasattr(getattr(ncarl, name), "fit_transform")
     }
     assert set(kinds) == estimators
 
 
-def test_the_names_of_classes_and_capitals_are_understood():
+def test_class_names_and_capitals_are_accepted():
     assert type(make("SoftImpute")) is ncarl.SoftImpute
     assert type(make("softimpute")) is ncarl.SoftImpute
     assert type(make("NUCLEAR")) is ncarl.Nuclear
 
 
-def test_parameters_are_passed_on():
+def test_parameters_are_passed_to_the_estimator():
     assert make("schatten", p=0.25, rho=1.1).get_params()["p"] == 0.25
     assert make("bias", row_ridge=3.0).row_ridge == 3.0
 
@@ -49,12 +49,12 @@ def test_parameters_are_passed_on():
     ("wrong", "near"),
     [("nuclaer", "nuclear"), ("softimput", "softimpute"), ("Schaten", "schatten")],
 )
-def test_an_unknown_name_gets_a_near_one(wrong, near):
+def test_unknown_name_suggests_a_similar_one(wrong, near):
     with pytest.raises(ValueError, match=f"got '{wrong}'; did you mean '{near}'"):
         make(wrong)
 
 
-def test_a_name_near_to_none_gets_them_all():
+def test_name_without_similar_ones_lists_all():
     with pytest.raises(ValueError) as caught:
         make("xyzzy")
     said = str(caught.value)
@@ -62,12 +62,12 @@ def test_a_name_near_to_none_gets_them_all():
     assert "did you mean" not in said
 
 
-def test_a_name_must_be_a_string():
+def test_name_must_be_a_string():
     with pytest.raises(TypeError, match="name must be a string, got 3"):
         make(3)
 
 
-def test_an_unknown_parameter_lists_the_known_ones():
+def test_unknown_parameter_lists_the_known_ones():
     with pytest.raises(TypeError) as caught:
         make("bias", rank=3)
     said = str(caught.value)
@@ -81,7 +81,7 @@ def test_parameters_are_those_of_the_estimator():
         assert parameter_names(name) == sorted(make(name).get_params(deep=False))
 
 
-def test_the_command_line_lists_exactly_these():
+def test_command_line_has_the_same_methods():
     pytest.importorskip("typer")
 
     from ncarl.cli.options import MethodChoice

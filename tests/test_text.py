@@ -1,4 +1,4 @@
-"""Names and numbers as text."""
+"""Tests of names and numbers as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_shortened_text_keeps_its_ends(text, length):
     assert short == text or (short[0], short[-1]) == (text[0], text[-1])
 
 
-def test_numbers_without_a_value_are_a_dash():
+def test_missing_numbers_are_a_dash():
     assert format_number(0.5) == "0.5"
     assert [format_number(x) for x in (None, math.nan, -math.inf)] == ["-"] * 3
     assert format_number(None, empty="none") == "none"

@@ -1,4 +1,4 @@
-"""Checks of parameters: what passes, and what the errors say."""
+"""Tests of parameter checks: accepted values and error messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ncarl.validation import (
 )
 
 
-def test_numbers_of_any_type_pass():
+def test_numbers_of_any_type_are_accepted():
     assert check_number("x", np.float32(0.5), low=0.0) == 0.5
     assert check_number("x", Fraction(1, 2), low=0.0) == 0.5
     assert check_fraction("x", 0) == 0.0
@@ -28,7 +28,7 @@ def test_numbers_of_any_type_pass():
 
 
 @pytest.mark.parametrize("value", [True, "1", None, [1], 1j])
-def test_what_is_no_number_is_a_type_error(value):
+def test_other_types_raise(value):
     with pytest.raises(TypeError, match="x must be a finite number of at least 0, got"):
         check_number("x", value, low=0.0)
     with pytest.raises(TypeError, match="x must be a whole number of at least 0, got"):
@@ -36,12 +36,12 @@ def test_what_is_no_number_is_a_type_error(value):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1, 1e101, 10**400])
-def test_numbers_out_of_range_are_refused(value):
+def test_numbers_out_of_range_raise(value):
     with pytest.raises(ValueError, match=r"x must be .*got .*; do that"):
         check_number("x", value, low=0.0, hint="; do that")
 
 
-def test_bounds_are_named():
+def test_error_names_the_bounds():
     with pytest.raises(ValueError, match="x must be a finite number above 0, got 0"):
         check_number("x", 0, low=0.0, strict=True)
     with pytest.raises(ValueError, match="x must be below 1, got 1"):
@@ -56,7 +56,7 @@ def test_bounds_are_named():
         check_flag("x", 1)
 
 
-def test_one_value_or_several():
+def test_scalar_or_sequence():
     assert as_list("x", "ab") == ["ab"]
     assert as_list("x", (1, 2)) == [1, 2]
     with pytest.raises(ValueError, match=r"x must hold at least one value, got \[\]"):

@@ -1,4 +1,4 @@
-"""Naive versions of everything: slow, short, and independent of the package."""
+"""Naive reference implementations that are independent of the package."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def shrink(X, threshold):
 
 
 def nuclear_completion(M, gap=1e-6, max_iter=20000):
-    """The matrix of least nuclear norm that meets M, with a certificate.
+    """Matrix of minimum nuclear norm that equals M where observed, with bounds.
 
-    ADMM on ``min ||X||_* + indicator(Z meets M), X = Z``. Multipliers that vanish off
-    the observed entries and have spectral norm 1 bound the optimum from below.
+    ADMM on ``min ||X||_* + indicator(Z = M), X = Z``. Multipliers that vanish outside
+    the observed entries and have spectral norm 1 give a lower bound.
     """
     seen = ~np.isnan(M)
     Z = np.where(seen, M, 0.0)
@@ -61,14 +61,14 @@ def soft_impute(M, threshold, steps=5000):
 
 
 def p_plus(Q, p):
-    """Inverse of the sub-matrix that the mask keeps, zero elsewhere."""
+    """Inverse of the submatrix selected by the mask, zero elsewhere."""
     out = np.zeros(Q.shape)
     out[np.ix_(p, p)] = np.linalg.inv(Q[np.ix_(p, p)])
     return out
 
 
 def project_on_simplex(y):
-    """Nearest point of the probability simplex, by bisection for the shift."""
+    """Projection on the probability simplex by bisection."""
     low, high = y.min() - 1.0, y.max()
     for _ in range(200):
         middle = (low + high) / 2
@@ -92,7 +92,7 @@ def graph_laplacian(X, k, shift=0.0):
 
 
 def row_step(M, Q, noisy=False):
-    """Every row by the formula of the paper, with explicit inverses."""
+    """All rows by the formula of the paper with explicit inverses."""
     seen = ~np.isnan(M)
     V = np.where(seen, M, 0.0)
     if noisy:
@@ -104,7 +104,7 @@ def row_step(M, Q, noisy=False):
 
 
 def library_row_step(M, Q, s=0.0):
-    """The rows and dense duals that the package makes of ``K = Q^-1``."""
+    """Rows and dense duals computed by the package from ``K = Q^-1``."""
     (block,) = cut_blocks(Observations.from_dense(M), 1)
     X, Y, _ = complete_rows(block, kernel=Kernel(np.linalg.inv(Q), None, s))
     rows, duals = np.empty(M.shape), np.zeros(M.shape)
@@ -115,7 +115,7 @@ def library_row_step(M, Q, s=0.0):
 
 
 def library_iterates(M, rule, steps, gamma=None):
-    """Gram matrix of the zero-filled input, and what the package makes of it."""
+    """Gram matrix of the zero-filled input, and the iterates of the package."""
     engine = Threads(n_jobs=1)
     blocks = engine.place(Observations.from_dense(M))
     start = engine.total(observed_gram, blocks)
@@ -126,7 +126,7 @@ def library_iterates(M, rule, steps, gamma=None):
 
 
 def hide(rng, X, share):
-    """``X`` with gaps at about ``share`` of its entries, no row or column empty."""
+    """``X`` with a share of missing entries and no empty row or column."""
     m, n = X.shape
     seen = rng.random((m, n)) >= share
     seen[np.arange(m), rng.integers(0, n, m)] = True
@@ -139,7 +139,7 @@ def low_rank(rng, m, n, rank):
 
 
 def picture(rng, m, n):
-    """A full-rank matrix in [0, 1] whose spectrum falls fast, like a photograph's."""
+    """A full-rank matrix in [0, 1] with the decaying spectrum of a photograph."""
     y, x = np.mgrid[0 : 1 : m * 1j, 0 : 1 : n * 1j]
     image = 0.4 + 0.3 * y + 0.2 * np.sin(6 * x * (1 + y)) + 0.3 * (x + y > 1.1)
     image += 0.2 * ((x - 0.3) ** 2 + (y - 0.6) ** 2 < 0.05)
@@ -154,7 +154,7 @@ def positive_definite(rng, n, smallest=0.3):
 
 @pytest.fixture(scope="session")
 def naive():
-    """The naive versions by name."""
+    """The naive implementations by name."""
     functions = (
         nuclear_norm, nuclear_completion, soft_impute, p_plus, project_on_simplex,
         graph_laplacian, row_step, library_row_step, library_iterates, hide, low_rank,
@@ -164,5 +164,5 @@ def naive():
 
 
 @pytest.fixture(autouse=True)
-def _quick(one_blas_thread):
-    """Small matrices need one thread."""
+def _one_thread(one_blas_thread):
+    """Limit BLAS to one thread."""

@@ -1,10 +1,10 @@
-"""Figures of the authors' published code, which ``weights="pinv"`` reproduces.
+"""Tests that ``weights="pinv"`` reproduces results of the authors' published code.
 
-``tests/data/ncarl_golden.npz`` holds four matrices and what that code made of them:
-input with zeros in its gaps (``T``), mask (``P``), first similarity, iterates after 1,
+``tests/data/ncarl_golden.npz`` has four matrices and the results of that code:
+zero-filled input (``T``), mask (``P``), first similarity, iterates after 1,
 2, 5 and 15 steps (the exact model at missing entries only; 15 steps in single
-precision) and objectives. Set ``NCARL_REFERENCE`` to the path of the unreduced file to
-compare with all of it.
+precision) and objectives. Set ``NCARL_REFERENCE`` to the path of the full file to
+compare with all results.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def golden():
 
 
 def matrix(figures, case):
-    """The input with NaN in its gaps."""
+    """The input with NaN where missing."""
     return np.where(figures[f"{case}_P"] > 0, figures[f"{case}_T"], np.nan)
 
 
-def fitted(M, steps, kind="auto", **parameters):
+def fit(M, steps, kind="auto", **parameters):
     return NCARL(
         weights="pinv",
         n_neighbors=5,
@@ -49,7 +49,7 @@ def fitted(M, steps, kind="auto", **parameters):
 
 
 def tolerance(steps):
-    """Rounding grows with the steps: the weights divide by small singular values."""
+    """Rounding errors grow per step: the weights divide by small singular values."""
     return 1e-9 if steps <= 5 else 1e-6
 
 
@@ -57,29 +57,29 @@ def tolerance(steps):
     ("alpha", "steps"), [*((100, t) for t in STEPS), *((0, t) for t in STEPS[:3])]
 )
 @pytest.mark.parametrize("case", CASES)
-def test_exact_model_gives_the_published_iterates(golden, case, alpha, steps, kind):
+def test_exact_model_matches_the_published_iterates(golden, case, alpha, steps, kind):
     M = matrix(golden, case)
-    filled = fitted(M, steps, kind, alpha=alpha).transform(M)[np.isnan(M)]
+    filled = fit(M, steps, kind, alpha=alpha).transform(M)[np.isnan(M)]
     expected = golden[f"{case}_noiseless_a{alpha}_k5_it{steps}"]
     np.testing.assert_allclose(filled, expected, rtol=0, atol=tolerance(steps))
 
 
 def noisy_fit(M, steps, kind="auto"):
-    est = fitted(M, steps, kind, alpha=1, gamma=0.01, orientation="columns")
+    est = fit(M, steps, kind, alpha=1, gamma=0.01, orientation="columns")
     return est.transform(M, keep_observed=False)
 
 
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("case", CASES)
-def test_noisy_model_gives_the_published_iterates(golden, case, steps, kind):
+def test_noisy_model_matches_the_published_iterates(golden, case, steps, kind):
     smoothed = noisy_fit(matrix(golden, case), steps, kind)
     expected = golden[f"{case}_noisy_g0p01_a1_k5_it{steps}"]
     np.testing.assert_allclose(smoothed, expected, rtol=0, atol=tolerance(steps))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_first_similarity_is_the_published_one(golden, case):
-    est = fitted(matrix(golden, case), 1, alpha=100, orientation="columns")
+def test_first_similarity_matches_the_published_one(golden, case):
+    est = fit(matrix(golden, case), 1, alpha=100, orientation="columns")
     expected = golden[f"{case}_similarity_k5"]
     np.testing.assert_allclose(est.similarity_.toarray(), expected, rtol=0, atol=1e-12)
 
@@ -87,9 +87,9 @@ def test_first_similarity_is_the_published_one(golden, case):
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("case", CASES)
 def test_exact_objective_is_the_published_one_plus_delta(golden, case, steps):
-    # Ours counts delta ||X||^2, which the published objective leaves out.
+    # Ours includes delta ||X||^2, the published objective does not.
     M = matrix(golden, case)
-    est = fitted(M, steps, alpha=100)
+    est = fit(M, steps, alpha=100)
     ours = est.history_["objective"][-1] - DELTA * np.sum(est.transform(M) ** 2)
     published = golden[f"{case}_noiseless_a100_k5_it15_obj"][steps - 1]
     assert ours / M.size == pytest.approx(published, rel=1e-8)
@@ -97,8 +97,8 @@ def test_exact_objective_is_the_published_one_plus_delta(golden, case, steps):
 
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("case", CASES)
-def test_noisy_objective_is_the_published_one(golden, case, steps):
-    # It is measured with the weights and the graph of the new matrix.
+def test_noisy_objective_matches_the_published_one(golden, case, steps):
+    # Evaluated with the weights and the graph of the new matrix.
     M = matrix(golden, case)
     X = noisy_fit(M, steps)
     basis = spectrum(X.T @ X)
@@ -114,7 +114,7 @@ def test_noisy_objective_is_the_published_one(golden, case, steps):
     reason="NCARL_REFERENCE does not name the unreduced file of figures",
 )
 @pytest.mark.parametrize("case", CASES)
-def test_every_figure_of_the_unreduced_file_is_met(case, kind):
+def test_all_results_of_the_full_file_match(case, kind):
     with np.load(os.environ["NCARL_REFERENCE"], allow_pickle=False) as file:
         full = dict(file)
     M = matrix(full, case)
@@ -123,9 +123,9 @@ def test_every_figure_of_the_unreduced_file_is_met(case, kind):
         exact = full[f"{case}_noiseless_a100_k5_it{steps}"]
         bound = {"rtol": 0, "atol": tolerance(steps)}
         np.testing.assert_allclose(noisy_fit(M, steps, kind), noisy, **bound)
-        filled = fitted(M, steps, kind, alpha=100).transform(M)
+        filled = fit(M, steps, kind, alpha=100).transform(M)
         np.testing.assert_allclose(filled, exact, **bound)
-        if steps <= 5:  # past that rounding decides where the surrogate alone goes
-            filled = fitted(M, steps, kind, alpha=0).transform(M)
+        if steps <= 5:  # later iterates without a graph depend on rounding
+            filled = fit(M, steps, kind, alpha=0).transform(M)
             alone = full[f"{case}_noiseless_a0_k5_it{steps}"]
             np.testing.assert_allclose(filled, alone, **bound)

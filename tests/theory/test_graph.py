@@ -1,4 +1,4 @@
-"""The learned graph: a projection on the simplex, free of scale, fair to ties."""
+"""Tests of the learned graph: simplex projection, scale invariance, ties."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ seeds = st.integers(0, 999)
 
 @st.composite
 def columns_and_k(draw):
-    """Random columns, all distances distinct, and a number of neighbors."""
+    """Random columns with distinct distances, and a number of neighbors."""
     n = draw(st.integers(2, 9))
     X = np.random.default_rng(draw(seeds)).standard_normal((6, n))
     return X, draw(st.integers(1, n - 1))
 
 
 def interval(far, k):
-    """Ends of the values of mu^2 that leave k entries in a row (Thm 6)."""
+    """Interval of the values of mu^2 that give k entries in a row (Thm 6)."""
     order = np.sort(far)
     total = order[:k].sum()
     return (k * order[k - 1] - total) / 2, (k * order[k] - total) / 2
@@ -105,7 +105,7 @@ def test_permuting_columns_permutes_the_graph(drawn, seed):
 
 @given(n=st.integers(3, 8), copies=st.integers(2, 8), seed=seeds, data=st.data())
 def test_identical_columns_share_their_weight_equally(n, copies, seed, data):
-    copies = min(copies, n)  # all of them, now and then
+    copies = min(copies, n)  # sometimes all columns
     k = data.draw(st.integers(1, n - 1))
     X = np.random.default_rng(seed).standard_normal((6, n))
     X[:, :copies] = X[:, :1]
@@ -114,7 +114,7 @@ def test_identical_columns_share_their_weight_equally(n, copies, seed, data):
     same = S[:copies, :copies]
     np.testing.assert_allclose(same, same[0, 0], rtol=1e-9)
     if k < copies:
-        # More equals than neighbors: uniform on all of them, none left out.
+        # More equal columns than neighbors: uniform on all of them.
         np.testing.assert_allclose(same, 1 / copies)
         assert not S[:copies, copies:].any()
 
@@ -131,8 +131,8 @@ def test_distances_that_are_only_rounding_are_zero(rng, slip):
     assert (far[:2, 2:] > 0).all()
 
 
-def test_ties_away_from_zero_are_treated_alike():
-    # Three columns at the same distance from the first, two of which would be kept.
+def test_ties_at_positive_distance_get_equal_weights():
+    # Three columns at equal distance from the first, with k = 2.
     far = np.array(
         [
             [0.0, 1, 1, 1, 4],
@@ -160,8 +160,8 @@ def test_the_graph_term_is_twice_the_trace(drawn):
     assert np.sum(S * far) == pytest.approx(2 * trace, abs=1e-10)
 
 
-def test_symmetrizing_takes_row_sums_away_from_one(rng):
-    # So the symmetrized graph is not what the step for S minimizes over.
+def test_symmetrized_graph_has_no_unit_row_sums(rng):
+    # So the symmetrized graph is not feasible in the step for S.
     X = rng.standard_normal((6, 9))
     S = similarity(squared_distances(X.T @ X), 3)
     sums = ((S + S.T) / 2).sum(axis=1)

@@ -1,4 +1,4 @@
-"""The noisy model: its gradient, its limits, and who else solves the same problem."""
+"""Tests of the noisy model: gradient, limits, equivalent problems."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ GAMMAS = [1e-4, 1e-2, 1.0]
 
 
 @pytest.fixture(name="M")
-def gappy_matrix(rng, naive):
-    """A tall matrix of rank 3, half of it missing."""
+def incomplete_matrix(rng, naive):
+    """A tall matrix of rank 3, half missing."""
     return naive.hide(rng, naive.low_rank(rng, 25, 10, 3), 0.5)
 
 
 @pytest.fixture(name="D")
 def surrogate(rng):
-    """Directions and weights of a surrogate."""
+    """Weight matrix of a surrogate."""
     vectors = np.linalg.qr(rng.standard_normal((10, 10)))[0]
     return Spectrum(np.ones(10), vectors), np.linspace(1.0, 30.0, 10)
 
@@ -39,7 +39,7 @@ def complete(M, kernel):
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
 @pytest.mark.parametrize("missing_side", [False, True])
 @pytest.mark.parametrize("gamma", GAMMAS)
-def test_the_gradient_vanishes_at_the_step(M, D, naive, gamma, missing_side, alpha):
+def test_gradient_vanishes_at_the_step(M, D, naive, gamma, missing_side, alpha):
     delta, L = 1e-3, naive.graph_laplacian(np.nan_to_num(M), 3)
     penalty = QuadraticPenalty(alpha, delta, gamma)
     X = complete(M, column_kernel(*D, L, penalty, needs_precision=missing_side))
@@ -49,7 +49,7 @@ def test_the_gradient_vanishes_at_the_step(M, D, naive, gamma, missing_side, alp
     np.testing.assert_allclose(gradient, 0.0, atol=1e-10)
 
 
-def test_the_step_tends_to_the_exact_one_as_gamma_falls(M, D):
+def test_step_converges_to_the_exact_one_for_small_gamma(M, D):
     exact = complete(
         M, column_kernel(*D, None, QuadraticPenalty(0.0, 1e-3), needs_precision=False)
     )
@@ -63,7 +63,7 @@ def test_the_step_tends_to_the_exact_one_as_gamma_falls(M, D):
     assert errors[-1] < 1e-6
 
 
-def test_the_step_maximizes_the_posterior_for_fixed_weights(M, D, rng):
+def test_step_maximizes_the_posterior_for_fixed_weights(M, D, rng):
     # Matrix-normal prior with column covariance (2 gamma D)^-1, noise variance 1/2
     # (the paper's unit variance would halve the loss).
     gamma = 0.05
@@ -84,7 +84,7 @@ def test_the_step_maximizes_the_posterior_for_fixed_weights(M, D, rng):
     for size in (1e-3, 1e-1, 1.0):
         for _ in range(10):
             assert log_posterior(X + size * rng.standard_normal(X.shape)) < best
-    # It is the textbook conditional mean.
+    # It is the conditional mean.
     for x, row in zip(X, M, strict=True):
         o = ~np.isnan(row)
         A = covariance[np.ix_(o, o)] + 0.5 * np.eye(o.sum())
@@ -93,38 +93,40 @@ def test_the_step_maximizes_the_posterior_for_fixed_weights(M, D, rng):
 
 
 @pytest.fixture(params=["recoverable", "picture"])
-def gappy(request, naive):
-    """One exactly recoverable matrix and one picture."""
+def incomplete(request, naive):
+    """An exactly recoverable incomplete matrix and an incomplete image."""
     rng = np.random.default_rng(1)
     if request.param == "picture":
         return naive.hide(rng, naive.picture(rng, 28, 20), 0.5)
     return naive.hide(rng, naive.low_rank(rng, 36, 24, 2), 0.4)
 
 
-def test_the_limit_is_soft_impute_at_gamma_times_the_nuclear_norm(gappy, naive):
+def test_limit_is_soft_impute_at_gamma_times_the_nuclear_norm(incomplete, naive):
     # min ||Pi(X) - M||^2 + gamma ||X||_*^2, the square of the nuclear norm.
     gamma = 0.02
 
     def value(X):
-        return np.nansum((X - gappy) ** 2) + gamma * naive.nuclear_norm(X) ** 2
+        return np.nansum((X - incomplete) ** 2) + gamma * naive.nuclear_norm(X) ** 2
 
     distances = []
     for decay, steps in ((0.9, 150), (0.97, 500)):
-        # Where the smoothed surrogate goes when its smoothing falls slowly.
-        _, run = naive.library_iterates(gappy, SmoothWeights(decay=decay), steps, gamma)
-        X = complete(gappy, run[-1].kernel)
-        twin = naive.soft_impute(gappy, gamma * naive.nuclear_norm(X))
+        # Limit of the smoothed surrogate with slowly decreasing smoothing.
+        _, run = naive.library_iterates(
+            incomplete, SmoothWeights(decay=decay), steps, gamma
+        )
+        X = complete(incomplete, run[-1].kernel)
+        twin = naive.soft_impute(incomplete, gamma * naive.nuclear_norm(X))
         distances.append(np.linalg.norm(X - twin) / np.linalg.norm(twin))
     assert distances[1] < 4e-3
-    assert distances[1] < distances[0] / 2  # and closer the slower it falls
+    assert distances[1] < distances[0] / 2  # closer with slower decay
     assert value(X) == pytest.approx(value(twin), rel=2e-4)
-    # A softImpute with another threshold is another matrix.
-    other = naive.soft_impute(gappy, 2 * gamma * naive.nuclear_norm(X))
+    # Another threshold gives another matrix.
+    other = naive.soft_impute(incomplete, 2 * gamma * naive.nuclear_norm(X))
     assert np.linalg.norm(X - other) > 10 * distances[1] * np.linalg.norm(other)
 
 
 @pytest.mark.parametrize("weights", ["floor", "pinv"])
-def test_the_rank_does_not_grow_with_gamma(naive, weights):
+def test_rank_does_not_increase_with_gamma(naive, weights):
     rng = np.random.default_rng(3)
     image = naive.picture(rng, 48, 36)
     M = naive.hide(rng, image, 0.5)

@@ -1,4 +1,4 @@
-"""Masks, the p-plus inverse, the row equation and the lemmas behind its bound."""
+"""Tests of masks, the p-plus inverse, the row equation and related lemmas."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_row_solves_the_missing_block(naive, p, seed):
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-8])
-def test_the_gradient_of_the_lagrangian_is_minus_two_delta_x(rng, naive, delta):
+def test_gradient_of_the_lagrangian_is_minus_two_delta_x(rng, naive, delta):
     # Sharper than Thm 4, which bounds the gradient by 2 delta u ||M||.
     truth = naive.low_rank(rng, 30, 12, 3)
     M = naive.hide(rng, truth, 0.5)
@@ -75,7 +75,7 @@ def test_the_gradient_of_the_lagrangian_is_minus_two_delta_x(rng, naive, delta):
 
 @given(n=st.integers(1, 6), seed=seeds, data=st.data())
 def test_the_root_of_a_padded_matrix_is_the_padded_root(n, seed, data):
-    # Lemma 11, with the root that the package takes: U diag(sigma) U^T.
+    # Lemma 11, with the square root of the package: U diag(sigma) U^T.
     i = data.draw(st.integers(0, n))
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((max(1, n - 1), n))

@@ -1,4 +1,4 @@
-"""The rank surrogate: its minimum over D, its limit, and columns without entries."""
+"""Tests of the rank surrogate: minimum over D, limit, empty columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def orthogonal(rng, n):
 
 
 def surrogate(X):
-    """The D of Thm 3 as the package makes it."""
+    """The D of Thm 3 as computed by the package."""
     basis = spectrum(X.T @ X)
     return congruence(basis.vectors, PseudoInverseWeights()(basis.eigenvalues, 1))
 
@@ -52,7 +52,7 @@ def test_no_basis_has_a_smaller_21_norm_than_the_nuclear_norm(naive, rank, seed)
     assert best == pytest.approx(naive.nuclear_norm(X), rel=1e-6)
 
 
-def test_the_surrogate_is_convex_in_x(rng, naive):
+def test_surrogate_is_convex_in_x(rng, naive):
     # Prop 1: the Hessian is 2 I kron D.
     D = surrogate(naive.low_rank(rng, 8, 4, 2))
     X, step = rng.standard_normal((3, 4)), rng.standard_normal((3, 4))
@@ -88,7 +88,7 @@ def test_d_has_a_zero_on_its_diagonal_exactly_where_x_has_a_zero_column(seed, da
     zero[data.draw(st.integers(0, 4))] = False
     X = np.random.default_rng(seed).standard_normal((9, 5)) * ~zero
     D = surrogate(X)
-    np.testing.assert_array_equal(D.diagonal() == 0.0, zero)  # to the last bit
+    np.testing.assert_array_equal(D.diagonal() == 0.0, zero)  # exact
     assert not D[zero].any()
     assert not D[:, zero].any()
 
@@ -113,7 +113,7 @@ def test_each_step_lowers_the_smoothed_nuclear_norm(rng, naive, e):
 
 @pytest.fixture(scope="module")
 def instances(naive):
-    """An exactly recoverable matrix and a picture, with certified completions."""
+    """A recoverable matrix and an image, with certified completions."""
     rng = np.random.default_rng(1)
     truths = naive.low_rank(rng, 40, 30, 2), naive.picture(rng, 32, 24)
     gappy = [naive.hide(rng, truths[0], 0.4), naive.hide(rng, truths[1], 0.5)]
@@ -123,9 +123,7 @@ def instances(naive):
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["recoverable", "picture"])
-def test_the_limit_of_the_surrogate_is_the_certified_nuclear_norm(
-    instances, naive, which
-):
+def test_limit_of_the_surrogate_is_the_minimum_nuclear_norm(instances, naive, which):
     # Cor 1 and Thm 5.
     T, M, Z, lower, upper = instances[which]
     assert upper - lower < 1e-6 * upper
@@ -139,7 +137,7 @@ def test_the_limit_of_the_surrogate_is_the_certified_nuclear_norm(
         assert np.linalg.norm(X - T) < 1e-6 * np.linalg.norm(T)
 
 
-def test_an_unobserved_column_is_zero_in_the_nuclear_minimizer(naive):
+def test_unobserved_column_is_zero_in_the_nuclear_minimizer(naive):
     # Lemma 12, for the certified solution.
     rng = np.random.default_rng(2)
     M = naive.hide(rng, naive.picture(rng, 16, 12), 0.4)
@@ -155,10 +153,8 @@ def test_an_unobserved_column_is_zero_in_the_nuclear_minimizer(naive):
 @pytest.mark.parametrize(
     ("weights", "gamma"), [("pinv", None), ("smooth", None), ("smooth", 0.01)]
 )
-def test_an_unobserved_column_leaves_the_rest_of_the_surrogate_alone(
-    rng, naive, weights, gamma
-):
-    # Lemma 12, for the iterates: zero there (the package then adds its fallback).
+def test_unobserved_column_does_not_affect_the_others(rng, naive, weights, gamma):
+    # Lemma 12 for the iterates: zero (before the package adds its fallback).
     M = naive.hide(rng, naive.low_rank(rng, 25, 12, 2), 0.4)
     M[:, 4] = np.nan
     others = np.arange(12) != 4

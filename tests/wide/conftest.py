@@ -1,4 +1,4 @@
-"""A matrix, its blocks and kernels for the tests of wide kernels."""
+"""A matrix, its blocks and kernels for tests of wide kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ncarl.wide.rows import WideKernel
 
 @pytest.fixture(scope="session")
 def threads(kind):
-    """Two threads with every row kernel at hand."""
+    """Engine with two threads and every available row kernel."""
     return Threads(n_jobs=2, kernel=kind)
 
 
@@ -26,8 +26,8 @@ def truth():
 
 
 @pytest.fixture(scope="module", name="X")
-def gappy(truth):
-    """80 x 45, 60% missing; no row or column is empty."""
+def incomplete_matrix(truth):
+    """An 80 x 45 matrix, 60% missing; no row or column is empty."""
     rng = np.random.default_rng(2)
     seen = rng.random(truth.shape) < 0.4
     seen[np.arange(80), np.arange(80) % 45] = True
@@ -41,7 +41,7 @@ def blocks(X):
 
 @pytest.fixture(scope="module", params=["hub", "no hub"])
 def kernel(request):
-    """A kernel of 45 columns; with a hub one column of ``T`` is empty."""
+    """A kernel of 45 columns; with a hub, one column of ``T`` is empty."""
     rng = np.random.default_rng(3)
     n = 45
     A = np.where(rng.random((n, n)) < 0.1, -rng.random((n, n)), 0.0)

@@ -1,4 +1,4 @@
-"""The sparse inverse of the graph term against dense inverses."""
+"""Tests of the sparse inverse of the graph term against dense inverses."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from ncarl.wide.kernel import (
 
 
 def similarity(n, k, seed, hub=None):
-    """A random k-sparse similarity; a hub is among the neighbors of every column."""
+    """A random k-sparse similarity; a hub is a neighbor of every column."""
     rng = np.random.default_rng(seed)
     S = np.zeros((n, n))
     for i in range(n):
@@ -33,7 +33,7 @@ def quadratic(base, alpha, S):
     return base * np.eye(len(S)) + alpha * laplacian(S.copy())
 
 
-def test_graph_is_the_laplacian_of_the_core():
+def test_graph_matches_the_dense_laplacian():
     S = similarity(30, 4, 0)
     V = np.random.default_rng(1).standard_normal((30, 3))
     assert_allclose(
@@ -62,17 +62,17 @@ def test_truncated_inverse_is_as_near_as_it_says(seed, weight, tolerance):
     assert np.linalg.eigvalsh(T.toarray()).min() > 0.0
 
 
-def test_tolerance_that_can_be_met_is_met():
+def test_feasible_tolerance_is_met():
     graph = ColumnGraph.from_similarity(csr_array(similarity(40, 4, 0)))
     found = neumann_inverse(1e3 + graph.degrees, graph.edges, 1e-5)
     assert found is not None
     assert 0.0 < found[1] <= 1e-4 / 1e3
-    # It is truncated: the inverse itself has all entries.
+    # It is truncated: the exact inverse is dense.
     assert found[0].nnz < 40 * 40
 
 
 @pytest.mark.parametrize("hubs", [[], [3], [3, 17]])
-def test_hubs_are_taken_out_exactly(hubs):
+def test_hubs_are_eliminated_exactly(hubs):
     S = similarity(50, 4, 2, hub=hubs or None)
     graph = ColumnGraph.from_similarity(csr_array(S))
     found = inverse_with_hubs(20.0, 30.0, graph, np.array(hubs, dtype=int), 1e-9)
@@ -87,7 +87,7 @@ def test_hubs_are_taken_out_exactly(hubs):
     assert_allclose(found @ V, whole @ V, atol=1e-14)
 
 
-def test_hubs_are_the_columns_with_very_many_edges(monkeypatch):
+def test_hubs_are_the_columns_with_most_edges(monkeypatch):
     monkeypatch.setattr("ncarl.wide.kernel.HUB_MIN_EDGES", 30)
     graph = ColumnGraph.from_similarity(csr_array(similarity(60, 3, 0, hub=[5, 40])))
     assert find_hubs(graph).tolist() == [5, 40]
@@ -96,14 +96,14 @@ def test_hubs_are_the_columns_with_very_many_edges(monkeypatch):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 1000.0])
-def test_few_columns_get_the_whole_inverse(alpha):
+def test_few_columns_use_the_exact_inverse(alpha):
     S = similarity(30, 4, 5)
     found = graph_inverse(9.0, alpha, ColumnGraph.from_similarity(csr_array(S)), 30)
     assert_allclose(found.T.toarray(), np.linalg.inv(quadratic(9.0, alpha, S)))
     assert found.error == 0.0
 
 
-def test_many_columns_get_a_sparse_one_as_precise_as_can_be(monkeypatch):
+def test_many_columns_use_the_most_precise_sparse_inverse(monkeypatch):
     monkeypatch.setattr("ncarl.wide.kernel.DENSE_MAX_COLUMNS", 10)
     S = similarity(60, 4, 5)
     graph = ColumnGraph.from_similarity(csr_array(S))
@@ -113,18 +113,18 @@ def test_many_columns_get_a_sparse_one_as_precise_as_can_be(monkeypatch):
                     atol=1e-6 / 200.0)  # fmt: skip
 
 
-def test_graph_that_weighs_too_much_is_refused(monkeypatch):
+def test_too_large_graph_weight_raises(monkeypatch):
     monkeypatch.setattr("ncarl.wide.kernel.DENSE_MAX_COLUMNS", 10)
     monkeypatch.setattr("ncarl.wide.kernel.MAX_ENTRIES_PER_COLUMN", 3)
     graph = ColumnGraph.from_similarity(csr_array(similarity(60, 4, 5)))
-    whole = graph_inverse(1.0, 1e4, graph, 60)  # few enough columns all the same
+    whole = graph_inverse(1.0, 1e4, graph, 60)  # still allowed for few columns
     assert whole.error == 0.0
     monkeypatch.setattr("ncarl.wide.kernel.DENSE_FALLBACK_MAX_COLUMNS", 10)
     with pytest.raises(ValueError, match="alpha=10000 is too large"):
         graph_inverse(1.0, 1e4, graph, 60)
 
 
-def test_work_in_small_parts_gives_the_same(monkeypatch):
+def test_result_does_not_depend_on_the_chunk_size(monkeypatch):
     graph = ColumnGraph.from_similarity(csr_array(similarity(40, 4, 0)))
     parts = 10.0 + graph.degrees, csr_array(1.0 * graph.edges), 1e-6
     whole = neumann_inverse(*parts)

@@ -1,4 +1,4 @@
-"""The row step under a wide kernel against that under the same kernel, dense."""
+"""Tests of the row step with a wide kernel against the equal dense kernel."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def dense(kernel):
 
 @pytest.mark.parametrize("iterate", [False, True])
 @pytest.mark.parametrize("s", [0.0, 1.0])
-def test_duals_are_those_of_the_dense_kernel(blocks, kernel, kind, s, iterate):
+def test_duals_match_the_dense_kernel(blocks, kernel, kind, s, iterate):
     wide = replace(kernel, s=s)
     for block in blocks:
         Y, jitter = rows.row_duals(block, kernel=wide, kind=kind, force_cg=iterate)
@@ -36,7 +36,7 @@ def test_duals_are_those_of_the_dense_kernel(blocks, kernel, kind, s, iterate):
 
 
 @pytest.mark.parametrize("iterate", [False, True])
-def test_rows_of_one_mask_and_empty_rows(kernel, kind, iterate):
+def test_rows_with_equal_masks_and_empty_rows(kernel, kind, iterate):
     o = np.array([1, 7, 20], dtype=np.int32)
     values = np.random.default_rng(0).standard_normal(9)
     indptr = np.array([0, 0, 3, 6, 9])
@@ -47,8 +47,8 @@ def test_rows_of_one_mask_and_empty_rows(kernel, kind, iterate):
     assert_allclose(Y, np.linalg.solve(A, values.reshape(3, 3).T).T.ravel())
 
 
-def test_iteration_that_does_not_settle_is_done_directly(blocks, kernel, kind):
-    # Under this preconditioner nothing converges: T is far from diagonal.
+def test_direct_solution_if_the_iteration_does_not_converge(blocks, kernel, kind):
+    # This preconditioner fails since T is far from diagonal.
     rng = np.random.default_rng(0)
     A = rng.standard_normal((45, 45))
     T = A @ A.T + 1e-7 * np.eye(45)
@@ -58,8 +58,8 @@ def test_iteration_that_does_not_settle_is_done_directly(blocks, kernel, kind):
     assert_allclose(Y, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
-def test_preconditioner_makes_a_hard_row_settle(kind, monkeypatch):
-    # Scales from 1 to 1e6: without a preconditioner 200 iterations get nowhere.
+def test_preconditioner_makes_an_ill_conditioned_row_converge(kind, monkeypatch):
+    # Scales from 1 to 1e6: not converged after 200 iterations otherwise.
     rng = np.random.default_rng(0)
     n, p = 300, 60
     F = rng.standard_normal((n, p)) * np.logspace(0, 3, p)
@@ -93,13 +93,13 @@ def test_single_precision(blocks, kernel, kind):
         assert_allclose(Y, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
 
 
-def test_kernel_that_is_no_kernel_is_refused(blocks, kernel, kind):
+def test_indefinite_kernel_raises(blocks, kernel, kind):
     wrong = WideKernel(0.0 * kernel.F, csr_array(-kernel.T), 0.0)
     with pytest.raises(NotPositiveDefiniteError):
         rows.row_duals(blocks[0], kernel=wrong, kind=kind, force_cg=False)
 
 
-def test_long_rows_iterate_and_short_ones_do_not():
+def test_only_long_rows_use_the_iteration():
     r = np.array([1, 20, 50, 100, 300, 1000, 10_000])
     paid = rows.use_conjugate_gradients(r, 64)
     assert not paid[:3].any() and paid[-2:].all()
@@ -115,7 +115,7 @@ def test_parts_and_diagonal_of_a_kernel(kernel):
     assert_allclose(kernel @ V, K @ V)
 
 
-def test_columns_left_out_stand_alone(kernel):
+def test_dropped_columns_are_independent(kernel):
     kept = np.delete(np.arange(48), [0, 20, 47])
     K = dense(kernel.embed_columns(kept, 48, 2.5)).K
     wanted = 2.5 * np.eye(48)
@@ -135,7 +135,7 @@ def operator(blocks, kernel, threads):
 
 @pytest.fixture
 def gram(operator, kernel):
-    """``G`` by the formula, row by row."""
+    """``G`` by the direct formula, row by row."""
     G, K = np.zeros((45, 45)), dense(kernel).K
     for block in operator.duals:
         for i in range(block.n_rows):

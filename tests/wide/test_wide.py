@@ -1,4 +1,4 @@
-"""WideNCARL against NCARL; parameters, checkpoints, extremes."""
+"""Tests of WideNCARL: agreement with NCARL, parameters, checkpoints, extremes."""
 
 import itertools
 import warnings
@@ -32,7 +32,7 @@ EXACT = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_with_all_directions_it_is_ncarl(X, kind, name):
+def test_all_directions_match_ncarl(X, kind, name):
     options = {**RUN, **EXACT[name], "engine": Threads(n_jobs=1, kernel=kind)}
     dense = NCARL(**options, orientation="columns").fit(X)
     wide = WideNCARL(**options, rank=45).fit(X)
@@ -61,13 +61,13 @@ def test_with_all_directions_it_is_ncarl(X, kind, name):
 
 
 def tall(m=200, n=150, rank=3, seed=0):
-    """A low-rank matrix whose directions the data pin down well, and its truth."""
+    """An incomplete well-determined low-rank matrix and its truth."""
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal((m, rank)) @ rng.standard_normal((rank, n))
     return truth, np.where(rng.random((m, n)) < 0.35, truth, np.nan)
 
 
-def test_with_few_directions_it_completes_as_well_as_ncarl():
+def test_few_directions_are_as_accurate_as_ncarl():
     truth, X = tall()
     options = {"alpha": 0.0, "max_iter": 25, "tol": 0}
     hidden = np.isnan(X)
@@ -81,7 +81,7 @@ def test_with_few_directions_it_completes_as_well_as_ncarl():
 
 
 @pytest.mark.thorough
-def test_sparse_graph_part_changes_next_to_nothing(monkeypatch):
+def test_sparse_graph_term_is_accurate(monkeypatch):
     _, X = tall(150, 100)
     options = {"alpha": 10.0, "rank": 40, **RUN}
     whole = WideNCARL(**options).fit(X)
@@ -93,14 +93,14 @@ def test_sparse_graph_part_changes_next_to_nothing(monkeypatch):
     assert_allclose(sparsely.transform(X), whole.transform(X), atol=1e-4)
 
 
-def test_rank_is_never_below_what_the_data_pin_down(X):
+def test_rank_is_at_least_the_identifiable_rank(X):
     counts = int((~np.isnan(X)).sum()) // (80 + 45)
     assert WideNCARL(rank=1, **RUN).fit(X).rank_ == counts + 1
     assert WideNCARL(**RUN).fit(X).rank_ == 45
     assert WideNCARL(rank=20, **RUN).fit(X).rank_ == 20
 
 
-def test_parameters_come_back_and_clones_fit_alike(X):
+def test_get_params_and_clone(X):
     estimator = WideNCARL(alpha=3.0, rank=20, engine=Threads(n_jobs=1), **RUN)
     params = estimator.get_params()
     assert params["rank"] == 20 and params["alpha"] == 3.0
@@ -116,7 +116,7 @@ def test_parameters_come_back_and_clones_fit_alike(X):
     }
 
 
-def test_number_of_threads_makes_no_difference(X, monkeypatch):
+def test_number_of_threads_does_not_change_the_result(X, monkeypatch):
     monkeypatch.setattr("ncarl.wide.solver.SINGLE_BLOCK_MAX_ENTRIES", 10)
     one, two = (
         WideNCARL(rank=20, engine=Threads(n_jobs=jobs), **RUN).fit(X) for jobs in (1, 2)
@@ -124,7 +124,7 @@ def test_number_of_threads_makes_no_difference(X, monkeypatch):
     assert_array_equal(one.transform(X), two.transform(X))
 
 
-def test_observed_entries_are_given_back_and_new_rows_completed(X, truth):
+def test_observed_entries_are_kept_and_new_rows_completed(X, truth):
     estimator = WideNCARL(rank=20, gamma=0.1, **RUN).fit(X[:60])
     filled = estimator.transform(X[60:])
     seen = ~np.isnan(X[60:])
@@ -142,7 +142,7 @@ def test_sparse_input_and_the_limit_on_dense_results(X):
         estimator.transform(filled, max_dense_gb=1e-6)
 
 
-def test_kernel_comes_in_parts_only(X):
+def test_dense_kernel_is_not_available(X):
     estimator = WideNCARL(rank=20, **RUN)
     with pytest.raises(NotFittedError):
         estimator.kernel([0], [0])
@@ -170,29 +170,29 @@ def test_kernel_comes_in_parts_only(X):
         ({"graph": object()}, "graph must be"),
     ],
 )
-def test_wrong_parameter_is_named(X, options, said):
+def test_invalid_parameter_raises(X, options, said):
     if options.get("engine") == "dask":
         pytest.importorskip("dask")
     with pytest.raises((TypeError, ValueError), match=said):
         WideNCARL(**options).fit(X)
 
 
-def test_every_step_begins_with_the_directions_of_the_one_before(X, monkeypatch):
+def test_every_step_starts_from_the_previous_directions(X, monkeypatch):
     usual, starts = solver.summarize_gram, []
 
-    def seen(G, diagonal, rank, start, dtype):
+    def record(G, diagonal, rank, start, dtype):
         found = usual(G, diagonal, rank, start, dtype)
         starts.append((start, found.vectors))
         return found
 
-    monkeypatch.setattr(solver, "summarize_gram", seen)
+    monkeypatch.setattr(solver, "summarize_gram", record)
     WideNCARL(rank=20, **RUN).fit(X)
     assert len(starts) == 7 and starts[0][0] is None
     for (_, before), (start, _) in itertools.pairwise(starts):
         assert start is before
 
 
-def test_what_says_nothing_of_itself_gets_the_center(X):
+def test_empty_rows_and_columns_get_the_center(X):
     gappy = X.copy()
     gappy[3], gappy[:, 5] = np.nan, np.nan
     for center in (None, "mean"):
@@ -205,13 +205,13 @@ def test_what_says_nothing_of_itself_gets_the_center(X):
         assert estimator.predict([3], [5])[0] == pytest.approx(np.nanmean(gappy))
 
 
-def test_exact_model_has_no_deviations(X):
+def test_exact_model_has_no_standard_deviations(X):
     estimator = WideNCARL(rank=20, **RUN).fit(X)
     with pytest.raises(ValueError, match="set gamma"):
         estimator.transform(X, return_std=True)
 
 
-def test_fit_that_does_not_converge_says_so_and_one_that_does_stops(X):
+def test_unconverged_fit_warns_and_converged_fit_stops(X):
     with pytest.warns(ConvergenceWarning, match="WideNCARL did not converge"):
         WideNCARL(rank=20, max_iter=2).fit(X)
     settled = WideNCARL(rank=20, max_iter=200, tol=0.02).fit(X)
@@ -247,7 +247,7 @@ def assert_same_fit(one, other, X):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", KINDS)
-def test_killed_fit_goes_on_to_the_same_bits(X, tmp_path, name):
+def test_killed_fit_resumes_bit_identically(X, tmp_path, name):
     options = {**RUN, **KINDS[name]}
     undisturbed = WideNCARL(**options).fit(X)
     path = tmp_path / "state"
@@ -263,7 +263,7 @@ def test_killed_fit_goes_on_to_the_same_bits(X, tmp_path, name):
     assert_same_fit(again, undisturbed, X)
 
 
-def test_interrupted_fit_keeps_its_last_step(X, tmp_path):
+def test_interrupted_fit_keeps_the_last_step(X, tmp_path):
     def interrupt(info):
         if info.step == 2:
             raise KeyboardInterrupt
@@ -277,7 +277,7 @@ def test_interrupted_fit_keeps_its_last_step(X, tmp_path):
     assert_same_fit(resumed, WideNCARL(rank=20, **RUN).fit(X), X)
 
 
-def test_checkpoint_of_another_fit_is_refused(X, tmp_path):
+def test_checkpoint_of_another_fit_raises(X, tmp_path):
     path = tmp_path / "state"
     WideNCARL(rank=20, checkpoint=path, **RUN).fit(X)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -336,12 +336,12 @@ def test_extreme_matrix(name, rank, gamma):
     assert filled.dtype == X.dtype
 
 
-def test_results_scale_with_the_input(X):
+def test_results_are_equivariant_to_scale(X):
     small = WideNCARL(rank=20, **RUN).fit_transform(X * 2.0**-400)
     assert_array_equal(small * 2.0**400, WideNCARL(rank=20, **RUN).fit_transform(X))
 
 
-def test_a_saved_model_is_loaded_with_its_sparse_graph(X, tmp_path):
+def test_saved_model_is_loaded_with_its_sparse_graph(X, tmp_path):
     ring = sparse.csr_array(np.eye(45, k=1) + np.eye(45, k=-1))
     options = {"gamma": 0.1, "center": "columns", "max_iter": 3, "tol": 0}
     model = WideNCARL(graph=ring, alpha=1.0, **options).fit(X)
@@ -354,12 +354,12 @@ def test_a_saved_model_is_loaded_with_its_sparse_graph(X, tmp_path):
     assert_array_equal(np.load(out), model.transform(X))
 
 
-def test_streams_are_refused(X):
+def test_streams_raise(X):
     with pytest.raises(TypeError, match="needs its matrix in memory"):
         WideNCARL().fit(ncarl.open_rows(X))
 
 
-def test_single_precision_does_not_settle_by_rounding():
+def test_single_precision_does_not_converge_by_rounding():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 4)) @ rng.standard_normal((4, 120))
     X[rng.random(X.shape) > 0.3] = np.nan
