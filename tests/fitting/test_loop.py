@@ -29,7 +29,7 @@ def test_stops_at_the_first_change_below_tol():
     result = run(steps(1.0, 0.1, 0.01), tol=0.1)
     assert result.last.step == 3  # the change must be below tol
     assert result.converged
-    assert not result.interrupt
+    assert not result.interrupted
 
 
 def test_continues_while_the_solver_does_not_allow_stopping():
@@ -102,7 +102,7 @@ def test_interruption_keeps_the_last_complete_step():
         raise KeyboardInterrupt
 
     result = run(interrupt())
-    assert result.interrupt
+    assert result.interrupted
     assert result.last.step == 2
     assert result.history["step"] == [1, 2]
 
@@ -113,7 +113,7 @@ def test_interruption_in_an_observer_keeps_its_step():
             raise KeyboardInterrupt
 
     result = run(steps(1.0, 1.0), observers=[interrupt_at_two])
-    assert result.interrupt
+    assert result.interrupted
     assert result.last.step == 2
 
 
