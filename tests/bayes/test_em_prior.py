@@ -96,24 +96,24 @@ def test_columns_observed_together_are_correlated(rng):
 
 class TestPriorCorrelation:
     @pytest.fixture
-    def observed(self, rng):
+    def dataset(self, rng):
         return marked(rng.random((40, 6)) < 0.5)
 
-    def test_identity_share_is_one_half(self, observed):
-        C = co_observation_kernel(observed, ENGINE)
-        found = prior_correlation(observed, "co-observation", ENGINE)
+    def test_identity_share_is_one_half(self, dataset):
+        C = co_observation_kernel(dataset, ENGINE)
+        found = prior_correlation(dataset, "co-observation", ENGINE)
         assert IDENTITY_SHARE == 0.5
         assert_allclose(found, (C + np.eye(6)) / 2)
 
-    def test_features_and_mask_have_equal_weight(self, observed, rng):
+    def test_features_and_mask_have_equal_weight(self, dataset, rng):
         F = rng.standard_normal((6, 3))
-        C = (co_observation_kernel(observed, ENGINE) + feature_correlation(F)) / 2
-        found = prior_correlation(observed, F, ENGINE)
+        C = (co_observation_kernel(dataset, ENGINE) + feature_correlation(F)) / 2
+        found = prior_correlation(dataset, F, ENGINE)
         assert_allclose(found, (C + np.eye(6)) / 2)
 
-    def test_given_matrix_is_scaled_to_unit_diagonal(self, observed, rng, covariance):
+    def test_given_matrix_is_scaled_to_unit_diagonal(self, dataset, rng, covariance):
         given = 7.0 * covariance(rng, 6)
-        found = prior_correlation(observed, given, ENGINE)
+        found = prior_correlation(dataset, given, ENGINE)
         assert found.diagonal().mean() == pytest.approx(1.0)
         assert_allclose(found * given[0, 0], given * found[0, 0])
 

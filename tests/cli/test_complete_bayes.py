@@ -20,7 +20,7 @@ from .conftest import list_names, read_numbers
 
 
 @pytest.fixture
-def fitted(monkeypatch):
+def estimators(monkeypatch):
     """List that records the fitted estimators."""
     seen, fit = [], BayesianNCARL.fit
     monkeypatch.setattr(BayesianNCARL, "fit", lambda s, X: seen.append(s) or fit(s, X))
@@ -48,26 +48,26 @@ def test_default_method_matches_the_estimator_and_prints_a_summary(
     assert not result.stderr
 
 
-def test_parameters_are_passed_to_the_estimator(ncarl, csv, tmp_path, fitted):
+def test_parameters_are_passed_to_the_estimator(ncarl, csv, tmp_path, estimators):
     options = ("--sides", "both", "--prior-strength", 0.5, "--noise", "per-column")
     more = ("--clip", "-1,7.5", "--round", "--validation", 0.2, "--center", "columns")
     run = ("--max-iter", 7, "--tol", 0.01, "--scale", "columns", "--dtype", "float32")
     ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, *more, *run)
-    (est,) = fitted
+    (est,) = estimators
     assert (est.sides, est.prior_strength, est.noise) == ("both", 0.5, "per-column")
     assert (est.clip, est.rounding, est.validation) == ((-1.0, 7.5), "observed", 0.2)
     assert (est.center, est.max_iter, est.tol) == ("columns", 7, 0.01)
     assert (est.scale, est.dtype, est.engine) == ("columns", "float32", "auto")
 
 
-def test_defaults_match_those_of_the_estimator(ncarl, csv, tmp_path, fitted):
+def test_defaults_match_those_of_the_estimator(ncarl, csv, tmp_path, estimators):
     words = ("--prior-strength", "auto", "--noise", "per-column", "--clip", "auto")
     for k, options in enumerate(((), words, ("--clip", "none", "--center", "none"))):
         ncarl("complete", csv, "-o", tmp_path / f"{k}.csv", *options)
     own = {"random_state": 0, "scale": None}
-    assert fitted[0].get_params() == BayesianNCARL(**own).get_params()
-    assert fitted[1].get_params() == fitted[0].get_params()
-    assert fitted[2].clip is None and fitted[2].center is None
+    assert estimators[0].get_params() == BayesianNCARL(**own).get_params()
+    assert estimators[1].get_params() == estimators[0].get_params()
+    assert estimators[2].clip is None and estimators[2].center is None
 
 
 def test_errors_of_scaled_columns_are_in_standard_deviations(ncarl, tmp_path, rng):

@@ -439,7 +439,7 @@ def sum_of_powers(X, p):
     return float((s**p).sum())
 
 
-def reweighted(X, p, steps=300, fall=0.95):
+def reweight(X, p, steps=300, fall=0.95):
     """Completion by reweighted least squares with decreasing smoothing."""
     seen = ~np.isnan(X)
     Z = np.nan_to_num(X)
@@ -468,7 +468,7 @@ class TestSchatten:
     def test_agrees_with_reweighting_on_a_low_rank_matrix(self, p):
         X, _ = low_rank(24, 18, 2, 0.65, seed=4)
         found = SchattenP(p=p).fit_transform(X)
-        assert relative(found, reweighted(X, p)) < 1e-5
+        assert relative(found, reweight(X, p)) < 1e-5
 
     @pytest.mark.parametrize("noise", [0.0, 0.2])
     def test_sum_of_powers_is_at_most_that_of_the_nuclear_solution(self, p, noise):
@@ -615,7 +615,7 @@ class TestStationarity:
         within = np.linalg.norm(Y - beyond - slopes) / np.linalg.norm(slopes)
         return within, np.linalg.norm(beyond, 2) * eps / C
 
-    def fitted(self, X, C, eps):
+    def fit_logarithm(self, X, C, eps):
         problem = problem_of(X)
         mu = 1.0 / problem.spectral_norm
         solver = ADMM(
@@ -627,7 +627,7 @@ class TestStationarity:
     @pytest.mark.parametrize("C", [5.0, 50.0])
     def test_multipliers_are_derivatives_of_the_penalty(self, C):
         X, _ = low_rank(30, 24, 3, 0.6)
-        state = self.fitted(X, C, 0.01)
+        state = self.fit_logarithm(X, C, 0.01)
         within, beyond = self.residual(state.X, state.Y, C, 0.01)
         assert within < 1e-3
         assert beyond <= 1.0 + 1e-6

@@ -149,13 +149,13 @@ class TestFile:
             ncarl.load(path)
 
     @pytest.fixture
-    def saved(self, X, path):
+    def contents(self, X, path):
         """Header and arrays of a model file."""
         NCARL(**FEW).fit(X).save(path)
         return read_archive(path, "model")
 
-    def test_model_without_its_arrays_raises(self, saved, path):
-        header, arrays = saved
+    def test_model_without_its_arrays_raises(self, contents, path):
+        header, arrays = contents
         for name in ("model_/fallback", "similarity_/data", "unidentified_rows_"):
             left = {key: value for key, value in arrays.items() if key != name}
             write_archive(path, header, left)
@@ -170,8 +170,8 @@ class TestFile:
             ({"class": "load"}, "unknown to this ncarl"),
         ],
     )
-    def test_other_versions_and_classes_raise(self, saved, path, change, message):
-        header, arrays = saved
+    def test_other_versions_and_classes_raise(self, contents, path, change, message):
+        header, arrays = contents
         assert (header["version"], header["class"]) == (2, "NCARL")
         write_archive(path, header | change, arrays)
         with pytest.raises(BrokenFileError, match=message):

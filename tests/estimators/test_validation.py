@@ -170,7 +170,7 @@ def test_parameters_are_checked_before_the_data():
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def models():
     names = pd.DataFrame(X, columns=["a", "b", "c"])
     return NCARL(**FEW).fit(X), NCARL(**FEW, gamma=0.1).fit(names)
 
@@ -214,10 +214,10 @@ BAD_CALLS = [
 
 
 @pytest.mark.parametrize(("which", "method", "args", "options", "message"), BAD_CALLS)
-def test_bad_call(fitted, which, method, args, options, message):
+def test_bad_call(models, which, method, args, options, message):
     error = (TypeError, ValueError)
     with pytest.raises(error, match=f"(?s){message}"):
-        getattr(fitted[which], method)(*args, **options)
+        getattr(models[which], method)(*args, **options)
 
 
 @pytest.mark.parametrize("kind", [NCARL, NCARLCV])

@@ -29,7 +29,7 @@ def holes(shape, share=0.4, seed=0):
 
 
 @pytest.fixture(scope="module")
-def inpainted(photo):
+def result(photo):
     """Mask, result and error bars of a photograph with half of its pixels missing."""
     mask = holes(photo.shape[:2], 0.5)
     return mask, *inpaint(photo, mask, return_std=True)
@@ -100,8 +100,8 @@ def test_result_is_equivariant_to_scale():
     np.testing.assert_allclose(again / factor + 1.0, filled, atol=2e-4)
 
 
-def test_threads_and_error_bars_do_not_change_the_result(photo, inpainted, monkeypatch):
-    mask, filled, _ = inpainted
+def test_threads_and_error_bars_do_not_change_the_result(photo, result, monkeypatch):
+    mask, filled, _ = result
     monkeypatch.setattr("ncarl.engines.threads.available_cores", lambda: 1)
     assert (inpaint(photo, mask) == filled).all()
 
@@ -115,8 +115,8 @@ def test_large_image_is_processed_in_tiles(monkeypatch):
     assert np.abs(tiled - whole).max() < 0.02
 
 
-def test_error_is_below_that_of_linear_interpolation(photo, inpainted):
-    mask, filled, _ = inpainted
+def test_error_is_below_that_of_linear_interpolation(photo, result):
+    mask, filled, _ = result
     at = np.argwhere(~mask)
     everywhere = np.argwhere(np.ones_like(mask))
     lines = griddata(at, photo[~mask].astype(float), everywhere, method="linear")
@@ -184,8 +184,8 @@ def test_alpha_is_kept_unless_it_is_missing():
     assert (joined[:, :, 3] != picture[:, :, 3]).any()
 
 
-def test_error_bars_match_the_errors(photo, inpainted):
-    mask, filled, std = inpainted
+def test_error_bars_match_the_errors(photo, result):
+    mask, filled, std = result
     assert std.shape == photo.shape
     assert (std[~mask] == 0.0).all()
     assert (std[mask] > 0.0).all()

@@ -53,7 +53,7 @@ def single(triples):
 
 
 @pytest.fixture
-def own(single):
+def clone(single):
     """A copy of `single` to which tests may add users."""
     return copy_recommender(single)
 
@@ -71,7 +71,7 @@ def again():
 
 
 @pytest.fixture
-def own_both(both):
+def clone_both(both):
     """A copy of `both` to which tests may add users."""
     return copy_recommender(both)
 

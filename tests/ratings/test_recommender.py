@@ -92,11 +92,11 @@ def test_unknown_users_and_items_get_average_predictions(single):
     assert np.isfinite(spread).all()
 
 
-def test_unknown_ids_can_raise(single, own):
-    own.handle_unknown = "error"
+def test_unknown_ids_can_raise(single, clone):
+    clone.handle_unknown = "error"
     for pair in (("nobody", "i03"), ("u00", "nothing"), (None, "i03")):
         with pytest.raises(UnknownIdError, match="is not known"):
-            own.predict(*pair)
+            clone.predict(*pair)
     with pytest.raises(UnknownIdError, match="add_user"):
         single.recommend("nobody")
     with pytest.raises(UnknownIdError, match="item 'nothing' is not known"):
@@ -237,21 +237,21 @@ def test_tables_are_returned_in_the_library_of_the_input(triples, quick):
 @pytest.mark.parametrize("kind", [int, str, UUID])
 @pytest.mark.parametrize("library", [pd, pl])
 def test_ids_keep_their_type(triples, quick, kind, library):
-    def named(text):
+    def make_id(text):
         number = int(text[1:]) + 1
         return UUID(int=number) if kind is UUID else kind(number)
 
-    rows = [(named(u), named(i), r) for u, i, r in triples]
+    rows = [(make_id(u), make_id(i), r) for u, i, r in triples]
     names = ("user", "item", "rating")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     if library is pl and kind is UUID:
         for name in names[:2]:
             columns[name] = pl.Series(columns[name], dtype=pl.Object)
     found = Recommender(quick).fit(library.DataFrame(columns))
-    table = found.recommend(named("u00"), n=3)
+    table = found.recommend(make_id("u00"), n=3)
     assert all(type(item) is kind for item in table["item"].to_list())
-    seen = found.ratings_of(named("u00"))["item"].to_list()
-    empty = found.recommend(named("u00"), candidates=seen)
+    seen = found.ratings_of(make_id("u00"))["item"].to_list()
+    empty = found.recommend(make_id("u00"), candidates=seen)
     assert len(empty) == 0 and list(empty.columns) == list(table.columns)
     assert list(empty.dtypes) == list(table.dtypes)
     new = found.add_user({found.items[0]: 5})

@@ -36,8 +36,8 @@ def test_a_new_user_is_predicted_as_a_new_row_of_the_matrix(single, again, rated
     assert seen == set(copy.items) - set(rated)
 
 
-def test_training_new_and_unknown_users_in_one_call(own_both):
-    model = own_both
+def test_training_new_and_unknown_users_in_one_call(clone_both):
+    model = clone_both
     model.add_user({"i00": 5, "i09": 1}, "ann")
     model.add_user({"i00": 1, "i09": 5}, "bob")
     who = ["bob", "u03", "nobody", "ann", "u41", "bob", "u03", "ann"]
@@ -50,49 +50,49 @@ def test_training_new_and_unknown_users_in_one_call(own_both):
     np.testing.assert_allclose(together, alone, atol=1e-12)
 
 
-def test_ratings_of_a_user_can_be_added_changed_and_replaced(own):
-    own.add_user({"i00": 5}, "new")
-    own.add_user({"i01": 4, "i00": 3}, "new")
-    assert dict(own.ratings_of("new")) == {"i00": 3.0, "i01": 4.0}
-    own.add_user({"i02": 1}, "new", replace=True)
-    assert dict(own.ratings_of("new")) == {"i02": 1.0}
-    before = dict(own.ratings_of("u00"))
-    fresh = next(item for item in own.items if item not in before)
-    own.add_user({fresh: 2}, "u00")
-    assert dict(own.ratings_of("u00")) == {**before, fresh: 2.0}
-    assert own.users.count("u00") == 1
+def test_ratings_of_a_user_can_be_added_changed_and_replaced(clone):
+    clone.add_user({"i00": 5}, "new")
+    clone.add_user({"i01": 4, "i00": 3}, "new")
+    assert dict(clone.ratings_of("new")) == {"i00": 3.0, "i01": 4.0}
+    clone.add_user({"i02": 1}, "new", replace=True)
+    assert dict(clone.ratings_of("new")) == {"i02": 1.0}
+    before = dict(clone.ratings_of("u00"))
+    fresh = next(item for item in clone.items if item not in before)
+    clone.add_user({fresh: 2}, "u00")
+    assert dict(clone.ratings_of("u00")) == {**before, fresh: 2.0}
+    assert clone.users.count("u00") == 1
 
 
-def test_changed_training_user_is_predicted_as_a_new_user(own_both):
-    rated = dict(own_both.ratings_of("u05"))
-    own_both.add_user({}, "u05")
-    row = np.array([[rated.get(item, np.nan) for item in own_both.items]])
-    found = own_both.predict("u05", own_both.items)
-    np.testing.assert_allclose(found, own_both.model_.predict(row)[0], atol=1e-12)
-    assert own_both.explain("u05", "i03").similar_users == 0.0
+def test_changed_training_user_is_predicted_as_a_new_user(clone_both):
+    rated = dict(clone_both.ratings_of("u05"))
+    clone_both.add_user({}, "u05")
+    row = np.array([[rated.get(item, np.nan) for item in clone_both.items]])
+    found = clone_both.predict("u05", clone_both.items)
+    np.testing.assert_allclose(found, clone_both.model_.predict(row)[0], atol=1e-12)
+    assert clone_both.explain("u05", "i03").similar_users == 0.0
 
 
-def test_ids_are_generated_if_none_is_given(own):
-    assert own.add_user({"i00": 5}) == "new user 1"
-    assert own.add_user({"i00": 4}) == "new user 2"
-    own.add_user({"i00": 4}, "new user 4")
-    assert own.add_user({"i00": 4}) not in ("new user 1", "new user 2", "new user 4")
+def test_ids_are_generated_if_none_is_given(clone):
+    assert clone.add_user({"i00": 5}) == "new user 1"
+    assert clone.add_user({"i00": 4}) == "new user 2"
+    clone.add_user({"i00": 4}, "new user 4")
+    assert clone.add_user({"i00": 4}) not in ("new user 1", "new user 2", "new user 4")
 
 
-def test_invalid_ratings_of_a_new_user_raise(own):
+def test_invalid_ratings_of_a_new_user_raise(clone):
     with pytest.warns(UserWarning, match="1 of 2 ratings are left out: item 'none'"):
-        own.add_user({"i00": 5, "none": 3}, "new")
-    assert dict(own.ratings_of("new")) == {"i00": 5.0}
+        clone.add_user({"i00": 5, "none": 3}, "new")
+    assert dict(clone.ratings_of("new")) == {"i00": 5.0}
     with pytest.raises(ValueError, match="rating is missing in row 0"):
-        own.add_user({"i00": None}, "new")
+        clone.add_user({"i00": None}, "new")
     with pytest.raises(ValueError, match="'i00' is rated more than once"):
-        own.add_user([("i00", 5), ("i00", 4)], "new")
+        clone.add_user([("i00", 5), ("i00", 4)], "new")
     with pytest.raises(TypeError, match="of the kind of the other ids, str, got 5"):
-        own.add_user({"i00": 5}, 5)
-    own.handle_unknown = "error"
+        clone.add_user({"i00": 5}, 5)
+    clone.handle_unknown = "error"
     with pytest.raises(UnknownIdError, match="item 'none'"):
-        own.add_user({"none": 3}, "new")
-    assert dict(own.ratings_of("new")) == {"i00": 5.0}
+        clone.add_user({"none": 3}, "new")
+    assert dict(clone.ratings_of("new")) == {"i00": 5.0}
 
 
 def test_ratings_within_the_scale_are_accepted(quick, triples):

@@ -94,30 +94,30 @@ def plan(place):
 
 
 @pytest.fixture(scope="module")
-def published(place, plan):
+def study(place, plan):
     """The published table with its results."""
     store = ResultStore(place / "out", "v1")
     add_results(plan, store)
     return publish([plan], store, PROTOCOLS)
 
 
-def about(published):
-    path = published.report_path.with_name("results.json")
+def about(study):
+    path = study.report_path.with_name("results.json")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_every_file_is_written_and_listed(published):
-    folder = published.report_path.parent
-    names = {path.relative_to(folder).as_posix() for path in published.files}
+def test_every_file_is_written_and_listed(study):
+    folder = study.report_path.parent
+    names = {path.relative_to(folder).as_posix() for path in study.files}
     assert names == {"report.html", "results.csv", "results.json", "figures/table1.png"}
-    assert all(path.stat().st_size > 500 for path in published.files)
-    assert published.report_path.name == "report.html"
+    assert all(path.stat().st_size > 500 for path in study.files)
+    assert study.report_path.name == "report.html"
     left = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert left == names | {"cells.jsonl"}
 
 
-def test_report_describes_its_content(published):
-    page = published.report_path.read_text(encoding="utf-8")
+def test_report_describes_its_content(study):
+    page = study.report_path.read_text(encoding="utf-8")
     assert "://" not in page and "data:image/png;base64," in page
     for words in (
         *("Mine &lt;1&gt;", "About it.", "A remark.", "Nuclear &amp; co", "a computer"),
@@ -128,8 +128,8 @@ def test_report_describes_its_content(published):
     assert QUICK_NOTE not in page and "(quick)" not in page
 
 
-def test_tables_summarize_the_cells(published, plan):
-    path = published.report_path.with_name("results.csv")
+def test_tables_summarize_the_cells(study, plan):
+    path = study.report_path.with_name("results.csv")
     with path.open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 8
@@ -142,15 +142,15 @@ def test_tables_summarize_the_cells(published, plan):
         r for r in rows if (r["protocol"], r["method"]) == (HONEST, "ncarl-printed")
     )
     assert float(honest["seconds"]) == pytest.approx(1.5 + 3.0)
-    assert len(published.entries["table1"]) == 8
-    assert published.unfinished_counts == {"failed": 2, "over budget": 2}
+    assert len(study.entries["table1"]) == 8
+    assert study.unfinished_counts == {"failed": 2, "over budget": 2}
 
 
-def test_verdicts_follow_the_cells(published, plan, place):
-    states = {v.claim: v.state for v in published.verdicts}
+def test_verdicts_follow_the_cells(study, plan, place):
+    states = {v.claim: v.state for v in study.verdicts}
     assert states["NCARL has the least error of all methods"] == "holds"
     assert states["NCARL reaches its printed errors"] == "does not hold"
-    assert about(published)["verdicts"][0]["state"] == "holds"
+    assert about(study)["verdicts"][0]["state"] == "holds"
     store = ResultStore(place / "worse", "v1")
     add_results(plan, store)
     (setting,) = plan.settings
@@ -161,8 +161,8 @@ def test_verdicts_follow_the_cells(published, plan, place):
     assert states["NCARL has the least error of all methods"] == "does not hold"
 
 
-def test_report_describes_machine_and_settings(published):
-    said = about(published)["about"]
+def test_report_describes_machine_and_settings(study):
+    said = about(study)["about"]
     assert said["size"] == "full"
     assert said["studies"] == "table1"
     assert said["fits"] == "6 done, 2 failed, 2 over budget"
@@ -190,10 +190,10 @@ def test_quick_results_are_labeled_and_old_fits_counted(plan, place):
     assert all(e.old for e in shown.entries["table1"])
 
 
-def test_publishing_is_reproducible(published, plan):
-    before = {path: path.read_bytes() for path in published.files}
-    again = publish([plan], ResultStore(published.report_path.parent, "v1"), PROTOCOLS)
-    assert again.files == published.files
+def test_publishing_is_reproducible(study, plan):
+    before = {path: path.read_bytes() for path in study.files}
+    again = publish([plan], ResultStore(study.report_path.parent, "v1"), PROTOCOLS)
+    assert again.files == study.files
     for path, content in before.items():
         assert path.read_bytes() == content
 

@@ -433,7 +433,7 @@ def test_figure_8_claims_the_steps_of_the_proof(change, claim, found):
         assert said.endswith("a singular weight gives 5 where the bound is 4")
 
 
-def labeled(method, setting, error, printed, protocol=PAPER):
+def make_row(method, setting, error, printed, protocol=PAPER):
     group = setting.split(",")[0]
     figures = {method: (error, printed)}
     return column(figures, protocol=protocol, group=group, label=setting)
@@ -441,10 +441,10 @@ def labeled(method, setting, error, printed, protocol=PAPER):
 
 def test_columns_above_the_printed_error_are_listed():
     rows = [
-        *labeled("ncarl", "ML-100K, 0.4", 0.27334, 0.2733),  # equal after rounding
-        *labeled("ncarl", "ML-100K, 0.5", 0.27876, 0.2787),
-        *labeled("nuclear", "ML-100K, 0.5", 0.9, 0.2859),
-        *labeled("ncarl", "500x300", 0.03, 0.0344, HONEST),
+        *make_row("ncarl", "ML-100K, 0.4", 0.27334, 0.2733),  # equal after rounding
+        *make_row("ncarl", "ML-100K, 0.5", 0.27876, 0.2787),
+        *make_row("nuclear", "ML-100K, 0.5", 0.9, 0.2859),
+        *make_row("ncarl", "500x300", 0.03, 0.0344, HONEST),
     ]
     paper, honest = table_remarks(rows, "error")
     assert "paper protocol" in paper and "in 1 of 2 columns" in paper
@@ -457,9 +457,9 @@ def test_columns_above_the_printed_error_are_listed():
 
 def test_images_are_compared_by_ratios_to_nuclear():
     rows = [
-        *labeled("ncarl", "Image-1, 0.5", 0.15, 0.13),
-        *labeled("nuclear", "Image-1, 0.5", 0.20, 0.14),
-        *labeled("ncarl", "Image-2, 0.5", 0.15, 0.13),  # no Nuclear there
+        *make_row("ncarl", "Image-1, 0.5", 0.15, 0.13),
+        *make_row("nuclear", "Image-1, 0.5", 0.20, 0.14),
+        *make_row("ncarl", "Image-2, 0.5", 0.15, 0.13),  # no Nuclear there
     ]
     (said,) = table_remarks(rows, "error")
     assert "Image-1, 0.5: 0.750 (paper 0.929)" in said

@@ -9,7 +9,7 @@ from ncarl.engines.base import HostDevice
 from ncarl.observations import Observations
 from ncarl.solvers.base import DenseProblem
 
-ODD = {
+EDGE_CASES = {
     "zeros": np.zeros((4, 3)),
     "one row": np.array([[1.0, np.nan, 2.0, 3.0]]),
     "one column": np.array([[1.0], [np.nan], [2.0]]),
@@ -19,19 +19,19 @@ ODD = {
     "equal columns": np.repeat(np.random.default_rng(0).random((6, 1)), 5, axis=1),
     "empty lines": np.outer(np.arange(1.0, 9.0), np.linspace(-1.0, 1.0, 9)),
 }
-ODD["empty lines"][2], ODD["empty lines"][:, 4] = np.nan, np.nan
-ODD["empty lines"][np.arange(8), np.arange(8)] = np.nan
+EDGE_CASES["empty lines"][2], EDGE_CASES["empty lines"][:, 4] = np.nan, np.nan
+EDGE_CASES["empty lines"][np.arange(8), np.arange(8)] = np.nan
 
 
-@pytest.fixture(params=ODD)
-def odd(request):
-    return ODD[request.param].copy()
+@pytest.fixture(params=EDGE_CASES)
+def edge_case(request):
+    return EDGE_CASES[request.param].copy()
 
 
 @pytest.fixture
 def tiny():
     """Two rows with one missing entry each."""
-    return ODD["tiny"].copy()
+    return EDGE_CASES["tiny"].copy()
 
 
 def low_rank(m=30, n=20, rank=2, keep=0.6, noise=0.0, seed=0):

@@ -174,11 +174,11 @@ class TestRun:
 
 class TestEdgeCases:
     @pytest.mark.parametrize("dictionary", ["columns", "basis", "learned"])
-    def test_result_is_finite(self, odd, dictionary):
-        filled = LRFD(dictionary).fit_transform(odd)
-        seen = ~np.isnan(odd)
+    def test_result_is_finite(self, edge_case, dictionary):
+        filled = LRFD(dictionary).fit_transform(edge_case)
+        seen = ~np.isnan(edge_case)
         assert np.isfinite(filled).all()
-        assert_array_equal(filled[seen], odd[seen])
+        assert_array_equal(filled[seen], edge_case[seen])
         assert_allclose(filled[:, ~seen.any(axis=0)], 0.0, atol=1e-9)
 
     @pytest.mark.parametrize(

@@ -224,12 +224,12 @@ class TestRun:
 
 class TestEdgeCases:
     @pytest.mark.parametrize("norm", ["l1", "l21", "squared"])
-    def test_result_is_finite(self, odd, norm):
-        seen = ~np.isnan(odd)
-        for n_clusters in ("auto", min(2, odd.shape[1])):
-            filled = S3LR(n_clusters, error_norm=norm).fit_transform(odd)
+    def test_result_is_finite(self, edge_case, norm):
+        seen = ~np.isnan(edge_case)
+        for n_clusters in ("auto", min(2, edge_case.shape[1])):
+            filled = S3LR(n_clusters, error_norm=norm).fit_transform(edge_case)
             assert np.isfinite(filled).all()
-            assert_array_equal(filled[seen], odd[seen])
+            assert_array_equal(filled[seen], edge_case[seen])
             assert_allclose(filled[~seen.any(axis=1)], 0.0, atol=1e-9)
             assert_allclose(filled[:, ~seen.any(axis=0)], 0.0, atol=1e-9)
 

@@ -44,16 +44,16 @@ def people():
 
 
 @pytest.fixture(scope="module")
-def fitted(people):
+def imputer(people):
     return TableImputer().fit(people)
 
 
-def test_rows_are_imputed_independently(fitted, people):
-    whole = fitted.transform(people)
+def test_rows_are_imputed_independently(imputer, people):
+    whole = imputer.transform(people)
     for i in (0, 7, 30):
-        alone = fitted.transform(people.iloc[[i]])
+        alone = imputer.transform(people.iloc[[i]])
         pd.testing.assert_frame_equal(alone, whole.iloc[[i]], rtol=1e-10)
-    assert fitted.model_.training_ is None  # no training rows are kept
+    assert imputer.model_.training_ is None  # no training rows are kept
 
 
 def test_a_pipeline_is_cross_validated(people):
@@ -65,10 +65,10 @@ def test_a_pipeline_is_cross_validated(people):
     assert cross_val_score(pipe, people, heavy, cv=3).mean() > 0.75
 
 
-def test_columns_may_be_reordered(fitted, people):
-    mixed, expected = people[people.columns[::-1]], fitted.transform(people)
-    pd.testing.assert_frame_equal(fitted.transform(mixed), expected)
-    assert fitted.transform(pl.from_pandas(mixed)).columns == list(people.columns)
+def test_columns_may_be_reordered(imputer, people):
+    mixed, expected = people[people.columns[::-1]], imputer.transform(people)
+    pd.testing.assert_frame_equal(imputer.transform(mixed), expected)
+    assert imputer.transform(pl.from_pandas(mixed)).columns == list(people.columns)
 
 
 @pytest.mark.parametrize(("container", "kind"), [("pandas", pd), ("polars", pl)])

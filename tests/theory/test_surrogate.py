@@ -100,15 +100,15 @@ def test_each_step_lowers_the_smoothed_nuclear_norm(rng, naive, e):
     rule = SmoothWeights(initial_epsilon=e, decay=1.0)
     grams = [iterate.gram for iterate in naive.library_iterates(M, rule, 25)[1]]
 
-    def smoothed(G, size):
+    def smooth(G, size):
         return np.sum(np.sqrt(spectrum(G).eigenvalues + size**2))
 
     falls = []
     for before, after in itertools.pairwise(grams):
         size = e * np.sum(np.sqrt(spectrum(before).eigenvalues))
-        falls.append(smoothed(before, size) - smoothed(after, size))
-    assert min(falls) > -1e-9 * smoothed(grams[-1], 0.0)
-    assert falls[0] > 1e-4 * smoothed(grams[-1], 0.0)
+        falls.append(smooth(before, size) - smooth(after, size))
+    assert min(falls) > -1e-9 * smooth(grams[-1], 0.0)
+    assert falls[0] > 1e-4 * smooth(grams[-1], 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -159,15 +159,15 @@ def test_unobserved_column_does_not_affect_the_others(rng, naive, weights, gamma
     M[:, 4] = np.nan
     others = np.arange(12) != 4
 
-    def smoothed(M):
+    def smooth(M):
         est = NCARL(
             alpha=0, weights=weights, gamma=gamma, tol=0, max_iter=6,
             orientation="columns",
         ).fit(M)  # fmt: skip
         return est.transform(M, keep_observed=False), est
 
-    X, est = smoothed(M)
-    reduced, _ = smoothed(M[:, others])
+    X, est = smooth(M)
+    reduced, _ = smooth(M[:, others])
     np.testing.assert_allclose(X[:, others], reduced, atol=1e-9)
     assert est.unidentified_columns_.tolist() == [4]
     np.testing.assert_allclose(est.kernel_[4, others], 0.0, atol=1e-12)
