@@ -166,12 +166,8 @@ def main():
     device = options.device
     torch.manual_seed(0)
     rate = measure_matmul_rate(device, 512 if options.small else 8192)
-    sizes = (
-        (32, 64) if options.small else (32, 64, 128, 256, 384, 608, 800, 1200)
-    )
-    squares = (
-        (100, 300) if options.small else (500, 1000, 2000, 3000, 3619, 6000)
-    )
+    sizes = (32, 64) if options.small else (32, 64, 128, 256, 384, 608, 800, 1200)
+    squares = (100, 300) if options.small else (500, 1000, 2000, 3000, 3619, 6000)
     n, room = (200, 1e6) if options.small else (3000, 4e9)
     X = torch.randn(n + 200, n, dtype=torch.float64, device=device)
     K = X.T @ X / n + torch.eye(n, dtype=torch.float64, device=device)

@@ -91,7 +91,7 @@ class Centering:
         return left
 
     def restore(
-        self, residuals: Array, row_effects: Array, columns: Any = slice(None)
+        self, residuals: Array, row_effects: Array | float, columns: Any = slice(None)
     ) -> Array:
         """Add all effects to residuals of some columns: the inverse of `residuals`."""
         X = residuals + row_effects

@@ -16,7 +16,7 @@ import numpy as np
 from ncarl.blocks import as_one_block
 from ncarl.core.rows import use_precision_form
 from ncarl.core.types import Array
-from ncarl.engines.base import Engine, LazyBlocks
+from ncarl.engines.base import Engine, LazyBlocks, transform_chunk
 from ncarl.io import RowSource
 from ncarl.io.base import watch_rows
 from ncarl.observations import Fingerprint, Observations
@@ -297,9 +297,7 @@ def transform_and_apply(
     kind: str = "auto",
 ) -> Any:
     """Result of a function for a transformed chunk; ``kind`` is ignored."""
-    for transform in transforms:
-        chunk = transform(chunk)
-    return apply(chunk, **shared)
+    return apply(transform_chunk(chunk, transforms), **shared)
 
 
 def _check_counts(

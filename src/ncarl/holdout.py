@@ -2,7 +2,8 @@
 
 Errors on held-out entries are representative of missing entries that are distributed in
 the same way. If these come in blocks (a sensor down for a day, the last years of a
-panel), entries are held out in such blocks too.
+panel), entries are held out in such blocks too. Masks for experiments are in
+`ncarl.masks`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _one_per_line(observed: Observations, order: Array) -> Array:
 def missing_pattern_split(
     observed: Observations, share: float, rng: np.random.Generator
 ) -> tuple[Observations, Observations]:
-    """Split observed entries into kept and hidden ones, hidden as others are missing.
+    """Hold out observed entries in the pattern of the missing ones.
 
     Entries are hidden at random, unless missing ones come in blocks: then some rows and
     columns get the missing pattern of others. No row and no column loses its last
@@ -93,7 +94,8 @@ def missing_pattern_split(
 def _choose_closer_split(
     observed: Observations, by_rows: Array, by_columns: Array, rng: np.random.Generator
 ) -> Array:
-    # Missing last years of a panel, for example, are borrowed by rows, not by columns.
+    # If the last years of a panel are missing, for example, only patterns of other rows
+    # resemble the missing entries.
     row_distance = _missing_pattern_distance(observed, by_rows)
     column_distance = _missing_pattern_distance(observed, by_columns)
     if row_distance < CLOSER_FACTOR * column_distance:
@@ -168,7 +170,8 @@ def _borrow_missing_patterns(
 ) -> Array:
     """Mask of about ``n_hidden`` entries, by giving rows the missing pattern of others.
 
-    The donor of a row is always the same number of rows away: a block stays a block.
+    Every row is the same number of rows away from its donor, so that blocks of missing
+    entries stay blocks.
     """
     m = observed.shape[0]
     distance, start = (int(k) for k in rng.integers(1, max(2, m), size=2))

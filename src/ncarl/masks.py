@@ -1,5 +1,8 @@
 """Masks that hide entries: boolean arrays, True where an entry is hidden.
 
+They simulate missing entries, for experiments; the splits that select hyperparameters
+are in `ncarl.holdout`.
+
 >>> from ncarl import masks
 >>> int(masks.random((4, 5), 0.5).sum())
 10

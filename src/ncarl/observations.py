@@ -103,6 +103,12 @@ class Observations:
         """Observed entries in each column."""
         return np.bincount(self.indices, minlength=self.shape[1])
 
+    def missing_mask(self) -> Array:
+        """Dense boolean array, True at the missing entries."""
+        missing = np.ones(self.shape, dtype=bool)
+        missing[self.rows, self.indices] = False
+        return missing
+
     def column_means(self) -> Array:
         """Mean of the observed entries of each column; 0 without any."""
         # Divided before they are added up: the sum itself could overflow.

@@ -6,6 +6,8 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
+from ncarl.text import did_you_mean
+
 
 @dataclass(frozen=True)
 class MethodInfo:
@@ -39,6 +41,21 @@ METHODS = {
     name: MethodInfo(*fields)
     for name, *fields in (line.split(" | ") for line in _TABLE.strip().splitlines())
 }
+
+
+#: Groups of methods, for the command line and `ncarl.evaluation`.
+PAPER_METHODS = ("ncarl", "ncarl-cv")
+BASELINE_METHODS = tuple(m for m in METHODS if m not in ("bayes", *PAPER_METHODS))
+#: Compared by default.
+DEFAULT_METHODS = ("bayes", "ncarl-cv", "soft-impute", "nuclear", "bias")
+#: Fitted beside the method that is evaluated.
+DEFAULT_COMPARISON_METHODS = tuple(m for m in DEFAULT_METHODS if m != "ncarl-cv")
+#: Have prediction intervals.
+INTERVAL_METHODS = ("bayes",)
+#: Select their centering themselves.
+SELF_CENTERING_METHODS = ("bayes", "ncarl-cv")
+#: Can be fitted to a table that is never in memory as a whole.
+STREAMING_METHODS = ("bayes", "ncarl")
 
 
 def available_methods() -> list[str]:
@@ -106,8 +123,5 @@ def _find_method(name: Any) -> MethodInfo:
     wanted = name.lower()
     if wanted in known:
         return known[wanted]
-    import difflib  # for the error only
-
-    near = difflib.get_close_matches(wanted, known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(wanted, known)
     raise ValueError(f"name must be one of {', '.join(METHODS)}, got {name!r}{hint}")

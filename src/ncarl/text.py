@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 #: Names of columns or rows that a message lists.
@@ -31,6 +32,16 @@ def join_names(
     if more:
         return f"{', '.join(shown)} and {more:,} more"
     return last.join([", ".join(shown[:-1]), shown[-1]] if shown[1:] else shown)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint with the known name nearest to a misspelled one; empty without any.
+
+    >>> did_you_mean("nuclaer", ["nuclear", "bias"])
+    "; did you mean 'nuclear'?"
+    """
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def shorten(text: object, max_length: int) -> str:

@@ -1,4 +1,8 @@
-"""Checks of parameters: errors name the parameter, what was expected and the value."""
+"""Checks of parameters: errors name the parameter, what was expected and the value.
+
+`sklearn.utils.check_scalar` accepts no whole number given as a float, and its errors no
+remedy.
+"""
 
 from __future__ import annotations
 

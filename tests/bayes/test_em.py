@@ -18,8 +18,8 @@ from ncarl.bayes.em import (
     EMState,
     GaussianParams,
     Prior,
-    e_step,
     em_iterates,
+    em_step,
     over_relax,
 )
 from ncarl.engines.threads import Threads
@@ -55,7 +55,7 @@ def prior_and_textbook_step(Psi, nu, noise, learn_mean):
     return Prior(Psi, nu, noise, learn_mean), arguments
 
 
-class TestEStep:
+class TestEMStep:
     @pytest.mark.parametrize("noise", [*NOISES, "no noise"])
     @pytest.mark.parametrize("learn_mean", [False, True])
     @pytest.mark.parametrize("nu", [0.0, 4.5])
@@ -75,7 +75,7 @@ class TestEStep:
         prior, arguments = prior_and_textbook_step(Psi, nu, noise, learn_mean)
         engine = Threads(1, kernel=kind)
         rows = rows_of(X, missing_side=side == "missing", engine=engine, n_blocks=3)
-        found = e_step(rows, prior, GaussianParams(K, level, mean, noisy))
+        found = em_step(rows, prior, GaussianParams(K, level, mean, noisy))
         expected = dense.em_step(X, K, level, mean, **arguments)
         assert_state(found.next_params, expected)
         evidence = dense.log_evidence(X, K, level, mean)
@@ -98,7 +98,7 @@ class TestEStep:
         prior, arguments = prior_and_textbook_step(
             covariance(rng, n), 2.0, noise, learn_mean
         )
-        found = e_step(
+        found = em_step(
             rows_of(X, missing_side=missing_side), prior, GaussianParams(K, level, mean)
         )
         assert_state(
@@ -116,7 +116,7 @@ class TestEStep:
         X, K, mean = mixed_matrix(rng), covariance(rng, 7), np.zeros(7)
         level = rng.random(7) + 0.1
         prior = Prior(np.eye(7), 0.0, "per-column", False)
-        found = e_step(
+        found = em_step(
             rows_of(X), prior, GaussianParams(K, level, mean)
         ).next_params.noise
         usual = 1.0 / np.mean(1.0 / level)
@@ -142,7 +142,7 @@ class TestEStep:
         )
         for how in ("learn", "per-column"):
             rows = rows_of(X, least_noise=0.5)
-            after = e_step(rows, Prior(np.eye(4), 0.0, how), state).next_params
+            after = em_step(rows, Prior(np.eye(4), 0.0, how), state).next_params
             assert_allclose(after.noise, 0.5)
 
 
@@ -151,7 +151,7 @@ class TestEvidence:
         X, K, Psi = mixed_matrix(rng), covariance(rng, 7), covariance(rng, 7)
         level = rng.random(7) + 0.1
         state = GaussianParams(K, level, np.zeros(7))
-        found = e_step(rows_of(X), Prior(Psi, 4.5, "per-column"), state)
+        found = em_step(rows_of(X), Prior(Psi, 4.5, "per-column"), state)
         usual = 1.0 / np.mean(1.0 / level)
         of_noise = (
             em.NOISE_PSEUDO_COUNT / 2 * np.sum(np.log(level / usual) + usual / level)
@@ -163,7 +163,7 @@ class TestEvidence:
         K = np.array([[1.0, 2.0], [2.0, 1.0]])
         state = GaussianParams(K, np.ones(2), np.zeros(2))
         rows = rows_of(rng.standard_normal((5, 2)))
-        found = e_step(rows, Prior(np.eye(2), 1.0), state, check_definite=True)
+        found = em_step(rows, Prior(np.eye(2), 1.0), state, check_definite=True)
         assert np.isnan(found.penalized)
 
 
@@ -202,7 +202,7 @@ class TestIteration:
         n = X.shape[1]
         rows = rows_of(X, least_noise=1e-4)
         prior, start = Prior(np.eye(n), 0.0, noise, mean), start_of(n)
-        found = [it.state.estep for it in run_em(rows, prior, start, 12)]
+        found = [it.state.last_step for it in run_em(rows, prior, start, 12)]
         states = [start, *(f.params for f in found)]
         wanted = [dense.log_evidence(X, s.K, s.noise, s.mean) for s in states]
         assert_allclose([f.evidence for f in found], wanted[1:], rtol=1e-8, atol=1e-8)
@@ -222,7 +222,7 @@ class TestIteration:
         Psi = covariance(np.random.default_rng(seed), n)
         rows, prior = rows_of(X, least_noise=1e-4), Prior(Psi, nu, noise)
         iterates = run_em(rows, prior, start_of(n), 12)
-        found = [it.state.estep for it in iterates]
+        found = [it.state.last_step for it in iterates]
         assert rises([f.penalized for f in found])
         if noise != "per-column":
             for f in found[::4]:
@@ -233,11 +233,12 @@ class TestIteration:
     def test_change_is_the_gain_per_entry(self, rng, rows_of):
         X = mixed_matrix(rng)
         rows, prior = rows_of(X), Prior(np.eye(7), 1.0)
-        before = e_step(rows, prior, start_of(7)).penalized
+        before = em_step(rows, prior, start_of(7)).penalized
         for it in run_em(rows, prior, start_of(7), 4):
-            gain = (it.state.estep.penalized - before) / np.count_nonzero(~np.isnan(X))
+            after = it.state.last_step.penalized
+            gain = (after - before) / np.count_nonzero(~np.isnan(X))
             assert it.change == pytest.approx(gain, rel=1e-9)
-            before = it.state.estep.penalized
+            before = after
 
     @pytest.mark.parametrize("noise", ["learn", "per-column"])
     def test_over_relaxation_increases_the_objective_faster(
@@ -250,7 +251,7 @@ class TestIteration:
         slow = run_em(rows, prior, start, 40)
         assert all(it.state.unrelaxed_params is None for it in slow)
         gained = [
-            it.state.estep.penalized - slow[0].state.estep.penalized
+            it.state.last_step.penalized - slow[0].state.last_step.penalized
             for it in (fast[-1], slow[-1])
         ]
         assert gained[0] > gained[1] + 0.5
@@ -265,7 +266,7 @@ class TestIteration:
         expected = (state.K, state.noise, state.mean)
         for it in run_em(rows_of(X), prior, state, 6):
             expected = dense.em_step(X, *expected, **arguments)
-            assert_state(it.state.estep.params, expected, 1e-10)
+            assert_state(it.state.last_step.params, expected, 1e-10)
 
     @pytest.mark.parametrize("growth", [5.0, 1e6])
     @pytest.mark.parametrize("nu", [0.0, 3.0])
@@ -275,15 +276,15 @@ class TestIteration:
         monkeypatch.setattr(em, "STEP_GROWTH", growth)
         X, prior = mixed_matrix(rng), Prior(np.eye(7), nu)
         rows, tried = rows_of(X, least_noise=1e-3), []
-        usual = em.e_step
+        usual = em.em_step
 
         def record(*given, **options):
             tried.append(options["check_definite"])
             return usual(*given, **options)
 
-        monkeypatch.setattr(em, "e_step", record)
+        monkeypatch.setattr(em, "em_step", record)
         iterates = run_em(rows, prior, start_of(7), 10)
-        assert rises([it.state.estep.penalized for it in iterates])
+        assert rises([it.state.last_step.penalized for it in iterates])
         # Some over-relaxed steps were rejected: more states evaluated than accepted.
         assert len(tried) > 11
         assert sum(tried) >= len(tried) - 11
@@ -295,7 +296,7 @@ class TestIteration:
         for one, other in zip(whole[4:], again, strict=True):
             assert one.step == other.step
             np.testing.assert_array_equal(
-                one.state.estep.params.K, other.state.estep.params.K
+                one.state.last_step.params.K, other.state.last_step.params.K
             )
 
 
@@ -324,16 +325,16 @@ class TestNumericalFailure:
         def fail(numbers, how):
             calls = []
 
-            def failing_e_step(*args, **kwargs):
+            def failing_em_step(*args, **kwargs):
                 calls.append(1)
-                found = e_step(*args, **kwargs)
+                found = em_step(*args, **kwargs)
                 if len(calls) not in numbers:
                     return found
                 if how == "raise":
                     raise NotPositiveDefiniteError
                 return replace(found, penalized=math.nan)
 
-            monkeypatch.setattr(em, "e_step", failing_e_step)
+            monkeypatch.setattr(em, "em_step", failing_em_step)
 
         return fail
 
@@ -346,9 +347,9 @@ class TestNumericalFailure:
     def test_failed_over_relaxed_step_is_replaced_by_a_plain_one(
         self, iterate, fail_at, how
     ):
-        whole = [it.state.estep for it in islice(iterate(), 3)]
+        whole = [it.state.last_step for it in islice(iterate(), 3)]
         fail_at({3}, how)  # the start, the first step, the first over-relaxed step
-        found = [it.state.estep for it in islice(iterate(), 3)]
+        found = [it.state.last_step for it in islice(iterate(), 3)]
         assert found[0].penalized == whole[0].penalized
         assert_allclose(found[1].params.K, whole[0].next_params.K)
         assert found[1].penalized >= found[0].penalized
@@ -363,8 +364,8 @@ class TestNumericalFailure:
         (only,) = islice(iterate(), 9)
         assert (only.step, only.change) == (1, 0.0)
         fail_at(set(), how)
-        first = next(iterate())
-        assert_allclose(only.state.estep.next_params.K, first.state.estep.params.K)
+        first = next(iterate()).state.last_step
+        assert_allclose(only.state.last_step.next_params.K, first.params.K)
 
     def test_failed_start_raises(self, iterate, fail_at, how):
         fail_at({1}, how)

@@ -62,12 +62,12 @@ def states(split, strength, count):
     climb = em_iterates(
         side.rows, side.make_prior(strength), EMState(side.initial_params())
     )
-    return [it.state.estep.params for it in islice(climb, count)]
+    return [it.state.last_step.params for it in islice(climb, count)]
 
 
 def dense_errors(dense, split, state):
     """Errors and deviations at held-out entries, one dense row at a time."""
-    kept, errors, spreads = to_dense(split.test_rows), [], []
+    kept, errors, spreads = to_dense(split.test_inputs), [], []
     for i, j, value in zip(
         split.hidden.rows, split.hidden.indices, split.hidden.values, strict=True
     ):

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from ncarl import BayesianNCARL, Checkpoint, Threads
 from ncarl.bayes import em
-from ncarl.bayes.em import e_step
+from ncarl.bayes.em import em_step
 from ncarl.exceptions import CheckpointMismatchError, NotPositiveDefiniteError
 from ncarl.io.files import read_archive
 
@@ -105,13 +105,13 @@ def test_fit_stopped_by_callback_can_be_resumed(X, tmp_path):
 def test_fit_ended_by_numerical_failure_is_not_resumed(X, tmp_path, monkeypatch):
     calls = []
 
-    def failing_e_step(*args, **kwargs):
+    def failing_em_step(*args, **kwargs):
         calls.append(1)
         if len(calls) > 3:
             raise NotPositiveDefiniteError
-        return e_step(*args, **kwargs)
+        return em_step(*args, **kwargs)
 
-    monkeypatch.setattr(em, "e_step", failing_e_step)
+    monkeypatch.setattr(em, "em_step", failing_em_step)
     options = {**FEW, "max_iter": 9, "validation": 0, "sides": "columns"}
     kept = {**options, "checkpoint": tmp_path / "state"}
     whole = BayesianNCARL(**kept).fit(X)

@@ -53,7 +53,7 @@ def test_non_negative_values_are_not_centered():
 def test_duality_gap_of_nuclear_is_printed(ncarl, csv, tmp_path):
     out = tmp_path / "out.csv"
     result = ncarl("complete", csv, "-o", out, "--method", "nuclear")
-    assert "proof     within " in result.stdout
+    assert "objective within " in result.stdout
 
 
 def test_columns_of_different_units_are_scaled_and_centered(tmp_path, X_nan):

@@ -239,11 +239,11 @@ def test_interrupt_while_writing_imputations_keeps_the_old_file(
     drawn = tmp_path / "d.npz"
     drawn.write_text("mine")
 
-    def stop(stream, **_):
-        stream.write(b"half")
+    def stop(path, _):
+        path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(np, "savez", stop)
+    monkeypatch.setattr("ncarl.cli.complete_run.write_npz", stop)
     options = ("--imputations", 2, "--imputations-out", drawn, "--overwrite")
     ncarl("complete", csv, "-o", tmp_path / "out.csv", *options, expect=130)
     assert drawn.read_text() == "mine"

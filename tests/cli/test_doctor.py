@@ -319,13 +319,14 @@ def test_torch_build_is_read_from_the_version_file(tmp_path, monkeypatch):
 
 def test_host_memory_respects_the_cgroup_limit(monkeypatch, tmp_path):
     file = tmp_path / "memory.max"
-    monkeypatch.setattr(doctor, "CGROUP_LIMIT_FILES", (file, tmp_path / "none"))
-    available, total = doctor.host_memory()
+    limits = (file, tmp_path / "none")
+    monkeypatch.setattr("ncarl.engines.base.CGROUP_LIMIT_FILES", limits)
+    available, total = doctor.free_and_total_memory()
     assert 4096 < available <= total
     file.write_text("max\n")
-    assert doctor.host_memory()[1] == total
+    assert doctor.free_and_total_memory()[1] == total
     file.write_text("4096\n")
-    assert doctor.host_memory() == (4096, 4096)
+    assert doctor.free_and_total_memory() == (4096, 4096)
 
 
 def test_largest_kernel_fits_into_memory():

@@ -173,7 +173,7 @@ class TestDamage:
         for data, words in {
             b"": "is empty.*remove it",
             b"hello": "not a file written by ncarl.*move it away",
-            sound[:-1]: "damaged.*sound copy in its place, or remove it",
+            sound[:-1]: "damaged.*from a backup, or remove it",
         }.items():
             path.write_bytes(data)
             with pytest.raises(BrokenFileError, match=words):

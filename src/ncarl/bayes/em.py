@@ -29,6 +29,7 @@ from ncarl.centering import Centering, fit_two_way_effects, overall_mean, square
 from ncarl.core.linalg import (
     MAX_JITTER,
     add_diagonal,
+    dtype_name,
     identity_like,
     mean_diagonal,
     sandwich,
@@ -66,12 +67,12 @@ MIN_VARIANCE = 1e-9
 #: Initial kernel and noise as fractions of the variance about the effects. They need
 #: not add up to 1; the variance of the kernel grows in the first steps.
 KERNEL_SHARE, NOISE_SHARE = 0.3, 0.8
-#: Least noise as a fraction of the variance, because of rounding.
+#: Minimum noise as a fraction of the variance, because of rounding.
 MIN_NOISE_RATIO = 1e-8
-#: Least noise as a fraction of the squares about the column means, which a kernel with
-#: row effects contains too, and in units in the last place of the values.
+#: Minimum noise as a fraction of the squares about the column means, which a kernel
+#: with row effects contains too, and in units in the last place of the values.
 MIN_NOISE_TO_SQUARES, MIN_NOISE_ULPS = 1e-10, 8.0
-#: Least variance, for constant data, as a fraction of the mean square.
+#: Minimum variance, for constant data, as a fraction of the mean square.
 MIN_VARIANCE_RATIO = 1e-12
 
 
@@ -109,10 +110,10 @@ class EMData:
 
 
 @dataclass(frozen=True)
-class EStep:
-    """The result of a pass over the rows with given parameters."""
+class EMStep:
+    """An EM step: the evidence of parameters, and the parameters that it leads to."""
 
-    params: GaussianParams  # those of the pass
+    params: GaussianParams  # of the E-step
     next_params: GaussianParams  # after the M-step
     evidence: float  # log evidence of params
     penalized: float  # the same minus the penalty of the prior
@@ -126,16 +127,16 @@ class EStep:
 class EMState:
     """State of the iteration, from which it can be resumed."""
 
-    params: GaussianParams  # of the next E-step
-    unrelaxed_params: GaussianParams | None = None  # EM's own, if params are beyond
-    step_length: float = 1.0  # of the step that led to params; 1 is EM's own
-    estep: EStep | None = None  # before that step; None at the start
+    params: GaussianParams  # of the next EM step
+    unrelaxed_params: GaussianParams | None = None  # plain EM update, if params are not
+    step_length: float = 1.0  # over-relaxation that led to params; 1 is plain EM
+    previous: EMStep | None = None  # the step that led to params; None at the start
 
     @property
-    def last_estep(self) -> EStep:
-        """The last E-step; there is one after every step."""
-        assert self.estep is not None
-        return self.estep
+    def last_step(self) -> EMStep:
+        """The last EM step; there is one in every state that is yielded."""
+        assert self.previous is not None
+        return self.previous
 
 
 def em_iterates(
@@ -144,23 +145,23 @@ def em_iterates(
     """Yield steps of EM; the penalized evidence never decreases.
 
     Steps are over-relaxed, by a factor that grows from step to step. If the evidence
-    decreases, EM's own step is taken instead, which fails only at the limits of
+    decreases, the plain EM step is taken instead, which fails only at the limits of
     floating-point resolution: the iteration ends there.
     """
     while True:
-        last, unrelaxed = state.estep, state.unrelaxed_params
-        estep: EStep | None = None
+        last, unrelaxed = state.previous, state.unrelaxed_params
+        new: EMStep | None = None
         with suppress(NotPositiveDefiniteError):
             check = unrelaxed is not None
-            estep = e_step(rows, prior, state.params, check_definite=check)
-        if estep is not None and not math.isfinite(estep.penalized):
-            estep = None
+            new = em_step(rows, prior, state.params, check_definite=check)
+        if new is not None and not math.isfinite(new.penalized):
+            new = None
         if unrelaxed is not None:
-            previous = state.last_estep.penalized
-            if estep is None or not _evidence_increased(estep, previous):
+            previous = state.last_step.penalized
+            if new is None or not _evidence_increased(new, previous):
                 state = EMState(unrelaxed, None, 1.0, last)
                 continue
-        if estep is None:
+        if new is None:
             # Noise-free data: further steps are below floating-point resolution.
             if last is None:
                 raise NotPositiveDefiniteError(
@@ -170,35 +171,35 @@ def em_iterates(
             if step == 0:
                 yield _make_iterate(1, state, 0.0)
             return
-        following = estep.next_params
+        following = new.next_params
         length = 1.0 if last is None else state.step_length * STEP_GROWTH
-        state = EMState(following, None, length, estep)
+        state = EMState(following, None, length, new)
         if length > 1.0:
-            far = over_relax(estep.params, following, length, rows.min_noise)
-            state = EMState(far, following, length, estep)
+            far = over_relax(new.params, following, length, rows.min_noise)
+            state = EMState(far, following, length, new)
         if last is not None:
             step += 1
-            gain = (estep.penalized - last.penalized) / rows.n_observed
+            gain = (new.penalized - last.penalized) / rows.n_observed
             yield _make_iterate(step, state, abs(gain))
 
 
 def _make_iterate(step: int, state: EMState, change: float) -> Iterate[EMState]:
-    estep = state.last_estep
+    last = state.last_step
     return Iterate(
         state,
         step=step,
-        objective=-estep.penalized,
+        objective=-last.penalized,
         change=change,
-        notes={"log_evidence": estep.evidence, "penalized_evidence": estep.penalized},
-        seconds=estep.seconds,
-        jitter=estep.jitter,
+        notes={"log_evidence": last.evidence, "penalized_evidence": last.penalized},
+        seconds=last.seconds,
+        jitter=last.jitter,
     )
 
 
-def _evidence_increased(estep: EStep, previous: float) -> bool:
+def _evidence_increased(new: EMStep, previous: float) -> bool:
     """Whether the evidence has not decreased, up to rounding; False for NaN."""
-    rounding = EVIDENCE_RTOL[str(estep.params.K.dtype).split(".")[-1]]
-    return estep.penalized >= previous - rounding * abs(previous)
+    rounding = EVIDENCE_RTOL[dtype_name(new.params.K.dtype)]
+    return new.penalized >= previous - rounding * abs(previous)
 
 
 def over_relax(
@@ -214,10 +215,10 @@ def over_relax(
     return GaussianParams(K, noise, mean, new.noisy)
 
 
-def e_step(
+def em_step(
     rows: EMData, prior: Prior, params: GaussianParams, *, check_definite: bool = False
-) -> EStep:
-    """Evidence of parameters, and the parameters after the M-step.
+) -> EMStep:
+    """E-step at ``params``, which is a pass over the rows, and the M-step.
 
     The evidence is NaN if ``K`` is not positive definite; ``check_definite`` checks
     that before the pass over the rows.
@@ -229,7 +230,7 @@ def e_step(
         penalty, tau = _prior_penalty(prior, params.K, checked=check_definite)
         # On an asynchronous device NaN is found at the end: reading it now would wait.
         if check_definite and not compute_device.is_async and np.isnan(penalty):
-            return EStep(params, params, math.nan, math.nan, 0.0, {})
+            return EMStep(params, params, math.nan, math.nan, 0.0, {})
         kernel, scales = kernel_in_noise_units(
             params, with_precision=rows.needs_precision
         )
@@ -255,7 +256,7 @@ def e_step(
         "rows": seconds_between(ready, done),
     }
     penalized = evidence - cost
-    return EStep(
+    return EMStep(
         params, next_params, evidence, penalized, sums.jitter, seconds, kernel, scales
     )
 
@@ -400,7 +401,7 @@ def prior_correlation(dataset: Dataset, prior: Any, engine: Engine) -> Array:
 
 
 def mask_weights(observed: Observations) -> Observations:
-    """Each value replaced by a weight of its row, which falls with its entries."""
+    """Replace each value by a weight of its row, smaller for rows with more entries."""
     weights = (observed.row_counts + ROW_RIDGE) ** -0.25
     return observed.with_values(np.repeat(weights, observed.row_counts))
 
@@ -560,7 +561,7 @@ class EMProblem:
         )
 
     def make_prior(self, strength: float) -> Prior:
-        """The prior, worth ``strength`` times the longer side in rows."""
+        """The prior, with ``strength`` times the longer side as its number of rows."""
         learned = self.config.noise if isinstance(self.config.noise, str) else None
         learn_mean = self.config.center in ("columns", "two-way")
         pseudo_rows = strength * max(self.rows.n_rows, self.n)
@@ -594,15 +595,15 @@ class EMProblem:
         )
 
     def _pack(self, state: EMState) -> CheckpointContents:
-        estep, fetch = state.last_estep, self.engine.compute_device.to_numpy
+        last, fetch = state.last_step, self.engine.compute_device.to_numpy
         header = {
-            "noisy": estep.params.noisy,
+            "noisy": last.params.noisy,
             "step_length": state.step_length,
-            "evidence": estep.evidence,
-            "penalized": estep.penalized,
-            "jitter": estep.jitter,
+            "evidence": last.evidence,
+            "penalized": last.penalized,
+            "jitter": last.jitter,
         }
-        params = {"last": estep.params, "next": state.params}
+        params = {"last": last.params, "next": state.params}
         if state.unrelaxed_params is not None:
             params["unrelaxed"] = state.unrelaxed_params
         arrays = {
@@ -626,7 +627,7 @@ class EMProblem:
 
         following = load_params("next")
         unrelaxed = load_params("unrelaxed") if "unrelaxed/K" in arrays else None
-        estep = EStep(
+        last = EMStep(
             load_params("last"),
             unrelaxed or following,
             evidence=float(header["evidence"]),
@@ -634,7 +635,7 @@ class EMProblem:
             jitter=float(header["jitter"]),
             seconds={},
         )
-        return EMState(following, unrelaxed, float(header["step_length"]), estep)
+        return EMState(following, unrelaxed, float(header["step_length"]), last)
 
     def model(self, params: GaussianParams, *, to_host: bool = True) -> KernelModel:
         """The fitted model with given parameters; its kernel may stay on the device."""

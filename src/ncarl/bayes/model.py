@@ -29,11 +29,11 @@ N_NEIGHBORS_GRID = (5, 10, 20)
 SHRINKAGE_COUNT = 1.0
 #: Rows are not compared if that takes more flops, or the completed matrix is larger.
 MAX_FLOPS, MAX_ENTRIES = 5e11, 1e8
-#: Least mean number of the nearest rows (of the largest grid value) that must have
+#: Minimum mean number of the nearest rows (of the largest grid value) that must have
 #: observed an entry: in a sparse matrix (MovieLens has 5% of its entries) they do not
 #: help.
 MIN_OBSERVED_NEIGHBORS = 2.0
-#: Least ``1 - c / s`` of an entry with a leave-one-out error; below it rounding
+#: Minimum ``1 - c / s`` of an entry with a leave-one-out error; below it rounding
 #: dominates.
 MIN_LOO_DENOMINATOR = 1e-4
 #: Entries whose neighbor corrections are computed at a time.
@@ -202,7 +202,7 @@ class TwoSidedModel:
             if side is self.rows:
                 X, deviations = X.T, None if deviations is None else deviations.T
             predictions.append((weight, X, deviations))
-        X, deviations = _average_predictions(predictions)
+        X, deviations = average_predictions(predictions)
         correction = self.neighbor_correction
         if transductive and correction is not None:
             neighbors = self._row_neighbors(inner, engine)
@@ -226,7 +226,7 @@ class TwoSidedModel:
             else:
                 x, deviations = side.predict(inner, i, j, engine, std=std)
             predictions.append((weight, x, deviations))
-        x, deviations = _average_predictions(predictions)
+        x, deviations = average_predictions(predictions)
         correction = self.neighbor_correction
         if transductive and correction is not None:
             neighbors = self._row_neighbors(inner, engine)
@@ -280,9 +280,7 @@ class TwoSidedModel:
         for first in range(0, m, step):
             part = inner.take_rows(np.arange(first, min(first + step, m)))
             X = _sample_posterior_rows(part, n_draws, rng, uncentered, factor, engine)
-            rows = X * model.centering.column_scales + (
-                model.centering.mean + model.centering.column_effects
-            )
+            rows = model.centering.restore(X, 0.0)
             rows = self.bounds.clip_and_round_rows(self.scaler.inverse_transform(rows))
             drawn[:, first : first + step] = rows.reshape(n_draws, -1, n)
         drawn[:, observed.rows, observed.indices] = observed.values
@@ -306,9 +304,10 @@ def _sample_posterior_rows(
     return drawn
 
 
-def _average_predictions(
+def average_predictions(
     predictions: list[tuple[float, Array, Array | None]],
 ) -> tuple[Array, Array | None]:
+    """Weighted means of predictions, and the roots of those of their variances."""
     if len(predictions) == 1:
         _, x, std = predictions[0]
         return x, std
@@ -355,7 +354,7 @@ class ConformalScores:
         # The smallest tail that the scores determine: beyond one independent score.
         smallest = min((2.0 - count / n) / (count + 1.0), MAX_TAIL)
         used = max(tail, smallest)
-        # (n + 1) tail - 1 scores beyond it, were they independent.
+        # Scores beyond the interval; (n + 1) tail - 1 if all scores are independent.
         beyond = n * (used - (1.0 - used) / count)
         rank = max(0, math.floor(beyond + RANK_EPS))
         low = -float(self.sorted_scores[rank])

@@ -27,6 +27,7 @@ from ncarl.bayes.model import (
     N_NEIGHBORS_GRID,
     ConformalScores,
     NeighborCorrection,
+    average_predictions,
     can_compare_rows,
     effective_sample_size,
     find_row_neighbors,
@@ -48,7 +49,8 @@ from ncarl.holdout import (
 )
 from ncarl.observations import Observations
 
-#: A small matrix is split again until so many entries have been held out.
+#: Small matrices are split up to `MAX_SPLITS` times, until `MIN_HELD_OUT` entries have
+#: been held out.
 MIN_HELD_OUT, MAX_SPLITS = 2000, 5
 #: Of more entries, only those of a sample of rows are held out.
 ROW_SAMPLING_THRESHOLD = 20_000_000
@@ -58,9 +60,11 @@ MAX_ENTRIES_IN_MEMORY = 5_000_000
 #: With sides="auto" the rows get a kernel only if a step of EM takes fewer flops: about
 #: a quarter of a minute on two cores.
 MAX_STEP_FLOPS = 5e11
-#: And at most so many times those of the columns: tall tables gain little by it.
+#: Largest ratio of the flops of a step of the rows to a step of the columns, with
+#: sides="auto": tall tables gain little by a kernel of the rows.
 MAX_COST_RATIO = 100.0
-#: And not if its steps are expensive and the nearest rows reduce errors below this.
+#: With sides="auto", rows whose steps are expensive get no kernel if the correction by
+#: nearest rows reduces the errors to this share or less.
 SUFFICIENT_STD_FACTOR = 0.98
 #: Steps if no entry can be held out: EM soon overfits such a small matrix.
 UNVALIDATED_STEPS = 10
@@ -68,7 +72,7 @@ UNVALIDATED_STEPS = 10
 #: Strength of the prior: first trial, factor between trials, and bounds.
 FIRST_STRENGTH, STRENGTH_FACTOR = 0.1, 3.0
 MIN_STRENGTH, MAX_STRENGTH = 1e-3, 30.0
-#: Least relative decrease of the error that counts as one.
+#: Minimum relative decrease of the error that counts as one.
 MIN_ERROR_GAIN = 1e-3
 #: Steps of more flops are expensive (some tenths of a second on two cores): no other
 #: strength is tried if the first one overfits.
@@ -76,7 +80,7 @@ EXPENSIVE_STEP_FLOPS = 5e9
 #: Expensive trials run in single precision, unless the noise of some column is below
 #: this fraction of the kernel's mean diagonal, which needs more digits.
 MIN_NOISE_FOR_FLOAT32 = 0.02
-#: Steps without a new least error that end a run, and the tolerance of "new".
+#: Steps without a new lowest error that end a run, and the tolerance of "new".
 PATIENCE, IMPROVEMENT_RTOL = 4, 3e-4
 #: Relative rise of the error that ends a run of expensive steps.
 EARLY_STOP_RISE = 5e-3
@@ -280,9 +284,9 @@ class BayesianFit:
             )
         converged = result.converged or result.last.step < steps
         return FittedSide(
-            model=problem.model(result.last.state.last_estep.params),
+            model=problem.model(result.last.state.last_step.params),
             strength=strength,
-            evidence=result.last.state.last_estep.evidence,
+            evidence=result.last.state.last_step.evidence,
             history=result.history,
             steps=result.last.step,
             converged=trial.converged if trial else converged or unvalidated,
@@ -306,7 +310,7 @@ class ValidationSplit:
     """Training entries and held-out entries."""
 
     train: Dataset  # entries to learn from
-    test_rows: Observations  # training entries of rows with held-out entries
+    test_inputs: Observations  # training entries of the rows with held-out entries
     hidden: Observations  # held-out entries, in the same rows
 
     @classmethod
@@ -319,7 +323,7 @@ class ValidationSplit:
     def transpose(self) -> ValidationSplit:
         """The split of the transposed matrix; held-out entries are reordered."""
         return ValidationSplit.from_observations(
-            self.test_rows.transpose(), self.hidden.transpose()
+            self.test_inputs.transpose(), self.hidden.transpose()
         )
 
 
@@ -341,7 +345,7 @@ def make_validation_splits(
         *missing_pattern_split(observed, fraction, rng)
     )
     hidden = first.hidden.n_observed
-    if hidden == 0 or first.test_rows.n_observed == 0:
+    if hidden == 0 or first.test_inputs.n_observed == 0:
         return []
     count = min(MAX_SPLITS, math.ceil(MIN_HELD_OUT / hidden))
     n_more = 0 if count == 1 else 2 * count - 1
@@ -354,11 +358,12 @@ def _split_sampled_rows(
 ) -> list[ValidationSplit]:
     split = hash_split(raw, fraction, seed)
     rows: HoldoutRows = raw.total(hash_split_rows, split=split, transform=transform)
-    test_rows, hidden = Observations.vstack(rows.kept), Observations.vstack(rows.hidden)
+    test_inputs = Observations.vstack(rows.kept)
+    hidden = Observations.vstack(rows.hidden)
     if hidden.n_observed == 0:
         return []
     train = raw.filter_entries(split).map_values(transform)
-    return [ValidationSplit(train, test_rows, hidden)]
+    return [ValidationSplit(train, test_inputs, hidden)]
 
 
 def count_selection_splits(splits: list[ValidationSplit]) -> int:
@@ -382,27 +387,27 @@ class _ValidationRun:
 
     def __call__(self, iterate: Iterate[EMState], history: History) -> bool:
         """Record the error after a step; True ends the run."""
-        estep, predictor = iterate.state.last_estep, self.predictor
+        step, predictor = iterate.state.last_step, self.predictor
         columns, engine = predictor.columns, predictor.problem.engine
         guess = np.empty(len(columns))
         predictions = engine.map(
             predict_centered_entries,
             predictor.blocks,
-            kernel=estep.kernel,
-            offsets=estep.params.mean,
-            scales=estep.scales,
+            kernel=step.kernel,
+            offsets=step.params.mean,
+            scales=step.scales,
             columns=columns,
             bounds=predictor.bounds,
         )
         for places, sums in predictions:
             guess[places] = sums
-        if estep.scales is not None:
-            guess /= engine.compute_device.to_numpy(estep.scales)[columns]
-        guess += engine.compute_device.to_numpy(estep.params.mean)[columns]
+        if step.scales is not None:
+            guess /= engine.compute_device.to_numpy(step.scales)[columns]
+        guess += engine.compute_device.to_numpy(step.params.mean)[columns]
         errors = predictor.hidden.values - guess
         self.curve.append(float(errors @ errors))
         if self.best_step == len(self.curve):
-            self.best_params = estep.params
+            self.best_params = step.params
         least = self.curve[self.best_step - 1]
         if self.stop_on_rise and self.curve[-1] > least * (1.0 + 2 * EARLY_STOP_RISE):
             return True
@@ -419,7 +424,7 @@ class _ValidationRun:
 
     @property
     def best_step(self) -> int:
-        """The step with the least error."""
+        """The step with the lowest error."""
         return int(np.argmin(self.curve)) + 1
 
 
@@ -429,8 +434,8 @@ class StrengthTrial:
 
     strength: float
     error: float  # root mean square error on the held-out entries of all splits
-    steps: int  # after which it was least
-    overfit: bool  # whether it has risen again since
+    steps: int  # number of steps with the smallest error
+    overfit: bool  # whether the error increased after that
     converged: bool  # whether the runs ended before their last allowed step
 
 
@@ -529,7 +534,7 @@ class StrengthSearch:
             "error": error,
             "steps": steps,
             "overfit": curve[-1] > error * (1.0 + MIN_ERROR_GAIN),
-            "converged": converged | (steps < length),  # passed its least error
+            "converged": converged | (steps < length),  # passed its lowest error
             "use_float32": self.use_float32,
         }
 
@@ -571,14 +576,14 @@ class StrengthSearch:
             if params is None:
                 problem, label = predictor.problem, f"{self.name} again"
                 result = self._run_em(label, problem, trial.strength, trial.steps)
-                params = result.last.state.last_estep.params
+                params = result.last.state.last_step.params
             errors, stds = predictor.errors_and_stds(params)
             arrays |= {f"errors {k}": errors, f"stds {k}": stds}
             if not self.n_neighbors_grid:
                 continue
             model = predictor.problem.model(params, to_host=False)
             neighbors = find_row_neighbors(
-                model, predictor.test_rows, self.engine, max(self.n_neighbors_grid)
+                model, predictor.test_inputs, self.engine, max(self.n_neighbors_grid)
             )
             if neighbors is None:  # a model without noise
                 continue
@@ -605,20 +610,20 @@ class HeldOutPredictor:
 
     def __init__(self, problem: EMProblem, split: ValidationSplit) -> None:
         self.problem, self.hidden = problem, split.hidden
-        self.test_rows = cast_values(split.test_rows, problem.config.dtype)
+        self.test_inputs = cast_values(split.test_inputs, problem.config.dtype)
         hidden = split.hidden
         distinct, position = np.unique(hidden.rows, return_inverse=True)
         self.columns = hidden.indices.astype(np.int64)
         # Entries of a matrix are in the order of its rows.
         self.bounds = np.searchsorted(position, np.arange(len(distinct) + 1))
-        self.blocks = problem.engine.place(self.test_rows.take_rows(distinct))
+        self.blocks = problem.engine.place(self.test_inputs.take_rows(distinct))
 
     def errors_and_stds(self, params: GaussianParams) -> tuple[Array, Array]:
         """Errors and standard deviations of predictions; these are 0 without noise."""
         i, engine = self.hidden.rows, self.problem.engine
         model = self.problem.model(params, to_host=False)
         kind = "observed" if params.noisy else None
-        guess, std = model.predict(self.test_rows, i, self.columns, engine, std=kind)
+        guess, std = model.predict(self.test_inputs, i, self.columns, engine, std=kind)
         return self.hidden.values - guess, np.zeros(len(i)) if std is None else std
 
 
@@ -696,7 +701,7 @@ def fit_blend(
     columns = np.concatenate([split.hidden.indices for split in splits])
     single = errors_by_side["columns" if "columns" in errors_by_side else "rows"]
     whole = (
-        _blend_errors(errors_by_side, weight)
+        blend_errors(errors_by_side, weight)
         if len(errors_by_side) > 1 and weight < 1.0
         else single
     )
@@ -739,13 +744,19 @@ def column_weight(
     return min(1.0, max(0.0, best))
 
 
-def _blend_errors(
+def blend_errors(
     errors_by_side: Mapping[str, HeldOutErrors], weight: float
 ) -> HeldOutErrors:
+    """Errors of predictions averaged with the ``weight`` of the columns."""
     columns, rows = errors_by_side["columns"], errors_by_side["rows"]
-    errors = weight * columns.errors + (1.0 - weight) * rows.errors
-    variances = weight * columns.deviations**2 + (1.0 - weight) * rows.deviations**2
-    return HeldOutErrors(errors, np.sqrt(variances))
+    errors, stds = average_predictions(
+        [
+            (weight, columns.errors, columns.deviations),
+            (1.0 - weight, rows.errors, rows.deviations),
+        ]
+    )
+    assert stds is not None
+    return HeldOutErrors(errors, stds)
 
 
 def select_neighbor_correction(

@@ -12,7 +12,7 @@ import typer
 
 from ncarl.cli import console, options as opt
 from ncarl.cli.console import Fields
-from ncarl.cli.models import PAPER_METHODS, ModelOptions, decide_scale
+from ncarl.cli.models import ModelOptions, decide_scale
 from ncarl.cli.options import fit_option, holdout_option, output_option
 from ncarl.containers import as_observations
 from ncarl.evaluation.comparison import (
@@ -26,6 +26,7 @@ from ncarl.evaluation.measure import DONE
 from ncarl.html import Page
 from ncarl.io.tables import ReadOptions, TableFile, read_table, supported_suffixes
 from ncarl.progress import progress_bar
+from ncarl.registry import DEFAULT_METHODS, PAPER_METHODS
 from ncarl.text import MAX_LISTED, format_number, join_names, to_printable
 
 EXAMPLES = (
@@ -48,7 +49,7 @@ def compare(
             "Methods of ncarl complete. The baseline 'mean' is always included.",
             metavar="NAME,NAME,...|all",
         ),
-    ] = "bayes,ncarl-cv,soft-impute,nuclear,bias",
+    ] = ",".join(DEFAULT_METHODS),
     hide: opt.HideOption = 0.1,
     repeats: Annotated[
         int, holdout_option("Number of random splits; all methods see the same ones.")

@@ -204,7 +204,7 @@ def complete(
     imputations_out: Annotated[
         Path | None,
         output_option(
-            "Where they go: an array 'imputations', N x rows x columns.",
+            "Write the draws: an array 'imputations', N x rows x columns.",
             metavar="PATH.npz",
         ),
     ] = None,

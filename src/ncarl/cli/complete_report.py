@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ncarl.cli.complete_run import Completion, column_units
 from ncarl.cli.console import Fields, write_page
-from ncarl.cli.options import BASELINE_METHODS
 from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -37,14 +36,14 @@ from ncarl.plots.missing import (
     missing_pattern,
     sample_imputed_entries,
 )
-from ncarl.registry import METHODS
+from ncarl.registry import BASELINE_METHODS, METHODS
 from ncarl.text import MAX_LISTED, format_number, join_names
 
 #: Description of ``BayesianNCARL.sides_``.
 SIDES_DESCRIPTIONS = {
-    "columns": "columns explain columns",
-    "rows": "rows explain rows",
-    "both": "columns and rows, with weights {:.0%} and {:.0%}",
+    "columns": "kernel of the columns",
+    "rows": "kernel of the rows",
+    "both": "kernels of columns (weight {:.0%}) and rows ({:.0%})",
 }
 #: Parameters that the summary shows elsewhere, or that do not describe the model.
 OMITTED_PARAMETERS = (
@@ -171,7 +170,7 @@ def describe_bayesian_model(est: Any) -> str:
     >>> est.sides_, est.weight_, est.prior_strength_ = "both", 0.25, 0.1
     >>> est.neighbor_correction_ = None
     >>> describe_bayesian_model(est)
-    'columns and rows, with weights 25% and 75%; prior strength 0.1, center two-way'
+    'kernels of columns (weight 25%) and rows (75%); prior strength 0.1, center two-way'
     """
     sides = SIDES_DESCRIPTIONS[est.sides_].format(est.weight_, 1.0 - est.weight_)
     if est.neighbor_correction_ is not None:
@@ -236,7 +235,7 @@ def _baseline_fields(result: Completion, unit: str) -> Fields:
     yield "residual", f"{est.residual_:.2g} of the observed {of}, relative"
     gap = getattr(est, "gap_", math.nan)
     if not math.isnan(gap):
-        yield "proof", f"within {gap:.1e} of the minimal objective, by duality"
+        yield "objective", f"within {gap:.1e} of the minimum (relative duality gap)"
     path = getattr(est, "path_", [])
     if path:
         error = f"{min(tried['error'] for tried in path):.3g}{unit}"

@@ -20,14 +20,12 @@ from scipy import sparse
 
 from ncarl.cli.console import check_outputs, check_suffix
 from ncarl.cli.models import (
-    PAPER_METHODS,
     ModelOptions,
     build_estimator,
     chunk_table,
     decide_scale,
     open_engine,
 )
-from ncarl.cli.options import BASELINE_METHODS
 from ncarl.core.types import Array
 from ncarl.dataset import StreamedDataset
 from ncarl.engines.threads import Threads
@@ -36,7 +34,7 @@ from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.io import RowSource, find_source_format, open_rows, open_sink, prefetch
 from ncarl.io.base import watch_rows
 from ncarl.io.csv import HEADER_NOTE, NO_HEADER_NOTE, DelimitedRows
-from ncarl.io.files import atomic_write
+from ncarl.io.files import atomic_write, write_npz
 from ncarl.io.tables import (
     OPTION_FLAGS,
     ReadOptions,
@@ -47,7 +45,12 @@ from ncarl.io.tables import (
 )
 from ncarl.observations import Observations
 from ncarl.progress import percent_bar
-from ncarl.registry import METHODS
+from ncarl.registry import (
+    BASELINE_METHODS,
+    METHODS,
+    PAPER_METHODS,
+    STREAMING_METHODS,
+)
 
 #: Tables of at least so many entries and rows are fitted in chunks of rows. With so
 #: many rows neither a kernel of the rows nor a search for similar rows is affordable,
@@ -75,8 +78,6 @@ OPTION_METHODS = {
     "--center": tuple(m for m in METHODS if m != "bias"),
     **dict.fromkeys(("--dtype float32", "--engine dask"), ("bayes", *PAPER_METHODS)),
 }
-#: Methods that learn from a table that is never in memory as a whole.
-STREAMING_METHODS = ("bayes", "ncarl")
 DROP_STREAM_HINT = "leave out --stream"
 #: Options that --stream does not have, and what to do instead.
 UNSTREAMABLE = {
@@ -349,10 +350,7 @@ def missing_mask(values: Any) -> Array:
     """True at the missing entries of a matrix."""
     if not sparse.issparse(values):
         return np.isnan(values)
-    observed = Observations.from_sparse(values)
-    missing = np.ones(observed.shape, dtype=bool)
-    missing[observed.rows, observed.indices] = False
-    return missing
+    return Observations.from_sparse(values).missing_mask()
 
 
 def check_imputations_size(shape: tuple[int, int], count: int | None) -> None:
@@ -451,8 +449,8 @@ def _write_imputations(
     path: Path, imputations: Array, columns: Sequence[str] | None
 ) -> None:
     named = {} if columns is None else {"columns": np.array(columns)}
-    with atomic_write(path) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, imputations=imputations, **named)
+    with atomic_write(path) as temporary:
+        write_npz(temporary, {"imputations": imputations, **named})
 
 
 def run_complete_stream(

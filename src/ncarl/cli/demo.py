@@ -255,9 +255,8 @@ def two_way_fill(case: DemoCase) -> Array:
     shift = np.nanmean(case.observed_matrix, axis=0) if case.is_table else 0.0
     observed = Observations.from_dense((case.observed_matrix - shift) / units)
     center = fit_centering(InMemoryDataset(observed), "two-way", scaled=False)
-    rows = center.row_effects(observed)
-    effects = center.mean + rows[:, None] + center.column_effects[None, :]
-    filled: Array = effects * units + shift
+    rows = center.row_effects(observed)[:, None]
+    filled: Array = center.restore(np.zeros(case.truth.shape), rows) * units + shift
     return filled
 
 
@@ -297,7 +296,7 @@ def _save_figures(results: Sequence[DemoResult], folder: Path) -> dict[Path, str
         captions[save_figure(_draw_correlation(result), path)] = caption
     curves = {result.case.title: result.bayes.history_["change"] for result in results}
     label = "gain in log evidence per observed entry"
-    title = "Steps of bayes, up to the least error on held-out entries"
+    title = "Steps of bayes, up to the lowest error on held-out entries"
     figure = convergence(curves, label=label, title=title)
     saved = save_figure(figure, folder / "convergence.png")
     return captions | {saved: "Convergence: what each step gained."}

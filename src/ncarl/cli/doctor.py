@@ -31,6 +31,7 @@ from ncarl.engines.base import (
     available_cores,
     first_line,
     gpu_unavailable_reason,
+    host_memory,
 )
 from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
@@ -52,11 +53,6 @@ PACKAGES = {
 }
 #: Alternative names of these packages.
 ALIASES = {"triton": ("pytorch-triton", "pytorch-triton-rocm", "triton-windows")}
-#: Files with the memory limit of a container.
-CGROUP_LIMIT_FILES = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 #: n x n arrays at the peak of a step on the host; every thread adds one of its own.
 HOST_ARRAYS = 8
 #: The matrix of the self-test, and the steps of its fit.
@@ -192,7 +188,7 @@ def machine_fields() -> console.Fields:
     from threadpoolctl import threadpool_info
 
     yield "cores", str(available_cores())
-    yield "memory", _format_memory(*host_memory())
+    yield "memory", _format_memory(*free_and_total_memory())
     for library in threadpool_info():
         if library["user_api"] == "blas":
             version = library.get("version") or "(version unknown)"
@@ -201,13 +197,11 @@ def machine_fields() -> console.Fields:
             yield "BLAS", f"{library['internal_api']} {version}, {threads}"
 
 
-def host_memory() -> tuple[int, int]:
+def free_and_total_memory() -> tuple[int, int]:
     """Available and total bytes of memory for this process."""
     memory = psutil.virtual_memory()
-    # psutil does not know the limit of a container.
-    texts = [path.read_text().strip() for path in CGROUP_LIMIT_FILES if path.is_file()]
-    limits = [int(text) for text in texts if text.isdecimal()]
-    return min([memory.available, *limits]), min([memory.total, *limits])
+    total = host_memory() or memory.total
+    return min(memory.available, total), total
 
 
 def _format_memory(free: int, total: int) -> str:
@@ -312,7 +306,7 @@ def engine_fields(name: str) -> console.Fields:
         try:
             engine = pick_engine(name)
             description = "; ".join([engine.describe(), *lines])
-            largest = estimate_largest_kernel(engine, host_memory()[0])
+            largest = estimate_largest_kernel(engine, free_and_total_memory()[0])
         except Exception as error:  # drivers and cards fail in many ways
             description, largest = first_line(error), None
     yield name, "; ".join(relevant_warnings(caught)) or description

@@ -21,7 +21,6 @@ from ncarl.containers import as_observations
 from ncarl.engines.base import available_cores
 from ncarl.evaluation.comparison import ComparisonPlan
 from ncarl.evaluation.evaluation import (
-    DEFAULT_COMPARISON_METHODS,
     ColumnScore,
     Evaluation,
     run_evaluation,
@@ -30,6 +29,7 @@ from ncarl.html import Page
 from ncarl.io.files import write_json
 from ncarl.io.tables import ReadOptions, TableFile, read_table
 from ncarl.progress import progress_bar
+from ncarl.registry import DEFAULT_COMPARISON_METHODS
 from ncarl.text import MAX_LISTED, format_number, join_names, shorten, to_printable
 
 EXAMPLES = (
@@ -67,7 +67,7 @@ def evaluate(
     compare_too: Annotated[
         bool,
         fit_option(
-            "Compare with bayes, soft-impute, nuclear and bias on the same entries.",
+            f"Also fit {', '.join(DEFAULT_COMPARISON_METHODS)}, for comparison.",
             "--compare/--no-compare",
         ),
     ] = True,

@@ -11,7 +11,6 @@ from typing import Any
 
 from ncarl.centering import MIN_ENTRIES_FOR_SPREAD, compare_column_units
 from ncarl.cli.options import (
-    BASELINE_METHODS,
     DtypeChoice,
     FitEngineChoice,
     ScaleChoice,
@@ -21,10 +20,11 @@ from ncarl.dataset import StreamedDataset
 from ncarl.engines.threads import Threads
 from ncarl.estimators.base import BaseCompleter
 from ncarl.estimators.ncarl_cv import NCARLCV
+from ncarl.evaluation.comparison import default_parameters
 from ncarl.fitting.checkpoint import Checkpoint
 from ncarl.io.base import MemoryRows
 from ncarl.observations import Observations
-from ncarl.registry import make, parameter_names
+from ncarl.registry import BASELINE_METHODS, PAPER_METHODS, make, parameter_names
 
 #: With ncarl and ncarl-cv, scaling puts the kernel on the columns; a wide table beyond
 #: this is too costly.
@@ -32,7 +32,6 @@ MAX_SCALED_COLUMNS = 1000
 #: Entries in a chunk of a table in memory. Several chunks are held at a time, so they
 #: have to be small for memory to be saved.
 CHUNK_ENTRIES = 1_000_000
-PAPER_METHODS = ("ncarl", "ncarl-cv")
 #: Parameters of `NCARLCV` for a value that is given, as a grid of one.
 GRIDS = {
     "alpha": "alphas",
@@ -161,14 +160,15 @@ def build_estimator(
 ) -> BaseCompleter:
     """The estimator that the options describe, with the scaling of `decide_scale`."""
     given: dict[str, Any] = {
+        **default_parameters(model.method, scale=scale, seed=model.seed),
         "dtype": model.dtype,
-        "random_state": model.seed,
         **{k: None if v == "none" else v for k, v in model.params.items()},
-        "scale": scale,
         "progress": progress,
         "engine": model.engine if engine is None else engine,
     }
     settings = dict(model.settings)
+    if settings.get("nonnegative") and "center" not in model.params:
+        given.pop("center", None)
     if given.pop("round", False):
         given["rounding"] = "observed"
     if model.method == "ncarl-cv":
@@ -178,9 +178,6 @@ def build_estimator(
         if needs_std:
             noisy = tuple(g for g in NCARLCV().gammas if g is not None)
             given.setdefault("gammas", noisy)
-    elif model.method != "bayes" and scale and not settings.get("nonnegative"):
-        # One mean of columns in many units means nothing.
-        given.setdefault("center", "columns")
     if model.method in BASELINE_METHODS and "checkpoint" in given:
         # It is as large as the table: not after every step.
         given["checkpoint"] = Checkpoint(given["checkpoint"], every=2.0)

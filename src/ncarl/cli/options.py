@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     MethodChoice = str
 else:
     MethodChoice = Literal[tuple(METHODS)]  # Typer makes a list of choices of it
-#: Methods that the paper compares with, or that are in common use.
-BASELINE_METHODS = tuple(m for m in METHODS if m not in ("bayes", "ncarl-cv", "ncarl"))
 
 CenterChoice = Literal["none", "mean", "columns", "two-way"]
 WeightsChoice = Literal["floor", "pinv", "smooth"]

@@ -138,10 +138,15 @@ def batched_cholesky_or_none(A: Array) -> Array | None:
     return factor if np.isfinite(factor[..., -1:, -1:]).all() else None
 
 
+def dtype_name(dtype: object) -> str:
+    """Name of a dtype of any library, such as "float32"."""
+    return str(dtype).split(".")[-1]
+
+
 def jitter_steps(dtype: object) -> list[float]:
     """Relative jitters to try in turn, starting with 0."""
     steps = [0.0]
-    jitter = MIN_JITTER_EPS * float(np.finfo(np.dtype(str(dtype).split(".")[-1])).eps)
+    jitter = MIN_JITTER_EPS * float(np.finfo(np.dtype(dtype_name(dtype))).eps)
     while jitter <= MAX_JITTER:
         steps.append(jitter)
         jitter *= 10.0

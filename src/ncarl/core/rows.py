@@ -7,9 +7,10 @@ A row with observed columns ``o`` (values ``v``) and missing columns ``u`` is so
   ``y = (P [v; x_u])_o``.
 
 Both give the same row ``x`` and the same dual ``y``; the cheaper one is used. On
-observed columns ``x_o = v - s y``. Three backends have the same functions: Numba if it
-is installed, NumPy otherwise, and PyTorch for blocks that an engine has placed on a
-device. The second half of this module holds what the two host backends share.
+observed columns ``x_o = v - s y``. Rows with the same observed columns form a group,
+which needs one factorization. The systems are solved by ``solve_rows`` of a backend:
+`rows_numba` if Numba is installed, `rows_numpy` otherwise, and `rows_torch` for blocks
+on a torch device. The second half of this module holds what the host backends share.
 """
 
 from __future__ import annotations

@@ -70,13 +70,13 @@ def solve_rows(
 @nb.njit(nogil=True, cache=True)
 def _solve_groups(
     indptr, indices, values, groups, precision_form, K, P, s,
-    Y, X, want_rows, max_size, max_rhs_size, jitters, letters, calls,
+    Y, X, want_rows, max_size, max_rhs_size, jitters, flags, routines,
 ):  # fmt: skip
     """Solve all groups; returns the largest jitter, or minus the size that failed."""
     n = K.shape[0]
-    A, full = np.empty(max_size * max_size, K.dtype), np.empty(n, K.dtype)
+    A, dense_row = np.empty(max_size * max_size, K.dtype), np.empty(n, K.dtype)
     B, right = np.empty(max_rhs_size, K.dtype), np.empty(max_rhs_size, K.dtype)
-    u_buffer, numbers = np.empty(n, np.uint32), np.empty(4, np.int32)
+    u_buffer, ints = np.empty(n, np.uint32), np.empty(4, np.int32)
     worst = 0.0
     for g in range(len(groups) - 1):
         top, bottom = groups[g], groups[g + 1]
@@ -87,18 +87,18 @@ def _solve_groups(
         o, V = indices[lo : lo + r], values[lo:hi]
         if precision_form[g]:
             used = solve_precision_group(
-                P, o, V, count, u_buffer, full, A, B, right,
-                jitters, numbers, letters, calls,
+                P, o, V, count, u_buffer, dense_row, A, B, right,
+                jitters, ints, flags, routines,
             )  # fmt: skip
             u = u_buffer[: n - r]
-            _precision_form_duals(P, o, V, u, B, full, Y[lo:hi])
+            _precision_form_duals(P, o, V, u, B, dense_row, Y[lo:hi])
             if want_rows:
                 for c in range(count):
                     for a in range(n - r):
                         X[top + c, u[a]] = B[c * (n - r) + a]
         else:
             used = solve_with_jitter(
-                K, o, s, A, Y[lo:hi], V, count, jitters, numbers, letters, calls
+                K, o, s, A, Y[lo:hi], V, count, jitters, ints, flags, routines
             )
             if want_rows:
                 for c in range(count):
@@ -106,7 +106,7 @@ def _solve_groups(
                         Y[lo + c * r : lo + (c + 1) * r], o, K, X[top + c]
                     )
         if used < 0.0:
-            return -float(r)
+            return -float(n - r if precision_form[g] else r)
         worst = max(worst, used)
         if want_rows:
             for c in range(count):
@@ -118,28 +118,28 @@ def _solve_groups(
 
 @nb.njit(nogil=True, cache=True)
 def solve_precision_group(
-    P, o, V, count, u_buffer, full, A, B, right, jitters, numbers, letters, calls
+    P, o, V, count, u_buffer, dense_row, A, B, right, jitters, ints, flags, routines
 ):
     """Solve for ``x_u`` of ``count`` rows with one mask; returns the jitter, or -1.
 
-    The solution is written to ``B``; ``full`` is scratch of length n that holds
+    The solution is written to ``B``; ``dense_row`` is scratch of length n that holds
     ``v P_o:`` of one row at a time.
     """
-    n, r = len(full), len(o)
+    n, r = len(dense_row), len(o)
     size = _complement(o, n, u_buffer)
     u = u_buffer[:size]
     for c in range(count):
-        full[:] = 0.0
-        add_weighted_rows(V[c * r : (c + 1) * r], o, P, full)
+        dense_row[:] = 0.0
+        add_weighted_rows(V[c * r : (c + 1) * r], o, P, dense_row)
         for a in range(size):
-            right[c * size + a] = -full[u[a]]
+            right[c * size + a] = -dense_row[u[a]]
     return solve_with_jitter(
-        P, u, 0.0, A, B, right, count, jitters, numbers, letters, calls
+        P, u, 0.0, A, B, right, count, jitters, ints, flags, routines
     )
 
 
 @nb.njit(nogil=True, cache=True)
-def solve_with_jitter(M, o, s, A, B, right, count, jitters, numbers, letters, calls):
+def solve_with_jitter(M, o, s, A, B, right, count, jitters, ints, flags, routines):
     """Solve ``(M_oo + s I) y = b`` and return the jitter needed, -1 if it fails."""
     r = len(o)
     mean = s
@@ -148,38 +148,39 @@ def solve_with_jitter(M, o, s, A, B, right, count, jitters, numbers, letters, ca
     for jitter in jitters:
         _gather(M, o, s + jitter * mean, A)
         B[: r * count] = right[: r * count]
-        if _factor_and_solve(A, r, B, count, numbers, letters, calls):
+        if _factor_and_solve(A, r, B, count, ints, flags, routines):
             return jitter
     return -1.0
 
 
 @nb.njit(nogil=True, cache=True)
-def _factor_and_solve(A, r, B, count, numbers, letters, calls):
+def _factor_and_solve(A, r, B, count, ints, flags, routines):
     """Factorize ``A`` and solve for ``B`` in place; False if it does not factorize.
 
-    ``numbers`` is int32 scratch: size, right-hand sides, info, one.
+    ``ints`` is int32 scratch: size, right-hand sides, info, one.
     """
     if r <= UNBLOCKED_MAX_SIZE:
         if not _plain_cholesky(A, r):
             return False
         _plain_solve(A, r, B, count)
         return True
-    numbers[0], numbers[1], numbers[2], numbers[3] = r, count, 0, 1
-    size = numbers.ctypes.data
+    ints[0], ints[1], ints[2], ints[3] = r, count, 0, 1
+    size = ints.ctypes.data
     right, info, one = size + 4, size + 8, size + 12
-    lower = letters.ctypes.data
+    lower = flags.ctypes.data
     plain, transposed = lower + 1, lower + 2
     a, b = A.ctypes.data, B.ctypes.data
-    call5(calls[0], lower, size, a, size, info)
-    if numbers[2] != 0:
+    call5(routines[0], lower, size, a, size, info)
+    # A NaN is no error for potrf; it spreads to the last pivot.
+    if ints[2] != 0 or not A[r * r - 1] > 0.0:
         return False
     if count == 1:
         # For one right-hand side two triangular solves take half the time of potrs.
-        call8(calls[2], lower, plain, plain, size, a, size, b, one)
-        call8(calls[2], lower, transposed, plain, size, a, size, b, one)
+        call8(routines[2], lower, plain, plain, size, a, size, b, one)
+        call8(routines[2], lower, transposed, plain, size, a, size, b, one)
         return True
-    call8(calls[1], lower, size, right, a, size, b, size, info)
-    return numbers[2] == 0
+    call8(routines[1], lower, size, right, a, size, b, size, info)
+    return ints[2] == 0
 
 
 @nb.njit(nogil=True, cache=True)
@@ -339,7 +340,7 @@ def likelihood_sums(
 @nb.njit(nogil=True, cache=True)
 def _likelihood_of_groups(
     indptr, indices, values, groups, precision_form, K, P, s,
-    Y, B, C, max_size, max_rhs_size, jitters, letters, calls,
+    Y, B, C, max_size, max_rhs_size, jitters, flags, routines,
 ):  # fmt: skip
     """Largest jitter (or minus the size that failed) and ``log|A|`` of all groups.
 
@@ -347,9 +348,9 @@ def _likelihood_of_groups(
     the precision form to ``C``.
     """
     n = K.shape[0]
-    A, full = np.empty(max_size * max_size, K.dtype), np.empty(n, K.dtype)
+    A, dense_row = np.empty(max_size * max_size, K.dtype), np.empty(n, K.dtype)
     X, right = np.empty(max_rhs_size, K.dtype), np.empty(max_rhs_size, K.dtype)
-    u_buffer, numbers = np.empty(n, np.uint32), np.empty(4, np.int32)
+    u_buffer, ints = np.empty(n, np.uint32), np.empty(4, np.int32)
     worst, log_det = 0.0, 0.0
     for g in range(len(groups) - 1):
         top, bottom = groups[g], groups[g + 1]
@@ -360,38 +361,39 @@ def _likelihood_of_groups(
         o, V = indices[lo : lo + r], values[lo:hi]
         if precision_form[g]:
             used = solve_precision_group(
-                P, o, V, count, u_buffer, full, A, X, right,
-                jitters, numbers, letters, calls,
+                P, o, V, count, u_buffer, dense_row, A, X, right,
+                jitters, ints, flags, routines,
             )  # fmt: skip
             solved, total, pairs = u_buffer[: n - r], C, Y[:0]
-            _precision_form_duals(P, o, V, solved, X, full, Y[lo:hi])
+            _precision_form_duals(P, o, V, solved, X, dense_row, Y[lo:hi])
         else:
             used = solve_with_jitter(
-                K, o, s, A, Y[lo:hi], V, count, jitters, numbers, letters, calls
+                K, o, s, A, Y[lo:hi], V, count, jitters, ints, flags, routines
             )
             solved, total, pairs = o, B, Y[lo:hi]
         if used < 0.0:
-            return -float(r), log_det
+            return -float(len(solved)), log_det
         worst = max(worst, used)
-        log_det += count * _log_det_from_cholesky(A, len(solved))
-        _invert_from_cholesky(A, len(solved), numbers, letters, calls)
+        log_det += count * log_det_from_cholesky(A, len(solved))
+        _invert_from_cholesky(A, len(solved), ints, flags, routines)
         _scatter_add(A, solved, count, pairs, total)
     return worst, log_det
 
 
 @nb.njit(nogil=True, cache=True)
-def _precision_form_duals(P, o, V, u, X, full, Y):
+def _precision_form_duals(P, o, V, u, X, dense_row, Y):
     r, size = len(o), len(u)
     for c in range(len(V) // r):
-        full[:] = 0.0
-        add_weighted_rows(V[c * r : (c + 1) * r], o, P, full)
-        add_weighted_rows(X[c * size : (c + 1) * size], u, P, full)
+        dense_row[:] = 0.0
+        add_weighted_rows(V[c * r : (c + 1) * r], o, P, dense_row)
+        add_weighted_rows(X[c * size : (c + 1) * size], u, P, dense_row)
         for a in range(r):
-            Y[c * r + a] = full[o[a]]
+            Y[c * r + a] = dense_row[o[a]]
 
 
 @nb.njit(nogil=True, cache=True)
-def _log_det_from_cholesky(A, r):
+def log_det_from_cholesky(A, r):
+    """``log|L L^T|`` of the Cholesky factor ``L`` in the lower half of ``A``."""
     total = 0.0
     for a in range(r):
         total += np.log(A[a * r + a])
@@ -399,16 +401,16 @@ def _log_det_from_cholesky(A, r):
 
 
 @nb.njit(nogil=True, cache=True)
-def _invert_from_cholesky(A, r, numbers, letters, calls):
+def _invert_from_cholesky(A, r, ints, flags, routines):
     """Replace the lower factor by the lower half of the inverse.
 
     Unlike for the factorization, LAPACK is faster even at a size of 8.
     """
     if r == 0:
         return
-    numbers[0], numbers[2] = r, 0
-    size, info = numbers.ctypes.data, numbers.ctypes.data + 8
-    call5(calls[3], letters.ctypes.data, size, A.ctypes.data, size, info)
+    ints[0], ints[2] = r, 0
+    size, info = ints.ctypes.data, ints.ctypes.data + 8
+    call5(routines[3], flags.ctypes.data, size, A.ctypes.data, size, info)
 
 
 @nb.njit(nogil=True, cache=True)

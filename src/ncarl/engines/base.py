@@ -18,6 +18,7 @@ from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -37,6 +38,11 @@ ROW_BACKENDS = ("auto", "numba", "numpy")
 BLAS_THREADS_MIN_COLUMNS = 600
 #: Number of n x n arrays that every fit holds at once.
 MIN_KERNEL_ARRAYS = 3
+#: Files with the memory limit of a container, by cgroup version 2 and 1.
+CGROUP_LIMIT_FILES = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 #: Driver libraries, one of which every GPU needs: without them the import of PyTorch,
 #: which takes seconds, is skipped.
 GPU_DRIVERS = ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so")
@@ -160,7 +166,7 @@ class HostDevice:
         size = itemsize * n * n / 1e9
         raise KernelMemoryError(
             f"a kernel of {n} columns takes {size:.3g} GB and a fit holds at least "
-            f"{MIN_KERNEL_ARRAYS} such arrays; this machine has {total / 1e9:.3g} GB. "
+            f"{MIN_KERNEL_ARRAYS} such arrays; {total / 1e9:.3g} GB can be used. "
             "Use ncarl.WideNCARL, which never forms it, or orientation='auto', which "
             "puts the kernel on the shorter side"
         )
@@ -238,10 +244,13 @@ def _release_blas() -> None:
 
 
 def host_memory() -> int | None:
-    """Bytes of memory of this machine; None if unknown."""
-    if not hasattr(os, "sysconf"):  # Windows
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of memory that this process may use; None if unknown."""
+    # Not by psutil, which is in no core install and ignores the limit of a container.
+    texts = [path.read_text().strip() for path in CGROUP_LIMIT_FILES if path.is_file()]
+    sizes = [int(text) for text in texts if text.isdecimal()]
+    if hasattr(os, "sysconf"):  # not on Windows
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes, default=None)
 
 
 def available_cores() -> int:
@@ -258,6 +267,13 @@ def seconds_between(first: Any, last: Any) -> float:
     return float(first.elapsed_time(last)) / 1e3
 
 
+def transform_chunk(chunk: Any, transforms: Iterable[Callable[[Any], Any]]) -> Any:
+    """Result of transforms, one after the other."""
+    for transform in transforms:
+        chunk = transform(chunk)
+    return chunk
+
+
 @dataclass(frozen=True)
 class LazyBlocks:
     """Chunks of a row source, each transformed when a pass needs it."""
@@ -267,9 +283,11 @@ class LazyBlocks:
 
     def prepare(self, chunk: Observations) -> Any:
         """Transformed chunk."""
-        for transform in self.transforms:
-            chunk = transform(chunk)
-        return chunk
+        return transform_chunk(chunk, self.transforms)
+
+    def nonempty_chunks(self) -> Iterator[Observations]:
+        """The untransformed chunks with rows."""
+        return (chunk for chunk in self.source if chunk.shape[0])
 
     def run(self, function: Callable[..., R], chunk: Observations, **shared: Any) -> R:
         """Result of a function for a transformed chunk."""
@@ -278,8 +296,7 @@ class LazyBlocks:
     @contextmanager
     def chunks(self) -> Iterator[Iterator[Observations]]:
         """One pass over the untransformed chunks with rows, read ahead by a thread."""
-        nonempty = (chunk for chunk in self.source if chunk.shape[0])
-        with closing(prefetch(nonempty)) as chunks:
+        with closing(prefetch(self.nonempty_chunks())) as chunks:
             yield chunks
 
 

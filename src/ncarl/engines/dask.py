@@ -3,6 +3,8 @@
 From top to bottom: the engine, the connection to a cluster (`ClusterLink.retry` repeats
 work when workers are lost, `WorkerBlocks.recover` recreates their blocks), passes over
 the blocks, the tasks that workers run, and lazy completion of Dask arrays.
+
+Blocks of a matrix in memory are scattered data, which Dask cannot recompute.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from ncarl.engines.base import (
     gpu_unavailable_reason,
     in_order,
     limit_blas_threads,
+    transform_chunk,
 )
 from ncarl.observations import Observations
 from ncarl.validation import check_choice, check_integer, check_number
@@ -130,13 +133,13 @@ class Dask:
     def __post_init__(self) -> None:
         _check_cluster(self.cluster)
         if self.n_workers is not None:
-            hint = "; None for one a core"
+            hint = "; None for one per core"
             check_integer("n_workers", self.n_workers, low=1, hint=hint)
         check_choice("kernel", self.kernel, ROW_BACKENDS)
         if not (self.device is None or isinstance(self.device, str)):
             raise TypeError(
                 "device must be the name of a torch device, 'cpu' for the memory of "
-                f"the host, or None for what is here, got {self.device!r}"
+                f"the host, or None to use a GPU if there is one, got {self.device!r}"
             )
         check_number("timeout", self.timeout, low=0.0, strict=True)
         factory = partial(connect, self.cluster, self.n_workers, float(self.timeout))
@@ -392,8 +395,8 @@ def _check_worker_versions(client: Any) -> None:
 def _start_local_cluster(kind: str, n_workers: int | None) -> tuple[Any, ...]:
     """Client and cluster of new workers on this machine."""
     processes = kind == "processes"
-    # Threads share the memory of this process, most of which is not theirs: they spill
-    # blocks by the size of those, and never pause for the memory of the process.
+    # Threads share the memory of this process. They spill by the size of their own
+    # blocks and never pause because of the memory of the whole process.
     memory = {"target": 0.5, "spill": False, "pause": False}
     settings = {f"distributed.worker.memory.{k}": v for k, v in memory.items()}
     with dask.config.set({} if processes else settings):
@@ -794,9 +797,7 @@ def prepare_chunk(chunk: Any, transforms: tuple[Callable[[Any], Any], ...]) -> A
     if isinstance(chunk, Observations) and chunk.shape[0] == 0:
         return None
     with limit_blas_threads(1):
-        for transform in transforms:
-            chunk = transform(chunk)
-    return chunk
+        return transform_chunk(chunk, transforms)
 
 
 def sums_to_device(sums: Any, device: Device) -> Any:

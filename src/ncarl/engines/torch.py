@@ -371,8 +371,7 @@ class DeviceStream:
             joined = max(1, ENTRIES_PER_BLOCK // max(1, size))
             self.chunks_per_block = min(MAX_CHUNKS_PER_BLOCK, joined)
         if loaders is None:
-            chunks = (chunk for chunk in source if chunk.shape[0])
-            groups = self._remaining_groups(chunks)
+            groups = self._remaining_groups(self.lazy.nonempty_chunks())
             with closing(prefetch(self._join(group) for group in groups)) as blocks:
                 yield from blocks
             return

@@ -87,9 +87,7 @@ class OutputColumns:
 
     def select(self, filled: Any, observed: Observations) -> Any:
         """Kept columns of a completed array or frame, then the indicators."""
-        missing = np.ones(observed.shape, dtype=bool)
-        missing[observed.rows, observed.indices] = False
-        missing = missing[:, self.indicators]
+        missing = observed.missing_mask()[:, self.indicators]
         if is_frame(filled):
             return self._select_of_frame(filled, missing)
         stack = np.ma.hstack if isinstance(filled, np.ma.MaskedArray) else np.hstack

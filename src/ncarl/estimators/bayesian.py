@@ -257,7 +257,7 @@ class BayesianNCARL(KernelEstimator):
 
     @property
     def noise_(self) -> Any:
-        """Standard deviation of the noise; one a column (row) if these differ."""
+        """Standard deviation of the noise; one per column (row) if these differ."""
         check_is_fitted(self)
         side, scaler = self._main_model(), self.model_.scaler
         stds = side.centering.column_scales * np.sqrt(side.kernel.s) * scaler.unit

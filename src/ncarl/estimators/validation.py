@@ -186,7 +186,7 @@ def open_checkpoint(
         for name, value in estimator.get_params(deep=False).items()
         if name not in RESULT_NEUTRAL_PARAMS
     }
-    owner = {
+    fit_id = {
         "class": type(estimator).__name__,
         **{name: digest(value) for name, value in {**params, **resolved}.items()},
         "shape": list(dataset.summary.shape),
@@ -194,7 +194,7 @@ def open_checkpoint(
     }
     if part is not None:
         checkpoint = checkpoint.for_part(part)
-    return CheckpointFile(checkpoint, kind, owner)
+    return CheckpointFile(checkpoint, kind, fit_id)
 
 
 def make_settings(

@@ -8,7 +8,6 @@ affect the others.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import math
 import statistics
 import tempfile
@@ -31,25 +30,26 @@ from ncarl.evaluation import measure
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.evaluation.pool import PoolJob, WorkerGroup, WorkerPool
 from ncarl.holdout import missing_pattern_split, random_split
-from ncarl.io.files import jsonable
+from ncarl.io.files import jsonable, write_npz
 from ncarl.metrics import coverage, relative_rmse, rmse
 from ncarl.observations import Observations
-from ncarl.registry import available_methods, make, parameter_names
-from ncarl.text import join_names
+from ncarl.registry import (
+    DEFAULT_METHODS,
+    INTERVAL_METHODS,
+    SELF_CENTERING_METHODS,
+    available_methods,
+    make,
+    parameter_names,
+)
+from ncarl.text import did_you_mean, join_names
 from ncarl.validation import check_choice, check_fraction, check_integer, check_number
 
 #: Nominal coverage of the prediction intervals.
 INTERVAL_LEVEL = 0.9
-#: Methods that are compared by default.
-DEFAULT_METHODS = ("bayes", "ncarl-cv", "soft-impute", "nuclear", "bias")
 #: Baseline that is always shown; not a method of the registry.
 MEAN_BASELINE = "mean"
 #: Row and column effects: a method, and a baseline.
 BIAS_BASELINE = "bias"
-#: Methods with error bars.
-WITH_ERROR_BARS = ("bayes",)
-#: Methods that choose their centering themselves.
-SELF_CENTERING_METHODS = ("bayes", "ncarl-cv")
 PATTERNS = ("alike", "random")
 SCALES = (None, "columns")
 #: Minimum number of scored hidden entries in a draw.
@@ -465,11 +465,9 @@ def parse_methods(methods: str | Iterable[str]) -> tuple[str, ...]:
         if name == MEAN_BASELINE:
             continue
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(
-                f"methods must be 'all' or some of {', '.join(known)}, got "
-                f"{given!r}{hint}"
+                f"methods must be 'all' or some of {', '.join(known)}, got {given!r}"
+                f"{did_you_mean(name, known)}"
             )
         unique[name] = None
     if not unique:
@@ -550,15 +548,14 @@ def write_splits(
     folder: Path, observed: Observations, units: Array, masks: Iterable[Array]
 ) -> None:
     """Write the data that all fits share, and the mask of each draw."""
-    np.savez(
-        folder / "data.npz",
-        allow_pickle=False,
-        indptr=observed.indptr,
-        indices=observed.indices,
-        values=observed.values,
-        shape=np.array(observed.shape),
-        units=units,
-    )
+    arrays = {
+        "indptr": observed.indptr,
+        "indices": observed.indices,
+        "values": observed.values,
+        "shape": np.array(observed.shape),
+        "units": units,
+    }
+    write_npz(folder / "data.npz", arrays)
     for draw, mask in enumerate(masks):
         np.save(folder / f"draw-{draw}.npy", mask, allow_pickle=False)
 
@@ -681,7 +678,7 @@ def score_split(
 
 
 def default_parameters(method: str, *, scale: str | None, seed: int) -> dict[str, Any]:
-    """The parameters that ``ncarl complete`` gives a method by default."""
+    """Parameters of a method in comparisons and, by default, in ``ncarl complete``."""
     wanted: dict[str, Any] = {"scale": scale, "random_state": seed}
     if scale == "columns" and method not in SELF_CENTERING_METHODS:
         wanted["center"] = "columns"  # columns with different units have no common mean
@@ -756,7 +753,7 @@ def recommend_method(
     ties = sorted((line for line in candidates if _ties(line, best)), key=_error)
     chosen = min(
         ties,
-        key=lambda line: (line.method not in WITH_ERROR_BARS, line.seconds or math.inf),
+        key=lambda x: (x.method not in INTERVAL_METHODS, x.seconds or math.inf),
     )
     tied = tuple(line.method for line in ties)
     warnings = tuple(_find_warnings(chosen, best, summaries, by_column))
@@ -795,13 +792,13 @@ def _reason(
     if chosen is not best:
         gain = _times_faster(chosen, best)
         virtue = "faster" if gain is None else f"{gain} times faster"
-        if chosen.method in WITH_ERROR_BARS:
+        if chosen.method in INTERVAL_METHODS:
             virtue = "it gives error bars"
         return (
             f"{chosen.method}: error {_format_error(chosen)}, not worse beyond chance "
             f"than {best.method} with {_format_error(best)}, and {virtue}."
         )
-    first = f"{chosen.method}: least error {_format_error(chosen)}"
+    first = f"{chosen.method}: lowest error {_format_error(chosen)}"
     if not others:
         return f"{first}."
     fastest = min(others, key=lambda line: line.seconds or math.inf)

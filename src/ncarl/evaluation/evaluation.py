@@ -39,11 +39,10 @@ from ncarl.evaluation.comparison import (
 from ncarl.io.files import jsonable
 from ncarl.metrics import coverage, interval_width, mae, relative_rmse, rmse
 from ncarl.observations import Observations
+from ncarl.registry import DEFAULT_COMPARISON_METHODS
 
 #: Nominal coverages of the prediction intervals.
 INTERVAL_LEVELS = (0.5, 0.8, 0.9, 0.95)
-#: Baselines that a method is compared with by default.
-DEFAULT_COMPARISON_METHODS = ("bayes", "soft-impute", "nuclear", "bias")
 #: Called with a line of text after every fit.
 MessageCallback = Callable[[str], object]
 

@@ -53,7 +53,7 @@ class Checkpoint:
         whose fits have parts keep some of them beside it: ``path.fit`` (`NCARLCV`),
         ``path.columns`` and ``path.rows`` (`BayesianNCARL`).
     every : float, default=0.0
-        Least number of seconds between two writes: no more than these and one step
+        Minimum number of seconds between two writes: no more than these and one step
         are lost. The state is written at the end of a fit in any case: when it has
         converged, has made its last step, was ended by a callback or by Ctrl-C.
 
@@ -96,23 +96,23 @@ class Checkpoint:
 class CheckpointFile:
     """The checkpoint file of one fit.
 
-    The owner has the shape and fingerprint of the data, the class of the estimator, and
-    all parameters that change the result; a file of another owner is refused.
+    ``fit_id`` has the shape and fingerprint of the data, the class of the estimator,
+    and all parameters that change the result; a file of another fit is refused.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, kind: str, owner: Mapping[str, Any]
+        self, checkpoint: Checkpoint, kind: str, fit_id: Mapping[str, Any]
     ) -> None:
         self.checkpoint = checkpoint
         self.path, self.every = Path(checkpoint), float(checkpoint.every)
-        self.kind, self.owner = kind, dict(owner)
+        self.kind, self.fit_id = kind, dict(fit_id)
         #: Position of the fit in the file, for messages; None without a file.
         self.position: str | None = None
         self.last_saved = time.monotonic()
 
     def for_part(self, part: str, kind: str) -> CheckpointFile:
         """The file for a part of the fit."""
-        return CheckpointFile(self.checkpoint.for_part(part), kind, self.owner)
+        return CheckpointFile(self.checkpoint.for_part(part), kind, self.fit_id)
 
     def maybe_save(
         self,
@@ -130,7 +130,7 @@ class CheckpointFile:
         self, position: str, header: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> None:
         """Write the state in place of the earlier one, which stays if that fails."""
-        own = {"kind": self.kind, "owner": self.owner}
+        own = {"kind": self.kind, "fit_id": self.fit_id}
         try:
             write_archive(self.path, {**own, **header}, arrays)
         except OSError as error:
@@ -163,7 +163,7 @@ class CheckpointFile:
             return None
         header, arrays = read_archive(self.path, self.kind, *KINDS)
         with self.corrupt_on_error():
-            check_owner(self.path, header, self.kind, self.owner)
+            check_same_fit(self.path, header, self.kind, self.fit_id)
         return header, arrays
 
     @contextlib.contextmanager
@@ -178,12 +178,12 @@ class CheckpointFile:
             ) from error
 
 
-def check_owner(
-    path: Path, header: Mapping[str, Any], kind: str, owner: Mapping[str, Any]
+def check_same_fit(
+    path: Path, header: Mapping[str, Any], kind: str, fit_id: Mapping[str, Any]
 ) -> None:
     """Raise if a file was written by another fit."""
-    saved = header["owner"]
-    writer, here = saved["class"], owner["class"]
+    saved = header["fit_id"]
+    writer, here = saved["class"], fit_id["class"]
     if writer != here or header["kind"] != kind:
         part = "another part of " if writer == here else ""
         raise CheckpointMismatchError(
@@ -192,11 +192,11 @@ def check_owner(
         )
     differences = [
         f"{name} ({_show(saved.get(name))} there, {_show(value)} here)"
-        for name, value in owner.items()
+        for name, value in fit_id.items()
         if name not in ("class", "shape", "data") and saved.get(name) != value
     ]
-    if saved.get("data") != owner["data"]:
-        differences.append(_describe_data_mismatch(saved["shape"], owner["shape"]))
+    if saved.get("data") != fit_id["data"]:
+        differences.append(_describe_data_mismatch(saved["shape"], fit_id["shape"]))
     if differences:
         raise CheckpointMismatchError(
             f"checkpoint {str(path)!r} belongs to another fit; it differs in "

@@ -54,7 +54,7 @@ class FitResult(Generic[S]):
     """The result of a run."""
 
     last: Iterate[S]  # the last complete step
-    history: dict[str, list[float]]  # one value a step in every column
+    history: dict[str, list[float]]  # one value per step in every column
     converged: bool = False  # whether the change fell below the tolerance
     interrupted: bool = False  # by Ctrl-C
 

@@ -84,9 +84,8 @@ class MatrixModel:
         else:
             assert self.X is not None
             values = self.X[i, j]
-        inner = (values + self.effects[i]) * self.centering.column_scales[j]
-        inner = inner + self.centering.mean + self.centering.column_effects[j]
-        return to_user_units(inner, self.unit)
+        x = self.centering.restore(values, self.effects[i], j)
+        return to_user_units(x, self.unit, out=x)
 
     def fold_in(self, observed: Observations) -> MatrixModel:
         """The model of new rows, fitted with the factors of the columns fixed."""

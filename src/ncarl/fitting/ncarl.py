@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from ncarl.centering import Centering, center_rows, fit_centering, rescale
 from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.kernel import QuadraticPenalty, column_kernel
-from ncarl.core.linalg import embed_submatrix, sandwich
+from ncarl.core.linalg import dtype_name, embed_submatrix, sandwich
 from ncarl.core.rows import Kernel, dual_gram, observed_gram, row_gram
 from ncarl.core.types import Array, RowSums
 from ncarl.core.weights import (
@@ -40,7 +40,7 @@ from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 MAX_DUAL_GRAM_LOSS = 1e-6
 #: The authors' code adds this to a squared distance and to the Gram matrix.
 AUTHORS_SHIFT = 1e-6
-#: Least floor of the weights in the noisy model.
+#: Minimum floor of the weights in the noisy model.
 MIN_NOISY_SHARE = 1e-5
 #: Steps that a warm start counts as.
 WARM_STEPS = 30
@@ -159,7 +159,7 @@ def _forms_rows(
     # Symmetrized similarity has row sums below n / k only; 4 bounds L in practice.
     largest = float(spectral.max()) + 4.0 * config.penalty.alpha
     condition = largest / float(spectral.min())
-    eps = float(np.finfo(str(kernel.K.dtype).split(".")[-1]).eps)
+    eps = float(np.finfo(dtype_name(kernel.K.dtype)).eps)
     # Infinite, not an error, past the range.
     return bool(eps * condition * condition > MAX_DUAL_GRAM_LOSS)
 

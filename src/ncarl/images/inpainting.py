@@ -26,7 +26,7 @@ CONSTANT_TOL = 1e-12
 MAX_SAMPLED_PIXELS = 1_000_000
 #: More channels than this with masks of their own are filled one by one.
 MAX_JOINT_CHANNELS = 4
-#: Least number of pixels observed in all channels to estimate their covariance.
+#: Minimum number of pixels observed in all channels to estimate their covariance.
 MIN_JOINT_PIXELS = 50
 #: Parameters of `NCARL` for photographs (``method="matrix"``).
 ALPHA, N_NEIGHBORS, MAX_ITER = 100.0, 10, 20

@@ -38,11 +38,11 @@ MAX_FILL_DISTANCE = 5
 N_REFINEMENT_PASSES = 3
 #: Most patches of a part, the unit of work of a thread.
 PATCHES_PER_PART = 2500
-#: Least number of parts, whatever the machine, so that sums are the same on all.
+#: Minimum number of parts, whatever the machine, so that sums are the same on all.
 MIN_PARTS = 8
 #: Patches that the mixture, and the single Gaussian before it, are learned from.
 N_PATCHES, N_FIRST_PATCHES = 4000, 1500
-#: Least fraction of observed pixels of a patch to learn from.
+#: Minimum fraction of observed pixels of a patch to learn from.
 MIN_OBSERVED_FRACTION = 0.1
 #: With fewer patches than this, a single Gaussian is learned.
 MIN_MIXTURE_PATCHES = 300
@@ -52,11 +52,11 @@ N_FIRST_EM_STEPS, N_EM_STEPS = 4, 3
 COVARIANCE_PRIOR_COUNT = 20.0
 #: The same for the scales of the channels.
 SCALE_PRIOR_COUNT = 50.0
-#: Least variance of a channel, relative to the first channel.
+#: Minimum variance of a channel, relative to the first channel.
 MIN_SCALE = 1e-3
-#: Least eigenvalue of a covariance, relative to the noise variance.
+#: Minimum eigenvalue of a covariance, relative to the noise variance.
 MIN_EIGENVALUE_RATIO = 1e-3
-#: Least conditional variance of a missing pixel, relative to the noise variance.
+#: Minimum conditional variance of a missing pixel, relative to the noise variance.
 MIN_VARIANCE_RATIO = 1e-3
 #: Distance in pixels over which the initial correlation falls by a factor of e.
 CORRELATION_LENGTH = 12.0
@@ -64,7 +64,7 @@ CORRELATION_LENGTH = 12.0
 NOISE_VARIANCE = 2e-4
 #: Edge directions and contrast levels of the initial components.
 N_DIRECTIONS, N_CONTRAST_LEVELS = 6, 4
-#: Least coherence of the gradients of a patch that counts as an edge.
+#: Minimum coherence of the gradients of a patch that counts as an edge.
 MIN_COHERENCE = 0.5
 
 

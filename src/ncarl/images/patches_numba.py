@@ -20,7 +20,12 @@ import numba as nb
 import numpy as np
 
 from ncarl.core.linalg import jitter_steps
-from ncarl.core.rows_numba import LAPACK_FLAGS, lapack_addresses, solve_with_jitter
+from ncarl.core.rows_numba import (
+    LAPACK_FLAGS,
+    lapack_addresses,
+    log_det_from_cholesky,
+    solve_with_jitter,
+)
 from ncarl.core.types import Array
 from ncarl.images.patches import (
     MIN_VARIANCE_RATIO,
@@ -332,7 +337,7 @@ def solve_patch(K, P, log_det, s, r, m, missing_side, buffers, solver):
             buffers.energy[c] += y * buffers.V[c * r + a]
             for b in range(m):
                 x[b] += y * row[u[b]]
-    return _log_det(buffers.A, r)
+    return log_det_from_cholesky(buffers.A, r)
 
 
 @nb.njit(nogil=True)
@@ -360,16 +365,7 @@ def _solve_missing(P, log_det, r, m, buffers, solver):
         for a in range(c * m, (c + 1) * m):
             buffers.X[a] = buffers.B[a]
             buffers.energy[c] -= buffers.B[a] * buffers.right[a]
-    return log_det + _log_det(buffers.A, m)
-
-
-@nb.njit(nogil=True)
-def _log_det(A, r):
-    """``log|L L^T|`` of a Cholesky factor ``L``."""
-    total = 0.0
-    for a in range(r):
-        total += np.log(A[a * r + a])
-    return 2.0 * total
+    return log_det + log_det_from_cholesky(buffers.A, m)
 
 
 @nb.njit(nogil=True)

@@ -1,9 +1,10 @@
 """CSV and TSV files: read in chunks of rows or as a whole table, and written.
 
-Both readers share `detect_dialect`: delimiter, header and names. `open_rows` streams
-numbers through Arrow. `read_table` keeps the text of every cell, so that
-`DelimitedTable.write` changes nothing but what it fills in; `read_columns` gives the
-cells themselves. All writers go through `_open_output`.
+Readers share `detect_dialect` (delimiter, header and names): `open_rows` streams
+numbers through Arrow, `read_table` keeps the text of every cell, and `read_columns`
+gives the cells themselves. Writers share `_open_output`: `DelimitedTable.write` changes
+only the imputed cells of a table that was read, `open_sink` streams numbers, and
+`write_rows` writes a header and rows.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ NO_HEADER_NOTE = "no line was read as the header"
 MAX_INSPECTED_ROWS, MAX_INSPECTED_LINES = 50, 200
 #: This many whole numbers in arithmetic progression are hardly ever data.
 LONG_RUN = 5
-#: Fewer numbers than this are a row of data as easily as a header, and fewer rows than
-#: this say nothing about a column.
+#: Minimum number of cells of a first line of numbers that is a header, and of rows from
+#: which the range of a column is estimated.
 MIN_RUN = 3
 
 #: Arrow parses blocks of this many bytes, and of at least this many lines as long as

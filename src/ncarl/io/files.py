@@ -37,7 +37,7 @@ MAGIC = b"ncarl archive\n"
 ARCHIVE_VERSION = 2
 HEADER_NAME = "__header__"
 DIGEST_SIZE = hashlib.sha256().digest_size
-DAMAGED_FILE_HINT = "put a sound copy in its place, or remove it and begin again"
+DAMAGED_FILE_HINT = "restore it from a backup, or remove it and start again"
 
 
 @contextlib.contextmanager
@@ -250,9 +250,9 @@ def _read_array(members: ZipFile, name: str) -> Array:
     return array
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any, *, indent: int = 2) -> None:
     """Write a JSON file atomically."""
-    text = json.dumps(content, indent=2, allow_nan=False)
+    text = json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False)
     with atomic_write(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 

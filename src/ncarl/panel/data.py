@@ -23,7 +23,7 @@ from ncarl.io.base import dense_values, is_frame, is_polars, library_of
 from ncarl.text import join_names
 from ncarl.validation import check_choice
 
-#: Least number of values that a treated unit needs from before its treatment.
+#: Minimum number of values that a treated unit needs from before its treatment.
 MIN_PRE_TREATMENT = 2
 #: Most suggestions for a misspelled label, and their least similarity to it.
 MAX_SUGGESTIONS, MIN_SIMILARITY = 3, 0.5

@@ -40,7 +40,7 @@ MAX_STEPS_PER_LINE = 20
 CYCLE_ORIGIN = np.datetime64("1900-01-01", "us")
 #: Units that the length of a step is rounded to: minute, second, millisecond.
 ROUND_STEPS = tuple(np.timedelta64(k, "us") for k in (60_000_000, 1_000_000, 1_000))
-#: Least number of cycles that a log must hold for a default period.
+#: Minimum number of cycles that a log must hold for a default period.
 MIN_CYCLES = 2
 #: Width of the window that smooths effects of the time of day, in cycles, and the
 #: least width in steps.

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import nnls
 
+from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
 from ncarl.engines.base import Engine, available_cores
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -30,11 +31,11 @@ PERIODIC_WIDTHS, PERIODIC_DECAY_CYCLES = (0.3, 1.0), 3.0
 MAX_LINES = 4000
 #: Numbers of EM steps that are tried; few are better for short logs.
 EM_STEPS_GRID = (15, 40)
-#: Least noise variance, relative to the variance of a sensor's own part.
+#: Minimum noise variance, relative to the variance of a sensor's own part.
 MIN_NOISE_FRACTION = 0.02
 #: Weight of lag 0 in the fit of the basis functions, where other lags have at most 1.
 ZERO_LAG_WEIGHT = 3.0
-#: Least number of pairs of entries to estimate a covariance at a lag.
+#: Minimum number of pairs of entries to estimate a covariance at a lag.
 MIN_PAIRS = 10
 #: Predictors before and as many after the missing entry: of the sensor itself, of close
 #: sensors, and of other sensors that have no entry at the time itself.
@@ -60,9 +61,7 @@ class Kriging:
     @cached_property
     def neighbor_sensors(self) -> Array:
         """Each sensor and those most correlated with it, (sensors, neighbors + 1)."""
-        total = self.weights.sum(axis=0)
-        std = np.sqrt(np.diag(total))
-        strength = np.abs(total / std[:, None] / std)
+        strength = np.abs(correlation_from_covariance(self.weights.sum(axis=0)))
         np.fill_diagonal(strength, np.inf)
         order = np.argsort(-strength, axis=1, kind="stable")
         return order[:, : self.n_neighbors + 1]
@@ -205,7 +204,7 @@ def _nearest_entry(index: ObservedIndex, t: Array, i: Array) -> Array:
 
 
 def temporal_basis(lags: Array, period: int | None) -> Array:
-    """Basis functions at some lags, one a column; the first is white noise."""
+    """Basis functions at some lags, one per column; the first is white noise."""
     h = np.abs(np.asarray(lags, dtype=np.float64))
     basis = [(h == 0.0).astype(np.float64)]
     short = [tau for tau in DECAY_STEPS if period is None or tau < period]

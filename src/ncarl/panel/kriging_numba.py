@@ -9,7 +9,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-#: Least pivot of the factorization, relative to the variance.
+#: Minimum pivot of the factorization, relative to the variance.
 MIN_PIVOT = 1e-10
 
 

@@ -19,8 +19,17 @@ from typing import Any
 import numpy as np
 
 from ncarl.bayes.em import EMProblem
-from ncarl.bayes.model import ConformalScores, leave_one_out_errors
-from ncarl.bayes.selection import HeldOutErrors, column_weight, make_model_configs
+from ncarl.bayes.model import (
+    ConformalScores,
+    average_predictions,
+    leave_one_out_errors,
+)
+from ncarl.bayes.selection import (
+    HeldOutErrors,
+    blend_errors,
+    column_weight,
+    make_model_configs,
+)
 from ncarl.centering import (
     fit_scaler,
     overflow_safe_mean,
@@ -87,18 +96,16 @@ class PanelCompleter:
             strengths[side], held_out[side] = self._select_strength(side, masks)
         # Halfway to the best weight, which is that of a few dozen units only.
         weight = (column_weight(held_out, list(SIDES)) + 0.5) / 2.0
-        columns, rows = (held_out[side] for side in SIDES)
-        errors = weight * columns.errors + (1.0 - weight) * rows.errors
-        variances = weight * columns.deviations**2 + (1.0 - weight) * rows.deviations**2
+        blended = blend_errors(held_out, weight)
         places = np.concatenate([np.nonzero(mask) for mask in masks], axis=1)
         unit = self.scaler.error_unit * self.unit
         return ModelSelection(
             strengths,
             weight,
-            root_mean_square(errors) * unit,
+            root_mean_square(blended.errors) * unit,
             {side: root_mean_square(held_out[side].errors) * unit for side in SIDES},
-            ConformalScores.from_errors(errors, np.sqrt(variances), *places),
-            _mean_error_scores(errors, variances, places[0]),
+            ConformalScores.from_errors(blended.errors, blended.deviations, *places),
+            _mean_error_scores(blended, places[0]),
         )
 
     def _holdout_masks(
@@ -156,18 +163,18 @@ class PanelCompleter:
         """Complete the panel with the selected model, with ``hidden`` held out."""
         hidden = False if hidden is None else hidden
         scaled = self._scale(np.where(hidden, np.nan, self.values))
-        means, variances, errors = (np.zeros(self.values.shape) for _ in range(3))
         weights = selection.time_weight, 1.0 - selection.time_weight
+        predictions, errors = [], np.zeros(self.values.shape)
         for side, weight in zip(SIDES, weights, strict=True):
             x, std, loo_errors = self._complete_side(
                 side, scaled, selection.strengths[side]
             )
-            means += weight * x
-            variances += weight * std**2
+            predictions.append((weight, x, std))
             errors += weight * loo_errors
+        means, stds = average_predictions(predictions)
         tables = (
             self.scaler.inverse_transform(means),
-            self.scaler.inverse_transform_std(np.sqrt(variances)),
+            self.scaler.inverse_transform_std(stds),
             self.scaler.inverse_transform_std(errors),
         )
         with np.errstate(over="ignore"):
@@ -191,7 +198,7 @@ class PanelCompleter:
         )
         if result.interrupted:
             raise KeyboardInterrupt
-        model = problem.model(result.last.state.last_estep.params)
+        model = problem.model(result.last.state.last_step.params)
         x, std = model.complete(observed, self.engine, std="observed")
         assert std is not None
         errors = np.full(observed.shape, np.nan)
@@ -229,11 +236,11 @@ class CompletedPanel:
         return CompletedPanel(*(table[back] for table in tables))
 
 
-def _mean_error_scores(errors: Array, variances: Array, rows: Array) -> ConformalScores:
+def _mean_error_scores(held_out: HeldOutErrors, rows: Array) -> ConformalScores:
     """Mean error of each unit, which is held out once, over its standard deviation."""
     counts = np.maximum(np.bincount(rows), 1)
-    means = np.bincount(rows, errors) / counts
-    deviations = np.sqrt(np.bincount(rows, variances) / counts)
+    means = np.bincount(rows, held_out.errors) / counts
+    deviations = np.sqrt(np.bincount(rows, held_out.deviations**2) / counts)
     valid = deviations > 0.0
     ranked = np.sort(means[valid] / deviations[valid])
     return ConformalScores(ranked, float(len(ranked)))

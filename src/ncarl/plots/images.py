@@ -30,7 +30,7 @@ from ncarl.plots.style import (
     spaced_indices,
 )
 
-#: Least and most dots across an image.
+#: Minimum and maximum number of dots across an image.
 MIN_WIDTH_DOTS, MAX_WIDTH_DOTS = 600, 960
 #: Most rows and columns of a table; of more, an even selection is shown.
 MAX_ROWS, MAX_COLUMNS = 400, 400

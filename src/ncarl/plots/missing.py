@@ -433,9 +433,7 @@ def sample_missing(entries: Observations, max_entries: int) -> tuple[Array, Arra
     (m, n), rng = entries.shape, np.random.default_rng(0)
     if m * n > MAX_DENSE_ENTRIES:
         return _sample_missing_large(entries, max_entries, rng)
-    missing = np.ones((m, n), dtype=bool)
-    missing[entries.rows, entries.indices] = False
-    i, j = np.nonzero(missing)
+    i, j = np.nonzero(entries.missing_mask())
     if len(i) > max_entries:
         # Stratified by column, so that every column is represented.
         share = max(1, max_entries // n)

@@ -529,7 +529,7 @@ class Recommender(BaseEstimator):
         n : int
             Length of the lists.
         good : float, optional
-            Least rating that counts as good; by default the mean rating of the fit.
+            Lowest rating that counts as good; by default the mean rating of the fit.
         level : float
             Level of the intervals.
         uncertainty_penalty, popularity, min_ratings

@@ -77,7 +77,7 @@ BAND_HEIGHT = 0.6
 TEXT_SHARE = 0.32
 #: Numbers of singular values for which the share of energy is given.
 ENERGY_COUNTS = (10, 20, 50)
-#: Least and largest width of a picture in a grid, in dots.
+#: Minimum and maximum width of a picture in a grid, in dots.
 MIN_PICTURE_DOTS, MAX_PICTURE_DOTS = 300, 480
 #: Style of the titles of the panels on theorems, which have two lines.
 THEOREM_TITLE = {**TITLE, "fontsize": 10.5}

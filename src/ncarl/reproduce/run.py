@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from ncarl.engines.threads import Threads
 from ncarl.evaluation.measure import DONE, OVER_BUDGET, timed_fit
 from ncarl.evaluation.pool import JobResult, PoolJob, WorkerGroup, WorkerPool
 from ncarl.exceptions import BrokenFileError
-from ncarl.io.files import atomic_write
+from ncarl.io.files import atomic_write, write_npz
 from ncarl.metrics import psnr, relative_rmse, rmse
 from ncarl.registry import make
 from ncarl.reproduce.plan import (
@@ -502,5 +503,5 @@ def _save_completion(
     if folder is not None:
         with atomic_write(Path(folder) / f"{cell.key}.npz") as temporary:
             parts = {"seen": task.X, "filled": filled, "smooth": smooth}
-            np.savez_compressed(temporary, allow_pickle=False, **parts)
+            write_npz(temporary, parts, ZIP_DEFLATED)
     return {"rank_above_1e-3": int(np.count_nonzero(values > RANK_THRESHOLD))}

@@ -21,7 +21,7 @@ from ncarl.core.types import Array
 from ncarl.datasets import load_sample_image
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.io.csv import write_rows
-from ncarl.io.files import atomic_write, jsonable
+from ncarl.io.files import jsonable, write_json as write_json_file
 from ncarl.reproduce.plan import (
     GIVEN,
     HONEST,
@@ -351,8 +351,7 @@ def write_json(
         "verdicts": [jsonable(vars(verdict)) for verdict in verdicts],
         "entries": [entry_to_dict(entry) for entry in entries],
     }
-    with atomic_write(target) as temporary:
-        temporary.write_text(_json(content, indent=1) + "\n", encoding="utf-8")
+    write_json_file(target, content, indent=1)
     return target
 
 
@@ -362,5 +361,5 @@ def entry_to_dict(entry: Entry) -> dict[str, Any]:
     return record
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)

@@ -35,7 +35,7 @@ HERMITE_NODES, HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 HERMITE_WEIGHTS = HERMITE_WEIGHTS / HERMITE_WEIGHTS.sum()
 #: Coordinates are clipped to this many standard deviations.
 MAX_ABS_COORDINATE = 1e6
-#: Least distance from the end of a column to its median, in standard deviations, that
+#: Minimum distance from the end of a column to its median, in standard deviations, that
 #: serves as its unit; where it is shorter, many values equal the end.
 MIN_UNIT = 1e-2
 

@@ -46,7 +46,7 @@ def solve_rows(block: Block, kernel: WideKernel, use_cg: Array) -> tuple[Array, 
 @nb.njit(nogil=True, cache=True)
 def _solve_groups(
     indptr, indices, values, groups, use_cg, F, preconditioner_diagonal, Tp, Ti, Td, s,
-    Y, max_size, max_rhs_size, max_direct_size, tolerance, jitters, letters, calls,
+    Y, max_size, max_rhs_size, max_direct_size, tolerance, jitters, flags, routines,
 ):  # fmt: skip
     """Solve all groups; returns the largest jitter, or minus the size that failed."""
     n, p = F.shape
@@ -60,7 +60,7 @@ def _solve_groups(
     B = np.empty(max_rhs_size, F.dtype)
     every = np.arange(max_size).astype(np.uint32)
     places = np.full(n, -1, np.int32)
-    numbers = np.empty(4, np.int32)
+    ints = np.empty(4, np.int32)
     worst = 0.0
     for g in range(len(groups) - 1):
         top, bottom = groups[g], groups[g + 1]
@@ -79,13 +79,13 @@ def _solve_groups(
             for a in range(r):
                 diagonal[a] = s + preconditioner_diagonal[o[a]]
             done = _factor_woodbury(
-                G, p, r, diagonal, C, work[0], numbers, letters, calls
+                G, p, r, diagonal, C, work[0], ints, flags, routines
             )
             for c in range(count):
                 at = lo + c * r
                 done = done and _conjugate_gradients(
-                    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, numbers,
-                    letters, calls, values[at : at + r], Y[at : at + r], work,
+                    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, ints,
+                    flags, routines, values[at : at + r], Y[at : at + r], work,
                     tolerance,
                 )  # fmt: skip
         if not done:
@@ -97,8 +97,8 @@ def _solve_groups(
                 B = np.empty(r * count, F.dtype)
             _form_system(G, p, r, o, Tp, Ti, Td, places, A)
             used = solve_with_jitter(
-                A, every[:r], s, L, B, values[lo:hi], count, jitters, numbers,
-                letters, calls,
+                A, every[:r], s, L, B, values[lo:hi], count, jitters, ints,
+                flags, routines,
             )  # fmt: skip
             if used < 0.0:
                 return -float(r)
@@ -135,7 +135,7 @@ def _form_system(G, p, r, o, Tp, Ti, Td, places, A):
 
 @nb.njit(nogil=True, cache=True)
 def _conjugate_gradients(
-    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, numbers, letters, calls,
+    G, p, r, o, s, Tp, Ti, Td, places, diagonal, C, small, ints, flags, routines,
     v, y, work, tolerance,
 ):  # fmt: skip
     """Conjugate gradients for one row; False if they do not converge."""
@@ -143,7 +143,7 @@ def _conjugate_gradients(
     residual[:r] = v
     y[:r] = 0.0
     _apply_preconditioner(
-        G, p, r, diagonal, C, small, numbers, letters, calls, residual, preconditioned
+        G, p, r, diagonal, C, small, ints, flags, routines, residual, preconditioned
     )
     direction[:r] = preconditioned[:r]
     size = _dot(residual[:r], preconditioned[:r])
@@ -160,7 +160,7 @@ def _conjugate_gradients(
             y[a] += step * direction[a]
             residual[a] -= step * product[a]
         _apply_preconditioner(
-            G, p, r, diagonal, C, small, numbers, letters, calls, residual,
+            G, p, r, diagonal, C, small, ints, flags, routines, residual,
             preconditioned,
         )  # fmt: skip
         before, size = size, _dot(residual[:r], preconditioned[:r])
@@ -188,13 +188,13 @@ def _apply_system(G, p, r, o, s, Tp, Ti, Td, places, x, out):
 
 
 @nb.njit(nogil=True, cache=True)
-def _apply_preconditioner(G, p, r, diagonal, C, small, numbers, letters, calls, x, out):
+def _apply_preconditioner(G, p, r, diagonal, C, small, ints, flags, routines, x, out):
     """Write ``(diagonal + F_o F_o^T)^-1 x`` to ``out``."""
     for a in range(r):
         out[a] = x[a] / diagonal[a]
     for q in range(p):
         small[q] = _dot(G[q][:r], out[:r])
-    _solve_woodbury(C, p, small, numbers, letters, calls)
+    _solve_woodbury(C, p, small, ints, flags, routines)
     for q in range(p):
         g, f = G[q], small[q]
         for a in range(r):
@@ -202,7 +202,7 @@ def _apply_preconditioner(G, p, r, diagonal, C, small, numbers, letters, calls, 
 
 
 @nb.njit(nogil=True, cache=True)
-def _factor_woodbury(G, p, r, diagonal, C, work, numbers, letters, calls):
+def _factor_woodbury(G, p, r, diagonal, C, work, ints, flags, routines):
     """Factorize ``I + F_o^T diagonal^-1 F_o``; False if that fails."""
     for q in range(p):
         for a in range(r):
@@ -210,23 +210,23 @@ def _factor_woodbury(G, p, r, diagonal, C, work, numbers, letters, calls):
         for k in range(q, p):
             C[q * p + k] = _dot(work[:r], G[k][:r])
         C[q * p + q] += 1.0
-    numbers[0], numbers[2], numbers[3] = p, 0, 1
-    size = numbers.ctypes.data
-    call5(calls[0], letters.ctypes.data, size, C.ctypes.data, size, size + 8)
-    return numbers[2] == 0
+    ints[0], ints[2], ints[3] = p, 0, 1
+    size = ints.ctypes.data
+    call5(routines[0], flags.ctypes.data, size, C.ctypes.data, size, size + 8)
+    return ints[2] == 0
 
 
 @nb.njit(nogil=True, cache=True)
-def _solve_woodbury(C, p, x, numbers, letters, calls):
+def _solve_woodbury(C, p, x, ints, flags, routines):
     """Solve with the factor of `_factor_woodbury`, in place."""
     if p == 0:
         return
-    numbers[0], numbers[3] = p, 1
-    size = numbers.ctypes.data
-    one, lower = size + 12, letters.ctypes.data
+    ints[0], ints[3] = p, 1
+    size = ints.ctypes.data
+    one, lower = size + 12, flags.ctypes.data
     c, b = C.ctypes.data, x.ctypes.data
-    call8(calls[2], lower, lower + 1, lower + 1, size, c, size, b, one)
-    call8(calls[2], lower, lower + 2, lower + 1, size, c, size, b, one)
+    call8(routines[2], lower, lower + 1, lower + 1, size, c, size, b, one)
+    call8(routines[2], lower, lower + 2, lower + 1, size, c, size, b, one)
 
 
 @nb.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
