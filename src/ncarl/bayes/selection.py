@@ -40,7 +40,7 @@ from ncarl.dataset import Dataset, DataSummary, InMemoryDataset, Transform
 from ncarl.engines.base import Engine
 from ncarl.fitting.checkpoint import CheckpointFile
 from ncarl.fitting.kernel_model import KernelModel
-from ncarl.fitting.loop import FitResult, History, Iterate
+from ncarl.fitting.loop import History, Iterate
 from ncarl.holdout import (
     HoldoutRows,
     hash_split,
@@ -489,8 +489,15 @@ class StrengthSearch:
             converged = True
             self.runs = [self._make_run(k) for k in range(self.n_selection_splits)]
             for run in self.runs:
-                problem = run.predictor.problem
-                result = self._run_em(label, problem, strength, self.max_iter, run)
+                with self.make_observers(label) as others:
+                    result = run.predictor.problem.run(
+                        strength,
+                        max_iter=self.max_iter,
+                        tol=self.tol,
+                        observers=[run, *others],
+                    )
+                if result.interrupted:
+                    raise KeyboardInterrupt
                 converged &= result.converged or result.last.step < self.max_iter
             if self.use_float32 and not all(run.float32_suffices for run in self.runs):
                 self.use_float32 = False  # once more in double precision
@@ -507,19 +514,6 @@ class StrengthSearch:
         )
         self.trials.append(trial)
         return trial
-
-    def _run_em(
-        self, label: str, problem: EMProblem, strength: float, max_iter: int, *own: Any
-    ) -> FitResult[EMState]:
-        """Run EM with observers of our own, and those of the user."""
-        with self.make_observers(label) as others:
-            observers = [*own, *others]
-            result = problem.run(
-                strength, max_iter=max_iter, tol=self.tol, observers=observers
-            )
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return result
 
     def _summarize_runs(self, converged: bool) -> ArrayDict:
         length = max(len(run.curve) for run in self.runs)
@@ -574,8 +568,15 @@ class StrengthSearch:
             params = run.best_params if reusable else None
             predictor = run.predictor
             if params is None:
-                problem, label = predictor.problem, f"{self.name} again"
-                result = self._run_em(label, problem, trial.strength, trial.steps)
+                with self.make_observers(f"{self.name} again") as observers:
+                    result = predictor.problem.run(
+                        trial.strength,
+                        max_iter=trial.steps,
+                        tol=self.tol,
+                        observers=observers,
+                    )
+                if result.interrupted:
+                    raise KeyboardInterrupt
                 params = result.last.state.last_step.params
             errors, stds = predictor.errors_and_stds(params)
             arrays |= {f"errors {k}": errors, f"stds {k}": stds}
