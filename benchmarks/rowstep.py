@@ -28,15 +28,15 @@ TARGETS = {20: 4.0, 50: 2.5, 100: 2.5, 200: 1.6, 500: 1.6, 1000: 1.6}
 
 
 @nb.njit(nogil=True)
-def factorize(source, work, r, count, letter, potrf, factor):
+def factorize(source, work, r, count, flags, potrf, factor):
     """Copy a resident matrix and optionally factorize it, ``count`` times."""
-    numbers = np.zeros(2, np.int32)
-    numbers[0] = r
-    size = numbers.ctypes.data
+    ints = np.zeros(2, np.int32)
+    ints[0] = r
+    size = ints.ctypes.data
     for _ in range(count):
         work[:] = source
         if factor:
-            call5(potrf, letter.ctypes.data, size, work.ctypes.data, size, size + 4)
+            call5(potrf, flags.ctypes.data, size, work.ctypes.data, size, size + 4)
 
 
 def time_jobs(function, jobs):

@@ -43,18 +43,19 @@ METHODS = {
 }
 
 
-#: Groups of methods, for the command line and `ncarl.evaluation`.
+#: Methods of the paper.
 PAPER_METHODS = ("ncarl", "ncarl-cv")
+#: Methods that the paper compares with, or that are in common use.
 BASELINE_METHODS = tuple(m for m in METHODS if m not in ("bayes", *PAPER_METHODS))
-#: Compared by default.
+#: Methods that are compared by default.
 DEFAULT_METHODS = ("bayes", "ncarl-cv", "soft-impute", "nuclear", "bias")
-#: Fitted beside the method that is evaluated.
+#: Methods that an evaluated method is compared with by default.
 DEFAULT_COMPARISON_METHODS = tuple(m for m in DEFAULT_METHODS if m != "ncarl-cv")
-#: Have prediction intervals.
+#: Methods with prediction intervals.
 INTERVAL_METHODS = ("bayes",)
-#: Select their centering themselves.
+#: Methods that select their centering themselves.
 SELF_CENTERING_METHODS = ("bayes", "ncarl-cv")
-#: Can be fitted to a table that is never in memory as a whole.
+#: Methods that can be fitted to a table in chunks of rows.
 STREAMING_METHODS = ("bayes", "ncarl")
 
 

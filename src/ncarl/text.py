@@ -35,7 +35,7 @@ def join_names(
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint with the known name nearest to a misspelled one; empty without any.
+    """A hint with the known name nearest to a misspelled one; empty if none is similar.
 
     >>> did_you_mean("nuclaer", ["nuclear", "bias"])
     "; did you mean 'nuclear'?"

@@ -1,7 +1,7 @@
 """Checks of parameters: errors name the parameter, what was expected and the value.
 
-`sklearn.utils.check_scalar` accepts no whole number given as a float, and its errors no
-remedy.
+`sklearn.utils.check_scalar` is not used: it rejects whole numbers given as floats, and
+its errors suggest no remedy.
 """
 
 from __future__ import annotations

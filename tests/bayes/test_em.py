@@ -320,7 +320,7 @@ class TestNumericalFailure:
 
     @pytest.fixture
     def fail_at(self, monkeypatch):
-        """Function that makes the E-steps with the given call numbers fail."""
+        """Function that makes the EM steps with the given call numbers fail."""
 
         def fail(numbers, how):
             calls = []

@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from ncarl.engines import pick_engine
-from ncarl.engines.base import limit_blas_threads
+from ncarl.engines.base import host_memory, limit_blas_threads
 from ncarl.engines.threads import Threads
 
 
@@ -62,6 +62,19 @@ def test_overlapping_contexts_restore_blas_settings():
 def test_invalid_engine_raises(given, name):
     with pytest.raises(TypeError, match=f"engine must be .* Engine object, got {name}"):
         pick_engine(given)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("4096\n", 4096), ("max\n", None), (None, None)]
+)
+def test_host_memory_respects_the_cgroup_limit(limit, expected, monkeypatch, tmp_path):
+    whole, file = host_memory(), tmp_path / "memory.max"
+    if limit is None:
+        file.mkdir()  # cannot be read
+    else:
+        file.write_text(limit)
+    monkeypatch.setattr("ncarl.engines.base.CGROUP_LIMIT_FILES", (file,))
+    assert host_memory() == (expected or whole)
 
 
 def test_kernel_larger_than_host_memory_raises(monkeypatch):

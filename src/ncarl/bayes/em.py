@@ -113,7 +113,7 @@ class EMData:
 class EMStep:
     """An EM step: the evidence of parameters, and the parameters that it leads to."""
 
-    params: GaussianParams  # of the E-step
+    params: GaussianParams  # at which the E-step was made
     next_params: GaussianParams  # after the M-step
     evidence: float  # log evidence of params
     penalized: float  # the same minus the penalty of the prior
@@ -156,11 +156,11 @@ def em_iterates(
             new = em_step(rows, prior, state.params, check_definite=check)
         if new is not None and not math.isfinite(new.penalized):
             new = None
-        if unrelaxed is not None:
-            previous = state.last_step.penalized
-            if new is None or not _evidence_increased(new, previous):
-                state = EMState(unrelaxed, None, 1.0, last)
-                continue
+        if unrelaxed is not None and (
+            new is None or not _evidence_increased(new, state.last_step)
+        ):
+            state = EMState(unrelaxed, None, 1.0, last)
+            continue
         if new is None:
             # Noise-free data: further steps are below floating-point resolution.
             if last is None:
@@ -196,10 +196,10 @@ def _make_iterate(step: int, state: EMState, change: float) -> Iterate[EMState]:
     )
 
 
-def _evidence_increased(new: EMStep, previous: float) -> bool:
+def _evidence_increased(new: EMStep, previous: EMStep) -> bool:
     """Whether the evidence has not decreased, up to rounding; False for NaN."""
     rounding = EVIDENCE_RTOL[dtype_name(new.params.K.dtype)]
-    return new.penalized >= previous - rounding * abs(previous)
+    return new.penalized >= previous.penalized - rounding * abs(previous.penalized)
 
 
 def over_relax(
@@ -218,7 +218,7 @@ def over_relax(
 def em_step(
     rows: EMData, prior: Prior, params: GaussianParams, *, check_definite: bool = False
 ) -> EMStep:
-    """E-step at ``params``, which is a pass over the rows, and the M-step.
+    """E-step (a pass over the rows) at ``params``, then the M-step.
 
     The evidence is NaN if ``K`` is not positive definite; ``check_definite`` checks
     that before the pass over the rows.

@@ -307,7 +307,7 @@ def _sample_posterior_rows(
 def average_predictions(
     predictions: list[tuple[float, Array, Array | None]],
 ) -> tuple[Array, Array | None]:
-    """Weighted means of predictions, and the roots of those of their variances."""
+    """Weighted means, and standard deviations from the means of the variances."""
     if len(predictions) == 1:
         _, x, std = predictions[0]
         return x, std

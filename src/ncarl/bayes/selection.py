@@ -434,7 +434,7 @@ class StrengthTrial:
 
     strength: float
     error: float  # root mean square error on the held-out entries of all splits
-    steps: int  # number of steps with the smallest error
+    steps: int  # step with the lowest error
     overfit: bool  # whether the error increased after that
     converged: bool  # whether the runs ended before their last allowed step
 

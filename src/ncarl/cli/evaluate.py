@@ -67,7 +67,8 @@ def evaluate(
     compare_too: Annotated[
         bool,
         fit_option(
-            f"Also fit {', '.join(DEFAULT_COMPARISON_METHODS)}, for comparison.",
+            f"Also evaluate {', '.join(DEFAULT_COMPARISON_METHODS)} on the same "
+            "entries.",
             "--compare/--no-compare",
         ),
     ] = True,

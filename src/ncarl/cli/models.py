@@ -10,11 +10,7 @@ from functools import cache
 from typing import Any
 
 from ncarl.centering import MIN_ENTRIES_FOR_SPREAD, compare_column_units
-from ncarl.cli.options import (
-    DtypeChoice,
-    FitEngineChoice,
-    ScaleChoice,
-)
+from ncarl.cli.options import DtypeChoice, FitEngineChoice, ScaleChoice
 from ncarl.core.types import Array
 from ncarl.dataset import StreamedDataset
 from ncarl.engines.threads import Threads

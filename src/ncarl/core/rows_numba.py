@@ -171,7 +171,7 @@ def _factor_and_solve(A, r, B, count, ints, flags, routines):
     plain, transposed = lower + 1, lower + 2
     a, b = A.ctypes.data, B.ctypes.data
     call5(routines[0], lower, size, a, size, info)
-    # A NaN is no error for potrf; it spreads to the last pivot.
+    # potrf need not report NaN, which propagates to the last pivot.
     if ints[2] != 0 or not A[r * r - 1] > 0.0:
         return False
     if count == 1:

@@ -245,7 +245,7 @@ def data_folders() -> list[Path]:
 
 def cache_folder() -> Path:
     """The folder of downloaded data sets; it need not exist."""
-    # Not by platformdirs: data sets belong to the core install.
+    # platformdirs is not used: it would be another core dependency.
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA", "")
         base = Path(local) if local else Path.home() / "AppData" / "Local"

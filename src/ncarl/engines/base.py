@@ -15,7 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -244,10 +250,14 @@ def _release_blas() -> None:
 
 
 def host_memory() -> int | None:
-    """Bytes of memory that this process may use; None if unknown."""
-    # Not by psutil, which is in no core install and ignores the limit of a container.
-    texts = [path.read_text().strip() for path in CGROUP_LIMIT_FILES if path.is_file()]
-    sizes = [int(text) for text in texts if text.isdecimal()]
+    """Bytes of memory of this machine, or of its container; None if unknown."""
+    # psutil is not used: it is no core dependency and ignores the limit of a container.
+    sizes = []
+    for path in CGROUP_LIMIT_FILES:
+        with suppress(OSError):
+            text = path.read_text().strip()
+            if text.isdecimal():  # not "max"
+                sizes.append(int(text))
     if hasattr(os, "sysconf"):  # not on Windows
         sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(sizes, default=None)

@@ -139,7 +139,7 @@ def _add_missing_covariance(P, m, buffers, solver, S):
         buffers.right[a * m + a] = 1.0
     solve_with_jitter(
         P, u, 0.0, buffers.A, buffers.B, buffers.right, m,
-        solver[0], buffers.numbers, solver[1], solver[2],
+        solver[0], buffers.ints, solver[1], solver[2],
     )  # fmt: skip
     for a in range(m):
         row = S[u[a]]
@@ -276,7 +276,7 @@ class PatchBuffers(NamedTuple):
     X: Any  # missing values of all channels
     variance: Any  # variances of the missing pixels
     energy: Any  # ``v^T (K_oo + s I)^-1 v`` of each channel
-    numbers: Any  # integers for LAPACK
+    ints: Any  # scratch for LAPACK
 
 
 def _solver_args() -> tuple[Any, Any, Any]:
@@ -328,7 +328,7 @@ def solve_patch(K, P, log_det, s, r, m, missing_side, buffers, solver):
     o, u = buffers.o[:r], buffers.u[:m]
     solve_with_jitter(
         K, o, s, buffers.A, buffers.B, buffers.V, channels,
-        solver[0], buffers.numbers, solver[1], solver[2],
+        solver[0], buffers.ints, solver[1], solver[2],
     )  # fmt: skip
     for c in range(channels):
         x = buffers.X[c * m : (c + 1) * m]
@@ -359,7 +359,7 @@ def _solve_missing(P, log_det, r, m, buffers, solver):
         return log_det
     solve_with_jitter(
         P, u, 0.0, buffers.A, buffers.B, buffers.right, channels,
-        solver[0], buffers.numbers, solver[1], solver[2],
+        solver[0], buffers.ints, solver[1], solver[2],
     )  # fmt: skip
     for c in range(channels):
         for a in range(c * m, (c + 1) * m):

@@ -86,8 +86,8 @@ def _open_parquet(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        # Without a buffer whole columns of a row group are read at once. To read a file
-        # of 480 MB takes 130 MB this way and 320 MB or more by pyarrow.dataset.
+        # Without a buffer whole columns of a row group are read at once. Reading a file
+        # of 480 MB takes 130 MB this way, and 320 MB or more with pyarrow.dataset.
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
     except ValueError as error:
         message = f"{str(path)!r} is not a Parquet file: {error}"

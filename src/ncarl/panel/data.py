@@ -25,7 +25,7 @@ from ncarl.validation import check_choice
 
 #: Minimum number of values that a treated unit needs from before its treatment.
 MIN_PRE_TREATMENT = 2
-#: Most suggestions for a misspelled label, and their least similarity to it.
+#: Maximum number of suggestions for a misspelled label, and their minimum similarity.
 MAX_SUGGESTIONS, MIN_SIMILARITY = 3, 0.5
 NUMBER_PATTERN = re.compile(r"\d+")
 #: Of several numbers in a label, the first must be a year: "2020-09", not "9/2020".

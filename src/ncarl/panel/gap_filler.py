@@ -43,7 +43,7 @@ ROUND_STEPS = tuple(np.timedelta64(k, "us") for k in (60_000_000, 1_000_000, 1_0
 #: Minimum number of cycles that a log must hold for a default period.
 MIN_CYCLES = 2
 #: Width of the window that smooths effects of the time of day, in cycles, and the
-#: least width in steps.
+#: minimum width in steps.
 SMOOTHING_FRACTION, MIN_SMOOTHING_WIDTH = 1.0 / 48.0, 2.0
 
 

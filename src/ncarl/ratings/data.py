@@ -477,7 +477,7 @@ class RecommenderEvaluation:
         Ranking metrics of the first ``n`` recommended items, averaged over users; NaN
         if no user has a relevant item.
     n, good : int, float
-        Length of the lists, and the least test rating of a relevant item.
+        Length of the lists, and the lowest test rating of a relevant item.
     n_ratings, n_users : int
         Number of test ratings, and of users with a relevant item.
     unknown_users, unknown_items : int
