@@ -4,12 +4,13 @@ Usage: python benchmarks/evaluate.py [--seeds 3] [--json results/evaluate.json]
 
 Entries are removed from complete tables. ``evaluate`` with its defaults (bayes, a tenth
 of the observed entries held out, three times) estimates the error on the removed
-entries and the coverage of their intervals ("said"). A fit to the whole table shows
-their actual values ("true"). Entries are removed at random, in blocks (two fifths of
-the rows lack half of the columns), or where values are large, which no method can
-detect from the table. Errors are in standard deviations of the columns, means over the
-seeds; "by gaps" weights columns by their number of missing entries, as the command
-does in addition to the plain error.
+entries and the coverage of their 90% intervals ("estimated"). The removed values and a
+fit to the whole table give the actual error and coverage ("actual"). Entries are
+removed at random, in blocks (two fifths of the rows lack half of the columns), or where
+values are large, which no method can detect from the table. Errors are in standard
+deviations of the columns, means over the seeds; "weighted error" is the estimated error
+with columns weighted by their number of missing entries, as the command prints it in
+addition to the unweighted error.
 """
 
 from __future__ import annotations
@@ -56,24 +57,24 @@ MASKS = {"at random": random_mask, "in blocks": block_mask, "large values": larg
 
 
 def measure(truth, missing, seed):
-    """Measure estimated and true errors and coverages of one table."""
+    """Measure estimated and actual errors and coverages of one table."""
     X = np.where(missing, np.nan, truth)
     found = evaluate(X, scale="columns", others=(), random_state=seed)
-    held = next(one.coverage for one in found.levels if one.level == 0.9)
+    expected = next(one.coverage for one in found.levels if one.level == 0.9)
     i, j = np.nonzero(missing & (found.column_stds > 0.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = BayesianNCARL(scale="columns", random_state=seed).fit(X)
-    spread = found.column_stds[j]
-    guess, was = np.asarray(model.predict(i, j)), truth[i, j]
+    stds, values = found.column_stds[j], truth[i, j]
+    predicted = np.asarray(model.predict(i, j))
     low, high = model.predict_interval(i, j, level=0.9)
     return (
         found.standardized_error[0],
         found.error_on_missing,
-        rmse(was / spread, guess / spread),
-        rmse(was / spread, np.nanmean(X, axis=0)[j] / spread),
-        held,
-        coverage(was, low, high),
+        rmse(values / stds, predicted / stds),
+        rmse(values / stds, np.nanmean(X, axis=0)[j] / stds),
+        expected,
+        coverage(values, low, high),
     )
 
 
@@ -91,17 +92,18 @@ def main():
                 measure(truth, make(truth, np.random.default_rng([7, seed])), seed)
                 for seed in range(options.seeds)
             ]
-            said, by_gaps, true, mean, held, covered = np.mean(runs, axis=0).tolist()
+            means = np.mean(runs, axis=0).tolist()
+            estimated, weighted, actual, by_means, expected, covered = means
             lines.append(
                 {
                     "table": name,
-                    "gaps": kind,
-                    "error said": said,
-                    "by gaps": by_gaps,
-                    "error true": true,
-                    "column means": mean,
-                    "90% said": held,
-                    "90% true": covered,
+                    "missing": kind,
+                    "estimated error": estimated,
+                    "weighted error": weighted,
+                    "actual error": actual,
+                    "column means": by_means,
+                    "estimated 90% coverage": expected,
+                    "actual 90% coverage": covered,
                 }
             )
             print_table(lines[-1:])

@@ -18,9 +18,10 @@ placebos for each unit; with placebos, each unit against the runs of all others.
 Logs. Traffic (207 sensors, 7 days of 5 minutes) and parking (30 car parks, 77 days of
 18 half-hours). Held out: runs of each sensor at independent times (20% in all), all
 sensors at once (10% of the times), 40% at random, one day per sensor. All with seed 0
-(traffic) or seeds 0 to 2 (parking); settings were examined with seeds from 100 on and,
-for traffic, on every second sensor; that two numbers of steps are tried was decided
-after a first run with seed 0. ``plain`` adds BayesianNCARL(), which does not use time.
+(traffic) or seeds 0 to 2 (parking); settings were chosen with seeds from 100 on and,
+for traffic, on every second sensor, except that two numbers of steps are tried, which
+was decided by a result with seed 0. ``plain`` adds BayesianNCARL(), which does not use
+time.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ which the nuclear norm meets the value that the paper prints for it.
 
 `NCARL` runs with fixed parameters (alpha 100, k 50, 50 iterations at 500x300; alpha
 1000, k 20, 30 iterations at 1500x1000), `NCARL()` with its defaults, and `NCARLCV()`
-selects on held-out observed entries. Its default grid was chosen with a draw of such
-data available.
+selects on held-out observed entries. Its default grid was chosen on a draw of such
+data.
 """
 
 from __future__ import annotations

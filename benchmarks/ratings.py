@@ -10,16 +10,16 @@ every user, the top 10 of all items without a rating in the training set; items 
 user rated 4 or 5 in the test set are relevant. Items that the user has not rated count
 as irrelevant, but may be relevant. Lists are made by `recommend` with its defaults
 and with `popularity` 1 and 2, by the number of ratings of an item, and by its mean
-rating. The option and these values were selected with u1 available; the random split
-and the new users were not used for it.
+rating. The option and these values were selected on u1; the random split and the
+new users were not used for this.
 
 new, speed: MovieLens-1M without 300 users (seed 0), fitted with
 ``BayesianNCARL(sides="columns")``. Each of the 300 is then added with 80% of the
 ratings (seed 1): RMSE and lists on the rest, compared with item means and popularity.
 Times of `add_user` and `recommend` together, of `recommend` for users of the fit, of
-`explain` and `similar_items` are medians over the users, one call at a time. On a
-shared machine, CPU time shows what a call takes on an idle one. ``--kept`` stores the
-fitted model, to repeat the timings alone.
+`explain` and `similar_items` are medians over the users, one call at a time. CPU
+times are less affected by other load. ``--kept`` stores the fitted model, to repeat the
+timings alone.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def dask_share(rows=100_000, columns=500, observed=50, workers=2, steps=3, repea
     return {
         "rows": rows,
         "columns": columns,
-        "observed a row": observed,
+        "observed per row": observed,
         "workers": workers,
         "blocks": len(blocks),
         "plain s": statistics.median(plain),

@@ -147,7 +147,7 @@ def measure_large(m, n, r, steps, rank):
     summary = {
         "rows": m,
         "columns": n,
-        "observed_a_row": r,
+        "observed_per_row": r,
         "rank": model.rank_,
         "fit_seconds": whole,
         "fit_core_seconds": used,
@@ -191,7 +191,7 @@ def main():
         write_json(options.json, content)
     if options.near or both:
         sets = [
-            ("rank 5, 50 a row", make_low_rank, 0.025, {}),
+            ("rank 5, 50 per row", make_low_rank, 0.025, {}),
             ("rank 5, 10%", make_low_rank, 0.1, {}),
             ("rank 5, 10%, alpha 0", make_low_rank, 0.1, {"alpha": 0.0}),
             ("slow decay, 10%", make_slow_decay, 0.1, {}),

@@ -52,9 +52,8 @@ plt.show()
 # %%
 # Completion of a row
 # -------------------
-# The observed hours of a day predict its other hours by ``K``: an hour that is
-# correlated with observed hours is predicted well, one far from all of them less so.
-# The bars are 90% intervals.
+# The observed hours of a day predict its other hours by ``K``. The prediction is
+# precise for hours that are correlated with observed hours. The bars are 90% intervals.
 
 filled, std = model.transform(X, return_std=True)
 days = np.argsort(seen.sum(axis=1))[[-1, 20, 0]]

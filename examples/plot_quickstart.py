@@ -34,9 +34,9 @@ print(filled.iloc[:4, :5].round(2))
 
 rows, columns = np.nonzero(lost)
 low, high = model.predict_interval(rows, columns, level=0.9)
-was = table.to_numpy()[rows, columns]
-inside = (low <= was) & (was <= high)
-print(f"{inside.mean():.1%} of {len(was)} removed entries are in their 90% intervals")
+true = table.to_numpy()[rows, columns]
+inside = (low <= true) & (true <= high)
+print(f"{inside.mean():.1%} of {len(true)} removed entries are in their 90% intervals")
 
 # %%
 # Imputed and true values
@@ -48,12 +48,12 @@ shown = ("flavanoids", "alcohol", "malic_acid")
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 for axis, name in zip(axes, shown, strict=True):
     here = np.flatnonzero(columns == names.index(name))
-    here = here[np.argsort(was[here])]
-    place = np.arange(len(here))
-    guess = filled[name].to_numpy()[rows[here]]
-    axis.vlines(place, low[here], high[here], color="#9ec3e6", lw=4)
-    axis.plot(place, guess, "o", color="#2f6db3", ms=4, label="imputed")
-    axis.plot(place, was[here], "x", color="#d1495b", ms=4, label="true")
+    here = here[np.argsort(true[here])]
+    positions = np.arange(len(here))
+    imputed = filled[name].to_numpy()[rows[here]]
+    axis.vlines(positions, low[here], high[here], color="#9ec3e6", lw=4)
+    axis.plot(positions, imputed, "o", color="#2f6db3", ms=4, label="imputed")
+    axis.plot(positions, true[here], "x", color="#d1495b", ms=4, label="true")
     axis.set(title=name.replace("_", " "), xlabel="missing entries, smallest first")
 axes[0].legend(fontsize=8)
 plt.show()
@@ -63,7 +63,7 @@ plt.show()
 # --------------------------------
 # Errors in standard deviations of the columns, so that all columns have equal weight.
 
-spread = table.std().to_numpy()[columns]
-ours = np.sqrt(np.mean(((filled.to_numpy()[rows, columns] - was) / spread) ** 2))
-means = np.sqrt(np.mean(((X.mean().to_numpy()[columns] - was) / spread) ** 2))
+stds = table.std().to_numpy()[columns]
+ours = np.sqrt(np.mean(((filled.to_numpy()[rows, columns] - true) / stds) ** 2))
+means = np.sqrt(np.mean(((X.mean().to_numpy()[columns] - true) / stds) ** 2))
 print(f"RMSE {ours:.2f}, of column means {means:.2f}")

@@ -74,7 +74,7 @@ best = model.recommend(you, n=8, level=0.8)
 print(best.round(2))
 
 # %%
-# The explanation of the first one: its parts add up to the prediction.
+# The explanation of the first recommendation: its parts add up to the prediction.
 
 why = model.explain(you, best["item"][0])
 print(why)

@@ -55,10 +55,10 @@ low, high = filler.predict_interval(log, level=0.9)
 line = log.interpolate(limit_direction="both")
 
 error = np.sqrt(np.mean((filled.to_numpy() - truth)[lost] ** 2))
-straight = np.sqrt(np.mean((line.to_numpy() - truth)[lost] ** 2))
+linear_error = np.sqrt(np.mean((line.to_numpy() - truth)[lost] ** 2))
 inside = ((low.to_numpy() <= truth) & (truth <= high.to_numpy()))[lost].mean()
 print(f"{lost.sum()} entries imputed, steps per day: {filler.period_}")
-print(f"RMSE {error:.2f} degrees, linear interpolation {straight:.2f}")
+print(f"RMSE {error:.2f} degrees, linear interpolation {linear_error:.2f}")
 print(f"{inside:.1%} are in their 90% intervals")
 
 # %%

@@ -33,8 +33,8 @@ model = BayesianNCARL(center="columns", sides="columns").fit(X)
 # %%
 # A heat map, sorted by similarity
 # --------------------------------
-# In the order of the file the heat map shows little. With similar towns next to each
-# other, three blocks stand out, and one town with the opposite sign.
+# In the order of the file the heat map shows no structure. With similar towns next to
+# each other it shows three blocks, and one town with the opposite sign.
 
 plots.show(
     plots.similarity(model, names=names, ordered=False, title="As in the file"),

@@ -43,7 +43,7 @@ print(filled.head(4).to_string())
 print(filled.dtypes)
 
 # %%
-# Accuracy of the imputed categories, compared with the most frequent one.
+# Accuracy of the imputed categories, compared with the most frequent category.
 
 for name in ("strength", "rich in ash", "grape"):
     here = lost[:, table.columns.get_loc(name)]
@@ -64,10 +64,10 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrain
 name = "color_intensity"
 rows = np.flatnonzero(lost[:, table.columns.get_loc(name)])
 rows = rows[np.argsort(table[name].to_numpy()[rows])]
-place = np.arange(len(rows))
-left.vlines(place, low[name].iloc[rows], high[name].iloc[rows], color="#9ec3e6", lw=3)
-left.plot(place, filled[name].iloc[rows], "o", color="#2f6db3", ms=4, label="imputed")
-left.plot(place, table[name].iloc[rows], "x", color="#d1495b", ms=4, label="true")
+x = np.arange(len(rows))
+left.vlines(x, low[name].iloc[rows], high[name].iloc[rows], color="#9ec3e6", lw=3)
+left.plot(x, filled[name].iloc[rows], "o", color="#2f6db3", ms=4, label="imputed")
+left.plot(x, table[name].iloc[rows], "x", color="#d1495b", ms=4, label="true")
 left.set(title="color intensity", xlabel="missing entries, smallest first")
 left.legend(fontsize=8, frameon=False, loc="upper left")
 
@@ -76,8 +76,8 @@ bottom = np.zeros(len(rows))
 for label, color in zip(chances, ("#2f6db3", "#9ec3e6", "#e6c79e"), strict=True):
     part = chances[label].to_numpy()[rows]
     right.bar(np.arange(len(rows)), part, 0.85, bottom, color=color, label=label)
-    was = (table["grape"].iloc[rows] == label).to_numpy()
-    right.plot(np.flatnonzero(was), (bottom + part / 2)[was], "kx", ms=4)
+    true = (table["grape"].iloc[rows] == label).to_numpy()
+    right.plot(np.flatnonzero(true), (bottom + part / 2)[true], "kx", ms=4)
     bottom += part
 right.set(title="probability of the grape", xlabel="wines whose grape is missing")
 right.set(xlim=(-0.6, len(rows) - 0.4), ylim=(0, 1))

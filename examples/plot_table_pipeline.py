@@ -34,8 +34,8 @@ def pipeline(imputer):
 # Accuracy by fraction of missing values
 # --------------------------------------
 # Entries are removed at random, in all rows. With mean imputation the accuracy
-# decreases with their number; with imputation from the other entries of the row it
-# hardly does.
+# decreases with the fraction of missing entries; with imputation from the other entries
+# of the row it hardly changes.
 
 shares = (0.0, 0.3, 0.6)
 imputers = {"TableImputer": TableImputer(), "means of columns": SimpleImputer()}
