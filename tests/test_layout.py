@@ -17,8 +17,8 @@ SOURCE = ROOT / "src" / "ncarl"
 #: Packages and modules from the lowest layer up. A layer may import from those before
 #: it, but not from other members of the same layer.
 LAYERS = (
-    ("exceptions", "text", "validation"),
-    ("registry",),
+    ("exceptions", "text"),
+    ("registry", "validation"),
     ("core",),
     ("observations", "masks", "metrics", "progress"),
     ("blocks", "io"),

@@ -4,7 +4,7 @@ A value is modeled as ``mean + column_j + scale_j * (row_i + residual_ij)``; the
 is fitted to the residuals. The effect of a row is estimated from that row alone, so
 rows that were not in the fit get theirs too. `Centering` is this additive part,
 `Scaler` the units of the Bayesian model, `ValueBounds` the range and the levels of
-completed values.
+completed values. `compare_column_units` is the rule of ``scale="auto"``.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Centering:
         """Effect of each row, from its own observed entries; 0 without any."""
         if self.row_ridge is None:
             return np.zeros(observed.shape[0])
-        left = self.subtract_column_effects(observed)
-        return shrunk_means(left, observed.rows, observed.row_counts, self.row_ridge)
+        values = self.subtract_column_effects(observed)
+        return shrunk_means(values, observed.rows, observed.row_counts, self.row_ridge)
 
     def residuals(self, observed: Observations, row_effects: Array) -> Array:
         """Observed values without all effects, in units of the column scales."""
-        left = self.subtract_column_effects(observed)
-        left -= np.repeat(row_effects, observed.row_counts)
-        return left
+        residuals = self.subtract_column_effects(observed)
+        residuals -= np.repeat(row_effects, observed.row_counts)
+        return residuals
 
     def restore(
         self, residuals: Array, row_effects: Array | float, columns: Any = slice(None)
@@ -104,11 +104,12 @@ class Centering:
         columns = observed.indices
         # Without effects there is no need to look them up for every entry.
         effects = self.column_effects[columns] if self.column_effects.any() else 0.0
-        left: Array = observed.values - (self.mean + effects)
+        centered: Array = observed.values - (self.mean + effects)
         if bool((self.column_scales == 1.0).all()):
-            return left
+            return centered
         scales = self.column_scales[columns]
-        return np.divide(left, scales, out=np.zeros_like(left), where=scales > 0.0)
+        zeros = np.zeros_like(centered)
+        return np.divide(centered, scales, out=zeros, where=scales > 0.0)
 
 
 def overall_mean(dataset: Dataset) -> float:
@@ -124,15 +125,15 @@ def value_sum(observed: Observations) -> PassSums:
 
 def column_sums(observed: Observations, *, centering: Centering) -> PassSums:
     """Sum of the values of each column without mean and column effects."""
-    left = centering.subtract_column_effects(observed)
+    v = centering.subtract_column_effects(observed)
     n = observed.shape[1]
-    return PassSums((np.bincount(observed.indices, weights=left, minlength=n),))
+    return PassSums((np.bincount(observed.indices, weights=v, minlength=n),))
 
 
 def square_sum(observed: Observations, *, centering: Centering) -> PassSums:
     """Sums of squares: without mean and column effects, and of the values."""
-    left, values = centering.subtract_column_effects(observed), observed.values
-    return PassSums((float(left @ left), float(values @ values)))
+    v, values = centering.subtract_column_effects(observed), observed.values
+    return PassSums((float(v @ v), float(values @ values)))
 
 
 def fit_column_scales(dataset: Dataset, centering: Centering) -> Array:
@@ -190,27 +191,28 @@ class TwoWayColumnEffects:
     sum_squares: float  # sum of squared residuals
 
     def update(
-        self, summary: DataSummary, values: float, squares: float, by_column: Array,
-        a_sum: float, a_squares: float, row_uncertainty: float,
+        self, summary: DataSummary, value_squares: float, residual_squares: float,
+        residual_sums: Array, row_sum: float, row_squares: float, row_variances: float,
     ) -> TwoWayColumnEffects:  # fmt: skip
         """Effects and ridges after a sweep, from the `sweep_sums` of all rows."""
         counts, rows = summary.column_counts, summary.n_observed_rows
         b, seen = self.column_effects, counts > 0
-        new = divide_by_counts(by_column + counts * b, counts, self.column_ridge)
+        new = divide_by_counts(residual_sums + counts * b, counts, self.column_ridge)
         # Squared residuals of the new effects, from those of the old ones.
         step = new - b
-        left = squares - 2.0 * float(step @ by_column) + float(counts @ step**2)
+        residual_squares -= 2.0 * float(step @ residual_sums)
+        residual_squares += float(counts @ step**2)
         # Alternating updates move a constant between rows and columns only slowly.
-        pull = self.column_ridge * float(new[seen].sum()) - self.row_ridge * a_sum
+        pull = self.column_ridge * float(new[seen].sum()) - self.row_ridge * row_sum
         weight = self.row_ridge * rows + self.column_ridge * int(seen.sum())
         shift = pull / weight
         new = new - shift * seen
-        noise = max(left, 1e-12 * values) / summary.n_observed
-        row_squares = a_squares + 2.0 * shift * a_sum + shift**2 * rows
-        row_variance = max((row_squares + noise * row_uncertainty) / rows, 1e-9 * noise)
+        noise = max(residual_squares, 1e-12 * value_squares) / summary.n_observed
+        row_squares = row_squares + 2.0 * shift * row_sum + shift**2 * rows
+        row_variance = max((row_squares + noise * row_variances) / rows, 1e-9 * noise)
         column_ridge = noise / effect_variance(new, counts, self.column_ridge, noise)
         return TwoWayColumnEffects(
-            new, noise / row_variance, column_ridge, max(left, 0.0)
+            new, noise / row_variance, column_ridge, max(residual_squares, 0.0)
         )
 
 
@@ -219,20 +221,20 @@ def sweep_sums(
 ) -> PassSums:
     """Sums over some rows that `TwoWayColumnEffects.update` needs.
 
-    In this order: squared values; squared residuals and, by column, residuals, with the
-    row effects that belong to the old column effects; row effects; their squares; their
-    posterior variances over the noise variance.
+    In the order of its parameters: squared values; squared residuals and, by column,
+    residuals, with the row effects that belong to the old column effects; row effects;
+    their squares; their posterior variances over the noise variance.
     """
     v, counts = centering.subtract_column_effects(observed), observed.row_counts
-    left = v - columns[observed.indices]
-    a = shrunk_means(left, observed.rows, counts, ridge)
-    left -= np.repeat(a, counts)
-    n, some = observed.shape[1], counts[counts > 0]
-    by_column = np.bincount(observed.indices, weights=left, minlength=n)
-    uncertainty = float(np.sum(1.0 / (some + ridge)))
-    squares, row_squares = float(left @ left), float(a @ a)
+    r = v - columns[observed.indices]
+    a = shrunk_means(r, observed.rows, counts, ridge)
+    r -= np.repeat(a, counts)
+    n, nonempty = observed.shape[1], counts[counts > 0]
+    residual_sums = np.bincount(observed.indices, weights=r, minlength=n)
+    row_variances = float(np.sum(1.0 / (nonempty + ridge)))
+    squares = float(v @ v), float(r @ r)
     return PassSums(
-        (float(v @ v), squares, by_column, float(a.sum()), row_squares, uncertainty)
+        (*squares, residual_sums, float(a.sum()), float(a @ a), row_variances)
     )
 
 
@@ -244,9 +246,9 @@ def effect_variance(effects: Array, counts: Array, ridge: float, noise: float) -
     return max(float(second_moments.mean()), 1e-9 * noise)
 
 
-def shrunk_means(left: Array, owner: Array, counts: Array, ridge: float) -> Array:
-    """Sum of ``left`` by owner, divided by count plus ridge; 0 without entries."""
-    sums = np.bincount(owner, weights=left, minlength=len(counts))
+def shrunk_means(values: Array, owner: Array, counts: Array, ridge: float) -> Array:
+    """Sum of values by owner, divided by count plus ridge; 0 without entries."""
+    sums = np.bincount(owner, weights=values, minlength=len(counts))
     return divide_by_counts(sums, counts, ridge)
 
 
@@ -262,8 +264,8 @@ def center_rows(
     """Residuals in some columns, which include all columns with entries."""
     effects = centering.row_effects(observed)
     residuals = centering.residuals(observed, effects)
-    left = observed.with_values(residuals.astype(dtype, copy=False))
-    return select_columns(left, kept_columns)
+    centered = observed.with_values(residuals.astype(dtype, copy=False))
+    return select_columns(centered, kept_columns)
 
 
 def select_columns(observed: Observations, kept_columns: Array) -> Observations:
@@ -346,11 +348,6 @@ def to_user_units(values: Array, unit: float, *, out: Array | None = None) -> Ar
     with np.errstate(over="ignore"):
         scaled = np.multiply(values, unit, out=out)
     return clip_to_float_range(scaled, out=out)
-
-
-def units_differ(dataset: Dataset) -> bool:
-    """Whether the columns seem to have units of their own."""
-    return compare_column_units(dataset)[0]
 
 
 def compare_column_units(dataset: Dataset) -> tuple[bool, float | None]:

@@ -2,8 +2,14 @@
 
 Errors on held-out entries are representative of missing entries that are distributed in
 the same way. If these come in blocks (a sensor down for a day, the last years of a
-panel), entries are held out in such blocks too. Masks for experiments are in
-`ncarl.masks`.
+panel), entries are held out in such blocks too:
+
+- `missing_pattern_split`: `ncarl.evaluation`, and selection in `BayesianNCARL` for a
+  matrix in memory; `hash_split` for one that is large or read in chunks;
+- `random_split`: selection in `NCARLCV` and the baselines, ``score`` of all estimators;
+- `time_shifted_split`: selection in `ncarl.panel.GapFiller`.
+
+Masks for experiments are in `ncarl.masks`.
 """
 
 from __future__ import annotations
@@ -26,32 +32,32 @@ MAX_COMPARE_SIZE = 5_000_000
 #: `missing_pattern_split` gives rows (or columns) the missing pattern of others; one of
 #: the two is used alone if it is closer to the missing pattern by this factor.
 CLOSER_FACTOR = 0.75
-#: If less than this share is observed, single entries are held out.
+#: If less than this fraction is observed, single entries are held out.
 MIN_DENSITY = 0.5
 #: `hash_split` hides entries in rows that have about this many entries together.
 SAMPLED_ENTRIES = 2_000_000
 #: Make the choice of rows independent of the choice of entries in them.
 ROW_SALT, ENTRY_SALT = 0x5851F42D4C957F2D, 0x14057B7EF767814F
-#: Hidden entries that `structured_split` returns to be predicted.
+#: Hidden entries that `time_shifted_split` returns to be predicted.
 MAX_HELD_OUT = 20_000
-#: Share of the entries that `structured_split` hides if none is missing.
+#: Fraction of the entries that `time_shifted_split` hides if none is missing.
 DEFAULT_HOLDOUT_FRACTION = 0.05
 
 
 def random_split(
-    observed: Observations, share: float, rng: np.random.Generator
+    observed: Observations, fraction: float, rng: np.random.Generator
 ) -> tuple[Observations, Observations]:
     """Split observed entries at random into kept and hidden ones.
 
-    No row and no column loses its last entry; fewer than ``share`` are hidden if that
-    leaves no choice.
+    No row and no column loses its last entry; fewer than ``fraction`` are hidden if
+    that leaves no choice.
     """
     total = observed.n_observed
     order = rng.permutation(total)
     free = np.ones(total, dtype=bool)
     free[_one_per_line(observed, order)] = False
     hidden = np.zeros(total, dtype=bool)
-    hidden[order[free[order]][: round(share * total)]] = True
+    hidden[order[free[order]][: round(fraction * total)]] = True
     return observed.drop_entries(hidden), observed.drop_entries(~hidden)
 
 
@@ -65,7 +71,7 @@ def _one_per_line(observed: Observations, order: Array) -> Array:
 
 
 def missing_pattern_split(
-    observed: Observations, share: float, rng: np.random.Generator
+    observed: Observations, fraction: float, rng: np.random.Generator
 ) -> tuple[Observations, Observations]:
     """Hold out observed entries in the pattern of the missing ones.
 
@@ -78,8 +84,8 @@ def missing_pattern_split(
     if density < MIN_DENSITY or not (
         has_block_missingness(observed, rng) or has_block_missingness(transposed, rng)
     ):
-        return random_split(observed, share, rng)
-    n_hidden = round(share * observed.n_observed)
+        return random_split(observed, fraction, rng)
+    n_hidden = round(fraction * observed.n_observed)
     by_rows = _borrow_missing_patterns(observed, n_hidden, rng)
     positions = observed.with_values(np.arange(observed.n_observed)).transpose().values
     by_columns = np.zeros_like(by_rows)
@@ -87,7 +93,7 @@ def missing_pattern_split(
     chosen = _choose_closer_split(observed, by_rows, by_columns, rng)
     chosen[_one_per_line(observed, rng.permutation(observed.n_observed))] = False
     if not chosen.any():
-        return random_split(observed, share, rng)
+        return random_split(observed, fraction, rng)
     return observed.drop_entries(chosen), observed.drop_entries(~chosen)
 
 
@@ -187,12 +193,12 @@ def _borrow_missing_patterns(
     return hidden
 
 
-def hash_split(dataset: Dataset, share: float, seed: int) -> HashSplit:
+def hash_split(dataset: Dataset, fraction: float, seed: int) -> HashSplit:
     """Split that hides entries in a sample of rows; no column loses its last entry."""
     summary = dataset.summary
     n = len(summary.column_counts)
     rows = SAMPLED_ENTRIES / max(1, summary.n_observed)
-    split = HashSplit(seed, rows, share, np.zeros(n, dtype=bool))
+    split = HashSplit(seed, rows, fraction, np.zeros(n, dtype=bool))
     (hidden,) = dataset.total(hidden_counts, split=split).sums
     return replace(split, protected_columns=hidden >= summary.column_counts)
 
@@ -202,8 +208,8 @@ class HashSplit:
     """Split of entries by hashes of their rows, the same in every pass."""
 
     seed: int
-    row_fraction: float  # share of the rows in which entries are hidden
-    entry_fraction: float  # share of the entries of such a row that are hidden
+    row_fraction: float  # of the rows: those in which entries are hidden
+    entry_fraction: float  # of the entries of such a row: the hidden ones
     protected_columns: Array  # mask of the columns that lose nothing, shape (n,)
 
     def mask(self, observed: Observations) -> Array:
@@ -227,8 +233,8 @@ class HashSplit:
         return observed.drop_entries(self.mask(observed))
 
 
-def _hash_below(hashes: Array, share: float) -> Array:
-    return splitmix64(hashes) < np.uint64(min(share, 1.0) * (2.0**64 - 2048.0))
+def _hash_below(hashes: Array, fraction: float) -> Array:
+    return splitmix64(hashes) < np.uint64(min(fraction, 1.0) * (2.0**64 - 2048.0))
 
 
 def hidden_counts(observed: Observations, *, split: HashSplit) -> PassSums:
@@ -259,7 +265,7 @@ class HoldoutRows:
         return HoldoutRows(self.kept + other.kept, self.hidden + other.hidden)
 
 
-def structured_split(
+def time_shifted_split(
     observed_mask: Array, rng: np.random.Generator
 ) -> tuple[Array, tuple[Array, Array]]:
     """Hide observed entries at the positions of the missing ones, shifted in time.

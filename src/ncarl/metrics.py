@@ -122,6 +122,7 @@ def ssim(truth: Any, guess: Any, peak: float = 1.0) -> float:
 
 def _gaussian_filter(picture: Array) -> Array:
     """Gaussian-weighted means of an image wherever the whole window fits."""
+    # Not through scikit-image: a large package for one formula.
     from scipy.ndimage import correlate1d  # needed here only
 
     half = SSIM_WINDOW // 2

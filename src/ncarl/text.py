@@ -57,6 +57,15 @@ def shorten(text: object, max_length: int) -> str:
     return f"{whole[:head]}…{whole[len(whole) - (max_length - head - 1) :]}"
 
 
+def one_line(text: object) -> str:
+    r"""Text with single spaces in place of line breaks and other white space.
+
+    >>> one_line("the first line\n  and the second")
+    'the first line and the second'
+    """
+    return " ".join(str(text).split())
+
+
 def format_number(value: float | None, form: str = ".6g", *, empty: str = "-") -> str:
     """A number, or ``empty`` in place of None, NaN and infinities.
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ncarl.text import join_names
+
 #: Beyond this the squares in a fit would overflow.
 MAX_NUMBER = 1e100
 
@@ -61,7 +63,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     """``value`` if it is one of the choices."""
     allowed = tuple(choices)
     if not isinstance(value, str | None) or value not in allowed:
-        listed = ", ".join(repr(choice) for choice in allowed)
+        listed = join_names(allowed, form=repr)
         raise ValueError(f"{name} must be one of {listed}, got {value!r}")
     return value
 

@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 
 import ncarl as package
 from ncarl.centering import compare_column_units
@@ -120,24 +121,27 @@ def test_parameters_are_passed_to_a_single_fit(ncarl, csv, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "options"),
+    ("rows", "suffix", "options"),
     [
-        (15, ("--method", "bayes")),
-        (15, ("--method", "ncarl", "--stream")),
-        (40, ("--method", "bayes", "--stream")),
-        (40, ("--method", "ncarl")),
-        (40, ("--method", "nuclear")),
+        (15, "csv", ("--method", "bayes")),
+        (15, "csv", ("--method", "ncarl", "--stream")),
+        (40, "npy", ("--method", "bayes", "--stream")),
+        (40, "npy", ("--method", "ncarl")),
+        (40, "csv", ("--method", "nuclear")),
     ],
 )
 def test_estimator_and_command_use_the_same_scaling_rule(
-    ncarl, tmp_path, rng, rows, options
+    ncarl, tmp_path, rng, rows, suffix, options
 ):
     X = rng.standard_normal((rows, 4)) * [1, 10, 100, 1000]
     X[4, 2] = np.nan
-    source, saved = tmp_path / "in.csv", tmp_path / "model.ncarl"
-    pd.DataFrame(X).to_csv(source, index=False, header=list("abcd"))
+    source, saved = tmp_path / f"in.{suffix}", tmp_path / "model.ncarl"
+    if suffix == "csv":
+        pd.DataFrame(X).to_csv(source, index=False, header=list("abcd"))
+    else:
+        np.save(source, X)
     said = ncarl(
-        *("complete", source, "-o", tmp_path / "out.csv", *options),
+        *("complete", source, "-o", tmp_path / f"out.{suffix}", *options),
         *("--max-iter", 2, "--tol", 0, "--save-model", saved),
     ).stdout
     scaled, ratio = compare_column_units(InMemoryDataset(Observations.from_dense(X)))
@@ -157,10 +161,10 @@ def test_scaling_rule_ignores_constant_and_empty_columns(rng):
     X = rng.standard_normal((50, 4)) * [1, 1, 20, 20]
     idle = np.column_stack([X, np.full(50, 3.0), np.full(50, np.nan)])
     idle[0, 5] = 1e9
-    reasons = {decide_scale(ModelOptions(), table, True) for table in (X, idle)}
+    reasons = {decide_scale(ModelOptions(), table) for table in (X, idle)}
     ((scale, reason),) = reasons
     assert scale == "columns" and float(reason.split()[-1]) > 5
-    alone = decide_scale(ModelOptions(), X[:, :1], True)
+    alone = decide_scale(ModelOptions(), X[:, :1])
     assert alone == (None, "too few columns vary and have 20 observed entries")
 
 
@@ -176,10 +180,10 @@ def test_given_noise_disables_automatic_scaling(ncarl, tmp_path, rng):
 def test_scaling_is_decided_without_a_copy_of_the_table(rng, monkeypatch):
     monkeypatch.setattr("ncarl.cli.models.CHUNK_ENTRIES", 10_000)
     values = rng.standard_normal((25_000, 40)) * np.linspace(1, 100, 40)
-    decide_scale(ModelOptions(), values[:1000], True)
+    decide_scale(ModelOptions(), values[:1000])
     tracemalloc.start()
     try:
-        assert decide_scale(ModelOptions(), values, True)[0] == "columns"
+        assert decide_scale(ModelOptions(), values)[0] == "columns"
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -188,13 +192,13 @@ def test_scaling_is_decided_without_a_copy_of_the_table(rng, monkeypatch):
 
 def test_scaling_is_disabled_where_it_does_not_apply(rng):
     wide = rng.standard_normal((20, 1001)) * np.linspace(1, 100, 1001)
-    assert decide_scale(ModelOptions(method="ncarl"), wide, True)[0] is None
-    assert decide_scale(ModelOptions(), wide, True)[0] == "columns"
-    assert decide_scale(ModelOptions(), wide.T, True)[0] is None
+    assert decide_scale(ModelOptions(method="ncarl"), wide)[0] is None
+    assert decide_scale(ModelOptions(), wide)[0] == "columns"
+    assert decide_scale(ModelOptions(), wide.T)[0] is None
     narrow = wide[:, ::50]
-    assert decide_scale(ModelOptions(), narrow, True)[0] == "columns"
-    assert decide_scale(ModelOptions(), narrow, False)[0] is None
-    assert decide_scale(ModelOptions(scale="columns"), narrow, False)[0] == "columns"
+    assert decide_scale(ModelOptions(), narrow)[0] == "columns"
+    assert decide_scale(ModelOptions(), csr_array(narrow))[0] == "columns"
+    assert decide_scale(ModelOptions(scale="none"), narrow)[0] is None
 
 
 @pytest.mark.parametrize("link", [None, "symlink", "hardlink"])

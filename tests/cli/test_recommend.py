@@ -358,7 +358,7 @@ def test_invalid_options_give_a_one_line_error(fails, folder, tmp_path):
         ((*similar, "--explain"), "--explain explains"),
         ((*similar, "-u", 4, *out), "one kind of list"),
         (everybody, "name the file with --out"),
-        ((*everybody, "-o", "o.txt"), "CSV, TSV or Parquet, got '.txt' (o.txt)"),
+        ((*everybody, "-o", "o.txt"), "CSV, TSV or Parquet, got .txt (o.txt)"),
         ((*everybody, "-o", "o.npy"), "CSV, TSV or Parquet, got NPY (o.npy)"),
         ((*everybody, "-u", 4, *out), "--user and --all-users do not go together"),
         ((*everybody, "--new-user", there, *out), "--new-user and --all-users do not"),

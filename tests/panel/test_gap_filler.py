@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from ncarl.holdout import structured_split
+from ncarl.holdout import time_shifted_split
 from ncarl.panel import GapFiller, fill_gaps
 from ncarl.panel.gap_filler import fit_seasonality, read_log
 from ncarl.panel.kriging import (
@@ -303,7 +303,7 @@ def test_sparse_logs_have_calibrated_intervals(waves):
     assert 0.5 < filler.calibration_ < 2.0
     there = ~np.isnan(given)
     for seed in range(5):
-        hidden, _ = structured_split(there, np.random.default_rng(seed))
+        hidden, _ = time_shifted_split(there, np.random.default_rng(seed))
         assert not (hidden & ~there).any()
         assert (hidden.sum(axis=0) > 0).all()
         assert (hidden.sum(axis=0) <= there.sum(axis=0) / 2).all()

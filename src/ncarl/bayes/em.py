@@ -245,17 +245,18 @@ def em_step(
     )
     done = compute_device.timestamp()
     with compute_device.compute_context(n):
-        B, log_det = _add_precision_form(sums, kernel)
-        fit = _log_evidence(rows, sums, params, log_det)
+        B, log_det = _complete_precision_sums(sums, kernel)
+        log_evidence = _log_evidence(rows, sums, params, log_det)
         next_params = _m_step(rows, prior, params, kernel, scales, sums, B, tau)
         penalty = penalty + _noise_penalty(prior, params)
         end = compute_device.timestamp()
-        evidence, cost = (float(x) for x in compute_device.read_back(fit, penalty))
+        read = compute_device.read_back(log_evidence, penalty)
+        evidence, penalty = (float(x) for x in read)
     seconds = {
         "kernel": seconds_between(start, ready) + seconds_between(done, end),
         "rows": seconds_between(ready, done),
     }
-    penalized = evidence - cost
+    penalized = evidence - penalty
     return EMStep(
         params, next_params, evidence, penalized, sums.jitter, seconds, kernel, scales
     )
@@ -274,7 +275,7 @@ def kernel_in_noise_units(
     return Kernel(K, P, 1.0), scales
 
 
-def _add_precision_form(sums: LikelihoodSums, kernel: Kernel) -> tuple[Array, Any]:
+def _complete_precision_sums(sums: LikelihoodSums, kernel: Kernel) -> tuple[Array, Any]:
     """``B`` and ``sum log|A|``, with the terms of rows solved for missing entries."""
     if sums.missing_inverse_sum is None or sums.n_precision_rows == 0:
         return sums.B, sums.log_det

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ncarl import __version__
+from ncarl.text import one_line
 
 #: The commands in the order of the help, each with the first sentence of its own help,
 #: so that ``ncarl --help`` need not import the modules of the commands.
@@ -100,10 +101,10 @@ def format_error(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
     if isinstance(error, MemoryError):
-        return f"not enough memory; {' '.join(str(error).split())}".rstrip("; ")
+        return f"not enough memory; {one_line(error)}".rstrip("; ")
     if isinstance(error, ModuleNotFoundError):
         return f"this needs the package {error.name!r}: pip install 'ncarl[cli]'"
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(error) or type(error).__name__
 
 
 def use_option_names(text: str, parameters: Sequence[Any]) -> str:

@@ -142,9 +142,7 @@ def decide_scales(
 ) -> dict[str, str | None]:
     """The scaling that ``ncarl complete`` would choose, by method."""
     paper, others = (
-        decide_scale(
-            ModelOptions(method=method, scale=scale), table.values, table.mixed_units
-        )[0]
+        decide_scale(ModelOptions(method=method, scale=scale), table.values)[0]
         for method in ("ncarl", "bayes")
     )
     return {name: paper if name in PAPER_METHODS else others for name in methods}

@@ -37,7 +37,7 @@ from ncarl.plots.missing import (
     sample_imputed_entries,
 )
 from ncarl.registry import BASELINE_METHODS, METHODS
-from ncarl.text import MAX_LISTED, format_number, join_names
+from ncarl.text import MAX_LISTED, format_number, join_names, one_line
 
 #: Description of ``BayesianNCARL.sides_``.
 SIDES_DESCRIPTIONS = {
@@ -74,7 +74,7 @@ def warning_lines(result: Completion) -> list[str]:
                 "--max-iter or --tol"
             )
         elif isinstance(warning, NumericalWarning) or type(warning) is UserWarning:
-            lines.append(" ".join(str(warning).split()))
+            lines.append(one_line(warning))
     return list(dict.fromkeys(lines))
 
 
@@ -89,7 +89,7 @@ def summary_fields(result: Completion) -> Fields:
         text = f"kept, not used: {join_names(table.unused_columns, MAX_LISTED)}"
         left = table.n_missing_in_text
         yield "labels", f"{text} ({left} missing in them)" if left else text
-    if table is not None and table.mixed_units:
+    if table is not None and table.columns is not None:
         ids = _names(likely_id_columns(table.values), result.columns)
         if ids:
             text = "used as data, but may be labels (see --label):"
@@ -192,7 +192,7 @@ def _bayesian_fields(result: Completion, unit: str) -> Fields:
     text = f"{est.held_out_error_:.3g}{unit}"
     if len(errors) > 1 or est.neighbor_correction_ is not None:
         parts = [f"{error:.3g} by {side}" for side, error in errors.items()]
-        text += f" ({' and '.join(parts)} alone)"
+        text += f" ({join_names(parts, last=' and ')} alone)"
     yield "error", f"{text}, on {est.validation:.0%} of the entries held out"
     if not math.isnan(est.calibration_):
         text = f"held-out errors were {est.calibration_:.2f} times their standard "

@@ -182,9 +182,7 @@ def run_complete(job: CompleteJob) -> Completion:
         table.write(outputs["OUT"].resolve(), whole)
         return result
     check_imputations_size(values.shape, job.n_imputations)
-    result.scale, result.scale_reason = decide_scale(
-        job.model, values, table.mixed_units
-    )
+    result.scale, result.scale_reason = decide_scale(job.model, values)
     with result.record(), open_engine(job.model.engine) as engine:
         estimator = result.estimator = build_estimator(
             job.model,
@@ -502,9 +500,7 @@ def _complete_stream(
                 # The entries, stored row by row, are the whole array.
                 sink.write(chunk.values.reshape(chunk.shape))
         return
-    source_format = find_source_format(job.source)
-    has_names = source_format is not None and source_format.has_names
-    result.scale, result.scale_reason = decide_scale(job.model, dataset, has_names)
+    result.scale, result.scale_reason = decide_scale(job.model, dataset)
     if with_overview:
         from ncarl.cli.complete_report import compute_stream_overview
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ncarl import __version__
-from ncarl.text import to_printable
+from ncarl.text import one_line, to_printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ def is_interactive(quiet: bool = False) -> bool:
 
 def print_warnings(messages: Iterable[object]) -> None:
     """Print warnings on the error stream, each once and on one line."""
-    for line in dict.fromkeys(" ".join(str(text).split()) for text in messages):
+    for line in dict.fromkeys(map(one_line, messages)):
         typer.echo(f"warning: {to_printable(line)}", err=True)
 
 

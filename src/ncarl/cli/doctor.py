@@ -36,6 +36,7 @@ from ncarl.engines.base import (
 from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
 from ncarl.html import Page
+from ncarl.text import one_line
 
 EXAMPLES = ("ncarl doctor", "ncarl doctor --json")
 #: Packages to look for, and how to install them.
@@ -269,7 +270,7 @@ def relevant_warnings(caught: Iterable[warnings.WarningMessage]) -> list[str]:
     """Messages of warnings that concern the user, each on one line and once."""
     kinds = (UserWarning, RuntimeWarning)
     messages = [w.message for w in caught if issubclass(w.category, kinds)]
-    return list(dict.fromkeys(" ".join(str(m).split()) for m in messages))
+    return list(dict.fromkeys(map(one_line, messages)))
 
 
 @contextlib.contextmanager

@@ -30,7 +30,14 @@ from ncarl.io.files import write_json
 from ncarl.io.tables import ReadOptions, TableFile, read_table
 from ncarl.progress import progress_bar
 from ncarl.registry import DEFAULT_COMPARISON_METHODS
-from ncarl.text import MAX_LISTED, format_number, join_names, shorten, to_printable
+from ncarl.text import (
+    MAX_LISTED,
+    format_number,
+    join_names,
+    one_line,
+    shorten,
+    to_printable,
+)
 
 EXAMPLES = (
     "ncarl evaluate table.csv",
@@ -194,7 +201,7 @@ def coverage_rows(evaluation: Evaluation) -> list[tuple[str, ...]]:
 def column_cells(score: ColumnScore, max_length: int = MAX_NAME_LENGTH) -> list[str]:
     """The row of a column in the table of columns."""
     return [
-        shorten(" ".join(to_printable(score.name).split()), max_length),
+        shorten(one_line(to_printable(score.name)), max_length),
         f"{score.hidden}",
         format_number(score.error, ".4g"),
         format_number(score.standardized_error, ".3f"),

@@ -50,17 +50,10 @@ class ModelOptions:
     settings: Sequence[tuple[str, Any]] = ()  # parameters of a baseline, by --set
 
 
-def decide_scale(
-    model: ModelOptions, table: Any, mixed_units: bool
-) -> tuple[str | None, str]:
-    """The scaling of a matrix or `StreamedDataset`, None or "columns", and the reason.
-
-    ``mixed_units`` says whether its columns may have units of their own.
-    """
+def decide_scale(model: ModelOptions, table: Any) -> tuple[str | None, str]:
+    """Scaling (None or "columns") of a matrix or `StreamedDataset`, and the reason."""
     if model.scale != "auto":
         return (None if model.scale == "none" else "columns"), "as requested"
-    if not mixed_units:
-        return None, "a matrix file has one unit"
     noise = model.params.get("noise")
     if model.method == "bayes" and isinstance(noise, float) and noise != 0.0:
         return None, "--noise is in the units of the values"

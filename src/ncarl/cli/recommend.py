@@ -21,12 +21,12 @@ from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.html import Page
 from ncarl.io import csv, parquet
 from ncarl.io.csv import parse_number
-from ncarl.io.tables import ColumnTable, detect_format
+from ncarl.io.tables import ColumnTable, detect_format, find_format
 from ncarl.progress import percent_bar
 from ncarl.ratings import Explanation, RecommendedItem, Recommender, SimilarItem
 from ncarl.ratings.data import Vocabulary, format_signed, is_missing
 from ncarl.ratings.recommender import RESERVED_COLUMNS
-from ncarl.text import join_names, shorten, to_printable
+from ncarl.text import format_number, join_names, shorten, to_printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,6 @@ COLUMN_ALIASES = {
     "rating": ("rating", "ratings", "stars", "score", "overall", "value", "rate"),
 }  # fmt: skip
 TITLE_ALIASES = ("title", "name", "movietitle", "itemname", "label")
-RATINGS_FORMATS = ("CSV", "TSV", "Parquet")
 #: Integers as Python writes them: 7 is one, 007 is not.
 INTEGER_TEXT = re.compile(r"0|-?[1-9][0-9]*")
 #: Default nominal coverage of intervals.
@@ -320,11 +319,9 @@ class UserRecommendations:
 
 
 def _check_list_format(path: Path) -> None:
-    try:
-        kind = detect_format(path).name
-    except ValueError:  # its message names the formats of matrices, too
-        kind = f"{path.suffix!r}" if path.suffix else "no ending"
-    if kind not in RATINGS_FORMATS:
+    format_ = find_format(path, "read_table")
+    if format_ is None or not format_.has_names:
+        kind = format_.name if format_ else path.suffix or "no ending"
         raise ValueError(f"--out must be CSV, TSV or Parquet, got {kind} ({path.name})")
 
 
@@ -484,17 +481,17 @@ def read_columns(
     is_header: Callable[[Sequence[str]], bool] = is_header_row,
 ) -> ColumnTable:
     """The columns of a file, cells of text files without quotes."""
-    kind = detect_format(path).name
-    if kind not in RATINGS_FORMATS:
+    format_ = detect_format(path)
+    if not format_.has_names:
         raise ValueError(
             f"{str(path)!r} must be a list of ratings in CSV, TSV or Parquet, got "
-            f"{kind}; ncarl complete takes matrices"
+            f"{format_.name}; ncarl complete takes matrices"
         )
-    if kind == "Parquet":
-        if delimiter is not None:
-            raise ValueError("--delimiter does not apply to Parquet files; omit it")
-        return parquet.read_columns(path)
-    return csv.read_columns(path, delimiter, is_header)
+    if "delimiter" in format_.options:
+        return csv.read_columns(path, delimiter, is_header)
+    if delimiter is not None:
+        raise ValueError("--delimiter does not apply to Parquet files; omit it")
+    return parquet.read_columns(path)
 
 
 def _rating_columns(table: ColumnTable, columns: Sequence[str] | None) -> list[int]:
@@ -613,7 +610,7 @@ def _write_table(path: Path, heads: list[str], rows: list[list[Any]]) -> None:
         parquet.write_rows(path, heads, rows)
     else:
         cells = [
-            [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row]
+            [format_number(x) if isinstance(x, float) else x for x in row]
             for row in rows
         ]
         csv.write_rows(path, heads, cells)

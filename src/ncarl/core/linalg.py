@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array
 from scipy.linalg import eigh, get_blas_funcs, get_lapack_funcs
+from scipy.sparse import csr_array
 
 from ncarl.core.types import Array
 from ncarl.exceptions import NotPositiveDefiniteError
@@ -290,6 +291,17 @@ def embed_submatrix(A: Array, indices: Array, n: int, diagonal: Array | float) -
     whole[indices[:, None], indices[None, :]] = A
     others = np.setdiff1d(np.arange(n), indices)
     whole[others, others] = diagonal
+    return whole
+
+
+def embed_sparse(A: Any, indices: Array, n: int, diagonal: float) -> csr_array:
+    """`embed_submatrix` for a SciPy sparse array."""
+    A, others = A.tocoo(), np.setdiff1d(np.arange(n), indices)
+    rows = np.concatenate([indices[A.coords[0]], others])
+    columns = np.concatenate([indices[A.coords[1]], others])
+    data = np.concatenate([A.data, np.full(len(others), diagonal, A.dtype)])
+    whole = csr_array((data, (rows, columns)), shape=(n, n))
+    whole.sort_indices()
     return whole
 
 

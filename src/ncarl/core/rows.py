@@ -94,10 +94,11 @@ class Kernel:
         self, block: Block, columns: Array, bounds: Array, *, variances: bool,
         kind: str = "auto",
     ) -> tuple[Array, Array, Array | None]:  # fmt: skip
-        """``y_i K_oj`` at some columns of each row of a block, and variances.
+        """Predictions ``y K_oj`` at requested columns of each row, and variances.
 
-        In row ``block.rows[i]`` these are ``columns[bounds[row]:bounds[row + 1]]``.
-        Returns their positions in ``columns``, the predictions and the variances.
+        Those of row ``r`` of the matrix are ``columns[bounds[r]:bounds[r + 1]]``.
+        Returns their positions in ``columns``, the predictions and the variances;
+        `KernelModel` makes standard deviations of these, in the user's units.
         """
         module = row_backend(kind)
         places, predictions, row_vars = [], [], []
@@ -124,7 +125,7 @@ class Kernel:
 def requested_entries(block: Block, bounds: Array) -> tuple[Array, Array]:
     """Rows of a block, and positions of the entries that are requested in them.
 
-    In row ``block.rows[i]`` these are ``bounds[row]`` to ``bounds[row + 1] - 1``.
+    Those of row ``r`` of the matrix are ``bounds[r]`` to ``bounds[r + 1] - 1``.
     """
     counts = (bounds[1:] - bounds[:-1])[block.rows]
     i = np.repeat(np.arange(block.n_rows), counts)
@@ -377,7 +378,7 @@ def collect_likelihood_sums(
     jitter: float,
     start: float,
 ) -> LikelihoodSums:
-    """Sums of a solved block; adds the duals of the precision form to ``B``."""
+    """Sums of a solved block; subtracts ``y y^T`` of precision-form rows from ``B``."""
     middle = timestamp(block)
     rows = np.flatnonzero(precision_form)
     subtract_outer_sum(B, block, Y, rows)

@@ -217,7 +217,7 @@ def _add_covariance_form(
 def _add_precision_form(
     sums: _LikelihoodAccumulator, block: Block, kernel: Kernel, g: int
 ) -> None:
-    """Add a group with one inverse of ``P_uu``; `subtract_outer_sum` adds its duals."""
+    """Add a group to all sums but ``B``, which `collect_likelihood_sums` completes."""
     entries, o, V = row_group(block, g)
     P: Any = kernel.P
     C: Any = sums.C

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ncarl.exceptions import DataNotFoundError
+from ncarl.text import join_names
 from ncarl.validation import check_choice
 
 #: Environment variable that names a folder of data sets.
@@ -224,7 +225,7 @@ def check_exists(source: str | os.PathLike[str]) -> Path:
 
 def describe_search(files: Sequence[str]) -> str:
     """A sentence on what `find_file` searched for, and where."""
-    folders = " and ".join(repr(str(folder)) for folder in data_folders())
+    folders = join_names(list(map(str, data_folders())), form=repr, last=" and ")
     unset = "" if os.environ.get(DATA_VARIABLE) else f" ({DATA_VARIABLE} is not set)"
     return f"looked for {', '.join(files)} in {folders}{unset}"
 

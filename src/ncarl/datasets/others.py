@@ -21,6 +21,7 @@ from ncarl.datasets.files import (
     read_arrays,
 )
 from ncarl.exceptions import BrokenFileError, DataNotFoundError
+from ncarl.text import MAX_LISTED, join_names
 from ncarl.validation import check_choice, check_integer
 
 #: Users and jokes.
@@ -86,6 +87,7 @@ def _read_jester_table(path: Path) -> Array:
         opened = path.open("rb")
     with opened as stream:
         try:
+            # Not `ncarl.io.csv`: the file is open, maybe inside an archive.
             table = np.loadtxt(stream, delimiter=",", comments=None, ndmin=2)
         except ValueError as error:
             raise BrokenFileError(
@@ -321,7 +323,8 @@ def _image_paths(root: Path, names: Sequence[str] | None) -> list[Path]:
     existing = {path.name for path in files} | {path.stem for path in files}
     absent = [name for name in names if name not in existing]
     if absent:
-        raise DataNotFoundError(f"{str(root)!r} has no picture {', '.join(absent)}")
+        listed = join_names(absent, MAX_LISTED)
+        raise DataNotFoundError(f"{str(root)!r} has no picture {listed}")
     return [path for path in files if path.name in names or path.stem in names]
 
 

@@ -438,22 +438,24 @@ class ClusterLink:
             ) from error
 
     def worker_addresses(self) -> list[str]:
-        """Addresses of the workers, each repeated for each of its threads.
+        """Addresses of the workers, each repeated for each of its threads."""
+        threads = self.wait_for_any_worker()
+        return [name for name in sorted(threads) for _ in range(threads[name])]
 
-        Raises `LostWorkersError` if there is none within the timeout.
-        """
+    def wait_for_any_worker(self) -> dict[str, int]:
+        """Threads of each worker; `LostWorkersError` if none comes in time."""
         start = time.monotonic()
         while True:
             self.check_open()
             try:
-                threads = self.client.nthreads()
+                threads: dict[str, int] = self.client.nthreads()
             except OSError as error:
                 raise LostWorkersError(
                     f"the Dask scheduler at {scheduler_address(self.client)} does not "
                     f"answer ({error}); connect to another, or use engine='threads'"
                 ) from error
             if threads:
-                return [name for name in sorted(threads) for _ in range(threads[name])]
+                return threads
             if time.monotonic() - start > self.timeout:
                 raise LostWorkersError(
                     f"no Dask worker is left at {scheduler_address(self.client)}, and "
@@ -476,7 +478,7 @@ class ClusterLink:
             try:
                 future.exception(timeout=POLL_SECONDS)
             except TimeoutError:
-                self.worker_addresses()
+                self.wait_for_any_worker()
 
     def result(self, future: Any) -> Any:
         """Result of a future; `LostDataError` if it failed for lack of a worker."""
@@ -492,15 +494,18 @@ class ClusterLink:
                     raise  # an error of the task itself
                 if not isinstance(error, TimeoutError):
                     raise LostDataError(str(error)) from error
-            self.worker_addresses()
+            self.wait_for_any_worker()
             timeout *= 2  # a large result, or a slow network
 
     def retry(self, attempt: Callable[[], R], recover: Callable[[], None]) -> R:
-        """Result of ``attempt``, repeated after ``recover`` if data was lost."""
+        """Result of ``attempt``, repeated after ``recover`` if data was lost.
+
+        Raises `LostWorkersError` after `MAX_ATTEMPTS`, or if no worker is left.
+        """
         self.check_open()
         for count in range(MAX_ATTEMPTS):
             if count:
-                self.worker_addresses()
+                self.wait_for_any_worker()
                 time.sleep(0.1 * count)  # until it is known which data was lost
             try:
                 if count:

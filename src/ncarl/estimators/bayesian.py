@@ -21,7 +21,7 @@ from ncarl.bayes.selection import (
     is_read_into_memory,
     make_model_configs,
 )
-from ncarl.centering import fit_scaler, fit_value_bounds, units_differ
+from ncarl.centering import compare_column_units, fit_scaler, fit_value_bounds
 from ncarl.containers import as_source
 from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
@@ -397,7 +397,7 @@ class BayesianNCARL(KernelEstimator):
 
     def _should_scale_columns(self, dataset: Dataset, noise: str | float) -> bool:
         if isinstance(noise, str) or noise == 0.0:
-            wanted = self.scale == "auto" and units_differ(dataset)
+            wanted = self.scale == "auto" and compare_column_units(dataset)[0]
             return wanted or self.scale == "columns"
         if self.scale == "columns":
             raise ValueError(

@@ -35,7 +35,10 @@ def timed_fit(estimator: Any, X: Any, budget: float | None) -> tuple[float, bool
 
 
 def peak_memory_gb() -> float | None:
-    """Peak memory of this process; None where the system does not report it."""
+    """Peak memory of this process; None where the system does not report it.
+
+    psutil knows the present memory only, except on Windows.
+    """
     status = Path("/proc/self/status")
     if status.is_file():
         # On Linux, getrusage also counts the memory of the parent at the fork.

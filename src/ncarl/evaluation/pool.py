@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from ncarl.evaluation.measure import FAILED, OVER_BUDGET
+from ncarl.text import one_line
 
 #: Environment variables that limit the threads of numerical libraries.
 THREAD_VARIABLES = tuple(
@@ -230,5 +231,5 @@ def _run_job(function: str, payload: Any) -> str:
         return json.dumps({"value": value})
     except Exception as error:
         # A job that raises must not end the worker.
-        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        text = f"{type(error).__name__}: {one_line(error)}"
         return json.dumps({"failure": FAILED, "message": text[:500]})

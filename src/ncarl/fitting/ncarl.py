@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from ncarl.centering import Centering, center_rows, fit_centering, rescale
 from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.kernel import QuadraticPenalty, column_kernel
-from ncarl.core.linalg import dtype_name, embed_submatrix, sandwich
+from ncarl.core.linalg import dtype_name, embed_sparse, embed_submatrix, sandwich
 from ncarl.core.rows import Kernel, dual_gram, observed_gram, row_gram
 from ncarl.core.types import Array, RowSums
 from ncarl.core.weights import (
@@ -415,12 +415,7 @@ class KernelProblem:
             S = device.to_scipy(result.last.state.similarity)
         if len(self.kept_columns) == n:
             return S
-        empty = np.flatnonzero(self.empty_columns)
-        S, ones = S.tocoo(), np.ones(len(empty), dtype=S.dtype)
-        rows = np.concatenate([self.kept_columns[S.coords[0]], empty])
-        columns = np.concatenate([self.kept_columns[S.coords[1]], empty])
-        values = np.concatenate([S.data, ones])
-        return csr_array((values, (rows, columns)), shape=(n, n))
+        return embed_sparse(S, self.kept_columns, n, 1.0)
 
     def _expand_kernel(self, kernel: Kernel) -> Kernel:
         """The kernel of all columns; empty ones get the mean variance of the others."""

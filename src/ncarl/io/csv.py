@@ -1,10 +1,10 @@
 """CSV and TSV files: read in chunks of rows or as a whole table, and written.
 
-Readers share `detect_dialect` (delimiter, header and names): `open_rows` streams
-numbers through Arrow, `read_table` keeps the text of every cell, and `read_columns`
-gives the cells themselves. Writers share `_open_output`: `DelimitedTable.write` changes
-only the imputed cells of a table that was read, `open_sink` streams numbers, and
-`write_rows` writes a header and rows.
+`open_rows` streams numbers through Arrow. `read_table` keeps the text of every cell,
+which CSV libraries do not. Both find delimiter, header and names with `detect_dialect`;
+`read_columns` reads lists, such as ratings, whose header has a rule of its own. Writers
+share `_open_output`: `DelimitedTable.write` changes only the imputed cells of a table
+that was read, `open_sink` streams numbers, and `write_rows` writes a header and rows.
 """
 
 from __future__ import annotations

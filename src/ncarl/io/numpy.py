@@ -280,7 +280,6 @@ class MatrixTable(TableFile):
     arrays: Mapping[str, Array] = field(default_factory=dict)  # all of an NPZ file
     array_name: str = ""  # the one that is ``values``
     compression: int = zipfile.ZIP_STORED
-    mixed_units: bool = False
 
     def write(
         self, path: Path, numbers: Array, *, replace_observed: bool = False

@@ -47,7 +47,7 @@ class Format:
     module: str
     abilities: tuple[str, ...] = ("open_rows", "open_sink", "read_table")
     options: tuple[str, ...] = ()  # fields of `ReadOptions` that apply
-    has_names: bool = False  # whether columns have names, and often units of their own
+    has_names: bool = False  # whether columns have names
     is_folder: bool = False
     package: str = ""  # an optional package that open_rows and open_sink need
     extra: str = ""  # which extra of this package installs it
@@ -136,7 +136,6 @@ class TableFile(ABC):
     notes: Sequence[str] = ()  # decisions made while reading, for the user to see
     read_warnings: Sequence[str] = ()  # what may have been meant in another way
     n_missing_in_text: int = 0  # missing cells in columns of text, which stay missing
-    mixed_units: bool = True  # whether the columns may have units of their own
 
     @abstractmethod
     def write(

@@ -435,8 +435,9 @@ def argsort_times(times: Sequence[Any]) -> list[int]:
     except TypeError:
         kinds = sorted({type(time).__name__ for time in times})
         raise ValueError(
-            f"times must be comparable with each other, got {' and '.join(kinds)}; "
-            "name a column of labels with Panel.from_wide(table, labels=...)"
+            "times must be comparable with each other, got "
+            f"{join_names(kinds, last=' and ')}; name a column of labels with "
+            "Panel.from_wide(table, labels=...)"
         ) from None
 
 

@@ -17,13 +17,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.model import ConformalScores
-from ncarl.centering import fit_value_bounds, root_mean_square
-from ncarl.containers import clip_to_float_range, restore_container
+from ncarl.centering import fit_value_bounds, root_mean_square, to_user_units
+from ncarl.containers import restore_container
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset, power_of_two_unit
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
-from ncarl.holdout import structured_split
+from ncarl.holdout import time_shifted_split
 from ncarl.io.base import dense_values, is_frame, is_polars, library_of
 from ncarl.observations import Observations
 from ncarl.panel.data import labels_are_dates
@@ -153,7 +153,7 @@ class GapFiller(BaseEstimator):
             entries, "auto", rounded=False, by_column=True
         )
         standardized = self.seasonality_.transform(scaled, series.phase)
-        hidden, (t, j) = structured_split(observed, np.random.default_rng(seed))
+        hidden, (t, j) = time_shifted_split(observed, np.random.default_rng(seed))
         if len(t) == 0:
             warnings.warn(
                 "no sensor has enough numbers to hold some out, so the widths of "
@@ -191,7 +191,7 @@ class GapFiller(BaseEstimator):
         filled = series.complete(t, j, self.value_bounds_.clip_and_round(values, j))
         if not return_std:
             return filled
-        std = clip_to_float_range(std * self.seasonality_.stds[j] * self.unit_)
+        std = to_user_units(std * self.seasonality_.stds[j], self.unit_)
         return filled, series.complete(t, j, std, observed_value=0.0)
 
     def fit_transform(self, log: Any, y: Any = None, **options: Any) -> Any:
@@ -251,8 +251,7 @@ class GapFiller(BaseEstimator):
         season = self.seasonality_
         effects = season.effects[(t + log.phase) % len(season.effects), j]
         values = season.means[j] + effects + standardized * season.stds[j]
-        with np.errstate(over="ignore"):
-            return clip_to_float_range(values * self.unit_)
+        return to_user_units(values, self.unit_)
 
 
 def fill_gaps(

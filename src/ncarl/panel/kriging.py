@@ -3,7 +3,8 @@
 A missing entry is predicted from a few observed ones, its predictors: of the same and
 of the most correlated sensors, around its time and at the same time of other days
 (`select_predictors`). Their covariance is a sum of temporal basis functions, each with
-a covariance of the sensors (`learn_covariance`).
+a covariance of the sensors (`learn_covariance`). Every entry has a small system of its
+own, so the row kernels of `ncarl.core`, which share one matrix, do not apply.
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ from ncarl.bayes.selection import (
     make_model_configs,
 )
 from ncarl.centering import (
+    compare_column_units,
     fit_scaler,
     overflow_safe_mean,
     root_mean_square,
-    units_differ,
+    to_user_units,
 )
-from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset, power_of_two_unit
 from ncarl.engines.base import Engine
@@ -70,7 +70,7 @@ class PanelCompleter:
         self.values, self.engine = observed, engine
         self.unit = power_of_two_unit(observed)  # against overflow
         entries = InMemoryDataset(Observations.from_dense(observed / self.unit))
-        self.scaler = fit_scaler(entries, per_column=units_differ(entries))
+        self.scaler = fit_scaler(entries, per_column=compare_column_units(entries)[0])
         self.model_configs = make_model_configs(
             prior="co-observation",
             center="two-way",
@@ -177,9 +177,7 @@ class PanelCompleter:
             self.scaler.inverse_transform_std(stds),
             self.scaler.inverse_transform_std(errors),
         )
-        with np.errstate(over="ignore"):
-            clipped = (clip_to_float_range(table * self.unit) for table in tables)
-            return CompletedPanel(*clipped)
+        return CompletedPanel(*(to_user_units(table, self.unit) for table in tables))
 
     def _complete_side(
         self,

@@ -33,6 +33,7 @@ from ncarl.plots.style import (
     new_axes,
     set_tick_labels,
 )
+from ncarl.text import join_names
 
 #: Most rows and columns of the image of a pattern; larger matrices are binned.
 MAX_CELLS = 300
@@ -203,7 +204,7 @@ def _count_lines(counts: Sequence[int]) -> str:
         for count, word in zip(counts, ("row", "column"), strict=True)
         if count
     ]
-    return " and ".join(parts)
+    return join_names(parts, last=" and ")
 
 
 def _mark_sparse_lines(

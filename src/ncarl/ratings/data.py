@@ -115,7 +115,8 @@ def normalize_ids(name: str, column: Sequence[Any]) -> tuple[list[Any], str]:
     present = sorted({str(kind) for kind in kinds.values()})
     if len(present) > 1:
         first = {kinds[type(entry)]: entry for entry in reversed(entries)}
-        listed = " and ".join(f"{kind} ({first[kind]!r})" for kind in present)
+        examples = [f"{kind} ({first[kind]!r})" for kind in present]
+        listed = join_names(examples, last=" and ")
         raise ValueError(
             f"{name} ids must be of one kind, got {listed}; make them all text first"
         )

@@ -44,6 +44,7 @@ from ncarl.reproduce.plan import (
     hold_out_validation,
     make_task,
 )
+from ncarl.text import one_line
 
 #: Version of the results, raised by hand with every change that can alter them (data,
 #: masks, solvers, estimators, scores). Stored fits of another version are run again.
@@ -401,7 +402,7 @@ def run_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
         task = make_task(cell.problem, cell.seed)
     except (OSError, BrokenFileError, ModuleNotFoundError) as error:
         # The data, or the package that reads them, may be there next time.
-        message = " ".join(str(error).split())
+        message = one_line(error)
         return CellResult(cell, NO_DATA, payload["version"], message=message).to_dict()
     if cell.role == SEARCH:
         task = hold_out_validation(task, cell.seed)

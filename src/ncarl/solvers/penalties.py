@@ -28,7 +28,7 @@ class SpectralPenalty(Protocol):
         """Penalty of a matrix whose nonzero singular values are ``s``."""
 
     def prox(self, s: Array, tau: float) -> Array:
-        """Proximal operator: ``argmin_x 1/2 ||x - s||^2 + tau value(x)``, sorted."""
+        """Proximal operator: a minimizer of ``1/2 ||x - s||^2 + tau value(x)``."""
 
     def threshold(self, tau: float) -> float:
         """Largest singular value that the proximal operator sets to 0."""
@@ -59,11 +59,11 @@ class NuclearNorm:
         return soft_threshold(s, tau)
 
     def threshold(self, tau: float) -> float:
-        """``tau``."""
+        """``tau`` itself."""
         return tau
 
     def strength(self, threshold: float) -> float:
-        """``threshold``."""
+        """``threshold`` itself."""
         return threshold
 
 

@@ -19,7 +19,7 @@ from scipy.special import boxcox1p, inv_boxcox1p
 from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.tables.frames import NUMERIC_KINDS, ColumnData, TableAdapter, check_finite
-from ncarl.text import join_names
+from ncarl.text import MAX_LISTED, join_names
 
 #: Skewness from which "auto" transforms a column: on breast cancer, wine and diabetes
 #: 0.5 imputes better than 1 and 2, and as well as transforming all columns.
@@ -106,11 +106,12 @@ def fit_columns(
         )
         start = stop
     if high_cardinality:
+        listed = join_names(high_cardinality, MAX_LISTED)
         warnings.warn(
-            f"{', '.join(high_cardinality)}: more than max_categories={max_categories} "
-            "distinct values, so taken for names or free text: passed through with "
-            "missing entries, and not used to impute other columns. List it in "
-            "passthrough to confirm this, or raise max_categories to impute it",
+            f"{listed}: more than max_categories={max_categories} distinct values, so "
+            "taken for names or free text: passed through with missing entries, and "
+            "not used to impute other columns. List it in passthrough to confirm this, "
+            "or raise max_categories to impute it",
             UserWarning,
             stacklevel=3,
         )

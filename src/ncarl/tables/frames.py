@@ -19,7 +19,7 @@ from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.estimators.validation import MissingMarker
 from ncarl.io.base import dense_values, is_frame, is_pandas, is_polars
-from ncarl.text import join_names
+from ncarl.text import MAX_LISTED, join_names
 
 #: Kinds of columns and their names in messages. "empty" are columns of a null type,
 #: "other" are dates, lists and mixtures, which cannot be imputed.
@@ -147,8 +147,8 @@ def _check_frame(frame: Any) -> None:
     duplicates = sorted({str(name) for name in names if names.count(name) > 1})
     if duplicates:
         raise ValueError(
-            f"columns of X must have different names, got {', '.join(duplicates)} more "
-            "than once; rename them"
+            "columns of X must have different names, got "
+            f"{join_names(duplicates, MAX_LISTED)} more than once; rename them"
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 
-from ncarl.core.linalg import cholesky_with_jitter
+from ncarl.core.linalg import cholesky_with_jitter, embed_sparse
 from ncarl.core.rows import (
     MAX_PIECE_ENTRIES,
     duals_to_csr,
@@ -82,14 +82,8 @@ class WideKernel:
             return self
         F = np.zeros((n, self.F.shape[1]), dtype=self.F.dtype)
         F[kept_columns] = self.F
-        T = self.T.tocoo()
-        alone = np.setdiff1d(np.arange(n), kept_columns, assume_unique=True)
-        rows = np.concatenate([kept_columns[T.coords[0]], alone])
-        columns = np.concatenate([kept_columns[T.coords[1]], alone])
-        data = np.concatenate([T.data, np.full(len(alone), variance, T.dtype)])
-        whole = csr_array((data, (rows, columns)), shape=(n, n))
-        whole.sort_indices()
-        return WideKernel(F, whole, self.s, self.error)
+        T = embed_sparse(self.T, kept_columns, n, variance)
+        return WideKernel(F, T, self.s, self.error)
 
     def map_arrays(self, func: Callable[[Any], Any]) -> WideKernel:
         """Kernel with ``func`` applied to its arrays."""
