@@ -13,6 +13,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Tests run in parallel: more threads in each would compete for the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests of the documentation's pages change the working directory.
+if "NCARL_DATA" in os.environ:
+    os.environ["NCARL_DATA"] = os.path.abspath(os.environ["NCARL_DATA"])
 
 collect_ignore_glob = []
 if importlib.util.find_spec("triton") is None:
