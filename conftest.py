@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+from pathlib import Path
 
 # A shell without job control starts background jobs with SIGINT ignored, but some tests
 # send it.
@@ -15,7 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests of the documentation's pages change the working directory.
 if "NCARL_DATA" in os.environ:
-    os.environ["NCARL_DATA"] = os.path.abspath(os.environ["NCARL_DATA"])
+    os.environ["NCARL_DATA"] = str(Path(os.environ["NCARL_DATA"]).resolve())
 
 collect_ignore_glob = []
 if importlib.util.find_spec("triton") is None:

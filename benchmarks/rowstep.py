@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numba as nb
 import numpy as np
@@ -59,9 +60,10 @@ def time_potrf(A, count, factor):
     return time_jobs(job, range(available_cores())) / (share * available_cores())
 
 
-def time_rows(blocks, kernel, kind, rows):
+def time_rows(blocks, kernel, backend, rows):
     """Measure the seconds per row of the row step."""
-    return time_jobs(lambda b: row_duals(b, kernel=kernel, kind=kind), blocks) / rows
+    work = partial(row_duals, kernel=kernel, backend=backend)
+    return time_jobs(work, blocks) / rows
 
 
 def measure(r, n, repeats, rng):
@@ -76,14 +78,14 @@ def measure(r, n, repeats, rng):
     blocks = cut_blocks(data, n_blocks=4 * available_cores())
     kernel = Kernel(K, None, 0.0)
     resident = np.ascontiguousarray(K[:r, :r])
-    row_duals(blocks[0], kernel=kernel, kind="numba")
+    row_duals(blocks[0], kernel=kernel, backend="numba")
     time_potrf(resident, 2, True)
     best = {"copy": np.inf, "potrf": np.inf, "numba": np.inf, "numpy": np.inf}
     for _ in range(repeats):
         best["copy"] = min(best["copy"], time_potrf(resident, rows, False))
         best["potrf"] = min(best["potrf"], time_potrf(resident, rows, True))
-        for kind in ("numba", "numpy"):
-            best[kind] = min(best[kind], time_rows(blocks, kernel, kind, rows))
+        for backend in ("numba", "numpy"):
+            best[backend] = min(best[backend], time_rows(blocks, kernel, backend, rows))
     best["potrf"] -= best.pop("copy")
     return {
         "r": r,

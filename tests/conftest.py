@@ -58,7 +58,7 @@ def lib(request: pytest.FixtureRequest) -> Library:
 
 
 @pytest.fixture(scope="session", params=["numpy", "numba"])
-def kind(request: pytest.FixtureRequest) -> str:
+def backend(request: pytest.FixtureRequest) -> str:
     """Every available row kernel."""
     if request.param == "numba":
         pytest.importorskip("numba")

@@ -282,9 +282,9 @@ class StreamedDataset:
 
 
 def summarize_chunk(
-    chunk: Observations, *, with_fingerprint: bool, kind: str = "auto"
+    chunk: Observations, *, with_fingerprint: bool, backend: str = "auto"
 ) -> DataSummary:
-    """Summary of a chunk; ``kind``, which engines pass, is ignored."""
+    """Summary of a chunk; ``backend``, which engines pass, is ignored."""
     return DataSummary.from_observations(chunk, with_fingerprint=with_fingerprint)
 
 
@@ -294,9 +294,9 @@ def transform_and_apply(
     apply: Callable[..., Any],
     transforms: tuple[Transform, ...],
     shared: dict[str, Any],
-    kind: str = "auto",
+    backend: str = "auto",
 ) -> Any:
-    """Result of a function for a transformed chunk; ``kind`` is ignored."""
+    """Result of a function for a transformed chunk; ``backend`` is ignored."""
     return apply(transform_chunk(chunk, transforms), **shared)
 
 

@@ -61,7 +61,7 @@ class TestEMStep:
     @pytest.mark.parametrize("nu", [0.0, 4.5])
     @pytest.mark.parametrize("side", ["observed", "missing"])
     def test_matches_dense_formula(
-        self, noise, learn_mean, nu, side, kind, rng, dense, rows_of, covariance,
+        self, noise, learn_mean, nu, side, backend, rng, dense, rows_of, covariance,
         request,
     ):  # fmt: skip
         if side == "missing":
@@ -73,7 +73,7 @@ class TestEMStep:
         if not noisy:
             noise, level = None, np.zeros(7)
         prior, arguments = prior_and_textbook_step(Psi, nu, noise, learn_mean)
-        engine = Threads(1, kernel=kind)
+        engine = Threads(1, kernel=backend)
         rows = rows_of(X, missing_side=side == "missing", engine=engine, n_blocks=3)
         found = em_step(rows, prior, GaussianParams(K, level, mean, noisy))
         expected = dense.em_step(X, K, level, mean, **arguments)

@@ -75,15 +75,15 @@ def dense(block, X, Y):
 @pytest.mark.parametrize("side", SIDES)
 @given(seen=masks(), s=st.sampled_from(NOISES), seed=st.integers(0, 99))
 def test_rows_and_duals_are_those_of_the_formula(
-    kind, side, masked, well_conditioned, solved_on, kernel_for, seen, s, seed
+    backend, side, masked, well_conditioned, solved_on, kernel_for, seen, s, seed
 ):
     rng = np.random.default_rng(seed)
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
     (block,) = cut_blocks(masked(V, seen), 1)
     with solved_on(side):
         kernel = kernel_for(K, s, side)
-        X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
-        Y_alone, _ = row_duals(block, kernel=kernel, kind=kind)
+        X, Y, jitter = complete_rows(block, kernel=kernel, backend=backend)
+        Y_alone, _ = row_duals(block, kernel=kernel, backend=backend)
     rows, duals = dense(block, X, Y)
     expected_rows, expected_duals = naive(V, seen, K, s)
     np.testing.assert_allclose(rows, expected_rows, rtol=0, atol=1e-10)
@@ -102,7 +102,7 @@ def test_rows_and_duals_are_those_of_the_formula(
     ],
 )
 def test_single_precision_and_large_rows_match_the_formula(
-    kind, side, shape, share, s, dtype, tol, rng, masked, well_conditioned,
+    backend, side, shape, share, s, dtype, tol, rng, masked, well_conditioned,
     solved_on, kernel_for,
 ):  # fmt: skip
     seen = rng.random(shape) < share
@@ -111,7 +111,7 @@ def test_single_precision_and_large_rows_match_the_formula(
     K = well_conditioned(rng, shape[1], dtype)
     (block,) = cut_blocks(masked(V, seen), 1)
     with solved_on(side):
-        X, Y, _ = complete_rows(block, kernel=kernel_for(K, s, side), kind=kind)
+        X, Y, _ = complete_rows(block, kernel=kernel_for(K, s, side), backend=backend)
     assert X.dtype == Y.dtype == dtype
     for found, expected in zip(
         dense(block, X, Y), naive(V, seen, K.astype(float), s), strict=True
@@ -120,20 +120,22 @@ def test_single_precision_and_large_rows_match_the_formula(
 
 
 def test_exact_rows_keep_observed_values_exactly(
-    kind, rng, masked, well_conditioned, solved_on, kernel_for
+    backend, rng, masked, well_conditioned, solved_on, kernel_for
 ):
     seen = rng.random((20, 15)) < 0.6
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 15)
     (block,) = cut_blocks(masked(V, seen), 1)
     for side in SIDES:
         with solved_on(side):
-            X, _, _ = complete_rows(block, kernel=kernel_for(K, 0.0, side), kind=kind)
+            X, _, _ = complete_rows(
+                block, kernel=kernel_for(K, 0.0, side), backend=backend
+            )
         np.testing.assert_array_equal(X[np.argsort(block.rows)][seen], V[seen])
 
 
 @given(seen=masks(most_rows=12), n_blocks=st.integers(1, 15), seed=st.integers(0, 99))
 def test_sums_do_not_depend_on_how_rows_are_cut(
-    kind, masked, well_conditioned, kernel_for, seen, n_blocks, seed
+    backend, masked, well_conditioned, kernel_for, seen, n_blocks, seed
 ):
     rng = np.random.default_rng(seed)
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, seen.shape[1])
@@ -142,13 +144,13 @@ def test_sums_do_not_depend_on_how_rows_are_cut(
     X, Y = naive(V, seen, K, 0.3)
     blocks = cut_blocks(observed, n_blocks)
     assert sorted(np.concatenate([b.rows for b in blocks])) == list(range(len(seen)))
-    rows = [row_gram(b, kernel=kernel, kind=kind) for b in blocks]
-    duals = [dual_gram(b, kernel=kernel, kind=kind) for b in blocks]
+    rows = [row_gram(b, kernel=kernel, backend=backend) for b in blocks]
+    duals = [dual_gram(b, kernel=kernel, backend=backend) for b in blocks]
     close = {"rtol": 1e-10, "atol": 1e-10}
     np.testing.assert_allclose(sum(r.gram for r in rows), X.T @ X, **close)
     np.testing.assert_allclose(sum(d.gram for d in duals), Y.T @ Y, **close)
     np.testing.assert_allclose(
-        sum(observed_gram(b, kind=kind) for b in blocks),
+        sum(observed_gram(b, backend=backend) for b in blocks),
         (V * seen).T @ (V * seen),
         **close,
     )
@@ -159,37 +161,39 @@ def test_sums_do_not_depend_on_how_rows_are_cut(
 @pytest.mark.parametrize("share", [0.05, 0.9])
 @pytest.mark.parametrize("s", [0.0, 1.0])
 def test_gram_of_rows_is_the_transformed_gram_of_duals(
-    kind, share, s, rng, masked, well_conditioned, kernel_for
+    backend, share, s, rng, masked, well_conditioned, kernel_for
 ):
     # One density selects sparse outer products, the other dense ones.
     seen = rng.random((60, 80)) < share
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 80)
     (block,) = cut_blocks(masked(V, seen), 1)
     kernel = kernel_for(K, s, "observed")
-    G = row_gram(block, kernel=kernel, kind=kind).gram
-    YtY = dual_gram(block, kernel=kernel, kind=kind).gram
+    G = row_gram(block, kernel=kernel, backend=backend).gram
+    YtY = dual_gram(block, kernel=kernel, backend=backend).gram
     np.testing.assert_allclose(K @ YtY @ K, G, rtol=0, atol=1e-10 * np.abs(G).max())
     np.testing.assert_array_equal(YtY, YtY.T)
     np.testing.assert_array_equal(G, G.T)
 
 
 def test_pieces_add_up_to_the_block(
-    kind, rng, masked, well_conditioned, kernel_for, monkeypatch
+    backend, rng, masked, well_conditioned, kernel_for, monkeypatch
 ):
     seen = rng.random((40, 12)) < 0.5
     seen[:15] = seen[0]
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, 12)
     (block,) = cut_blocks(masked(V, seen), 1)
     kernel = kernel_for(K, 0.5, "cheaper")
-    whole = row_gram(block, kernel=kernel, kind=kind)
-    total = outer_sum(block, block.values, kind)
+    whole = row_gram(block, kernel=kernel, backend=backend)
+    total = outer_sum(block, block.values, backend)
     monkeypatch.setattr(ncarl.core.rows, "MAX_PIECE_ENTRIES", 12 * 4)
     parts = list(pieces(block))
     assert len(parts) > 5
     assert [i for part in parts for i in part.rows] == list(block.rows)
-    cut_up = row_gram(block, kernel=kernel, kind=kind)
+    cut_up = row_gram(block, kernel=kernel, backend=backend)
     np.testing.assert_allclose(cut_up.gram, whole.gram, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(outer_sum(block, block.values, kind), total, rtol=1e-12)
+    np.testing.assert_allclose(
+        outer_sum(block, block.values, backend), total, rtol=1e-12
+    )
     assert cut_up.fit == pytest.approx(whole.fit)
 
 
@@ -262,13 +266,13 @@ def alternating_block(request, n, rng, masked):
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("side", ["observed", "missing"])
 def test_near_singular_blocks_get_recorded_jitter(
-    kind, side, n, alternating_block, solved_on
+    backend, side, n, alternating_block, solved_on
 ):
     block, singular = alternating_block, np.ones((n, n))
     kernel = Kernel(singular, singular if side == "missing" else None, 0.0)
     with solved_on(side):
-        X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind)
-        recorded = row_gram(block, kernel=kernel, kind=kind).jitter
+        X, Y, jitter = complete_rows(block, kernel=kernel, backend=backend)
+        recorded = row_gram(block, kernel=kernel, backend=backend).jitter
     assert 0.0 < jitter <= 1e-4
     assert recorded == jitter
     assert np.isfinite(X).all()
@@ -278,13 +282,13 @@ def test_near_singular_blocks_get_recorded_jitter(
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("side", ["observed", "missing"])
 @pytest.mark.parametrize("bad", [-1.0, np.nan])
-def test_indefinite_kernels_raise(kind, side, n, bad, alternating_block, solved_on):
+def test_indefinite_kernels_raise(backend, side, n, bad, alternating_block, solved_on):
     indefinite = np.diag(np.where(np.arange(n) % 4 < 2, 1.0, bad))
     kernel = Kernel(indefinite, indefinite if side == "missing" else None, 0.0)
     size = len(range(0, n, 3)) if side == "observed" else n - len(range(0, n, 3))
     message = rf"{size} x {size}.*raise delta.*gamma.*floor"
     with solved_on(side), pytest.raises(NotPositiveDefiniteError, match=message):
-        complete_rows(alternating_block, kernel=kernel, kind=kind)
+        complete_rows(alternating_block, kernel=kernel, backend=backend)
 
 
 def test_numpy_is_used_if_numba_fails_to_load(monkeypatch, caplog):

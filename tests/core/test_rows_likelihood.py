@@ -26,8 +26,8 @@ N = 90
 class Way:
     """A row kernel and its device."""
 
-    def __init__(self, kind, device=None):
-        self.kind, self.device, self.budget = kind, device, AMPLE
+    def __init__(self, backend, device=None):
+        self.backend, self.device, self.budget = backend, device, AMPLE
 
     def place(self, block, **options):
         if self.device is None:
@@ -46,7 +46,7 @@ class Way:
         """Compute the sums over a block as NumPy arrays."""
         there = kernel.map_arrays(self.send)
         sums = row_likelihood(
-            self.place(block), kernel=there, kind=self.kind, **options
+            self.place(block), kernel=there, backend=self.backend, **options
         )
         return fetch(sums)
 
@@ -68,10 +68,10 @@ def fetch(sums):
 )
 def way(request):
     """Every available row kernel; on a GPU with and without Triton kernels."""
-    kind, _, where = request.param.partition("-")
-    if kind != "torch":
-        pytest.importorskip(kind)
-        yield Way(kind)
+    backend, _, where = request.param.partition("-")
+    if backend != "torch":
+        pytest.importorskip(backend)
+        yield Way(backend)
         return
     torch = pytest.importorskip("torch")
     if where and not torch.cuda.is_available():
@@ -82,7 +82,7 @@ def way(request):
         if where == "library":
             for name in ("cuda", "rows_torch"):
                 change.setattr(f"ncarl.core.{name}.load_triton_kernels", lambda: None)
-        yield Way(kind, torch.device("cuda" if where else "cpu"))
+        yield Way(backend, torch.device("cuda" if where else "cpu"))
     torch.set_num_threads(before)
 
 
@@ -292,14 +292,16 @@ def test_sums_are_added_with_the_maximum_jitter():
 
 
 def test_sums_do_not_depend_on_the_number_of_threads(
-    kind, rng, masked, well_conditioned, kernel_for
+    backend, rng, masked, well_conditioned, kernel_for
 ):
     seen = mixed_mask(rng)
     V, K = rng.standard_normal(seen.shape), well_conditioned(rng, N)
     blocks, kernel = cut_blocks(masked(V, seen), 5), kernel_for(K, 1.0, "cheaper")
     shared = {"kernel": kernel, "offsets": rng.standard_normal(N)}
     one, many = (
-        reduce(iadd, Threads(jobs, kernel=kind).map(row_likelihood, blocks, **shared))
+        reduce(
+            iadd, Threads(jobs, kernel=backend).map(row_likelihood, blocks, **shared)
+        )
         for jobs in (1, 3)
     )
     np.testing.assert_array_equal(one.B, many.B)
@@ -406,7 +408,7 @@ class TestOnADevice:
     def unchecked_sums(way, placed, kernel, mean, scales):
         return row_likelihood(
             placed, kernel=kernel.map_arrays(way.send), offsets=mean, scales=scales,
-            kind="torch", checked=False,
+            backend="torch", checked=False,
         )  # fmt: skip
 
     @pytest.mark.parametrize("side", SIDES)
@@ -425,7 +427,9 @@ class TestOnADevice:
         seen, V, K, block = mixed
         placed, kernel = way.place(block), Kernel(K, None, 1.0).map_arrays(way.send)
         for offsets in (rng.standard_normal(N), None):
-            sums = row_likelihood(placed, kernel=kernel, offsets=offsets, kind="torch")
+            sums = row_likelihood(
+                placed, kernel=kernel, offsets=offsets, backend="torch"
+            )
         check(fetch(sums), Kernel(K, None, 1.0), naive(V, seen, K, 1.0))
 
     @pytest.mark.parametrize("side", ["observed", "cheaper"])

@@ -286,27 +286,27 @@ class TestRows:
 
     def test_rows_and_duals_match_numpy(self, both):
         block, kernel, placed, there = both
-        X, Y, jitter = complete_rows(placed, kernel=there, kind="torch")
-        rows, duals, _ = complete_rows(block, kernel=kernel, kind="numpy")
+        X, Y, jitter = complete_rows(placed, kernel=there, backend="torch")
+        rows, duals, _ = complete_rows(block, kernel=kernel, backend="numpy")
         close(X, rows)
         close(Y, duals)
         assert jitter == 0.0
-        alone, jitter = row_duals(placed, kernel=there, kind="torch")
+        alone, jitter = row_duals(placed, kernel=there, backend="torch")
         assert torch.equal(alone, Y)
         assert jitter == 0.0
 
     def test_unchecked_rows_are_bit_identical(self, both):
         _, _, placed, there = both
-        checked = complete_rows(placed, kernel=there, kind="torch")
+        checked = complete_rows(placed, kernel=there, backend="torch")
         for _ in range(3):
-            free = complete_rows(placed, kernel=there, kind="torch", checked=False)
+            free = complete_rows(placed, kernel=there, backend="torch", checked=False)
             assert torch.equal(free[0], checked[0])
             assert torch.equal(free[1], checked[1])
             assert free[2] == 0.0
 
     def test_exact_rows_keep_their_observed_values(self, both, s):
         block, _, placed, there = both
-        X, Y, _ = complete_rows(placed, kernel=there, kind="torch")
+        X, Y, _ = complete_rows(placed, kernel=there, backend="torch")
         row = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
         found = X.cpu().numpy()[row, block.indices]
         close(found, block.values - s * Y.cpu().numpy(), 1e-15 * s)
@@ -319,22 +319,25 @@ class TestRows:
 
     def test_sums_match_numpy(self, both):
         block, kernel, placed, there = both
-        close(observed_gram(placed, kind="torch"), observed_gram(block, kind="numpy"))
+        close(
+            observed_gram(placed, backend="torch"),
+            observed_gram(block, backend="numpy"),
+        )
         for function in (row_gram, dual_gram):
-            found = function(placed, kernel=there, kind="torch")
-            expected = function(block, kernel=kernel, kind="numpy")
+            found = function(placed, kernel=there, backend="torch")
+            expected = function(block, kernel=kernel, backend="numpy")
             close(found.gram, expected.gram)
             close(found.fit, expected.fit)
             assert torch.equal(found.gram, found.gram.T)
-            free = function(placed, kernel=there, kind="torch", checked=False)
+            free = function(placed, kernel=there, backend="torch", checked=False)
             assert torch.equal(free.gram, found.gram)
 
     def test_single_entries_match_numpy(self, both, rng):
         block, kernel, placed, there = both
         columns = rng.integers(0, N, 2 * len(block.rows))
         bounds = 2 * np.arange(len(block.rows) + 1)
-        found = there.predict(placed, columns, bounds, variances=True, kind="torch")
-        known = kernel.predict(block, columns, bounds, variances=True, kind="numpy")
+        found = there.predict(placed, columns, bounds, variances=True, backend="torch")
+        known = kernel.predict(block, columns, bounds, variances=True, backend="numpy")
         for ours, theirs in zip(found, known, strict=True):
             close(torch.as_tensor(ours), theirs)
 
@@ -348,8 +351,8 @@ class TestRows:
         )
         _, there = kernels(K.astype("float32"), s, side, device)
         here, _ = kernels(K, s, side, "cpu")
-        X, Y, _ = complete_rows(single, kernel=there, kind="torch")
-        rows, duals, _ = complete_rows(matrix, kernel=here, kind="numpy")
+        X, Y, _ = complete_rows(single, kernel=there, backend="torch")
+        rows, duals, _ = complete_rows(matrix, kernel=here, backend="numpy")
         assert X.dtype == Y.dtype == torch.float32
         close(X, rows, 1e-4)
         close(Y, duals, 1e-4)
@@ -403,8 +406,8 @@ def test_replayed_rows_use_the_current_kernel(device, matrix, K, s):
     )
     for factor in (1.0, 3.0, 0.5, 1.0):
         here, there = kernels(factor * K, s, "cheaper", device)
-        X, Y, _ = complete_rows(placed, kernel=there, kind="torch", checked=False)
-        rows, duals, _ = complete_rows(matrix, kernel=here, kind="numpy")
+        X, Y, _ = complete_rows(placed, kernel=there, backend="torch", checked=False)
+        rows, duals, _ = complete_rows(matrix, kernel=here, backend="numpy")
         close(X, rows)
         close(Y, duals)
     assert any(isinstance(plan, CudaGraph) for plan in placed.plans.values())
@@ -426,8 +429,8 @@ def test_small_matrices_of_any_mask_are_those_of_numpy(
     K = well_conditioned(np.random.default_rng(2), seen.shape[1])
     here, there = kernels(K, s, side, device)
     placed = DeviceBlock.from_block(block, device, MemoryBudget(budget))
-    X, Y, _ = complete_rows(placed, kernel=there, kind="torch")
-    rows, duals, _ = complete_rows(block, kernel=here, kind="numpy")
+    X, Y, _ = complete_rows(placed, kernel=there, backend="torch")
+    rows, duals, _ = complete_rows(block, kernel=here, backend="numpy")
     close(X, rows)
     close(Y, duals)
     found = row_backend("torch").variances(placed, there)
@@ -465,14 +468,14 @@ class TestJitter:
     def test_only_failed_unchecked_rows_are_nan(self, case):
         block, fails, kernel, _ = case
         placed, there = self.there(case)
-        free = {"kernel": there, "kind": "torch", "checked": False}
+        free = {"kernel": there, "backend": "torch", "checked": False}
         X, Y, jitter = complete_rows(placed, **free)
         entries = np.repeat(fails, np.diff(block.indptr))
         rows, duals = X.cpu().numpy(), Y.cpu().numpy()
         np.testing.assert_array_equal(np.isnan(duals), entries)
         np.testing.assert_array_equal(np.isnan(rows).any(axis=1), fails)
         assert jitter == 0.0
-        expected, y, _ = complete_rows(block, kernel=kernel, kind="numpy")
+        expected, y, _ = complete_rows(block, kernel=kernel, backend="numpy")
         close(rows[~fails], expected[~fails])
         close(duals[~entries], y[~entries])
         assert np.isnan(row_gram(placed, **free).gram.cpu().numpy()).any()
@@ -482,13 +485,13 @@ class TestJitter:
     def test_jitter_of_checked_rows_matches_numpy(self, case):
         block, _, kernel, _ = case
         placed, there = self.there(case)
-        X, Y, jitter = complete_rows(placed, kernel=there, kind="torch")
-        rows, duals, expected = complete_rows(block, kernel=kernel, kind="numpy")
+        X, Y, jitter = complete_rows(placed, kernel=there, backend="torch")
+        rows, duals, expected = complete_rows(block, kernel=kernel, backend="numpy")
         assert jitter == expected > 1e-10
         # The pair cancels to 1e-9, which loses nine digits.
         close(X, rows, 1e-5)
         close(Y, duals, 1e-5)
-        assert row_gram(placed, kernel=there, kind="torch").jitter == expected
+        assert row_gram(placed, kernel=there, backend="torch").jitter == expected
 
     def test_variances_of_rows_with_jitter_match_numpy(self, case):
         block, _, kernel, _ = case
@@ -510,8 +513,8 @@ class TestJitter:
         block = block_of(masked, seen)
         placed = DeviceBlock.from_block(block, device, MemoryBudget(budget))
         here, there = kernels(K, 0.0, "observed", device)
-        _, Y, jitter = complete_rows(placed, kernel=there, kind="torch")
-        _, duals, expected = complete_rows(block, kernel=here, kind="numpy")
+        _, Y, jitter = complete_rows(placed, kernel=there, backend="torch")
+        _, duals, expected = complete_rows(block, kernel=here, backend="numpy")
         assert jitter == expected > 1e-7
         close(Y, duals, 1e-3)
 
@@ -524,8 +527,8 @@ class TestJitter:
         one = block.slice_groups(0, 1)
         placed, there = self.there((one, None, hopeless, device))
         with pytest.raises(NotPositiveDefiniteError) as expected:
-            complete_rows(one, kernel=hopeless, kind="numpy")
+            complete_rows(one, kernel=hopeless, backend="numpy")
         for function in (complete_rows, row_duals):
             with pytest.raises(NotPositiveDefiniteError) as found:
-                function(placed, kernel=there, kind="torch")
+                function(placed, kernel=there, backend="torch")
             assert str(found.value) == str(expected.value)

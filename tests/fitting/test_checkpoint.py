@@ -412,7 +412,7 @@ class TestMismatch:
         before = path.read_bytes()
         with pytest.raises(
             CheckpointMismatchError,
-            match=f"another estimator: it was written by {there}, and this is {here}",
+            match=f"was written by {there}, and this is {here}",
         ):
             other.fit(X)
         assert path.read_bytes() == before

@@ -16,8 +16,8 @@ from ncarl.images.patches import (
 
 
 @pytest.fixture
-def kernels(kind):
-    return kernel_module(kind)
+def kernels(backend):
+    return kernel_module(backend)
 
 
 def conditional(K, noise, observed, v):
@@ -140,9 +140,9 @@ def test_kernels_agree_on_layers_and_small_images(size, rng):
     model = make_mixture(A @ A.transpose(0, 2, 1), np.ones((2, 1)), np.zeros(2), 0.1)
     found = []
     pytest.importorskip("numba")
-    for kind in ("numpy", "numba"):
+    for backend in ("numpy", "numba"):
         sums = make_sums(field, field.places(1))
-        kernels = kernel_module(kind)
+        kernels = kernel_module(backend)
         kernels.assign(field, field.places(1), model, sums)
         labels = np.zeros(len(field.places(1)), dtype=np.int64)
         search = PatchSearch(radius=2, max_patches=4, prior_count=1.0)

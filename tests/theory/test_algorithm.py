@@ -54,8 +54,8 @@ def naive_ncarl(M, naive, *, alpha, k, rule, steps, gamma=None, delta=1e-6):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 100.0])
-def test_exact_model_matches_the_naive_algorithm(M, naive, kind, alpha, rule):
-    found = smooth(M, alpha=alpha, weights=rule, engine=Threads(kernel=kind))
+def test_exact_model_matches_the_naive_algorithm(M, naive, backend, alpha, rule):
+    found = smooth(M, alpha=alpha, weights=rule, engine=Threads(kernel=backend))
     expected = naive_ncarl(M, naive, alpha=alpha, k=4, rule=rule, steps=4)
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
@@ -72,9 +72,9 @@ def test_floor_decreases_with_the_tail_singular_values(rng, naive):
 
 @pytest.mark.parametrize("rule", ["floor", "smooth"])
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_noisy_model_matches_the_naive_algorithm(M, naive, kind, alpha, rule):
+def test_noisy_model_matches_the_naive_algorithm(M, naive, backend, alpha, rule):
     found = smooth(
-        M, alpha=alpha, weights=rule, gamma=0.05, engine=Threads(kernel=kind)
+        M, alpha=alpha, weights=rule, gamma=0.05, engine=Threads(kernel=backend)
     )
     expected = naive_ncarl(M, naive, alpha=alpha, k=4, rule=rule, steps=4, gamma=0.05)
     np.testing.assert_allclose(found, expected, atol=1e-7)

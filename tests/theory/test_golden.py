@@ -37,13 +37,13 @@ def matrix(figures, case):
     return np.where(figures[f"{case}_P"] > 0, figures[f"{case}_T"], np.nan)
 
 
-def fit(M, steps, kind="auto", **parameters):
+def fit(M, steps, backend="auto", **parameters):
     return NCARL(
         weights="pinv",
         n_neighbors=5,
         tol=0,
         max_iter=steps,
-        engine=Threads(kernel=kind),
+        engine=Threads(kernel=backend),
         **parameters,
     ).fit(M)
 
@@ -57,22 +57,24 @@ def tolerance(steps):
     ("alpha", "steps"), [*((100, t) for t in STEPS), *((0, t) for t in STEPS[:3])]
 )
 @pytest.mark.parametrize("case", CASES)
-def test_exact_model_matches_the_published_iterates(golden, case, alpha, steps, kind):
+def test_exact_model_matches_the_published_iterates(
+    golden, case, alpha, steps, backend
+):
     M = matrix(golden, case)
-    filled = fit(M, steps, kind, alpha=alpha).transform(M)[np.isnan(M)]
+    filled = fit(M, steps, backend, alpha=alpha).transform(M)[np.isnan(M)]
     expected = golden[f"{case}_noiseless_a{alpha}_k5_it{steps}"]
     np.testing.assert_allclose(filled, expected, rtol=0, atol=tolerance(steps))
 
 
-def noisy_fit(M, steps, kind="auto"):
-    est = fit(M, steps, kind, alpha=1, gamma=0.01, orientation="columns")
+def noisy_fit(M, steps, backend="auto"):
+    est = fit(M, steps, backend, alpha=1, gamma=0.01, orientation="columns")
     return est.transform(M, keep_observed=False)
 
 
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("case", CASES)
-def test_noisy_model_matches_the_published_iterates(golden, case, steps, kind):
-    smoothed = noisy_fit(matrix(golden, case), steps, kind)
+def test_noisy_model_matches_the_published_iterates(golden, case, steps, backend):
+    smoothed = noisy_fit(matrix(golden, case), steps, backend)
     expected = golden[f"{case}_noisy_g0p01_a1_k5_it{steps}"]
     np.testing.assert_allclose(smoothed, expected, rtol=0, atol=tolerance(steps))
 
@@ -114,7 +116,7 @@ def test_noisy_objective_matches_the_published_one(golden, case, steps):
     reason="NCARL_REFERENCE does not name the unreduced file of figures",
 )
 @pytest.mark.parametrize("case", CASES)
-def test_all_results_of_the_full_file_match(case, kind):
+def test_all_results_of_the_full_file_match(case, backend):
     with np.load(os.environ["NCARL_REFERENCE"], allow_pickle=False) as file:
         full = dict(file)
     M = matrix(full, case)
@@ -122,10 +124,10 @@ def test_all_results_of_the_full_file_match(case, kind):
         noisy = full[f"{case}_noisy_g0p01_a1_k5_it{steps}"]
         exact = full[f"{case}_noiseless_a100_k5_it{steps}"]
         bound = {"rtol": 0, "atol": tolerance(steps)}
-        np.testing.assert_allclose(noisy_fit(M, steps, kind), noisy, **bound)
-        filled = fit(M, steps, kind, alpha=100).transform(M)
+        np.testing.assert_allclose(noisy_fit(M, steps, backend), noisy, **bound)
+        filled = fit(M, steps, backend, alpha=100).transform(M)
         np.testing.assert_allclose(filled, exact, **bound)
         if steps <= 5:  # later iterates without a graph depend on rounding
-            filled = fit(M, steps, kind, alpha=0).transform(M)
+            filled = fit(M, steps, backend, alpha=0).transform(M)
             alone = full[f"{case}_noiseless_a0_k5_it{steps}"]
             np.testing.assert_allclose(filled, alone, **bound)

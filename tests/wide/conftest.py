@@ -13,9 +13,9 @@ from ncarl.wide.rows import WideKernel
 
 
 @pytest.fixture(scope="session")
-def threads(kind):
+def threads(backend):
     """Engine with two threads and every available row kernel."""
-    return Threads(n_jobs=2, kernel=kind)
+    return Threads(n_jobs=2, kernel=backend)
 
 
 @pytest.fixture(scope="module")

@@ -26,39 +26,41 @@ def dense(kernel):
 
 @pytest.mark.parametrize("iterate", [False, True])
 @pytest.mark.parametrize("s", [0.0, 1.0])
-def test_duals_match_the_dense_kernel(blocks, kernel, kind, s, iterate):
+def test_duals_match_the_dense_kernel(blocks, kernel, backend, s, iterate):
     wide = replace(kernel, s=s)
     for block in blocks:
-        Y, jitter = rows.row_duals(block, kernel=wide, kind=kind, force_cg=iterate)
-        wanted, _ = core_rows.row_duals(block, kernel=dense(wide), kind="numpy")
+        Y, jitter = rows.row_duals(
+            block, kernel=wide, backend=backend, force_cg=iterate
+        )
+        wanted, _ = core_rows.row_duals(block, kernel=dense(wide), backend="numpy")
         assert_allclose(Y, wanted, rtol=0, atol=1e-10 * np.abs(wanted).max())
         assert jitter == 0.0
 
 
 @pytest.mark.parametrize("iterate", [False, True])
-def test_rows_with_equal_masks_and_empty_rows(kernel, kind, iterate):
+def test_rows_with_equal_masks_and_empty_rows(kernel, backend, iterate):
     o = np.array([1, 7, 20], dtype=np.int32)
     values = np.random.default_rng(0).standard_normal(9)
     indptr = np.array([0, 0, 3, 6, 9])
     groups = np.array([0, 1, 4])
     block = Block(indptr, np.tile(o, 3), values, groups, np.arange(4), 45)
-    Y, _ = rows.row_duals(block, kernel=kernel, kind=kind, force_cg=iterate)
+    Y, _ = rows.row_duals(block, kernel=kernel, backend=backend, force_cg=iterate)
     A = dense(kernel).K[np.ix_(o, o)]
     assert_allclose(Y, np.linalg.solve(A, values.reshape(3, 3).T).T.ravel())
 
 
-def test_direct_solution_if_the_iteration_does_not_converge(blocks, kernel, kind):
+def test_direct_solution_if_the_iteration_does_not_converge(blocks, kernel, backend):
     # This preconditioner fails since T is far from diagonal.
     rng = np.random.default_rng(0)
     A = rng.standard_normal((45, 45))
     T = A @ A.T + 1e-7 * np.eye(45)
     hard = WideKernel(kernel.F, csr_array(T), 0.0)
-    Y, _ = rows.row_duals(blocks[0], kernel=hard, kind=kind, force_cg=True)
-    wanted, _ = core_rows.row_duals(blocks[0], kernel=dense(hard), kind="numpy")
+    Y, _ = rows.row_duals(blocks[0], kernel=hard, backend=backend, force_cg=True)
+    wanted, _ = core_rows.row_duals(blocks[0], kernel=dense(hard), backend="numpy")
     assert_allclose(Y, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
-def test_preconditioner_makes_an_ill_conditioned_row_converge(kind, monkeypatch):
+def test_preconditioner_makes_an_ill_conditioned_row_converge(backend, monkeypatch):
     # Scales from 1 to 1e6: not converged after 200 iterations otherwise.
     rng = np.random.default_rng(0)
     n, p = 300, 60
@@ -73,30 +75,30 @@ def test_preconditioner_makes_an_ill_conditioned_row_converge(kind, monkeypatch)
         raise AssertionError("solved directly")
 
     monkeypatch.setattr(rows, "cholesky_with_jitter", refuse)
-    if kind == "numba":
+    if backend == "numba":
         compiled = pytest.importorskip("ncarl.wide.rows_numba")
         monkeypatch.setattr(compiled, "jitter_steps", lambda dtype: np.zeros(0))
-    Y, _ = rows.row_duals(block, kernel=hard, kind=kind, force_cg=True)
+    Y, _ = rows.row_duals(block, kernel=hard, backend=backend, force_cg=True)
     assert_allclose(dense(hard).K @ Y, v, atol=1e-7)
 
 
-def test_single_precision(blocks, kernel, kind):
+def test_single_precision(blocks, kernel, backend):
     block = replace(blocks[0], values=blocks[0].values.astype(np.float32))
     small = kernel.map_arrays(lambda a: a.astype(np.float32))
     small = replace(small, s=1.0)
     wanted, _ = core_rows.row_duals(
-        blocks[0], kernel=dense(replace(kernel, s=1.0)), kind="numpy"
+        blocks[0], kernel=dense(replace(kernel, s=1.0)), backend="numpy"
     )
     for iterate in (False, True):
-        Y, _ = rows.row_duals(block, kernel=small, kind=kind, force_cg=iterate)
+        Y, _ = rows.row_duals(block, kernel=small, backend=backend, force_cg=iterate)
         assert Y.dtype == np.float32
         assert_allclose(Y, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
 
 
-def test_indefinite_kernel_raises(blocks, kernel, kind):
+def test_indefinite_kernel_raises(blocks, kernel, backend):
     wrong = WideKernel(0.0 * kernel.F, csr_array(-kernel.T), 0.0)
     with pytest.raises(NotPositiveDefiniteError):
-        rows.row_duals(blocks[0], kernel=wrong, kind=kind, force_cg=False)
+        rows.row_duals(blocks[0], kernel=wrong, backend=backend, force_cg=False)
 
 
 def test_only_long_rows_use_the_iteration():
@@ -161,18 +163,20 @@ def test_diagonal_without_factors(blocks, threads):
 def test_both_kinds_of_product_agree(blocks):
     pytest.importorskip("numba")
     V = np.random.default_rng(1).standard_normal((45, 4))
-    one, other = (apply_dual_gram(blocks[0], V=V, kind=k) for k in ("numpy", "numba"))
+    one, other = (
+        apply_dual_gram(blocks[0], V=V, backend=k) for k in ("numpy", "numba")
+    )
     assert_allclose(one, other, atol=1e-12)
 
 
-def test_completed_rows_and_variances(blocks, kernel, kind):
+def test_completed_rows_and_variances(blocks, kernel, backend):
     block, wide = blocks[0], replace(kernel, s=0.7)
-    wanted, Y, _ = core_rows.complete_rows(block, kernel=dense(wide), kind="numpy")
-    X, no_variances = wide.complete(block, variances=False, kind=kind)
+    wanted, Y, _ = core_rows.complete_rows(block, kernel=dense(wide), backend="numpy")
+    X, no_variances = wide.complete(block, variances=False, backend=backend)
     assert no_variances is None
     assert_allclose(X, wanted, atol=1e-10)
     assert_allclose(rows_from_duals(replace(block, values=Y), wide), wanted, atol=1e-10)
-    again, variances = wide.complete(block, variances=True, kind=kind)
+    again, variances = wide.complete(block, variances=True, backend=backend)
     assert_allclose(again, X)
-    known = dense(wide).complete(block, variances=True, kind="numpy")[1]
+    known = dense(wide).complete(block, variances=True, backend="numpy")[1]
     assert_allclose(variances, known, atol=1e-10)

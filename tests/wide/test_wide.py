@@ -32,8 +32,8 @@ EXACT = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_all_directions_match_ncarl(X, kind, name):
-    options = {**RUN, **EXACT[name], "engine": Threads(n_jobs=1, kernel=kind)}
+def test_all_directions_match_ncarl(X, backend, name):
+    options = {**RUN, **EXACT[name], "engine": Threads(n_jobs=1, kernel=backend)}
     dense = NCARL(**options, orientation="columns").fit(X)
     wide = WideNCARL(**options, rank=45).fit(X)
     assert_allclose(wide.transform(X), dense.transform(X), rtol=1e-8, atol=1e-8)

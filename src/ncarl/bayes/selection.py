@@ -630,11 +630,13 @@ class HeldOutPredictor:
 
 def predict_centered_entries(
     block: Block, *, kernel: Kernel, offsets: Array, scales: Array | None,
-    columns: Array, bounds: Array, kind: str = "auto",
+    columns: Array, bounds: Array, backend: str = "auto",
 ) -> tuple[Array, Array]:  # fmt: skip
     """Positions in ``columns`` of the rows of a block, and ``y_i K_oj`` there."""
-    block = row_backend(kind).shift_and_scale(block, offsets, scales)
-    places, sums, _ = kernel.predict(block, columns, bounds, variances=False, kind=kind)
+    block = row_backend(backend).shift_and_scale(block, offsets, scales)
+    places, sums, _ = kernel.predict(
+        block, columns, bounds, variances=False, backend=backend
+    )
     return places, sums
 
 

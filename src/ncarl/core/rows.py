@@ -49,7 +49,8 @@ def row_backend(name: str = "auto") -> Any:
     ``dense_duals(block, Y)``, ``shift_and_scale(block, offsets, scales)``,
     ``pieces(block)``, ``transfer_pieces(block)``, ``to_numpy(array)`` and
     ``timestamp(block)``. It has either ``allocate_rows(block)``, whose result
-    ``solve_rows`` fills, or ``complete_rows(block, kernel, *, checked)``. Optional are
+    ``solve_rows`` fills if it is the third argument, or
+    ``complete_rows(block, kernel, *, checked)``. Optional are
     ``entries_from_duals(block, K, Y, i, j)``, and ``sparse_outer_sum(block, Y)`` with
     ``use_scatter(block)``.
     """
@@ -78,13 +79,13 @@ class Kernel:
         return Kernel(func(self.K), func(self.P), self.s)
 
     def complete(
-        self, block: Block, *, variances: bool, kind: str = "auto"
+        self, block: Block, *, variances: bool, backend: str = "auto"
     ) -> tuple[Array, Array | None]:
         """Completed rows of a block as NumPy arrays, and variances of their entries."""
-        module = row_backend(kind)
+        module = row_backend(backend)
         rows, row_vars = [], []
         for part in module.transfer_pieces(block):
-            X, _, _ = complete_rows(part, kernel=self, kind=kind)
+            X, _, _ = complete_rows(part, kernel=self, backend=backend)
             rows.append(module.to_numpy(X))
             if variances:
                 row_vars.append(module.to_numpy(module.variances(part, self)))
@@ -92,7 +93,7 @@ class Kernel:
 
     def predict(
         self, block: Block, columns: Array, bounds: Array, *, variances: bool,
-        kind: str = "auto",
+        backend: str = "auto",
     ) -> tuple[Array, Array, Array | None]:  # fmt: skip
         """Predictions ``y K_oj`` at requested columns of each row, and variances.
 
@@ -100,7 +101,7 @@ class Kernel:
         Returns their positions in ``columns``, the predictions and the variances;
         `KernelModel` makes standard deviations of these, in the user's units.
         """
-        module = row_backend(kind)
+        module = row_backend(backend)
         places, predictions, row_vars = [], [], []
         for part in module.pieces(block):
             i, position = requested_entries(part, bounds)
@@ -110,7 +111,7 @@ class Kernel:
                 Y, _ = module.solve_rows(part, self)
                 entries = module.entries_from_duals(part, self.K, Y, i, j)
             else:
-                X, _, _ = complete_rows(part, kernel=self, kind=kind)
+                X, _, _ = complete_rows(part, kernel=self, backend=backend)
                 entries = X[i, j]
             predictions.append(module.to_numpy(entries))
             if variances:
@@ -139,14 +140,14 @@ def _concatenate(parts: list[Array]) -> Array:
 
 
 def complete_rows(
-    block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
+    block: Block, *, kernel: Kernel, backend: str = "auto", checked: bool = True
 ) -> tuple[Array, Array, float]:
     """Completed rows (rows, n), their duals (entries,) and the largest relative jitter.
 
     With ``checked=False`` a row whose system does not factorize may be NaN: on an
     asynchronous device a check would wait for all work before it.
     """
-    module = row_backend(kind)
+    module = row_backend(backend)
     if hasattr(module, "allocate_rows"):
         X = module.allocate_rows(block)
         Y, jitter = module.solve_rows(block, kernel, X, checked=checked)
@@ -157,44 +158,45 @@ def complete_rows(
 
 
 def row_duals(
-    block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
+    block: Block, *, kernel: Kernel, backend: str = "auto", checked: bool = True
 ) -> tuple[Array, float]:
     """Duals ``y`` aligned with ``block.values``, and the jitter that was needed."""
-    module = row_backend(kind)
+    module = row_backend(backend)
     duals: tuple[Array, float] = module.solve_rows(block, kernel, checked=checked)
     return duals
 
 
 def row_gram(
-    block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
+    block: Block, *, kernel: Kernel, backend: str = "auto", checked: bool = True
 ) -> RowSums:
     """Sums over a block with ``gram = X^T X``, the accurate form."""
-    module = row_backend(kind)
+    module = row_backend(backend)
     parts = module.pieces(block)
-    return reduce(iadd, (_row_gram_of_piece(p, kernel, kind, checked) for p in parts))
+    sums = (_row_gram_of_piece(part, kernel, backend, checked) for part in parts)
+    return reduce(iadd, sums)
 
 
 def _row_gram_of_piece(
-    block: Block, kernel: Kernel, kind: str, checked: bool
+    block: Block, kernel: Kernel, backend: str, checked: bool
 ) -> RowSums:
-    timestamp = row_backend(kind).timestamp
+    timestamp = row_backend(backend).timestamp
     start = timestamp(block)
-    X, Y, jitter = complete_rows(block, kernel=kernel, kind=kind, checked=checked)
+    X, Y, jitter = complete_rows(block, kernel=kernel, backend=backend, checked=checked)
     middle = timestamp(block)
     gram = gram_matrix(X)
     return RowSums(gram, block.values @ Y, jitter, ((start, middle, timestamp(block)),))
 
 
 def dual_gram(
-    block: Block, *, kernel: Kernel, kind: str = "auto", checked: bool = True
+    block: Block, *, kernel: Kernel, backend: str = "auto", checked: bool = True
 ) -> RowSums:
     """Sums over a block with ``gram = Y^T Y``; callers form ``K gram K``."""
-    module = row_backend(kind)
+    module = row_backend(backend)
     timestamp = module.timestamp
     start = timestamp(block)
     Y, jitter = module.solve_rows(block, kernel, checked=checked)
     middle = timestamp(block)
-    gram = outer_sum(block, Y, kind)
+    gram = outer_sum(block, Y, backend)
     return RowSums(gram, block.values @ Y, jitter, ((start, middle, timestamp(block)),))
 
 
@@ -204,26 +206,26 @@ def row_likelihood(
     kernel: Kernel,
     offsets: Array | None = None,
     scales: Array | None = None,
-    kind: str = "auto",
+    backend: str = "auto",
     checked: bool = True,
 ) -> LikelihoodSums:
     """Row terms of the log marginal likelihood of a kernel and of its gradient.
 
     Values are ``(v - offsets) * scales``, with one offset and one scale per column.
     """
-    work = row_backend(kind).likelihood_sums
+    work = row_backend(backend).likelihood_sums
     sums: LikelihoodSums = work(block, kernel, offsets, scales, checked=checked)
     return sums
 
 
-def observed_gram(block: Block, *, kind: str = "auto") -> Array:
+def observed_gram(block: Block, *, backend: str = "auto") -> Array:
     """``M^T M`` of the block with its missing entries set to 0."""
-    return outer_sum(block, block.values, kind)
+    return outer_sum(block, block.values, backend)
 
 
-def outer_sum(block: Block, Y: Array, kind: str = "auto") -> Array:
+def outer_sum(block: Block, Y: Array, backend: str = "auto") -> Array:
     """Sum of ``y y^T`` over the rows, shape (n, n)."""
-    module = row_backend(kind)
+    module = row_backend(backend)
     if hasattr(module, "sparse_outer_sum") and module.use_scatter(block):
         return module.sparse_outer_sum(block, Y)
     return reduce(iadd, _piece_grams(module, block, Y))

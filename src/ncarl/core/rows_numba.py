@@ -312,7 +312,7 @@ def likelihood_sums(
     *,
     checked: bool = True,
 ) -> LikelihoodSums:
-    """Row terms of the log marginal likelihood; ``checked`` is ignored, as above."""
+    """Row terms of the log marginal likelihood; ``checked`` is ignored."""
     start = timestamp(block)
     block = shift_and_scale(block, offsets, scales)
     n, Y = block.n_columns, np.zeros_like(block.values)

@@ -60,7 +60,7 @@ class Engine(Protocol):
 
     The block is the only positional argument of the function. Arguments that all blocks
     share are passed by name, so that an engine can upload or scatter them once, and
-    ``kind``, the backend of the row step, is added by the engine.
+    ``backend``, the backend of the row step, is added by the engine.
     """
 
     @property

@@ -4,7 +4,8 @@ From top to bottom: the engine, the connection to a cluster (`ClusterLink.retry`
 work when workers are lost, `WorkerBlocks.recover` recreates their blocks), passes over
 the blocks, the tasks that workers run, and lazy completion of Dask arrays.
 
-Blocks of a matrix in memory are scattered data, which Dask cannot recompute.
+Blocks of a matrix in memory are scattered data, which Dask cannot recompute: they are
+scattered again from the matrix.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ R = TypeVar("R")
 POLL_SECONDS = 1.0
 #: Seconds that workers of a local cluster have to shut down by themselves.
 SHUTDOWN_SECONDS = 5.0
-#: Attempts at a pass before it fails.
+#: Attempts at a pass or a transfer before it fails.
 MAX_ATTEMPTS = 4
 #: Servers of a local cluster must not be reachable from other machines.
 LOCALHOST = "127.0.0.1"
@@ -226,19 +227,19 @@ class Dask:
             name: value.map_arrays(fetch) if isinstance(value, Kernel) else fetch(value)
             for name, value in shared.items()
         }
-        return {**arguments, "kind": self.kernel}
+        return {**arguments, "backend": self.kernel}
 
     def describe(self) -> str:
         """One-line description of the engine and why it was picked."""
         link = self.link
         address = scheduler_address(link.client)
-        kind = row_backend(self.kernel).__name__.rsplit("_", 1)[-1]
+        backend = row_backend(self.kernel).__name__.rsplit("_", 1)[-1]
         workers = len(link.client.nthreads())
         device = getattr(self.compute_device, "torch_device", None)
         place = "" if device is None else f", n x n work on {device}"
         return (
             f"dask: {link.description} at {address}, {workers} workers with "
-            f"{link.n_threads} threads, {kind} rows{place}{self.reason}"
+            f"{link.n_threads} threads, {backend} rows{place}{self.reason}"
         )
 
 
@@ -778,7 +779,7 @@ def run_on_block(
     if block is None:
         return None
     with _import_lock:  # import once, not in all threads of a worker at once
-        row_backend(shared["kind"])
+        row_backend(shared["backend"])
     with limit_blas_threads(1):
         return function(block, **shared)
 

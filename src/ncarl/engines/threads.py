@@ -77,7 +77,7 @@ class Threads(LocalEngine):
         """``function(block, **shared)`` for every block, in block order."""
         row_backend(self.kernel)  # import once here, not in all threads at once
         workers = self.n_jobs or available_cores()
-        shared["kind"] = self.kernel
+        shared["backend"] = self.kernel
         with limit_blas_threads(1):
             if isinstance(blocks, LazyBlocks):
                 function = partial(blocks.run, function)
@@ -91,10 +91,10 @@ class Threads(LocalEngine):
 
     def describe(self) -> str:
         """One-line description of the engine and why it was picked."""
-        kind = row_backend(self.kernel).__name__.rsplit("_", 1)[-1]
-        hint = "" if kind == "numba" else " (pip install 'ncarl[fast]' for Numba rows)"
+        backend = row_backend(self.kernel).__name__.rsplit("_", 1)[-1]
+        hint = "" if backend == "numba" else " (pip install 'ncarl[fast]' for Numba)"
         cores = self.n_jobs or available_cores()
-        return f"threads: {cores} cores, {kind} rows{hint}{self.reason}"
+        return f"threads: {cores} cores, {backend} rows{hint}{self.reason}"
 
 
 def _map_in_threads(

@@ -163,7 +163,7 @@ class Torch(LocalEngine):
         while True:
             try:
                 with device_context(self.compute_device.torch_device):
-                    return function(block, kind="torch", **shared)
+                    return function(block, backend="torch", **shared)
             except torch.cuda.OutOfMemoryError as error:
                 if not self.budget.halve():
                     raise rows_too_large_error(block, self.compute_device) from error

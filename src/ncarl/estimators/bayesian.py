@@ -75,8 +75,9 @@ class BayesianNCARL(KernelEstimator):
     center : {"two-way", "columns", "mean", None}, default="two-way"
         Mean of the model; with "two-way" column means and row effects are learned.
     noise : {"per-column", "learn"} or float, default="per-column"
-        A noise variance for each column, shrunk toward a common one; one for all
-        columns; or its standard deviation. 0 is a model without noise and error bars.
+        "per-column" learns a noise variance for each column, shrunk toward a common
+        one, "learn" a common one; a number is the standard deviation of the noise. 0
+        is a model without noise and error bars.
     sides : {"auto", "columns", "rows", "both"}, default="auto"
         Which sides of the matrix carry a kernel. "auto" imputes the matrix of the fit
         from both, corrected by the most similar rows, where that is affordable and
@@ -94,7 +95,7 @@ class BayesianNCARL(KernelEstimator):
     scale : {"auto", None, "columns"}, default="auto"
         "columns" divides every column by its standard deviation first; "auto" does so
         if these differ by a factor of 5 (between their 10th and 90th percentiles),
-        except with a given ``noise``.
+        unless the ``noise`` is given and not 0.
     validation : float, default=0.1
         Fraction of the entries that is held out first. With 0 EM runs until it
         converges with ``prior_strength`` 0.1, both sides weigh the same, similar rows

@@ -185,10 +185,11 @@ def check_same_fit(
     saved = header["fit_id"]
     writer, here = saved["class"], fit_id["class"]
     if writer != here or header["kind"] != kind:
-        part = "another part of " if writer == here else ""
+        other = f"{writer}, and this is {here}"
+        found = f"another part of {here}" if writer == here else other
         raise CheckpointMismatchError(
-            f"checkpoint {str(path)!r} belongs to another estimator: it was written by "
-            f"{part}{writer}, and this is {here}. Remove the file or name another one."
+            f"checkpoint {str(path)!r} was written by {found}. Remove the file "
+            "or name another one."
         )
     differences = [
         f"{name} ({_show(saved.get(name))} there, {_show(value)} here)"

@@ -108,7 +108,7 @@ class KernelModel:
     def _to_user_std(
         self, variances: Any, std: str | None, columns: Any = slice(None)
     ) -> Array:
-        """Standard deviations in the user's units; "latent" ones are without noise."""
+        """Standard deviations in the units of the data; "latent" is without noise."""
         if std == "latent":
             variances = variances - self.kernel.s
         scales = self.centering.column_scales[columns]
@@ -118,18 +118,18 @@ class KernelModel:
 
 
 def complete_block(
-    block: Block, *, kernel: Any, variances: bool, kind: str = "auto"
+    block: Block, *, kernel: Any, variances: bool, backend: str = "auto"
 ) -> tuple[Array, Array, Array | None]:
     """Indices of the rows of a block, the completed rows, and their variances."""
-    return block.rows, *kernel.complete(block, variances=variances, kind=kind)
+    return block.rows, *kernel.complete(block, variances=variances, backend=backend)
 
 
 def predict_block(
     block: Block, *, kernel: Any, columns: Array, bounds: Array, variances: bool,
-    kind: str = "auto",
+    backend: str = "auto",
 ) -> tuple[Array, Array, Array | None]:  # fmt: skip
     """`Kernel.predict` for a block."""
     predicted: tuple[Array, Array, Array | None] = kernel.predict(
-        block, columns, bounds, variances=variances, kind=kind
+        block, columns, bounds, variances=variances, backend=backend
     )
     return predicted

@@ -103,7 +103,8 @@ def drive(
 ) -> FitResult[S]:
     """Run a solver until it converges, an observer ends it, or at ``max_iter`` steps.
 
-    Ctrl-C ends it with the last complete step, and ``interrupted`` set.
+    The checkpoint is resumed from if its file exists. Ctrl-C ends the run with the
+    last complete step, and ``interrupted`` set.
     """
     history, resumed = History(), None
     if checkpoint is not None and (kept := checkpoint.load()) is not None:

@@ -312,7 +312,7 @@ def cut_strips(field: PatchField, places: Array, n_strips: int) -> list[Array]:
 def _fill_part(
     part: tuple[Array, Array],
     *,
-    kind: str,
+    backend: str,
     field: PatchField,
     model: PatchGaussianMixture,
     estimate: Array,
@@ -323,7 +323,7 @@ def _fill_part(
     it, the Gaussians are those of similar patches.
     """
     places, labels = part
-    sums, kernels = make_sums(field, places), kernel_module(kind)
+    sums, kernels = make_sums(field, places), kernel_module(backend)
     if estimate is None:
         _, labels = kernels.assign(field, places, model, sums)
     else:
@@ -479,8 +479,8 @@ def _map_chunks(
 ) -> list[tuple[Array, Array]]:
     """Results of a kernel for chunks of patches: their places, perhaps their labels."""
 
-    def work(chunk: Array, *, kind: str) -> Any:
-        run = getattr(kernel_module(kind), kernel)
+    def work(chunk: Array, *, backend: str) -> Any:
+        run = getattr(kernel_module(backend), kernel)
         return run(field, *(c[chunk] for c in columns), model)
 
     # The chunks, and so the sums, do not depend on the number of threads.
@@ -510,7 +510,7 @@ def make_mixture(
     )
 
 
-def kernel_module(kind: str = "auto") -> Any:
-    """`patches_numba` or `patches_numpy`, whichever `row_backend` has for ``kind``."""
-    name = row_backend(kind).__name__.rsplit("_", 1)[-1]
+def kernel_module(backend: str = "auto") -> Any:
+    """`patches_numba` or `patches_numpy`, as `row_backend` chooses."""
+    name = row_backend(backend).__name__.rsplit("_", 1)[-1]
     return importlib.import_module(f"ncarl.images.patches_{name}")

@@ -208,11 +208,11 @@ class Scorer:
 
 
 def block_duals(
-    block: Block, *, kernel: Any, kind: str = "auto"
+    block: Block, *, kernel: Any, backend: str = "auto"
 ) -> tuple[Array, Array]:
     """Indices of the rows of a block, and dual variables of its entries."""
-    Y, _ = row_duals(block, kernel=kernel, kind=kind)
-    return block.rows, row_backend(kind).to_numpy(Y)
+    Y, _ = row_duals(block, kernel=kernel, backend=backend)
+    return block.rows, row_backend(backend).to_numpy(Y)
 
 
 def build_scorer(model: Any) -> Scorer:

@@ -28,13 +28,13 @@ class SpectralPenalty(Protocol):
         """Penalty of a matrix whose nonzero singular values are ``s``."""
 
     def prox(self, s: Array, tau: float) -> Array:
-        """Proximal operator: a minimizer of ``1/2 ||x - s||^2 + tau value(x)``."""
+        """Proximal operator: minimizes ``1/2 ||x - s||^2 + tau value(x)``."""
 
     def threshold(self, tau: float) -> float:
         """Largest singular value that the proximal operator sets to 0."""
 
     def strength(self, threshold: float) -> float:
-        """Inverse of `threshold`: the ``tau`` with this threshold."""
+        """The ``tau`` with this threshold for the values that are penalized."""
 
 
 @dataclass(frozen=True)

@@ -92,11 +92,11 @@ class WideKernel:
         return WideKernel(func(self.F), T, self.s, self.error)
 
     def complete(
-        self, block: Block, *, variances: bool, kind: str = "auto"
+        self, block: Block, *, variances: bool, backend: str = "auto"
     ) -> tuple[Array, Array | None]:
         """Completed rows of a block, and the variances of their entries."""
         parts = list(pieces(block))
-        X = np.concatenate([complete_rows(part, self, kind) for part in parts])
+        X = np.concatenate([complete_rows(part, self, backend) for part in parts])
         if not variances:
             return X, None
         columns = np.arange(block.n_columns)
@@ -108,12 +108,12 @@ class WideKernel:
 
     def predict(
         self, block: Block, columns: Array, bounds: Array, *, variances: bool,
-        kind: str = "auto",
+        backend: str = "auto",
     ) -> tuple[Array, Array, Array | None]:  # fmt: skip
         """Predictions ``y_i K_oj`` and variances; see `ncarl.core.rows.Kernel`."""
         i, places = requested_entries(block, bounds)
         j = columns[places]
-        Y, _ = row_duals(block, kernel=self, kind=kind)
+        Y, _ = row_duals(block, kernel=self, backend=backend)
         matrix = duals_to_csr(block, Y)
         sums = np.einsum("ep,ep->e", (matrix @ self.F)[i], self.F[j])
         if len(j):
@@ -129,7 +129,7 @@ def row_duals(
     block: Block,
     *,
     kernel: WideKernel,
-    kind: str = "auto",
+    backend: str = "auto",
     force_cg: bool | None = None,
 ) -> tuple[Array, float]:
     """Duals ``y`` aligned with ``block.values``, and the jitter that was needed.
@@ -140,7 +140,7 @@ def row_duals(
     chosen = use_conjugate_gradients(sizes, kernel.F.shape[1])
     if force_cg is not None:
         chosen = np.full(len(sizes), force_cg)
-    compiled = numba_backend(kind)
+    compiled = numba_backend(backend)
     if compiled is not None:
         duals: tuple[Array, float] = compiled.solve_rows(block, kernel, chosen)
         return duals
@@ -212,24 +212,24 @@ def use_conjugate_gradients(r: Array, p: int) -> Array:
     return faster
 
 
-def numba_backend(kind: str) -> Any:
+def numba_backend(backend: str) -> Any:
     """`ncarl.wide.rows_numba`, or None if the backend is NumPy."""
-    if not row_backend(kind).__name__.endswith("numba"):
+    if not row_backend(backend).__name__.endswith("numba"):
         return None
     return importlib.import_module("ncarl.wide.rows_numba")
 
 
 def duals_and_fit(
-    block: Block, *, kernel: WideKernel, kind: str = "auto"
+    block: Block, *, kernel: WideKernel, backend: str = "auto"
 ) -> tuple[Array, float, float]:
     """Duals of a block, the sum of ``v y``, and the jitter that was needed."""
-    Y, jitter = row_duals(block, kernel=kernel, kind=kind)
+    Y, jitter = row_duals(block, kernel=kernel, backend=backend)
     return Y, float(block.values @ Y), jitter
 
 
-def complete_rows(block: Block, kernel: WideKernel, kind: str) -> Array:
+def complete_rows(block: Block, kernel: WideKernel, backend: str) -> Array:
     """Smoothed rows; equal to the observed values there in the exact model."""
-    Y, _ = row_duals(block, kernel=kernel, kind=kind)
+    Y, _ = row_duals(block, kernel=kernel, backend=backend)
     X = rows_from_duals(replace(block, values=Y), kernel)
     row_of_entry = np.repeat(np.arange(block.n_rows), np.diff(block.indptr))
     X[row_of_entry, block.indices] = block.values - kernel.s * Y
@@ -302,9 +302,9 @@ class GramOperator:
         return np.maximum(diagonal, 0.0)
 
 
-def apply_dual_gram(block: Block, *, V: Array, kind: str = "auto") -> Array:
+def apply_dual_gram(block: Block, *, V: Array, backend: str = "auto") -> Array:
     """``Y^T Y V`` of one block of duals."""
-    compiled = numba_backend(kind)
+    compiled = numba_backend(backend)
     product: Array
     if compiled is None:
         Y = duals_to_csr(block, block.values)
@@ -314,13 +314,13 @@ def apply_dual_gram(block: Block, *, V: Array, kind: str = "auto") -> Array:
     return product
 
 
-def dense_gram(block: Block, *, kernel: WideKernel, kind: str = "auto") -> Array:
+def dense_gram(block: Block, *, kernel: WideKernel, backend: str = "auto") -> Array:
     """``X^T X`` of one block of duals, for few columns."""
     rows = (rows_from_duals(part, kernel) for part in pieces(block))
     return reduce(iadd, (X.T @ X for X in rows))
 
 
-def sparse_gram_diagonal(block: Block, *, T: Any, kind: str = "auto") -> Array:
+def sparse_gram_diagonal(block: Block, *, T: Any, backend: str = "auto") -> Array:
     """Diagonal of ``T Y^T Y T`` of one block of duals."""
     n = block.n_columns
     total = np.zeros(n)
@@ -333,7 +333,7 @@ def sparse_gram_diagonal(block: Block, *, T: Any, kind: str = "auto") -> Array:
     return total
 
 
-def dual_factor_products(block: Block, *, F: Array, kind: str = "auto") -> Array:
+def dual_factor_products(block: Block, *, F: Array, backend: str = "auto") -> Array:
     """``(Y F)^T (Y F)`` stacked on ``Y^T (Y F)``, of one block of duals."""
     Y = duals_to_csr(block, block.values)
     Z = Y @ F

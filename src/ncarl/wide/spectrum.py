@@ -300,7 +300,7 @@ def _strip_neighbors(
     search_points: Array,
     norms: Array,
     count: int,
-    kind: str = "auto",
+    backend: str = "auto",
 ) -> tuple[Array, Array]:
     """Nearest columns of some columns, and their similarities."""
     scores = search_points[rows] @ search_points.T
@@ -309,7 +309,7 @@ def _strip_neighbors(
     own = np.arange(len(search_points))[rows]
     scores[np.arange(len(own)), own] = -np.inf  # a column is its own first neighbor
     wanted = min(count + EXTRA_CANDIDATES, len(search_points))
-    compiled = numba_backend(kind)
+    compiled = numba_backend(backend)
     if compiled is not None:
         others = compiled.k_smallest_indices(scores, wanted)
     else:

@@ -106,7 +106,7 @@ def delay() -> Callable[[float], Callable[..., Any]]:
     """Function that makes a task that returns its block after some seconds."""
 
     def make(seconds: float) -> Callable[..., Any]:
-        def return_block(block: Any, *, kind: str) -> Any:
+        def return_block(block: Any, *, backend: str) -> Any:
             time.sleep(seconds)
             return block
 

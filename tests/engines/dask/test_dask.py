@@ -79,7 +79,7 @@ def test_matrix_has_several_blocks(threads, X):
 
 
 def test_map_returns_results_in_block_order(engine, blocks):
-    def slow_first(block, *, kind):
+    def slow_first(block, *, backend):
         time.sleep(0.1 if block.rows[0] == first else 0.0)
         return block.rows
 
@@ -99,7 +99,7 @@ def test_total_is_the_sum_over_blocks(engine, blocks, kernel):
 
 @pytest.mark.parametrize("count", [1, 2, 8, 9, 65])
 def test_total_adds_in_block_order(threads, count):
-    def as_list(number, *, kind):
+    def as_list(number, *, backend):
         return [number]  # lists are concatenated
 
     found = threads.total(as_list, place_blocks(threads.link, range(count)))
@@ -115,7 +115,7 @@ def test_total_does_not_modify_its_terms(threads, delay):
 
 
 def test_blas_uses_one_thread_in_tasks(engine, blocks):
-    def most_threads(block, *, kind):
+    def most_threads(block, *, backend):
         from threadpoolctl import threadpool_info
 
         found = threadpool_info()
@@ -126,7 +126,7 @@ def test_blas_uses_one_thread_in_tasks(engine, blocks):
 
 @pytest.mark.parametrize("error", [OSError, TimeoutError])
 def test_task_error_is_raised_unchanged(engine, blocks, error):
-    def fail(block, *, kind):
+    def fail(block, *, backend):
         raise error(f"no file for row {block.rows[0]}")
 
     for run in (engine.total, lambda *a: list(engine.map(*a))):

@@ -211,10 +211,10 @@ def test_invalid_parameters_raise(options, message):
 
 
 def test_given_row_kernel_is_used(threads, X):
-    def kind_of(block, *, kind):
-        return kind
+    def backend_of(block, *, backend):
+        return backend
 
     engine = Dask(threads.link.client, kernel="numpy", device="cpu")
-    assert set(engine.map(kind_of, place_blocks(engine.link, [1, 2]))) == {"numpy"}
+    assert set(engine.map(backend_of, place_blocks(engine.link, [1, 2]))) == {"numpy"}
     assert "numpy rows" in engine.describe()
     assert np.isfinite(NCARL(engine=engine, **FEW).fit_transform(X)).all()

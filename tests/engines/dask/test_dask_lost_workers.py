@@ -33,7 +33,7 @@ FEW = {"max_iter": 5, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 def make_killer(path, victim):
     """Function that kills its worker once, at the block ``victim``."""
 
-    def work(block, *, kind, **shared):
+    def work(block, *, backend, **shared):
         if block.n_rows and int(block.values[0] * 1e9) == victim:
             try:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL))
@@ -41,7 +41,7 @@ def make_killer(path, victim):
                 pass
             else:
                 os.kill(os.getpid(), signal.SIGKILL)
-        return observed_gram(block, kind=kind)
+        return observed_gram(block, backend=backend)
 
     return work
 
@@ -126,7 +126,7 @@ def test_workers_leaving_during_a_step_raise(blocks, monkeypatch):
     with Dask("threads", n_workers=1, device="cpu", timeout=0.5) as engine:
         cluster = engine.link.owned[1]
 
-        def leave(block, *, kind):
+        def leave(block, *, backend):
             cluster.loop.add_callback(cluster.scale, 0)
             time.sleep(1.0)
             return 1.0
@@ -145,8 +145,8 @@ def _by_reference(function):
 _FUNCTIONS = {}
 
 
-def _call_function(block, *, kind):
-    return _FUNCTIONS["function"](block, kind=kind)
+def _call_function(block, *, backend):
+    return _FUNCTIONS["function"](block, backend=backend)
 
 
 def test_blocks_are_recreated_on_new_workers(blocks):

@@ -53,7 +53,7 @@ def make_source(chunks, kind):
 
 @pytest.mark.parametrize("kind", ["read", "parts", "delayed"])
 def test_all_chunks_of_a_source_are_processed(engine, chunks, kind, X):
-    def rows_of(block, *, kind):  # local: workers cannot import this module
+    def rows_of(block, *, backend):  # local: workers cannot import this module
         return block.n_rows
 
     placed = engine.place(as_blocks(make_source(chunks, kind)))
