@@ -138,7 +138,7 @@ def measure_coverage(X, start, runs):
         inside, means = [], []
         for unit, run in enumerate(runs):
             again = run.__class__(
-                run.panel, run.treated, level, run.completed, run.choice, None, 0
+                run.panel, run.treated, level, run.completed, run.selection, None, 0
             )
             low, high = again.low[unit, start:], again.high[unit, start:]
             inside.append(coverage(X[unit, start:], low, high))
@@ -185,12 +185,12 @@ def make_masks(X, period, seed):
     shape, draw = X.shape, np.random.default_rng(seed)
     short, long, blackout = max(2, hour // 2), 4 * hour, (2 if hour == 12 else 3) * hour
     days = draw.integers(len(X) // period, size=shape[1])
-    at_once = masks.time_gaps((len(X), 1), length=blackout, share=0.1, rng=seed)
+    at_once = masks.time_gaps((len(X), 1), length=blackout, fraction=0.1, rng=seed)
     hidden = {
         f"{_format_hours(short, hour)} of a sensor": masks.time_gaps(
-            shape, length=short, share=0.2, rng=seed
+            shape, length=short, fraction=0.2, rng=seed
         ),
-        "4 h of a sensor": masks.time_gaps(shape, length=long, share=0.2, rng=seed),
+        "4 h of a sensor": masks.time_gaps(shape, length=long, fraction=0.2, rng=seed),
         f"{_format_hours(blackout, hour)} of all": np.repeat(at_once, shape[1], axis=1),
         "40% at random": np.random.default_rng(seed).random(shape) < 0.4,
         "a day of a sensor": (np.arange(len(X)) // period)[:, None] == days,

@@ -101,7 +101,9 @@ def evaluate_lists(model, test):
     found = {}
     for weight in (0.0, 1.0, 2.0):
         name = f"popularity={weight:g}" if weight else "recommend"
-        figures = model.evaluate(test, n=N, good=GOOD, popularity=weight).as_dict()
+        figures = model.evaluate(
+            test, n=N, relevance_threshold=GOOD, popularity=weight
+        ).as_dict()
         found[name] = {
             k: figures[k] for k in ("ndcg", "recall", "precision", "hit_rate")
         }
@@ -118,7 +120,7 @@ def measure_split(part):
     model = Recommender().fit(train)
     seconds = time.perf_counter() - start
     held = tuple(column[test] for column in (users, items, stars))
-    figures = model.evaluate(held, n=N, good=GOOD).as_dict()
+    figures = model.evaluate(held, n=N, relevance_threshold=GOOD).as_dict()
     # The same model without `Recommender`: rows and columns in sorted order of ids.
     places = [np.unique(column, return_inverse=True)[1] for column in (users, items)]
     shape = tuple(int(place.max()) + 1 for place in places)
@@ -178,7 +180,7 @@ def measure_new_users(model, rows):
     shown, test = split_new_users(rows, model)
     for user, rated in shown.items():
         model.add_user(rated, user)
-    figures = model.evaluate(test, n=N, good=GOOD).as_dict()
+    figures = model.evaluate(test, n=N, relevance_threshold=GOOD).as_dict()
     means, user_means = item_means(model), {}
     for user in shown:
         row, _ = model.user_store_.look_up(user)

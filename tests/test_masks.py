@@ -107,7 +107,7 @@ def runs(series):
 def test_gaps_are_runs_and_near_the_share(shape, data, share):
     steps, series = shape
     length = data.draw(st.integers(1, min(steps, 9)))
-    hidden = masks.time_gaps(shape, length=length, share=share, rng=data.draw(SEEDS))
+    hidden = masks.time_gaps(shape, length=length, fraction=share, rng=data.draw(SEEDS))
     assert hidden.shape == shape
     counts = hidden.sum(axis=0)
     assert all(
@@ -120,14 +120,14 @@ def test_gaps_are_runs_and_near_the_share(shape, data, share):
 
 
 def test_gaps_run_along_the_time_axis():
-    down = masks.time_gaps((60, 5), length=7, share=0.3, rng=3)
-    along = masks.time_gaps((5, 60), length=7, share=0.3, axis=1, rng=3)
+    down = masks.time_gaps((60, 5), length=7, fraction=0.3, rng=3)
+    along = masks.time_gaps((5, 60), length=7, fraction=0.3, axis=1, rng=3)
     assert np.array_equal(down, along.T)
     assert not np.array_equal(down[:, 0], down[:, 1])
 
 
 def test_gaps_start_anywhere():
-    hidden = masks.time_gaps((6, 3000), length=3, share=0.5)
+    hidden = masks.time_gaps((6, 3000), length=3, fraction=0.5)
     starts = np.bincount(hidden.argmax(axis=0), minlength=4)
     assert len(starts) == 4
     assert starts == pytest.approx(750, abs=5 * math.sqrt(3000 * 0.25 * 0.75))
@@ -138,7 +138,7 @@ CALLS = {
     "block": lambda rng: masks.block((99, 99), (2, 2), rng=rng),
     "cross": lambda rng: masks.cross((9, 9), 3, 3, rng=rng),
     "per_row": lambda rng: masks.per_row((9, 9), 0.5, rng=rng),
-    "time_gaps": lambda rng: masks.time_gaps((30, 9), length=4, share=0.4, rng=rng),
+    "time_gaps": lambda rng: masks.time_gaps((30, 9), length=4, fraction=0.4, rng=rng),
 }
 
 
@@ -163,16 +163,22 @@ def test_seed_is_reproducible_and_generator_advances(make):
         (lambda: masks.random((), 0.5), "shape must be some numbers"),
         (lambda: masks.random(2, 0.5, observed=np.ones(3, bool)), "observed must"),
         (lambda: masks.random(2, 0.5, observed=np.ones(2)), "observed must"),
-        (lambda: masks.per_row((2, 2), -0.1), "share must be"),
+        (lambda: masks.per_row((2, 2), -0.1), "fraction must be"),
         (lambda: masks.per_row((2, 2, 2), 0.1), "shape must be 2 numbers"),
         (lambda: masks.block((40, 60)), "size must fit into shape"),
         (lambda: masks.block((5, 5), (2, 2), at=(4, 0)), "part of at .* from 0 to 3"),
         (lambda: masks.block((5, 5), (2, 2), at="left"), "at must be two"),
         (lambda: masks.block((5, 5), (2, 2), at=3), "at must be two"),
         (lambda: masks.cross((5, 5), 6, 1), "rows must be .* from 0 to 5"),
-        (lambda: masks.cross((5, 5), 1, 1.0), "columns must be a share"),
-        (lambda: masks.time_gaps((5, 5), length=6, share=0.5), "length must .* 1 to 5"),
-        (lambda: masks.time_gaps((5, 5), length=1, share=0.5, axis=2), "axis must be"),
+        (lambda: masks.cross((5, 5), 1, 1.0), "columns must be a fraction"),
+        (
+            lambda: masks.time_gaps((5, 5), length=6, fraction=0.5),
+            "length must .* 1 to 5",
+        ),
+        (
+            lambda: masks.time_gaps((5, 5), length=1, fraction=0.5, axis=2),
+            "axis must be",
+        ),
     ],
 )
 def test_invalid_parameters_raise(call, words):

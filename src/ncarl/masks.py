@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.validation import check_integer, check_number
+from ncarl.validation import check_fraction, check_integer
 
 __all__ = ["block", "cross", "per_row", "random", "time_gaps"]
 
@@ -45,7 +45,7 @@ def random(
         Hide exactly ``floor(missing * size)`` entries; otherwise each entry
         independently with this probability.
     observed : boolean array of this shape, optional
-        Only these may be hidden, and ``missing`` is a share of them.
+        Only these may be hidden, and ``missing`` is a fraction of them.
     rng : int or numpy.random.Generator, default=0
         Seed or random generator.
 
@@ -57,13 +57,13 @@ def random(
     (1, False)
     """
     size = _check_shape(shape)
-    share, draw = check_share("missing", missing), _check_rng(rng)
+    fraction, draw = check_fraction("missing", missing, closed=True), _check_rng(rng)
     pool = np.flatnonzero(_check_observed(observed, size))
     hidden = np.zeros(math.prod(size), dtype=bool)
     if exact:
-        hidden[draw.permutation(pool)[: math.floor(share * len(pool))]] = True
+        hidden[draw.permutation(pool)[: math.floor(fraction * len(pool))]] = True
     else:
-        hidden[pool] = draw.random(len(pool)) < share
+        hidden[pool] = draw.random(len(pool)) < fraction
     return hidden.reshape(size)
 
 
@@ -125,7 +125,7 @@ def cross(shape: Sequence[int], rows: float, columns: float, *, rng: Seed = 0) -
         Shape of the mask.
     rows, columns : int or float
         How many rows and columns: a whole number is a count, a float between 0 and 1
-        (both excluded) a share, rounded and at least one.
+        (both excluded) a fraction, rounded and at least one.
     rng : int or numpy.random.Generator, default=0
         Seed or random generator.
 
@@ -145,16 +145,16 @@ def cross(shape: Sequence[int], rows: float, columns: float, *, rng: Seed = 0) -
 
 
 def per_row(
-    shape: Sequence[int], share: float, *, observed: Any = None, rng: Seed = 0
+    shape: Sequence[int], fraction: float, *, observed: Any = None, rng: Seed = 0
 ) -> Array:
-    """Mask that hides the same share of every row.
+    """Mask that hides the same fraction of every row.
 
     Parameters
     ----------
     shape : two int
         Shape of the mask.
-    share : float between 0 and 1
-        A row with ``k`` entries loses ``floor(share * k)`` of them.
+    fraction : float between 0 and 1
+        A row with ``k`` entries loses ``floor(fraction * k)`` of them.
     observed : boolean array of this shape, optional
         Only these may be hidden, and only these are counted.
     rng : int or numpy.random.Generator, default=0
@@ -166,11 +166,11 @@ def per_row(
     array([2, 2, 2])
     """
     size = _check_shape(shape, 2)
-    part, draw = check_share("share", share), _check_rng(rng)
+    fraction, draw = check_fraction("fraction", fraction, closed=True), _check_rng(rng)
     free = _check_observed(observed, size)
     # Random keys rank the entries of a row; those that may not be hidden come last.
     order = np.argsort(np.where(free, draw.random(size), np.inf), axis=1)
-    counts = np.floor(part * free.sum(axis=1))
+    counts = np.floor(fraction * free.sum(axis=1))
     first = np.arange(size[1]) < counts[:, None]
     hidden = np.zeros(size, dtype=bool)
     np.put_along_axis(hidden, order, first, axis=1)
@@ -178,7 +178,7 @@ def per_row(
 
 
 def time_gaps(
-    shape: Sequence[int], *, length: int, share: float, axis: int = 0, rng: Seed = 0
+    shape: Sequence[int], *, length: int, fraction: float, axis: int = 0, rng: Seed = 0
 ) -> Array:
     """Mask of gaps in time: runs of steps, at random places in each series.
 
@@ -191,7 +191,7 @@ def time_gaps(
         Shape of the mask.
     length : int
         Steps of a run.
-    share : float between 0 and 1
+    fraction : float between 0 and 1
         Part of the entries to hide.
     axis : 0 or 1, default=0
         Along which time runs: 0 if rows are the steps, 1 if columns are.
@@ -200,16 +200,16 @@ def time_gaps(
 
     Examples
     --------
-    >>> time_gaps((6, 2), length=3, share=0.5).sum(axis=0)
+    >>> time_gaps((6, 2), length=3, fraction=0.5).sum(axis=0)
     array([3, 3])
     """
     size = _check_shape(shape, 2)
-    part, draw = check_share("share", share), _check_rng(rng)
+    fraction, draw = check_fraction("fraction", fraction, closed=True), _check_rng(rng)
     if axis not in (0, 1):
         raise ValueError(f"axis must be 0 or 1, got {axis!r}")
     steps, series = size if axis == 0 else size[::-1]
     run = check_integer("length", length, low=1, high=steps)
-    total = min(round(part * steps * series / run), series * (steps // run))
+    total = min(round(fraction * steps * series / run), series * (steps // run))
     fewest, more = divmod(total, series)
     counts = np.full(series, fewest)
     counts[draw.permutation(series)[:more]] += 1
@@ -239,22 +239,14 @@ def _check_shape(
     return tuple(check_integer(f"each part of {name}", size, low=1) for size in sizes)
 
 
-def check_share(name: str, value: Any) -> float:
-    """``value`` as a float between 0 and 1, both included."""
-    share = check_number(name, value, low=0.0)
-    if share > 1.0:
-        raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
-    return share
-
-
 def _resolve_count(name: str, value: Any, most: int) -> int:
-    """Count given as a whole number, or as a share of ``most``."""
+    """Count given as a whole number, or as a fraction of ``most``."""
     if not isinstance(value, float | np.floating):
         return check_integer(name, value, low=0, high=most)
     if not 0.0 < value < 1.0:
         raise ValueError(
-            f"{name} must be a share between 0 and 1 (excluded) if it is a float, got "
-            f"{value!r}; give a count as a whole number"
+            f"{name} must be a fraction between 0 and 1 (excluded) if it is a float, "
+            f"got {value!r}; give a count as a whole number"
         )
     return max(1, round(float(value) * most))
 

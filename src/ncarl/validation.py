@@ -36,12 +36,13 @@ def check_number(
 
 
 def check_fraction(
-    name: str, value: Any, *, strict: bool = False, hint: str = ""
+    name: str, value: Any, *, strict: bool = False, closed: bool = False, hint: str = ""
 ) -> float:
-    """``value`` as a float of at least (or above) 0 and below 1."""
+    """``value`` as a float of at least (or above) 0 and below (or up to) 1."""
     number = check_number(name, value, low=0.0, strict=strict, hint=hint)
-    if number >= 1.0:
-        raise ValueError(f"{name} must be below 1, got {value!r}{hint}")
+    if number > 1.0 or (number == 1.0 and not closed):
+        bound = "at most" if closed else "below"
+        raise ValueError(f"{name} must be {bound} 1, got {value!r}{hint}")
     return number
 
 

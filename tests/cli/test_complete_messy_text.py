@@ -70,7 +70,7 @@ class TestDecimalCommas:
         found = table(GERMAN)
         assert found.columns == ["n"] and found.n_missing_in_text == 1
         (caution,) = found.read_warnings
-        assert "decimal comma" in caution and "x (1 gap left), y;" in caution
+        assert "decimal comma" in caution and "x (1 missing), y;" in caution
         assert "--decimal ," in caution and "--label" in caution
         assert table(GERMAN, labels=["x", "y"]).read_warnings == []
 
@@ -128,7 +128,7 @@ class TestDecimalCommas:
 
 def test_percentages_in_a_label_column_give_a_warning(table):
     (caution,) = table("p,q\n34%,1\n,2\n3.5 %,3\n").read_warnings
-    assert "percentages" in caution and "p (1 gap left)" in caution
+    assert "percentages" in caution and "p (1 missing)" in caution
     assert table("p,q\nabout 34%,1\n,2\nwords,3\n").read_warnings == []
 
 

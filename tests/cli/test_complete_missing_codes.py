@@ -9,11 +9,11 @@ from ncarl.io.tables import missing_code_warnings
 @pytest.mark.parametrize(
     ("column", "told"),
     [
-        ([31, -999, 47, -999, 80], "-999 stands 2 times"),
-        ([1.5, 99, 3.5, 99, 2.0], "99 stands 2 times"),
+        ([31, -999, 47, -999, 80], "-999 occurs 2 times"),
+        ([1.5, 99, 3.5, 99, 2.0], "99 occurs 2 times"),
         (
             [31000, -99, 47000, -99, 999],
-            "-99 stands 2 times",
+            "-99 occurs 2 times",
         ),  # the only negative value
         ([1, 2, 3, 999, np.nan], None),  # occurs once
         ([-40, -99, 20, -99, 60], None),  # within the range
@@ -37,8 +37,8 @@ def test_columns_with_the_same_code_are_reported_together():
     values = np.array([[20.0, 1.5, 99.0], [-999.0, -999.0, 99.0], [30.0, 2.5, 1.0]])
     values = np.vstack([values, values, [[25.0, 2.0, 2.0]]])
     first, second = missing_code_warnings(values, ["age", "size", "stars"])
-    assert first.startswith("-999 stands 4 times in age, size, far")
-    assert second.startswith("99 stands 4 times in stars, far")
+    assert first.startswith("-999 occurs 4 times in age, size, far")
+    assert second.startswith("99 occurs 4 times in stars, far")
 
 
 def test_command_warns_and_the_suggested_option_works(ncarl, tmp_path):
@@ -46,7 +46,7 @@ def test_command_warns_and_the_suggested_option_works(ncarl, tmp_path):
     (tmp_path / "x.csv").write_text("a,age\n" + "\n".join(rows) + "\n")
     asked = ("complete", tmp_path / "x.csv", "-o", tmp_path / "o.csv", "--overwrite")
     said = " ".join(ncarl(*asked, "--method", "bias").stderr.split())
-    assert "warning: -999 stands 7 times in age" in said
+    assert "warning: -999 occurs 7 times in age" in said
     again = ncarl(*asked, "--method", "bias", "--na", "-999")
     assert "-999" not in again.stderr
     assert "-999" not in (tmp_path / "o.csv").read_text()

@@ -341,6 +341,7 @@ def test_invalid_options_give_a_one_line_error(fails, folder, tmp_path):
     there.write_text("mine")
     one = folder / "one.csv"
     one.write_text("only\n101\n")
+    (folder / "grade.csv").write_text("user,item,grade\n1,101,5\n")
     out = ("-o", tmp_path / "o.csv")
     similar, everybody = (*model, "--similar-to", 101), (*model, "--all-users")
     for options, words in (
@@ -367,6 +368,7 @@ def test_invalid_options_give_a_one_line_error(fails, folder, tmp_path):
          "is the file of --titles; name another file"),
         ((*model, "-u", 4, "--titles", one), "a column of items and one of titles"),
         ((*model, "--new-user", one), "a column of items and one of ratings"),
+        ((*model, "--new-user", folder / "grade.csv"), "named item and rating"),
         ((*model, "--user", "x"), "user 'x' is not known; there are 30 users"),
         ((*model, "--similar-to", "x"), "item 'x' is not known"),
         ((*model, "--user", 4, "--out", there), "exists; name another"),

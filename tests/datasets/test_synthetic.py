@@ -15,16 +15,22 @@ SHARES = st.floats(0.0, 1.0)
 
 
 @given(SIZES, SIZES, st.sampled_from(["uniform", "gaussian"]), SHARES, SHARES)
-def test_counts_and_rank_are_exact(m, n, factors, missing, noisy_share):
+def test_counts_and_rank_are_exact(m, n, factors, missing, noisy_fraction):
     made = make_low_rank(
-        m, n, 2, factors=factors, missing=missing, noise=0.5, noisy_share=noisy_share
+        m,
+        n,
+        2,
+        factors=factors,
+        missing=missing,
+        noise=0.5,
+        noisy_fraction=noisy_fraction,
     )
     assert np.linalg.matrix_rank(made.truth) == 2
     assert made.hidden.sum() == math.floor(missing * m * n)
     assert np.array_equal(np.isnan(made.X), made.hidden)
     seen = ~made.hidden
     changed = made.X[seen] != made.truth[seen]
-    assert changed.sum() == round(noisy_share * seen.sum())
+    assert changed.sum() == round(noisy_fraction * seen.sum())
 
 
 def test_factors_follow_their_distributions():
@@ -38,7 +44,7 @@ def test_factors_follow_their_distributions():
 
 @pytest.mark.parametrize("noise", [0.3, "tiny"])
 def test_noise_has_the_given_standard_deviation(noise):
-    made = make_low_rank(300, 300, 5, missing=0.2, noise=noise, noisy_share=1.0)
+    made = make_low_rank(300, 300, 5, missing=0.2, noise=noise, noisy_fraction=1.0)
     seen = ~made.hidden
     expected = 0.3 if noise == 0.3 else 0.01 * np.abs(made.truth).mean()
     errors = made.X[seen] - made.truth[seen]
@@ -64,7 +70,7 @@ def test_noise_changes_neither_truth_nor_mask():
         ({"factors": "even"}, "factors must be"),
         ({"noise": -1.0}, "noise must be"),
         ({"noise": "large"}, "noise must be"),
-        ({"noisy_share": 2.0}, "noisy_share must be"),
+        ({"noisy_fraction": 2.0}, "noisy_fraction must be"),
     ],
 )
 def test_invalid_parameters_raise(change, words):

@@ -63,7 +63,7 @@ def test_placebos_do_not_use_their_held_out_entries(effect, treated_panel):
     other[7, 12:] = -500.0
     completer = PanelCompleter(np.where(effect.treated, np.nan, treated_panel), ENGINE)
     completer.values = other  # the original scale is kept
-    expected = completer.complete(effect.choice, hidden).values[7, 12:]
+    expected = completer.complete(effect.selection, hidden).values[7, 12:]
     np.testing.assert_allclose(course.errors, treated_panel[7, 12:] - expected)
 
 
@@ -194,6 +194,8 @@ def long_panel(time="t", n_rows=2, **columns):
         (lambda Y: counterfactual(Y, [], 12), "at least one unit"),
         (lambda Y: counterfactual(Y, np.zeros(Y.shape, bool)), "at least one unit"),
         (lambda Y: counterfactual(Y, np.zeros((2, 2), bool)), "shape of the panel"),
+        (lambda Y: counterfactual(Y, np.arange(12) == 3, 12), "vector of booleans"),
+        (lambda Y: counterfactual(Panel.from_wide(Y), 3, 12, units="columns"), "wide"),
         (lambda Y: counterfactual(Y, {3: 12}, start=12), "start must be None"),
         (lambda Y: counterfactual(Y, 3, 12, level=1.0), "level must be below 1"),
         (lambda Y: counterfactual(Y, 3, 12, unit="state"), "needs the names of three"),

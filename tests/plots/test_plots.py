@@ -195,7 +195,7 @@ def test_columns_with_the_strongest_ties_are_shown():
     figure = plots.similarity(S.tocsr(), names=names, max_columns=3)
     labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
     assert sorted(labels) == ["c30", "c7", "c9"]
-    assert "the 3 with the strongest ties" in figure.axes[0].get_title()
+    assert "the 3 most strongly related" in figure.axes[0].get_title()
 
 
 def test_correlation_of_constant_columns_is_finite():

@@ -174,7 +174,7 @@ def split(triples):
 
 def test_evaluation_matches_plain_loops(split):
     model, test = split
-    found = model.evaluate(test, n=3, good=4, level=0.8)
+    found = model.evaluate(test, n=3, relevance_threshold=4, level=0.8)
     users, items, truth = map(list, zip(*test, strict=True))
     guess = [model.predict(u, i) for u, i in zip(users, items, strict=True)]
     assert found.rmse == pytest.approx(rmse(truth, guess))
@@ -208,15 +208,17 @@ def test_unknown_users_are_counted_and_threshold_has_a_default(split):
     found = model.evaluate(more)
     assert (found.unknown_users, found.unknown_items) == (1, 1)
     assert found.n_ratings == len(more)
-    assert found.good == pytest.approx(model.model_.training_.values.mean())
-    none = model.evaluate(test, good=6)
+    assert found.relevance_threshold == pytest.approx(
+        model.model_.training_.values.mean()
+    )
+    none = model.evaluate(test, relevance_threshold=6)
     assert none.n_users == 0 and np.isnan(none.ndcg) and none.rmse > 0
 
 
 def test_ranking_option_is_used(split):
     model, test = split
     how = {"popularity": 100.0, "uncertainty_penalty": 1.0, "min_ratings": 20}
-    found = model.evaluate(test, n=3, good=4, **how)
+    found = model.evaluate(test, n=3, relevance_threshold=4, **how)
     liked = {}
     for user, item, rating in test:
         if rating >= 4:
@@ -226,7 +228,7 @@ def test_ranking_option_is_used(split):
         for user, items in liked.items()
     ]
     assert found.recall == pytest.approx(np.mean(shares))
-    assert found.recall < model.evaluate(test, n=3, good=4).recall
+    assert found.recall < model.evaluate(test, n=3, relevance_threshold=4).recall
 
 
 def test_training_ratings_do_not_count(split, triples):

@@ -54,7 +54,7 @@ def compare(
     repeats: Annotated[
         int, holdout_option("Number of random splits; all methods see the same ones.")
     ] = 3,
-    pattern: opt.PatternOption = "alike",
+    pattern: opt.PatternOption = "missing",
     seed: opt.SeedOption = 0,
     engine: opt.EngineOption = "auto",
     budget: Annotated[
@@ -204,7 +204,7 @@ def split_fields(comparison: Comparison, table: TableFile) -> Fields:
     count = f"{least}" if least == most else f"{least} to {most}"
     plan = comparison.plan
     times = "once" if plan.repeats == 1 else f"{plan.repeats} times"
-    how = "one by one" if plan.pattern == "random" else "in the pattern of the missing"
+    how = "one by one" if plan.pattern == "random" else "in the missing pattern"
     share = f"{count} of {comparison.n_observed} observed entries"
     yield "held out", f"{share}, {times}, {how}"
     fits = [fit for line in comparison.summaries for fit in line.fits]
@@ -254,7 +254,7 @@ def footnote(comparison: Comparison) -> str:
         "included."
     )
     if comparison.plan.jobs > 1:
-        text += f" {comparison.plan.jobs} fits ran in parallel: times are not fair."
+        text += f" {comparison.plan.jobs} fits ran in parallel: do not compare times."
     return text
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ncarl.centering import root_mean_square
 from ncarl.cli.complete_run import Completion, column_units
 from ncarl.cli.console import Fields, write_page
 from ncarl.containers import as_observations
@@ -345,12 +346,7 @@ def summarize_completion(
 
 def pooled_std(sample: Observations) -> float:
     """Root mean square deviation of the observed entries from their column's mean."""
-    spreads, counts = sample.column_stds(), sample.column_counts
-    largest = float(spreads.max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
-    parts = (spreads / largest) ** 2 * (counts / counts.sum())
-    return largest * float(np.sqrt(parts.sum()))
+    return root_mean_square(sample.column_stds()[sample.indices])
 
 
 def page_warnings(result: Completion, pattern: MissingPattern) -> list[str]:
@@ -361,11 +357,11 @@ def page_warnings(result: Completion, pattern: MissingPattern) -> list[str]:
         ("row", pattern.row_counts, None),
     ):
         for few, amount, advice in (
-            (counts == 0, "No entry", "it was imputed with the center of the rest"),
+            (counts == 0, "No entry", "values there are those of the centering alone"),
             (
                 (counts > 0) & (counts < MIN_OBSERVED),
                 "Only one entry",
-                "treat what was imputed there with care",
+                "treat values imputed there with care",
             ),
         ):
             places = np.flatnonzero(few)

@@ -24,6 +24,7 @@ from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.datasets import load_sample_image
 from ncarl.datasets.catalog import dataset_info
+from ncarl.evaluation.comparison import INTERVAL_LEVEL
 from ncarl.html import Page
 from ncarl.io.files import write_json
 from ncarl.metrics import rmse
@@ -39,8 +40,6 @@ from ncarl.plots import (
 
 EXAMPLES = ("ncarl demo", "ncarl demo --quick --out pictures")
 PHOTO_CREDIT = dataset_info("china").citation
-#: Nominal coverage of the intervals.
-INTERVAL_LEVEL = 0.9
 #: Hidden cells whose error bars are drawn, at most.
 MAX_ERROR_BARS = 60
 FOOTNOTE = (
@@ -48,9 +47,9 @@ FOOTNOTE = (
     "the photo, standard deviations of the column in the table (scikit-learn's breast "
     "cancer data). 'mean' and 'two-way' are baselines: the mean (of the column in the "
     "table), and row plus column effects. 'bayes' is the default of ncarl complete; "
-    "'in 90%' is the actual coverage of its 90% intervals. No method sees a hidden "
-    "entry. ncarl-cv chooses its parameters on entries held out one by one, bayes on "
-    "entries held out in the pattern of the missing ones."
+    f"'in {INTERVAL_LEVEL:.0%}' is the actual coverage of its intervals. No method "
+    "sees a hidden entry. ncarl-cv chooses its parameters on entries held out one by "
+    "one, bayes on entries held out in the pattern of the missing ones."
 )
 
 
@@ -276,7 +275,7 @@ def _results_table(results: Sequence[DemoResult]) -> tuple[list[str], list[list[
                 star = "" if fit.estimator.converged_ else "*"
                 row += [f"{error:.3f}{star}", f"{fit.seconds:.1f}"]
         rows.append([*row, f"{result.is_covered.mean():.1%}"])
-    return [*heads, "in 90%"], rows
+    return [*heads, f"in {INTERVAL_LEVEL:.0%}"], rows
 
 
 def _save_figures(results: Sequence[DemoResult], folder: Path) -> dict[Path, str]:
@@ -294,10 +293,9 @@ def _save_figures(results: Sequence[DemoResult], folder: Path) -> dict[Path, str
         side = "rows" if result.bayes.transposed_ else "columns"
         caption = f"{case.title}: learned correlation of its {side}."
         captions[save_figure(_draw_correlation(result), path)] = caption
-    curves = {result.case.title: result.bayes.history_["change"] for result in results}
-    label = "gain in log evidence per observed entry"
+    curves = {result.case.title: result.bayes for result in results}
     title = "Steps of bayes, up to the lowest error on held-out entries"
-    figure = convergence(curves, label=label, title=title)
+    figure = convergence(curves, title=title)
     saved = save_figure(figure, folder / "convergence.png")
     return captions | {saved: "Convergence: what each step gained."}
 

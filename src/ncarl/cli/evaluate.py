@@ -19,7 +19,7 @@ from ncarl.cli.console import Fields
 from ncarl.cli.options import fit_option, holdout_option, output_option
 from ncarl.containers import as_observations
 from ncarl.engines.base import available_cores
-from ncarl.evaluation.comparison import ComparisonPlan
+from ncarl.evaluation.comparison import INTERVAL_LEVEL, ComparisonPlan
 from ncarl.evaluation.evaluation import (
     ColumnScore,
     Evaluation,
@@ -57,7 +57,8 @@ VERDICTS = (
     (float("-inf"), "hardly; the column's mean does as well"),
 )
 COLUMN_HEADERS = (
-    *("worst columns", "held out", "RMSE", "error", "mean's", "explained", "in 90%"),
+    *("worst columns", "held out", "RMSE", "error", "mean's", "explained"),
+    f"in {INTERVAL_LEVEL:.0%}",
 )
 
 
@@ -69,7 +70,7 @@ def evaluate(
     ] = "bayes",
     hide: opt.HideOption = 0.1,
     repeats: Annotated[int, holdout_option("Number of random splits.")] = 3,
-    pattern: opt.PatternOption = "alike",
+    pattern: opt.PatternOption = "missing",
     seed: opt.SeedOption = 0,
     compare_too: Annotated[
         bool,
@@ -300,6 +301,6 @@ def summarize_evaluation(evaluation: Evaluation) -> str:
         f"{mean:.2g}."
     )
     for one in evaluation.levels:
-        if one.level == 0.9:
-            text += f" Intervals of nominal coverage 90% covered {one.coverage:.0%}."
+        if one.level == INTERVAL_LEVEL:
+            text += f" {one.level:.0%} intervals covered {one.coverage:.0%}."
     return text

@@ -138,7 +138,8 @@ def inpaint(
         ),
     ] = "patches",
     seed: Annotated[
-        int, method_option("Random seed of the learning and of --missing.", min=0)
+        int,
+        method_option("Random seed of the sampled patches and of --missing.", min=0),
     ] = 0,
     max_pixels: Annotated[
         int,

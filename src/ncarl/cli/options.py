@@ -38,7 +38,7 @@ ScaleChoice = Literal["auto", "none", "columns"]
 EngineChoice = Literal["auto", "threads", "torch"]
 FitEngineChoice = Literal["auto", "threads", "torch", "dask"]
 DtypeChoice = Literal["float64", "float32"]
-PatternChoice = Literal["alike", "random"]
+PatternChoice = Literal["missing", "random"]
 
 #: A table on which methods are evaluated.
 DataArgument = Annotated[
@@ -101,7 +101,7 @@ HideOption = Annotated[
 PatternOption = Annotated[
     PatternChoice,
     holdout_option(
-        "alike holds out entries in the pattern of the missing ones, in blocks where "
+        "missing holds out entries in the pattern of the missing ones, in blocks where "
         "they come in blocks; random holds them out one by one."
     ),
 ]

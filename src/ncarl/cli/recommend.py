@@ -127,7 +127,7 @@ def recommend(
     popularity: Annotated[
         float,
         ranking_option(
-            "Stars to add for ten times as many ratings: 1 or 2 favor popular items.",
+            "Bonus for ten times as many ratings: 1 or 2 favor popular items.",
             min=0.0,
         ),
     ] = 0.0,
@@ -442,10 +442,15 @@ def read_user_ratings(path: Path) -> list[tuple[str, float]]:
     table = read_columns(path)
     _check_width(table, "--new-user", "ratings")
     first, second = 0, 1
-    if len(table.cells) > 2:
-        first = _find_column(table, COLUMN_ALIASES["item"]) or 0
-        found = _find_column(table, COLUMN_ALIASES["rating"])
-        second = 1 if found is None else found
+    if table.names is not None and len(table.cells) > 2:
+        item = _find_column(table, COLUMN_ALIASES["item"])
+        rating = _find_column(table, COLUMN_ALIASES["rating"])
+        if item is None or rating is None:
+            raise ValueError(
+                f"--new-user {str(path)!r} must have columns named item and rating, or "
+                f"two columns; its columns are {join_names(table.names)}"
+            )
+        first, second = item, rating
     values = _parse_values(table.cells[second], table, "--new-user")
     return list(zip(map(to_printable, table.cells[first]), values, strict=True))
 
@@ -630,7 +635,7 @@ def _model_fields(recommender: Recommender, seconds: float) -> console.Fields:
     error = getattr(model, "held_out_error_", float("nan"))
     if error == error:
         part = f"on {model.validation:.0%} of the ratings held out"
-        yield "error", f"{error:.3g} stars (root mean square), {part}"
+        yield "error", f"{error:.3g} (root mean square), {part}"
 
 
 @dataclass(frozen=True)
@@ -699,7 +704,7 @@ def _add_section(page: Page, section: Section) -> None:
         caption = f"Predicted ratings (dots) and {section.level:.0%} intervals (bars)."
         page.figure(_draw_intervals(*section.intervals), caption)
     for item, lines in section.explanations:
-        page.table([item, "stars"], [(words, amount) for amount, words in lines])
+        page.table([item, "contribution"], [(words, amount) for amount, words in lines])
 
 
 def _draw_intervals(names: Sequence[str], numbers: Array) -> Figure:

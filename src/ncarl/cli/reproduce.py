@@ -197,12 +197,12 @@ def progress_table(progress: RunProgress) -> Table:
 def print_verdicts(published: PublishedStudy, *, quick: bool) -> None:
     """Print the verdicts and what was written."""
     from ncarl.reproduce.report import QUICK_NOTE
+    from ncarl.reproduce.verdicts import FAILS, HOLDS, HOLDS_WITH_CHANGES
 
     terminal = Console(markup=False)
-    colors = {"holds": "green", "holds with changes": "yellow"}
+    colors = {HOLDS: "green", HOLDS_WITH_CHANGES: "yellow", FAILS: "red"}
     for one in published.verdicts:
-        color = colors.get(one.state, "red" if "not hold" in one.state else "dim")
-        line = Text(f"{one.state}: ", style=f"bold {color}")
+        line = Text(f"{one.state}: ", style=f"bold {colors.get(one.state, 'dim')}")
         line.append(f"{one.claim} ({one.where})", style="not bold default")
         terminal.print(line)
         terminal.print(Text(f"  {one.evidence}", style="dim"))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ncarl import masks
 from ncarl.core.types import Array
-from ncarl.validation import check_choice, check_integer, check_number
+from ncarl.validation import check_choice, check_fraction, check_integer, check_number
 
 #: Standard deviation of "tiny" noise, relative to the mean absolute entry.
 TINY_NOISE = 0.01
@@ -42,7 +42,7 @@ def make_low_rank(
     factors: Literal["uniform", "gaussian"] = "uniform",
     missing: float = 0.8,
     noise: float | Literal["tiny"] = 0.0,
-    noisy_share: float = 0.2,
+    noisy_fraction: float = 0.2,
     random_state: int | np.random.Generator = 0,
 ) -> LowRank:
     """Make a random matrix ``A @ B`` of given rank with missing entries.
@@ -61,7 +61,7 @@ def make_low_rank(
         ``floor(missing * m * n)`` entries are hidden.
     noise : float or "tiny", default=0.0
         Standard deviation of Gaussian noise; "tiny" is 1% of the mean absolute entry.
-    noisy_share : float between 0 and 1, default=0.2
+    noisy_fraction : float between 0 and 1, default=0.2
         Fraction of the observed entries with noise, rounded to a count.
     random_state : int or numpy.random.Generator, default=0
         Seed or generator.
@@ -80,7 +80,7 @@ def make_low_rank(
     m, n = check_integer("m", m, low=1), check_integer("n", n, low=1)
     rank = check_integer("rank", rank, low=1, high=min(m, n))
     check_choice("factors", factors, ("uniform", "gaussian"))
-    noisy_share = masks.check_share("noisy_share", noisy_share)
+    noisy_fraction = check_fraction("noisy_fraction", noisy_fraction, closed=True)
     if noise != "tiny":
         noise = check_number("noise", noise, low=0.0)
     rng = np.random.default_rng(random_state)
@@ -90,6 +90,6 @@ def make_low_rank(
     sd = TINY_NOISE * float(np.mean(np.abs(truth))) if noise == "tiny" else noise
     X = np.where(hidden, np.nan, truth)
     observed = np.flatnonzero(~hidden)
-    noisy = rng.permutation(observed)[: round(noisy_share * len(observed))]
+    noisy = rng.permutation(observed)[: round(noisy_fraction * len(observed))]
     X.flat[noisy] += sd * rng.standard_normal(len(noisy))
     return LowRank(X=X, truth=truth, hidden=hidden)

@@ -43,7 +43,7 @@ KERNEL_ARRAYS = 8
 #: Chunks of a source are joined until they have about this many entries: small blocks
 #: leave a GPU idle, and one core prepares fewer rows than it can solve.
 ENTRIES_PER_BLOCK = 2_000_000
-#: Most chunks to join: the first one, whose size decides, may be unusually sparse.
+#: Maximum number of chunks to join: the first, whose size decides, may be sparse.
 MAX_CHUNKS_PER_BLOCK = 64
 #: Threads that read and prepare chunks of a source with `chunk_loaders`.
 N_READERS = 4

@@ -65,7 +65,7 @@ PATH_DECAY, MAX_PATH_LENGTH = 0.7, 40
 #: larger than the best by this factor.
 RANK_PATIENCE, POINT_PATIENCE, ERROR_GROWTH_LIMIT = 2, 8, 1.05
 #: Fraction of the entries that is held out.
-VALIDATION_SHARE = 0.1
+VALIDATION_FRACTION = 0.1
 #: Relative error on held-out entries at which a path ends.
 NEGLIGIBLE_ERROR = 1e-4
 #: Strength relative to the largest useful one, if no entries can be held out.
@@ -354,7 +354,7 @@ def make_penalized_solver(
     fit: FitInput,
     path_factory: PathFactory,
     degree: float,
-    share: float = VALIDATION_SHARE,
+    share: float = VALIDATION_FRACTION,
 ) -> Solver:
     """Make the solver of an estimator with the strength ``lam``.
 

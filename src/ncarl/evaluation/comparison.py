@@ -50,7 +50,7 @@ INTERVAL_LEVEL = 0.9
 MEAN_BASELINE = "mean"
 #: Row and column effects: a method, and a baseline.
 BIAS_BASELINE = "bias"
-PATTERNS = ("alike", "random")
+PATTERNS = ("missing", "random")
 SCALES = (None, "columns")
 #: Minimum number of scored hidden entries in a draw.
 MIN_HIDDEN = 10
@@ -258,7 +258,7 @@ class ComparisonPlan:
     methods: Any = DEFAULT_METHODS
     hide: float = 0.1
     repeats: int = 3
-    pattern: str = "alike"
+    pattern: str = "missing"
     random_state: int = 0
     engine: str = "auto"
     budget: float = 120.0
@@ -356,7 +356,7 @@ def compare(
     methods: str | Iterable[str] = DEFAULT_METHODS,
     hide: float = 0.1,
     repeats: int = 3,
-    pattern: str = "alike",
+    pattern: str = "missing",
     random_state: int = 0,
     engine: str = "auto",
     budget: float = 120.0,
@@ -376,7 +376,7 @@ def compare(
         Fraction of the observed entries to hide; no row or column loses its last one.
     repeats : int
         Number of draws; all methods see the same ones.
-    pattern : {"alike", "random"}
+    pattern : {"missing", "random"}
         Hide entries in the pattern of the missing ones (in blocks if these are), or at
         random.
     random_state : int
@@ -795,8 +795,8 @@ def _reason(
         if chosen.method in INTERVAL_METHODS:
             virtue = "it gives error bars"
         return (
-            f"{chosen.method}: error {_format_error(chosen)}, not worse beyond chance "
-            f"than {best.method} with {_format_error(best)}, and {virtue}."
+            f"{chosen.method}: error {_format_error(chosen)}, within one standard "
+            f"error of {best.method} with {_format_error(best)}, and {virtue}."
         )
     first = f"{chosen.method}: lowest error {_format_error(chosen)}"
     if not others:
@@ -806,10 +806,8 @@ def _reason(
     if gain is None:
         verb = "is" if len(others) == 1 else "are"
         names = join_names([line.method for line in others], last=" and ")
-        return f"{first}; {names} {verb} not worse beyond chance."
-    return (
-        f"{first}; {fastest.method} is not worse beyond chance and {gain} times faster."
-    )
+        return f"{first}; {names} {verb} as good."
+    return f"{first}; {fastest.method} is as good, and {gain} times faster."
 
 
 def _format_error(line: MethodSummary) -> str:
@@ -850,12 +848,12 @@ def _find_warnings(
         for name, words in names.items():
             if name in done and _ties(done[name], best):
                 yield (
-                    f"nothing here beats {words} beyond chance; the missing entries "
-                    "may not be predictable from the rest"
+                    f"no method is better than {words} by more than one standard "
+                    "error; the missing entries may not be predictable from the rest"
                 )
                 break
     if len(chosen.fits) < 2:
-        yield "one draw cannot tell a difference from chance; use 3 repeats or more"
+        yield "a single split gives no standard error; use 3 repeats or more"
     unconverged = sum(fit.converged is False for fit in chosen.fits)
     if unconverged:
         yield (

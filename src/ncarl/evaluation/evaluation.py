@@ -297,7 +297,7 @@ def evaluate(
     method: str = "bayes",
     hide: float = 0.1,
     repeats: int = 3,
-    pattern: str = "alike",
+    pattern: str = "missing",
     random_state: int = 0,
     engine: str = "auto",
     scale: Any = None,

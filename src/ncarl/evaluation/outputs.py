@@ -15,7 +15,7 @@ from ncarl.evaluation.measure import DONE, OVER_BUDGET
 from ncarl.io.csv import write_rows
 from ncarl.io.files import write_json
 from ncarl.plots import format_label, reliability, residuals, save_figure
-from ncarl.plots.style import BLUE, GRAY, INK, RED, despine, dynamic_range, log_axis
+from ncarl.plots.style import BLUE, GRAY, INK, RED, despine, log_axis, spans_decade
 
 #: Names of the files of a comparison, in the order they are written.
 OUTPUT_FILES = ("compare.csv", "compare.json", "compare.png")
@@ -24,9 +24,7 @@ CSV_METRICS = (
     *("error", "error_std", "relative_error", "coverage"),
     *("seconds", "memory_gb", "converged"),
 )
-#: Errors whose ratio is larger than this are drawn on a logarithmic axis.
-LOG_AXIS_RATIO = 10.0
-#: Most columns that are drawn; those with the largest errors.
+#: Maximum number of columns that are drawn; those with the largest errors.
 MAX_DRAWN_COLUMNS = 40
 
 
@@ -97,7 +95,7 @@ def _draw_errors(
     ax: Any, lines: Sequence[MethodSummary], colors: Sequence[str]
 ) -> None:
     known = [line.error for line in lines if line.error is not None]
-    is_log = bool(known) and min(known) > 0.0 and dynamic_range(known) > LOG_AXIS_RATIO
+    is_log = bool(known) and min(known) > 0.0 and spans_decade(known)
     for place, (line, color) in enumerate(zip(lines, colors, strict=True)):
         if line.error is None:
             ax.text(0.02, place, line.status, color=RED, fontsize=9, va="center",
@@ -160,8 +158,11 @@ def draw_columns(evaluation: Evaluation) -> Figure:
     ax.set_ylim(len(scores) - 0.4, -0.6)
     ax.set_xlim(left=0.0)
     ax.set_xlabel("error on hidden entries, in standard deviations of the column")
-    more = len(evaluation.columns) - len(scores)
-    some = f"; the {len(scores)} largest of {len(evaluation.columns)}" if more else ""
+    some = (
+        f"; the {len(scores)} largest of {len(varying)}"
+        if varying[len(scores) :]
+        else ""
+    )
     ax.set_title(f"{evaluation.method} (filled) and the column's mean (hollow){some}",
                  fontsize=11, color=INK)  # fmt: skip
     despine(ax, grid="x")

@@ -36,7 +36,7 @@ TILE_SIDE = 512
 MAX_FILL_DISTANCE = 5
 #: Passes after the first one.
 N_REFINEMENT_PASSES = 3
-#: Most patches of a part, the unit of work of a thread.
+#: Maximum number of patches of a part, the unit of work of a thread.
 PATCHES_PER_PART = 2500
 #: Minimum number of parts, whatever the machine, so that sums are the same on all.
 MIN_PARTS = 8

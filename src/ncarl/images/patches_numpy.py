@@ -20,7 +20,7 @@ from ncarl.images.patches import (
     PixelSums,
 )
 
-#: Most elements of a batch of blocks.
+#: Maximum number of elements of a batch of blocks.
 BATCH_ELEMENTS = 2_000_000
 
 

@@ -61,13 +61,13 @@ SUPPORTED_INPUTS = (
     f"a path ({', '.join(supported_suffixes('open_rows'))}, a folder of Parquet "
     "files), a Zarr or Dask array, a list of dask.delayed blocks, an array with NaN "
     "for missing entries, masked array, scipy.sparse matrix, pandas or polars frame, a "
-    "list of such blocks of rows, another object that gives them afresh in every "
-    "loop, or a function that returns an iterator over them"
+    "list of such blocks of rows, another iterable that can be iterated repeatedly, "
+    "or a function that returns an iterator over them"
 )
 
 
 def open_rows(
-    what: Any,
+    X: Any,
     *,
     columns: Sequence[str] | None = None,
     rows_per_chunk: int | None = None,
@@ -76,13 +76,13 @@ def open_rows(
 
     Parameters
     ----------
-    what : path, array, frame, iterable, callable or RowSource
+    X : path, array, frame, iterable, callable or RowSource
         A file: ``.npy``; ``.npz`` with a CSR matrix of scipy.sparse.save_npz or one
         array; ``.parquet`` or a folder of such files; ``.csv`` or ``.tsv``, also with
         ``.gz``; ``.zarr``. A Zarr or Dask array, a list of dask.delayed blocks. A
-        matrix in memory. A list of blocks of rows, another object that gives them
-        afresh in every loop, or a function without arguments that returns an iterator
-        over them. A source is returned as it is.
+        matrix in memory. A list of blocks of rows, another iterable of them that
+        can be iterated repeatedly, or a function without arguments that returns an
+        iterator over them. A source is returned as it is.
 
         The first line of a CSV or TSV file names the columns if one of its cells is a
         word, if its numbers are quoted and those of the next line are not, or if it is
@@ -120,15 +120,15 @@ def open_rows(
         rows_per_chunk = check_integer(
             "rows_per_chunk", rows_per_chunk, low=1, hint=hint
         )
-    if isinstance(what, RowSource):
+    if isinstance(X, RowSource):
         if columns is not None or rows_per_chunk is not None:
             raise ValueError(
                 "columns and rows_per_chunk are chosen where a source is opened, and "
-                f"{type(what).__name__} is open; leave them out here"
+                f"{type(X).__name__} is open; leave them out here"
             )
-        return what
-    if isinstance(what, str | os.PathLike):
-        path = Path(what)
+        return X
+    if isinstance(X, str | os.PathLike):
+        path = Path(X)
         format_ = find_source_format(path)
         if format_ is None:
             raise ValueError(
@@ -147,7 +147,7 @@ def open_rows(
             "the columns before"
         )
     else:
-        source = _open_object(what, rows_per_chunk)
+        source = _open_object(X, rows_per_chunk)
     if source.n_columns == 0 or source.n_rows == 0:
         raise ValueError(
             "X must have at least one row and one column, got shape "
@@ -165,24 +165,22 @@ def find_source_format(path: Path) -> Format | None:
     return format_
 
 
-def _open_object(what: Any, rows_per_chunk: int | None) -> RowSource:
-    if is_block(what):
-        return MemoryRows.from_matrix(what, rows_per_chunk)
-    if library_of(what) == "zarr" and hasattr(what, "shape"):
-        return zarr_rows(what, rows_per_chunk)
-    first = what[0] if isinstance(what, list | tuple) and what else what
+def _open_object(X: Any, rows_per_chunk: int | None) -> RowSource:
+    if is_block(X):
+        return MemoryRows.from_matrix(X, rows_per_chunk)
+    if library_of(X) == "zarr" and hasattr(X, "shape"):
+        return zarr_rows(X, rows_per_chunk)
+    first = X[0] if isinstance(X, list | tuple) and X else X
     if hasattr(first, "__dask_graph__") and hasattr(first, "compute"):
-        return dask_rows(what, rows_per_chunk)
-    if getattr(what, "ndim", None) == 2 and hasattr(what, "__getitem__"):
-        return MemoryRows.from_matrix(what, rows_per_chunk)
-    if first is not what and isinstance(first, list | tuple):
-        return MemoryRows.from_matrix(np.asarray(what, np.float64), rows_per_chunk)
-    if hasattr(what, "ndim") or not (hasattr(what, "__iter__") or callable(what)):
-        axes = f" of {what.ndim} axes" if hasattr(what, "ndim") else ""
-        raise TypeError(
-            f"X must be {SUPPORTED_INPUTS}; got {type(what).__name__}{axes}"
-        )
-    return block_rows(what, rows_per_chunk)
+        return dask_rows(X, rows_per_chunk)
+    if getattr(X, "ndim", None) == 2 and hasattr(X, "__getitem__"):
+        return MemoryRows.from_matrix(X, rows_per_chunk)
+    if first is not X and isinstance(first, list | tuple):
+        return MemoryRows.from_matrix(np.asarray(X, np.float64), rows_per_chunk)
+    if hasattr(X, "ndim") or not (hasattr(X, "__iter__") or callable(X)):
+        axes = f" of {X.ndim} axes" if hasattr(X, "ndim") else ""
+        raise TypeError(f"X must be {SUPPORTED_INPUTS}; got {type(X).__name__}{axes}")
+    return block_rows(X, rows_per_chunk)
 
 
 def open_sink(

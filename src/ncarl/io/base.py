@@ -334,8 +334,8 @@ class FileSnapshot:
             change = "changed" if now is not None else "went away"
             raise ValueError(
                 f"{self} {change} since it was opened as a source of rows, so its "
-                "rows would be mixed with those read before; open it anew and start "
-                "again, and let nothing write to it meanwhile"
+                "rows would be mixed with those read before; open it again and start "
+                "again, and do not write to it during a fit"
             )
 
 
@@ -705,7 +705,7 @@ class BlockRows(BaseRows):
             first += observed.shape[0]
         if number < 0:
             raise ValueError(
-                "X gave no block this time; it must give all blocks afresh in every "
+                "X yielded no block in this pass; it must yield all blocks in every "
                 "pass, so pass a list, or a function that makes a new iterator at "
                 "each call"
             )

@@ -873,10 +873,9 @@ class ColumnParser:
             for j in filter(self.is_text, self.parsed_indices):
                 n_inspected = min(self.counts[j].n_other, MAX_INSPECTED_CELLS)
                 if 2 * getattr(self.counts[j], counter) > n_inspected:
-                    gaps = self.n_missing(j)
-                    plural = "s" if gaps > 1 else ""
-                    left = f" ({gaps} gap{plural} left)" if gaps else ""
-                    columns.append(self.names[j] + left)
+                    missing = self.n_missing(j)
+                    count = f" ({missing} missing)" if missing else ""
+                    columns.append(self.names[j] + count)
             if columns:
                 messages.append(
                     f"columns that look like {kind} are not used: "

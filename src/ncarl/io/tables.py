@@ -266,7 +266,7 @@ def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
     """Warnings about columns in which a number seems to mean missing.
 
     >>> missing_code_warnings(np.array([[31.0], [-999.0], [47.0], [-999.0]]), ["age"])
-    ['-999 stands 2 times in age, far from the rest; if that means missing: --na -999']
+    ['-999 occurs 2 times in age, far from the rest; if it means missing: --na -999']
     """
     names, counts = defaultdict[float, list[str]](list), Counter[float]()
     for j, name in enumerate(columns):
@@ -277,8 +277,8 @@ def missing_code_warnings(values: Array, columns: Sequence[str]) -> list[str]:
                 names[value].append(name)
                 counts[value] += int(np.count_nonzero(observed == value))
     return [
-        f"{value:.0f} stands {counts[value]} times in {join_names(those, MAX_LISTED)}, "
-        f"far from the rest; if that means missing: --na {value:.0f}"
+        f"{value:.0f} occurs {counts[value]} times in {join_names(those, MAX_LISTED)}, "
+        f"far from the rest; if it means missing: --na {value:.0f}"
         for value, those in names.items()
     ]
 

@@ -37,7 +37,7 @@ DATE_PATTERN = re.compile(
     rf"{YEAR_REGEX}[-/. ]\w|\w[-/., ]+{YEAR_REGEX}(?!\d)|{YEAR_REGEX}\d{{4}}T\d|"
     r"\d+\D\d+\D\d+\D+\d+:\d"
 )
-#: Most labels that are parsed as dates, which is slow.
+#: Maximum number of labels that are parsed as dates, which is slow.
 MAX_PARSED_LABELS = 1000
 
 
@@ -223,6 +223,9 @@ def as_panel(
 ) -> Panel:
     """A panel from a `Panel`, a long frame with three column names, or a wide table."""
     named = [name for name in (unit, time, value) if name is not None]
+    is_loaded = not is_frame(data) and hasattr(data, "outcome")  # by load_panel
+    if units != "rows" and (named or is_loaded or isinstance(data, Panel)):
+        raise ValueError(f"units applies to wide tables only, got units={units!r}")
     if isinstance(data, Panel):
         if named:
             raise ValueError("unit, time and value belong to frames; this is a Panel")
@@ -234,8 +237,7 @@ def as_panel(
             "a long panel needs the names of three columns: unit, time and value; got "
             f"unit={unit!r}, time={time!r}, value={value!r}. A wide one needs none."
         )
-    if not is_frame(data) and hasattr(data, "outcome") and hasattr(data, "years"):
-        # The result of `ncarl.datasets.load_panel`.
+    if is_loaded:
         return Panel(data.outcome, data.units, tuple(data.years.tolist()))
     return Panel.from_wide(data, units=units)
 
@@ -309,12 +311,17 @@ def treatment_mask(
 
 def _treated_units(treated: Any) -> list[Any]:
     """Labels of the treated units, from a collection or a single label."""
-    if isinstance(treated, list | tuple | set | frozenset):
-        return list(treated)
     # An array, the index of a frame or one of its columns.
     if getattr(treated, "ndim", 0) == 1 or type(treated).__name__ == "Series":
-        return list(treated.tolist() if hasattr(treated, "tolist") else treated)
-    return [treated]
+        treated = treated.tolist() if hasattr(treated, "tolist") else list(treated)
+    if not isinstance(treated, list | tuple | set | frozenset):
+        return [treated]
+    if treated and all(isinstance(unit, bool | np.bool_) for unit in treated):
+        raise ValueError(
+            "treated must name units, or be a boolean table of units and times, got a "
+            "vector of booleans; give the labels where it is True"
+        )
+    return list(treated)
 
 
 def _mask_from_starts(panel: Panel, starts: Mapping[Any, Any]) -> Array:

@@ -27,9 +27,9 @@ from ncarl.validation import check_choice, check_fraction, check_integer
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Most units that a summary lists.
+#: Maximum number of units that a summary lists.
 MAX_NAMES = 5
-#: Most labels along the axis of time.
+#: Maximum number of labels along the axis of time.
 MAX_TICK_LABELS = 10
 BAND_COLOR, PLACEBO_COLOR = "#c6dbef", "#c4c4c4"
 
@@ -183,7 +183,7 @@ class Counterfactual:
         Mean effect over all treated entries, with its interval.
     error_before : float
         Root mean square of the effects of treated units at untreated times.
-    choice : ModelSelection
+    selection : ModelSelection
         The selected model, and its errors on control units.
     units : tuple
         The treated units.
@@ -197,7 +197,7 @@ class Counterfactual:
     treated: Array
     level: float
     completed: model.CompletedPanel
-    choice: model.ModelSelection
+    selection: model.ModelSelection
     placebos: model.Placebos | None
     seed: int
 
@@ -215,7 +215,7 @@ class Counterfactual:
             rng = np.random.default_rng(self.seed)
             self._groups = model.assignments(self.placebos, self._patterns, order, rng)
         self.is_testable = len(self._groups) > 0
-        self.is_calibrated = not np.isnan(self.choice.error) or self.is_testable
+        self.is_calibrated = not np.isnan(self.selection.error) or self.is_testable
         (down, up), (mean_down, mean_up) = self._interval_quantiles()
 
         errors = completed.loo_errors
@@ -245,7 +245,7 @@ class Counterfactual:
         """Lower and upper quantiles of standardized errors, of entries and of means."""
         if not self.is_calibrated:
             return [(float("nan"), float("nan"))] * 2
-        scores = [self.choice.scores, self.choice.mean_error_scores]
+        scores = [self.selection.scores, self.selection.mean_error_scores]
         if self.placebos is not None and self.is_testable:
             means = model.group_scores(self._groups, len(self.placebos.units))
             scores = [model.entry_scores(self.placebos), means]

@@ -32,10 +32,10 @@ from ncarl.text import join_names
 from ncarl.validation import check_fraction, check_integer
 
 DAY = np.timedelta64(1, "D")
-#: Most deviation of a timestamp from the grid, in steps.
+#: Maximum deviation of a timestamp from the grid, in steps.
 STEP_TOLERANCE = 0.02
-#: Most steps of a log per row; more are not laid out in memory.
-MAX_STEPS_PER_LINE = 20
+#: Maximum steps of a log per row; more are not laid out in memory.
+MAX_STEPS_PER_ROW = 20
 #: Origin of the days and weeks of all logs, a Monday.
 CYCLE_ORIGIN = np.datetime64("1900-01-01", "us")
 #: Units that the length of a step is rounded to: minute, second, millisecond.
@@ -356,15 +356,15 @@ def read_log(
         raise ValueError("a log must hold finite numbers, or NaN where missing")
     names = tuple(inner.columns) if is_frame(inner) else tuple(range(values.shape[1]))
     if stamps is None:
-        lines, cycle = np.arange(len(values)), _steps_per_cycle(period, None, 0)
-        return SensorLog(values, lines, names, cycle, 0, None, X, time)
-    step, lines = infer_time_grid(stamps, step)
-    n_steps = int(lines[-1]) + 1
+        row_steps, cycle = np.arange(len(values)), _steps_per_cycle(period, None, 0)
+        return SensorLog(values, row_steps, names, cycle, 0, None, X, time)
+    step, row_steps = infer_time_grid(stamps, step)
+    n_steps = int(row_steps[-1]) + 1
     cycle = _steps_per_cycle(period, step, n_steps)
     grid = np.full((n_steps, values.shape[1]), np.nan)
-    grid[lines] = values
-    phase = 0 if cycle is None else _phase(stamps[0], step, lines) % cycle
-    return SensorLog(grid, lines, names, cycle, phase, step, X, time)
+    grid[row_steps] = values
+    phase = 0 if cycle is None else _phase(stamps[0], step, row_steps) % cycle
+    return SensorLog(grid, row_steps, names, cycle, phase, step, X, time)
 
 
 def _drop_column(X: Any, name: str | None) -> Any:
@@ -377,7 +377,7 @@ def _read_timestamps(X: Any, time: str | None) -> tuple[Array | None, str | None
     """The timestamps of a log if there are any, and the column that holds them."""
     if not is_frame(X):
         if time is not None:
-            raise ValueError(f"time={time!r} names a column, but the log is no frame")
+            raise ValueError(f"time={time!r} names a column; the log is not a frame")
         return None, None
     if time is None and not is_polars(X) and X.index.dtype.kind == "M":
         index = X.index
@@ -491,23 +491,24 @@ def infer_time_grid(
     timestamps = timestamps.astype("datetime64[us]")
     apart = np.diff(timestamps)
     if (apart <= np.timedelta64(0)).any():
-        line = int(np.argmax(apart <= np.timedelta64(0))) + 1
-        what = "comes twice" if apart[line - 1] == np.timedelta64(0) else "goes back"
+        row = int(np.argmax(apart <= np.timedelta64(0))) + 1
+        what = "comes twice" if apart[row - 1] == np.timedelta64(0) else "goes back"
         raise ValueError(
-            f"times of a log must increase, and row {line} (from 0, "
-            f"{timestamps[line]}) {what}; sort the log by time and keep one row of "
+            f"times of a log must increase, and row {row} (from 0, "
+            f"{timestamps[row]}) {what}; sort the log by time and keep one row of "
             "each time. If a clock was put back there, set the time zone to keep both "
             "hours: log.tz_localize('Europe/Paris', ambiguous='infer') in pandas "
             "(.dt.tz_localize for a column)"
         )
     step = np.median(apart) if expected_step is None else expected_step
     where = (timestamps - timestamps[0]) / step
-    lines = np.rint(where).astype(np.int64)
-    if np.abs(where - lines).max() > STEP_TOLERANCE or (np.diff(lines) == 0).any():
-        line = int(np.argmax(np.abs(where - lines) > STEP_TOLERANCE))
+    row_steps = np.rint(where).astype(np.int64)
+    offsets = np.abs(where - row_steps)
+    if offsets.max() > STEP_TOLERANCE or (np.diff(row_steps) == 0).any():
+        row = int(np.argmax(offsets > STEP_TOLERANCE))
         raise ValueError(
-            f"times of a log must have equal steps, and row {line} "
-            f"({timestamps[line]}) is off the step of "
+            f"times of a log must have equal steps, and row {row} "
+            f"({timestamps[row]}) is off the step of "
             f"{step.astype(datetime.timedelta)}"
             f"{'' if expected_step is None else ' of the fit'}; resample the log, for "
             "example log.resample('15min').mean() in pandas or group_by_dynamic in "
@@ -515,12 +516,12 @@ def infer_time_grid(
             "out, so that rows count as steps, fill_gaps(log.reset_index(drop=True), "
             "period=12)"
         )
-    if lines[-1] > MAX_STEPS_PER_LINE * len(lines):
+    if row_steps[-1] > MAX_STEPS_PER_ROW * len(row_steps):
         raise ValueError(
-            f"the log has {len(lines)} rows over {lines[-1]} steps of "
+            f"the log has {len(row_steps)} rows over {row_steps[-1]} steps of "
             f"{step.astype(datetime.timedelta)}; fill it piece by piece"
         )
-    return step, lines
+    return step, row_steps
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ DECAY_STEPS = (1.5, 4.0, 10.0, 25.0, 60.0, 150.0)
 DECAY_CYCLES = (1.0, 7.0)
 #: Widths of the periodic basis functions, and their decay time in cycles.
 PERIODIC_WIDTHS, PERIODIC_DECAY_CYCLES = (0.3, 1.0), 3.0
-#: Most lines that covariances are learned from.
-MAX_LINES = 4000
+#: Maximum number of rows that covariances are learned from.
+MAX_ROWS = 4000
 #: Numbers of EM steps that are tried; few are better for short logs.
 EM_STEPS_GRID = (15, 40)
 #: Minimum noise variance, relative to the variance of a sensor's own part.
@@ -44,7 +44,7 @@ OWN_ENTRIES, CLOSE_ENTRIES, OTHER_ENTRIES = 4, 2, 1
 #: Number of close sensors, and of sensors (itself included) with predictors at other
 #: days.
 N_CLOSE_SENSORS, N_CYCLE_SENSORS = 3, 3
-#: Most steps between a predictor at another day and the same time of that day.
+#: Maximum steps between a predictor at another day and the same time of that day.
 MAX_CYCLE_OFFSET = 2
 #: Missing entries that are predicted together, which bounds memory.
 CHUNK_SIZE, NUMPY_CHUNK_SIZE = 4000, 500
@@ -259,7 +259,7 @@ def _fit_zero_lag(values: Array, max_iter: int, engine: Engine) -> tuple[Array, 
     if n == 1:
         return np.full((1, 1), 0.5), np.full(1, 0.5)
     nonempty = np.flatnonzero(~np.isnan(values).all(axis=1))
-    sample = nonempty[:: max(1, -(-len(nonempty) // MAX_LINES))]
+    sample = nonempty[:: max(1, -(-len(nonempty) // MAX_ROWS))]
     model = BayesianNCARL(
         validation=0, sides="columns", center="columns", scale=None, max_iter=max_iter,
         tol=0.0, clip=None, engine=engine,
@@ -286,7 +286,7 @@ def _lagged_covariances(
 ) -> tuple[Array, Array]:
     """Lagged covariances of principal components, and of sensors; a row per lag."""
     shared, own = (np.empty((len(lags), len(axes))) for _ in range(2))
-    every = max(1, len(filled) // MAX_LINES)
+    every = max(1, len(filled) // MAX_ROWS)
     for k, lag in enumerate(lags):
         first = slice(0, len(filled) - lag, every)
         later = slice(lag, None, every)

@@ -45,15 +45,15 @@ from ncarl.panel.data import MIN_PRE_TREATMENT
 
 #: The kernel of the times (columns) and that of the units (rows).
 SIDES = ("columns", "rows")
-#: Most EM steps, and the gain below which they stop.
+#: Maximum number of EM steps, and the gain below which they stop.
 MAX_EM_STEPS, EM_TOLERANCE = 25, 1e-4
 #: Rows that the prior counts as, relative to the longer side of the panel. The first is
 #: the default; the next are tried as long as each is better than the one before.
 PRIOR_STRENGTHS = (3.0, 1.0, 0.3, 0.1)
 #: Groups of control units that are held out together to select the model.
 N_CONTROL_GROUPS = 5
-#: Most placebo fits (at least `N_CONTROL_GROUPS` per pattern); with more control units
-#: than fits, several are held out together.
+#: Maximum placebo fits (at least `N_CONTROL_GROUPS` per pattern); with more control
+#: units than fits, several are held out together.
 MAX_FITS = 60
 #: Groups of control units that are drawn as placebos of several treated units.
 MAX_PLACEBO_GROUPS = 999
@@ -471,7 +471,7 @@ def group_scores(
 
 
 def unit_order(values: Array, treated: Array) -> Array:
-    """Rows in lexicographic order of their values, so that the given one is no matter.
+    """Rows in lexicographic order of their values, whatever the given order.
 
     Treated entries count as missing; missing entries come after all numbers.
     """

@@ -33,13 +33,13 @@ from ncarl.plots.style import (
 GRAM_LABEL = "relative change of the Gram matrix"
 EVIDENCE_LABEL = "gain in log evidence per observed entry"
 STEP_LABEL = "relative change from step to step"
-#: Most directions of a spectrum, and fraction of the variance in its title.
+#: Maximum directions of a spectrum, and fraction of the variance in its title.
 MAX_DIRECTIONS, VARIANCE_FRACTION = 100, 0.9
 #: Nominal coverages of the reliability of a fit.
 LEVELS = np.arange(0.05, 0.96, 0.05)
 #: Colors of curves.
 CURVE_COLORS = (BLUE, MISSING_COLOR, "#3a9d8f", "#8e6bb0", INK)
-#: Most points of a scatter plot.
+#: Maximum number of points of a scatter plot.
 MAX_POINTS = 3000
 
 

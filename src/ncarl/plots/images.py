@@ -32,7 +32,7 @@ from ncarl.plots.style import (
 
 #: Minimum and maximum number of dots across an image.
 MIN_WIDTH_DOTS, MAX_WIDTH_DOTS = 600, 960
-#: Most rows and columns of a table; of more, an even selection is shown.
+#: Maximum number of rows and columns of a table; of more, an even selection is shown.
 MAX_ROWS, MAX_COLUMNS = 400, 400
 #: Ends of the color scale of a table, in standard deviations of the column.
 COLOR_LIMIT = 2.5

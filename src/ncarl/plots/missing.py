@@ -35,7 +35,7 @@ from ncarl.plots.style import (
 )
 from ncarl.text import join_names
 
-#: Most rows and columns of the image of a pattern; larger matrices are binned.
+#: Maximum rows and columns of the image of a pattern; larger matrices are binned.
 MAX_CELLS = 300
 #: Missing entries that are sampled.
 MAX_SAMPLED_MISSING = 10_000
@@ -43,7 +43,7 @@ MAX_SAMPLED_MISSING = 10_000
 MAX_DENSE_ENTRIES = 50_000_000
 #: Rows and columns with fewer observed entries are marked.
 MIN_OBSERVED = 2
-#: Most marked rows, and most marked columns, that are drawn.
+#: Maximum number of marked rows, and most marked columns, that are drawn.
 MAX_LINES = 300
 #: Observed entries light blue, missing ones white.
 OBSERVED_COLORS = LinearSegmentedColormap.from_list("observed", ["#ffffff", "#b5cce4"])

@@ -27,11 +27,11 @@ from ncarl.plots.style import (
     set_tick_labels,
 )
 
-#: Most columns for which the leaf ordering is optimal.
+#: Maximum number of columns for which the leaf ordering is optimal.
 MAX_OPTIMAL_ORDERING = 600
-#: Most columns of a heat map; of more, those with the strongest ties are shown.
+#: Maximum columns of a heat map; of more, the most strongly related are shown.
 MAX_COLUMNS = 1000
-#: Most nodes of a graph, and edges of a node.
+#: Maximum number of nodes of a graph, and edges of a node.
 MAX_NODES, EDGES_PER_NODE = 60, 3
 #: Weakest edge of a graph, relative to the strongest.
 MIN_RELATIVE_AFFINITY = 0.15
@@ -77,7 +77,7 @@ def similarity(
         Whether to put similar columns next to each other, by hierarchical clustering
         with optimal leaf ordering.
     max_columns : int
-        Most columns to show; of more, those with the strongest ties.
+        Maximum number of columns to show; of more, the most strongly related.
     title : str
         Title of the figure.
 
@@ -95,9 +95,9 @@ def similarity(
         order = cluster_order(values)
         values, labels = values[np.ix_(order, order)], [labels[j] for j in order]
     if not title:
-        title = f"How the {shown.axis}s go together"
+        title = f"{shown.label.capitalize()} of the {shown.axis}s"
         if len(values) < shown.n_columns:
-            title += f" (the {len(values)} with the strongest ties)"
+            title += f" (the {len(values)} most strongly related)"
     vmax = 1.0 if shown.label == "correlation" else None
     figure = _heat_map(values, labels, title, shown.label, shown.axis, vmax)
     if not shown.named:
@@ -181,8 +181,8 @@ def similarity_graph(
 ) -> Figure:
     """Graph of the columns, with edges between the most similar ones.
 
-    Every node has edges to its strongest ties: blue for positive, red for negative
-    correlations. Colors of nodes are clusters.
+    Every node has edges to its strongest affinities: blue for positive, red for
+    negative correlations. Colors of nodes are clusters.
 
     Parameters
     ----------
@@ -190,9 +190,9 @@ def similarity_graph(
         A fit; or a similarity or correlation.
     names : sequence of str, optional
         Names of the columns; by default those of the estimator. Of overlapping names,
-        the one with the strongest ties is written.
+        the one with the strongest affinities is written.
     max_nodes : int
-        Number of nodes to draw; of more columns, those with the strongest ties.
+        Number of nodes to draw; of more columns, the most strongly related.
     title : str
         Title of the figure.
 
@@ -210,10 +210,10 @@ def similarity_graph(
     edges = strongest_edges(affinity, EDGES_PER_NODE)
     values = affinity[edges[:, 0], edges[:, 1]]
     if not title and len(edges):
-        title = f"Which {shown.axis}s go together, by their strongest ties."
+        title = f"Strongest {shown.label} of the {shown.axis}s."
         if (values < 0.0).any():
-            title += " Red: one falls as the other rises."
-    figure, ax = new_axes(7.6, 6.0, title or f"No two {shown.axis}s go together")
+            title += " Red: negative."
+    figure, ax = new_axes(7.6, 6.0, title or f"No {shown.axis}s are related")
     positions = spring_layout(affinity, edges)
     if len(edges):
         widths = 0.5 + 2.6 * np.abs(values) / np.abs(values).max()
@@ -304,7 +304,7 @@ def strongest_columns(affinity: Any, max_columns: int) -> Array:
 
 
 def strongest_edges(affinity: Array, n_neighbors: int) -> Array:
-    """Edges of a graph: the strongest ties of each column, without weak ones."""
+    """Edges of a graph: the strongest of each column, without weak ones."""
     size = np.abs(affinity)
     n, largest = len(size), size.max(initial=0.0)
     count = min(n_neighbors, n - 1)

@@ -29,7 +29,7 @@ TITLE: dict[str, Any] = {"fontsize": 11, "color": INK}
 REFERENCE: dict[str, Any] = {"color": GRAY, "linestyle": "--", "linewidth": 1}
 #: Dots per inch of saved figures.
 DPI = 120
-#: Most names along an axis.
+#: Maximum number of names along an axis.
 MAX_TICK_LABELS = 40
 #: Longer names are shortened in the middle.
 MAX_LABEL_LENGTH = 24
@@ -43,7 +43,7 @@ def format_label(name: object, max_length: int = MAX_LABEL_LENGTH) -> str:
     name : object
         The name.
     max_length : int
-        Most characters to show.
+        Maximum number of characters to show.
 
     Examples
     --------
@@ -108,6 +108,11 @@ def dynamic_range(values: Sequence[float]) -> float:
     """Largest over smallest positive value; 1 without any."""
     positive = [value for value in values if value > 0.0]
     return max(positive) / min(positive) if positive else 1.0
+
+
+def spans_decade(values: Sequence[float]) -> bool:
+    """Whether the range of values calls for a logarithmic axis."""
+    return dynamic_range(values) > 10.0
 
 
 def log_axis(

@@ -346,7 +346,7 @@ class RatedItem(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """A rating of a user and its contribution to a prediction, in stars."""
+    """A rating of a user and its contribution to a prediction."""
 
     item: Any
     rating: float
@@ -429,7 +429,7 @@ class Explanation:
 
 
 def format_signed(amount: float) -> str:
-    """Format an amount of stars with its sign; -0.001 is +0.00."""
+    """Format a contribution with its sign; -0.001 is +0.00."""
     return f"{round(amount, 2) + 0.0:+.2f}"
 
 
@@ -477,7 +477,7 @@ class RecommenderEvaluation:
     ndcg, recall, precision, hit_rate : float
         Ranking metrics of the first ``n`` recommended items, averaged over users; NaN
         if no user has a relevant item.
-    n, good : int, float
+    n, relevance_threshold : int, float
         Length of the lists, and the lowest test rating of a relevant item.
     n_ratings, n_users : int
         Number of test ratings, and of users with a relevant item.
@@ -495,7 +495,7 @@ class RecommenderEvaluation:
     precision: float
     hit_rate: float
     n: int
-    good: float
+    relevance_threshold: float
     n_ratings: int
     n_users: int
     unknown_users: int

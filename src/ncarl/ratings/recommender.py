@@ -64,8 +64,6 @@ RANKING_METRICS = {
 }
 #: Kind of the archive that `Recommender.save` writes.
 ARCHIVE_KIND = "recommender"
-#: Parameters that the archive holds.
-SAVED_PARAMETERS = ("user", "item", "rating", "duplicates", "handle_unknown")
 
 
 class Recommender(BaseEstimator):
@@ -249,8 +247,8 @@ class Recommender(BaseEstimator):
         uncertainty_penalty : float
             Standard deviations subtracted from a prediction before items are ranked.
         popularity : float
-            Stars added for ten times as many ratings. At 1 or 2, lists hold more of
-            what users pick next, and less that they would not find by themselves.
+            Bonus for ten times as many ratings. At 1 or 2, lists hold more of what
+            users pick next, and less that they would not find by themselves.
         min_ratings : int
             Leave out items with fewer ratings in the fit.
         candidates : list of ids, optional
@@ -514,7 +512,7 @@ class Recommender(BaseEstimator):
         test: Any,
         n: int = 10,
         *,
-        good: float | None = None,
+        relevance_threshold: float | None = None,
         level: float = 0.9,
         uncertainty_penalty: float = 0.0,
         popularity: float = 0.0,
@@ -528,8 +526,8 @@ class Recommender(BaseEstimator):
             Ratings as in `fit`; none of them may have been fitted or added.
         n : int
             Length of the lists.
-        good : float, optional
-            Lowest rating that counts as good; by default the mean rating of the fit.
+        relevance_threshold : float, optional
+            Lowest rating of a relevant item; by default the mean rating of the fit.
         level : float
             Level of the intervals.
         uncertainty_penalty, popularity, min_ratings
@@ -541,8 +539,8 @@ class Recommender(BaseEstimator):
         truth = parse_ratings(stars, self.rating)
         if len(truth) == 0:
             raise ValueError("test holds no rating")
-        fitted_values = self.user_store_.scorer.training.values
-        least = float(fitted_values.mean()) if good is None else float(good)
+        if relevance_threshold is None:
+            relevance_threshold = float(self.user_store_.scorer.training.values.mean())
         length = check_integer("n", n, low=1)
         self._check_not_in_training(users, items)
         predicted = np.asarray(self.predict(users, items))
@@ -551,10 +549,11 @@ class Recommender(BaseEstimator):
             low, high = self.predict_interval(users, items, level)
             covered = metrics.coverage(truth, low, high)
             width = metrics.interval_width(low, high)
-        relevant: dict[Any, list[int]] = {}  # positions of good items, by user
+        relevant: dict[Any, list[int]] = {}  # positions of relevant items, by user
         positions = self.items_.encode(items)
         for user, position, value in zip(users, positions, truth, strict=True):
-            if value >= least and position >= 0 and user in self.user_store_:
+            is_known = position >= 0 and user in self.user_store_
+            if is_known and value >= relevance_threshold:
                 relevant.setdefault(user, []).append(int(position))
         rows = [[float("nan")] * len(RANKING_METRICS)]  # if no item is relevant
         for user, good_items in relevant.items():
@@ -573,7 +572,7 @@ class Recommender(BaseEstimator):
             level=level,
             **dict(zip(RANKING_METRICS, means, strict=True)),
             n=length,
-            good=least,
+            relevance_threshold=float(relevance_threshold),
             n_ratings=len(truth),
             n_users=len(relevant),
             unknown_users=sum(user not in self.user_store_ for user in users),
@@ -603,8 +602,10 @@ class Recommender(BaseEstimator):
         store = self.user_store_
         header, arrays = estimator_state(self.model_, training_data=True)
         users, rows = list(store.added), list(store.added.values())
+        parameters = self.get_params(deep=False)
+        del parameters["model"]
         own = {
-            "parameters": {name: getattr(self, name) for name in SAVED_PARAMETERS},
+            "parameters": parameters,
             "library": self.library_,
             "users": store.vocabulary.to_json(),
             "items": self.items_.to_json(),

@@ -179,7 +179,7 @@ class Scorer:
 
     @cached_property
     def item_scales(self) -> Array:
-        """Stars per unit of the kernel, by item."""
+        """Rating units per unit of the kernel, by item."""
         scaler, side = self.model.scaler, self.item_model
         units = side.unit * scaler.unit * scaler.centering.column_scales
         return np.asarray(units * side.centering.column_scales)

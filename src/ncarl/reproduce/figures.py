@@ -33,6 +33,7 @@ from ncarl.plots.style import (
     despine,
     dynamic_range,
     log_axis,
+    spans_decade,
 )
 from ncarl.registry import METHODS
 from ncarl.reproduce.plan import StudyPlan, load_paper_values
@@ -65,11 +66,9 @@ FIRST_SHADE, LAST_SHADE = 0.0, 0.82
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "h")
 LINE_STYLES = ("-", "--", ":")
 RULE_LABELS = {"smooth": "smoothed weights", "pinv": "printed weights (pseudo-inverse)"}
-#: An axis is logarithmic if the largest value exceeds the smallest by this factor.
-LOG_AXIS_RATIO = 10.0
-#: The same for an objective.
+#: The axis of an objective is logarithmic if its values exceed this ratio.
 LOG_OBJECTIVE_RATIO = 50.0
-#: Most panels in a row.
+#: Maximum number of panels in a row.
 MAX_PANELS_PER_ROW = 3
 #: Fraction of the band of a method over which the dots of its rates are spread.
 BAND_HEIGHT = 0.6
@@ -251,7 +250,7 @@ def _draw_group(
         y = labels.index(entry.label) + BAND_HEIGHT * offset
         _draw_entry(ax, entry, y, colors[entry.missing], measure)
     values = _all_values(entries, measure)
-    if dynamic_range(values) > LOG_AXIS_RATIO:
+    if spans_decade(values):
         log_axis(ax, "x", values)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
@@ -389,7 +388,7 @@ def draw_error_vs_rate(entries: Sequence[Entry], *, title: str) -> Figure:
         ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
         ax.set(xlabel="missing rate", ylabel=MEASURES[measure])
         values = _all_values(entries, measure)
-        if values and (measure == "seconds" or dynamic_range(values) > LOG_AXIS_RATIO):
+        if values and (measure == "seconds" or spans_decade(values)):
             log_axis(ax, "y", values)
             ax.margins(y=0.1)  # room for arrows
     figure.suptitle(title, fontsize=12, color=INK)

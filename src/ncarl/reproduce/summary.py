@@ -330,7 +330,8 @@ def write_csv(path: str | os.PathLike[str], entries: Iterable[Entry]) -> Path:
     rows = []
     for entry in entries:
         record = entry_to_dict(entry)
-        record |= {name: _json(record[name]) for name in JSON_COLUMNS}
+        for name in JSON_COLUMNS:
+            record[name] = json.dumps(record[name], allow_nan=False, ensure_ascii=False)
         rows.append([record[name] for name in CSV_COLUMNS])
     write_rows(Path(path), CSV_COLUMNS, rows)
     return Path(path)
@@ -359,7 +360,3 @@ def entry_to_dict(entry: Entry) -> dict[str, Any]:
     """The fields of an entry and its difference as JSON values."""
     record: dict[str, Any] = jsonable({**vars(entry), "difference": entry.difference})
     return record
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, ensure_ascii=False)

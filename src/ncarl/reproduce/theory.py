@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncarl.core.svd import nuclear_norm
 from ncarl.core.types import Array
 from ncarl.estimators.low_rank import Nuclear
 from ncarl.estimators.ncarl import NCARL
@@ -86,11 +87,6 @@ def check_theorems(
         steps=CHECKED_STEPS,
         excess={name: _excess(X, observed) for name, X in kinds.items()},
     )
-
-
-def nuclear_norm(X: Array) -> float:
-    """The sum of the singular values of ``X``."""
-    return float(np.linalg.svd(X, compute_uv=False).sum())
 
 
 def surrogate_ratio(X: Array, D: Array) -> float:

@@ -26,9 +26,9 @@ EQUAL_WEIGHT_TOL = 1e-12
 DENSE_MAX_COLUMNS, DENSE_FALLBACK_MAX_COLUMNS = 256, 2000
 #: Errors to try, relative to ``1 / base``, until the inverse is sparse enough.
 TOLERANCES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
-#: Most entries per column of the inverse on average.
+#: Maximum number of entries per column of the inverse on average.
 MAX_ENTRIES_PER_COLUMN = 256
-#: Most terms of the Neumann series, most multiplications in a term, and at a time.
+#: Maximum terms of the Neumann series, multiplications in a term, and at a time.
 MAX_TERMS, MAX_WORK, WORK_PER_CHUNK = 400, 4e9, 2e7
 #: A column with more edges than this is a hub; most hubs that are eliminated.
 HUB_MIN_EDGES, MAX_HUBS = 128, 64
