@@ -156,7 +156,7 @@ def test_seed_is_reproducible_and_generator_advances(make):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: masks.random((2, 2), 1.1), "missing must be between 0 and 1"),
+        (lambda: masks.random((2, 2), 1.1), "missing must be at most 1"),
         (lambda: masks.random((2, 2), float("nan")), "missing must be"),
         (lambda: masks.random((2, 2), "half"), "missing must be"),
         (lambda: masks.random((2, 0), 0.5), "part of shape must be a whole number"),

@@ -208,7 +208,7 @@ def test_report_has_a_summary_and_every_column(
     html = page.read_text(encoding="utf-8")
     lead = html.split('<p class="lead">')[1].split("</p>")[0]
     assert (
-        "Held-out entries can be predicted" in lead and "coverage 90% covered" in lead
+        "Held-out entries can be predicted" in lead and "90% intervals covered" in lead
     )
     assert html.count("<figure>") == 3
     assert html.index("lead") < html.index("<figure>") < html.index("All columns")

@@ -66,7 +66,7 @@ def test_function_returning_the_same_iterator_raises(X):
     left = [iter([X]), iter([X]), iter([X]), iter([])]
     source = open_rows(lambda: left.pop(0))
     list(source)
-    with pytest.raises(ValueError, match="no block this time"):
+    with pytest.raises(ValueError, match="yielded no block"):
         list(source)
 
 

@@ -239,7 +239,7 @@ HOURS = ["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01
         (lambda: fill_gaps(make_frame(HOURS, b="x")), "not numeric"),
         (lambda: fill_gaps(make_frame(HOURS), time="when"), "column of the log"),
         (lambda: fill_gaps(make_frame(HOURS), time="a"), "dates and times"),
-        (lambda: fill_gaps(np.ones((4, 2)), time="a"), "no frame"),
+        (lambda: fill_gaps(np.ones((4, 2)), time="a"), "not a frame"),
         (lambda: fill_gaps(np.ones((4, 2)), period=1), "period must be"),
         (lambda: fill_gaps(np.ones((4, 2)), HOUR), "needs a log with times"),
         (lambda: fill_gaps(make_frame(HOURS), 1.5 * HOUR), "whole number of steps"),
