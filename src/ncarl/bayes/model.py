@@ -175,7 +175,7 @@ class TwoSidedModel:
     """Kernel models of columns and rows, and how their predictions are combined."""
 
     scaler: Scaler  # units of the values
-    bounds: ValueBounds  # of filled values
+    bounds: ValueBounds  # of imputed values
     columns: KernelModel | None
     rows: KernelModel | None  # of the transposed matrix
     weight: float  # of the column side in entries of the matrix of the fit

@@ -52,7 +52,7 @@ MEAN_BASELINE = "mean"
 BIAS_BASELINE = "bias"
 PATTERNS = ("missing", "random")
 SCALES = (None, "columns")
-#: Minimum number of scored hidden entries in a draw.
+#: Minimum number of scored held-out entries in a draw.
 MIN_HIDDEN = 10
 #: A smaller ratio of times is not mentioned.
 MIN_SPEEDUP = 1.5
@@ -64,12 +64,12 @@ GRACE_FACTOR, STARTUP_SECONDS = 1.1, 30.0
 
 @dataclass(frozen=True)
 class SplitPredictions:
-    """Predictions of a method for the hidden entries of one draw.
+    """Predictions of a method for the held-out entries of one draw.
 
     Attributes
     ----------
     rows, columns : arrays of int, shape (entries,)
-        Positions of the hidden entries.
+        Positions of the held-out entries.
     truth, guess, mean : arrays of shape (entries,)
         True values, predictions, and means of the training entries of the column.
     std : array of shape (entries,), or None
@@ -94,7 +94,7 @@ class SplitPredictions:
 
 @dataclass(frozen=True)
 class FitOutcome:
-    """Result of one method on one draw of hidden entries.
+    """Result of one method on one draw of held-out entries.
 
     Attributes
     ----------
@@ -103,10 +103,10 @@ class FitOutcome:
     status : {"done", "over budget", "failed"}
         Errors of a method over budget, if any, are those of its last step.
     error, relative_error : float or None
-        RMSE on the hidden entries in `Comparison.error_unit`, and ``||truth -
+        RMSE on the held-out entries in `Comparison.error_unit`, and ``||truth -
         prediction|| / ||truth||`` over them, the metric of the paper.
     coverage : float or None
-        Fraction of the hidden entries inside their 90% intervals, for methods that
+        Fraction of the held-out entries inside their 90% intervals, for methods that
         have intervals.
     seconds, memory_gb : float or None
         Time of the fit alone, and peak memory of its process, Python included.
@@ -187,7 +187,7 @@ class MethodSummary:
 
     @property
     def coverage(self) -> float | None:
-        """Mean fraction of the hidden entries inside their intervals."""
+        """Mean fraction of the held-out entries inside their intervals."""
         return self._mean("coverage")
 
     @property
@@ -316,7 +316,7 @@ class Comparison:
     shape, n_observed : tuple of int, and int
         Shape of the matrix, and number of its observed entries.
     n_hidden : tuple of int
-        Number of hidden entries of each draw.
+        Number of held-out entries of each draw.
     summaries : tuple of MethodSummary
         Methods and the baseline "mean", the lowest error first.
     recommendation : Recommendation
@@ -486,7 +486,7 @@ def column_units(plan: ComparisonPlan, observed: Observations) -> Array:
 def draw_holdout_masks(
     plan: ComparisonPlan, observed: Observations, units: Array
 ) -> list[Array]:
-    """A mask of hidden entries for each draw; at least `MIN_HIDDEN` can be scored."""
+    """A mask of held-out entries for each draw; at least `MIN_HIDDEN` can be scored."""
     if observed.n_observed == 0:
         raise ValueError("X has no observed entry, so there is nothing to hide")
     numbered = observed.with_values(np.arange(observed.n_observed))
@@ -516,7 +516,7 @@ def draw_holdout_masks(
 
 @dataclass(frozen=True)
 class HoldoutSplit:
-    """Training entries and hidden entries of one draw."""
+    """Training entries and held-out entries of one draw."""
 
     kept: Observations
     hidden: Observations
@@ -530,7 +530,7 @@ class HoldoutSplit:
         return cls(observed.drop_entries(mask), observed.drop_entries(~mask), units)
 
     def scored_mask(self) -> Array:
-        """Which hidden entries are scored."""
+        """Which held-out entries are scored."""
         scored: Array = self.units[self.hidden.indices] > 0.0
         return scored
 
@@ -640,7 +640,7 @@ def fit_split(
     budget: float | None = None,
     levels: Sequence[float] = (INTERVAL_LEVEL,),
 ) -> tuple[SplitPredictions, bool]:
-    """Predictions of the hidden entries, and whether the fit exceeded its budget."""
+    """Predictions of the held-out entries, and whether the fit exceeded its budget."""
     estimator = make(method, engine=engine, **params)
     seconds, late = measure.timed_fit(estimator, split.kept.to_csr(), budget)
     i, j = split.hidden.rows, split.hidden.indices.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Evaluate one method on a matrix: errors and interval coverage on hidden entries.
+"""Evaluate one method on a matrix: errors and interval coverage on held-out entries.
 
 `evaluate` is the Python form of ``ncarl evaluate``. The method is scored entry by
 entry and column by column; a few baselines are fitted on the same draws.
@@ -54,7 +54,7 @@ class LevelScore:
     Attributes
     ----------
     level, coverage : float
-        Nominal coverage, and the fraction of the hidden entries inside their intervals.
+        Nominal coverage, and the fraction of held-out entries inside their intervals.
     width, standardized_width : float, and float or None
         Mean width in units of the data, and in standard deviations of the columns.
     """
@@ -74,7 +74,7 @@ class ColumnScore:
     column, name : int and str
         Index of the column, and its name (its number from 1 if it has none).
     hidden : int
-        Number of hidden entries, summed over the draws.
+        Number of held-out entries, summed over the draws.
     error, standardized_error : float, and float or None
         RMSE, and the same in standard deviations of the column (None if constant).
     column_mean_error : float or None
@@ -98,7 +98,7 @@ class ColumnScore:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Result of `evaluate`: how well a method predicted hidden entries.
+    """Result of `evaluate`: how well a method predicted held-out entries.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ class Evaluation:
 
     @cached_property
     def columns(self) -> tuple[ColumnScore, ...]:
-        """Scores of the columns with hidden entries, the largest errors first."""
+        """Scores of the columns with held-out entries, the largest errors first."""
         hidden = self.pooled_predictions.columns
         order = np.argsort(hidden, kind="stable")
         indices, firsts = np.unique(hidden[order], return_index=True)

@@ -59,7 +59,7 @@ def draw_comparison(comparison: Comparison) -> Figure:
     unit = "column standard deviations"
     if not comparison.plan.by_column:
         unit = "units of the data"
-    left.set_xlabel(f"error on hidden entries (RMSE, {unit})")
+    left.set_xlabel(f"error on held-out entries (RMSE, {unit})")
     for place, line in enumerate(lines):
         if line.seconds is not None:
             _dot(right, line.seconds, place, line, colors[place])
@@ -157,7 +157,7 @@ def draw_columns(evaluation: Evaluation) -> Figure:
     )
     ax.set_ylim(len(scores) - 0.4, -0.6)
     ax.set_xlim(left=0.0)
-    ax.set_xlabel("error on hidden entries, in standard deviations of the column")
+    ax.set_xlabel("error on held-out entries, in standard deviations of the column")
     some = (
         f"; the {len(scores)} largest of {len(varying)}"
         if varying[len(scores) :]
@@ -177,7 +177,7 @@ def draw_reliability(evaluation: Evaluation) -> Figure:
 
 
 def draw_residuals(evaluation: Evaluation) -> Figure:
-    """Draw errors of all hidden entries, in standard deviations of the columns."""
+    """Draw errors of all held-out entries, in standard deviations of the columns."""
     pooled = evaluation.pooled_predictions
     unit = evaluation.column_stds[pooled.columns]
     some = unit > 0.0

@@ -24,7 +24,7 @@ UNSUPPORTED_PIL_MODES = ("P", "PA", "CMYK")
 CONSTANT_TOL = 1e-12
 #: Observed pixels that channel means and covariances are estimated from.
 MAX_SAMPLED_PIXELS = 1_000_000
-#: More channels than this with masks of their own are filled one by one.
+#: More channels than this with masks of their own are completed one by one.
 MAX_JOINT_CHANNELS = 4
 #: Minimum number of pixels observed in all channels to estimate their covariance.
 MIN_JOINT_PIXELS = 50

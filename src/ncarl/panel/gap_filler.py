@@ -48,7 +48,7 @@ SMOOTHING_FRACTION, MIN_SMOOTHING_WIDTH = 1.0 / 48.0, 2.0
 
 
 class GapFiller(BaseEstimator):
-    """Fill missing entries of sensor logs, with an error bar on every filled entry.
+    """Fill missing entries of sensor logs, with an error bar on every imputed entry.
 
     A log has times in rows, at equal steps, and sensors in columns. Each missing entry
     is predicted from the sensor's own entries around it, from those of the most

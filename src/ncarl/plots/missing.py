@@ -277,7 +277,7 @@ def uncertainty(
     X: Any = None,
     *,
     names: Sequence[object] | None = None,
-    title: str = "Standard deviations of filled entries, by column",
+    title: str = "Standard deviations of imputed entries, by column",
 ) -> Figure:
     """Standard deviations of imputed entries by column, the smallest on top.
 
@@ -365,7 +365,7 @@ def draw_uncertainty(
     ax.set_xlim(0.0, max(1.1, 1.05 * float(high.max())))
     ax.set_ylim(count - 0.4, -0.6)
     set_tick_labels(ax, [all_names[j] for j in columns], "y")
-    ax.set_xlabel("standard deviation of filled entries / standard deviation of column")
+    ax.set_xlabel("standard deviation of imputed entries / that of the column")
     despine(ax, grid="x")
     return figure
 

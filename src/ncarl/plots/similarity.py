@@ -210,7 +210,7 @@ def similarity_graph(
     edges = strongest_edges(affinity, EDGES_PER_NODE)
     values = affinity[edges[:, 0], edges[:, 1]]
     if not title and len(edges):
-        title = f"Strongest {shown.label} of the {shown.axis}s."
+        title = f"{shown.label.capitalize()} of the {shown.axis}s, strongest pairs."
         if (values < 0.0).any():
             title += " Red: negative."
     figure, ax = new_axes(7.6, 6.0, title or f"No {shown.axis}s are related")
