@@ -172,13 +172,10 @@ def test_seed_is_reproducible_and_generator_advances(make):
         (lambda: masks.cross((5, 5), 6, 1), "rows must be .* from 0 to 5"),
         (lambda: masks.cross((5, 5), 1, 1.0), "columns must be a fraction"),
         (
-            lambda: masks.time_gaps((5, 5), length=6, fraction=0.5),
+            lambda: masks.time_gaps((5, 5), length=6, fraction=1),
             "length must .* 1 to 5",
         ),
-        (
-            lambda: masks.time_gaps((5, 5), length=1, fraction=0.5, axis=2),
-            "axis must be",
-        ),
+        (lambda: masks.time_gaps((5, 5), length=1, fraction=1, axis=2), "axis must be"),
     ],
 )
 def test_invalid_parameters_raise(call, words):

@@ -204,10 +204,10 @@ def test_markup_in_names_and_messages_is_printed_verbatim(comparison, hostile, c
     printed = capsys.readouterr()
     assert "fgsr: failed: ValueError: [bold]no[/bold]" in printed.out
     assert (
-        "19 to 20 of 190 observed entries, 2 times, in the missing pattern"
+        "19 to 20 of 190 observed entries, 2 times, in the missing-data pattern"
         in printed.out
     )
-    assert "ncarl-cv is as good, and 13 times faster" in printed.out
+    assert "is within one standard error of it, and 13 times faster" in printed.out
     assert "ncarl complete [x]" in printed.out
     assert "warning: 1 of 2 fits of bayes did not converge" in printed.err
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -25,6 +27,7 @@ from ncarl.evaluation.evaluation import (
     SplitPredictions,
     evaluate,
 )
+from ncarl.evaluation.outputs import draw_columns
 
 HOSTILE = ["[bold]a", "<script>", "$x$", "n" * 300, "e"]
 
@@ -86,6 +89,15 @@ def requests(monkeypatch, evaluation):
 
     monkeypatch.setattr("ncarl.cli.evaluate.run_evaluation", run_evaluation)
     return asked
+
+
+def test_title_counts_only_columns_that_vary(evaluation, monkeypatch):
+    n, scores = len(HOSTILE), evaluation.columns
+    constant = replace(scores[0], standardized_error=None)
+    shown = SimpleNamespace(method="bayes", columns=(*scores, constant))
+    for most, part in ((n, "(hollow)"), (2, f"; the 2 largest of {n}")):
+        monkeypatch.setattr("ncarl.evaluation.outputs.MAX_DRAWN_COLUMNS", most)
+        assert draw_columns(shown).axes[0].get_title().endswith(part)
 
 
 def test_errors_are_those_of_held_out_entries(matrix, evaluation):

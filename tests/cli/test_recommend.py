@@ -342,6 +342,7 @@ def test_invalid_options_give_a_one_line_error(fails, folder, tmp_path):
     one = folder / "one.csv"
     one.write_text("only\n101\n")
     (folder / "grade.csv").write_text("user,item,grade\n1,101,5\n")
+    (folder / "bare.csv").write_text("1,101,5\n")
     out = ("-o", tmp_path / "o.csv")
     similar, everybody = (*model, "--similar-to", 101), (*model, "--all-users")
     for options, words in (
@@ -369,6 +370,7 @@ def test_invalid_options_give_a_one_line_error(fails, folder, tmp_path):
         ((*model, "-u", 4, "--titles", one), "a column of items and one of titles"),
         ((*model, "--new-user", one), "a column of items and one of ratings"),
         ((*model, "--new-user", folder / "grade.csv"), "named item and rating"),
+        ((*model, "--new-user", folder / "bare.csv"), "it has no names"),
         ((*model, "--user", "x"), "user 'x' is not known; there are 30 users"),
         ((*model, "--similar-to", "x"), "item 'x' is not known"),
         ((*model, "--user", 4, "--out", there), "exists; name another"),

@@ -17,14 +17,9 @@ SHARES = st.floats(0.0, 1.0)
 @given(SIZES, SIZES, st.sampled_from(["uniform", "gaussian"]), SHARES, SHARES)
 def test_counts_and_rank_are_exact(m, n, factors, missing, noisy_fraction):
     made = make_low_rank(
-        m,
-        n,
-        2,
-        factors=factors,
-        missing=missing,
-        noise=0.5,
+        m, n, 2, factors=factors, missing=missing, noise=0.5,
         noisy_fraction=noisy_fraction,
-    )
+    )  # fmt: skip
     assert np.linalg.matrix_rank(made.truth) == 2
     assert made.hidden.sum() == math.floor(missing * m * n)
     assert np.array_equal(np.isnan(made.X), made.hidden)

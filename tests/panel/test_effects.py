@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from ncarl.datasets import YearlyPanel
 from ncarl.engines import pick_engine
 from ncarl.panel import Panel, counterfactual
 from ncarl.panel.data import as_panel, treatment_mask
@@ -90,6 +91,10 @@ def test_long_wide_and_polars_frames_give_the_same_panel(treated_panel, rng):
     turned = as_panel(wide, None, None, None, units="columns")
     np.testing.assert_array_equal(turned.values, treated_panel)
     assert turned.units == tuple(letters)
+    loaded = YearlyPanel(treated_panel, turned.units, np.arange(16), None, "made")
+    assert as_panel(loaded, None, None, None, units="rows").units == turned.units
+    with pytest.raises(ValueError, match="wide tables only"):
+        as_panel(loaded, None, None, None, units="columns")
     named = pl.DataFrame({"unit": list("abcd"), "2001": 1.0, "2000": 0.0})
     assert Panel.from_wide(named).times == ("2000", "2001")
     assert Panel.from_wide(named).value("c", "2001") == 1.0

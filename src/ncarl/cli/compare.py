@@ -204,7 +204,7 @@ def split_fields(comparison: Comparison, table: TableFile) -> Fields:
     count = f"{least}" if least == most else f"{least} to {most}"
     plan = comparison.plan
     times = "once" if plan.repeats == 1 else f"{plan.repeats} times"
-    how = "one by one" if plan.pattern == "random" else "in the missing pattern"
+    how = "one by one" if plan.pattern == "random" else "in the missing-data pattern"
     share = f"{count} of {comparison.n_observed} observed entries"
     yield "held out", f"{share}, {times}, {how}"
     fits = [fit for line in comparison.summaries for fit in line.fits]

@@ -438,17 +438,17 @@ def read_ratings(
 
 
 def read_user_ratings(path: Path) -> list[tuple[str, float]]:
-    """Ratings of one user, items as text: columns by name, or the first two."""
+    """Ratings of one user, items as text: columns by name, or the only two."""
     table = read_columns(path)
     _check_width(table, "--new-user", "ratings")
     first, second = 0, 1
-    if table.names is not None and len(table.cells) > 2:
+    if len(table.cells) > 2:
         item = _find_column(table, COLUMN_ALIASES["item"])
         rating = _find_column(table, COLUMN_ALIASES["rating"])
         if item is None or rating is None:
             raise ValueError(
                 f"--new-user {str(path)!r} must have columns named item and rating, or "
-                f"two columns; its columns are {join_names(table.names)}"
+                f"two columns; it has {join_names(table.names or ['no names'])}"
             )
         first, second = item, rating
     values = _parse_values(table.cells[second], table, "--new-user")

@@ -354,7 +354,7 @@ def make_penalized_solver(
     fit: FitInput,
     path_factory: PathFactory,
     degree: float,
-    share: float = VALIDATION_FRACTION,
+    fraction: float = VALIDATION_FRACTION,
 ) -> Solver:
     """Make the solver of an estimator with the strength ``lam``.
 
@@ -368,7 +368,7 @@ def make_penalized_solver(
     if not isinstance(estimator.lam, str):
         state["lam"] = float(estimator.lam)
     elif "lam" not in state:
-        last_state = _search_lam(fit, path_factory, degree, share)
+        last_state = _search_lam(fit, path_factory, degree, fraction)
     estimator.path_ = state.get("path", [])
     estimator.lam_ = float(state["lam"])
     estimator._lam_unit = data.value_unit(2.0 - degree)
@@ -386,7 +386,7 @@ def lam_in_solver_units(lam: float, data: PreprocessedData, degree: float) -> fl
 
 
 def _search_lam(
-    fit: FitInput, path_factory: PathFactory, degree: float, share: float
+    fit: FitInput, path_factory: PathFactory, degree: float, fraction: float
 ) -> Any:
     """Select the strength on held-out entries, and store it in ``fit.search_state``.
 
@@ -395,7 +395,7 @@ def _search_lam(
     estimator: Any = fit.estimator
     observed, search_state = fit.observed, fit.search_state
     rng = np.random.default_rng(int(estimator.random_state))
-    kept, hidden = random_split(observed, share, rng)
+    kept, hidden = random_split(observed, fraction, rng)
     if hidden.n_observed == 0:
         warnings.warn(
             "X has too few observed entries to hold some of them out; lam='auto' takes "

@@ -142,15 +142,15 @@ def fit_grid(
 
 
 def make_splits(
-    observed: Observations, share: float, rng: np.random.Generator
+    observed: Observations, fraction: float, rng: np.random.Generator
 ) -> list[tuple[Observations, Observations]]:
     """Pairs of kept and held-out entries; empty if no entry can be spared."""
-    first = random_split(observed, share, rng)
+    first = random_split(observed, fraction, rng)
     hidden = first[1].n_observed
     if hidden == 0:
         return []
     count = min(MAX_SPLITS, math.ceil(MIN_HELD_OUT / hidden))
-    return [first, *(random_split(observed, share, rng) for _ in range(count - 1))]
+    return [first, *(random_split(observed, fraction, rng) for _ in range(count - 1))]
 
 
 @dataclass

@@ -806,8 +806,9 @@ def _reason(
     if gain is None:
         verb = "is" if len(others) == 1 else "are"
         names = join_names([line.method for line in others], last=" and ")
-        return f"{first}; {names} {verb} as good."
-    return f"{first}; {fastest.method} is as good, and {gain} times faster."
+        return f"{first}; {names} {verb} within one standard error of it."
+    near = f"{fastest.method} is within one standard error of it"
+    return f"{first}; {near}, and {gain} times faster."
 
 
 def _format_error(line: MethodSummary) -> str:

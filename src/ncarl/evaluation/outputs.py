@@ -158,11 +158,8 @@ def draw_columns(evaluation: Evaluation) -> Figure:
     ax.set_ylim(len(scores) - 0.4, -0.6)
     ax.set_xlim(left=0.0)
     ax.set_xlabel("error on held-out entries, in standard deviations of the column")
-    some = (
-        f"; the {len(scores)} largest of {len(varying)}"
-        if varying[len(scores) :]
-        else ""
-    )
+    cut = len(scores) < len(varying)
+    some = f"; the {len(scores)} largest of {len(varying)}" if cut else ""
     ax.set_title(f"{evaluation.method} (filled) and the column's mean (hollow){some}",
                  fontsize=11, color=INK)  # fmt: skip
     despine(ax, grid="x")

@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from ncarl.core.types import Array
+from ncarl.datasets.others import YearlyPanel
 from ncarl.io.base import dense_values, is_frame, is_polars, library_of
 from ncarl.text import join_names
 from ncarl.validation import check_choice
@@ -223,7 +224,7 @@ def as_panel(
 ) -> Panel:
     """A panel from a `Panel`, a long frame with three column names, or a wide table."""
     named = [name for name in (unit, time, value) if name is not None]
-    is_loaded = not is_frame(data) and hasattr(data, "outcome")  # by load_panel
+    is_loaded = isinstance(data, YearlyPanel)
     if units != "rows" and (named or is_loaded or isinstance(data, Panel)):
         raise ValueError(f"units applies to wide tables only, got units={units!r}")
     if isinstance(data, Panel):

@@ -43,7 +43,7 @@ MAX_SAMPLED_MISSING = 10_000
 MAX_DENSE_ENTRIES = 50_000_000
 #: Rows and columns with fewer observed entries are marked.
 MIN_OBSERVED = 2
-#: Maximum number of marked rows, and most marked columns, that are drawn.
+#: Maximum number of marked rows that are drawn, and of marked columns.
 MAX_LINES = 300
 #: Observed entries light blue, missing ones white.
 OBSERVED_COLORS = LinearSegmentedColormap.from_list("observed", ["#ffffff", "#b5cce4"])

@@ -30,7 +30,7 @@ TOLERANCES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 MAX_ENTRIES_PER_COLUMN = 256
 #: Maximum terms of the Neumann series, multiplications in a term, and at a time.
 MAX_TERMS, MAX_WORK, WORK_PER_CHUNK = 400, 4e9, 2e7
-#: A column with more edges than this is a hub; most hubs that are eliminated.
+#: A column with more edges than this is a hub; maximum number of hubs.
 HUB_MIN_EDGES, MAX_HUBS = 128, 64
 
 
