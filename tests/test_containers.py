@@ -7,7 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from ncarl import NCARL, from_triplets
+import ncarl
+from ncarl import NCARL, BayesianNCARL, WideNCARL, from_triplets
+from ncarl.observations import Observations
 
 FEW = {"max_iter": 4, "tol": 0, "alpha": 1.0, "n_neighbors": 4}
 FORMATS = ("csr", "csc", "coo", "bsr", "dia", "dok", "lil")
@@ -256,6 +258,67 @@ def test_dense_result_of_sparse_input_above_the_limit_raises(X):
     huge = sparse.csr_array((10**9, 9))
     with pytest.raises(ValueError, match="takes 72 GB"):
         estimator.transform(huge)
+
+
+def invalid_csr():
+    """CSR array of shape (9, 9) with a pointer far behind its entries."""
+    S = sparse.csr_array(np.eye(9) + np.eye(9, k=2))
+    S.indptr[5] = 10**6
+    return S
+
+
+class InvalidSource:
+    """A source of rows as users can write one, with a column that does not exist."""
+
+    n_columns, n_rows, names, dtype = 9, 1, None, np.dtype(np.float64)
+
+    def __iter__(self):
+        indptr, columns = np.array([0, 2]), np.array([0, 10**8], dtype=np.int32)
+        yield Observations(indptr, columns, np.ones(2), (1, 9))
+
+    def chunk_loaders(self):
+        return None
+
+
+class OtherWidth(InvalidSource):
+    def __iter__(self):
+        yield Observations.from_dense(np.ones((1, 8)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, bad: NCARL().fit(bad),
+        lambda model, bad: BayesianNCARL(missing_values=-1).fit(bad),
+        lambda model, bad: NCARL().fit([bad, bad]),
+        lambda model, bad: model.transform(bad),
+        lambda model, bad: model.predict([0], [1], X=bad),
+        lambda model, bad: model.score(bad),
+        lambda model, bad: model.score(np.full((9, 9), np.nan), bad),
+        lambda model, bad: model.score([np.ones((9, 9))], bad),
+        lambda model, bad: NCARL(graph=bad).fit(np.eye(9)),
+        lambda model, bad: WideNCARL(graph=bad).fit(np.eye(9)),
+        lambda model, bad: BayesianNCARL(prior=bad).fit(np.eye(9)),
+        lambda model, bad: ncarl.plots.similarity(bad),
+        lambda model, bad: ncarl.plots.spectrum(bad),
+        lambda model, bad: ncarl.plots.identifiability(bad),
+        lambda model, bad: NCARL().fit(InvalidSource()),
+        lambda model, bad: model.transform(InvalidSource()),
+        lambda model, bad: model.transform(OtherWidth()),
+    ],
+)
+def test_invalid_sparse_matrices_are_refused_at_every_door(call):
+    model = NCARL(**FEW).fit(np.random.default_rng(0).standard_normal((9, 9)))
+    with pytest.raises(
+        ValueError, match=r"is not a valid \w+: |must give Observations"
+    ):
+        call(model, invalid_csr())
+
+
+def test_large_sparse_matrices_are_refused_before_the_fit(monkeypatch):
+    monkeypatch.setattr(NCARL, "fit", lambda *_: pytest.fail("it was fitted"))
+    with pytest.raises(ValueError, match="takes 20 GB"):
+        NCARL().fit_transform(sparse.csr_array((50_000, 50_000)))
 
 
 def test_complete_input_is_returned_unchanged(truth):

@@ -154,3 +154,52 @@ def test_positions_above_32_bits_raise():
     wide = sparse.coo_array(([1.0], ([0], [3_000_000_000])), shape=(1, 2**32))
     with pytest.raises(ValueError, match="X must have at most"):
         Observations.from_sparse(wide)
+
+
+def damage(S, how):
+    """The sparse matrix with one of its index arrays made invalid in place."""
+    if how == "pointer":
+        S.indptr[2] = 10**6
+    elif how == "decreasing":
+        S.indptr[2] = 0
+    elif how == "negative":
+        S.indices[0] = -1
+    elif how == "too large":
+        S.indices[0] = 10**8
+    elif how == "short":
+        S.data = S.data[:-1]
+    elif how == "coordinate":
+        S.coords[0][0] = 10**8
+    elif how == "offsets":
+        S.offsets = S.offsets[:-1]
+    elif how == "lists":
+        S.rows[1] = [0, 10**8]
+    elif how == "lengths":
+        S.data[1] = [1.0]
+    return S
+
+
+COMPRESSED = ("pointer", "decreasing", "negative", "too large", "short")
+DAMAGES = [
+    *((form, how) for form in ("csr", "csc", "bsr") for how in COMPRESSED[:4]),
+    *((form, "short") for form in ("csr", "csc")),
+    *(("coo", "coordinate"), ("dia", "offsets"), ("lil", "lists"), ("lil", "lengths")),
+]
+
+
+@pytest.mark.parametrize(("form", "how"), DAMAGES)
+@pytest.mark.parametrize("make", [sparse.csr_array, sparse.csr_matrix])
+def test_invalid_indices_raise(form, how, make):
+    S = damage(make(np.eye(4) + np.eye(4, k=1)).asformat(form), how)
+    with pytest.raises(ValueError, match=r"^X is not a valid .*: .*from_triplets"):
+        Observations.from_sparse(S)
+
+
+def test_unused_capacity_and_stale_flags_do_no_harm():
+    S = sparse.csr_array(np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]))
+    S.indices, S.data = np.r_[S.indices, 10**6], np.r_[S.data, np.inf]
+    found = Observations.from_sparse(S)
+    assert found.n_observed == 3 and len(S.data) == 4  # the matrix itself is kept
+    S = sparse.csr_array(([1.0, 2.0], [2, 0], [0, 2]), shape=(1, 3))
+    S.has_sorted_indices = True
+    assert_array_equal(Observations.from_sparse(S).indices, [0, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Set
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ from sklearn.utils.validation import validate_data
 from ncarl.core.types import Array
 from ncarl.io import RowSource, open_rows
 from ncarl.io.base import (
+    BaseRows,
+    check_chunk,
     dense_values,
     float_dtype,
     frame_values,
     is_frame,
     is_polars,
     library_of,
+    map_rows,
 )
 from ncarl.observations import Observations
 
@@ -60,8 +64,10 @@ class MatrixCompletion(BaseEstimator):
 
 def as_source(X: Any) -> RowSource | None:
     """``X`` as a source of rows; None if it is a matrix in memory."""
-    if isinstance(X, RowSource):
+    if isinstance(X, BaseRows):
         return X
+    if isinstance(X, RowSource):  # of the user: its indices are not trusted
+        return map_rows(X, partial(check_chunk, n_columns=X.n_columns))
     if isinstance(X, str | os.PathLike):
         raise TypeError(
             f"X must be a matrix or a source of rows, got the path {os.fspath(X)!r}; "

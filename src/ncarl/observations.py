@@ -54,7 +54,7 @@ class Observations:
                 f"X must have at most {MAX_COLUMNS} rows and columns, got shape "
                 f"{X.shape}; number its rows and columns from 0 without gaps"
             )
-        csr = _copy_as_csr(X)
+        csr = _copy_as_csr(check_sparse(X))
         if not csr.has_sorted_indices:
             csr = csr.sorted_indices()
         _refuse_duplicates(csr)
@@ -164,6 +164,34 @@ class Observations:
     def fingerprint(self) -> str:
         """Hash of shape, pattern and values."""
         return Fingerprint.from_observations(self).hexdigest(self.shape[1])
+
+
+def check_sparse(X: Any, name: str = "X") -> Any:
+    """A sparse matrix whose index arrays have been checked; it shares those of ``X``.
+
+    SciPy's constructors check sizes only, and its conversions, like compiled kernels,
+    crash on indices out of range.
+    """
+    try:
+        if isinstance(X, Observations):
+            return check_sparse(X.to_csr(), name)
+        if X.format in ("csr", "csc", "bsr"):
+            X = type(X)((X.data, X.indices, X.indptr), shape=X.shape)
+            X.check_format(full_check=True)
+        elif X.format in ("coo", "dia"):
+            places = X.coords if X.format == "coo" else X.offsets
+            X = type(X)((X.data, places), shape=X.shape)
+        elif X.format == "lil" and [*map(len, X.rows)] != [*map(len, X.data)]:
+            raise ValueError("its lists of columns and of values differ in length")
+        else:  # lists and dictionaries, which are converted without reading by index
+            X = X.tocsr()
+            X.check_format(full_check=True)
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
+        raise ValueError(
+            f"{name} is not a valid {type(X).__name__}: {error}. Its index arrays are "
+            "damaged; build it again, for example with ncarl.from_triplets"
+        ) from error
+    return X
 
 
 def _copy_as_csr(X: Any) -> Any:

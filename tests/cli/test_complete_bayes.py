@@ -9,7 +9,7 @@ from scipy import sparse
 
 from ncarl.cli.complete_report import describe_bayesian_model, describe_noise
 from ncarl.cli.complete_run import (
-    check_imputations_size,
+    check_result_size,
     column_units,
     mean_missing_std,
     missing_mask,
@@ -144,9 +144,16 @@ def test_imputations_agree_at_observed_entries(ncarl, csv, tmp_path, X_nan):
 
 
 def test_imputations_larger_than_memory_raise():
-    check_imputations_size((100, 100), 1000)
-    with pytest.raises(ValueError, match=r"--imputations 200000 .* 16 GB"):
-        check_imputations_size((100, 100), 200_000)
+    check_result_size((100, 100), "imputations of a", "ask for fewer", 1000)
+    with pytest.raises(ValueError, match=r"^imputations of a 100 .* 16 GB.*for fewer"):
+        check_result_size((100, 100), "imputations of a", "ask for fewer", 200_000)
+
+
+@pytest.mark.usefixtures("no_fit")
+def test_sparse_tables_too_large_to_complete_raise_before_the_fit(tmp_path, fails):
+    path = tmp_path / "in.npz"
+    sparse.save_npz(path, sparse.csr_array((50_000, 50_000)))
+    assert "20 GB" in fails("complete", path, "-o", tmp_path / "out.npz")
 
 
 @pytest.mark.usefixtures("no_fit")

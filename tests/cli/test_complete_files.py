@@ -241,6 +241,33 @@ def test_matrix_market_coordinates_are_written_as_dense_array(tmp_path):
     np.testing.assert_array_equal(scipy_io.mmread(tmp_path / "out.mtx"), numbers)
 
 
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("coordinate real general\n20000000 20000 3", "20000000 rows .* for 3 entries"),
+        ("coordinate real general\n3 3 4000", "fewer than the 4000 entries"),
+        ("array real general\n200000 20000", "fewer than the 4000000000 entries"),
+        ("array real symmetric\n20000 20000", "fewer than the 199990000 entries"),
+        ("coordinate real general\n3 3 1\n4 1 2.0", "ndex"),
+    ],
+)
+def test_matrix_market_files_that_cannot_hold_their_entries_raise(
+    tmp_path, header, message
+):
+    path = tmp_path / "in.mtx"
+    path.write_text(f"%%MatrixMarket matrix {header}\n1 1 1.0\n2 2 2.0\n3 3 3.0\n")
+    with pytest.raises(ValueError, match=rf"in\.mtx' cannot be read: .*{message}"):
+        read_table(path, ReadOptions())
+
+
+def test_sparse_npz_with_invalid_indices_raises(tmp_path):
+    S = sparse.csr_array(np.eye(8))
+    S.indptr[5] = 10**6
+    sparse.save_npz(tmp_path / "in.npz", S)
+    with pytest.raises(ValueError, match=r"in\.npz' cannot be read: .*valid csr_array"):
+        read_table(tmp_path / "in.npz", ReadOptions())
+
+
 def test_matrix_market_pattern_raises(tmp_path):
     text = "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n"
     (tmp_path / "in.mtx").write_text(text)

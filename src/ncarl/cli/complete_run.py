@@ -173,6 +173,8 @@ def run_complete(job: CompleteJob) -> Completion:
     check_files(job)
     table = read_table(job.source, job.reading)
     values, outputs = table.values, job.outputs
+    if sparse.issparse(values):
+        check_result_size(values.shape, "the completed", "use --stream on a CSR .npz")
     result = Completion(
         job, values.shape, count_missing(values), table.columns, table.notes, table
     )
@@ -181,7 +183,9 @@ def run_complete(job: CompleteJob) -> Completion:
         whole = values.toarray() if sparse.issparse(values) else values
         table.write(outputs["OUT"].resolve(), whole)
         return result
-    check_imputations_size(values.shape, job.n_imputations)
+    if job.n_imputations:
+        what = f"--imputations {job.n_imputations} of a"
+        check_result_size(values.shape, what, "ask for fewer", job.n_imputations)
     result.scale, result.scale_reason = decide_scale(job.model, values)
     with result.record(), open_engine(job.model.engine) as engine:
         estimator = result.estimator = build_estimator(
@@ -351,14 +355,16 @@ def missing_mask(values: Any) -> Array:
     return Observations.from_sparse(values).missing_mask()
 
 
-def check_imputations_size(shape: tuple[int, int], count: int | None) -> None:
-    """Raise before the fit if the imputations would take too much memory."""
+def check_result_size(
+    shape: tuple[int, int], what: str, hint: str, count: int = 1
+) -> None:
+    """Raise before the fit if dense results would take too much memory."""
     m, n = shape
-    size = (count or 0) * m * n * 8 / 1e9
+    size = count * m * n * 8 / 1e9
     if size > MAX_DENSE_GB:
         raise ValueError(
-            f"--imputations {count} of a {m} x {n} table take {size:.3g} GB, more "
-            f"than {MAX_DENSE_GB:g}; ask for fewer"
+            f"{what} {m} x {n} matrix would take {size:.3g} GB, more than "
+            f"{MAX_DENSE_GB:g}; {hint}"
         )
 
 

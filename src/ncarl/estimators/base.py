@@ -53,7 +53,7 @@ from ncarl.io import RowSource, open_rows, open_sink, prefetch
 from ncarl.io.base import float_dtype, is_frame, is_polars, observations_from_dense
 from ncarl.io.files import write_archive
 from ncarl.metrics import relative_rmse
-from ncarl.observations import Observations
+from ncarl.observations import Observations, check_sparse
 from ncarl.progress import progress_bar
 from ncarl.solvers.base import ratio
 from ncarl.validation import check_flag
@@ -177,6 +177,8 @@ class BaseCompleter(
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Any:
         """Fit to ``X`` and complete it; options are those of ``transform``."""
+        if sparse.issparse(X) and options.get("out") is None:
+            check_dense_size(X.shape, options.get("max_dense_gb", MAX_DENSE_GB))
         return self.fit(X, y).transform(X, **options)
 
     def transform(
@@ -677,7 +679,7 @@ def _check_truth(y: Any) -> Any:
         )
     if not is_matrix(y):
         return None
-    return y.tocsr() if sparse.issparse(y) else y
+    return check_sparse(y, "y").tocsr() if sparse.issparse(y) else y
 
 
 def _score_source(estimator: Any, source: RowSource, y: Any) -> float:

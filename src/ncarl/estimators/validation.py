@@ -22,7 +22,7 @@ from ncarl.fitting.checkpoint import Checkpoint, CheckpointFile
 from ncarl.fitting.ncarl import Settings
 from ncarl.io import map_rows
 from ncarl.io.base import float_dtype, is_frame, is_polars
-from ncarl.observations import Observations
+from ncarl.observations import Observations, check_sparse
 from ncarl.validation import (
     as_float,
     check_choice,
@@ -52,8 +52,10 @@ RESULT_NEUTRAL_PARAMS = (
 
 def as_float_array(name: str, value: Any, wanted: str) -> Array:
     """A dense copy of an array or sparse matrix of real numbers."""
+    if sparse.issparse(value):
+        value = check_sparse(value, name).toarray()
     try:
-        A = np.asarray(value.toarray() if sparse.issparse(value) else value)
+        A = np.asarray(value)
         return A.astype(np.float64, casting="safe" if A.dtype.kind == "c" else "unsafe")
     except (TypeError, ValueError, OverflowError):
         got = type(value).__name__
@@ -69,7 +71,7 @@ def check_graph(graph: Any, *, as_sparse: bool = False) -> Any:
         return check_choice("graph", graph, ("adaptive", "fixed", None))
     wanted = "'adaptive', 'fixed', None or a square similarity matrix"
     if as_sparse and sparse.issparse(graph) and graph.dtype.kind in "biuf":
-        S = sparse.csr_array(graph, dtype=np.float64, copy=True)
+        S = sparse.csr_array(check_sparse(graph, "graph"), dtype=np.float64, copy=True)
         S.sum_duplicates()
     else:
         S = as_float_array("graph", graph, wanted)
@@ -480,7 +482,7 @@ def mark_missing(X: Any, missing_values: Any) -> Any:
     if sparse.issparse(X):
         if X.ndim != 2:
             return X
-        coo = X.tocoo()
+        coo = check_sparse(X).tocoo()
         kept = coo.data != number
         entries = coo.data[kept], (coo.row[kept], coo.col[kept])
         return type(coo)(entries, shape=coo.shape)

@@ -303,6 +303,17 @@ def check_finite_entries(
     return observed
 
 
+def check_chunk(chunk: Observations, n_columns: int) -> Observations:
+    """A chunk of a source of the user in standard form; raises if it is invalid."""
+    if not isinstance(chunk, Observations) or chunk.shape[1] != n_columns:
+        got = getattr(chunk, "shape", type(chunk).__name__)
+        raise ValueError(
+            f"X must give Observations of {n_columns} columns, got {got}; make them "
+            "with Observations.from_dense or Observations.from_sparse"
+        )
+    return Observations.from_sparse(chunk)
+
+
 @dataclass(frozen=True)
 class FileSnapshot:
     """State of a file, or of all files of a folder, when a source was opened."""

@@ -34,7 +34,10 @@ from ncarl.io.base import (
 )
 from ncarl.io.files import atomic_write, write_npz
 from ncarl.io.tables import ReadOptions, TableFile
-from ncarl.observations import MAX_COLUMNS, Observations
+from ncarl.observations import MAX_COLUMNS, Observations, check_sparse
+
+#: Rows and columns for each entry, beyond which a Matrix Market file is refused.
+MAX_EMPTY_SHARE = 1000
 
 
 def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> BaseRows:
@@ -233,12 +236,13 @@ def read_table(path: Path, options: ReadOptions) -> MatrixTable:
         elif suffix == ".npy":
             values = np.load(path, allow_pickle=False)
             table = MatrixTable(values=values, format_name="NPY")
-        elif scipy_io.mminfo(path)[4] == "pattern":
-            raise ValueError("a pattern file lists positions without values")
         else:
+            _check_matrix_market(path)
             values = scipy_io.mmread(path)
             table = MatrixTable(values=values, format_name="Matrix Market")
         check_matrix(table.values.shape, table.values.dtype, "the array")
+        if sparse.issparse(table.values):
+            check_sparse(table.values, "the matrix")
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = str(error)
         if "pickle" in reason:
@@ -246,6 +250,23 @@ def read_table(path: Path, options: ReadOptions) -> MatrixTable:
             reason += "can run code; save an array of numbers"
         raise ValueError(f"{str(path)!r} cannot be read: {reason}") from error
     return table
+
+
+def _check_matrix_market(path: Path) -> None:
+    """Raise for a header that promises what the file cannot hold."""
+    m, n, n_entries, layout, kind, symmetry = scipy_io.mminfo(path)
+    if kind == "pattern":
+        raise ValueError("a pattern file lists positions without values")
+    dense = layout == "array"
+    if dense and symmetry != "general":
+        n_entries = m * max(n - 1, 0) // 2
+    if n_entries * (2 if dense else 6) - 1 > path.stat().st_size:
+        raise ValueError(f"it has fewer than the {n_entries} entries it declares")
+    if not dense and m + n > MAX_EMPTY_SHARE * max(n_entries, MAX_EMPTY_SHARE):
+        raise ValueError(
+            f"it declares {m} rows and {n} columns for {n_entries} entries; number "
+            "those that have entries without gaps"
+        )
 
 
 def _read_npz(path: Path, array_name: str | None) -> MatrixTable:

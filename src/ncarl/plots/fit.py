@@ -14,6 +14,7 @@ from scipy.stats import norm
 from ncarl.containers import as_observations
 from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.types import Array
+from ncarl.observations import check_sparse
 from ncarl.plots.style import (
     BLUE,
     DARK_GRAY,
@@ -151,8 +152,9 @@ def spectrum(model: Any, *, title: str = "") -> Figure:
 def _direction_variances(model: Any) -> Array:
     if is_fitted_estimator(model):
         return model_variances(model)
-    given = model.toarray() if sparse.issparse(model) else model
-    values = np.asarray(given, dtype=np.float64)
+    if sparse.issparse(model):
+        model = check_sparse(model, "model").toarray()
+    values = np.asarray(model, dtype=np.float64)
     if not np.isfinite(values).all():
         raise ValueError(
             "model must be a fitted estimator or a complete array, got one with NaN or "

@@ -15,6 +15,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from ncarl.core.types import Array
+from ncarl.observations import check_sparse
 from ncarl.plots.fit import column_affinity, is_fitted_estimator, resolve_names
 from ncarl.plots.style import (
     BLUE,
@@ -271,7 +272,9 @@ def _select_affinity(
         axis = "row" if getattr(model, "transposed_", False) else "column"
         label = "similarity" if sparse.issparse(affinity) else "correlation"
         names = resolve_names(names, model)
-    if not sparse.issparse(affinity):
+    if sparse.issparse(affinity):
+        affinity = check_sparse(affinity, "similarity")
+    else:
         affinity = np.asarray(affinity, dtype=np.float64)
     n = affinity.shape[-1] if affinity.ndim else 0
     if affinity.shape != (n, n):
