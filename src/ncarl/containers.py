@@ -207,6 +207,7 @@ def _restore_polars(X: Any, values: Array, filled: Array, keep_observed: bool) -
         pl.Series(
             name,
             _fill_column(values[:, j], filled[:, j], np.dtype(small[j]), keep_observed),
+            nan_to_null=True,
         )
         for j, name in enumerate(X.columns)
         if not keep_observed or np.isnan(values[:, j]).any()

@@ -34,6 +34,15 @@ def join_names(
     return last.join([", ".join(shown[:-1]), shown[-1]] if shown[1:] else shown)
 
 
+def count_of(number: int, one: str, many: str = "") -> str:
+    """A number and what is counted, in the singular or plural.
+
+    >>> count_of(1, "row"), count_of(1200, "entry", "entries")
+    ('1 row', '1,200 entries')
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint with the known name nearest to a misspelled one; empty if none is similar.
 

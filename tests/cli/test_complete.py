@@ -290,19 +290,41 @@ def test_complete_input_is_copied(ncarl, tmp_path):
     assert np.load(tmp_path / "out.npy").dtype.kind == "i"
 
 
-def test_empty_rows_and_columns_are_imputed_and_reported(ncarl, csv, tmp_path):
+@pytest.mark.parametrize("stream", [(), ("--stream", "--columns", "a,b,c,d,e,ghost")])
+def test_empty_rows_and_columns_are_left_empty_and_named(ncarl, csv, tmp_path, stream):
     lines = [line + ",NA" for line in csv.read_text().splitlines()]
     lines[0] = lines[0].replace(",NA", ",ghost")
     lines.insert(3, "nobody,NA,NA,NA,NA,NA,NA")
     csv.write_text("\n".join(lines))
-    result = ncarl("complete", csv, "-o", tmp_path / "out.csv", *FAST)
-    assert (
-        "columns with nothing observed, imputed by the center: ghost" in result.stdout
-    )
-    assert "rows with nothing observed, imputed by the center: 3" in result.stdout
-    assert np.isfinite(
-        [float(row[6]) for row in read_cells(tmp_path / "out.csv")[1:]]
-    ).all()
+    paths = [tmp_path / name for name in ("out.csv", "std.csv")]
+    page = tmp_path / "page.html"
+    result = ncarl("complete", csv, "-o", paths[0], "--std", paths[1], *FAST, *stream,
+                   "--gamma", 0.1, "--report", page)  # fmt: skip
+    assert "empty     column ghost: nothing observed, left empty" in result.stdout
+    assert "empty     row 3: nothing observed, left empty" in result.stdout
+    for path in paths:
+        values = pd.read_csv(path)[[*"abcde", "ghost"]].to_numpy()
+        empty = np.zeros(values.shape, dtype=bool)
+        empty[2] = empty[:, 5] = True
+        np.testing.assert_array_equal(np.isnan(values), empty)
+    words = " ".join(page.read_text().split())
+    assert "No entry is observed in 1 column (ghost): nothing is known there" in words
+
+
+def test_intervals_and_draws_leave_empty_rows_and_columns_empty(ncarl, tmp_path, X_nan):
+    X_nan[2] = X_nan[:, 1] = np.nan
+    np.save(tmp_path / "in.npy", X_nan)
+    names = {"-o": "out.npy", "--lower": "low.npy", "--upper": "high.npy"}
+    paths = {flag: tmp_path / name for flag, name in names.items()}
+    draws = tmp_path / "draws.npz"
+    ncarl("complete", tmp_path / "in.npy", *(x for pair in paths.items() for x in pair),
+          "--imputations", 3, "--imputations-out", draws, "--max-iter", 3)  # fmt: skip
+    empty = np.zeros(X_nan.shape, dtype=bool)
+    empty[2] = empty[:, 1] = True
+    for path in paths.values():
+        np.testing.assert_array_equal(np.isnan(np.load(path)), empty)
+    with np.load(draws) as archive:
+        assert (np.isnan(archive["imputations"]) == empty).all()
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from ncarl.plots.missing import (
     sample_imputed_entries,
 )
 from ncarl.registry import BASELINE_METHODS, METHODS
-from ncarl.text import MAX_LISTED, format_number, join_names, one_line
+from ncarl.text import MAX_LISTED, count_of, format_number, join_names, one_line
 
 #: Description of ``BayesianNCARL.sides_``.
 SIDES_DESCRIPTIONS = {
@@ -132,12 +132,13 @@ def _model_fields(result: Completion) -> Fields:
     yield "steps", f"{est.n_iter_}{status}, {result.seconds:.1f} s in all"
     yield "engine", est.engine_
     for kind, places, names in (
-        ("columns", est.unidentified_columns_, result.columns),
-        ("rows", est.unidentified_rows_, None),
+        ("column", est.unidentified_columns_, result.columns),
+        ("row", est.unidentified_rows_, None),
     ):
         if len(places):
-            text = f"{kind} with nothing observed, imputed by the center:"
-            yield "empty", f"{text} {join_names(_names(places, names), MAX_LISTED)}"
+            listed = join_names(_names(places, names), MAX_LISTED)
+            plural = "s" if len(places) > 1 else ""
+            yield "empty", f"{kind}{plural} {listed}: nothing observed, left empty"
 
 
 def _error_unit(result: Completion) -> str:
@@ -185,7 +186,7 @@ def _bayesian_fields(result: Completion, unit: str) -> Fields:
     est, mean = result.estimator, ""
     if result.mean_std is not None:
         mean = f", mean standard deviation {result.mean_std:.3g}{unit}"
-    yield "imputed", f"{result.n_missing} entries{mean}"
+    yield "imputed", count_of(result.n_imputed, "entry", "entries") + mean
     yield "noise", describe_noise(est, unit)
     errors = est.side_errors_
     if not errors:
@@ -231,7 +232,8 @@ def describe_baseline(est: Any) -> str:
 
 def _baseline_fields(result: Completion, unit: str) -> Fields:
     est = result.estimator
-    yield "imputed", f"{result.n_missing} entries, rank {est.rank_}"
+    imputed = count_of(result.n_imputed, "entry", "entries")
+    yield "imputed", f"{imputed}, rank {est.rank_}"
     of = "values" if "center" in est.get_params() else "values less their mean"
     yield "residual", f"{est.residual_:.2g} of the observed {of}, relative"
     gap = getattr(est, "gap_", math.nan)
@@ -300,7 +302,7 @@ def write_complete_page(result: Completion, path: Path, *, quiet: bool) -> None:
     with warnings.catch_warnings():
         # The columns are those of the fit, though the sample does not name them.
         warnings.filterwarnings("ignore", message="X does not have valid feature")
-        imputed = sample_imputed_entries(result.estimator, sample, X=X)
+        imputed = sample_imputed_entries(result.estimator, sample, X=X, skip_empty=True)
     page = Page(f"{name}, completed", summarize_completion(result, sample, imputed))
     page.warning(*page_warnings(result, pattern))
     _add_figures(page, result, pattern, imputed)
@@ -315,7 +317,8 @@ def summarize_completion(
     m, n = result.shape
     text = (
         f"{result.n_missing:,} of {m * n:,} entries ({result.n_missing / (m * n):.1%}) "
-        f"were missing and have been imputed by {result.job.model.method}."
+        f"were missing, and {count_of(result.n_imputed, 'has', 'have')} been imputed "
+        f"by {result.job.model.method}."
     )
     error = getattr(result.estimator, "held_out_error_", math.nan)
     if math.isnan(error) and imputed.std is None:
@@ -357,7 +360,7 @@ def page_warnings(result: Completion, pattern: MissingPattern) -> list[str]:
         ("row", pattern.row_counts, None),
     ):
         for few, amount, advice in (
-            (counts == 0, "No entry", "values there are those of the centering alone"),
+            (counts == 0, "No entry", "nothing is known there, so it stays empty"),
             (
                 (counts > 0) & (counts < MIN_OBSERVED),
                 "Only one entry",

@@ -139,7 +139,7 @@ class Completion:
 
     job: CompleteJob
     shape: tuple[int, int] = (0, 0)
-    n_missing: int = 0  # entries that were imputed
+    n_missing: int = 0
     columns: Sequence[str] | None = None  # names, if there are any
     notes: Sequence[str] = ()  # decisions made while reading
     table: TableFile | None = None  # None if it was read in chunks of rows
@@ -160,6 +160,13 @@ class Completion:
             yield
         self.seconds = time.perf_counter() - start
         self.warnings += [w.message for w in caught if isinstance(w.message, Warning)]
+
+    @property
+    def n_imputed(self) -> int:
+        """Number of imputed entries: those missing in rows and columns with others."""
+        (m, n), est = self.shape, self.estimator
+        rows, columns = len(est.unidentified_rows_), len(est.unidentified_columns_)
+        return self.n_missing - m * n + (m - rows) * (n - columns)
 
     @property
     def is_copy(self) -> bool:
@@ -390,7 +397,7 @@ def predict_outputs(
     ``rows`` is the form of the table ``values`` that was fitted.
     """
     outputs = job.outputs
-    filled = estimator.transform(rows, return_std="--std" in outputs)
+    filled = estimator.transform(rows, return_std="--std" in outputs, fill_empty=False)
     arrays: dict[str, Array] = {}
     if "--std" in outputs:
         arrays["OUT"], arrays["--std"] = filled
@@ -398,18 +405,19 @@ def predict_outputs(
         arrays["OUT"] = filled
     if not isinstance(estimator, BayesianNCARL):
         return arrays, None
-    missing = missing_mask(values)
+    filled = arrays["OUT"]
+    left_empty = np.isnan(filled)
+    missing = missing_mask(values) & ~left_empty
     mean_std = mean_missing_std(estimator, values, missing)
     if {"--lower", "--upper"} & set(outputs):
-        filled = arrays["OUT"]
         ends = estimator.predict_interval(values, level=job.interval_level)
         for flag, end in zip(("--lower", "--upper"), ends, strict=True):
             if flag in outputs:
                 arrays[flag] = np.where(missing, end, filled).astype(filled.dtype)
     if job.n_imputations is not None:
-        arrays["--imputations-out"] = estimator.sample(
-            job.n_imputations, random_state=job.model.seed
-        )
+        draws = estimator.sample(job.n_imputations, random_state=job.model.seed)
+        draws[:, left_empty] = np.nan
+        arrays["--imputations-out"] = draws
     return arrays, mean_std
 
 
@@ -422,9 +430,8 @@ def mean_missing_std(
     """
     rows = {}
     if estimator.training_ is None:  # fitted to chunks of rows
-        incomplete = np.flatnonzero(missing.any(axis=1))
-        rows["X"] = values[_sample(incomplete, ROW_SAMPLE_SIZE)]
-        missing = missing_mask(rows["X"])
+        chosen = _sample(np.flatnonzero(missing.any(axis=1)), ROW_SAMPLE_SIZE)
+        rows["X"], missing = values[chosen], missing[chosen]
     places = _sample(np.flatnonzero(missing), STD_SAMPLE_SIZE)
     if len(places) == 0 or not np.any(np.asarray(estimator.noise_) > 0.0):
         return None
@@ -522,6 +529,7 @@ def _complete_stream(
             return_std="--std" in paths,
             out=paths["OUT"],
             out_std=paths.get("--std"),
+            fill_empty=False,
         )
     if "--save-model" in paths:
         estimator.save(paths["--save-model"])

@@ -110,6 +110,7 @@ class TransformOptions:
 
     std: str | None  # "observed", "latent" or None: which standard deviations
     keep_observed: bool  # whether observed entries are returned as they are
+    fill_empty: bool  # whether rows and columns without observed entries are filled
     max_dense_gb: float  # the largest result that is held in memory
     out: Path | None = None  # where the completed rows are written
     out_std: Path | None = None  # where their standard deviations are written
@@ -160,6 +161,8 @@ class BaseCompleter(
     """
 
     model_: Any
+    unidentified_rows_: Array
+    unidentified_columns_: Array
     #: Hint of the error if a model without noise is asked for standard deviations.
     _noise_hint = ""
 
@@ -189,6 +192,7 @@ class BaseCompleter(
         max_dense_gb: float = MAX_DENSE_GB,
         out: str | os.PathLike[str] | None = None,
         out_std: str | os.PathLike[str] | None = None,
+        fill_empty: bool = True,
     ) -> Any:
         """Complete the rows of ``X``, which need not be those of the fit.
 
@@ -213,6 +217,9 @@ class BaseCompleter(
             rows to, block by block; an existing one is replaced when all is written.
         out_std : path, optional
             The same for the standard deviations.
+        fill_empty : bool
+            Complete rows and columns without observed entries by the center of the
+            model; otherwise they stay missing, as do their standard deviations.
 
         Returns
         -------
@@ -226,8 +233,9 @@ class BaseCompleter(
         keep = check_flag("keep_observed", keep_observed)
         std = resolve_return_std(return_std, self._noise_level(), self._noise_hint)
         paths = check_output_paths(out, out_std, std)
+        fill = check_flag("fill_empty", fill_empty)
         options = TransformOptions(
-            std, keep, max_dense_gb, *paths, self._output_columns()
+            std, keep, fill, max_dense_gb, *paths, self._output_columns()
         )
         X = self._mark_missing(X)
         source = self._as_row_source(X)
@@ -244,6 +252,8 @@ class BaseCompleter(
             check_dense_size(X.shape, max_dense_gb)
         observed = self._read_rows(X)
         filled, deviations = self._complete(observed, std)
+        if not fill:
+            self._clear_empty(observed, filled, deviations)
         result = restore_container(
             X, filled, keep_observed=keep, as_array=self._output_configured()
         )
@@ -284,7 +294,7 @@ class BaseCompleter(
         matrix = self._mark_missing(rows if cols is None else X)
         source = self._as_row_source(matrix)
         if source is not None and cols is None:
-            options = TransformOptions(std, False, MAX_DENSE_GB)
+            options = TransformOptions(std, False, True, MAX_DENSE_GB)
             return _complete_in_memory(self, source, options)
         if source is not None:
             predictions = _predict_source(self, source, rows, cols, std)
@@ -403,6 +413,17 @@ class BaseCompleter(
                 stacklevel=STACKLEVEL,
             )
         return self
+
+    def _clear_empty(
+        self, observed: Observations, filled: Array, deviations: Array | None
+    ) -> None:
+        """Set NaN in rows and columns of which no entry was observed."""
+        rows, columns = observed.row_counts == 0, self.unidentified_columns_
+        if getattr(self, "transposed_", False):
+            rows, columns = self.unidentified_rows_, observed.column_counts == 0
+        for array in (filled,) if deviations is None else (filled, deviations):
+            array[rows] = np.nan
+            array[:, columns] = np.nan
 
     # --- implemented or overridden by subclasses -------------------------------------
 
@@ -529,6 +550,8 @@ def _complete_chunk(
     the fit: the result must not depend on how a source is cut into chunks.
     """
     filled, deviations = estimator._complete(observed, options.std, inductive=inductive)
+    if not options.fill_empty:
+        estimator._clear_empty(observed, filled, deviations)
     filled = clip_to_float_range(filled, np.dtype(dtype))
     if options.keep_observed:
         filled[observed.rows, observed.indices] = observed.values

@@ -730,7 +730,8 @@ class DelimitedTable(TableFile):
                 cells = record.cells
                 if is_row and row >= 0:
                     missing = np.isnan(self.values[row])
-                    for j in np.flatnonzero(missing | replace_observed):
+                    replaced = (missing | replace_observed) & ~np.isnan(numbers[row])
+                    for j in np.flatnonzero(replaced):
                         number = f"{numbers[row, j]:.10g}".replace(".", decimal)
                         cells[self.column_indices[j]] = number
                     reached(row + 1)

@@ -318,15 +318,14 @@ class MatrixTable(TableFile):
                 arrays = {**self.arrays, self.array_name: numbers}
                 write_npz(temporary, arrays, self.compression)
             elif self.format_name == "sparse NPZ":
-                sparse.save_npz(temporary, self._to_full_csr(numbers))
+                sparse.save_npz(temporary, self._to_csr(numbers))
+            elif np.isnan(numbers).any():  # listed by position, as others are missing
+                scipy_io.mmwrite(temporary, self._to_csr(numbers), symmetry="general")
             else:
                 scipy_io.mmwrite(temporary, numbers, symmetry="general")
 
-    def _to_full_csr(self, numbers: Array) -> Any:
-        """CSR matrix that stores every entry, zeros included."""
-        m, n = numbers.shape
-        indices = np.tile(np.arange(n, dtype=np.int32), m)
-        parts = (numbers.ravel(), indices, np.arange(m + 1, dtype=np.int64) * n)
+    def _to_csr(self, numbers: Array) -> Any:
+        """CSR matrix that stores every entry, zeros included, but NaN."""
+        csr = Observations.from_dense(numbers).to_csr()
         array = isinstance(self.values, sparse.sparray)
-        make = sparse.csr_array if array else sparse.csr_matrix
-        return make(parts, shape=(m, n))
+        return csr if array else sparse.csr_matrix(csr)

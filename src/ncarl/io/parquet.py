@@ -205,7 +205,10 @@ def _write_parquet(
         group_rows = -(-ROW_GROUP_SIZE // spec.n_columns)
 
         def append(rows: Array) -> None:
-            columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
+            columns = [
+                pa.array(np.ascontiguousarray(column), from_pandas=True)
+                for column in rows.T
+            ]
             table = pa.Table.from_arrays(columns, schema=schema)
             if len(rows):
                 writer.write_table(table, row_group_size=group_rows)
@@ -288,6 +291,7 @@ class ParquetTable(TableFile):
         frame = self.frame.copy()
         for j, position in enumerate(self.column_indices):
             filled = np.isnan(self.values[:, j]) | replace_observed
+            filled &= ~np.isnan(numbers[:, j])
             if filled.any():
                 # Columns of whole numbers become floats; float32 stays float32.
                 small = str(frame.dtypes.iloc[position]).lower() == "float32"

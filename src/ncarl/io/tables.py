@@ -141,7 +141,10 @@ class TableFile(ABC):
     def write(
         self, path: Path, numbers: Array, *, replace_observed: bool = False
     ) -> None:
-        """Write the table with its missing, or all, numbers replaced."""
+        """Write the table with its missing, or all, numbers replaced.
+
+        Where a number is NaN, the table stays as it is.
+        """
 
 
 def read_table(path: Path, options: ReadOptions) -> TableFile:

@@ -416,13 +416,17 @@ def _imputed_entries_of_fit(model: Any, X: Any) -> tuple[Any, ImputedEntries]:
 
 
 def sample_imputed_entries(
-    model: Any, entries: Observations, *, X: Any = None
+    model: Any, entries: Observations, *, X: Any = None, skip_empty: bool = False
 ) -> ImputedEntries:
     """Predictions of missing entries, or of an even sample if there are many.
 
-    ``X`` is the matrix of ``entries``, if it is not that of the fit.
+    ``X`` is the matrix of ``entries``, if it is not that of the fit; ``skip_empty``
+    leaves out rows and columns without observed entries.
     """
     i, j = sample_missing(entries, MAX_SAMPLED_MISSING)
+    if skip_empty:
+        kept = (entries.row_counts[i] > 0) & ~np.isin(j, model.unidentified_columns_)
+        i, j = i[kept], j[kept]
     stds = entries.column_stds()
     if len(i) == 0:
         return ImputedEntries(i, j, np.empty(0), None, stds)
