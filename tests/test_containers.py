@@ -321,6 +321,37 @@ def test_large_sparse_matrices_are_refused_before_the_fit(monkeypatch):
         NCARL().fit_transform(sparse.csr_array((50_000, 50_000)))
 
 
+@pytest.mark.parametrize("orientation", ["columns", "rows"])
+@pytest.mark.parametrize(
+    "wrap", ["array", "csr", "pandas", "Float64", "polars", "file"]
+)
+def test_empty_rows_and_columns_stay_missing_in_every_container(
+    X, wrap, orientation, tmp_path
+):
+    X = X.copy()
+    X[3], X[:, 5] = np.nan, np.nan
+    frame = pd.DataFrame(X, columns=NAMES)
+    given = {
+        "csr": to_csr(X), "pandas": frame, "Float64": frame.astype("Float64"),
+        "polars": pl.DataFrame(X, schema=NAMES, orient="row", nan_to_null=True),
+    }.get(wrap, X)  # fmt: skip
+    out = tmp_path / "out.parquet" if wrap == "file" else None
+    paths = {} if out is None else {"out": out, "out_std": tmp_path / "std.parquet"}
+    model = NCARL(**FEW, gamma=0.1, orientation=orientation).fit(given)
+    filled, std = model.transform(given, return_std=True, fill_empty=False, **paths)
+    if out is not None:
+        assert pd.read_parquet(out)["5"].isna().all()
+        filled, std = pl.read_parquet(filled), pl.read_parquet(std).to_numpy()
+    if isinstance(filled, pl.DataFrame):
+        assert filled.null_count().row(0) == (*[1] * 5, 24, *[1] * 3)
+    elif isinstance(filled, pd.DataFrame):
+        assert filled.isna().sum().tolist() == [*[1] * 5, 24, *[1] * 3]
+    empty = np.zeros(X.shape, dtype=bool)
+    empty[3] = empty[:, 5] = True
+    for values in (filled, std):
+        assert_array_equal(pd.isna(np.asarray(values)), empty)
+
+
 def test_complete_input_is_returned_unchanged(truth):
     estimator = NCARL(**FEW).fit(truth)
     assert_array_equal(estimator.transform(truth), truth)

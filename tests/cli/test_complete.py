@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import io as scipy_io, sparse
 from scipy.sparse import csr_array
 
 import ncarl as package
@@ -82,6 +83,26 @@ def test_every_format_is_completed_in_kind(ncarl, tmp_path, X_nan, suffix):
     np.testing.assert_array_equal(filled[seen], X_nan[seen])
     assert np.isfinite(filled).all()
     assert (deviations[seen] == 0).all() and (deviations[~seen] > 0).all()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npy", ".npz", ".mtx"])
+def test_every_format_keeps_empty_rows_and_columns_empty(
+    ncarl, tmp_path, X_nan, suffix
+):
+    X_nan[2] = X_nan[:, 1] = np.nan
+    source, out = (tmp_path / f"{name}{suffix}" for name in ("in", "out"))
+    write(source, X_nan)
+    ncarl("complete", source, "-o", out, *FAST)
+    if suffix in (".npz", ".mtx"):  # stored entries are the observed ones
+        back = Observations.from_sparse(
+            scipy_io.mmread(out) if suffix == ".mtx" else sparse.load_npz(out)
+        )
+        found = back.missing_mask()
+    else:
+        found = np.isnan(read(out)[0])
+    empty = np.zeros(X_nan.shape, dtype=bool)
+    empty[2] = empty[:, 1] = True
+    np.testing.assert_array_equal(found, empty)
 
 
 @pytest.mark.parametrize(

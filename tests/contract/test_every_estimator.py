@@ -214,6 +214,10 @@ class TestEveryEstimator:
             assert_allclose(filled[:, 5], 0.0, atol=1e-12)
         assert list(fitted.unidentified_rows_) == [3]
         assert list(fitted.unidentified_columns_) == [5]
+        # They stay missing where that is asked for, and nothing else changes.
+        left = fitted.transform(hollow, fill_empty=False)
+        filled[3] = filled[:, 5] = np.nan
+        assert_array_equal(left, filled)
 
     @pytest.mark.parametrize("size", [1e-300, 1e300])
     def test_extreme_values_give_finite_results(self, estimator, X, size):

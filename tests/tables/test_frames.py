@@ -152,7 +152,7 @@ def test_empty_column_gets_the_dtype_of_the_fit(column, dtype, empty):
 
 def test_polars_null_column_gets_the_dtype_of_the_fit():
     numbers = [float("nan"), *range(1, 8)]
-    frame = pl.DataFrame({"x": numbers, "b": [True, False] * 4})
+    frame = pl.DataFrame({"x": numbers, "y": [*range(8)], "b": [True, False] * 4})
     frame = frame.with_columns(e=pl.Series(["a", "b"] * 4, dtype=ENUM))
     imputer = TableImputer(**QUICK).fit(frame)
     out = imputer.transform(frame.with_columns(b=pl.lit(None), e=pl.lit(None)))

@@ -40,7 +40,9 @@ def people():
             "kind": pd.Categorical(kind, categories=["s", "m", "l"], ordered=True),
         }
     )
-    return frame.mask(rng.random(frame.shape) < 0.2)
+    hidden = rng.random(frame.shape) < 0.2
+    hidden[hidden.all(axis=1), 0] = False  # no row is empty
+    return frame.mask(hidden)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,8 @@ def test_columns_may_be_reordered(imputer, people):
 @pytest.mark.parametrize(("container", "kind"), [("pandas", pd), ("polars", pl)])
 def test_set_output_gives_the_requested_container(people, container, kind):
     imputer = TableImputer(max_iter=3, tol=0)
-    for given in (people, pl.from_pandas(people), people[["height"]].to_numpy()):
+    array = np.arange(12.0).reshape(6, 2)
+    for given in (people, pl.from_pandas(people), array):
         asked = clone(imputer).set_output(transform=container)
         out = asked.fit_transform(given)
         assert isinstance(out, kind.DataFrame)
@@ -82,6 +85,32 @@ def test_set_output_gives_the_requested_container(people, container, kind):
         with config_context(transform_output=container):
             out = clone(imputer).fit_transform(given)
         assert isinstance(out, kind.DataFrame)
+
+
+@pytest.mark.parametrize("container", ["pandas", "polars", "numpy"])
+def test_empty_rows_stay_empty_and_are_named(people, container):
+    frame = people.reset_index(drop=True)
+    frame["code"] = np.arange(len(frame)) % 5  # a plain integer column with a marker
+    frame.loc[::4, "code"] = -999
+    frame.loc[[2, 7], [*people.columns]] = None
+    frame.loc[[2, 7], "code"] = -999
+    if container == "numpy":
+        frame = frame[["height", "weight", "code"]].astype("Float64").fillna(np.nan)
+    X = {"polars": pl.from_pandas, "numpy": lambda f: f.to_numpy(float)}.get(
+        container, lambda f: f
+    )(frame)
+    imputer = TableImputer(max_iter=3, tol=0, missing_values=-999).fit(X)
+    with pytest.warns(UserWarning, match=r"value in 2 rows of X \(at 2, 7, from 0\)"):
+        out = imputer.transform(X)
+    low, _ = imputer.predict_interval(X)
+    if container != "numpy":
+        assert [str(kind) for kind in out.dtypes] == [str(kind) for kind in X.dtypes]
+    cells, ends = (pd.DataFrame(np.asarray(part)) for part in (out, low))
+    left = cells.isna() | (cells == -999)
+    assert left.loc[[2, 7]].all(axis=None)
+    assert not left.drop(index=[2, 7]).any(axis=None)
+    assert ends.loc[[2, 7]].isna().all(axis=None)
+    assert ends.drop(index=[2, 7]).notna().all(axis=None)
 
 
 def test_arrays_are_imputed_without_pandas_polars_and_numba():

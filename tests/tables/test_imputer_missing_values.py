@@ -19,7 +19,9 @@ def numbers():
     """Correlated positive columns and a mask of missing entries."""
     rng = np.random.default_rng(4)
     values = np.exp(rng.standard_normal((40, 1)) + 0.3 * rng.standard_normal((40, 4)))
-    return values, rng.random(values.shape) < 0.2
+    hidden = rng.random(values.shape) < 0.2
+    hidden[hidden.all(axis=1), 0] = False  # no row is empty
+    return values, hidden
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,9 @@ def mixed():
             "kind": np.where(size > 0, "large", "small"),
         }
     )
-    return frame.mask(rng.random(frame.shape) < 0.2)
+    hidden = rng.random(frame.shape) < 0.2
+    hidden[hidden.all(axis=1), 0] = False  # no row is empty
+    return frame.mask(hidden)
 
 
 @pytest.mark.parametrize(

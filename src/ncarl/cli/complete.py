@@ -225,7 +225,8 @@ def complete(
     """Impute the missing entries of a table, and keep the observed ones as they are.
 
     Empty cells and NA, N/A, NaN, nan, null, None, NULL, ?, - are missing in text
-    files. Columns of text are kept and not used.
+    files. Columns of text are kept and not used; rows and columns without any
+    observed number stay empty.
     """
     from ncarl.cli import complete_report
     from ncarl.cli.complete_run import CompleteJob, run_complete, run_complete_stream

@@ -94,6 +94,9 @@ class TableAdapter(Protocol):
         another library.
         """
 
+    def restore_rows(self, j: int, filled: Any, rows: Array) -> Any:
+        """The imputed column ``j`` with some of its rows missing again."""
+
     def assemble(self, columns: dict[Any, Any], indicators: dict[Any, Array]) -> Any:
         """Frame of ``columns`` (None: unchanged) followed by indicator columns."""
 
@@ -285,6 +288,9 @@ class _ArrayAdapter:
         filled[self.missing[:, j]] = _convert(fill_values, filled.dtype)
         return filled
 
+    def restore_rows(self, j: int, filled: Array, rows: Array) -> Array:
+        return np.where(rows, self.values[:, j], filled)
+
     def assemble(self, columns: dict[Any, Any], indicators: dict[Any, Array]) -> Array:
         parts = [
             self.values[:, self.names.index(name)] if column is None else column
@@ -369,6 +375,12 @@ class _PandasAdapter(_FrameAdapter):
             boxed[missing] = fill_values
             filled = _convert(boxed, _pandas_numpy_dtype(dtype))
         return pd.Series(filled, index=series.index, dtype=dtype)
+
+    def restore_rows(self, j: int, filled: Any, rows: Array) -> Any:
+        column = self.frame.iloc[:, j]
+        # A marker such as -999 stays in a column whose type has no missing value.
+        other = (column,) if column.dtype == filled.dtype else ()
+        return filled.where(~rows, *other) if rows.any() else filled
 
     def assemble(self, columns: dict[Any, Any], indicators: dict[Any, Array]) -> Any:
         positions = [self.names.index(name) for name in columns]
@@ -543,6 +555,12 @@ class _PolarsAdapter(_FrameAdapter):
             cells[i] = value
         other = pl.Series(series.name, cells, dtype=dtype, strict=False)
         return series.zip_with(pl.Series(~missing), other)
+
+    def restore_rows(self, j: int, filled: Any, rows: Array) -> Any:
+        import polars as pl
+
+        own = self.frame.to_series(j).cast(filled.dtype, strict=False)
+        return filled.zip_with(pl.Series(~rows), own) if rows.any() else filled
 
     def assemble(self, columns: dict[Any, Any], indicators: dict[Any, Array]) -> Any:
         import polars as pl

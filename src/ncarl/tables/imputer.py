@@ -38,6 +38,7 @@ from ncarl.tables.frames import (
     read_column_as,
     validate_table,
 )
+from ncarl.text import MAX_LISTED, count_of, join_names
 from ncarl.validation import (
     check_choice,
     check_flag,
@@ -300,9 +301,19 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         -------
         frame or array
             ``X`` with imputed entries; columns keep their types where these can hold
-            the imputed values.
+            the imputed values. Rows without any observed value in the columns that
+            the model uses stay as they are, with a warning.
         """
         table, data, posterior = self._condition_rows(X)
+        empty = empty_rows(table.n_rows, data)
+        if empty.any():
+            places = join_names(np.flatnonzero(empty).tolist(), MAX_LISTED)
+            warnings.warn(
+                f"no observed value in {count_of(int(empty.sum()), 'row')} of X (at "
+                f"{places}, from 0): they stay empty",
+                UserWarning,
+                stacklevel=2,
+            )
         columns: dict[Any, Any] = {}
         for j, column in enumerate(self.columns_):
             if self._is_dropped(column):
@@ -313,7 +324,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 imputed = self._impute_column(j, posterior, values.missing)
                 dtype = column.dtype if column.library == table.library else None
                 filled = table.fill_column(j, imputed, column.kind, dtype)
-                columns[table.names[j]] = filled
+                columns[table.names[j]] = table.restore_rows(j, filled, empty)
         indicators = {}
         for j in self._indicator_features():
             name = f"{INDICATOR_PREFIX}{table.names[j]}"
@@ -339,16 +350,18 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         -------
         low, high : frames or arrays of floats
             Ends of the intervals, for the columns of numbers. Where a value is
-            observed both ends are that value.
+            observed both ends are that value; in rows without any observed value they
+            are NaN.
         """
         coverage = check_fraction("level", level, strict=True)
         table, data, posterior = self._condition_rows(X)
         low, high = {}, {}
+        empty = empty_rows(table.n_rows, data)
         for j, (column, values) in enumerate(zip(self.columns_, data, strict=True)):
             encoder, name = column.encoder, table.names[j]
             if values is None or not isinstance(encoder, NumberEncoder):
                 continue
-            missing = values.missing
+            missing = values.missing & ~empty
             low[name], high[name] = values.values.copy(), values.values.copy()
             if encoder.n_coordinates == 0:
                 low[name][missing] = high[name][missing] = encoder.low
@@ -378,7 +391,8 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         dict of frames
             By the name of the column: a row for each row of ``X`` and a column for each
             category of the fit, in their order. An observed category has probability
-            1; where it is a new one, all have 0.
+            1; where it is a new one, all have 0. In rows without any observed value
+            they are the frequencies of the fit.
         """
         table, data, posterior = self._condition_rows(X)
         frames = {}
@@ -447,6 +461,12 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def _indicator_features(self) -> list[int]:
         return [] if self.indicator_ is None else self.indicator_.features_.tolist()
+
+
+def empty_rows(n_rows: int, data: Sequence[ColumnData | None]) -> Array:
+    """Which rows have no observed value in the columns that the model uses."""
+    used = [values.missing for values in data if values is not None]
+    return np.logical_and.reduce(used, axis=0) if used else np.zeros(n_rows, dtype=bool)
 
 
 @dataclass(frozen=True)
