@@ -302,9 +302,28 @@ def test_intervals_of_constant_columns_count_only_alone():
 @pytest.mark.parametrize("part", [0.95, 0.8, 0.5, 0.2, 0.0, -3.0])
 def test_description_matches_the_explained_fraction(part):
     off = np.sqrt(1.0 - part)
-    found = make_evaluation([0.0], [off], [1.0], [0], [1.0])
+    found = make_evaluation([0.0] * 2, [off] * 2, [1.0] * 2, [0, 0], [1.0])
     assert found.explained_fraction == pytest.approx(part)
     least = max(least for least, _ in VERDICTS if part >= least - 1e-9)
     assert dict(VERDICTS)[least] in describe_accuracy(found)
     worse = [line for line in evaluation_warnings(found) if "worse than by" in line]
     assert bool(worse) == (part < 0.0)
+
+
+@pytest.mark.parametrize(("size", "is_worse"), [(0.1, False), (1.0, True)])
+def test_columns_within_a_standard_error_of_the_mean_are_not_called_worse(
+    size, is_worse
+):
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal(40)
+    mean, guess = np.zeros(40), size * rng.standard_normal(40)
+    guess -= truth * (truth @ guess) / (truth @ truth)
+    found = make_evaluation(truth, guess, mean, [0] * 40, [1.0])
+    (one,) = found.columns
+    gains = (truth**2 - (truth - guess) ** 2) / np.mean(truth**2)
+    assert one.explained == pytest.approx(gains.mean()) and one.explained < 0.0
+    assert one.explained_std == pytest.approx(gains.std(ddof=1) / np.sqrt(40))
+    assert one.is_worse == is_worse
+    assert any("worse than by" in line for line in evaluation_warnings(found)) == (
+        is_worse
+    )

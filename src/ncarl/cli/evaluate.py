@@ -224,7 +224,7 @@ def describe_advice(evaluation: Evaluation) -> str:
 def evaluation_warnings(evaluation: Evaluation) -> list[str]:
     """Reasons to distrust the results or the imputed values."""
     warnings = list(evaluation.comparison.recommendation.warnings)
-    worse = [one for one in evaluation.columns if (one.explained or 0.0) < 0.0]
+    worse = [one for one in evaluation.columns if one.is_worse]
     if worse:
         names = join_names([column_cells(one)[0] for one in worse], MAX_LISTED)
         verb = "column is" if len(worse) == 1 else "columns are"

@@ -82,6 +82,8 @@ class ColumnScore:
     explained : float or None
         Fraction of the squared error of that baseline that the method removes (R²);
         below 0 the baseline is better.
+    explained_std : float or None
+        Standard error of that; None for one entry or a constant column.
     coverage : float or None
         Actual coverage of the 90% intervals.
     """
@@ -93,7 +95,15 @@ class ColumnScore:
     standardized_error: float | None
     column_mean_error: float | None
     explained: float | None
+    explained_std: float | None
     coverage: float | None
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the baseline is better by more than one standard error."""
+        if self.explained is None or self.explained_std is None:
+            return False
+        return self.explained < -self.explained_std
 
 
 @dataclass(frozen=True)
@@ -236,6 +246,15 @@ class Evaluation:
         if INTERVAL_LEVEL in pooled.intervals:
             low, high = pooled.intervals[INTERVAL_LEVEL]
             actual = coverage(truth, low[some], high[some])
+        explained = explained_std = None
+        if std > 0.0 and baseline > 0.0:
+            explained = 1.0 - (error / baseline) ** 2
+            if len(some) > 1:
+                own, mean = (
+                    (guess[some] / baseline - truth / baseline) ** 2
+                    for guess in (pooled.guess, pooled.mean)
+                )
+                explained_std = float(np.std(mean - own, ddof=1) / len(some) ** 0.5)
         return ColumnScore(
             j,
             self.column_names[j] if self.column_names is not None else str(j + 1),
@@ -243,7 +262,8 @@ class Evaluation:
             error,
             error / std if std > 0.0 else None,
             baseline / std if std > 0.0 else None,
-            1.0 - (error / baseline) ** 2 if std > 0.0 and baseline > 0.0 else None,
+            explained,
+            explained_std,
             actual,
         )
 
