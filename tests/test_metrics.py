@@ -50,3 +50,5 @@ def test_missing_interval_end_raises():
 def test_errors_of_large_values_are_finite():
     assert rmse([1e200, 0.0], [0.0, 0.0]) == pytest.approx(1e200 / np.sqrt(2))
     assert rmse([1e308], [-1e308]) == np.finfo(float).max
+    assert relative_rmse([1e-300], [1e300]) == np.finfo(float).max
+    assert relative_rmse([0.0], [1.0]) == np.inf

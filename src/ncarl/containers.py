@@ -144,7 +144,8 @@ def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observat
 def _validate_array(estimator: Any, X: Any, **checks: Any) -> Any:
     """``validate_data``, with the position of an infinite entry in the error."""
     try:
-        return validate_data(estimator, X, **checks)
+        with np.errstate(invalid="ignore"):  # in sums of very large numbers
+            return validate_data(estimator, X, **checks)
     except ValueError as error:
         if "contains infinity" not in str(error):
             raise
