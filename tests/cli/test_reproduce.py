@@ -182,7 +182,7 @@ def test_methods_and_protocols_can_be_selected(ncarl, study, tmp_path, n_fits):
         (["--budget", "nan"], "--budget must be a positive number of seconds, got nan"),
         (["--methods", "magic"], "methods must be among nuclear, ncarl-printed, bias"),
         (["table7"], "a study must be one of table1"),
-        (["--out", "taken"], "--out must be a folder, and 'taken' is a file"),
+        (["--out", "taken"], "--out 'taken' is a file; name a folder"),
     ],
 )
 def test_invalid_options_fail_before_any_fit(

@@ -236,7 +236,7 @@ def recommend(
         seconds = time.perf_counter() - start
     if save_model is not None:
         # Before a new user is added, who is not to be in the file.
-        recommender.save(save_model.resolve())
+        recommender.save(save_model)
     # Results are rows here, whatever library the ratings came in.
     recommender.library_ = "plain"
     # If a level was requested, the model raises the error that says why it has none.
@@ -287,7 +287,7 @@ def recommend(
     outputs = []
     if out is not None:
         table = _output_table(recommender, lists, similar, names, level)
-        _write_table(out.resolve(), *table)
+        _write_table(out, *table)
         count = f" ({len(lists)} lists)" if len(lists) > 1 else ""
         outputs.append(("written", f"{out}{count}"))
     if save_model is not None:

@@ -98,8 +98,8 @@ def reproduce(
     difference.
     """
     from ncarl.reproduce.plan import PROTOCOLS, QUICK_BUDGET
-    from ncarl.reproduce.report import publish
-    from ncarl.reproduce.run import ResultStore, RunOptions, run_plans
+    from ncarl.reproduce.report import FIGURES_FOLDER, OUTPUT_FILES, publish
+    from ncarl.reproduce.run import CELLS_FILE, ResultStore, RunOptions, run_plans
 
     console.check_report_path(report)
     protocols = PROTOCOLS if protocol == "both" else (protocol,)
@@ -107,8 +107,7 @@ def reproduce(
     if budget is not None and not 0 < budget < float("inf"):
         raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
     out = out or Path("ncarl-reproduce-quick" if quick else "ncarl-reproduce")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
+    console.prepare_folder(out, CELLS_FILE, *OUTPUT_FILES, f"{FIGURES_FOLDER}/*.png")
     store = ResultStore(out)
     if store.n_corrupt_lines:
         console.print_text(
@@ -133,7 +132,7 @@ def reproduce(
     published = publish(plans, store, protocols, quick=quick)
     print_verdicts(published, quick=quick)
     if report is not None:
-        with atomic_write(report.resolve()) as temporary:
+        with atomic_write(report) as temporary:
             temporary.write_bytes(published.report_path.read_bytes())
         console.print_fields([("report", str(report))])
 

@@ -25,6 +25,7 @@ import numpy as np
 from scipy import sparse
 
 from ncarl.core.types import Array
+from ncarl.io.files import check_rereadable
 from ncarl.observations import Observations
 from ncarl.text import join_names
 
@@ -308,7 +309,9 @@ class FileSnapshot:
     """State of a file, or of all files of a folder, when a source was opened."""
 
     path: Path  # absolute
-    state: tuple[int, int, int]  # number of files, bytes in them, latest change in ns
+    #: Number of files, bytes in them, and the latest changes: a program may put back
+    #: the time stamp of the content (mtime), but not that of the file (ctime).
+    state: tuple[int, int, int, int]
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> FileSnapshot:
@@ -316,6 +319,7 @@ class FileSnapshot:
         absolute = Path(path).absolute()
         if not absolute.exists():
             raise FileNotFoundError(f"{str(path)!r} does not exist; check the name")
+        check_rereadable(path)
         return cls(absolute, _file_state(absolute))
 
     def __str__(self) -> str:
@@ -339,13 +343,14 @@ class FileSnapshot:
             )
 
 
-def _file_state(path: Path) -> tuple[int, int, int]:
+def _file_state(path: Path) -> tuple[int, int, int, int]:
     paths = [path]
     if path.is_dir():
         paths = [Path(folder) / n for folder, _, names in os.walk(path) for n in names]
     stats = [path.stat() for path in paths]
-    latest = max((stat.st_mtime_ns for stat in stats), default=0)
-    return len(stats), sum(stat.st_size for stat in stats), latest
+    content = max((stat.st_mtime_ns for stat in stats), default=0)
+    latest = max((stat.st_ctime_ns for stat in stats), default=0)
+    return len(stats), sum(stat.st_size for stat in stats), content, latest
 
 
 def import_optional(name: str, purpose: str, extra: str) -> Any:
