@@ -179,7 +179,7 @@ def test_parquet_without_numeric_columns_raises(tmp_path):
     with pytest.raises(ValueError, match="no numeric column"):
         read_table(tmp_path / "t.parquet", ReadOptions())
     (tmp_path / "t.parquet").write_text("a,b")
-    with pytest.raises(ValueError, match="not a Parquet table"):
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
         read_table(tmp_path / "t.parquet", ReadOptions())
 
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ncarl import __version__
-from ncarl.text import one_line
+from ncarl.text import one_line, to_terminal
 
 #: The commands in the order of the help, each with the first sentence of its own help,
 #: so that ``ncarl --help`` need not import the modules of the commands.
@@ -92,7 +92,8 @@ class CommandGroup(TyperGroup):
             typer.secho("error: ", fg="red", err=True, nl=False)
             command = self.commands.get(ctx.invoked_subcommand or "")
             params = command.params if command else ()
-            typer.echo(use_option_names(format_error(error), params), err=True)
+            message = use_option_names(format_error(error), params)
+            typer.echo(to_terminal(message), err=True)
             raise typer.Exit(1) from None
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ncarl import __version__
-from ncarl.text import one_line, to_printable
+from ncarl.text import MAX_MESSAGE, MAX_QUOTED, one_line, to_printable, to_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ def is_interactive(quiet: bool = False) -> bool:
 def print_warnings(messages: Iterable[object]) -> None:
     """Print warnings on the error stream, each once and on one line."""
     for line in dict.fromkeys(map(one_line, messages)):
-        typer.echo(f"warning: {to_printable(line)}", err=True)
+        typer.echo(f"warning: {to_terminal(line)}", err=True)
 
 
 def print_fields(fields: Fields) -> None:
@@ -90,17 +90,18 @@ def print_table(
         name = Text(_encodable(console, head))
         table.add_column(name, justify=justify, no_wrap=k not in left)
     for row in rows:
-        cells = (Text(_encodable(console, cell)) for cell in row)
+        cells = (Text(_encodable(console, cell, MAX_QUOTED)) for cell in row)
         table.add_row(*cells, style="bold" if row[0] in bold else "")
     console.print(table, "", sep="\n")
 
 
-def _encodable(console: Console, text: str) -> str:
+def _encodable(console: Console, text: str, max_length: int = MAX_MESSAGE) -> str:
     """A text as far as the terminal can show it."""
+    text = to_terminal(text, max_length)
     if not console.encoding.lower().startswith("utf"):
         text = text.replace("\N{PLUS-MINUS SIGN}", "+/-")
         text = text.encode(console.encoding, "replace").decode(console.encoding)
-    return to_printable(text)
+    return text
 
 
 def check_suffix(flag: str, path: Path | None, *suffixes: str) -> None:

@@ -26,7 +26,7 @@ from ncarl.progress import percent_bar
 from ncarl.ratings import Explanation, RecommendedItem, Recommender, SimilarItem
 from ncarl.ratings.data import Vocabulary, format_signed, is_missing
 from ncarl.ratings.recommender import RESERVED_COLUMNS
-from ncarl.text import format_number, join_names, shorten, to_printable
+from ncarl.text import format_number, join_names, quote, shorten, to_printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -551,7 +551,7 @@ def _parse_values(column: list[Any], table: ColumnTable, origin: str) -> list[fl
         number = parse_number(str(cell))
         if number is None:
             raise ValueError(
-                f"{origin}: {to_printable(cell)!r} at line {line} of "
+                f"{origin}: {quote(to_printable(cell))} at line {line} of "
                 f"{str(table.path)!r} is not a rating; correct it or leave the line out"
             )
         values.append(number)
@@ -569,7 +569,7 @@ def parse_ids(column: list[Any], name: str, table: ColumnTable) -> list[Any]:
     for k, cell in enumerate(column):
         if is_missing(cell) or cell == "":
             raise ValueError(
-                f"column {name!r} of {str(table.path)!r} is empty at line "
+                f"column {quote(name)} of {str(table.path)!r} is empty at line "
                 f"{table.lines[k]}; leave such lines out"
             )
     if not all(isinstance(cell, str) for cell in column):

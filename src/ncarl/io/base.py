@@ -13,6 +13,8 @@ import math
 import mmap
 import os
 import queue
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +27,10 @@ import numpy as np
 from scipy import sparse
 
 from ncarl.core.types import Array
+from ncarl.exceptions import BrokenFileError
 from ncarl.io.files import check_rereadable
 from ncarl.observations import Observations
-from ncarl.text import join_names
+from ncarl.text import join_names, one_line
 
 T = TypeVar("T")
 FLOAT64: np.dtype[Any] = np.dtype(np.float64)
@@ -40,6 +43,13 @@ DENSE_SHARE, SPARSE_SHARE = 0.5, 0.05
 DENSE_CHUNK_BOUNDS = (1_000_000, 32_000_000)
 #: Fewest and most stored entries in a chunk of a sparse matrix.
 SPARSE_CHUNK_BOUNDS = (100_000, 4_000_000)
+#: Compressed files may take this share of the memory when they are unpacked.
+UNPACKED_SHARE = 0.25
+#: Files with the memory limit of a container, by cgroup version 2 and 1.
+CGROUP_LIMIT_FILES = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 @runtime_checkable
@@ -302,6 +312,49 @@ def check_finite_entries(
             f"{int(observed.indices[entry])} (both from 0); put NaN there"
         )
     return observed
+
+
+def host_memory() -> int | None:
+    """Bytes of memory of this machine, or of its container; None if unknown."""
+    # psutil is not used: it is no core dependency and ignores the limit of a container.
+    sizes = []
+    for path in CGROUP_LIMIT_FILES:
+        with contextlib.suppress(OSError):
+            text = path.read_text().strip()
+            if text.isdecimal():  # not "max"
+                sizes.append(int(text))
+    if hasattr(os, "sysconf"):  # not on Windows
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes, default=None)
+
+
+@contextlib.contextmanager
+def name_broken_file(path: Path, kind: str) -> Iterator[None]:
+    """Turn errors of a library about the content of a file into one that names it."""
+    try:
+        yield
+    except (
+        *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+        *(RuntimeError, OSError, EOFError, zipfile.BadZipFile, zlib.error),
+    ) as error:
+        if str(path) in str(error):
+            raise
+        message = f"{str(path)!r} cannot be read as {kind}: {one_line(error)}"
+        raise BrokenFileError(message) from error
+
+
+def check_unpacked_size(path: Path, size: int) -> None:
+    """Raise if the content of a compressed file takes too much memory.
+
+    A few kilobytes can hold gigabytes of zeros, which must not be unpacked first.
+    """
+    limit = UNPACKED_SHARE * (host_memory() or math.inf)
+    if size > limit:
+        raise MemoryError(
+            f"{str(path)!r} takes more than {limit / 1e9:.3g} GB when it is unpacked, "
+            "a quarter of the memory here; read it in chunks of rows (ncarl complete "
+            "--stream, ncarl.open_rows), for which arrays must be NPY files"
+        )
 
 
 @dataclass(frozen=True)

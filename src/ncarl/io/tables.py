@@ -177,7 +177,13 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     with path.open("rb"):
         pass
     module = importlib.import_module(format_.module)
-    return cast(TableFile, module.read_table(path, options))
+    table = cast(TableFile, module.read_table(path, options))
+    if 0 in table.values.shape:
+        raise ValueError(
+            f"{str(path)!r} must have at least one row and one column, got shape "
+            f"{table.values.shape}"
+        )
+    return table
 
 
 def detect_format(path: Path) -> Format:
