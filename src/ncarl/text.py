@@ -93,10 +93,6 @@ def to_printable(text: object) -> str:
 
 
 def to_terminal(text: object, max_length: int = MAX_MESSAGE) -> str:
-    r"""``text`` as a terminal can show it, whatever the data in it.
-
-    >>> print(to_terminal("\x1b[31mred"))
-    \x1b[31mred
-    """
+    """``text`` as any terminal can show it, without commands to the terminal."""
     short = shorten(to_printable(text), max_length)
     return CONTROLS.sub(lambda c: c[0].encode("unicode_escape").decode(), short)

@@ -290,7 +290,6 @@ def test_gzip_files_are_not_unpacked_beyond_the_memory(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 600_000))  # 2.4 MB
     assert len(read_table(path, ReadOptions()).values) == 600_000
     monkeypatch.setattr("ncarl.io.base.host_memory", lambda: 8 << 20)
-    monkeypatch.setattr("ncarl.io.csv.UNPACKED_BYTES", 1 << 16)
     with pytest.raises(MemoryError, match=r"X\.csv\.gz' takes more than.*--stream"):
         read_table(path, ReadOptions())
     assert sum(chunk.shape[0] for chunk in open_rows(path)) == 600_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,6 +17,7 @@ from rich.text import Text
 from ncarl.cli import console, options as opt
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.io.files import atomic_write
+from ncarl.progress import set_status
 from ncarl.reproduce.plan import NO_DATA
 from ncarl.reproduce.run import ProgressCallback, RunProgress
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 EXAMPLES = ("ncarl reproduce table1 --quick", "ncarl reproduce all")
 #: Seconds a fit may take by default.
 DEFAULT_BUDGET = 600.0
-#: Seconds between lines of progress that go to a log.
-LOG_INTERVAL = 30.0
 #: Columns of the table of progress.
 STATUSES = (DONE, OVER_BUDGET, FAILED, NO_DATA)
 
@@ -154,15 +152,11 @@ def load_plans(
 @contextlib.contextmanager
 def show_progress() -> Iterator[ProgressCallback]:
     """A callback that shows the progress of studies: a live table, or log lines."""
-    last_printed = time.monotonic()
 
     def log(progress: RunProgress) -> None:
-        nonlocal last_printed
-        if time.monotonic() - last_printed >= LOG_INTERVAL:
-            last_printed = time.monotonic()
-            finished = sum(sum(s.values()) for s in progress.statuses.values())
-            total = sum(progress.totals.values())
-            print(f"{finished} of {total} fits are finished", flush=True)
+        finished = sum(sum(s.values()) for s in progress.statuses.values())
+        total = sum(progress.totals.values())
+        set_status(f"{finished} of {total} fits are finished")
 
     if not console.is_interactive():
         yield log

@@ -337,7 +337,7 @@ def name_broken_file(path: Path, kind: str) -> Iterator[None]:
         *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
         *(RuntimeError, OSError, EOFError, zipfile.BadZipFile, zlib.error),
     ) as error:
-        if str(path) in str(error):
+        if repr(str(path)) in str(error):
             raise
         message = f"{str(path)!r} cannot be read as {kind}: {one_line(error)}"
         raise BrokenFileError(message) from error

@@ -14,7 +14,6 @@ import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from ncarl.io.base import (
     Sink,
     SinkSpec,
     check_unpacked_size,
+    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
 )
@@ -50,7 +50,7 @@ from ncarl.io.tables import (
 )
 from ncarl.observations import Observations
 from ncarl.progress import percent_bar
-from ncarl.text import MAX_LISTED, join_names, quote, shorten, to_printable
+from ncarl.text import MAX_LISTED, MAX_QUOTED, join_names, quote, shorten, to_printable
 
 BOM = "\ufeff"
 LINE_BREAK = re.compile(r"\r\n|\n|\r")
@@ -80,13 +80,9 @@ MIN_RUN = 3
 #: the longest of the first ones.
 BLOCK_BYTES, MIN_BLOCK_LINES = 1 << 20, 64
 N_MEASURED_LINES = 20
-#: Bytes of a gzip file that are unpacked together.
-UNPACKED_BYTES = 1 << 24
-#: Characters of an error of Arrow, which quotes cells, that are shown.
-MAX_ERROR_CHARS = 300
 #: Longest line of a file that is read in chunks.
 MAX_LINE_CHARS = 1 << 26
-#: `DelimitedText` decodes pieces of about this many bytes.
+#: `DelimitedText` unpacks and decodes pieces of about this many bytes.
 PIECE_BYTES = 1 << 18
 #: Rows that `read_table` parses together.
 ROWS_PER_BATCH = 2000
@@ -225,15 +221,11 @@ class DelimitedText:
 def _decompress(path: Path) -> bytes:
     """The content of a gzip file; raises if it takes too much memory."""
     pieces, size = list[bytes](), 0
-    try:
-        with gzip.open(path) as stream:
-            while piece := stream.read(UNPACKED_BYTES):
-                size += len(piece)
-                check_unpacked_size(path, size)
-                pieces.append(piece)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        message = f"{str(path)!r} is not a complete gzip file: {error}"
-        raise ValueError(message) from None
+    with name_broken_file(path, "gzip"), gzip.open(path) as stream:
+        while piece := stream.read(PIECE_BYTES):
+            size += len(piece)
+            check_unpacked_size(path, size)
+            pieces.append(piece)
     return b"".join(pieces)
 
 
@@ -473,11 +465,8 @@ def open_rows(
 ) -> DelimitedRows:
     """Open a CSV or TSV file, also compressed with gzip, as a source of rows."""
     file = FileSnapshot.from_path(path)
-    try:
-        with _open_text(file.path) as stream:
-            lines = list(islice(_iter_lines(stream, file), MAX_INSPECTED_LINES))
-    except (EOFError, OSError, zlib.error) as error:
-        raise BrokenFileError(f"{file} cannot be read as text: {error}") from error
+    with name_broken_file(path, "text"), _open_text(file.path) as stream:
+        lines = list(islice(_iter_lines(stream, file), MAX_INSPECTED_LINES))
     head = _encode("".join(lines))
     dialect = detect_dialect(DelimitedText("", head), file.path, ReadOptions())
     used = tuple(range(len(dialect.names)))
@@ -542,7 +531,7 @@ class DelimitedRows(BaseRows):
                 for batch in batches:
                     yield arrow_values(batch, used)
         except (ValueError, KeyError) as error:
-            message = shorten(f"{self.file}: {error}", MAX_ERROR_CHARS)
+            message = f"{self.file}: {shorten(error, MAX_QUOTED)}"
             with suppress(csv.Error):  # a cell is too long
                 message = self._describe_first_error() or message
             raise ValueError(message) from error

@@ -31,14 +31,9 @@ except ImportError:  # Windows: stale temporary files are not removed
 TEMPORARY_MARKER = ".ncarl-"
 #: Errors of file systems that cannot sync a folder.
 UNSUPPORTED_SYNC_ERRNOS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
-
 #: What a path may lead to; anything else is a device.
-FILE_KINDS = {
-    stat.S_IFREG: "a file",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-}
+FILE_KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder",
+              stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}  # fmt: skip
 
 #: An archive is `MAGIC`, the SHA-256 digest of the rest, and an NPZ file whose array
 #: `HEADER_NAME` is a header in JSON.
@@ -78,10 +73,8 @@ def resolve_output(
     """
     expected, kind = "a folder" if folder else "a file", file_kind(path)
     if kind not in (None, expected):
-        error = IsADirectoryError if kind == "a folder" else FileExistsError
-        way_out = "name a file in it" if kind == "a folder" else f"name {expected}"
-        raise error(
-            f"{name} {str(path)!r} is {kind}, and is not replaced; {way_out}, or "
+        raise FileExistsError(
+            f"{name} {str(path)!r} is {kind}, and is not replaced; name {expected}, or "
             "remove it"
         )
     target = Path(os.path.realpath(path))
@@ -106,13 +99,12 @@ def atomic_write(
     new file of this process.
     """
     target, suffix = resolve_output(path), Path(path).suffix
-    start = f".{target.name}{TEMPORARY_MARKER}"
     if mode is None and target.exists():
         mode = target.stat().st_mode & 0o777
-    with name_disk_errors(path, target.with_name(start)):
-        # The kernel takes the umask from the permissions of a new file.
-        permissions = 0o666 if mode is None else 0o600
-        temporary, handle = _create_temporary(target, suffix, permissions)
+    with name_disk_errors(path, target):
+        # The kernel subtracts the umask.
+        new_mode = 0o666 if mode is None else 0o600
+        temporary, handle = _create_temporary(target, suffix, new_mode)
         try:
             yield temporary
             with temporary.open("rb+") as stream:
@@ -130,13 +122,14 @@ def atomic_write(
 
 
 @contextlib.contextmanager
-def name_disk_errors(path: str | os.PathLike[str], temporary: Path) -> Iterator[None]:
-    """Errors of the disk name ``path``, not what is written beside it, or nothing."""
+def name_disk_errors(path: str | os.PathLike[str], target: Path) -> Iterator[None]:
+    """Errors of the disk name ``path``, not a temporary of ``target``, or nothing."""
+    start = str(target.with_name(f".{target.name}{TEMPORARY_MARKER}"))
     try:
         yield
     except OSError as error:
         unnamed = error.filename is None and type(error) is OSError
-        if not unnamed and not str(error.filename).startswith(str(temporary)):
+        if not unnamed and not str(error.filename).startswith(start):
             raise
         reason = error.strerror or str(error)
         raise OSError(error.errno or errno.EIO, reason, str(path)) from error

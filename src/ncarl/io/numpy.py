@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,11 +65,7 @@ def _load_npy(path: Path, mmap_mode: Any = None) -> Array:
 
 
 def read_npy_header(stream: Any, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and dtype of an array in the NPY format; raises unless it is in the file.
-
-    ``size`` is that of the file. Nothing is allocated for the size that the header
-    claims.
-    """
+    """Shape and dtype of an array in a file of ``size`` bytes; raises if it is not."""
     try:
         version = np.lib.format.read_magic(stream)
         read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
@@ -87,22 +83,17 @@ def read_npy_header(stream: Any, size: int) -> tuple[tuple[int, ...], np.dtype[A
     return shape, dtype
 
 
-def _check_members(path: Path) -> list[zipfile.ZipInfo]:
-    """The members of an NPZ file; raises unless all of them are arrays."""
+def _check_members(path: Path) -> tuple[int, int]:
+    """The compression of an NPZ file, and its bytes to unpack; raises if not arrays."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         for info in members:
             if not info.filename.endswith(".npy"):
-                raise ValueError(
-                    f"{info.filename!r} in it is no array; save its arrays alone"
-                )
+                raise ValueError(f"{info.filename!r} in it is no array; leave it out")
             with archive.open(info) as stream:
                 read_npy_header(stream, info.file_size)
-    return members
-
-
-def _check_memory(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    check_unpacked_size(path, sum(i.file_size for i in members if i.compress_type))
+    compression = max((info.compress_type for info in members), default=0)
+    return compression, compression and sum(info.file_size for info in members)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -122,7 +113,7 @@ def _to_native(values: Array) -> Array:
 
 def _open_npz(file: FileSnapshot, rows_per_chunk: int | None) -> BaseRows:
     with name_broken_file(file.path, "NPZ"), file.path.open("rb") as stream:
-        members = _check_members(file.path)
+        _, size = _check_members(file.path)
         archive = np.lib.npyio.NpzFile(stream)
         if "format" in archive and "shape" in archive:
             kind, shape = archive["format"].item(), archive["shape"]
@@ -133,7 +124,7 @@ def _open_npz(file: FileSnapshot, rows_per_chunk: int | None) -> BaseRows:
                 f"one array, got the arrays {', '.join(archive.files) or 'none'}; save "
                 "the one to read with numpy.save"
             )
-        _check_memory(file.path, members)
+        check_unpacked_size(file.path, size)
         array = archive[archive.files[0]]
     check_matrix(array.shape, array.dtype, str(file))
     return MemoryRows.from_matrix(_to_native(array), rows_per_chunk)
@@ -279,8 +270,8 @@ def read_table(path: Path, options: ReadOptions) -> MatrixTable:
 
 
 def _read_npz(path: Path, array_name: str | None) -> MatrixTable:
-    members = _check_members(path)
-    _check_memory(path, members)
+    compression, size = _check_members(path)
+    check_unpacked_size(path, size)
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     if array_name is None and {"format", "shape", "data"} <= arrays.keys():
@@ -298,8 +289,7 @@ def _read_npz(path: Path, array_name: str | None) -> MatrixTable:
         raise ValueError(f"--array {array_name!r} is not in it; it holds {listed}")
     return MatrixTable(
         values=arrays[array_name], format_name="NPZ", arrays=arrays,
-        array_name=array_name,
-        compression=max(info.compress_type for info in members),
+        array_name=array_name, compression=compression,
     )  # fmt: skip
 
 

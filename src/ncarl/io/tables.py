@@ -179,10 +179,8 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
     module = importlib.import_module(format_.module)
     table = cast(TableFile, module.read_table(path, options))
     if 0 in table.values.shape:
-        raise ValueError(
-            f"{str(path)!r} must have at least one row and one column, got shape "
-            f"{table.values.shape}"
-        )
+        shape = f"got shape {table.values.shape}"
+        raise ValueError(f"{str(path)!r} must have rows and columns, {shape}")
     return table
 
 

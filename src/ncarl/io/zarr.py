@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.exceptions import BrokenFileError
 from ncarl.io.base import (
     FileSnapshot,
     Sink,
     SinkSpec,
     SpanRows,
     check_matrix,
+    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
     result_dtype,
@@ -43,10 +43,8 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> ZarrRows
     import zarr
 
     file = FileSnapshot.from_path(path)
-    try:
+    with name_broken_file(file.path, "Zarr"):
         array = zarr.open(str(file.path), mode="r")
-    except (ValueError, KeyError, OSError) as error:
-        raise BrokenFileError(f"{file} holds no Zarr array: {error}") from error
     if not hasattr(array, "shape"):
         arrays = ", ".join(repr(name) for name in array.array_keys()) or "none"
         raise ValueError(
@@ -142,7 +140,7 @@ def _atomic_write_folder(path: Path) -> Iterator[Path]:
     """
     target = resolve_output(path, folder=True)
     temporary = temporary_path(target, path.suffix)
-    with name_disk_errors(path, temporary):
+    with name_disk_errors(path, target):
         temporary.mkdir()
         try:
             if target.exists():
