@@ -171,6 +171,11 @@ class TestDamage:
         with pytest.raises(BrokenFileError, match="damaged"):
             read_archive(path, "thing")
 
+    def test_fifo_raises_instead_of_waiting(self, path):
+        os.mkfifo(path)
+        with pytest.raises(ValueError, match=r"state\.x' is a FIFO, which cannot be"):
+            read_archive(path, "thing")
+
     def test_error_suggests_a_remedy(self, path, sound):
         for data, words in {
             b"": "is empty.*remove it",

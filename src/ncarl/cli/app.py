@@ -63,7 +63,8 @@ class Command(TyperCommand):
 
         if signal.getsignal(signal.SIGINT) is exit_at_once:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        logged = not (ctx.params.get("quiet") or console.is_interactive())
+        quiet = bool(ctx.params.get("quiet"))
+        logged = not (quiet or console.is_interactive(quiet))
         with log_progress(logged, f"ncarl {self.name}"):
             return super().invoke(ctx)
 

@@ -232,6 +232,7 @@ def read_archive(
     path: str | os.PathLike[str], kind: str, *other_kinds: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays of an archive of one of the kinds, or a `BrokenFileError`."""
+    check_rereadable(path)
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)
