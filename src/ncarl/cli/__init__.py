@@ -18,8 +18,7 @@ __all__ = ["main"]
 
 #: Packages of the extra ``cli``.
 REQUIRED_PACKAGES = ("typer", "click", "rich")
-
-
+#: What is printed after Ctrl-C.
 STOPPED = "\nstopped; no file was left half-written\n"
 
 

@@ -96,8 +96,8 @@ def reproduce(
     difference.
     """
     from ncarl.reproduce.plan import PROTOCOLS, QUICK_BUDGET
-    from ncarl.reproduce.report import FIGURES_FOLDER, OUTPUT_FILES, publish
-    from ncarl.reproduce.run import CELLS_FILE, ResultStore, RunOptions, run_plans
+    from ncarl.reproduce.report import publish
+    from ncarl.reproduce.run import ResultStore, RunOptions, run_plans
 
     console.check_report_path(report)
     protocols = PROTOCOLS if protocol == "both" else (protocol,)
@@ -105,7 +105,7 @@ def reproduce(
     if budget is not None and not 0 < budget < float("inf"):
         raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
     out = out or Path("ncarl-reproduce-quick" if quick else "ncarl-reproduce")
-    console.prepare_folder(out, CELLS_FILE, *OUTPUT_FILES, f"{FIGURES_FOLDER}/*.png")
+    console.prepare_folder(out, "*.jsonl", "*.html", "results.*", "figures/*.png")
     store = ResultStore(out)
     if store.n_corrupt_lines:
         console.print_text(

@@ -43,8 +43,6 @@ DENSE_SHARE, SPARSE_SHARE = 0.5, 0.05
 DENSE_CHUNK_BOUNDS = (1_000_000, 32_000_000)
 #: Fewest and most stored entries in a chunk of a sparse matrix.
 SPARSE_CHUNK_BOUNDS = (100_000, 4_000_000)
-#: Compressed files may take this share of the memory when they are unpacked.
-UNPACKED_SHARE = 0.25
 #: Files with the memory limit of a container, by cgroup version 2 and 1.
 CGROUP_LIMIT_FILES = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -348,7 +346,7 @@ def check_unpacked_size(path: Path, size: int) -> None:
 
     A few kilobytes can hold gigabytes of zeros, which must not be unpacked first.
     """
-    limit = UNPACKED_SHARE * (host_memory() or math.inf)
+    limit = 0.25 * (host_memory() or math.inf)
     if size > limit:
         raise MemoryError(
             f"{str(path)!r} takes more than {limit / 1e9:.3g} GB when it is unpacked, "

@@ -180,8 +180,16 @@ class DelimitedText:
     @classmethod
     def from_path(cls, path: Path) -> DelimitedText:
         """Read a file, which may be compressed."""
-        packed = path.name.lower().endswith(".gz")
-        data = _decompress(path) if packed else path.read_bytes()
+        if path.name.lower().endswith(".gz"):
+            pieces, size = list[bytes](), 0
+            with name_broken_file(path, "gzip"), gzip.open(path) as stream:
+                while piece := stream.read(PIECE_BYTES):
+                    size += len(piece)
+                    check_unpacked_size(path, size)
+                    pieces.append(piece)
+            data = b"".join(pieces)
+        else:
+            data = path.read_bytes()
         if b"\0" in data:
             raise ValueError(
                 f"{str(path)!r} holds zero bytes, so it is not UTF-8 text; save it as "
@@ -216,17 +224,6 @@ class DelimitedText:
                 yield record
                 line = record.line + 1
             first = last
-
-
-def _decompress(path: Path) -> bytes:
-    """The content of a gzip file; raises if it takes too much memory."""
-    pieces, size = list[bytes](), 0
-    with name_broken_file(path, "gzip"), gzip.open(path) as stream:
-        while piece := stream.read(PIECE_BYTES):
-            size += len(piece)
-            check_unpacked_size(path, size)
-            pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _decode(data: bytes) -> str:
@@ -465,7 +462,7 @@ def open_rows(
 ) -> DelimitedRows:
     """Open a CSV or TSV file, also compressed with gzip, as a source of rows."""
     file = FileSnapshot.from_path(path)
-    with name_broken_file(path, "text"), _open_text(file.path) as stream:
+    with name_broken_file(file.path, "text"), _open_text(file.path) as stream:
         lines = list(islice(_iter_lines(stream, file), MAX_INSPECTED_LINES))
     head = _encode("".join(lines))
     dialect = detect_dialect(DelimitedText("", head), file.path, ReadOptions())

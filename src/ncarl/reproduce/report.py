@@ -52,8 +52,6 @@ from ncarl.text import format_number
 
 #: Folder of the figures, beside the file of results.
 FIGURES_FOLDER = "figures"
-#: Names of the other files that `publish` writes.
-OUTPUT_FILES = ("report.html", "results.csv", "results.json")
 #: Warning on results of reduced size.
 QUICK_NOTE = (
     "Reduced sizes, two seeds and stand-ins for the data: it shows that everything "
@@ -152,11 +150,10 @@ def publish(
     about = _collect_metadata(plans, store, protocols, quick)
     page.heading("Where this comes from").facts(about)
     entries = [entry for one in studies for entry in one.entries]
-    paths = [folder / name for name in OUTPUT_FILES]
     files = (
-        page.save(paths[0]),
-        write_csv(paths[1], entries),
-        write_json(paths[2], entries, verdicts, about),
+        page.save(folder / "report.html"),
+        write_csv(folder / "results.csv", entries),
+        write_json(folder / "results.json", entries, verdicts, about),
     )
     by_study = {one.plan.name: one.entries for one in studies}
     return PublishedStudy((*files, *figures), by_study, verdicts)
