@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 
 from hypothesis import given, strategies as st
 
-from ncarl.text import format_number, join_names, shorten, to_printable
+from ncarl.text import (
+    format_number,
+    join_names,
+    quote,
+    shorten,
+    to_printable,
+    to_terminal,
+)
 
 
 def test_names_are_joined_and_the_rest_is_counted():
@@ -32,3 +40,17 @@ def test_missing_numbers_are_a_dash():
 
 def test_surrogates_are_replaced():
     assert to_printable("a\udcffb") == "a?b"
+
+
+def test_long_names_are_shortened():
+    names = ["a" * 10_000, "b", "c" * 10_000]
+    assert len(join_names(names)) < 500 and len(join_names(names, 2, form=repr)) < 500
+    assert len(quote(names[0])) == 200 and quote("b\x1b") == r"'b\x1b'"
+
+
+@given(st.text())
+def test_terminals_get_no_control_characters(text):
+    shown = to_terminal(text)
+    assert all(c in "\t\n" or unicodedata.category(c) != "Cc" for c in shown)
+    assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068")
+    assert to_terminal("a\tb\n\x1b[2Jä\x9b1m\r\udcff") == "a\tb\n\\x1b[2Jä\\x9b1m\\r?"

@@ -4,23 +4,80 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 Advance = Callable[[str], None]
 
 
+#: Seconds between lines of progress that go to a log.
+LOG_INTERVAL = 30.0
+#: What the innermost bar would show, whether it is shown or not.
+_status = [""]
+
+
+def set_status(text: str) -> None:
+    """Say what is being done, for `log_progress`."""
+    _status[0] = text
+
+
+@contextlib.contextmanager
+def log_progress(enabled: bool, name: str = "") -> Iterator[None]:
+    """Write a line every `LOG_INTERVAL` seconds: what runs, its step, seconds so far.
+
+    A thread writes it, as a step may take minutes.
+    """
+    if not enabled:
+        yield
+        return
+    start, ended = time.monotonic(), threading.Event()
+
+    def write() -> None:
+        while not ended.wait(LOG_INTERVAL):
+            parts = name, _status[0], f"{time.monotonic() - start:.0f} s"
+            with contextlib.suppress(OSError, ValueError):  # the log is closed
+                sys.stderr.write(", ".join(filter(None, parts)) + "\n")
+                sys.stderr.flush()
+
+    thread = threading.Thread(target=write, name="ncarl-log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 @contextlib.contextmanager
 def progress_bar(enabled: bool, total: int, label: str) -> Iterator[Advance]:
     """Yield a function that advances the bar by one and shows a short text."""
-    if not enabled:
-        yield lambda note: None
-        return
+    done = 0
+
+    def advance(note: str) -> None:
+        nonlocal done
+        done += 1
+        set_status(f"{label} {done}/{total} {note}".rstrip())
+        show(note)
+
+    bar = _rich_bar(total, label) if enabled else contextlib.nullcontext(len)
+    # Notebooks show bars, but have no terminal.
+    logged = enabled and not sys.stderr.isatty() and "ipykernel" not in sys.modules
+    with log_progress(logged), bar as show:
+        yield advance
+    set_status("")
+
+
+@contextlib.contextmanager
+def _rich_bar(total: int, label: str) -> Iterator[Callable[[str], object]]:
     try:
         import rich.console
         import rich.progress as rich_progress
-    except ImportError:
-        with _plain_text_bar(total, label) as advance:
-            yield advance
+    except ImportError:  # one line, rewritten at each step
+        try:
+            yield lambda _: sys.stderr.write(f"\r{_status[0]}") and sys.stderr.flush()
+        finally:
+            sys.stderr.write("\n")
         return
     columns = (
         rich_progress.TextColumn("{task.description}"),
@@ -54,20 +111,3 @@ def percent_bar(
             done = max(done, due)
 
         yield update
-
-
-@contextlib.contextmanager
-def _plain_text_bar(total: int, label: str) -> Iterator[Advance]:
-    """One line on the error stream, rewritten at each step."""
-    done = 0
-
-    def advance(note: str) -> None:
-        nonlocal done
-        done += 1
-        sys.stderr.write(f"\r{label} {done}/{total} {note}")
-        sys.stderr.flush()
-
-    try:
-        yield advance
-    finally:
-        sys.stderr.write("\n")

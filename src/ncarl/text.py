@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 #: Names of columns or rows that a message lists.
 MAX_LISTED = 6
+#: Longest name or cell of the data, and longest message, that are shown in full.
+MAX_QUOTED, MAX_MESSAGE = 200, 5000
+#: Characters that make a terminal do something (colors, the cursor, the direction of
+#: the text), but for tabs and line breaks.
+CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def join_names(
@@ -20,14 +26,15 @@ def join_names(
 ) -> str:
     """Names with commas between them; beyond ``max_names`` they are counted.
 
-    ``form`` turns a name into text, and ``last`` separates the last one.
+    ``form`` turns a name into text, of which `MAX_QUOTED` characters are shown;
+    ``last`` separates the last one.
 
     >>> join_names("abcdefgh", 6), join_names("abc", last=" and ")
     ('a, b, c, d, e, f and 2 more', 'a, b and c')
     >>> join_names(["a", "b", "c"], 2, form=repr)
     "'a', 'b' and 1 more"
     """
-    shown = [form(name) for name in names[:max_names]]
+    shown = [shorten(form(name), MAX_QUOTED) for name in names[:max_names]]
     more = len(names) - len(shown)
     if more:
         return f"{', '.join(shown)} and {more:,} more"
@@ -66,6 +73,11 @@ def shorten(text: object, max_length: int) -> str:
     return f"{whole[:head]}…{whole[len(whole) - (max_length - head - 1) :]}"
 
 
+def quote(value: object) -> str:
+    """A name or a cell of the data in quotation marks, shortened if it is long."""
+    return shorten(repr(value), MAX_QUOTED)
+
+
 def one_line(text: object) -> str:
     r"""Text with single spaces in place of line breaks and other white space.
 
@@ -85,5 +97,11 @@ def format_number(value: float | None, form: str = ".6g", *, empty: str = "-") -
 
 
 def to_printable(text: object) -> str:
-    """``text`` without surrogates, as any terminal can show it."""
+    """``text`` without surrogates, as any file can hold it."""
     return str(text).encode("utf-8", "replace").decode()
+
+
+def to_terminal(text: object, max_length: int = MAX_MESSAGE) -> str:
+    """``text`` as any terminal can show it, without commands to the terminal."""
+    short = shorten(to_printable(text), max_length)
+    return CONTROLS.sub(lambda c: c[0].encode("unicode_escape").decode(), short)

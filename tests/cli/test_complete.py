@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import tracemalloc
 
@@ -257,6 +258,16 @@ def test_existing_output_is_replaced_only_with_overwrite(ncarl, fails, csv, tmp_
         (["-o", "nowhere/out.csv"], "does not exist"),
         (["-o", "."], "format of '.' is not known"),
         (["-o", "folder.csv"], "is a folder"),
+        (["-o", "loop.csv", "--overwrite"], "OUT 'loop.csv' is a link that leads to"),
+        (["-o", "fifo.csv", "--overwrite"], "OUT 'fifo.csv' is a FIFO, and is not"),
+        (["-o", "o.csv", "--std", "fifo.csv", "--overwrite"], "--std 'fifo.csv' is a"),
+        (["-o", "o.csv", "--save-model", "fifo.csv"], "--save-model 'fifo.csv' is a"),
+        (["-o", "o.csv", "--checkpoint", "fifo.csv"], "--checkpoint 'fifo.csv' is a"),
+        (["-o", "o.csv", "--checkpoint", "part"], "part for the rows) 'part.rows' is"),
+        (["-o", "o.csv", "--report", "fifo.html"], "--report 'fifo.html' is a FIFO"),
+        (["-o", "o.csv", "--stream", "--overwrite", "--std", "fifo.npy"], "is a FIFO"),
+        (["-o", "loop.npy", "--stream", "--overwrite"], "OUT 'loop.npy' is a link"),
+        (["-o", "loop.zarr", "--stream", "--overwrite"], "OUT 'loop.zarr' is a link"),
         (["-o", "out.csv", "--std", "out.csv"], "OUT and --std name one file"),
         (["-o", "out.csv", "--std", "std.npy"], "--std must have the format"),
         (["-o", "out.csv", "--checkpoint", "nowhere/c"], "--checkpoint: the folder"),
@@ -270,8 +281,13 @@ def test_invalid_outputs_and_options_fail_before_the_fit(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.csv").mkdir()
+    for name in ("fifo.csv", "fifo.html", "fifo.npy", "part.rows"):
+        os.mkfifo(tmp_path / name)
+    for name in ("loop.csv", "loop.npy", "loop.zarr"):
+        (tmp_path / name).symlink_to(name)
+    before = list_names(tmp_path)
     assert message in fails("complete", csv, *arguments)
-    assert list_names(tmp_path) == ["folder.csv", "in.csv"]
+    assert list_names(tmp_path) == before
 
 
 @pytest.mark.usefixtures("no_fit")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from ncarl.cli.complete_report import compute_stream_overview, pooled_std
 from ncarl.cli.console import check_report_path, command_line
@@ -124,6 +126,54 @@ def test_unwritable_report_fails_before_the_fit(fails, hostile, tmp_path):
         assert words in fails("complete", hostile, "-o", out, "--report", path)
     assert not out.exists() and mine.read_text() == "<!DOCTYPE html>my notes"
     check_report_path(None)
+
+
+@pytest.mark.usefixtures("no_fit")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "complete in.csv -o x.csv --report",
+        "evaluate in.csv --json",
+        "evaluate in.csv --report",
+        "compare in.csv --report",
+        "recommend ratings.csv --user 1 --out",
+        "recommend ratings.csv --save-model",
+        "recommend ratings.csv --user 1 --report",
+        "inpaint dots.png --missing random:0.1 -o",
+        "inpaint dots.png --missing random:0.1 --before-after",
+        "inpaint dots.png --missing random:0.1 --report",
+        "demo --report",
+        "reproduce table1 --quick --report",
+        "compare in.csv --out",
+        "demo --out",
+        "reproduce table1 --quick --out",
+    ],
+)
+def test_special_files_are_refused_before_the_work(fails, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("a,b\n1,2\n3,\n")
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n1,1,5\n1,2,4\n")
+    Image.new("L", (8, 8)).save(tmp_path / "dots.png")
+    suffixes = {"--report": ".html", "--json": ".json", "-o": ".png",
+                "--before-after": ".png"}  # fmt: skip
+    command, *_, flag = words.split()
+    fifo = tmp_path / f"fifo{suffixes.get(flag, '.csv')}"
+    if flag == "--out" and command != "recommend":
+        names = {"compare": "compare.json", "demo": "convergence.png"}
+        fifo = tmp_path / "out" / names.get(command, "results.csv")
+        fifo.parent.mkdir()
+        os.mkfifo(fifo)
+        link, said = "out", f"--out ({fifo.name}) '{fifo.relative_to(tmp_path)}'"
+    else:
+        os.mkfifo(fifo)
+        link = f"link{fifo.suffix}"
+        (tmp_path / link).symlink_to(fifo)
+        said = f"{'OUT' if flag == '-o' else flag} '{link}'"
+    more = ["--overwrite"] if command in ("evaluate", "recommend", "inpaint") else []
+    assert f"{said} is a FIFO, and is not replaced" in fails(
+        *words.split(), link, *more
+    )
+    assert fifo.is_fifo()
 
 
 def test_column_table_matches_the_imputed_entries(

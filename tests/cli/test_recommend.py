@@ -278,7 +278,7 @@ def test_columns_can_be_given_by_name_or_number(tmp_path):
     with pytest.raises(ValueError, match="--delimiter does not apply"):
         read_ratings(tmp_path / "a.parquet", None, ";")
     (tmp_path / "a.parquet").write_bytes(b"no")
-    with pytest.raises(ValueError, match="is not a Parquet table"):
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
         read_ratings(tmp_path / "a.parquet", None)
 
 

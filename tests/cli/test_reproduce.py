@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ncarl.cli import reproduce
 from ncarl.cli.reproduce import load_plans, progress_table, show_progress
+from ncarl.progress import log_progress, set_status
 from ncarl.reproduce import run as conduct
 from ncarl.reproduce.plan import STUDY_NAMES, Cell, CellResult, ProblemSpec
 from ncarl.reproduce.report import QUICK_NOTE
@@ -182,7 +183,7 @@ def test_methods_and_protocols_can_be_selected(ncarl, study, tmp_path, n_fits):
         (["--budget", "nan"], "--budget must be a positive number of seconds, got nan"),
         (["--methods", "magic"], "methods must be among nuclear, ncarl-printed, bias"),
         (["table7"], "a study must be one of table1"),
-        (["--out", "taken"], "--out must be a folder, and 'taken' is a file"),
+        (["--out", "taken"], "--out 'taken' is a file; name a folder"),
     ],
 )
 def test_invalid_options_fail_before_any_fit(
@@ -235,13 +236,13 @@ def test_progress_table_shows_every_study():
     assert "last" not in render(RunProgress())
 
 
-def test_progress_log_has_a_line_per_interval(monkeypatch, capsys):
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(reproduce, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    with show_progress() as watch:
-        for clock.now in (1.0, 29.0, 31.0, 40.0, 62.0):
-            watch(COURSE)
-    assert capsys.readouterr().out == 2 * "12 of 13 fits are finished\n"
+def test_progress_without_a_terminal_goes_to_the_log(monkeypatch, capsys):
+    monkeypatch.setattr("ncarl.progress.LOG_INTERVAL", 0.01)
+    with log_progress(True, "reproduce"), show_progress() as watch:
+        watch(COURSE)
+        time.sleep(0.1)
+    set_status("")
+    assert "reproduce, 12 of 13 fits are finished, 0 s\n" in capsys.readouterr().err
 
 
 def test_progress_in_a_terminal_is_a_live_table(monkeypatch):

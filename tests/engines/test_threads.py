@@ -9,8 +9,9 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from ncarl.engines import pick_engine
-from ncarl.engines.base import host_memory, limit_blas_threads
+from ncarl.engines.base import limit_blas_threads
 from ncarl.engines.threads import Threads
+from ncarl.io.base import host_memory
 
 
 def blas_settings():
@@ -73,7 +74,7 @@ def test_host_memory_respects_the_cgroup_limit(limit, expected, monkeypatch, tmp
         file.mkdir()  # cannot be read
     else:
         file.write_text(limit)
-    monkeypatch.setattr("ncarl.engines.base.CGROUP_LIMIT_FILES", (file,))
+    monkeypatch.setattr("ncarl.io.base.CGROUP_LIMIT_FILES", (file,))
     assert host_memory() == (expected or whole)
 
 

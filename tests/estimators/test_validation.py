@@ -114,7 +114,7 @@ BAD_PARAMETERS = [
     ({"progress": "yes"}, TypeError, r"progress must be True or False, got 'yes'"),
     ({"callback": 3}, TypeError, r"callback must be None or callable, got 3"),
     ({"checkpoint": 3}, TypeError, r"checkpoint must be None or a path, got 3"),
-    ({"checkpoint": "/"}, IsADirectoryError, r"checkpoint must be a file"),
+    ({"checkpoint": "/"}, FileExistsError, r"checkpoint '/' is a folder"),
     ({"checkpoint": "no/such/folder/x"}, FileNotFoundError, r"checkpoint.*'no/such/f"),
     ({"scale": "rows"}, ValueError, r"scale must be one of None, 'columns'"),
     (

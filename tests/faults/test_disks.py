@@ -10,12 +10,20 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
+from scipy.io import mmwrite
 from sklearn.base import clone
 
 from ncarl import NCARL, NCARLCV, BayesianNCARL, Nuclear
 from ncarl.exceptions import BrokenFileError, CheckpointError
+from ncarl.html import Page
+from ncarl.io import open_sink
+from ncarl.io.files import write_json
+from ncarl.io.parquet import write_rows
+from ncarl.io.tables import ReadOptions, read_table
+from ncarl.plots import save_figure, spectrum
 
 FITS = {
     "kernel": NCARL(max_iter=6, tol=0, alpha=1.0, n_neighbors=3),
@@ -159,6 +167,63 @@ def test_two_fits_may_use_the_same_file(X, state):
     first = make_fit("kernel", checkpoint=state, callback=other)
     assert_array_equal(first.fit_transform(X), whole)
     assert list(read_files(state)) == ["state"]
+
+
+def write_sink(path):
+    with open_sink(path, n_columns=20) as sink:
+        sink.write(np.random.default_rng(0).random((3000, 20)))
+
+
+def write_table(path):
+    table = read_table(path.with_name(f"in-{path.name}"), ReadOptions())
+    table.write(path, np.ones((3000, 20)))
+
+
+WRITERS = {
+    "sink.csv": write_sink,
+    "sink.csv.gz": write_sink,
+    "sink.npy": write_sink,
+    "sink.parquet": write_sink,
+    "sink.zarr": write_sink,
+    "table.csv": write_table,
+    "table.npy": write_table,
+    "table.npz": write_table,
+    "table.parquet": write_table,
+    "table.mtx": write_table,
+    "rows.parquet": lambda path: write_rows(path, "a", [[k / 7] for k in range(9999)]),
+    "page.html": lambda path: Page("a" * 20_000).save(path),
+    "figure.png": lambda path: save_figure(spectrum([2.0, 1.0]), path),
+    "data.json": lambda path: write_json(path, [*range(9999)]),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_full_disk_names_the_file_and_keeps_the_old_one(tmp_path, name, rng):
+    resource = pytest.importorskip("resource")  # a limit on the size of files
+    X, path = rng.random((3000, 20)), tmp_path / name
+    X[0, 0] = np.nan
+    given = path.with_name(f"in-{name}")
+    if name.startswith("table"):
+        {
+            ".csv": lambda: np.savetxt(given, X, "%.17g", ","),
+            ".npy": lambda: np.save(given, X),
+            ".npz": lambda: np.savez(given, X=X),
+            ".parquet": lambda: pd.DataFrame(X).rename(columns=str).to_parquet(given),
+            ".mtx": lambda: mmwrite(given, X),
+        }[path.suffix]()
+    if path.suffix != ".zarr":
+        path.write_text("old")
+    before = sorted(tmp_path.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))
+    try:
+        with pytest.raises(OSError, match=name) as caught:
+            WRITERS[name](path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.filename == str(path)
+    assert sorted(tmp_path.iterdir()) == before
+    assert path.suffix == ".zarr" or path.read_text() == "old"
 
 
 FULL = """

@@ -388,7 +388,7 @@ class TestOption:
             Checkpoint(*given)
 
     def test_device_file_raises(self, X):
-        with pytest.raises(ValueError, match=r"checkpoint must be a file.*null"):
+        with pytest.raises(FileExistsError, match=r"checkpoint '.*null' is a device"):
             NCARL(checkpoint=os.devnull).fit(X)
 
 

@@ -233,7 +233,7 @@ def test_permissions_match_a_new_or_the_old_file(kind, tmp_path):
         ("X.xlsx", ValueError, r"\.csv, .*\.npy, \.zarr, got .*X"),
         ("X.npz", ValueError, r"\.csv, .*\.npy, \.zarr, got .*X"),
         ("nowhere/X.npy", FileNotFoundError, r"nowhere.*does not exist"),
-        ("folder.npy", IsADirectoryError, "is a folder"),
+        ("folder.npy", FileExistsError, "is a folder"),
         ("letters.zarr", ValueError, "not a Zarr array, so it is not replaced"),
     ],
 )

@@ -20,6 +20,14 @@ def write(path, text):
     return path
 
 
+def read_stream(path):
+    return list(open_rows(path))
+
+
+def read_whole(path):
+    return read_table(path, ReadOptions())
+
+
 @pytest.fixture
 def check_values(dense):
     """Function that checks the values of a source."""
@@ -275,6 +283,35 @@ def test_truncated_gzip_table_raises(tmp_path):
     (tmp_path / "X.csv.gz").write_bytes(packed[: len(packed) // 2])
     with pytest.raises(BrokenFileError, match=r"X\.csv\.gz"):
         list(open_rows(tmp_path / "X.csv.gz"))
+
+
+def test_gzip_files_are_not_unpacked_beyond_the_memory(tmp_path, monkeypatch):
+    path = tmp_path / "X.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 600_000))  # 2.4 MB
+    assert len(read_table(path, ReadOptions()).values) == 600_000
+    monkeypatch.setattr("ncarl.io.base.host_memory", lambda: 8 << 20)
+    with pytest.raises(MemoryError, match=r"X\.csv\.gz' takes more than.*--stream"):
+        read_table(path, ReadOptions())
+    assert sum(chunk.shape[0] for chunk in open_rows(path)) == 600_000
+
+
+@pytest.mark.parametrize("rows", [0, 1, 90_000])
+def test_endless_lines_are_refused_before_they_fill_the_memory(
+    tmp_path, monkeypatch, rows
+):
+    monkeypatch.setattr("ncarl.io.csv.MAX_LINE_CHARS", 1 << 16)
+    path = tmp_path / "X.csv.gz"
+    path.write_bytes(gzip.compress(b"1,2\n" * rows + b"3" * 9_000_000))
+    with pytest.raises(ValueError, match=r"X\.csv\.gz' has a line of 65536 characters"):
+        list(open_rows(path))
+
+
+def test_long_cells_are_shortened_in_errors(tmp_path):
+    path = write(tmp_path / "X.csv", f"a,b\n1,2\n3,{'x' * 1_000_000}\n5,6\n7,8\n")
+    for read in (read_stream, read_whole):
+        with pytest.raises(ValueError, match="xxx") as caught:
+            read(path)
+        assert len(str(caught.value)) < 1000
 
 
 def test_lines_longer_than_a_read_block_are_read(tmp_path, rng, monkeypatch):

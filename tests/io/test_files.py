@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tracemalloc
@@ -20,8 +21,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
+from ncarl import NCARL, NCARLCV
 from ncarl.exceptions import BrokenFileError
-from ncarl.io import files
+from ncarl.io import files, open_rows, open_sink
 from ncarl.io.files import (
     HEADER_NAME,
     MAGIC,
@@ -169,6 +171,11 @@ class TestDamage:
         with pytest.raises(BrokenFileError, match="damaged"):
             read_archive(path, "thing")
 
+    def test_fifo_raises_instead_of_waiting(self, path):
+        os.mkfifo(path)
+        with pytest.raises(ValueError, match=r"state\.x' is a FIFO, which cannot be"):
+            read_archive(path, "thing")
+
     def test_error_suggests_a_remedy(self, path, sound):
         for data, words in {
             b"": "is empty.*remove it",
@@ -193,6 +200,83 @@ def write_new(path):
     with atomic_write(path) as temporary:
         temporary.write_bytes(b"new")
     assert path.read_bytes() == b"new"
+
+
+def make_special(path, kind):
+    """Put something other than a regular file at a path; returns how to name it."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(os.path.relpath(path))
+    elif kind == "device":
+        path.symlink_to("/dev/null")  # refused where it is, whatever may be replaced
+    else:
+        path.symlink_to(path if kind == "loop" else path.with_name("absent"))
+    return "a link that leads to no file" if kind in ("loop", "dangling") else kind
+
+
+class TestSpecialFiles:
+    """Outputs that are no regular files: links are followed, the rest is refused."""
+
+    @pytest.fixture(params=["folder", "FIFO", "socket", "device", "loop", "dangling"])
+    def special(self, request, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        name = make_special(tmp_path / "it", request.param)
+        (tmp_path / "link").symlink_to("it")
+        before = sorted(os.scandir(tmp_path), key=lambda entry: entry.name)
+        yield name
+        after = sorted(os.scandir(tmp_path), key=lambda entry: entry.name)
+        assert [e.name for e in after] == [e.name for e in before]
+        assert [e.inode() for e in after] == [e.inode() for e in before]
+
+    @pytest.mark.parametrize("name", ["it", "link"])
+    def test_they_are_refused(self, special, name):
+        with pytest.raises(OSError, match=f"path '{name}' is .*{special}.*; name a "):
+            write_archive(name, HEADERS, ARRAYS)
+
+    def test_model_and_checkpoint_name_them(self, special):
+        X = np.array([[1.0, 2.0], [3.0, np.nan], [2.0, 4.0]])
+        with pytest.raises(OSError, match=f"path 'link' is .*{special}"):
+            NCARL(max_iter=1, tol=0).fit(X).save("link")
+        steps = []
+        fit = NCARL(max_iter=1, tol=0, checkpoint="link", callback=steps.append)
+        with pytest.raises(OSError, match=f"checkpoint 'link' is .*{special}"):
+            fit.fit(X)
+        search = NCARLCV(checkpoint="li", callback=steps.append)
+        Path("li.fit").symlink_to("it")
+        with pytest.raises(OSError, match=r"checkpoint 'li\.fit' is"):
+            search.fit(X)
+        Path("li.fit").unlink()
+        assert not steps
+
+    @pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".npy", ".parquet", ".zarr"])
+    def test_sinks_refuse_them(self, special, suffix):
+        name = Path(f"sink{suffix}")
+        name.symlink_to("it")
+        with pytest.raises((OSError, ValueError), match=r"sink.* not replaced; name"):
+            open_sink(name, n_columns=2)
+        name.unlink()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".npy", ".parquet", ".zarr"])
+@pytest.mark.parametrize("folder", ["", "there"])
+def test_links_to_files_stay_and_lead_to_the_new_content(tmp_path, suffix, folder):
+    (tmp_path / "there").mkdir()
+    real, link = tmp_path / folder / f"real{suffix}", tmp_path / f"link{suffix}"
+    for path, rows in ((real, [[1.0]]), (link, [[2.0], [3.0]])):
+        if path == link:
+            real.chmod(0o700 if real.is_dir() else 0o604)
+            link.symlink_to(os.path.relpath(real, tmp_path))
+        with open_sink(path, n_columns=1) as sink:
+            sink.write(rows)
+    assert link.is_symlink() and not real.is_symlink()
+    assert real.stat().st_mode & 0o777 == (0o700 if real.is_dir() else 0o604)
+    assert [chunk.values.tolist() for chunk in open_rows(real)] == [[2.0, 3.0]]
+    left = {"link" + suffix, "there", *([] if folder else ["real" + suffix])}
+    assert {path.name for path in tmp_path.iterdir()} == left
 
 
 class TestReplacing:
@@ -234,18 +318,47 @@ class TestReplacing:
         assert self.list_names(path) == sorted([*own, "state.x"])
 
     def test_file_removed_before_locking_is_created_again(self, path, monkeypatch):
-        real, made = files.tempfile.mkstemp, []
+        real, made = files.os.open, []
 
-        def remove_first(**options):
-            handle, name = real(**options)
-            made.append(name)
+        def remove_first(name, flags, *mode):
+            handle = real(name, flags, *mode)
+            if flags & os.O_CREAT:
+                made.append(name)
             if len(made) == 1:
-                Path(name).unlink()
-            return handle, name
+                Path(name).unlink(missing_ok=True)
+            return handle
 
-        monkeypatch.setattr(files.tempfile, "mkstemp", remove_first)
+        monkeypatch.setattr(files.os, "open", remove_first)
         write_new(path)
         assert len(made) == 2
+
+    @pytest.mark.parametrize("there", [None, 0o604])
+    def test_permissions_without_changing_the_umask(self, path, monkeypatch, there):
+        # The umask belongs to all threads: changed for a moment, it gives the files of
+        # other threads wrong permissions.
+        mask = os.umask(0o027)
+        monkeypatch.setattr(os, "umask", lambda _: pytest.fail("umask was changed"))
+        try:
+            if there is not None:
+                path.touch()
+                path.chmod(there)
+            write_new(path)
+            write_archive(path.with_name("model"), HEADERS, ARRAYS)
+            with open_sink(path.with_suffix(".zarr"), n_columns=1) as sink:
+                sink.write([[1.0]])
+        finally:
+            monkeypatch.undo()
+            os.umask(mask)
+        modes = {p.name: p.stat().st_mode & 0o777 for p in path.parent.iterdir()}
+        assert modes["state.x"] == (there or 0o640)
+        assert modes["model"] == 0o600
+        assert modes["state.zarr"] == 0o750
+
+    def test_a_file_that_replaces_a_private_one_is_never_readable(self, path):
+        path.touch()
+        path.chmod(0o600)
+        with atomic_write(path) as temporary:
+            assert temporary.stat().st_mode & 0o077 == 0
 
     @pytest.mark.parametrize("missing", ["module", "support"])
     def test_files_are_written_without_lock_support(self, path, monkeypatch, missing):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
@@ -15,9 +17,18 @@ from scipy import sparse
 from ncarl.exceptions import BrokenFileError
 from ncarl.io import RowSource, open_rows
 from ncarl.io.base import max_entries_per_chunk, resolve_rows_per_chunk
+from ncarl.io.tables import ReadOptions, read_table
 from ncarl.observations import Observations
 
 NAMES = [f"c{j}" for j in range(5)]
+
+
+def read_stream(path):
+    return list(open_rows(path))
+
+
+def read_whole(path):
+    return read_table(path, ReadOptions())
 
 
 def npy(X, folder):
@@ -164,6 +175,47 @@ def test_file_changed_between_passes_raises(tmp_path, X):
         path.unlink()
         with pytest.raises(ValueError, match="went away"):
             list(source)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_change_with_the_time_stamp_put_back_raises(tmp_path, X, suffix):
+    path = tmp_path / f"X{suffix}"
+    for values in (X, X + 1.0):
+        source = open_rows(path) if path.exists() else None
+        stamp = path.stat().st_mtime_ns if source else 0
+        if suffix == ".npy":
+            np.save(path, np.nan_to_num(values))
+        else:
+            np.savetxt(path, np.nan_to_num(values), "%20.12f", ",")
+        if source:
+            os.utime(path, ns=(stamp, stamp))
+    assert source.file.state[:3] == open_rows(path).file.state[:3]
+    with pytest.raises(ValueError, match="changed since it was opened"):
+        list(source)
+
+
+@pytest.mark.parametrize("name", ["X.csv", "X.npy", "X.npz", "X.parquet", "X.zarr"])
+def test_sources_that_can_be_read_once_are_refused(tmp_path, name):
+    os.mkfifo(tmp_path / name)  # to open it would wait for ever
+    (tmp_path / f"link-{name}").symlink_to(name)
+    for path in (tmp_path / name, tmp_path / f"link-{name}"):
+        with pytest.raises(ValueError, match=r"X\..*is a FIFO.*copy its content into"):
+            open_rows(path)
+        if not name.endswith(".zarr"):
+            with pytest.raises(ValueError, match="is a FIFO, which cannot be read"):
+                read_table(path, ReadOptions())
+
+
+@pytest.mark.parametrize("place", [4, -60, -9])
+def test_damaged_parquet_file_is_named(tmp_path, place):
+    path, rng = tmp_path / "X.parquet", np.random.default_rng(0)
+    pd.DataFrame(rng.random((200, 3)), columns=list("abc")).to_parquet(path)
+    data = bytearray(path.read_bytes())
+    data[place : place + 40 if place > 0 else place + 5] = bytes(40 if place > 0 else 5)
+    path.write_bytes(data)
+    for read in (read_stream, read_whole):
+        with pytest.raises(BrokenFileError, match=r"X\.parquet' cannot be read as"):
+            read(path)
 
 
 def test_file_changed_during_a_pass_raises(tmp_path, X):

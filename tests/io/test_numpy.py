@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,16 @@ from scipy import sparse
 
 from ncarl.exceptions import BrokenFileError
 from ncarl.io import open_rows
+from ncarl.io.tables import ReadOptions, read_table
 from ncarl.observations import Observations
+
+
+def read_stream(path):
+    return list(open_rows(path))
+
+
+def read_whole(path):
+    return read_table(path, ReadOptions())
 
 
 def test_other_sparse_formats_raise(X, tmp_path):
@@ -103,6 +114,67 @@ def test_truncated_file_or_other_dimension_raises(tmp_path):
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(BrokenFileError, match="cut off"):
         open_rows(path)
+
+
+HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 2), }"
+SHAPE, TYPE = "(2, 2)", "'<f8'"
+HOSTILE = {
+    "nested": "(" * 5000 + ")" * 5000,
+    "deep": "-" * 9000 + "1",
+    "padded": HEADER + " " * 50_000,
+    "cut": HEADER[:9],
+    "mixed": "{1: 2, 'descr': 3}",
+    "binary": "\xff\xfe" * 40,
+    "objects": HEADER.replace(TYPE, "'|O'"),
+    "negative": HEADER.replace(SHAPE, "(-2, 2)"),
+    "large": HEADER.replace(SHAPE, f"({1 << 40}, 2)"),
+    "overflowing": HEADER.replace(SHAPE, f"({1 << 70}, 2)"),
+    "without rows": HEADER.replace(SHAPE, "(0, 2)"),
+    "version": HEADER,
+}
+
+
+def npy_bytes(header, version=1):
+    start = header.encode("latin1") + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H", len(start)) + start
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_headers_are_refused_without_allocation(tmp_path, kind, suffix):
+    path = tmp_path / f"X{suffix}"
+    data = npy_bytes(HOSTILE[kind], 9 if kind == "version" else 1)
+    if kind != "without rows":
+        data += bytes(32)
+    if suffix == ".npy":
+        path.write_bytes(data)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("X.npy", data)
+    for read in (read_stream, read_whole):
+        with pytest.raises(ValueError, match=r"cannot be read as NP|must have"):
+            read(path)
+
+
+def test_members_that_are_no_arrays_are_named(tmp_path):
+    path = tmp_path / "X.npz"
+    np.savez(path, X=np.eye(2))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("notes.txt", "mine")
+    for read in (read_stream, read_whole):
+        with pytest.raises(BrokenFileError, match=r"X\.npz.*'notes\.txt' in it is no"):
+            read(path)
+
+
+def test_compressed_arrays_larger_than_the_memory_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("ncarl.io.base.host_memory", lambda: 4 << 20)
+    path, X = tmp_path / "X.npz", np.ones((1000, 200))  # 1.6 MB
+    np.savez_compressed(path, X=X)
+    for read in (read_stream, read_whole):
+        with pytest.raises(MemoryError, match=r"X\.npz.*when it is unpacked.*--stream"):
+            read(path)
+    np.savez(path, X=X)  # takes its room on the disk too
+    assert open_rows(path).n_rows == 1000
 
 
 MEASURE = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import signal
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -12,7 +13,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ncarl import __version__
-from ncarl.text import one_line
+from ncarl.cli import STOPPED, console, exit_at_once
+from ncarl.progress import log_progress
+from ncarl.text import one_line, to_terminal
 
 #: The commands in the order of the help, each with the first sentence of its own help,
 #: so that ``ncarl --help`` need not import the modules of the commands.
@@ -47,8 +50,23 @@ def load_command(name: str) -> Any:
     # Old versions of typer let only empty lines survive.
     epilog = "\n\n".join(["Examples:", *module.EXAMPLES])
     text = unwrap_paragraphs(inspect.getdoc(function) or "")
-    single.command(name, help=text, epilog=epilog)(function)
+    single.command(name, cls=Command, help=text, epilog=epilog)(function)
     return typer.main.get_command(single)
+
+
+class Command(TyperCommand):
+    """A command that Ctrl-C can stop, with lines of progress where there is no bar."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        import ncarl.estimators.base  # noqa: F401  # NumPy and most of the rest
+
+        if signal.getsignal(signal.SIGINT) is exit_at_once:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        quiet = bool(ctx.params.get("quiet"))
+        logged = not (quiet or console.is_interactive(quiet))
+        with log_progress(logged, f"ncarl {self.name}"):
+            return super().invoke(ctx)
 
 
 class CommandGroup(TyperGroup):
@@ -82,7 +100,7 @@ class CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            typer.echo("\nstopped; no file was left half-written", err=True)
+            typer.echo(STOPPED, nl=False, err=True)
             raise typer.Exit(130) from None
         except BrokenPipeError:
             raise
@@ -92,7 +110,8 @@ class CommandGroup(TyperGroup):
             typer.secho("error: ", fg="red", err=True, nl=False)
             command = self.commands.get(ctx.invoked_subcommand or "")
             params = command.params if command else ()
-            typer.echo(use_option_names(format_error(error), params), err=True)
+            message = use_option_names(format_error(error), params)
+            typer.echo(to_terminal(message), err=True)
             raise typer.Exit(1) from None
 
 

@@ -97,7 +97,12 @@ def compare(
     )
     console.check_report_path(report, source)
     if out is not None:
-        _prepare_folder(source, out)
+        from ncarl.evaluation.outputs import OUTPUT_FILES  # which loads Matplotlib
+
+        # A file that cannot be read must not leave a folder behind.
+        with source.open("rb"):
+            pass
+        console.prepare_folder(out, *OUTPUT_FILES, source=source)
     table = read_table(source, reading)
     console.print_warnings(table.read_warnings)
     plan = replace(plan, scale=decide_scales(plan.methods, scale, table))
@@ -121,20 +126,6 @@ def compare(
         console.write_page(page, report, split_fields(comparison, table))
     if command is None:
         raise typer.Exit(1)
-
-
-def _prepare_folder(source: Path, out: Path) -> None:
-    """Make the folder of the results; raise if they cannot, or must not, be written."""
-    from ncarl.evaluation.outputs import OUTPUT_FILES  # which loads Matplotlib
-
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out {str(out)!r} is a file; name a folder")
-    # A file that cannot be read must not leave a folder behind.
-    with source.open("rb"):
-        pass
-    out.mkdir(parents=True, exist_ok=True)
-    targets = {f"--out ({name})": out / name for name in OUTPUT_FILES}
-    console.check_outputs(source, targets, overwrite=True, inputs={"DATA": source})
 
 
 def decide_scales(

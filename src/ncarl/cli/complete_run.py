@@ -7,6 +7,7 @@ again in every step (`run_complete_stream`).
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from ncarl.dataset import StreamedDataset
 from ncarl.engines.threads import Threads
 from ncarl.estimators.base import MAX_DENSE_GB
 from ncarl.estimators.bayesian import BayesianNCARL
+from ncarl.fitting.checkpoint import CHECKPOINT_PARTS
 from ncarl.io import RowSource, find_source_format, open_rows, open_sink, prefetch
 from ncarl.io.base import watch_rows
 from ncarl.io.csv import HEADER_NOTE, NO_HEADER_NOTE, DelimitedRows
@@ -188,7 +190,7 @@ def run_complete(job: CompleteJob) -> Completion:
     result.warnings += map(UserWarning, table.read_warnings)
     if result.is_copy:
         whole = values.toarray() if sparse.issparse(values) else values
-        table.write(outputs["OUT"].resolve(), whole)
+        table.write(outputs["OUT"], whole)
         return result
     if job.n_imputations:
         what = f"--imputations {job.n_imputations} of a"
@@ -206,14 +208,13 @@ def run_complete(job: CompleteJob) -> Completion:
         estimator.fit(rows)
         arrays, result.mean_std = predict_outputs(job, estimator, values, rows)
     for flag, array in arrays.items():
-        # Links are followed, so that the file behind them is the one replaced.
-        path = outputs[flag].resolve()
+        path = outputs[flag]
         if flag == "--imputations-out":
             _write_imputations(path, array, table.columns)
         else:
             table.write(path, array, replace_observed=flag == "--std")
     if "--save-model" in outputs:
-        estimator.save(outputs["--save-model"].resolve())
+        estimator.save(outputs["--save-model"])
     return result
 
 
@@ -304,11 +305,9 @@ def check_files(job: CompleteJob, *, stream: bool = False) -> None:
             )
         for flag, path in tables.items():
             suffixes = supported_suffixes("open_sink")
-            check_suffix(f"{flag} of --stream", path.resolve(), *suffixes)
+            check_suffix(f"{flag} of --stream", path, *suffixes)
         _reject_nested_paths({"IN": source, **kept, **outputs})
-        folders = [
-            f for f, p in tables.items() if p.resolve().suffix.lower() == ".zarr"
-        ]
+        folders = [f for f, p in tables.items() if p.suffix.lower() == ".zarr"]
     else:
         read = detect_format(source).name
         for flag, path in tables.items():
@@ -327,7 +326,7 @@ def checkpoint_files(model: ModelOptions) -> dict[str, Path]:
     path = model.params.get("checkpoint")
     if path is None:
         return {}
-    parts = ("columns", "rows") if model.method == "bayes" else ()
+    parts = CHECKPOINT_PARTS.get(METHODS[model.method].class_name, ())
     beside = {
         f"--checkpoint (its part for the {part})": path.with_name(f"{path.name}.{part}")
         for part in parts
@@ -338,9 +337,10 @@ def checkpoint_files(model: ModelOptions) -> dict[str, Path]:
 def _reject_nested_paths(paths: Mapping[str, Path]) -> None:
     # A folder that is written to changes while it is read, and takes what is in it
     # along when it is replaced.
+    places = {flag: Path(os.path.realpath(path)) for flag, path in paths.items()}
     for outer, folder in paths.items():
         for inner, path in paths.items():
-            if folder.resolve() in path.resolve().parents:
+            if places[outer] in places[inner].parents:
                 raise ValueError(
                     f"{inner} {str(path)!r} lies in {outer} {str(folder)!r}; name a "
                     "place outside of it"
@@ -485,8 +485,7 @@ def _complete_stream(
     result: Completion, source: RowSource, engine: Any, *, with_overview: bool
 ) -> None:
     job = result.job
-    # Links are followed, so that the file behind them is the one replaced.
-    paths = {flag: path.resolve() for flag, path in job.outputs.items()}
+    paths = job.outputs
     result.columns = source.names
     if isinstance(source, DelimitedRows):
         result.notes = [NO_HEADER_NOTE if source.names is None else HEADER_NOTE]

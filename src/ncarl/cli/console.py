@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ncarl import __version__
-from ncarl.text import one_line, to_printable
+from ncarl.text import MAX_MESSAGE, MAX_QUOTED, one_line, to_printable, to_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ def is_interactive(quiet: bool = False) -> bool:
 def print_warnings(messages: Iterable[object]) -> None:
     """Print warnings on the error stream, each once and on one line."""
     for line in dict.fromkeys(map(one_line, messages)):
-        typer.echo(f"warning: {to_printable(line)}", err=True)
+        typer.echo(f"warning: {to_terminal(line)}", err=True)
 
 
 def print_fields(fields: Fields) -> None:
@@ -90,17 +90,18 @@ def print_table(
         name = Text(_encodable(console, head))
         table.add_column(name, justify=justify, no_wrap=k not in left)
     for row in rows:
-        cells = (Text(_encodable(console, cell)) for cell in row)
+        cells = (Text(_encodable(console, cell, MAX_QUOTED)) for cell in row)
         table.add_row(*cells, style="bold" if row[0] in bold else "")
     console.print(table, "", sep="\n")
 
 
-def _encodable(console: Console, text: str) -> str:
+def _encodable(console: Console, text: str, max_length: int = MAX_MESSAGE) -> str:
     """A text as far as the terminal can show it."""
+    text = to_terminal(text, max_length)
     if not console.encoding.lower().startswith("utf"):
         text = text.replace("\N{PLUS-MINUS SIGN}", "+/-")
         text = text.encode(console.encoding, "replace").decode(console.encoding)
-    return to_printable(text)
+    return text
 
 
 def check_suffix(flag: str, path: Path | None, *suffixes: str) -> None:
@@ -126,19 +127,19 @@ def check_outputs(
     option that names them, None if it was not given. Targets of the options
     ``folders`` may be folders, such as Zarr arrays.
     """
+    from ncarl.io.files import resolve_output
+
     taken: dict[Path, str] = {}
     for flag, target in targets.items():
         if target is None:
             continue
-        place = target.resolve()
+        place = resolve_output(target, flag, folder=flag in folders)
         if place in taken:
             raise ValueError(
                 f"{taken[place]} and {flag} name one file, {str(target)!r}"
             )
         taken[place] = flag
         _check_folder(flag, place.parent)
-        if target.is_dir() and flag not in folders:
-            raise ValueError(f"{flag} {str(target)!r} is a folder; name a file in it")
         for name, path in (inputs or {}).items():
             if path is not None and _is_same_file(path, target):
                 raise ValueError(
@@ -158,9 +159,6 @@ def _is_same_file(path: Path, other: Path) -> bool:
 
 
 def _check_folder(flag: str, folder: Path) -> None:
-    if not folder.is_dir():
-        where = f"the folder {str(folder)!r}"
-        raise ValueError(f"{flag}: {where} does not exist; create it")
     # Permissions alone do not tell (read-only mounts, quotas, root): try it.
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -172,6 +170,23 @@ def _check_folder(flag: str, folder: Path) -> None:
         ) from error
 
 
+def prepare_folder(out: Path, *names: str, source: Path | None = None) -> None:
+    """Make the folder of ``--out``; raise if it cannot be written to.
+
+    ``names`` are patterns of the files in it that will be replaced.
+    """
+    from ncarl.io.files import file_kind
+
+    kind = file_kind(out)
+    if kind not in (None, "a folder"):
+        raise ValueError(f"--out {str(out)!r} is {kind}; name a folder")
+    out.mkdir(parents=True, exist_ok=True)
+    _check_folder("--out", out)
+    found = [path for name in names for path in out.glob(name)]
+    targets = {f"--out ({path.relative_to(out)})": path for path in found}
+    check_outputs(source or out, targets, overwrite=True, inputs={"DATA": source})
+
+
 def check_report_path(path: Path | None, source: Path | None = None) -> None:
     """Raise before the work if the page cannot be written.
 
@@ -180,7 +195,8 @@ def check_report_path(path: Path | None, source: Path | None = None) -> None:
     if path is None:
         return
     check_suffix("--report", path, ".html")
-    if path.exists() and not path.is_dir():
+    check_outputs(source or path, {"--report": path}, overwrite=True)
+    if path.exists():
         from ncarl.html import GENERATOR
 
         mark = f'name="generator" content="{GENERATOR}"'.encode()
@@ -190,7 +206,6 @@ def check_report_path(path: Path | None, source: Path | None = None) -> None:
                     f"--report {str(path)!r} exists and is not a page of ncarl; name "
                     "another file"
                 )
-    check_outputs(source or path, {"--report": path}, overwrite=True)
 
 
 def write_page(
@@ -205,7 +220,7 @@ def write_page(
         }
         page.heading("Details").facts({**merge_fields(fields), **versions})
         page.code(command_line())
-    page.save(path.resolve())
+    page.save(path)
     if not quiet:
         print_fields([("report", str(path))])
 

@@ -71,7 +71,7 @@ def demo(
     in the folder are replaced.
     """
     console.check_report_path(report)
-    out.mkdir(parents=True, exist_ok=True)
+    console.prepare_folder(out, "*.png", "results.json")
     results = []
     for case in make_cases(quick, seed):
         m, n = case.truth.shape
@@ -85,7 +85,7 @@ def demo(
         "credit": PHOTO_CREDIT,
         "cases": [result.to_dict() for result in results],
     }
-    write_json((out / "results.json").resolve(), content)
+    write_json(out / "results.json", content)
     console.print_text()
     console.print_table(*_results_table(results))
     console.print_text(FOOTNOTE)

@@ -31,11 +31,11 @@ from ncarl.engines.base import (
     available_cores,
     first_line,
     gpu_unavailable_reason,
-    host_memory,
 )
 from ncarl.engines.threads import Threads
 from ncarl.estimators.ncarl import NCARL
 from ncarl.html import Page
+from ncarl.io.base import host_memory
 from ncarl.text import one_line
 
 EXAMPLES = ("ncarl doctor", "ncarl doctor --json")

@@ -126,7 +126,7 @@ def evaluate(
         _print_evaluation(evaluation, table, command)
     if json_out is not None:
         about = {"data": to_printable(source), "next": command}
-        write_json(json_out.resolve(), {**about, **evaluation.to_dict()})
+        write_json(json_out, {**about, **evaluation.to_dict()})
     if report is not None:
         page = build_evaluate_page(evaluation, source, command)
         fields = evaluation_fields(evaluation, table)

@@ -26,7 +26,7 @@ from ncarl.progress import percent_bar
 from ncarl.ratings import Explanation, RecommendedItem, Recommender, SimilarItem
 from ncarl.ratings.data import Vocabulary, format_signed, is_missing
 from ncarl.ratings.recommender import RESERVED_COLUMNS
-from ncarl.text import format_number, join_names, shorten, to_printable
+from ncarl.text import format_number, join_names, quote, shorten, to_printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -236,7 +236,7 @@ def recommend(
         seconds = time.perf_counter() - start
     if save_model is not None:
         # Before a new user is added, who is not to be in the file.
-        recommender.save(save_model.resolve())
+        recommender.save(save_model)
     # Results are rows here, whatever library the ratings came in.
     recommender.library_ = "plain"
     # If a level was requested, the model raises the error that says why it has none.
@@ -287,7 +287,7 @@ def recommend(
     outputs = []
     if out is not None:
         table = _output_table(recommender, lists, similar, names, level)
-        _write_table(out.resolve(), *table)
+        _write_table(out, *table)
         count = f" ({len(lists)} lists)" if len(lists) > 1 else ""
         outputs.append(("written", f"{out}{count}"))
     if save_model is not None:
@@ -551,7 +551,7 @@ def _parse_values(column: list[Any], table: ColumnTable, origin: str) -> list[fl
         number = parse_number(str(cell))
         if number is None:
             raise ValueError(
-                f"{origin}: {to_printable(cell)!r} at line {line} of "
+                f"{origin}: {quote(to_printable(cell))} at line {line} of "
                 f"{str(table.path)!r} is not a rating; correct it or leave the line out"
             )
         values.append(number)
@@ -569,7 +569,7 @@ def parse_ids(column: list[Any], name: str, table: ColumnTable) -> list[Any]:
     for k, cell in enumerate(column):
         if is_missing(cell) or cell == "":
             raise ValueError(
-                f"column {name!r} of {str(table.path)!r} is empty at line "
+                f"column {quote(name)} of {str(table.path)!r} is empty at line "
                 f"{table.lines[k]}; leave such lines out"
             )
     if not all(isinstance(cell, str) for cell in column):

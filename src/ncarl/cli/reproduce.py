@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,6 +17,7 @@ from rich.text import Text
 from ncarl.cli import console, options as opt
 from ncarl.evaluation.measure import DONE, FAILED, OVER_BUDGET
 from ncarl.io.files import atomic_write
+from ncarl.progress import set_status
 from ncarl.reproduce.plan import NO_DATA
 from ncarl.reproduce.run import ProgressCallback, RunProgress
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 EXAMPLES = ("ncarl reproduce table1 --quick", "ncarl reproduce all")
 #: Seconds a fit may take by default.
 DEFAULT_BUDGET = 600.0
-#: Seconds between lines of progress that go to a log.
-LOG_INTERVAL = 30.0
 #: Columns of the table of progress.
 STATUSES = (DONE, OVER_BUDGET, FAILED, NO_DATA)
 
@@ -107,8 +105,7 @@ def reproduce(
     if budget is not None and not 0 < budget < float("inf"):
         raise ValueError(f"--budget must be a positive number of seconds, got {budget}")
     out = out or Path("ncarl-reproduce-quick" if quick else "ncarl-reproduce")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, and {str(out)!r} is a file")
+    console.prepare_folder(out, "*.jsonl", "*.html", "results.*", "figures/*.png")
     store = ResultStore(out)
     if store.n_corrupt_lines:
         console.print_text(
@@ -133,7 +130,7 @@ def reproduce(
     published = publish(plans, store, protocols, quick=quick)
     print_verdicts(published, quick=quick)
     if report is not None:
-        with atomic_write(report.resolve()) as temporary:
+        with atomic_write(report) as temporary:
             temporary.write_bytes(published.report_path.read_bytes())
         console.print_fields([("report", str(report))])
 
@@ -155,15 +152,11 @@ def load_plans(
 @contextlib.contextmanager
 def show_progress() -> Iterator[ProgressCallback]:
     """A callback that shows the progress of studies: a live table, or log lines."""
-    last_printed = time.monotonic()
 
     def log(progress: RunProgress) -> None:
-        nonlocal last_printed
-        if time.monotonic() - last_printed >= LOG_INTERVAL:
-            last_printed = time.monotonic()
-            finished = sum(sum(s.values()) for s in progress.statuses.values())
-            total = sum(progress.totals.values())
-            print(f"{finished} of {total} fits are finished", flush=True)
+        finished = sum(sum(s.values()) for s in progress.statuses.values())
+        total = sum(progress.totals.values())
+        set_status(f"{finished} of {total} fits are finished")
 
     if not console.is_interactive():
         yield log

@@ -20,11 +20,9 @@ from contextlib import (
     closing,
     contextmanager,
     nullcontext,
-    suppress,
 )
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -34,6 +32,7 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 from ncarl.core.types import Array
 from ncarl.exceptions import KernelMemoryError
 from ncarl.io import RowSource, prefetch
+from ncarl.io.base import host_memory
 from ncarl.observations import Observations
 
 R = TypeVar("R")
@@ -44,11 +43,6 @@ ROW_BACKENDS = ("auto", "numba", "numpy")
 BLAS_THREADS_MIN_COLUMNS = 600
 #: Number of n x n arrays that every fit holds at once.
 MIN_KERNEL_ARRAYS = 3
-#: Files with the memory limit of a container, by cgroup version 2 and 1.
-CGROUP_LIMIT_FILES = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 #: Driver libraries, one of which every GPU needs: without them the import of PyTorch,
 #: which takes seconds, is skipped.
 GPU_DRIVERS = ("libcuda.so.1", "nvcuda.dll", "libamdhip64.so")
@@ -247,20 +241,6 @@ def _release_blas() -> None:
     release = getattr(OpenBLASController, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
-
-
-def host_memory() -> int | None:
-    """Bytes of memory of this machine, or of its container; None if unknown."""
-    # psutil is not used: it is no core dependency and ignores the limit of a container.
-    sizes = []
-    for path in CGROUP_LIMIT_FILES:
-        with suppress(OSError):
-            text = path.read_text().strip()
-            if text.isdecimal():  # not "max"
-                sizes.append(int(text))
-    if hasattr(os, "sysconf"):  # not on Windows
-        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(sizes, default=None)
 
 
 def available_cores() -> int:

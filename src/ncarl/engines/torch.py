@@ -25,11 +25,11 @@ from ncarl.engines.base import (
     LazyBlocks,
     LocalEngine,
     first_line,
-    host_memory,
     in_order,
 )
 from ncarl.exceptions import DeviceMemoryError
 from ncarl.io import prefetch
+from ncarl.io.base import host_memory
 from ncarl.observations import Observations
 from ncarl.validation import check_number
 

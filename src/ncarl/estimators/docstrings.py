@@ -45,7 +45,7 @@ dtype : {"float64", "float32"}, default="float64"
 engine : {"auto", "threads", "torch"} or Engine, default="auto"
     Where the computation runs; see `NCARL`.
 progress : bool, default=False
-    Show a progress bar.
+    Show a progress bar; where there is no terminal, a line every 30 seconds.
 callback : callable, optional
     Called with a `StepInfo` after each step; returning True ends the fit.
 checkpoint : path or Checkpoint, optional

@@ -18,10 +18,11 @@ from ncarl.bayes.selection import FitConfig
 from ncarl.containers import as_source, validate_observations
 from ncarl.core.types import Array
 from ncarl.dataset import Dataset
-from ncarl.fitting.checkpoint import Checkpoint, CheckpointFile
+from ncarl.fitting.checkpoint import CHECKPOINT_PARTS, Checkpoint, CheckpointFile
 from ncarl.fitting.ncarl import Settings
 from ncarl.io import map_rows
 from ncarl.io.base import float_dtype, is_frame, is_polars
+from ncarl.io.files import resolve_output
 from ncarl.observations import Observations, check_sparse
 from ncarl.validation import (
     as_float,
@@ -96,7 +97,7 @@ def check_graph_size(graph: Any, n: int) -> None:
         )
 
 
-def _check_checkpoint(checkpoint: Any) -> None:
+def _check_checkpoint(checkpoint: Any, class_name: str) -> None:
     """Raise early if a checkpoint could not be written after the first step."""
     if checkpoint is None:
         return
@@ -105,15 +106,10 @@ def _check_checkpoint(checkpoint: Any) -> None:
             f"checkpoint must be None or a path, got {checkpoint!r}; an "
             "ncarl.Checkpoint says how often to write too"
         )
-    path = Path(checkpoint)
-    name, folder = repr(str(path)), repr(str(path.parent))
-    if path.is_dir():
-        raise IsADirectoryError(f"checkpoint must be a file, and {name} is a folder")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"checkpoint must be a file, and {name} is a device")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"checkpoint: the folder {folder} does not exist")
-    if not os.access(path.parent, os.W_OK):
+    for part in ("", *(f".{part}" for part in CHECKPOINT_PARTS.get(class_name, ()))):
+        target = resolve_output(f"{os.fspath(checkpoint)}{part}", "checkpoint")
+    if not os.access(target.parent, os.W_OK):
+        folder = repr(str(target.parent))
         raise PermissionError(f"checkpoint: the folder {folder} cannot be written to")
 
 
@@ -150,7 +146,7 @@ def check_run_options(
         raise TypeError(
             f"callback must be None or callable, got {estimator.callback!r}"
         )
-    _check_checkpoint(estimator.checkpoint)
+    _check_checkpoint(estimator.checkpoint, type(estimator).__name__)
 
 
 def digest(value: Any) -> Any:
@@ -323,7 +319,7 @@ def check_output_paths(
             "out_std must say where to write the standard deviations that "
             "return_std asks for"
         )
-    if paths[0] and paths[1] and paths[0].resolve() == paths[1].resolve():
+    if len({path and os.path.realpath(path) for path in paths}) == 1 and paths[0]:
         raise ValueError(f"out and out_std must differ, got {out!r} for both")
     return paths[0], paths[1]
 

@@ -22,6 +22,8 @@ from ncarl.validation import check_number
 
 #: Kinds of checkpoints: steps of a solver, a grid search, stages of a fit.
 KINDS = ("checkpoint", "search", "stages")
+#: Parts of a fit whose files lie beside the checkpoint, by the class of the estimator.
+CHECKPOINT_PARTS = {"NCARLCV": ("fit",), "BayesianNCARL": ("columns", "rows")}
 #: Characters of the value of a parameter that errors show.
 MAX_SHOWN_CHARS = 80
 #: Remedies for a file that cannot be written, by the error of the system.

@@ -32,6 +32,7 @@ from ncarl.io.base import (
     map_rows,
     prefetch,
 )
+from ncarl.io.files import resolve_output
 from ncarl.io.tables import (
     FORMATS,
     Format,
@@ -240,12 +241,5 @@ def open_sink(
             f"path must end in one of {', '.join(supported_suffixes('open_sink'))}, "
             f"got {str(path)!r}"
         )
-    if not target.absolute().parent.is_dir():
-        raise FileNotFoundError(
-            f"path: the folder {str(target.parent)!r} does not exist; create it"
-        )
-    if target.is_dir() and not format_.is_folder:
-        raise IsADirectoryError(
-            f"path {str(path)!r} is a folder; name a file in it, or remove it"
-        )
+    resolve_output(target, folder=format_.is_folder)
     return cast(AbstractContextManager[Sink], format_.load().open_sink(target, spec))

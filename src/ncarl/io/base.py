@@ -13,6 +13,8 @@ import math
 import mmap
 import os
 import queue
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,8 +27,10 @@ import numpy as np
 from scipy import sparse
 
 from ncarl.core.types import Array
+from ncarl.exceptions import BrokenFileError
+from ncarl.io.files import check_rereadable
 from ncarl.observations import Observations
-from ncarl.text import join_names
+from ncarl.text import join_names, one_line
 
 T = TypeVar("T")
 FLOAT64: np.dtype[Any] = np.dtype(np.float64)
@@ -39,6 +43,11 @@ DENSE_SHARE, SPARSE_SHARE = 0.5, 0.05
 DENSE_CHUNK_BOUNDS = (1_000_000, 32_000_000)
 #: Fewest and most stored entries in a chunk of a sparse matrix.
 SPARSE_CHUNK_BOUNDS = (100_000, 4_000_000)
+#: Files with the memory limit of a container, by cgroup version 2 and 1.
+CGROUP_LIMIT_FILES = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 @runtime_checkable
@@ -314,12 +323,57 @@ def check_chunk(chunk: Observations, n_columns: int) -> Observations:
     return Observations.from_sparse(chunk)
 
 
+def host_memory() -> int | None:
+    """Bytes of memory of this machine, or of its container; None if unknown."""
+    # psutil is not used: it is no core dependency and ignores the limit of a container.
+    sizes = []
+    for path in CGROUP_LIMIT_FILES:
+        with contextlib.suppress(OSError):
+            text = path.read_text().strip()
+            if text.isdecimal():  # not "max"
+                sizes.append(int(text))
+    if hasattr(os, "sysconf"):  # not on Windows
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes, default=None)
+
+
+@contextlib.contextmanager
+def name_broken_file(path: Path, kind: str) -> Iterator[None]:
+    """Turn errors of a library about the content of a file into one that names it."""
+    try:
+        yield
+    except (
+        *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
+        *(RuntimeError, OSError, EOFError, zipfile.BadZipFile, zlib.error),
+    ) as error:
+        if repr(str(path)) in str(error):
+            raise
+        message = f"{str(path)!r} cannot be read as {kind}: {one_line(error)}"
+        raise BrokenFileError(message) from error
+
+
+def check_unpacked_size(path: Path, size: int) -> None:
+    """Raise if the content of a compressed file takes too much memory.
+
+    A few kilobytes can hold gigabytes of zeros, which must not be unpacked first.
+    """
+    limit = 0.25 * (host_memory() or math.inf)
+    if size > limit:
+        raise MemoryError(
+            f"{str(path)!r} takes more than {limit / 1e9:.3g} GB when it is unpacked, "
+            "a quarter of the memory here; read it in chunks of rows (ncarl complete "
+            "--stream, ncarl.open_rows), for which arrays must be NPY files"
+        )
+
+
 @dataclass(frozen=True)
 class FileSnapshot:
     """State of a file, or of all files of a folder, when a source was opened."""
 
     path: Path  # absolute
-    state: tuple[int, int, int]  # number of files, bytes in them, latest change in ns
+    #: Number of files, bytes in them, and the latest changes: a program may put back
+    #: the time stamp of the content (mtime), but not that of the file (ctime).
+    state: tuple[int, int, int, int]
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> FileSnapshot:
@@ -327,6 +381,7 @@ class FileSnapshot:
         absolute = Path(path).absolute()
         if not absolute.exists():
             raise FileNotFoundError(f"{str(path)!r} does not exist; check the name")
+        check_rereadable(path)
         return cls(absolute, _file_state(absolute))
 
     def __str__(self) -> str:
@@ -350,13 +405,14 @@ class FileSnapshot:
             )
 
 
-def _file_state(path: Path) -> tuple[int, int, int]:
+def _file_state(path: Path) -> tuple[int, int, int, int]:
     paths = [path]
     if path.is_dir():
         paths = [Path(folder) / n for folder, _, names in os.walk(path) for n in names]
     stats = [path.stat() for path in paths]
-    latest = max((stat.st_mtime_ns for stat in stats), default=0)
-    return len(stats), sum(stat.st_size for stat in stats), latest
+    content = max((stat.st_mtime_ns for stat in stats), default=0)
+    latest = max((stat.st_ctime_ns for stat in stats), default=0)
+    return len(stats), sum(stat.st_size for stat in stats), content, latest
 
 
 def import_optional(name: str, purpose: str, extra: str) -> Any:

@@ -14,10 +14,10 @@ import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -32,6 +32,8 @@ from ncarl.io.base import (
     FileSnapshot,
     Sink,
     SinkSpec,
+    check_unpacked_size,
+    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
 )
@@ -48,7 +50,7 @@ from ncarl.io.tables import (
 )
 from ncarl.observations import Observations
 from ncarl.progress import percent_bar
-from ncarl.text import MAX_LISTED, join_names, to_printable
+from ncarl.text import MAX_LISTED, MAX_QUOTED, join_names, quote, shorten, to_printable
 
 BOM = "\ufeff"
 LINE_BREAK = re.compile(r"\r\n|\n|\r")
@@ -78,7 +80,9 @@ MIN_RUN = 3
 #: the longest of the first ones.
 BLOCK_BYTES, MIN_BLOCK_LINES = 1 << 20, 64
 N_MEASURED_LINES = 20
-#: `DelimitedText` decodes pieces of about this many bytes.
+#: Longest line of a file that is read in chunks.
+MAX_LINE_CHARS = 1 << 26
+#: `DelimitedText` unpacks and decodes pieces of about this many bytes.
 PIECE_BYTES = 1 << 18
 #: Rows that `read_table` parses together.
 ROWS_PER_BATCH = 2000
@@ -176,13 +180,16 @@ class DelimitedText:
     @classmethod
     def from_path(cls, path: Path) -> DelimitedText:
         """Read a file, which may be compressed."""
-        data = path.read_bytes()
         if path.name.lower().endswith(".gz"):
-            try:
-                data = gzip.decompress(data)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                message = f"{str(path)!r} is not a complete gzip file: {error}"
-                raise ValueError(message) from None
+            pieces, size = list[bytes](), 0
+            with name_broken_file(path, "gzip"), gzip.open(path) as stream:
+                while piece := stream.read(PIECE_BYTES):
+                    size += len(piece)
+                    check_unpacked_size(path, size)
+                    pieces.append(piece)
+            data = b"".join(pieces)
+        else:
+            data = path.read_bytes()
         if b"\0" in data:
             raise ValueError(
                 f"{str(path)!r} holds zero bytes, so it is not UTF-8 text; save it as "
@@ -455,12 +462,9 @@ def open_rows(
 ) -> DelimitedRows:
     """Open a CSV or TSV file, also compressed with gzip, as a source of rows."""
     file = FileSnapshot.from_path(path)
-    try:
-        with _open_text(file.path) as stream:
-            top = "".join(islice(stream, MAX_INSPECTED_LINES))
-    except (EOFError, OSError, zlib.error) as error:
-        raise BrokenFileError(f"{file} cannot be read as text: {error}") from error
-    head = _encode(top)
+    with name_broken_file(file.path, "text"), _open_text(file.path) as stream:
+        lines = list(islice(_iter_lines(stream, file), MAX_INSPECTED_LINES))
+    head = _encode("".join(lines))
     dialect = detect_dialect(DelimitedText("", head), file.path, ReadOptions())
     used = tuple(range(len(dialect.names)))
     if dialect.header:
@@ -488,6 +492,17 @@ def _open_text(path: Path) -> IO[str]:
     )
 
 
+def _iter_lines(stream: IO[str], file: FileSnapshot) -> Iterator[str]:
+    """Lines of a text; raises before one of them takes too much memory."""
+    for line in iter(partial(stream.readline, MAX_LINE_CHARS), ""):
+        if len(line) == MAX_LINE_CHARS:
+            raise ValueError(
+                f"{file} has a line of {MAX_LINE_CHARS} characters or more, which is "
+                "no row of a table; are its line breaks missing?"
+            )
+        yield line
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DelimitedRows(BaseRows):
     """Rows of a CSV or TSV file, whose lines can only be read in order."""
@@ -513,7 +528,9 @@ class DelimitedRows(BaseRows):
                 for batch in batches:
                     yield arrow_values(batch, used)
         except (ValueError, KeyError) as error:
-            message = self._describe_first_error() or f"{self.file}: {error}"
+            message = f"{self.file}: {shorten(error, MAX_QUOTED)}"
+            with suppress(csv.Error):  # a cell is too long
+                message = self._describe_first_error() or message
             raise ValueError(message) from error
         except OSError as error:
             message = f"{self.file} cannot be read to its end: {error}"
@@ -556,7 +573,8 @@ class DelimitedRows(BaseRows):
         assert self.file is not None
         names, header = self.dialect.names, self.dialect.header
         with _open_text(self.file.path) as stream:
-            reader = csv.reader(stream, delimiter=self.dialect.delimiter)
+            lines = _iter_lines(stream, self.file)
+            reader = csv.reader(lines, delimiter=self.dialect.delimiter)
             for cells in reader:
                 if header and cells:
                     header = False
@@ -571,10 +589,10 @@ class DelimitedRows(BaseRows):
                     cell = cells[j].strip()
                     if cell not in MISSING_TOKENS and parse_number(cell) is None:
                         return (
-                            f"{self.file} must hold numbers, got {cell[:40]!r} in "
-                            f"column {names[j]!r}, line {reader.line_num}; correct it "
-                            "(a missing cell is empty or NA), or choose other columns "
-                            "with columns=[...]"
+                            f"{self.file} must hold numbers, got {quote(cell)} in "
+                            f"column {quote(names[j])}, line {reader.line_num}; "
+                            "correct it (a missing cell is empty or NA), or choose "
+                            "other columns with columns=[...]"
                         )
         return None
 
@@ -836,13 +854,13 @@ class ColumnParser:
             cell, read = counts.first_other_cell, ""
             if self._has_other_decimal(cell):
                 read = f"read it with --decimal {self.other_decimal}, "
-            cell = to_printable(cell)
+            cell = quote(to_printable(cell))
             raise ValueError(
-                f"column {name!r} holds {counts.n_numbers} numbers and "
+                f"column {quote(name)} holds {counts.n_numbers} numbers and "
                 f"{counts.n_other} other cells, the first at line "
-                f"{counts.first_other_line}: {cell!r}; correct it, {read}call it "
-                f"missing with --na {cell!r}, or keep the column as it is with "
-                f"--label {name!r}"
+                f"{counts.first_other_line}: {cell}; correct it, {read}call it "
+                f"missing with --na {cell}, or keep the column as it is with "
+                f"--label {quote(name)}"
             )
         # A delimiter at the end of every line makes an empty column without a name.
         nameless = self.has_header and name in (str(j + 1), f"column {j + 1}")

@@ -9,7 +9,8 @@ import json
 import math
 import os
 import re
-import tempfile
+import secrets
+import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ except ImportError:  # Windows: stale temporary files are not removed
 TEMPORARY_MARKER = ".ncarl-"
 #: Errors of file systems that cannot sync a folder.
 UNSUPPORTED_SYNC_ERRNOS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
+#: What a path may lead to; anything else is a device.
+FILE_KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder",
+              stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}  # fmt: skip
 
 #: An archive is `MAGIC`, the SHA-256 digest of the rest, and an NPZ file whose array
 #: `HEADER_NAME` is a header in JSON.
@@ -40,58 +44,114 @@ DIGEST_SIZE = hashlib.sha256().digest_size
 DAMAGED_FILE_HINT = "restore it from a backup, or remove it and start again"
 
 
+def file_kind(path: str | os.PathLike[str]) -> str | None:
+    """What a path leads to, links followed; None if there is nothing."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return "a link that leads to no file" if Path(path).is_symlink() else None
+    return FILE_KINDS.get(stat.S_IFMT(mode), "a device")
+
+
+def check_rereadable(path: str | os.PathLike[str]) -> None:
+    """Raise if a path is a device, FIFO or socket, which give their bytes once."""
+    kind = file_kind(path)
+    if kind in ("a device", "a FIFO", "a socket"):
+        raise ValueError(
+            f"{str(path)!r} is {kind}, which cannot be read more than once; copy its "
+            "content into a file, and name that"
+        )
+
+
+def resolve_output(
+    path: str | os.PathLike[str], name: str = "path", *, folder: bool = False
+) -> Path:
+    """The file, or folder, that is written for ``path``; links are followed.
+
+    Raises if anything else is there, which a new file would replace, or if there is no
+    folder for it. Errors call the path ``name``.
+    """
+    expected, kind = "a folder" if folder else "a file", file_kind(path)
+    if kind not in (None, expected):
+        raise FileExistsError(
+            f"{name} {str(path)!r} is {kind}, and is not replaced; name {expected}, or "
+            "remove it"
+        )
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        where = f"the folder {str(Path(path).parent)!r}"
+        raise FileNotFoundError(f"{name}: {where} does not exist; create it")
+    return target
+
+
 @contextlib.contextmanager
 def atomic_write(
     path: str | os.PathLike[str], mode: int | None = None
 ) -> Iterator[Path]:
     """A temporary path beside ``path`` that replaces it when the block succeeds.
 
-    A file at ``path`` stays untouched until then, and for good if the block raises.
-    Temporary files that a killed process left behind are removed after the next
-    success; those of a running process are left alone.
+    A file at ``path`` stays untouched until then, and for good if the block raises;
+    see `resolve_output` for what else may be there. Temporary files that a killed
+    process left behind are removed after the next success; those of a running process
+    are left alone.
 
     Permissions are ``mode``, by default those of the file it replaces, or those of a
     new file of this process.
     """
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist")
-    temporary, handle = _create_temporary(target)
+    target, suffix = resolve_output(path), Path(path).suffix
+    if mode is None and target.exists():
+        mode = target.stat().st_mode & 0o777
+    with name_disk_errors(path, target):
+        # The kernel subtracts the umask.
+        new_mode = 0o666 if mode is None else 0o600
+        temporary, handle = _create_temporary(target, suffix, new_mode)
+        try:
+            yield temporary
+            with temporary.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            if mode is not None:
+                temporary.chmod(mode)
+            temporary.replace(target)
+            _sync_folder(target.parent)
+        finally:
+            # An error of the block must not be masked by one of the clean-up.
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            os.close(handle)
+    _remove_stale_temporaries(target, suffix)
+
+
+@contextlib.contextmanager
+def name_disk_errors(path: str | os.PathLike[str], target: Path) -> Iterator[None]:
+    """Errors of the disk name ``path``, not a temporary of ``target``, or nothing."""
+    start = str(target.with_name(f".{target.name}{TEMPORARY_MARKER}"))
     try:
-        yield temporary
-        with temporary.open("rb+") as stream:
-            os.fsync(stream.fileno())
-        temporary.chmod(default_mode(target, 0o666) if mode is None else mode)
-        temporary.replace(target)
-        _sync_folder(target.parent)
-    finally:
-        # An error of the block must not be masked by one of the clean-up.
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        os.close(handle)
-    _remove_stale_temporaries(target)
+        yield
+    except OSError as error:
+        unnamed = error.filename is None and type(error) is OSError
+        if not unnamed and not str(error.filename).startswith(start):
+            raise
+        reason = error.strerror or str(error)
+        raise OSError(error.errno or errno.EIO, reason, str(path)) from error
 
 
-def default_mode(target: Path, new: int) -> int:
-    """Permissions of what is being replaced, or those that this process gives."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return new & ~mask
+def temporary_path(target: Path, suffix: str) -> Path:
+    """A name beside ``target`` that is most likely free."""
+    name = f".{target.name}{TEMPORARY_MARKER}{secrets.token_hex(4)}{suffix}"
+    return target.with_name(name)
 
 
-def _create_temporary(target: Path) -> tuple[Path, int]:
+def _create_temporary(target: Path, suffix: str, mode: int) -> tuple[Path, int]:
     """Create a file beside ``target``; its handle holds a lock: it is in use.
 
     The operating system releases the lock when the process ends, in whatever way.
     """
     while True:
-        handle, name = tempfile.mkstemp(
-            prefix=f".{target.name}{TEMPORARY_MARKER}",
-            suffix=target.suffix,
-            dir=target.parent,
-        )
+        path = temporary_path(target, suffix)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+        except FileExistsError:
+            continue
         try:
             if fcntl is not None:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,16 +159,16 @@ def _create_temporary(target: Path) -> tuple[Path, int]:
             os.close(handle)
             continue
         except OSError:  # no locks on this file system: nobody will remove it
-            return Path(name), handle
-        if Path(name).exists():
-            return Path(name), handle
+            return path, handle
+        if path.exists():
+            return path, handle
         os.close(handle)
 
 
-def _remove_stale_temporaries(target: Path) -> None:
+def _remove_stale_temporaries(target: Path, end: str) -> None:
     if fcntl is None:
         return
-    begin, end = f".{target.name}{TEMPORARY_MARKER}", target.suffix
+    begin = f".{target.name}{TEMPORARY_MARKER}"
     name = re.compile(f"{re.escape(begin)}[a-z0-9_]{{8}}{re.escape(end)}")
     with contextlib.suppress(OSError):  # the target itself is written by now
         stale = [p for p in target.parent.iterdir() if name.fullmatch(p.name)]
@@ -172,6 +232,7 @@ def read_archive(
     path: str | os.PathLike[str], kind: str, *other_kinds: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays of an archive of one of the kinds, or a `BrokenFileError`."""
+    check_rereadable(path)
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)

@@ -5,8 +5,8 @@ Matrix Market files are read and written as a whole only.
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +27,9 @@ from ncarl.io.base import (
     SpanRows,
     check_finite_entries,
     check_matrix,
+    check_unpacked_size,
     dense_spans,
+    name_broken_file,
     observations_from_dense,
     result_dtype,
     sparse_spans,
@@ -48,19 +50,53 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> BaseRows
     file = FileSnapshot.from_path(path)
     if path.name.lower().endswith(".npz"):
         return _open_npz(file, rows_per_chunk)
-    try:
-        array = np.load(file.path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise BrokenFileError(
-            f"{file} is not a complete array written by numpy.save; it may be cut "
-            f"off: {error}"
-        ) from error
+    with name_broken_file(file.path, "NPY"):
+        array = _load_npy(file.path, "r")
     check_matrix(array.shape, array.dtype, str(file))
     m, n = array.shape
     return NpyRows(
         n_columns=n, n_rows=m, dtype=result_dtype(array.dtype), file=file,
         spans=dense_spans(m, n, rows_per_chunk),
     )  # fmt: skip
+
+
+def _load_npy(path: Path, mmap_mode: Any = None) -> Array:
+    with path.open("rb") as stream:
+        read_npy_header(stream, path.stat().st_size)
+    array: Array = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    return array
+
+
+def read_npy_header(stream: Any, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of an array in a file of ``size`` bytes; raises if it is not."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+        shape, _, dtype = read(stream)
+    except Exception as error:  # any, of the parser of Python's literals
+        raise ValueError("it does not begin with the header of an array") from error
+    if dtype.hasobject:
+        raise ValueError(
+            "it holds Python objects, which are not read because reading them can run "
+            "code; save an array of numbers"
+        )
+    claimed = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or stream.tell() + claimed > size:
+        raise ValueError("it is cut off: it ends before its last number")
+    return shape, dtype
+
+
+def _check_members(path: Path) -> tuple[int, int]:
+    """The compression of an NPZ file, and its bytes to unpack; raises if not arrays."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        for info in members:
+            if not info.filename.endswith(".npy"):
+                raise ValueError(f"{info.filename!r} in it is no array; leave it out")
+            with archive.open(info) as stream:
+                read_npy_header(stream, info.file_size)
+    compression = max((info.compress_type for info in members), default=0)
+    return compression, compression and sum(info.file_size for info in members)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,7 +106,7 @@ class NpyRows(SpanRows):
     def _load(self, first: int, last: int) -> Observations:
         assert self.file is not None
         # Mapped for one chunk only: until then pages count as memory of the process.
-        rows = np.load(self.file.path, mmap_mode="r", allow_pickle=False)[first:last]
+        rows = _load_npy(self.file.path, "r")[first:last]
         return observations_from_dense(_to_native(rows), first, str(self.file))
 
 
@@ -79,7 +115,8 @@ def _to_native(values: Array) -> Array:
 
 
 def _open_npz(file: FileSnapshot, rows_per_chunk: int | None) -> BaseRows:
-    with _translate_errors(file), file.path.open("rb") as stream:
+    with name_broken_file(file.path, "NPZ"), file.path.open("rb") as stream:
+        _, size = _check_members(file.path)
         archive = np.lib.npyio.NpzFile(stream)
         if "format" in archive and "shape" in archive:
             kind, shape = archive["format"].item(), archive["shape"]
@@ -90,19 +127,10 @@ def _open_npz(file: FileSnapshot, rows_per_chunk: int | None) -> BaseRows:
                 f"one array, got the arrays {', '.join(archive.files) or 'none'}; save "
                 "the one to read with numpy.save"
             )
+        check_unpacked_size(file.path, size)
         array = archive[archive.files[0]]
     check_matrix(array.shape, array.dtype, str(file))
     return MemoryRows.from_matrix(_to_native(array), rows_per_chunk)
-
-
-@contextmanager
-def _translate_errors(file: FileSnapshot) -> Iterator[None]:
-    try:
-        yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
-        raise BrokenFileError(
-            f"{file} is not a complete NPZ file: {error}; save it again"
-        ) from error
 
 
 def _csr_rows(
@@ -120,6 +148,7 @@ def _csr_rows(
     with zipfile.ZipFile(file.path) as archive:
         data = _ArrayStream(archive, "data", file)
     check_matrix((m, n), data.dtype, str(file))
+    check_unpacked_size(file.path, 8 * m)  # of indptr, which is read as a whole
     return CsrRows(
         n_columns=n, n_rows=m, dtype=result_dtype(data.dtype), file=file,
         rows_per_chunk=rows_per_chunk,
@@ -131,9 +160,8 @@ class _ArrayStream:
 
     def __init__(self, archive: zipfile.ZipFile, name: str, file: FileSnapshot) -> None:
         self.stream = archive.open(f"{name}.npy")
-        version = np.lib.format.read_magic(self.stream)
-        reader = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
-        self.shape, _, self.dtype = reader(self.stream)
+        size = archive.getinfo(f"{name}.npy").file_size
+        self.shape, self.dtype = read_npy_header(self.stream, size)
         self.where = f"{file}, array {name!r},"
 
     def read(self, count: int) -> Array:
@@ -156,7 +184,7 @@ class CsrRows(BaseRows):
         assert self.file is not None
         with (
             self._unchanged(),
-            _translate_errors(self.file),
+            name_broken_file(self.file.path, "NPZ"),
             zipfile.ZipFile(self.file.path) as archive,
         ):
             streams = [_ArrayStream(archive, k, self.file) for k in ("indices", "data")]
@@ -230,25 +258,18 @@ def open_sink(path: Path, spec: SinkSpec) -> Iterator[Sink]:
 def read_table(path: Path, options: ReadOptions) -> MatrixTable:
     """Read the matrix in an NPY, NPZ or Matrix Market file."""
     suffix = path.suffix.lower()
-    try:
+    kind = {".npy": "NPY", ".npz": "NPZ"}.get(suffix, "Matrix Market")
+    with name_broken_file(path, kind):
         if suffix == ".npz":
             table = _read_npz(path, options.array)
         elif suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-            table = MatrixTable(values=values, format_name="NPY")
+            table = MatrixTable(values=_load_npy(path), format_name=kind)
         else:
             _check_matrix_market(path)
-            values = scipy_io.mmread(path)
-            table = MatrixTable(values=values, format_name="Matrix Market")
+            table = MatrixTable(values=scipy_io.mmread(path), format_name=kind)
         check_matrix(table.values.shape, table.values.dtype, "the array")
         if sparse.issparse(table.values):
             check_sparse(table.values, "the matrix")
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = str(error)
-        if "pickle" in reason:
-            reason = "it holds Python objects, which are not read because reading them "
-            reason += "can run code; save an array of numbers"
-        raise ValueError(f"{str(path)!r} cannot be read: {reason}") from error
     return table
 
 
@@ -270,8 +291,8 @@ def _check_matrix_market(path: Path) -> None:
 
 
 def _read_npz(path: Path, array_name: str | None) -> MatrixTable:
-    with zipfile.ZipFile(path) as archive:
-        compression = max((i.compress_type for i in archive.infolist()), default=0)
+    compression, size = _check_members(path)
+    check_unpacked_size(path, size)
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     if array_name is None and {"format", "shape", "data"} <= arrays.keys():
@@ -319,10 +340,12 @@ class MatrixTable(TableFile):
                 write_npz(temporary, arrays, self.compression)
             elif self.format_name == "sparse NPZ":
                 sparse.save_npz(temporary, self._to_csr(numbers))
-            elif np.isnan(numbers).any():  # listed by position, as others are missing
-                scipy_io.mmwrite(temporary, self._to_csr(numbers), symmetry="general")
             else:
-                scipy_io.mmwrite(temporary, numbers, symmetry="general")
+                # Listed by position where some are missing. SciPy ignores a full disk
+                # unless the stream is Python's.
+                listed = self._to_csr(numbers) if np.isnan(numbers).any() else numbers
+                with temporary.open("wb") as stream:
+                    scipy_io.mmwrite(stream, listed, symmetry="general")
 
     def _to_csr(self, numbers: Array) -> Any:
         """CSR matrix that stores every entry, zeros included, but NaN."""

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.exceptions import BrokenFileError
 from ncarl.io.base import (
     FileSnapshot,
     Sink,
     SinkSpec,
     SpanRows,
     frame_values,
+    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
     result_dtype,
@@ -63,19 +63,20 @@ def open_rows(
     names, dtypes, spans = tuple[str, ...](), set[np.dtype[Any]](), list[Any]()
     step, first, loadable = 1, 0, True
     for number, file in enumerate(files):
-        with _open_parquet(file) as table:
-            if number == 0:
-                # The index of a pandas frame is read only where columns are given.
-                metadata = table.schema_arrow.pandas_metadata or {}
-                index = () if columns else metadata.get("index_columns", ())
-                available = [n for n in table.schema_arrow.names if n not in index]
-                names = select_column_names(available, columns, str(location))
-                step = resolve_rows_per_chunk(rows_per_chunk, len(names))
-            dtypes |= _result_dtypes(table.schema_arrow, names, file)
-            for groups, rows in _merge_row_groups(table.metadata, step):
-                spans.append((file, groups, first))
-                loadable &= rows <= step
-                first += rows
+        with name_broken_file(file, "Parquet"), _open_parquet(file) as table:
+            schema, metadata = table.schema_arrow, table.metadata
+            # The index of a pandas frame is read only where columns are given.
+            pandas_metadata = {} if columns else schema.pandas_metadata or {}
+            index = pandas_metadata.get("index_columns", ())
+        if number == 0:
+            available = [name for name in schema.names if name not in index]
+            names = select_column_names(available, columns, str(location))
+            step = resolve_rows_per_chunk(rows_per_chunk, len(names))
+        dtypes |= _result_dtypes(schema, names, file)
+        for groups, rows in _merge_row_groups(metadata, step):
+            spans.append((file, groups, first))
+            loadable &= rows <= step
+            first += rows
     return ParquetRows(
         n_columns=len(names), n_rows=first, names=names, dtype=result_dtype(*dtypes),
         file=location, spans=spans, rows_per_chunk=step, loadable=loadable,
@@ -85,13 +86,10 @@ def open_rows(
 def _open_parquet(path: Path) -> Any:
     import pyarrow.parquet as pq
 
-    try:
+    with name_broken_file(path, "Parquet"):
         # Without a buffer whole columns of a row group are read at once. Reading a file
         # of 480 MB takes 130 MB this way, and 320 MB or more with pyarrow.dataset.
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
-    except ValueError as error:
-        message = f"{str(path)!r} is not a Parquet file: {error}"
-        raise BrokenFileError(message) from error
 
 
 def _result_dtypes(schema: Any, names: Sequence[str], path: Path) -> set[np.dtype[Any]]:
@@ -163,18 +161,22 @@ class ParquetRows(SpanRows):
     def _chunks(
         self, path: Path, groups: tuple[int, ...], first: int
     ) -> Iterator[Observations]:
+        arrays = self._iter_arrays(path, groups)
+        for values in rebatch(arrays, self.rows_per_chunk):
+            yield observations_from_dense(values, first, str(self.file))
+            first += len(values)
+
+    def _iter_arrays(self, path: Path, groups: tuple[int, ...]) -> Iterator[Array]:
         assert self.names is not None
-        with _open_parquet(path) as table:
+        with name_broken_file(path, "Parquet"), _open_parquet(path) as table:
             batches = table.iter_batches(
                 batch_size=self.rows_per_chunk,
                 row_groups=groups,
                 columns=list(self.names),
                 use_threads=False,
             )
-            arrays = (arrow_values(batch, self.names) for batch in batches)
-            for values in rebatch(arrays, self.rows_per_chunk):
-                yield observations_from_dense(values, first, str(self.file))
-                first += len(values)
+            for batch in batches:
+                yield arrow_values(batch, self.names)
 
 
 def open_sink(path: Path, spec: SinkSpec) -> AbstractContextManager[Sink]:
@@ -221,11 +223,8 @@ def _write_parquet(
 def _read_frame(path: Path) -> Any:
     import pandas as pd
 
-    try:
-        with path.open("rb") as stream:
-            return pd.read_parquet(stream, engine="pyarrow")
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not a Parquet table: {error}") from error
+    with path.open("rb") as stream, name_broken_file(path, "Parquet"):
+        return pd.read_parquet(stream, engine="pyarrow")
 
 
 def read_columns(path: Path) -> ColumnTable:

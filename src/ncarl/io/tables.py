@@ -14,6 +14,7 @@ import numpy as np
 
 from ncarl.core.types import Array
 from ncarl.io.base import import_optional
+from ncarl.io.files import check_rereadable
 from ncarl.text import MAX_LISTED, join_names
 
 #: Numbers, of either sign, that are commonly written for a missing value.
@@ -174,11 +175,16 @@ def read_table(path: Path, options: ReadOptions) -> TableFile:
             raise ValueError(
                 f"{OPTION_FLAGS[name]} does not apply to {format_.name} files; omit it"
             )
+    check_rereadable(path)
     # So that a missing file gives the same error in every format.
     with path.open("rb"):
         pass
     module = importlib.import_module(format_.module)
-    return cast(TableFile, module.read_table(path, options))
+    table = cast(TableFile, module.read_table(path, options))
+    if 0 in table.values.shape:
+        shape = f"got shape {table.values.shape}"
+        raise ValueError(f"{str(path)!r} must have rows and columns, {shape}")
+    return table
 
 
 def detect_format(path: Path) -> Format:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -14,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.exceptions import BrokenFileError
 from ncarl.io.base import (
     FileSnapshot,
     Sink,
     SinkSpec,
     SpanRows,
     check_matrix,
+    name_broken_file,
     observations_from_dense,
     resolve_rows_per_chunk,
     result_dtype,
     row_ranges,
 )
-from ncarl.io.files import default_mode
+from ncarl.io.files import name_disk_errors, resolve_output, temporary_path
 from ncarl.observations import Observations
 
 ZARR_MARKERS = ("zarr.json", ".zarray", ".zgroup")
@@ -44,10 +43,8 @@ def open_rows(path: Path, columns: None, rows_per_chunk: int | None) -> ZarrRows
     import zarr
 
     file = FileSnapshot.from_path(path)
-    try:
+    with name_broken_file(file.path, "Zarr"):
         array = zarr.open(str(file.path), mode="r")
-    except (ValueError, KeyError, OSError) as error:
-        raise BrokenFileError(f"{file} holds no Zarr array: {error}") from error
     if not hasattr(array, "shape"):
         arrays = ", ".join(repr(name) for name in array.array_keys()) or "none"
         raise ValueError(
@@ -95,7 +92,7 @@ def open_sink(path: Path, spec: SinkSpec) -> AbstractContextManager[Sink]:
 
     Names of columns become its attribute ``names``.
     """
-    if path.exists() and not (path.is_dir() and is_zarr_folder(path)):
+    if resolve_output(path, folder=True).exists() and not is_zarr_folder(path):
         raise ValueError(
             f"{str(path)!r} exists and is not a Zarr array, so it is not replaced; "
             "name another path, or remove it"
@@ -107,7 +104,7 @@ def open_sink(path: Path, spec: SinkSpec) -> AbstractContextManager[Sink]:
 def _write_zarr(path: Path, spec: SinkSpec) -> Iterator[Sink]:
     import zarr
 
-    with _atomic_write_folder(path.absolute()) as temporary:
+    with _atomic_write_folder(path) as temporary:
         height = max(1, CHUNK_SIZE // spec.n_columns)
         array = zarr.create_array(
             str(temporary),
@@ -134,25 +131,28 @@ def _write_zarr(path: Path, spec: SinkSpec) -> Iterator[Sink]:
 
 
 @contextmanager
-def _atomic_write_folder(target: Path) -> Iterator[Path]:
-    """A temporary folder beside ``target`` that replaces it if the block succeeds.
+def _atomic_write_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside ``path`` that replaces it if the block succeeds.
 
     What was there before stays untouched until then, and for good if the block raises.
     Folders cannot be swapped atomically: if the machine stops between the two renames,
     the old folder is left under a name that begins with a dot and ends in ``.old``.
     """
-    naming = {"prefix": f".{target.name}.", "suffix": target.suffix}
-    temporary = Path(tempfile.mkdtemp(**naming, dir=target.parent))
-    try:
-        temporary.chmod(default_mode(target, 0o777))
-        yield temporary
-        for parent, _, names in os.walk(temporary):
-            for name in names:
-                with (Path(parent) / name).open("rb+") as stream:
-                    os.fsync(stream.fileno())
-        _swap_folder(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    target = resolve_output(path, folder=True)
+    temporary = temporary_path(target, path.suffix)
+    with name_disk_errors(path, target):
+        temporary.mkdir()
+        try:
+            if target.exists():
+                temporary.chmod(target.stat().st_mode & 0o777)
+            yield temporary
+            for parent, _, names in os.walk(temporary):
+                for name in names:
+                    with (Path(parent) / name).open("rb+") as stream:
+                        os.fsync(stream.fileno())
+            _swap_folder(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _swap_folder(temporary: Path, target: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.datasets.others import YearlyPanel
 from ncarl.io.base import dense_values, is_frame, is_polars, library_of
-from ncarl.text import join_names
+from ncarl.text import join_names, quote
 from ncarl.validation import check_choice
 
 #: Minimum number of values that a treated unit needs from before its treatment.
@@ -534,4 +534,4 @@ def _unknown_unit_message(panel: Panel, unit: Any) -> str:
 
 def _format_label(label: Any) -> str:
     """``repr`` of a label, of a NumPy scalar as a Python number or string."""
-    return repr(label.item() if type(label).__module__ == "numpy" else label)
+    return quote(label.item() if type(label).__module__ == "numpy" else label)

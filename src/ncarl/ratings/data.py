@@ -17,7 +17,7 @@ import numpy as np
 from ncarl.core.types import Array
 from ncarl.datasets.movielens import Ratings
 from ncarl.io.base import is_frame, is_polars, library_of
-from ncarl.text import join_names
+from ncarl.text import join_names, quote
 
 #: Types of ids, by the name of their kind in saved files.
 ID_TYPES: dict[str, type] = {"int": int, "str": str, "uuid": UUID}
@@ -78,10 +78,10 @@ class Vocabulary:
 
     def unknown_message(self, value: Any) -> str:
         """Error message for an unknown id."""
-        text = f"{self.name} {value!r} is not known"
+        text = f"{self.name} {quote(value)} is not known"
         other = self.parse(value)
         if other is not None:
-            return f"{text}; did you mean {other!r} ({type(other).__name__})"
+            return f"{text}; did you mean {quote(other)} ({type(other).__name__})"
         some = join_names(self.values[:3], form=repr)
         return f"{text}; there are {len(self)} {self.name}s, such as {some}"
 
@@ -147,7 +147,7 @@ def _raise_invalid_id(name: str, entry: Any, row: int) -> None:
     whole = isinstance(entry, float | np.floating) and float(entry).is_integer()
     hint = "integers (int)" if whole else "text (str)"
     raise TypeError(
-        f"{name} ids must be integers, text or UUIDs, got {entry!r} of type "
+        f"{name} ids must be integers, text or UUIDs, got {quote(entry)} of type "
         f"{type(entry).__name__} in row {row}; make the column {hint} first"
     )
 
@@ -280,8 +280,8 @@ def parse_ratings(column: Sequence[Any], name: str) -> Array:
         if isinstance(v, str | bytes) or np.ndim(v) or not hasattr(v, "__float__")
     )
     raise TypeError(
-        f"{name} must be numbers, got {value!r} of type {type(value).__name__} in row "
-        f"{row}; convert the column first"
+        f"{name} must be numbers, got {quote(value)} of type {type(value).__name__} in "
+        f"row {row}; convert the column first"
     )
 
 

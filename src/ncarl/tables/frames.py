@@ -19,7 +19,7 @@ from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.estimators.validation import MissingMarker
 from ncarl.io.base import dense_values, is_frame, is_pandas, is_polars
-from ncarl.text import MAX_LISTED, join_names
+from ncarl.text import MAX_LISTED, join_names, quote
 
 #: Kinds of columns and their names in messages. "empty" are columns of a null type,
 #: "other" are dates, lists and mixtures, which cannot be imputed.
@@ -72,7 +72,7 @@ class ColumnData:
     @property
     def display_name(self) -> str:
         """The column as messages name it."""
-        return f"column {self.name!r}"
+        return f"column {quote(self.name)}"
 
 
 class TableAdapter(Protocol):
