@@ -214,6 +214,7 @@ def _restore_pandas(X: Any, values: Array, filled: Array, keep_observed: bool) -
     for j, kind in enumerate(X.dtypes):
         if keep_observed and not np.isnan(values[:, j]).any():
             continue
+        kind = getattr(kind, "subtype", kind)  # a filled sparse column is dense
         small = kind.kind == "f" and kind.itemsize <= 4
         dtype = np.dtype(np.float32 if small else np.float64)
         column = _fill_column(values[:, j], filled[:, j], dtype, keep_observed)

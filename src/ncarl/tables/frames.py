@@ -208,9 +208,15 @@ def apply_output_config(estimator: Any, frame: Any) -> Any:
     if wanted == "pandas" and is_polars(frame):
         return frame.to_pandas()
     if wanted == "polars" and is_pandas(frame):
+        import pandas as pd
         import polars as pl
 
-        return pl.from_pandas(frame)
+        sparse = {
+            name: dtype.subtype
+            for name, dtype in frame.dtypes.items()
+            if isinstance(dtype, pd.SparseDtype)
+        }
+        return pl.from_pandas(frame.astype(sparse))
     return frame
 
 
@@ -320,6 +326,10 @@ class _PandasAdapter(_FrameAdapter):
         if isinstance(series.dtype, pd.SparseDtype):
             series = series.sparse.to_dense()
         missing: Array = series.isna().to_numpy(dtype=bool)
+        if pd.api.types.is_float_dtype(series.dtype):
+            # To pandas NaN in a nullable or Arrow column is a value.
+            floats = series.to_numpy(dtype=np.float64, na_value=np.nan)
+            missing = missing | np.isnan(floats)
         if self.missing_values is None:
             return series, missing
         marked = _pandas_marked(series, self.missing_values)
