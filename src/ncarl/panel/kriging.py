@@ -164,6 +164,8 @@ def select_predictors(
         steps = _nearby_entries(index, t, i, rank)
         if period is not None and rank < N_CYCLE_SENSORS:
             for lag in lags:
+                if lag * period >= len(index.observed_mask):
+                    continue  # the log is shorter
                 for away in (-lag * period, lag * period):
                     other = _nearest_entry(index, t + away, i)
                     for taken in steps:
