@@ -7,6 +7,7 @@ else on the device. Nothing is read back unless ``checked`` is true; with
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,6 @@ from operator import iadd
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from ncarl.core.cuda import (
     BatchedCholesky,
@@ -30,6 +30,9 @@ from ncarl.core.cuda import (
 from ncarl.core.linalg import gram_matrix, jitter_steps, not_positive_definite_error
 from ncarl.core.rows import Kernel, group_sizes
 from ncarl.core.types import Array, Block, LikelihoodSums
+
+with contextlib.suppress(ImportError):
+    import torch
 
 #: Sizes of systems are padded to multiples of this.
 SIZE_MULTIPLE = 16

@@ -21,18 +21,14 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
-import cloudpickle
-import dask
-import distributed
 import numpy as np
-from dask.delayed import delayed
 
 from ncarl import __version__
 from ncarl.blocks import cut_blocks
@@ -49,8 +45,15 @@ from ncarl.engines.base import (
     limit_blas_threads,
     transform_chunk,
 )
+from ncarl.io.base import import_optional
 from ncarl.observations import Observations
 from ncarl.validation import check_choice, check_integer, check_number
+
+with suppress(ImportError):  # `Dask` says how to install what is missing
+    import cloudpickle
+    import dask
+    import distributed
+    from dask.delayed import delayed
 
 __all__ = ["Dask", "LostWorkersError", "complete_dask_array"]
 
@@ -132,6 +135,7 @@ class Dask:
     reason: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        import_optional("distributed", "Dask engines", "dask")
         _check_cluster(self.cluster)
         if self.n_workers is not None:
             hint = "; None for one per core"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import weakref
@@ -13,7 +14,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from ncarl.blocks import cut_blocks
@@ -30,8 +30,12 @@ from ncarl.engines.base import (
 )
 from ncarl.exceptions import DeviceMemoryError
 from ncarl.io import prefetch
+from ncarl.io.base import import_optional
 from ncarl.observations import Observations
 from ncarl.validation import check_number
+
+with contextlib.suppress(ImportError):  # `check_device` says how to install it
+    import torch
 
 R = TypeVar("R")
 
@@ -260,6 +264,7 @@ class TorchDevice:
 
 def check_device(name: str) -> None:
     """Raise if a device does not exist (ValueError) or does not work (RuntimeError)."""
+    import_optional("torch", "PyTorch engines", "gpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
