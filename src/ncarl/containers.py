@@ -100,7 +100,7 @@ def _validate_container(
     }
     if not same_columns:
         checks["reset"] = True
-        estimator = _EstimatorStub(estimator)
+        estimator = _make_stub(estimator)
     if sparse.issparse(X):
         return _validate_sparse(estimator, X, checks)
     if is_frame(X):
@@ -108,21 +108,21 @@ def _validate_container(
         validate_data(estimator, X, reset=checks["reset"], skip_check_array=True)
         X = frame_values(X)
         checks["reset"] = True
-        estimator = _EstimatorStub(estimator)
+        estimator = _make_stub(estimator)
     elif isinstance(X, np.ma.MaskedArray):
         X = dense_values(X)
     values = _validate_array(estimator, X, dtype=(np.float64, np.float32), **checks)
     return Observations.from_dense(values)
 
 
-class _EstimatorStub:
-    """Stands in for an estimator whose feature names and count must not change."""
+def _make_stub(estimator: Any) -> Any:
+    """Stand-in for an estimator whose feature names and count must not change.
 
-    def __init__(self, estimator: Any) -> None:
-        self.tags = estimator.__sklearn_tags__()
-
-    def __sklearn_tags__(self) -> Any:
-        return self.tags
+    It has the name of the class, which appears in scikit-learn's errors.
+    """
+    tags = estimator.__sklearn_tags__()
+    members = {"__sklearn_tags__": lambda _: tags}
+    return type(type(estimator).__name__, (), members)()
 
 
 def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observations:
@@ -138,7 +138,8 @@ def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observat
 def _validate_array(estimator: Any, X: Any, **checks: Any) -> Any:
     """``validate_data``, with the position of an infinite entry in the error."""
     try:
-        return validate_data(estimator, X, **checks)
+        with np.errstate(invalid="ignore"):  # it adds up all values to find infinity
+            return validate_data(estimator, X, **checks)
     except ValueError as error:
         if "contains infinity" not in str(error):
             raise
