@@ -9,7 +9,6 @@ own, so the row kernels of `ncarl.core`, which share one matrix, do not apply.
 
 from __future__ import annotations
 
-import importlib.util
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from ncarl.core.linalg import correlation_from_covariance
+from ncarl.core.rows import row_backend
 from ncarl.core.types import Array
 from ncarl.engines.base import Engine, available_cores
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -75,7 +75,7 @@ class Kriging:
         basis = temporal_basis(np.arange(len(values)), self.period)
         values = np.where(observed_mask, values, 0.0)
         solve, size, weights = krige, NUMPY_CHUNK_SIZE, self.weights
-        if importlib.util.find_spec("numba") is not None:
+        if row_backend().__name__.endswith("numba"):
             from ncarl.panel import kriging_numba
 
             solve, size = kriging_numba.krige, CHUNK_SIZE
