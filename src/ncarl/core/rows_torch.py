@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from operator import iadd
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from ncarl.core.cuda import (
 )
 from ncarl.core.linalg import gram_matrix, jitter_steps, not_positive_definite_error
 from ncarl.core.rows import Kernel, group_sizes
-from ncarl.core.types import Array, Block, LikelihoodSums
+from ncarl.core.types import Array, Block, LikelihoodSums, cached_property
 
 with contextlib.suppress(ImportError):
     import torch

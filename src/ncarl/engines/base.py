@@ -209,6 +209,12 @@ class _BlasThreadLimit:
         self.lock = threading.Lock()
         self.n_users = 0
         self.limiter: Any = None
+        if hasattr(os, "register_at_fork"):
+            # A child would wait forever for a lock that another thread held.
+            acquire, release = self.lock.acquire, self.lock.release
+            os.register_at_fork(
+                before=acquire, after_in_parent=release, after_in_child=release
+            )
 
     @contextmanager
     def limit(self, threads: int) -> Iterator[None]:

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ import numpy as np
 from ncarl import __version__
 from ncarl.blocks import cut_blocks
 from ncarl.core.rows import Kernel, row_backend
-from ncarl.core.types import Array, LikelihoodSums, RowSums
+from ncarl.core.types import Array, LikelihoodSums, RowSums, cached_property
 from ncarl.engines.base import (
     ROW_BACKENDS,
     Device,

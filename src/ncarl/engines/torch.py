@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from ncarl.blocks import cut_blocks
 from ncarl.core import cuda
 from ncarl.core.rows import Kernel
 from ncarl.core.rows_torch import DeviceBlock, MemoryBudget, device_timestamp
-from ncarl.core.types import Array, Block
+from ncarl.core.types import Array, Block, cached_property
 from ncarl.engines.base import (
     LazyBlocks,
     LocalEngine,

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.optimize import nnls
 
 from ncarl.core.linalg import correlation_from_covariance
 from ncarl.core.rows import row_backend
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.engines.base import Engine, available_cores
 from ncarl.estimators.bayesian import BayesianNCARL
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
 
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.dataset import power_of_two_unit
 from ncarl.datasets.movielens import Ratings
 from ncarl.io.base import is_frame, is_polars, library_of

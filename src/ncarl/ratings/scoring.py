@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +19,7 @@ from ncarl.bayes.model import ConformalScores, TwoSidedModel
 from ncarl.centering import Centering, Scaler, ValueBounds
 from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.rows import row_backend, row_duals
-from ncarl.core.types import Array, Block
+from ncarl.core.types import Array, Block, cached_property
 from ncarl.engines.base import Engine
 from ncarl.engines.threads import Threads
 from ncarl.fitting.kernel_model import KernelModel
