@@ -65,6 +65,10 @@ POLL_SECONDS = 1.0
 SHUTDOWN_SECONDS = 5.0
 #: Attempts at a pass or a transfer before it fails.
 MAX_ATTEMPTS = 4
+#: What helps against a lack of memory.
+MORE_MEMORY = (
+    "give them more memory or smaller blocks (more workers, or chunks of fewer rows)"
+)
 #: Servers of a local cluster must not be reachable from other machines.
 LOCALHOST = "127.0.0.1"
 #: Number of partial sums that one task adds.
@@ -112,7 +116,7 @@ class Dask:
         A torch device for n x n work, or "cpu" for the memory of the host; by default
         a GPU of this machine if one works.
     timeout : float
-        Seconds to wait for a worker if there is none.
+        Seconds to wait for a worker if there is none, or all lack memory.
     reason : str
         Why the engine was picked, for `describe`.
 
@@ -478,12 +482,29 @@ class ClusterLink:
             )
 
     def wait(self, future: Any) -> None:
-        """Wait until a future has succeeded or failed, as long as there are workers."""
+        """Wait until a future has succeeded or failed, as long as a worker can run."""
+        last_able = time.monotonic()
         while not future.done():
             try:
                 future.exception(timeout=POLL_SECONDS)
             except TimeoutError:
                 self.wait_for_any_worker()
+                if not self._all_paused():
+                    last_able = time.monotonic()
+                elif time.monotonic() - last_able > self.timeout:
+                    raise LostWorkersError(
+                        f"all Dask workers at {scheduler_address(self.client)} have "
+                        f"been paused for {self.timeout:g} seconds because their "
+                        f"memory is nearly full; {MORE_MEMORY}"
+                    ) from None
+
+    def _all_paused(self) -> bool:
+        """Whether no worker begins a task, nor runs one that could free memory."""
+        return all(
+            worker["status"] == "paused"
+            and not worker["metrics"].get("task_counts", {}).get("executing")
+            for worker in self.client.scheduler_info(n_workers=-1)["workers"].values()
+        )
 
     def result(self, future: Any) -> Any:
         """Result of a future; `LostDataError` if it failed for lack of a worker."""
@@ -520,8 +541,7 @@ class ClusterLink:
                 trouble = error
         raise LostWorkersError(
             f"Dask workers were lost {MAX_ATTEMPTS} times in the same task "
-            f"({trouble}); if they run out of memory, give them more of it or smaller "
-            "blocks (more workers, or chunks of fewer rows)"
+            f"({trouble}); if they run out of memory, {MORE_MEMORY}"
         ) from trouble
 
     def scatter(self, data: list[Any], worker: str) -> list[Any]:
