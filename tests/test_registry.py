@@ -40,14 +40,16 @@ OPTIONAL_PACKAGES = """
 dask distributed torch matplotlib pandas polars pyarrow numba PIL psutil typer rich zarr
 """
 BLOCKED_IMPORTS = f"""
-import importlib.abc, inspect, pydoc, sys
+import inspect, pydoc, sys
+from importlib.machinery import PathFinder
 
-class Blocker(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {OPTIONAL_PACKAGES.split()}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+class Blocker(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.split(".")[0] not in {OPTIONAL_PACKAGES.split()}:
+            return super().find_spec(name, path, target)
 
-sys.meta_path.insert(0, Blocker())
+sys.meta_path[:] = [Blocker if f is PathFinder else f for f in sys.meta_path]
 import ncarl
 
 from ncarl import *
@@ -55,13 +57,12 @@ assert all(hasattr(ncarl, name) and name in globals() for name in ncarl.__all__)
 assert {{name for name, _ in inspect.getmembers(ncarl)}} >= set(ncarl.__all__)
 assert "BayesianNCARL" in pydoc.render_doc(ncarl)
 assert "n_workers" in pydoc.render_doc(ncarl.Dask)
-inspect.getmembers(plots)
-assert not hasattr(plots, "other")
-uses = lambda: plots.convergence, lambda: NCARL(engine="dask").fit([[1.0]])
+assert not hasattr(ncarl, "plots")
+uses = lambda: ncarl.plots, lambda: NCARL(engine="dask").fit([[1.0]])
 for use in (Dask, Torch, *uses):
     try:
         use()
-    except ImportError as error:
+    except (AttributeError, ImportError) as error:
         print(error)
 """
 

@@ -116,10 +116,7 @@ def _validate_container(
 
 
 def _make_stub(estimator: Any) -> Any:
-    """Stand-in for an estimator whose feature names and count must not change.
-
-    It has the name of the class, which appears in scikit-learn's errors.
-    """
+    """Object of the same name, to leave feature names and count of an estimator."""
     tags = estimator.__sklearn_tags__()
     members = {"__sklearn_tags__": lambda _: tags}
     return type(type(estimator).__name__, (), members)()

@@ -74,9 +74,8 @@ def row_backend(name: str = "auto") -> Any:
         return row_backend("numba")
     except (ImportError, RuntimeError, OSError) as error:
         # Numba does not support this NumPy, or no folder at all can be written.
-        hint = "; set NUMBA_CACHE_DIR to a folder that can be written"
-        hint = "" if isinstance(error, ImportError) else hint
-        log.warning("Numba does not load (%s); rows are solved by NumPy%s", error, hint)
+        hint = "if it cannot cache, set NUMBA_CACHE_DIR"
+        log.warning("Numba does not load (%s); NumPy solves rows; %s", error, hint)
         return row_backend("numpy")
 
 

@@ -17,10 +17,9 @@ T = TypeVar("T")
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801
-    """Attribute that is computed once, without the lock that Python 3.11 has for it.
+    """Attribute that is computed once, without the lock that it has in Python 3.11.
 
-    With the lock all fits of a process wait for each other, and a process forked
-    meanwhile waits forever.
+    All fits of a process wait for the lock, and a process forked meanwhile forever.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:

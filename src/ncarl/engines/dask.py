@@ -65,10 +65,6 @@ POLL_SECONDS = 1.0
 SHUTDOWN_SECONDS = 5.0
 #: Attempts at a pass or a transfer before it fails.
 MAX_ATTEMPTS = 4
-#: What helps against a lack of memory.
-MORE_MEMORY = (
-    "give them more memory or smaller blocks (more workers, or chunks of fewer rows)"
-)
 #: Servers of a local cluster must not be reachable from other machines.
 LOCALHOST = "127.0.0.1"
 #: Number of partial sums that one task adds.
@@ -493,9 +489,9 @@ class ClusterLink:
                     last_able = time.monotonic()
                 elif time.monotonic() - last_able > self.timeout:
                     raise LostWorkersError(
-                        f"all Dask workers at {scheduler_address(self.client)} have "
-                        f"been paused for {self.timeout:g} seconds because their "
-                        f"memory is nearly full; {MORE_MEMORY}"
+                        f"all Dask workers at {scheduler_address(self.client)} were "
+                        f"paused for {self.timeout:g} seconds, as their memory is "
+                        "full; give them more of it, or smaller blocks"
                     ) from None
 
     def _all_paused(self) -> bool:
@@ -541,7 +537,8 @@ class ClusterLink:
                 trouble = error
         raise LostWorkersError(
             f"Dask workers were lost {MAX_ATTEMPTS} times in the same task "
-            f"({trouble}); if they run out of memory, {MORE_MEMORY}"
+            f"({trouble}); if they run out of memory, give them more of it or smaller "
+            "blocks (more workers, or chunks of fewer rows)"
         ) from trouble
 
     def scatter(self, data: list[Any], worker: str) -> list[Any]:

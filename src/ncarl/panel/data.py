@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import difflib
-import os
 import re
 import warnings
 from collections import Counter
@@ -252,7 +251,7 @@ def table_values(table: Any, what: str) -> Array:
         values = dense_values(table)
     elif getattr(getattr(table, "dtype", None), "kind", None) in ("c", "m", "M"):
         raise TypeError(f"{wanted} of real numbers, got dtype {table.dtype}")
-    elif kind != "Series":
+    else:
         try:
             values = dense_values(table)
         except (TypeError, ValueError) as error:
@@ -261,10 +260,10 @@ def table_values(table: Any, what: str) -> Array:
                 hint = ".toarray() puts 0 where nothing is stored; put NaN if missing"
             elif kind == "LazyFrame":
                 hint = ".collect() makes a frame of it"
-            elif isinstance(table, str | os.PathLike):
+            elif isinstance(table, str):
                 hint = "read the file first, for example with pandas.read_csv"
             raise TypeError(f"{wanted} of numbers, got a {kind}; {hint}") from None
-    if kind == "Series" or values.ndim == 1:
+    if values.ndim == 1:
         hint = "one column is .to_frame() of a Series, .reshape(-1, 1) of an array"
         raise ValueError(f"{wanted}, got one axis; {hint}")
     if values.ndim != 2 or 0 in values.shape:

@@ -138,9 +138,8 @@ class GapFiller(BaseEstimator):
         n_steps = len(series.values)
         if MIN_CYCLES * (series.period or 0) > n_steps:
             raise ValueError(
-                f"period must be at most {n_steps // MIN_CYCLES} steps, got "
-                f"{self.period!r}: a cycle is learned from its repetitions, and the "
-                f"log of {n_steps} steps must hold it at least {MIN_CYCLES} times; "
+                f"period must be at most {n_steps // MIN_CYCLES}, half of the steps of "
+                f"the log, got {self.period!r}; a cycle is learned from repetitions: "
                 "leave period out, or fit a longer log"
             )
         observed = ~np.isnan(series.values)

@@ -14,36 +14,16 @@ Files in reading order:
 - ``images.py``: images and tables before and after completion.
 """
 
-from typing import Any
-
-from ncarl.io.base import import_optional
-
-try:
-    from ncarl.plots.fit import (
-        convergence,
-        error_bars,
-        reliability,
-        residuals,
-        spectrum,
-    )
-    from ncarl.plots.images import ImagePanel, before_after, completion
-    from ncarl.plots.missing import (
-        draw_pattern,
-        draw_uncertainty,
-        identifiability,
-        uncertainty,
-    )
-    from ncarl.plots.similarity import similarity, similarity_graph, similarity_map
-    from ncarl.plots.style import format_label, save_figure, show
-except ModuleNotFoundError as error:
-    if error.name != "matplotlib":
-        raise
-
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module 'ncarl.plots' has no attribute {name!r}")
-        return import_optional("matplotlib", "figures", "cli")
-
+from ncarl.plots.fit import convergence, error_bars, reliability, residuals, spectrum
+from ncarl.plots.images import ImagePanel, before_after, completion
+from ncarl.plots.missing import (
+    draw_pattern,
+    draw_uncertainty,
+    identifiability,
+    uncertainty,
+)
+from ncarl.plots.similarity import similarity, similarity_graph, similarity_map
+from ncarl.plots.style import format_label, save_figure, show
 
 __all__ = [
     "ImagePanel",

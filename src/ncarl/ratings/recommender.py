@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from ncarl import metrics
 from ncarl.bayes.selection import select_sides
 from ncarl.centering import ValueBounds, overflow_safe_mean
-from ncarl.containers import clip_to_float_range
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -496,12 +495,9 @@ class Recommender(BaseEstimator):
         down, up = np.where(pairs.is_blended[:, None], blended, single_sided).T
         bounds = self._value_bounds
         with np.errstate(over="ignore"):
-            ends = -down * pairs.deviations, up * pairs.deviations
-            low, high = (
-                clip_to_float_range(pairs.clip(pairs.values + end, bounds))
-                for end in ends
-            )
-        return low, high
+            low = pairs.values - down * pairs.deviations
+            high = pairs.values + up * pairs.deviations
+        return pairs.clip(low, bounds), pairs.clip(high, bounds)
 
     def _check_noise(self, parameter: str) -> None:
         if not self._has_noise_model():

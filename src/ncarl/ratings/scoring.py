@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from ncarl.bayes.model import ConformalScores, TwoSidedModel
 from ncarl.centering import Centering, Scaler, ValueBounds
+from ncarl.containers import clip_to_float_range
 from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.rows import row_backend, row_duals
 from ncarl.core.types import Array, Block, cached_property
@@ -339,7 +340,7 @@ class PairPredictions:
         clip = bounds.clip_and_round if round_values else bounds.clip
         out = np.clip(values, np.min(bounds.low), np.max(bounds.high))
         out[known] = clip(values[known], self.item_positions[known])
-        return out
+        return clip_to_float_range(out)
 
 
 def predict_pairs(

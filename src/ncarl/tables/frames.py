@@ -208,15 +208,11 @@ def apply_output_config(estimator: Any, frame: Any) -> Any:
     if wanted == "pandas" and is_polars(frame):
         return frame.to_pandas()
     if wanted == "polars" and is_pandas(frame):
-        import pandas as pd
         import polars as pl
 
-        sparse = {
-            name: dtype.subtype
-            for name, dtype in frame.dtypes.items()
-            if isinstance(dtype, pd.SparseDtype)
-        }
-        return pl.from_pandas(frame.astype(sparse))
+        types = frame.dtypes.items()
+        dense = {name: t.subtype for name, t in types if str(t).startswith("Sparse")}
+        return pl.from_pandas(frame.astype(dense))
     return frame
 
 
@@ -328,8 +324,7 @@ class _PandasAdapter(_FrameAdapter):
         missing: Array = series.isna().to_numpy(dtype=bool)
         if pd.api.types.is_float_dtype(series.dtype):
             # To pandas NaN in a nullable or Arrow column is a value.
-            floats = series.to_numpy(dtype=np.float64, na_value=np.nan)
-            missing = missing | np.isnan(floats)
+            missing = np.isnan(series.to_numpy(dtype=np.float64, na_value=np.nan))
         if self.missing_values is None:
             return series, missing
         marked = _pandas_marked(series, self.missing_values)

@@ -151,7 +151,7 @@ def test_workers_paused_for_lack_of_memory_raise(blocks, monkeypatch):
 
         set_status(distributed.Status.paused)
         start = time.monotonic()
-        with pytest.raises(LostWorkersError, match=r"paused for 1 sec.*give them more"):
+        with pytest.raises(LostWorkersError, match=r"paused for 1 sec.*memory is full"):
             engine.total(observed_gram, placed)
         assert time.monotonic() - start < 20.0
         set_status(distributed.Status.running)
