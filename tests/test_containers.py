@@ -211,6 +211,21 @@ class TestPandas:
             out.to_numpy(dtype=float), NCARL(**FEW).fit_transform(dense), rtol=1e-7
         )
 
+    @pytest.mark.parametrize("fill_value", [np.nan, 0.0])
+    def test_filled_sparse_columns_are_dense(self, X, reference, fill_value):
+        given = pd.DataFrame(X, columns=NAMES)
+        given = given.astype(pd.SparseDtype(float, fill_value))
+        estimator = NCARL(**FEW).fit(given)
+        out = estimator.transform(given)
+        assert (out.dtypes == np.float64).all()
+        assert_array_equal(out.to_numpy(), reference)
+        counts = pd.arrays.SparseArray(np.arange(24) % 3)
+        small = given.assign(a=counts, b=given["b"].astype("Sparse[float32]"))
+        out = estimator.fit_transform(small)
+        assert out.dtypes["a"] == counts.dtype and out.dtypes["b"] == np.float32
+        smoothed = estimator.transform(small, keep_observed=False)
+        assert_array_equal(smoothed["a"], estimator.predict(small)[:, 0])
+
     def test_smoothed_values_replace_every_column(self, X):
         given = pd.DataFrame(X, columns=NAMES)
         given["a"] = np.arange(24)

@@ -49,6 +49,10 @@ def test_missing_interval_end_raises():
 
 def test_errors_of_large_values_are_finite():
     assert rmse([1e200, 0.0], [0.0, 0.0]) == pytest.approx(1e200 / np.sqrt(2))
-    assert rmse([1e308], [-1e308]) == np.finfo(float).max
-    assert relative_rmse([1e-300], [1e300]) == np.finfo(float).max
+    largest = np.finfo(float).max
+    assert rmse([1e308], [-1e308]) == mae([1e308], [-1e308]) == largest
+    assert mae([1e308, 1e308], [0.0, 0.0]) == pytest.approx(1e308)
+    assert interval_width([-1e308, 0.0], [1e308, 0.0]) == pytest.approx(1e308)
+    assert relative_rmse([1.0, 1.0], [1e308, 1.0]) == pytest.approx(1e308 / np.sqrt(2))
+    assert relative_rmse([1e-308], [1e308]) == largest
     assert relative_rmse([0.0], [1.0]) == np.inf

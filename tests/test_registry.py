@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from typing import get_args
 
 import pytest
@@ -32,6 +34,45 @@ def test_every_estimator_has_one_name():
         and hasattr(getattr(ncarl, name), "fit_transform")
     }
     assert set(kinds) == estimators
+
+
+OPTIONAL_PACKAGES = """
+dask distributed torch matplotlib pandas polars pyarrow numba PIL psutil typer rich zarr
+"""
+BLOCKED_IMPORTS = f"""
+import inspect, pydoc, sys
+from importlib.machinery import PathFinder
+
+class Blocker(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.split(".")[0] not in {OPTIONAL_PACKAGES.split()}:
+            return super().find_spec(name, path, target)
+
+sys.meta_path[:] = [Blocker if f is PathFinder else f for f in sys.meta_path]
+import ncarl
+
+from ncarl import *
+assert all(hasattr(ncarl, name) and name in globals() for name in ncarl.__all__)
+assert {{name for name, _ in inspect.getmembers(ncarl)}} >= set(ncarl.__all__)
+assert "BayesianNCARL" in pydoc.render_doc(ncarl)
+assert "n_workers" in pydoc.render_doc(ncarl.Dask)
+assert not hasattr(ncarl, "plots")
+uses = lambda: ncarl.plots, lambda: NCARL(engine="dask").fit([[1.0]])
+for use in (Dask, Torch, *uses):
+    try:
+        use()
+    except (AttributeError, ImportError) as error:
+        print(error)
+"""
+
+
+def test_package_can_be_explored_without_optional_packages():
+    command = [sys.executable, "-c", BLOCKED_IMPORTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    extras = [line.rpartition("pip install ")[2] for line in done.stdout.splitlines()]
+    assert extras == ["'ncarl[dask]'", "'ncarl[gpu]'", "'ncarl[cli]'", "'ncarl[dask]'"]
 
 
 def test_class_names_and_capitals_are_accepted():

@@ -11,7 +11,7 @@ True
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from ncarl.registry import METHODS
@@ -79,11 +79,17 @@ if TYPE_CHECKING:  # once more for type checkers, which cannot follow the dictio
     from ncarl.tables import TableImputer as TableImputer
 
 __all__ = sorted((*_LAZY_IMPORTS, *_MODULES, "__version__"))
+if importlib.util.find_spec("matplotlib") is None:
+    __all__.remove("plots")
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"ncarl.{name}")
+        try:
+            return importlib.import_module(f"ncarl.{name}")
+        except ModuleNotFoundError as error:
+            hint = f"needs {error.name}; install it with pip install 'ncarl[cli]'"
+            raise AttributeError(f"ncarl.{name} {hint}") from error
     if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module 'ncarl' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY_IMPORTS[name]), name)

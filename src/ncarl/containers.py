@@ -106,7 +106,7 @@ def _validate_container(
     }
     if not same_columns:
         checks["reset"] = True
-        estimator = _EstimatorStub(estimator)
+        estimator = _make_stub(estimator)
     if sparse.issparse(X):
         return _validate_sparse(estimator, X, checks)
     if is_frame(X):
@@ -114,21 +114,18 @@ def _validate_container(
         validate_data(estimator, X, reset=checks["reset"], skip_check_array=True)
         X = frame_values(X)
         checks["reset"] = True
-        estimator = _EstimatorStub(estimator)
+        estimator = _make_stub(estimator)
     elif isinstance(X, np.ma.MaskedArray):
         X = dense_values(X)
     values = _validate_array(estimator, X, dtype=(np.float64, np.float32), **checks)
     return Observations.from_dense(values)
 
 
-class _EstimatorStub:
-    """Stands in for an estimator whose feature names and count must not change."""
-
-    def __init__(self, estimator: Any) -> None:
-        self.tags = estimator.__sklearn_tags__()
-
-    def __sklearn_tags__(self) -> Any:
-        return self.tags
+def _make_stub(estimator: Any) -> Any:
+    """Object of the same name, to leave feature names and count of an estimator."""
+    tags = estimator.__sklearn_tags__()
+    members = {"__sklearn_tags__": lambda _: tags}
+    return type(type(estimator).__name__, (), members)()
 
 
 def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observations:
@@ -144,7 +141,7 @@ def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observat
 def _validate_array(estimator: Any, X: Any, **checks: Any) -> Any:
     """``validate_data``, with the position of an infinite entry in the error."""
     try:
-        with np.errstate(invalid="ignore"):  # in sums of very large numbers
+        with np.errstate(invalid="ignore"):  # it adds up all values to find infinity
             return validate_data(estimator, X, **checks)
     except ValueError as error:
         if "contains infinity" not in str(error):
@@ -222,6 +219,7 @@ def _restore_pandas(X: Any, values: Array, filled: Array, keep_observed: bool) -
     for j, kind in enumerate(X.dtypes):
         if keep_observed and not np.isnan(values[:, j]).any():
             continue
+        kind = getattr(kind, "subtype", kind)  # a filled sparse column is dense
         small = kind.kind == "f" and kind.itemsize <= 4
         dtype = np.dtype(np.float32 if small else np.float64)
         column = _fill_column(values[:, j], filled[:, j], dtype, keep_observed)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from ncarl.blocks import as_one_block
 from ncarl.core.rows import use_precision_form
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.engines.base import Engine, LazyBlocks, transform_chunk
 from ncarl.io import RowSource
 from ncarl.io.base import watch_rows

@@ -29,11 +29,11 @@ def relative_rmse(truth: Any, guess: Any) -> float:
     largest = float(max(np.max(np.abs(t)), np.max(np.abs(g)), 1e-300))
     size = float(np.linalg.norm(t / largest))
     error = float(np.linalg.norm(t / largest - g / largest))
-    if size > 0.0:
-        return error / size
-    if error == 0.0:
-        return 0.0
-    return MAX_FLOAT if t.any() else float("inf")  # too small beside the guess, or 0
+    if size > 0.0 or not t.any():
+        return error / size if size > 0.0 else 0.0 if error == 0.0 else float("inf")
+    # Next to the guess the truth is so small that its squares vanish.
+    scale = float(np.max(np.abs(t)))
+    return min(error / float(np.linalg.norm(t / scale)) * (largest / scale), MAX_FLOAT)
 
 
 def rmse(truth: Any, guess: Any) -> float:
@@ -65,7 +65,7 @@ def mae(truth: Any, guess: Any) -> float:
     1.0
     """
     t, g = _check_pair(truth, guess)
-    return float(np.mean(np.abs(t - g)))
+    return _mean_difference(np.maximum(t, g), np.minimum(t, g))
 
 
 def psnr(truth: Any, guess: Any, peak: float = 1.0) -> float:
@@ -157,7 +157,17 @@ def interval_width(low: Any, high: Any) -> float:
     2.0
     """
     upper, lower = _check_pair(high, low)
-    return float(np.mean(upper - lower))
+    return _mean_difference(upper, lower)
+
+
+def _mean_difference(high: Array, low: Array) -> float:
+    with np.errstate(over="ignore"):
+        mean = float(np.mean(high - low))
+    halves = high / 2.0 - low / 2.0
+    if np.isfinite(mean) or not np.isfinite(halves).all():
+        return mean
+    largest = float(np.max(np.abs(halves)))
+    return min(2.0 * float(np.mean(halves / largest)) * largest, MAX_FLOAT)
 
 
 def _check_pair(truth: Any, guess: Any) -> tuple[Array, Array]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from ncarl.core.rows import observed_entries
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 
 #: Rows of a dense array are scanned in pieces of about this many numbers.
 SCAN_SIZE = 4_000_000

@@ -256,7 +256,9 @@ def test_matrix_market_files_that_cannot_hold_their_entries_raise(
 ):
     path = tmp_path / "in.mtx"
     path.write_text(f"%%MatrixMarket matrix {header}\n1 1 1.0\n2 2 2.0\n3 3 3.0\n")
-    with pytest.raises(ValueError, match=rf"in\.mtx' cannot be read as Matrix Market: .*{message}"):
+    with pytest.raises(
+        ValueError, match=rf"in\.mtx' cannot be read as Matrix Market: .*{message}"
+    ):
         read_table(path, ReadOptions())
 
 
@@ -264,7 +266,9 @@ def test_sparse_npz_with_invalid_indices_raises(tmp_path):
     S = sparse.csr_array(np.eye(8))
     S.indptr[5] = 10**6
     sparse.save_npz(tmp_path / "in.npz", S)
-    with pytest.raises(ValueError, match=r"in\.npz' cannot be read as NPZ: .*valid csr_array"):
+    with pytest.raises(
+        ValueError, match=r"in\.npz' cannot be read as NPZ: .*valid csr_array"
+    ):
         read_table(tmp_path / "in.npz", ReadOptions())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -245,7 +246,8 @@ def test_available_gpu_passes(ncarl, monkeypatch):
 
 
 def test_triton_unavailable_reason(monkeypatch, capfd):
-    factor_torch = pytest.importorskip("ncarl.core.cuda")
+    pytest.importorskip("torch")
+    factor_torch = importlib.import_module("ncarl.core.cuda")
 
     def kernels():
         logging.getLogger("ncarl").info("Triton does not run (%s)", "no C compiler")
@@ -327,7 +329,8 @@ def test_available_memory_is_at_most_that_of_the_container(monkeypatch):
 def test_largest_kernel_fits_into_memory():
     arrays = doctor.HOST_ARRAYS + 4
     assert doctor.estimate_largest_kernel(Threads(4), 8 * arrays * 1000**2) == 1000
-    torch_engine = pytest.importorskip("ncarl.engines.torch")
+    pytest.importorskip("torch")
+    torch_engine = importlib.import_module("ncarl.engines.torch")
     engine = torch_engine.Torch(device="cpu")
     free, _ = torch_engine.device_memory(engine.compute_device.torch_device)
     columns = doctor.estimate_largest_kernel(engine, 0)

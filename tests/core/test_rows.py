@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -306,6 +310,57 @@ def test_numpy_is_used_if_numba_fails_to_load(monkeypatch, caplog):
         assert "no locator available" in caplog.text
     finally:
         row_backend.cache_clear()
+
+
+READ_ONLY = """
+import logging, numba.core.caching, numpy as np, sys, tempfile
+# The first one reads NUMBA_CACHE_DIR, the others look for a folder that can be written.
+del numba.core.caching.CacheImpl._locator_classes[1:]
+logging.basicConfig(level="WARNING", format="%(message)s")
+from ncarl import NCARL, Threads
+from ncarl.core.rows import row_backend
+from ncarl.panel import fill_gaps
+if sys.argv[1] == "absent":
+    tempfile._candidate_tempdir_list = list
+row_backend()
+print(numba.core.config.CACHE_DIR)
+X = np.arange(12.0).reshape(4, 3) + 1.0
+X[1, 1] = np.nan
+if sys.argv[1] in ("absent", "empty"):
+    print(NCARL(max_iter=1, tol=0.0, engine=Threads(1)).fit(X).engine_)
+    assert np.isfinite(fill_gaps(X)).all()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs owners of files")
+@pytest.mark.parametrize("temporary", ["empty", "open", "linked", "absent"])
+def test_compiled_code_is_cached_where_only_the_user_writes(tmp_path, temporary):
+    pytest.importorskip("numba")
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    private = tmp_path / f"ncarl-numba-{os.getuid()}"
+    if temporary == "open":
+        private.mkdir()
+        private.chmod(0o777)
+    elif temporary == "linked":
+        (tmp_path / "other").mkdir(mode=0o700)
+        private.symlink_to("other")
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ONLY, temporary], capture_output=True, text=True,
+        env=environment | {"TMPDIR": str(tmp_path)}, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder, *engine = done.stdout.splitlines()
+    if temporary == "absent":
+        assert "numpy rows (Numba does not load)" in engine[0]
+        assert "set NUMBA_CACHE_DIR" in done.stderr
+        return
+    assert not done.stderr
+    assert (Path(folder) == private) == (temporary == "empty")
+    assert Path(folder).parent == tmp_path and not Path(folder).is_symlink()
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
+    assert temporary != "empty" or (
+        "numba rows" in engine[0] and any(private.iterdir())
+    )
 
 
 @pytest.mark.parametrize("piece", [10, 1_000_000])

@@ -15,7 +15,7 @@ import pytest
 
 from ncarl.datasets import DownloadError, TermsNotAcceptedError, load_movielens
 from ncarl.datasets.files import SecureRedirects, open_url
-from ncarl.datasets.movielens import RELEASES
+from ncarl.datasets.movielens import RELEASES, SHA256_SUMS
 
 URL = "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
 # Imported before a fixture replaces it.
@@ -59,6 +59,7 @@ def publisher(monkeypatch):
     release = RELEASES["100k"]
     tiny = dataclasses.replace(release, shape=(2, 2), counts=(2, 2, 2))
     monkeypatch.setitem(RELEASES, "100k", tiny)
+    monkeypatch.delitem(SHA256_SUMS, "ml-100k")
     content = make_zip()
     one = Publisher({URL: content, URL + ".md5": checksum(content)})
     monkeypatch.setattr("ncarl.datasets.files.open_url", one.open_url)
@@ -82,6 +83,25 @@ def test_download_is_cached(form, publisher, cache):
     assert list(load_movielens("100k", download=False).ratings) == [5.0, 3.0]
     assert len(publisher.requested) == 2
     assert [path.name for path in cache.iterdir()] == ["ml-100k.zip"]
+
+
+def test_download_must_match_a_known_sha256(publisher, cache, monkeypatch):
+    content = publisher.pages[URL]
+    known = hashlib.sha256(content).hexdigest()
+    monkeypatch.setitem(SHA256_SUMS, "ml-100k", known)
+    # The MD5 sum of a modified file could be modified too.
+    publisher.pages[URL] = make_zip("1\t1\t4\t10\n2\t2\t3\t20\n")
+    publisher.pages[URL + ".md5"] = checksum(publisher.pages[URL])
+    check_error(publisher, cache, f"SHA256 sum .* expected {known}")
+    publisher.pages[URL] = content
+    assert list(load().ratings) == [5.0, 3.0]
+    assert set(publisher.requested) == {URL}
+
+
+def test_releases_that_never_change_have_a_sha256():
+    fixed = {release.name for release in RELEASES.values() if release.counts}
+    assert set(SHA256_SUMS) == fixed
+    assert all(len(bytes.fromhex(known)) == 32 for known in SHA256_SUMS.values())
 
 
 def test_nothing_is_requested_before_terms_are_accepted(publisher, cache):
@@ -110,7 +130,7 @@ def check_error(publisher, cache, match):
 @pytest.mark.parametrize(
     ("page", "answer", "match"),
     [
-        (URL, make_zip()[:-1], "publisher says"),
+        (URL, make_zip()[:-1], "MD5 sum .* truncated or modified"),
         (URL, TimeoutError("timed out"), "timed out"),
         (URL + ".md5", urllib.error.URLError("no route to host"), "no route"),
         (URL, (make_zip(), "http://elsewhere.org/file"), "not HTTPS: http://elsewhere"),

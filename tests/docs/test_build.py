@@ -70,10 +70,18 @@ def check_all_pages_and_examples_exist(built):
 
 
 def check_reference_pages_list_parameters(built):
-    page = (built / "generated" / "ncarl.BayesianNCARL.html").read_text("utf-8")
-    for word in ("prior_strength", "predict_interval", "kernel_", "Examples"):
-        assert word in page
-    assert "set_fit_request" not in page
+    for name, words in (
+        (
+            "BayesianNCARL",
+            ("prior_strength", "predict_interval", "kernel_", "Examples"),
+        ),
+        ("Dask", ("n_workers", "close")),
+        ("Torch", ("memory_gb", "describe")),
+    ):
+        page = (built / "generated" / f"ncarl.{name}.html").read_text("utf-8")
+        for word in words:
+            assert word in page
+        assert "set_fit_request" not in page
 
 
 def check_pages_load_no_external_files(built):

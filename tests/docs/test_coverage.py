@@ -34,12 +34,7 @@ def public_names(module):
 
 def has_page(module, name):
     """Whether a name of a module has its own page; constants have none."""
-    try:
-        value = getattr(module, name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        return True  # a class that needs PyTorch
+    value = getattr(module, name)
     return callable(value) or inspect.ismodule(value)
 
 
@@ -52,8 +47,6 @@ def is_own(module, value):
 def resolve(name):
     """The object of a dotted name."""
     home, _, last = name.rpartition(".")
-    if name == "ncarl.Torch":
-        pytest.importorskip("torch")
     try:
         return getattr(importlib.import_module(home), last)
     except AttributeError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
+from ncarl.core.types import cached_property
 from ncarl.engines import pick_engine
 from ncarl.engines.base import limit_blas_threads
 from ncarl.engines.threads import Threads
@@ -55,6 +58,60 @@ def test_overlapping_contexts_restore_blas_settings():
         thread.join()
     assert inside == [[1] * len(before)] * 2
     assert blas_settings() == before
+
+
+class SlowValue:
+    """An object with a value that takes until an event to compute."""
+
+    def __init__(self):
+        self.begun, self.finish = threading.Event(), threading.Event()
+
+    @cached_property
+    def value(self):
+        self.begun.set()
+        return self.finish.wait(10)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_does_not_wait_for_threads_of_its_parent():
+    slow, lock = SlowValue(), limit_blas_threads.__self__.lock
+
+    def hold():
+        with lock:
+            assert slow.value
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert slow.begun.wait(10)
+    # The fork waits for the lock, but not for the value.
+    threading.Timer(0.2, slow.finish.set).start()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        other = SlowValue()
+        other.finish.set()
+        with limit_blas_threads(1):
+            os._exit(0 if other.value else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    holder.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_computes_a_value_that_a_thread_is_computing():
+    slow = SlowValue()
+    holder = threading.Thread(target=lambda: slow.value)
+    holder.start()
+    assert slow.begun.wait(10)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        slow.finish.set()
+        os._exit(0 if slow.value else 1)
+    slow.finish.set()
+    assert os.waitpid(child, 0)[1] == 0
+    holder.join()
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ BAD_X = {
         pd.DataFrame(np.ones((2, 2)), columns=["a", "a"]),
         r"X.*unique column names",
     ),
+    "frame without rows": (frame().iloc[:0], r"X.*0 sample.*required by NCARL"),
     "sparse of one axis": (sparse.coo_array([1.0, 2.0]), r"X.*two axes"),
     "sparse complex": (sparse.csr_array([[1j]]), r"Complex.*X"),
     "sparse infinite": (sparse.csr_array([[INF]]), r"X.*infinity"),

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy import sparse
 
 from ncarl.panel import GapFiller, Panel, counterfactual, fill_gaps, model
 from ncarl.panel.data import labels_are_dates
@@ -184,6 +185,43 @@ def test_series_raises(log):
         assert ".to_frame()" in error_of(lambda log=series: fill_gaps(log))
     assert fill_gaps(log["n"].to_frame()).notna().all().all()
     assert "reshape(-1, 1)" in error_of(lambda: fill_gaps(log["n"].to_numpy()))
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (sparse.csr_array(np.eye(4)), r"got a csr_array; \.toarray\(\)"),
+        (pl.DataFrame(np.eye(4)).lazy(), r"got a LazyFrame; \.collect\(\)"),
+        ([{"a": 1.0}, {"a": 2.0}], "got a list; pandas.DataFrame makes a frame"),
+        ({"a": [1.0, 2.0]}, "got a dict; pandas.DataFrame makes a frame"),
+        ("log.csv", "got a str; read the file first"),
+        ([[1.0, 2.0], [3.0]], "got a list; pandas.DataFrame"),
+        (np.array([["a", "b"]]), "got a ndarray; .*'a'"),
+        (np.eye(4) + 1j, "real numbers, got dtype complex128"),
+        (np.array([["2024-01-01"]], dtype="M8[D]"), "real numbers, got dtype datetime"),
+        (3.0, r"got shape \(\)"),
+        (np.ones(4), r"got one axis; .*reshape\(-1, 1\)"),
+        (pd.Series([1.0, 2.0]), r"got one axis; .*to_frame\(\)"),
+        (np.ones((2, 3, 4)), r"got shape \(2, 3, 4\)"),
+        (np.empty((0, 3)), r"got shape \(0, 3\)"),
+        (np.empty((3, 0)), r"got shape \(3, 0\)"),
+        (pd.DataFrame(index=range(3)), r"got shape \(3, 0\)"),
+        (pl.DataFrame(schema={"a": pl.Float64}), r"got shape \(0, [01]\)"),
+    ],
+)
+def test_tables_of_another_kind_raise(table, words):
+    for what, call in (
+        ("a log", lambda: fill_gaps(table)),
+        ("a panel", lambda: counterfactual(table, 0, 1)),
+        ("a panel", lambda: Panel(table, (1, 2), (3, 4))),
+    ):
+        with pytest.raises((TypeError, ValueError), match=rf"^{what} must be.*{words}"):
+            call()
+
+
+def test_panel_without_units_raises():
+    with pytest.raises(ValueError, match=r"at least one row and one column.*\(0, 0\)"):
+        Panel(np.empty((0, 0)), (), ())
 
 
 def test_months_count_as_equal_steps():

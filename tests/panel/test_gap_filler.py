@@ -245,12 +245,33 @@ HOURS = ["2024-01-01 00:00", "2024-01-01 01:00", "2024-01-01 02:00", "2024-01-01
         (lambda: fill_gaps(make_frame(HOURS), 1.5 * HOUR), "whole number of steps"),
         (lambda: fill_gaps(np.ones((4, 2)), lags=(0,)), "each of lags"),
         (lambda: fill_gaps(np.ones((4, 2)) * np.inf), "finite numbers"),
-        (lambda: fill_gaps(np.ones(4)), "rows and sensors"),
+        (lambda: fill_gaps(np.ones(4)), "got one axis"),
+        (lambda: fill_gaps(np.ones((9, 2)), period=10**9), "period must be at most 4"),
+        (lambda: fill_gaps(np.ones((9, 2)), period=5), "period must be at most 4"),
+        (lambda: fill_gaps(make_frame(HOURS), 3 * HOUR), "period must be at most 2"),
+        (lambda: fill_gaps(make_frame(HOURS), np.timedelta64(1, "M")), "whole number"),
+        (lambda: fill_gaps(make_frame(HOURS), np.timedelta64("NaT")), "whole number"),
     ],
 )
 def test_invalid_arguments_raise(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("lags", [None, 2.5, "week"])
+def test_invalid_lags_raise(lags):
+    with pytest.raises((TypeError, ValueError), match="each of lags must be"):
+        fill_gaps(np.ones((4, 2)), lags=lags)
+
+
+def test_lags_beyond_the_log_have_no_effect(holes):
+    expected = fill_gaps(holes, period=24)
+    far = (1, 2, 10**18, *range(1000, 4000))
+    np.testing.assert_array_equal(fill_gaps(holes, period=24, lags=far), expected)
+
+
+def test_logs_shorter_than_a_period_are_filled_by_a_fitted_filler(filler, holes):
+    assert np.isfinite(filler.transform(holes[40:60])).all()
 
 
 def test_logs_of_other_sensors_raise(filler, frame):

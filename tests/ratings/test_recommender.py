@@ -274,6 +274,43 @@ def test_duplicates_raise_without_a_rule(triples, quick):
     assert dict(mean.ratings_of(user))[item] == (triples[0][2] + 1.0) / 2.0
 
 
+def finite(value):
+    """Whether all numbers of a result are finite."""
+    if isinstance(value, float):
+        return np.isfinite(value)
+    return not isinstance(value, list | tuple) or all(map(finite, value))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("signs", [False, True])
+@pytest.mark.parametrize("scale", [np.finfo(float).max, 5e-324])
+def test_extreme_ratings_give_finite_results(triples, quick, scale, signs):
+    # An interval is clipped to these bounds only after the width has been added.
+    bounds = (-scale if signs else 0.0, scale)
+    rows = [
+        (user, item, stars / 5.0 * scale * (-1.0 if signs and stars < 3.0 else 1.0))
+        for user, item, stars in triples
+    ]
+    model = BayesianNCARL(**{**quick.get_params(), "clip": bounds})
+    found = Recommender(model, duplicates="mean").fit(rows[::2] + rows[::4])
+    user, item, _ = rows[0]
+    assert finite(found.recommend(user, level=0.9, uncertainty_penalty=1.0))
+    assert finite(found.similar_items(item)) and np.isfinite(found.predict(user, item))
+    assert np.isfinite(found.explain(user, item).value)
+    new = found.add_user({item: scale})
+    assert finite(found.recommend(new)) and finite(found.ratings_of(new))
+    scores = found.evaluate(rows[1::2])
+    assert all(map(finite, vars(scores).values()))
+
+
+def test_sparse_ratings_name_the_conversion(triples, quick):
+    X = matrix(triples)
+    with pytest.raises(TypeError, match=r"got a csr_array; with R = ratings.tocoo\(\)"):
+        Recommender(quick).fit(X)
+    R = X.tocoo()
+    assert len(Recommender(quick).fit((R.row, R.col, R.data)).users)
+
+
 def test_invalid_input_of_fit_raises(triples):
     with pytest.raises(ValueError, match="holds no rating"):
         Recommender().fit([])

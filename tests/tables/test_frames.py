@@ -94,6 +94,16 @@ def make_frame(**more):
     return pd.DataFrame({"x": rng.random(20), "y": rng.random(20), **more})
 
 
+@pytest.mark.parametrize("fill_value", [np.nan, 0.0])
+def test_sparse_columns_are_dense_once_imputed(fill_value):
+    x = pd.arrays.SparseArray([np.nan, 0.0, 1.0, 2.0] * 5, fill_value=fill_value)
+    frame = make_frame(c=x, d=pd.arrays.SparseArray([0, 1] * 10))
+    out = TableImputer(**QUICK).fit_transform(frame)
+    assert out.dtypes["c"] == np.float64 and out.dtypes["d"] == frame.dtypes["d"]
+    polars = TableImputer(**QUICK).set_output(transform="polars").fit_transform(frame)
+    assert polars.equals(pl.from_pandas(out.astype({"d": "int64"})))
+
+
 def test_order_and_unused_categories_are_kept():
     labels = pd.Series(["a", "b", None, "c"] * 5).astype(ORDERED)
     out = TableImputer(**QUICK).fit_transform(make_frame(c=labels))

@@ -5,6 +5,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.impute import MissingIndicator, SimpleImputer
@@ -62,6 +63,27 @@ def test_default_missing_values_are_valid_markers(mixed, marker):
     imputer = TableImputer(**QUICK, missing_values=marker, add_indicator=True)
     expected = TableImputer(**QUICK, add_indicator=True).fit_transform(mixed)
     pd.testing.assert_frame_equal(imputer.fit_transform(mixed), expected)
+
+
+@pytest.mark.parametrize("kind", ["Float64", "Float32", "Arrow", "polars"])
+def test_nan_in_a_nullable_column_is_missing(numbers, kind):
+    values, hidden = np.where(numbers[1], np.nan, numbers[0]), numbers[1]
+
+    def column(x):
+        if kind == "polars":
+            return pl.Series(x, nan_to_null=False)
+        if kind == "Arrow":
+            return pd.arrays.ArrowExtensionArray(pa.array(x, from_pandas=False))
+        return pd.arrays.FloatingArray(x.astype(kind.lower()), np.isnan(x) & (x == 0))
+
+    make = pl.DataFrame if kind == "polars" else pd.DataFrame
+    frame = make({f"x{j}": column(values[:, j]) for j in range(4)})
+    imputer = TableImputer(**QUICK, add_indicator=True).fit(frame)
+    out = imputer.transform(frame)
+    assert list(out.dtypes)[:4] == list(frame.dtypes)
+    expected = imputer.transform(pd.DataFrame(values, columns=frame.columns))
+    assert_allclose(out.to_numpy().astype(float), expected.astype(float), rtol=1e-6)
+    assert_array_equal(imputer.indicator_.features_, hidden.any(axis=0).nonzero()[0])
 
 
 def test_marked_entries_are_missing_in_transform_intervals_and_indicators(numbers):

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ from ncarl.core.linalg import (
     symmetrize,
 )
 from ncarl.core.rows import Kernel, observed_gram, row_likelihood
-from ncarl.core.types import Array, LikelihoodSums
+from ncarl.core.types import Array, LikelihoodSums, cached_property
 from ncarl.dataset import Dataset, DataSummary
 from ncarl.engines.base import Engine, seconds_between
 from ncarl.exceptions import NotPositiveDefiniteError

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from ncarl.centering import fit_centering
 from ncarl.cli import console, options as opt
 from ncarl.cli.models import ModelOptions, build_estimator
 from ncarl.core.linalg import correlation_from_covariance
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.dataset import InMemoryDataset
 from ncarl.datasets import load_sample_image
 from ncarl.datasets.catalog import dataset_info

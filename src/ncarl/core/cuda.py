@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
-import torch
-
 from ncarl.core.rows import Kernel
 from ncarl.core.types import Array
+
+with contextlib.suppress(ImportError):
+    import torch
 
 log = logging.getLogger("ncarl")
 R = TypeVar("R")

@@ -15,14 +15,19 @@ on a torch device. The second half of this module holds what the host backends s
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import logging
+import os
+import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import iadd
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,16 +59,38 @@ def row_backend(name: str = "auto") -> Any:
     ``entries_from_duals(block, K, Y, i, j)``, and ``sparse_outer_sum(block, Y)`` with
     ``use_scatter(block)``.
     """
+    if name == "numba":
+        try:
+            return importlib.import_module("ncarl.core.rows_numba")
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            _use_temporary_cache()
     if name != "auto":
         return importlib.import_module(f"ncarl.core.rows_{name}")
     if importlib.util.find_spec("numba") is None:
         return row_backend("numpy")
     try:
         return row_backend("numba")
-    except (ImportError, RuntimeError) as error:
-        # Numba does not support this NumPy, or has no folder to cache compiled code.
-        log.warning("Numba does not load (%s); rows are solved by NumPy", error)
+    except (ImportError, RuntimeError, OSError) as error:
+        # Numba does not support this NumPy, or no folder at all can be written.
+        hint = "if it cannot cache, set NUMBA_CACHE_DIR"
+        log.warning("Numba does not load (%s); NumPy solves rows; %s", error, hint)
         return row_backend("numpy")
+
+
+def _use_temporary_cache() -> None:
+    """Cache compiled code, which Numba runs, in a folder that only this user writes."""
+    user = os.getuid() if hasattr(os, "getuid") else -1
+    folder = Path(tempfile.gettempdir()) / f"ncarl-numba-{user}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    owner, mode = folder.lstat().st_uid, folder.lstat().st_mode
+    if owner != user or not stat.S_ISDIR(mode) or mode & 0o077:
+        folder = Path(tempfile.mkdtemp(prefix="ncarl-numba-"))
+    log.info("Numba caches in %s; NUMBA_CACHE_DIR chooses another folder", folder)
+    config: Any = importlib.import_module("numba.core.config")
+    config.CACHE_DIR = str(folder)
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ else on the device. Nothing is read back unless ``checked`` is true; with
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from operator import iadd
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from ncarl.core.cuda import (
     BatchedCholesky,
@@ -29,7 +29,10 @@ from ncarl.core.cuda import (
 )
 from ncarl.core.linalg import gram_matrix, jitter_steps, not_positive_definite_error
 from ncarl.core.rows import Kernel, group_sizes
-from ncarl.core.types import Array, Block, LikelihoodSums
+from ncarl.core.types import Array, Block, LikelihoodSums, cached_property
+
+with contextlib.suppress(ImportError):
+    import torch
 
 #: Sizes of systems are padded to multiples of this.
 SIZE_MULTIPLE = 16

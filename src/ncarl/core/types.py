@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 # An array of any library that follows the array API standard. The standard has
 # no static type yet, so ``Any`` is the honest annotation.
 Array = Any
+T = TypeVar("T")
+
+
+class cached_property(functools.cached_property[T]):  # noqa: N801
+    """Attribute that is computed once, without the lock that it has in Python 3.11.
+
+    All fits of a process wait for the lock, and a process forked meanwhile forever.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        super().__init__(function)
+        self.lock = nullcontext()
 
 
 @dataclass(frozen=True)

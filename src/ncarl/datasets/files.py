@@ -1,8 +1,9 @@
 """Read the files of data sets with checks, and download them.
 
 NPZ files are read without pickle, members of archives and downloads have size limits,
-and a download must match the MD5 sum of its publisher. Libraries for downloads lack
-the size limit and allow redirects to HTTP, so this is our own code.
+and a download must match a known SHA-256 sum, or the MD5 sum of its publisher.
+Libraries for downloads lack the size limit and allow redirects to HTTP, so this is our
+own code.
 """
 
 from __future__ import annotations
@@ -107,21 +108,23 @@ def open_member(path: Path, members: Sequence[str], limit: int) -> Iterator[IO[b
         raise BrokenFileError(f"{str(path)!r} is damaged: {error}") from error
 
 
-def fetch(url: str, target: Path, limit: int, read: Callable[[Path], T]) -> T:
+def fetch(
+    url: str, target: Path, limit: int, read: Callable[[Path], T], sha256: str | None
+) -> T:
     """Download a file of at most ``limit`` bytes, check it, and ``read`` it.
 
-    Its MD5 sum is at the same address plus ``.md5``. Nothing is left at ``target`` if
-    anything fails, ``read`` included.
+    Without ``sha256`` its MD5 sum is at the same address plus ``.md5``. Nothing is left
+    at ``target`` if anything fails, ``read`` included.
     """
     logger.info("downloading %s to %s", url, target)
     try:
-        expected = _fetch_md5(url)
+        algorithm, expected = ("sha256", sha256) if sha256 else ("md5", _fetch_md5(url))
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(target) as temporary:
-            md5 = _download_to_file(url, temporary, limit)
-            if md5 != expected:
+            found = _download_to_file(url, temporary, limit, algorithm)
+            if found != expected:
                 raise DownloadError(
-                    f"{url} came with MD5 sum {md5}, but its publisher says "
+                    f"{url} came with {algorithm.upper()} sum {found}, expected "
                     f"{expected}: the download was truncated or modified"
                 )
             return read(temporary)
@@ -144,18 +147,18 @@ def _fetch_md5(url: str) -> str:
     return str(sums[0]).lower()
 
 
-def _download_to_file(url: str, path: Path, limit: int) -> str:
-    """Write a download to a file; its MD5 sum."""
-    md5, size = hashlib.md5(usedforsecurity=False), 0
+def _download_to_file(url: str, path: Path, limit: int, algorithm: str) -> str:
+    """Write a download to a file; its checksum."""
+    checksum, size = hashlib.new(algorithm, usedforsecurity=False), 0
     with open_url(url) as answer, path.open("wb") as file:
         check_https(answer.geturl())
         while chunk := answer.read(DOWNLOAD_CHUNK_BYTES):
             size += len(chunk)
             if size > limit:
                 raise DownloadError(f"{url} is larger than {limit} bytes")
-            md5.update(chunk)
+            checksum.update(chunk)
             file.write(chunk)
-    return md5.hexdigest()
+    return checksum.hexdigest()
 
 
 def open_url(url: str) -> Any:

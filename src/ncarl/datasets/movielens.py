@@ -81,6 +81,13 @@ RELEASES = {
         ("latest-small", "ml-latest-small/ratings.csv", None, None, 25, 100),
     )
 }
+#: SHA-256 sums of the archives that never change.
+SHA256_SUMS = {
+    "ml-100k": "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
+    "ml-1m": "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
+    "ml-10m": "813c411ccb6122564edfe752e7f80c4dcc5aa25fa94c93622f6877a7ba252862",
+    "ml-25m": "8b21cfb7eb1706b4ec0aac894368d90acf26ebdfb6aced3ebd4ad5bd1eb9c6aa",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +288,8 @@ def _load_or_download(
     logger.info("terms of %s\n%s", release.name, terms)
     target = cache_folder() / archive
     try:
-        return fetch(GROUPLENS_URL + archive, target, release.archive_limit, read)
+        url, known_sum = GROUPLENS_URL + archive, SHA256_SUMS.get(release.name)
+        return fetch(url, target, release.archive_limit, read, known_sum)
     except DownloadError as error:
         raise DownloadError(f"{tried}; then {error}. {hint}") from error
 

@@ -62,12 +62,8 @@ def _engine_by_name(name: str, quiet: bool) -> Engine:
     if name == "threads":
         return Threads()
     if name == "dask":
-        try:
-            from ncarl.engines.dask import Dask
-        except ImportError as error:
-            raise ImportError(
-                "engine='dask' needs Dask; install it with pip install 'ncarl[dask]'"
-            ) from error
+        from ncarl.engines.dask import Dask
+
         return Dask()
     trouble = gpu_unavailable_reason()
     if trouble is None:

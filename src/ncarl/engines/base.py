@@ -200,9 +200,13 @@ class _BlasThreadLimit:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.n_users = 0
         self.limiter: Any = None
+        if hasattr(os, "register_at_fork"):
+            # A child would wait forever for a lock that another thread held.
+            take, free = self.lock.acquire, self.lock.release
+            os.register_at_fork(before=take, after_in_parent=free, after_in_child=free)
 
     @contextmanager
     def limit(self, threads: int) -> Iterator[None]:

@@ -21,23 +21,19 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
-import cloudpickle
-import dask
-import distributed
 import numpy as np
-from dask.delayed import delayed
 
 from ncarl import __version__
 from ncarl.blocks import cut_blocks
 from ncarl.core.rows import Kernel, row_backend
-from ncarl.core.types import Array, LikelihoodSums, RowSums
+from ncarl.core.types import Array, LikelihoodSums, RowSums, cached_property
 from ncarl.engines.base import (
     ROW_BACKENDS,
     Device,
@@ -49,8 +45,15 @@ from ncarl.engines.base import (
     limit_blas_threads,
     transform_chunk,
 )
+from ncarl.io.base import import_optional
 from ncarl.observations import Observations
 from ncarl.validation import check_choice, check_integer, check_number
+
+with suppress(ImportError):  # `Dask` says how to install what is missing
+    import cloudpickle
+    import dask
+    import distributed
+    from dask.delayed import delayed
 
 __all__ = ["Dask", "LostWorkersError", "complete_dask_array"]
 
@@ -109,7 +112,7 @@ class Dask:
         A torch device for n x n work, or "cpu" for the memory of the host; by default
         a GPU of this machine if one works.
     timeout : float
-        Seconds to wait for a worker if there is none.
+        Seconds to wait for a worker if there is none, or all lack memory.
     reason : str
         Why the engine was picked, for `describe`.
 
@@ -132,6 +135,7 @@ class Dask:
     reason: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        import_optional("distributed", "Dask engines", "dask")
         _check_cluster(self.cluster)
         if self.n_workers is not None:
             hint = "; None for one per core"
@@ -474,12 +478,29 @@ class ClusterLink:
             )
 
     def wait(self, future: Any) -> None:
-        """Wait until a future has succeeded or failed, as long as there are workers."""
+        """Wait until a future has succeeded or failed, as long as a worker can run."""
+        last_able = time.monotonic()
         while not future.done():
             try:
                 future.exception(timeout=POLL_SECONDS)
             except TimeoutError:
                 self.wait_for_any_worker()
+                if not self._all_paused():
+                    last_able = time.monotonic()
+                elif time.monotonic() - last_able > self.timeout:
+                    raise LostWorkersError(
+                        f"all Dask workers at {scheduler_address(self.client)} were "
+                        f"paused for {self.timeout:g} seconds, as their memory is "
+                        "full; give them more of it, or smaller blocks"
+                    ) from None
+
+    def _all_paused(self) -> bool:
+        """Whether no worker begins a task, nor runs one that could free memory."""
+        return all(
+            worker["status"] == "paused"
+            and not worker["metrics"].get("task_counts", {}).get("executing")
+            for worker in self.client.scheduler_info(n_workers=-1)["workers"].values()
+        )
 
     def result(self, future: Any) -> Any:
         """Result of a future; `LostDataError` if it failed for lack of a worker."""

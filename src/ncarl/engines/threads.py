@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -92,7 +93,9 @@ class Threads(LocalEngine):
     def describe(self) -> str:
         """One-line description of the engine and why it was picked."""
         backend = row_backend(self.kernel).__name__.rsplit("_", 1)[-1]
-        hint = "" if backend == "numba" else " (pip install 'ncarl[fast]' for Numba)"
+        hint = " (pip install 'ncarl[fast]' for Numba)"
+        if importlib.util.find_spec("numba") is not None:
+            hint = "" if backend == "numba" else " (Numba does not load)"
         cores = self.n_jobs or available_cores()
         return f"threads: {cores} cores, {backend} rows{hint}{self.reason}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import weakref
@@ -9,18 +10,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from ncarl.blocks import cut_blocks
 from ncarl.core import cuda
 from ncarl.core.rows import Kernel
 from ncarl.core.rows_torch import DeviceBlock, MemoryBudget, device_timestamp
-from ncarl.core.types import Array, Block
+from ncarl.core.types import Array, Block, cached_property
 from ncarl.engines.base import (
     LazyBlocks,
     LocalEngine,
@@ -29,9 +28,12 @@ from ncarl.engines.base import (
 )
 from ncarl.exceptions import DeviceMemoryError
 from ncarl.io import prefetch
-from ncarl.io.base import host_memory
+from ncarl.io.base import host_memory, import_optional
 from ncarl.observations import Observations
 from ncarl.validation import check_number
+
+with contextlib.suppress(ImportError):  # `check_device` says how to install it
+    import torch
 
 R = TypeVar("R")
 
@@ -260,6 +262,7 @@ class TorchDevice:
 
 def check_device(name: str) -> None:
     """Raise if a device does not exist (ValueError) or does not work (RuntimeError)."""
+    import_optional("torch", "PyTorch engines", "gpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ncarl import __version__
 from ncarl.containers import as_observations
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.engines.base import available_cores
 from ncarl.evaluation.comparison import (
     INTERVAL_LEVEL,

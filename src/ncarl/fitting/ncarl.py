@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ncarl.core.graph import laplacian, similarity, squared_distances
 from ncarl.core.kernel import QuadraticPenalty, column_kernel
 from ncarl.core.linalg import dtype_name, embed_sparse, embed_submatrix, sandwich
 from ncarl.core.rows import Kernel, dual_gram, observed_gram, row_gram
-from ncarl.core.types import Array, RowSums
+from ncarl.core.types import Array, RowSums, cached_property
 from ncarl.core.weights import (
     FloorWeights,
     PseudoInverseWeights,

@@ -13,7 +13,6 @@ import importlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from scipy.linalg import eigh
 from scipy.ndimage import distance_transform_cdt
 
 from ncarl.core.rows import row_backend
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.engines.threads import Threads
 
 #: Side of a patch by number of layers, which keeps its number of pixels about equal,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 
 from ncarl.core.types import Array
 from ncarl.datasets.others import YearlyPanel
@@ -78,7 +79,7 @@ class Panel:
 
     def __post_init__(self) -> None:
         """Check values and labels; sort the times."""
-        values = np.array(dense_values(self.values), ndmin=2, dtype=np.float64)
+        values = np.array(table_values(self.values, "a panel"), dtype=np.float64)
         if np.isinf(values).any():
             raise ValueError("values must be finite, or NaN where missing")
         expected = (len(self.units), len(self.times))
@@ -243,14 +244,41 @@ def as_panel(
     return Panel.from_wide(data, units=units)
 
 
+def table_values(table: Any, what: str) -> Array:
+    """Values of a frame or array with two axes; errors call it ``what``."""
+    kind, wanted = type(table).__name__, f"{what} must be a frame or 2-D array"
+    if is_frame(table):
+        values = dense_values(table)
+    elif getattr(getattr(table, "dtype", None), "kind", None) in ("c", "m", "M"):
+        raise TypeError(f"{wanted} of real numbers, got dtype {table.dtype}")
+    else:
+        try:
+            values = dense_values(table)
+        except (TypeError, ValueError) as error:
+            hint = f"pandas.DataFrame makes a frame of columns or records ({error})"
+            if sparse.issparse(table):
+                hint = ".toarray() puts 0 where nothing is stored; put NaN if missing"
+            elif kind == "LazyFrame":
+                hint = ".collect() makes a frame of it"
+            elif isinstance(table, str):
+                hint = "read the file first, for example with pandas.read_csv"
+            raise TypeError(f"{wanted} of numbers, got a {kind}; {hint}") from None
+    if values.ndim == 1:
+        hint = "one column is .to_frame() of a Series, .reshape(-1, 1) of an array"
+        raise ValueError(f"{wanted}, got one axis; {hint}")
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(
+            f"{wanted} with at least one row and one column, got shape {values.shape}"
+        )
+    return values
+
+
 def _parse_wide(
     table: Any, labels: str | None
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], Array]:
     """Labels of rows and columns, and the values."""
     if not is_frame(table):
-        values = dense_values(table)
-        if values.ndim != 2:
-            raise ValueError(f"a wide panel must have two axes, got {values.ndim}")
+        values = table_values(table, "a panel")
         return tuple(range(values.shape[0])), tuple(range(values.shape[1])), values
     if is_polars(table):
         labels = table.columns[0] if labels is None else labels

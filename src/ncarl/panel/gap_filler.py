@@ -24,12 +24,12 @@ from ncarl.dataset import InMemoryDataset, power_of_two_unit
 from ncarl.engines import pick_engine
 from ncarl.engines.base import Engine
 from ncarl.holdout import time_shifted_split
-from ncarl.io.base import dense_values, is_frame, is_polars, library_of
+from ncarl.io.base import is_frame, is_polars
 from ncarl.observations import Observations
-from ncarl.panel.data import labels_are_dates
+from ncarl.panel.data import labels_are_dates, table_values
 from ncarl.panel.kriging import EM_STEPS_GRID, Kriging, learn_covariance
 from ncarl.text import join_names
-from ncarl.validation import check_fraction, check_integer
+from ncarl.validation import as_list, check_fraction, check_integer
 
 DAY = np.timedelta64(1, "D")
 #: Maximum deviation of a timestamp from the grid, in steps.
@@ -40,7 +40,7 @@ MAX_STEPS_PER_ROW = 20
 CYCLE_ORIGIN = np.datetime64("1900-01-01", "us")
 #: Units that the length of a step is rounded to: minute, second, millisecond.
 ROUND_STEPS = tuple(np.timedelta64(k, "us") for k in (60_000_000, 1_000_000, 1_000))
-#: Minimum number of cycles that a log must hold for a default period.
+#: Minimum number of cycles that a log must hold for a period.
 MIN_CYCLES = 2
 #: Width of the window that smooths effects of the time of day, in cycles, and the
 #: minimum width in steps.
@@ -58,8 +58,8 @@ class GapFiller(BaseEstimator):
     Parameters
     ----------
     period : int or timedelta, optional
-        Length of a cycle, in steps or as a time. By default a day if the log has times
-        (a week if its steps are days), and none for arrays.
+        Length of a cycle, in steps or as a time; at most half of the log. By default a
+        day if the log has times (a week if its steps are days), and none for arrays.
     lags : tuple of int, default=(1, 2)
         Distances in cycles of the entries to predict from; add 7 where weekdays matter.
     n_neighbors : int, default=12
@@ -129,12 +129,19 @@ class GapFiller(BaseEstimator):
         y : ignored
             Present for API consistency with scikit-learn.
         """
-        given = (self.lags,) if isinstance(self.lags, int) else self.lags
+        given = as_list("lags", self.lags)
         lags = sorted({check_integer("each of lags", lag, low=1) for lag in given})
         n_neighbors = check_integer("n_neighbors", self.n_neighbors, low=0)
         seed = check_integer("random_state", self.random_state, low=0)
         engine = pick_engine(self.engine)
         series = read_log(log, self.time, self.period)
+        n_steps = len(series.values)
+        if MIN_CYCLES * (series.period or 0) > n_steps:
+            raise ValueError(
+                f"period must be at most {n_steps // MIN_CYCLES}, half of the steps of "
+                f"the log, got {self.period!r}; a cycle is learned from repetitions: "
+                "leave period out, or fit a longer log"
+            )
         observed = ~np.isnan(series.values)
         empty = [series.sensors[k] for k in np.flatnonzero(~observed.any(axis=0))]
         if empty:
@@ -339,19 +346,9 @@ def read_log(
     X: Any, time: str | None, period: Any, step: np.timedelta64 | None = None
 ) -> SensorLog:
     """Read a log from a frame or array; infer the step if it is None."""
-    if type(X).__name__ == "Series":
-        raise ValueError(
-            f"a log must have rows and sensors, got a {library_of(X)} Series; convert "
-            "it to a log of one sensor with .to_frame()"
-        )
     stamps, time = _read_timestamps(X, time)
     inner = _drop_column(X, time)
-    values = dense_values(inner)
-    if values.ndim != 2 or 0 in values.shape:
-        raise ValueError(
-            f"a log must have rows and sensors, got an array of shape {values.shape}"
-            f"{'; one sensor is array.reshape(-1, 1)' if values.ndim == 1 else ''}"
-        )
+    values = table_values(inner, "a log")
     if np.isinf(values).any():
         raise ValueError("a log must hold finite numbers, or NaN where missing")
     names = tuple(inner.columns) if is_frame(inner) else tuple(range(values.shape[1]))
@@ -453,8 +450,11 @@ def _steps_per_cycle(
             f"period={period!r} needs a log with times; give the number of rows of a "
             "cycle"
         )
-    parts = np.timedelta64(period) / step
-    if abs(parts - round(parts)) > STEP_TOLERANCE or round(parts) < 2:
+    try:
+        parts = np.timedelta64(period) / step
+    except TypeError:  # months and years have no fixed length
+        parts = np.float64("nan")
+    if not abs(parts - np.rint(parts)) <= STEP_TOLERANCE or np.rint(parts) < 2:
         raise ValueError(
             f"period must be a whole number of steps of "
             f"{step.astype(datetime.timedelta)}, at least 2, got {period!r}"

@@ -9,16 +9,15 @@ own, so the row kernels of `ncarl.core`, which share one matrix, do not apply.
 
 from __future__ import annotations
 
-import importlib.util
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.optimize import nnls
 
 from ncarl.core.linalg import correlation_from_covariance
-from ncarl.core.types import Array
+from ncarl.core.rows import row_backend
+from ncarl.core.types import Array, cached_property
 from ncarl.engines.base import Engine, available_cores
 from ncarl.estimators.bayesian import BayesianNCARL
 
@@ -75,7 +74,7 @@ class Kriging:
         basis = temporal_basis(np.arange(len(values)), self.period)
         values = np.where(observed_mask, values, 0.0)
         solve, size, weights = krige, NUMPY_CHUNK_SIZE, self.weights
-        if importlib.util.find_spec("numba") is not None:
+        if row_backend().__name__.endswith("numba"):
             from ncarl.panel import kriging_numba
 
             solve, size = kriging_numba.krige, CHUNK_SIZE
@@ -164,6 +163,8 @@ def select_predictors(
         steps = _nearby_entries(index, t, i, rank)
         if period is not None and rank < N_CYCLE_SENSORS:
             for lag in lags:
+                if lag * period >= len(index.observed_mask):
+                    continue  # the log is shorter
                 for away in (-lag * period, lag * period):
                     other = _nearest_entry(index, t + away, i)
                     for taken in steps:

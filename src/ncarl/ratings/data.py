@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
 
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
+from ncarl.dataset import power_of_two_unit
 from ncarl.datasets.movielens import Ratings
 from ncarl.io.base import is_frame, is_polars, library_of
 from ncarl.text import join_names, quote
@@ -252,6 +252,11 @@ def _from_rows(table: Any, names: Sequence[str], what: str) -> list[list[Any]]:
     )
     if isinstance(table, str | bytes) or not hasattr(table, "__iter__"):
         raise TypeError(f"{forms}, got {type(table).__name__}")
+    if hasattr(table, "tocoo"):
+        raise TypeError(
+            f"{forms}, got a {type(table).__name__}; with R = {what}.tocoo() pass "
+            "(R.row, R.col, R.data)"
+        )
     rows = _to_list(table)
     for k, row in enumerate(rows):
         if isinstance(row, str | bytes) or not hasattr(row, "__len__"):
@@ -309,7 +314,8 @@ def merge_duplicates(
         repeated = np.flatnonzero(counts[inverse] > 1)
         return users, items, values, int(repeated[0])
     if rule == "mean":
-        merged = np.bincount(inverse, weights=values) / counts
+        unit = power_of_two_unit(values)  # the sums of the largest could overflow
+        merged = np.bincount(inverse, weights=values / unit) / counts * unit
     else:
         merged = np.empty(len(pairs))
         merged[inverse] = values  # the last assignment wins

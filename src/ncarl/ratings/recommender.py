@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ncarl import metrics
 from ncarl.bayes.selection import select_sides
-from ncarl.centering import ValueBounds
+from ncarl.centering import ValueBounds, overflow_safe_mean
 from ncarl.core.types import Array
 from ncarl.dataset import InMemoryDataset
 from ncarl.estimators.bayesian import BayesianNCARL
@@ -493,9 +493,10 @@ class Recommender(BaseEstimator):
         blended = scorer.blended_conformal_scores.quantiles(part)
         single_sided = scorer.conformal_scores.quantiles(part)
         down, up = np.where(pairs.is_blended[:, None], blended, single_sided).T
-        low = pairs.values - down * pairs.deviations
-        high = pairs.values + up * pairs.deviations
         bounds = self._value_bounds
+        with np.errstate(over="ignore"):
+            low = pairs.values - down * pairs.deviations
+            high = pairs.values + up * pairs.deviations
         return pairs.clip(low, bounds), pairs.clip(high, bounds)
 
     def _check_noise(self, parameter: str) -> None:
@@ -540,7 +541,8 @@ class Recommender(BaseEstimator):
         if len(truth) == 0:
             raise ValueError("test holds no rating")
         if relevance_threshold is None:
-            relevance_threshold = float(self.user_store_.scorer.training.values.mean())
+            fitted = self.user_store_.scorer.training.values
+            relevance_threshold = overflow_safe_mean(fitted)
         length = check_integer("n", n, low=1)
         self._check_not_in_training(users, items)
         predicted = np.asarray(self.predict(users, items))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -18,9 +17,10 @@ from scipy.sparse import csr_array
 
 from ncarl.bayes.model import ConformalScores, TwoSidedModel
 from ncarl.centering import Centering, Scaler, ValueBounds
+from ncarl.containers import clip_to_float_range
 from ncarl.core.linalg import cholesky_with_jitter
 from ncarl.core.rows import row_backend, row_duals
-from ncarl.core.types import Array, Block
+from ncarl.core.types import Array, Block, cached_property
 from ncarl.engines.base import Engine
 from ncarl.engines.threads import Threads
 from ncarl.fitting.kernel_model import KernelModel
@@ -340,7 +340,7 @@ class PairPredictions:
         clip = bounds.clip_and_round if round_values else bounds.clip
         out = np.clip(values, np.min(bounds.low), np.max(bounds.high))
         out[known] = clip(values[known], self.item_positions[known])
-        return out
+        return clip_to_float_range(out)
 
 
 def predict_pairs(

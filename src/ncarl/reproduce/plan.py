@@ -12,7 +12,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ncarl import masks
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.datasets import (
     load_image_folder,
     load_movielens,

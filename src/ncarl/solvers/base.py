@@ -8,7 +8,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from array_api_compat import array_namespace
 from scipy.sparse import csr_array
 
 from ncarl.core.svd import frobenius_norm, spectral_norm, svd_above
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.engines.base import Device
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive

@@ -213,7 +213,9 @@ def apply_output_config(estimator: Any, frame: Any) -> Any:
     if wanted == "polars" and is_pandas(frame):
         import polars as pl
 
-        return pl.from_pandas(frame)
+        types = frame.dtypes.items()
+        dense = {name: t.subtype for name, t in types if str(t).startswith("Sparse")}
+        return pl.from_pandas(frame.astype(dense))
     return frame
 
 
@@ -326,6 +328,9 @@ class _PandasAdapter(_FrameAdapter):
         if isinstance(series.dtype, pd.SparseDtype):
             series = series.sparse.to_dense()
         missing: Array = series.isna().to_numpy(dtype=bool)
+        if pd.api.types.is_float_dtype(series.dtype):
+            # To pandas NaN in a nullable or Arrow column is a value.
+            missing = np.isnan(series.to_numpy(dtype=np.float64, na_value=np.nan))
         if self.missing_values is None:
             return series, missing
         marked = _pandas_marked(series, self.missing_values)

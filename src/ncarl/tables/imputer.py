@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.bayes.model import ConformalScores
-from ncarl.core.types import Array
+from ncarl.core.types import Array, cached_property
 from ncarl.engines.base import Engine
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.validation import (

@@ -136,6 +136,45 @@ def test_workers_leaving_during_a_step_raise(blocks, monkeypatch):
             engine.total(function, place_blocks(engine.link, blocks))
 
 
+def test_workers_paused_for_lack_of_memory_raise(blocks, monkeypatch):
+    monkeypatch.setattr("ncarl.engines.dask.POLL_SECONDS", 0.2)
+    with Dask("threads", n_workers=1, device="cpu", timeout=1.0) as engine:
+        placed = place_blocks(engine.link, blocks)
+        cluster = engine.link.owned[1]
+        (worker,) = cluster.workers.values()
+
+        def set_status(status):
+            cluster.loop.add_callback(setattr, worker, "status", status)
+            info = engine.link.client.scheduler_info
+            while {w["status"] for w in info()["workers"].values()} != {status.name}:
+                time.sleep(0.05)
+
+        set_status(distributed.Status.paused)
+        start = time.monotonic()
+        with pytest.raises(LostWorkersError, match=r"paused for 1 sec.*memory is full"):
+            engine.total(observed_gram, placed)
+        assert time.monotonic() - start < 20.0
+        set_status(distributed.Status.running)
+        assert engine.total(observed_gram, placed).shape == (12, 12)
+
+
+def test_paused_workers_may_finish_their_tasks(blocks, monkeypatch):
+    monkeypatch.setattr("ncarl.engines.dask.POLL_SECONDS", 0.2)
+    # Longer than it takes a worker to report that it runs a task.
+    with Dask("threads", n_workers=1, device="cpu", timeout=2.0) as engine:
+        cluster = engine.link.owned[1]
+        (worker,) = cluster.workers.values()
+
+        def work(block, *, backend):
+            paused = distributed.Status.paused
+            cluster.loop.add_callback(setattr, worker, "status", paused)
+            time.sleep(4.0)
+            return 1.0
+
+        placed = place_blocks(engine.link, blocks[:1])
+        assert engine.total(_by_reference(work), placed) == 1.0
+
+
 def _by_reference(function):
     """Make a picklable function that calls a closure of this process."""
     _FUNCTIONS["function"] = function
