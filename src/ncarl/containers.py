@@ -17,6 +17,7 @@ from ncarl.io import RowSource, open_rows
 from ncarl.io.base import (
     BaseRows,
     check_chunk,
+    conversion_hint,
     dense_values,
     float_dtype,
     frame_values,
@@ -98,12 +99,8 @@ def _is_block_collection(X: Any) -> bool:
 def _validate_container(
     estimator: Any, X: Any, reset: bool, same_columns: bool
 ) -> Observations:
-    _check_dtype_kind(X)
-    checks = {
-        "reset": reset,
-        "ensure_all_finite": "allow-nan",
-        "accept_large_sparse": True,
-    }
+    check_dtype_kind(X)
+    checks: dict[str, Any] = {"reset": reset, "accept_large_sparse": True}
     if not same_columns:
         checks["reset"] = True
         estimator = _make_stub(estimator)
@@ -117,8 +114,7 @@ def _validate_container(
         estimator = _make_stub(estimator)
     elif isinstance(X, np.ma.MaskedArray):
         X = dense_values(X)
-    values = _validate_array(estimator, X, dtype=(np.float64, np.float32), **checks)
-    return Observations.from_dense(values)
+    return Observations.from_dense(validate_array(estimator, X, **checks))
 
 
 def _make_stub(estimator: Any) -> Any:
@@ -134,16 +130,25 @@ def _validate_sparse(estimator: Any, X: Any, checks: dict[str, Any]) -> Observat
     if X.ndim != 2:
         raise ValueError(f"X must have two axes, got a sparse array of {X.ndim}")
     observed = Observations.from_sparse(X)
-    _validate_array(estimator, observed.to_csr(), accept_sparse=True, **checks)
+    validate_array(estimator, observed.to_csr(), accept_sparse=True, **checks)
     return observed
 
 
-def _validate_array(estimator: Any, X: Any, **checks: Any) -> Any:
-    """``validate_data``, with the position of an infinite entry in the error."""
+def validate_array(estimator: Any, X: Any, **checks: Any) -> Any:
+    """``validate_data``, with better errors: where infinity is, and what to do."""
+    checks = {
+        "dtype": (np.float64, np.float32),
+        "ensure_all_finite": "allow-nan",
+    } | checks
     try:
         with np.errstate(invalid="ignore"):  # it adds up all values to find infinity
             return validate_data(estimator, X, **checks)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
+        if "array element" in str(error) or "float() arg" in str(error):
+            raise TypeError(
+                f"X must be a frame or array of numbers, got a {type(X).__name__}; "
+                f"{conversion_hint(X, error)}"
+            ) from error
         if "contains infinity" not in str(error):
             raise
         raise ValueError(f"{str(error).rstrip('.')}{_first_infinity(X)}") from None
@@ -164,7 +169,8 @@ def _first_infinity(X: Any) -> str:
     return f"; {hint}"
 
 
-def _check_dtype_kind(X: Any) -> None:
+def check_dtype_kind(X: Any) -> None:
+    """Raise for arrays of complex numbers, dates and times."""
     kind = getattr(getattr(X, "dtype", None), "kind", "")
     if kind == "c":
         raise ValueError(

@@ -18,7 +18,8 @@ SSIM_WINDOW, SSIM_WINDOW_STD = 11, 1.5
 def relative_rmse(truth: Any, guess: Any) -> float:
     """``||truth - guess|| / ||truth||`` over the entries given.
 
-    The paper calls this the mean-squared error.
+    The paper calls this the mean-squared error. It is at most the largest float, which
+    stands for a truth that is 0 everywhere.
 
     Examples
     --------
@@ -30,7 +31,7 @@ def relative_rmse(truth: Any, guess: Any) -> float:
     size = float(np.linalg.norm(t / largest))
     error = float(np.linalg.norm(t / largest - g / largest))
     if size > 0.0 or not t.any():
-        return error / size if size > 0.0 else 0.0 if error == 0.0 else float("inf")
+        return error / size if size > 0.0 else MAX_FLOAT if error > 0.0 else 0.0
     # Next to the guess the truth is so small that its squares vanish.
     scale = float(np.max(np.abs(t)))
     return min(error / float(np.linalg.norm(t / scale)) * (largest / scale), MAX_FLOAT)

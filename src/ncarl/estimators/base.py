@@ -52,7 +52,7 @@ from ncarl.holdout import random_split
 from ncarl.io import RowSource, open_rows, open_sink, prefetch
 from ncarl.io.base import float_dtype, is_frame, is_polars, observations_from_dense
 from ncarl.io.files import write_archive
-from ncarl.metrics import relative_rmse
+from ncarl.metrics import MAX_FLOAT, relative_rmse
 from ncarl.observations import Observations, check_sparse
 from ncarl.progress import progress_bar
 from ncarl.solvers.base import ratio
@@ -737,4 +737,4 @@ def _score_source(estimator: Any, source: RowSource, y: Any) -> float:
         )
     if not sizes:
         raise ValueError(NOTHING_TO_SCORE)
-    return -ratio(math.hypot(*errors), math.hypot(*sizes))
+    return -min(ratio(math.hypot(*errors), math.hypot(*sizes)), MAX_FLOAT)

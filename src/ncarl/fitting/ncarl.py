@@ -290,7 +290,8 @@ class KernelProblem:
         """What does not change between the steps of a fit with these settings."""
         faithful = settings.weights == "pinv"
         # Clipped to where it still keeps an eigenvalue of 0 away from 0.
-        shift = min(max(AUTHORS_SHIFT / self.unit / self.unit, 1e-30), 1e300)
+        largest = 1e30 if self.dtype == "float32" else 1e300
+        shift = min(max(AUTHORS_SHIFT / self.unit / self.unit, 1e-30), largest)
         graph = settings.graph if settings.alpha > 0.0 else None
         if graph is not None and not isinstance(graph, str):
             graph = self.engine.compute_device.from_numpy(graph.astype(self.dtype))

@@ -608,6 +608,19 @@ def dense_values(X: Any) -> Array:
     return np.asarray(X, dtype=np.float64)
 
 
+def conversion_hint(X: Any, error: Exception) -> str:
+    """How to make a table of something that is none, as an ``error`` of NumPy says."""
+    if sparse.issparse(X):
+        return ".toarray() puts 0 where nothing is stored; put NaN if missing"
+    if type(X).__name__ == "LazyFrame":
+        return ".collect() makes a frame of it"
+    if isinstance(X, str | os.PathLike):
+        return "read the file first, for example with pandas.read_csv"
+    if isinstance(X, RowSource):
+        return "read the table into memory, for example with pandas"
+    return f"pandas.DataFrame makes a frame of columns or records ({error})"
+
+
 def is_block(block: Any) -> bool:
     """Whether ``block`` is a container of rows that can be read directly."""
     if isinstance(block, np.ndarray) or sparse.issparse(block):

@@ -17,11 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
 
 from ncarl.core.types import Array
 from ncarl.datasets.others import YearlyPanel
-from ncarl.io.base import dense_values, is_frame, is_polars, library_of
+from ncarl.io.base import (
+    conversion_hint,
+    dense_values,
+    is_frame,
+    is_polars,
+    library_of,
+)
 from ncarl.text import join_names, quote
 from ncarl.validation import check_choice
 
@@ -255,13 +260,7 @@ def table_values(table: Any, what: str) -> Array:
         try:
             values = dense_values(table)
         except (TypeError, ValueError) as error:
-            hint = f"pandas.DataFrame makes a frame of columns or records ({error})"
-            if sparse.issparse(table):
-                hint = ".toarray() puts 0 where nothing is stored; put NaN if missing"
-            elif kind == "LazyFrame":
-                hint = ".collect() makes a frame of it"
-            elif isinstance(table, str):
-                hint = "read the file first, for example with pandas.read_csv"
+            hint = conversion_hint(table, error)
             raise TypeError(f"{wanted} of numbers, got a {kind}; {hint}") from None
     if values.ndim == 1:
         hint = "one column is .to_frame() of a Series, .reshape(-1, 1) of an array"

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn import get_config
 from sklearn.utils.validation import validate_data
 
-from ncarl.containers import clip_to_float_range
+from ncarl.containers import check_dtype_kind, clip_to_float_range, validate_array
 from ncarl.core.types import Array
 from ncarl.estimators.validation import MissingMarker
 from ncarl.io.base import dense_values, is_frame, is_pandas, is_polars
@@ -127,13 +127,8 @@ def validate_table(
     if isinstance(missing_values, str):
         X = _text_marker_to_nan(X, missing_values)
     _check_no_text(X)
-    values = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        dtype=(np.float64, np.float32),
-        ensure_all_finite="allow-nan",
-    )
+    check_dtype_kind(X)
+    values = validate_array(estimator, X, reset=reset)
     if reset:
         estimator.frame_names_ = None
     return _ArrayAdapter(values, missing_values)
