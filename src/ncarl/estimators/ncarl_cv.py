@@ -296,7 +296,7 @@ class NCARLCV(KernelEstimator):
         ----------
         %(X y)s
         """
-        points = self._make_grid()
+        points = self._check_all_params()
         engine = pick_engine(self.engine)
         data = self._load_in_memory(X)
         dataset = cast(InMemoryDataset, data.dataset)
@@ -348,7 +348,7 @@ class NCARLCV(KernelEstimator):
         self.alpha_, self.gamma_, self.center_ = best.alpha, best.gamma, best.center
         return best
 
-    def _make_grid(self) -> list[GridPoint]:
+    def _check_all_params(self) -> list[GridPoint]:
         check_fraction("validation", self.validation, strict=True)
         check_integer("search_iter", self.search_iter, low=1)
         check_number("search_tol", self.search_tol, low=0.0)

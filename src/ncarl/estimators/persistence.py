@@ -1,14 +1,22 @@
 """Saving and loading fitted estimators: a JSON header and arrays, no pickle.
 
 The header describes parameters and fitted attributes; `_pack` puts arrays aside, and
-`_unpack` puts them back. Only classes of `MODEL_CLASSES` are ever made from a file.
+`_unpack` puts them back. Only classes of `MODEL_CLASSES` are ever made from a file. The
+checksum of a file detects damage, not tampering, and compiled code does not check
+indices: so all that a file holds is checked against rules.
+
+A rule is the kind of a value (one of `KINDS`, or classes of `MODEL_CLASSES`), its shape
+if it is an array, its lower bound, and "?" if it may be None. The letters m and n are
+the rows and columns of the matrix, other letters any lengths that agree within an
+object; ".T" marks the model of a transposed matrix.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-from dataclasses import fields, is_dataclass
+import re
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +24,20 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from ncarl.core.types import Array
+from ncarl.dataset import rms_unit
+from ncarl.engines import ENGINE_NAMES
 from ncarl.estimators.validation import is_pandas_na
 from ncarl.exceptions import BrokenFileError
-from ncarl.fitting.checkpoint import csr_from_arrays, csr_to_arrays
-from ncarl.io.files import read_archive
+from ncarl.fitting.checkpoint import CSR_PARTS, csr_from_arrays, csr_to_arrays
+from ncarl.io.files import broken_on_error, read_archive
 from ncarl.observations import Observations
 from ncarl.registry import METHODS
+from ncarl.text import shorten
+from ncarl.validation import check_choice
 
 MODEL_KIND = "model"
-#: Parameters of a run, and a certificate, that are not saved with the model.
-UNSAVED = ("callback", "checkpoint", "progress", "dual_")
+#: Parameters of a run that are not saved with the model.
+UNSAVED = ("callback", "checkpoint", "progress")
 SAVABLE_CLASSES = ("WideNCARL", *(method.class_name for method in METHODS.values()))
 #: Modules of the classes that models consist of.
 MODEL_CLASSES = {
@@ -40,6 +52,77 @@ MODEL_CLASSES = {
     "ValueBounds": "ncarl.centering",
     "WideKernel": "ncarl.wide.rows",
 }
+# Rules of the fields of these classes, and of fitted attributes by the class of
+# estimators that has them.
+_TABLE = """
+Centering mean=real column_effects=float64[n] row_ridge=real>=0?
+    column_scales=float64[n]>=0
+ConformalScores sorted_scores=float64[k] effective_size=real>=0
+Kernel K=float[n,n] P=float[n,n]? s=real>=0
+KernelModel kernel=Kernel|WideKernel centering=Centering unit=unit sigma=real>=0
+    empty_columns=bool[n] fallback=float64[n] dtype=str
+MatrixModel X=float64[m,n]? factors=factors? unit=unit
+    centering=Centering effects=float64[m] ridge=real>=0?
+NeighborCorrection n_neighbors=int>0 weight=share std_factor=real>=0
+Scaler unit=unit centering=Centering
+TwoSidedModel scaler=Scaler bounds=ValueBounds columns=KernelModel?
+    rows=KernelModel.T? weight=share neighbor_correction=NeighborCorrection?
+ValueBounds low=bound[n] high=bound[n] levels=value[k] ends=int64[n,2]>=0
+WideKernel F=float[n,p] T=csr[n,n] s=real>=0 error=real>=0
+
+BaseCompleter n_features_in_=int>0 feature_names_in_=names[n] history_=table
+    training_=csr[m,n]? n_iter_=int>=0 converged_=bool engine_=str
+    unidentified_rows_=index[m] unidentified_columns_=index[n]
+KernelEstimator model_=KernelModel transposed_=bool n_neighbors_=int>=0
+    similarity_=csr[n,n]
+WideNCARL rank_=int>=0
+NCARLCV cv_results_=table best_index_=int>=0 best_error_=statistic best_params_=dict
+    alpha_=number>=0 gamma_=number>0? center_=str?
+BayesianNCARL model_=TwoSidedModel sides_=str weight_=share neighbor_correction_=dict?
+    scores_=ConformalScores blended_scores_=ConformalScores calibration_=statistic
+    held_out_error_=statistic side_errors_=dict search_=list log_evidence_=statistic
+    training_fingerprint_=fingerprint prior_strength_=number>=0 indicator_=index[n]?
+MatrixEstimator model_=MatrixModel training_fingerprint_=fingerprint
+    objective_=statistic residual_=statistic rank_=int>=0 gap_=statistic
+    lam_=number>0? path_=list
+WNNM C_=statistic
+LRFD dictionary_=float64[m,k] penalized_=bool
+S3LR labels_=int64[n]>=0 coefficients_=float64[n,n] n_clusters_=int>=0 rounds_=int>=0
+BiasModel mean_=number row_effects_=value[m] column_effects_=value[n]
+    row_ridge_=number>=0 column_ridge_=number>=0
+"""
+RULES = {
+    name: dict(pair.split("=", 1) for pair in pairs)
+    for name, *pairs in map(str.split, re.split(r"\n(?=\w)", _TABLE.strip()))
+}
+RULE = re.compile(r"([\w|]+)(\.T)?(?:\[([\w,]+)\])?(>=0|>0)?(\?)?")
+#: Keys of the header of a model.
+HEADER_KEYS = {"version", "kind", "class", "params", "fitted"}
+#: Attributes that some fits do not have.
+OPTIONAL = {"feature_names_in_", "gap_", "lam_", "n_neighbors_", "path_"}
+#: The largest number in a model, whose values are of about unit size, and in data.
+MAX_NUMBER, MAX_VALUE = 1e150, float(np.finfo(np.float64).max)
+#: Types of the kinds of values, and bounds of numbers. Other kinds are types.
+KINDS = {
+    "bound": ("float64", -np.inf, np.inf),
+    "csr": ("float64 float32", -MAX_VALUE, MAX_VALUE),
+    "fingerprint": ("str", 0.0, 0.0),
+    "float": ("float64 float32", -MAX_NUMBER, MAX_NUMBER),
+    "index": ("int64", 0.0, MAX_NUMBER),
+    "names": ("object", 0.0, 0.0),
+    "number": ("float int", -MAX_VALUE, MAX_VALUE),
+    "real": ("float int", -MAX_NUMBER, MAX_NUMBER),
+    "share": ("float int", 0.0, 1.0),
+    "statistic": ("float int", 0.0, 0.0),
+    "table": ("dict", 0.0, 0.0),
+    "unit": ("float", 2.0**-1000, 2.0**1023),
+    "value": ("float64", -MAX_VALUE, MAX_VALUE),
+}
+#: Asymmetry of a covariance, over its largest entry, that may be due to rounding.
+SYMMETRY_TOL = {"float64": 1e-8, "float32": 1e-3}
+#: Numbers of a matrix that are compared with its transpose at a time.
+STRIP_SIZE = 4_000_000
+FINGERPRINT = re.compile(r"(\d{1,15})x(\d{1,15})-[0-9a-f]{32}")
 
 
 def estimator_state(
@@ -51,11 +134,8 @@ def estimator_state(
     params = estimator.get_params(deep=False)
     if not isinstance(params["engine"], str):
         params["engine"] = "auto"
-    fitted = {
-        name: value
-        for name, value in vars(estimator).items()
-        if name.endswith("_") and name not in UNSAVED
-    }
+    saved = _fitted_rules(type(estimator))
+    fitted = {name: value for name, value in vars(estimator).items() if name in saved}
     fitted["training_"] = None
     if training_data:
         fitted["training_"] = estimator._training_entries().to_csr()
@@ -105,24 +185,31 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise BrokenFileError(
             f"path {str(path)!r} holds a {header.get('class')}, unknown to this ncarl"
         )
-    try:
+    with broken_on_error(path):
         return estimator_from_state(header, arrays)
-    except KeyError as error:
-        raise BrokenFileError(
-            f"path {str(path)!r} is damaged, or was written by an earlier version of "
-            f"ncarl: it lacks {error}"
-        ) from error
 
 
 def estimator_from_state(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
-    """The fitted estimator that `estimator_state` described."""
+    """The fitted estimator that `estimator_state` described.
+
+    Raises if its state is invalid, usually ValueError; for `broken_on_error`.
+    """
     import ncarl  # which imports this module
 
-    params = {name: _unpack(part, arrays) for name, part in header["params"].items()}
-    estimator = getattr(ncarl, header["class"])(**params)
-    fitted = {name: _unpack(part, arrays) for name, part in header["fitted"].items()}
-    if fitted["training_"] is not None:
-        fitted["training_"] = Observations.from_sparse(fitted["training_"])
+    check_keys("the header", header, HEADER_KEYS)
+    estimator_class, left = getattr(ncarl, header["class"]), dict(arrays)
+    params, fitted = (
+        {name: _unpack(part, left) for name, part in header[section].items()}
+        for section in ("params", "fitted")
+    )
+    if left:
+        raise ValueError(f"it holds {shorten(', '.join(left), 80)}, which is unused")
+    names = set(estimator_class._get_param_names())
+    check_keys("params", params, names - set(UNSAVED))
+    estimator = estimator_class(**params)
+    check_choice("engine", estimator.engine, ENGINE_NAMES)
+    estimator._check_all_params()
+    _check_fitted(estimator_class, fitted)
     vars(estimator).update(fitted)
     estimator._restore_indicator()
     return estimator
@@ -153,20 +240,200 @@ def _pack(value: Any, key: str, arrays: dict[str, Array]) -> Any:
 def _unpack(part: Any, arrays: dict[str, Array]) -> Any:
     if not isinstance(part, dict):
         return part
-    kind, content = next(iter(part.items()))
+    (kind, content), *more = part.items()
     if kind == "array":
-        return arrays[content]
+        return arrays.pop(content)
     if kind == "objects":
         return np.asarray(content, dtype=object)
     if kind == "sparse":
-        return csr_from_arrays(content, arrays)
+        names = [f"{content}/{part}" for part in CSR_PARTS]
+        return csr_from_arrays(content, {name: arrays.pop(name) for name in names})
     if kind == "tuple":
         return tuple(_unpack(inner, arrays) for inner in content)
     if kind == "dict":
         return {name: _unpack(inner, arrays) for name, inner in content.items()}
-    values = {name: _unpack(inner, arrays) for name, inner in part["fields"].items()}
-    module = importlib.import_module(MODEL_CLASSES[content])
-    return getattr(module, content)(**values)
+    ((_, parts),) = more
+    values = {name: _unpack(inner, arrays) for name, inner in parts.items()}
+    check_keys(content, values, set(RULES[content]))
+    return getattr(importlib.import_module(MODEL_CLASSES[content]), content)(**values)
+
+
+def check_keys(owner: str, found: Any, wanted: set[str]) -> None:
+    """Raise if something is missing, or something unknown is there."""
+    for name in sorted(wanted ^ set(found)):
+        if name in wanted:
+            raise KeyError(f"{name} of {owner}")
+        raise ValueError(f"{owner} has the unknown part {shorten(name, 80)}")
+
+
+def _fitted_rules(estimator_class: type) -> dict[str, str]:
+    """Rules of all fitted attributes of a class; indices last, as they need shapes."""
+    rules: dict[str, str] = {}
+    for base in reversed(estimator_class.__mro__):
+        rules |= RULES.get(base.__name__, {})
+    return dict(sorted(rules.items(), key=lambda item: item[1].startswith("index")))
+
+
+def _check_fitted(estimator_class: type, fitted: dict[str, Any]) -> None:
+    """Raise unless fitted attributes obey their rules and agree with each other."""
+    rules, sizes = _fitted_rules(estimator_class), {}
+    check_keys("fitted", fitted, set(rules) - (OPTIONAL - set(fitted)))
+    sizes["n"] = fitted["n_features_in_"]
+    for name in [name for name in rules if name in fitted]:
+        rule = rules[name]
+        if fitted.get("transposed_") is True and rule in ("KernelModel", "csr[n,n]"):
+            rule = re.sub(r"^\w+", r"\g<0>.T", rule)  # the kernel is that of the rows
+        _check(fitted[name], rule, sizes, name)
+    model, training = fitted["model_"], fitted["training_"]
+    fingerprint = fitted.get("training_fingerprint_", "")
+    if "sides_" in fitted:
+        sides = [side for side in ("columns", "rows") if getattr(model, side)]
+        valid = fitted["sides_"] == ("both" if len(sides) == 2 else sides[0])
+        valid &= fitted["transposed_"] == (sides == ["rows"])
+        correction = model.neighbor_correction
+        valid &= fitted["neighbor_correction_"] == (correction and asdict(correction))
+    elif "transposed_" in fitted:
+        is_wide = type(model.kernel).__name__ == "WideKernel"
+        valid = is_wide == (estimator_class.__name__ == "WideNCARL")
+        valid &= not (is_wide and fitted["transposed_"])
+    else:
+        valid = fingerprint != ""
+    if training is not None:
+        entries = fitted["training_"] = Observations.from_sparse(training)
+        unit = getattr(model, "scaler", model).unit
+        valid &= 0.5 <= rms_unit(entries.values) / unit <= 2.0
+        valid &= fingerprint in ("", entries.fingerprint())
+    if not valid:
+        raise ValueError("its model and the other attributes do not belong together")
+
+
+def _check(value: Any, rule: str, sizes: dict[str, int], name: str) -> None:
+    """Raise ValueError unless a value obeys a rule; ``sizes`` gains its lengths."""
+    match = RULE.fullmatch(rule)
+    assert match is not None
+    kind, transposed, dims, low, optional = match.groups()
+    if value is None and optional:
+        return
+    if transposed:
+        _transpose(sizes)
+        _check(value, rule.replace(".T", ""), sizes, name)
+        _transpose(sizes)
+    elif kind == "factors":
+        left, right = value
+        _check(left, "float64[m,d]", sizes, f"{name}/0")
+        _check(right, "float64[d,n]", sizes, f"{name}/1")
+    elif kind.split("|")[0] in MODEL_CLASSES:
+        found = type(value).__name__
+        if found not in kind.split("|"):
+            raise ValueError(f"{name} must be a {kind}, got {found}")
+        for field, its in RULES[found].items():
+            _check(getattr(value, field), its, sizes, f"{name}/{field}")
+        if not _is_consistent(value):
+            raise ValueError(f"{name} is no valid {found}")
+        for letter in set(sizes) - {"m", "n"}:
+            del sizes[letter]
+    elif not _obeys(value, kind, dims, low, sizes):
+        got = shorten(repr(value), 80)
+        if hasattr(value, "dtype"):
+            got = f"{value.dtype} of shape {value.shape}"
+        raise ValueError(f"{name} must be finite and {rule}, {sizes}, got {got}")
+
+
+def _transpose(sizes: dict[str, int]) -> None:
+    m, n = sizes.pop("m", None), sizes.pop("n", None)
+    sizes |= {d: size for d, size in (("m", n), ("n", m)) if size is not None}
+
+
+def _obeys(
+    value: Any, kind: str, dims: str | None, low: str | None, sizes: dict[str, int]
+) -> bool:
+    """Whether a value has the type, the shape and the range of a rule."""
+    numbers = value.data if sparse.issparse(value) else value
+    types, least, most = KINDS.get(kind, (kind, -MAX_NUMBER, MAX_NUMBER))
+    is_array, shape = isinstance(numbers, np.ndarray), np.shape(value)
+    dtype = str(numbers.dtype) if is_array else type(value).__name__
+    if dtype not in types.split() or is_array != (dims is not None):
+        return False
+    if kind == "table":
+        return len({np.shape(column)[:1] for column in value.values()}) == 1
+    if kind == "fingerprint":
+        found = FINGERPRINT.fullmatch(value)
+        if found is None:
+            return bool(value == "")
+        dims, shape = "m,n", tuple(map(int, found.groups()))
+    if kind == "index":
+        bound = sizes.get(str(dims), np.inf)
+        inside = value.ndim == 1 and bool((value < bound).all())
+        return inside and bool((np.diff(value, prepend=-1) > 0).all())
+    letters = dims.split(",") if dims else ()
+    if (kind == "csr") != sparse.issparse(value) or len(letters) != len(shape):
+        return False
+    for letter, size in zip(letters, shape, strict=True):
+        if size != (
+            sizes.setdefault(letter, size) if letter.isalpha() else int(letter)
+        ):
+            return False
+    if kind == "names":
+        return all(isinstance(name, str) for name in value)
+    if dtype in ("str", "dict", "list") or least == most or np.size(numbers) == 0:
+        return True
+    first, last = float(np.min(numbers)), float(np.max(numbers))
+    least = max(least, 0.0) if low else least
+    return bool(least <= first and last <= most and not (low == ">0" and first == 0))
+
+
+def _is_consistent(value: Any) -> bool:
+    """Whether the fields of an object of a model, valid by themselves, agree."""
+    match type(value).__name__:
+        case "ConformalScores":
+            scores, size = value.sorted_scores, value.effective_size
+            in_range = min(1, len(scores)) <= size <= len(scores)
+            return in_range and bool((np.diff(scores) >= 0).all())
+        case "Kernel":
+            return all(_is_covariance(A) for A in (value.K, value.P) if A is not None)
+        case "WideKernel":
+            variances, T = value.diagonal(), value.T
+            tolerance = SYMMETRY_TOL[str(T.dtype)] * variances.max()
+            return bool(variances.min() > 0.0 and abs(T - T.T).max() <= tolerance)
+        case "KernelModel":
+            parts = vars(value.kernel).values()
+            return {str(A.dtype) for A in parts if hasattr(A, "dtype")} == {value.dtype}
+        case "MatrixModel":
+            can_fold_in = value.factors is not None or value.ridge is None
+            return (value.X is None) != (value.factors is None) and can_fold_in
+        case "TwoSidedModel":
+            kernels = [side.kernel for side in (value.columns, value.rows) if side]
+            noisy = value.columns is not None and value.columns.kernel.s > 0.0
+            dense = {type(kernel).__name__ for kernel in kernels} == {"Kernel"}
+            return dense and (noisy or value.neighbor_correction is None)
+        case "ValueBounds":
+            parts = [
+                value.levels[slice(*ends)] for ends in np.unique(value.ends, axis=0)
+            ]
+            increasing = all((np.diff(part) > 0).all() for part in parts)
+            starts, stops = value.ends.T
+            inside = (starts <= stops).all() and stops.max() <= len(value.levels)
+            return bool(increasing and inside and (value.low <= value.high).all())
+    return True
+
+
+def _is_covariance(A: Array) -> bool:
+    """Whether a matrix is symmetric, its largest entries on a positive diagonal.
+
+    A covariance is, up to rounding; that it is positive definite is found out when it
+    is used.
+    """
+    diagonal, step = A.diagonal(), max(1, STRIP_SIZE // len(A))
+    largest = float(diagonal.max())
+    tolerance = SYMMETRY_TOL[str(A.dtype)] * largest
+    return bool(
+        diagonal.min() > 0.0
+        and max(-A.min(), A.max()) <= largest + tolerance
+        and all(
+            np.abs(A[i : i + step, i:] - A[i:, i : i + step].T).max() <= tolerance
+            for i in range(0, len(A), step)
+        )
+    )
 
 
 def to_builtin(value: Any) -> Any:

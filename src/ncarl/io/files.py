@@ -19,7 +19,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.exceptions import BrokenFileError
+from ncarl.exceptions import BrokenFileError, CheckpointMismatchError
 
 try:
     import fcntl
@@ -175,18 +175,29 @@ def read_archive(
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)
-        try:
+        with broken_on_error(path):
             return _read_members(path, stream, (kind, *other_kinds))
-        except BrokenFileError:
-            raise
-        except (
-            *(ValueError, LookupError, TypeError, ArithmeticError, RuntimeError),
-            *(OSError, EOFError, BadZipFile, zlib.error),
-        ) as error:
-            raise BrokenFileError(
-                f"path {str(path)!r} is damaged: it holds no archive of arrays; "
-                f"{DAMAGED_FILE_HINT}"
-            ) from error
+
+
+@contextlib.contextmanager
+def broken_on_error(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors about the content of a file into a `BrokenFileError` that names it.
+
+    A file with a valid checksum may hold anything: a checksum is no signature.
+    """
+    try:
+        yield
+    except (BrokenFileError, CheckpointMismatchError):
+        raise
+    except (
+        *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+        *(RuntimeError, NotImplementedError, OSError, EOFError, BadZipFile, zlib.error),
+    ) as error:
+        problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise BrokenFileError(
+            f"path {str(path)!r} is damaged, or was written by another version of "
+            f"ncarl: {problem}; {DAMAGED_FILE_HINT}"
+        ) from error
 
 
 def _digest(stream: IO[bytes]) -> bytes:
@@ -217,6 +228,8 @@ def _read_members(
     with ZipFile(stream) as members:
         names = members.namelist()
         names.remove(f"{HEADER_NAME}.npy")
+        if len({HEADER_NAME, *names}) <= len(names):
+            raise ValueError("a name occurs twice in it")
         header = json.loads(_read_array(members, f"{HEADER_NAME}.npy").tobytes())
         version = int(header["version"])
         if version != ARCHIVE_VERSION:
@@ -238,6 +251,8 @@ def _read_members(
 def _read_array(members: ZipFile, name: str) -> Array:
     """Read a member; raises before memory is allocated for a size it does not have."""
     info = members.getinfo(name)
+    if not name.endswith(".npy") or info.file_size != info.compress_size:
+        raise ValueError(f"{name} is not an array of its own length")
     with members.open(name) as member:
         if np.lib.format.read_magic(member) != (1, 0):
             raise ValueError(f"{name} has an unknown format")
