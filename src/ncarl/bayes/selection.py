@@ -38,7 +38,7 @@ from ncarl.core.rows import Kernel, row_backend
 from ncarl.core.types import Array, Block
 from ncarl.dataset import Dataset, DataSummary, InMemoryDataset, Transform
 from ncarl.engines.base import Engine
-from ncarl.fitting.checkpoint import CheckpointFile
+from ncarl.fitting.checkpoint import CheckpointFile, check_array
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import History, Iterate
 from ncarl.holdout import (
@@ -48,6 +48,7 @@ from ncarl.holdout import (
     missing_pattern_split,
 )
 from ncarl.observations import Observations
+from ncarl.validation import check_integer
 
 #: Small matrices are split up to `MAX_SPLITS` times, until `MIN_HELD_OUT` entries have
 #: been held out.
@@ -484,7 +485,8 @@ class StrengthSearch:
     def evaluate_strength(self, strength: float) -> StrengthTrial:
         """Run the splits for selection with one strength."""
         label = f"{self.name} {strength:.3g}"
-        arrays = self.stages.results.get(f"trial {label}")
+        parts = ("error", "steps", "overfit", "converged", "use_float32")
+        arrays = self.stages.find(f"trial {label}", dict.fromkeys(parts, ()))
         while arrays is None:
             converged = True
             self.runs = [self._make_run(k) for k in range(self.n_selection_splits)]
@@ -543,7 +545,12 @@ class StrengthSearch:
     def held_out_errors(self, trial: StrengthTrial) -> list[HeldOutErrors]:
         """Errors of the side on the held-out entries of each calibration split."""
         stage = f"held out {self.name}"
-        arrays = self.stages.results.get(stage)
+        kept, shapes = self.stages.results.get(stage, {}), dict[str, tuple[int, ...]]()
+        for k in calibration_splits(self.splits):
+            names = {f"errors {k}", f"stds {k}", *kept}
+            shape = (self.splits[k].hidden.n_observed,)
+            shapes |= {name: shape for name in names if name.endswith(f" {k}")}
+        arrays = self.stages.find(stage, shapes)
         if arrays is None:
             arrays = self.stages.put(stage, self._compute_held_out_errors(trial))
         return [
@@ -795,6 +802,21 @@ class Stages:
                     stage, _, part = name.rpartition(":")
                     self.results.setdefault(stage, {})[part] = array
                 file.position = f"the stage {list(self.results)[-1]!r}"
+
+    def find(
+        self, stage: str, shapes: Mapping[str, tuple[int, ...]]
+    ) -> ArrayDict | None:
+        """Results of a finished stage, checked if a file may have held them."""
+        found = self.results.get(stage)
+        if found is not None and self.file is not None:
+            with self.file.corrupt_on_error():
+                for name, shape in shapes.items():
+                    check_array(name, found[name], shape, "float64 int64 bool")
+                check_integer(
+                    "steps", int(found.get("steps", 1)), low=1,
+                    high=self.file.fit_id["max_iter"],
+                )  # fmt: skip
+        return found
 
     def put(self, stage: str, values: ArrayDict) -> ArrayDict:
         """Keep the result of a stage."""

@@ -350,7 +350,8 @@ def _obeys(
     """Whether a value has the type, the shape and the range of a rule."""
     numbers = value.data if sparse.issparse(value) else value
     types, least, most = KINDS.get(kind, (kind, -MAX_NUMBER, MAX_NUMBER))
-    is_array, shape = isinstance(numbers, np.ndarray), np.shape(value)
+    is_array = isinstance(numbers, np.ndarray)
+    shape = value.shape if is_array else ()
     dtype = str(numbers.dtype) if is_array else type(value).__name__
     if dtype not in types.split() or is_array != (dims is not None):
         return False

@@ -211,6 +211,27 @@ def _describe_data_mismatch(saved: Any, current: Any) -> str:
     return f"the data ({sizes[0]} there, {sizes[1]} here)"
 
 
+def check_array(
+    name: str, array: Array, shape: tuple[int | None, ...], dtype: str
+) -> None:
+    """Raise unless an array of a file is finite and as expected.
+
+    None in the shape is any length; ``dtype`` may name several types.
+    """
+    fits = len(shape) == array.ndim and all(
+        want in (None, size) for want, size in zip(shape, array.shape, strict=True)
+    )
+    if (
+        not fits
+        or str(array.dtype) not in dtype.split()
+        or not np.isfinite(array).all()
+    ):
+        raise ValueError(
+            f"{name} must be finite, {dtype} of shape {shape}, got {array.dtype} of "
+            f"shape {array.shape}"
+        )
+
+
 def csr_to_arrays(name: str, matrix: Any) -> dict[str, Array]:
     """A CSR array as named arrays."""
     return {f"{name}/{part}": np.asarray(getattr(matrix, part)) for part in CSR_PARTS}

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from ncarl.core.types import Array
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 
@@ -112,6 +114,11 @@ def drive(
         with checkpoint.corrupt_on_error():
             assert unpack is not None
             history = History(header["history"])
+            steps = header["history"]["step"]
+            lengths = {len(column) for column in history.columns.values()}
+            if steps != list(range(1, len(steps) + 1)) or lengths != {len(steps)}:
+                raise ValueError("its history does not list the steps")
+            np.array(list(history.columns.values()), dtype=np.float64)  # or raises
             recorded = {name: column[-1] for name, column in history.columns.items()}
             last = Iterate(
                 step=int(recorded["step"]),

@@ -31,7 +31,7 @@ from ncarl.core.weights import (
 )
 from ncarl.dataset import Dataset
 from ncarl.engines.base import Device, Engine, seconds_between
-from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile, check_array
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 
@@ -373,6 +373,9 @@ class KernelProblem:
     def _unpack(
         self, header: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> KernelState:
+        n = len(self.kept_columns)
+        for name, array in arrays.items():
+            check_array(name, array, (n, n), self.dtype)
         gram = np.ascontiguousarray(arrays["gram"])
         kernel = Kernel(arrays["K"], arrays.get("P"), float(header["noise"]))
         return KernelState(gram, kernel, arrays.get("similarity"))

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from ncarl.core.svd import frobenius_norm, spectral_norm, svd_above
 from ncarl.core.types import Array
 from ncarl.engines.base import Device
-from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile, check_array
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 from ncarl.observations import Observations
 
@@ -33,6 +33,11 @@ DENSE_PRODUCT_DENSITY = 0.03
 #: From this density on, and up to this many entries, a zero-filled dense matrix
 #: multiplies faster than a sparse one.
 DENSE_MATRIX_DENSITY, MAX_DENSE_ENTRIES = 0.1, 4_000_000
+#: Axes of the arrays in states of solvers whose length is the rank, which changes.
+RANK_AXES = {
+    "A": 1, "B": 0, "D": 1, "J": 0, "U": 1, "V": 0, "Vt": 0, "Y2": 0, "Z": 0,
+    "basis": 1, "dictionary": 1, "s": 0,
+}  # fmt: skip
 #: Numbers of a product, or of gathered factors, that are in memory at a time.
 CHUNK_SIZE = 8_000_000
 
@@ -346,6 +351,29 @@ def next_momentum(t: float) -> tuple[float, float]:
     return following, (t - 1.0) / following
 
 
+def _check_state(
+    initial: Any, numbers: Mapping[str, Any], arrays: Mapping[str, Array], step: int
+) -> None:
+    """Raise unless a state of a file is like the initial one, up to its rank."""
+    axes = RANK_AXES if "J" in arrays else {**RANK_AXES, "Y2": None}
+    ranks, largest = set(), max(step, 10)
+    for item in fields(initial):
+        name, start = item.name, getattr(initial, item.name)
+        if len(shape := list(getattr(start, "shape", ()))) > 0:
+            if (axis := axes.get(name)) is not None:
+                shape[axis] = None
+                ranks |= {arrays[name].shape[axis]} if name != "dictionary" else set()
+            dtype = "int64" if name == "labels" else "float64"
+            check_array(name, arrays[name], tuple(shape), dtype)
+            largest = max(largest, *arrays[name].shape)
+    for name, value in numbers.items():
+        whole = isinstance(value, int) and abs(value) > largest
+        if not isinstance(value, float | int) or whole or math.isnan(value):
+            raise ValueError(f"{name} must be a number, got {value!r}")
+    if len(ranks) > 1:
+        raise ValueError(f"its factors must agree in their rank, got {ranks}")
+
+
 def run_solver(
     solver: Solver,
     *,
@@ -380,6 +408,8 @@ def run_solver(
 
     def unpack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
         assert device is not None
+        step = len(header["history"]["step"])
+        _check_state(initial, header["numbers"], arrays, step)
         # The memory layout must be kept: products in another layout round differently.
         sent = {name: device.from_numpy(array) for name, array in arrays.items()}
         return type(initial)(**header["numbers"], **sent)

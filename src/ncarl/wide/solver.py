@@ -28,12 +28,14 @@ from ncarl.engines.threads import Threads
 from ncarl.fitting.checkpoint import (
     CheckpointContents,
     CheckpointFile,
+    check_array,
     csr_from_arrays,
     csr_to_arrays,
 )
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 from ncarl.fitting.ncarl import KernelProblem, KernelState, Settings
+from ncarl.validation import check_integer
 from ncarl.wide.kernel import ColumnGraph, wide_kernel
 from ncarl.wide.rows import GramOperator, WideKernel, duals_and_fit
 from ncarl.wide.spectrum import (
@@ -132,10 +134,19 @@ class WideKernelProblem(KernelProblem):
         s, error = float(header["noise"]), float(header["error"])
         gram = {n: np.ascontiguousarray(arrays[f"gram/{n}"]) for n in GRAM_FIELDS}
         has_graph = "similarity/data" in arrays
+        T = csr_from_arrays("T", arrays)
+        similarity = csr_from_arrays("similarity", arrays) if has_graph else None
+        n, b, q = len(self.kept_columns), len(gram["values"]), len(gram["nodes"])
+        shapes = zip(GRAM_FIELDS, ((b,), (n, b), (n,), (q,), (q,)), strict=True)
+        for name, shape in shapes:
+            check_array(name, gram[name], shape, "float32 float64")
+        check_array("F", F, (n, None), self.dtype)
+        sparse_shapes = {T.shape, (n, n) if similarity is None else similarity.shape}
+        if sparse_shapes != {(n, n)} or str(T.dtype) != self.dtype:
+            raise ValueError(f"T and similarity must be {n} x {n} of {self.dtype}")
+        rank = check_integer("rank", header["rank"], low=0, high=b)
         return KernelState(
-            WideGram(int(header["rank"]), **gram),
-            WideKernel(F, csr_from_arrays("T", arrays), s, error),
-            csr_from_arrays("similarity", arrays) if has_graph else None,
+            WideGram(rank, **gram), WideKernel(F, T, s, error), similarity
         )
 
     def model(
