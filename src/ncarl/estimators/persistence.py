@@ -39,37 +39,24 @@ MODEL_KIND = "model"
 #: Parameters of a run that are not saved with the model.
 UNSAVED = ("callback", "checkpoint", "progress")
 SAVABLE_CLASSES = ("WideNCARL", *(method.class_name for method in METHODS.values()))
-#: Modules of the classes that models consist of.
-MODEL_CLASSES = {
-    "Centering": "ncarl.centering",
-    "ConformalScores": "ncarl.bayes.model",
-    "Kernel": "ncarl.core.rows",
-    "KernelModel": "ncarl.fitting.kernel_model",
-    "MatrixModel": "ncarl.fitting.matrix_model",
-    "NeighborCorrection": "ncarl.bayes.model",
-    "Scaler": "ncarl.centering",
-    "TwoSidedModel": "ncarl.bayes.model",
-    "ValueBounds": "ncarl.centering",
-    "WideKernel": "ncarl.wide.rows",
-}
-# Rules of the fields of these classes, and of fitted attributes by the class of
-# estimators that has them.
+# Classes that models consist of, their modules and the rules of their fields; then
+# classes of estimators, and the rules of their fitted attributes.
 _TABLE = """
-Centering mean=real column_effects=float64[n] row_ridge=real>=0?
+Centering ncarl.centering mean=real column_effects=float64[n] row_ridge=real>=0?
     column_scales=float64[n]>=0
-ConformalScores sorted_scores=float64[k] effective_size=real>=0
-Kernel K=float[n,n] P=float[n,n]? s=real>=0
-KernelModel kernel=Kernel|WideKernel centering=Centering unit=unit sigma=real>=0
-    empty_columns=bool[n] fallback=float64[n] dtype=str
-MatrixModel X=float64[m,n]? factors=factors? unit=unit
+ConformalScores ncarl.bayes.model sorted_scores=float64[k] effective_size=real>=0
+Kernel ncarl.core.rows K=float[n,n] P=float[n,n]? s=real>=0
+KernelModel ncarl.fitting.kernel_model kernel=Kernel|WideKernel centering=Centering
+    unit=unit sigma=real>=0 empty_columns=bool[n] fallback=float64[n] dtype=str
+MatrixModel ncarl.fitting.matrix_model X=float64[m,n]? factors=factors? unit=unit
     centering=Centering effects=float64[m] ridge=real>=0?
-NeighborCorrection n_neighbors=int>0 weight=share std_factor=real>=0
-Scaler unit=unit centering=Centering
-TwoSidedModel scaler=Scaler bounds=ValueBounds columns=KernelModel?
+NeighborCorrection ncarl.bayes.model n_neighbors=int>0 weight=share std_factor=real>=0
+Scaler ncarl.centering unit=unit centering=Centering
+TwoSidedModel ncarl.bayes.model scaler=Scaler bounds=ValueBounds columns=KernelModel?
     rows=KernelModel.T? weight=share neighbor_correction=NeighborCorrection?
-ValueBounds low=bound[n] high=bound[n] levels=value[k] ends=int64[n,2]>=0
-WideKernel F=float[n,p] T=csr[n,n] s=real>=0 error=real>=0
-
+ValueBounds ncarl.centering low=bound[n] high=bound[n] levels=value[k]
+    ends=int64[n,2]>=0
+WideKernel ncarl.wide.rows F=float[n,p] T=csr[n,n] s=real>=0 error=real>=0
 BaseCompleter n_features_in_=int>0 feature_names_in_=names[n] history_=table
     training_=csr[m,n]? n_iter_=int>=0 converged_=bool engine_=str
     unidentified_rows_=index[m] unidentified_columns_=index[n]
@@ -81,32 +68,30 @@ NCARLCV cv_results_=table best_index_=int>=0 best_error_=statistic best_params_=
 BayesianNCARL model_=TwoSidedModel sides_=str weight_=share neighbor_correction_=dict?
     scores_=ConformalScores blended_scores_=ConformalScores calibration_=statistic
     held_out_error_=statistic side_errors_=dict search_=list log_evidence_=statistic
-    training_fingerprint_=fingerprint prior_strength_=number>=0 indicator_=index[n]?
-MatrixEstimator model_=MatrixModel training_fingerprint_=fingerprint
-    objective_=statistic residual_=statistic rank_=int>=0 gap_=statistic
-    lam_=number>0? path_=list
+    training_fingerprint_=str prior_strength_=number>=0 indicator_=index[n]?
+MatrixEstimator model_=MatrixModel training_fingerprint_=str objective_=statistic
+    residual_=statistic rank_=int>=0 gap_=statistic lam_=number>0? path_=list
 WNNM C_=statistic
 LRFD dictionary_=float64[m,k] penalized_=bool
 S3LR labels_=int64[n]>=0 coefficients_=float64[n,n] n_clusters_=int>=0 rounds_=int>=0
 BiasModel mean_=number row_effects_=value[m] column_effects_=value[n]
     row_ridge_=number>=0 column_ridge_=number>=0
 """
+_LINES = [line.split() for line in re.split(r"\n(?=\w)", _TABLE.strip())]
 RULES = {
-    name: dict(pair.split("=", 1) for pair in pairs)
-    for name, *pairs in map(str.split, re.split(r"\n(?=\w)", _TABLE.strip()))
+    name: dict(x.split("=", 1) for x in line if "=" in x) for name, *line in _LINES
 }
+MODEL_CLASSES = {name: first for name, first, *_ in _LINES if "=" not in first}
 RULE = re.compile(r"([\w|]+)(\.T)?(?:\[([\w,]+)\])?(>=0|>0)?(\?)?")
-#: Keys of the header of a model.
 HEADER_KEYS = {"version", "kind", "class", "params", "fitted"}
 #: Attributes that some fits do not have.
 OPTIONAL = {"feature_names_in_", "gap_", "lam_", "n_neighbors_", "path_"}
-#: The largest number in a model, whose values are of about unit size, and in data.
-MAX_NUMBER, MAX_VALUE = 1e150, float(np.finfo(np.float64).max)
-#: Types of the kinds of values, and bounds of numbers. Other kinds are types.
-KINDS = {
+#: The largest number in data, and in a model, whose values are of about unit size.
+MAX_VALUE, MAX_NUMBER = float(np.finfo(np.float64).max), 1e150
+#: Types of the kinds of values, and bounds of their numbers; other kinds are types.
+KINDS: dict[str, tuple[str, float, float]] = {
     "bound": ("float64", -np.inf, np.inf),
     "csr": ("float64 float32", -MAX_VALUE, MAX_VALUE),
-    "fingerprint": ("str", 0.0, 0.0),
     "float": ("float64 float32", -MAX_NUMBER, MAX_NUMBER),
     "index": ("int64", 0.0, MAX_NUMBER),
     "names": ("object", 0.0, 0.0),
@@ -118,11 +103,9 @@ KINDS = {
     "unit": ("float", 2.0**-1000, 2.0**1023),
     "value": ("float64", -MAX_VALUE, MAX_VALUE),
 }
-#: Asymmetry of a covariance, over its largest entry, that may be due to rounding.
-SYMMETRY_TOL = {"float64": 1e-8, "float32": 1e-3}
-#: Numbers of a matrix that are compared with its transpose at a time.
-STRIP_SIZE = 4_000_000
-FINGERPRINT = re.compile(r"(\d{1,15})x(\d{1,15})-[0-9a-f]{32}")
+#: Asymmetry of a covariance, over its largest entry, that may be due to rounding, and
+#: numbers of it that are compared at a time.
+SYMMETRY_TOL, STRIP_SIZE = {"float64": 1e-8, "float32": 1e-3}, 4_000_000
 
 
 def estimator_state(
@@ -268,43 +251,45 @@ def check_keys(owner: str, found: Any, wanted: set[str]) -> None:
 
 def _fitted_rules(estimator_class: type) -> dict[str, str]:
     """Rules of all fitted attributes of a class; indices last, as they need shapes."""
-    rules: dict[str, str] = {}
-    for base in reversed(estimator_class.__mro__):
-        rules |= RULES.get(base.__name__, {})
+    bases = reversed(estimator_class.__mro__)
+    rules = {
+        k: rule for base in bases for k, rule in RULES.get(base.__name__, {}).items()
+    }
     return dict(sorted(rules.items(), key=lambda item: item[1].startswith("index")))
 
 
 def _check_fitted(estimator_class: type, fitted: dict[str, Any]) -> None:
-    """Raise unless fitted attributes obey their rules and agree with each other."""
-    rules, sizes = _fitted_rules(estimator_class), {}
+    """Raise unless fitted attributes obey their rules and belong together."""
+    rules, sizes = _fitted_rules(estimator_class), {"n": fitted["n_features_in_"]}
     check_keys("fitted", fitted, set(rules) - (OPTIONAL - set(fitted)))
-    sizes["n"] = fitted["n_features_in_"]
-    for name in [name for name in rules if name in fitted]:
-        rule = rules[name]
+    for name, rule in rules.items():
         if fitted.get("transposed_") is True and rule in ("KernelModel", "csr[n,n]"):
             rule = re.sub(r"^\w+", r"\g<0>.T", rule)  # the kernel is that of the rows
-        _check(fitted[name], rule, sizes, name)
+        if name in fitted:
+            _check(fitted[name], rule, sizes, name)
     model, training = fitted["model_"], fitted["training_"]
     fingerprint = fitted.get("training_fingerprint_", "")
     if "sides_" in fitted:
         sides = [side for side in ("columns", "rows") if getattr(model, side)]
-        valid = fitted["sides_"] == ("both" if len(sides) == 2 else sides[0])
-        valid &= fitted["transposed_"] == (sides == ["rows"])
-        correction = model.neighbor_correction
-        valid &= fitted["neighbor_correction_"] == (correction and asdict(correction))
+        correction = model.neighbor_correction and asdict(model.neighbor_correction)
+        found = (
+            fitted[f"{x}_"] for x in ("sides", "transposed", "neighbor_correction")
+        )
+        name = "both" if len(sides) == 2 else sides[0]
+        valid = tuple(found) == (name, name == "rows", correction)
     elif "transposed_" in fitted:
         is_wide = type(model.kernel).__name__ == "WideKernel"
         valid = is_wide == (estimator_class.__name__ == "WideNCARL")
         valid &= not (is_wide and fitted["transposed_"])
     else:
-        valid = fingerprint != ""
+        valid = fingerprint.startswith(f"{sizes['m']}x{sizes['n']}-")
     if training is not None:
         entries = fitted["training_"] = Observations.from_sparse(training)
         unit = getattr(model, "scaler", model).unit
         valid &= 0.5 <= rms_unit(entries.values) / unit <= 2.0
         valid &= fingerprint in ("", entries.fingerprint())
     if not valid:
-        raise ValueError("its model and the other attributes do not belong together")
+        raise ValueError("its model and its other attributes do not belong together")
 
 
 def _check(value: Any, rule: str, sizes: dict[str, int], name: str) -> None:
@@ -315,33 +300,26 @@ def _check(value: Any, rule: str, sizes: dict[str, int], name: str) -> None:
     if value is None and optional:
         return
     if transposed:
-        _transpose(sizes)
-        _check(value, rule.replace(".T", ""), sizes, name)
-        _transpose(sizes)
+        turn = {"m": "n", "n": "m"}
+        turned = {turn[d]: sizes[d] for d in "mn" if d in sizes}
+        _check(value, rule.replace(".T", ""), turned, name)
+        sizes |= {turn[d]: turned[d] for d in "mn" if d in turned}
     elif kind == "factors":
-        left, right = value
-        _check(left, "float64[m,d]", sizes, f"{name}/0")
-        _check(right, "float64[d,n]", sizes, f"{name}/1")
+        for part, its in zip(value, ("float64[m,d]", "float64[d,n]"), strict=True):
+            _check(part, its, sizes, name)
     elif kind.split("|")[0] in MODEL_CLASSES:
+        inner = {d: sizes[d] for d in "mn" if d in sizes}
         found = type(value).__name__
-        if found not in kind.split("|"):
-            raise ValueError(f"{name} must be a {kind}, got {found}")
-        for field, its in RULES[found].items():
-            _check(getattr(value, field), its, sizes, f"{name}/{field}")
-        if not _is_consistent(value):
-            raise ValueError(f"{name} is no valid {found}")
-        for letter in set(sizes) - {"m", "n"}:
-            del sizes[letter]
+        for field, its in RULES[found].items() if found in kind.split("|") else ():
+            _check(getattr(value, field), its, inner, f"{name}/{field}")
+        if found not in kind.split("|") or not _is_consistent(value):
+            raise ValueError(f"{name} must be a valid {kind}, got {found}")
+        sizes |= {d: inner[d] for d in "mn" if d in inner}
     elif not _obeys(value, kind, dims, low, sizes):
         got = shorten(repr(value), 80)
         if hasattr(value, "dtype"):
             got = f"{value.dtype} of shape {value.shape}"
         raise ValueError(f"{name} must be finite and {rule}, {sizes}, got {got}")
-
-
-def _transpose(sizes: dict[str, int]) -> None:
-    m, n = sizes.pop("m", None), sizes.pop("n", None)
-    sizes |= {d: size for d, size in (("m", n), ("n", m)) if size is not None}
 
 
 def _obeys(
@@ -351,36 +329,29 @@ def _obeys(
     numbers = value.data if sparse.issparse(value) else value
     types, least, most = KINDS.get(kind, (kind, -MAX_NUMBER, MAX_NUMBER))
     is_array = isinstance(numbers, np.ndarray)
-    shape = value.shape if is_array else ()
     dtype = str(numbers.dtype) if is_array else type(value).__name__
-    if dtype not in types.split() or is_array != (dims is not None):
+    letters, shape = dims.split(",") if dims else [], value.shape if is_array else ()
+    if dtype not in types.split() or (kind == "csr") != sparse.issparse(value):
         return False
-    if kind == "table":
-        return len({np.shape(column)[:1] for column in value.values()}) == 1
-    if kind == "fingerprint":
-        found = FINGERPRINT.fullmatch(value)
-        if found is None:
-            return bool(value == "")
-        dims, shape = "m,n", tuple(map(int, found.groups()))
+    if is_array != bool(dims) or len(shape) != len(letters):
+        return False
     if kind == "index":
-        bound = sizes.get(str(dims), np.inf)
-        inside = value.ndim == 1 and bool((value < bound).all())
-        return inside and bool((np.diff(value, prepend=-1) > 0).all())
-    letters = dims.split(",") if dims else ()
-    if (kind == "csr") != sparse.issparse(value) or len(letters) != len(shape):
-        return False
+        inside = (value < sizes.get(letters[0], np.inf)).all()
+        return bool(inside and (np.diff(value, prepend=-1) > 0).all())
     for letter, size in zip(letters, shape, strict=True):
         if size != (
             sizes.setdefault(letter, size) if letter.isalpha() else int(letter)
         ):
             return False
+    if kind == "table":
+        return len({np.shape(column)[:1] for column in value.values()}) == 1
     if kind == "names":
         return all(isinstance(name, str) for name in value)
     if dtype in ("str", "dict", "list") or least == most or np.size(numbers) == 0:
         return True
     first, last = float(np.min(numbers)), float(np.max(numbers))
     least = max(least, 0.0) if low else least
-    return bool(least <= first and last <= most and not (low == ">0" and first == 0))
+    return least <= first and last <= most and not (low == ">0" and first == 0.0)
 
 
 def _is_consistent(value: Any) -> bool:
@@ -389,7 +360,7 @@ def _is_consistent(value: Any) -> bool:
         case "ConformalScores":
             scores, size = value.sorted_scores, value.effective_size
             in_range = min(1, len(scores)) <= size <= len(scores)
-            return in_range and bool((np.diff(scores) >= 0).all())
+            return bool(in_range and (np.diff(scores) >= 0.0).all())
         case "Kernel":
             return all(_is_covariance(A) for A in (value.K, value.P) if A is not None)
         case "WideKernel":
@@ -400,41 +371,41 @@ def _is_consistent(value: Any) -> bool:
             parts = vars(value.kernel).values()
             return {str(A.dtype) for A in parts if hasattr(A, "dtype")} == {value.dtype}
         case "MatrixModel":
-            can_fold_in = value.factors is not None or value.ridge is None
-            return (value.X is None) != (value.factors is None) and can_fold_in
+            given = value.X is not None, value.factors is not None
+            return given in ((True, False), (False, True)) and (
+                given[1] or value.ridge is None
+            )
         case "TwoSidedModel":
-            kernels = [side.kernel for side in (value.columns, value.rows) if side]
+            sides = [side for side in (value.columns, value.rows) if side]
             noisy = value.columns is not None and value.columns.kernel.s > 0.0
-            dense = {type(kernel).__name__ for kernel in kernels} == {"Kernel"}
+            dense = {type(side.kernel).__name__ for side in sides} == {"Kernel"}
             return dense and (noisy or value.neighbor_correction is None)
         case "ValueBounds":
+            (starts, stops), low, high = value.ends.T, value.low, value.high
+            inside = (starts <= stops).all() and stops.max() <= len(value.levels)
             parts = [
                 value.levels[slice(*ends)] for ends in np.unique(value.ends, axis=0)
             ]
-            increasing = all((np.diff(part) > 0).all() for part in parts)
-            starts, stops = value.ends.T
-            inside = (starts <= stops).all() and stops.max() <= len(value.levels)
-            return bool(increasing and inside and (value.low <= value.high).all())
+            increasing = all((np.diff(part) > 0.0).all() for part in parts)
+            ranges = (low <= high) & (low < np.inf) & (high > -np.inf)
+            return bool(inside and increasing and ranges.all())
     return True
 
 
 def _is_covariance(A: Array) -> bool:
     """Whether a matrix is symmetric, its largest entries on a positive diagonal.
 
-    A covariance is, up to rounding; that it is positive definite is found out when it
-    is used.
+    Whether it is positive definite is found when it is factorized.
     """
     diagonal, step = A.diagonal(), max(1, STRIP_SIZE // len(A))
     largest = float(diagonal.max())
     tolerance = SYMMETRY_TOL[str(A.dtype)] * largest
-    return bool(
-        diagonal.min() > 0.0
-        and max(-A.min(), A.max()) <= largest + tolerance
-        and all(
-            np.abs(A[i : i + step, i:] - A[i:, i : i + step].T).max() <= tolerance
-            for i in range(0, len(A), step)
-        )
+    if not (diagonal.min() > 0.0 and max(-A.min(), A.max()) <= largest + tolerance):
+        return False
+    strips = (
+        (A[i : i + step, i:], A[i:, i : i + step]) for i in range(0, len(A), step)
     )
+    return all(np.abs(rows - columns.T).max() <= tolerance for rows, columns in strips)
 
 
 def to_builtin(value: Any) -> Any:

@@ -352,25 +352,23 @@ def next_momentum(t: float) -> tuple[float, float]:
 
 
 def _check_state(
-    initial: Any, numbers: Mapping[str, Any], arrays: Mapping[str, Array], step: int
+    initial: Any, numbers: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> None:
-    """Raise unless a state of a file is like the initial one, up to its rank."""
-    axes = RANK_AXES if "J" in arrays else {**RANK_AXES, "Y2": None}
-    ranks, largest = set(), max(step, 10)
-    for item in fields(initial):
-        name, start = item.name, getattr(initial, item.name)
-        if len(shape := list(getattr(start, "shape", ()))) > 0:
-            if (axis := axes.get(name)) is not None:
-                shape[axis] = None
-                ranks |= {arrays[name].shape[axis]} if name != "dictionary" else set()
-            dtype = "int64" if name == "labels" else "float64"
-            check_array(name, arrays[name], tuple(shape), dtype)
-            largest = max(largest, *arrays[name].shape)
-    for name, value in numbers.items():
-        whole = isinstance(value, int) and abs(value) > largest
-        if not isinstance(value, float | int) or whole or math.isnan(value):
-            raise ValueError(f"{name} must be a number, got {value!r}")
-    if len(ranks) > 1:
+    """Raise unless a state of a file is like the initial one, but for its rank."""
+    axes = {name: axis for name, axis in RANK_AXES.items() if name in arrays}
+    if "J" not in arrays:
+        axes.pop("Y2", None)
+    ranks = {name: arrays[name].shape[axis] for name, axis in axes.items()}
+    for name, start in vars(initial).items():
+        shape = list(getattr(start, "shape", ()))
+        if shape:
+            if name in axes:
+                shape[axes[name]] = ranks[name]
+            check_array(name, arrays[name], tuple(shape), "float64 int64")
+        elif not isinstance(numbers[name], float | int) or math.isnan(numbers[name]):
+            raise ValueError(f"{name} must be a number, got {numbers[name]!r}")
+    ranks.pop("dictionary", None)
+    if len(set(ranks.values())) > 1:
         raise ValueError(f"its factors must agree in their rank, got {ranks}")
 
 
@@ -408,8 +406,7 @@ def run_solver(
 
     def unpack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
         assert device is not None
-        step = len(header["history"]["step"])
-        _check_state(initial, header["numbers"], arrays, step)
+        _check_state(initial, header["numbers"], arrays)
         # The memory layout must be kept: products in another layout round differently.
         sent = {name: device.from_numpy(array) for name, array in arrays.items()}
         return type(initial)(**header["numbers"], **sent)
