@@ -629,7 +629,7 @@ class EMProblem:
         for name, array in arrays.items():
             shape = (self.n, self.n) if name.endswith("/K") else (self.n,)
             check_array(name, array, shape, self.config.dtype)
-            if name.endswith("/noise") and (array < 0.0).any():
+            if name.endswith("/noise") and array.min() < 0.0:
                 raise ValueError("the noise must not be negative")
         following = load_params("next")
         unrelaxed = load_params("unrelaxed") if "unrelaxed/K" in arrays else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -485,8 +485,7 @@ class StrengthSearch:
     def evaluate_strength(self, strength: float) -> StrengthTrial:
         """Run the splits for selection with one strength."""
         label = f"{self.name} {strength:.3g}"
-        parts = ("error", "steps", "overfit", "converged", "use_float32")
-        arrays = self.stages.find(f"trial {label}", dict.fromkeys(parts, ()))
+        arrays = self.stages.results.get(f"trial {label}")
         while arrays is None:
             converged = True
             self.runs = [self._make_run(k) for k in range(self.n_selection_splits)]
@@ -506,14 +505,16 @@ class StrengthSearch:
                 self.predictors.clear()
                 continue
             arrays = self.stages.put(f"trial {label}", self._summarize_runs(converged))
-        self.use_float32 = bool(arrays["use_float32"])
-        trial = StrengthTrial(
-            strength,
-            error=float(arrays["error"]),
-            steps=int(arrays["steps"]),
-            overfit=bool(arrays["overfit"]),
-            converged=bool(arrays["converged"]),
-        )
+        with self.stages.corrupt_on_error():
+            self.use_float32 = bool(arrays["use_float32"])
+            steps = int(arrays["steps"])
+            trial = StrengthTrial(
+                strength,
+                error=float(arrays["error"]),
+                steps=check_integer("steps", steps, low=1, high=self.max_iter),
+                overfit=bool(arrays["overfit"]),
+                converged=bool(arrays["converged"]),
+            )
         self.trials.append(trial)
         return trial
 
@@ -545,26 +546,26 @@ class StrengthSearch:
     def held_out_errors(self, trial: StrengthTrial) -> list[HeldOutErrors]:
         """Errors of the side on the held-out entries of each calibration split."""
         stage = f"held out {self.name}"
-        kept, shapes = self.stages.results.get(stage, {}), dict[str, tuple[int, ...]]()
-        for k in calibration_splits(self.splits):
-            names = {f"errors {k}", f"stds {k}", *kept}
-            shape = (self.splits[k].hidden.n_observed,)
-            shapes |= {name: shape for name in names if name.endswith(f" {k}")}
-        arrays = self.stages.find(stage, shapes)
+        arrays = self.stages.results.get(stage)
         if arrays is None:
             arrays = self.stages.put(stage, self._compute_held_out_errors(trial))
-        return [
-            HeldOutErrors(
-                arrays[f"errors {k}"],
-                arrays[f"stds {k}"],
-                {
-                    count: arrays[f"neighbor errors {count} {k}"]
-                    for count in self.n_neighbors_grid
-                    if f"neighbor errors {count} {k}" in arrays
-                },
-            )
-            for k in calibration_splits(self.splits)
-        ]
+        with self.stages.corrupt_on_error():
+            for k in calibration_splits(self.splits):
+                shape = (self.splits[k].hidden.n_observed,)
+                for name in [name for name in arrays if name.endswith(f" {k}")]:
+                    check_array(name, arrays[name], shape, "float64")
+            return [
+                HeldOutErrors(
+                    arrays[f"errors {k}"],
+                    arrays[f"stds {k}"],
+                    {
+                        count: arrays[f"neighbor errors {count} {k}"]
+                        for count in self.n_neighbors_grid
+                        if f"neighbor errors {count} {k}" in arrays
+                    },
+                )
+                for k in calibration_splits(self.splits)
+            ]
 
     def _compute_held_out_errors(self, trial: StrengthTrial) -> ArrayDict:
         arrays: ArrayDict = {}
@@ -803,20 +804,9 @@ class Stages:
                     self.results.setdefault(stage, {})[part] = array
                 file.position = f"the stage {list(self.results)[-1]!r}"
 
-    def find(
-        self, stage: str, shapes: Mapping[str, tuple[int, ...]]
-    ) -> ArrayDict | None:
-        """Results of a finished stage, checked if a file may have held them."""
-        found = self.results.get(stage)
-        if found is not None and self.file is not None:
-            with self.file.corrupt_on_error():
-                for name, shape in shapes.items():
-                    check_array(name, found[name], shape, "float64 int64 bool")
-                check_integer(
-                    "steps", int(found.get("steps", 1)), low=1,
-                    high=self.file.fit_id["max_iter"],
-                )  # fmt: skip
-        return found
+    def corrupt_on_error(self) -> AbstractContextManager[None]:
+        """Turn errors about results into a `BrokenFileError` if there is a file."""
+        return nullcontext() if self.file is None else self.file.corrupt_on_error()
 
     def put(self, stage: str, values: ArrayDict) -> ArrayDict:
         """Keep the result of a stage."""

@@ -26,7 +26,7 @@ from ncarl.estimators.validation import (
     make_settings,
     open_checkpoint,
 )
-from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile, check_array
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
 from ncarl.fitting.ncarl import KernelProblem, Settings
 from ncarl.holdout import random_split
 from ncarl.metrics import relative_rmse
@@ -103,16 +103,12 @@ def fit_grid(
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
         header, arrays = kept
         with checkpoint.corrupt_on_error():
-            kept_grams = [arrays[f"gram/{k}"] for k in range(len(arrays))]
+            dtype, count = score_point.estimator.dtype, len(score_point.splits)
+            kept_grams = [arrays[f"gram/{k}"].astype(dtype) for k in range(count)]
             results = GridResults(**header["results"], grams=kept_grams)
             table = np.array([results.errors, results.steps, results.seconds], float)
-            done = table.shape[1]
-            if not 1 <= done <= len(points) or not np.isfinite(table).all():
-                raise ValueError("its table does not belong to the grid")
-            problems = score_point.problems_at(points[min(done, len(points) - 1)])
-            for gram, problem in zip(kept_grams, problems, strict=True):
-                n = len(problem.kept_columns)
-                check_array("gram", gram, (n, n), problem.dtype)
+            if not (0 < table.shape[1] <= len(points) and np.isfinite(table).all()):
+                raise ValueError("its table is not one of this grid")
         checkpoint.position = results.position
 
     def make_contents() -> CheckpointContents:
@@ -177,6 +173,15 @@ class HoldoutScorer:
 
         The fits are warm-started from the Gram matrices of the splits, if given.
         """
+        if point.center not in self.problems:
+            self.problems = {
+                point.center: [
+                    self.estimator._make_problem(
+                        InMemoryDataset(kept), point.center, self.engine
+                    )
+                    for kept, _ in self.splits
+                ]
+            }
         search = self.estimator
         settings = replace(
             search._settings(point),
@@ -184,7 +189,7 @@ class HoldoutScorer:
             tol=float(search.search_tol),
         )
         truths, guesses, steps, ends = [], [], 0, []
-        for k, problem in enumerate(self.problems_at(point)):
+        for k, problem in enumerate(self.problems[point.center]):
             result = problem.run(settings, gram=None if grams is None else grams[k])
             if result.interrupted:
                 raise KeyboardInterrupt
@@ -198,19 +203,6 @@ class HoldoutScorer:
             ends.append(result.last.state.gram)
         error = relative_rmse(np.concatenate(truths), np.concatenate(guesses))
         return error, steps, ends
-
-    def problems_at(self, point: GridPoint) -> list[KernelProblem]:
-        """The problems of all splits, which are kept as long as the center stays."""
-        if point.center not in self.problems:
-            self.problems = {
-                point.center: [
-                    self.estimator._make_problem(
-                        InMemoryDataset(kept), point.center, self.engine
-                    )
-                    for kept, _ in self.splits
-                ]
-            }
-        return self.problems[point.center]
 
     def _to_score_units(
         self, kept: Observations, columns: Array, values: Array

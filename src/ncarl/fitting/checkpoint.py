@@ -24,6 +24,8 @@ from ncarl.validation import check_number
 KINDS = ("checkpoint", "search", "stages")
 #: Arrays that make up a CSR array.
 CSR_PARTS = ("data", "indices", "indptr", "shape")
+#: Types of arrays: indices, values, and flags.
+DTYPES = ("int32", "int64", "float32", "float64", "bool")
 #: Characters of the value of a parameter that errors show.
 MAX_SHOWN_CHARS = 80
 #: Remedies for a file that cannot be written, by the error of the system.
@@ -166,6 +168,9 @@ class CheckpointFile:
         header, arrays = read_archive(self.path, self.kind, *KINDS)
         with self.corrupt_on_error():
             check_same_fit(self.path, header, self.kind, self.fit_id)
+            for name, array in arrays.items():
+                if str(array.dtype) not in DTYPES or not np.isfinite(array).all():
+                    raise ValueError(f"{name} must hold finite numbers")
         return header, arrays
 
     def corrupt_on_error(self) -> contextlib.AbstractContextManager[None]:
@@ -211,24 +216,12 @@ def _describe_data_mismatch(saved: Any, current: Any) -> str:
     return f"the data ({sizes[0]} there, {sizes[1]} here)"
 
 
-def check_array(
-    name: str, array: Array, shape: tuple[int | None, ...], dtype: str
-) -> None:
-    """Raise unless an array of a file is finite and as expected.
-
-    None in the shape is any length; ``dtype`` may name several types.
-    """
-    fits = len(shape) == array.ndim and all(
-        want in (None, size) for want, size in zip(shape, array.shape, strict=True)
-    )
-    if (
-        not fits
-        or str(array.dtype) not in dtype.split()
-        or not np.isfinite(array).all()
-    ):
+def check_array(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> None:
+    """Raise unless an array of a file has this shape and type."""
+    if array.shape != shape or str(array.dtype) != dtype:
         raise ValueError(
-            f"{name} must be finite, {dtype} of shape {shape}, got {array.dtype} of "
-            f"shape {array.shape}"
+            f"{name} must be {dtype} of shape {shape}, got {array.dtype} of shape "
+            f"{array.shape}"
         )
 
 
@@ -244,9 +237,9 @@ def csr_from_arrays(name: str, arrays: Mapping[str, Array]) -> Any:
     """
     data, indices, indptr, shape = (arrays[f"{name}/{part}"] for part in CSR_PARTS)
     for part in (indices, indptr, shape):
-        if part.ndim != 1 or str(part.dtype) not in ("int32", "int64"):
+        if part.ndim != 1 or str(part.dtype) not in DTYPES[:2]:
             raise ValueError(f"{name} has indices of {part.dtype}, shape {part.shape}")
-    if str(data.dtype) not in ("float32", "float64") or shape.min(initial=0) < 0:
+    if str(data.dtype) not in DTYPES[2:4] or shape.min(initial=0) < 0:
         raise ValueError(f"{name} holds {data.dtype}, shape {shape}")
     if len(indptr) == 0 or indptr[-1] != len(indices) or not np.isfinite(data).all():
         raise ValueError(f"{name} holds entries that are not finite, or too many")

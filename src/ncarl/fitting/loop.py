@@ -113,12 +113,11 @@ def drive(
         header, arrays = kept
         with checkpoint.corrupt_on_error():
             assert unpack is not None
-            history = History(header["history"])
-            steps = header["history"]["step"]
-            lengths = {len(column) for column in history.columns.values()}
-            if steps != list(range(1, len(steps) + 1)) or lengths != {len(steps)}:
+            history, steps = History(header["history"]), header["history"]["step"]
+            # Columns of one length, or the array is none of numbers.
+            table = np.array(list(history.columns.values()), dtype=np.float64)
+            if steps != list(range(1, table.shape[1] + 1)) or not steps:
                 raise ValueError("its history does not list the steps")
-            np.array(list(history.columns.values()), dtype=np.float64)  # or raises
             recorded = {name: column[-1] for name, column in history.columns.items()}
             last = Iterate(
                 step=int(recorded["step"]),

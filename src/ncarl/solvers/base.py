@@ -364,7 +364,8 @@ def _check_state(
         if shape:
             if name in axes:
                 shape[axes[name]] = ranks[name]
-            check_array(name, arrays[name], tuple(shape), "float64 int64")
+            dtype = "int64" if name == "labels" else "float64"
+            check_array(name, arrays[name], tuple(shape), dtype)
         elif not isinstance(numbers[name], float | int) or math.isnan(numbers[name]):
             raise ValueError(f"{name} must be a number, got {numbers[name]!r}")
     ranks.pop("dictionary", None)
