@@ -337,3 +337,83 @@ def test_mutated_files_are_refused_or_work(saved, X, tmp_path, capsys):
         if CASES > 1000:
             print(dict(kinds))
     assert kinds["refused"] > 0.5 * CASES
+
+
+RESUMED = {
+    "exact": ncarl.NCARL(max_iter=2, tol=0),
+    "float32": ncarl.NCARL(max_iter=2, tol=0, gamma=0.1, dtype="float32"),
+    "wide": ncarl.WideNCARL(max_iter=2, tol=0, gamma=0.1),
+    "search": ncarl.NCARLCV(max_iter=2, tol=0, **GRID),
+    "bayes": ncarl.BayesianNCARL(**FEW, **PLAIN, sides="both"),
+    **{
+        name: getattr(ncarl, name)(max_iter=2, tol=0)
+        for name in (
+            "Nuclear",
+            "FGSR",
+            "RegL1",
+            "LRFD",
+            "S3LR",
+            "SoftImpute",
+            "BiasModel",
+        )
+    },
+    "learned": ncarl.LRFD(dictionary="learned", max_iter=2, tol=0),
+    "proximal": ncarl.Nuclear(solver="apg", lam=0.1, max_iter=2, tol=0),
+    "svt": ncarl.Nuclear(solver="svt", max_iter=2, tol=0),
+}
+PARTS = ("", ".fit", ".columns", ".rows")
+
+
+def resume(model, path, X):
+    """Continue a fit from its files for one more step; the completed matrix."""
+    more = 0 if isinstance(model, ncarl.BayesianNCARL) else 1
+    model = copy.copy(model).set_params(checkpoint=path)
+    return model.set_params(max_iter=model.max_iter + more).fit_transform(X)
+
+
+@pytest.fixture(scope="module")
+def kept(X, tmp_path_factory):
+    """Contents of the checkpoint files of all models."""
+    folder, files = tmp_path_factory.mktemp("checkpoints"), {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, model in RESUMED.items():
+            path = folder / name
+            copy.copy(model).set_params(checkpoint=path).fit(X)
+            found = {part: folder / f"{name}{part}" for part in PARTS}
+            files[name] = {
+                part: (
+                    its.read_bytes(),
+                    read_archive(its, "checkpoint", "search", "stages"),
+                )
+                for part, its in found.items()
+                if its.exists()
+            }
+    return files
+
+
+def test_mutated_checkpoints_are_refused_or_resumed(kept, X, tmp_path, capsys):
+    rng, kinds, names = np.random.default_rng(SEED), Counter(), list(kept)
+    for case in range(CASES // 4):
+        name, path = names[case % len(names)], tmp_path / "file"
+        for part in PARTS:
+            (tmp_path / f"file{part}").unlink(missing_ok=True)
+        for part, (content, _) in kept[name].items():
+            (tmp_path / f"file{part}").write_bytes(content)
+        part = pick(rng, list(kept[name]))
+        done = write_mutated(tmp_path / f"file{part}", *kept[name][part][1], rng)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                assert np.isfinite(resume(RESUMED[name], path, X)).all()
+                kinds["resumed"] += 1
+            except (BrokenFileError, CheckpointMismatchError):
+                kinds["refused"] += 1
+            except np.linalg.LinAlgError:
+                kinds["not positive definite"] += 1
+            except Exception as error:
+                raise AssertionError(f"case {case}: {name}{part}, {done}") from error
+    with capsys.disabled():
+        if CASES > 1000:
+            print(dict(kinds))
+    assert kinds["refused"] > 0.3 * sum(kinds.values())

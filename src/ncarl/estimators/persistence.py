@@ -28,7 +28,12 @@ from ncarl.dataset import rms_unit
 from ncarl.engines import ENGINE_NAMES
 from ncarl.estimators.validation import is_pandas_na
 from ncarl.exceptions import BrokenFileError
-from ncarl.fitting.checkpoint import CSR_PARTS, csr_from_arrays, csr_to_arrays
+from ncarl.fitting.checkpoint import (
+    CSR_PARTS,
+    MAX_NUMBER,
+    csr_from_arrays,
+    csr_to_arrays,
+)
 from ncarl.io.files import broken_on_error, read_archive
 from ncarl.observations import Observations
 from ncarl.registry import METHODS
@@ -86,8 +91,8 @@ RULE = re.compile(r"([\w|]+)(\.T)?(?:\[([\w,]+)\])?(>=0|>0)?(\?)?")
 HEADER_KEYS = {"version", "kind", "class", "params", "fitted"}
 #: Attributes that some fits do not have.
 OPTIONAL = {"feature_names_in_", "gap_", "lam_", "n_neighbors_", "path_"}
-#: The largest number in data, and in a model, whose values are of about unit size.
-MAX_VALUE, MAX_NUMBER = float(np.finfo(np.float64).max), 1e150
+#: The largest number in data.
+MAX_VALUE = float(np.finfo(np.float64).max)
 #: Types of the kinds of values, and bounds of their numbers; other kinds are types.
 KINDS: dict[str, tuple[str, float, float]] = {
     "bound": ("float64", -np.inf, np.inf),

@@ -24,6 +24,9 @@ from ncarl.validation import check_number
 KINDS = ("checkpoint", "search", "stages")
 #: Arrays that make up a CSR array.
 CSR_PARTS = ("data", "indices", "indptr", "shape")
+#: Largest number in a model or a state, whose values are of about unit size: their
+#: products are finite.
+MAX_NUMBER = 1e150
 #: Types of arrays: indices, values, and flags.
 DTYPES = ("int32", "int64", "float32", "float64", "bool")
 #: Characters of the value of a parameter that errors show.
@@ -169,8 +172,9 @@ class CheckpointFile:
         with self.corrupt_on_error():
             check_same_fit(self.path, header, self.kind, self.fit_id)
             for name, array in arrays.items():
-                if str(array.dtype) not in DTYPES or not np.isfinite(array).all():
-                    raise ValueError(f"{name} must hold finite numbers")
+                valid = str(array.dtype) in DTYPES
+                if not valid or not (np.abs(array) <= MAX_NUMBER).all():
+                    raise ValueError(f"{name} must hold numbers up to {MAX_NUMBER:g}")
         return header, arrays
 
     def corrupt_on_error(self) -> contextlib.AbstractContextManager[None]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, Generic, TypeVar
-
-import numpy as np
 
 from ncarl.core.types import Array
 from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
@@ -114,9 +113,10 @@ def drive(
         with checkpoint.corrupt_on_error():
             assert unpack is not None
             history, steps = History(header["history"]), header["history"]["step"]
-            # Columns of one length, or the array is none of numbers.
-            table = np.array(list(history.columns.values()), dtype=np.float64)
-            if steps != list(range(1, table.shape[1] + 1)) or not steps:
+            columns = [history.columns["objective"], *history.columns.values()]
+            # The sums raise unless they are of numbers.
+            lengths = {len([x + 0.0 for x in column]) for column in columns}
+            if lengths != {len(steps)} or steps != list(range(1, len(steps) + 1)):
                 raise ValueError("its history does not list the steps")
             recorded = {name: column[-1] for name, column in history.columns.items()}
             last = Iterate(
@@ -151,7 +151,11 @@ def drive(
 
     result: FitResult[S] | None = None
     try:
-        for iterate in start(resumed.last if resumed else None):
+        iterates = start(resumed.last if resumed else None)
+        if checkpoint is not None and resumed is not None:
+            with checkpoint.corrupt_on_error():  # of a state that is none to start from
+                iterates = chain(list(islice(iterates, 1)), iterates)
+        for iterate in iterates:
             history.add(iterate, scale)
             converged = iterate.may_stop and iterate.change < tol
             result = FitResult(iterate, history.columns, converged=converged)

@@ -19,7 +19,11 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.exceptions import BrokenFileError, CheckpointMismatchError
+from ncarl.exceptions import (
+    BrokenFileError,
+    CheckpointMismatchError,
+    NotPositiveDefiniteError,
+)
 
 try:
     import fcntl
@@ -37,6 +41,10 @@ MAGIC = b"ncarl archive\n"
 ARCHIVE_VERSION = 2
 HEADER_NAME = "__header__"
 DIGEST_SIZE = hashlib.sha256().digest_size
+#: Errors that invalid content of a file causes.
+CONTENT_ERRORS = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
+)  # fmt: skip
 DAMAGED_FILE_HINT = "restore it from a backup, or remove it and start again"
 
 
@@ -175,24 +183,24 @@ def read_archive(
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)
-        with broken_on_error(path):
+        others = RuntimeError, OSError, EOFError, BadZipFile, zlib.error
+        with broken_on_error(path, *others):
             return _read_members(path, stream, (kind, *other_kinds))
 
 
 @contextlib.contextmanager
-def broken_on_error(path: str | os.PathLike[str]) -> Iterator[None]:
+def broken_on_error(
+    path: str | os.PathLike[str], *others: type[Exception]
+) -> Iterator[None]:
     """Turn errors about the content of a file into a `BrokenFileError` that names it.
 
     A file with a valid checksum may hold anything: a checksum is no signature.
     """
     try:
         yield
-    except (BrokenFileError, CheckpointMismatchError):
+    except (BrokenFileError, CheckpointMismatchError, NotPositiveDefiniteError):
         raise
-    except (
-        *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
-        *(RuntimeError, NotImplementedError, OSError, EOFError, BadZipFile, zlib.error),
-    ) as error:
+    except (*CONTENT_ERRORS, *others) as error:
         problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise BrokenFileError(
             f"path {str(path)!r} is damaged, or was written by another version of "

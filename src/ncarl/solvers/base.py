@@ -18,7 +18,12 @@ from scipy.sparse import csr_array
 from ncarl.core.svd import frobenius_norm, spectral_norm, svd_above
 from ncarl.core.types import Array
 from ncarl.engines.base import Device
-from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile, check_array
+from ncarl.fitting.checkpoint import (
+    MAX_NUMBER,
+    CheckpointContents,
+    CheckpointFile,
+    check_array,
+)
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 from ncarl.observations import Observations
 
@@ -366,8 +371,12 @@ def _check_state(
                 shape[axes[name]] = ranks[name]
             dtype = "int64" if name == "labels" else "float64"
             check_array(name, arrays[name], tuple(shape), dtype)
-        elif not isinstance(numbers[name], float | int) or math.isnan(numbers[name]):
-            raise ValueError(f"{name} must be a number, got {numbers[name]!r}")
+            continue
+        value, types = numbers[name], int if isinstance(start, int) else int | float
+        if not isinstance(value, types) or not abs(value) <= max(
+            abs(start), MAX_NUMBER
+        ):
+            raise ValueError(f"{name} must be a number like {start}, got {value!r}")
     ranks.pop("dictionary", None)
     if len(set(ranks.values())) > 1:
         raise ValueError(f"its factors must agree in their rank, got {ranks}")
