@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import re
+import sys
 import warnings
 import zipfile
 from collections import Counter
@@ -78,7 +79,7 @@ def one_thread():
 
 
 @pytest.fixture(scope="module")
-def X():
+def X():  # noqa: N802
     rng = np.random.default_rng(1)
     X = 3.0 + rng.normal(size=(12, 2)) @ rng.normal(size=(2, 6))
     X[rng.random(X.shape) < 0.3] = np.nan
@@ -335,7 +336,7 @@ def test_mutated_files_are_refused_or_work(saved, X, tmp_path, capsys):
             raise AssertionError(f"case {case}: {name}, {done}") from error
     with capsys.disabled():
         if CASES > 1000:
-            print(dict(kinds))
+            sys.stdout.write(f"{dict(kinds)}\n")
     assert kinds["refused"] > 0.5 * CASES
 
 
@@ -415,5 +416,5 @@ def test_mutated_checkpoints_are_refused_or_resumed(kept, X, tmp_path, capsys):
                 raise AssertionError(f"case {case}: {name}{part}, {done}") from error
     with capsys.disabled():
         if CASES > 1000:
-            print(dict(kinds))
+            sys.stdout.write(f"{dict(kinds)}\n")
     assert kinds["refused"] > 0.3 * sum(kinds.values())

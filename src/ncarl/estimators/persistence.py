@@ -157,7 +157,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     BrokenFileError
-        If the file is foreign, damaged or not a model.
+        If the file is foreign, damaged or not a valid model. No code in it is executed,
+        and all its content is checked; its checksum is no signature, and detects damage
+        only, not tampering.
 
     Examples
     --------

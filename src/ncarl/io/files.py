@@ -13,6 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
@@ -42,7 +43,7 @@ ARCHIVE_VERSION = 2
 HEADER_NAME = "__header__"
 DIGEST_SIZE = hashlib.sha256().digest_size
 #: Errors that invalid content of a file causes.
-CONTENT_ERRORS = (
+CONTENT_ERRORS: tuple[type[Exception], ...] = (
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
 )  # fmt: skip
 DAMAGED_FILE_HINT = "restore it from a backup, or remove it and start again"
@@ -183,7 +184,7 @@ def read_archive(
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)
-        others = RuntimeError, OSError, EOFError, BadZipFile, zlib.error
+        others = RuntimeError, OSError, EOFError, BadZipFile, zlib.error, TokenError
         with broken_on_error(path, *others):
             return _read_members(path, stream, (kind, *other_kinds))
 
@@ -196,11 +197,12 @@ def broken_on_error(
 
     A file with a valid checksum may hold anything: a checksum is no signature.
     """
+    kinds = (*CONTENT_ERRORS, *others)
     try:
         yield
     except (BrokenFileError, CheckpointMismatchError, NotPositiveDefiniteError):
         raise
-    except (*CONTENT_ERRORS, *others) as error:
+    except kinds as error:
         problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise BrokenFileError(
             f"path {str(path)!r} is damaged, or was written by another version of "
