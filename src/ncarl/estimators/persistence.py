@@ -5,7 +5,7 @@ The header describes parameters and fitted attributes; `_pack` puts arrays aside
 checksum of a file detects damage, not tampering, and compiled code does not check
 indices: so all that a file holds is checked against rules.
 
-A rule is the kind of a value (one of `KINDS`, or classes of `MODEL_CLASSES`), its shape
+A rule is the kind of a value (one of `TYPES`, or classes of `MODEL_CLASSES`), its shape
 if it is an array, its lower bound, and "?" if it may be None. The letters m and n are
 the rows and columns of the matrix, other letters any lengths that agree within an
 object; ".T" marks the model of a transposed matrix.
@@ -65,11 +65,11 @@ WideKernel ncarl.wide.rows F=float[n,p] T=csr[n,n] s=real>=0 error=real>=0
 BaseCompleter n_features_in_=int>0 feature_names_in_=names[n] history_=table
     training_=csr[m,n]? n_iter_=int>=0 converged_=bool engine_=str
     unidentified_rows_=index[m] unidentified_columns_=index[n]
-KernelEstimator model_=KernelModel transposed_=bool n_neighbors_=int>=0
-    similarity_=csr[n,n]
-WideNCARL rank_=int>=0
-NCARLCV cv_results_=table best_index_=int>=0 best_error_=statistic best_params_=dict
-    alpha_=number>=0 gamma_=number>0? center_=str?
+KernelEstimator model_=KernelModel transposed_=bool similarity_=csr[n,n]
+NCARL n_neighbors_=int>=0
+WideNCARL n_neighbors_=int>=0 rank_=int>=0
+NCARLCV n_neighbors_=int>=0 cv_results_=table best_index_=int>=0 best_params_=dict
+    best_error_=statistic alpha_=number>=0 gamma_=number>0? center_=str?
 BayesianNCARL model_=TwoSidedModel sides_=str weight_=share neighbor_correction_=dict?
     scores_=ConformalScores blended_scores_=ConformalScores calibration_=statistic
     held_out_error_=statistic side_errors_=dict search_=list log_evidence_=statistic
@@ -88,29 +88,24 @@ RULES = {
 }
 MODEL_CLASSES = {name: first for name, first, *_ in _LINES if "=" not in first}
 RULE = re.compile(r"([\w|]+)(\.T)?(?:\[([\w,]+)\])?(>=0|>0)?(\?)?")
+TRANSPOSED = {"m": "n", "n": "m"}
 HEADER_KEYS = {"version", "kind", "class", "params", "fitted"}
 #: Attributes that some fits do not have.
-OPTIONAL = {"feature_names_in_", "gap_", "lam_", "n_neighbors_", "path_"}
-#: The largest number in data.
-MAX_VALUE = float(np.finfo(np.float64).max)
-#: Types of the kinds of values, and bounds of their numbers; other kinds are types.
-KINDS: dict[str, tuple[str, float, float]] = {
-    "bound": ("float64", -np.inf, np.inf),
-    "csr": ("float64 float32", -MAX_VALUE, MAX_VALUE),
-    "float": ("float64 float32", -MAX_NUMBER, MAX_NUMBER),
-    "index": ("int64", 0.0, MAX_NUMBER),
-    "names": ("object", 0.0, 0.0),
-    "number": ("float int", -MAX_VALUE, MAX_VALUE),
-    "real": ("float int", -MAX_NUMBER, MAX_NUMBER),
-    "share": ("float int", 0.0, 1.0),
-    "statistic": ("float int", 0.0, 0.0),
-    "table": ("dict", 0.0, 0.0),
-    "unit": ("float", 2.0**-1000, 2.0**1023),
-    "value": ("float64", -MAX_VALUE, MAX_VALUE),
-}
+OPTIONAL = {"feature_names_in_", "gap_", "lam_", "path_"}
+#: Types of the kinds of values; other kinds are types.
+TYPES = {
+    "bound": "float64", "csr": "float64 float32", "float": "float64 float32",
+    "index": "int64", "names": "object", "number": "float int", "real": "float int",
+    "share": "float int", "statistic": "float int", "table": "dict", "unit": "float",
+    "value": "float64",
+}  # fmt: skip
+#: Largest numbers of the kinds, if these are not `MAX_NUMBER`, and smallest ones.
+MOST = {"bound": np.inf, "share": 1.0, "unit": 2.0**1023}
+MOST |= dict.fromkeys(("csr", "number", "value"), float(np.finfo(np.float64).max))
+LEAST = {"share": 0.0, "unit": 2.0**-1000}
 #: Asymmetry of a covariance, over its largest entry, that may be due to rounding, and
-#: numbers of it that are compared at a time.
-SYMMETRY_TOL, STRIP_SIZE = {"float64": 1e-8, "float32": 1e-3}, 4_000_000
+#: rows that are compared with columns at a time.
+SYMMETRY_TOL, STRIP_ROWS = {"float64": 1e-8, "float32": 1e-3}, 256
 
 
 def estimator_state(
@@ -279,11 +274,9 @@ def _check_fitted(estimator_class: type, fitted: dict[str, Any]) -> None:
     if "sides_" in fitted:
         sides = [side for side in ("columns", "rows") if getattr(model, side)]
         correction = model.neighbor_correction and asdict(model.neighbor_correction)
-        found = (
-            fitted[f"{x}_"] for x in ("sides", "transposed", "neighbor_correction")
-        )
-        name = "both" if len(sides) == 2 else sides[0]
-        valid = tuple(found) == (name, name == "rows", correction)
+        valid = fitted["sides_"] == ("both" if len(sides) == 2 else sides[0])
+        valid &= fitted["transposed_"] == (sides == ["rows"])
+        valid &= fitted["neighbor_correction_"] == correction
     elif "transposed_" in fitted:
         is_wide = type(model.kernel).__name__ == "WideKernel"
         valid = is_wide == (estimator_class.__name__ == "WideNCARL")
@@ -307,22 +300,19 @@ def _check(value: Any, rule: str, sizes: dict[str, int], name: str) -> None:
     if value is None and optional:
         return
     if transposed:
-        turn = {"m": "n", "n": "m"}
-        turned = {turn[d]: sizes[d] for d in "mn" if d in sizes}
+        turned = {TRANSPOSED.get(d, d): size for d, size in sizes.items()}
         _check(value, rule.replace(".T", ""), turned, name)
-        sizes |= {turn[d]: turned[d] for d in "mn" if d in turned}
+        sizes |= {TRANSPOSED.get(d, d): size for d, size in turned.items()}
     elif kind == "factors":
         for part, its in zip(value, ("float64[m,d]", "float64[d,n]"), strict=True):
             _check(part, its, sizes, name)
     elif kind.split("|")[0] in MODEL_CLASSES:
-        inner = {d: sizes[d] for d in "mn" if d in sizes}
         found = type(value).__name__
         for field, its in RULES[found].items() if found in kind.split("|") else ():
-            _check(getattr(value, field), its, inner, f"{name}/{field}")
+            _check(getattr(value, field), its, sizes, f"{name}/{field}")
         if found not in kind.split("|") or not _is_consistent(value):
             raise ValueError(f"{name} must be a valid {kind}, got {found}")
-        sizes |= {d: inner[d] for d in "mn" if d in inner}
-    elif not _obeys(value, kind, dims, low, sizes):
+    elif not _obeys(value, kind, dims, low, sizes, name.rpartition("/")[0]):
         got = shorten(repr(value), 80)
         if hasattr(value, "dtype"):
             got = f"{value.dtype} of shape {value.shape}"
@@ -330,15 +320,17 @@ def _check(value: Any, rule: str, sizes: dict[str, int], name: str) -> None:
 
 
 def _obeys(
-    value: Any, kind: str, dims: str | None, low: str | None, sizes: dict[str, int]
-) -> bool:
+    value: Any, kind: str, dims: str | None, low: str | None, sizes: dict[str, int],
+    owner: str,
+) -> bool:  # fmt: skip
     """Whether a value has the type, the shape and the range of a rule."""
     numbers = value.data if sparse.issparse(value) else value
-    types, least, most = KINDS.get(kind, (kind, -MAX_NUMBER, MAX_NUMBER))
     is_array = isinstance(numbers, np.ndarray)
     dtype = str(numbers.dtype) if is_array else type(value).__name__
     letters, shape = dims.split(",") if dims else [], value.shape if is_array else ()
-    if dtype not in types.split() or (kind == "csr") != sparse.issparse(value):
+    if dtype not in TYPES.get(kind, kind).split() or (kind == "csr") != sparse.issparse(
+        value
+    ):
         return False
     if is_array != bool(dims) or len(shape) != len(letters):
         return False
@@ -346,18 +338,18 @@ def _obeys(
         inside = (value < sizes.get(letters[0], np.inf)).all()
         return bool(inside and (np.diff(value, prepend=-1) > 0).all())
     for letter, size in zip(letters, shape, strict=True):
-        if size != (
-            sizes.setdefault(letter, size) if letter.isalpha() else int(letter)
-        ):
+        key = letter if letter in "mn" else f"{owner}/{letter}"
+        if size != (2 if letter == "2" else sizes.setdefault(key, size)):
             return False
     if kind == "table":
         return len({np.shape(column)[:1] for column in value.values()}) == 1
     if kind == "names":
         return all(isinstance(name, str) for name in value)
-    if dtype in ("str", "dict", "list") or least == most or np.size(numbers) == 0:
+    if kind in ("str", "dict", "list", "statistic") or np.size(numbers) == 0:
         return True
     first, last = float(np.min(numbers)), float(np.max(numbers))
-    least = max(least, 0.0) if low else least
+    most = MOST.get(kind, MAX_NUMBER)
+    least = 0.0 if low else LEAST.get(kind, -most)
     return least <= first and last <= most and not (low == ">0" and first == 0.0)
 
 
@@ -378,10 +370,8 @@ def _is_consistent(value: Any) -> bool:
             parts = vars(value.kernel).values()
             return {str(A.dtype) for A in parts if hasattr(A, "dtype")} == {value.dtype}
         case "MatrixModel":
-            given = value.X is not None, value.factors is not None
-            return given in ((True, False), (False, True)) and (
-                given[1] or value.ridge is None
-            )
+            given = value.X is None, value.factors is None, value.ridge is None
+            return given in ((0, 1, 1), (1, 0, 0), (1, 0, 1))
         case "TwoSidedModel":
             sides = [side for side in (value.columns, value.rows) if side]
             noisy = value.columns is not None and value.columns.kernel.s > 0.0
@@ -404,15 +394,12 @@ def _is_covariance(A: Array) -> bool:
 
     Whether it is positive definite is found when it is factorized.
     """
-    diagonal, step = A.diagonal(), max(1, STRIP_SIZE // len(A))
-    largest = float(diagonal.max())
-    tolerance = SYMMETRY_TOL[str(A.dtype)] * largest
-    if not (diagonal.min() > 0.0 and max(-A.min(), A.max()) <= largest + tolerance):
+    largest = float(A.diagonal().max())
+    tol = SYMMETRY_TOL[str(A.dtype)] * largest
+    if not (A.diagonal().min() > 0.0 and max(-A.min(), A.max()) <= largest + tol):
         return False
-    strips = (
-        (A[i : i + step, i:], A[i:, i : i + step]) for i in range(0, len(A), step)
-    )
-    return all(np.abs(rows - columns.T).max() <= tolerance for rows, columns in strips)
+    cuts = [slice(i, i + STRIP_ROWS) for i in range(0, len(A), STRIP_ROWS)]
+    return all(np.abs(A[cut] - A[:, cut].T).max() <= tol for cut in cuts)
 
 
 def to_builtin(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -154,7 +155,10 @@ def drive(
         iterates = start(resumed.last if resumed else None)
         if checkpoint is not None and resumed is not None:
             with checkpoint.corrupt_on_error():  # of a state that is none to start from
-                iterates = chain(list(islice(iterates, 1)), iterates)
+                first = list(islice(iterates, 1))
+                if any(math.isnan(iterate.change) for iterate in first):
+                    raise ValueError("its numbers give no next step")
+            iterates = chain(first, iterates)
         for iterate in iterates:
             history.add(iterate, scale)
             converged = iterate.may_stop and iterate.change < tol

@@ -339,8 +339,7 @@ class KernelProblem:
         n = len(self.kept_columns)
         if gram is not None and gram.shape != (n, n):
             raise BrokenFileError(
-                f"the checkpoint holds a Gram matrix of shape {gram.shape}, expected "
-                f"{n} x {n}; remove it and start again"
+                f"checkpoint is damaged: its Gram matrix has not {n} rows"
             )
 
         def start(last: Iterate[KernelState] | None) -> Iterator[Iterate[KernelState]]:

@@ -10,12 +10,10 @@ import math
 import os
 import re
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO, Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 
@@ -42,7 +40,8 @@ MAGIC = b"ncarl archive\n"
 ARCHIVE_VERSION = 2
 HEADER_NAME = "__header__"
 DIGEST_SIZE = hashlib.sha256().digest_size
-#: Errors that invalid content of a file causes.
+#: Errors that say what is wrong, and those that invalid content of a file causes.
+PLAIN_ERRORS = BrokenFileError, CheckpointMismatchError, NotPositiveDefiniteError
 CONTENT_ERRORS: tuple[type[Exception], ...] = (
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
 )  # fmt: skip
@@ -184,8 +183,7 @@ def read_archive(
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)
-        others = RuntimeError, OSError, EOFError, BadZipFile, zlib.error, TokenError
-        with broken_on_error(path, *others):
+        with broken_on_error(path, Exception):
             return _read_members(path, stream, (kind, *other_kinds))
 
 
@@ -200,7 +198,7 @@ def broken_on_error(
     kinds = (*CONTENT_ERRORS, *others)
     try:
         yield
-    except (BrokenFileError, CheckpointMismatchError, NotPositiveDefiniteError):
+    except (*PLAIN_ERRORS, MemoryError):
         raise
     except kinds as error:
         problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)

@@ -18,12 +18,7 @@ from scipy.sparse import csr_array
 from ncarl.core.svd import frobenius_norm, spectral_norm, svd_above
 from ncarl.core.types import Array
 from ncarl.engines.base import Device
-from ncarl.fitting.checkpoint import (
-    MAX_NUMBER,
-    CheckpointContents,
-    CheckpointFile,
-    check_array,
-)
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile, check_array
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 from ncarl.observations import Observations
 
@@ -38,11 +33,8 @@ DENSE_PRODUCT_DENSITY = 0.03
 #: From this density on, and up to this many entries, a zero-filled dense matrix
 #: multiplies faster than a sparse one.
 DENSE_MATRIX_DENSITY, MAX_DENSE_ENTRIES = 0.1, 4_000_000
-#: Axes of the arrays in states of solvers whose length is the rank, which changes.
-RANK_AXES = {
-    "A": 1, "B": 0, "D": 1, "J": 0, "U": 1, "V": 0, "Vt": 0, "Y2": 0, "Z": 0,
-    "basis": 1, "dictionary": 1, "s": 0,
-}  # fmt: skip
+#: Factors in the states of solvers, whose rank changes.
+FACTORS = ("A", "B", "D", "J", "U", "V", "Vt", "Y2", "Z", "basis", "dictionary", "s")
 #: Numbers of a product, or of gathered factors, that are in memory at a time.
 CHUNK_SIZE = 8_000_000
 
@@ -356,32 +348,6 @@ def next_momentum(t: float) -> tuple[float, float]:
     return following, (t - 1.0) / following
 
 
-def _check_state(
-    initial: Any, numbers: Mapping[str, Any], arrays: Mapping[str, Array]
-) -> None:
-    """Raise unless a state of a file is like the initial one, but for its rank."""
-    axes = {name: axis for name, axis in RANK_AXES.items() if name in arrays}
-    if "J" not in arrays:
-        axes.pop("Y2", None)
-    ranks = {name: arrays[name].shape[axis] for name, axis in axes.items()}
-    for name, start in vars(initial).items():
-        shape = list(getattr(start, "shape", ()))
-        if shape:
-            if name in axes:
-                shape[axes[name]] = ranks[name]
-            dtype = "int64" if name == "labels" else "float64"
-            check_array(name, arrays[name], tuple(shape), dtype)
-            continue
-        value, types = numbers[name], int if isinstance(start, int) else int | float
-        if not isinstance(value, types) or not abs(value) <= max(
-            abs(start), MAX_NUMBER
-        ):
-            raise ValueError(f"{name} must be a number like {start}, got {value!r}")
-    ranks.pop("dictionary", None)
-    if len(set(ranks.values())) > 1:
-        raise ValueError(f"its factors must agree in their rank, got {ranks}")
-
-
 def run_solver(
     solver: Solver,
     *,
@@ -416,10 +382,17 @@ def run_solver(
 
     def unpack(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
         assert device is not None
-        _check_state(initial, header["numbers"], arrays)
         # The memory layout must be kept: products in another layout round differently.
         sent = {name: device.from_numpy(array) for name, array in arrays.items()}
-        return type(initial)(**header["numbers"], **sent)
+        state = type(initial)(**header["numbers"], **sent)
+        for name, start in vars(initial).items():
+            # The rank of factors changes, and numbers have any size.
+            if np.ndim(start) > 0 and name not in FACTORS:
+                dtype = "int64" if name == "labels" else "float64"
+                check_array(name, arrays[name], tuple(start.shape), dtype)
+        # Raises if the factors do not belong together.
+        solver.finalize(Iterate(state, objective=0.0, change=0.0))
+        return state
 
     return drive(
         start,
