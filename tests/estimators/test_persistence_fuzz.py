@@ -78,8 +78,8 @@ def one_thread():
         yield
 
 
-@pytest.fixture(scope="module")
-def X():  # noqa: N802
+@pytest.fixture(scope="module", name="X")
+def make_matrix():
     rng = np.random.default_rng(1)
     X = 3.0 + rng.normal(size=(12, 2)) @ rng.normal(size=(2, 6))
     X[rng.random(X.shape) < 0.3] = np.nan
@@ -195,7 +195,8 @@ def set_entry(array, members, rng):
 
 def set_pair(array, members, rng):
     """A matrix that is still symmetric."""
-    if array.ndim == 2 and array.shape[0] == array.shape[1]:
+    square = array.ndim == 2 and array.shape[0] == array.shape[1] > 0
+    if square and array.dtype.kind == "f":
         i, j = rng.integers(len(array), size=2)
         array[i, j] = array[j, i] = pick(rng, [0.0, 1e9, 1e200, -1.0, 1e-300])
     return array

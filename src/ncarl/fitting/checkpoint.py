@@ -173,7 +173,7 @@ class CheckpointFile:
             check_same_fit(self.path, header, self.kind, self.fit_id)
             for name, array in arrays.items():
                 valid = str(array.dtype) in DTYPES
-                if not valid or not (np.abs(array) <= MAX_NUMBER).all():
+                if not valid or not float(np.abs(array).max(initial=0)) <= MAX_NUMBER:
                     raise ValueError(f"{name} must hold numbers up to {MAX_NUMBER:g}")
         return header, arrays
 
