@@ -23,6 +23,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from ncarl.core.linalg import TILE_SIZE
 from ncarl.core.types import Array
 from ncarl.dataset import rms_unit
 from ncarl.engines import ENGINE_NAMES
@@ -103,9 +104,8 @@ TYPES = {
 MOST = {"bound": np.inf, "share": 1.0, "unit": 2.0**1023}
 MOST |= dict.fromkeys(("csr", "number", "value"), float(np.finfo(np.float64).max))
 LEAST = {"share": 0.0, "unit": 2.0**-1000}
-#: Asymmetry of a covariance, over its largest entry, that may be due to rounding, and
-#: rows that are compared with columns at a time.
-SYMMETRY_TOL, STRIP_ROWS = {"float64": 1e-8, "float32": 1e-3}, 256
+#: Asymmetry of a covariance, over its largest entry, that may be due to rounding.
+SYMMETRY_TOL = {"float64": 1e-8, "float32": 1e-3}
 
 
 def estimator_state(
@@ -398,8 +398,9 @@ def _is_covariance(A: Array) -> bool:
     tol = SYMMETRY_TOL[str(A.dtype)] * largest
     if not (A.diagonal().min() > 0.0 and max(-A.min(), A.max()) <= largest + tol):
         return False
-    cuts = [slice(i, i + STRIP_ROWS) for i in range(0, len(A), STRIP_ROWS)]
-    return all(np.abs(A[cut] - A[:, cut].T).max() <= tol for cut in cuts)
+    cuts = [slice(k, k + TILE_SIZE) for k in range(0, len(A), TILE_SIZE)]
+    tiles = ((i, j) for k, i in enumerate(cuts) for j in cuts[: k + 1])
+    return all(np.abs(A[i, j] - A[j, i].T).max() <= tol for i, j in tiles)
 
 
 def to_builtin(value: Any) -> Any:
