@@ -5,6 +5,7 @@ import io
 import os
 import pickletools
 import stat
+import warnings
 import zipfile
 
 import numpy as np
@@ -243,23 +244,34 @@ class TestFile:
         with pytest.raises(BrokenFileError, match="is damaged"):
             ncarl.load(path)
 
-    @pytest.mark.parametrize("kind", ["member", "array"])
-    def test_size_that_the_file_does_not_have_is_refused(self, path, kind):
-        body = io.BytesIO()
-        content = io.BytesIO()
+    @pytest.mark.parametrize("claim", ["array", "member", "both"])
+    def test_size_that_the_file_does_not_have_is_refused(self, path, claim):
+        size, body, content = 0xFFFFFF00, io.BytesIO(), io.BytesIO()
         np.lib.format.write_array(content, np.zeros(8, dtype=np.uint8))
-        longer = f"({10**13},), }}".encode()
-        data = content.getvalue().replace(b"(8,), }" + b" " * 13, longer)
+        data = content.getvalue()
+        if claim != "member":  # the header of the array claims 4 GB
+            shape = f"({size - 128},), }}".encode()
+            data = data.replace(b"(8,), }".ljust(len(shape)), shape)
         with zipfile.ZipFile(body, "w") as archive:
-            archive.writestr(
-                "__header__.npy", data if kind == "array" else content.getvalue()
-            )
-        raw = body.getvalue()
-        if kind == "member":  # the central directory claims 4 GB
-            place = raw.index(b"PK\x01\x02") + 24
-            raw = raw[:place] + b"\xf0\xff\xff\xff" + raw[place + 4 :]
-        write_raw(path, raw)
-        with pytest.raises(BrokenFileError, match=r"length|header"):
+            archive.writestr("__header__.npy", data)
+        raw = bytearray(body.getvalue())
+        if claim != "array":  # the directory of the archive claims them
+            start = raw.index(b"PK\x01\x02") + 20
+            raw[start : start + 8] = 2 * size.to_bytes(4, "little")
+        write_raw(path, bytes(raw))
+        with pytest.raises(BrokenFileError, match="length"):
+            ncarl.load(path)
+
+    def test_name_that_occurs_twice_raises(self, contents, path):
+        body, (_, arrays) = io.BytesIO(), contents
+        with zipfile.ZipFile(body, "w") as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            for name in ("__header__", "x", "__header__"):
+                content = io.BytesIO()
+                np.lib.format.write_array(content, arrays["model_/fallback"])
+                archive.writestr(f"{name}.npy", content.getvalue())
+        write_raw(path, body.getvalue())
+        with pytest.raises(BrokenFileError, match="twice"):
             ncarl.load(path)
 
 

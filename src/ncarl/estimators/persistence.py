@@ -84,9 +84,7 @@ BiasModel mean_=number row_effects_=value[m] column_effects_=value[n]
     row_ridge_=number>=0 column_ridge_=number>=0
 """
 _LINES = [line.split() for line in re.split(r"\n(?=\w)", _TABLE.strip())]
-RULES = {
-    name: dict(x.split("=", 1) for x in line if "=" in x) for name, *line in _LINES
-}
+RULES = {k: dict(x.split("=", 1) for x in v if "=" in x) for k, *v in _LINES}
 MODEL_CLASSES = {name: first for name, first, *_ in _LINES if "=" not in first}
 RULE = re.compile(r"([\w|]+)(\.T)?(?:\[([\w,]+)\])?(>=0|>0)?(\?)?")
 TRANSPOSED = {"m": "n", "n": "m"}
@@ -253,10 +251,9 @@ def check_keys(owner: str, found: Any, wanted: set[str]) -> None:
 
 def _fitted_rules(estimator_class: type) -> dict[str, str]:
     """Rules of all fitted attributes of a class; indices last, as they need shapes."""
-    bases = reversed(estimator_class.__mro__)
-    rules = {
-        k: rule for base in bases for k, rule in RULES.get(base.__name__, {}).items()
-    }
+    rules: dict[str, str] = {}
+    for base in reversed(estimator_class.__mro__):
+        rules |= RULES.get(base.__name__, {})
     return dict(sorted(rules.items(), key=lambda item: item[1].startswith("index")))
 
 

@@ -235,9 +235,14 @@ def _read_members(
     """Header and arrays of the ZIP file that begins at the position of ``stream``."""
     with ZipFile(stream) as members:
         names = members.namelist()
-        names.remove(f"{HEADER_NAME}.npy")
-        if len({HEADER_NAME, *names}) <= len(names):
+        if len(set(names)) < len(names):
             raise ValueError("a name occurs twice in it")
+        claimed = sum(info.file_size for info in members.infolist())
+        if claimed > os.fstat(stream.fileno()).st_size:
+            raise ValueError(
+                f"its arrays have a length of {claimed} bytes, more than it"
+            )
+        names.remove(f"{HEADER_NAME}.npy")
         header = json.loads(_read_array(members, f"{HEADER_NAME}.npy").tobytes())
         version = int(header["version"])
         if version != ARCHIVE_VERSION:
