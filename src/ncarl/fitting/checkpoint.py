@@ -247,8 +247,11 @@ def csr_from_arrays(name: str, arrays: Mapping[str, Array]) -> Any:
         raise ValueError(f"{name} holds {data.dtype}, shape {shape}")
     if len(indptr) == 0 or indptr[-1] != len(indices) or not np.isfinite(data).all():
         raise ValueError(f"{name} holds entries that are not finite, or too many")
-    matrix = csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
-    matrix.check_format(full_check=True)
+    try:
+        matrix = csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     if not matrix.has_canonical_format:
         raise ValueError(f"{name} has rows whose indices do not increase")
     return matrix
