@@ -5,6 +5,7 @@ import io
 import os
 import pickletools
 import stat
+import warnings
 import zipfile
 
 import numpy as np
@@ -175,6 +176,102 @@ class TestFile:
         assert (header["version"], header["class"]) == (2, "NCARL")
         write_archive(path, header | change, arrays)
         with pytest.raises(BrokenFileError, match=message):
+            ncarl.load(path)
+
+    @pytest.mark.parametrize(
+        ("name", "change", "message"),
+        [
+            ("similarity_/indices", lambda a: a + 10**8, "indices"),
+            ("similarity_/indices", lambda a: a[::-1].copy(), "increase|indices"),
+            ("similarity_/indptr", lambda a: a.astype(float), "float64"),
+            ("model_/kernel/K", lambda a: a[:0], r"K must be.*shape \(0, 9\)"),
+            ("model_/kernel/K", lambda a: a.astype("f4"), "KernelModel"),
+            ("model_/kernel/K", lambda a: a.astype(">f8"), ">f8"),
+            ("model_/kernel/K", lambda a: a * np.nan, "K must be finite"),
+            ("model_/kernel/K", lambda a: a - np.triu(a), "valid Kernel"),
+            ("model_/kernel/K", lambda a: -a, "valid Kernel"),
+            ("model_/fallback", lambda a: a[:4], "fallback must be"),
+            ("unidentified_rows_", lambda a: np.array([-1]), "unidentified_rows_"),
+        ],
+    )
+    def test_invalid_array_raises(self, contents, path, name, change, message):
+        header, arrays = contents
+        write_archive(path, header, arrays | {name: change(arrays[name])})
+        with pytest.raises(
+            BrokenFileError, match=f"model.ncarl' is damaged.*{message}"
+        ):
+            ncarl.load(path)
+
+    @pytest.mark.parametrize(
+        ("section", "name", "value", "message"),
+        [
+            ("params", "alpha", -1.0, "alpha must be"),
+            ("params", "checkpoint", "/tmp/x", "unknown part checkpoint"),
+            ("params", "engine", "telnet", "engine must be"),
+            ("fitted", "n_features_in_", 8, "must be"),
+            ("fitted", "n_features_in_", float("nan"), "n_features_in_ must be"),
+            ("fitted", "transposed_", None, "transposed_ must be"),
+            ("fitted", "history_", {}, "not enough values"),
+            ("fitted", "model_", {"array": "unidentified_rows_"}, "lacks"),
+            ("fitted", "foreign_", 1, "unknown part foreign_"),
+        ],
+    )
+    def test_invalid_header_raises(self, contents, path, section, name, value, message):
+        header, arrays = contents
+        changed = header | {section: header[section] | {name: value}}
+        write_archive(path, changed, arrays)
+        with pytest.raises(
+            BrokenFileError, match=f"model.ncarl' is damaged.*{message}"
+        ):
+            ncarl.load(path)
+
+    @pytest.mark.parametrize("section", ["params", "fitted"])
+    def test_incomplete_header_raises(self, contents, path, section):
+        header, arrays = contents
+        for name in header[section]:
+            left = {key: part for key, part in header[section].items() if key != name}
+            write_archive(path, header | {section: left}, arrays)
+            with pytest.raises(BrokenFileError, match=rf"is damaged.*{name}|unused"):
+                ncarl.load(path)
+
+    @pytest.mark.parametrize("header", [b"{'shape': (", b"{'shape': (8}", b"\xff"])
+    def test_invalid_array_header_raises(self, path, header):
+        body = io.BytesIO()
+        with zipfile.ZipFile(body, "w") as archive:
+            size = len(header).to_bytes(2, "little")
+            archive.writestr("__header__.npy", b"\x93NUMPY\x01\x00" + size + header)
+        write_raw(path, body.getvalue())
+        with pytest.raises(BrokenFileError, match="is damaged"):
+            ncarl.load(path)
+
+    @pytest.mark.parametrize("claim", ["array", "member", "both"])
+    def test_size_that_the_file_does_not_have_is_refused(self, path, claim):
+        size, body, content = 0xFFFFFF00, io.BytesIO(), io.BytesIO()
+        np.lib.format.write_array(content, np.zeros(8, dtype=np.uint8))
+        data = content.getvalue()
+        if claim != "member":  # the header of the array claims 4 GB
+            shape = f"({size - 128},), }}".encode()
+            data = data.replace(b"(8,), }".ljust(len(shape)), shape)
+        with zipfile.ZipFile(body, "w") as archive:
+            archive.writestr("__header__.npy", data)
+        raw = bytearray(body.getvalue())
+        if claim != "array":  # the directory of the archive claims them
+            start = raw.index(b"PK\x01\x02") + 20
+            raw[start : start + 8] = 2 * size.to_bytes(4, "little")
+        write_raw(path, bytes(raw))
+        with pytest.raises(BrokenFileError, match="length"):
+            ncarl.load(path)
+
+    def test_name_that_occurs_twice_raises(self, contents, path):
+        body, (_, arrays) = io.BytesIO(), contents
+        with zipfile.ZipFile(body, "w") as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            for name in ("__header__", "x", "__header__"):
+                content = io.BytesIO()
+                np.lib.format.write_array(content, arrays["model_/fallback"])
+                archive.writestr(f"{name}.npy", content.getvalue())
+        write_raw(path, body.getvalue())
+        with pytest.raises(BrokenFileError, match="twice"):
             ncarl.load(path)
 
 

@@ -43,7 +43,7 @@ from ncarl.core.types import Array, LikelihoodSums, cached_property
 from ncarl.dataset import Dataset, DataSummary
 from ncarl.engines.base import Engine, seconds_between
 from ncarl.exceptions import NotPositiveDefiniteError
-from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile, check_array
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import FitResult, Iterate, drive
 from ncarl.observations import Observations
@@ -626,6 +626,11 @@ class EMProblem:
             )
             return GaussianParams(K, noise, mean, noisy)
 
+        for name, array in arrays.items():
+            shape = (self.n, self.n) if name.endswith("/K") else (self.n,)
+            check_array(name, array, shape, self.config.dtype)
+            if name.endswith("/noise") and array.min() < 0.0:
+                raise ValueError("the noise must not be negative")
         following = load_params("next")
         unrelaxed = load_params("unrelaxed") if "unrelaxed/K" in arrays else None
         last = EMStep(

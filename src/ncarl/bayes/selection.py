@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from ncarl.core.rows import Kernel, row_backend
 from ncarl.core.types import Array, Block
 from ncarl.dataset import Dataset, DataSummary, InMemoryDataset, Transform
 from ncarl.engines.base import Engine
-from ncarl.fitting.checkpoint import CheckpointFile
+from ncarl.fitting.checkpoint import CheckpointFile, check_array
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import History, Iterate
 from ncarl.holdout import (
@@ -48,6 +48,7 @@ from ncarl.holdout import (
     missing_pattern_split,
 )
 from ncarl.observations import Observations
+from ncarl.validation import check_integer
 
 #: Small matrices are split up to `MAX_SPLITS` times, until `MIN_HELD_OUT` entries have
 #: been held out.
@@ -504,14 +505,16 @@ class StrengthSearch:
                 self.predictors.clear()
                 continue
             arrays = self.stages.put(f"trial {label}", self._summarize_runs(converged))
-        self.use_float32 = bool(arrays["use_float32"])
-        trial = StrengthTrial(
-            strength,
-            error=float(arrays["error"]),
-            steps=int(arrays["steps"]),
-            overfit=bool(arrays["overfit"]),
-            converged=bool(arrays["converged"]),
-        )
+        with self.stages.corrupt_on_error():
+            self.use_float32 = bool(arrays["use_float32"])
+            steps = int(arrays["steps"])
+            trial = StrengthTrial(
+                strength,
+                error=float(arrays["error"]),
+                steps=check_integer("steps", steps, low=1, high=self.max_iter),
+                overfit=bool(arrays["overfit"]),
+                converged=bool(arrays["converged"]),
+            )
         self.trials.append(trial)
         return trial
 
@@ -546,18 +549,23 @@ class StrengthSearch:
         arrays = self.stages.results.get(stage)
         if arrays is None:
             arrays = self.stages.put(stage, self._compute_held_out_errors(trial))
-        return [
-            HeldOutErrors(
-                arrays[f"errors {k}"],
-                arrays[f"stds {k}"],
-                {
-                    count: arrays[f"neighbor errors {count} {k}"]
-                    for count in self.n_neighbors_grid
-                    if f"neighbor errors {count} {k}" in arrays
-                },
-            )
-            for k in calibration_splits(self.splits)
-        ]
+        with self.stages.corrupt_on_error():
+            for k in calibration_splits(self.splits):
+                shape = (self.splits[k].hidden.n_observed,)
+                for name in [name for name in arrays if name.endswith(f" {k}")]:
+                    check_array(name, arrays[name], shape, "float64")
+            return [
+                HeldOutErrors(
+                    arrays[f"errors {k}"],
+                    arrays[f"stds {k}"],
+                    {
+                        count: arrays[f"neighbor errors {count} {k}"]
+                        for count in self.n_neighbors_grid
+                        if f"neighbor errors {count} {k}" in arrays
+                    },
+                )
+                for k in calibration_splits(self.splits)
+            ]
 
     def _compute_held_out_errors(self, trial: StrengthTrial) -> ArrayDict:
         arrays: ArrayDict = {}
@@ -795,6 +803,10 @@ class Stages:
                     stage, _, part = name.rpartition(":")
                     self.results.setdefault(stage, {})[part] = array
                 file.position = f"the stage {list(self.results)[-1]!r}"
+
+    def corrupt_on_error(self) -> AbstractContextManager[None]:
+        """Turn errors about results into a `BrokenFileError` if there is a file."""
+        return nullcontext() if self.file is None else self.file.corrupt_on_error()
 
     def put(self, stage: str, values: ArrayDict) -> ArrayDict:
         """Keep the result of a stage."""

@@ -454,6 +454,10 @@ class BaseCompleter(
         )
 
     @abstractmethod
+    def _check_all_params(self) -> Any:
+        """Check all parameters, as far as no data are needed; what ``fit`` uses."""
+
+    @abstractmethod
     def _read_rows(self, X: Any) -> Observations:
         """Entries of a matrix that the fitted model can complete."""
 

@@ -7,6 +7,7 @@ matrix. `make_penalized_solver` gives the solver of a strength ``lam``, which
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -148,7 +149,10 @@ class MatrixEstimator(MatrixParameters, BaseCompleter):
         checkpoint, search_state = open_checkpoint(self, InMemoryDataset(observed)), {}
         if checkpoint is not None and (saved := checkpoint.load()) is not None:
             with checkpoint.corrupt_on_error():
-                search_state = saved[0]["search_state"]
+                search_state = dict(saved[0]["search_state"])
+                lam, path = search_state.get("lam", 1.0), search_state.get("path", [])
+                if not 0.0 < float(lam) < math.inf or not isinstance(path, list):
+                    raise ValueError("its search has no valid strength")
         data = self._preprocess(observed)
         for name in ("gap_", "dual_"):  # of an earlier fit; not every solver sets them
             self.__dict__.pop(name, None)

@@ -203,8 +203,7 @@ class BayesianNCARL(KernelEstimator):
             entries it is read once in every step and never held as a whole.
         %(y)s
         """
-        config, noise = make_fit_config(self), check_noise(self.noise)
-        clip = check_clip(self.clip)
+        config, noise, clip = self._check_all_params()
         engine = pick_engine(self.engine, data=X)
         data, config = self._load_data_and_sides(self._mark_missing(X), engine, config)
         dataset = data.dataset
@@ -247,6 +246,9 @@ class BayesianNCARL(KernelEstimator):
             result.blend.neighbor_correction,
         )
         return self._set_fitted_attributes(data, result, engine)
+
+    def _check_all_params(self) -> tuple[FitConfig, str | float, Any]:
+        return make_fit_config(self), check_noise(self.noise), check_clip(self.clip)
 
     @property
     def kernel_(self) -> Array:

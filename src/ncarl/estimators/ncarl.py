@@ -290,8 +290,7 @@ class NCARL(KernelEstimator):
             once in every step and never held as a whole.
         %(y)s
         """
-        check_run_options(self)
-        settings = make_settings(self)
+        settings = self._check_all_params()
         engine = pick_engine(self.engine, data=X)
         data = self._load_training_data(
             X, engine, with_fingerprint=self.checkpoint is not None
@@ -304,3 +303,7 @@ class NCARL(KernelEstimator):
         with self._observers(settings.max_iter, "NCARL") as observers:
             result = problem.run(settings, checkpoint=checkpoint, observers=observers)
         return self._finalize_fit(data, problem, settings, result)
+
+    def _check_all_params(self) -> Settings:
+        check_run_options(self)
+        return make_settings(self)

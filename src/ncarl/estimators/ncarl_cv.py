@@ -103,8 +103,12 @@ def fit_grid(
     if checkpoint is not None and (kept := checkpoint.load()) is not None:
         header, arrays = kept
         with checkpoint.corrupt_on_error():
-            kept_grams = [arrays[f"gram/{k}"] for k in range(len(arrays))]
+            dtype, count = score_point.estimator.dtype, len(score_point.splits)
+            kept_grams = [arrays[f"gram/{k}"].astype(dtype) for k in range(count)]
             results = GridResults(**header["results"], grams=kept_grams)
+            table = np.array([results.errors, results.steps, results.seconds], float)
+            if not (0 < table.shape[1] <= len(points) and np.isfinite(table).all()):
+                raise ValueError("its table is not one of this grid")
         checkpoint.position = results.position
 
     def make_contents() -> CheckpointContents:
@@ -296,7 +300,7 @@ class NCARLCV(KernelEstimator):
         ----------
         %(X y)s
         """
-        points = self._make_grid()
+        points = self._check_all_params()
         engine = pick_engine(self.engine)
         data = self._load_in_memory(X)
         dataset = cast(InMemoryDataset, data.dataset)
@@ -348,7 +352,7 @@ class NCARLCV(KernelEstimator):
         self.alpha_, self.gamma_, self.center_ = best.alpha, best.gamma, best.center
         return best
 
-    def _make_grid(self) -> list[GridPoint]:
+    def _check_all_params(self) -> list[GridPoint]:
         check_fraction("validation", self.validation, strict=True)
         check_integer("search_iter", self.search_iter, low=1)
         check_number("search_tol", self.search_tol, low=0.0)

@@ -18,6 +18,7 @@ from ncarl.estimators.validation import (
     make_settings,
     open_checkpoint,
 )
+from ncarl.fitting.ncarl import Settings
 from ncarl.validation import check_integer
 from ncarl.wide.rows import WideKernel
 from ncarl.wide.solver import WideKernelProblem, pick_wide_engine
@@ -108,11 +109,7 @@ class WideNCARL(KernelEstimator):
         ----------
         %(X y)s
         """
-        check_run_options(self)
-        rank = self.rank
-        if rank is not None:
-            rank = check_integer("rank", rank, low=1, hint="; None chooses one")
-        settings = make_settings(self, sparse_graph=True)
+        settings, rank = self._check_all_params()
         engine = self._resolve_engine()
         observed = self._read_training_matrix(X)
         training = TrainingData(observed, InMemoryDataset(observed))
@@ -129,6 +126,13 @@ class WideNCARL(KernelEstimator):
             )
         self.rank_ = config.rank
         return self._finalize_fit(training, problem, settings, result)
+
+    def _check_all_params(self) -> tuple[Settings, int | None]:
+        check_run_options(self)
+        rank = self.rank
+        if rank is not None:
+            rank = check_integer("rank", rank, low=1, hint="; None chooses one")
+        return make_settings(self, sparse_graph=True), rank
 
     @property
     def kernel_(self) -> NoReturn:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ncarl.core.types import Array
-from ncarl.exceptions import BrokenFileError, CheckpointError, CheckpointMismatchError
-from ncarl.io.files import DAMAGED_FILE_HINT, read_archive, write_archive
+from ncarl.exceptions import CheckpointError, CheckpointMismatchError
+from ncarl.io.files import broken_on_error, read_archive, write_archive
 from ncarl.text import shorten
 from ncarl.validation import check_number
 
@@ -24,6 +24,13 @@ from ncarl.validation import check_number
 KINDS = ("checkpoint", "search", "stages")
 #: Parts of a fit whose files lie beside the checkpoint, by the class of the estimator.
 CHECKPOINT_PARTS = {"NCARLCV": ("fit",), "BayesianNCARL": ("columns", "rows")}
+#: Arrays that make up a CSR array.
+CSR_PARTS = ("data", "indices", "indptr", "shape")
+#: Largest number in a model or a state, whose values are of about unit size: their
+#: products are finite.
+MAX_NUMBER = 1e150
+#: Types of arrays: indices, values, and flags.
+DTYPES = ("int32", "int64", "float32", "float64", "bool")
 #: Characters of the value of a parameter that errors show.
 MAX_SHOWN_CHARS = 80
 #: Remedies for a file that cannot be written, by the error of the system.
@@ -166,18 +173,15 @@ class CheckpointFile:
         header, arrays = read_archive(self.path, self.kind, *KINDS)
         with self.corrupt_on_error():
             check_same_fit(self.path, header, self.kind, self.fit_id)
+            for name, array in arrays.items():
+                valid = str(array.dtype) in DTYPES
+                if not valid or not float(np.abs(array).max(initial=0)) <= MAX_NUMBER:
+                    raise ValueError(f"{name} must hold numbers up to {MAX_NUMBER:g}")
         return header, arrays
 
-    @contextlib.contextmanager
-    def corrupt_on_error(self) -> Iterator[None]:
-        """Turn errors about missing contents into a `BrokenFileError`."""
-        try:
-            yield
-        except (LookupError, TypeError, AttributeError) as error:
-            raise BrokenFileError(
-                f"path {str(self.path)!r} is damaged: it lacks {error}; "
-                f"{DAMAGED_FILE_HINT}"
-            ) from error
+    def corrupt_on_error(self) -> contextlib.AbstractContextManager[None]:
+        """Turn errors about the contents into a `BrokenFileError`."""
+        return broken_on_error(self.path)
 
 
 def check_same_fit(
@@ -218,19 +222,38 @@ def _describe_data_mismatch(saved: Any, current: Any) -> str:
     return f"the data ({sizes[0]} there, {sizes[1]} here)"
 
 
+def check_array(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> None:
+    """Raise unless an array of a file has this shape and type."""
+    if array.shape != shape or str(array.dtype) != dtype:
+        raise ValueError(
+            f"{name} must be {dtype} of shape {shape}, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+
+
 def csr_to_arrays(name: str, matrix: Any) -> dict[str, Array]:
     """A CSR array as named arrays."""
-    return {
-        f"{name}/data": matrix.data,
-        f"{name}/indices": matrix.indices,
-        f"{name}/indptr": matrix.indptr,
-        f"{name}/shape": np.asarray(matrix.shape),
-    }
+    return {f"{name}/{part}": np.asarray(getattr(matrix, part)) for part in CSR_PARTS}
 
 
 def csr_from_arrays(name: str, arrays: Mapping[str, Array]) -> Any:
-    """The CSR array that named arrays hold."""
-    data, indices, indptr, shape = (
-        arrays[f"{name}/{part}"] for part in ("data", "indices", "indptr", "shape")
-    )
-    return csr_array((data, indices, indptr), shape=tuple(int(s) for s in shape))
+    """The CSR array that named arrays hold; ValueError if it is not a valid one.
+
+    Compiled code works with the result, and checks no index.
+    """
+    data, indices, indptr, shape = (arrays[f"{name}/{part}"] for part in CSR_PARTS)
+    for part in (indices, indptr, shape):
+        if part.ndim != 1 or str(part.dtype) not in DTYPES[:2]:
+            raise ValueError(f"{name} has indices of {part.dtype}, shape {part.shape}")
+    if str(data.dtype) not in DTYPES[2:4] or shape.min(initial=0) < 0:
+        raise ValueError(f"{name} holds {data.dtype}, shape {shape}")
+    if len(indptr) == 0 or indptr[-1] != len(indices) or not np.isfinite(data).all():
+        raise ValueError(f"{name} holds entries that are not finite, or too many")
+    try:
+        matrix = csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    if not matrix.has_canonical_format:
+        raise ValueError(f"{name} has rows whose indices do not increase")
+    return matrix

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
 from ncarl.core.types import Array
@@ -111,7 +113,12 @@ def drive(
         header, arrays = kept
         with checkpoint.corrupt_on_error():
             assert unpack is not None
-            history = History(header["history"])
+            history, steps = History(header["history"]), header["history"]["step"]
+            columns = [history.columns["objective"], *history.columns.values()]
+            # The sums raise unless they are of numbers.
+            lengths = {len([x + 0.0 for x in column]) for column in columns}
+            if lengths != {len(steps)} or steps != list(range(1, len(steps) + 1)):
+                raise ValueError("its history does not list the steps")
             recorded = {name: column[-1] for name, column in history.columns.items()}
             last = Iterate(
                 step=int(recorded["step"]),
@@ -145,7 +152,14 @@ def drive(
 
     result: FitResult[S] | None = None
     try:
-        for iterate in start(resumed.last if resumed else None):
+        iterates = start(resumed.last if resumed else None)
+        if checkpoint is not None and resumed is not None:
+            with checkpoint.corrupt_on_error():  # of a state that is none to start from
+                first = list(islice(iterates, 1))
+                if any(math.isnan(iterate.change) for iterate in first):
+                    raise ValueError("its numbers give no next step")
+            iterates = chain(first, iterates)
+        for iterate in iterates:
             history.add(iterate, scale)
             converged = iterate.may_stop and iterate.change < tol
             result = FitResult(iterate, history.columns, converged=converged)

@@ -31,9 +31,11 @@ from ncarl.core.weights import (
 )
 from ncarl.dataset import Dataset
 from ncarl.engines.base import Device, Engine, seconds_between
-from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
+from ncarl.exceptions import BrokenFileError
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile, check_array
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
+from ncarl.validation import check_number
 
 #: The Gram matrix of the duals loses about eps * cond(Q)^2 digits in the worst case
 #: (far fewer in practice); past this bound completed rows are formed instead.
@@ -335,6 +337,11 @@ class KernelProblem:
     ) -> FitResult[KernelState]:
         """Learn a kernel; continue from ``gram`` or the checkpoint if there is one."""
         config = self.iteration_config(settings, warm=gram is not None)
+        n = len(self.kept_columns)
+        if gram is not None and gram.shape != (n, n):
+            raise BrokenFileError(
+                f"checkpoint is damaged: its Gram matrix has not {n} rows"
+            )
 
         def start(last: Iterate[KernelState] | None) -> Iterator[Iterate[KernelState]]:
             first = self.initial_gram
@@ -374,8 +381,11 @@ class KernelProblem:
     def _unpack(
         self, header: Mapping[str, Any], arrays: Mapping[str, Array]
     ) -> KernelState:
+        n, s = len(self.kept_columns), check_number("noise", header["noise"], low=0.0)
+        for name, array in arrays.items():
+            check_array(name, array, (n, n), self.dtype)
         gram = np.ascontiguousarray(arrays["gram"])
-        kernel = Kernel(arrays["K"], arrays.get("P"), float(header["noise"]))
+        kernel = Kernel(arrays["K"], arrays.get("P"), s)
         return KernelState(gram, kernel, arrays.get("similarity"))
 
     def model(

@@ -11,16 +11,19 @@ import os
 import re
 import secrets
 import stat
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 
 from ncarl.core.types import Array
-from ncarl.exceptions import BrokenFileError
+from ncarl.exceptions import (
+    BrokenFileError,
+    CheckpointMismatchError,
+    NotPositiveDefiniteError,
+)
 
 try:
     import fcntl
@@ -41,6 +44,11 @@ MAGIC = b"ncarl archive\n"
 ARCHIVE_VERSION = 2
 HEADER_NAME = "__header__"
 DIGEST_SIZE = hashlib.sha256().digest_size
+#: Errors that say what is wrong, and those that invalid content of a file causes.
+PLAIN_ERRORS = BrokenFileError, CheckpointMismatchError, NotPositiveDefiniteError
+CONTENT_ERRORS: tuple[type[Exception], ...] = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
+)  # fmt: skip
 DAMAGED_FILE_HINT = "restore it from a backup, or remove it and start again"
 
 
@@ -236,18 +244,29 @@ def read_archive(
     with Path(path).open("rb") as stream:
         # Nothing in the file is used before its checksum has been verified.
         _verify_checksum(path, stream)
-        try:
+        with broken_on_error(path, Exception):
             return _read_members(path, stream, (kind, *other_kinds))
-        except BrokenFileError:
-            raise
-        except (
-            *(ValueError, LookupError, TypeError, ArithmeticError, RuntimeError),
-            *(OSError, EOFError, BadZipFile, zlib.error),
-        ) as error:
-            raise BrokenFileError(
-                f"path {str(path)!r} is damaged: it holds no archive of arrays; "
-                f"{DAMAGED_FILE_HINT}"
-            ) from error
+
+
+@contextlib.contextmanager
+def broken_on_error(
+    path: str | os.PathLike[str], *others: type[Exception]
+) -> Iterator[None]:
+    """Turn errors about the content of a file into a `BrokenFileError` that names it.
+
+    A file with a valid checksum may hold anything: a checksum is no signature.
+    """
+    kinds = (*CONTENT_ERRORS, *others)
+    try:
+        yield
+    except (*PLAIN_ERRORS, MemoryError):
+        raise
+    except kinds as error:
+        problem = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise BrokenFileError(
+            f"path {str(path)!r} is damaged, or was written by another version of "
+            f"ncarl: {problem}; {DAMAGED_FILE_HINT}"
+        ) from error
 
 
 def _digest(stream: IO[bytes]) -> bytes:
@@ -277,6 +296,13 @@ def _read_members(
     """Header and arrays of the ZIP file that begins at the position of ``stream``."""
     with ZipFile(stream) as members:
         names = members.namelist()
+        if len(set(names)) < len(names):
+            raise ValueError("a name occurs twice in it")
+        claimed = sum(info.file_size for info in members.infolist())
+        if claimed > os.fstat(stream.fileno()).st_size:
+            raise ValueError(
+                f"its arrays have a length of {claimed} bytes, more than it"
+            )
         names.remove(f"{HEADER_NAME}.npy")
         header = json.loads(_read_array(members, f"{HEADER_NAME}.npy").tobytes())
         version = int(header["version"])
@@ -299,6 +325,8 @@ def _read_members(
 def _read_array(members: ZipFile, name: str) -> Array:
     """Read a member; raises before memory is allocated for a size it does not have."""
     info = members.getinfo(name)
+    if not name.endswith(".npy") or info.file_size != info.compress_size:
+        raise ValueError(f"{name} is not an array of its own length")
     with members.open(name) as member:
         if np.lib.format.read_magic(member) != (1, 0):
             raise ValueError(f"{name} has an unknown format")

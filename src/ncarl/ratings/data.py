@@ -101,8 +101,19 @@ class Vocabulary:
     @classmethod
     def from_json(cls, name: str, content: dict[str, Any]) -> Vocabulary:
         """Vocabulary from the dict of `to_json`."""
-        kind = content["kind"]
-        return cls(name, kind, tuple(ID_TYPES[kind](v) for v in content["values"]))
+        values = ids_from_json(name, content["kind"], content["values"])
+        if values != sorted(values):
+            raise ValueError(f"{name} ids must increase")
+        return cls(name, content["kind"], tuple(values))
+
+
+def ids_from_json(name: str, kind: str, values: list[Any]) -> list[Any]:
+    """Ids from what JSON holds of them; ValueError unless they are valid."""
+    ids = [ID_TYPES[kind](value) for value in values]
+    plain = int if kind == "int" else str
+    if {type(value) for value in values} - {plain} or len(set(ids)) < len(ids):
+        raise ValueError(f"{name} ids must be of type {kind}, each once")
+    return ids
 
 
 def normalize_ids(name: str, column: Sequence[Any]) -> tuple[list[Any], str]:

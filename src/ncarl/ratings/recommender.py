@@ -19,12 +19,15 @@ from ncarl.dataset import InMemoryDataset
 from ncarl.estimators.bayesian import BayesianNCARL
 from ncarl.estimators.ncarl import NCARL
 from ncarl.estimators.ncarl_cv import NCARLCV
-from ncarl.estimators.persistence import estimator_from_state, estimator_state
-from ncarl.exceptions import BrokenFileError
-from ncarl.io.files import read_archive, write_archive
+from ncarl.estimators.persistence import (
+    check_keys,
+    estimator_from_state,
+    estimator_state,
+)
+from ncarl.fitting.checkpoint import CSR_PARTS, csr_from_arrays
+from ncarl.io.files import broken_on_error, read_archive, write_archive
 from ncarl.observations import Observations, from_triplets
 from ncarl.ratings.data import (
-    ID_TYPES,
     Explanation,
     RatedItem,
     Reason,
@@ -34,6 +37,7 @@ from ncarl.ratings.data import (
     UnknownIdError,
     Vocabulary,
     as_table,
+    ids_from_json,
     merge_duplicates,
     normalize_ids,
     parse_ratings,
@@ -64,6 +68,9 @@ RANKING_METRICS = {
 }
 #: Kind of the archive that `Recommender.save` writes.
 ARCHIVE_KIND = "recommender"
+#: What its header has besides that of the model, and the models it may hold.
+RECOMMENDER_KEYS = {"parameters", "library", "users", "items", "added"}
+MODEL_CLASS_NAMES = ("BayesianNCARL", "NCARL", "NCARLCV")
 
 
 class Recommender(BaseEstimator):
@@ -143,14 +150,7 @@ class Recommender(BaseEstimator):
         y : ignored
             Present for API consistency with scikit-learn.
         """
-        rule = check_choice("duplicates", self.duplicates, ("error", "last", "mean"))
-        check_choice("handle_unknown", self.handle_unknown, ("average", "error"))
-        if self.item in RESERVED_COLUMNS:
-            raise ValueError(
-                "item must not be the name of another column of the results, "
-                f"{', '.join(RESERVED_COLUMNS)}, got {self.item!r}; rename the column "
-                "first"
-            )
+        rule = self._check_params()
         columns = (self.user, self.item, self.rating)
         (user_ids, item_ids, stars), library = read_columns(ratings, columns)
         values = parse_ratings(stars, self.rating)
@@ -168,6 +168,21 @@ class Recommender(BaseEstimator):
         model = _prepare_model(self.model, Observations.from_sparse(X)).fit(X)
         self._set_fitted_attributes(model, users, items, library)
         return self
+
+    def _check_params(self) -> str:
+        """Check all parameters but the model; return the rule for duplicates."""
+        check_choice("handle_unknown", self.handle_unknown, ("average", "error"))
+        for name in ("user", "item", "rating"):
+            if not isinstance(getattr(self, name), str | int):
+                raise TypeError(f"{name} must be the name of a column")
+        if self.item in RESERVED_COLUMNS:
+            raise ValueError(
+                "item must not be the name of another column of the results, "
+                f"{', '.join(RESERVED_COLUMNS)}, got {self.item!r}; rename the column "
+                "first"
+            )
+        rule = check_choice("duplicates", self.duplicates, ("error", "last", "mean"))
+        return str(rule)
 
     def _set_fitted_attributes(
         self, model: Any, users: Vocabulary, items: Vocabulary, library: str
@@ -623,24 +638,38 @@ class Recommender(BaseEstimator):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a recommender that `save` wrote, with the users added to it."""
         header, arrays = read_archive(path, ARCHIVE_KIND)
-        try:
-            own = header["recommender"]
-            model = estimator_from_state(header, arrays)
-            users = Vocabulary.from_json("user", own["users"])
-            items = Vocabulary.from_json("item", own["items"])
-            recommender = cls(model, **own["parameters"])
-            recommender._set_fitted_attributes(model, users, items, own["library"])
-            store, id_type = recommender.user_store_, ID_TYPES[users.kind]
-            ends = arrays["added/ends"]
-            for k, user in enumerate(own["added"]):
-                part = slice(int(ends[k]), int(ends[k + 1]))
-                store.added[id_type(user)] = store.scorer.make_row(
-                    arrays["added/items"][part], arrays["added/values"][part]
-                )
-        except KeyError as error:
-            raise BrokenFileError(
-                f"path {str(path)!r} is damaged: it lacks {error}"
-            ) from error
+        with broken_on_error(path):
+            return cls._from_state(header, arrays)
+
+    @classmethod
+    def _from_state(cls, header: dict[str, Any], arrays: dict[str, Array]) -> Self:
+        own = header.pop("recommender")
+        check_keys("recommender", own, RECOMMENDER_KEYS)
+        check_choice("class", header["class"], MODEL_CLASS_NAMES)
+        ends, positions, values = (
+            arrays.pop(f"added/{part}") for part in ("ends", "items", "values")
+        )
+        model = estimator_from_state(header, arrays)
+        users = Vocabulary.from_json("user", own["users"])
+        items = Vocabulary.from_json("item", own["items"])
+        if model.training_.shape != (len(users), len(items)):
+            raise ValueError("training_ needs a row per user and a column per item")
+        check_keys(
+            "parameters", own["parameters"], set(cls._get_param_names()) - {"model"}
+        )
+        recommender = cls(model, **own["parameters"])
+        recommender._check_params()
+        library = check_choice("library", own["library"], ("plain", "pandas", "polars"))
+        recommender._set_fitted_attributes(model, users, items, library)
+        added = ids_from_json("added", users.kind, own["added"])
+        shape = np.array([len(added), len(items)])
+        parts = zip(CSR_PARTS, (values, positions, ends, shape), strict=True)
+        csr_from_arrays("added", {f"added/{part}": array for part, array in parts})
+        recommender._check_bounds(values)
+        store = recommender.user_store_
+        for user, first, last in zip(added, ends, ends[1:], strict=False):
+            row = store.scorer.make_row(positions[first:last], values[first:last])
+            store.added[user] = row
         return recommender
 
     @property

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from ncarl.core.svd import frobenius_norm, spectral_norm, svd_above
 from ncarl.core.types import Array, cached_property
 from ncarl.engines.base import Device
-from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile
+from ncarl.fitting.checkpoint import CheckpointContents, CheckpointFile, check_array
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 from ncarl.observations import Observations
 
@@ -32,6 +32,8 @@ DENSE_PRODUCT_DENSITY = 0.03
 #: From this density on, and up to this many entries, a zero-filled dense matrix
 #: multiplies faster than a sparse one.
 DENSE_MATRIX_DENSITY, MAX_DENSE_ENTRIES = 0.1, 4_000_000
+#: Factors in the states of solvers, whose rank changes.
+FACTORS = ("A", "B", "D", "J", "U", "V", "Vt", "Y2", "Z", "basis", "dictionary", "s")
 #: Numbers of a product, or of gathered factors, that are in memory at a time.
 CHUNK_SIZE = 8_000_000
 
@@ -381,7 +383,15 @@ def run_solver(
         assert device is not None
         # The memory layout must be kept: products in another layout round differently.
         sent = {name: device.from_numpy(array) for name, array in arrays.items()}
-        return type(initial)(**header["numbers"], **sent)
+        state = type(initial)(**header["numbers"], **sent)
+        for name, start in vars(initial).items():
+            # The rank of factors changes, and numbers have any size.
+            if np.ndim(start) > 0 and name not in FACTORS:
+                dtype = "int64" if name == "labels" else "float64"
+                check_array(name, arrays[name], tuple(start.shape), dtype)
+        # Raises if the factors do not belong together.
+        solver.finalize(Iterate(state, objective=0.0, change=0.0))
+        return state
 
     return drive(
         start,

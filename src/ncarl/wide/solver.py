@@ -28,12 +28,14 @@ from ncarl.engines.threads import Threads
 from ncarl.fitting.checkpoint import (
     CheckpointContents,
     CheckpointFile,
+    check_array,
     csr_from_arrays,
     csr_to_arrays,
 )
 from ncarl.fitting.kernel_model import KernelModel
 from ncarl.fitting.loop import FitResult, Iterate, Observer, drive
 from ncarl.fitting.ncarl import KernelProblem, KernelState, Settings
+from ncarl.validation import check_integer, check_number
 from ncarl.wide.kernel import ColumnGraph, wide_kernel
 from ncarl.wide.rows import GramOperator, WideKernel, duals_and_fit
 from ncarl.wide.spectrum import (
@@ -129,14 +131,20 @@ class WideKernelProblem(KernelProblem):
     ) -> KernelState:
         # In C order, as they were: sums in another order differ in the last bits.
         F = np.ascontiguousarray(arrays["F"])
-        s, error = float(header["noise"]), float(header["error"])
+        s, error = (check_number(x, header[x], low=0.0) for x in ("noise", "error"))
         gram = {n: np.ascontiguousarray(arrays[f"gram/{n}"]) for n in GRAM_FIELDS}
-        has_graph = "similarity/data" in arrays
-        return KernelState(
-            WideGram(int(header["rank"]), **gram),
-            WideKernel(F, csr_from_arrays("T", arrays), s, error),
-            csr_from_arrays("similarity", arrays) if has_graph else None,
-        )
+        n, b, q = len(self.kept_columns), len(gram["values"]), len(gram["nodes"])
+        T, S = csr_from_arrays("T", arrays), None
+        if "similarity/data" in arrays:
+            S = csr_from_arrays("similarity", arrays)
+        shapes = (b,), (n, b), (n,), (q,), (q,)
+        for name, shape in zip(GRAM_FIELDS, shapes, strict=True):
+            check_array(name, gram[name], shape, str(gram[name].dtype))
+        check_array("F", F, (n, *F.shape[1:2]), self.dtype)
+        check_array("T", T, (n, n), self.dtype)
+        check_array("similarity", T if S is None else S, (n, n), self.dtype)
+        rank = check_integer("rank", header["rank"], low=0, high=b)
+        return KernelState(WideGram(rank, **gram), WideKernel(F, T, s, error), S)
 
     def model(
         self, settings: Settings, result: Any, *, to_host: bool = True
