@@ -301,9 +301,10 @@ def run_table(rng, folder):
 def run_gaps(rng, folder):
     """Fill the gaps of a log."""
     X = incomplete_matrix(rng)
-    X = np.repeat(X, rng.integers(1, 4), axis=0)
+    X = np.repeat(X, rng.integers(1, 9), axis=0)
+    X[:1] = np.where(np.isnan(X[:1]) & (rng.random() < 0.8), 1.0, X[:1])
     kind, make = pick_container(rng, TABLES)
-    period = rng.choice([None, None, 2, 7, 1000, 10**9, -1])
+    period = rng.choice([None, None, None, 2, 2, 7, 1000, 10**9, -1])
     yield f"fill_gaps, {kind} of shape {X.shape}, period {period}"
     given = make(X, folder)
     if kind in ("pandas", "nullable") and rng.random() < 0.5:
@@ -319,6 +320,7 @@ def run_panel(rng, folder):
     """The effect of a treatment in a panel."""
     X = incomplete_matrix(rng)
     kind, make = pick_container(rng, TABLES)
+    X = np.where(np.isnan(X) & (rng.random() < 0.5), 1.0, X)
     start = int(rng.integers(-2, X.shape[1] + 2))
     unit = int(rng.integers(0, X.shape[0] + 1))
     yield f"counterfactual, {kind} of shape {X.shape}, unit {unit}, start {start}"
