@@ -47,12 +47,7 @@ from ncarl.io.tables import (
 )
 from ncarl.observations import Observations
 from ncarl.progress import percent_bar
-from ncarl.registry import (
-    BASELINE_METHODS,
-    METHODS,
-    PAPER_METHODS,
-    STREAMING_METHODS,
-)
+from ncarl.registry import BASELINE_METHODS, METHODS, PAPER_METHODS, STREAMING_METHODS
 
 #: Tables of at least so many entries and rows are fitted in chunks of rows. With so
 #: many rows neither a kernel of the rows nor a search for similar rows is affordable,

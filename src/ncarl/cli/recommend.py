@@ -127,8 +127,7 @@ def recommend(
     popularity: Annotated[
         float,
         ranking_option(
-            "Bonus for ten times as many ratings: 1 or 2 favor popular items.",
-            min=0.0,
+            "Bonus for ten times as many ratings: 1 or 2 favor popular items.", min=0.0
         ),
     ] = 0.0,
     min_ratings: Annotated[

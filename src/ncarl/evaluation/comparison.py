@@ -752,8 +752,7 @@ def recommend_method(
     best = min(candidates, key=_error)
     ties = sorted((line for line in candidates if _ties(line, best)), key=_error)
     chosen = min(
-        ties,
-        key=lambda x: (x.method not in INTERVAL_METHODS, x.seconds or math.inf),
+        ties, key=lambda x: (x.method not in INTERVAL_METHODS, x.seconds or math.inf)
     )
     tied = tuple(line.method for line in ties)
     warnings = tuple(_find_warnings(chosen, best, summaries, by_column))

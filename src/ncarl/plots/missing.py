@@ -14,11 +14,7 @@ from matplotlib.lines import Line2D
 from ncarl.containers import as_observations
 from ncarl.core.types import Array
 from ncarl.observations import Observations
-from ncarl.plots.fit import (
-    is_fitted_estimator,
-    predict_entries,
-    resolve_names,
-)
+from ncarl.plots.fit import is_fitted_estimator, predict_entries, resolve_names
 from ncarl.plots.style import (
     BLUE,
     DARK_GRAY,

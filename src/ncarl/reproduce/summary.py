@@ -258,9 +258,7 @@ def objective_histories(
     }
 
 
-def _first_seed_results(
-    study: StudyData,
-) -> Iterator[tuple[Setting, str, CellResult]]:
+def _first_seed_results(study: StudyData) -> Iterator[tuple[Setting, str, CellResult]]:
     """Setting, method and result of the first seed of every method of a plan."""
     for setting in study.plan.settings:
         for one in setting.methods:
