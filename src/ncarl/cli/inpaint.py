@@ -399,8 +399,7 @@ def text_mask(shape: tuple[int, int]) -> Array:
     text = OVERLAY_TEXT * (2 + width // (4 * len(OVERLAY_TEXT)))
     for k, top in enumerate(range(4, height, LINE_HEIGHT)):
         drawing.text((4, top), text[3 * k % len(OVERLAY_TEXT) :], fill=255, font=font)
-    hidden: Array = np.asarray(image) >= 64
-    return hidden
+    return np.asarray(image) >= 64
 
 
 def read_picture(path: Path, max_pixels: int) -> PictureFile:

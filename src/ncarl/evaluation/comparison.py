@@ -531,8 +531,7 @@ class HoldoutSplit:
 
     def scored_mask(self) -> Array:
         """Which held-out entries are scored."""
-        scored: Array = self.units[self.hidden.indices] > 0.0
-        return scored
+        return self.units[self.hidden.indices] > 0.0
 
     def errors(self, guess: Array) -> tuple[float, float]:
         """RMSE of predictions in units of the columns, and relative error."""

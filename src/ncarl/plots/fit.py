@@ -453,8 +453,7 @@ def _centered_completion(model: Any) -> Array:
     completed = np.asarray(model.model_.complete(), dtype=np.float64)
     completed = completed - completed.mean(axis=0)
     # Squares of the largest entries must not overflow.
-    scaled: Array = completed / (np.max(np.abs(completed), initial=0.0) or 1.0)
-    return scaled
+    return completed / (np.max(np.abs(completed), initial=0.0) or 1.0)
 
 
 def model_variances(model: Any) -> Array:
@@ -493,10 +492,8 @@ def _kernel_matrix(model: Any) -> Array:
 
 
 def _eigenvalues(A: Array) -> Array:
-    values: Array = np.maximum(np.linalg.eigvalsh(0.5 * (A + A.T))[::-1], 0.0)
-    return values
+    return np.maximum(np.linalg.eigvalsh(0.5 * (A + A.T))[::-1], 0.0)
 
 
 def _squared_singular_values(X: Array) -> Array:
-    squares: Array = np.linalg.svd(X, compute_uv=False) ** 2
-    return squares
+    return np.linalg.svd(X, compute_uv=False) ** 2

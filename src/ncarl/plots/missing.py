@@ -76,8 +76,7 @@ class ImputedEntries:
         scale = self.column_stds[self.columns]
         if self.std is None:
             return np.full(len(scale), np.nan)
-        relative: Array = self.std / np.where(scale > 0.0, scale, np.nan)
-        return relative
+        return self.std / np.where(scale > 0.0, scale, np.nan)
 
 
 def identifiability(
@@ -467,5 +466,4 @@ def group_means(groups: Array, values: Array, n_groups: int) -> Array:
     some = np.isfinite(values)
     counts = np.bincount(groups[some], minlength=n_groups)
     sums = np.bincount(groups[some], values[some], minlength=n_groups)
-    means: Array = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    return means
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

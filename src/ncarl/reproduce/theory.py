@@ -97,8 +97,7 @@ def surrogate_ratio(X: Array, D: Array) -> float:
 def best_weight(X: Array) -> Array:
     """``D = (|X| / tr |X|)^-1``, the minimizer of theorem 3, of ``X`` of full rank."""
     _, sigma, V = np.linalg.svd(X, full_matrices=False)
-    weight: Array = (V.T * (sigma.sum() / sigma)) @ V
-    return weight
+    return (V.T * (sigma.sum() / sigma)) @ V
 
 
 def free_gradient(X: Array, observed: Array, delta: float) -> tuple[float, float]:
@@ -143,8 +142,7 @@ def _draw_weight(rng: np.random.Generator, X: Array) -> Array:
     random = B @ B.T / np.trace(B @ B.T)
     part = rng.uniform() ** 2
     best = np.linalg.inv(best_weight(X))
-    D: Array = np.linalg.inv(part * random + (1.0 - part) * best)
-    return D
+    return np.linalg.inv(part * random + (1.0 - part) * best)
 
 
 def _excess(X: Array, observed: Array) -> dict[str, tuple[float, ...]]:
