@@ -310,7 +310,6 @@ def _draw_picture(result: DemoResult) -> Figure:
 
 
 def _draw_intervals(result: DemoResult) -> Figure:
-    """Imputed values of some hidden cells against the truth, with error bars."""
     case, filled = result.case, result.fits["bayes"].filled
     i, j = np.nonzero(case.hidden)
     some = np.random.default_rng(0).permutation(len(i))[:MAX_ERROR_BARS]

@@ -455,7 +455,6 @@ def _convert_decode_errors(path: Path) -> Iterator[None]:
 
 
 def _working_mode(path: Path, image: Image.Image) -> str:
-    """The mode in which to fill a picture, or an error if there is none."""
     if _has_deep_color(image):
         raise ValueError(
             f"{str(path)!r} has 16 bits for each of several channels, of which Pillow "

@@ -544,7 +544,6 @@ def _normalize_name(name: str) -> str:
 
 
 def _parse_values(column: list[Any], table: ColumnTable, origin: str) -> list[float]:
-    """Ratings as numbers, or an error that names the line."""
     values = []
     for cell, line in zip(column, table.lines, strict=True):
         number = parse_number(str(cell))
@@ -707,7 +706,6 @@ def _add_section(page: Page, section: Section) -> None:
 
 
 def _draw_intervals(names: Sequence[str], numbers: Array) -> Figure:
-    """Predictions of a list with their intervals, the best on top."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 0.8 + 0.32 * len(names)), layout="constrained")

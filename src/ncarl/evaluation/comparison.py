@@ -831,7 +831,6 @@ def _find_warnings(
     summaries: Sequence[MethodSummary],
     by_column: bool,
 ) -> Iterator[str]:
-    """Reasons not to rely on a recommendation."""
     stopped = [line for line in summaries if line.status == OVER_BUDGET]
     ahead = [line.method for line in stopped if _error(line) < _error(best)]
     if ahead:  # then the comparison with the baselines is open

@@ -205,7 +205,6 @@ def _count_lines(counts: Sequence[int]) -> str:
 def _mark_sparse_lines(
     ax: Any, pattern: MissingPattern, min_observed: int
 ) -> list[Line2D]:
-    """Draw lines over rows and columns with too few entries; return the legend."""
     legend = []
     for low, high, color, label in (
         (0, 1, RED, "none observed"),

@@ -47,8 +47,6 @@ GROUP_COLORS = ("#2f6db3", "#3a9d8f", "#d98c2b", "#8e6bb0", "#b85c6e", "#7a8b3f"
 
 @dataclass(frozen=True)
 class _Affinity:
-    """Affinity of the columns to show."""
-
     values: Array  # symmetric, shape (shown, shown)
     labels: list[str]  # names of the columns shown, or their numbers from 1
     named: bool  # whether there are names

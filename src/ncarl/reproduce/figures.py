@@ -237,7 +237,6 @@ def _draw_group(
     colors: Mapping[float, str],
     measure: str,
 ) -> None:
-    """Dots of one group, and texts for missing values."""
     _set_style(ax)
     ax.grid(False, axis="y")
     ax.tick_params(axis="y", length=0)
@@ -265,7 +264,6 @@ def _draw_group(
 
 
 def _draw_entry(ax: Any, entry: Entry, y: float, color: str, measure: str) -> None:
-    """One entry, and the printed value."""
     value, sd = mean_and_std(entry, measure)
     printed, is_bound = printed_value_or_bound(entry, measure)
     if printed is not None:
@@ -339,7 +337,6 @@ def _add_legend(
     *,
     markersize: int,
 ) -> None:
-    """A legend below the panels, with the meanings of the markers that are used."""
     is_late = any(
         entry.status == OVER_BUDGET and mean_and_std(entry, measure)[0] is not None
         for entry in entries
@@ -404,7 +401,6 @@ def draw_error_vs_rate(entries: Sequence[Entry], *, title: str) -> Figure:
 def _draw_rate_line(
     ax: Any, entries: Sequence[Entry], measure: str, style: Mapping[str, Any]
 ) -> None:
-    """One method: line, error bars, printed values, exceeded budgets."""
     done, late, color = [], [], style["color"]
     for entry in entries:
         value, sd = mean_and_std(entry, measure)
@@ -458,7 +454,6 @@ def draw_error_vs_neighbors(
 def _neighbors_panel(
     ax: Any, points: Sequence[tuple[int, float, float | None]], best: int | None
 ) -> None:
-    """One data set: errors, the lowest one, and the choice of the paper."""
     counts = [k for k, _, _ in points]
     errors = np.array([error for _, error, _ in points])
     sds = np.array([sd or 0.0 for _, _, sd in points])
@@ -611,7 +606,6 @@ def _draw_picture(
     panel: ImagePanel,
     width: float,
 ) -> None:
-    """Draw a picture in a box of the figure, with texts above it."""
     ax = figure.add_axes(box)
     ax.imshow(to_rgb_image(panel.image), interpolation="antialiased", aspect="auto")
     ax.set_axis_off()

@@ -345,7 +345,6 @@ def _expand_group(
     sweep: Mapping[str, Sequence[Any]],
     quick: bool,
 ) -> Iterator[Setting]:
-    """The settings of a group, one for each missing rate and channel."""
     _check_group(group, specs)
     methods: list[MethodSpec] = []
     for name in names:
@@ -397,7 +396,6 @@ def _problems(group: Mapping[str, Any]) -> Iterator[tuple[str, ProblemSpec]]:
 def _apply_group_overrides(
     spec: MethodSpec, group: Mapping[str, Any], quick: bool
 ) -> MethodSpec:
-    """A method with the parameters and the grid of a group."""
     params = {**spec.params, **group.get("params", {}).get(spec.name, {})}
     grid = {**spec.grid, **group.get("grid", {}).get(spec.name, {})}
     grid = {name: values for name, values in grid.items() if name not in params}
@@ -485,7 +483,6 @@ def _hide_ratings(ratings: Observations, missing: float, seed: int) -> Completio
 
 
 def _hide_pixels(picture: Array, problem: ProblemSpec, seed: int) -> CompletionTask:
-    """Hide pixels of a picture at random, or a square."""
     if problem.mask == "random":
         hidden = masks.random(picture.shape, problem.missing, rng=seed)
     else:
@@ -503,7 +500,6 @@ def _movielens(options: Mapping[str, Any]) -> Observations:
 
 
 def _folder_image(options: Mapping[str, Any]) -> Array:
-    """A gray picture in a folder of the data sets."""
     folder = find_file([options["folder"]])
     if folder is None:
         raise DataNotFoundError(describe_search([options["folder"]]))
@@ -512,7 +508,6 @@ def _folder_image(options: Mapping[str, Any]) -> Array:
 
 
 def _photograph(options: Mapping[str, Any]) -> Array:
-    """A photograph of scikit-learn, in gray or one of its channels."""
     channel = options.get("channel")
     picture = load_sample_image(
         options["name"], gray=channel is None, step=options.get("step", 1)

@@ -167,7 +167,6 @@ class ResultStore:
                 yield result
 
     def _index_result(self, result: CellResult) -> None:
-        """Index a result; a later one replaces an earlier one."""
         is_current = result.version == self.version
         by_key = self.results if is_current else self._older_results
         by_key[result.cell.key] = result

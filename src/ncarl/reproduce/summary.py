@@ -259,7 +259,6 @@ def objective_histories(
 
 
 def _first_seed_results(study: StudyData) -> Iterator[tuple[Setting, str, CellResult]]:
-    """Setting, method and result of the first seed of every method of a plan."""
     for setting in study.plan.settings:
         for one in setting.methods:
             cell = final_cells(study.plan, setting, one, one.grid_points()[0])[0]

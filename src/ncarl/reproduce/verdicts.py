@@ -123,7 +123,6 @@ class ClaimColumn:
 
 
 def _judge_claim(claim: Claim, entries: Sequence[Entry], partial: bool) -> Verdict:
-    """Verdict on a claim that is tested column by column."""
     counts: dict[tuple[str, str], ClaimCount] = {}
     protocols = dict.fromkeys(e.protocol for e in entries)
     for form in (PRINTED_FORM, OUR_FORM):
@@ -271,7 +270,6 @@ def same_as_nuclear(column: ClaimColumn) -> bool | None:
 
 
 def _with_nuclear(entries: Sequence[Entry]) -> list[Entry]:
-    """Columns that have a row for Nuclear."""
     settings = {e.setting for e in entries if e.method == "nuclear"}
     return [e for e in entries if e.setting in settings]
 
